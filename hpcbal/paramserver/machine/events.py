@@ -161,7 +161,11 @@ class WriteManifest:
 
 @dataclass(frozen=True, slots=True)
 class Reconfigured:
-    """The last move of a reconfiguration is over."""
+    """The last move of a reconfiguration is over, or the start ends amid it.
+
+    Attributes:
+        request: with the blocks that have moved.
+    """
 
     request: Reconfigure
 

@@ -301,9 +301,7 @@ class JobMachine:
         return [self._send_all(changed), *self._go_on_moving(self._reconfiguration), *self._pause_if_due()]
 
     def _go_on_moving(self, reconfiguration: Reconfiguration) -> list[Instruction]:
-        """Start the moves that wait for none; while the job is about to pause, let those under way end."""
-        if self._must_pause():
-            reconfiguration.give_up_rest()
+        """Start the moves that wait for none."""
         instructions: list[Instruction] = [
             Send(messages.MoveBlocks(move.what, move.blocks, move.destination), (move.source,))
             for move in reconfiguration.start_ready()
@@ -326,10 +324,12 @@ class JobMachine:
         return self._pause_if_due()
 
     def _pause_if_due(self) -> list[Instruction]:
-        """Pause once nothing is on its way: no evaluation, no block."""
-        if self._phase != "running" or not self._must_pause():
-            return []
-        if self._evaluating is not None or self._reconfiguration is not None:
+        """Pause, but not amid an evaluation.
+
+        Blocks that are to move stay where they are until the job goes on; those on their way arrive before
+        their executors have paused.
+        """
+        if self._phase != "running" or not self._must_pause() or self._evaluating is not None:
             return []
         return [self._ask_all(messages.Pause(), "pausing")]
 
@@ -377,9 +377,11 @@ class JobMachine:
         return [self._ending]
 
     def _end(self, outcome: Outcome, cause: str, detail: str) -> list[Instruction]:
-        """End while all executors are paused."""
+        """End while all executors are paused, maybe amid a reconfiguration."""
         self._phase = "ended"
-        return [End(outcome, cause, detail)]
+        performed = None if self._reconfiguration is None else self._reconfiguration.performed
+        changed = [Reconfigured(performed)] if performed is not None and performed.moves else []
+        return [*changed, End(outcome, cause, detail)]
 
     # ---- orders --------------------------------------------------------------------------------
 

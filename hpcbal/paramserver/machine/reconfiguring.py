@@ -24,7 +24,7 @@ class Reconfiguration:
         self._request = request
         self._left: dict[int, set[int]] = {}  # of each move under way, blocks that have not arrived
         self._waiting = dict(enumerate(request.moves))
-        self._done: set[int] = set()
+        self._arrived: dict[int, list[int]] = {number: [] for number in self._waiting}  # blocks of each move
         now = {what: list(ranks) for what, ranks in owner.items()}
         for number, move in enumerate(request.moves):
             if any(before >= number for before in move.after):
@@ -41,20 +41,21 @@ class Reconfiguration:
 
     @property
     def performed(self) -> Reconfigure:
-        """The request with the moves that were performed."""
-        moves = [move for number, move in enumerate(self._request.moves) if number in self._done]
+        """The request with the blocks that have arrived, in no order."""
+        moves = [
+            replace(move, blocks=tuple(self._arrived[number]), after=())
+            for number, move in enumerate(self._request.moves)
+            if self._arrived[number]
+        ]
         return replace(self._request, moves=tuple(moves))
 
     def start_ready(self) -> list[Move]:
         """The moves that wait for none any more; they are under way from now on."""
-        ready = [number for number, move in self._waiting.items() if self._done.issuperset(move.after)]
+        open_ = self._waiting.keys() | self._left.keys()
+        ready = [number for number, move in self._waiting.items() if open_.isdisjoint(move.after)]
         moves = [self._waiting.pop(number) for number in ready]
         self._left.update({number: set(move.blocks) for number, move in zip(ready, moves, strict=True)})
         return moves
-
-    def give_up_rest(self) -> None:
-        """Start no more moves; those under way end."""
-        self._waiting.clear()
 
     def arrived(self, what: What, blocks: Sequence[int], destination: int) -> None:
         """Note that blocks have arrived.
@@ -76,6 +77,6 @@ class Reconfiguration:
             if number is None:
                 raise ValueError(f"{what} block {block} arrived at {destination}, but is on no move there")
             self._left[number].discard(block)
+            self._arrived[number].append(block)
             if not self._left[number]:
                 del self._left[number]
-                self._done.add(number)

@@ -174,7 +174,7 @@ class JobRecord:
         self.note(f"reconfiguring: {why} ({count_text(num_moves, 'move')})")
 
     def note_reconfigured(self, done: Reconfigured, machine: JobMachine) -> None:
-        """A reconfiguration is over."""
+        """A reconfiguration is over, or the start ends amid it."""
         self._status.pop("reconfiguring", None)
         moved = {
             what: sum(len(move.blocks) for move in done.request.moves if move.what == what)
@@ -256,6 +256,7 @@ class JobRecord:
             )
         )
         self._fill(machine, end)
+        self._status.pop("reconfiguring", None)
         end_status(self._status, end.outcome, exit_code)
         write_status(self._run.status, self._status)
         files = f"files: {self._run.root}/ (results.csv, ledger.jsonl, {self._run.jobs}/{self._name}/, logs/)"

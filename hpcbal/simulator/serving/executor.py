@@ -73,6 +73,7 @@ class Executor:
             servers,
             report,
             self._on_block,
+            self._look,
         )
         steps = None if job.is_async else job.steps
         self.samples = WorkerSamples(job.cut, job.seed, steps, job.mini_batch, _natural_order)
@@ -100,7 +101,7 @@ class Executor:
         while True:
             if self._orders:
                 yield from self._obey(self._orders.popleft())
-            elif self._copied:
+            elif self._may_give():
                 self._give_copied()
             elif self._must_evaluate:
                 yield from self._evaluate()
@@ -111,7 +112,7 @@ class Executor:
                 yield self._has_work
 
     def _has_work(self) -> bool:
-        return bool(self._orders or self._copied) or self._must_evaluate or self._may_take_turn()
+        return bool(self._orders) or self._may_give() or self._must_evaluate or self._may_take_turn()
 
     def _may_take_turn(self) -> bool:
         self._next = None
@@ -219,12 +220,19 @@ class Executor:
                 self._report(messages.Initialised())
             case messages.Pause():
                 yield lambda: not self._open_turns
+                self._moving.hold()
+                self.server.moving.hold()
+                yield lambda: not self._leaving and self._moving.is_quiet and self.server.moving.is_quiet
                 self._is_paused = True
                 self._report(messages.Paused(self.samples.steps_ahead()))
             case messages.Save(number):
                 self._report(messages.Saved(number))
             case messages.Continue():
                 self._is_paused = False
+                self._moving.go_on()
+                self._send_pieces()
+                self.server.moving.go_on()
+                self.server.give_next()
             case _:
                 raise HpcbalError(f"a simulated executor got {order!r}, which it does not know")
 
@@ -249,6 +257,9 @@ class Executor:
         self._send_pieces()
         self._look()
 
+    def _may_give(self) -> bool:
+        return bool(self._copied) and not self._moving.is_held
+
     def _give_copied(self) -> None:
         """Give up the blocks that have been copied; between two turns."""
         for number, destination in self._copied.items():
@@ -268,6 +279,7 @@ class Executor:
 
         def taken() -> None:
             self._report(messages.BlocksMoved("data", (number,), self._leaving.pop(number)))
+            self._look()
 
         self._network.send(self._rank, destination, HEADER_BYTES + ENTRY_BYTES, arrived)
 

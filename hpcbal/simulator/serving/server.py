@@ -81,6 +81,10 @@ class Server:
         workers, servers: of all ranks; filled later.
         report: sends a report to the master.
         on_block: called when a block has come.
+        on_moved: called when a block that has left is there.
+
+    Attributes:
+        moving: blocks that are to leave.
     """
 
     def __init__(
@@ -95,13 +99,14 @@ class Server:
         servers: Mapping[int, Server],
         report: Callable[[Report], None],
         on_block: Callable[[], None],
+        on_moved: Callable[[], None],
     ) -> None:
         self._rank, self._clock, self._network, self._units = rank, clock, network, units
         self._ns_per_byte = service_s_per_byte * NS_PER_S
         self._workers, self._servers = workers, servers
-        self._report, self._on_block = report, on_block
+        self._report, self._on_block, self._on_moved = report, on_block, on_moved
         self._host: Host[Access] = Host(rank)
-        self._moving = queue_of_link(bandwidth, cuts=False)
+        self.moving = queue_of_link(bandwidth, cuts=False)
         self._evaluated: dict[int, int] = {}  # by unit that is here, the last evaluated epoch
         self._free_ns = 0  # when the processor has served all that has come
 
@@ -143,11 +148,12 @@ class Server:
     def move(self, blocks: Sequence[int], destination: int) -> None:
         """The master orders that blocks move."""
         for block in blocks:
-            self._moving.add(block, destination, self._bytes_of(block))
-        self._give_next()
+            self.moving.add(block, destination, self._bytes_of(block))
+        self.give_next()
 
-    def _give_next(self) -> None:
-        while (piece := self._moving.next_piece()) is not None:
+    def give_next(self) -> None:
+        """Hand over the blocks that may leave now."""
+        while (piece := self.moving.next_piece()) is not None:
             self._perform(self._host.move([piece.block], piece.destination))
 
     def _bytes_of(self, block: int) -> int:
@@ -188,9 +194,10 @@ class Server:
                     taken = partial(self._servers[source]._on_taken, block, self._rank)
                     self._network.send(self._rank, source, HEADER_BYTES + ENTRY_BYTES, taken)
                 case Moved(block, destination):
-                    self._moving.received(block, self._bytes_of(block))
+                    self.moving.received(block, self._bytes_of(block))
                     self._report(BlocksMoved("parameters", (block,), destination))
-                    self._give_next()
+                    self.give_next()
+                    self._on_moved()
 
     def _answer(self, access: Access, units: Sequence[int]) -> None:
         worker = self._workers[access.worker]

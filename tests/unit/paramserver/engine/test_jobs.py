@@ -15,6 +15,8 @@ from hpcbal.paramserver.apps import MLR
 from hpcbal.paramserver.contract import App, Batch, DataBlock, IntArray, Parameters, Updates
 from hpcbal.paramserver.engine.job import EmulatedMachine
 from hpcbal.paramserver.engine.samples import Cursor, WorkerSamples
+from hpcbal.paramserver.machine import messages
+from hpcbal.paramserver.machine.events import Event, Move, Reconfigure, SaveRequested, StopRequested
 
 
 def setup_of(name: str, workers: list[int], servers: list[int]) -> Setup:
@@ -105,6 +107,27 @@ def test_turns_change_the_state_of_samples_while_their_block_is_copied(
         check_equal(setup, master, saved)
     else:
         assert sum(report.samples for _, report in master.turns) == 3 * setup.make_app().source.num_samples
+
+
+@pytest.mark.parametrize("event", [SaveRequested(), StopRequested("TERM")], ids=["save", "stop"])
+def test_checkpoints_are_written_while_blocks_are_copied(event: Event) -> None:
+    """A copy over these links takes longer than the job has left."""
+    slow = EmulatedMachine(bytes_per_s=5e3)
+    setup = replace(setup_of("ratings", [1, 2], [3, 4]), machines=dict.fromkeys(range(1, 5), slow))
+    asked: list[Event] = [
+        Reconfigure((Move("data", (0,), 1, 2), Move("parameters", (0,), 3, 4)), "test"),
+        event,
+    ]
+
+    def after(master: Master, report: messages.Report) -> list[Event]:
+        return [asked.pop(0)] if asked and isinstance(report, messages.TurnDone) else []
+
+    master, saved = run_job(replace(setup, after=after))
+    assert not asked
+    assert master.end is not None
+    if master.end.outcome == "suspended":
+        master, saved = run_job(replace(setup, resume=master.manifest), saved)
+    check_equal(setup, master, saved)
 
 
 def test_little_memory_stops_no_job_whatever_takes_the_room() -> None:

@@ -58,7 +58,8 @@ class Executors:
     rows: dict[int, int] = field(default_factory=dict)  # epoch at which each parameter block was evaluated
     heard: dict[int, int] = field(default_factory=dict)  # the last epoch that an executor was to evaluate
     paused: set[int] = field(default_factory=set)
-    moving: list[tuple[messages.MoveBlocks, int]] = field(default_factory=list)
+    moving: list[tuple[messages.MoveBlocks, int]] = field(default_factory=list)  # still with their owners
+    leaving: list[tuple[messages.MoveBlocks, int]] = field(default_factory=list)
     arriving: list[Event] = field(default_factory=list)
     dead: set[int] = field(default_factory=set)  # that answer no pause
     asked: int = 0
@@ -69,7 +70,7 @@ class Executors:
     end: End | None = None
 
     def owned(self, executor: int, what: messages.What = "data") -> list[int]:
-        away = {b for order, _ in self.moving if order.what == what for b in order.blocks}
+        away = {b for order, _ in self.leaving if order.what == what for b in order.blocks}
         owners = self.machine.owners(what)
         return [b for b, owner in enumerate(owners) if owner == executor and b not in away]
 
@@ -89,6 +90,7 @@ class Executors:
                 self.ended.append(instruction)
             case WriteManifest(number):
                 assert len(self.paused) == len(self.machine.spec.executors)
+                assert not self.leaving
                 self.manifests.append(instruction)
                 self.arriving.append(ManifestWritten(number))
             case Reconfigured():
@@ -102,9 +104,13 @@ class Executors:
         if self.arriving:
             found.append(lambda: self.tell(self.arriving.pop(0)))
         for executor, orders in self.orders.items():
-            if orders:
+            is_leaving = any(source == executor for _, source in self.leaving)
+            if orders and not (isinstance(orders[0], messages.Pause) and is_leaving):
                 found.append(lambda executor=executor: self._obey(executor))  # type: ignore[misc]
-        for index in range(len(self.moving)):
+        for index, (_, source) in enumerate(self.moving):
+            if source not in self.paused:
+                found.append(lambda index=index: self.leaving.append(self.moving.pop(index)))  # type: ignore[misc]
+        for index in range(len(self.leaving)):
             found.append(lambda index=index: self._arrive(index))  # type: ignore[misc]
         for executor in self.machine.spec.executors:
             ready = [b for b in self.owned(executor) if self.blocks[b].cursor < self.limit.get(executor, 0)]
@@ -167,7 +173,7 @@ class Executors:
                 pass
 
     def _arrive(self, index: int) -> None:
-        order, source = self.moving.pop(index)
+        order, source = self.leaving.pop(index)
         self.tell(Heard(source, messages.BlocksMoved(order.what, order.blocks, order.destination)))
 
     def run(self, extra: Mapping[int, Event] | None = None, most: int = 20000) -> None:
@@ -369,6 +375,24 @@ def test_what_can_be_mended_ends_the_start_and_not_the_job() -> None:
     job.dead = {2}
     job.run({30: Heard(2, full)})
     assert job.end == End("suspended", "error", "the disk is full", 2)
+
+
+def test_a_stop_does_not_wait_for_blocks_that_have_not_left() -> None:
+    job = start(Pace(2, 0, 4))
+    job.tell(Started())
+    while job.machine.phase != "running":
+        job.rng.choice(job.choices())()
+    moves = (Move("data", (0, 2), 1, 2), Move("data", (1,), 2, 3, (0,)))
+    job.tell(Reconfigure(moves, "test"))
+    job.orders[1].remove(messages.MoveBlocks("data", (0, 2), 2))  # executor 1 only ever gives up block 2
+    job.tell(Heard(1, messages.BlocksMoved("data", (2,), 2)))
+    job.tell(StopRequested("TERM"))
+    while job.end is None:
+        job.rng.choice(job.choices())()
+    assert (job.end.outcome, job.end.detail) == ("suspended", "TERM")
+    assert job.manifests[-1].data_owner == (1, 2, 2, 2, 1)
+    (changed,) = job.reconfigured
+    assert changed.request.moves == (Move("data", (2,), 1, 2),)
 
 
 def test_roles_are_what_executors_own() -> None:
