@@ -1,8 +1,8 @@
 """Apps of parameter servers on one worker, without servers, beside the libraries that people use.
 
 Every app trains alone in this process (`hpcbal.paramserver.alone`, the semantics of synchronous training),
-and so does its peer of scikit-learn, on the same data with the same objective. A row shows the objective over
-epochs (the peer: iterations) and over seconds, evaluation left out. Figures of each app:
+and so does its peer of scikit-learn or Keras, on the same data with the same objective. A row shows the
+objective over epochs (the peer: iterations) and over seconds, evaluation left out. Figures of each app:
 
 - `<app>_objective`: its last objective over the peer's last one. 1 is as good; less is better.
 - `<app>_seconds`: its seconds until its objective is within 1 % of the worse of both last ones, over those of
@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import time
 import warnings
 from collections.abc import Callable, Sequence
@@ -167,11 +168,41 @@ def bench_lasso(scale: float) -> tuple[list[Point], list[Point]]:
     return points, follow(fit, objective, _counts(50, scale))
 
 
+def bench_keras(scale: float) -> tuple[list[Point], list[Point]]:
+    """Digits and a residual network: stochastic gradient descent, against `fit` of Keras."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    from hpcbal.paramserver.networks import KerasNetwork
+
+    source, rate, batch, depth = apps.samples(), 0.05, 32, 8
+    app = KerasNetwork(source, "hpcbal.models:resnet", {"depth": depth, "width": 8}, learning_rate=rate)
+    app.tables()  # builds the model; Keras, below, does so outside the measured time as well
+    columns, num_epochs = whole(source), max(1, round(20 * scale))
+    own = train(app, num_epochs, batch)
+
+    import keras
+
+    from hpcbal.models import resnet
+
+    keras.utils.set_random_seed(0)
+    model = resnet((8, 8, 1), 10, depth=depth, width=8)
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(keras.optimizers.SGD(rate), loss)
+    peer, seconds = [], 0.0
+    for epoch in range(num_epochs):
+        start = time.perf_counter()
+        model.fit(columns["samples"], columns["labels"], batch_size=batch, verbose=0)
+        seconds += time.perf_counter() - start
+        objective = float(model.evaluate(columns["samples"], columns["labels"], batch_size=512, verbose=0))
+        peer.append(Point(epoch + 1, seconds, objective))
+    return own, peer
+
+
 BENCHES: dict[str, Callable[[float], tuple[list[Point], list[Point]]]] = {
     "mlr": bench_mlr,
     "nmf": bench_nmf,
     "lda": bench_lda,
     "lasso": bench_lasso,
+    "keras": bench_keras,
 }
 
 

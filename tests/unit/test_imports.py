@@ -108,6 +108,8 @@ dataplane         | mpi4py numpy                          | errors values comm d
 training          | horovod keras mpi4py numpy tensorflow | errors env forks user_code values comm policies
                   |                                       | config.source config.schema config.contract
                   |                                       | config.imports models
+paramserver.networks | numpy                                 | errors values config.schema
+                  |                                       | paramserver.contract paramserver.apps training
 export            | -                                     | errors telemetry.files telemetry.views telemetry
                   |                                       | checkpoint config data training
 planning          | -                                     | errors cluster.layout cluster policies.configuring
@@ -229,10 +231,12 @@ PLACES: dict[str, tuple[str, ...]] = {
         "training.frozen_layers",
         "training.loss_scaling",
         "training.tensorflow_setup",
+        "training.vector_replica",
         "training.horovod_collective",
         "models",
     ),
     "keras": (
+        "training.vector_replica",
         "training.tensorflow_backend",
         "training.tensorflow_replica",
         "training.predicting",

@@ -20,6 +20,7 @@ OF_GPUS = {
     "runtime/record/node_lines.py",
     "training/devices.py",
     "training/tensorflow_setup.py",
+    "training/vector_replica.py",
 }
 HEADINGS = {"srun on GPUs", "or on GPUs"}  # of the line of `plan` for nodes with GPUs
 

@@ -1,7 +1,7 @@
 """Apps that come with hpcbal, and datasets for them."""
 
 from hpcbal.paramserver.apps.dense_nmf import DenseNMF
-from hpcbal.paramserver.apps.from_dataset import labelled, pixels, regression
+from hpcbal.paramserver.apps.from_dataset import labelled, pixels, regression, samples
 from hpcbal.paramserver.apps.generated import (
     generated_classes,
     generated_documents,
@@ -28,4 +28,5 @@ __all__ = [
     "library_texts",
     "pixels",
     "regression",
+    "samples",
 ]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hpcbal.errors import InputError
+from hpcbal.errors import DataError, InputError
 from hpcbal.paramserver.apps.sources import ArraySource
 from hpcbal.paramserver.contract import Array, Ragged
 
@@ -39,6 +39,49 @@ def labelled(
         raise InputError(f"{_KEY}: {dataset} has labels of shape {labels.shape[1:]}, allowed: one class each")
     facts = {"num_features": features.shape[1], "num_classes": int(opened.num_classes)}
     return ArraySource({"features": features, "labels": labels.astype(np.int64)}, facts)
+
+
+def samples(
+    dataset: str = "hpcbal.data:digits",
+    args: Mapping[str, Any] | None = None,
+    num_samples: int | None = None,
+    validation_fraction: float = 0.0,
+    seed: int = 0,
+) -> ArraySource:
+    """Samples as they are, for `KerasNetwork`: columns `samples`, `labels` and `is_validation`.
+
+    Numbers of type uint8 are divided by 255; samples become float32.
+
+    Args:
+        dataset: import path of a dataset whose samples are arrays of one shape.
+        args: its arguments.
+        num_samples: use the first ones only, >= 1; null: all.
+        validation_fraction: of the samples, in [0, 1): they are only evaluated. Not used if the dataset has a
+            split of its own.
+        seed: of the choice.
+
+    Raises:
+        InputError: the dataset is of another kind, or cannot be opened.
+    """
+    from hpcbal.data.split import split_ids
+
+    opened = _opened(dataset, args)
+    try:
+        training, validation = split_ids(opened, seed, validation_fraction)
+    except DataError as error:
+        raise InputError(f"data.args: {error}") from error
+    chosen = np.sort(np.concatenate([training, validation]))[: _checked_number(num_samples)]
+    read = [opened.read(sample) for sample in chosen.tolist()]
+    found = np.stack([np.asarray(sample) for sample, _ in read])
+    values = found.astype(np.float32)
+    if found.dtype == np.uint8:
+        values /= np.float32(255.0)
+    labels = np.asarray([label for _, label in read], opened.label_spec.dtype)
+    is_validation = np.isin(chosen, validation)
+    if is_validation.all():
+        raise InputError(f"{_KEY}: {dataset} has no training samples among the first {len(chosen)}")
+    facts = {"num_classes": int(opened.num_classes), "num_validation": int(is_validation.sum())}
+    return ArraySource({"samples": values, "labels": labels, "is_validation": is_validation}, facts)
 
 
 def pixels(
@@ -100,10 +143,14 @@ def _opened(path: str, args: Mapping[str, Any] | None) -> Dataset:
 
 
 def _training_ids(opened: Dataset, num_samples: int | None) -> list[int]:
+    left_out = set(getattr(opened, "validation_ids", None) or ())
+    return [sample for sample in range(len(opened)) if sample not in left_out][: _checked_number(num_samples)]
+
+
+def _checked_number(num_samples: int | None) -> int | None:
     if num_samples is not None and num_samples < 1:
         raise InputError(f"data.args.num_samples: got {num_samples}, allowed: >= 1, or null for all")
-    left_out = set(getattr(opened, "validation_ids", None) or ())
-    return [sample for sample in range(len(opened)) if sample not in left_out][:num_samples]
+    return num_samples
 
 
 def _read(opened: Dataset, ids: list[int], path: str) -> tuple[Array, Array]:

@@ -326,12 +326,10 @@ class JobMachine:
     def _pause_if_due(self) -> list[Instruction]:
         """Pause, but not amid an evaluation.
 
-        Blocks that are to move stay where they are until the job goes on; those on their way arrive before
-        their executors have paused.
+        Blocks that have not left stay until the job goes on; others arrive before their executors pause.
         """
-        if self._phase != "running" or not self._must_pause() or self._evaluating is not None:
-            return []
-        return [self._ask_all(messages.Pause(), "pausing")]
+        is_due = self._phase == "running" and self._must_pause() and self._evaluating is None
+        return [self._ask_all(messages.Pause(), "pausing")] if is_due else []
 
     def _save(self) -> list[Instruction]:
         self._number += 1
@@ -379,8 +377,8 @@ class JobMachine:
     def _end(self, outcome: Outcome, cause: str, detail: str) -> list[Instruction]:
         """End while all executors are paused, maybe amid a reconfiguration."""
         self._phase = "ended"
-        performed = None if self._reconfiguration is None else self._reconfiguration.performed
-        changed = [Reconfigured(performed)] if performed is not None and performed.moves else []
+        under_way = self._reconfiguration
+        changed = [Reconfigured(under_way.performed)] if under_way and under_way.performed.moves else []
         return [*changed, End(outcome, cause, detail)]
 
     # ---- orders --------------------------------------------------------------------------------

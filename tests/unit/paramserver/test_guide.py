@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hpcbal.paramserver import apps
+from hpcbal.paramserver import apps, networks
 
 ROOT = Path(__file__).parents[3]
 GUIDE = (ROOT / "docs/parameter-servers.md").read_text(encoding="utf-8")
@@ -30,4 +30,4 @@ def test_the_example_trains_as_the_guide_shows(monkeypatch: pytest.MonkeyPatch) 
 def test_the_guide_lists_every_app_and_dataset() -> None:
     tables = GUIDE.partition("## Apps that come with hpcbal")[2]
     listed = re.findall(r"^\| `(\w+)` \|", tables, flags=re.MULTILINE)
-    assert sorted(listed) == sorted(apps.__all__)
+    assert sorted(listed) == sorted([*apps.__all__, *networks.__all__])
