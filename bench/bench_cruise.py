@@ -18,11 +18,21 @@ tuner of a real job measures the simulated turns and reconfigures the job, as in
   the least of NMF, MLR, LDA and Lasso in each mode (at least 0.97; the paper: 0.939). By mode:
   `chosen_over_best_sync`, `_stale`, `_async`.
 - `saved_<mode>_<app>_<W>_<S>`: how much shorter the epoch became from there (the paper: 8.7 to 55.3 %).
+- `saved_unlike_<mode>_<app>`: the same with 28 slow and 4 fast machines (the paper: 35.2, 58.3 and 41.3 %).
 
 Part `truth` compares the simulator with emulated runs: real ranks and messages, paced computing and links.
 
 - `ps_sim_error_max`: the largest |simulated / emulated - 1| of an epoch, up to 16 executors, all modes, equal
   and unlike machines (at most 0.05). `ps_sim_errors` lists them.
+
+Part `change` emulates jobs whose executors change, real ranks as well:
+
+- `stall_share`: how long training stood still during reconfigurations, as a share of them (at most 0.05); the
+  larger one of `sync` and `async`.
+- `time_saved_<mode>`, `cost_saved_<mode>`: executors double, halve and double again as in [PS] Fig. 3.5,
+  compared with a job that keeps the first ones (the paper: 18.4 % and 12 %, at its price of opportunistic
+  machines). `executor_seconds_<mode>`, `change_s_max_<mode>`: what was used, and the longest change.
+- `unlike_saved`: of an epoch, on two kinds of machines as in [PS] Fig. 3.6 (the paper: 35.2 %).
 """
 
 from __future__ import annotations
@@ -35,6 +45,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from support.cruise_elastic import changed
 from support.cruise_search import searched
 from support.emulated_serving import compared
 from support.provenance import provenance
@@ -143,6 +154,7 @@ PARTS: dict[str, Callable[[], Mapping[str, Any]]] = {
     "optimizer": optimizer,
     "search": searched,
     "truth": compared,
+    "change": changed,
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -91,8 +92,25 @@ def simulated(app: App, mode: str, num_machines: int, **changes: Any) -> tuple[S
     return job, ServingMachine(seconds_per_sample, BANDWIDTH)
 
 
-def tuner_of(app: App, job: ServingJob, machine: JobMachine) -> Tuner:
-    """The tuner of a real job. It measures computing and links, because the file names no machines."""
+UNLIKE_STARTS: dict[str, tuple[tuple[int, int], tuple[int, int], float]] = {
+    "nmf": ((25, 2), (3, 2), 0.352),
+    "mlr": ((16, 2), (12, 2), 0.583),
+    "lda": ((25, 2), (3, 2), 0.413),
+}
+"""Workers and servers, each slow and fast, and by how much Cruise shortened epochs ([PS] Sec. 3.4.5)."""
+
+FASTER = 4
+"""An r4.4xlarge has 4 times the cores of an r4.xlarge, and here 4 times the bandwidth."""
+
+
+def tuner_of(
+    app: App, job: ServingJob, machine: JobMachine, machines: Sequence[ServingMachine] | None = None
+) -> Tuner:
+    """The tuner of a real job.
+
+    Args:
+        machines: what the file says of links; None: nothing, so that links are measured.
+    """
     staleness = job.staleness
     config = ParamServerConfig.model_validate(
         {
@@ -101,6 +119,7 @@ def tuner_of(app: App, job: ServingJob, machine: JobMachine) -> Tuner:
             "mini_batch": job.mini_batch,
             "consistency": {None: "async", 0: "sync"}.get(staleness, {"stale": staleness}),
             "stop": {"max_epochs": job.max_epochs},
+            "machines": [{"bandwidth": each.bandwidth} for each in machines or ()],
         }
     )
     return Tuner(config, machine, job.num_samples, app.model_bytes, round(job.num_samples * job.sample_bytes))
