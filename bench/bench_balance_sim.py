@@ -27,6 +27,7 @@ import yaml
 from support.provenance import provenance
 from support.starting import train
 
+from hpcbal.config import load_ensemble
 from hpcbal.control import EpochDone
 from hpcbal.planning.scenario import scenario_of_config
 from hpcbal.simulator import cluster_of, simulate
@@ -91,7 +92,7 @@ def simulated(config: dict[str, Any], folder: Path) -> float:
     """Seconds of the epochs of the same run in virtual time."""
     path = folder / "simulated.yaml"
     path.write_text(yaml.safe_dump(config, sort_keys=False), encoding="utf-8")
-    scenario = scenario_of_config(path, (), num_samples=NUM_SAMPLES)
+    scenario = scenario_of_config(load_ensemble(path), path, num_samples=NUM_SAMPLES)
     (num_gpus,), workload = scenario.gpus, scenario.draw(0)
     run = simulate(
         workload.specs,

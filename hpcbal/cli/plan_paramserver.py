@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 def run(args: argparse.Namespace, config: ParamServerConfig) -> int:
     """Print which ranks to request, and what follows from an earlier run in the output directory."""
     from hpcbal.cluster.launch_line import RanksToStart
+    from hpcbal.planning.serving import default_executors
 
     for option, given in (("--profile", args.profile), ("--samples", args.samples)):
         if given is not None:
@@ -30,7 +31,7 @@ def run(args: argparse.Namespace, config: ParamServerConfig) -> int:
     )
     executors = args.gpus if args.gpus is not None else None if per_node is None else per_node * args.nodes
     if executors is None:
-        executors = max(2, sum(1 if n == "auto" else n for n in (config.workers, config.servers)))
+        executors = default_executors(config)
     if executors < 2:
         raise InputError(f"got {executors} executor, allowed: 2 or more, a worker and a server")
     ranks = RanksToStart(1, executors + 1, args.cpus_per_task)

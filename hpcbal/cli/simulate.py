@@ -1,4 +1,4 @@
-"""`hpcbal simulate`: predict how long an ensemble takes, under any schedule, on any number of GPUs."""
+"""`hpcbal simulate`: predict how long a run takes, on any number of slots."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from hpcbal.stderr import say
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from hpcbal.config import EnsembleConfig
+    from hpcbal.config.kinds.table import AnyConfig
     from hpcbal.simulator import Scenario
 
 DEFAULT_SEEDS = 5
@@ -22,11 +24,12 @@ def add_parser(verbs: Subparsers) -> None:
     """Add the verb to the program's parser."""
     parser = verbs.add_parser(
         "simulate",
-        help="predict how long an ensemble takes, on any number of slots",
+        help="predict how long a run takes, on any number of slots",
         description="Run an ensemble in virtual time, with the state machine and the policies of a real run: "
-        "makespan, waiting and overheads under each schedule, next to a lower bound.",
+        "makespan, waiting and overheads under each schedule, next to a lower bound. Of a job on parameter "
+        "servers: epochs, and how it configures itself.",
     )
-    parser.add_argument("config", type=Path, nargs="?", metavar="CONFIG", help="YAML file of the ensemble")
+    parser.add_argument("config", type=Path, nargs="?", metavar="CONFIG", help="YAML file of the run")
     parser.add_argument(
         "--set",
         dest="overrides",
@@ -43,7 +46,8 @@ def add_parser(verbs: Subparsers) -> None:
         "--gpus",
         type=_numbers,
         metavar="N,N,...",
-        help="numbers of slots (default: one node's; the preset's)",
+        help="numbers of slots (default: one node's; the preset's); of a job on parameter servers: numbers "
+        "of executors",
     )
     parser.add_argument(
         "--gpus-per-node", type=positive, metavar="N", help="trainer slots per node (default: slots.per_node)"
@@ -57,7 +61,6 @@ def add_parser(verbs: Subparsers) -> None:
     parser.add_argument(
         "--seeds",
         type=positive,
-        default=DEFAULT_SEEDS,
         metavar="N",
         help=f"number of seeds to average over (default: {DEFAULT_SEEDS})",
     )
@@ -114,18 +117,27 @@ def _add_ensemble(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=SECONDS",
         help="time spent outside training: build_s, load_s, form_s, checkpoint_s, snapshot_s, pass_s, "
         "scheduling_s, profile_start_s (default: from the preset, or from the run in CONFIG's output "
-        "directory, or 0); may be repeated",
+        "directory, or 0); of a job on parameter servers: send_s, notice_s, control_s, turn_s; may be "
+        "repeated",
     )
 
 
 def run(args: argparse.Namespace) -> int:
     """Simulate and print the table."""
     from hpcbal.cli.simulation_text import render_rows, rows_to_dict
+    from hpcbal.config import ParamServerConfig
     from hpcbal.control import AUTO, PARADIGM_NAMES
     from hpcbal.errors import InputError
     from hpcbal.simulator import compare
 
-    scenario = _with_costs(_scenario(args), args.costs)
+    if (args.config is None) == (args.preset is None):
+        raise InputError("give either CONFIG or --preset NAME")
+    config = None if args.config is None else _config(args)
+    if isinstance(config, ParamServerConfig):
+        from hpcbal.cli.simulate_paramserver import run as simulate_job
+
+        return simulate_job(args, config)
+    scenario = _with_costs(_scenario(args, config), args.costs)
     paradigms = args.paradigm or [scenario.settings.paradigm]
     unknown = [name for name in paradigms if name not in (*PARADIGM_NAMES, AUTO, "all")]
     if unknown:
@@ -137,38 +149,43 @@ def run(args: argparse.Namespace) -> int:
         from hpcbal.cli.simulation_output import make_directory
 
         make_directory(args.output)  # before the long simulation
-    rows = compare(scenario, args.gpus or scenario.gpus, paradigms, range(args.seeds))
+    num_seeds = args.seeds or DEFAULT_SEEDS
+    rows = compare(scenario, args.gpus or scenario.gpus, paradigms, range(num_seeds))
     if args.output is not None:
         from hpcbal.cli.simulation_output import write_output
 
-        files = write_output(args.output, scenario, rows, args.seeds)
+        files = write_output(args.output, scenario, rows, num_seeds)
         say(f"hpcbal: wrote {len(files)} files to {args.output}")
     if args.json:
-        print_json(rows_to_dict(scenario, rows, args.seeds))
+        print_json(rows_to_dict(scenario, rows, num_seeds))
     else:
-        print_text("\n".join(render_rows(scenario, rows, args.seeds)))
+        print_text("\n".join(render_rows(scenario, rows, num_seeds)))
     return 0
 
 
-def _scenario(args: argparse.Namespace) -> Scenario:
+def _config(args: argparse.Namespace) -> AnyConfig:
+    from hpcbal.config import load_config
+
+    return load_config(args.config, args.overrides, warn=print_warning)
+
+
+def _scenario(args: argparse.Namespace, config: EnsembleConfig | None) -> Scenario:
     from hpcbal.errors import InputError
     from hpcbal.simulator import load_preset
 
-    if (args.config is None) == (args.preset is None):
-        raise InputError("give either CONFIG or --preset NAME")
     if args.preset is None:
         from hpcbal.planning.scenario import scenario_of_config
 
+        assert config is not None
         return scenario_of_config(
+            config,
             args.config,
-            args.overrides,
             profile=args.profile,
             gpus_per_node=args.gpus_per_node,
             num_samples=args.samples,
             epochs=args.epochs,
             rate_deviation=args.rate_deviation,
             kept_per_added_node=args.kept_per_node,
-            warn=print_warning,
         )
     given = {
         "--profile": args.profile is not None,

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from hpcbal.config import EnsembleConfig, add_import_roots, load_ensemble
+from hpcbal.config import EnsembleConfig, add_import_roots
 from hpcbal.config.balance import balances_of
 from hpcbal.config.scheduling import settings_of, specs_of
 from hpcbal.control import DnnSpec
@@ -25,8 +25,8 @@ from hpcbal.simulator import (
 
 
 def scenario_of_config(
+    config: EnsembleConfig,
     path: Path,
-    overrides: Sequence[str],
     *,
     profile: Path | None = None,
     gpus_per_node: int | None = None,
@@ -34,12 +34,12 @@ def scenario_of_config(
     epochs: float | Path = 1.0,
     rate_deviation: float = 0.0,
     kept_per_added_node: float = 1.0,
-    warn: Callable[[str], None] | None = None,
 ) -> Scenario:
-    """Read a configuration and everything known about its rates and its data.
+    """Add to a configuration everything known about its rates and its data.
 
     Args:
-        path, overrides: as given on the command line.
+        config: the ensemble.
+        path: its file.
         profile: source of the rates; None: `find_rates` looks for them.
         gpus_per_node: None: `slots.per_node`.
         num_samples: samples of the dataset; None: known for hpcbal's own datasets, any other is opened, which
@@ -48,12 +48,10 @@ def scenario_of_config(
             the run with this results.csv (a DNN that is not in it trains to max_epochs).
         rate_deviation: relative deviation of each DNN's rates over the seeds; see `varied_rates`.
         kept_per_added_node: share of its rate that a group keeps for each added node; see `GroupRates`.
-        warn: as in `load_config`.
 
     Raises:
-        InputError: if the configuration is wrong, or rates or data are not available.
+        InputError: if rates or data are not available.
     """
-    config = load_ensemble(path, overrides, warn=warn)
     per_node = slots_per_node(config, gpus_per_node)
     rates = find_rates(config, per_node, profile, command=str(path))
     facts = known_facts(config) if num_samples is None else facts_of_size(config, num_samples)

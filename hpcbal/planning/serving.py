@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hpcbal.config import ParamServerConfig
-from hpcbal.errors import PolicyError
+from hpcbal.errors import InputError, PolicyError
 from hpcbal.policies.configuring import (
     Machine,
     Problem,
@@ -142,36 +142,66 @@ def predicted(config: ParamServerConfig, measured: Measured, num_executors: int)
 
 
 def _problem(config: ParamServerConfig, measured: Measured, num_executors: int) -> Problem:
-    is_async, has_barrier = config.staleness is None, config.staleness == 0
-    turn_samples = config.mini_batch / (1 if is_async else measured.num_workers)
+    return Problem(
+        machines_of(config, num_executors, measured),
+        num_samples=measured.num_samples,
+        num_data_blocks=measured.num_data_blocks,
+        num_parameter_blocks=measured.num_parameter_blocks,
+        mini_batch=config.mini_batch,
+        turns="per_worker" if config.staleness is None else "shared",
+        pull_bytes=measured.turn_bytes / 2,
+        push_bytes=measured.turn_bytes / 2,
+        has_barrier=config.staleness == 0,
+        model_bytes=float(measured.parameter_bytes),
+    )
+
+
+def default_executors(config: ParamServerConfig) -> int:
+    """How many executors to plan for if nobody says: one node's, those of `machines`, or the fewest."""
+    if isinstance(config.slots.per_node, int):
+        return config.slots.per_node
+    fewest = sum(1 if count == "auto" else count for count in (config.workers, config.servers))
+    return max(fewest, sum(machine.count for machine in config.machines))
+
+
+def machines_of(
+    config: ParamServerConfig, num_executors: int, measured: Measured | None
+) -> tuple[Machine, ...]:
+    """How fast executors are: as the file's `machines` say, and as measured what they leave out.
+
+    Raises:
+        InputError: they leave something out, and nothing was measured.
+    """
+    bandwidth = None if measured is None else _bandwidth(config, measured)
+    machines = []
+    for i in range(num_executors):
+        emulated = config.machine_of(i)
+        seconds = None if measured is None else measured.seconds_per_sample
+        rate = bandwidth
+        if emulated is not None:
+            if emulated.seconds_per_sample is not None:
+                seconds = emulated.seconds_per_sample / emulated.speed
+            rate = emulated.bandwidth or rate
+        if seconds is None or rate is None:
+            missing = "seconds_per_sample" if seconds is None else "bandwidth"
+            where = "machines" if emulated is None else f"machines.{config.machines.index(emulated)}"
+            raise InputError(
+                f"{where}: has no {missing}, and no run in {config.output.dir} has measured it; give each "
+                "machine seconds_per_sample and bandwidth, or run the job for two epochs first"
+            )
+        machines.append(Machine(seconds, rate))
+    return tuple(machines)
+
+
+def _bandwidth(config: ParamServerConfig, measured: Measured) -> float:
+    turn_samples = config.mini_batch / (1 if config.staleness is None else measured.num_workers)
     # Blocks are dealt out evenly, so the fullest server holds the rounded-up share.
     largest = -(-measured.num_parameter_blocks // measured.num_servers) / measured.num_parameter_blocks
-    bandwidth = measured_bandwidth(
+    return measured_bandwidth(
         measured.turn_bytes,
         measured.num_workers,
         largest,
         measured.communication_s,
         turn_samples * measured.seconds_per_sample,
-        has_barrier,
-    )
-    machines = []
-    for i in range(num_executors):
-        emulated = config.machine_of(i)
-        seconds, rate = measured.seconds_per_sample, bandwidth
-        if emulated is not None:
-            if emulated.seconds_per_sample is not None:
-                seconds = emulated.seconds_per_sample / emulated.speed
-            rate = emulated.bandwidth or rate
-        machines.append(Machine(seconds, rate))
-    return Problem(
-        tuple(machines),
-        num_samples=measured.num_samples,
-        num_data_blocks=measured.num_data_blocks,
-        num_parameter_blocks=measured.num_parameter_blocks,
-        mini_batch=config.mini_batch,
-        turns="per_worker" if is_async else "shared",
-        pull_bytes=measured.turn_bytes / 2,
-        push_bytes=measured.turn_bytes / 2,
-        has_barrier=has_barrier,
-        model_bytes=float(measured.parameter_bytes),
+        config.staleness == 0,
     )

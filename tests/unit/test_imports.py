@@ -183,6 +183,9 @@ runtime.paramserver | numpy                                 | printable errors s
                   |                                       | config.contract config paramserver.machine
                   |                                       | paramserver.engine runtime.handoff runtime.wire
                   |                                       | runtime.health runtime.rank runtime.record
+runtime.simulating | -                                     | errors paramserver.contract paramserver.store
+                  |                                       | config paramserver.machine paramserver.engine
+                  |                                       | simulator.serving planning runtime.paramserver
 runtime           | mpi4py                                | printable errors stderr forks comm cluster
                   |                                       | telemetry.streams telemetry.views telemetry
                   |                                       | config.balance config data runtime.handoff
@@ -192,10 +195,11 @@ runtime           | mpi4py                                | printable errors std
 cli               | -                                     | hpcbal printable errors env stderr collector
                   |                                       | cluster control telemetry.files telemetry.views
                   |                                       | simulator config.schema config.checks config
-                  |                                       | config.scheduling export planning report.model
-                  |                                       | report.drawing report.reading report.comparing
-                  |                                       | report.page report runtime.handoff
-                  |                                       | runtime.evaluating runtime
+                  |                                       | config.scheduling simulator.serving export
+                  |                                       | planning report.model report.drawing
+                  |                                       | report.reading report.comparing report.page report
+                  |                                       | runtime.handoff runtime.evaluating
+                  |                                       | runtime.paramserver runtime.simulating runtime
 __main__          | -                                     | errors stderr cli
 """
 

@@ -23,13 +23,13 @@ class ExecutorSupply:
     Args:
         config: the job.
         executors: ranks of all executors, ascending.
-        path: of the file.
+        path: of the file; None: only the schedule counts.
 
     Raises:
         InputError: if the schedule asks for executors that there are not.
     """
 
-    def __init__(self, config: ParamServerConfig, executors: Sequence[int], path: Path) -> None:
+    def __init__(self, config: ParamServerConfig, executors: Sequence[int], path: Path | None) -> None:
         self._executors = tuple(executors)
         self._path = path
         self._schedule = [(0, self._first("executors.start", config.executors.start))]
@@ -55,7 +55,9 @@ class ExecutorSupply:
     @property
     def source(self) -> str:
         """What decides now: the name of the file, or `executors.schedule`; for people."""
-        return self._path.name if self._of_file is not None else "executors.schedule"
+        return (
+            self._path.name if self._path is not None and self._of_file is not None else "executors.schedule"
+        )
 
     def take_problem(self) -> str:
         """What is wrong with the file, once for each problem; empty if nothing is."""
@@ -66,7 +68,7 @@ class ExecutorSupply:
     def _look(self) -> None:
         """Read the file, at most every `LOOK_INTERVAL_S`."""
         now_s = time.monotonic()
-        if now_s < self._due_s:
+        if self._path is None or now_s < self._due_s:
             return
         self._due_s = now_s + LOOK_INTERVAL_S
         try:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from hpcbal.errors import InputError
@@ -69,7 +70,8 @@ class ServingJob:
     """A job, as far as its speed goes. Samples and parameters have a size, and no values.
 
     A turn pulls dense tables whole. Of a sparse table it pulls `rows_per_sample` rows for each of its
-    samples, at most all, spread evenly over the blocks. It pushes the same rows.
+    samples, or as many as `turn_rows` says, at most all, spread evenly over the blocks. It pushes the same
+    rows.
 
     Attributes:
         num_samples: >= 1.
@@ -80,7 +82,10 @@ class ServingJob:
         parameter_blocks: blocks of each table.
         max_epochs: >= 1.
         objective_every: epochs from one objective to the next, >= 1.
-        rows_per_sample: by sparse table; tables that are missing are not accessed.
+        rows_per_sample: by sparse table; tables that are missing, here and in `turn_rows`, are not accessed.
+        turn_rows: by sparse table, points (samples, rows) of turns, both ascending, at least one. Samples
+            share rows, so a turn with twice the samples needs less than twice the rows. Between points, and
+            from (0, 0) to the first one, rows grow linearly; after the last one as before it.
         push_share: bytes of deltas in a push, as a share of the bytes of values in a pull, > 0.
         sample_bytes: of a sample and its state, when its block moves, >= 0.
         compute_noise: computing of a turn takes at most this share longer or shorter; 0 to below 1.
@@ -100,6 +105,7 @@ class ServingJob:
     max_epochs: int = 4
     objective_every: int = 1_000_000
     rows_per_sample: Mapping[str, float] = field(default_factory=dict)
+    turn_rows: Mapping[str, Sequence[tuple[float, float]]] = field(default_factory=dict)
     push_share: float = 1.0
     sample_bytes: float = 0.0
     compute_noise: float = 0.0
@@ -120,6 +126,11 @@ class ServingJob:
         for name, rows in self.rows_per_sample.items():
             _check("rows_per_sample", name, name in sparse, f"sparse tables: {', '.join(sorted(sparse))}")
             _check(f"rows_per_sample of {name}", rows, 0 <= rows < math.inf, ">= 0")
+        for name, points in self.turn_rows.items():
+            _check("turn_rows", name, name in sparse, f"sparse tables: {', '.join(sorted(sparse))}")
+            pairs = itertools.pairwise([(0.0, 0.0), *points])
+            ok = len(points) >= 1 and all(a[0] < b[0] and a[1] <= b[1] for a, b in pairs)
+            _check(f"turn_rows of {name}", points, ok, "ascending points (samples, rows), at least one")
         object.__setattr__(self, "layout", Layout(self.tables, self.parameter_blocks))
         object.__setattr__(self, "cut", DataBlocks(self.num_samples, self.num_data_blocks))
 
@@ -137,7 +148,13 @@ class ServingJob:
         """Rows of a table that a turn pulls."""
         if table.access == "dense":
             return float(table.num_rows)
-        return min(float(table.num_rows), num_samples * self.rows_per_sample.get(table.name, 0.0))
+        points = self.turn_rows.get(table.name)
+        if points is None:
+            return min(float(table.num_rows), num_samples * self.rows_per_sample.get(table.name, 0.0))
+        lines = itertools.pairwise([(0.0, 0.0), *points])
+        low, high = next(((a, b) for a, b in lines if num_samples <= b[0]), ([(0.0, 0.0), *points])[-2:])
+        slope = (high[1] - low[1]) / (high[0] - low[0])
+        return min(float(table.num_rows), low[1] + slope * (num_samples - low[0]))
 
 
 def _check(name: str, value: object, ok: bool, allowed: str) -> None:

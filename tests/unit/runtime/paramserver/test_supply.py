@@ -34,6 +34,14 @@ def test_the_schedule_applies_after_epochs(tmp_path: Path) -> None:
     assert supply_of(tmp_path).in_use(0) == RANKS
 
 
+def test_without_a_file_only_the_schedule_counts() -> None:
+    base = {"app": "m:f", "data": {"dataset": "m:d"}, "mini_batch": 10}
+    executors = {"start": 3, "schedule": [{"after_epoch": 2, "use": 2}]}
+    found = ExecutorSupply(ParamServerConfig.model_validate(base | {"executors": executors}), RANKS, None)
+    assert [len(found.in_use(epochs)) for epochs in range(4)] == [3, 3, 2, 2]
+    assert (found.source, found.take_problem()) == ("executors.schedule", "")
+
+
 def test_the_file_wins_as_long_as_it_is_there(tmp_path: Path) -> None:
     found = supply_of(tmp_path, schedule=[{"after_epoch": 2, "use": 2}])
     file = tmp_path / "executors"

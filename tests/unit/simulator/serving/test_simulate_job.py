@@ -250,3 +250,20 @@ def test_a_steady_epoch_needs_epochs_before_and_after_it() -> None:
     run = simulate_roles(job_of(0, max_epochs=2), machines_of(2), 1, 1)
     with pytest.raises(HpcbalError, match="3 at least"):
         _ = run.steady_epoch_s
+
+
+SPARSE = Table("model", 1000, 50, access="sparse")
+
+
+@pytest.mark.parametrize(
+    ("samples", "rows"), [(1, 30), (2, 60), (6, 100), (10, 140), (20, 240), (96, 1000), (500, 1000)]
+)
+def test_rows_of_a_turn_lie_between_those_that_are_known(samples: int, rows: float) -> None:
+    job = job_of(None, tables=(SPARSE,), turn_rows={"model": ((2, 60.0), (10, 140.0))})
+    assert job.rows_needed(SPARSE, samples) == pytest.approx(rows)
+
+
+@pytest.mark.parametrize("points", [(), ((2, 60.0), (2, 70.0)), ((2, 60.0), (4, 50.0)), ((0, 1.0),)])
+def test_known_rows_of_turns_must_ascend(points: tuple[tuple[float, float], ...]) -> None:
+    with pytest.raises(InputError, match=r"turn_rows of model: got .* ascending points"):
+        job_of(None, tables=(SPARSE,), turn_rows={"model": points})

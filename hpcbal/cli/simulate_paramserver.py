@@ -1,0 +1,170 @@
+"""`hpcbal simulate` for a parameter-server job: its epochs, and how it configures itself."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hpcbal.cli.options import print_json, print_text
+from hpcbal.errors import InputError
+from hpcbal.telemetry.views.table import count_text, format_table
+
+if TYPE_CHECKING:
+    from hpcbal.config import ParamServerConfig
+    from hpcbal.planning.serving import Measured
+    from hpcbal.runtime.simulating.forecast import Change, JobForecast, Shape
+    from hpcbal.simulator.serving import Delays
+
+FORMAT = 1
+
+FRAME_DELAY_S = 1e-3
+"""Default of `send_s`, `notice_s` and `control_s` with `machines`: as measured of emulated executors.
+Without them it is 0: what an earlier run measured of links includes such delays."""
+
+ENSEMBLES_ONLY = {
+    "profile": None,
+    "gpus_per_node": None,
+    "paradigm": None,
+    "seeds": None,
+    "samples": None,
+    "epochs": 1.0,
+    "rate_deviation": 0.0,
+    "kept_per_node": 1.0,
+    "output": None,
+}
+"""Options, and what they are if they are not given."""
+
+
+def run(args: argparse.Namespace, config: ParamServerConfig) -> int:
+    """Simulate the job on each number of executors, and print what is predicted."""
+    from hpcbal.config import add_import_roots
+    from hpcbal.planning.serving import default_executors, machines_of
+    from hpcbal.runtime.paramserver.loading import load_job
+    from hpcbal.runtime.simulating.forecast import forecast_job
+
+    given = [name for name, default in ENSEMBLES_ONLY.items() if getattr(args, name) != default]
+    if given:
+        options = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+        raise InputError(f"{options}: works with ensembles only, and {args.config} is a parameter-server job")
+    counts = args.gpus or [default_executors(config)]
+    if min(counts) < 2:
+        raise InputError(f"--gpus: got {min(counts)} executor, allowed: 2 or more, a worker and a server")
+    delays = _delays(config, args.costs)
+    measured = _measured(config)
+    machines_of(config, max(counts), measured)  # what is missing is told before the data is opened
+    add_import_roots(args.config)
+    loaded = load_job(config)
+    forecasts = [forecast_job(config, loaded, count, measured, delays) for count in counts]
+    if args.json:
+        print_json(_to_dict(config, measured, delays, forecasts))
+    else:
+        print_text("\n".join(_lines(config, measured, delays, forecasts)))
+    return 0
+
+
+def _delays(config: ParamServerConfig, given: list[tuple[str, float]]) -> Delays:
+    from hpcbal.simulator.serving import Delays
+
+    names = [field.name for field in dataclasses.fields(Delays)]
+    wrong = [name for name, _ in given if name not in names]
+    if wrong:
+        raise InputError(f"--cost: got {wrong[0]!r}, allowed for a parameter-server job: {', '.join(names)}")
+    default = FRAME_DELAY_S if config.machines else 0.0
+    values = {"send_s": default, "notice_s": default, "control_s": default} | dict(given)
+    try:
+        return Delays(**values)
+    except InputError as error:
+        raise InputError(f"--cost: {error}") from error
+
+
+def _measured(config: ParamServerConfig) -> Measured | None:
+    from hpcbal.planning.serving import measured_in
+
+    ledger = Path(config.output.dir) / "ledger.jsonl"
+    return measured_in(ledger, has_barrier=config.staleness == 0) if ledger.is_file() else None
+
+
+def _to_dict(
+    config: ParamServerConfig, measured: Measured | None, delays: Delays, forecasts: list[JobForecast]
+) -> dict[str, Any]:
+    """The forecasts as plain values; times are in seconds."""
+    return {
+        "format": FORMAT,
+        "kind": config.kind,
+        "name": config.name,
+        "app": config.app,
+        "max_epochs": config.stop.max_epochs,
+        "costs": dataclasses.asdict(delays),
+        "measured": None if measured is None else dataclasses.asdict(measured),
+        "rows": [dataclasses.asdict(forecast) for forecast in forecasts],
+    }
+
+
+def _lines(
+    config: ParamServerConfig, measured: Measured | None, delays: Delays, forecasts: list[JobForecast]
+) -> list[str]:
+    """The forecasts as text, line by line."""
+    epochs = count_text(config.stop.max_epochs, "epoch")
+    source = "machines of the file"
+    if measured is not None:
+        source = f"what the run in {config.output.dir} measured"
+        source += ", but for the file's machines" if config.machines else ""
+    costs = ", ".join(f"{name} {value:g}" for name, value in dataclasses.asdict(delays).items() if value)
+    headers = ["executors", "seconds", "executor-seconds", "at the start", "s/epoch", "at the end", "s/epoch"]
+    headers.append("changes")
+    cells = [
+        [
+            str(each.num_executors),
+            _seconds(each.seconds),
+            _seconds(each.executor_seconds),
+            _roles(each.start),
+            _seconds(each.start.epoch_s),
+            _roles(each.end),
+            _seconds(each.end.epoch_s),
+            str(len(each.changes)),
+        ]
+        for each in forecasts
+    ]
+    lines = [
+        f"{config.name}: parameter-server job of {config.app}, {epochs}",
+        "",
+        *format_table(headers, cells, right=(0, 1, 2, 4, 6, 7)),
+        "",
+        f"speeds: {source}",
+        f"costs: {costs or 'none'}; --cost NAME=SECONDS sets them",
+        "s/epoch: without its objective, while nothing changes",
+    ]
+    for each in forecasts:
+        if each.changes:
+            title = f"changes with {count_text(each.num_executors, 'executor')}:"
+            lines += ["", title, *_changes(each.changes)]
+    return lines
+
+
+def _changes(changes: tuple[Change, ...]) -> list[str]:
+    headers = ["at", "takes", "MB", "then", "s/epoch", "predicted", "simulated", "why"]
+    cells = [
+        [
+            _seconds(each.start_s),
+            _seconds(each.seconds),
+            f"{each.num_bytes / 1e6:.3g}",
+            _roles(each.after),
+            _seconds(each.after.epoch_s),
+            "-" if each.predicted_gain is None else f"{100 * each.predicted_gain:.1f}%",
+            f"{100 * each.simulated_gain:.1f}%",
+            each.why.partition(": ")[2],
+        ]
+        for each in changes
+    ]
+    return format_table(headers, cells, right=(0, 1, 2, 4, 5, 6))
+
+
+def _roles(shape: Shape) -> str:
+    return f"{count_text(shape.num_workers, 'worker')}, {count_text(shape.num_servers, 'server')}"
+
+
+def _seconds(value: float) -> str:
+    """Whole seconds; short times with three digits."""
+    return f"{value:.0f}" if value >= 1000.0 else f"{value:.3g}"

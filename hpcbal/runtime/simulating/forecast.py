@@ -1,0 +1,221 @@
+"""Simulate a parameter-server job as a run would play it: roles, changes of executors, and its tuner."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from hpcbal.config import ParamServerConfig
+from hpcbal.paramserver.machine.events import Reconfigure
+from hpcbal.paramserver.machine.job import JobMachine
+from hpcbal.paramserver.machine.messages import TurnDone
+from hpcbal.planning.serving import Measured, machines_of
+from hpcbal.runtime.paramserver.cutting import first_cut
+from hpcbal.runtime.paramserver.loading import LoadedJob
+from hpcbal.runtime.paramserver.owners import first_owners
+from hpcbal.runtime.paramserver.supply import ExecutorSupply
+from hpcbal.runtime.paramserver.tuning import Tuner
+from hpcbal.runtime.simulating.sizes import serving_job
+from hpcbal.simulator.serving import ChangeTime, Delays, ServingJob, ServingMachine, simulate_job
+
+STEADY_EPOCHS = 4
+"""Of a simulation that tells how long an epoch takes with one configuration: the first and the last one are
+left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """One configuration.
+
+    Attributes:
+        num_workers, num_servers: executors that own samples, and that own parameters.
+        epoch_s: seconds of an epoch without its objective, while nothing changes.
+    """
+
+    num_workers: int
+    num_servers: int
+    epoch_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One reconfiguration.
+
+    Attributes:
+        start_s: since the start of the job.
+        seconds: from the decision to the last block.
+        why: for people.
+        num_bytes: of the blocks that moved, samples and their state included.
+        after: the configuration that follows.
+        predicted_gain: predicted saving, as a share of the epoch time; None if it was not a matter of gain.
+        simulated_gain: the same, of the simulated epochs before and after.
+    """
+
+    start_s: float
+    seconds: float
+    why: str
+    num_bytes: int
+    after: Shape
+    predicted_gain: float | None
+    simulated_gain: float
+
+
+@dataclass(frozen=True, slots=True)
+class JobForecast:
+    """A simulated job.
+
+    Attributes:
+        num_executors: that were started.
+        num_epochs: that it took.
+        seconds: from the start to the end.
+        executor_seconds: the same, times the executors that the job had at a time.
+        start, end: its configurations.
+        changes: in order.
+    """
+
+    num_executors: int
+    num_epochs: int
+    seconds: float
+    executor_seconds: float
+    start: Shape
+    end: Shape
+    changes: tuple[Change, ...]
+
+
+class Watching:
+    """The tuner of a run, and the schedule of its executors; see `Watcher` of the simulator.
+
+    Args:
+        tuner: of the job.
+        machine: of the job, which is only looked at.
+        supply: says which executors the job has.
+        in_use: ranks of those that it has at the start.
+
+    Attributes:
+        uses: of each change by the schedule, completed epochs and the number of executors from then on.
+    """
+
+    def __init__(
+        self, tuner: Tuner, machine: JobMachine, supply: ExecutorSupply, in_use: tuple[int, ...]
+    ) -> None:
+        self._tuner, self._machine, self._supply, self._in_use = tuner, machine, supply, in_use
+        self.uses: list[tuple[int, int]] = []
+
+    def note_turn(self, executor: int, turn: TurnDone) -> None:
+        """A worker has taken a turn."""
+        self._tuner.note_turn(executor, turn)
+
+    def propose(self) -> Reconfigure | None:
+        """A reconfiguration that pays, or that cannot wait; None if there is none."""
+        in_use = self._supply.in_use(self._machine.epochs)
+        if in_use != self._in_use:
+            self._in_use = in_use
+            self._tuner.use(in_use)
+            self.uses.append((self._machine.epochs, len(in_use)))
+        return self._tuner.propose()
+
+    def forget(self) -> None:
+        """A reconfiguration is over."""
+        self._tuner.forget()
+
+
+Owners = tuple[tuple[int, ...], tuple[int, ...]]
+"""Rank of each data block, and of each parameter block."""
+
+
+def forecast_job(
+    config: ParamServerConfig,
+    loaded: LoadedJob,
+    num_executors: int,
+    measured: Measured | None,
+    delays: Delays,
+) -> JobForecast:
+    """Simulate the job of a file from its start to `stop.max_epochs`.
+
+    Args:
+        config: the file.
+        loaded: its app and its data.
+        num_executors: all ranks but the master's; at least two.
+        measured: by an earlier run; None: there is none.
+        delays: that pass beside computing and links.
+
+    Raises:
+        InputError: how fast executors are is not known, or the file does not fit so many.
+        UserCodeError: the app or the dataset raises.
+    """
+    machines = [
+        ServingMachine(each.seconds_per_sample, each.bandwidth)
+        for each in machines_of(config, num_executors, measured)
+    ]
+    ranks = range(1, num_executors + 1)
+    supply = ExecutorSupply(config, ranks, None)
+    in_use = supply.in_use(0)
+    cut = first_cut(config, loaded, num_executors)
+    owners = first_owners(config, cut, in_use, None)
+    job = serving_job(config, loaded, cut, measured)
+    data_bytes = loaded.data_bytes(job.cut.samples(0))
+    watching: list[Watching] = []
+
+    def watch(machine: JobMachine) -> Watching:
+        tuner = Tuner(config, machine, job.num_samples, loaded.parameter_bytes, data_bytes, in_use)
+        watching.append(Watching(tuner, machine, supply, in_use))
+        return watching[-1]
+
+    run = simulate_job(job, machines, *owners, delays=delays, watcher=watch)
+    start = end = _shape(job, machines, owners, delays)
+    changes = []
+    for change in run.changes:
+        owners = _owners_after(owners, change.change)
+        before, end = end, _shape(job, machines, owners, delays)
+        changes.append(_change(job, change, before, end))
+    ends = [0.0, *(epoch.end_s for epoch in run.epochs)]
+    return JobForecast(
+        num_executors,
+        len(run.epochs),
+        ends[-1],
+        _executor_seconds(ends, [(0, len(in_use)), *watching[0].uses]),
+        start,
+        end,
+        tuple(changes),
+    )
+
+
+def _executor_seconds(ends: Sequence[float], uses: Sequence[tuple[int, int]]) -> float:
+    """Seconds of executors, from the ends of epochs 0, 1, ... and the number in use from each epoch on."""
+    until = [*(epoch for epoch, _ in uses[1:]), len(ends) - 1]
+    return sum(count * (ends[stop] - ends[epoch]) for (epoch, count), stop in zip(uses, until, strict=True))
+
+
+def _shape(job: ServingJob, machines: Sequence[ServingMachine], owners: Owners, delays: Delays) -> Shape:
+    steady = replace(job, max_epochs=STEADY_EPOCHS, objective_every=STEADY_EPOCHS)
+    run = simulate_job(steady, machines, *owners, delays=delays)
+    return Shape(len(set(owners[0])), len(set(owners[1])), run.steady_epoch_s)
+
+
+def _owners_after(owners: Owners, change: Reconfigure) -> Owners:
+    data, parameters = map(list, owners)
+    for move in change.moves:
+        of_sort = data if move.what == "data" else parameters
+        for block in move.blocks:
+            of_sort[block] = move.destination
+    return tuple(data), tuple(parameters)
+
+
+def _change(job: ServingJob, done: ChangeTime, before: Shape, after: Shape) -> Change:
+    num_bytes = 0.0
+    for move in done.change.moves:
+        for block in move.blocks:
+            if move.what == "data":
+                num_bytes += job.cut.size(block) * job.sample_bytes
+            else:
+                table, num_rows = job.layout.shape_of(block)
+                num_bytes += num_rows * table.row_bytes
+    return Change(
+        done.start_s,
+        done.end_s - done.start_s,
+        done.change.why,
+        round(num_bytes),
+        after,
+        done.change.predicted_gain,
+        1.0 - after.epoch_s / before.epoch_s,
+    )

@@ -1,0 +1,140 @@
+"""A parameter-server job as far as its speed goes: from its file, its app, its data and an earlier run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from hpcbal.config import ParamServerConfig
+from hpcbal.errors import UserCodeError
+from hpcbal.paramserver.contract import (
+    AppError,
+    DataBlock,
+    DataBlocks,
+    checked_needs,
+    gather_batch,
+    num_bytes_of,
+    order_of_block,
+)
+from hpcbal.paramserver.engine.job import Job
+from hpcbal.paramserver.engine.loading import first_data
+from hpcbal.paramserver.engine.user_app import calling
+from hpcbal.paramserver.store.layout import Layout
+from hpcbal.planning.serving import Measured
+from hpcbal.runtime.paramserver.cutting import Cut
+from hpcbal.runtime.paramserver.loading import LoadedJob
+from hpcbal.simulator.serving import ServingJob
+
+ID_BYTES = 8
+"""Of the number of a row in a message."""
+
+LEAST_PUSH_SHARE = 1e-3
+"""Of a pull: what a push has at least, whatever was measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class TurnSizes:
+    """What turns were found to need.
+
+    Attributes:
+        rows: of each sparse table, points (samples of a turn, rows).
+        sample_bytes: of a sample and its state.
+    """
+
+    rows: Mapping[str, Sequence[tuple[float, float]]]
+    sample_bytes: float
+
+
+def serving_job(
+    config: ParamServerConfig, loaded: LoadedJob, cut: Cut, measured: Measured | None
+) -> ServingJob:
+    """The job that a file describes, for the simulator.
+
+    Rows of sparse tables are those that the app needs for turns of several sizes, the largest that of a
+    single worker. Pushes are as large as pulls, unless an earlier run has measured how large they are.
+
+    Args:
+        config: the file.
+        loaded: its app and its data.
+        cut: numbers of blocks.
+        measured: by an earlier run; None: there is none.
+
+    Raises:
+        UserCodeError: the app or the dataset raises, or the app asks for rows that do not exist.
+    """
+    blocks = DataBlocks(loaded.num_samples, cut.data)
+    layout = Layout(tuple(loaded.tables.values()), cut.parameters)
+    job = Job(loaded.app, config.seed, config.mini_batch, blocks, layout, staleness=config.staleness)
+    sizes = _sizes(job, min(loaded.num_samples, max(config.mini_batch, blocks.size(0))))
+    serving = ServingJob(
+        loaded.num_samples,
+        cut.data,
+        config.mini_batch,
+        config.staleness,
+        layout.tables,
+        cut.parameters,
+        max_epochs=config.stop.max_epochs,
+        objective_every=config.objective.every,
+        turn_rows=sizes.rows,
+        sample_bytes=sizes.sample_bytes,
+        seed=config.seed,
+    )
+    if measured is None:
+        return serving
+    measured_samples = turn_samples(config, loaded.num_samples, measured.num_workers)
+    return replace(serving, push_share=_push_share(serving, measured_samples, measured.turn_bytes))
+
+
+def turn_samples(config: ParamServerConfig, num_samples: int, num_workers: int) -> int:
+    """Samples of one worker's turn, about."""
+    if config.staleness is None:
+        return min(config.mini_batch, num_samples)
+    return max(1, min(config.mini_batch, num_samples) // num_workers)
+
+
+def _sizes(job: Job, num_samples: int) -> TurnSizes:
+    """Read so many samples, or a few more, and ask the app what turns of 1, 2, 4, ... of them need."""
+    blocks, num_bytes, num_read = [], 0, 0
+    for number in range(job.cut.num_blocks):
+        block = first_data(job, number)
+        num_bytes += num_bytes_of(block.columns) + num_bytes_of(block.state)
+        num_read += job.cut.size(number)
+        blocks.append(block)
+        if num_read >= num_samples:
+            break
+    rows: dict[str, list[tuple[float, float]]] = {}
+    if any(table.access == "sparse" for table in job.tables.values()):
+        sizes = [*(2**i for i in range(num_samples.bit_length()) if 2**i < num_samples), num_samples]
+        for size in sizes:
+            for name, count in _rows_needed(job, blocks, size).items():
+                points = rows.setdefault(name, [])
+                points.append((float(size), max(count, points[-1][1] if points else 0.0)))
+    return TurnSizes(rows, num_bytes / num_read)
+
+
+def _rows_needed(job: Job, blocks: Sequence[DataBlock], num_samples: int) -> dict[str, float]:
+    """Rows of sparse tables that a turn with samples of these blocks needs."""
+    slices, found = [], 0
+    for block in blocks:
+        order = order_of_block(job.seed, 0, block.number, job.cut.size(block.number))
+        slices.append((block, 0, order[: num_samples - found]))
+        found += len(slices[-1][2])
+        if found == num_samples:
+            break
+    batch = gather_batch(slices, seed=job.seed, epoch=0)
+    try:
+        with calling(job.app, "needs"):
+            needs = checked_needs(job.app.needs(batch), job.tables)
+    except AppError as error:
+        raise UserCodeError(f"{type(job.app).__name__}: {error}") from error
+    return {name: float(len(ids)) for name, ids in needs.items()}
+
+
+def _push_share(job: ServingJob, num_samples: int, turn_bytes: float) -> float:
+    """Bytes of deltas over bytes of values, so that a turn has as many bytes as were measured."""
+    values = ids = 0.0
+    for table in job.tables:
+        rows = job.rows_needed(table, num_samples)
+        values += rows * table.row_bytes
+        ids += rows * ID_BYTES if table.access == "sparse" else 0.0
+    return max(LEAST_PUSH_SHARE, (turn_bytes - values - 2 * ids) / values) if values else 1.0
