@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+
+import numpy as np
 
 from hpcbal.config import ParamServerConfig
 from hpcbal.errors import UserCodeError
@@ -11,10 +14,10 @@ from hpcbal.paramserver.contract import (
     AppError,
     DataBlock,
     DataBlocks,
+    IntArray,
     checked_needs,
     gather_batch,
     num_bytes_of,
-    order_of_block,
 )
 from hpcbal.paramserver.engine.job import Job
 from hpcbal.paramserver.engine.loading import first_data
@@ -27,6 +30,9 @@ from hpcbal.simulator.serving import ServingJob
 
 ID_BYTES = 8
 """Of the number of a row in a message."""
+
+LEAST_READ, DRAWS = 2048, 8
+"""Samples that are read at least, and turns of each size of which the mean is taken: samples are unlike."""
 
 LEAST_PUSH_SHARE = 1e-3
 """Of a pull: what a push has at least, whatever was measured."""
@@ -93,41 +99,48 @@ def turn_samples(config: ParamServerConfig, num_samples: int, num_workers: int) 
 
 
 def _sizes(job: Job, num_samples: int) -> TurnSizes:
-    """Read so many samples, or a few more, and ask the app what turns of 1, 2, 4, ... of them need."""
-    blocks, num_bytes, num_read = [], 0, 0
-    for number in range(job.cut.num_blocks):
-        block = first_data(job, number)
-        num_bytes += num_bytes_of(block.columns) + num_bytes_of(block.state)
-        num_read += job.cut.size(number)
-        blocks.append(block)
-        if num_read >= num_samples:
-            break
+    """Read some blocks all over the data, and ask the app what turns of 1, 2, 4, ... samples need.
+
+    Args:
+        num_samples: of the largest turn.
+    """
+    cut = job.cut
+    most = min(cut.num_samples, max(num_samples, LEAST_READ))
+    num_blocks = min(cut.num_blocks, -(-most * cut.num_blocks // cut.num_samples) + 1)
+    blocks = [first_data(job, int(i * cut.num_blocks // num_blocks)) for i in range(num_blocks)]
+    num_read = sum(cut.size(block.number) for block in blocks)
+    num_bytes = sum(num_bytes_of(block.columns) + num_bytes_of(block.state) for block in blocks)
     rows: dict[str, list[tuple[float, float]]] = {}
     if any(table.access == "sparse" for table in job.tables.values()):
-        sizes = [*(2**i for i in range(num_samples.bit_length()) if 2**i < num_samples), num_samples]
-        for size in sizes:
-            for name, count in _rows_needed(job, blocks, size).items():
+        rng = np.random.default_rng(job.seed)
+        for size in [*(2**i for i in range(num_samples.bit_length()) if 2**i < num_samples), num_samples]:
+            drawn = [_rows_needed(job, blocks, rng.permutation(num_read)[:size]) for _ in range(DRAWS)]
+            for name in drawn[0]:
                 points = rows.setdefault(name, [])
-                points.append((float(size), max(count, points[-1][1] if points else 0.0)))
+                mean = statistics.mean(each[name] for each in drawn)
+                points.append((float(size), max(mean, points[-1][1] if points else 0.0)))
     return TurnSizes(rows, num_bytes / num_read)
 
 
-def _rows_needed(job: Job, blocks: Sequence[DataBlock], num_samples: int) -> dict[str, float]:
-    """Rows of sparse tables that a turn with samples of these blocks needs."""
-    slices, found = [], 0
+def _rows_needed(job: Job, blocks: Sequence[DataBlock], drawn: IntArray) -> dict[str, int]:
+    """Rows of sparse tables that a turn needs.
+
+    Args:
+        drawn: numbers of its samples, counted over all these blocks.
+    """
+    slices, first = [], 0
     for block in blocks:
-        order = order_of_block(job.seed, 0, block.number, job.cut.size(block.number))
-        slices.append((block, 0, order[: num_samples - found]))
-        found += len(slices[-1][2])
-        if found == num_samples:
-            break
+        numbers = np.sort(drawn) - first
+        size = job.cut.size(block.number)
+        slices.append((block, 0, numbers[(numbers >= 0) & (numbers < size)]))
+        first += size
     batch = gather_batch(slices, seed=job.seed, epoch=0)
     try:
         with calling(job.app, "needs"):
             needs = checked_needs(job.app.needs(batch), job.tables)
     except AppError as error:
         raise UserCodeError(f"{type(job.app).__name__}: {error}") from error
-    return {name: float(len(ids)) for name, ids in needs.items()}
+    return {name: len(ids) for name, ids in needs.items()}
 
 
 def _push_share(job: ServingJob, num_samples: int, turn_bytes: float) -> float:
