@@ -184,7 +184,7 @@ def run_job(setup: Setup, saved: SavedBlocks | None = None) -> tuple[Master, Sav
         code = executor.run()
         if code == 0:
             executor.close()
-            assert executor.buffers.used_bytes == 0
+            assert executor.buffers.used_bytes == executor.buffers.kept_bytes == 0
         return code
 
     master = setup.master(channels[0])

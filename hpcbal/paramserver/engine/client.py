@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from hpcbal.paramserver.contract import IntArray, Table, Update
 from hpcbal.paramserver.engine.accesses import ALL_ROWS
+from hpcbal.paramserver.engine.buffers import Buffers
 from hpcbal.paramserver.engine.dense import DenseTables
 from hpcbal.paramserver.engine.reactor import Reactor
 from hpcbal.paramserver.engine.transport import Segments
@@ -47,6 +48,8 @@ class ParameterClient:
         ownership: of the parameter blocks; the caller changes it when a block has moved, and calls
             `owners_changed`.
         pushed: numbers of this worker's last pushes by block, from a checkpoint; None: it has not pushed yet.
+        buffers: count the rows of sparse tables that are kept here, and updates until servers have received
+            them; None: nobody counts them.
     """
 
     def __init__(
@@ -56,12 +59,15 @@ class ParameterClient:
         layout: Layout,
         ownership: Ownership,
         pushed: IntArray | None = None,
+        buffers: Buffers | None = None,
     ) -> None:
         self._wire, self._reactor, self._layout = wire, reactor, layout
         self._client = Client(ownership, pushed, MAX_ENTRIES)
         self._targets: dict[int, dict[int, NDArray[Any]]] = {}  # by pull and block: where values belong
         self._applied: dict[int, Callable[[], None]] = {}  # by push: called when all of it is applied
         self._num_unsent = 0
+        self._buffers = buffers or Buffers()
+        self._row_bytes = self._unsent_bytes = 0  # that the buffers count
         self._dense = DenseTables(wire, reactor, layout, self._client, self._answered)
         wire.on(Kind.PULLED, self._on_pulled)
         wire.on(Kind.APPLIED, self._on_applied)
@@ -95,24 +101,43 @@ class ParameterClient:
             share: how many data blocks take the turn.
 
         Returns: by table, the whole table, overwritten by the next pull, or the rows in the order of the ids.
+            Rows count against the memory of this rank until `drop_rows`, or the next pull.
+
+        Raises:
+            MemoryLimitError: there is no room for the rows.
         """
+        self.drop_rows()
+        sparse = {name: ids for name, ids in needs.items() if len(ids)}
+        row_bytes = sum(len(ids) * self._layout.table(name).row_bytes for name, ids in sparse.items())
+        self._count_rows(2 * row_bytes)  # as they come, and in order
         requests = []
         if self._dense.targets:
             requests.append(self.start_dense_pull(step, share))
         rows: dict[str, NDArray[Any]] = {}
         finish: list[Callable[[], None]] = []
-        sparse = {name: ids for name, ids in needs.items() if len(ids)}
         if sparse:
             requests.append(self._start_sparse_pull(step, sparse, rows, finish))
         for request in requests:
             self._wait_for(request)
         self._dense.finish_pull()
-        for put in finish:
-            put()
+        while finish:
+            finish.pop()()
+        self._count_rows(-row_bytes)
         for name in needs.keys() - sparse.keys():
             table = self._layout.table(name)
             rows[name] = np.empty((0, table.num_columns), table.dtype)
         return {**self._dense.tables, **rows}
+
+    def drop_rows(self) -> None:
+        """The rows of the last pull are no longer needed."""
+        self._count_rows(-self._row_bytes)
+
+    def _count_rows(self, num_bytes: int) -> None:
+        if num_bytes > 0:
+            self._buffers.keep(num_bytes)
+        else:
+            self._buffers.drop(-num_bytes)
+        self._row_bytes += num_bytes
 
     def _wait_for(self, pull: int) -> None:
         open_pulls = self._client.open_pulls
@@ -181,6 +206,9 @@ class ParameterClient:
             updates: checked. Their arrays must not change until `wait_sent` has returned.
             then: called when all of it has been applied; at once if there is nothing to push.
             step: of the turn, over the whole job.
+
+        Raises:
+            MemoryLimitError: there is no room for the updates.
         """
         self.wait_sent()
         is_routed = self._dense.may_push(updates)
@@ -196,6 +224,11 @@ class ParameterClient:
             return
         cut = np.array(sorted(pieces), np.int64)
         pushed = np.concatenate([self._dense.blocks, cut]) if is_routed and pieces else cut
+        # The app's arrays, and copies of rows in the order of blocks.
+        copied = sum(update.deltas.nbytes for update in updates.values() if update.rows is not None)
+        unsent_bytes = copied + sum(update.deltas.nbytes for update in updates.values())
+        self._buffers.keep(unsent_bytes)
+        self._unsent_bytes = unsent_bytes
         request = self._client.push(pushed if pieces else self._dense.blocks)
         self._applied[request] = then
         if is_routed:
@@ -216,6 +249,9 @@ class ParameterClient:
 
     def _sent(self) -> None:
         self._num_unsent -= 1
+        if not self._num_unsent:
+            self._buffers.drop(self._unsent_bytes)
+            self._unsent_bytes = 0
 
     def wait_sent(self) -> None:
         """Wait until servers have received all that was pushed; then its arrays may change."""

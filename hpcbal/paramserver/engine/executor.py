@@ -122,7 +122,9 @@ class Executor:
         )
         self._wire.on(Kind.TAKEN, self._on_taken)
         self._ownership = Ownership(np.zeros(job.layout.num_blocks))
-        self.client = ParameterClient(self._wire, self.reactor, job.layout, self._ownership)
+        self.client = ParameterClient(
+            self._wire, self.reactor, job.layout, self._ownership, buffers=self.buffers
+        )
         self._turns = Turns(job, self._machine, self.client, self.reactor, self._wire, self._trace)
         self._orders: deque[Message] = deque()  # that wait until the turn is over
         self._limit = 0

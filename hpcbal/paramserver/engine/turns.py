@@ -101,6 +101,7 @@ class Turns:
         # The next pull may be answered before this push is applied; its bytes are not those of this turn.
         bytes_before = self._num_bytes()
         self._client.push(checked, applied, step)
+        self._client.drop_rows()
         num_bytes += self._num_bytes() - bytes_before
 
     def _num_bytes(self) -> int:
@@ -136,6 +137,7 @@ class Turns:
         _, parameters = self._pull(batch, epoch * self._job.steps, 0)
         with calling(self._job.app, "objective"):
             terms = self._job.app.objective(batch, parameters)
+            self._client.drop_rows()
             return {str(name): float(np.float64(value)) for name, value in terms.items()}
 
 

@@ -155,10 +155,10 @@ class Problem:
         return max(1, math.ceil(num_samples / self.mini_batch - _WHOLE))
 
     def most_data_blocks(self, machine: Machine) -> int:
-        """Data blocks that a worker has memory for, beside the parameters that it pulls."""
-        pulled = self.pull_bytes + self.mini_batch * self.pull_bytes_per_sample
+        """Data blocks that a worker has memory for, beside the parameters that it pulls and pushes."""
+        kept = self.turn_bytes + self.mini_batch * self.bytes_per_sample
         return _blocks_within(
-            machine.memory_bytes - pulled, self.samples_per_block * self.sample_bytes, self.num_data_blocks
+            machine.memory_bytes - kept, self.samples_per_block * self.sample_bytes, self.num_data_blocks
         )
 
     def most_parameter_blocks(self, machine: Machine) -> int:

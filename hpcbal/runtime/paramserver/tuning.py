@@ -191,11 +191,13 @@ class Tuner:
             bytes_per_turn, len(found), largest, communication_s, compute_s, self._config.staleness == 0
         )
         emulated = [self._config.machine_of(i) for i in range(len(self._executors))]
+        limit = self._config.memory_per_rank
         return Problem(
             machines=estimate_machines(
                 self._metrics,
                 [measured if each is None or each.bandwidth is None else each.bandwidth for each in emulated],
                 [0 if each is None else self._config.machines.index(each) for each in emulated],
+                None if limit is None else dict.fromkeys(range(len(emulated)), float(limit)),
             ),
             num_samples=self._num_samples,
             num_data_blocks=sum(current.data_blocks),
@@ -206,6 +208,7 @@ class Tuner:
             push_bytes=bytes_per_turn / 2,
             has_barrier=self._config.staleness == 0,
             model_bytes=float(self._model_bytes),
+            sample_bytes=self._data_bytes / self._num_samples,
         )
 
 

@@ -12,8 +12,9 @@ from paramserver_job import Master, Rotation, SavedBlocks, Setup, layout_of, par
 
 from hpcbal.paramserver.alone import train_alone
 from hpcbal.paramserver.apps import MLR
-from hpcbal.paramserver.contract import App, Batch, DataBlock, IntArray, Parameters, Updates
+from hpcbal.paramserver.contract import App, Batch, DataBlock, IntArray, Parameters, Updates, num_bytes_of
 from hpcbal.paramserver.engine.job import EmulatedMachine
+from hpcbal.paramserver.engine.loading import first_data
 from hpcbal.paramserver.engine.samples import Cursor, WorkerSamples
 from hpcbal.paramserver.machine import messages
 from hpcbal.paramserver.machine.events import Event, Move, Reconfigure, SaveRequested, StopRequested
@@ -221,6 +222,24 @@ def test_blocks_that_do_not_fit_end_the_job_before_it_starts() -> None:
     assert (master.end.outcome, master.end.exit_code) == ("suspended", 2)  # the file can be mended
     assert re.match(r"memory_per_rank: rank [12] got 2,000 bytes, but its blocks take \d", master.end.detail)
     assert not master.turns
+
+
+def test_a_turn_whose_rows_do_not_fit_ends_the_job_and_says_what_to_do() -> None:
+    """The blocks fit, and so do messages; a turn of all samples needs more rows than there is room for."""
+    setup = replace(setup_of("ratings", [1, 2], [3]), mini_batch=10_000)
+    fits, _ = run_job(setup)
+    assert fits.end is not None
+    assert fits.end.outcome == "done"
+    job = setup.job()
+    blocks = [first_data(job, number) for number in range(0, setup.num_data_blocks, 2)]  # of a worker
+    held = sum(num_bytes_of(block.columns) + num_bytes_of(block.state) for block in blocks)
+    master, _ = run_job(replace(setup, memory_bytes=held + 1000))
+    assert master.end is not None
+    assert (master.end.outcome, master.end.exit_code) == ("suspended", 2)
+    says = (
+        r"memory_per_rank: a turn keeps [\d,]+ bytes of rows and updates, but blocks and dense tables leave "
+    )
+    assert re.match(says + r"1,000; lower mini_batch", master.end.detail), master.end.detail
 
 
 def test_blocks_for_the_oracle_are_those_of_the_layout() -> None:

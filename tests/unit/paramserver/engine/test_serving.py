@@ -6,12 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpcbal.comm.loopback import LoopbackChannel
 from hpcbal.paramserver.contract import App, Batch, Parameters, Table, Update, Updates
-from hpcbal.paramserver.engine.buffers import SMALLEST, Buffers
+from hpcbal.paramserver.engine.buffers import SMALLEST, Buffers, MemoryLimitError
 from hpcbal.paramserver.engine.client import ParameterClient
 from hpcbal.paramserver.engine.loopback_transport import LoopbackTransport
 from hpcbal.paramserver.engine.parameter_moves import ParameterMoves
@@ -57,6 +58,7 @@ class Cluster:
         self.moved: list[tuple[tuple[int, ...], int]] = []
         self.under_way: set[int] = set()  # blocks that have an order to move
         self.buffers = {rank: Buffers(limit_bytes) for rank in (1, 2)}
+        self.kept = {rank: Buffers(limit_bytes) for rank in (3, 4)}
         self.servers: dict[int, Server] = {}
         self.moves: dict[int, ParameterMoves] = {}
         for rank, buffers in self.buffers.items():
@@ -81,7 +83,7 @@ class Cluster:
             reactor.add(lambda now_s: self.poll())
             self.ownerships[rank] = Ownership(self.owners)
             self.clients[rank] = ParameterClient(
-                self.wires[rank], reactor, self.layout, self.ownerships[rank]
+                self.wires[rank], reactor, self.layout, self.ownerships[rank], buffers=self.kept[rank]
             )
         for wire in self.wires:
             wire.open()
@@ -226,3 +228,52 @@ def test_no_update_is_lost_or_applied_twice_while_blocks_move(seed: int, limit_b
         if limit_bytes is not None:
             # Beside it: rows of two pulls at a time, by block, and pushes that were forwarded.
             assert buffers.most_bytes <= 10 * limit_bytes
+
+
+def test_rows_count_as_they_come_and_updates_until_they_are_received() -> None:
+    cluster = Cluster()
+    client, kept = cluster.clients[3], cluster.kept[3]
+    ids = np.arange(0, 100, 2)
+    row_bytes = len(ids) * 2 * 4
+    rows = client.pull({"sparse": ids})["sparse"]
+    assert kept.kept_bytes == row_bytes == rows.nbytes
+    assert kept.most_bytes == 2 * row_bytes  # as they come, and in order
+    client.pull({"sparse": ids})
+    assert kept.kept_bytes == row_bytes
+    client.push({"sparse": Update(rows, ids), "dense": Update(np.ones((10, 3)))}, ignore)
+    assert kept.kept_bytes == row_bytes + 2 * row_bytes + 10 * 3 * 8  # rows also in the order of blocks
+    client.wait_sent()
+    client.drop_rows()
+    assert kept.kept_bytes == 0
+    client.pull({})
+    assert kept.kept_bytes == 0
+
+
+def test_rows_or_updates_without_room_are_refused_before_anything_is_sent() -> None:
+    cluster = Cluster(limit_bytes=10_000)
+    client = cluster.clients[3]
+    cluster.kept[3].set_limit(500)
+    ids = np.arange(40)
+    with pytest.raises(
+        MemoryLimitError, match=r"a turn keeps 640 bytes .* tables leave 500; lower mini_batch"
+    ):
+        client.pull({"sparse": ids})
+    with pytest.raises(MemoryLimitError, match="a turn keeps 640 bytes"):
+        client.push({"sparse": Update(np.ones((40, 2), np.float32), ids)}, ignore)
+    assert cluster.kept[3].kept_bytes == 0
+    assert client.num_unapplied == 0
+    assert not cluster.poll()
+    assert client.pull({"sparse": ids[:20]})["sparse"].shape == (20, 2)
+
+
+def test_what_is_kept_leaves_less_room_for_pushes_but_one_always_fits() -> None:
+    buffers = Buffers(4 * SMALLEST)
+    buffers.keep(3 * SMALLEST)
+    first = buffers.take(SMALLEST)
+    assert not buffers.has_room(SMALLEST)
+    buffers.drop(SMALLEST)
+    assert buffers.has_room(SMALLEST)
+    assert buffers.most_bytes == 4 * SMALLEST
+    buffers.keep(2 * SMALLEST)
+    buffers.give(first)
+    assert buffers.has_room(SMALLEST)  # else two workers that serve each other might wait for each other

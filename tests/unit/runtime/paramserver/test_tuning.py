@@ -83,6 +83,22 @@ def test_a_bad_start_is_left(start: Any, bandwidth: float, more: str) -> None:
     assert len(gained) >= 1
 
 
+def test_workers_keep_what_they_pull_and_push_beside_their_samples() -> None:
+    """A worker has room for a quarter of the samples, or for so few that all executors are too few."""
+    free, quarter, few = None, 2 * MODEL + 2 * SAMPLES, 2 * MODEL + SAMPLES
+    most_blocks = {}
+    for memory in (free, quarter, few):
+        machine = running([1, 2, 3, 4, 5, 5] * 8, [6] * 48)
+        tuner = Tuner(config(memory_per_rank=memory), machine, SAMPLES, MODEL, 8 * SAMPLES)
+        measure(tuner, machine, 8, 1e6)
+        change = tuner.propose()
+        if change is not None:
+            owners = moved(machine, change).owners("data")
+            most_blocks[memory] = max(owners.count(rank) for rank in set(owners))
+    assert few not in most_blocks
+    assert most_blocks[quarter] <= 48 / 4 < most_blocks[free]
+
+
 def test_a_good_configuration_stays() -> None:
     machine = running(*ONE_WORKER)
     tuner = tuner_of(machine)
