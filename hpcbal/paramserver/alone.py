@@ -23,6 +23,7 @@ from hpcbal.paramserver.contract import (
     Table,
     Update,
     apply_update,
+    checked_metrics,
     checked_needs,
     checked_updates,
     gather_batch,
@@ -111,7 +112,7 @@ class Alone:
         for name, blocks in self._parameter_blocks.items():
             for rows in blocks:
                 _add(sums, self._app.parameter_objective(name, self.values[name][rows]))
-        return dict(self._app.metrics(sums))
+        return checked_metrics(self._app.metrics(sums))
 
     def _train_step(self, step: int, orders: Sequence[IntArray]) -> None:
         slices = self._slices(step, orders)

@@ -78,7 +78,7 @@ class Squares(App):
 
     def metrics(self, sums):
         loss = float("nan") if self.trouble == "nan" else sums["squares"] / 60
-        return {"loss": loss, "visits": sums["visits"]}
+        return {"loss": loss, "seconds" if self.trouble == "taken" else "visits": sums["visits"]}
 '''
 EPOCHS = 6
 
@@ -209,6 +209,11 @@ def test_stopped_and_killed_it_goes_on_to_the_same_end(job, monkeypatch):
     [
         ("raises", 3, "Squares.compute: own.py:40: ValueError: no more"),
         ("nan", 3, "loss is nan after epoch 1"),
+        (
+            "taken",
+            3,
+            "Squares.metrics: got 'seconds', which records use for something else, allowed: any name",
+        ),
         ("dies", 1, "os._exit(9)"),
         ("hangs", 70, "no sign of life"),
     ],

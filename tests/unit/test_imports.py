@@ -54,7 +54,7 @@ policies.samples  | numpy                                 | errors policies.batc
 policies.configuring | numpy                                 | errors policies.batching
 policies          | numpy                                 | errors cluster.layout policies.batching
 ensembling        | numpy                                 | errors
-paramserver.contract | numpy                                 | errors
+paramserver.contract | numpy                                 | errors values
 paramserver.store | numpy                                 | errors machines paramserver.contract
 control           | -                                     | errors values cluster.layout machines
                   |                                       | policies.batching policies
@@ -183,7 +183,7 @@ runtime.paramserver | numpy                                 | printable errors s
                   |                                       | config.contract config paramserver.machine
                   |                                       | paramserver.engine runtime.handoff runtime.wire
                   |                                       | runtime.health runtime.rank runtime.record
-runtime.simulating | -                                     | errors paramserver.contract paramserver.store
+runtime.simulating | numpy                                 | errors paramserver.contract paramserver.store
                   |                                       | config paramserver.machine paramserver.engine
                   |                                       | simulator.serving planning runtime.paramserver
 runtime           | mpi4py                                | printable errors stderr forks comm cluster

@@ -1,6 +1,12 @@
 """What an app implements and receives, and the arithmetic of data blocks; see `App`."""
 
-from hpcbal.paramserver.contract.app import App, apply_update, has_default_update, tables_of
+from hpcbal.paramserver.contract.app import (
+    App,
+    apply_update,
+    checked_metrics,
+    has_default_update,
+    tables_of,
+)
 from hpcbal.paramserver.contract.batch import (
     Batch,
     BatchPart,
@@ -65,6 +71,7 @@ __all__ = [
     "Update",
     "Updates",
     "apply_update",
+    "checked_metrics",
     "checked_needs",
     "checked_updates",
     "gather",

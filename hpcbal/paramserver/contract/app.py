@@ -14,7 +14,8 @@ from hpcbal.paramserver.contract.batch import Batch
 from hpcbal.paramserver.contract.columns import Columns, IntArray
 from hpcbal.paramserver.contract.source import SampleSource
 from hpcbal.paramserver.contract.table import Table
-from hpcbal.paramserver.contract.update import Needs, Parameters, Updates
+from hpcbal.paramserver.contract.update import AppError, Needs, Parameters, Updates
+from hpcbal.values.metric_names import OTHER_FIELDS
 
 
 class App(ABC):
@@ -129,7 +130,24 @@ class App(ABC):
 
         Args:
             sums: over all samples and all rows, from `objective` and `parameter_objective`.
+
+        Returns: values by name. Names that records use for something else are refused, see `checked_metrics`.
         """
+
+
+def checked_metrics(metrics: Mapping[str, float]) -> dict[str, float]:
+    """What `App.metrics` returned, as plain numbers.
+
+    Raises:
+        AppError: a metric has the name of another field of the records in `metrics.jsonl`.
+    """
+    taken = [str(name) for name in metrics if name in OTHER_FIELDS]
+    if taken:
+        raise AppError(
+            f"metrics: got {', '.join(map(repr, taken))}, which records use for something else, allowed: any "
+            f"name but {', '.join(sorted(OTHER_FIELDS))}"
+        )
+    return {str(name): float(value) for name, value in metrics.items()}
 
 
 def has_default_update(app: App) -> bool:

@@ -10,7 +10,7 @@ from hpcbal.cluster.roles import SCHEDULER_RANK
 from hpcbal.cluster.walltime import WalltimeLimit
 from hpcbal.comm.message import Message
 from hpcbal.errors import ExitCode
-from hpcbal.paramserver.contract import App
+from hpcbal.paramserver.contract import App, AppError, checked_metrics
 from hpcbal.paramserver.engine.reactor import Patience
 from hpcbal.paramserver.machine import messages
 from hpcbal.paramserver.machine.events import (
@@ -179,13 +179,12 @@ class Master:
         now_s = time.monotonic()
         seconds, self._measured_s = now_s - self._measured_s, now_s
         try:
-            metrics = self._app.metrics(asked.sums)
-            return Measured(
-                asked.epoch, {str(name): float(value) for name, value in metrics.items()}, seconds
-            )
+            return Measured(asked.epoch, checked_metrics(self._app.metrics(asked.sums)), seconds)
+        except AppError as error:
+            problem = str(error)
         except Exception as error:  # a user's code may raise anything
-            name = type(self._app).__name__
-            return Heard(SCHEDULER_RANK, messages.Failed("app", f"{name}.metrics: {summary(error)}"))
+            problem = f"metrics: {summary(error)}"
+        return Heard(SCHEDULER_RANK, messages.Failed("app", f"{type(self._app).__name__}.{problem}"))
 
     def _write_manifest(self, asked: WriteManifest) -> None:
         holder = {PARAMETERS: asked.parameter_owner, DATA: asked.data_owner}

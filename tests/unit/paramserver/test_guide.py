@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from hpcbal.paramserver import apps, networks
+from hpcbal.values.metric_names import OTHER_FIELDS
 
 ROOT = Path(__file__).parents[3]
 GUIDE = (ROOT / "docs/parameter-servers.md").read_text(encoding="utf-8")
@@ -31,3 +32,8 @@ def test_the_guide_lists_every_app_and_dataset() -> None:
     tables = GUIDE.partition("## Apps that come with hpcbal")[2]
     listed = re.findall(r"^\| `(\w+)` \|", tables, flags=re.MULTILINE)
     assert sorted(listed) == sorted([*apps.__all__, *networks.__all__])
+
+
+def test_the_guide_lists_names_that_no_metric_may_have() -> None:
+    (listed,) = re.findall(r"another field of `metrics.jsonl`: ([^.]*)\.", GUIDE)
+    assert set(re.findall(r"`(\w+)`", listed)) == OTHER_FIELDS

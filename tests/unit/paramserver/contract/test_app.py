@@ -16,11 +16,13 @@ from hpcbal.paramserver.contract import (
     Table,
     Update,
     apply_update,
+    checked_metrics,
     checked_needs,
     checked_updates,
     has_default_update,
     tables_of,
 )
+from hpcbal.values.metric_names import OTHER_FIELDS
 
 TABLES = {
     "weights": Table("weights", 3, 2),
@@ -145,3 +147,17 @@ def test_wrong_updates_are_errors_that_say_what_is_allowed(updates: dict[str, An
     with pytest.raises(AppError) as raised:
         checked_updates(updates, TABLES, checked_needs({"counts": np.array([3])}, TABLES))
     assert message in str(raised.value)
+
+
+def test_metrics_become_plain_numbers() -> None:
+    found = checked_metrics({"loss": np.float32(0.5), "val_rmse": 2})
+    assert found == {"loss": 0.5, "val_rmse": 2.0}
+    assert list(map(type, found.values())) == [float, float]
+
+
+@pytest.mark.parametrize("name", sorted(OTHER_FIELDS))
+def test_metrics_with_names_of_other_fields_are_refused_with_the_list(name: str) -> None:
+    says = f"^metrics: got '{name}', which records use for something else, allowed: any name but epoch, "
+    with pytest.raises(AppError, match=says) as caught:
+        checked_metrics({"loss": 1.0, name: 2.0})
+    assert set(str(caught.value).rpartition("any name but ")[2].split(", ")) == OTHER_FIELDS
