@@ -5,26 +5,35 @@ from __future__ import annotations
 import argparse
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hpcbal.cli.options import Subparsers, print_text, print_warning
+from hpcbal.telemetry.views.table import count_text
+
+if TYPE_CHECKING:
+    from hpcbal.config import ParamServerConfig
 
 
 def add_parser(verbs: Subparsers) -> None:
     """Add the verb to the program's parser."""
     parser = verbs.add_parser(
         "export",
-        help="write a trained DNN as a Keras or TensorFlow model",
+        help="write a trained DNN as a Keras or TensorFlow model, or trained parameters as arrays",
         description="Write a trained DNN of a run as a .keras file or a TensorFlow SavedModel. Both load "
-        "without hpcbal. A description of inputs, preprocessing and classes is written beside it, as JSON.",
+        "without hpcbal. A description of inputs, preprocessing and classes is written beside it, as JSON. "
+        "Of a job on parameter servers: all tables and states as arrays in an .npz file, or a Keras model.",
     )
     parser.add_argument("directory", type=Path, metavar="DIR", help="output directory of a run")
-    parser.add_argument("name", metavar="NAME", help="name of a DNN")
+    parser.add_argument(
+        "name", metavar="NAME", nargs="?", help="name of a DNN; not needed for a parameter-server job"
+    )
     parser.add_argument(
         "--to",
         type=Path,
         required=True,
         metavar="PATH",
-        help="a file that ends in .keras, or a directory for a TensorFlow SavedModel",
+        help="a file that ends in .keras, or a directory for a TensorFlow SavedModel; of a job on parameter "
+        "servers: a file that ends in .npz or .keras",
     )
     parser.add_argument(
         "--weights",
@@ -41,11 +50,36 @@ def run(args: argparse.Namespace) -> int:
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # a GPU of this node may be in use, and is not needed here
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     os.environ.setdefault("KERAS_BACKEND", "tensorflow")
+    from hpcbal.config import ParamServerConfig, load_config
+    from hpcbal.errors import InputError
     from hpcbal.export import export_dnn
+    from hpcbal.telemetry import RunDirectory
+    from hpcbal.telemetry.views.read_status import import_roots_of
 
+    run_directory = RunDirectory(args.directory)
+    if run_directory.config.is_file():
+        config = load_config(run_directory.config, import_roots=import_roots_of(args.directory))
+        if isinstance(config, ParamServerConfig):
+            return _export_job(args, config)
+    if args.name is None:
+        raise InputError(f"{args.directory}: which DNN? Give its NAME, as `hpcbal status` shows it")
     done = export_dnn(args.directory, args.name, args.to, args.weights, force=args.force)
     for note in done.notes:
         print_warning(note)
     print_text(f"model:       {done.path} ({done.weights.in_words()})")
     print_text(f"description: {done.description}")
+    return 0
+
+
+def _export_job(args: argparse.Namespace, config: ParamServerConfig) -> int:
+    """Export what a job on parameter servers has trained."""
+    from hpcbal.errors import InputError
+    from hpcbal.runtime.paramserver.trained import export_job
+
+    if args.name not in (None, config.name):
+        raise InputError(f"{args.directory}: has no job {args.name!r}, allowed: {config.name}")
+    if args.weights == "best":
+        raise InputError("--weights: got best, allowed: last, which is all that a parameter-server job keeps")
+    trained = export_job(config, args.directory, args.to, force=args.force)
+    print_text(f"{args.to}: {config.app} after {count_text(trained.epochs, 'epoch')}")
     return 0

@@ -166,6 +166,63 @@ def test_a_job_runs_to_its_end_and_is_not_repeated(job, monkeypatch):
     assert job.events()[-1].event == "run-finished"
 
 
+def test_what_was_trained_is_exported_as_arrays(job, monkeypatch):
+    early = job.run_alone("export", "out", "--to", "all.npz")
+    assert early.code == 2, early
+    assert job.run("run", "job.yaml").code == 0
+    trained, _ = alone(job.folder, monkeypatch)
+    done = job.run_alone("export", "out", "--to", "all.npz")
+    assert done.code == 0, done
+    assert "all.npz: own:Squares after 6 epochs" in done.out
+    with np.load(job.folder / "all.npz") as found:
+        assert set(found) == {"tables/weights", "tables/visits", "states/seen", "states/z"}
+        for name, values in trained.values.items():
+            np.testing.assert_allclose(found[f"tables/{name}"], values, rtol=1e-10)
+        for name in ("seen", "z"):
+            wanted = np.concatenate([block.state[name] for block in trained.data_blocks])
+            np.testing.assert_allclose(found[f"states/{name}"], wanted, rtol=1e-10)
+    for args, text in (
+        (("--to", "all.npz"), "all.npz exists; choose another name, or replace it with --force"),
+        (("--to", "all.h5"), "allowed: a file that ends in .npz"),
+        (("--to", "all.keras"), "Squares has no Keras model"),
+        (("other", "--to", "b.npz"), "has no job 'other', allowed: job"),
+        (("--to", "b.npz", "--weights", "best"), "--weights: got best, allowed: last"),
+    ):
+        refused = job.run_alone("export", "out", *args)
+        assert (refused.code, text in refused.err) == (2, True), refused
+
+
+def test_a_keras_model_trains_asynchronously_and_is_exported(job):
+    job.write_job(
+        app="hpcbal.paramserver.networks:KerasNetwork",
+        args={"model": "hpcbal.models:mlp", "learning_rate": 0.1},
+        data={"dataset": "hpcbal.paramserver.apps:samples", "args": {"validation_fraction": 0.2}},
+        mini_batch=32,
+        consistency="async",
+        stop={"max_epochs": 3},
+    )
+    done = job.run("run", "job.yaml")
+    assert done.code == 0, done
+    lines = (job.out / "jobs" / "job" / "metrics.jsonl").read_text().splitlines()
+    last = json.loads(lines[-1])
+    assert last["val_accuracy"] > 0.7
+    exported = job.run_alone("export", "out", "--to", "digits.keras")
+    assert exported.code == 0, exported
+    code = (
+        "import sys, keras, numpy as np\n"
+        "from hpcbal.paramserver.apps import samples\n"
+        "columns = samples(validation_fraction=0.2).read(np.arange(1797))\n"
+        "is_validation = columns['is_validation']\n"
+        "model = keras.saving.load_model('digits.keras')\n"
+        "found = model.predict(columns['samples'][is_validation], verbose=0).argmax(axis=1)\n"
+        "print((found == columns['labels'][is_validation]).mean())\n"
+    )
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], cwd=job.folder, capture_output=True, text=True, check=True, timeout=120
+    )
+    assert float(loaded.stdout) == pytest.approx(last["val_accuracy"], abs=1e-6)
+
+
 def test_the_timeline_shows_turns_and_the_work_of_servers(job):
     job.write_job(tune={"enabled": False})
     done = job.run("run", "job.yaml")

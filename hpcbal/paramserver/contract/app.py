@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -133,6 +134,19 @@ class App(ABC):
 
         Returns: values by name. Names that records use for something else are refused, see `checked_metrics`.
         """
+
+    def save_keras(self, tables: Mapping[str, NDArray[Any]], path: Path) -> None:
+        """Write a trained model to a `.keras` file, which loads without hpcbal. Default: there is none.
+
+        Args:
+            tables: all tables, shape (num_rows, num_columns) each.
+            path: ends in `.keras`.
+
+        Raises:
+            InputError: there is no such model, or Keras could not load it.
+            OSError: it cannot be written.
+        """
+        raise InputError(f"{type(self).__name__} has no Keras model, allowed: a file that ends in .npz")
 
 
 def checked_metrics(metrics: Mapping[str, float]) -> dict[str, float]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -233,6 +234,16 @@ class KerasNetwork(App):
             for prefix in prefixes
             for name, value in self.replica.metrics(self._joined(prefix, sums)).items()
         }
+
+    def save_keras(self, tables: Mapping[str, NDArray[Any]], path: Path) -> None:
+        """See `App.save_keras`."""
+        from hpcbal.training.plain_model import check_saved, plain_model, save_keras
+
+        self._load(tables)
+        who, shape = f"model {self._network.model}", self._sample.shape
+        model, _ = plain_model(who, self.replica.model, shape)
+        save_keras(model, path)
+        check_saved(who, self.replica.model, path, shape)
 
     # Samples.
 
