@@ -235,7 +235,7 @@ class JobMachine:
             self._sums = {"data": {}, "parameters": {}}
             instructions.append(self._send_all(messages.Evaluate(due)))
         limit = pace.limit(self._cursors.done, measured)
-        if self._over is None and limit > self._limit:
+        if self._over is None and not self._may_pause() and limit > self._limit:
             self._limit = limit
             instructions.append(self._send_all(messages.MayStart(limit)))
         return [*instructions, *self._pause_if_due()]
@@ -245,15 +245,12 @@ class JobMachine:
             return []  # an executor that owns nothing, perhaps after the others
         if event.epoch != self._evaluating:
             raise ValueError(f"got sums of epoch {event.epoch}, but {self._evaluating} is evaluated")
-        found: tuple[tuple[What, Mapping[int, Sums]], ...] = (
-            ("data", event.data),
-            ("parameters", event.parameters),
-        )
-        for what, sums in found:
+        found: dict[What, Mapping[int, Sums]] = {"data": event.data, "parameters": event.parameters}
+        for what, sums in found.items():
             if again := self._sums[what].keys() & sums.keys():
                 raise ValueError(f"{what} block {min(again)} was evaluated twice after epoch {event.epoch}")
             self._sums[what].update(sums)
-        if any(len(self._sums[what]) < len(self._owner[what]) for what, _ in found):
+        if any(len(self._sums[what]) < len(self._owner[what]) for what in found):
             return []
         return [ComputeMetrics(event.epoch, self._total())]
 
@@ -316,6 +313,9 @@ class JobMachine:
     def _must_pause(self) -> bool:
         return self._wants_save or self._stop_reason is not None or self._over is not None
 
+    def _may_pause(self) -> bool:
+        return self._must_pause() and self._evaluating is None
+
     def _stop(self, reason: str) -> list[Instruction]:
         if self._stop_reason is None:
             self._stop_reason = reason
@@ -324,12 +324,15 @@ class JobMachine:
         return self._pause_if_due()
 
     def _pause_if_due(self) -> list[Instruction]:
-        """Pause, but not amid an evaluation.
+        """Pause, but not amid an evaluation, and in `sync` not amid a step.
 
         Blocks that have not left stay until the job goes on; others arrive before their executors pause.
         """
-        is_due = self._phase == "running" and self._must_pause() and self._evaluating is None
-        return [self._ask_all(messages.Pause(), "pausing")] if is_due else []
+        if self._phase != "running" or not self._may_pause():
+            return []
+        if self.spec.pace.staleness == 0 and self._cursors.done < self._limit:
+            return []
+        return [self._ask_all(messages.Pause(), "pausing")]
 
     def _save(self) -> list[Instruction]:
         self._number += 1

@@ -91,6 +91,8 @@ class Executors:
             case WriteManifest(number):
                 assert len(self.paused) == len(self.machine.spec.executors)
                 assert not self.leaving
+                if self.machine.spec.pace.staleness == 0:  # or who is behind would see others' updates
+                    assert len({block.cursor for block in self.blocks.values()}) == 1
                 self.manifests.append(instruction)
                 self.arriving.append(ManifestWritten(number))
             case Reconfigured():
@@ -434,3 +436,27 @@ def test_a_step_that_is_left_out_is_an_error() -> None:
         job.choices()[0]()
     with pytest.raises(JobError, match="data block 0 did step 1, but goes on at 0"):
         job.tell(Heard(1, messages.TurnDone(1, (0,), 1, 0.0, 0.0, 0.0, 0)))
+
+
+def test_in_sync_a_pause_waits_until_all_blocks_have_done_the_step() -> None:
+    """A checkpoint amid a step would show updates of the step to blocks that take it after a resume."""
+    job = start(Pace(4, 0, 9))
+    while job.machine.phase != "running":
+        job.choices()[0]() if job.end is None and job.choices() else job.tell(Started())
+    for executor in (1, 2):
+        while job.orders[executor]:
+            job._obey(executor)
+    job._turn(1)
+    job.tell(job.arriving.pop())
+    job.tell(SaveRequested())
+    assert job.machine.phase == "running"
+    assert not any(messages.Pause() in orders for orders in job.orders.values())
+    job._turn(2)
+    job.tell(job.arriving.pop())
+    assert job.machine.phase == "pausing"
+    assert all(orders[-1] == messages.Pause() for orders in job.orders.values())
+    assert not any(isinstance(order, messages.MayStart) for order in job.orders[1])
+    while job.machine.phase != "running":
+        job.choices()[0]()
+    assert [manifest.step for manifest in job.manifests] == [1]
+    assert messages.MayStart(2) in job.orders[1]
