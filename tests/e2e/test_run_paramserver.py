@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -27,7 +28,7 @@ import time
 
 import numpy as np
 
-from hpcbal.paramserver.contract import App, Table
+from hpcbal.paramserver.contract import App, Table, Update
 
 
 class Points:
@@ -79,6 +80,18 @@ class Squares(App):
     def metrics(self, sums):
         loss = float("nan") if self.trouble == "nan" else sums["squares"] / 60
         return {"loss": loss, "seconds" if self.trouble == "taken" else "visits": sums["visits"]}
+
+
+class Heavy(Squares):
+    """The same, with a table that takes long to move; some of its rows count visits of a sample each."""
+
+    def tables(self):
+        return [*super().tables(), Table("ballast", 600, 200, "int64", "sparse")]
+
+    def compute(self, batch, parameters):
+        updates = super().compute(batch, parameters)
+        rows = 10 * np.sort(batch.samples)
+        return {**updates, "ballast": Update(np.ones((len(rows), 200), np.int64), rows)}
 '''
 EPOCHS = 6
 
@@ -109,13 +122,13 @@ def job(lab):
     return lab
 
 
-def alone(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+def alone(folder: Path, monkeypatch: pytest.MonkeyPatch, app: str) -> Any:
     """What one process makes of the job: the tables, and the metrics of each epoch."""
     monkeypatch.syspath_prepend(folder)
     monkeypatch.delitem(__import__("sys").modules, "own", raising=False)
-    from own import Squares, points
+    import own
 
-    return train_alone(Squares(points()), EPOCHS, mini_batch=10, seed=0, num_data_blocks=24)
+    return train_alone(getattr(own, app)(own.points()), EPOCHS, mini_batch=10, seed=0, num_data_blocks=24)
 
 
 def metrics_of(job) -> list[dict[str, float]]:
@@ -123,9 +136,9 @@ def metrics_of(job) -> list[dict[str, float]]:
     return [{key: json.loads(line)[key] for key in ("epoch", "loss", "visits")} for line in lines]
 
 
-def check_outcome(job, monkeypatch: pytest.MonkeyPatch) -> None:
+def check_outcome(job, monkeypatch: pytest.MonkeyPatch, app: str = "Squares") -> None:
     """The run equals one process: metrics of every epoch once, the parameters, each sample once an epoch."""
-    trained, wanted = alone(job.folder, monkeypatch)
+    trained, wanted = alone(job.folder, monkeypatch, app)
     found = metrics_of(job)
     assert [line["epoch"] for line in found] == list(range(1, EPOCHS + 1))
     for line, metrics in zip(found, wanted, strict=True):
@@ -135,11 +148,14 @@ def check_outcome(job, monkeypatch: pytest.MonkeyPatch) -> None:
     saved = read_saved(folder)
     assert saved is not None
     blocks = read_blocks(folder, saved, PARAMETERS, range(sum(saved.cut[PARAMETERS])))
-    num_weights = saved.cut[PARAMETERS][0]
+    num_weights, num_visits, *_ = saved.cut[PARAMETERS]
     weights = np.concatenate([blocks[block]["values"] for block in range(num_weights)])
     np.testing.assert_allclose(weights, trained.values["weights"], rtol=1e-10)
-    visits = sum(int(blocks[block]["values"].sum()) for block in range(num_weights, len(blocks)))
-    assert visits == 60 * EPOCHS
+    counts = [blocks[block]["values"] for block in range(num_weights, len(blocks))]
+    assert sum(int(values.sum()) for values in counts[:num_visits]) == 60 * EPOCHS
+    ballast = np.concatenate([np.zeros((0, 1)), *(values[:, :1] for values in counts[num_visits:])])
+    assert sorted(set(ballast.ravel())) == ([0, EPOCHS] if len(ballast) else [])
+    assert ballast.sum() == (60 * EPOCHS if len(ballast) else 0)
     data = read_blocks(folder, saved, DATA, range(saved.cut[DATA][0]))
     assert all((block["state/seen"] == EPOCHS).all() for block in data.values())
 
@@ -259,6 +275,42 @@ def test_stopped_and_killed_it_goes_on_to_the_same_end(job, monkeypatch):
     done = job.run("run", "job.yaml")
     assert done.code == 0, done
     check_outcome(job, monkeypatch)
+
+
+@pytest.mark.parametrize("victim", [4, 3], ids=["source", "destination"])
+def test_a_server_that_is_killed_amid_a_migration_costs_no_update(job, monkeypatch, victim):
+    """After two epochs the only server, rank 4, is taken back. All that it holds moves to rank 3, over slow
+    links; either is killed when some blocks have moved, and others have not."""
+    args = {"pace_s": 0.1}
+    job.write_job(
+        app="own:Heavy",
+        **elastic(schedule=[{"after_epoch": 2, "use": 3}, {"after_epoch": 4, "use": "all"}])
+        | {"slots": {"per_node": 4}, "args": args, "blocks": {"data": 24, "parameters": 24}},
+        machines=[{"bandwidth": "400KB/s"}],
+        tune={"enabled": False},
+    )
+    command = ("run", "job.yaml", "--log-level", "DEBUG")
+    running = job.start(*command)
+    moves = running.until(lambda: moved_blocks(job), "block that has moved")
+    running.signal_rank(victim, signal.SIGKILL)
+    done = running.wait()
+    assert done.code not in (0, 75), done
+    assert "Traceback" not in done.err, done
+    assert "reconfiguring:" in done.out
+    assert 0 < moves <= moved_blocks(job) < 24  # so the migration was not over
+    assert not any(line.parameter_blocks_moved for line in job.events("reconfigured"))
+    assert job.events("roles-assigned")[0].parameter_blocks == (0, 0, 0, 24)
+    done = job.run(*command)
+    assert done.code == 0, done
+    assert roles_of(job)[-1] == {1, 2, 3, 4}  # it has moved blocks again
+    check_outcome(job, monkeypatch, "Heavy")
+
+
+def moved_blocks(job) -> int:
+    """Parameter blocks that have changed their owner in the last start, as the master has heard."""
+    text = "".join(path.read_text(encoding="utf-8") for path in job.out.glob("logs/*rank-0*"))
+    found = re.findall(r"BlocksMoved\(what='parameters', blocks=\(([^)]*)\)", text)
+    return sum(len(re.findall(r"\d+", blocks)) for blocks in found)
 
 
 @pytest.mark.parametrize(
