@@ -186,7 +186,7 @@ def test_what_was_trained_is_exported_as_arrays(job, monkeypatch):
     early = job.run_alone("export", "out", "--to", "all.npz")
     assert early.code == 2, early
     assert job.run("run", "job.yaml").code == 0
-    trained, _ = alone(job.folder, monkeypatch)
+    trained, _ = alone(job.folder, monkeypatch, "Squares")
     done = job.run_alone("export", "out", "--to", "all.npz")
     assert done.code == 0, done
     assert "all.npz: own:Squares after 6 epochs" in done.out

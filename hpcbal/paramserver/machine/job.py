@@ -235,7 +235,8 @@ class JobMachine:
             self._sums = {"data": {}, "parameters": {}}
             instructions.append(self._send_all(messages.Evaluate(due)))
         limit = pace.limit(self._cursors.done, measured)
-        if self._over is None and not self._may_pause() and limit > self._limit:
+        may_pause = self._must_pause() and self._evaluating is None
+        if self._over is None and not may_pause and limit > self._limit:
             self._limit = limit
             instructions.append(self._send_all(messages.MayStart(limit)))
         return [*instructions, *self._pause_if_due()]
@@ -313,9 +314,6 @@ class JobMachine:
     def _must_pause(self) -> bool:
         return self._wants_save or self._stop_reason is not None or self._over is not None
 
-    def _may_pause(self) -> bool:
-        return self._must_pause() and self._evaluating is None
-
     def _stop(self, reason: str) -> list[Instruction]:
         if self._stop_reason is None:
             self._stop_reason = reason
@@ -328,11 +326,9 @@ class JobMachine:
 
         Blocks that have not left stay until the job goes on; others arrive before their executors pause.
         """
-        if self._phase != "running" or not self._may_pause():
-            return []
-        if self.spec.pace.staleness == 0 and self._cursors.done < self._limit:
-            return []
-        return [self._ask_all(messages.Pause(), "pausing")]
+        is_amid_step = self.spec.pace.staleness == 0 and self._cursors.done < self._limit
+        is_due = self._phase == "running" and self._must_pause() and not (is_amid_step or self._evaluating)
+        return [self._ask_all(messages.Pause(), "pausing")] if is_due else []
 
     def _save(self) -> list[Instruction]:
         self._number += 1
