@@ -390,6 +390,7 @@ def test_what_is_on_disk_and_wrong_is_one_sentence_and_can_be_mended(job, monkey
     done = job.run("run", "job.yaml", "--set", "stop.monitor=rmse")
     assert done.code == 2, done
     assert "stop.monitor: got 'rmse', but the app has the metrics: loss, visits" in done.err
+    job.write_job(tune={"enabled": False})  # or an executor without blocks would not read its file
     done = job.run("run", "job.yaml", "--set", "stop.max_epochs=3")
     assert done.code == 0, done
     (path,) = job.out.glob("jobs/job/checkpoint-*/executor-002/checkpoint.h5")
