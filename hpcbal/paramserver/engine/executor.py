@@ -145,12 +145,12 @@ class Executor:
         except _Finished as finished:
             return finished.exit_code
         except (UserCodeError, AppError) as error:
-            self._hold_moves()
-            self._channel.send(MASTER, messages.Failed("app", str(error)))
+            failed = messages.Failed("app", str(error))
         except HpcbalError as error:  # a full disk, a damaged checkpoint: the job itself has not failed
-            self._hold_moves()
-            self._channel.send(MASTER, messages.Failed("error", str(error), int(error.exit_code)))
+            failed = messages.Failed("error", str(error), int(error.exit_code))
         try:
+            self._hold_moves()
+            self._channel.send(MASTER, failed)
             while True:  # others may still need its blocks, until the master ends the job
                 self.reactor.wait_until(_never)
         except _Finished as finished:
