@@ -206,11 +206,24 @@ class FailingUpdate(MLR):
         (FailingUpdate, r"FailingUpdate\.update\('(bias|weights)'\): \S*test_jobs\.py:\d+: KeyError"),
     ],
 )
-def test_an_app_that_fails_ends_the_job_with_its_reason(app: type[MLR], says: str) -> None:
+@pytest.mark.parametrize("moves", [False, True])
+def test_an_app_that_fails_ends_the_job_with_its_reason(app: type[MLR], says: str, moves: bool) -> None:
+    """Also while blocks are copied over slow links."""
+
     def make() -> App:
         return app(mlr().source)
 
-    master, _ = run_job(replace(setup_of("mlr", [1, 2], [3]), make_app=make))
+    setup = replace(setup_of("mlr", [1, 2], [3]), make_app=make, num_executors=4)
+    if moves:
+        slow = EmulatedMachine(bytes_per_s=2e4)
+        request = Reconfigure((Move("data", (0, 2), 1, 2), Move("parameters", (0, 1, 2), 3, 4)), "test")
+        asked: list[Event] = [request]
+        setup = replace(
+            setup,
+            machines=dict.fromkeys(range(1, 5), slow),
+            after=lambda master, report: [asked.pop()] if asked and master.machine.can_reconfigure else [],
+        )
+    master, _ = run_job(setup)
     assert master.end is not None
     assert (master.end.outcome, master.end.cause) == ("failed", "app")
     assert re.search(says, master.end.detail), master.end.detail
