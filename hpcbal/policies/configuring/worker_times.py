@@ -62,6 +62,7 @@ class WorkerTimes:
     def within(self, deadline_s: FloatArray | float) -> IntArray:
         """Most data blocks that a worker completes by the deadline, 0..most."""
         problem, size = self.problem, self.problem.samples_per_block
+        limit_s = np.asarray(deadline_s) * (1.0 + _ROUNDING)
         if problem.turns == "shared":
             turns = problem.shared_turns
             left_s = deadline_s - turns * (problem.turn_overhead_s + problem.turn_bytes * self.link_s)
@@ -69,7 +70,7 @@ class WorkerTimes:
                 left_s = left_s - self.served_s
             exact = left_s / (self.block_s + size * problem.bytes_per_sample * self.link_s)
             if not problem.has_barrier:
-                in_time = np.asarray(self.served_s) <= np.asarray(deadline_s) * (1.0 + _ROUNDING)
+                in_time = np.asarray(self.served_s) <= limit_s
                 exact = np.where(in_time, exact, 0.0)
         else:
             sample_s = self.block_s / size
@@ -78,14 +79,14 @@ class WorkerTimes:
             turns_done = np.floor(deadline_s / full_s)
             rest_s = deadline_s - turns_done * full_s - turn_s
             last = np.clip(rest_s / sample_s, 0.0, problem.mini_batch)
-            served_turns = np.floor(
-                np.asarray(deadline_s) * (1.0 + _ROUNDING) / np.maximum(self.served_s, _NEVER)
-            )
+            # Beyond the turns of all samples, how many are served does not matter.
+            most_turns = self.problem.num_samples / problem.mini_batch + 1.0
+            of_one_s = np.maximum(self.served_s, _NEVER)
+            served_turns = np.floor(np.minimum(limit_s / of_one_s, most_turns))
             own = turns_done * problem.mini_batch + last
             exact = np.minimum(own, served_turns * problem.mini_batch) / size
         most = np.broadcast_to(self.most, exact.shape)
         blocks = np.clip(np.floor(np.minimum(exact + 0.5, most)), 0, most).astype(np.int64)
-        limit_s = np.asarray(deadline_s) * (1.0 + _ROUNDING)
         # `exact` has rounding errors: the time itself decides between a number and the one below.
         late = (blocks > 0) & (self.seconds(np.maximum(blocks, 1)) > limit_s)
         return np.where(late, blocks - 1, blocks)
