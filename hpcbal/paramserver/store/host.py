@@ -151,6 +151,7 @@ class Host(Generic[A]):
         actions: list[Action[A]] = []
         for block, number in zip(blocks, numbers, strict=True):
             self._handle(BlockAccess(access, worker, block, number, None), actions)
+        self._retry(blocks, actions)
         return actions
 
     def answer_bundle(self, bundle: Bundle, number: int) -> bool:
@@ -219,10 +220,7 @@ class Host(Generic[A]):
 
     def _after_sending(self, blocks: Sequence[int]) -> list[Action[A]]:
         actions: list[Action[A]] = []
-        if self._waiting:
-            for block in blocks:
-                if block in self._waiting:
-                    self._retry(block, actions)
+        self._retry(blocks, actions)
         return actions
 
     # Blocks that come and go.
@@ -277,7 +275,7 @@ class Host(Generic[A]):
             self._numbers.of(worker, [block])[block] = number
         if source is not None:
             actions.append(Took(block, source))
-        self._retry(block, actions)
+        self._retry([block], actions)
         if block in self._next_move:
             self._give(block, self._next_move.pop(block), actions)
         return actions
@@ -335,11 +333,8 @@ class Host(Generic[A]):
 
     def _handle(self, access: BlockAccess[A], actions: list[Action[A]]) -> None:
         """Handle one block of an access that has just come."""
-        block = access.block
         if not self._try(access, actions):
-            self._waiting.setdefault(block, deque()).append(access)
-        elif access.lends is None and block in self._waiting:
-            self._retry(block, actions)
+            self._waiting.setdefault(access.block, deque()).append(access)
 
     def _try(self, access: BlockAccess[A], actions: list[Action[A]]) -> bool:
         """Handle one block of an access, unless it must wait."""
@@ -371,15 +366,25 @@ class Host(Generic[A]):
             return last >= access.number
         return access.number <= last or (access.number == last + 1 and self._loans.are_free([access.block]))
 
-    def _retry(self, block: int, actions: list[Action[A]]) -> None:
-        """Handle what waits for a block, in the order in which it came, as far as possible."""
-        waiting = self._waiting.pop(block, None)
-        while waiting:
-            left = deque(access for access in waiting if not self._try(access, actions))
-            if len(left) == len(waiting):
-                self._waiting[block] = left
-                return
-            waiting = left
+    def _retry(self, blocks: Sequence[int], actions: list[Action[A]]) -> None:
+        """Handle what waits for blocks, as far as possible; for each block in the order in which it came.
+
+        One access of each block after the other, so that those of a pull or push share one action.
+        """
+        left = [block for block in blocks if block in self._waiting] if self._waiting else []
+        while left:
+            left = [block for block in left if self._retry_one(block, actions)]
+
+    def _retry_one(self, block: int, actions: list[Action[A]]) -> bool:
+        """Handle the first access to a block that need not wait; returns whether others may follow."""
+        waiting = self._waiting[block]
+        for index, access in enumerate(waiting):
+            if self._try(access, actions):
+                del waiting[index]
+                if not waiting:
+                    del self._waiting[block]
+                return bool(waiting)
+        return False
 
     def _give(self, block: int, destination: int, actions: list[Action[A]]) -> None:
         self._here.remove(block)
@@ -387,7 +392,7 @@ class Host(Generic[A]):
         self._gone[block] = destination
         self._leaving.append((block, destination))
         actions.append(Give(block, destination, applied))
-        self._retry(block, actions)
+        self._retry([block], actions)
 
     def _fail(self, problem: str, block: int | None = None) -> NoReturn:
         events = self._log.events

@@ -177,3 +177,17 @@ def test_a_bundle_is_answered_and_changed_as_one_and_its_numbers_are_those_of_it
 def test_a_bundle_that_is_not_lent_cannot_be_returned() -> None:
     with pytest.raises(HostError, match=r"blocks \(5, 6\) are returned but not lent"):
         Host[str](2).sent_bundle(Bundle(1, (5, 6)))
+
+
+def test_what_waits_for_several_blocks_takes_one_action_in_the_end() -> None:
+    """A worker's push waits for blocks that are lent to another one, and its next pull for the push."""
+    host = host_of(0, 1, 2)
+    blocks = [0, 1, 2]
+    assert host.pull("other", 7, blocks, [0, 0, 0]) == [Answer("other", blocks)]
+    assert host.push("push", 8, blocks, [1, 1, 1]) == []
+    assert host.pull("pull", 8, blocks, [1, 1, 1]) == []
+    assert host.sent(blocks) == [Apply("push", blocks), Answer("pull", blocks)]
+    assert host.pull("early", 8, blocks, [2, 2, 2]) == []
+    assert host.sent(blocks) == []
+    assert host.push("late", 8, blocks, [2, 2, 2]) == [Apply("late", blocks), Answer("early", blocks)]
+    host.check()
