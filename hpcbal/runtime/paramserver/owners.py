@@ -66,6 +66,10 @@ def first_owners(
     if saved is not None and config.workers == config.servers == "auto":
         data, parameters = saved.holder[DATA], saved.holder[PARAMETERS]
         if {*data, *parameters} <= {*in_use}:
-            return tuple(data), tuple(parameters)
+            if config.tune.enabled:
+                return tuple(data), tuple(parameters)
+            # Shares are even then, unless the stop came while blocks moved.
+            workers, servers = sorted({*data}), sorted({*parameters})
+            return dealt_out(cut.data, workers), dealt_out(sum(cut.parameters), servers)
     roles = first_roles(config, in_use)
     return dealt_out(cut.data, roles.workers), dealt_out(sum(cut.parameters), roles.servers)
