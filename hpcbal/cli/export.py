@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hpcbal.cli.options import Subparsers, print_text, print_warning
-from hpcbal.telemetry.views.table import count_text
 
 if TYPE_CHECKING:
     from hpcbal.config import ParamServerConfig
@@ -53,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
     from hpcbal.config import ParamServerConfig, load_config
     from hpcbal.errors import InputError
     from hpcbal.export import export_dnn
-    from hpcbal.telemetry import RunDirectory
+    from hpcbal.telemetry.files.run_directory import RunDirectory
     from hpcbal.telemetry.views.read_status import import_roots_of
 
     run_directory = RunDirectory(args.directory)
@@ -75,6 +74,7 @@ def _export_job(args: argparse.Namespace, config: ParamServerConfig) -> int:
     """Export what a job on parameter servers has trained."""
     from hpcbal.errors import InputError
     from hpcbal.runtime.paramserver.trained import export_job
+    from hpcbal.telemetry.views.table import count_text
 
     if args.name not in (None, config.name):
         raise InputError(f"{args.directory}: has no job {args.name!r}, allowed: {config.name}")
