@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # a GPU of this node may be in use, and is not needed here
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     os.environ.setdefault("KERAS_BACKEND", "tensorflow")
-    from hpcbal.config import ParamServerConfig, load_config
+    from hpcbal.config import JobsConfig, ParamServerConfig, load_config, not_yet
     from hpcbal.errors import InputError
     from hpcbal.export import export_dnn
     from hpcbal.telemetry.files.run_directory import RunDirectory
@@ -60,6 +60,8 @@ def run(args: argparse.Namespace) -> int:
         config = load_config(run_directory.config, import_roots=import_roots_of(args.directory))
         if isinstance(config, ParamServerConfig):
             return _export_job(args, config)
+        if isinstance(config, JobsConfig):
+            raise not_yet(run_directory.config, config, "hpcbal export")
     if args.name is None:
         raise InputError(f"{args.directory}: which DNN? Give its NAME, as `hpcbal status` shows it")
     done = export_dnn(args.directory, args.name, args.to, args.weights, force=args.force)

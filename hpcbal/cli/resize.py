@@ -38,7 +38,9 @@ def run(args: argparse.Namespace) -> int:
     status = read_status(args.directory)
     known = status.get("executors")
     if not isinstance(known, list):
-        raise InputError(f"{args.directory}: a run of DNNs, allowed: the output of a parameter-server job")
+        is_jobs = status.get("kind") == "jobs"
+        what = "a run of many jobs on the same machines" if is_jobs else "a run of DNNs"
+        raise InputError(f"{args.directory}: {what}, allowed: the output of a parameter-server job")
     path = RunDirectory(args.directory).executors
     if args.executors == "schedule":
         try:

@@ -125,7 +125,7 @@ def _add_ensemble(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Simulate and print the table."""
     from hpcbal.cli.simulation_text import render_rows, rows_to_dict
-    from hpcbal.config import ParamServerConfig
+    from hpcbal.config import JobsConfig, ParamServerConfig, not_yet
     from hpcbal.control import AUTO, PARADIGM_NAMES
     from hpcbal.errors import InputError
     from hpcbal.simulator import compare
@@ -137,6 +137,8 @@ def run(args: argparse.Namespace) -> int:
         from hpcbal.cli.simulate_paramserver import run as simulate_job
 
         return simulate_job(args, config)
+    if isinstance(config, JobsConfig):
+        raise not_yet(args.config, config, "hpcbal simulate")
     scenario = _with_costs(_scenario(args, config), args.costs)
     paradigms = args.paradigm or [scenario.settings.paradigm]
     unknown = [name for name in paradigms if name not in (*PARADIGM_NAMES, AUTO, "all")]

@@ -30,12 +30,17 @@ def add_parser(verbs: Subparsers) -> None:
 
 def _what(config: AnyConfig) -> str:
     """What the file describes."""
-    from hpcbal.config import EnsembleConfig
+    from hpcbal.config import JobsConfig, ParamServerConfig
 
-    if not isinstance(config, EnsembleConfig):
+    if isinstance(config, ParamServerConfig):
         return "a parameter-server job"
-    count = len(config.dnns)
-    return f"{count} DNN{'' if count == 1 else 's'}"
+    if isinstance(config, JobsConfig):
+        return _count(len(config.jobs), "parameter-server job")
+    return _count(len(config.dnns), "DNN")
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 @without_garbage_collection()

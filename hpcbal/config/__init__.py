@@ -2,7 +2,7 @@
 
 from hpcbal.config.imports import add_import_roots, load_object
 from hpcbal.config.kinds.table import AnyConfig
-from hpcbal.config.load import load_config, load_ensemble, resolved_yaml
+from hpcbal.config.load import load_config, load_ensemble, not_yet, resolved_yaml
 from hpcbal.config.schema.dnn import DnnConfig, StopConfig
 from hpcbal.config.schema.document import json_schema
 from hpcbal.config.schema.ensemble import (
@@ -12,6 +12,13 @@ from hpcbal.config.schema.ensemble import (
     EnsembleConfig,
     ProfilingConfig,
     ScheduleConfig,
+)
+from hpcbal.config.schema.jobs import (
+    FixedGroupConfig,
+    JobsConfig,
+    JobsMachineConfig,
+    JobsScheduleConfig,
+    SharedJobConfig,
 )
 from hpcbal.config.schema.operations import OPERATIONS, OperationConfig
 from hpcbal.config.schema.optimizer import OptimizerConfig
@@ -27,6 +34,10 @@ __all__ = [
     "DataplaneConfig",
     "DnnConfig",
     "EnsembleConfig",
+    "FixedGroupConfig",
+    "JobsConfig",
+    "JobsMachineConfig",
+    "JobsScheduleConfig",
     "OperationConfig",
     "OptimizerConfig",
     "OutputConfig",
@@ -34,6 +45,7 @@ __all__ = [
     "ProfilingConfig",
     "RunConfig",
     "ScheduleConfig",
+    "SharedJobConfig",
     "SlotsConfig",
     "StopConfig",
     "add_import_roots",
@@ -41,5 +53,6 @@ __all__ = [
     "load_config",
     "load_ensemble",
     "load_object",
+    "not_yet",
     "resolved_yaml",
 ]

@@ -15,7 +15,7 @@ from hpcbal.cluster.accelerators import visible_gpus
 from hpcbal.cluster.crowding import crowding, slots_on_cores
 from hpcbal.cluster.launcher import Launcher, detect_launcher
 from hpcbal.cluster.roles import LEAST_EXECUTORS, num_ranks_needed
-from hpcbal.config import AnyConfig, EnsembleConfig, ParamServerConfig
+from hpcbal.config import AnyConfig, EnsembleConfig, JobsConfig, ParamServerConfig, not_yet
 from hpcbal.config.balance import balances_of
 from hpcbal.errors import ClusterError, ExitCode, InputError
 from hpcbal.printable import printable
@@ -150,6 +150,8 @@ def _no_mpi(reason: str) -> InputError:
 def _report_of_finished(request: RunRequest, config: AnyConfig) -> tuple[str, int] | None:
     if isinstance(config, ParamServerConfig):
         return report_of_finished_job(request, config)
+    if isinstance(config, JobsConfig):
+        raise not_yet(request.config_path, config, "hpcbal run")
     return report_of_finished(request, config)
 
 
@@ -157,7 +159,8 @@ def num_ranks(config: AnyConfig, num_gpus: int, num_cores: int) -> int:
     """Number of ranks to start on this machine.
 
     With `slots.per_node: auto` it follows from the number of GPUs, or from the number of cores if there are
-    no GPUs; see `slots_on_cores`. A parameter-server job gets a master, and an executor for each slot.
+    no GPUs; see `slots_on_cores`. A parameter-server job gets a master, and an executor for each slot; many
+    jobs get a scheduler, and a rank for each machine.
 
     Raises:
         ClusterError: if `slots.ranks_per_node` is set. It divides the machine into several nodes, and only
@@ -170,6 +173,8 @@ def num_ranks(config: AnyConfig, num_gpus: int, num_cores: int) -> int:
         )
     if isinstance(config, ParamServerConfig):
         return 1 + num_executors(config, num_cores)
+    if isinstance(config, JobsConfig):
+        return 1 + num_machines(config, num_cores)
     preprocessors = config.slots.preprocessors_per_node
     slots = config.slots.per_node if isinstance(config.slots.per_node, int) else num_gpus
     slots = slots or slots_on_cores(num_cores, preprocessors, _most_useful_slots(config))
@@ -202,9 +207,19 @@ def num_executors(config: ParamServerConfig, num_cores: int) -> int:
     return max(LEAST_EXECUTORS, asked, emulated or num_cores)
 
 
+def num_machines(config: JobsConfig, num_cores: int) -> int:
+    """Ranks beside the scheduler that many parameter-server jobs share, on a machine with so many cores.
+
+    With `slots.per_node: auto` one for each emulated machine, or else one for each core.
+    """
+    if isinstance(config.slots.per_node, int):
+        return config.slots.per_node
+    return sum(machine.count for machine in config.machines) or max(LEAST_EXECUTORS, num_cores)
+
+
 def num_busy_ranks(config: AnyConfig, ranks: int) -> int:
     """How many of the ranks on this machine compute; emulated ones sleep for most of a step."""
-    if isinstance(config, ParamServerConfig):
+    if not isinstance(config, EnsembleConfig):
         return 1 if config.machines else ranks - 1
     return config.slots.preprocessors_per_node if config.backend.name == "emulated" else ranks - 1
 

@@ -16,7 +16,7 @@ from hpcbal.cluster.roles import SCHEDULER_RANK, Roles
 from hpcbal.comm.all_or_none import all_or_none
 from hpcbal.comm.collectives import patient_allgather, patient_barrier, patient_broadcast
 from hpcbal.comm.mpi_channel import MpiChannel
-from hpcbal.config import AnyConfig, EnsembleConfig, ParamServerConfig, add_import_roots
+from hpcbal.config import AnyConfig, EnsembleConfig, JobsConfig, ParamServerConfig, add_import_roots, not_yet
 from hpcbal.runtime.handoff.activity import Activity
 from hpcbal.runtime.handoff.run_request import RunRequest, load_requested
 from hpcbal.runtime.handoff.start_file import StartFile
@@ -116,6 +116,8 @@ def _open(request: RunRequest) -> OpenedRun | OpenedJob:
     config = load_requested(request, is_rank=True)
     if isinstance(config, ParamServerConfig):
         return open_job(request, config)
+    if isinstance(config, JobsConfig):
+        raise not_yet(request.config_path, config, "hpcbal run")
     return open_run(request, config)
 
 
@@ -142,7 +144,7 @@ def _start_logs(world: MPI.Intracomm, output: Path, level_name: str, logs: ExitS
 
 
 def _discover(world: MPI.Intracomm, node_comm: MPI.Comm, config: AnyConfig) -> Roles:
-    if isinstance(config, ParamServerConfig):
+    if not isinstance(config, EnsembleConfig):
         return discover_executors(world, node_comm)
     slots = config.slots.per_node
     return discover(

@@ -19,6 +19,7 @@ from pathlib import Path
 from hpcbal.config.checks.annotations import allowed_by_name
 from hpcbal.config.checks.custom_operations import own_operations
 from hpcbal.config.checks.definitions import Function, function_of, signature_of
+from hpcbal.config.checks.names import items_of
 from hpcbal.config.checks.uncallable import why_uncallable
 from hpcbal.config.contract import (
     APP,
@@ -96,6 +97,17 @@ def paramserver_import_problems(root: YamlNode) -> list[str]:
     data = root.get("data")
     if data is not None and data.is_mapping:
         problems |= dict.fromkeys(_entry_problems(data, "dataset", DATASET))
+    return list(problems)
+
+
+def jobs_import_problems(root: YamlNode) -> list[str]:
+    """Problems with the apps and the datasets of many parameter-server jobs; all, or more than are shown."""
+    problems: dict[str, None] = {}
+    for job in items_of(root, "jobs"):
+        if job.is_mapping:
+            problems |= dict.fromkeys(paramserver_import_problems(job))
+        if len(problems) > MOST_PROBLEMS:
+            break
     return list(problems)
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from fnmatch import fnmatchcase
 
 from hpcbal.config.checks.custom_operations import own_operations
+from hpcbal.config.checks.names import duplicate_names, items_of, keys_not_text, name_nodes
 from hpcbal.config.checks.shares import too_few_samples
 from hpcbal.config.schema.ensemble import BalanceConfig
 from hpcbal.config.schema.optimizer import OPTIMIZERS
-from hpcbal.config.source.nodes import Key, YamlNode
+from hpcbal.config.source.nodes import YamlNode
 from hpcbal.config.source.shown import show
 from hpcbal.config.source.suggest import did_you_mean
 from hpcbal.errors import MOST_PROBLEMS
@@ -22,7 +22,7 @@ DEFAULT_POLICY = BalanceConfig.model_fields["policy"].default
 def cross_problems(root: YamlNode) -> list[str]:
     """Problems between sections of the written-out configuration `root`."""
     return [
-        *_duplicate_names(root),
+        *duplicate_names(root, "dnns", "DNN"),
         *_keys_in_args(root),
         *_emulated_rates(root),
         *_emulated_optimizers(root),
@@ -37,18 +37,10 @@ def cross_problems(root: YamlNode) -> list[str]:
     ]
 
 
-def _dnn_names(root: YamlNode) -> list[YamlNode]:
-    """The `name` nodes of all DNNs whose name is text."""
-    dnns = root.get("dnns")
-    items = dnns.value if dnns is not None and dnns.is_list else []
-    names = [item.get("name") for item in items]
-    return [name for name in names if name is not None and isinstance(name.value, str)]
-
-
 def _patterns_in_vain(root: YamlNode) -> list[str]:
     """Reject patterns in `prune.dnns` that no DNN matches."""
     patterns, rest = root.deepest(("prune", "dnns"))
-    names = [node.value for node in _dnn_names(root)]
+    names = [node.value for node in name_nodes(root, "dnns")]
     if rest or not patterns.is_list or not names:
         return []
     return [
@@ -61,53 +53,11 @@ def _patterns_in_vain(root: YamlNode) -> list[str]:
     ]
 
 
-def _duplicate_names(root: YamlNode) -> list[str]:
-    first_by_name: dict[str, YamlNode] = {}
-    problems: dict[str, None] = {}
-    for node in _dnn_names(root):
-        first = first_by_name.setdefault(node.value.casefold(), node)
-        if first is not node:
-            at = "" if first.where == node.where else f" (first at {first.where})"
-            advice = "allowed: a different name for each"
-            same = "for more than one DNN"
-            if first.value != node.value:
-                same = f"beside {show(first.value)}"
-                advice += ", not only by upper and lower case"
-            if node.key.startswith("sweeps."):
-                advice += ", e.g. with more {placeholders}"
-            problems[node.problem(f"got {show(node.value)} {same}{at}, {advice}")] = None
-    return list(problems)
-
-
 def _keys_in_args(root: YamlNode) -> list[str]:
-    """Reject keys in `args`, at any depth, that are not text: args are stored as JSON."""
+    """Reject keys in `args` of data, DNNs and operations that are not text."""
     data = root.get("data")
-    dnns = root.get("dnns")
     held_out = [data.get(name) for name in ("validation", "test")] if data is not None else []
-    owners = [data, *held_out, *(dnns.value if dnns is not None and dnns.is_list else [])]
-    owners += own_operations(root)
-    given = [owner.get("args") for owner in owners if owner is not None]
-    problems = [
-        node.problem(f"got the key {show(key)}, allowed: text; write '{_in_file(key)}' with the quotes")
-        for args in given
-        if args is not None and args.is_mapping
-        for key, node in _mapping_items(args)
-        if not isinstance(key, str)
-    ]
-    return list(dict.fromkeys(problems))
-
-
-def _mapping_items(node: YamlNode) -> Iterator[tuple[Key, YamlNode]]:
-    """(key, value) pairs of all mappings in a value, at any depth."""
-    if node.is_mapping:
-        yield from node.value.items()
-    for child in node.value.values() if node.is_mapping else node.value if node.is_list else ():
-        yield from _mapping_items(child)
-
-
-def _in_file(key: Key) -> str:
-    """How to write a key that is not text, so that it becomes text."""
-    return "null" if key is None else str(key).lower()
+    return keys_not_text([data, *held_out, *items_of(root, "dnns"), *own_operations(root)])
 
 
 def _emulated_rates(root: YamlNode) -> list[str]:
@@ -115,7 +65,7 @@ def _emulated_rates(root: YamlNode) -> list[str]:
     if backend is None or not backend.is_mapping:
         return []
     rates = backend.get("rates")
-    names = dict.fromkeys(node.value for node in _dnn_names(root))
+    names = dict.fromkeys(node.value for node in name_nodes(root, "dnns"))
     given = rates.value if rates is not None and rates.is_mapping else {}
     unknown = [(name, node) for name, node in given.items() if name not in names]
     problems = [

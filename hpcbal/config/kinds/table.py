@@ -6,9 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 from hpcbal.config.kinds.ensemble import ENSEMBLE
+from hpcbal.config.kinds.jobs import JOBS
 from hpcbal.config.kinds.kind import Kind
 from hpcbal.config.kinds.paramserver import PARAMSERVER
 from hpcbal.config.schema.ensemble import EnsembleConfig
+from hpcbal.config.schema.jobs import JobsConfig
 from hpcbal.config.schema.paramserver import ParamServerConfig
 from hpcbal.config.schema.run import DEFAULT_KIND
 from hpcbal.config.source.nodes import YamlNode
@@ -17,10 +19,10 @@ from hpcbal.config.source.shown import show
 from hpcbal.config.source.suggest import did_you_mean
 from hpcbal.errors import ConfigError
 
-AnyConfig: TypeAlias = EnsembleConfig | ParamServerConfig
+AnyConfig: TypeAlias = EnsembleConfig | ParamServerConfig | JobsConfig
 """What a file can become; the type checker lists every caller that must check which."""
 
-KINDS: Mapping[str, Kind[Any]] = {"ensemble": ENSEMBLE, "paramserver": PARAMSERVER}
+KINDS: Mapping[str, Kind[Any]] = {"ensemble": ENSEMBLE, "paramserver": PARAMSERVER, "jobs": JOBS}
 
 
 def kind_of(root: YamlNode, overrides: Sequence[Override] = ()) -> Kind[Any]:

@@ -36,6 +36,7 @@ from hpcbal.config.schema.section import (
     PathText,
     Section,
     key,
+    not_empty,
     wrong,
 )
 from hpcbal.config.schema.values import parse_bytes, percent_of
@@ -74,12 +75,6 @@ def _int_keys(value: Any) -> Any:
             raise wrong("", f"got the rate on {slots} twice, as {count} and as {given!r}; keep one")
         rates[count] = rate
     return rates
-
-
-def _not_empty(value: tuple[Any, ...]) -> tuple[Any, ...]:
-    if not value:
-        raise ValueError("empty")
-    return value
 
 
 RatesByCount = Annotated[
@@ -382,7 +377,7 @@ class EnsembleConfig(RunConfig):
         "Operations on every sample, in order.",
         "a list of operations such as 'resize: {height: 8, width: 8}'",
     )
-    dnns: Annotated[tuple[DnnConfig, ...], Strict(False), AfterValidator(_not_empty)] = key(
+    dnns: Annotated[tuple[DnnConfig, ...], Strict(False), AfterValidator(not_empty)] = key(
         ..., "The networks to train.", "a list of at least one DNN"
     )
     schedule: ScheduleConfig = key(

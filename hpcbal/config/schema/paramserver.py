@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BeforeValidator, Field, Strict, model_validator
 
@@ -138,18 +138,32 @@ class TuneConfig(Section):
     min_turns: int = key(5, "Measured turns of each worker that a decision needs.", COUNT_ALLOWED, ge=1)
 
 
-class PsMachineConfig(Section):
-    """An emulated executor: how fast it computes, and how fast its link is in each direction."""
+class EmulatedMachineConfig(Section):
+    """How fast something emulated computes, and how fast its link is in each direction."""
 
-    count: Count = key(1, "Executors of this kind, in order of rank.", COUNT_ALLOWED)
+    count: Count = key(1, "So many of this kind, in order of rank.", COUNT_ALLOWED)
     speed: float = key(1.0, "Factor on the speed of computing.", "a number above 0", gt=0.0)
     bandwidth: Annotated[float | None, BeforeValidator(parse_rate)] = key(
         None,
-        "Bytes per second in each direction, shared by all that the executor talks to; null: not limited.",
+        "Bytes per second in each direction, shared by all peers; null: not limited.",
         "null, bytes per second above 0, or text such as 100MB/s",
         gt=0.0,
         le=MOST_BYTES,
     )
+
+
+M = TypeVar("M", bound=EmulatedMachineConfig)
+
+
+def machine_at(machines: Sequence[M], index: int) -> M | None:
+    """The emulated machine with this number, from 0; they repeat from the first. None: there are none."""
+    kinds = [machine for machine in machines for _ in range(machine.count)]
+    return kinds[index % len(kinds)] if kinds else None
+
+
+class PsMachineConfig(EmulatedMachineConfig):
+    """An emulated executor."""
+
     seconds_per_sample: Seconds | None = key(
         None,
         "Time to compute one sample at speed 1; null: as long as it takes here.",
@@ -225,5 +239,4 @@ class ParamServerConfig(PsJobConfig, RunConfig):
 
     def machine_of(self, executor: int) -> PsMachineConfig | None:
         """The emulated machine of an executor, counted from 0; None if executors are real."""
-        kinds = [machine for machine in self.machines for _ in range(machine.count)]
-        return kinds[executor % len(kinds)] if kinds else None
+        return machine_at(self.machines, executor)

@@ -79,6 +79,13 @@ def wrong(key_name: str, message: str) -> PydanticCustomError:
     return PydanticCustomError(CUSTOM_ERROR, "{message}", {"message": message, "key": key_name})
 
 
+def not_empty(value: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Refuse a list without items; the message says what is allowed."""
+    if not value:
+        raise ValueError("empty")
+    return value
+
+
 def is_directory_name(text: str) -> bool:
     """Whether a run or a DNN may have this name."""
     return _DIRECTORY_NAME.fullmatch(text) is not None and len(text) <= MAX_NAME_LENGTH

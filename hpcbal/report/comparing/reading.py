@@ -9,7 +9,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hpcbal.config import AnyConfig, EnsembleConfig, ParamServerConfig, load_config
+from hpcbal.config import (
+    AnyConfig,
+    EnsembleConfig,
+    JobsConfig,
+    ParamServerConfig,
+    SharedJobConfig,
+    load_config,
+)
 from hpcbal.errors import HpcbalError, InputError
 from hpcbal.report.comparing.values import Comparison, DnnInRun, RunSummary, Setting
 from hpcbal.report.model import JobReport, ReportData
@@ -118,12 +125,21 @@ def _metric_of(dnn: str, wanted: str | None, runs: Sequence[_Run]) -> tuple[str,
 def _watched_by_job(name: str, runs: Sequence[_Run]) -> str | None:
     """The metric that the stop rule of a parameter-server job watches; None if there is no such job."""
     for run in runs:
-        if isinstance(run.config, ParamServerConfig):
-            if run.config.stop.monitor is not None:
-                return run.config.stop.monitor
+        config = _config_of_job(name, run.config)
+        if config is not None:
+            if config.stop.monitor is not None:
+                return config.stop.monitor
             points = [point for job in run.data.jobs if job.name == name for point in job.curve]
             return next((metric for point in points for metric in point.metrics), None)
     return None
+
+
+def _config_of_job(name: str, config: AnyConfig | None) -> ParamServerConfig | SharedJobConfig | None:
+    """The parameter-server job that a run trains alone, or that of this name among many."""
+    if isinstance(config, ParamServerConfig):
+        return config
+    jobs = config.jobs if isinstance(config, JobsConfig) else ()
+    return next((job for job in jobs if job.name == name), None)
 
 
 def _dnn(run: _Run, job: JobReport, metric: str, more_is_better: bool) -> DnnInRun:

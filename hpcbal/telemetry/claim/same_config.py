@@ -26,8 +26,8 @@ class MayDiffer:
         jobs: the key of the list of jobs, which may be added and removed; differences name a job, not its
             index. Empty if the run is one job, whose keys are at the top level.
         job: what users call a job.
-        of_job: keys of a job that may differ.
-        may_grow: dotted key of a job whose value may increase.
+        of_job: dotted keys of a job that may differ, with all below them.
+        may_grow: dotted key of a job whose value may increase; empty if there is none.
         new: dotted keys that runs of earlier versions lack, with the values that they imply.
         new_in_job: the same for keys of a job.
     """
@@ -141,6 +141,16 @@ MAY_DIFFER_BY_KIND: Mapping[str, MayDiffer] = {
         new={},
         new_in_job={},
     ),
+    "jobs": MayDiffer(
+        keys=("schedule", "machines", "memory_per_node"),
+        but_not=(),
+        jobs="jobs",
+        job="job",
+        of_job=("arrives_s", "seconds_per_sample", "objective", "stop"),
+        may_grow="",
+        new={},
+        new_in_job={},
+    ),
 }
 
 
@@ -191,7 +201,8 @@ def check_same(root: Path, before: str, now: str, removed_before: Mapping[str, A
     for name, job in jobs_now.items():
         for key, given_before, given_now in _differences("", known.get(name, job), job):
             whole_key = f"{rule.jobs}.{name}.{key}"
-            if key in rule.of_job or (key == rule.may_grow and _has_grown(given_before, given_now)):
+            may_differ = any(f"{key}.".startswith(f"{prefix}.") for prefix in rule.of_job)
+            if may_differ or (key == rule.may_grow and _has_grown(given_before, given_now)):
                 allowed.append(whole_key)
             else:
                 refused.append((whole_key, given_before, given_now))
@@ -251,11 +262,13 @@ def _parse(text: str) -> Mapping[str, Any]:
 def _what_may_change(rule: MayDiffer) -> str:
     if not rule.jobs:
         return f"These may change when a run is resumed: {', '.join((*ALL_MAY_DIFFER, *rule.keys))}."
+    but_not = f" (but not {' or '.join(rule.but_not)})" if rule.but_not else ""
+    may_grow = f", and {rule.may_grow} if it grows" if rule.may_grow else ""
+    plural = f"{rule.job[0].upper()}{rule.job[1:]}s"
     return (
-        f"These may change when a run is resumed: {', '.join((*ALL_MAY_DIFFER, *rule.keys))} (but not "
-        f"{' or '.join(rule.but_not)}); of a {rule.job} {', '.join(rule.of_job)}, and {rule.may_grow} if it "
-        f"grows. {rule.job}s may be added and removed; to train a {rule.job} with other settings, add it "
-        "under another name."
+        f"These may change when a run is resumed: {', '.join((*ALL_MAY_DIFFER, *rule.keys))}{but_not}; "
+        f"of a {rule.job} {', '.join(rule.of_job)}{may_grow}. {plural} may be added and removed; to train a "
+        f"{rule.job} with other settings, add it under another name."
     )
 
 

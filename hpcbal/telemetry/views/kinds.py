@@ -6,14 +6,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 
-from hpcbal.telemetry.views import ensemble_table, paramserver_table
+from hpcbal.telemetry.views import ensemble_table, jobs_table, paramserver_table
 from hpcbal.telemetry.views.ensemble_status import EnsembleStatus
+from hpcbal.telemetry.views.jobs_status import JobsStatus
 from hpcbal.telemetry.views.paramserver_status import ParamServerStatus
 from hpcbal.telemetry.views.status import JobStatus
 from hpcbal.telemetry.views.summary import BEST, BEST_EPOCH, FINAL, SAVED, metric_title, metric_words
 from hpcbal.values.metric_names import shows_more_better
 
-AnyStatus: TypeAlias = EnsembleStatus | ParamServerStatus
+AnyStatus: TypeAlias = EnsembleStatus | ParamServerStatus | JobsStatus
 """The content of a status.json."""
 
 
@@ -78,7 +79,7 @@ class KindView:
     by_metrics: bool
     numbers: tuple[str, ...]
     report_names: Mapping[str, str]
-    status_type: type[EnsembleStatus] | type[ParamServerStatus]
+    status_type: type[EnsembleStatus] | type[ParamServerStatus] | type[JobsStatus]
     place_of: Callable[[Any], list[str]]
     body_of: Callable[[Any], list[str]]
 
@@ -113,7 +114,17 @@ PARAMSERVER = KindView(
     place_of=paramserver_table.place_of,
     body_of=paramserver_table.body_of,
 )
-VIEWS: Mapping[str, KindView] = {"ensemble": ENSEMBLE, "paramserver": PARAMSERVER}
+JOBS = KindView(
+    job="job",
+    main=Measure.of_metric("objective"),
+    by_metrics=True,
+    numbers=(BEST_EPOCH,),
+    report_names={},
+    status_type=JobsStatus,
+    place_of=jobs_table.place_of,
+    body_of=jobs_table.body_of,
+)
+VIEWS: Mapping[str, KindView] = {"ensemble": ENSEMBLE, "paramserver": PARAMSERVER, "jobs": JOBS}
 DEFAULT_KIND = "ensemble"
 """The kind of a file that does not name one."""
 

@@ -35,12 +35,12 @@ def test_a_file_without_kind_is_an_ensemble(tmp_path: Path) -> None:
     [
         (
             "kind: parameter-server",
-            "got 'parameter-server', allowed: ensemble, paramserver (did you mean 'paramserver'?)",
+            "got 'parameter-server', allowed: ensemble, paramserver, jobs (did you mean 'paramserver'?)",
         ),
-        ("kind: ensembel", "got 'ensembel', allowed: ensemble, paramserver (did you mean 'ensemble'?)"),
-        ("kind: [ensemble]", "got ['ensemble'], allowed: ensemble, paramserver"),
-        ("kind:", "got nothing (null), allowed: ensemble, paramserver"),
-        ("kind: {ensemble: 1}", "got {'ensemble': 1}, allowed: ensemble, paramserver"),
+        ("kind: ensembel", "got 'ensembel', allowed: ensemble, paramserver, jobs (did you mean 'ensemble'?)"),
+        ("kind: [ensemble]", "got ['ensemble'], allowed: ensemble, paramserver, jobs"),
+        ("kind:", "got nothing (null), allowed: ensemble, paramserver, jobs"),
+        ("kind: {ensemble: 1}", "got {'ensemble': 1}, allowed: ensemble, paramserver, jobs"),
     ],
 )
 def test_an_unknown_kind_is_the_only_error_and_lists_the_known_ones(
@@ -57,7 +57,7 @@ def test_an_override_names_the_kind_too(tmp_path: Path) -> None:
     assert load_config(path, ["kind=ensemble"]).kind == "ensemble"
     with pytest.raises(ConfigError) as caught:
         load_config(path, ["kind=ensemble", "kind=third"])
-    assert caught.value.problems == ("--set kind=third: got 'third', allowed: ensemble, paramserver",)
+    assert caught.value.problems == ("--set kind=third: got 'third', allowed: ensemble, paramserver, jobs",)
 
 
 def test_the_written_out_config_says_its_kind_and_begins_with_what_all_kinds_share(tmp_path: Path) -> None:

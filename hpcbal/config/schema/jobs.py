@@ -1,0 +1,160 @@
+"""Every key of many parameter-server jobs beyond those of all runs: `JobsConfig` and its sections."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import AfterValidator, Field, Strict, model_validator
+
+from hpcbal.config.schema.dnn import SEED_ALLOWED
+from hpcbal.config.schema.paramserver import EmulatedMachineConfig, PsJobConfig, machine_at
+from hpcbal.config.schema.run import MOST_BYTES, Bytes, RunConfig, Seconds
+from hpcbal.config.schema.section import (
+    COUNT_ALLOWED,
+    NAME_ALLOWED,
+    DirectoryName,
+    Section,
+    key,
+    not_empty,
+    wrong,
+)
+
+_JobNames = Annotated[
+    tuple[Annotated[str, Field(min_length=1)], ...], Strict(False), AfterValidator(not_empty)
+]
+
+
+class SubmissionConfig(Section):
+    """What a run of many jobs knows of one of them beside the job's own keys."""
+
+    name: DirectoryName = key(..., "Unique name, and its directory in the output.", NAME_ALLOWED)
+    arrives_s: Seconds = key(
+        0.0,
+        "When the job is submitted, after the start of the run.",
+        "seconds, 0 or more, or 'HH:MM:SS'",
+        ge=0.0,
+    )
+    seed: int | None = key(
+        None,
+        "Seed of its first values and random draws; null: the run's seed.",
+        SEED_ALLOWED,
+        ge=0,
+        lt=2**32,
+    )
+    seconds_per_sample: Seconds | None = key(
+        None,
+        "On emulated machines: time to compute one sample at speed 1; null: as long as it takes here.",
+        "null or seconds above 0",
+        gt=0.0,
+    )
+
+
+class SharedJobConfig(PsJobConfig, SubmissionConfig):
+    """One of many parameter-server jobs on the same machines."""
+
+    sweep_keys: ClassVar[tuple[str, ...]] = ("grid", "zip", "search")
+
+    consistency: Literal["sync"] = key(
+        "sync",
+        "Every step sees all updates of the steps before.",
+        "sync; a group of jobs computes and talks in turns, so the workers of each take their steps together",
+    )
+
+
+class FixedGroupConfig(Section):
+    """Jobs that share machines, and how many machines they get."""
+
+    jobs: _JobNames = key(..., "Names of the jobs.", "a list of at least one name of a job")
+    machines: int = key(..., "Machines of the group.", COUNT_ALLOWED, ge=1)
+
+
+class JobsScheduleConfig(Section):
+    """Which jobs share which machines, and how they take turns there ([PS] Sec. 4.3)."""
+
+    paradigm: Literal["harmony", "harmony-lookahead", "isolated", "naive"] = key(
+        "harmony",
+        "harmony: groups of jobs that fill each other's gaps, which compute and talk in turns; "
+        "harmony-lookahead: the same with a view to how far each job is from its end; isolated: each job has "
+        "its own machines; naive: jobs share machines and do not take turns.",
+        "harmony, harmony-lookahead, isolated, naive",
+    )
+    min_gain: float = key(
+        0.05,
+        "Least predicted gain in use of cores and network, as a share, for which jobs are grouped anew.",
+        "0 <= min_gain < 1",
+        ge=0.0,
+        lt=1.0,
+    )
+    warm_up: int = key(
+        1,
+        "Iterations of a job that are not measured, each time it starts or moves.",
+        "a whole number, 0 or more",
+        ge=0,
+    )
+    profile_iterations: int = key(
+        3, "Measured iterations that a job needs before it is grouped by them.", COUNT_ALLOWED, ge=1
+    )
+    groups: Annotated[tuple[FixedGroupConfig, ...], Strict(False), AfterValidator(not_empty)] | None = key(
+        None,
+        "For naive: which jobs share how many machines; null: chosen at random.",
+        "null or a list of at least one group such as '{jobs: [a, b], machines: 4}'",
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> JobsScheduleConfig:
+        if self.groups is None:
+            return self
+        if self.paradigm != "naive":
+            raise wrong(
+                "groups",
+                f"got groups with paradigm {self.paradigm}, which forms its own, allowed: null; or set "
+                "paradigm to naive",
+            )
+        group_of: dict[str, int] = {}
+        for index, group in enumerate(self.groups):
+            for place, name in enumerate(group.jobs):
+                if name in group_of:
+                    raise wrong(
+                        f"groups.{index}.jobs.{place}",
+                        f"got {name!r}, which is in groups.{group_of[name]} already, allowed: each job once",
+                    )
+                group_of[name] = index
+        return self
+
+
+class JobsMachineConfig(EmulatedMachineConfig):
+    """An emulated machine: how fast it computes, and how fast its link is in each direction."""
+
+
+class JobsConfig(RunConfig):
+    """Many parameter-server jobs on the same machines: frozen, picklable."""
+
+    file_only_keys: ClassVar[tuple[str, ...]] = ("defaults", "sweeps")
+
+    kind: Literal["jobs"] = key("jobs", "Kind of the run.", "jobs")
+    jobs: Annotated[tuple[SharedJobConfig, ...], Strict(False), AfterValidator(not_empty)] = key(
+        ..., "The jobs to train.", "a list of at least one job"
+    )
+    schedule: JobsScheduleConfig = key(
+        None, "Which jobs share machines.", "keys of schedule", default_factory=JobsScheduleConfig
+    )
+    machines: Annotated[tuple[JobsMachineConfig, ...], Strict(False)] = key(
+        (),
+        "Emulated machines, to try many jobs on fewer cores; repeated from the first; empty: real ones.",
+        "a list of machines such as '{count: 2, speed: 0.5, bandwidth: 10MB/s}'",
+    )
+    memory_per_node: Bytes | None = key(
+        None,
+        "Most memory for blocks, messages and caches of all jobs on a machine; null: not limited.",
+        "null, bytes as a whole number above 0, or text such as 2GiB",
+        gt=0,
+        le=MOST_BYTES,
+    )
+
+    def machine_of(self, machine: int) -> JobsMachineConfig | None:
+        """The emulated machine with this number, counted from 0; None if machines are real."""
+        return machine_at(self.machines, machine)
+
+    def seed_of(self, job: SharedJobConfig) -> int:
+        """The seed of a job: its own, or the run's."""
+        return self.seed if job.seed is None else job.seed
