@@ -6,7 +6,7 @@ import argparse
 
 from hpcbal.cli.options import Subparsers, print_json
 
-KINDS = ("ensemble", "paramserver")
+KINDS = ("ensemble", "paramserver", "jobs")
 
 
 def add_parser(verbs: Subparsers) -> None:

@@ -1,29 +1,27 @@
-"""Write out the DNNs: merge `defaults`, expand `sweeps`; every value keeps its line number.
+"""Write out what a file lists: merge `defaults`, expand `sweeps`; every value keeps its line number.
 
-A sweep has a DNN for each combination of `grid`, times the rows of `zip`, times the samples of `search`.
+A sweep has an item, such as a DNN, for each combination of `grid`, times the rows of `zip`, times the
+samples of `search`.
 """
 
 from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from pydantic import ValidationError
 
-from hpcbal.config.checks.import_check import arguments_of_model
-from hpcbal.config.dnn_keys import problem_of_swept_key
-from hpcbal.config.schema.document import DEFAULT_KEYS, SWEEP_KEYS
+from hpcbal.config.checks.import_check import arguments_of
+from hpcbal.config.listed import Listed
 from hpcbal.config.schema.search import SearchConfig
 from hpcbal.config.source.nodes import Key, YamlNode
 from hpcbal.config.source.shown import show
 from hpcbal.config.source.suggest import did_you_mean
 
 MAX_SWEEP_SIZE = 100_000
-_HAVE_A_NAME = ("optimizer", "schedule", "loss")
-_MAY_BE_A_NAME = ("schedule", "loss")  # `cosine` for `{name: cosine}`
 SAMPLE = "sample"
 """Placeholder for the number of a sample in names."""
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
@@ -31,84 +29,88 @@ _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 
 @dataclass(slots=True)
 class Expansion:
-    """The DNNs of a file, written out.
+    """The items of a file, written out.
 
     Attributes:
-        dnns: listed DNNs first, then those of the sweeps in order; `defaults` not yet merged in.
+        items: listed ones first, then those of the sweeps in order; `defaults` not yet merged in.
         incomplete: bodies of sweeps that could not be expanded, to be checked as far as possible.
         searches: `search` sections that are wrong, to be checked by their schema.
         problems: what else was wrong with the sweeps.
     """
 
-    dnns: list[YamlNode] = field(default_factory=list)
+    items: list[YamlNode] = field(default_factory=list)
     incomplete: list[YamlNode] = field(default_factory=list)
     searches: list[YamlNode] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
 
 
-def expand_dnns(listed: YamlNode | None, sweeps: YamlNode | None, seed: int) -> Expansion:
-    """All DNNs of `dnns` and `sweeps`; checks here that both are lists.
+def expand(root: YamlNode, listed: Listed, seed: int) -> Expansion:
+    """All items of a list and of `sweeps`; checks here that both are lists.
 
     Args:
+        root: the file.
+        listed: what it lists.
         seed: the run's seed, for searches.
     """
     result = Expansion()
-    for node, allowed in ((listed, "a list of DNNs"), (sweeps, "a list of sweeps")):
+    items, sweeps = root.get(listed.key), root.get("sweeps")
+    for node, allowed in ((items, f"a list of {listed.one}s"), (sweeps, "a list of sweeps")):
         if node is not None and node.value is not None and not node.is_list:
             result.problems.append(node.problem(f"got {show(node.plain())}, allowed: {allowed}"))
-    if listed is not None and listed.is_list:
-        result.dnns.extend(listed.value)
+    if items is not None and items.is_list:
+        result.items.extend(items.value)
     if sweeps is not None and sweeps.is_list:
         for sweep in sweeps.value:
-            _expand_sweep(sweep, seed, result)
+            _expand_sweep(sweep, listed, seed, result)
     return result
 
 
-def with_defaults(dnn: YamlNode, defaults: YamlNode | None) -> YamlNode:
-    """Fill in what `dnn` omits from `defaults`.
+def with_defaults(item: YamlNode, defaults: YamlNode | None, listed: Listed) -> YamlNode:
+    """Fill in what `item` omits from `defaults`.
 
     Sections are completed key by key. An optimizer, a schedule of its learning rate or a loss that has a name
     is not completed, because the rest of the default belongs to another one.
     """
-    if defaults is None or not (defaults.is_mapping and dnn.is_mapping):
-        return dnn
-    result = dict(dnn.value)
-    for name in DEFAULT_KEYS:
+    if defaults is None or not (defaults.is_mapping and item.is_mapping):
+        return item
+    result = dict(item.value)
+    for name in listed.default_keys:
         default = defaults.get(name)
         if default is None:
             continue
-        own = dnn.get(name)
+        own = item.get(name)
         if own is None:
             result[name] = default
         else:
-            result[name] = _completed(own, default, name)
-    return YamlNode(result, dnn.where, dnn.key)
+            result[name] = _completed(own, default, name, listed)
+    return YamlNode(result, item.where, item.key)
 
 
-def _completed(own: YamlNode, default: YamlNode, section: Key) -> YamlNode:
-    """`own` plus what it lacks of `default`; for the key `section` of a DNN, or within one."""
-    if section in _MAY_BE_A_NAME and isinstance(default.value, str):
+def _completed(own: YamlNode, default: YamlNode, section: Key, listed: Listed) -> YamlNode:
+    """`own` plus what it lacks of `default`; for the key `section` of an item, or within one."""
+    if section in listed.may_be_a_name and isinstance(default.value, str):
         default = YamlNode({"name": default}, default.where, default.key)
-    is_other = section in _HAVE_A_NAME and own.is_mapping and own.get("name") is not None
+    is_other = section in listed.have_a_name and own.is_mapping and own.get("name") is not None
     if is_other or not (own.is_mapping and default.is_mapping):
         return own
     result = dict(own.value)
     for key, child in default.value.items():
-        result[key] = _completed(result[key], child, key) if key in result else child
+        result[key] = _completed(result[key], child, key, listed) if key in result else child
     return YamlNode(result, own.where, own.key)
 
 
-def _expand_sweep(sweep: YamlNode, seed: int, result: Expansion) -> None:
+def _expand_sweep(sweep: YamlNode, listed: Listed, seed: int, result: Expansion) -> None:
     if not sweep.is_mapping:
-        allowed = "a mapping with name, grid, zip or search, and keys of a DNN"
+        allowed = f"a mapping with name, grid, zip or search, and keys of a {listed.one}"
         result.problems.append(sweep.problem(f"got {show(sweep.plain())}, allowed: {allowed}"))
         return
-    base = YamlNode({k: v for k, v in sweep.value.items() if k not in SWEEP_KEYS}, sweep.where, sweep.key)
+    body = {k: v for k, v in sweep.value.items() if k not in listed.item.sweep_keys}
+    base = YamlNode(body, sweep.where, sweep.key)
     problems: list[str] = []
-    axes = {name: _axes(sweep, name, problems) for name in ("grid", "zip")}
-    samples = _samples(sweep, seed, problems, result.searches)
+    axes = {name: _axes(sweep, listed, name, problems) for name in ("grid", "zip")}
+    samples = _samples(sweep, listed, seed, problems, result.searches)
     drawn = samples[0] if samples else {}
-    _check_axes(sweep, axes["grid"], axes["zip"], samples, problems)
+    _check_axes(sweep, listed, axes["grid"], axes["zip"], samples, problems)
     swept = [*axes["grid"], *axes["zip"], *drawn]
     if samples is not None:
         _check_template(base, swept, problems)
@@ -120,19 +122,19 @@ def _expand_sweep(sweep: YamlNode, seed: int, result: Expansion) -> None:
     name = name if name is not None and isinstance(name.value, str) else None
     template = [] if name is None else _template(name.value, swept)
     for values in _combinations(axes["grid"], axes["zip"], samples):
-        dnn = YamlNode(dict(base.value), base.where, base.key)
+        item = YamlNode(dict(base.value), base.where, base.key)
         for dotted, value in values.items():
-            problem = None if dotted == SAMPLE else _put(dnn, dotted, value)
+            problem = None if dotted == SAMPLE else _put(item, dotted, value)
             if problem is not None:
                 result.problems.append(problem)
                 result.incomplete.append(base)
                 return
         if name is not None:
-            dnn.value["name"] = YamlNode(_fill(template, values), name.where, name.key)
-        result.dnns.append(dnn)
+            item.value["name"] = YamlNode(_fill(template, values), name.where, name.key)
+        result.items.append(item)
 
 
-def _axes(sweep: YamlNode, name: str, problems: list[str]) -> dict[str, list[YamlNode]]:
+def _axes(sweep: YamlNode, listed: Listed, name: str, problems: list[str]) -> dict[str, list[YamlNode]]:
     node = sweep.get(name)
     if node is None or node.value is None:
         return {}
@@ -140,8 +142,7 @@ def _axes(sweep: YamlNode, name: str, problems: list[str]) -> dict[str, list[Yam
         problems.append(node.problem(f"got {show(node.plain())}, allowed: {{dotted.key: [values]}}"))
         return {}
     axes: dict[str, list[YamlNode]] = {}
-    model = sweep.get("model")
-    arguments = None if model is None else arguments_of_model(model.value)
+    arguments = _arguments(sweep, listed)
     for key, values in node.value.items():
         if not isinstance(key, str) or not values.is_list or not values.value:
             problems.append(
@@ -149,20 +150,20 @@ def _axes(sweep: YamlNode, name: str, problems: list[str]) -> dict[str, list[Yam
             )
         else:
             axes[key] = values.value
-            problem = _problem_of_key(key, arguments)
+            problem = listed.problem_of_swept(key, arguments)
             if problem is not None:
                 problems.append(values.problem(problem))
     return axes
 
 
-def _problem_of_key(key: str, arguments: Collection[str] | None) -> str | None:
-    if key == "name" or key.split(".")[0] in SWEEP_KEYS:
-        return "allowed: keys of a DNN other than name, e.g. args.depth"
-    return problem_of_swept_key(key, arguments)
+def _arguments(sweep: YamlNode, listed: Listed) -> tuple[str, ...] | None:
+    """The names that `args` in a sweep may have; None if they are unknown."""
+    called = sweep.get(listed.called)
+    return None if called is None else arguments_of(called.value, listed.contract)
 
 
 def _samples(
-    sweep: YamlNode, seed: int, problems: list[str], wrong: list[YamlNode]
+    sweep: YamlNode, listed: Listed, seed: int, problems: list[str], wrong: list[YamlNode]
 ) -> list[dict[str, YamlNode]] | None:
     """The drawn values of each sample, and its number as `SAMPLE`; one empty row if there is no `search`.
 
@@ -180,12 +181,12 @@ def _samples(
         missing = [e["loc"][0] for e in error.errors() if e["type"] == "missing" and len(e["loc"]) == 1]
         problems += [node.problem(f"missing key {name!r}") for name in missing]
         return None
-    model, space = sweep.get("model"), node.value["space"]
-    arguments = None if model is None else arguments_of_model(model.value)
-    found = {key: _problem_of_key(key, arguments) for key in search.space}
+    space = node.value["space"]
+    arguments = _arguments(sweep, listed)
+    found = {key: listed.problem_of_swept(key, arguments) for key in search.space}
     problems += [space.value[key].problem(problem) for key, problem in found.items() if problem is not None]
     if search.samples > MAX_SWEEP_SIZE:
-        problems.append(sweep.problem(f"makes {search.samples} DNNs, allowed: at most {MAX_SWEEP_SIZE}"))
+        problems.append(sweep.problem(_too_many(search.samples, listed)))
         return None
     name = sweep.get("name")
     rows = []
@@ -203,8 +204,13 @@ def _samples(
     return rows
 
 
+def _too_many(size: int, listed: Listed) -> str:
+    return f"makes {size} {listed.one}s, allowed: at most {MAX_SWEEP_SIZE}"
+
+
 def _check_axes(
     sweep: YamlNode,
+    listed: Listed,
     grid: Mapping[str, list[YamlNode]],
     zipped: Mapping[str, list[YamlNode]],
     samples: Sequence[Mapping[str, YamlNode]] | None,
@@ -212,7 +218,8 @@ def _check_axes(
 ) -> None:
     searched = samples[0] if samples else {}
     if not grid and not zipped and samples is not None and not searched and not problems:
-        problems.append(sweep.problem("sweeps nothing: give grid, zip or search, or list the DNN under dnns"))
+        message = f"give grid, zip or search, or list the {listed.one} under {listed.key}"
+        problems.append(sweep.problem(f"sweeps nothing: {message}"))
     zip_node, grid_node = sweep.get("zip"), sweep.get("grid")
     lengths = {key: len(values) for key, values in zipped.items()}
     if zip_node is not None and len(set(lengths.values())) > 1:
@@ -234,7 +241,7 @@ def _check_axes(
     for values in grid.values():
         size *= len(values)
     if size > MAX_SWEEP_SIZE:
-        problems.append(sweep.problem(f"makes {size} DNNs, allowed: at most {MAX_SWEEP_SIZE}"))
+        problems.append(sweep.problem(_too_many(size, listed)))
 
 
 def _check_template(base: YamlNode, swept: list[str], problems: list[str]) -> None:
@@ -261,10 +268,10 @@ def _combinations(
             yield {**dict(zip(grid, values, strict=True)), **row, **sample}
 
 
-def _put(dnn: YamlNode, dotted: str, value: YamlNode) -> str | None:
+def _put(item: YamlNode, dotted: str, value: YamlNode) -> str | None:
     """Set a swept value; return the problem if the path to it is not a section."""
     *way, last = dotted.split(".")
-    node = dnn
+    node = item
     for part in way:
         child = node.own_child(part)
         if child is None or child.value is None:

@@ -11,9 +11,8 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from hpcbal.config.checks.import_check import arguments_of_model
-from hpcbal.config.dnn_keys import meant_in_dnn
-from hpcbal.config.schema.dnn import DnnConfig
+from hpcbal.config.checks.import_check import arguments_of
+from hpcbal.config.listed import LISTED, Listed
 from hpcbal.config.schema.section import CUSTOM_ERROR, Section
 from hpcbal.config.source.nodes import Path, YamlNode, join_key
 from hpcbal.config.source.shown import show
@@ -105,7 +104,8 @@ def _explain_one(error: ErrorDetails, root: YamlNode, model: type[BaseModel]) ->
         hint = did_you_mean(path[-1], known)
         if not hint:
             name = str(path[-1])
-            hint = _meant_in(root, path[:-1], name) if owner is DnnConfig else _elsewhere(name, model)
+            listed = LISTED.get(owner)
+            hint = _elsewhere(name, model) if listed is None else _meant_in(root, path[:-1], name, listed)
         return node.problem(f"unknown key{hint}, allowed: {', '.join(known)}{also}")
     owner, field = _field_at(model, path)
     given = node.plain()
@@ -182,11 +182,11 @@ def _keys_allowed(section: type[BaseModel]) -> str:
     return f"a mapping with the keys {', '.join(keys[:_MOST_KEYS])}{more}"
 
 
-def _meant_in(root: YamlNode, dnn: Path, name: str) -> str:
-    """What an unknown key of this DNN was meant to be."""
-    node, rest = root.deepest(dnn)
-    path = node.get("model") if not rest and node.is_mapping else None
-    return meant_in_dnn(name, None if path is None else arguments_of_model(path.value))
+def _meant_in(root: YamlNode, item: Path, name: str, listed: Listed) -> str:
+    """What an unknown key of this item of a list was meant to be."""
+    node, rest = root.deepest(item)
+    path = node.get(listed.called) if not rest and node.is_mapping else None
+    return listed.meant(name, None if path is None else arguments_of(path.value, listed.contract))
 
 
 def _elsewhere(name: str, model: type[BaseModel]) -> str:

@@ -79,14 +79,14 @@ config.balance    | -                                     | policies.batching co
 config.checks     | pydantic                              | printable errors values policies.batching
                   |                                       | config.source config.schema config.contract
                   |                                       | config.balance
-config.dnn_keys   | -                                     | config.source config.schema
+config.listed     | -                                     | config.source config.schema config.contract
 config.messages   | pydantic pydantic_core                | errors config.source config.schema config.checks
-                  |                                       | config.dnn_keys
+                  |                                       | config.listed
 config.expand     | pydantic                              | config.source config.schema config.checks
-                  |                                       | config.dnn_keys
+                  |                                       | config.listed
 config.imports    | -                                     | errors user_code config.source
 config.kinds      | pydantic                              | errors config.source config.schema config.checks
-                  |                                       | config.expand
+                  |                                       | config.listed config.expand
 config.load       | pydantic pydantic_core yaml           | errors collector config.source config.schema
                   |                                       | config.messages config.imports config.kinds
 config            | -                                     | config.schema config.imports config.kinds

@@ -133,17 +133,18 @@ def _named(node: YamlNode) -> YamlNode:
     return node if node.is_mapping else YamlNode({"name": node}, node.where, node.key)
 
 
-def arguments_of_model(path: object) -> tuple[str, ...] | None:
-    """The names that `args` of a model may have; None if its source does not show them.
+def arguments_of(path: object, contract: Contract) -> tuple[str, ...] | None:
+    """The names that `args` of a callable may have; None if its source does not show them.
 
     Args:
         path: its import path, or what is given for it.
+        contract: how hpcbal calls it.
     """
     if not isinstance(path, str) or not is_import_path(path):
         return None
     _, definition = _look_up(path)
     known = None if definition is None else _known_arguments(definition)
-    return None if known is None else names_of_args(known[1], MODEL)
+    return None if known is None else names_of_args(known[1], contract)
 
 
 def _entry_problems(entry: YamlNode, key: str, contract: Contract) -> list[str]:

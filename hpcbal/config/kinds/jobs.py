@@ -1,4 +1,4 @@
-"""How a file of many parameter-server jobs becomes a `JobsConfig`: checks and warnings."""
+"""How a file of many jobs becomes a `JobsConfig`: sweeps, defaults, checks and warnings."""
 
 from __future__ import annotations
 
@@ -7,14 +7,17 @@ from collections.abc import Sequence
 from hpcbal.config.checks.import_check import jobs_import_problems
 from hpcbal.config.checks.shared_jobs import job_problems, job_warnings
 from hpcbal.config.checks.walltime import walltime_warnings
-from hpcbal.config.kinds.kind import Draft, Kind, apply_all
+from hpcbal.config.kinds.kind import Draft, Kind
+from hpcbal.config.kinds.listing import draft_of_list
+from hpcbal.config.listed import JOBS as JOBS_OF_FILE
+from hpcbal.config.schema.document import JobDefaults
 from hpcbal.config.schema.jobs import JobsConfig
 from hpcbal.config.source.nodes import YamlNode
 from hpcbal.config.source.overrides import Override
 
 
 def _draft(root: YamlNode, overrides: Sequence[Override]) -> Draft:
-    return Draft(root, tuple(apply_all(overrides, root)))
+    return draft_of_list(root, overrides, JOBS_OF_FILE, JobsConfig, JobDefaults)
 
 
 def _warnings(config: JobsConfig, full: YamlNode, beforehand: bool) -> list[str]:

@@ -1,7 +1,8 @@
-"""What an ensemble's file may hold beyond `EnsembleConfig`, and the JSON schemas of whole files."""
+"""What files may hold beyond the config classes of their kinds, and the JSON schemas of whole files."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 from pydantic import Strict
@@ -16,6 +17,7 @@ from hpcbal.config.schema.dnn import (
 )
 from hpcbal.config.schema.ensemble import EnsembleConfig
 from hpcbal.config.schema.initial import INIT_ALLOWED, PATTERNS_ALLOWED, Init, LayerPatterns
+from hpcbal.config.schema.jobs import ARRIVES_ALLOWED, TIME_ALLOWED, JobsConfig
 from hpcbal.config.schema.objective import (
     LOSS_ALLOWED,
     METRICS_ALLOWED,
@@ -26,9 +28,10 @@ from hpcbal.config.schema.objective import (
     Metrics,
 )
 from hpcbal.config.schema.optimizer import OptimizerConfig
-from hpcbal.config.schema.paramserver import ParamServerConfig
+from hpcbal.config.schema.paramserver import BlocksConfig, ObjectiveConfig, ParamServerConfig, PsStopConfig
+from hpcbal.config.schema.run import Seconds
 from hpcbal.config.schema.search import SearchConfig
-from hpcbal.config.schema.section import Section, key
+from hpcbal.config.schema.section import COUNT_ALLOWED, Section, key
 
 DEFAULT_KEYS = (
     "optimizer",
@@ -67,25 +70,68 @@ class Defaults(Section):
     freeze: LayerPatterns = key((), "Default layers that are not trained.", PATTERNS_ALLOWED)
 
 
+JOB_DEFAULT_KEYS = (
+    "arrives_s",
+    "seed",
+    "seconds_per_sample",
+    "mini_batch",
+    "stop",
+    "objective",
+    "blocks",
+)
+
+
+class JobDefaults(Section):
+    """Defaults for keys that a job omits, where many share machines."""
+
+    arrives_s: Seconds = key(0.0, "Default arrival.", ARRIVES_ALLOWED, ge=0.0)
+    seed: int | None = key(None, "Default seed of a job.", SEED_ALLOWED, ge=0, lt=2**32)
+    seconds_per_sample: Seconds | None = key(None, "Default time of a sample.", TIME_ALLOWED, gt=0.0)
+    mini_batch: int = key(None, "Default samples of a step.", COUNT_ALLOWED, ge=1)
+    stop: PsStopConfig = key(None, "Default stop rule.", "keys of stop")
+    objective: ObjectiveConfig = key(None, "Default times of the objective.", "keys of objective")
+    blocks: BlocksConfig = key(None, "Default sizes of blocks.", "keys of blocks")
+
+
 _DIALECT = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
 
 
 def json_schema(kind: str = "ensemble") -> dict[str, Any]:
     """JSON schema of a configuration file of one kind, for editors.
 
-    Keys of a DNN are not required there, because `defaults` and sweeps may provide them; `hpcbal validate`
-    checks that none is missing in the end.
+    Keys of a DNN, or of one of many jobs, are not required there, because `defaults` and sweeps may provide
+    them; `hpcbal validate` checks that none is missing in the end.
     """
     if kind == "paramserver":
         schema = ParamServerConfig.model_json_schema(by_alias=True)
         schema["required"].append("kind")
         return {**_DIALECT, **schema, "title": "hpcbal configuration of a parameter-server job"}
+    if kind == "jobs":
+        schema = JobsConfig.model_json_schema(by_alias=True)
+        _add_sweeps(schema, "jobs", "job", "SharedJobConfig", JOB_DEFAULT_KEYS)
+        schema["required"] = ["kind"]
+        return {**_DIALECT, **schema, "title": "hpcbal configuration of many parameter-server jobs"}
     schema = EnsembleConfig.model_json_schema(by_alias=True)
-    definitions = schema["$defs"]
-    optional = {k: v for k, v in definitions["DnnConfig"].items() if k != "required"}
     for name in ("LossConfig", "OptimizerConfig", "ScheduleOfRateConfig", "StopConfig"):
-        definitions[name].pop("required", None)
-    definitions["DnnConfig"] = {**optional, "required": ["name"]}
+        schema["$defs"][name].pop("required", None)
+    _add_sweeps(schema, "dnns", "DNN", "DnnConfig", DEFAULT_KEYS)
+    schema["required"] = []
+    return {**_DIALECT, **schema, "title": "hpcbal configuration"}
+
+
+def _add_sweeps(schema: dict[str, Any], key: str, one: str, item: str, default_keys: Sequence[str]) -> None:
+    """Add `defaults` and `sweeps` to the schema of a file that lists items.
+
+    Args:
+        schema: is changed.
+        key: key of the list.
+        one: what users call an item.
+        item: name of the definition of an item; its keys become optional, but for the name.
+        default_keys: keys that `defaults` may have.
+    """
+    definitions = schema["$defs"]
+    optional = {k: v for k, v in definitions[item].items() if k != "required"}
+    definitions[item] = {**optional, "required": ["name"]}
     axes = {"type": "object", "additionalProperties": {"type": "array", "minItems": 1}}
     search = SearchConfig.model_json_schema(by_alias=True)
     definitions |= search.pop("$defs")
@@ -93,7 +139,7 @@ def json_schema(kind: str = "ensemble") -> dict[str, Any]:
     definitions["SweepConfig"] = {
         **optional,
         "title": "SweepConfig",
-        "description": "A DNN whose keys named in grid (every combination), zip (side by side) or "
+        "description": f"A {one} whose keys named in grid (every combination), zip (side by side) or "
         "search (drawn at random) vary.",
         "properties": {
             **optional["properties"],
@@ -107,16 +153,13 @@ def json_schema(kind: str = "ensemble") -> dict[str, Any]:
     properties = schema["properties"]
     properties["defaults"] = {
         "type": "object",
-        "description": "Defaults for keys that a DNN omits.",
+        "description": f"Defaults for keys that a {one} omits.",
         "additionalProperties": False,
-        "properties": {name: optional["properties"][name] for name in DEFAULT_KEYS},
+        "properties": {name: optional["properties"][name] for name in default_keys},
     }
     properties["sweeps"] = {
         "type": "array",
-        "description": "Families of DNNs that differ in some keys.",
+        "description": f"Families of {one}s that differ in some keys.",
         "items": {"$ref": "#/$defs/SweepConfig"},
     }
-    schema["required"] = []
-    schema["anyOf"] = [{"required": ["dnns"]}, {"required": ["sweeps"]}]
-    schema["title"] = "hpcbal configuration"
-    return {**_DIALECT, **schema}
+    schema["anyOf"] = [{"required": [key]}, {"required": ["sweeps"]}]

@@ -19,6 +19,8 @@ from hpcbal.config.schema.section import (
     wrong,
 )
 
+ARRIVES_ALLOWED = "seconds, 0 or more, or 'HH:MM:SS'"
+TIME_ALLOWED = "null or seconds above 0"
 _JobNames = Annotated[
     tuple[Annotated[str, Field(min_length=1)], ...], Strict(False), AfterValidator(not_empty)
 ]
@@ -31,7 +33,7 @@ class SubmissionConfig(Section):
     arrives_s: Seconds = key(
         0.0,
         "When the job is submitted, after the start of the run.",
-        "seconds, 0 or more, or 'HH:MM:SS'",
+        ARRIVES_ALLOWED,
         ge=0.0,
     )
     seed: int | None = key(
@@ -44,7 +46,7 @@ class SubmissionConfig(Section):
     seconds_per_sample: Seconds | None = key(
         None,
         "On emulated machines: time to compute one sample at speed 1; null: as long as it takes here.",
-        "null or seconds above 0",
+        TIME_ALLOWED,
         gt=0.0,
     )
 

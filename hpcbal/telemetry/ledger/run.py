@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 
 from hpcbal.telemetry.ledger.line import Facts, Line, Number
 
-RunKind = Literal["ensemble", "paramserver"]
+RunKind = Literal["ensemble", "paramserver", "jobs"]
 """The kinds of runs that a directory can hold."""
 
 Outcome = Literal["done", "failed-dnns", "failed", "suspended", "profiled"]

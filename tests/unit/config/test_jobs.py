@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from hpcbal.config import JobsConfig, RunConfig, load_config, load_ensemble, resolved_yaml
+from hpcbal.config import JobsConfig, RunConfig, json_schema, load_config, load_ensemble, resolved_yaml
 from hpcbal.config.messages import keys_of
+from hpcbal.config.schema.document import JobDefaults
 from hpcbal.config.schema.jobs import SharedJobConfig
 from hpcbal.errors import ConfigError
 
@@ -198,3 +199,102 @@ def test_what_works_with_ensembles_only_says_so(tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         load_ensemble(tmp_path / "many.yaml")
     assert caught.value.problems == (f"{tmp_path / 'many.yaml'}: kind: got jobs, allowed here: ensemble",)
+
+
+MANY = """\
+kind: jobs
+seed: 5
+defaults: {mini_batch: 10, stop: {max_epochs: 3, patience: 2}, seconds_per_sample: 0.1}
+jobs:
+  - {name: a, app: "own_app:Own", data: {dataset: "own_app:samples"}, stop: {max_epochs: 7}}
+sweeps:
+  - name: own-{rank}-{count}
+    app: own_app:Own
+    data: {dataset: "own_app:samples"}
+    seconds_per_sample: 0.2
+    grid: {args.rank: [2, 4]}
+    zip: {data.args.count: [10, 20], arrives_s: [0, 60]}
+"""
+
+
+def test_jobs_are_listed_and_swept_and_take_what_they_omit_from_defaults(tmp_path: Path) -> None:
+    jobs = load(tmp_path, MANY).jobs
+    assert [job.name for job in jobs] == ["a", "own-2-10", "own-2-20", "own-4-10", "own-4-20"]
+    assert [job.args.get("rank") for job in jobs] == [None, 2, 2, 4, 4]
+    assert [job.data.args.get("count") for job in jobs] == [None, 10, 20, 10, 20]
+    assert [job.arrives_s for job in jobs] == [0.0, 0.0, 60.0, 0.0, 60.0]
+    assert [job.stop.max_epochs for job in jobs] == [7, 3, 3, 3, 3]
+    assert {job.stop.patience for job in jobs} == {2}
+    assert [job.seconds_per_sample for job in jobs] == [0.1, 0.2, 0.2, 0.2, 0.2]
+
+
+def test_an_override_changes_one_job_of_a_sweep_by_name(tmp_path: Path) -> None:
+    overrides = ["jobs.own-2-20.mini_batch=99", "jobs.own-4-10.data.args.count=1", "defaults.mini_batch=8"]
+    jobs = load(tmp_path, MANY, *overrides).jobs
+    assert [job.mini_batch for job in jobs] == [8, 8, 99, 8, 8]
+    assert [job.data.args.get("count") for job in jobs] == [None, 10, 20, 1, 20]
+    (unknown,) = problems_of(tmp_path, MANY, "jobs.own-2-30.mini_batch=9")
+    assert (
+        "jobs has no 'own-2-30', allowed: a name or an index from 0 to 4 (did you mean 'own-2-20'?)"
+        in unknown
+    )
+
+
+def test_a_search_draws_values_by_the_seed_of_the_run(tmp_path: Path) -> None:
+    text = MANY.replace(
+        "    zip: {data.args.count: [10, 20], arrives_s: [0, 60]}\n",
+        "    search: {samples: 4, space: {arrives_s: {uniform: [0, 100]}}}\n",
+    ).replace("own-{rank}-{count}", "own-{rank}-{sample}")
+    arrivals = [job.arrives_s for job in load(tmp_path, text).jobs[1:]]
+    assert len(set(arrivals)) == 4
+    assert all(0 <= each <= 100 for each in arrivals)
+    assert arrivals == [job.arrives_s for job in load(tmp_path, text).jobs[1:]]
+    assert arrivals != [job.arrives_s for job in load(tmp_path, text, "seed=6").jobs[1:]]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "problem"),
+    [
+        (
+            "app: own_app:Own\n",
+            "app: own_app:Own\n    args: {rnk: 1}\n",
+            "has no argument 'rnk' (did you mean",
+        ),
+        ("args.rank:", "rank:", "unknown key (did you mean 'args.rank'?), allowed: args.NAME, arrives_s"),
+        ("args.rank:", "batch_size:", "unknown key (did you mean 'mini_batch'?)"),
+        ("args.rank:", "max_epochs:", "unknown key (did you mean 'stop.max_epochs'?)"),
+        ("args.rank:", "name:", "allowed: keys of a job other than name, e.g. args.rank"),
+        ("own-{rank}", "own-{rnk}", "got {rnk} in the name, allowed: {args.rank}"),
+        ("own-{rank}", "own", "for more than one job"),
+        ("[2, 4]", "[]", "got [], allowed: a list of at least one value"),
+        ("mini_batch: 10", "mini_batch: 0", "defaults.mini_batch: got 0, allowed: a whole number, 1 or more"),
+        ("mini_batch: 10", "batch: 10", "unknown key"),
+        ("seconds_per_sample: 0.2", "second_per_sample: 0.2", "(did you mean 'seconds_per_sample'?)"),
+        (
+            "{max_epochs: 7}",
+            "{max_epochs: 7}, max_epochs: 3",
+            "unknown key (did you mean 'stop.max_epochs'?)",
+        ),
+    ],
+)
+def test_what_is_wrong_in_a_sweep_or_in_defaults_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, before: str, after: str, problem: str
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    assert before in MANY
+    found = problems_of(tmp_path, MANY.replace(before, after), check_imports=True)
+    assert any(problem in each for each in found), found
+
+
+def test_the_json_schema_names_every_key() -> None:
+    schema = json_schema("jobs")
+    assert set(schema["properties"]) == {*keys_of(JobsConfig), "defaults", "sweeps"}
+    assert schema["required"] == ["kind"]
+    assert schema["anyOf"] == [{"required": ["jobs"]}, {"required": ["sweeps"]}]
+    job = schema["$defs"]["SharedJobConfig"]
+    assert set(job["properties"]) == set(keys_of(SharedJobConfig))
+    assert job["required"] == ["name"]
+    assert set(schema["$defs"]["SweepConfig"]["properties"]) == {*job["properties"], "grid", "zip", "search"}
+    defaults = set(schema["properties"]["defaults"]["properties"])
+    assert defaults == set(JobDefaults.model_fields)
+    assert defaults < set(job["properties"])

@@ -1,0 +1,78 @@
+"""Write out the files of kinds that list what they train: sweeps, defaults, overrides by name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic import BaseModel
+
+from hpcbal.config.expand import Expansion, expand, with_defaults
+from hpcbal.config.kinds.kind import Draft, apply_all
+from hpcbal.config.listed import Listed
+from hpcbal.config.schema.run import RunConfig
+from hpcbal.config.schema.search import SearchConfig
+from hpcbal.config.schema.section import Section
+from hpcbal.config.source.nodes import YamlNode
+from hpcbal.config.source.overrides import Override
+
+
+def draft_of_list(
+    root: YamlNode,
+    overrides: Sequence[Override],
+    listed: Listed,
+    config: type[RunConfig],
+    defaults: type[Section],
+) -> Draft:
+    """Expand `sweeps` and merge `defaults`; overrides of a single item are applied once it exists.
+
+    Args:
+        root: the file; it is changed.
+        overrides: overrides from the command line.
+        listed: what the file lists.
+        config: class of the configuration.
+        defaults: section that checks `defaults`.
+    """
+    prefix = f"{listed.key}."
+    problems = apply_all([o for o in overrides if not o.path.startswith(prefix)], root)
+    expansion = expand(root, listed, _seed_of(root))
+    problems += expansion.problems
+    full = _written_out(root, expansion, listed, config)
+    problems += apply_all([o for o in overrides if o.path.startswith(prefix)], full)
+    unknown_keys = frozenset({listed.key} if expansion.problems or expansion.searches else ())
+    parts = _parts(root.get("defaults"), expansion, listed, config, defaults)
+    return Draft(full, tuple(problems), parts, unknown_keys)
+
+
+def _seed_of(root: YamlNode) -> int:
+    """The run's seed; its default if what is given is no number, which is reported elsewhere."""
+    node = root.get("seed")
+    default: int = RunConfig.model_fields["seed"].default
+    is_number = node is not None and isinstance(node.value, int) and not isinstance(node.value, bool)
+    return node.value if node is not None and is_number else default
+
+
+def _written_out(root: YamlNode, expansion: Expansion, listed: Listed, config: type[RunConfig]) -> YamlNode:
+    values: dict[Any, YamlNode] = {k: n for k, n in root.value.items() if k not in config.file_only_keys}
+    origin = root.get(listed.key) or root.get("sweeps")
+    if origin is not None:
+        items = [with_defaults(item, root.get("defaults"), listed) for item in expansion.items]
+        values[listed.key] = YamlNode(items, origin.where, listed.key)
+    return YamlNode(values, root.where, "")
+
+
+def _parts(
+    given: YamlNode | None,
+    expansion: Expansion,
+    listed: Listed,
+    config: type[RunConfig],
+    defaults: type[Section],
+) -> tuple[tuple[YamlNode, type[BaseModel]], ...]:
+    """`defaults`, the bodies of sweeps that could not be expanded, and their searches that are wrong."""
+    parts: list[tuple[YamlNode, type[BaseModel]]] = [] if given is None else [(given, defaults)]
+    for body in expansion.incomplete:
+        nameless = YamlNode({k: v for k, v in body.value.items() if k != "name"}, body.where, body.key)
+        items = YamlNode([nameless], body.where, listed.key)
+        parts.append((YamlNode({listed.key: items}, body.where, ""), config))
+    parts += [(search, SearchConfig) for search in expansion.searches]
+    return tuple(parts)

@@ -1,0 +1,152 @@
+"""What files list, sweep and give defaults for: DNNs of an ensemble, jobs that share machines."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from hpcbal.config.contract import APP, MODEL, Contract
+from hpcbal.config.schema.dnn import DnnConfig, StopConfig
+from hpcbal.config.schema.document import DEFAULT_KEYS, JOB_DEFAULT_KEYS
+from hpcbal.config.schema.jobs import SharedJobConfig
+from hpcbal.config.schema.objective import LossConfig
+from hpcbal.config.schema.optimizer import OptimizerConfig, ScheduleOfRateConfig
+from hpcbal.config.schema.paramserver import BlocksConfig, ObjectiveConfig, PsStopConfig
+from hpcbal.config.schema.run import DatasetConfig
+from hpcbal.config.schema.section import Section
+from hpcbal.config.source.suggest import nearest
+
+
+@dataclass(frozen=True)
+class Listed:
+    """What a kind of file lists at one of its top-level keys.
+
+    Attributes:
+        key: the top-level key.
+        one: what users call an item.
+        item: the section of an item.
+        called: key of an item that names a callable; the item's `args` are its arguments.
+        contract: how that callable is called.
+        sections: sections of an item by dotted key.
+        default_keys: keys of an item that `defaults` may hold.
+        have_a_name: keys of sections that belong to what their `name` says, so that they are not completed.
+        may_be_a_name: keys of sections that may be written as the name alone: `cosine` for `{name: cosine}`.
+        other_names: what users may write for a dotted key.
+        example: a dotted key that users may sweep.
+    """
+
+    key: str
+    one: str
+    item: type[Section]
+    called: str
+    contract: Contract
+    sections: Mapping[str, type[Section]]
+    default_keys: tuple[str, ...]
+    have_a_name: tuple[str, ...]
+    may_be_a_name: tuple[str, ...]
+    other_names: Mapping[str, str]
+    example: str
+
+    def problem_of_swept(self, key: str, arguments: Collection[str] | None) -> str | None:
+        """What is wrong with the dotted name of a swept key; None if an item has it, or if a value decides.
+
+        Args:
+            key: dotted.
+            arguments: names that `args` of the callable may have; None if they are unknown.
+        """
+        if key == "name" or key.split(".")[0] in self.item.sweep_keys:
+            return f"allowed: keys of a {self.one} other than name, e.g. {self.example}"
+        if self._exists(key):
+            return None
+        others = [name for name in self.item.model_fields if name not in ("name", "args", *self.sections)]
+        sections = [f"{name}.KEY" for name in self.sections]
+        meant = self.meant(key, arguments)
+        return f"unknown key{meant}, allowed: args.NAME, {', '.join([*others, *sections])}"
+
+    def meant(self, key: str, arguments: Collection[str] | None) -> str:
+        """` (did you mean 'stop.target'?)` for an unknown key of an item, or nothing.
+
+        Args:
+            key: dotted.
+            arguments: names that `args` of the callable may have; None if they are unknown. Then a key that
+                is like no other is taken for one of them.
+        """
+        meant = self._meant(key, arguments)
+        return "" if meant is None else f" (did you mean '{meant}'?)"
+
+    def _exists(self, key: str) -> bool:
+        """Whether an item has this dotted key; keys below one that is no section are left to its value."""
+        first, *_ = way = key.split(".")
+        if first not in self.item.model_fields:
+            return False
+        return all(
+            way[depth] in section.model_fields
+            for depth in range(1, len(way))
+            if (section := self.sections.get(".".join(way[:depth]))) is not None
+        )
+
+    def _meant(self, key: str, arguments: Collection[str] | None) -> str | None:
+        first, _, rest = key.partition(".")
+        if key in self.other_names:
+            return self.other_names[key]
+        if rest and nearest(first, ["args"]) is not None:
+            return _argument(rest, arguments)
+        if arguments is not None and key in arguments:
+            return f"args.{key}"
+        by_last = {dotted.rpartition(".")[2]: dotted for dotted in reversed(self._known())}
+        near = nearest(key.rpartition(".")[2], by_last, cutoff=0.8)
+        if near is not None:
+            return by_last[near]
+        return None if rest else _argument(key, arguments)
+
+    def _known(self) -> tuple[str, ...]:
+        """Dotted names of all keys of an item but the arguments of its callable."""
+        keys = [key for key in self.item.model_fields if key not in self.sections]
+        inner = (f"{name}.{key}" for name, section in self.sections.items() for key in section.model_fields)
+        return (*keys, *inner)
+
+
+def _argument(given: str, arguments: Collection[str] | None) -> str | None:
+    """The key of the argument that was meant."""
+    name = given if arguments is None else nearest(given, arguments)
+    return None if name is None else f"args.{name}"
+
+
+DNNS = Listed(
+    key="dnns",
+    one="DNN",
+    item=DnnConfig,
+    called="model",
+    contract=MODEL,
+    sections={
+        "optimizer": OptimizerConfig,
+        "optimizer.schedule": ScheduleOfRateConfig,
+        "stop": StopConfig,
+        "loss": LossConfig,
+    },
+    default_keys=DEFAULT_KEYS,
+    have_a_name=("optimizer", "schedule", "loss"),
+    may_be_a_name=("schedule", "loss"),
+    other_names={"lr": "optimizer.learning_rate", "epochs": "stop.max_epochs"},
+    example="args.depth",
+)
+JOBS = Listed(
+    key="jobs",
+    one="job",
+    item=SharedJobConfig,
+    called="app",
+    contract=APP,
+    sections={
+        "data": DatasetConfig,
+        "stop": PsStopConfig,
+        "objective": ObjectiveConfig,
+        "blocks": BlocksConfig,
+    },
+    default_keys=JOB_DEFAULT_KEYS,
+    have_a_name=(),
+    may_be_a_name=(),
+    other_names={"batch_size": "mini_batch", "epochs": "stop.max_epochs"},
+    example="args.rank",
+)
+LISTED: Mapping[type, Listed] = {each.item: each for each in (DNNS, JOBS)}
+"""By the section of an item."""
