@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from hpcbal.config import JobsConfig, RunConfig, json_schema, load_config, load_ensemble, resolved_yaml
-from hpcbal.config.messages import keys_of
+from hpcbal.config.messages import all_keys, keys_of
 from hpcbal.config.schema.document import JobDefaults
 from hpcbal.config.schema.jobs import SharedJobConfig
+from hpcbal.config.source.yaml_source import read_yaml
 from hpcbal.errors import ConfigError
 
 ONE = '{app: "own_app:Own", data: {dataset: "own_app:samples"}, mini_batch: 10'
@@ -298,3 +300,43 @@ def test_the_json_schema_names_every_key() -> None:
     defaults = set(schema["properties"]["defaults"]["properties"])
     assert defaults == set(JobDefaults.model_fields)
     assert defaults < set(job["properties"])
+
+
+CONFIGS = Path(__file__).parents[3] / "configs"
+REFERENCE = CONFIGS / "reference_jobs.yaml"
+
+
+def test_the_reference_shows_every_key_with_its_default() -> None:
+    text = REFERENCE.read_text(encoding="utf-8")
+    for key in all_keys(JobsConfig):
+        if not key.startswith(("machines.", "schedule.groups.")):
+            assert re.search(rf"^ *(- )?{key.rpartition('.')[2]}:.*(#|$)", text, re.MULTILINE), key
+    written = load_config(REFERENCE, check_imports=True)
+    assert isinstance(written, JobsConfig)
+    (digits, *_) = written.jobs
+    required = {"name": digits.name, "app": digits.app, "mini_batch": digits.mini_batch}
+    assert digits == SharedJobConfig(data=digits.data, **required)
+    assert written == JobsConfig(name="reference_jobs", jobs=written.jobs)
+
+
+def test_the_file_in_the_guide_is_valid(tmp_path: Path) -> None:
+    guide = (CONFIGS.parent / "docs" / "parameter-servers.md").read_text(encoding="utf-8")
+    (shown,) = re.findall(r"```yaml\n(kind: jobs\n.*?)```", guide, re.DOTALL)
+    warnings: list[str] = []
+    config = load(tmp_path, shown, check_imports=True, warn=warnings.append)
+    assert ([job.name for job in config.jobs], warnings) == (["topics", "digits"], [])
+
+
+def test_the_defaults_of_the_reference_are_all_that_there_may_be() -> None:
+    node = read_yaml(REFERENCE).get("defaults")
+    assert node is not None
+    assert set(node.value) == set(JobDefaults.model_fields)
+
+
+def test_the_example_has_eight_jobs_of_four_apps_on_four_machines() -> None:
+    config = load_config(CONFIGS / "jobs.yaml", check_imports=True)
+    assert isinstance(config, JobsConfig)
+    assert len(config.jobs) == 8
+    assert len({job.app for job in config.jobs}) == 4
+    assert sum(machine.count for machine in config.machines) == 4
+    assert all(job.seconds_per_sample for job in config.jobs)

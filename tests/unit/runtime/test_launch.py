@@ -62,6 +62,33 @@ def test_one_scheduler_the_preprocessors_and_a_trainer_per_slot(
     assert launch.num_ranks(load_config(config_file, overrides), num_gpus, num_cores) == ranks
 
 
+JOBS = """
+kind: jobs
+jobs: [{name: a, app: "m:App", data: {dataset: "m:data"}, mini_batch: 8}]
+"""
+MACHINES = "machines=[{count: 3, bandwidth: 1MB/s}, {}]"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "num_cores", "ranks", "busy"),
+    [
+        ([MACHINES], 2, 5, 1),
+        ([MACHINES, "slots.per_node=6"], 2, 7, 1),
+        ([], 4, 5, 4),
+        ([], 1, 3, 2),
+        (["slots.per_node=3"], 8, 4, 3),
+    ],
+)
+def test_jobs_that_share_machines_get_a_scheduler_and_a_rank_for_each_machine(
+    tmp_path: Path, overrides: list[str], num_cores: int, ranks: int, busy: int
+):
+    path = tmp_path / "jobs.yaml"
+    path.write_text(JOBS, encoding="utf-8")
+    config = load_config(path, overrides)
+    assert launch.num_ranks(config, 0, num_cores) == ranks
+    assert launch.num_busy_ranks(config, ranks) == busy
+
+
 def test_a_cut_machine_must_be_started_by_the_user(config_file: Path):
     config = load_config(config_file, ["slots.ranks_per_node=3"])
     with pytest.raises(ClusterError, match=r"slots\.ranks_per_node \(3\) .* 'mpirun -n N hpcbal run"):
