@@ -62,7 +62,7 @@ def add_parser(verbs: Subparsers) -> None:
 def run(args: argparse.Namespace) -> int:
     """Make the plan and print it."""
     from hpcbal.cli.plan_text import NO_SIZE, render_plan
-    from hpcbal.config import EnsembleConfig, JobsConfig, load_config, not_yet
+    from hpcbal.config import EnsembleConfig, JobsConfig, load_config
     from hpcbal.config.checks.batches import batches_above
     from hpcbal.config.checks.group_size import over_limit, told_limit
     from hpcbal.config.checks.shares import check_parts, check_shares
@@ -77,7 +77,9 @@ def run(args: argparse.Namespace) -> int:
 
     config = load_config(args.config, args.overrides, warn=print_warning)
     if isinstance(config, JobsConfig):
-        raise not_yet(args.config, config, "hpcbal plan")
+        from hpcbal.cli.plan_jobs import run as plan_jobs
+
+        return plan_jobs(args, config)
     if not isinstance(config, EnsembleConfig):
         from hpcbal.cli.plan_paramserver import run as plan_job
 

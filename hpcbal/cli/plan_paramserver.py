@@ -12,7 +12,7 @@ from hpcbal.errors import InputError
 from hpcbal.telemetry.views.table import count_text
 
 if TYPE_CHECKING:
-    from hpcbal.config import ParamServerConfig
+    from hpcbal.config import ParamServerConfig, RunConfig
     from hpcbal.planning.serving import Measured, Prediction
 
 
@@ -21,23 +21,14 @@ def run(args: argparse.Namespace, config: ParamServerConfig) -> int:
     from hpcbal.cluster.launch_line import RanksToStart
     from hpcbal.planning.serving import default_executors
 
-    for option, given in (("--profile", args.profile), ("--samples", args.samples)):
-        if given is not None:
-            raise InputError(
-                f"{option}: works with ensembles only, and {args.config} is a parameter-server job"
-            )
-    per_node = args.gpus_per_node or (
-        config.slots.per_node if isinstance(config.slots.per_node, int) else None
-    )
-    executors = args.gpus if args.gpus is not None else None if per_node is None else per_node * args.nodes
+    refuse_what_is_for_ensembles(args, "is a parameter-server job")
+    executors = asked_for(args, config)
     if executors is None:
         executors = default_executors(config)
     if executors < 2:
         raise InputError(f"got {executors} executor, allowed: 2 or more, a worker and a server")
     ranks = RanksToStart(1, executors + 1, args.cpus_per_task)
-    command = ["hpcbal", "run", str(args.config)]
-    for override in args.overrides:
-        command += ["--set", override]
+    command = command_of(args)
     facts: dict[str, Any] = {
         "kind": config.kind,
         "name": config.name,
@@ -65,6 +56,33 @@ def run(args: argparse.Namespace, config: ParamServerConfig) -> int:
         )
     )
     return 0
+
+
+def refuse_what_is_for_ensembles(args: argparse.Namespace, what: str) -> None:
+    """Raise InputError if an option is given that only ensembles have.
+
+    Args:
+        args: the command line.
+        what: what the file is, with a verb.
+    """
+    for option, given in (("--profile", args.profile), ("--samples", args.samples)):
+        if given is not None:
+            raise InputError(f"{option}: works with ensembles only, and {args.config} {what}")
+
+
+def asked_for(args: argparse.Namespace, config: RunConfig) -> int | None:
+    """Ranks beside rank 0 that the command line or the file asks for; None: neither does."""
+    per_node = args.gpus_per_node or (
+        config.slots.per_node if isinstance(config.slots.per_node, int) else None
+    )
+    if args.gpus is not None:
+        return int(args.gpus)
+    return None if per_node is None else per_node * args.nodes
+
+
+def command_of(args: argparse.Namespace) -> list[str]:
+    """The words of the command that starts the run, without a launcher."""
+    return ["hpcbal", "run", str(args.config), *(w for o in args.overrides for w in ("--set", o))]
 
 
 def _earlier(config: ParamServerConfig, executors: int) -> tuple[Measured, Prediction] | None:

@@ -42,7 +42,40 @@ def test_schema_shows_its_keys(capsys: pytest.CaptureFixture[str]) -> None:
     assert {"jobs", "sweeps", "schedule", "machines"} < set(json.loads(capsys.readouterr().out)["properties"])
 
 
-@pytest.mark.parametrize("verb", ["plan", "simulate", "run"])
+def test_plan_shows_the_ranks_and_who_comes_later(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", str(EXAMPLE), "--set", "jobs.nmf-4000.arrives_s=40"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "jobs: 8 parameter-server jobs, harmony",
+        "ranks: 5 = 1 scheduler + 4 machines",
+        "later: lasso-70000 after 15 s, lasso-140000 after 30 s, nmf-4000 after 40 s",
+        f"start: mpirun -n 5 --bind-to none hpcbal run {EXAMPLE} --set jobs.nmf-4000.arrives_s=40",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "machines"),
+    [([], 4), (["--gpus", "12"], 12), (["--nodes", "3", "--gpus-per-node", "5"], 15), (["--nodes", "2"], 4)],
+)
+def test_plan_counts_the_machines(
+    options: list[str], machines: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["plan", str(EXAMPLE), "--json", *options]) == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert (plan["machines"], plan["ranks"], plan["paradigm"]) == (machines, machines + 1, "harmony")
+    assert [job["arrives_s"] for job in plan["jobs"]] == [0.0] * 6 + [15.0, 30.0]
+
+
+def test_plan_without_any_machines_is_for_the_fewest(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", str(EXAMPLE), "--json", "--set", "machines=[]"]) == 0
+    assert json.loads(capsys.readouterr().out)["machines"] == 2
+
+
+def test_plan_refuses_what_only_ensembles_have(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plan", str(EXAMPLE), "--samples", "3"]) == 2
+    assert f"--samples: works with ensembles only, and {EXAMPLE} describes" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("verb", ["simulate", "run"])
 def test_a_verb_that_does_not_know_the_kind_says_so(
     verb: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
