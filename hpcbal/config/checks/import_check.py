@@ -35,7 +35,7 @@ from hpcbal.config.contract import (
     misfits,
     names_of_args,
 )
-from hpcbal.config.schema.ensemble import DataConfig
+from hpcbal.config.schema.run import DatasetConfig
 from hpcbal.config.schema.section import is_import_path
 from hpcbal.config.source.nodes import YamlNode, join_key
 from hpcbal.config.source.shown import show
@@ -67,9 +67,7 @@ def import_problems(root: YamlNode) -> list[str]:
     data = root.get("data")
     dnns = root.get("dnns")
     if data is not None and data.is_mapping:
-        if data.get("dataset") is None:
-            default = YamlNode(DataConfig().dataset, data.where, join_key(data.key, "dataset"))
-            data = YamlNode({**data.value, "dataset": default}, data.where, data.key)
+        data = _with_dataset(data)
         problems |= dict.fromkeys(_entry_problems(data, "dataset", DATASET))
         for name in ("validation", "test"):
             problems |= dict.fromkeys(_held_out_problems(data, data.get(name)))
@@ -96,7 +94,7 @@ def paramserver_import_problems(root: YamlNode) -> list[str]:
     problems = dict.fromkeys(_entry_problems(root, "app", APP))
     data = root.get("data")
     if data is not None and data.is_mapping:
-        problems |= dict.fromkeys(_entry_problems(data, "dataset", DATASET))
+        problems |= dict.fromkeys(_entry_problems(_with_dataset(data), "dataset", DATASET))
     return list(problems)
 
 
@@ -109,6 +107,14 @@ def jobs_import_problems(root: YamlNode) -> list[str]:
         if len(problems) > MOST_PROBLEMS:
             break
     return list(problems)
+
+
+def _with_dataset(data: YamlNode) -> YamlNode:
+    """A section that names a dataset, with the default if it names none."""
+    if data.get("dataset") is not None:
+        return data
+    default = YamlNode(DatasetConfig().dataset, data.where, join_key(data.key, "dataset"))
+    return YamlNode({**data.value, "dataset": default}, data.where, data.key)
 
 
 def _held_out_problems(data: YamlNode, section: YamlNode | None) -> list[str]:

@@ -117,6 +117,7 @@ def test_a_job_needs_an_app_data_and_a_mini_batch(tmp_path: Path) -> None:
         ("app=nowhere:Own", "no module 'nowhere'"),
         ("args={rnk: 2}", "own_app:Own has no argument 'rnk' (did you mean 'rank'?), allowed: rank"),
         ("data.args={cnt: 2}", "own_app:samples has no argument 'cnt'"),
+        ("data={args: {count: 2}}", "hpcbal.data:digits has no argument 'count'"),
     ],
 )
 def test_the_app_and_its_data_are_checked_without_running_them(
