@@ -31,9 +31,8 @@ from hpcbal.paramserver.engine.loading import (
     saved_data,
 )
 from hpcbal.paramserver.engine.open_turns import MAX_OPEN_TURNS, OpenTurns
-from hpcbal.paramserver.engine.pacing import PacedLink
 from hpcbal.paramserver.engine.parameter_moves import ParameterMoves
-from hpcbal.paramserver.engine.reactor import Reactor
+from hpcbal.paramserver.engine.place import Place
 from hpcbal.paramserver.engine.requests import Requests
 from hpcbal.paramserver.engine.samples import Cursor, Turn, WorkerSamples
 from hpcbal.paramserver.engine.server import Server
@@ -72,6 +71,7 @@ class Executor:
         machine: how fast to be; None: as fast as the machine is.
         checkpoints: where to save and load blocks; None: the job is never saved.
         trace: records what the executor does; None: nothing is recorded.
+        place: where it runs; None: it has the rank for itself, with a link as fast as that of `machine`.
     """
 
     def __init__(
@@ -82,16 +82,15 @@ class Executor:
         machine: EmulatedMachine | None = None,
         checkpoints: Checkpoints | None = None,
         trace: Trace | None = None,
+        place: Place | None = None,
     ) -> None:
         self._job, self._checkpoints = job, checkpoints
         self._trace = trace or Trace()
         self._machine = machine or EmulatedMachine()
-        link = None if self._machine.bytes_per_s is None else PacedLink(self._machine.bytes_per_s)
+        self._place = place or Place(self._machine.bytes_per_s)
         self._channel = channel
-        self._wire = Wire(transport, link)
-        self.reactor = Reactor(transport, channel, self._on_message)
-        if link is not None:
-            self.reactor.add(link.poll)
+        self._wire = Wire(transport, self._place.link)
+        self.reactor = self._place.reactor(transport, channel, self._on_message)
         self.reactor.add(self._report_load)
         self.buffers = Buffers(job.memory_bytes)
         self.samples = WorkerSamples(job.cut, job.seed, None if job.is_async else job.steps, job.mini_batch)
@@ -125,7 +124,9 @@ class Executor:
         self.client = ParameterClient(
             self._wire, self.reactor, job.layout, self._ownership, buffers=self.buffers
         )
-        self._turns = Turns(job, self._machine, self.client, self.reactor, self._wire, self._trace)
+        self._turns = Turns(
+            job, self._machine, self.client, self.reactor, self._wire, self._trace, self._place
+        )
         self._orders: deque[Message] = deque()  # that wait until the turn is over
         self._limit = 0
         self._evaluating = 0
@@ -228,7 +229,7 @@ class Executor:
     def _obey(self, order: Message) -> None:
         match order:
             case messages.Assign():
-                with self._trace.during("load"):
+                with self._trace.during("load"), self._place.aside():
                     self._load(order)
                 self._share_memory()
                 self._check_memory()
@@ -245,7 +246,7 @@ class Executor:
                 self._is_paused = True
                 self._channel.send(MASTER, messages.Paused(self.samples.steps_ahead()))
             case messages.Save(number):
-                with self._trace.during("checkpoint"):
+                with self._trace.during("checkpoint"), self._place.aside():
                     self._save(number)
                 self._channel.send(MASTER, messages.Saved(number))
             case messages.Continue():
@@ -337,7 +338,7 @@ class Executor:
         parameters = {}
         for block in self.server.take_unevaluated(epoch):
             table = self._job.layout.table_of(block).name
-            with calling(self._job.app, "parameter_objective"):
+            with self._place.computing(), calling(self._job.app, "parameter_objective"):
                 terms = self._job.app.parameter_objective(table, self.server.values(block))
                 parameters[block] = {str(name): float(value) for name, value in terms.items()}
         if data or parameters:

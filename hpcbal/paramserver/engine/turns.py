@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,12 +22,20 @@ from hpcbal.paramserver.contract import (
 from hpcbal.paramserver.engine.client import ParameterClient
 from hpcbal.paramserver.engine.held_block import BEFORE_ALL_STEPS
 from hpcbal.paramserver.engine.job import EmulatedMachine, Job
+from hpcbal.paramserver.engine.place import Place
 from hpcbal.paramserver.engine.reactor import Reactor
 from hpcbal.paramserver.engine.samples import Turn
 from hpcbal.paramserver.engine.trace import Trace
 from hpcbal.paramserver.engine.user_app import calling
 from hpcbal.paramserver.engine.wire import Wire
 from hpcbal.paramserver.machine.messages import TurnDone
+
+
+class _Span(NamedTuple):
+    """From when to when something took place, in seconds of `time.monotonic`."""
+
+    start_s: float
+    end_s: float
 
 
 class Turns:
@@ -40,6 +48,7 @@ class Turns:
         reactor: serves others during pauses.
         wire: counts bytes.
         trace: records each turn.
+        place: says when each subtask of a turn may start.
     """
 
     def __init__(
@@ -50,8 +59,9 @@ class Turns:
         reactor: Reactor,
         wire: Wire,
         trace: Trace,
+        place: Place,
     ) -> None:
-        self._job, self._machine, self._trace = job, machine, trace
+        self._job, self._machine, self._trace, self._place = job, machine, trace, place
         self._client, self._reactor, self._wire = client, reactor, wire
 
     def take(self, turn: Turn, then: Callable[[TurnDone], None]) -> None:
@@ -66,79 +76,92 @@ class Turns:
             then(TurnDone(step, turn.blocks, 0, 0.0, 0.0, 0.0, 0))
             return
         bytes_before = self._num_bytes()
-        batch = gather_batch(
-            turn.slices,
-            seed=job.seed,
-            epoch=turn.epoch,
-            step_samples=None if job.is_async else job.samples_of_step(turn.step),
-        )
-        pull_start_s = time.monotonic()
-        needs, parameters = self._pull(batch, step, len(turn.blocks))
-        num_bytes = self._num_bytes() - bytes_before
-        start_s = time.monotonic()
-        with calling(job.app, "compute"):
-            updates = job.app.compute(batch, parameters)
-        checked = checked_updates(updates, job.tables, needs)
-        scatter_state(batch, turn.slices)
-        self._pace(start_s, turn.num_samples)
-        push_start_s = time.monotonic()
-        self._trace.turn(turn.epoch, pull_start_s, start_s, push_start_s)
-
-        def applied() -> None:
-            push_s = time.monotonic() - push_start_s
-            then(
-                TurnDone(
-                    step,
-                    turn.blocks,
-                    turn.num_samples,
-                    push_start_s - start_s,
-                    start_s - pull_start_s,
-                    push_s,
-                    num_bytes,
-                )
+        with self._place.aside():
+            batch = gather_batch(
+                turn.slices,
+                seed=job.seed,
+                epoch=turn.epoch,
+                step_samples=None if job.is_async else job.samples_of_step(turn.step),
             )
+        needs, parameters, pull = self._pull(batch, step, len(turn.blocks))
+        num_bytes = self._num_bytes() - bytes_before
+        with self._place.computing():
+            start_s = time.monotonic()
+            with calling(job.app, "compute"):
+                updates = job.app.compute(batch, parameters)
+            checked = checked_updates(updates, job.tables, needs)
+            scatter_state(batch, turn.slices)
+            self._pace(start_s, turn.num_samples)
+            end_s = time.monotonic()
+        self._trace.turn(turn.epoch, pull.start_s, start_s, end_s)
+        with self._place.communicating():
+            push_start_s = time.monotonic()
 
-        # The next pull may be answered before this push is applied; its bytes are not those of this turn.
-        bytes_before = self._num_bytes()
-        self._client.push(checked, applied, step)
-        self._client.drop_rows()
-        num_bytes += self._num_bytes() - bytes_before
+            def applied() -> None:
+                push_s = time.monotonic() - push_start_s
+                then(
+                    TurnDone(
+                        step,
+                        turn.blocks,
+                        turn.num_samples,
+                        end_s - start_s,
+                        pull.end_s - pull.start_s,
+                        push_s,
+                        num_bytes,
+                    )
+                )
+
+            # The next pull may be answered before this push is applied; its bytes are not those of this turn.
+            bytes_before = self._num_bytes()
+            self._client.push(checked, applied, step)
+            self._client.drop_rows()
+            num_bytes += self._num_bytes() - bytes_before
+            self._wait_if_shared()
 
     def _num_bytes(self) -> int:
         return self._wire.bytes_in + self._wire.bytes_out
 
+    def _wait_if_shared(self) -> None:
+        if self._place.waits_for_pushes:
+            self._reactor.wait_until(lambda: not self._client.num_unapplied)
+
     def _pull(
         self, batch: Batch, step: int, share: int
-    ) -> tuple[dict[str, IntArray], dict[str, NDArray[Any]]]:
-        with calling(self._job.app, "needs"):
+    ) -> tuple[dict[str, IntArray], dict[str, NDArray[Any]], _Span]:
+        with self._place.aside(), calling(self._job.app, "needs"):
             needs = checked_needs(self._job.app.needs(batch), self._job.tables)
-        parameters = self._client.pull(needs, step, share)
-        self._client.wait_sent()  # the app may use the memory of its last updates again
-        return needs, parameters
+        with self._place.communicating():
+            start_s = time.monotonic()
+            parameters = self._client.pull(needs, step, share)
+            self._client.wait_sent()  # the app may use the memory of its last updates again
+            return needs, parameters, _Span(start_s, time.monotonic())
 
     def _pace(self, start_s: float, num_samples: int) -> None:
         machine = self._machine
         if machine.seconds_per_sample is not None:
-            self._reactor.sleep_until(start_s + num_samples * machine.seconds_per_sample / machine.speed)
+            until_s = start_s + num_samples * machine.seconds_per_sample / machine.speed
+            self._place.sleep_until(self._reactor, until_s)
 
     def initialise(self, block: DataBlock) -> None:
         """Push what a data block pushes once, before the first epoch; returns when it has been applied."""
         app = self._job.app
-        with calling(app, "initial_updates"):
+        with self._place.computing(), calling(app, "initial_updates"):
             updates = app.initial_updates(whole_block(block, seed=self._job.seed, epoch=0))
         if updates:
             checked = checked_updates(updates, self._job.tables, {})
-            self._client.push(checked, _nothing, BEFORE_ALL_STEPS)
-            self._reactor.wait_until(lambda: not self._client.num_unapplied)
+            with self._place.communicating():
+                self._client.push(checked, _nothing, BEFORE_ALL_STEPS)
+                self._reactor.wait_until(lambda: not self._client.num_unapplied)
 
     def evaluate(self, block: DataBlock, epoch: int) -> Mapping[str, float]:
         """Terms of the objective of a data block's samples."""
         batch = whole_block(block, seed=self._job.seed, epoch=epoch)
-        _, parameters = self._pull(batch, epoch * self._job.steps, 0)
-        with calling(self._job.app, "objective"):
+        _, parameters, _ = self._pull(batch, epoch * self._job.steps, 0)
+        with self._place.computing(), calling(self._job.app, "objective"):
             terms = self._job.app.objective(batch, parameters)
-            self._client.drop_rows()
-            return {str(name): float(np.float64(value)) for name, value in terms.items()}
+            sums = {str(name): float(np.float64(value)) for name, value in terms.items()}
+        self._client.drop_rows()
+        return sums
 
 
 def _nothing() -> None:

@@ -1,0 +1,58 @@
+"""Where an executor runs: alone on its rank, or beside executors of other jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+
+from hpcbal.comm.channel import Channel
+from hpcbal.comm.message import Message
+from hpcbal.paramserver.engine.pacing import PacedLink
+from hpcbal.paramserver.engine.reactor import Reactor
+from hpcbal.paramserver.engine.transport import Transport
+
+
+class Place:
+    """A rank that one executor has for itself: nothing of a turn waits for another job.
+
+    A turn is divided into subtasks ([PS] Sec. 4.3.1), each of which uses one resource of the machine. Here
+    they follow each other at once.
+
+    Args:
+        bytes_per_s: of the link in each direction, in emulation; None: as fast as it is.
+
+    Attributes:
+        link: of the machine; None: not paced.
+        waits_for_pushes: whether a turn is over only when its updates are applied. False: the worker goes on
+            meanwhile.
+    """
+
+    waits_for_pushes = False
+
+    def __init__(self, bytes_per_s: float | None = None) -> None:
+        self.link = None if bytes_per_s is None else PacedLink(bytes_per_s)
+
+    def reactor(
+        self, transport: Transport, channel: Channel, on_message: Callable[[Message], None]
+    ) -> Reactor:
+        """The loop of the executor; see `Reactor`."""
+        reactor = Reactor(transport, channel, on_message)
+        if self.link is not None:
+            reactor.add(self.link.poll)
+        return reactor
+
+    def computing(self) -> AbstractContextManager[None]:
+        """A subtask that uses the machine's cores. It must not touch what other ranks' frames change."""
+        return nullcontext()
+
+    def communicating(self) -> AbstractContextManager[None]:
+        """A subtask that uses the machine's link: a pull, or a push until it is applied."""
+        return nullcontext()
+
+    def aside(self) -> AbstractContextManager[None]:
+        """Work on what only this executor knows: files, and batches that are put together."""
+        return nullcontext()
+
+    def sleep_until(self, reactor: Reactor, until_s: float) -> None:
+        """Let time pass amid a computation, until a time of `time.monotonic`."""
+        reactor.sleep_until(until_s)
