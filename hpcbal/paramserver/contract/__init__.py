@@ -16,6 +16,7 @@ from hpcbal.paramserver.contract.batch import (
     scatter_state,
     whole_block,
 )
+from hpcbal.paramserver.contract.checks import checked_columns, checked_initial, checked_terms
 from hpcbal.paramserver.contract.columns import (
     Array,
     Column,
@@ -71,8 +72,11 @@ __all__ = [
     "Update",
     "Updates",
     "apply_update",
+    "checked_columns",
+    "checked_initial",
     "checked_metrics",
     "checked_needs",
+    "checked_terms",
     "checked_updates",
     "gather",
     "gather_batch",

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from hpcbal.errors import InputError
 from hpcbal.paramserver.contract.batch import Batch
+from hpcbal.paramserver.contract.checks import checked_terms
 from hpcbal.paramserver.contract.columns import Columns, IntArray
 from hpcbal.paramserver.contract.source import SampleSource
 from hpcbal.paramserver.contract.table import Table
@@ -153,15 +154,19 @@ def checked_metrics(metrics: Mapping[str, float]) -> dict[str, float]:
     """What `App.metrics` returned, as plain numbers.
 
     Raises:
-        AppError: a metric has the name of another field of the records in `metrics.jsonl`.
+        AppError: they are no mapping of names to numbers, there are none, or a metric has the name of another
+            field of the records in `metrics.jsonl`.
     """
+    numbers = checked_terms("metrics", metrics)
+    if not numbers:
+        raise AppError("metrics: got none, allowed: at least one, which the stop rule can watch")
     taken = [str(name) for name in metrics if name in OTHER_FIELDS]
     if taken:
         raise AppError(
             f"metrics: got {', '.join(map(repr, taken))}, which records use for something else, allowed: any "
             f"name but {', '.join(sorted(OTHER_FIELDS))}"
         )
-    return {str(name): float(value) for name, value in metrics.items()}
+    return numbers
 
 
 def has_default_update(app: App) -> bool:
@@ -196,10 +201,13 @@ def tables_of(app: App) -> dict[str, Table]:
     Raises:
         InputError: there are none, or two have the same name.
     """
-    tables = {table.name: table for table in app.tables()}
-    if not tables or len(tables) < len(app.tables()):
+    given: object = app.tables()
+    if not isinstance(given, Sequence) or not all(isinstance(table, Table) for table in given):
+        raise InputError(f"{type(app).__name__}.tables: got {given!r}, allowed: a list of Table")
+    tables = {table.name: table for table in given}
+    if not tables or len(tables) < len(given):
         raise InputError(
-            f"{type(app).__name__}.tables: got {[table.name for table in app.tables()]}, "
+            f"{type(app).__name__}.tables: got {[table.name for table in given]}, "
             "allowed: at least one table, and a name only once"
         )
     return tables

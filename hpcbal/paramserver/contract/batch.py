@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hpcbal.paramserver.contract.checks import checked_change
 from hpcbal.paramserver.contract.columns import Column, Columns, IntArray, Places, Ragged, gather, scatter
 from hpcbal.paramserver.contract.randomness import rng_of_batch
 from hpcbal.paramserver.contract.update import AppError
@@ -155,8 +156,9 @@ def gather_batch(slices: Slices, *, seed: int, epoch: int, step_samples: int | N
 
 def scatter_state(batch: Batch, slices: Slices) -> None:
     """Write the batch's state back into its data blocks; `slices` as `gather_batch` received them."""
-    if batch.state:
+    if batch.state or any(block.state for block, _, _ in slices):
         slices = sorted((each for each in slices if len(each[2])), key=lambda each: each[0].number)
+        checked_change(batch.state, slices[0][0].state, batch.num_samples)
         scatter(batch.state, [(block.state, numbers) for block, _, numbers in slices])
 
 

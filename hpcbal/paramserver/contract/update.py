@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hpcbal.errors import HpcbalError
+from hpcbal.errors import InputError
 from hpcbal.paramserver.contract.columns import IntArray
 from hpcbal.paramserver.contract.table import Table
 
 
-class AppError(HpcbalError):
+class AppError(InputError):
     """An app asked for, or returned, something that does not fit its tables."""
 
 
@@ -51,8 +51,10 @@ def checked_needs(needs: Needs, tables: Mapping[str, Table]) -> dict[str, IntArr
         tables: all tables by name.
 
     Raises:
-        AppError: an unknown or dense table; ids that are not ascending, or out of range.
+        AppError: no mapping; an unknown or dense table; ids that are not ascending, or out of range.
     """
+    if not isinstance(needs, Mapping):
+        raise AppError(f"needs: got a {type(needs).__name__}, allowed: a mapping of tables to ids of rows")
     for name in needs:
         if name not in tables or tables[name].access != "sparse":
             sparse = ", ".join(table.name for table in tables.values() if table.access == "sparse")
@@ -78,8 +80,10 @@ def checked_updates(
         needs: the rows that were pulled, from `checked_needs`.
 
     Raises:
-        AppError: an unknown table, a wrong shape or type, rows out of range or not ascending.
+        AppError: no mapping; an unknown table, a wrong shape or type, rows out of range or not ascending.
     """
+    if updates is not None and not isinstance(updates, Mapping):
+        raise AppError(f"updates: got a {type(updates).__name__}, allowed: a mapping of tables to deltas")
     return {name: _checked(name, update, tables, needs) for name, update in (updates or {}).items()}
 
 

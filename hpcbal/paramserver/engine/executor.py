@@ -15,7 +15,7 @@ import numpy as np
 from hpcbal.comm.channel import Channel
 from hpcbal.comm.message import Message
 from hpcbal.errors import HpcbalError, InputError, UserCodeError
-from hpcbal.paramserver.contract import AppError
+from hpcbal.paramserver.contract import AppError, checked_terms
 from hpcbal.paramserver.engine.arena import allocate
 from hpcbal.paramserver.engine.buffers import Buffers
 from hpcbal.paramserver.engine.client import ParameterClient
@@ -340,7 +340,7 @@ class Executor:
             table = self._job.layout.table_of(block).name
             with self._place.computing(), calling(self._job.app, "parameter_objective"):
                 terms = self._job.app.parameter_objective(table, self.server.values(block))
-                parameters[block] = {str(name): float(value) for name, value in terms.items()}
+            parameters[block] = checked_terms("parameter_objective", terms)
         if data or parameters:
             seconds = time.monotonic() - start_s
             self._channel.send(MASTER, messages.Evaluated(epoch, data, parameters, seconds))

@@ -9,7 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hpcbal.errors import CheckpointError
-from hpcbal.paramserver.contract import Columns, DataBlock, Ragged, rng_of_parameters, rng_of_state
+from hpcbal.paramserver.contract import (
+    Columns,
+    DataBlock,
+    Ragged,
+    checked_columns,
+    checked_initial,
+    rng_of_parameters,
+    rng_of_state,
+)
 from hpcbal.paramserver.engine.job import Job
 from hpcbal.paramserver.engine.samples import Cursor
 from hpcbal.paramserver.engine.user_app import calling
@@ -37,7 +45,7 @@ def fill_first(job: Job, block: int, values: NDArray[Any]) -> None:
     order = np.argsort(rows)
     rng = rng_of_parameters(job.seed, table.name, block - job.layout.blocks_of(table.name).start)
     with calling(job.app, f"initial({table.name!r})"):
-        values[order] = job.app.initial(table.name, rows[order], rng)
+        values[order] = checked_initial(table, job.app.initial(table.name, rows[order], rng), len(rows))
 
 
 def first_data(job: Job, block: int) -> DataBlock:
@@ -45,12 +53,14 @@ def first_data(job: Job, block: int) -> DataBlock:
     columns = _columns(job, block)
     with calling(job.app, "initial_state"):
         state = job.app.initial_state(columns, rng_of_state(job.seed, block))
+    checked_columns("initial_state", state, job.cut.size(block))
     return DataBlock(block, job.cut.first(block), columns, state)
 
 
 def _columns(job: Job, block: int) -> Columns:
     with calling(job.app, "source.read"):
-        return job.app.source.read(job.cut.samples(block))
+        columns = job.app.source.read(job.cut.samples(block))
+    return checked_columns("source.read", columns, job.cut.size(block), least=1)
 
 
 def fill_saved(job: Job, block: int, arrays: Arrays, values: NDArray[Any]) -> None:

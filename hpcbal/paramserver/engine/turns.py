@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-import numpy as np
 from numpy.typing import NDArray
 
 from hpcbal.paramserver.contract import (
@@ -14,6 +13,7 @@ from hpcbal.paramserver.contract import (
     DataBlock,
     IntArray,
     checked_needs,
+    checked_terms,
     checked_updates,
     gather_batch,
     scatter_state,
@@ -159,7 +159,7 @@ class Turns:
         _, parameters, _ = self._pull(batch, epoch * self._job.steps, 0)
         with self._place.computing(), calling(self._job.app, "objective"):
             terms = self._job.app.objective(batch, parameters)
-            sums = {str(name): float(np.float64(value)) for name, value in terms.items()}
+        sums = checked_terms("objective", terms)
         self._client.drop_rows()
         return sums
 

@@ -27,6 +27,9 @@ class calling:  # noqa: N801 - reads as a statement
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if isinstance(error, Exception) and not isinstance(error, HpcbalError):
+        # Signals are caught elsewhere, so a KeyboardInterrupt is the app's own, as `sys.exit` is.
+        is_users = isinstance(error, Exception | SystemExit | KeyboardInterrupt)
+        if is_users and not isinstance(error, HpcbalError):
             method = f"{type(self._app).__name__}.{self._method}"
+            assert error is not None
             raise UserCodeError(f"{method}: {summary(error)}") from error

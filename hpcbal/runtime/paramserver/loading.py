@@ -13,7 +13,15 @@ from hpcbal.config import ParamServerConfig, load_object
 from hpcbal.config.contract import APP, DATASET, Contract, misfits
 from hpcbal.errors import HpcbalError, InputError, UserCodeError
 from hpcbal.forks import leave_if_forked
-from hpcbal.paramserver.contract import App, IntArray, SampleSource, Table, num_bytes_of, tables_of
+from hpcbal.paramserver.contract import (
+    App,
+    IntArray,
+    SampleSource,
+    Table,
+    checked_columns,
+    num_bytes_of,
+    tables_of,
+)
 from hpcbal.user_code import summary
 
 
@@ -44,8 +52,10 @@ class LoadedJob:
 
         Raises:
             UserCodeError: if the dataset cannot read them.
+            AppError: if it returns something else.
         """
-        columns = _checked("data.dataset: reading samples", lambda: self.source.read(some))
+        columns = _checked("data.dataset: source.read", lambda: self.source.read(some))
+        checked_columns("data.dataset: source.read", columns, len(some), least=1)
         return num_bytes_of(columns) * self.num_samples // len(some)
 
     def fingerprint(self, seed: int) -> str:
@@ -73,7 +83,7 @@ def load_job(config: ParamServerConfig) -> LoadedJob:
             f"app {config.app}: got an object of type {type(app).__name__}, allowed: a subclass of "
             "hpcbal.paramserver.contract.App"
         )
-    return LoadedJob(app, source, _checked(f"app {config.app}: its tables", lambda: tables_of(app)))
+    return LoadedJob(app, source, _checked(f"app {config.app}: tables", lambda: tables_of(app)))
 
 
 def _call(key: str, path: str, contract: Contract, passed: tuple[Any, ...], args: Mapping[str, Any]) -> Any:
@@ -85,7 +95,7 @@ def _call(key: str, path: str, contract: Contract, passed: tuple[Any, ...], args
     found = [] if signature is None else misfits(path, signature, args, contract)
     if found:
         raise InputError(f"{key} {path}: {'; '.join(misfit.text for misfit in found)}")
-    return _checked(f"{key} {path}", lambda: factory(*passed, **args))
+    return _checked(f"{key} {path}: cannot be opened", lambda: factory(*passed, **args))
 
 
 def _checked(what: str, call: Callable[[], Any]) -> Any:
@@ -94,7 +104,7 @@ def _checked(what: str, call: Callable[[], Any]) -> Any:
     except (HpcbalError, KeyboardInterrupt):
         raise
     except BaseException as error:  # a user's code may raise anything
-        raise UserCodeError(f"{what}: cannot be opened: {summary(error)}") from error
+        raise UserCodeError(f"{what}: {summary(error)}") from error
     finally:
         leave_if_forked("the app")
 

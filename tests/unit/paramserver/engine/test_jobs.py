@@ -12,7 +12,16 @@ from paramserver_job import Master, Rotation, SavedBlocks, Setup, layout_of, par
 
 from hpcbal.paramserver.alone import train_alone
 from hpcbal.paramserver.apps import MLR
-from hpcbal.paramserver.contract import App, Batch, DataBlock, IntArray, Parameters, Updates, num_bytes_of
+from hpcbal.paramserver.contract import (
+    App,
+    Batch,
+    Columns,
+    DataBlock,
+    IntArray,
+    Parameters,
+    Updates,
+    num_bytes_of,
+)
 from hpcbal.paramserver.engine.job import EmulatedMachine
 from hpcbal.paramserver.engine.loading import first_data
 from hpcbal.paramserver.engine.samples import Cursor, WorkerSamples
@@ -198,9 +207,25 @@ class FailingUpdate(MLR):
         raise KeyError(table)
 
 
+class Leaving(MLR):
+    """Ends the process, as scripts do."""
+
+    def compute(self, batch: Batch, parameters: Parameters) -> Updates:
+        raise SystemExit(7)
+
+
+class FewStates(MLR):
+    """Keeps a state of one sample for each data block."""
+
+    def initial_state(self, columns: Columns, rng: np.random.Generator) -> Columns:
+        return {"seen": np.zeros(1)}
+
+
 @pytest.mark.parametrize(
     ("app", "says"),
     [
+        (Leaving, r"Leaving\.compute: \S*test_jobs\.py:\d+: SystemExit: 7"),
+        (FewStates, r"initial_state: column 'seen': got 1 samples, expected \d+"),
         (Failing, r"Failing\.compute: \S*test_jobs\.py:\d+: ZeroDivisionError: no such number"),
         (Misfit, r"got deltas of shape \(2, 2\), expected \(7, 3\)"),
         (FailingUpdate, r"FailingUpdate\.update\('(bias|weights)'\): \S*test_jobs\.py:\d+: KeyError"),

@@ -1,0 +1,116 @@
+"""Check what a user's dataset and app return, before the engine relies on it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hpcbal.paramserver.contract.columns import Columns, Ragged
+from hpcbal.paramserver.contract.table import Table
+from hpcbal.paramserver.contract.update import AppError
+
+
+def checked_columns(where: str, columns: Any, num_samples: int, *, least: int = 0) -> Columns:
+    """Columns that hold so many samples.
+
+    Args:
+        where: what returned them, such as `source.read`.
+        columns: what it returned.
+        num_samples: that each column must hold.
+        least: columns that there must be.
+
+    Raises:
+        AppError: no mapping, too few columns, or one that is no array or holds another number of samples.
+    """
+    if not isinstance(columns, Mapping) or len(columns) < least:
+        got = f"{len(columns)} columns" if isinstance(columns, Mapping) else f"a {type(columns).__name__}"
+        wanted = "at least one array" if least else "arrays"
+        raise AppError(f"{where}: got {got}, allowed: a mapping of names to {wanted}")
+    for name, column in columns.items():
+        _check_column(f"{where}: column {name!r}", column, num_samples)
+    return columns
+
+
+def _check_column(where: str, column: Any, num_samples: int) -> None:
+    if isinstance(column, Ragged):
+        offsets = column.offsets
+        is_whole = offsets.ndim == 1 and len(offsets) > 0 and offsets[0] == 0
+        if not is_whole or (np.diff(offsets) < 0).any() or offsets[-1] != len(column.values):
+            raise AppError(
+                f"{where}: got offsets that do not cut {len(column.values)} values into lists, allowed: from "
+                "0, ascending, to the number of values"
+            )
+    elif not isinstance(column, np.ndarray) or column.ndim < 1:
+        raise AppError(f"{where}: got a {type(column).__name__}, allowed: an array or a Ragged")
+    if len(column) != num_samples:
+        raise AppError(f"{where}: got {len(column)} samples, expected {num_samples}")
+
+
+def checked_change(state: Columns, of_block: Columns, num_samples: int) -> None:
+    """Check that a turn has left an app's state whole.
+
+    Args:
+        state: of the turn's samples, after `App.compute`.
+        of_block: state of one of the turn's data blocks.
+        num_samples: of the turn.
+
+    Raises:
+        AppError: a state is missing or new, or does not fit where it came from.
+    """
+    if state.keys() != of_block.keys():
+        raise AppError(
+            f"compute: left the states {', '.join(map(str, state)) or 'none'}, expected "
+            f"{', '.join(of_block)}: those of initial_state"
+        )
+    for name, column in state.items():
+        _check_column(f"compute: state {name!r}", column, num_samples)
+        before = of_block[name]
+        arrays = [each.values if isinstance(each, Ragged) else each for each in (before, column)]
+        if type(before) is not type(column) or arrays[0].shape[1:] != arrays[1].shape[1:]:
+            raise AppError(
+                f"compute: state {name!r} has another form than before the turn; allowed: other values in "
+                "the same arrays"
+            )
+
+
+def checked_initial(table: Table, values: Any, num_rows: int) -> NDArray[Any]:
+    """First values of some rows of a table.
+
+    Args:
+        table: the table.
+        values: what `App.initial` returned.
+        num_rows: rows that it was asked for.
+
+    Raises:
+        AppError: they have another shape, or a type that does not fit the table's.
+    """
+    found = np.asarray(values)
+    shape = (num_rows, table.num_columns)
+    if found.shape != shape:
+        raise AppError(f"initial({table.name!r}): got an array of shape {found.shape}, expected {shape}")
+    if not np.can_cast(found.dtype, table.dtype, "same_kind"):
+        raise AppError(
+            f"initial({table.name!r}): got values of type {found.dtype}, allowed: what fits the table's "
+            f"{table.dtype}"
+        )
+    return found
+
+
+def checked_terms(method: str, terms: Any) -> dict[str, float]:
+    """Terms of an objective, as plain numbers by name.
+
+    Raises:
+        AppError: they are no mapping of names to numbers.
+    """
+    if not isinstance(terms, Mapping):
+        raise AppError(f"{method}: got a {type(terms).__name__}, allowed: a mapping of names to numbers")
+    numbers = {}
+    for name, value in terms.items():
+        try:
+            numbers[str(name)] = float(value)
+        except (TypeError, ValueError):
+            raise AppError(f"{method}: got {value!r} for {name!r}, allowed: a number") from None
+    return numbers
