@@ -1,0 +1,51 @@
+"""The best grouping of a few jobs, by trying all of them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from hpcbal.policies.grouping import JobLoad
+from hpcbal.policies.grouping.arrays import LoadArrays
+
+
+def best_score(loads: Sequence[JobLoad], machines: int) -> float:
+    """The best score of all partitions of all subsets of the jobs, with all shares of the machines."""
+    arrays, best = LoadArrays.of(loads), 0.0
+    for size in range(1, len(loads) + 1):
+        for some in itertools.combinations(range(len(loads)), size):
+            for groups in partitions(list(some)):
+                if len(groups) <= machines:
+                    for dealt in shares(machines, len(groups)):
+                        best = max(best, arrays.score(groups, dealt, machines))
+    return best
+
+
+def partitions(items: list[int]) -> Iterator[list[list[int]]]:
+    """All ways to cut items into groups."""
+    if not items:
+        yield []
+        return
+    for rest in partitions(items[1:]):
+        yield [[items[0]], *rest]
+        for index, group in enumerate(rest):
+            yield [*rest[:index], [items[0], *group], *rest[index + 1 :]]
+
+
+def shares(total: int, count: int) -> Iterator[tuple[int, ...]]:
+    """All ways to deal machines out to groups, at least one each."""
+    for cuts in itertools.combinations(range(1, total), count - 1):
+        yield tuple(b - a for a, b in itertools.pairwise((0, *cuts, total)))
+
+
+def random_loads(count: int, rng: np.random.Generator, spread: float = 1.3) -> list[JobLoad]:
+    """Jobs whose times of computing and of communicating spread over so many powers of ten; half of the mixes
+    with servers on machines of their own."""
+    is_apart = bool(rng.integers(2))
+    times = (10 ** rng.uniform(-0.3, spread - 0.3, (count, 2))).tolist()
+    return [
+        JobLoad(f"job{index}", compute_s, network_s, 4, servers_apart=is_apart)
+        for index, (compute_s, network_s) in enumerate(times)
+    ]

@@ -1,0 +1,19 @@
+"""Which parameter-server jobs share machines, and how many ([PS] Ch. 4)."""
+
+from hpcbal.policies.grouping.model import cluster_utilization, group_iteration_s, score, utilization
+from hpcbal.policies.grouping.regrouping import Situation, regroup
+from hpcbal.policies.grouping.scheduling import schedule
+from hpcbal.policies.grouping.values import Group, Grouping, JobLoad
+
+__all__ = [
+    "Group",
+    "Grouping",
+    "JobLoad",
+    "Situation",
+    "cluster_utilization",
+    "group_iteration_s",
+    "regroup",
+    "schedule",
+    "score",
+    "utilization",
+]

@@ -1,0 +1,117 @@
+"""Loads of many jobs as arrays, so that thousands of them are grouped in a second."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hpcbal.policies.grouping.model import CPU_WEIGHT
+from hpcbal.policies.grouping.values import JobLoad
+
+Floats = NDArray[np.float64]
+
+
+class LoadArrays:
+    """What jobs need, as functions of the number m of their machines; see `JobLoad`.
+
+    On m machines a job computes for `compute / m` seconds and communicates for
+    `constant + (1 - 1 / m) * (dense + sparse / m)` seconds.
+
+    Args:
+        compute, constant, dense, sparse: shape (num_jobs,).
+        most: machines that each job can use at most, shape (num_jobs,).
+    """
+
+    def __init__(
+        self, compute: Floats, constant: Floats, dense: Floats, sparse: Floats, most: Floats
+    ) -> None:
+        self.compute, self.constant, self.dense, self.sparse, self.most = (
+            compute,
+            constant,
+            dense,
+            sparse,
+            most,
+        )
+
+    @classmethod
+    def of(cls, loads: Sequence[JobLoad]) -> Self:
+        """The arrays of these jobs, in their order."""
+        rows = np.array(
+            [
+                (
+                    load.compute_s,
+                    load.network_s,
+                    load.machines,
+                    load.dense_share,
+                    load.most_machines or np.inf,
+                )
+                for load in loads
+            ]
+        ).reshape(-1, 5)
+        is_constant = np.array([load.servers_apart or not load.knows_network for load in loads], bool)
+        compute_s, network_s, measured_on, dense_share, most = rows.T
+        away = np.where(is_constant, 1.0, 1 - 1 / measured_on)
+        moving = np.where(is_constant, 0.0, network_s / away)
+        return cls(
+            compute_s * measured_on,
+            np.where(is_constant, network_s, 0.0),
+            moving * dense_share,
+            moving * (1 - dense_share) * measured_on,
+            most,
+        )
+
+    def __len__(self) -> int:
+        return len(self.compute)
+
+    def first(self, count: int) -> LoadArrays:
+        """The first jobs."""
+        return LoadArrays(
+            *(each[:count] for each in (self.compute, self.constant, self.dense, self.sparse, self.most))
+        )
+
+    def compute_on(self, machines: float | Floats) -> Floats:
+        """Seconds of computation of each job."""
+        return np.asarray(self.compute / machines)
+
+    def network_on(self, machines: float | Floats) -> Floats:
+        """Seconds of pull and push of each job."""
+        return np.asarray(self.constant + (1 - 1 / machines) * (self.dense + self.sparse / machines))
+
+    def summed(self, groups: Sequence[Sequence[int]]) -> LoadArrays:
+        """One entry for each group: the sums of its jobs, and the least of what they can use at most."""
+        flat = np.concatenate([np.asarray(group) for group in groups])
+        starts = np.cumsum([0, *(len(group) for group in groups[:-1])])
+
+        def sums(each: Floats) -> Floats:
+            return np.asarray(np.add.reduceat(each[flat], starts))
+
+        return LoadArrays(
+            sums(self.compute),
+            sums(self.constant),
+            sums(self.dense),
+            sums(self.sparse),
+            np.minimum.reduceat(self.most[flat], starts),
+        )
+
+    def score(self, groups: Sequence[Sequence[int]], given: Sequence[int], machines: int) -> float:
+        """As `model.score`.
+
+        Args:
+            groups: numbers of the jobs of each group, at least one each.
+            given: machines of each group.
+            machines: of the run.
+        """
+        numbers = np.array(given, float)
+        flat = np.concatenate([np.asarray(group) for group in groups])
+        sizes = [len(group) for group in groups]
+        starts = np.cumsum([0, *sizes[:-1]])
+        own = np.repeat(numbers, sizes)
+        compute = self.compute[flat] / own
+        network = self.constant[flat] + (1 - 1 / own) * (self.dense[flat] + self.sparse[flat] / own)
+        cores, links = np.add.reduceat(compute, starts), np.add.reduceat(network, starts)
+        seconds = np.maximum(np.maximum(cores, links), np.maximum.reduceat(compute + network, starts))
+        used = (CPU_WEIGHT * cores + (1 - CPU_WEIGHT) * links) / seconds
+        return float((numbers * used).sum() / machines)

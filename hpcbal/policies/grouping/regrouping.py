@@ -1,0 +1,145 @@
+"""Change groups when a job has come or ended, moving few jobs ([PS] Sec. 4.3.2, Dynamic Job Regrouping).
+
+How the paper is read here (docs/adr/0021):
+
+- A job is similar to another one if its iteration, and the computing in it, differ by at most `SIMILAR` of
+  the other's iteration. A bunch of jobs is similar by its sums.
+- Combinations of groups are not all tried: groups take part from the one with fewest jobs to the one with
+  most, beside the one that the change concerns.
+- What moving costs is weighed against what is left, which the paper leaves to future work: what the new
+  groups gain until the next job ends must exceed the time for which the jobs that move stand still.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from hpcbal.policies.grouping.model import group_iteration_s, score
+from hpcbal.policies.grouping.scheduling import FitsTogether, schedule
+from hpcbal.policies.grouping.values import Group, JobLoad
+
+SIMILAR = 0.05
+BUNCH = 3
+"""Most jobs that take the place of one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Situation:
+    """What there is to group.
+
+    Attributes:
+        machines: of the run.
+        loads: of all jobs that run or wait, by name; those that wait in order of arrival.
+        groups: as they are, without a job that has ended.
+        changed: the group that a job has come to, or that it has left; None: no group concerns the change, or
+            it has no jobs any more.
+        left: the load of the job that has ended, and its number of machines; None: none has.
+    """
+
+    machines: int
+    loads: Mapping[str, JobLoad]
+    groups: tuple[Group, ...]
+    changed: Group | None = None
+    left: tuple[JobLoad, int] | None = None
+
+    @property
+    def waiting(self) -> list[JobLoad]:
+        placed = {job for group in self.groups for job in group.jobs}
+        return [load for name, load in self.loads.items() if name not in placed]
+
+
+def regroup(
+    now: Situation, *, min_gain: float, move_s: float, fits: FitsTogether | None = None
+) -> tuple[Group, ...] | None:
+    """The groups that are worth a change; None: none are.
+
+    Args:
+        now: what there is. min_gain: the score must grow by this share, and by as much again for each further
+        group that takes part. move_s: seconds for which a job that moves stands still. fits: see `schedule`.
+    """
+    base = score(now.groups, now.loads, now.machines)
+    best: tuple[float, tuple[Group, ...]] | None = None
+    for groups in _options(now, fits):
+        value = score(groups, now.loads, now.machines)
+        if best is None or value > best[0] * (1 + min_gain):
+            best = value, groups
+    if best is None or best[0] <= base * (1 + min_gain):
+        return None
+    gain_s = (best[0] - base) / best[0] * _until_next_end_s(now)
+    cost_s = move_s * _moved_machines(now.groups, best[1]) / now.machines
+    return best[1] if gain_s > cost_s else None
+
+
+def _options(now: Situation, fits: FitsTogether | None) -> Iterator[tuple[Group, ...]]:
+    """Other groups, those first for which fewer jobs move."""
+    if now.left is not None and now.changed is not None:
+        substitute = similar_jobs(*now.left, now.waiting)
+        if substitute:
+            joined = Group((*now.changed.jobs, *(load.name for load in substitute)), now.changed.machines)
+            if fits is None or fits([now.loads[job] for job in joined.jobs], joined.machines):
+                yield tuple(joined if group == now.changed else group for group in now.groups)
+    others = sorted(
+        (group for group in now.groups if group != now.changed), key=lambda group: len(group.jobs)
+    )
+    for count in range(len(others) + 1):
+        kept = others[count:]
+        machines = now.machines - sum(group.machines for group in kept)
+        if not machines:
+            continue
+        in_kept = {job for group in kept for job in group.jobs}
+        running = {job for group in now.groups for job in group.jobs}
+        pool = [load for name, load in now.loads.items() if name not in in_kept]
+        pool.sort(key=lambda load: load.name not in running)  # those that run come first
+        found = schedule(pool, machines, fits)
+        yield (*kept, *found.groups)
+
+
+def similar_jobs(ended: JobLoad, machines: int, waiting: Sequence[JobLoad]) -> list[JobLoad]:
+    """A job that waits, or a few of them, that would use machines as the ended one did; empty: there are
+    none."""
+    iteration, compute = ended.iteration_on(machines), ended.compute_on(machines)
+
+    def is_similar(loads: Sequence[JobLoad]) -> bool:
+        whole = sum(load.iteration_on(machines) for load in loads)
+        computing = sum(load.compute_on(machines) for load in loads)
+        return max(abs(whole - iteration), abs(computing - compute)) <= SIMILAR * iteration
+
+    for load in waiting:
+        if is_similar([load]):
+            return [load]
+    # A bunch: the longest jobs that fit, as long as they fit.
+    bunch: list[JobLoad] = []
+    for load in sorted(waiting, key=lambda each: -each.iteration_on(machines)):
+        so_far = sum(each.iteration_on(machines) for each in bunch)
+        if len(bunch) < BUNCH and so_far + load.iteration_on(machines) <= (1 + SIMILAR) * iteration:
+            bunch.append(load)
+    return bunch if bunch and is_similar(bunch) else []
+
+
+def _until_next_end_s(now: Situation) -> float:
+    """Seconds until a job ends, and groups may change anyway; as long as one iteration takes if none is
+    known."""
+    ends = []
+    for group in now.groups:
+        loads = [now.loads[job] for job in group.jobs]
+        seconds = group_iteration_s(loads, group.machines)
+        ends += [seconds * (load.iterations_left or 1.0) for load in loads]
+    return min(ends, default=float("inf"))
+
+
+def _moved_machines(before: Sequence[Group], after: Sequence[Group]) -> float:
+    """Machines of the jobs that must stop and start again, shared among the jobs of their group."""
+    where = {job: group for group in before for job in group.jobs}
+    stays = {(frozenset(group.jobs), group.machines) for group in before}
+    moved = 0.0
+    for group in after:
+        if (frozenset(group.jobs), group.machines) in stays:
+            continue
+        for job in group.jobs:
+            old = where.get(job)
+            if old is not None and not (
+                old.machines == group.machines and len(set(old.jobs) & set(group.jobs)) > 1
+            ):
+                moved += group.machines / len(group.jobs)
+    return moved

@@ -1,0 +1,129 @@
+"""Form groups of jobs and deal machines out to them ([PS] Alg. 1).
+
+How the paper is read here (docs/adr/0021):
+
+- Alg. 1 ends with the first number of jobs that is no better than the one before. The score is not smooth, so
+  it would often end far too early. All numbers up to `MOST_TRIED` are tried, of more jobs a geometric series.
+  Of groupings whose scores are equal within `SAME`, the one with fewest jobs is taken: they end sooner.
+- The number of groups that balances computing and communicating supposes that all groups are equal. For up to
+  `MOST_TRIED` jobs its neighbours are tried as well.
+- Fine-tuning does not end with swaps: for up to `MOST_TUNED` jobs, the `STARTS` best groupings are improved
+  step by step, and of up to `MOST_IN_ONE` the best single group as well.
+- The paper forms no group whose memory does not suffice; neither does this.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+
+from hpcbal.policies.grouping.arrays import LoadArrays
+from hpcbal.policies.grouping.assigning import assign_jobs
+from hpcbal.policies.grouping.dealing import Fits, deal_machines
+from hpcbal.policies.grouping.tuning import Draft, improved
+from hpcbal.policies.grouping.values import Group, Grouping, JobLoad
+
+FitsTogether = Callable[[Sequence[JobLoad], int], bool]
+"""Whether jobs fit into the memory of so many machines together."""
+
+MOST_TRIED = 32
+MOST_TUNED = 20
+MOST_IN_ONE = 8
+STARTS = 24
+GROWTH = 1.3
+SAME = 0.005
+NEIGHBOURS = 2
+
+
+def schedule(loads: Sequence[JobLoad], machines: int, fits: FitsTogether | None = None) -> Grouping:
+    """Group jobs so that their machines are used well.
+
+    Args:
+        loads: jobs that may run, those to be preferred first.
+        machines: of the run, >= 1.
+        fits: whether a group's memory suffices; None: always.
+
+    Returns: groups that hold all machines, unless no job can use more, and the jobs that wait.
+    """
+    if not loads:
+        return Grouping((), ())
+    arrays = LoadArrays.of(loads)
+
+    def fits_together(group: Sequence[int], count: int) -> bool:
+        assert fits is not None
+        return fits([loads[job] for job in group], count)
+
+    check = None if fits is None else fits_together
+    drafts = [
+        draft for count in _counts(len(loads)) for draft in _drafts(arrays.first(count), machines, check)
+    ]
+    if len(loads) <= MOST_IN_ONE:
+        drafts += _one_group(arrays, machines, check)
+    if not drafts:
+        return Grouping((), tuple(load.name for load in loads))
+    if len(loads) <= MOST_TUNED:
+        promising = sorted(drafts, key=lambda draft: -draft.score)[:STARTS]
+        drafts = [improved(arrays, draft, machines, check) for draft in promising]
+    most = max(draft.score for draft in drafts)
+    good = [draft for draft in drafts if draft.score >= most - SAME]
+    best = min(good, key=lambda draft: (sum(map(len, draft.groups)), -draft.score))
+    groups = tuple(
+        Group(tuple(loads[job].name for job in sorted(group)), count)
+        for group, count in zip(best.groups, best.given, strict=True)
+    )
+    placed = {job for group in groups for job in group.jobs}
+    return Grouping(groups, tuple(load.name for load in loads if load.name not in placed))
+
+
+def _counts(num_jobs: int) -> list[int]:
+    """Numbers of jobs to try, ascending: all of few, a geometric series of many."""
+    if num_jobs <= MOST_TRIED:
+        return list(range(1, num_jobs + 1))
+    counts = [1]
+    while counts[-1] < num_jobs:
+        counts.append(min(num_jobs, int(counts[-1] * GROWTH) + 1))
+    return counts
+
+
+def _drafts(loads: LoadArrays, machines: int, fits: Fits | None) -> Iterator[Draft]:
+    """Groupings of all these jobs that fit, one for each number of groups worth trying."""
+    most = min(len(loads), machines)
+    guesses = _balanced(loads, machines, most)
+    spread = NEIGHBOURS if len(loads) <= MOST_TRIED else 0
+    near = {guess + step for guess in guesses for step in range(-spread, spread + 1)}
+    for count in sorted(count for count in near if 1 <= count <= most):
+        share = max(1.0, machines / count)
+        groups = assign_jobs(loads.compute_on(share), loads.network_on(share), count)
+        given = deal_machines(loads, groups, machines, fits)
+        if given is not None:
+            value = loads.score(groups, given, machines)
+            yield Draft(tuple(map(tuple, groups)), tuple(given), value)
+
+
+def _one_group(loads: LoadArrays, machines: int, fits: Fits | None) -> list[Draft]:
+    """The best group of any of the jobs, on all machines: few machines are best used by few of the jobs."""
+    numbers = range(len(loads))
+    found = []
+    for some in itertools.chain.from_iterable(itertools.combinations(numbers, n + 1) for n in numbers):
+        given = deal_machines(loads, [some], machines, fits)
+        if given is not None:
+            found.append(Draft((some,), tuple(given), loads.score([some], given, machines)))
+    return [max(found, key=lambda draft: draft.score)] if found else []
+
+
+def _balanced(loads: LoadArrays, machines: int, most: int) -> set[int]:
+    """Numbers of groups for which jobs compute about as long as they communicate ([PS] Alg. 1, line 6).
+
+    With n equal groups a job computes n times as long as in one. The sum over jobs of |T_cpu - T_net| is
+    smallest at a weighted median of the n at which each job is balanced; that is the paper's number. The
+    other one balances the sums over all jobs.
+    """
+    in_one_group, network = loads.compute_on(machines), loads.network_on(max(1.0, machines / most))
+    balanced = network / in_one_group
+    order = np.argsort(balanced, kind="stable")
+    cumulated = np.cumsum(in_one_group[order])
+    median = float(balanced[order[np.searchsorted(cumulated, cumulated[-1] / 2)]])
+    both = (median, float(network.sum() / in_one_group.sum()))
+    return {int(min(most, max(1, round(each)))) for each in both}

@@ -1,0 +1,78 @@
+"""What is known of jobs, and groups of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class JobLoad:
+    """How one job uses its machines, as measured.
+
+    Servers live on the machines of the workers, so 1/m of the traffic of m machines stays where it is. [PS]
+    takes the network time for constant; that holds for many machines only.
+
+    Attributes:
+        name: of the job.
+        compute_s: seconds of its computation in one iteration on `machines` machines, > 0.
+        network_s: seconds of its pull and push in one iteration on them, >= 0.
+        machines: on how many it was measured, >= 1. On one machine nothing of the network is measured.
+        input_bytes: of all samples, over all machines.
+        model_bytes: of all parameters, over all machines.
+        work_bytes: of pulled rows and updates, on each machine.
+        most_machines: the job cannot be cut into more parts; None: any number.
+        iterations_left: until its end, as far as known.
+        dense_share: share of the network time that is of dense tables, which every worker pulls whole. The
+            rest is of rows of sparse tables, whose number falls with the samples of a worker.
+        servers_apart: whether servers are on machines of their own; the network time is constant then.
+    """
+
+    name: str
+    compute_s: float
+    network_s: float
+    machines: int
+    input_bytes: int = 0
+    model_bytes: int = 0
+    work_bytes: int = 0
+    most_machines: int | None = None
+    iterations_left: float | None = None
+    dense_share: float = 1.0
+    servers_apart: bool = False
+
+    @property
+    def knows_network(self) -> bool:
+        """Whether it was measured where it has to talk."""
+        return self.machines > 1 or self.servers_apart
+
+    def compute_on(self, machines: int) -> float:
+        """Seconds of computation in an iteration on so many machines ([PS] Eq. 4.2)."""
+        return self.compute_s * self.machines / machines
+
+    def network_on(self, machines: int) -> float:
+        """Seconds of pull and push in an iteration on so many machines."""
+        if not self.knows_network or self.servers_apart:
+            return self.network_s
+        away, was_away = 1 - 1 / machines, 1 - 1 / self.machines
+        dense = self.dense_share * away / was_away
+        sparse = (1 - self.dense_share) * away * self.machines / (was_away * machines)
+        return self.network_s * (dense + sparse)
+
+    def iteration_on(self, machines: int) -> float:
+        """Seconds of an iteration of the job alone on so many machines."""
+        return self.compute_on(machines) + self.network_on(machines)
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Jobs that share machines, and how many machines."""
+
+    jobs: tuple[str, ...]
+    machines: int
+
+
+@dataclass(frozen=True, slots=True)
+class Grouping:
+    """All groups, and the jobs that wait."""
+
+    groups: tuple[Group, ...]
+    waiting: tuple[str, ...] = ()

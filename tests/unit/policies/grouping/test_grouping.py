@@ -1,0 +1,265 @@
+"""Groups of jobs: the model, against numbers by hand; the heuristics, against an exhaustive search."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.grouping_search import best_score, random_loads
+
+from hpcbal.policies.grouping import (
+    Group,
+    JobLoad,
+    Situation,
+    cluster_utilization,
+    group_iteration_s,
+    regroup,
+    schedule,
+    score,
+    utilization,
+)
+from hpcbal.policies.grouping.arrays import LoadArrays
+from hpcbal.policies.grouping.assigning import assign_jobs
+from hpcbal.policies.grouping.dealing import deal_machines
+from hpcbal.policies.grouping.regrouping import similar_jobs
+
+SECONDS = st.floats(0.1, 20.0)
+
+
+def job(name: str, compute_s: float, network_s: float, machines: int = 4, **more) -> JobLoad:
+    return JobLoad(name, compute_s, network_s, machines, **more)
+
+
+def apart(name: str, compute_s: float, network_s: float, machines: int = 4, **more) -> JobLoad:
+    """With servers on machines of their own, as in the paper's model."""
+    return job(name, compute_s, network_s, machines, servers_apart=True, **more)
+
+
+@st.composite
+def jobs(draw, least: int = 1, most: int = 8) -> list[JobLoad]:
+    count = draw(st.integers(least, most))
+    is_apart = draw(st.booleans())
+    return [
+        JobLoad(
+            f"j{index}",
+            draw(SECONDS),
+            draw(SECONDS),
+            draw(st.integers(2, 6)),
+            most_machines=draw(st.one_of(st.none(), st.integers(2, 6))),
+            iterations_left=draw(st.floats(1, 1e4)),
+            dense_share=draw(st.floats(0, 1)),
+            servers_apart=is_apart,
+        )
+        for index in range(count)
+    ]
+
+
+def by_name(loads: Sequence[JobLoad]) -> dict[str, JobLoad]:
+    return {load.name: load for load in loads}
+
+
+# The model.
+
+
+def test_a_group_is_bound_by_a_resource_or_by_a_job() -> None:
+    """Eq. 4.1 to 4.3 of [PS], on the machines on which the jobs were measured."""
+    bound_by_cores = [apart("a", 4, 1), apart("b", 3, 1)]
+    assert group_iteration_s(bound_by_cores, 4) == 7
+    assert utilization(bound_by_cores, 4) == (1, pytest.approx(2 / 7))
+    bound_by_a_job = [apart("a", 4, 4), apart("b", 1, 1)]
+    assert group_iteration_s(bound_by_a_job, 4) == 8
+    assert utilization(bound_by_a_job, 4) == (5 / 8, 5 / 8)
+    assert group_iteration_s(bound_by_a_job, 8) == 6  # half the computing, Eq. 4.2
+    groups = [Group(("a",), 4), Group(("b",), 1)]
+    cpu, network = cluster_utilization(groups, by_name(bound_by_a_job), 10)
+    assert cpu == pytest.approx((4 * 0.5 + 1 * 0.8) / 10)
+    assert network == pytest.approx((4 * 0.5 + 1 * 0.2) / 10)
+
+
+def test_traffic_that_stays_on_its_machine_is_left_out() -> None:
+    """Of m machines with workers and servers, 1/m of a dense table is at hand; sparse rows are fewer, too."""
+    dense = job("d", 1, 3.0, 4)
+    assert dense.network_on(1) == 0
+    assert dense.network_on(2) == pytest.approx(3.0 * (1 / 2) / (3 / 4))
+    sparse = job("s", 1, 3.0, 4, dense_share=0.0)
+    assert sparse.network_on(8) == pytest.approx(3.0 * (7 / 8 / 8) / (3 / 4 / 4))
+    assert apart("a", 1, 3.0).network_on(1) == 3.0
+    alone = job("x", 1, 0.0, 1)
+    assert not alone.knows_network
+    assert alone.network_on(8) == 0
+
+
+@given(jobs(), st.integers(1, 12))
+def test_arrays_count_as_loads_do(loads, machines) -> None:
+    arrays = LoadArrays.of(loads)
+    assert arrays.compute_on(machines) == pytest.approx([load.compute_on(machines) for load in loads])
+    assert arrays.network_on(machines) == pytest.approx([load.network_on(machines) for load in loads])
+    halves = [group for group in (range(0, len(loads), 2), range(1, len(loads), 2)) if len(group)]
+    given_machines = [machines] * len(halves)
+    groups = [Group(tuple(loads[i].name for i in half), machines) for half in halves]
+    wanted = score(groups, by_name(loads), 2 * machines)
+    assert arrays.score([list(half) for half in halves], given_machines, 2 * machines) == pytest.approx(
+        wanted
+    )
+
+
+# Algorithm 2.
+
+
+def test_long_jobs_are_together_and_opposites_too() -> None:
+    compute, network = np.array([9.0, 1.0, 3.0, 0.5]), np.array([1.0, 9.0, 0.5, 3.0])
+    assert [sorted(group) for group in assign_jobs(compute, network, 2)] == [[0, 1], [2, 3]]
+
+
+def test_a_job_that_is_left_over_goes_where_it_balances_and_is_never_the_longest() -> None:
+    """One group computes longer, the other one communicates longer; the fifth job computes."""
+    compute = np.array([10.0, 3.0, 1.0, 1.0, 2.0])
+    network = np.array([1.0, 6.0, 4.0, 3.0, 1.0])
+    groups = [sorted(group) for group in assign_jobs(compute, network, 2)]
+    (of_last,) = (group for group in groups if 4 in group)
+    assert 0 not in of_last
+
+
+@given(jobs(1, 12), st.data())
+def test_every_job_is_in_one_group(loads, data) -> None:
+    count = data.draw(st.integers(1, len(loads)))
+    arrays = LoadArrays.of(loads)
+    groups = assign_jobs(arrays.compute_on(4), arrays.network_on(4), count)
+    assert sorted(itertools.chain(*groups)) == list(range(len(loads)))
+    assert all(len(group) >= len(loads) // count for group in groups)
+
+
+@given(jobs(1, 6), st.integers(0, 20))
+def test_machines_are_all_dealt_out_unless_jobs_cannot_use_them(loads, more) -> None:
+    arrays = LoadArrays.of(loads)
+    groups = [[index] for index in range(len(loads))]
+    machines = len(loads) + more
+    dealt = deal_machines(arrays, groups, machines)
+    assert dealt is not None
+    assert all(
+        1 <= number <= (load.most_machines or machines) for number, load in zip(dealt, loads, strict=True)
+    )
+    can_use = sum(min(load.most_machines or machines, machines) for load in loads)
+    assert sum(dealt) == min(machines, max(can_use, len(loads)))
+
+
+# Algorithm 1.
+
+
+def test_it_is_as_good_as_an_exhaustive_search_on_the_whole() -> None:
+    """[PS] Fig. 4.17: within about 2 %."""
+    rng = np.random.default_rng(5)
+    shares_of_best = []
+    for _ in range(40):
+        count, machines = int(rng.integers(2, 6)), int(rng.integers(2, 8))
+        loads = random_loads(count, rng)
+        found = schedule(loads, machines)
+        shares_of_best.append(score(found.groups, by_name(loads), machines) / best_score(loads, machines))
+    assert np.mean(shares_of_best) >= 0.995
+    assert min(shares_of_best) >= 0.98
+
+
+@settings(deadline=None)
+@given(jobs(1, 9), st.integers(1, 12))
+def test_a_schedule_places_every_job_once_or_lets_it_wait(loads, machines) -> None:
+    found = schedule(loads, machines)
+    placed = [name for group in found.groups for name in group.jobs]
+    assert sorted([*placed, *found.waiting]) == sorted(by_name(loads))
+    assert all(group.machines >= 1 and group.jobs for group in found.groups)
+    total = sum(group.machines for group in found.groups)
+    assert total <= machines
+    if all(load.most_machines is None for load in loads):
+        assert total == machines
+    assert schedule(loads, machines) == found
+    assert found.groups, "at least one job runs"
+
+
+@settings(deadline=None)
+@given(jobs(1, 7), st.integers(1, 8), st.integers(1, 12))
+def test_no_group_exceeds_its_memory(loads, machines, memory) -> None:
+    loads = [replace(load, model_bytes=1 + index) for index, load in enumerate(loads)]
+
+    def fits(group: Sequence[JobLoad], count: int) -> bool:
+        return sum(load.model_bytes for load in group) <= memory * count
+
+    for group in schedule(loads, machines, fits).groups:
+        assert fits([by_name(loads)[name] for name in group.jobs], group.machines)
+
+
+def test_no_jobs_need_no_groups() -> None:
+    found = schedule([], 4)
+    assert (found.groups, found.waiting) == ((), ())
+
+
+def test_many_jobs_use_almost_everything() -> None:
+    rng = np.random.default_rng(2)
+    loads = [apart(f"j{i}", *(10 ** rng.uniform(0, 1.3, 2)), machines=16) for i in range(400)]
+    found = schedule(loads, 500)
+    assert min(cluster_utilization(found.groups, by_name(loads), 500)) >= 0.97
+
+
+# Regrouping.
+
+
+def situation(groups: Sequence[Group], loads: Sequence[JobLoad], machines: int, **more) -> Situation:
+    return Situation(machines, by_name(loads), tuple(groups), **more)
+
+
+def test_a_similar_job_takes_the_place_of_one_that_has_ended() -> None:
+    ended = apart("ended", 4.0, 1.0, iterations_left=0.0)
+    loads = [
+        apart("partner", 1.0, 4.0, iterations_left=1000),
+        apart("other", 1.0, 0.2, iterations_left=1000),
+        apart("similar", 4.1, 0.95, iterations_left=1000),
+    ]
+    group = Group(("partner",), 4)
+    now = situation([group], loads, 4, changed=group, left=(ended, 4))
+    found = regroup(now, min_gain=0.05, move_s=2.0)
+    assert found == (Group(("partner", "similar"), 4),)
+
+
+def test_a_bunch_of_jobs_may_be_similar_too() -> None:
+    ended = apart("ended", 4.0, 2.0)
+    waiting = [apart("a", 2.5, 1.0), apart("b", 9.0, 1.0), apart("c", 1.5, 1.0)]
+    assert [load.name for load in similar_jobs(ended, 4, waiting)] == ["a", "c"]
+    assert similar_jobs(ended, 4, waiting[:2]) == []
+
+
+def test_small_gains_are_not_worth_a_move() -> None:
+    loads = [apart("a", 4, 3.9, iterations_left=1000), apart("b", 3.9, 4, iterations_left=1000)]
+    assert regroup(situation([Group(("a", "b"), 4)], loads, 4), min_gain=0.05, move_s=2.0) is None
+
+
+def test_moving_must_pay_before_the_next_job_ends() -> None:
+    loads = [apart("a", 4, 1, 2), apart("b", 4, 1, 2), apart("c", 1, 4, 2), apart("d", 1, 4, 2)]
+    groups = [Group(("a", "b"), 2), Group(("c", "d"), 2)]
+
+    def found(left: float) -> tuple[Group, ...] | None:
+        now = situation(groups, [replace(load, iterations_left=left) for load in loads], 4)
+        return regroup(now, min_gain=0.05, move_s=10.0)
+
+    assert found(2.0) is None
+    better = found(1000.0)
+    assert better is not None
+    for group in better:
+        assert len({"ab".count(name) for name in group.jobs}) == 2, "opposites share machines"
+
+
+@settings(deadline=None)
+@given(jobs(2, 7), st.integers(2, 8), st.data())
+def test_new_groups_are_whole_and_better(loads, machines, data) -> None:
+    present = schedule(loads[: data.draw(st.integers(1, len(loads)))], machines).groups
+    now = situation(present, loads, machines, changed=data.draw(st.sampled_from([None, *present])))
+    found = regroup(now, min_gain=0.05, move_s=0.0)
+    if found is None:
+        return
+    names = [name for group in found for name in group.jobs]
+    assert len(names) == len(set(names))
+    assert sum(group.machines for group in found) <= machines
+    known = by_name(loads)
+    assert score(found, known, machines) > 1.05 * score(present, known, machines)
