@@ -26,7 +26,7 @@ class App(ABC):
     Every rank makes its own instance with the same arguments. An instance must not keep anything between
     calls that changes results: parameters belong into tables, what concerns a sample into its state. Random
     numbers come from the generators that are passed in. Then results do not depend on ranks, nor on blocks
-    that move.
+    that move. On a machine that several jobs share, `update` may run while `compute` does.
 
     Args:
         source: the dataset, see `SampleSource`. All its samples, not those of one rank.

@@ -21,18 +21,29 @@ from hpcbal.paramserver.engine.transport import (
     Transport,
 )
 
+NUM_STREAMS = 2048
+"""Streams that a communicator can carry: MPI allows tags up to 32,767 at least."""
+
+TAGS_OF_STREAM = 8
+
 
 class MpiTransport(Transport):
     """Frames over a communicator.
 
     Args:
-        comm: used for nothing else; freed by `close`, which all ranks call.
+        comm: used for nothing else than transports.
+        stream: transports of one communicator do not hear each other if their streams differ, modulo
+            `NUM_STREAMS`. None: this one has the communicator for itself, and `close`, which all ranks call,
+            frees it.
     """
 
-    def __init__(self, comm: MPI.Intracomm) -> None:
+    def __init__(self, comm: MPI.Intracomm, stream: int | None = None) -> None:
         self.comm = comm
+        self._has_own_comm = stream is None
+        self._first_tag = (stream or 0) % NUM_STREAMS * TAGS_OF_STREAM
         self._arriving = np.zeros(MAX_HEADER_WORDS, np.int64)
-        self._header_request = comm.Recv_init(self._arriving, source=MPI.ANY_SOURCE, tag=Lane.HEADERS)
+        tag = self._first_tag + Lane.HEADERS
+        self._header_request = comm.Recv_init(self._arriving, source=MPI.ANY_SOURCE, tag=tag)
         self._on_header: Callable[[Header], None] | None = None
         # Parallel: requests that are on their way, and whose they are. The first is the next header's.
         self.requests: list[MPI.Request] = [self._header_request]
@@ -57,16 +68,17 @@ class MpiTransport(Transport):
     def outgoing(
         self, destination: int, lane: Lane, header: Header | None, payload: Segments | None = None
     ) -> Transfer:
-        requests = [] if header is None else [self.comm.Send_init(header, dest=destination, tag=Lane.HEADERS)]
+        tag = self._first_tag + Lane.HEADERS
+        requests = [] if header is None else [self.comm.Send_init(header, dest=destination, tag=tag)]
         types: list[MPI.Datatype] = []
         if payload is not None and payload.runs:
             spec = _spec(payload, types)
-            requests.append(self.comm.Send_init(spec, dest=destination, tag=lane))
+            requests.append(self.comm.Send_init(spec, dest=destination, tag=self._first_tag + lane))
         return _MpiTransfer(self, requests, types, (header, payload))
 
     def incoming(self, source: int, lane: Lane, payload: Segments) -> Transfer:
         types: list[MPI.Datatype] = []
-        request = self.comm.Recv_init(_spec(payload, types), source=source, tag=lane)
+        request = self.comm.Recv_init(_spec(payload, types), source=source, tag=self._first_tag + lane)
         return _MpiTransfer(self, [request], types, payload)
 
     def poll(self) -> bool:
@@ -104,7 +116,8 @@ class MpiTransport(Transport):
             self._header_request.Cancel()
             self._header_request.Wait()
         self._header_request.Free()
-        self.comm.Free()
+        if self._has_own_comm:
+            self.comm.Free()
 
 
 class _MpiTransfer(Transfer):

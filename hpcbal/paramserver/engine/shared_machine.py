@@ -1,0 +1,247 @@
+"""A machine that executors of several jobs share, each in a thread of its own.
+
+One thread, the machine's, polls for all of them and serves their parameters, whatever the others do. A job's
+thread runs its executor as if it were alone: where that would wait, the thread sleeps until something has
+happened for its job. All hold one lock while they touch the engine's state, and give it back to sleep, to
+compute and to read or write files. So nothing of the engine runs at the same time, but computing does.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from hpcbal.comm.channel import Channel
+from hpcbal.comm.message import Message
+from hpcbal.paramserver.engine.pacing import PacedLink
+from hpcbal.paramserver.engine.place import Place
+from hpcbal.paramserver.engine.reactor import FIRST_SLEEP_S, LATE_SHARE, MAX_SLEEP_S, SPIN_S, Reactor
+from hpcbal.paramserver.engine.transport import Transport
+from hpcbal.paramserver.machine import messages
+from hpcbal.paramserver.sharing.subtasks import SubtaskQueue
+
+WITH_TICKET = (messages.Initialise, messages.MayStart, messages.Evaluate)
+"""Messages that let subtasks begin."""
+
+
+class Busy:
+    """How long a resource has been used.
+
+    Attributes:
+        seconds: until now, without what is under way.
+    """
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self._since_s: float | None = None
+
+    @property
+    def under_way_s(self) -> float:
+        """Since when it has been used without a break, in seconds; 0: it is free."""
+        since_s = self._since_s
+        return 0.0 if since_s is None else time.monotonic() - since_s
+
+    def note(self, is_busy: bool) -> None:
+        """The resource is used from now on, or no longer."""
+        now_s = time.monotonic()
+        if self._since_s is not None:
+            self.seconds += now_s - self._since_s
+        self._since_s = now_s if is_busy else None
+
+
+class SharedMachine:
+    """One rank with the executors of several jobs.
+
+    Args:
+        bytes_per_s: of its link in each direction, in emulation; None: as fast as it is.
+        uses_queues: whether subtasks wait for each other. False: jobs compute and talk whenever they like, as
+            on a machine that knows nothing of subtasks.
+
+    Attributes:
+        lock: held while the engine's state is touched.
+        link: None: not paced.
+        cpu, network: the queues of its resources.
+        cpu_busy, network_busy: how long they have been used.
+    """
+
+    def __init__(self, bytes_per_s: float | None = None, *, uses_queues: bool = True) -> None:
+        self.lock = threading.Lock()
+        self.link = None if bytes_per_s is None else PacedLink(bytes_per_s)
+        self.uses_queues = uses_queues
+        places = 1 if uses_queues else 1_000_000
+        self.cpu, self.network = SubtaskQueue(places), SubtaskQueue(places)
+        self.cpu_busy, self.network_busy = Busy(), Busy()
+        self.tenants: dict[str, Tenant] = {}
+        self._tickets = itertools.count(1)
+        self._awake = threading.Event()
+        self._active_s = time.monotonic()
+
+    def next_ticket(self) -> int:
+        """The next number in the order in which subtasks wait."""
+        return next(self._tickets)
+
+    def add(self, tenant: Tenant) -> None:
+        """A job comes; the caller holds the lock."""
+        self.tenants[tenant.job] = tenant
+
+    def remove(self, job: str) -> None:
+        """A job has left; the caller holds the lock."""
+        del self.tenants[job]
+
+    def poll(self) -> bool:
+        """Handle what is there for any job; the caller holds the lock. Returns whether there was anything."""
+        happened = False
+        if self.link is not None and self.link.poll(time.monotonic()):
+            happened = True
+            for tenant in self.tenants.values():  # a frame that has arrived may be anyone's
+                tenant.wake()
+        for tenant in list(self.tenants.values()):
+            if tenant.poll():
+                happened = True
+                tenant.wake()
+        return happened
+
+    def wake(self) -> None:
+        """Poll soon: frames have been sent, so answers will come."""
+        self._awake.set()
+
+    def pause(self, happened: bool) -> None:
+        """Sleep between two polls, the longer the less happens; the caller does not hold the lock."""
+        now_s = time.monotonic()
+        if happened or self._awake.is_set():
+            self._awake.clear()
+            self._active_s = now_s
+            time.sleep(0)  # the lock is another thread's turn
+            return
+        waited_s = now_s - self._active_s
+        if waited_s < SPIN_S:
+            time.sleep(0)
+        else:
+            self._awake.wait(min(max(FIRST_SLEEP_S, LATE_SHARE * waited_s), MAX_SLEEP_S))
+
+
+class Tenant(Place):
+    """The place of one job's executor on a shared machine.
+
+    Args:
+        machine: the machine.
+        job: name of the job, unique on the machine.
+    """
+
+    waits_for_pushes = True
+
+    def __init__(self, machine: SharedMachine, job: str) -> None:
+        super().__init__()
+        self.machine, self.job = machine, job
+        self.link = machine.link
+        self.changed = threading.Condition(machine.lock)
+        self.inbox: deque[Message] = deque()
+        self._ticket = 0
+        self._reactor: SharedReactor | None = None
+
+    def deliver(self, message: Message) -> None:
+        """A control message for the job has come; the caller holds the lock."""
+        if isinstance(message, WITH_TICKET):
+            self._ticket = self.machine.next_ticket()
+        self.inbox.append(message)
+        self.wake()
+
+    def wake(self) -> None:
+        """Something has happened for the job; the caller holds the lock."""
+        self.changed.notify_all()
+
+    def poll(self) -> bool:
+        """Handle frames of the job; returns whether there were any."""
+        return self._reactor is not None and self._reactor.poll()
+
+    def reactor(
+        self, transport: Transport, channel: Channel, on_message: Callable[[Message], None]
+    ) -> Reactor:
+        self._reactor = SharedReactor(self, transport, channel, on_message)
+        return self._reactor
+
+    @contextmanager
+    def computing(self) -> Iterator[None]:
+        machine = self.machine
+        with self._using(machine.cpu, machine.cpu_busy), self.aside():
+            yield
+
+    @contextmanager
+    def communicating(self) -> Iterator[None]:
+        machine = self.machine
+        with self._using(machine.network, machine.network_busy):
+            yield
+
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        self.machine.lock.release()
+        try:
+            yield
+        finally:
+            self.machine.lock.acquire()
+
+    def sleep_until(self, reactor: Reactor, until_s: float) -> None:
+        """Sleep amid a computation, without the lock; the machine serves others meanwhile."""
+        time.sleep(max(0.0, until_s - time.monotonic()))
+
+    @contextmanager
+    def _using(self, queue: SubtaskQueue, busy: Busy) -> Iterator[None]:
+        """Wait for a resource, and use it."""
+        assert self._reactor is not None
+        try:
+            self._begun(queue, busy, queue.ask(self.job, self._ticket))
+            self._reactor.wait_until(lambda: self.job in queue.running)
+            yield
+        finally:
+            self._begun(queue, busy, queue.leave(self.job))
+
+    def _begun(self, queue: SubtaskQueue, busy: Busy, jobs: list[str]) -> None:
+        busy.note(bool(queue.running))
+        for job in jobs:
+            self.machine.tenants[job].wake()
+
+
+class SharedReactor(Reactor):
+    """The loop of an executor whose machine polls for it.
+
+    Args:
+        tenant: where the executor runs.
+        transport, channel, on_message: see `Reactor`. Messages come through the tenant.
+    """
+
+    def __init__(
+        self,
+        tenant: Tenant,
+        transport: Transport,
+        channel: Channel,
+        on_message: Callable[[Message], None],
+    ) -> None:
+        super().__init__(transport, channel, on_message)
+        self._tenant = tenant
+
+    def poll(self) -> bool:
+        """Handle frames and timers, in the machine's thread."""
+        happened = self.transport.poll()
+        now_s = time.monotonic()
+        for poll in self._polls:
+            happened |= poll(now_s)
+        return happened
+
+    def wait_until(self, condition: Callable[[], bool], until_s: float | None = None) -> bool:
+        """See `Reactor`; the job's thread sleeps until the machine wakes it."""
+        inbox, changed = self._tenant.inbox, self._tenant.changed
+        if not condition():
+            self._tenant.machine.wake()  # what is waited for may be about to come
+        while True:
+            while inbox:
+                self._on_message(inbox.popleft())
+            if condition():
+                return True
+            timeout_s = None if until_s is None else until_s - time.monotonic()
+            if timeout_s is not None and timeout_s <= 0:
+                return False
+            changed.wait(timeout_s)

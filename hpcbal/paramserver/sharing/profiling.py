@@ -1,0 +1,88 @@
+"""What the iterations of a job on its machines take ([PS] Sec. 4.3.2, Profiling).
+
+The paper takes moving averages of all times. Subtasks of one machine wait for each other, but those of other
+machines may use the same links, which makes some pulls and pushes longer and none shorter. So of the network
+times the least of the last iterations counts.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from hpcbal.paramserver.machine.messages import TurnDone
+
+WINDOW = 8
+"""Iterations that an average is taken of."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What the last iterations took.
+
+    Attributes:
+        compute_s: of the CPU subtask of the slowest worker.
+        network_s: of the network subtasks, pull and push, of the slowest worker.
+        period_s: from one iteration to the next, with all that it waits for others.
+        num_bytes: that a worker pulls and pushes.
+    """
+
+    compute_s: float
+    network_s: float
+    period_s: float
+    num_bytes: float
+
+
+class IterationMeter:
+    """Averages of a job from its start on some machines until it leaves them.
+
+    Args:
+        workers: ranks that take turns.
+        warm_up: iterations that are not measured.
+    """
+
+    def __init__(self, workers: Iterable[int], warm_up: int) -> None:
+        self._workers = frozenset(workers)
+        self._skip = warm_up
+        self._step = -1
+        self._turns: dict[int, TurnDone] = {}
+        self._ended_s: float | None = None
+        self._window: deque[Measured] = deque(maxlen=WINDOW)
+        self.num_measured = 0
+
+    def note(self, worker: int, turn: TurnDone, now_s: float) -> bool:
+        """A worker has taken its turn; returns whether that ended an iteration that is measured."""
+        if turn.step != self._step:
+            self._step, self._turns = turn.step, {}
+        self._turns[worker] = turn
+        if self._turns.keys() != self._workers:
+            return False
+        began_s, self._ended_s = self._ended_s, now_s
+        if self._skip or began_s is None:
+            self._skip = max(0, self._skip - 1)
+            return False
+        turns = self._turns.values()
+        self._window.append(
+            Measured(
+                max(each.compute_s for each in turns),
+                max(each.pull_s + each.push_s for each in turns),
+                now_s - began_s,
+                sum(each.num_bytes for each in turns) / len(turns),
+            )
+        )
+        self.num_measured += 1
+        return True
+
+    @property
+    def average(self) -> Measured | None:
+        """Of the last iterations; None: none has been measured."""
+        if not self._window:
+            return None
+        count = len(self._window)
+        return Measured(
+            sum(each.compute_s for each in self._window) / count,
+            min(each.network_s for each in self._window),
+            sum(each.period_s for each in self._window) / count,
+            sum(each.num_bytes for each in self._window) / count,
+        )

@@ -1,0 +1,312 @@
+"""Which job runs on which machines: a pure state machine over many jobs.
+
+A policy groups the jobs; this machine brings that about. A job that is to move stops at the end of an
+iteration with a checkpoint and starts from it elsewhere, while the other jobs of its group go on ([PS] Sec.
+4.3.2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal, Protocol
+
+from hpcbal.policies.grouping import Group, JobLoad
+
+JobState = Literal["waiting", "running", "leaving", "over"]
+"""Of a job that has arrived: at rest, on machines, about to rest, or done or failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sharing:
+    """Jobs that share machines.
+
+    Attributes:
+        jobs: names, at least one.
+        machines: ranks, ascending, at least one.
+    """
+
+    jobs: tuple[str, ...]
+    machines: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What a policy sees.
+
+    Attributes:
+        num_machines: of the run.
+        jobs: that have arrived and are not over, in order of arrival.
+        loads: of those that have been profiled, as last measured.
+        groups: jobs that share machines now, or will as soon as they have moved.
+        profiled: the job whose measurement asks for a decision; None: another event does.
+        ended: the job whose end does.
+        ended_with: jobs that shared its machines.
+        ended_on: number of its machines.
+        left: its last known load; None: it was not profiled, or no job has ended.
+    """
+
+    num_machines: int
+    jobs: tuple[str, ...]
+    loads: Mapping[str, JobLoad]
+    groups: tuple[Sharing, ...]
+    profiled: str | None = None
+    ended: str | None = None
+    ended_with: tuple[str, ...] = ()
+    ended_on: int = 0
+    left: JobLoad | None = None
+
+    @property
+    def placed(self) -> frozenset[str]:
+        """Jobs that are in a group."""
+        return frozenset(job for group in self.groups for job in group.jobs)
+
+
+class GroupingPolicy(Protocol):
+    """Decides who shares machines with whom."""
+
+    def regroup(self, view: View) -> Sequence[Group] | None:
+        """The groups that jobs are to be in; jobs in none of them wait. None: nothing changes."""
+
+
+# ---- events ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Arrived:
+    """Jobs have been submitted, in this order."""
+
+    jobs: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Profiled:
+    """A job has been measured, for the first time or again."""
+
+    job: str
+    load: JobLoad
+
+
+@dataclass(frozen=True, slots=True)
+class Rested:
+    """A job that was told to stop has left its machines, and has a checkpoint."""
+
+    job: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A job is done or has failed, and has left its machines."""
+
+    job: str
+
+
+Event = Arrived | Profiled | Rested | Ended
+
+# ---- instructions ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class StartJob:
+    """Start a job on these machines, or let it go on there."""
+
+    job: str
+    machines: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StopJob:
+    """Let a job rest after its iteration; answered by `Rested`, or by `Ended` if that was its last one."""
+
+    job: str
+
+
+@dataclass(frozen=True, slots=True)
+class Grouped:
+    """The policy has changed who shares machines with whom."""
+
+    groups: tuple[Sharing, ...]
+    waiting: tuple[str, ...]
+
+
+Instruction = StartJob | StopJob | Grouped
+
+
+@dataclass(slots=True)
+class _Job:
+    state: JobState = "waiting"
+    at: tuple[int, ...] = ()
+    load: JobLoad | None = None
+
+
+@dataclass(slots=True)
+class Scheduler:
+    """Places jobs as its policy decides.
+
+    Args:
+        machines: ranks.
+        policy: groups jobs.
+
+    Attributes:
+        groups: as last decided; a group's jobs may still be on their way to it.
+    """
+
+    machines: tuple[int, ...]
+    policy: GroupingPolicy
+    groups: tuple[Sharing, ...] = ()
+    _jobs: dict[str, _Job] = field(default_factory=dict)
+
+    def state_of(self, job: str) -> JobState:
+        """What an arrived job does."""
+        return self._jobs[job].state
+
+    def machines_of(self, job: str) -> tuple[int, ...]:
+        """Where a job runs, or what it is about to leave; none while it waits."""
+        return self._jobs[job].at
+
+    @property
+    def loads(self) -> dict[str, JobLoad]:
+        """Of the profiled jobs that are not over."""
+        return {
+            name: job.load for name, job in self._jobs.items() if job.load is not None and job.state != "over"
+        }
+
+    @property
+    def waiting(self) -> tuple[str, ...]:
+        """Jobs in no group, in order of arrival."""
+        placed = {job for group in self.groups for job in group.jobs}
+        return tuple(name for name, job in self._jobs.items() if job.state != "over" and name not in placed)
+
+    def handle(self, event: Event) -> list[Instruction]:
+        """Take one event; returns what is to be done, in order.
+
+        Raises:
+            ValueError: the event cannot happen in this state.
+        """
+        match event:
+            case Arrived(names):
+                for name in names:
+                    if name in self._jobs:
+                        raise ValueError(f"job {name} has arrived before")
+                    self._jobs[name] = _Job()
+                return self._decide()
+            case Profiled(name, load):
+                job = self._jobs[name]
+                is_new = job.load is None or not job.load.knows_network
+                job.load = load if job.load is None else _updated(job.load, load)
+                return self._decide(profiled=name) if is_new and job.state == "running" else []
+            case Rested(name):
+                self._expect(name, "leaving")
+                self._jobs[name].state, self._jobs[name].at = "waiting", ()
+                return self._pursue()
+            case Ended(name):
+                self._expect(name, "running", "leaving")
+                job = self._jobs[name]
+                count, group = len(job.at), next((g for g in self.groups if name in g.jobs), None)
+                others = () if group is None else tuple(other for other in group.jobs if other != name)
+                job.state, job.at = "over", ()
+                self.groups = tuple(_without(name, self.groups))
+                return self._decide(ended=name, ended_with=others, ended_on=count)
+
+    def _expect(self, name: str, *states: JobState) -> None:
+        if self._jobs[name].state not in states:
+            raise ValueError(f"job {name} is {self._jobs[name].state}, not {' or '.join(states)}")
+
+    # ---- decisions -----------------------------------------------------------------------------
+
+    def _decide(
+        self,
+        profiled: str | None = None,
+        ended: str | None = None,
+        ended_with: tuple[str, ...] = (),
+        ended_on: int = 0,
+    ) -> list[Instruction]:
+        jobs = tuple(name for name, job in self._jobs.items() if job.state != "over")
+        left = None if ended is None else self._jobs[ended].load
+        view = View(
+            len(self.machines), jobs, self.loads, self.groups, profiled, ended, ended_with, ended_on, left
+        )
+        wanted = self.policy.regroup(view)
+        changed: list[Instruction] = []
+        if wanted is not None:
+            groups = place(wanted, self.machines, self.groups)
+            if {(frozenset(group.jobs), group.machines) for group in groups} != {
+                (frozenset(group.jobs), group.machines) for group in self.groups
+            }:
+                self.groups = groups
+                changed.append(Grouped(groups, self.waiting))
+        return [*changed, *self._pursue()]
+
+    def _pursue(self) -> list[Instruction]:
+        """Bring jobs to where they belong: stop those that are elsewhere, start those whose place is free."""
+        target = {job: group.machines for group in self.groups for job in group.jobs}
+        found: list[Instruction] = []
+        for name, job in self._jobs.items():
+            if job.state == "running" and job.at != target.get(name, ()):
+                job.state = "leaving"
+                found.append(StopJob(name))
+        being_left = {
+            rank
+            for name, job in self._jobs.items()
+            if job.state == "leaving"
+            for rank in set(job.at) - set(target.get(name, ()))
+        }
+        for name, job in self._jobs.items():
+            machines = target.get(name, ())
+            if job.state == "waiting" and machines and not being_left & set(machines):
+                job.state, job.at = "running", machines
+                found.append(StartJob(name, machines))
+        return found
+
+
+def _updated(old: JobLoad, new: JobLoad) -> JobLoad:
+    """The newest measurement; on one machine nothing of the network is measured, so what was known stays."""
+    if new.knows_network or not old.knows_network:
+        return new
+    return replace(old, compute_s=new.compute_on(old.machines), iterations_left=new.iterations_left)
+
+
+def _without(job: str, groups: Iterable[Sharing]) -> Iterable[Sharing]:
+    for group in groups:
+        others = tuple(other for other in group.jobs if other != job)
+        if others:
+            yield replace(group, jobs=others)
+
+
+def place(wanted: Sequence[Group], machines: Sequence[int], groups: Sequence[Sharing]) -> tuple[Sharing, ...]:
+    """Give groups machines, so that few jobs must move.
+
+    A group gets first the machines of the present group with which it shares most jobs. It keeps all its
+    machines if their number is right; one that grows or shrinks moves its jobs anyway, so it takes what is
+    left.
+
+    Args:
+        wanted: the groups, with numbers of machines whose sum is at most that of `machines`.
+        machines: ranks.
+        groups: where jobs are now.
+
+    Raises:
+        ValueError: there are too few machines.
+    """
+    if sum(group.machines for group in wanted) > len(machines):
+        raise ValueError(f"{sum(g.machines for g in wanted)} machines are wanted of {len(machines)}")
+    free = set(machines)
+    given: dict[int, list[int]] = {}
+    pairs = sorted(
+        (-len(set(new.jobs) & set(old.jobs)), old.machines, index)
+        for index, new in enumerate(wanted)
+        for old in groups
+        if set(new.jobs) & set(old.jobs) and len(old.machines) == new.machines
+    )
+    for _, ranks, index in pairs:
+        if index not in given and free >= set(ranks):
+            given[index] = list(ranks)
+            free -= set(ranks)
+    for index, new in enumerate(wanted):
+        if index in given:
+            continue
+        near = [rank for old in groups if set(old.jobs) & set(new.jobs) for rank in old.machines]
+        order = [rank for rank in near if rank in free] + sorted(free - set(near))
+        given[index] = order[: new.machines]
+        free -= set(given[index])
+    return tuple(Sharing(new.jobs, tuple(sorted(given[index]))) for index, new in enumerate(wanted))

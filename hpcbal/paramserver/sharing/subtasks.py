@@ -1,0 +1,64 @@
+"""The queues of one machine: whose subtask uses a resource, and whose is next.
+
+Source: [PS] Sec. 4.3.1. The paper does not say in which order subtasks wait. Here they wait in the order of
+tickets, which a machine gives out as the master allows steps. All machines hear of the steps in the same
+order, so on all of them the same job comes first. Otherwise two jobs could wait for each other's half of a
+step.
+"""
+
+from __future__ import annotations
+
+import heapq
+
+
+class SubtaskQueue:
+    """Who uses one resource of a machine.
+
+    Args:
+        places: subtasks that may use it at a time, >= 1. The first one in `running` is the primary one;
+            others use what it leaves.
+
+    Attributes:
+        running: jobs whose subtasks use it, in the order in which they began.
+    """
+
+    def __init__(self, places: int = 1) -> None:
+        self._places = places
+        self.running: list[str] = []
+        self._waiting: list[tuple[int, str]] = []
+
+    @property
+    def primary(self) -> str | None:
+        """The job whose subtask goes before the others'."""
+        return self.running[0] if self.running else None
+
+    @property
+    def num_waiting(self) -> int:
+        return len(self._waiting)
+
+    def ask(self, job: str, ticket: int) -> list[str]:
+        """A job's next subtask wants to run. Returns the jobs whose subtasks begin now.
+
+        Raises:
+            ValueError: the job already waits or runs: its subtasks follow each other.
+        """
+        if job in self.running or any(job == other for _, other in self._waiting):
+            raise ValueError(f"job {job} asks again while its subtask waits or runs")
+        heapq.heappush(self._waiting, (ticket, job))
+        return self._begin()
+
+    def leave(self, job: str) -> list[str]:
+        """The subtask of a job is over, or it no longer wants to run. Returns the jobs that begin now."""
+        if job in self.running:
+            self.running.remove(job)
+        else:
+            self._waiting = [entry for entry in self._waiting if entry[1] != job]
+            heapq.heapify(self._waiting)
+        return self._begin()
+
+    def _begin(self) -> list[str]:
+        begun = []
+        while self._waiting and len(self.running) < self._places:
+            begun.append(heapq.heappop(self._waiting)[1])
+            self.running.append(begun[-1])
+        return begun

@@ -1,0 +1,215 @@
+"""Several jobs on the same machines in one process: each ends as if it had them for itself."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from paramserver_apps import APPS, mlr
+from paramserver_job import Master, SavedBlocks, Setup, layout_of, parameter_blocks
+
+from hpcbal.comm.loopback import LoopbackChannel
+from hpcbal.paramserver.alone import train_alone
+from hpcbal.paramserver.apps import MLR
+from hpcbal.paramserver.contract import App, Batch, Parameters, Updates
+from hpcbal.paramserver.engine.executor import Executor
+from hpcbal.paramserver.engine.job import EmulatedMachine
+from hpcbal.paramserver.engine.loopback_transport import LoopbackTransport
+from hpcbal.paramserver.engine.shared_machine import SharedMachine, Tenant
+from hpcbal.paramserver.machine import messages
+
+TIMEOUT_S = 60.0
+
+
+class Machines:
+    """Ranks 1 to n, each a thread that serves all jobs; a job's executors are threads of their own."""
+
+    def __init__(self, num_machines: int, bytes_per_s: float | None = None) -> None:
+        self.ranks = range(1, num_machines + 1)
+        self.machines = {rank: SharedMachine(bytes_per_s) for rank in self.ranks}
+        self.channels: dict[int, dict[str, LoopbackChannel]] = {rank: {} for rank in self.ranks}
+        self.is_over = False
+        self.most_computing = dict.fromkeys(self.ranks, 0)
+
+    def serve(self, rank: int) -> None:
+        machine = self.machines[rank]
+        while not self.is_over:
+            with machine.lock:
+                happened = machine.poll()
+                for job, channel in list(self.channels[rank].items()):
+                    while (found := channel.receive()) is not None:
+                        machine.tenants[job].deliver(found[1])
+                        happened = True
+                self.most_computing[rank] = max(self.most_computing[rank], len(machine.cpu.running))
+            machine.pause(happened)
+
+    def execute(
+        self,
+        rank: int,
+        job: str,
+        setup: Setup,
+        transport: LoopbackTransport,
+        channel: LoopbackChannel,
+        saved: SavedBlocks,
+    ) -> None:
+        machine = self.machines[rank]
+        tenant = Tenant(machine, job)
+        with machine.lock:
+            machine.add(tenant)
+            self.channels[rank][job] = channel
+            executor = Executor(
+                transport, channel, setup.job(), setup.machines.get(rank), saved, place=tenant
+            )
+            executor.run()
+            executor.close()
+            machine.remove(job)
+            del self.channels[rank][job]
+
+
+def run_jobs(
+    setups: dict[str, Setup], num_machines: int, bytes_per_s: float | None = None
+) -> tuple[dict[str, tuple[Master, SavedBlocks]], Machines]:
+    """Train all jobs at once on all machines."""
+    machines = Machines(num_machines, bytes_per_s)
+    ended: dict[str, tuple[Master, SavedBlocks]] = {}
+    with ThreadPoolExecutor(num_machines + len(setups) * (num_machines + 1)) as threads:
+        serving = [threads.submit(machines.serve, rank) for rank in machines.ranks]
+        masters, executing = [], []
+        for job, setup in setups.items():
+            transports = LoopbackTransport.connect(num_machines + 1)
+            channels = LoopbackChannel.connect(num_machines + 1)
+            saved = SavedBlocks()
+            executing += [
+                threads.submit(machines.execute, rank, job, setup, transports[rank], channels[rank], saved)
+                for rank in machines.ranks
+            ]
+            master = setup.master(channels[0])
+            ended[job] = master, saved
+            masters.append(threads.submit(master.run))
+        try:
+            for future in [*masters, *executing]:
+                future.result(TIMEOUT_S)
+        finally:
+            machines.is_over = True
+        for future in serving:
+            future.result(TIMEOUT_S)
+    return ended, machines
+
+
+def shared(name: str, ranks: Sequence[int] = (1, 2, 3)) -> Setup:
+    return Setup(APPS[name], ranks, ranks, mini_batch=20, epochs=3)
+
+
+def check_equal(setup: Setup, master: Master, saved: SavedBlocks) -> None:
+    layout = setup.job().layout
+    alone, metrics = train_alone(
+        setup.make_app(),
+        setup.epochs,
+        mini_batch=setup.mini_batch,
+        seed=setup.seed,
+        num_data_blocks=setup.num_data_blocks,
+        parameter_blocks=parameter_blocks(layout_of(setup.make_app(), setup.num_parameter_blocks)),
+    )
+    assert master.end is not None
+    assert master.end.outcome == "done", master.end
+    assert master.manifest is not None
+    for record, wanted in zip(master.machine.history, metrics, strict=True):
+        assert dict(record.metrics) == pytest.approx(wanted, rel=1e-10)
+    for table, values in saved.tables(layout, master.manifest.number).items():
+        np.testing.assert_allclose(values, alone.values[table], rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("bytes_per_s", [None, 2e6])
+def test_every_job_trains_as_if_it_were_alone(bytes_per_s: float | None) -> None:
+    setups = {name: shared(name) for name in APPS}
+    ended, machines = run_jobs(setups, 3, bytes_per_s)
+    for name, (master, saved) in ended.items():
+        check_equal(setups[name], master, saved)
+    for machine in machines.machines.values():
+        assert not machine.cpu.running
+        assert not machine.network.running
+        assert machine.cpu_busy.seconds > 0
+
+
+def test_one_subtask_at_a_time_computes_and_one_communicates() -> None:
+    """Two jobs of equal halves: together they take little longer than what computing and links need."""
+    slow = EmulatedMachine(seconds_per_sample=2e-3)
+    setup = replace(shared("mlr", (1, 2)), machines=dict.fromkeys((1, 2), slow))
+    ended, machines = run_jobs({"one": setup, "two": setup}, 2, 1e5)
+    assert all(most <= 1 for most in machines.most_computing.values())
+    for master, saved in ended.values():
+        check_equal(setup, master, saved)
+        for _, turn in master.turns:
+            assert turn.compute_s >= turn.samples * 2e-3  # its own time, not what it waited for
+
+
+class Failing(MLR):
+    """Fails in the second epoch."""
+
+    def compute(self, batch: Batch, parameters: Parameters) -> Updates:
+        if batch.epoch == 1:
+            raise ZeroDivisionError("no such number")
+        return super().compute(batch, parameters)
+
+
+class Exhausted(MLR):
+    """Needs more memory than there is."""
+
+    def compute(self, batch: Batch, parameters: Parameters) -> Updates:
+        raise MemoryError("64 TB")
+
+
+@pytest.mark.parametrize("app", [Failing, Exhausted])
+def test_a_job_that_fails_ends_alone(app: type[MLR]) -> None:
+    def make() -> App:
+        return app(mlr().source)
+
+    setups = {"fails": replace(shared("mlr"), make_app=make), "goes on": shared("ratings")}
+    ended, _ = run_jobs(setups, 3)
+    end = ended["fails"][0].end
+    assert end is not None
+    assert (end.outcome, end.cause) == ("failed", "app")
+    check_equal(setups["goes on"], *ended["goes on"])
+
+
+def test_steps_of_other_jobs_wait_in_the_order_in_which_they_were_allowed() -> None:
+    machine = SharedMachine()
+    one, two = Tenant(machine, "one"), Tenant(machine, "two")
+    with machine.lock:
+        machine.add(one)
+        machine.add(two)
+        two.deliver(messages.MayStart(1))
+        one.deliver(messages.MayStart(1))
+    for tenant in (one, two):
+        tenant.reactor(LoopbackTransport.connect(1)[0], LoopbackChannel.connect(1)[0], lambda message: None)
+    order: list[str] = []
+    is_held = threading.Event()
+
+    def hold() -> None:
+        third = Tenant(machine, "third")
+        with machine.lock:
+            machine.add(third)
+            third.reactor(
+                LoopbackTransport.connect(1)[0], LoopbackChannel.connect(1)[0], lambda message: None
+            )
+            with third.computing():
+                is_held.set()
+                while machine.cpu.num_waiting < 2:
+                    time.sleep(0.001)
+
+    def compute(tenant: Tenant) -> None:
+        with machine.lock, tenant.computing():
+            order.append(tenant.job)
+
+    with ThreadPoolExecutor(3) as threads:
+        first = threads.submit(hold)
+        assert is_held.wait(TIMEOUT_S)
+        rest = [threads.submit(compute, tenant) for tenant in (one, two)]
+        for future in (first, *rest):
+            future.result(TIMEOUT_S)
+    assert order == ["two", "one"]

@@ -1,0 +1,51 @@
+"""What is known of a job's iterations, from the reports of its workers."""
+
+from __future__ import annotations
+
+import pytest
+
+from hpcbal.paramserver.machine.messages import TurnDone
+from hpcbal.paramserver.sharing.profiling import WINDOW, IterationMeter
+
+
+def turn(step: int, compute_s: float, pull_s: float, push_s: float, num_bytes: int = 100) -> TurnDone:
+    return TurnDone(step, (), 1, compute_s, pull_s, push_s, num_bytes)
+
+
+def test_an_iteration_is_as_long_as_its_slowest_worker() -> None:
+    meter = IterationMeter((1, 2), warm_up=0)
+    assert not meter.note(1, turn(0, 1, 1, 1), 0.0)
+    assert not meter.note(2, turn(0, 1, 1, 1), 1.0)  # the first one has no beginning
+    assert meter.average is None
+    assert not meter.note(2, turn(1, 2.0, 0.5, 0.25, 300), 3.0)
+    assert meter.note(1, turn(1, 1.5, 1.0, 0.5, 100), 4.0)
+    found = meter.average
+    assert found is not None
+    assert (found.compute_s, found.network_s, found.period_s, found.num_bytes) == (2.0, 1.5, 3.0, 200)
+
+
+def test_the_first_iterations_are_left_out() -> None:
+    meter = IterationMeter((1,), warm_up=2)
+    counted = [meter.note(1, turn(step, 1, 1, 1), float(step)) for step in range(6)]
+    assert counted == [False, False, True, True, True, True]
+    assert meter.num_measured == 4
+
+
+def test_computing_is_averaged_and_of_the_network_the_least_counts() -> None:
+    meter = IterationMeter((1,), warm_up=0)
+    for step in range(WINDOW + 3):
+        meter.note(1, turn(step, float(step), 1.0 + (step % 2), 0.5), float(step))
+    found = meter.average
+    assert found is not None
+    assert found.compute_s == pytest.approx(sum(range(3, WINDOW + 3)) / WINDOW)
+    assert (found.network_s, found.period_s) == (1.5, 1.0)
+
+
+def test_a_step_that_was_cut_short_is_not_counted() -> None:
+    """A job that moves may leave workers' turns of one step unreported."""
+    meter = IterationMeter((1, 2), warm_up=0)
+    meter.note(1, turn(0, 1, 1, 1), 0.0)
+    meter.note(1, turn(1, 1, 1, 1), 1.0)
+    assert not meter.note(2, turn(1, 1, 1, 1), 2.0)
+    meter.note(1, turn(2, 1, 1, 1), 3.0)
+    assert meter.note(2, turn(2, 1, 1, 1), 4.0)

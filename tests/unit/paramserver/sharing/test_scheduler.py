@@ -1,0 +1,225 @@
+"""Jobs are brought to where a policy wants them, whatever it wants."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hpcbal.paramserver.sharing.fixed import FixedGroups
+from hpcbal.paramserver.sharing.harmony import Harmony, first_groups
+from hpcbal.paramserver.sharing.isolated import Isolated
+from hpcbal.paramserver.sharing.scheduler import (
+    Arrived,
+    Ended,
+    Event,
+    Grouped,
+    Instruction,
+    Profiled,
+    Rested,
+    Scheduler,
+    Sharing,
+    StartJob,
+    StopJob,
+    View,
+    place,
+)
+from hpcbal.policies.grouping import Group, JobLoad
+
+
+class Scripted:
+    """Wants one grouping after the other."""
+
+    def __init__(self, *groupings: Sequence[Group] | None) -> None:
+        self._groupings = list(groupings)
+
+    def regroup(self, view: View) -> Sequence[Group] | None:
+        return self._groupings.pop(0) if self._groupings else None
+
+
+def load(name: str, compute_s: float = 1.0, network_s: float = 1.0, machines: int = 2) -> JobLoad:
+    return JobLoad(name, compute_s, network_s, machines, iterations_left=100.0)
+
+
+def test_jobs_start_where_the_policy_wants_them() -> None:
+    scheduler = Scheduler((1, 2, 3), Scripted([Group(("a", "b"), 2), Group(("c",), 1)]))
+    groups = (Sharing(("a", "b"), (1, 2)), Sharing(("c",), (3,)))
+    assert scheduler.handle(Arrived(("a", "b", "c", "d"))) == [
+        Grouped(groups, ("d",)),
+        StartJob("a", (1, 2)),
+        StartJob("b", (1, 2)),
+        StartJob("c", (3,)),
+    ]
+    assert scheduler.waiting == ("d",)
+    assert scheduler.state_of("d") == "waiting"
+
+
+def test_a_job_moves_by_a_stop_and_a_start_and_others_go_on() -> None:
+    first = [Group(("a", "b"), 2), Group(("c",), 1)]
+    second = [Group(("a",), 2), Group(("c", "b"), 1)]
+    scheduler = Scheduler((1, 2, 3), Scripted(first, second))
+    scheduler.handle(Arrived(("a", "b", "c")))
+    found = scheduler.handle(Profiled("a", load("a")))
+    assert found[1:] == [StopJob("b")]
+    assert scheduler.machines_of("b") == (1, 2)
+    assert scheduler.handle(Rested("b")) == [StartJob("b", (3,))]
+
+
+def test_a_job_starts_only_when_those_that_leave_its_machines_have_left() -> None:
+    scheduler = Scheduler((1, 2), Scripted([Group(("a",), 2)], [Group(("b",), 2)]))
+    scheduler.handle(Arrived(("a", "b")))
+    assert scheduler.handle(Profiled("a", load("a")))[1:] == [StopJob("a")]
+    assert scheduler.handle(Rested("a")) == [StartJob("b", (1, 2))]
+
+
+def test_a_job_that_ends_while_it_leaves_is_over() -> None:
+    scheduler = Scheduler((1, 2), Scripted([Group(("a",), 2)], [Group(("b",), 2)], [Group(("b",), 2)]))
+    scheduler.handle(Arrived(("a", "b")))
+    scheduler.handle(Profiled("a", load("a")))
+    assert scheduler.handle(Ended("a"))[-1] == StartJob("b", (1, 2))
+    assert scheduler.state_of("a") == "over"
+
+
+def test_what_cannot_happen_is_refused() -> None:
+    scheduler = Scheduler((1,), Scripted())
+    scheduler.handle(Arrived(("a",)))
+    with pytest.raises(ValueError, match="job a has arrived before"):
+        scheduler.handle(Arrived(("a",)))
+    with pytest.raises(ValueError, match="job a is waiting, not leaving"):
+        scheduler.handle(Rested("a"))
+
+
+def test_groups_stay_on_their_machines() -> None:
+    now = (Sharing(("a", "b"), (2, 4)), Sharing(("c",), (1,)), Sharing(("d",), (3,)))
+    wanted = [Group(("d", "x"), 1), Group(("c", "e"), 2), Group(("b",), 1)]
+    with_room = [Group(("d", "x"), 1), Group(("a", "b"), 2), Group(("c",), 1)]
+    assert place(with_room, (1, 2, 3, 4), now) == (
+        Sharing(("d", "x"), (3,)),
+        Sharing(("a", "b"), (2, 4)),
+        Sharing(("c",), (1,)),
+    )
+    placed = place(wanted, (1, 2, 3, 4), now)
+    assert placed[0] == Sharing(("d", "x"), (3,))
+    assert sorted(rank for group in placed for rank in group.machines) == [1, 2, 3, 4]
+    with pytest.raises(ValueError, match="5 machines are wanted of 4"):
+        place([Group(("a",), 5)], (1, 2, 3, 4), ())
+
+
+def test_a_measurement_on_one_machine_keeps_what_is_known_of_the_network() -> None:
+    scheduler = Scheduler((1, 2), Scripted([Group(("a",), 2)]))
+    scheduler.handle(Arrived(("a",)))
+    scheduler.handle(Profiled("a", load("a", 2.0, 3.0)))
+    scheduler.handle(Profiled("a", load("a", 8.0, 0.0, machines=1)))
+    known = scheduler.loads["a"]
+    assert (known.compute_s, known.network_s, known.machines) == (4.0, 3.0, 2)
+
+
+def test_isolated_jobs_share_no_machine_and_wait_in_order() -> None:
+    scheduler = Scheduler((1, 2, 3, 4), Isolated(least=2))
+    assert [i for i in scheduler.handle(Arrived(("a", "b", "c"))) if isinstance(i, StartJob)] == [
+        StartJob("a", (1, 2)),
+        StartJob("b", (3, 4)),
+    ]
+    assert scheduler.handle(Ended("b"))[-1] == StartJob("c", (3, 4))
+
+
+def test_fixed_groups_lose_their_jobs_one_by_one() -> None:
+    scheduler = Scheduler((1, 2), FixedGroups([Group(("a", "b"), 1), Group(("c",), 1)]))
+    scheduler.handle(Arrived(("a", "b", "c")))
+    assert not [i for i in scheduler.handle(Ended("a")) if isinstance(i, StartJob | StopJob)]
+    scheduler.handle(Ended("b"))
+    assert scheduler.groups == (Sharing(("c",), (2,)),)
+
+
+def test_jobs_are_measured_on_two_machines_at_least() -> None:
+    assert first_groups(list("abcde"), 4) == [Group(("a", "c", "e"), 2), Group(("b", "d"), 2)]
+    assert first_groups(["a"], 5) == [Group(("a",), 5)]
+    assert first_groups(["a", "b"], 1) == [Group(("a", "b"), 1)]
+
+
+def test_harmony_groups_complements_once_all_are_measured() -> None:
+    scheduler = Scheduler(tuple(range(1, 9)), Harmony())
+    scheduler.handle(Arrived(("cpu1", "cpu2", "net1", "net2")))
+    loads = {"cpu1": (3.0, 1.0), "cpu2": (3.1, 1.1), "net1": (1.0, 3.0), "net2": (1.1, 3.1)}
+    for name, (compute_s, network_s) in loads.items():
+        found = scheduler.handle(Profiled(name, load(name, compute_s, network_s, 4)))
+        assert bool(found) == (name == "net2")
+    for group in scheduler.groups:
+        assert {name[:3] for name in group.jobs} == {"cpu", "net"}
+
+
+class World:
+    """Performs instructions, and makes events at random."""
+
+    def __init__(self, scheduler: Scheduler, rng: random.Random) -> None:
+        self.scheduler, self.rng = scheduler, rng
+        self.expected = [f"j{i}" for i in range(rng.randint(1, 7))]
+        self.running: dict[str, tuple[int, ...]] = {}
+        self.leaving: set[str] = set()
+        self.over: set[str] = set()
+        self.arrived: set[str] = set()
+
+    def perform(self, instructions: list[Instruction]) -> None:
+        for instruction in instructions:
+            match instruction:
+                case StartJob(name, machines):
+                    assert name not in self.running
+                    assert name in self.arrived - self.over
+                    assert machines
+                    self.running[name] = machines
+                case StopJob(name):
+                    assert name in self.running
+                    assert name not in self.leaving
+                    self.leaving.add(name)
+                case Grouped(groups, waiting):
+                    machines_ = [rank for group in groups for rank in group.machines]
+                    assert len(machines_) == len(set(machines_))
+                    placed = [job for group in groups for job in group.jobs]
+                    assert sorted([*placed, *waiting]) == sorted(self.arrived - self.over)
+
+    def step(self) -> None:
+        choices: list[Event] = []
+        if self.expected:
+            choices.append(Arrived((self.expected[0],)))
+        for name, machines in self.running.items():
+            rng = self.rng
+            choices.append(
+                Profiled(name, load(name, rng.uniform(0.1, 5), rng.uniform(0.0, 5), len(machines)))
+            )
+            choices.append(Ended(name))
+            if name in self.leaving:
+                choices.append(Rested(name))
+        event = self.rng.choice(choices)
+        match event:
+            case Arrived(names):
+                self.expected.pop(0)
+                self.arrived |= set(names)
+            case Rested(name) | Ended(name):
+                del self.running[name]
+                self.leaving.discard(name)
+                self.over |= {name} if isinstance(event, Ended) else set()
+        self.perform(self.scheduler.handle(event))
+
+
+@pytest.mark.parametrize("policy", [Harmony, Isolated])
+@given(st.integers(0, 2**32), st.integers(1, 9))
+def test_every_job_comes_to_its_end(policy, seed: int, num_machines: int) -> None:
+    """Whatever happens in whatever order, something can always happen until all jobs are over."""
+    world = World(Scheduler(tuple(range(1, num_machines + 1)), policy()), random.Random(seed))
+    for _ in range(400):
+        if not world.expected and world.over == world.arrived:
+            return
+        assert world.expected or world.running, "jobs wait, but none runs"
+        world.step()
+    while not (not world.expected and world.over == world.arrived):  # let them end
+        name = next(iter(world.running), None)
+        if name is None:
+            world.step()
+            continue
+        del world.running[name]
+        world.leaving.discard(name)
+        world.over.add(name)
+        world.perform(world.scheduler.handle(Ended(name)))
