@@ -22,7 +22,7 @@ from hpcbal.config.schema.jobs import (
 )
 from hpcbal.config.schema.operations import OPERATIONS, OperationConfig
 from hpcbal.config.schema.optimizer import OptimizerConfig
-from hpcbal.config.schema.paramserver import ParamServerConfig
+from hpcbal.config.schema.paramserver import ParamServerConfig, PsJobConfig
 from hpcbal.config.schema.run import CheckpointConfig, OutputConfig, RunConfig, SlotsConfig
 
 __all__ = [
@@ -43,6 +43,7 @@ __all__ = [
     "OutputConfig",
     "ParamServerConfig",
     "ProfilingConfig",
+    "PsJobConfig",
     "RunConfig",
     "ScheduleConfig",
     "SharedJobConfig",

@@ -15,7 +15,7 @@ from hpcbal.cluster.accelerators import visible_gpus
 from hpcbal.cluster.crowding import crowding, slots_on_cores
 from hpcbal.cluster.launcher import Launcher, detect_launcher
 from hpcbal.cluster.roles import LEAST_EXECUTORS, num_ranks_needed
-from hpcbal.config import AnyConfig, EnsembleConfig, JobsConfig, ParamServerConfig, not_yet
+from hpcbal.config import AnyConfig, EnsembleConfig, JobsConfig, ParamServerConfig
 from hpcbal.config.balance import balances_of
 from hpcbal.errors import ClusterError, ExitCode, InputError
 from hpcbal.printable import printable
@@ -148,11 +148,9 @@ def _no_mpi(reason: str) -> InputError:
 
 
 def _report_of_finished(request: RunRequest, config: AnyConfig) -> tuple[str, int] | None:
-    if isinstance(config, ParamServerConfig):
-        return report_of_finished_job(request, config)
-    if isinstance(config, JobsConfig):
-        raise not_yet(request.config_path, config, "hpcbal run")
-    return report_of_finished(request, config)
+    if isinstance(config, EnsembleConfig):
+        return report_of_finished(request, config)
+    return report_of_finished_job(request, config)
 
 
 def num_ranks(config: AnyConfig, num_gpus: int, num_cores: int) -> int:

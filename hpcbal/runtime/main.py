@@ -16,7 +16,7 @@ from hpcbal.cluster.roles import SCHEDULER_RANK, Roles
 from hpcbal.comm.all_or_none import all_or_none
 from hpcbal.comm.collectives import patient_allgather, patient_barrier, patient_broadcast
 from hpcbal.comm.mpi_channel import MpiChannel
-from hpcbal.config import AnyConfig, EnsembleConfig, JobsConfig, ParamServerConfig, add_import_roots, not_yet
+from hpcbal.config import AnyConfig, EnsembleConfig, JobsConfig, ParamServerConfig, add_import_roots
 from hpcbal.runtime.handoff.activity import Activity
 from hpcbal.runtime.handoff.run_request import RunRequest, load_requested
 from hpcbal.runtime.handoff.start_file import StartFile
@@ -31,6 +31,8 @@ from hpcbal.runtime.rank.context import LiveRank, RankContext
 from hpcbal.runtime.rank.data import RankData
 from hpcbal.runtime.rank.shared_data import open_data
 from hpcbal.runtime.resuming.opening import OpenedRun, open_run
+from hpcbal.runtime.sharing.opening import OpenedJobs, open_jobs
+from hpcbal.runtime.sharing.play import play_jobs
 from hpcbal.runtime.start.recipe import Setting
 from hpcbal.runtime.start.table import RECIPES
 from hpcbal.telemetry import RunDirectory, configure_rank_logging
@@ -98,6 +100,9 @@ def _run(
         if isinstance(config, ParamServerConfig):
             job = opened if isinstance(opened, OpenedJob) else None
             code = start.leave_exit_code(world.rank, play_job(world, rank, config, job))
+        elif isinstance(config, JobsConfig):
+            jobs = opened if isinstance(opened, OpenedJobs) else None
+            code = start.leave_exit_code(world.rank, play_jobs(world, rank, config, jobs))
         else:
             run = opened if isinstance(opened, OpenedRun) else None
             data = _open_data(world, node_comm, config, roles)
@@ -111,13 +116,13 @@ def _run(
     return code
 
 
-def _open(request: RunRequest) -> OpenedRun | OpenedJob:
+def _open(request: RunRequest) -> OpenedRun | OpenedJob | OpenedJobs:
     """Open the run on rank 0, of whatever kind it is."""
     config = load_requested(request, is_rank=True)
     if isinstance(config, ParamServerConfig):
         return open_job(request, config)
     if isinstance(config, JobsConfig):
-        raise not_yet(request.config_path, config, "hpcbal run")
+        return open_jobs(request, config)
     return open_run(request, config)
 
 

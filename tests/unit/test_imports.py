@@ -52,6 +52,7 @@ cluster           | mpi4py                                | errors cluster.layou
 policies.batching | numpy                                 | errors
 policies.samples  | numpy                                 | errors policies.batching
 policies.configuring | numpy                                 | errors policies.batching
+policies.grouping | numpy                                 | -
 policies          | numpy                                 | errors cluster.layout policies.batching
 ensembling        | numpy                                 | errors
 paramserver.contract | numpy                                 | errors values
@@ -98,8 +99,10 @@ data              | PIL h5py numpy sklearn                | errors forks user_co
 paramserver.apps  | numpy scipy                           | errors paramserver.contract data
 paramserver.alone | numpy                                 | errors paramserver.contract
 paramserver.machine | -                                     | errors values machines comm control
+paramserver.sharing | -                                     | policies.grouping paramserver.machine
 paramserver.engine | mpi4py numpy                          | errors user_code comm paramserver.contract
                   |                                       | paramserver.store paramserver.machine
+                  |                                       | paramserver.sharing
 paramserver       | -                                     | -
 simulator.serving | numpy                                 | errors collector comm paramserver.contract
                   |                                       | paramserver.store paramserver.machine
@@ -183,6 +186,14 @@ runtime.paramserver | numpy                                 | printable errors s
                   |                                       | config.contract config paramserver.machine
                   |                                       | paramserver.engine runtime.handoff runtime.wire
                   |                                       | runtime.health runtime.rank runtime.record
+runtime.sharing   | mpi4py                                | printable errors stderr user_code values comm
+                  |                                       | cluster policies.grouping paramserver.contract
+                  |                                       | paramserver.store telemetry.files telemetry.host
+                  |                                       | telemetry.ledger telemetry.views telemetry config
+                  |                                       | paramserver.machine paramserver.sharing
+                  |                                       | paramserver.engine runtime.handoff runtime.wire
+                  |                                       | runtime.health runtime.rank runtime.record
+                  |                                       | runtime.paramserver
 runtime.simulating | numpy                                 | errors paramserver.contract paramserver.store
                   |                                       | config paramserver.machine paramserver.engine
                   |                                       | simulator.serving planning runtime.paramserver
@@ -191,7 +202,7 @@ runtime           | mpi4py                                | printable errors std
                   |                                       | config.balance config data runtime.handoff
                   |                                       | runtime.health runtime.resuming runtime.rank
                   |                                       | runtime.start runtime.evaluating
-                  |                                       | runtime.paramserver
+                  |                                       | runtime.paramserver runtime.sharing
 cli               | -                                     | hpcbal printable errors env stderr collector
                   |                                       | cluster control telemetry.files telemetry.views
                   |                                       | simulator config.schema config.checks config

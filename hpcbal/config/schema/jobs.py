@@ -8,7 +8,7 @@ from pydantic import AfterValidator, Field, Strict, model_validator
 
 from hpcbal.config.schema.dnn import SEED_ALLOWED
 from hpcbal.config.schema.paramserver import EmulatedMachineConfig, PsJobConfig, machine_at
-from hpcbal.config.schema.run import MOST_BYTES, Bytes, RunConfig, Seconds
+from hpcbal.config.schema.run import RunConfig, Seconds
 from hpcbal.config.schema.section import (
     COUNT_ALLOWED,
     NAME_ALLOWED,
@@ -73,12 +73,11 @@ class FixedGroupConfig(Section):
 class JobsScheduleConfig(Section):
     """Which jobs share which machines, and how they take turns there ([PS] Sec. 4.3)."""
 
-    paradigm: Literal["harmony", "harmony-lookahead", "isolated", "naive"] = key(
+    paradigm: Literal["harmony", "isolated", "naive"] = key(
         "harmony",
         "harmony: groups of jobs that fill each other's gaps, which compute and talk in turns; "
-        "harmony-lookahead: the same with a view to how far each job is from its end; isolated: each job has "
-        "its own machines; naive: jobs share machines and do not take turns.",
-        "harmony, harmony-lookahead, isolated, naive",
+        "isolated: each job has its own machines; naive: jobs share machines and do not take turns.",
+        "harmony, isolated, naive",
     )
     min_gain: float = key(
         0.05,
@@ -144,13 +143,6 @@ class JobsConfig(RunConfig):
         (),
         "Emulated machines, to try many jobs on fewer cores; repeated from the first; empty: real ones.",
         "a list of machines such as '{count: 2, speed: 0.5, bandwidth: 10MB/s}'",
-    )
-    memory_per_node: Bytes | None = key(
-        None,
-        "Most memory for blocks, messages and caches of all jobs on a machine; null: not limited.",
-        "null, bytes as a whole number above 0, or text such as 2GiB",
-        gt=0,
-        le=MOST_BYTES,
     )
 
     def machine_of(self, machine: int) -> JobsMachineConfig | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from hpcbal.config import EnsembleConfig, ParamServerConfig, RunConfig, resolved_yaml
+from hpcbal.config import EnsembleConfig, JobsConfig, ParamServerConfig, RunConfig, resolved_yaml
 from hpcbal.errors import ExitCode, HpcbalError
 from hpcbal.runtime.handoff.run_request import RunRequest, output_of
 from hpcbal.stderr import say
@@ -18,7 +18,7 @@ from hpcbal.telemetry import (
     render_results,
 )
 from hpcbal.telemetry.ledger import RunFinishedLine, scan_ledger
-from hpcbal.telemetry.views.kinds import PARAMSERVER
+from hpcbal.telemetry.views.kinds import VIEWS
 
 NUM_READERS = 8
 """Number of checkpoints to check at the same time."""
@@ -57,8 +57,10 @@ def report_of_finished(request: RunRequest, config: EnsembleConfig) -> tuple[str
     return f"{render_results(rows)}\n{files_line(run)}\n{end}", code
 
 
-def report_of_finished_job(request: RunRequest, config: ParamServerConfig) -> tuple[str, int] | None:
-    """As `report_of_finished`, for a parameter-server job that has ended and whose results are there."""
+def report_of_finished_job(
+    request: RunRequest, config: ParamServerConfig | JobsConfig
+) -> tuple[str, int] | None:
+    """As `report_of_finished`, for parameter-server jobs that have ended and whose results are there."""
     run = output_of(request, config)
     code = None if _was_changed_since(run) else _code_of_end(run, config)
     if code is None or (request.retry_failed and code != ExitCode.DONE):
@@ -70,7 +72,7 @@ def report_of_finished_job(request: RunRequest, config: ParamServerConfig) -> tu
     end = "this run has already finished; nothing to do"
     if code != ExitCode.DONE:
         end += "; to try again, run the same command with --retry-failed"
-    return f"{render_results(rows, PARAMSERVER)}\n{end}", code
+    return f"{render_results(rows, VIEWS[config.kind])}\n{end}", code
 
 
 def _are_weights_whole(run: RunDirectory, rows: Sequence[ResultRow]) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from hpcbal.config import ParamServerConfig
+from hpcbal.config import PsJobConfig
 from hpcbal.errors import InputError, OutputError
 from hpcbal.paramserver.contract import Table
 from hpcbal.runtime.paramserver.checkpoint import SavedJob
@@ -38,7 +38,7 @@ class Cut:
         return {"data": [self.data], "parameters": list(self.parameters)}
 
 
-def first_cut(config: ParamServerConfig, loaded: LoadedJob, num_executors: int) -> Cut:
+def first_cut(config: PsJobConfig, loaded: LoadedJob, num_executors: int) -> Cut:
     """The cut of a job that starts.
 
     Raises:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from hpcbal.config import ParamServerConfig, load_object
+from hpcbal.config import PsJobConfig, load_object
 from hpcbal.config.contract import APP, DATASET, Contract, misfits
 from hpcbal.errors import HpcbalError, InputError, UserCodeError
 from hpcbal.forks import leave_if_forked
@@ -68,7 +68,7 @@ class LoadedJob:
         return hashlib.sha256(json.dumps(known, default=str).encode()).hexdigest()
 
 
-def load_job(config: ParamServerConfig) -> LoadedJob:
+def load_job(config: PsJobConfig) -> LoadedJob:
     """Open the dataset and make the app.
 
     Raises:

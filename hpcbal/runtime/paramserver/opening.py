@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hpcbal.config import ParamServerConfig, add_import_roots, resolved_yaml
+from hpcbal.config import ParamServerConfig, PsJobConfig, add_import_roots, resolved_yaml
 from hpcbal.errors import ExitCode, OutputError
+from hpcbal.paramserver.machine.stopping import JobStop
 from hpcbal.runtime.handoff.run_request import RunRequest, output_of
 from hpcbal.runtime.paramserver.checkpoint import SavedJob, read_saved
 from hpcbal.telemetry import Ledger, RunDirectory, RunLock, claim_output
@@ -85,6 +86,12 @@ def open_job(request: RunRequest, config: ParamServerConfig) -> OpenedJob:
         lock.release()
         raise
     return OpenedJob(request, config, run, lock, ledger, saved, resumed, notes)
+
+
+def stop_rule(config: PsJobConfig) -> JobStop:
+    """When a job is over."""
+    stop = config.stop
+    return JobStop(stop.max_epochs, stop.monitor, stop.mode, stop.target, stop.patience, stop.min_delta)
 
 
 def failure_in(lines: Sequence[Line]) -> JobFailedLine | None:

@@ -18,7 +18,6 @@ from hpcbal.paramserver.engine.mpi_transport import MpiTransport
 from hpcbal.paramserver.machine.job import JobMachine, JobSpec
 from hpcbal.paramserver.machine.messages import What
 from hpcbal.paramserver.machine.progress import Pace
-from hpcbal.paramserver.machine.stopping import JobStop
 from hpcbal.paramserver.store.layout import Layout
 from hpcbal.runtime.paramserver.checkpoint import (
     DATA,
@@ -31,7 +30,7 @@ from hpcbal.runtime.paramserver.checkpoint import (
 from hpcbal.runtime.paramserver.cutting import Cut, check_saved, first_cut
 from hpcbal.runtime.paramserver.loading import LoadedJob, load_job
 from hpcbal.runtime.paramserver.master import Master
-from hpcbal.runtime.paramserver.opening import JOBS, OpenedJob
+from hpcbal.runtime.paramserver.opening import JOBS, OpenedJob, stop_rule
 from hpcbal.runtime.paramserver.owners import first_owners
 from hpcbal.runtime.paramserver.record import JobRecord
 from hpcbal.runtime.paramserver.supply import ExecutorSupply
@@ -111,10 +110,8 @@ def make_master(
     is_async = config.staleness is None
     steps = 1 if is_async else -(-blocks.num_samples // config.mini_batch)
     pace = Pace(steps, config.staleness, config.stop.max_epochs, config.objective.every)
-    stop = config.stop
-    rule = JobStop(stop.max_epochs, stop.monitor, stop.mode, stop.target, stop.patience, stop.min_delta)
     machine = JobMachine(
-        JobSpec(executors, pace, rule),
+        JobSpec(executors, pace, stop_rule(config)),
         data_owner,
         parameter_owner,
         None if saved is None else saved.number,

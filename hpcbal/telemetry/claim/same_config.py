@@ -142,7 +142,7 @@ MAY_DIFFER_BY_KIND: Mapping[str, MayDiffer] = {
         new_in_job={},
     ),
     "jobs": MayDiffer(
-        keys=("schedule", "machines", "memory_per_node"),
+        keys=("schedule", "machines"),
         but_not=(),
         jobs="jobs",
         job="job",

@@ -56,6 +56,13 @@ from hpcbal.telemetry.ledger.run import (
     SuspendRequestedLine,
 )
 from hpcbal.telemetry.ledger.scan import LedgerScan
+from hpcbal.telemetry.ledger.sharing import (
+    JobPlacedLine,
+    JobRestedLine,
+    JobsGroupedLine,
+    MachinesUsedLine,
+    SharingFacts,
+)
 
 __all__ = [
     "LEDGER_SCHEMA",
@@ -81,11 +88,15 @@ __all__ = [
     "JobDoneLine",
     "JobEpochLine",
     "JobFailedLine",
+    "JobPlacedLine",
+    "JobRestedLine",
     "JobSavedLine",
+    "JobsGroupedLine",
     "LeaveRoundLine",
     "Ledger",
     "LedgerScan",
     "Line",
+    "MachinesUsedLine",
     "ModelWarningLine",
     "NodeFacts",
     "PartitionFacts",
@@ -105,6 +116,7 @@ __all__ = [
     "RunStartedLine",
     "ScheduleChosenLine",
     "ScheduleFacts",
+    "SharingFacts",
     "SlotsIdleLine",
     "StartedAloneLine",
     "Straggler",

@@ -46,6 +46,12 @@ from hpcbal.telemetry.ledger.run import (
     RunStartedLine,
     SuspendRequestedLine,
 )
+from hpcbal.telemetry.ledger.sharing import (
+    JobPlacedLine,
+    JobRestedLine,
+    JobsGroupedLine,
+    MachinesUsedLine,
+)
 
 LINE_BY_EVENT: Mapping[str, type[Line]] = MappingProxyType(
     {
@@ -78,6 +84,10 @@ LINE_BY_EVENT: Mapping[str, type[Line]] = MappingProxyType(
             DnnRetriedLine,
             PreprocessingMeasuredLine,
             BadSampleLine,
+            JobsGroupedLine,
+            JobPlacedLine,
+            JobRestedLine,
+            MachinesUsedLine,
             RolesAssignedLine,
             JobEpochLine,
             ExecutorsChangedLine,

@@ -75,7 +75,7 @@ def test_plan_refuses_what_only_ensembles_have(capsys: pytest.CaptureFixture[str
     assert f"--samples: works with ensembles only, and {EXAMPLE} describes" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("verb", ["simulate", "run"])
+@pytest.mark.parametrize("verb", ["simulate"])
 def test_a_verb_that_does_not_know_the_kind_says_so(
     verb: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

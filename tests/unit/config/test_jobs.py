@@ -66,7 +66,7 @@ def test_by_default_groups_are_formed_and_kept_by_predicted_gain(tmp_path: Path)
 
 def test_the_written_out_config_loads_to_an_equal_one(tmp_path: Path) -> None:
     groups = "schedule: {paradigm: naive, groups: [{jobs: [a, c], machines: 3}, {jobs: [b], machines: 1}]}\n"
-    machines = "machines: [{count: 3, bandwidth: 10MB/s}, {count: 1}]\nmemory_per_node: 2GiB\n"
+    machines = "machines: [{count: 3, bandwidth: 10MB/s}, {count: 1}]\n"
     config = load(tmp_path, JOBS + groups + machines)
     text = resolved_yaml(config)
     assert load(tmp_path, text) == config
@@ -100,7 +100,6 @@ def test_emulated_machines_repeat_from_the_first(tmp_path: Path) -> None:
         ("schedule.warm_up=-1", "got -1, allowed: a whole number, 0 or more"),
         ("schedule.profile_iterations=0", "got 0, allowed: a whole number, 1 or more"),
         ("schedule.groups=[]", "got [], allowed: null or a list of at least one group"),
-        ("memory_per_node=much", "got 'much', allowed: null, bytes"),
         ("machines=[{seconds_per_sample: 1}]", "unknown key"),
     ],
 )

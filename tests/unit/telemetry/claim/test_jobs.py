@@ -28,7 +28,6 @@ def changes(now: str) -> Changes:
     [
         (config({"name": "b"}, {"name": "a"}), ()),
         (config(schedule={"paradigm": "isolated"}), ("schedule.paradigm",)),
-        (config(memory_per_node=10**9), ("memory_per_node",)),
         (config({"name": "a", "arrives_s": 3.0}, {"name": "b"}), ("jobs.a.arrives_s",)),
         (config({"name": "a"}, {"name": "b", "stop": {"max_epochs": 3}}), ("jobs.b.stop.max_epochs",)),
         (config({"name": "a"}, {"name": "b", "stop": {"patience": 3}}), ("jobs.b.stop.patience",)),
@@ -57,6 +56,6 @@ def test_what_jobs_compute_may_not(now: str, line: str) -> None:
     with pytest.raises(OutputError) as caught:
         changes(now)
     assert line in str(caught.value)
-    assert "memory_per_node; of a job arrives_s, seconds_per_sample, objective, stop. Jobs may be" in str(
+    assert "machines; of a job arrives_s, seconds_per_sample, objective, stop. Jobs may be" in str(
         caught.value
     )

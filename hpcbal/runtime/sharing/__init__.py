@@ -1,0 +1,1 @@
+"""Run many parameter-server jobs on the same machines."""

@@ -1,0 +1,122 @@
+"""One start of a job on its machines, as the scheduler sees it: its machine and what it has reported."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+from hpcbal.config import JobsConfig, SharedJobConfig
+from hpcbal.paramserver.machine.events import End
+from hpcbal.paramserver.machine.job import JobMachine, JobSpec
+from hpcbal.paramserver.machine.messages import TurnDone
+from hpcbal.paramserver.machine.progress import Pace
+from hpcbal.paramserver.sharing.profiling import IterationMeter
+from hpcbal.paramserver.store.ownership import dealt_out
+from hpcbal.policies.grouping import JobLoad
+from hpcbal.runtime.paramserver.checkpoint import SavedJob
+from hpcbal.runtime.paramserver.cutting import Cut
+from hpcbal.runtime.paramserver.loading import LoadedJob
+from hpcbal.runtime.paramserver.opening import stop_rule
+
+
+@dataclass(slots=True)
+class RunningJob:
+    """A start of a job, until its executors have left their machines.
+
+    Attributes:
+        start: its number.
+        config: of the job.
+        machine: makes the job's decisions.
+        meter: measures its iterations.
+        on_machines: ranks whose executors have not left yet.
+        end: how it ended; None: it runs.
+        is_saving: whether a checkpoint has been asked for.
+        began_s: when it started.
+        asked_to_save_s, asked_to_stop_s: when it was last told to.
+        measured_s: time of its last objective, or of the start.
+        saved_s: time of its last checkpoint, or of the start.
+    """
+
+    start: int
+    config: SharedJobConfig
+    loaded: LoadedJob
+    cut: Cut
+    machine: JobMachine
+    meter: IterationMeter
+    on_machines: set[int]
+    end: End | None = None
+    is_saving: bool = False
+    began_s: float = field(default_factory=time.monotonic)
+    measured_s: float = field(default_factory=time.monotonic)
+    saved_s: float = field(default_factory=time.monotonic)
+    asked_to_save_s: float = field(default_factory=time.monotonic)
+    asked_to_stop_s: float = field(default_factory=time.monotonic)
+
+    @property
+    def name(self) -> str:
+        return self.config.name
+
+    @property
+    def machines(self) -> tuple[int, ...]:
+        return self.machine.spec.executors
+
+    def note_turn(self, rank: int, turn: TurnDone) -> bool:
+        """Measure a turn; returns whether that ended an iteration that counts."""
+        return self.meter.note(rank, turn, time.monotonic())
+
+    def load(self) -> JobLoad | None:
+        """What is known of the job; None: it has not been measured yet."""
+        average = self.meter.average
+        if average is None:
+            return None
+        count = len(self.machines)
+        dense_bytes = sum(t.num_bytes for t in self.loaded.tables.values() if t.access == "dense")
+        moved = 2 * dense_bytes * (1 - 1 / count)
+        return JobLoad(
+            name=self.name,
+            compute_s=average.compute_s,
+            network_s=average.network_s,
+            machines=count,
+            model_bytes=self.loaded.parameter_bytes,
+            most_machines=min(self.cut.data, sum(self.cut.parameters)),
+            iterations_left=self._iterations_left(),
+            dense_share=min(1.0, moved / average.num_bytes) if average.num_bytes else 1.0,
+        )
+
+    def _iterations_left(self) -> float:
+        """Until its last epoch; a stop rule may end it sooner."""
+        pace = self.machine.spec.pace
+        return float((pace.max_epochs - self.machine.epochs) * pace.steps_per_epoch)
+
+
+def start_of(
+    number: int,
+    run: JobsConfig,
+    config: SharedJobConfig,
+    loaded: LoadedJob,
+    cut: Cut,
+    saved: SavedJob | None,
+    machines: tuple[int, ...],
+) -> RunningJob:
+    """A new start of a job: every machine gets even shares of samples and parameters.
+
+    Args:
+        number: of the start.
+        run: the configuration.
+        config: of the job.
+        loaded: its app and data.
+        cut: of its samples and tables.
+        saved: the checkpoint from which it goes on; None: it begins.
+        machines: ranks.
+    """
+    steps = -(-loaded.num_samples // config.mini_batch)
+    pace = Pace(steps, config.staleness, config.stop.max_epochs, config.objective.every)
+    machine = JobMachine(
+        JobSpec(machines, pace, stop_rule(config)),
+        dealt_out(cut.data, machines),
+        dealt_out(sum(cut.parameters), machines),
+        None if saved is None else saved.number,
+        () if saved is None else saved.history,
+    )
+    meter = IterationMeter(set(machine.owners("data")), run.schedule.warm_up)
+    return RunningJob(number, config, loaded, cut, machine, meter, set(machines))

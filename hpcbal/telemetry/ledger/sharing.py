@@ -1,0 +1,91 @@
+"""Lines about many parameter-server jobs on the same machines: who shares machines with whom."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from hpcbal.telemetry.ledger.line import Facts, Line, Number
+
+
+@dataclass(frozen=True, slots=True)
+class SharingFacts(Facts):
+    """Jobs that share machines.
+
+    Attributes:
+        jobs: names of the jobs.
+        machines: ranks of the machines.
+        predicted_s: predicted seconds of one iteration of all its jobs; null if a job was not profiled.
+    """
+
+    jobs: tuple[str, ...]
+    machines: tuple[int, ...]
+    predicted_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class JobsGroupedLine(Line):
+    """Written when the scheduler has changed which jobs share machines.
+
+    Attributes:
+        groups: the groups.
+        waiting: jobs that wait, in order of arrival.
+    """
+
+    event: ClassVar[str] = "jobs-grouped"
+    groups: tuple[SharingFacts, ...]
+    waiting: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class JobPlacedLine(Line):
+    """Written when a job starts on machines, or goes on there.
+
+    Attributes:
+        job: name of the job.
+        machines: ranks of the machines.
+        epochs: number of epochs that it has completed before.
+    """
+
+    event: ClassVar[str] = "job-placed"
+    job: str
+    machines: tuple[int, ...]
+    epochs: int
+
+
+@dataclass(frozen=True, slots=True)
+class JobRestedLine(Line):
+    """Written when a job has left its machines before its end.
+
+    Attributes:
+        job: name of the job.
+        seconds: from the order to stop until its machines were free.
+        iterations: number of measured iterations there.
+        compute_s: average time of the CPU subtasks of an iteration; null if none was measured.
+        network_s: average time of the network subtasks of an iteration; null if none was measured.
+        period_s: average time from one iteration to the next; null if none was measured.
+    """
+
+    event: ClassVar[str] = "job-rested"
+    job: str
+    seconds: Number
+    iterations: int
+    compute_s: float | None
+    network_s: float | None
+    period_s: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class MachinesUsedLine(Line):
+    """Written at the end of a start: how busy the machines were.
+
+    Attributes:
+        machines: ranks of the machines.
+        cpu: share of the time in which a CPU subtask ran, for each machine.
+        network: share of the time in which a network subtask ran, for each machine.
+    """
+
+    event: ClassVar[str] = "machines-used"
+    machines: tuple[int, ...]
+    cpu: tuple[float, ...]
+    network: tuple[float, ...]

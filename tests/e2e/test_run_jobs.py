@@ -1,0 +1,222 @@
+"""Many parameter-server jobs on the same machines: to their end, stopped, killed, failing."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from hpcbal.paramserver.alone import train_alone
+
+pytestmark = pytest.mark.e2e
+
+APP = '''\
+"""Least squares by SGD; misbehaves on request."""
+
+import os
+import time
+
+import numpy as np
+
+from hpcbal.paramserver.contract import App, Table
+
+
+class Points:
+    num_samples = 60
+    facts = {"num_features": 5}
+
+    def read(self, samples):
+        rows = [np.random.default_rng(int(sample)).normal(size=6) for sample in samples]
+        return {"x": np.stack(rows)[:, :5], "y": np.stack(rows)[:, 5]}
+
+
+def points(trouble=""):
+    if trouble:
+        raise OSError("no such file")
+    return Points()
+
+
+class Squares(App):
+    def __init__(self, source, rate=0.05, trouble="", pace_s=0.0):
+        super().__init__(source)
+        self.rate, self.trouble, self.pace_s = rate, trouble, pace_s
+
+    def tables(self):
+        return [Table("weights", 5, 1)]
+
+    def initial_state(self, columns, rng):
+        return {"seen": np.zeros(len(columns["y"]), np.int64)}
+
+    def compute(self, batch, parameters):
+        if batch.epoch == 2 and self.trouble == "raises":
+            raise ValueError("no more")
+        if batch.epoch == 2 and self.trouble == "dies":
+            os._exit(9)
+        if batch.epoch == 2 and self.trouble == "hangs":
+            time.sleep(600)
+        time.sleep(self.pace_s)
+        batch.state["seen"] += 1
+        x, weights = batch.columns["x"], parameters["weights"][:, 0]
+        error = batch.columns["y"] - x @ weights
+        return {"weights": self.rate * (error @ x)[:, np.newaxis] / batch.step_samples}
+
+    def objective(self, batch, parameters):
+        error = batch.columns["y"] - batch.columns["x"] @ parameters["weights"][:, 0]
+        return {"squares": float(error @ error), "seen": float(batch.state["seen"].sum())}
+
+    def metrics(self, sums):
+        loss = float("nan") if self.trouble == "nan" else sums["squares"] / 60
+        return {"loss": loss, "visits": sums["seen"]}
+'''
+EPOCHS = 6
+RATES = {"slow": 0.01, "middle": 0.05, "fast": 0.2, "late": 0.1}
+
+
+def job_of(name: str, **changes: Any) -> dict[str, Any]:
+    pace = {"pace_s": 0.01, **changes.pop("args", {})}
+    return {
+        "name": name,
+        "app": "own:Squares",
+        "args": {"rate": RATES.get(name, 0.03), **pace},
+        "data": {"dataset": "own:points"},
+        "mini_batch": 10,
+        "stop": {"max_epochs": EPOCHS},
+        **changes,
+    }
+
+
+@pytest.fixture
+def many(lab):
+    (lab.folder / "own.py").write_text(APP, encoding="utf-8")
+
+    def write(*more: dict[str, Any], **changes: Any) -> None:
+        config = {
+            "kind": "jobs",
+            "jobs": [*(job_of(name) for name in ("slow", "middle", "fast")), *more],
+            "slots": {"per_node": 4},
+            "checkpoint": {"interval_s": 0.0},
+            "output": {"dir": "out"},
+            **changes,
+        }
+        (lab.folder / "jobs.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
+
+    lab.write = write
+    write()
+    return lab
+
+
+def check_outcome(many, monkeypatch: pytest.MonkeyPatch, names=("slow", "middle", "fast")) -> None:
+    """Every job equals one process: the metrics of each epoch once, and each sample once an epoch."""
+    monkeypatch.syspath_prepend(many.folder)
+    monkeypatch.delitem(__import__("sys").modules, "own", raising=False)
+    import own
+
+    for name in names:
+        app = own.Squares(own.points(), RATES[name])
+        _, wanted = train_alone(app, EPOCHS, mini_batch=10, seed=0, num_data_blocks=32)
+        lines = (many.out / "jobs" / name / "metrics.jsonl").read_text().splitlines()
+        found = [json.loads(line) for line in lines]
+        assert [line["epoch"] for line in found] == list(range(1, EPOCHS + 1))
+        for line, metrics in zip(found, wanted, strict=True):
+            assert line["loss"] == pytest.approx(metrics["loss"], rel=1e-10)
+            assert line["visits"] == 60 * line["epoch"]
+
+
+@pytest.mark.parametrize("paradigm", ["harmony", "isolated", "naive"])
+def test_jobs_run_to_their_end_whoever_shares_machines(many, monkeypatch, paradigm):
+    many.write(job_of("late", arrives_s=1.0), schedule={"paradigm": paradigm})
+    done = many.run("run", "jobs.yaml")
+    assert done.code == 0, done
+    assert "4 done" in done.out
+    check_outcome(many, monkeypatch, (*RATES,))
+    assert many.status()["kind"] == "jobs"
+    shown = many.run_alone("status", "out")
+    assert shown.code == 0, shown
+    assert "4 jobs: 4 done" in shown.out, shown
+    assert {name: row.state for name, row in many.results().items()} == dict.fromkeys(RATES, "done")
+    for line in many.events("jobs-grouped"):
+        machines = [rank for group in line.groups for rank in group.machines]
+        assert len(machines) == len(set(machines)) <= 4
+        sizes = {len(group.jobs) for group in line.groups}
+        assert paradigm != "isolated" or sizes == {1}
+    (used,) = many.events("machines-used")
+    assert used.machines == (1, 2, 3, 4)
+    assert all(0 <= share <= 1 for share in (*used.cpu, *used.network))
+    again = many.run("run", "jobs.yaml")
+    assert again.code == 0, again
+    assert "already finished" in again.out
+    more = many.run("run", "jobs.yaml", "--set", f"jobs.fast.stop.max_epochs={EPOCHS + 2}")
+    assert more.code == 0, more
+    assert {name: row.epochs for name, row in many.results().items()} == {
+        name: EPOCHS + 2 * (name == "fast") for name in RATES
+    }
+
+
+def test_stopped_and_killed_every_job_goes_on_to_the_same_end(many, monkeypatch):
+    many.write(*[], jobs=[job_of(name, args={"pace_s": 0.05}) for name in ("slow", "middle", "fast")])
+    running = many.start("run", "jobs.yaml")
+    running.until(lambda: many.out.exists() and len(many.events("job-epoch")) >= 2, "first epochs")
+    running.process.send_signal(signal.SIGTERM)
+    done = running.wait()
+    assert done.code == 75, done
+    assert "run the same command again to resume" in done.err
+    assert many.events()[-1].outcome == "suspended"
+    for rank in (2, 0):
+        saved = len(many.events("job-saved"))
+        running = many.start("run", "jobs.yaml")
+        running.until(lambda at=saved: len(many.events("job-saved")) > at, "checkpoint")
+        running.signal_rank(rank, signal.SIGKILL)
+        done = running.wait()
+        assert done.code not in (0, 75), done
+        assert "Traceback" not in done.err, done
+    done = many.run("run", "jobs.yaml")
+    assert done.code == 0, done
+    check_outcome(many, monkeypatch)
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({"args": {"trouble": "raises"}}, "bad: Squares.compute: own.py:39: ValueError: no more"),
+        ({"args": {"trouble": "nan"}}, "bad: loss is nan after epoch 1"),
+        (
+            {"data": {"dataset": "own:points", "args": {"trouble": "yes"}}},
+            "bad: data.dataset own:points: cannot be opened: own.py:22: OSError: no such file",
+        ),
+        ({"blocks": {"data": 100}}, "bad: blocks.data: got 100, allowed: auto, or at most the number"),
+    ],
+    ids=["raises", "nan", "data", "blocks"],
+)
+def test_one_jobs_failure_is_its_own(many, monkeypatch, changes, text):
+    many.write(job_of("bad", **changes))
+    done = many.run("run", "jobs.yaml")
+    assert done.code == 3, done
+    assert text in done.err, done
+    assert "Traceback" not in done.err, done
+    assert many.results()["bad"].state == "failed"
+    check_outcome(many, monkeypatch)
+    again = many.run("run", "jobs.yaml")
+    assert again.code == 3, again
+    assert "--retry-failed" in again.out + again.err
+
+
+@pytest.mark.parametrize(("trouble", "code", "text"), [("dies", 1, "os._exit(9)"), ("hangs", 70, "no sign")])
+def test_a_rank_that_dies_or_hangs_ends_the_start(many, trouble, code, text):
+    many.write(job_of("bad", args={"trouble": trouble}), stall_timeout_s=4.0)
+    done = many.run("run", "jobs.yaml")
+    assert done.code == code, done
+    assert text in done.err, done
+    assert "Traceback" not in done.err, done
+
+
+def test_wrong_groups_are_refused_before_anything_trains(many):
+    groups = [{"jobs": ["slow"], "machines": 3}, {"jobs": ["fast", "middle"], "machines": 2}]
+    many.write(schedule={"paradigm": "naive", "groups": groups})
+    done = many.run("run", "jobs.yaml")
+    assert done.code == 2, done
+    assert "schedule.groups: got groups of 5 machines, but the run has 4" in done.err, done
+    assert not Path(many.out / "jobs").exists()
