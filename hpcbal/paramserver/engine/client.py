@@ -92,13 +92,16 @@ class ParameterClient:
 
     # Pulls.
 
-    def pull(self, needs: Mapping[str, IntArray], step: int = 0, share: int = 0) -> dict[str, NDArray[Any]]:
+    def pull(
+        self, needs: Mapping[str, IntArray], step: int = 0, share: int = 0, *, keeps_dense: bool = False
+    ) -> dict[str, NDArray[Any]]:
         """Pull all dense tables, and rows of sparse ones.
 
         Args:
             needs: ids by sparse table, ascending, each once.
             step: of the turn, over the whole job; in `sync`, the values are those before it.
             share: how many data blocks take the turn.
+            keeps_dense: whether dense tables stay as the last pull has left them.
 
         Returns: by table, the whole table, overwritten by the next pull, or the rows in the order of the ids.
             Rows count against the memory of this rank until `drop_rows`, or the next pull.
@@ -111,7 +114,8 @@ class ParameterClient:
         row_bytes = sum(len(ids) * self._layout.table(name).row_bytes for name, ids in sparse.items())
         self._count_rows(2 * row_bytes)  # as they come, and in order
         requests = []
-        if self._dense.targets:
+        pulls_dense = bool(self._dense.targets) and not keeps_dense
+        if pulls_dense:
             requests.append(self.start_dense_pull(step, share))
         rows: dict[str, NDArray[Any]] = {}
         finish: list[Callable[[], None]] = []
@@ -119,7 +123,8 @@ class ParameterClient:
             requests.append(self._start_sparse_pull(step, sparse, rows, finish))
         for request in requests:
             self._wait_for(request)
-        self._dense.finish_pull()
+        if pulls_dense:
+            self._dense.finish_pull()
         while finish:
             finish.pop()()
         self._count_rows(-row_bytes)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
@@ -126,13 +126,13 @@ class Turns:
             self._reactor.wait_until(lambda: not self._client.num_unapplied)
 
     def _pull(
-        self, batch: Batch, step: int, share: int
+        self, batch: Batch, step: int, share: int, *, keeps_dense: bool = False
     ) -> tuple[dict[str, IntArray], dict[str, NDArray[Any]], _Span]:
         with self._place.aside(), calling(self._job.app, "needs"):
             needs = checked_needs(self._job.app.needs(batch), self._job.tables)
         with self._place.communicating():
             start_s = time.monotonic()
-            parameters = self._client.pull(needs, step, share)
+            parameters = self._client.pull(needs, step, share, keeps_dense=keeps_dense)
             self._client.wait_sent()  # the app may use the memory of its last updates again
             return needs, parameters, _Span(start_s, time.monotonic())
 
@@ -153,15 +153,21 @@ class Turns:
                 self._client.push(checked, _nothing, BEFORE_ALL_STEPS)
                 self._reactor.wait_until(lambda: not self._client.num_unapplied)
 
-    def evaluate(self, block: DataBlock, epoch: int) -> Mapping[str, float]:
-        """Terms of the objective of a data block's samples."""
-        batch = whole_block(block, seed=self._job.seed, epoch=epoch)
-        _, parameters, _ = self._pull(batch, epoch * self._job.steps, 0)
-        with self._place.computing(), calling(self._job.app, "objective"):
-            terms = self._job.app.objective(batch, parameters)
-        sums = checked_terms("objective", terms)
-        self._client.drop_rows()
-        return sums
+    def evaluate(self, blocks: Iterable[DataBlock], epoch: int) -> dict[int, dict[str, float]]:
+        """Terms of the objective of the samples of data blocks, by block.
+
+        Dense tables are pulled once for all of them.
+        """
+        found: dict[int, dict[str, float]] = {}
+        for block in blocks:
+            batch = whole_block(block, seed=self._job.seed, epoch=epoch)
+            step = epoch * self._job.steps
+            _, parameters, _ = self._pull(batch, step, 0, keeps_dense=bool(found))
+            with self._place.computing(), calling(self._job.app, "objective"):
+                terms = self._job.app.objective(batch, parameters)
+            found[block.number] = checked_terms("objective", terms)
+            self._client.drop_rows()
+        return found
 
 
 def _nothing() -> None:

@@ -55,10 +55,12 @@ class ParameterClient:
         """Pulls that have not been answered in full."""
         return self._client.num_pulls
 
-    def pull(self, num_samples: int) -> None:
-        """Ask for what a turn of so many samples needs."""
+    def pull(self, num_samples: int, *, keeps_dense: bool = False) -> None:
+        """Ask for what a turn of so many samples needs, or for its rows of sparse tables only."""
         sizes = self._units.turn_bytes(num_samples)
         for blocks, is_dense in self._accessed(sizes):
+            if is_dense and keeps_dense:
+                continue
             request = self._client.pull(len(blocks))
             for part in self._client.parts(blocks):
                 self._send(part, Access(self._rank, request, _numbers(part), True, is_dense, sizes))

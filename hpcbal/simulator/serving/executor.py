@@ -170,12 +170,12 @@ class Executor:
         return self._network.bytes_in[self._rank] + self._network.bytes_out[self._rank]
 
     def _evaluate(self) -> Waits:
-        """Pull what the objective of each own data block needs. Computing it takes no time."""
+        """Pull what the objective of own data blocks needs, dense tables once; computing it takes no time."""
         self._must_evaluate = False
         start_s, epoch = self._clock.now_s, self._evaluating
-        data = {}
+        data: dict[int, dict[str, float]] = {}
         for block in self.samples.take_unevaluated(epoch):
-            self.client.pull(self._job.cut.size(block.number))
+            self.client.pull(self._job.cut.size(block.number), keeps_dense=bool(data))
             yield lambda: not self.client.num_pulls
             yield lambda: not self.client.num_unsent
             data[block.number] = {OBJECTIVE: 0.0}
