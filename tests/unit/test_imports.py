@@ -99,7 +99,7 @@ data              | PIL h5py numpy sklearn                | errors forks user_co
 paramserver.apps  | numpy scipy                           | errors paramserver.contract data
 paramserver.alone | numpy                                 | errors paramserver.contract
 paramserver.machine | -                                     | errors values machines comm control
-paramserver.sharing | -                                     | policies.grouping paramserver.machine
+paramserver.sharing | -                                     | comm policies.grouping paramserver.machine
 paramserver.engine | mpi4py numpy                          | errors user_code comm paramserver.contract
                   |                                       | paramserver.store paramserver.machine
                   |                                       | paramserver.sharing

@@ -45,8 +45,12 @@ class Place:
         """A subtask that uses the machine's cores. It must not touch what other ranks' frames change."""
         return nullcontext()
 
-    def communicating(self) -> AbstractContextManager[None]:
-        """A subtask that uses the machine's link: a pull, or a push until it is applied."""
+    def communicating(self, step: int | None = None) -> AbstractContextManager[None]:
+        """A subtask that uses the machine's link: a pull, or a push until it is applied.
+
+        Args:
+            step: of the turn, in which all workers of the job take part; None: it is of no turn.
+        """
         return nullcontext()
 
     def aside(self) -> AbstractContextManager[None]:

@@ -22,7 +22,10 @@ from hpcbal.paramserver.engine.place import Place
 from hpcbal.paramserver.engine.reactor import FIRST_SLEEP_S, LATE_SHARE, MAX_SLEEP_S, SPIN_S, Reactor
 from hpcbal.paramserver.engine.transport import Transport
 from hpcbal.paramserver.machine import messages
+from hpcbal.paramserver.sharing.messages import AskForNetwork, NetworkUsed, UseNetwork
 from hpcbal.paramserver.sharing.subtasks import SubtaskQueue
+
+SCHEDULER_RANK = 0
 
 WITH_TICKET = (messages.Initialise, messages.MayStart, messages.Evaluate)
 """Messages that let subtasks begin."""
@@ -60,6 +63,8 @@ class SharedMachine:
         bytes_per_s: of its link in each direction, in emulation; None: as fast as it is.
         uses_queues: whether subtasks wait for each other. False: jobs compute and talk whenever they like, as
             on a machine that knows nothing of subtasks.
+        is_synchronised: whether the scheduler says when pulls and pushes of a step begin, on all machines of
+            a job at once.
 
     Attributes:
         lock: held while the engine's state is touched.
@@ -68,10 +73,16 @@ class SharedMachine:
         cpu_busy, network_busy: how long they have been used.
     """
 
-    def __init__(self, bytes_per_s: float | None = None, *, uses_queues: bool = True) -> None:
+    def __init__(
+        self,
+        bytes_per_s: float | None = None,
+        *,
+        uses_queues: bool = True,
+        is_synchronised: bool = False,
+    ) -> None:
         self.lock = threading.Lock()
         self.link = None if bytes_per_s is None else PacedLink(bytes_per_s)
-        self.uses_queues = uses_queues
+        self.is_synchronised = is_synchronised
         places = 1 if uses_queues else 1_000_000
         self.cpu, self.network = SubtaskQueue(places), SubtaskQueue(places)
         self.cpu_busy, self.network_busy = Busy(), Busy()
@@ -141,10 +152,16 @@ class Tenant(Place):
         self.changed = threading.Condition(machine.lock)
         self.inbox: deque[Message] = deque()
         self._ticket = 0
+        self._may_communicate = False
+        self._channel: Channel | None = None
         self._reactor: SharedReactor | None = None
 
     def deliver(self, message: Message) -> None:
         """A control message for the job has come; the caller holds the lock."""
+        if isinstance(message, UseNetwork):
+            self._may_communicate = True
+            self.wake()
+            return
         if isinstance(message, WITH_TICKET):
             self._ticket = self.machine.next_ticket()
         self.inbox.append(message)
@@ -161,6 +178,7 @@ class Tenant(Place):
     def reactor(
         self, transport: Transport, channel: Channel, on_message: Callable[[Message], None]
     ) -> Reactor:
+        self._channel = channel
         self._reactor = SharedReactor(self, transport, channel, on_message)
         return self._reactor
 
@@ -171,10 +189,26 @@ class Tenant(Place):
             yield
 
     @contextmanager
-    def communicating(self) -> Iterator[None]:
+    def communicating(self, step: int | None = None) -> Iterator[None]:
         machine = self.machine
-        with self._using(machine.network, machine.network_busy):
+        with self._synchronised(step), self._using(machine.network, machine.network_busy):
             yield
+
+    @contextmanager
+    def _synchronised(self, step: int | None) -> Iterator[None]:
+        """Wait until the pulls or pushes of a step may begin on all machines of the job."""
+        if step is None or not self.machine.is_synchronised:
+            yield
+            return
+        assert self._reactor is not None
+        assert self._channel is not None
+        self._channel.send(SCHEDULER_RANK, AskForNetwork(step))
+        self._reactor.wait_until(lambda: self._may_communicate)
+        self._may_communicate = False
+        try:
+            yield
+        finally:
+            self._channel.send(SCHEDULER_RANK, NetworkUsed())
 
     @contextmanager
     def aside(self) -> Iterator[None]:

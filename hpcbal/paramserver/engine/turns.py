@@ -83,7 +83,7 @@ class Turns:
                 epoch=turn.epoch,
                 step_samples=None if job.is_async else job.samples_of_step(turn.step),
             )
-        needs, parameters, pull = self._pull(batch, step, len(turn.blocks))
+        needs, parameters, pull = self._pull(batch, step, len(turn.blocks), is_turn=True)
         num_bytes = self._num_bytes() - bytes_before
         with self._place.computing():
             start_s = time.monotonic()
@@ -94,7 +94,7 @@ class Turns:
             self._pace(start_s, turn.num_samples)
             end_s = time.monotonic()
         self._trace.turn(turn.epoch, pull.start_s, start_s, end_s)
-        with self._place.communicating():
+        with self._place.communicating(step):
             push_start_s = time.monotonic()
 
             def applied() -> None:
@@ -126,11 +126,11 @@ class Turns:
             self._reactor.wait_until(lambda: not self._client.num_unapplied)
 
     def _pull(
-        self, batch: Batch, step: int, share: int, *, keeps_dense: bool = False
+        self, batch: Batch, step: int, share: int, *, is_turn: bool = False, keeps_dense: bool = False
     ) -> tuple[dict[str, IntArray], dict[str, NDArray[Any]], _Span]:
         with self._place.aside(), calling(self._job.app, "needs"):
             needs = checked_needs(self._job.app.needs(batch), self._job.tables)
-        with self._place.communicating():
+        with self._place.communicating(step if is_turn else None):
             start_s = time.monotonic()
             parameters = self._client.pull(needs, step, share, keeps_dense=keeps_dense)
             self._client.wait_sent()  # the app may use the memory of its last updates again

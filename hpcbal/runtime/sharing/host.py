@@ -84,6 +84,7 @@ class MachineHost:
         self.machine = SharedMachine(
             None if emulated is None else emulated.bandwidth,
             uses_queues=config.schedule.paradigm != "naive",
+            is_synchronised=config.schedule.paradigm == "harmony",
         )
         self._jobs = {job.name: job for job in config.jobs}
         self._loaded: dict[str, LoadedJob] = {}

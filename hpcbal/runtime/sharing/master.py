@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from hpcbal.cluster.roles import SCHEDULER_RANK
@@ -33,7 +33,9 @@ from hpcbal.paramserver.machine.events import (
     WriteManifest,
 )
 from hpcbal.paramserver.sharing import scheduler
+from hpcbal.paramserver.sharing.messages import AskForNetwork, NetworkUsed, UseNetwork
 from hpcbal.paramserver.sharing.scheduler import Scheduler
+from hpcbal.paramserver.sharing.synchroniser import Grant, NetworkSynchroniser
 from hpcbal.runtime.handoff.start_file import StarterWatch, StartFile
 from hpcbal.runtime.health.stalling import StallDetector
 from hpcbal.runtime.paramserver.checkpoint import DATA, PARAMETERS, SavedJob, write_manifest
@@ -86,6 +88,7 @@ class JobsMaster:
         self._num_left = len(self._expected)
         self._loading: dict[str, Future[LoadedJob]] = {}
         self._loader = ThreadPoolExecutor(1, "load")
+        self._network = NetworkSynchroniser()
         self._events: deque[tuple[RunningJob, Event]] = deque()
         self._stall = StallDetector(config.stall_timeout_s, rank.roles, opened.run.logs)
         self._walltime = WalltimeLimit.of_job(config.walltime, opened.request.started_s)
@@ -141,14 +144,29 @@ class JobsMaster:
                 raise TypeError(f"the scheduler got {message!r} from rank {source}")
 
     def _hear(self, job: RunningJob, source: int, report: Message) -> None:
-        if isinstance(report, messages.ServerReport):
-            return
+        match report:
+            case messages.ServerReport():
+                return
+            case AskForNetwork(step):
+                self._grant(self._network.ask(job.name, source, step))
+                return
+            case NetworkUsed():
+                self._grant(self._network.used(job.name, source))
+                return
+            case messages.TurnDone(step=step, samples=0):
+                self._grant(self._network.idle(job.name, source, step))
+            case messages.Failed():
+                self._grant(self._network.let_go(job.name))
+                # Other jobs go on, so this one has failed, whatever was in its way.
+                report = messages.Failed(report.cause, report.detail)
         if isinstance(report, messages.TurnDone) and job.note_turn(source, report):
             self._measured(job)
-        if isinstance(report, messages.Failed) and report.exit_code is not None:
-            # Other jobs go on, so this one has failed, whatever was in its way.
-            report = messages.Failed(report.cause, report.detail)
         self._events.append((job, Heard(source, report)))  # type: ignore[arg-type]
+
+    def _grant(self, grants: Iterable[Grant]) -> None:
+        """Let workers begin that have waited for the network."""
+        for name, workers in grants:
+            self._rank.channel.send_to_all(workers, ForJob(self._running[name].start, UseNetwork()))
 
     def _measured(self, job: RunningJob) -> None:
         """Tell the scheduler what a job needs, when that is known and from time to time."""
@@ -242,6 +260,7 @@ class JobsMaster:
         self._num_starts += 1
         job = start_of(self._num_starts, self._config, config, self._loaded[name], cut, saved, machines)
         self._running[name] = self._by_start[job.start] = job
+        self._network.add(name, job.workers, machines)
         self._rank.channel.send_to_all(machines, HostJob(job.start, name, cut, saved))
         self._record.note_placed(job)
         self._events.append((job, Started()))
@@ -277,6 +296,7 @@ class JobsMaster:
                 self._write_manifest(job, instruction)
             case End():
                 job.end = instruction
+                self._grant(self._network.remove(job.name))
                 finish = ForJob(job.start, messages.Finish(0))
                 self._rank.channel.send_to_all(job.machines, finish)
             case Reconfigured():

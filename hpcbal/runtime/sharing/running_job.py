@@ -57,6 +57,11 @@ class RunningJob:
         return self.config.name
 
     @property
+    def workers(self) -> frozenset[int]:
+        """Machines that have samples of the job."""
+        return frozenset(self.machine.owners("data"))
+
+    @property
     def machines(self) -> tuple[int, ...]:
         return self.machine.spec.executors
 

@@ -1,0 +1,28 @@
+"""What workers and the scheduler say to each other about the network of a group of machines."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hpcbal.comm.message import Message
+
+
+@dataclass(frozen=True, slots=True)
+class AskForNetwork(Message):
+    """Worker -> scheduler: the pull or the push of its turn is next.
+
+    Attributes:
+        step: of the turn.
+    """
+
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class UseNetwork(Message):
+    """Scheduler -> all workers of a job that asked: begin."""
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkUsed(Message):
+    """Worker -> scheduler: the pull is answered, or the push is applied."""
