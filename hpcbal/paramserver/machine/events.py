@@ -89,7 +89,7 @@ class Reconfigure:
     Attributes:
         moves: numbered from 0; those that wait for none run side by side.
         why: text for users.
-        predicted_gain: predicted saving, as a share of the epoch time; None if it is no matter of gain.
+        predicted_gain: predicted saving, as a share of the epoch time; None if it was not made for a gain.
     """
 
     moves: tuple[Move, ...]

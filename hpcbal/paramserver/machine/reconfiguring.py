@@ -31,7 +31,7 @@ class Reconfiguration:
                 raise ValueError(f"move {number} waits for a later one: {move}")
             wrong = [block for block in move.blocks if now[move.what][block] != move.source]
             if wrong or not move.blocks or move.source == move.destination:
-                raise ValueError(f"move {number} is none: {move}; not owned by its source: {wrong}")
+                raise ValueError(f"move {number} is not valid: {move}; not owned by its source: {wrong}")
             for block in move.blocks:
                 now[move.what][block] = move.destination
 

@@ -80,5 +80,5 @@ def why_diverged(metrics: Mapping[str, float], epoch: int) -> str | None:
         return None
     return (
         f"{', '.join(bad)} after epoch {epoch}: the updates have grown beyond all bounds; lower the "
-        "app's step size, or look for values in the data that are no numbers"
+        "app's step size, or look for NaN or infinite values in the data"
     )

@@ -130,7 +130,7 @@ class Client:
 
     def _count(self, open_: dict[int, int], request: int, num_blocks: int, what: str) -> bool:
         left = open_.get(request, 0) - num_blocks
-        if left < 0:
+        if left < 0 or request not in open_:
             subject = f"request {request}"
             problem = f"{num_blocks} blocks {what}, {left + num_blocks} are awaited"
             raise ClientError(problem, subject, self._log.of(subject), self._log.events)
