@@ -27,13 +27,13 @@ def deal_machines(
     """
     given = [1] * len(groups)
     left = machines - len(groups)
+    sums = loads.summed(groups)
     for index, group in enumerate(groups):
         while fits is not None and not fits(group, given[index]):
-            if not left:
+            if not left or given[index] >= sums.most[index]:
                 return None
             given[index] += 1
             left -= 1
-    sums = loads.summed(groups)
     rows: list[tuple[float, ...]] = list(
         zip(
             sums.compute.tolist(),

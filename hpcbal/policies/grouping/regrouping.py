@@ -5,7 +5,7 @@ How the paper is read here (docs/adr/0021):
 - A job is similar to another one if its iteration, and the computing in it, differ by at most `SIMILAR` of
   the other's iteration. A bunch of jobs is similar by its sums.
 - Combinations of groups are not all tried: groups take part from the one with fewest jobs to the one with
-  most, beside the one that the change concerns.
+  most, twice as many each time, beside the one that the change concerns.
 - What moving costs is weighed against what is left, which the paper leaves to future work: what the new
   groups gain until the next job ends must exceed the time for which the jobs that move stand still.
 """
@@ -82,7 +82,7 @@ def _options(now: Situation, fits: FitsTogether | None) -> Iterator[tuple[Group,
     others = sorted(
         (group for group in now.groups if group != now.changed), key=lambda group: len(group.jobs)
     )
-    for count in range(len(others) + 1):
+    for count in _participants(len(others)):
         kept = others[count:]
         machines = now.machines - sum(group.machines for group in kept)
         if not machines:
@@ -93,6 +93,14 @@ def _options(now: Situation, fits: FitsTogether | None) -> Iterator[tuple[Group,
         pool.sort(key=lambda load: load.name not in running)  # those that run come first
         found = schedule(pool, machines, fits)
         yield (*kept, *found.groups)
+
+
+def _participants(num_groups: int) -> list[int]:
+    """How many further groups take part: none, one, two, four, ..., all."""
+    counts = [0]
+    while counts[-1] < num_groups:
+        counts.append(min(num_groups, max(1, 2 * counts[-1])))
+    return counts
 
 
 def similar_jobs(ended: JobLoad, machines: int, waiting: Sequence[JobLoad]) -> list[JobLoad]:
@@ -129,17 +137,24 @@ def _until_next_end_s(now: Situation) -> float:
 
 
 def _moved_machines(before: Sequence[Group], after: Sequence[Group]) -> float:
-    """Machines of the jobs that must stop and start again, shared among the jobs of their group."""
-    where = {job: group for group in before for job in group.jobs}
-    stays = {(frozenset(group.jobs), group.machines) for group in before}
-    moved = 0.0
-    for group in after:
-        if (frozenset(group.jobs), group.machines) in stays:
-            continue
-        for job in group.jobs:
-            old = where.get(job)
-            if old is not None and not (
-                old.machines == group.machines and len(set(old.jobs) & set(group.jobs)) > 1
-            ):
-                moved += group.machines / len(group.jobs)
-    return moved
+    """Machines of the jobs that must stop and start again, shared among the jobs of their group.
+
+    A new group takes over the machines of an old one that has as many, and most of its jobs.
+    """
+    shared = sorted(
+        (-len(set(old.jobs) & set(new.jobs)), i, j)
+        for i, old in enumerate(before)
+        for j, new in enumerate(after)
+        if old.machines == new.machines and set(old.jobs) & set(new.jobs)
+    )
+    heir: dict[int, int] = {}
+    for _, i, j in shared:
+        if i not in heir and j not in heir.values():
+            heir[i] = j
+    group_of = {job: i for i, old in enumerate(before) for job in old.jobs}
+    return sum(
+        group.machines / len(group.jobs)
+        for j, group in enumerate(after)
+        for job in group.jobs
+        if job in group_of and heir.get(group_of[job]) != j
+    )

@@ -6,8 +6,8 @@ How the paper is read here (docs/adr/0021):
   it would often end far too early. All numbers up to `MOST_TRIED` are tried, of more jobs a geometric series.
   Of groupings whose scores are equal within `SAME`, the one with fewest jobs is taken: they end sooner.
 - The number of groups that balances computing and communicating supposes that all groups are equal. For up to
-  `MOST_TRIED` jobs its neighbours are tried as well.
-- Fine-tuning does not end with swaps: for up to `MOST_TUNED` jobs, the `STARTS` best groupings are improved
+  `MOST_WITH_NEIGHBOURS` jobs its neighbours are tried as well.
+- Fine-tuning does not end with swaps: for up to `MOST_TUNED` jobs, a few of the best groupings are improved
   step by step, and of up to `MOST_IN_ONE` the best single group as well.
 - The paper forms no group whose memory does not suffice; neither does this.
 """
@@ -28,13 +28,15 @@ from hpcbal.policies.grouping.values import Group, Grouping, JobLoad
 FitsTogether = Callable[[Sequence[JobLoad], int], bool]
 """Whether jobs fit into the memory of so many machines together."""
 
-MOST_TRIED = 32
-MOST_TUNED = 20
+MOST_TRIED = 100
+MOST_TUNED = 24
 MOST_IN_ONE = 8
-STARTS = 24
+STARTS_OF_FEW = 24
+STARTS = 4
 GROWTH = 1.3
 SAME = 0.005
-NEIGHBOURS = 2
+NEIGHBOURS = 8
+MOST_WITH_NEIGHBOURS = 500
 
 
 def schedule(loads: Sequence[JobLoad], machines: int, fits: FitsTogether | None = None) -> Grouping:
@@ -47,8 +49,11 @@ def schedule(loads: Sequence[JobLoad], machines: int, fits: FitsTogether | None 
 
     Returns: groups that hold all machines, unless no job can use more, and the jobs that wait.
     """
+    everyone = loads
+    if fits is not None:  # one that fits nowhere must not keep others from being grouped
+        loads = [load for load in loads if fits([load], min(machines, load.most_machines or machines))]
     if not loads:
-        return Grouping((), ())
+        return Grouping((), tuple(load.name for load in everyone))
     arrays = LoadArrays.of(loads)
 
     def fits_together(group: Sequence[int], count: int) -> bool:
@@ -56,15 +61,19 @@ def schedule(loads: Sequence[JobLoad], machines: int, fits: FitsTogether | None 
         return fits([loads[job] for job in group], count)
 
     check = None if fits is None else fits_together
+    spread = NEIGHBOURS if len(loads) <= MOST_WITH_NEIGHBOURS else 0
     drafts = [
-        draft for count in _counts(len(loads)) for draft in _drafts(arrays.first(count), machines, check)
+        draft
+        for count in _counts(len(loads))
+        for draft in _drafts(arrays.first(count), machines, spread, check)
     ]
     if len(loads) <= MOST_IN_ONE:
         drafts += _one_group(arrays, machines, check)
     if not drafts:
-        return Grouping((), tuple(load.name for load in loads))
+        return Grouping((), tuple(load.name for load in everyone))
     if len(loads) <= MOST_TUNED:
-        promising = sorted(drafts, key=lambda draft: -draft.score)[:STARTS]
+        starts = STARTS_OF_FEW if len(loads) <= MOST_IN_ONE else STARTS
+        promising = sorted(drafts, key=lambda draft: -draft.score)[:starts]
         drafts = [improved(arrays, draft, machines, check) for draft in promising]
     most = max(draft.score for draft in drafts)
     good = [draft for draft in drafts if draft.score >= most - SAME]
@@ -74,7 +83,7 @@ def schedule(loads: Sequence[JobLoad], machines: int, fits: FitsTogether | None 
         for group, count in zip(best.groups, best.given, strict=True)
     )
     placed = {job for group in groups for job in group.jobs}
-    return Grouping(groups, tuple(load.name for load in loads if load.name not in placed))
+    return Grouping(groups, tuple(load.name for load in everyone if load.name not in placed))
 
 
 def _counts(num_jobs: int) -> list[int]:
@@ -87,11 +96,10 @@ def _counts(num_jobs: int) -> list[int]:
     return counts
 
 
-def _drafts(loads: LoadArrays, machines: int, fits: Fits | None) -> Iterator[Draft]:
+def _drafts(loads: LoadArrays, machines: int, spread: int, fits: Fits | None) -> Iterator[Draft]:
     """Groupings of all these jobs that fit, one for each number of groups worth trying."""
     most = min(len(loads), machines)
     guesses = _balanced(loads, machines, most)
-    spread = NEIGHBOURS if len(loads) <= MOST_TRIED else 0
     near = {guess + step for guess in guesses for step in range(-spread, spread + 1)}
     for count in sorted(count for count in near if 1 <= count <= most):
         share = max(1.0, machines / count)

@@ -26,7 +26,7 @@ from hpcbal.policies.grouping import (
 from hpcbal.policies.grouping.arrays import LoadArrays
 from hpcbal.policies.grouping.assigning import assign_jobs
 from hpcbal.policies.grouping.dealing import deal_machines
-from hpcbal.policies.grouping.regrouping import similar_jobs
+from hpcbal.policies.grouping.regrouping import _moved_machines, similar_jobs
 
 SECONDS = st.floats(0.1, 20.0)
 
@@ -191,6 +191,26 @@ def test_no_group_exceeds_its_memory(loads, machines, memory) -> None:
         assert fits([by_name(loads)[name] for name in group.jobs], group.machines)
 
 
+@settings(deadline=None)
+@given(jobs(1, 12), st.integers(1, 8), st.integers(1, 6))
+def test_memory_and_parts_bound_groups_together_and_what_fits_nowhere_holds_up_nobody(
+    loads, machines, memory
+) -> None:
+    loads = [replace(load, model_bytes=1 + 7 * index) for index, load in enumerate(reversed(loads))]
+
+    def fits(group: Sequence[JobLoad], count: int) -> bool:
+        return sum(load.model_bytes for load in group) <= memory * count
+
+    found = schedule(loads, machines, fits)
+    known = by_name(loads)
+    for group in found.groups:
+        of_group = [known[name] for name in group.jobs]
+        assert fits(of_group, group.machines)
+        assert group.machines <= min(load.most_machines or machines for load in of_group)
+    could_run = any(fits([load], min(machines, load.most_machines or machines)) for load in loads)
+    assert bool(found.groups) == could_run
+
+
 def test_no_jobs_need_no_groups() -> None:
     found = schedule([], 4)
     assert (found.groups, found.waiting) == ((), ())
@@ -235,6 +255,13 @@ def test_small_gains_are_not_worth_a_move() -> None:
     assert regroup(situation([Group(("a", "b"), 4)], loads, 4), min_gain=0.05, move_s=2.0) is None
 
 
+def test_a_job_whose_group_gains_another_one_does_not_move() -> None:
+    before = [Group(("a",), 2), Group(("b", "c"), 2)]
+    assert _moved_machines(before, [Group(("a", "new"), 2), Group(("b", "c"), 2)]) == 0
+    assert _moved_machines(before, [Group(("a", "b"), 2), Group(("c",), 2)]) == 1.0
+    assert _moved_machines(before, [Group(("a", "b", "c"), 4)]) == 4.0
+
+
 def test_moving_must_pay_before_the_next_job_ends() -> None:
     loads = [apart("a", 4, 1, 2), apart("b", 4, 1, 2), apart("c", 1, 4, 2), apart("d", 1, 4, 2)]
     groups = [Group(("a", "b"), 2), Group(("c", "d"), 2)]
@@ -243,7 +270,7 @@ def test_moving_must_pay_before_the_next_job_ends() -> None:
         now = situation(groups, [replace(load, iterations_left=left) for load in loads], 4)
         return regroup(now, min_gain=0.05, move_s=10.0)
 
-    assert found(2.0) is None
+    assert found(1.0) is None
     better = found(1000.0)
     assert better is not None
     for group in better:
