@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import time
 
 import numpy as np
 from dataplane_harness import Cast, FakeSource, read_passes
+from mpi4py import MPI
 
 from hpcbal.dataplane.nontemporal import QuickerWrite
 from hpcbal.dataplane.producer import Producer
@@ -20,32 +22,44 @@ PASSES = range(2)
 
 
 def idle_readers_hold_all_producers_back(cast: Cast, source: FakeSource) -> None:
-    """While no rank reads, no node makes more than fits in its ring and its send buffers."""
+    """While no rank reads, no node makes more than fits in its ring and its send buffers.
+
+    Readers begin when all producers have been counted, however late a busy machine lets them start.
+    """
     counts: list[int] = []
+    counted = cast.world.Dup()
 
     def read(reader: StreamReader) -> None:
-        time.sleep(PAUSE_S)
-        cast.peers.Barrier()
+        counted.Ibarrier().Wait()
         read_passes(reader, source, PASSES, BLOCK_SAMPLES)
 
     actor = cast.producer(source) if cast.is_producer else cast.reader()
     if isinstance(actor, Producer):
-        counts = sample_counts(actor, PAUSE_S / 2)
+        counts = sample_counts(actor, PAUSE_S / 2, counted)
     cast.run_round(cast.plan(1), actor, read, Position(0))
     if isinstance(actor, Producer):
         ahead = SLOTS + (2 if cast.node not in cast.training_nodes else 0)
         assert 0 < counts[-1] <= ahead * BLOCK_SAMPLES, counts
+    counted.Free()
 
 
-def sample_counts(producer: Producer, until_s: float) -> list[int]:
-    """Note the producer's counter at each step of its first `until_s` seconds."""
+def sample_counts(producer: Producer, for_s: float, counted: MPI.Intracomm) -> list[int]:
+    """Note the producer's counter at each step, for so long after its first one; then enter `counted`."""
     counts: list[int] = []
-    step, began = producer.step, time.monotonic()
+    step, until_s = producer.step, math.inf
+    entered: list[MPI.Request] = []
 
     def counting_step() -> bool:
+        nonlocal until_s
         did = step()
-        if time.monotonic() - began < until_s:
+        if not counts:
+            until_s = time.monotonic() + for_s
+        if not entered:
             counts.append(producer.samples_made)
+        if not entered and time.monotonic() > until_s:
+            entered.append(counted.Ibarrier())
+        elif entered:
+            entered[0].Test()
         return did
 
     producer.step = counting_step  # type: ignore[method-assign]
