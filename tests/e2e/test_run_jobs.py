@@ -69,6 +69,8 @@ class Squares(App):
         return {"squares": float(error @ error), "seen": float(batch.state["seen"].sum())}
 
     def metrics(self, sums):
+        if self.trouble == "leaves":
+            raise SystemExit(7)
         loss = float("nan") if self.trouble == "nan" else sums["squares"] / 60
         return {"loss": loss, "visits": sums["seen"]}
 '''
@@ -183,13 +185,14 @@ def test_stopped_and_killed_every_job_goes_on_to_the_same_end(many, monkeypatch)
     [
         ({"args": {"trouble": "raises"}}, "bad: Squares.compute: own.py:39: ValueError: no more"),
         ({"args": {"trouble": "nan"}}, "bad: loss is nan after epoch 1"),
+        ({"args": {"trouble": "leaves"}}, "bad: Squares.metrics: own.py:56: SystemExit: 7"),
         (
             {"data": {"dataset": "own:points", "args": {"trouble": "yes"}}},
             "bad: data.dataset own:points: cannot be opened: own.py:22: OSError: no such file",
         ),
         ({"blocks": {"data": 100}}, "bad: blocks.data: got 100, allowed: auto, or at most the number"),
     ],
-    ids=["raises", "nan", "data", "blocks"],
+    ids=["raises", "nan", "leaves", "data", "blocks"],
 )
 def test_one_jobs_failure_is_its_own(many, monkeypatch, changes, text):
     many.write(job_of("bad", **changes))

@@ -6,11 +6,10 @@ import logging
 import time
 from collections import deque
 
-from hpcbal.cluster.roles import SCHEDULER_RANK
 from hpcbal.cluster.walltime import WalltimeLimit
 from hpcbal.comm.message import Message
 from hpcbal.errors import ExitCode
-from hpcbal.paramserver.contract import App, AppError, checked_metrics
+from hpcbal.paramserver.contract import App
 from hpcbal.paramserver.engine.reactor import Patience
 from hpcbal.paramserver.machine import messages
 from hpcbal.paramserver.machine.events import (
@@ -21,7 +20,6 @@ from hpcbal.paramserver.machine.events import (
     Heard,
     Instruction,
     ManifestWritten,
-    Measured,
     Reconfigured,
     SaveRequested,
     Send,
@@ -34,13 +32,13 @@ from hpcbal.runtime.handoff.start_file import StarterWatch, StartFile
 from hpcbal.runtime.health.stalling import StallDetector
 from hpcbal.runtime.paramserver.checkpoint import DATA, PARAMETERS, SavedJob, write_manifest
 from hpcbal.runtime.paramserver.cutting import Cut
+from hpcbal.runtime.paramserver.measuring import measure
 from hpcbal.runtime.paramserver.record import JobRecord
 from hpcbal.runtime.paramserver.supply import ExecutorSupply
 from hpcbal.runtime.paramserver.tuning import Tuner
 from hpcbal.runtime.rank.context import LiveRank
 from hpcbal.runtime.wire import protocol
 from hpcbal.telemetry import RunDirectory
-from hpcbal.user_code import summary
 
 log = logging.getLogger(__name__)
 
@@ -178,13 +176,7 @@ class Master:
     def _measure(self, asked: ComputeMetrics) -> Event:
         now_s = time.monotonic()
         seconds, self._measured_s = now_s - self._measured_s, now_s
-        try:
-            return Measured(asked.epoch, checked_metrics(self._app.metrics(asked.sums)), seconds)
-        except AppError as error:
-            problem = str(error)
-        except Exception as error:  # a user's code may raise anything
-            problem = f"metrics: {summary(error)}"
-        return Heard(SCHEDULER_RANK, messages.Failed("app", f"{type(self._app).__name__}.{problem}"))
+        return measure(self._app, asked, seconds)
 
     def _write_manifest(self, asked: WriteManifest) -> None:
         holder = {PARAMETERS: asked.parameter_owner, DATA: asked.data_owner}

@@ -8,12 +8,10 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 
-from hpcbal.cluster.roles import SCHEDULER_RANK
 from hpcbal.cluster.walltime import WalltimeLimit
 from hpcbal.comm.message import Message
 from hpcbal.config import JobsConfig
 from hpcbal.errors import ExitCode, HpcbalError, UserCodeError
-from hpcbal.paramserver.contract import AppError, checked_metrics
 from hpcbal.paramserver.engine.reactor import Patience
 from hpcbal.paramserver.machine import messages
 from hpcbal.paramserver.machine.events import (
@@ -24,7 +22,6 @@ from hpcbal.paramserver.machine.events import (
     Heard,
     Instruction,
     ManifestWritten,
-    Measured,
     Reconfigured,
     SaveRequested,
     Send,
@@ -41,6 +38,7 @@ from hpcbal.runtime.health.stalling import StallDetector
 from hpcbal.runtime.paramserver.checkpoint import DATA, PARAMETERS, SavedJob, write_manifest
 from hpcbal.runtime.paramserver.cutting import Cut, check_saved, first_cut
 from hpcbal.runtime.paramserver.loading import LoadedJob, load_job
+from hpcbal.runtime.paramserver.measuring import measure
 from hpcbal.runtime.rank.context import LiveRank
 from hpcbal.runtime.sharing.opening import OpenedJobs
 from hpcbal.runtime.sharing.protocol import Forget, ForJob, HostJob, Leave, Left, MachineLoad
@@ -48,7 +46,6 @@ from hpcbal.runtime.sharing.record import JobsRecord
 from hpcbal.runtime.sharing.running_job import RunningJob, start_of
 from hpcbal.runtime.wire import protocol
 from hpcbal.telemetry.ledger import JobFailedLine
-from hpcbal.user_code import summary
 
 log = logging.getLogger(__name__)
 
@@ -169,7 +166,7 @@ class JobsMaster:
             self._rank.channel.send_to_all(workers, ForJob(self._running[name].start, UseNetwork()))
 
     def _measured(self, job: RunningJob) -> None:
-        """Tell the scheduler what a job needs, when that is known and from time to time."""
+        """Report to the scheduler what a job needs: once it is measured, and again after more iterations."""
         measured = job.meter.num_measured - self._config.schedule.profile_iterations
         if measured >= 0 and measured % MEASURED_AGAIN_EVERY == 0 and job.end is None:
             load = job.load()
@@ -305,14 +302,7 @@ class JobsMaster:
     def _measure(self, job: RunningJob, asked: ComputeMetrics) -> Event:
         now_s = time.monotonic()
         seconds, job.measured_s = now_s - job.measured_s, now_s
-        app = job.loaded.app
-        try:
-            return Measured(asked.epoch, checked_metrics(app.metrics(asked.sums)), seconds)
-        except AppError as error:
-            problem = str(error)
-        except Exception as error:  # a user's code may raise anything
-            problem = f"metrics: {summary(error)}"
-        return Heard(SCHEDULER_RANK, messages.Failed("app", f"{type(app).__name__}.{problem}"))
+        return measure(job.loaded.app, asked, seconds)
 
     def _write_manifest(self, job: RunningJob, asked: WriteManifest) -> None:
         holder: Mapping[str, tuple[int, ...]] = {PARAMETERS: asked.parameter_owner, DATA: asked.data_owner}

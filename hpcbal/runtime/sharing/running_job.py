@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass, field
 
 from hpcbal.config import JobsConfig, SharedJobConfig
+from hpcbal.paramserver.contract import num_steps
 from hpcbal.paramserver.machine.events import End
 from hpcbal.paramserver.machine.job import JobMachine, JobSpec
 from hpcbal.paramserver.machine.messages import TurnDone
@@ -32,7 +33,7 @@ class RunningJob:
         end: how it ended; None: it runs.
         is_saving: whether a checkpoint has been asked for.
         began_s: when it started.
-        asked_to_save_s, asked_to_stop_s: when it was last told to.
+        asked_to_save_s, asked_to_stop_s: when the scheduler last asked for a checkpoint, or for a stop.
         measured_s: time of its last objective, or of the start.
         saved_s: time of its last checkpoint, or of the start.
     """
@@ -114,7 +115,7 @@ def start_of(
         saved: the checkpoint from which it goes on; None: it begins.
         machines: ranks.
     """
-    steps = -(-loaded.num_samples // config.mini_batch)
+    steps = num_steps(loaded.num_samples, config.mini_batch)
     pace = Pace(steps, config.staleness, config.stop.max_epochs, config.objective.every)
     machine = JobMachine(
         JobSpec(machines, pace, stop_rule(config)),
