@@ -93,7 +93,8 @@ def test_it_does_so_while_blocks_move(name: str) -> None:
 def test_turns_change_the_state_of_samples_while_their_block_is_copied(
     monkeypatch: pytest.MonkeyPatch, staleness: int | None
 ) -> None:
-    """Links are so slow that the copy of a block takes several turns."""
+    """Links are so slow that the copy of a block takes several turns, and in `async` a block is not done with
+    an epoch before the copy begins."""
     changed: list[int] = []
     remove = WorkerSamples.remove
 
@@ -103,9 +104,10 @@ def test_turns_change_the_state_of_samples_while_their_block_is_copied(
         return found
 
     monkeypatch.setattr(WorkerSamples, "remove", recording)
-    slow = EmulatedMachine(seconds_per_sample=1e-3, bytes_per_s=1e5)
+    slow = EmulatedMachine(seconds_per_sample=1e-3, bytes_per_s=5e4)
     setup = replace(
         setup_of("ratings", [1, 2], [3, 4]),
+        mini_batch=5 if staleness is None else 20,
         after=Rotation(2, 4, limit=6),
         machines=dict.fromkeys(range(1, 5), slow),
         staleness=staleness,
