@@ -73,6 +73,18 @@ class Squares(App):
             raise SystemExit(7)
         loss = float("nan") if self.trouble == "nan" else sums["squares"] / 60
         return {"loss": loss, "visits": sums["seen"]}
+
+
+class Wide(Squares):
+    def __init__(self, source, num_columns, **args):
+        super().__init__(source, **args)
+        self.num_columns = num_columns
+
+    def tables(self):
+        return [Table("weights", 5, self.num_columns)]
+
+    def compute(self, batch, parameters):
+        return {"weights": np.tile(super().compute(batch, parameters)["weights"], self.num_columns)}
 '''
 EPOCHS = 6
 RATES = {"slow": 0.01, "middle": 0.05, "fast": 0.2, "late": 0.1}
@@ -156,6 +168,27 @@ def test_jobs_run_to_their_end_whoever_shares_machines(many, monkeypatch, paradi
     assert {name: row.epochs for name, row in many.results().items()} == {
         name: EPOCHS + 2 * (name == "fast") for name in RATES
     }
+
+
+@pytest.mark.parametrize("paradigm", ["harmony", "isolated", "naive"])
+def test_jobs_wait_for_memory_and_one_that_fits_nowhere_fails_at_once(many, monkeypatch, paradigm):
+    """A wide table takes 20 KB, and a worker of it and two updates; two do not fit on a machine together."""
+    wide = [
+        job_of(name, app="own:Wide", args={"num_columns": columns})
+        for name, columns in (("wide-a", 500), ("wide-b", 500), ("big", 4000))
+    ]
+    many.write(*wide, schedule={"paradigm": paradigm}, memory_per_node=100_000)
+    done = many.run("run", "jobs.yaml")
+    assert done.code == 3, done
+    assert "big: memory_per_node: got 100,000 bytes, but big needs about" in done.err, done
+    assert "on each of 4 machines; allow more memory" in done.err, done
+    assert {name for name, row in many.results().items() if row.state != "done"} == {"big"}
+    check_outcome(many, monkeypatch)
+    (used,) = many.events("machines-used")
+    assert all(0 < num_bytes <= 100_000 for num_bytes in used.memory_bytes), used
+    assert max(used.memory_bytes) > 40_000
+    for line in many.events("jobs-grouped"):
+        assert not any({"wide-a", "wide-b"} <= set(group.jobs) for group in line.groups)
 
 
 def test_stopped_and_killed_every_job_goes_on_to_the_same_end(many, monkeypatch):

@@ -8,7 +8,7 @@ from pydantic import AfterValidator, Field, Strict, model_validator
 
 from hpcbal.config.schema.dnn import SEED_ALLOWED
 from hpcbal.config.schema.paramserver import EmulatedMachineConfig, PsJobConfig, machine_at
-from hpcbal.config.schema.run import RunConfig, Seconds
+from hpcbal.config.schema.run import MOST_BYTES, Bytes, RunConfig, Seconds
 from hpcbal.config.schema.section import (
     COUNT_ALLOWED,
     NAME_ALLOWED,
@@ -138,6 +138,13 @@ class JobsConfig(RunConfig):
     )
     schedule: JobsScheduleConfig = key(
         None, "Which jobs share machines.", "keys of schedule", default_factory=JobsScheduleConfig
+    )
+    memory_per_node: Bytes | None = key(
+        None,
+        "Most memory for blocks, messages and caches of all jobs on a machine; null: not limited.",
+        "null, bytes as a whole number above 0, or text such as 2GiB",
+        gt=0,
+        le=MOST_BYTES,
     )
     machines: Annotated[tuple[JobsMachineConfig, ...], Strict(False)] = key(
         (),

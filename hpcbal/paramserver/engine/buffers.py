@@ -21,32 +21,104 @@ KEPT_SHARE = 0.5
 
 
 class MemoryLimitError(InputError):
-    """An executor needs more than `memory_per_rank`."""
+    """An executor needs more than `memory_per_rank`, or jobs more than `memory_per_node`."""
+
+
+class MachineMemory:
+    """The memory of a machine that executors of several jobs share.
+
+    Args:
+        limit_bytes: of what they hold together; None: no limit.
+
+    Attributes:
+        most_bytes: the most that they have held at a time.
+    """
+
+    def __init__(self, limit_bytes: int | None = None) -> None:
+        self.limit_bytes = limit_bytes
+        self.most_bytes = 0
+        self._members: list[Buffers] = []
+
+    def open(self) -> Buffers:
+        """The buffers of a further executor, which are closed when it leaves."""
+        self._members.append(Buffers(self.limit_bytes, self))
+        return self._members[-1]
+
+    def close(self, buffers: Buffers) -> None:
+        """An executor leaves."""
+        self._members.remove(buffers)
+
+    def held_by_others(self, buffers: Buffers) -> int:
+        """Bytes of the blocks of other executors."""
+        return sum(each.held_bytes for each in self._members if each is not buffers)
+
+    def taken_by_others(self, buffers: Buffers) -> int:
+        """Bytes of other executors, with their buffers, rows and updates."""
+        return sum(each.num_bytes for each in self._members if each is not buffers)
+
+    def note(self) -> None:
+        """Some executor holds more than before."""
+        self.most_bytes = max(self.most_bytes, sum(each.num_bytes for each in self._members))
 
 
 class Buffers:
     """Buffers of one executor.
 
     Args:
-        limit_bytes: of those in use, and of what is kept beside them; None: no limit.
+        limit_bytes: of all that the executor holds; None: no limit.
+        machine: where other executors use the same memory; None: this one has it for itself.
 
     Attributes:
+        held_bytes: of blocks and dense tables.
         used_bytes: of the buffers in use.
         kept_bytes: of rows and updates that a worker keeps in arrays of its own, see `keep`.
-        most_bytes: the most of both at a time.
+        most_bytes: the most of used and kept bytes at a time.
     """
 
-    def __init__(self, limit_bytes: int | None = None) -> None:
-        self._limit = limit_bytes
+    def __init__(self, limit_bytes: int | None = None, machine: MachineMemory | None = None) -> None:
+        self._limit, self._machine = limit_bytes, machine
         self._free: dict[int, list[NDArray[np.uint8]]] = defaultdict(list)
         self._free_bytes = 0
+        self.held_bytes = 0
         self.used_bytes = 0
         self.kept_bytes = 0
         self.most_bytes = 0
 
-    def set_limit(self, limit_bytes: int) -> None:
-        """Change the limit; what is in use stays."""
-        self._limit = limit_bytes
+    @property
+    def num_bytes(self) -> int:
+        """Of all that the executor holds."""
+        return self.held_bytes + self.used_bytes + self.kept_bytes
+
+    def close(self) -> None:
+        """The executor leaves its machine."""
+        if self._machine is not None:
+            self._machine.close(self)
+
+    def hold(self, num_bytes: int) -> None:
+        """Leave to messages what blocks and dense tables do not take."""
+        self.held_bytes = num_bytes
+        self._note_most()
+
+    def check(self, rank: int) -> None:
+        """Check what is held.
+
+        Raises:
+            MemoryLimitError: it exceeds the limit.
+        """
+        if self._limit is None:
+            return
+        others = 0 if self._machine is None else self._machine.held_by_others(self)
+        if self._machine is None and self.held_bytes > self._limit:
+            raise MemoryLimitError(
+                f"memory_per_rank: rank {rank} got {self._limit:,} bytes, but its blocks take "
+                f"{self.held_bytes:,}; use more executors, or allow more memory"
+            )
+        if self.held_bytes + others > self._limit:
+            raise MemoryLimitError(
+                f"memory_per_node: machine {rank} got {self._limit:,} bytes, of which other jobs take "
+                f"{others:,}, but the blocks of this job take {self.held_bytes:,}; allow more memory, or use "
+                "more machines"
+            )
 
     def has_room(self, num_bytes: int) -> bool:
         """Whether a buffer fits below the limit, beside what is kept.
@@ -56,7 +128,8 @@ class Buffers:
         """
         if self._limit is None or not self.used_bytes:
             return True
-        return self.used_bytes + self.kept_bytes + num_bytes <= self._limit
+        others = 0 if self._machine is None else self._machine.taken_by_others(self)
+        return self.num_bytes + num_bytes + others <= self._limit
 
     def keep(self, num_bytes: int) -> None:
         """Count so many bytes that a worker keeps, until `drop`.
@@ -65,13 +138,26 @@ class Buffers:
             MemoryLimitError: all that is kept does not fit below the limit. Nothing is counted then.
         """
         kept = self.kept_bytes + num_bytes
-        if self._limit is not None and kept > self._limit:
-            raise MemoryLimitError(
-                f"memory_per_rank: a turn keeps {kept:,} bytes of rows and updates, but blocks and dense "
-                f"tables leave {self._limit:,}; lower mini_batch, use more executors, or allow more memory"
-            )
+        if self._limit is not None and kept > self._left(self._limit):
+            raise MemoryLimitError(self._too_much(kept, self._left(self._limit)))
         self.kept_bytes += num_bytes
         self._note_most()
+
+    def _left(self, limit: int) -> int:
+        """What blocks leave, those of other jobs too."""
+        others = 0 if self._machine is None else self._machine.held_by_others(self)
+        return max(0, limit - self.held_bytes - others)
+
+    def _too_much(self, kept: int, left: int) -> str:
+        if self._machine is None:
+            return (
+                f"memory_per_rank: a turn keeps {kept:,} bytes of rows and updates, but blocks and dense "
+                f"tables leave {left:,}; lower mini_batch, use more executors, or allow more memory"
+            )
+        return (
+            f"memory_per_node: a turn keeps {kept:,} bytes of rows and updates, but blocks and dense tables "
+            f"of all jobs leave {left:,}; lower mini_batch, use more machines, or allow more memory"
+        )
 
     def drop(self, num_bytes: int) -> None:
         """So many bytes that `keep` has counted are no longer kept."""
@@ -94,12 +180,15 @@ class Buffers:
     def give(self, buffer: NDArray[np.uint8]) -> None:
         """Return a buffer that `take` has handed out."""
         self.used_bytes -= buffer.nbytes
-        if self._limit is None or self._free_bytes + buffer.nbytes <= KEPT_SHARE * self._limit:
+        most = None if self._limit is None else KEPT_SHARE * self._left(self._limit)
+        if most is None or self._free_bytes + buffer.nbytes <= most:
             self._free[buffer.nbytes].append(buffer)
             self._free_bytes += buffer.nbytes
 
     def _note_most(self) -> None:
         self.most_bytes = max(self.most_bytes, self.used_bytes + self.kept_bytes)
+        if self._machine is not None:
+            self._machine.note()
 
 
 def view(

@@ -14,10 +14,9 @@ import numpy as np
 
 from hpcbal.comm.channel import Channel
 from hpcbal.comm.message import Message
-from hpcbal.errors import HpcbalError, InputError, UserCodeError
+from hpcbal.errors import HpcbalError, UserCodeError
 from hpcbal.paramserver.contract import AppError, checked_terms
 from hpcbal.paramserver.engine.arena import allocate
-from hpcbal.paramserver.engine.buffers import Buffers
 from hpcbal.paramserver.engine.client import ParameterClient
 from hpcbal.paramserver.engine.data_moves import DataMoves
 from hpcbal.paramserver.engine.job import EmulatedMachine, Job
@@ -92,7 +91,7 @@ class Executor:
         self._wire = Wire(transport, self._place.link)
         self.reactor = self._place.reactor(transport, channel, self._on_message)
         self.reactor.add(self._report_load)
-        self.buffers = Buffers(job.memory_bytes)
+        self.buffers = self._place.buffers(job.memory_bytes)
         self.samples = WorkerSamples(job.cut, job.seed, None if job.is_async else job.steps, job.mini_batch)
         self.server = Server(
             self._wire,
@@ -163,6 +162,7 @@ class Executor:
         self.reactor.wait_until(lambda: not self._wire.transport.num_active)
         self._requests.close()
         self._wire.transport.close()
+        self.buffers.close()
 
     # The loop.
 
@@ -232,7 +232,7 @@ class Executor:
                 with self._trace.during("load"), self._place.aside():
                     self._load(order)
                 self._share_memory()
-                self._check_memory()
+                self.buffers.check(self._wire.rank)
                 self._channel.send(MASTER, messages.Ready(self.samples.steps_ahead()))
             case messages.Initialise():
                 with self._trace.during("initialise"):
@@ -310,16 +310,7 @@ class Executor:
 
     def _share_memory(self) -> None:
         """Leave to messages what blocks do not take."""
-        if self._job.memory_bytes is not None:
-            self.buffers.set_limit(max(0, self._job.memory_bytes - self.held_bytes))
-
-    def _check_memory(self) -> None:
-        limit = self._job.memory_bytes
-        if limit is not None and self.held_bytes > limit:
-            raise InputError(
-                f"memory_per_rank: rank {self._wire.rank} got {limit:,} bytes, but its blocks take "
-                f"{self.held_bytes:,}; use more executors, or allow more memory"
-            )
+        self.buffers.hold(self.held_bytes)
 
     # The objective.
 

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 
 from hpcbal.comm.channel import Channel
 from hpcbal.comm.message import Message
+from hpcbal.paramserver.engine.buffers import Buffers
 from hpcbal.paramserver.engine.pacing import PacedLink
 from hpcbal.paramserver.engine.reactor import Reactor
 from hpcbal.paramserver.engine.transport import Transport
@@ -40,6 +41,14 @@ class Place:
         if self.link is not None:
             reactor.add(self.link.poll)
         return reactor
+
+    def buffers(self, limit_bytes: int | None) -> Buffers:
+        """The buffers of the executor.
+
+        Args:
+            limit_bytes: of what it holds, if it has its memory for itself; None: no limit.
+        """
+        return Buffers(limit_bytes)
 
     def computing(self) -> AbstractContextManager[None]:
         """A subtask that uses the machine's cores. It must not touch what other ranks' frames change."""

@@ -17,6 +17,7 @@ from contextlib import contextmanager
 
 from hpcbal.comm.channel import Channel
 from hpcbal.comm.message import Message
+from hpcbal.paramserver.engine.buffers import Buffers, MachineMemory
 from hpcbal.paramserver.engine.pacing import PacedLink
 from hpcbal.paramserver.engine.place import Place
 from hpcbal.paramserver.engine.reactor import FIRST_SLEEP_S, LATE_SHARE, MAX_SLEEP_S, SPIN_S, Reactor
@@ -65,12 +66,14 @@ class SharedMachine:
             on a machine that knows nothing of subtasks.
         is_synchronised: whether the scheduler says when pulls and pushes of a step begin, on all machines of
             a job at once.
+        memory_bytes: most that all jobs hold together; None: no limit.
 
     Attributes:
         lock: held while the engine's state is touched.
         link: None: not paced.
         cpu, network: the queues of its resources.
         cpu_busy, network_busy: how long they have been used.
+        memory: what jobs hold.
     """
 
     def __init__(
@@ -79,6 +82,7 @@ class SharedMachine:
         *,
         uses_queues: bool = True,
         is_synchronised: bool = False,
+        memory_bytes: int | None = None,
     ) -> None:
         self.lock = threading.Lock()
         self.link = None if bytes_per_s is None else PacedLink(bytes_per_s)
@@ -86,6 +90,7 @@ class SharedMachine:
         places = 1 if uses_queues else 1_000_000
         self.cpu, self.network = SubtaskQueue(places), SubtaskQueue(places)
         self.cpu_busy, self.network_busy = Busy(), Busy()
+        self.memory = MachineMemory(memory_bytes)
         self.tenants: dict[str, Tenant] = {}
         self._tickets = itertools.count(1)
         self._awake = threading.Event()
@@ -181,6 +186,9 @@ class Tenant(Place):
         self._channel = channel
         self._reactor = SharedReactor(self, transport, channel, on_message)
         return self._reactor
+
+    def buffers(self, limit_bytes: int | None) -> Buffers:
+        return self.machine.memory.open()
 
     @contextmanager
     def computing(self) -> Iterator[None]:

@@ -3,10 +3,11 @@ changes."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from hpcbal.paramserver.sharing.scheduler import Sharing, View
-from hpcbal.policies.grouping import Group, Situation, regroup, schedule
+from hpcbal.policies.grouping import Group, JobMemory, MemoryLimit, Situation, regroup, schedule
+from hpcbal.policies.grouping.scheduling import FitsTogether
 
 MEASURE_ON = 2
 """Machines on which a job is measured at least: on a single one it has no traffic."""
@@ -15,13 +16,17 @@ MEASURE_ON = 2
 class Harmony:
     """Groups jobs by [PS] Sec. 4.3.2.
 
+    A job that does not fit beside others waits until it does; no group exceeds the memory of its machines.
+
     Args:
         min_gain: least gain for which groups change, as a share.
         move_s: seconds for which a job that moves stands still.
+        limit: memory of a machine.
     """
 
-    def __init__(self, min_gain: float = 0.05, move_s: float = 2.0) -> None:
+    def __init__(self, min_gain: float = 0.05, move_s: float = 2.0, limit: MemoryLimit | None = None) -> None:
         self._min_gain, self._move_s = min_gain, move_s
+        self._limit = limit or MemoryLimit()
         self._has_grouped = False
 
     def regroup(self, view: View) -> Sequence[Group] | None:
@@ -31,28 +36,37 @@ class Harmony:
         if not view.groups:
             if unknown:
                 self._has_grouped = False
-                return first_groups(unknown, view.num_machines)
-            return self._all(view)
+                return first_groups(unknown, view.memory, view.num_machines, self._limit)
+            return self._all(view, known)
         present = _as_groups(view.groups)
         fresh = [job for job in unknown if job not in view.placed]
-        if fresh:
-            return _joined(present, fresh, set(unknown))
+        joined = _joined(present, fresh, set(unknown), view.memory, self._limit)
+        if joined != present:
+            return joined
         if any(job in view.placed for job in unknown):
             return None  # it is being measured
         if not self._has_grouped:
-            return self._all(view)
+            return self._all(view, known)
         situation = Situation(
             view.num_machines,
-            {job: view.loads[job] for job in view.jobs},
+            {job: view.loads[job] for job in view.jobs if job in known},
             tuple(present),
             self._changed(view, present),
             None if view.left is None else (view.left, view.ended_on),
         )
-        return regroup(situation, min_gain=self._min_gain, move_s=self._move_s)
+        return regroup(situation, min_gain=self._min_gain, move_s=self._move_s, fits=self._fits)
 
-    def _all(self, view: View) -> Sequence[Group]:
+    def _all(self, view: View, known: Collection[str]) -> Sequence[Group]:
         self._has_grouped = True
-        return schedule([view.loads[job] for job in view.jobs], view.num_machines).groups
+        loads = [view.loads[job] for job in view.jobs if job in known]
+        return schedule(loads, view.num_machines, self._fits).groups
+
+    @property
+    def _fits(self) -> FitsTogether | None:
+        limit = self._limit
+        if limit.limit_bytes is None:
+            return None
+        return lambda loads, machines: limit.holds([load.memory for load in loads], machines)
 
     def _changed(self, view: View, present: Sequence[Group]) -> Group | None:
         """The group of the job that has come or ended."""
@@ -61,29 +75,68 @@ class Harmony:
         return next((group for group in present if view.profiled in group.jobs), None)
 
 
-def first_groups(jobs: Sequence[str], machines: int) -> list[Group]:
+def first_groups(
+    jobs: Sequence[str],
+    memory: Mapping[str, JobMemory],
+    machines: int,
+    limit: MemoryLimit | None = None,
+) -> list[Group]:
     """Groups in which jobs are measured: as many as possible, so that many jobs run from the beginning.
 
-    Each has two machines at least, if there are two.
+    Each has two machines at least, if there are two, and holds its jobs. Machines that are left go to the
+    smallest groups.
 
     Args:
-        jobs: names, at least one.
+        jobs: names, in order of arrival.
+        memory: of each job.
         machines: of the run, >= 1.
+        limit: memory of a machine; None: jobs need not be held.
     """
-    count = max(1, min(len(jobs), machines // MEASURE_ON))
-    return [
-        Group(tuple(jobs[index::count]), machines // count + (index < machines % count))
-        for index in range(count)
-    ]
+    limit = limit or MemoryLimit()
+    members: list[list[str]] = []
+    given: list[int] = []
+    for job in jobs:
+        least = limit.least_machines(memory[job], machines)
+        if least is None:
+            continue
+        wanted = min(machines, max(MEASURE_ON, least))
+        if sum(given) + wanted <= machines:
+            members.append([job])
+            given.append(wanted)
+            continue
+        able = [
+            index
+            for index, group in enumerate(members)
+            if limit.holds([memory[each] for each in (*group, job)], given[index])
+        ]
+        if able:
+            members[min(able, key=lambda index: len(members[index]))].append(job)
+    for _ in range(machines - sum(given) if given else 0):
+        given[given.index(min(given))] += 1
+    return [Group(tuple(group), count) for group, count in zip(members, given, strict=True)]
 
 
-def _joined(groups: Sequence[Group], fresh: Sequence[str], unknown: set[str]) -> list[Group]:
-    """Groups with jobs that are to be measured: where one is measured already, or on the fewest machines."""
+def _joined(
+    groups: Sequence[Group],
+    fresh: Sequence[str],
+    unknown: set[str],
+    memory: Mapping[str, JobMemory],
+    limit: MemoryLimit,
+) -> list[Group]:
+    """Groups with jobs that are to be measured: where one is measured already, or on the fewest machines.
+
+    One that fits nowhere waits.
+    """
     joined = list(groups)
     for job in fresh:
-        able = [index for index, group in enumerate(joined) if group.machines >= MEASURE_ON] or list(
-            range(len(joined))
-        )
+        holding = [
+            index
+            for index, group in enumerate(joined)
+            if limit.holds([memory[each] for each in (*group.jobs, job)], group.machines)
+        ]
+        able = [index for index in holding if joined[index].machines >= MEASURE_ON] or holding
+        if not able:
+            continue
         best = min(
             able, key=lambda i: (not unknown & {*joined[i].jobs}, joined[i].machines, len(joined[i].jobs))
         )

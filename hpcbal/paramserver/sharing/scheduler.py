@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
 
-from hpcbal.policies.grouping import Group, JobLoad
+from hpcbal.policies.grouping import Group, JobLoad, JobMemory
 
 JobState = Literal["waiting", "running", "leaving", "over"]
 """Of a job that has arrived: at rest, on machines, about to rest, or done or failed."""
@@ -38,6 +38,7 @@ class View:
         num_machines: of the run.
         jobs: that have arrived and are not over, in order of arrival.
         loads: of those that have been profiled, as last measured.
+        memory: what each of the jobs needs.
         groups: jobs that share machines now, or will as soon as they have moved.
         profiled: the job whose measurement asks for a decision; None: another event does.
         ended: the job whose end does.
@@ -49,6 +50,7 @@ class View:
     num_machines: int
     jobs: tuple[str, ...]
     loads: Mapping[str, JobLoad]
+    memory: Mapping[str, JobMemory]
     groups: tuple[Sharing, ...]
     profiled: str | None = None
     ended: str | None = None
@@ -74,9 +76,15 @@ class GroupingPolicy(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Arrived:
-    """Jobs have been submitted, in this order."""
+    """Jobs have been submitted, in this order.
+
+    Attributes:
+        jobs: names.
+        memory: what they need; one that is missing needs nothing.
+    """
 
     jobs: tuple[str, ...]
+    memory: Mapping[str, JobMemory] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +145,7 @@ class _Job:
     state: JobState = "waiting"
     at: tuple[int, ...] = ()
     load: JobLoad | None = None
+    memory: JobMemory = field(default_factory=JobMemory)
 
 
 @dataclass(slots=True)
@@ -184,15 +193,16 @@ class Scheduler:
             ValueError: the event cannot happen in this state.
         """
         match event:
-            case Arrived(names):
+            case Arrived(names, memory):
                 for name in names:
                     if name in self._jobs:
                         raise ValueError(f"job {name} has arrived before")
-                    self._jobs[name] = _Job()
+                    self._jobs[name] = _Job(memory=memory.get(name, JobMemory()))
                 return self._decide()
             case Profiled(name, load):
                 job = self._jobs[name]
                 is_new = job.load is None or not job.load.knows_network
+                load = replace(load, memory=job.memory)
                 job.load = load if job.load is None else _updated(job.load, load)
                 return self._decide(profiled=name) if is_new and job.state == "running" else []
             case Rested(name):
@@ -223,8 +233,18 @@ class Scheduler:
     ) -> list[Instruction]:
         jobs = tuple(name for name, job in self._jobs.items() if job.state != "over")
         left = None if ended is None else self._jobs[ended].load
+        memory = {name: self._jobs[name].memory for name in jobs}
         view = View(
-            len(self.machines), jobs, self.loads, self.groups, profiled, ended, ended_with, ended_on, left
+            len(self.machines),
+            jobs,
+            self.loads,
+            memory,
+            self.groups,
+            profiled,
+            ended,
+            ended_with,
+            ended_on,
+            left,
         )
         wanted = self.policy.regroup(view)
         changed: list[Instruction] = []
@@ -245,12 +265,13 @@ class Scheduler:
             if job.state == "running" and job.at != target.get(name, ()):
                 job.state = "leaving"
                 found.append(StopJob(name))
-        being_left = {
-            rank
-            for name, job in self._jobs.items()
-            if job.state == "leaving"
-            for rank in set(job.at) - set(target.get(name, ()))
-        }
+        being_left: set[int] = set()
+        for name, job in self._jobs.items():
+            if job.state == "leaving":
+                goes_to = target.get(name, ())
+                # On fewer machines it takes more memory of each than its group has been formed for.
+                stays_on = set(goes_to) if len(goes_to) <= len(job.at) else set()
+                being_left |= set(job.at) - stays_on
         for name, job in self._jobs.items():
             machines = target.get(name, ())
             if job.state == "waiting" and machines and not being_left & set(machines):

@@ -1,5 +1,6 @@
 """Which parameter-server jobs share machines, and how many ([PS] Ch. 4)."""
 
+from hpcbal.policies.grouping.memory import JobMemory, MemoryLimit
 from hpcbal.policies.grouping.model import cluster_utilization, group_iteration_s, score, utilization
 from hpcbal.policies.grouping.regrouping import Situation, regroup
 from hpcbal.policies.grouping.scheduling import schedule
@@ -9,6 +10,8 @@ __all__ = [
     "Group",
     "Grouping",
     "JobLoad",
+    "JobMemory",
+    "MemoryLimit",
     "Situation",
     "cluster_utilization",
     "group_iteration_s",

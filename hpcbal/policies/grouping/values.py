@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from hpcbal.policies.grouping.memory import JobMemory
+
+NOTHING = JobMemory()
+
 
 @dataclass(frozen=True, slots=True)
 class JobLoad:
@@ -17,9 +21,7 @@ class JobLoad:
         compute_s: seconds of its computation in one iteration on `machines` machines, > 0.
         network_s: seconds of its pull and push in one iteration on them, >= 0.
         machines: on how many it was measured, >= 1. On one machine nothing of the network is measured.
-        input_bytes: of all samples, over all machines.
-        model_bytes: of all parameters, over all machines.
-        work_bytes: of pulled rows and updates, on each machine.
+        memory: what it keeps on its machines.
         most_machines: the job cannot be cut into more parts; None: any number.
         iterations_left: until its end, as far as known.
         dense_share: share of the network time that is of dense tables, which every worker pulls whole. The
@@ -31,9 +33,7 @@ class JobLoad:
     compute_s: float
     network_s: float
     machines: int
-    input_bytes: int = 0
-    model_bytes: int = 0
-    work_bytes: int = 0
+    memory: JobMemory = NOTHING
     most_machines: int | None = None
     iterations_left: float | None = None
     dense_share: float = 1.0

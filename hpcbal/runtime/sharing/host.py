@@ -85,6 +85,7 @@ class MachineHost:
             None if emulated is None else emulated.bandwidth,
             uses_queues=config.schedule.paradigm != "naive",
             is_synchronised=config.schedule.paradigm == "harmony",
+            memory_bytes=config.memory_per_node,
         )
         self._jobs = {job.name: job for job in config.jobs}
         self._loaded: dict[str, LoadedJob] = {}
@@ -134,10 +135,17 @@ class MachineHost:
         self._rank.keep_in_touch(f"computing {jobs}" if jobs else "serving")
         if now_s >= self._load_due_s:
             self._load_due_s = now_s + LOAD_INTERVAL_S
-            cpu, network = self.machine.cpu_busy, self.machine.network_busy
-            wall_s = now_s - self._began_s
-            load = MachineLoad(cpu.seconds + cpu.under_way_s, network.seconds + network.under_way_s, wall_s)
-            self._rank.channel.send(SCHEDULER_RANK, load)
+            self._send_load()
+
+    def _send_load(self) -> None:
+        machine = self.machine
+        load = MachineLoad(
+            machine.cpu_busy.seconds + machine.cpu_busy.under_way_s,
+            machine.network_busy.seconds + machine.network_busy.under_way_s,
+            time.monotonic() - self._began_s,
+            machine.memory.most_bytes,
+        )
+        self._rank.channel.send(SCHEDULER_RANK, load)
 
     # ---- jobs ----------------------------------------------------------------------------------
 
@@ -192,6 +200,7 @@ class MachineHost:
     def _leave(self, order: HostJob) -> None:
         self.machine.remove(order.job)
         del self._tenants[order.start]
+        self._send_load()  # the run may end before the next one is due
         self._rank.channel.send(SCHEDULER_RANK, Left(order.start))
 
 

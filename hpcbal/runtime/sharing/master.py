@@ -11,7 +11,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from hpcbal.cluster.walltime import WalltimeLimit
 from hpcbal.comm.message import Message
 from hpcbal.config import JobsConfig
-from hpcbal.errors import ExitCode, HpcbalError, UserCodeError
+from hpcbal.errors import ExitCode, HpcbalError, InputError, UserCodeError
 from hpcbal.paramserver.engine.reactor import Patience
 from hpcbal.paramserver.machine import messages
 from hpcbal.paramserver.machine.events import (
@@ -33,6 +33,7 @@ from hpcbal.paramserver.sharing import scheduler
 from hpcbal.paramserver.sharing.messages import AskForNetwork, NetworkUsed, UseNetwork
 from hpcbal.paramserver.sharing.scheduler import Scheduler
 from hpcbal.paramserver.sharing.synchroniser import Grant, NetworkSynchroniser
+from hpcbal.policies.grouping import JobMemory, MemoryLimit
 from hpcbal.runtime.handoff.start_file import StarterWatch, StartFile
 from hpcbal.runtime.health.stalling import StallDetector
 from hpcbal.runtime.paramserver.checkpoint import DATA, PARAMETERS, SavedJob, write_manifest
@@ -40,12 +41,15 @@ from hpcbal.runtime.paramserver.cutting import Cut, check_saved, first_cut
 from hpcbal.runtime.paramserver.loading import LoadedJob, load_job
 from hpcbal.runtime.paramserver.measuring import measure
 from hpcbal.runtime.rank.context import LiveRank
+from hpcbal.runtime.sharing.needs import memory_of
 from hpcbal.runtime.sharing.opening import OpenedJobs
+from hpcbal.runtime.sharing.paradigms import most_machines_of
 from hpcbal.runtime.sharing.protocol import Forget, ForJob, HostJob, Leave, Left, MachineLoad
 from hpcbal.runtime.sharing.record import JobsRecord
 from hpcbal.runtime.sharing.running_job import RunningJob, start_of
 from hpcbal.runtime.wire import protocol
 from hpcbal.telemetry.ledger import JobFailedLine
+from hpcbal.telemetry.views.table import count_text
 
 log = logging.getLogger(__name__)
 
@@ -83,7 +87,7 @@ class JobsMaster:
             if job.name not in opened.over
         )
         self._num_left = len(self._expected)
-        self._loading: dict[str, Future[LoadedJob]] = {}
+        self._loading: dict[str, Future[tuple[LoadedJob, Cut, JobMemory]]] = {}
         self._loader = ThreadPoolExecutor(1, "load")
         self._network = NetworkSynchroniser()
         self._events: deque[tuple[RunningJob, Event]] = deque()
@@ -195,21 +199,39 @@ class JobsMaster:
         while self._expected and self._expected[0][0] <= now_s - self._began_s:
             name = self._expected.pop(0)[2]
             self._record.note_arrived(name)
-            self._loading[name] = self._loader.submit(load_job, self._configs[name])
+            self._loading[name] = self._loader.submit(self._open, name)
         if not self._loading or not all(future.done() for future in self._loading.values()):
             return
-        arrived = []
+        arrived: dict[str, JobMemory] = {}
         for name, future in self._loading.items():
             try:
-                self._loaded[name] = future.result()
-                self._cuts[name] = self._cut(name, self._loaded[name])
-                arrived.append(name)
+                self._loaded[name], self._cuts[name], memory = future.result()
+                self._check_memory(name, memory)
+                arrived[name] = memory
             except HpcbalError as error:
                 cause = "app" if isinstance(error, UserCodeError) else "error"
                 self._over(name, End("failed", cause, str(error)))
         self._loading = {}
         if arrived:
-            self._schedule(scheduler.Arrived(tuple(arrived)))
+            self._schedule(scheduler.Arrived(tuple(arrived), arrived))
+
+    def _open(self, name: str) -> tuple[LoadedJob, Cut, JobMemory]:
+        """Open a job that has arrived; in the loader's thread."""
+        loaded = load_job(self._configs[name])
+        cut = self._cut(name, loaded)
+        return loaded, cut, memory_of(loaded, self._configs[name], cut, self._seed_of(name))
+
+    def _check_memory(self, name: str, memory: JobMemory) -> None:
+        """Raise InputError if a job fits nowhere: it would wait for ever."""
+        limit = self._config.memory_per_node
+        most = most_machines_of(self._config, name, len(self._rank.roles.executor_ranks))
+        if limit is None or MemoryLimit(limit).least_machines(memory, most) is not None:
+            return
+        need = min(memory.on(count) for count in range(1, most + 1))
+        raise InputError(
+            f"memory_per_node: got {limit:,} bytes, but {name} needs about {need:,.0f} on each of "
+            f"{count_text(most, 'machine')}; allow more memory, use more machines, or lower mini_batch"
+        )
 
     def _cut(self, name: str, loaded: LoadedJob) -> Cut:
         """How a job is cut: as its checkpoint says, or by its file.

@@ -68,8 +68,10 @@ class MachineLoad(Message):
         cpu_s: seconds with a CPU subtask.
         network_s: seconds with a network subtask.
         wall_s: seconds altogether.
+        memory_bytes: the most that jobs have held at a time.
     """
 
     cpu_s: float
     network_s: float
     wall_s: float
+    memory_bytes: int

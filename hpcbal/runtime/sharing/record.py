@@ -267,7 +267,7 @@ class JobsRecord:
             loads = [self._loads[rank] for rank in ranks]
             cpu = tuple(load.cpu_s / load.wall_s for load in loads)
             network = tuple(load.network_s / load.wall_s for load in loads)
-            self._append(MachinesUsedLine(ranks, cpu, network))
+            self._append(MachinesUsedLine(ranks, cpu, network, tuple(load.memory_bytes for load in loads)))
         rows = [self._row(name, entry) for name, entry in self._jobs.items()]
         write_results(self._run.results, rows, JOBS)
         self._append(

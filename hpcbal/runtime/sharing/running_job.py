@@ -83,7 +83,6 @@ class RunningJob:
             compute_s=average.compute_s,
             network_s=average.network_s,
             machines=count,
-            model_bytes=self.loaded.parameter_bytes,
             most_machines=min(self.cut.data, sum(self.cut.parameters)),
             iterations_left=self._iterations_left(),
             dense_share=min(1.0, moved / average.num_bytes) if average.num_bytes else 1.0,

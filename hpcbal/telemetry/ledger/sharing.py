@@ -83,9 +83,11 @@ class MachinesUsedLine(Line):
         machines: ranks of the machines.
         cpu: share of the time in which a CPU subtask ran, for each machine.
         network: share of the time in which a network subtask ran, for each machine.
+        memory_bytes: the most that blocks, messages and caches of all jobs took at a time, for each machine.
     """
 
     event: ClassVar[str] = "machines-used"
     machines: tuple[int, ...]
     cpu: tuple[float, ...]
     network: tuple[float, ...]
+    memory_bytes: tuple[int, ...]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from hpcbal.comm.loopback import LoopbackChannel
 from hpcbal.paramserver.contract import App, Batch, Parameters, Table, Update, Updates
-from hpcbal.paramserver.engine.buffers import SMALLEST, Buffers, MemoryLimitError
+from hpcbal.paramserver.engine.buffers import SMALLEST, Buffers, MachineMemory, MemoryLimitError
 from hpcbal.paramserver.engine.client import ParameterClient
 from hpcbal.paramserver.engine.loopback_transport import LoopbackTransport
 from hpcbal.paramserver.engine.parameter_moves import ParameterMoves
@@ -252,7 +252,7 @@ def test_rows_count_as_they_come_and_updates_until_they_are_received() -> None:
 def test_rows_or_updates_without_room_are_refused_before_anything_is_sent() -> None:
     cluster = Cluster(limit_bytes=10_000)
     client = cluster.clients[3]
-    cluster.kept[3].set_limit(500)
+    cluster.kept[3].hold(9_500)
     ids = np.arange(40)
     with pytest.raises(
         MemoryLimitError, match=r"a turn keeps 640 bytes .* tables leave 500; lower mini_batch"
@@ -264,6 +264,29 @@ def test_rows_or_updates_without_room_are_refused_before_anything_is_sent() -> N
     assert client.num_unapplied == 0
     assert not cluster.poll()
     assert client.pull({"sparse": ids[:20]})["sparse"].shape == (20, 2)
+
+
+def test_executors_of_one_machine_share_its_memory() -> None:
+    machine = MachineMemory(10 * SMALLEST)
+    one, other = machine.open(), machine.open()
+    one.hold(6 * SMALLEST)
+    one.check(7)
+    other.hold(5 * SMALLEST)
+    with pytest.raises(MemoryLimitError, match="memory_per_node: machine 7 got 40,960 bytes, of which other"):
+        other.check(7)
+    other.hold(2 * SMALLEST)
+    other.check(7)
+    first = one.take(SMALLEST)
+    assert not one.has_room(2 * SMALLEST)
+    assert other.has_room(2 * SMALLEST)  # none is in use there yet
+    other.keep(2 * SMALLEST)
+    with pytest.raises(MemoryLimitError, match="dense tables of all jobs leave 8,192; lower mini_batch, use"):
+        other.keep(1)
+    assert machine.most_bytes == 11 * SMALLEST
+    one.give(first)
+    one.close()
+    assert other.has_room(6 * SMALLEST)
+    other.keep(6 * SMALLEST)
 
 
 def test_what_is_kept_leaves_less_room_for_pushes_but_one_always_fits() -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpcbal.paramserver.sharing.fixed import FixedGroups
+from hpcbal.paramserver.sharing.fixed import FixedGroups, RandomGroups
 from hpcbal.paramserver.sharing.harmony import Harmony, first_groups
 from hpcbal.paramserver.sharing.isolated import Isolated
 from hpcbal.paramserver.sharing.scheduler import (
@@ -27,7 +27,7 @@ from hpcbal.paramserver.sharing.scheduler import (
     View,
     place,
 )
-from hpcbal.policies.grouping import Group, JobLoad
+from hpcbal.policies.grouping import Group, JobLoad, JobMemory, MemoryLimit
 
 
 class Scripted:
@@ -118,8 +118,9 @@ def test_a_measurement_on_one_machine_keeps_what_is_known_of_the_network() -> No
 
 
 def test_isolated_jobs_share_no_machine_and_wait_in_order() -> None:
-    scheduler = Scheduler((1, 2, 3, 4), Isolated(least=2))
-    assert [i for i in scheduler.handle(Arrived(("a", "b", "c"))) if isinstance(i, StartJob)] == [
+    scheduler = Scheduler((1, 2, 3, 4), Isolated(MemoryLimit(10)))
+    memory = dict.fromkeys("abc", JobMemory(input_bytes=16))
+    assert [i for i in scheduler.handle(Arrived(("a", "b", "c"), memory)) if isinstance(i, StartJob)] == [
         StartJob("a", (1, 2)),
         StartJob("b", (3, 4)),
     ]
@@ -134,10 +135,57 @@ def test_fixed_groups_lose_their_jobs_one_by_one() -> None:
     assert scheduler.groups == (Sharing(("c",), (2,)),)
 
 
+def test_jobs_of_fixed_groups_wait_until_they_fit() -> None:
+    scheduler = Scheduler((1, 2), FixedGroups([Group(("a", "b", "c"), 2)], MemoryLimit(10)))
+    memory = {"a": JobMemory(12), "b": JobMemory(14), "c": JobMemory(8)}
+    scheduler.handle(Arrived(("a", "b", "c"), memory))
+    assert scheduler.groups == (Sharing(("a", "c"), (1, 2)),)
+    assert scheduler.handle(Ended("c")) == []
+    assert scheduler.waiting == ("b",)
+    assert scheduler.handle(Ended("a"))[-1] == StartJob("b", (1, 2))
+
+
+@given(st.integers(0, 1000))
+def test_random_groups_are_large_enough_for_their_jobs(seed: int) -> None:
+    memory = {"small": JobMemory(1), "large": JobMemory(30), "late": JobMemory(40)}
+    scheduler = Scheduler((1, 2, 3, 4), RandomGroups(seed, MemoryLimit(10)))
+    scheduler.handle(Arrived(("small", "large"), memory))
+    scheduler.handle(Arrived(("late",), memory))
+    assert {job for group in scheduler.groups for job in group.jobs} == {"small", "large"}
+    scheduler.handle(Ended("large"))
+    scheduler.handle(Ended("small"))
+    assert scheduler.groups == (Sharing(("late",), (1, 2, 3, 4)),)
+
+
 def test_jobs_are_measured_on_two_machines_at_least() -> None:
-    assert first_groups(list("abcde"), 4) == [Group(("a", "c", "e"), 2), Group(("b", "d"), 2)]
-    assert first_groups(["a"], 5) == [Group(("a",), 5)]
-    assert first_groups(["a", "b"], 1) == [Group(("a", "b"), 1)]
+    memory = dict.fromkeys("abcde", JobMemory())
+    assert first_groups(list("abcde"), memory, 4) == [Group(("a", "c", "e"), 2), Group(("b", "d"), 2)]
+    assert first_groups(["a"], memory, 5) == [Group(("a",), 5)]
+    assert first_groups(["a", "b"], memory, 1) == [Group(("a", "b"), 1)]
+
+
+def test_jobs_are_measured_where_they_fit() -> None:
+    memory = {
+        "a": JobMemory(30),
+        "b": JobMemory(4),
+        "c": JobMemory(20),
+        "d": JobMemory(6),
+        "e": JobMemory(50),
+    }
+    found = first_groups(list("abcde"), memory, 5, MemoryLimit(10))
+    assert found == [Group(("a",), 3), Group(("b", "d"), 2)]
+
+
+def test_a_job_that_does_not_fit_waits_and_those_behind_it_are_grouped() -> None:
+    scheduler = Scheduler((1, 2), Harmony(limit=MemoryLimit(10)))
+    memory = {"a": JobMemory(12), "b": JobMemory(14), "c": JobMemory(8)}
+    scheduler.handle(Arrived(("a", "b", "c"), memory))
+    assert scheduler.waiting == ("b",)
+    scheduler.handle(Profiled("a", load("a", 3.0, 1.0)))
+    scheduler.handle(Profiled("c", load("c", 1.0, 3.0)))
+    assert scheduler.waiting == ("b",)
+    scheduler.handle(Ended("c"))
+    assert scheduler.handle(Ended("a"))[-1] == StartJob("b", (1, 2))
 
 
 def test_harmony_groups_complements_once_all_are_measured() -> None:
@@ -152,11 +200,16 @@ def test_harmony_groups_complements_once_all_are_measured() -> None:
 
 
 class World:
-    """Performs instructions, and makes events at random."""
+    """Performs instructions, and makes events at random.
 
-    def __init__(self, scheduler: Scheduler, rng: random.Random) -> None:
-        self.scheduler, self.rng = scheduler, rng
+    Every job fits on all machines, and most do not fit on a few.
+    """
+
+    def __init__(self, scheduler: Scheduler, rng: random.Random, limit: MemoryLimit) -> None:
+        self.scheduler, self.rng, self.limit = scheduler, rng, limit
         self.expected = [f"j{i}" for i in range(rng.randint(1, 7))]
+        most = (limit.limit_bytes or 0) * len(scheduler.machines)
+        self.memory = {name: JobMemory(rng.uniform(0, most)) for name in self.expected}
         self.running: dict[str, tuple[int, ...]] = {}
         self.leaving: set[str] = set()
         self.over: set[str] = set()
@@ -183,7 +236,7 @@ class World:
     def step(self) -> None:
         choices: list[Event] = []
         if self.expected:
-            choices.append(Arrived((self.expected[0],)))
+            choices.append(Arrived((self.expected[0],), self.memory))
         for name, machines in self.running.items():
             rng = self.rng
             choices.append(
@@ -202,13 +255,27 @@ class World:
                 self.leaving.discard(name)
                 self.over |= {name} if isinstance(event, Ended) else set()
         self.perform(self.scheduler.handle(event))
+        for rank in self.scheduler.machines:
+            here = [(self.memory[name], at) for name, at in self.running.items() if rank in at]
+            taken = sum(memory.on(len(at)) for memory, at in here)
+            assert taken <= (self.limit.limit_bytes or taken) * (1 + 1e-9)
 
 
-@pytest.mark.parametrize("policy", [Harmony, Isolated])
-@given(st.integers(0, 2**32), st.integers(1, 9))
-def test_every_job_comes_to_its_end(policy, seed: int, num_machines: int) -> None:
-    """Whatever happens in whatever order, something can always happen until all jobs are over."""
-    world = World(Scheduler(tuple(range(1, num_machines + 1)), policy()), random.Random(seed))
+POLICIES = {
+    "harmony": lambda limit, seed: Harmony(limit=limit),
+    "isolated": lambda limit, seed: Isolated(limit),
+    "random": lambda limit, seed: RandomGroups(seed, limit),
+}
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@given(st.integers(0, 2**32), st.integers(1, 9), st.sampled_from([None, 100.0]))
+def test_every_job_comes_to_its_end(policy, seed: int, num_machines: int, limit_bytes: float | None) -> None:
+    """Whatever happens in whatever order, something can always happen until all jobs are over, and no machine
+    ever holds more than it can."""
+    limit = MemoryLimit(limit_bytes)
+    scheduler = Scheduler(tuple(range(1, num_machines + 1)), POLICIES[policy](limit, seed))
+    world = World(scheduler, random.Random(seed), limit)
     for _ in range(400):
         if not world.expected and world.over == world.arrived:
             return

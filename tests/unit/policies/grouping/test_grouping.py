@@ -15,6 +15,8 @@ from support.grouping_search import best_score, random_loads
 from hpcbal.policies.grouping import (
     Group,
     JobLoad,
+    JobMemory,
+    MemoryLimit,
     Situation,
     cluster_utilization,
     group_iteration_s,
@@ -182,10 +184,10 @@ def test_a_schedule_places_every_job_once_or_lets_it_wait(loads, machines) -> No
 @settings(deadline=None)
 @given(jobs(1, 7), st.integers(1, 8), st.integers(1, 12))
 def test_no_group_exceeds_its_memory(loads, machines, memory) -> None:
-    loads = [replace(load, model_bytes=1 + index) for index, load in enumerate(loads)]
+    loads = [replace(load, memory=JobMemory(1 + index)) for index, load in enumerate(loads)]
 
     def fits(group: Sequence[JobLoad], count: int) -> bool:
-        return sum(load.model_bytes for load in group) <= memory * count
+        return MemoryLimit(memory).holds([load.memory for load in group], count)
 
     for group in schedule(loads, machines, fits).groups:
         assert fits([by_name(loads)[name] for name in group.jobs], group.machines)
@@ -196,10 +198,10 @@ def test_no_group_exceeds_its_memory(loads, machines, memory) -> None:
 def test_memory_and_parts_bound_groups_together_and_what_fits_nowhere_holds_up_nobody(
     loads, machines, memory
 ) -> None:
-    loads = [replace(load, model_bytes=1 + 7 * index) for index, load in enumerate(reversed(loads))]
+    loads = [replace(load, memory=JobMemory(1 + 7 * index)) for index, load in enumerate(reversed(loads))]
 
     def fits(group: Sequence[JobLoad], count: int) -> bool:
-        return sum(load.model_bytes for load in group) <= memory * count
+        return MemoryLimit(memory).holds([load.memory for load in group], count)
 
     found = schedule(loads, machines, fits)
     known = by_name(loads)
