@@ -41,11 +41,12 @@ def shares(total: int, count: int) -> Iterator[tuple[int, ...]]:
 
 
 def random_loads(count: int, rng: np.random.Generator, spread: float = 1.3) -> list[JobLoad]:
-    """Jobs whose times of computing and of communicating spread over so many powers of ten; half of the mixes
-    with servers on machines of their own."""
+    """Jobs that need 1 to 4 machines and whose times of computing and of communicating spread over so many
+    powers of ten; half of the mixes with servers on machines of their own."""
     is_apart = bool(rng.integers(2))
     times = (10 ** rng.uniform(-0.3, spread - 0.3, (count, 2))).tolist()
+    least = rng.integers(1, 5, count).tolist()
     return [
-        JobLoad(f"job{index}", compute_s, network_s, 4, servers_apart=is_apart)
+        JobLoad(f"job{index}", compute_s, network_s, 4, servers_apart=is_apart, least_machines=least[index])
         for index, (compute_s, network_s) in enumerate(times)
     ]

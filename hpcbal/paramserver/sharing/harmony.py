@@ -4,9 +4,18 @@ changes."""
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 
 from hpcbal.paramserver.sharing.scheduler import Sharing, View
-from hpcbal.policies.grouping import Group, JobMemory, MemoryLimit, Situation, regroup, schedule
+from hpcbal.policies.grouping import (
+    Group,
+    JobLoad,
+    JobMemory,
+    MemoryLimit,
+    Situation,
+    regroup,
+    schedule,
+)
 from hpcbal.policies.grouping.scheduling import FitsTogether
 
 MEASURE_ON = 2
@@ -49,7 +58,7 @@ class Harmony:
             return self._all(view, known)
         situation = Situation(
             view.num_machines,
-            {job: view.loads[job] for job in view.jobs if job in known},
+            {load.name: load for load in self._loads(view, known)},
             tuple(present),
             self._changed(view, present),
             None if view.left is None else (view.left, view.ended_on),
@@ -58,8 +67,18 @@ class Harmony:
 
     def _all(self, view: View, known: Collection[str]) -> Sequence[Group]:
         self._has_grouped = True
-        loads = [view.loads[job] for job in view.jobs if job in known]
-        return schedule(loads, view.num_machines, self._fits).groups
+        return schedule(self._loads(view, known), view.num_machines, self._fits).groups
+
+    def _loads(self, view: View, known: Collection[str]) -> list[JobLoad]:
+        """Of the jobs that have been measured, in order of arrival."""
+        return [
+            replace(
+                view.loads[job],
+                least_machines=self._limit.least_machines(view.memory[job], view.num_machines) or 1,
+            )
+            for job in view.jobs
+            if job in known
+        ]
 
     @property
     def _fits(self) -> FitsTogether | None:

@@ -22,19 +22,22 @@ class LoadArrays:
 
     Args:
         compute, constant, dense, sparse: shape (num_jobs,).
+        useful: machine-seconds of traffic that jobs have on as few machines as they need, without `constant`,
+            shape (num_jobs,).
         most: machines that each job can use at most, shape (num_jobs,).
     """
 
     def __init__(
-        self, compute: Floats, constant: Floats, dense: Floats, sparse: Floats, most: Floats
+        self,
+        compute: Floats,
+        constant: Floats,
+        dense: Floats,
+        sparse: Floats,
+        useful: Floats,
+        most: Floats,
     ) -> None:
-        self.compute, self.constant, self.dense, self.sparse, self.most = (
-            compute,
-            constant,
-            dense,
-            sparse,
-            most,
-        )
+        self.compute, self.constant, self.dense, self.sparse = compute, constant, dense, sparse
+        self.useful, self.most = useful, most
 
     @classmethod
     def of(cls, loads: Sequence[JobLoad]) -> Self:
@@ -47,19 +50,22 @@ class LoadArrays:
                     load.machines,
                     load.dense_share,
                     load.most_machines or np.inf,
+                    load.least_machines,
                 )
                 for load in loads
             ]
-        ).reshape(-1, 5)
+        ).reshape(-1, 6)
         is_constant = np.array([load.servers_apart or not load.knows_network for load in loads], bool)
-        compute_s, network_s, measured_on, dense_share, most = rows.T
+        compute_s, network_s, measured_on, dense_share, most, least = rows.T
         away = np.where(is_constant, 1.0, 1 - 1 / measured_on)
         moving = np.where(is_constant, 0.0, network_s / away)
+        dense, sparse = moving * dense_share, moving * (1 - dense_share) * measured_on
         return cls(
             compute_s * measured_on,
             np.where(is_constant, network_s, 0.0),
-            moving * dense_share,
-            moving * (1 - dense_share) * measured_on,
+            dense,
+            sparse,
+            (least - 1) * (dense + sparse / least),
             most,
         )
 
@@ -69,7 +75,10 @@ class LoadArrays:
     def first(self, count: int) -> LoadArrays:
         """The first jobs."""
         return LoadArrays(
-            *(each[:count] for each in (self.compute, self.constant, self.dense, self.sparse, self.most))
+            *(
+                each[:count]
+                for each in (self.compute, self.constant, self.dense, self.sparse, self.useful, self.most)
+            )
         )
 
     def compute_on(self, machines: float | Floats) -> Floats:
@@ -93,6 +102,7 @@ class LoadArrays:
             sums(self.constant),
             sums(self.dense),
             sums(self.sparse),
+            sums(self.useful),
             np.minimum.reduceat(self.most[flat], starts),
         )
 
@@ -113,5 +123,6 @@ class LoadArrays:
         network = self.constant[flat] + (1 - 1 / own) * (self.dense[flat] + self.sparse[flat] / own)
         cores, links = np.add.reduceat(compute, starts), np.add.reduceat(network, starts)
         seconds = np.maximum(np.maximum(cores, links), np.maximum.reduceat(compute + network, starts))
-        used = (CPU_WEIGHT * cores + (1 - CPU_WEIGHT) * links) / seconds
+        useful = np.add.reduceat(self.constant[flat] + self.useful[flat] / own, starts)
+        used = (CPU_WEIGHT * cores + (1 - CPU_WEIGHT) * useful) / seconds
         return float((numbers * used).sum() / machines)

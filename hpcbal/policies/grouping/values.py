@@ -22,6 +22,7 @@ class JobLoad:
         network_s: seconds of its pull and push in one iteration on them, >= 0.
         machines: on how many it was measured, >= 1. On one machine nothing of the network is measured.
         memory: what it keeps on its machines.
+        least_machines: the fewest on which it fits, >= 1.
         most_machines: the job cannot be cut into more parts; None: any number.
         iterations_left: until its end, as far as known.
         dense_share: share of the network time that is of dense tables, which every worker pulls whole. The
@@ -34,6 +35,7 @@ class JobLoad:
     network_s: float
     machines: int
     memory: JobMemory = NOTHING
+    least_machines: int = 1
     most_machines: int | None = None
     iterations_left: float | None = None
     dense_share: float = 1.0
@@ -56,6 +58,16 @@ class JobLoad:
         dense = self.dense_share * away / was_away
         sparse = (1 - self.dense_share) * away * self.machines / (was_away * machines)
         return self.network_s * (dense + sparse)
+
+    def useful_network_on(self, machines: int) -> float:
+        """Seconds of pull and push in an iteration that do not come from more machines than the job needs.
+
+        On more machines than its memory asks for, a job has more traffic altogether, which brings it on no
+        further. With servers on machines of their own, the traffic of every machine counts, as in [PS].
+        """
+        if self.servers_apart or not self.knows_network:
+            return self.network_s
+        return self.network_on(self.least_machines) * self.least_machines / machines
 
     def iteration_on(self, machines: int) -> float:
         """Seconds of an iteration of the job alone on so many machines."""

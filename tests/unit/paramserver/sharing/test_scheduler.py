@@ -189,14 +189,24 @@ def test_a_job_that_does_not_fit_waits_and_those_behind_it_are_grouped() -> None
 
 
 def test_harmony_groups_complements_once_all_are_measured() -> None:
-    scheduler = Scheduler(tuple(range(1, 9)), Harmony())
-    scheduler.handle(Arrived(("cpu1", "cpu2", "net1", "net2")))
+    """Each job needs half of the machines' memory, so four of eight machines hold two."""
+    scheduler = Scheduler(tuple(range(1, 9)), Harmony(limit=MemoryLimit(20)))
+    names = ("cpu1", "cpu2", "net1", "net2")
+    scheduler.handle(Arrived(names, dict.fromkeys(names, JobMemory(40))))
     loads = {"cpu1": (3.0, 1.0), "cpu2": (3.1, 1.1), "net1": (1.0, 3.0), "net2": (1.1, 3.1)}
     for name, (compute_s, network_s) in loads.items():
         found = scheduler.handle(Profiled(name, load(name, compute_s, network_s, 4)))
         assert bool(found) == (name == "net2")
     for group in scheduler.groups:
         assert {name[:3] for name in group.jobs} == {"cpu", "net"}
+
+
+def test_jobs_that_fit_one_machine_are_not_spread_for_the_sake_of_traffic() -> None:
+    scheduler = Scheduler((1, 2), Harmony())
+    scheduler.handle(Arrived(("cpu", "net")))
+    scheduler.handle(Profiled("cpu", load("cpu", 3.0, 0.1)))
+    scheduler.handle(Profiled("net", load("net", 1.0, 5.0)))
+    assert {len(group.machines) for group in scheduler.groups if "net" in group.jobs} == {1}
 
 
 class World:
