@@ -12,13 +12,13 @@ from hpcbal.policies.grouping.arrays import LoadArrays
 
 
 def best_score(loads: Sequence[JobLoad], machines: int) -> float:
-    """The best score of all partitions of all subsets of the jobs, with all shares of the machines."""
+    """The best score of all partitions of all subsets of the jobs, with all shares of any machines."""
     arrays, best = LoadArrays.of(loads), 0.0
     for size in range(1, len(loads) + 1):
         for some in itertools.combinations(range(len(loads)), size):
             for groups in partitions(list(some)):
-                if len(groups) <= machines:
-                    for dealt in shares(machines, len(groups)):
+                for total in range(len(groups), machines + 1):
+                    for dealt in shares(total, len(groups)):
                         best = max(best, arrays.score(groups, dealt, machines))
     return best
 
@@ -45,8 +45,18 @@ def random_loads(count: int, rng: np.random.Generator, spread: float = 1.3) -> l
     powers of ten; half of the mixes with servers on machines of their own."""
     is_apart = bool(rng.integers(2))
     times = (10 ** rng.uniform(-0.3, spread - 0.3, (count, 2))).tolist()
+    shares, growth = rng.uniform(0, 1, (2, count)).tolist()
     least = rng.integers(1, 5, count).tolist()
     return [
-        JobLoad(f"job{index}", compute_s, network_s, 4, servers_apart=is_apart, least_machines=least[index])
+        JobLoad(
+            f"job{index}",
+            compute_s,
+            network_s,
+            4,
+            servers_apart=is_apart,
+            least_machines=least[index],
+            dense_share=shares[index],
+            row_growth=growth[index],
+        )
         for index, (compute_s, network_s) in enumerate(times)
     ]

@@ -186,7 +186,7 @@ runtime.paramserver | numpy                                 | printable errors s
                   |                                       | config.contract config paramserver.machine
                   |                                       | paramserver.engine runtime.handoff runtime.wire
                   |                                       | runtime.health runtime.rank runtime.record
-runtime.sharing   | mpi4py                                | printable errors stderr values comm
+runtime.sharing   | mpi4py numpy                          | printable errors stderr values comm
                   |                                       | cluster policies.grouping paramserver.contract
                   |                                       | paramserver.store telemetry.files telemetry.host
                   |                                       | telemetry.ledger telemetry.views telemetry config

@@ -49,7 +49,10 @@ class Harmony:
             return self._all(view, known)
         present = _as_groups(view.groups)
         fresh = [job for job in unknown if job not in view.placed]
-        joined = _joined(present, fresh, set(unknown), view.memory, self._limit)
+        free = view.num_machines - sum(group.machines for group in present)
+        opened = first_groups(fresh, view.memory, free, self._limit) if free else []
+        fresh = [job for job in fresh if all(job not in group.jobs for group in opened)]
+        joined = _joined([*present, *opened], fresh, set(unknown), view.memory, self._limit)
         if joined != present:
             return joined
         if any(job in view.placed for job in unknown):

@@ -18,10 +18,10 @@ class LoadArrays:
     """What jobs need, as functions of the number m of their machines; see `JobLoad`.
 
     On m machines a job computes for `compute / m` seconds and communicates for
-    `constant + (1 - 1 / m) * (dense + sparse / m)` seconds.
+    `constant + (1 - 1 / m) * (dense + sparse / m ** growth)` seconds.
 
     Args:
-        compute, constant, dense, sparse: shape (num_jobs,).
+        compute, constant, dense, sparse, growth: shape (num_jobs,).
         useful: machine-seconds of traffic that jobs have on as few machines as they need, without `constant`,
             shape (num_jobs,).
         most: machines that each job can use at most, shape (num_jobs,).
@@ -33,11 +33,12 @@ class LoadArrays:
         constant: Floats,
         dense: Floats,
         sparse: Floats,
+        growth: Floats,
         useful: Floats,
         most: Floats,
     ) -> None:
         self.compute, self.constant, self.dense, self.sparse = compute, constant, dense, sparse
-        self.useful, self.most = useful, most
+        self.growth, self.useful, self.most = growth, useful, most
 
     @classmethod
     def of(cls, loads: Sequence[JobLoad]) -> Self:
@@ -51,21 +52,23 @@ class LoadArrays:
                     load.dense_share,
                     load.most_machines or np.inf,
                     load.least_machines,
+                    load.row_growth,
                 )
                 for load in loads
             ]
-        ).reshape(-1, 6)
+        ).reshape(-1, 7)
         is_constant = np.array([load.servers_apart or not load.knows_network for load in loads], bool)
-        compute_s, network_s, measured_on, dense_share, most, least = rows.T
+        compute_s, network_s, measured_on, dense_share, most, least, growth = rows.T
         away = np.where(is_constant, 1.0, 1 - 1 / measured_on)
         moving = np.where(is_constant, 0.0, network_s / away)
-        dense, sparse = moving * dense_share, moving * (1 - dense_share) * measured_on
+        dense, sparse = moving * dense_share, moving * (1 - dense_share) * measured_on**growth
         return cls(
             compute_s * measured_on,
             np.where(is_constant, network_s, 0.0),
             dense,
             sparse,
-            (least - 1) * (dense + sparse / least),
+            growth,
+            (least - 1) * (dense + sparse / least**growth),
             most,
         )
 
@@ -77,7 +80,15 @@ class LoadArrays:
         return LoadArrays(
             *(
                 each[:count]
-                for each in (self.compute, self.constant, self.dense, self.sparse, self.useful, self.most)
+                for each in (
+                    self.compute,
+                    self.constant,
+                    self.dense,
+                    self.sparse,
+                    self.growth,
+                    self.useful,
+                    self.most,
+                )
             )
         )
 
@@ -87,24 +98,40 @@ class LoadArrays:
 
     def network_on(self, machines: float | Floats) -> Floats:
         """Seconds of pull and push of each job."""
-        return np.asarray(self.constant + (1 - 1 / machines) * (self.dense + self.sparse / machines))
+        return np.asarray(
+            self.constant + (1 - 1 / machines) * (self.dense + self.sparse / machines**self.growth)
+        )
 
     def summed(self, groups: Sequence[Sequence[int]]) -> LoadArrays:
-        """One entry for each group: the sums of its jobs, and the least of what they can use at most."""
+        """One entry for each group: the sums of its jobs, and the least of what they can use at most.
+
+        The growth is an average, so the network time of a group is near the sum of those of its jobs.
+        """
         flat = np.concatenate([np.asarray(group) for group in groups])
         starts = np.cumsum([0, *(len(group) for group in groups[:-1])])
 
         def sums(each: Floats) -> Floats:
             return np.asarray(np.add.reduceat(each[flat], starts))
 
+        sparse = sums(self.sparse)
+        growth = sums(self.sparse * self.growth) / np.where(sparse > 0, sparse, 1.0)
         return LoadArrays(
             sums(self.compute),
             sums(self.constant),
             sums(self.dense),
-            sums(self.sparse),
+            sparse,
+            growth,
             sums(self.useful),
             np.minimum.reduceat(self.most[flat], starts),
         )
+
+    def group_iteration_s(self, group: Sequence[int], machines: int) -> float:
+        """As `model.group_iteration_s`, of jobs by their numbers."""
+        jobs = np.asarray(group)
+        compute = self.compute[jobs] / machines
+        rows = self.sparse[jobs] / machines ** self.growth[jobs]
+        network = self.constant[jobs] + (1 - 1 / machines) * (self.dense[jobs] + rows)
+        return float(max(compute.sum(), network.sum(), (compute + network).max()))
 
     def score(self, groups: Sequence[Sequence[int]], given: Sequence[int], machines: int) -> float:
         """As `model.score`.
@@ -120,7 +147,8 @@ class LoadArrays:
         starts = np.cumsum([0, *sizes[:-1]])
         own = np.repeat(numbers, sizes)
         compute = self.compute[flat] / own
-        network = self.constant[flat] + (1 - 1 / own) * (self.dense[flat] + self.sparse[flat] / own)
+        rows = self.sparse[flat] / own ** self.growth[flat]
+        network = self.constant[flat] + (1 - 1 / own) * (self.dense[flat] + rows)
         cores, links = np.add.reduceat(compute, starts), np.add.reduceat(network, starts)
         seconds = np.maximum(np.maximum(cores, links), np.maximum.reduceat(compute + network, starts))
         useful = np.add.reduceat(self.constant[flat] + self.useful[flat] / own, starts)

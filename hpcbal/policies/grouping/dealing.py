@@ -17,46 +17,53 @@ def deal_machines(
     """Machines of each group: one after the other to the group that computes longest beyond its
     communication.
 
+    Deviation from [PS]: with servers on the workers' machines, a further machine also means more traffic. A
+    group that would become slower by it gets none; machines that no group can use stay idle.
+
     Args:
         loads: of the jobs.
         groups: numbers of the jobs of each, at most as many groups as machines.
         machines: >= 1.
         fits: None: memory is no matter.
 
-    Returns: at least one each, all of them unless no job can use more; None if the memory does not suffice.
+    Returns: at least one each; None if the memory does not suffice.
     """
     given = [1] * len(groups)
     left = machines - len(groups)
     sums = loads.summed(groups)
+    most = sums.most.tolist()
     for index, group in enumerate(groups):
         while fits is not None and not fits(group, given[index]):
-            if not left or given[index] >= sums.most[index]:
+            if not left or given[index] >= most[index]:
                 return None
             given[index] += 1
             left -= 1
-    rows: list[tuple[float, ...]] = list(
-        zip(
-            sums.compute.tolist(),
-            sums.constant.tolist(),
-            sums.dense.tolist(),
-            sums.sparse.tolist(),
-            sums.most.tolist(),
-            strict=True,
-        )
-    )
+    times = (sums.compute, sums.constant, sums.dense, sums.sparse, sums.growth)
+    rows: list[tuple[float, ...]] = list(zip(*(each.tolist() for each in times), strict=True))
 
     def lack(index: int) -> float:
-        compute, constant, dense, sparse, _ = rows[index]
+        compute, constant, dense, sparse, growth = rows[index]
         count = given[index]
-        return constant + (1 - 1 / count) * (dense + sparse / count) - compute / count
+        network = constant + (1 - 1 / count) * (dense + sparse / float(count**growth))
+        return network - compute / count
 
-    queue = [(lack(index), index) for index in range(len(groups)) if given[index] < rows[index][4]]
+    def can_use(index: int) -> bool:
+        count = given[index]
+        if count >= most[index]:
+            return False
+        _, _, dense, sparse, _ = rows[index]
+        if not dense + sparse:
+            return True
+        group = groups[index]
+        return loads.group_iteration_s(group, count + 1) < loads.group_iteration_s(group, count)
+
+    queue = [(lack(index), index) for index in range(len(groups)) if can_use(index)]
     heapq.heapify(queue)
     while left and queue:
         index = queue[0][1]
         given[index] += 1
         left -= 1
-        if given[index] < rows[index][4]:
+        if can_use(index):
             heapq.heapreplace(queue, (lack(index), index))
         else:
             heapq.heappop(queue)

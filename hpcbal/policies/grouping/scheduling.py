@@ -47,7 +47,8 @@ def schedule(loads: Sequence[JobLoad], machines: int, fits: FitsTogether | None 
         machines: of the run, >= 1.
         fits: whether a group's memory suffices; None: always.
 
-    Returns: groups that hold all machines, unless no job can use more, and the jobs that wait.
+    Returns: groups that hold all machines, unless no group would become faster by more, and the jobs that
+        wait.
     """
     everyone = loads
     if fits is not None:  # one that fits nowhere must not keep others from being grouped

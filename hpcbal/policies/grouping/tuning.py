@@ -31,8 +31,8 @@ class Draft:
 def improved(loads: LoadArrays, draft: Draft, machines: int, fits: Fits | None) -> Draft:
     """The best grouping that single steps lead to, each of them the best one of all.
 
-    A step moves a machine from one group to another, moves a job to another group, lets a job wait or run,
-    swaps two jobs, also with one that waits, or joins two groups.
+    A step moves a machine from one group to another or lets it idle, moves a job to another group, lets a job
+    wait or run, swaps two jobs, also with one that waits, or joins two groups.
     """
     while True:
         best = draft
@@ -62,6 +62,8 @@ def _steps(loads: LoadArrays, draft: Draft, machines: int) -> Iterator[Step]:
         for one in range(count):
             yield groups, _with(given, (one, given[one] + 1))
     for one in range(count):
+        if given[one] > 1:
+            yield groups, _with(given, (one, given[one] - 1))
         for other in range(count):
             if one != other and given[one] > 1:
                 yield groups, _with(given, (one, given[one] - 1), (other, given[other] + 1))

@@ -27,6 +27,7 @@ class JobLoad:
         iterations_left: until its end, as far as known.
         dense_share: share of the network time that is of dense tables, which every worker pulls whole. The
             rest is of rows of sparse tables, whose number falls with the samples of a worker.
+        row_growth: n samples need n ** row_growth as many rows as one, 0 to 1. 1: they share none.
         servers_apart: whether servers are on machines of their own; the network time is constant then.
     """
 
@@ -39,6 +40,7 @@ class JobLoad:
     most_machines: int | None = None
     iterations_left: float | None = None
     dense_share: float = 1.0
+    row_growth: float = 1.0
     servers_apart: bool = False
 
     @property
@@ -56,7 +58,8 @@ class JobLoad:
             return self.network_s
         away, was_away = 1 - 1 / machines, 1 - 1 / self.machines
         dense = self.dense_share * away / was_away
-        sparse = (1 - self.dense_share) * away * self.machines / (was_away * machines)
+        fewer_rows = float((self.machines / machines) ** self.row_growth)
+        sparse = (1 - self.dense_share) * away / was_away * fewer_rows
         return self.network_s * (dense + sparse)
 
     def useful_network_on(self, machines: int) -> float:

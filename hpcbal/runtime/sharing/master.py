@@ -41,7 +41,7 @@ from hpcbal.runtime.paramserver.cutting import Cut, check_saved, first_cut
 from hpcbal.runtime.paramserver.loading import LoadedJob, load_job
 from hpcbal.runtime.paramserver.measuring import measure
 from hpcbal.runtime.rank.context import LiveRank
-from hpcbal.runtime.sharing.needs import memory_of
+from hpcbal.runtime.sharing.needs import Needs, needs_of
 from hpcbal.runtime.sharing.opening import OpenedJobs
 from hpcbal.runtime.sharing.paradigms import most_machines_of
 from hpcbal.runtime.sharing.protocol import Forget, ForJob, HostJob, Leave, Left, MachineLoad
@@ -77,6 +77,7 @@ class JobsMaster:
         self._saved: dict[str, SavedJob] = dict(opened.saved)
         self._loaded: dict[str, LoadedJob] = {}
         self._cuts: dict[str, Cut] = {}
+        self._row_growth: dict[str, float] = {}
         self._running: dict[str, RunningJob] = {}
         self._by_start: dict[int, RunningJob] = {}
         self._num_starts = 0
@@ -87,7 +88,7 @@ class JobsMaster:
             if job.name not in opened.over
         )
         self._num_left = len(self._expected)
-        self._loading: dict[str, Future[tuple[LoadedJob, Cut, JobMemory]]] = {}
+        self._loading: dict[str, Future[tuple[LoadedJob, Cut, Needs]]] = {}
         self._loader = ThreadPoolExecutor(1, "load")
         self._network = NetworkSynchroniser()
         self._events: deque[tuple[RunningJob, Event]] = deque()
@@ -205,9 +206,10 @@ class JobsMaster:
         arrived: dict[str, JobMemory] = {}
         for name, future in self._loading.items():
             try:
-                self._loaded[name], self._cuts[name], memory = future.result()
-                self._check_memory(name, memory)
-                arrived[name] = memory
+                self._loaded[name], self._cuts[name], needs = future.result()
+                self._check_memory(name, needs.memory)
+                self._row_growth[name] = needs.row_growth
+                arrived[name] = needs.memory
             except HpcbalError as error:
                 cause = "app" if isinstance(error, UserCodeError) else "error"
                 self._over(name, End("failed", cause, str(error)))
@@ -215,11 +217,11 @@ class JobsMaster:
         if arrived:
             self._schedule(scheduler.Arrived(tuple(arrived), arrived))
 
-    def _open(self, name: str) -> tuple[LoadedJob, Cut, JobMemory]:
+    def _open(self, name: str) -> tuple[LoadedJob, Cut, Needs]:
         """Open a job that has arrived; in the loader's thread."""
         loaded = load_job(self._configs[name])
         cut = self._cut(name, loaded)
-        return loaded, cut, memory_of(loaded, self._configs[name], cut, self._seed_of(name))
+        return loaded, cut, needs_of(loaded, self._configs[name], cut, self._seed_of(name))
 
     def _check_memory(self, name: str, memory: JobMemory) -> None:
         """Raise InputError if a job fits nowhere: it would wait for ever."""
@@ -278,6 +280,7 @@ class JobsMaster:
         config, saved, cut = self._configs[name], self._saved.get(name), self._cuts[name]
         self._num_starts += 1
         job = start_of(self._num_starts, self._config, config, self._loaded[name], cut, saved, machines)
+        job.row_growth = self._row_growth[name]
         self._running[name] = self._by_start[job.start] = job
         self._network.add(name, job.workers, machines)
         self._rank.channel.send_to_all(machines, HostJob(job.start, name, cut, saved))

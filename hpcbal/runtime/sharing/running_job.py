@@ -29,6 +29,7 @@ class RunningJob:
         config: of the job.
         machine: makes the job's decisions.
         meter: measures its iterations.
+        row_growth: see `JobLoad`.
         on_machines: ranks whose executors have not left yet.
         end: how it ended; None: it runs.
         is_saving: whether a checkpoint has been asked for.
@@ -45,6 +46,7 @@ class RunningJob:
     machine: JobMachine
     meter: IterationMeter
     on_machines: set[int]
+    row_growth: float = 1.0
     end: End | None = None
     is_saving: bool = False
     began_s: float = field(default_factory=time.monotonic)
@@ -86,6 +88,7 @@ class RunningJob:
             most_machines=min(self.cut.data, sum(self.cut.parameters)),
             iterations_left=self._iterations_left(),
             dense_share=min(1.0, moved / average.num_bytes) if average.num_bytes else 1.0,
+            row_growth=self.row_growth,
         )
 
     def _iterations_left(self) -> float:
