@@ -200,6 +200,8 @@ class DenseTables:
 
     def _opened(self) -> list[_Route]:
         if self._is_outdated:
+            for route in self._routes or ():
+                self._wire.send(route.owner, Kind.CLOSE_ROUTE, [(route.number, 0, 0)])
             self.close()
             self._is_outdated = False
         if self._routes is None:

@@ -33,6 +33,11 @@ class Requests:
         wire.on(Kind.PUSH, server.room.admit)
         wire.on(Kind.FORWARDED_PUSH, server.room.admit_now)
 
+    @property
+    def num_routes(self) -> int:
+        """Routes over which workers ask, see `Routes`."""
+        return self._routes.num_open
+
     def close(self) -> None:
         """Give up what is prepared; nothing may be on its way."""
         self._routes.close()

@@ -58,6 +58,7 @@ class _Route:
         runs: tables and values of neighbours in memory, in order.
         runs_generation: of the server's blocks, for which `runs` hold.
         receivers: by the identity of a buffer, which they keep.
+        num_pushes: that have come over it and are not handed to the host yet.
     """
 
     def __init__(self, number: int, bundle: Bundle) -> None:
@@ -70,6 +71,12 @@ class _Route:
         self.runs_generation: int | None = None
         self.runs: list[tuple[str, NDArray[Any]]] = []
         self.receivers: dict[int, _Receiver] = {}
+        self.num_pushes = 0
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing that is prepared for it is on its way."""
+        return not self.num_pushes and not self.is_answering and self.acknowledgement.is_done
 
     @property
     def is_answering(self) -> bool:
@@ -90,21 +97,42 @@ class Routes:
     def __init__(self, server: Server, wire: Wire) -> None:
         self._server, self._wire = server, wire
         self._routes: dict[tuple[int, int], _Route] = {}
+        self._closed: list[_Route] = []  # that were not idle when their workers closed them
         self._adds = has_default_update(server.app)
         wire.on(Kind.ROUTE, self._on_route)
+        wire.on(Kind.CLOSE_ROUTE, self._on_close)
         wire.on(Kind.PULL_ROUTE, self._on_pull)
-        wire.on(Kind.PUSH_ROUTE, server.room.admit)
+        wire.on(Kind.PUSH_ROUTE, self._on_push)
         server.room.on(Kind.PUSH_ROUTE, self._receive)
 
     # Routes.
 
+    @property
+    def num_open(self) -> int:
+        """Routes for which anything is prepared."""
+        return len(self._routes)
+
     def _on_route(self, frame: Frame) -> None:
+        self._free_closed()
         bundle = Bundle(frame.origin, tuple(frame.entries[:, 0].tolist()))
         self._routes[frame.origin, frame.request] = route = _Route(frame.request, bundle)
         route.acknowledgement = self._wire.prepare(route.worker, Kind.APPLIED, ())
         for block in route.blocks:
             table, rows = self._server.shape_of(block)
             route.num_bytes += rows * table.row_bytes
+
+    def _on_close(self, frame: Frame) -> None:
+        self._closed.append(self._routes[frame.origin, frame.first[0]])
+        self._free_closed()
+
+    def _free_closed(self) -> None:
+        """Give up what is prepared for routes that are closed and idle."""
+        idle = [route for route in self._closed if route.is_idle]
+        for route in idle:
+            self._free(route)
+            route.acknowledgement.free()
+            del self._routes[route.worker, route.id]
+        self._closed = [route for route in self._closed if not route.is_idle]
 
     def _is_ready(self, route: _Route) -> bool:
         """Whether what is prepared for a route, whose blocks are here, may be used."""
@@ -139,6 +167,7 @@ class Routes:
 
     def close(self) -> None:
         """Give up what is prepared; nothing may be on its way."""
+        self._free_closed()
         for route in self._routes.values():
             self._free(route)
             route.acknowledgement.free()
@@ -188,6 +217,10 @@ class Routes:
 
     # Pushes.
 
+    def _on_push(self, frame: Frame) -> None:
+        self._routes[frame.origin, frame.first[0]].num_pushes += 1
+        self._server.room.admit(frame)
+
     def _receive(self, frame: Frame, buffer: NDArray[np.uint8]) -> None:
         """Receive a push into a buffer."""
         route = self._routes[frame.origin, frame.first[0]]
@@ -207,6 +240,7 @@ class Routes:
 
     def _on_pushed(self, route: _Route, frame: Frame, receiver: _Receiver) -> None:
         start_s = time.perf_counter()
+        route.num_pushes -= 1
         server, blocks = self._server, route.blocks
         number = frame.first[1]
         if server.host.apply_bundle(route.bundle, number):

@@ -61,6 +61,8 @@ class Kind(enum.IntEnum):
     """Worker -> owner: (route, number of the push, 0). Payload: deltas of all its blocks."""
     TAKEN = 8
     """New owner -> old one: (block, kind of the frame that gave it, 0)."""
+    CLOSE_ROUTE = 15
+    """Worker -> owner: (route, 0, 0): the worker will not use it again. Its pushes may still wait for room."""
     COPY_DATA = 13
     """Old owner -> new one: (block, bytes of the whole copy, first byte of the payload). Payload: a piece."""
     COPIED = 14
@@ -84,7 +86,7 @@ Entries = NDArray[np.int64]
 
 NO_ENTRIES: Entries = np.empty((0, ENTRY_WORDS), np.int64)
 
-WITH_ONE_ENTRY = frozenset({Kind.PULL_ROUTE, Kind.PULLED_ROUTE, Kind.PUSH_ROUTE})
+WITH_ONE_ENTRY = frozenset({Kind.PULL_ROUTE, Kind.PULLED_ROUTE, Kind.PUSH_ROUTE, Kind.CLOSE_ROUTE})
 """Frames whose handlers read `Frame.first`: what is sent most often is parsed fastest."""
 
 

@@ -60,11 +60,12 @@ class Cluster:
         self.buffers = {rank: Buffers(limit_bytes) for rank in (1, 2)}
         self.kept = {rank: Buffers(limit_bytes) for rank in (3, 4)}
         self.servers: dict[int, Server] = {}
+        self.requests: dict[int, Requests] = {}
         self.moves: dict[int, ParameterMoves] = {}
         for rank, buffers in self.buffers.items():
             wire = self.wires[rank]
             self.servers[rank] = server = Server(wire, Tables(), self.layout.shape_of, buffers)
-            Requests(server, wire)
+            self.requests[rank] = Requests(server, wire)
             self.moves[rank] = moves = ParameterMoves(
                 server, wire, MoveQueue(100, None), self.note_moved, ignore
             )
@@ -228,6 +229,11 @@ def test_no_update_is_lost_or_applied_twice_while_blocks_move(seed: int, limit_b
         if limit_bytes is not None:
             # Beside it: rows of two pulls at a time, and pushes that were forwarded.
             assert buffers.most_bytes <= 7 * limit_bytes
+    for client in cluster.clients.values():  # the next routes replace those of before
+        client.owners_changed()
+        client.pull({})
+    cluster.settle()
+    assert all(requests.num_routes <= len(cluster.clients) for requests in cluster.requests.values())
 
 
 def test_rows_count_as_they_come_and_updates_until_they_are_received() -> None:
