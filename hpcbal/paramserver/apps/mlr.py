@@ -19,8 +19,10 @@ from hpcbal.paramserver.apps.sparse_rows import SparseRows
 from hpcbal.paramserver.contract import (
     Access,
     App,
+    AppError,
     Array,
     Batch,
+    Columns,
     Needs,
     Parameters,
     SampleSource,
@@ -77,6 +79,22 @@ class MLR(App):
         if self._is_sparse and self._l2:
             tables.append(Table("frequency", self._num_features, 1, "int64", "sparse"))
         return tables
+
+    def initial_state(self, columns: Columns, rng: np.random.Generator) -> Columns:
+        """No state; labels are checked here, where each sample passes once."""
+        labels = np.asarray(columns["labels"])
+        if labels.ndim != 1 or labels.dtype.kind not in "iu":
+            raise AppError(
+                f"MLR: column 'labels' has type {labels.dtype} and shape {labels.shape}, expected one whole "
+                "number for each sample"
+            )
+        wrong = labels[(labels < 0) | (labels >= self._num_classes)]
+        if len(wrong):
+            raise AppError(
+                f"MLR: column 'labels' has {wrong[0]}, expected 0 to {self._num_classes - 1}; num_classes is "
+                f"{self._num_classes}"
+            )
+        return {}
 
     def initial_updates(self, batch: Batch) -> Updates | None:
         """Count the samples that name each feature."""

@@ -39,7 +39,7 @@ from hpcbal.paramserver.contract.data_blocks import (
 )
 from hpcbal.paramserver.contract.randomness import rng_of_batch, rng_of_parameters, rng_of_state
 from hpcbal.paramserver.contract.source import Fact, SampleSource
-from hpcbal.paramserver.contract.table import Access, Table
+from hpcbal.paramserver.contract.table import Access, Table, held_bytes
 from hpcbal.paramserver.contract.update import (
     AppError,
     Needs,
@@ -81,6 +81,7 @@ __all__ = [
     "gather",
     "gather_batch",
     "has_default_update",
+    "held_bytes",
     "num_bytes_of",
     "num_samples_of",
     "num_steps",

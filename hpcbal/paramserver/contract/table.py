@@ -59,3 +59,13 @@ class Table:
     def num_bytes(self) -> int:
         """Bytes of all rows."""
         return self.num_rows * self.row_bytes
+
+
+def held_bytes(table_bytes: int, staleness: int | None) -> int:
+    """Bytes that servers hold for tables.
+
+    Args:
+        table_bytes: of their values.
+        staleness: 0: `sync`, where any row may have to be kept as it was before a step; None: `async`.
+    """
+    return 2 * table_bytes if staleness == 0 else table_bytes

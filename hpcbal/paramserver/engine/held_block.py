@@ -50,11 +50,6 @@ class HeldBlock:
         self._has_rows = self._has_all = False
         self._pulled_step, self._pulled = BEFORE_ALL_STEPS, 0
 
-    @property
-    def num_bytes(self) -> int:
-        """Of the values, and of those before the step."""
-        return self.values.nbytes * (1 if self._before is None else 2)
-
     def note_pull(self, step: int, share: int) -> None:
         """Count how many data blocks' turns of a step have pulled the whole block."""
         if step != self._pulled_step:

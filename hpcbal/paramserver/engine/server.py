@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hpcbal.errors import UserCodeError
-from hpcbal.paramserver.contract import App, apply_update
+from hpcbal.paramserver.contract import App, apply_update, held_bytes
 from hpcbal.paramserver.engine.accesses import ALL_ROWS, Pull, Push, ShapeOf
 from hpcbal.paramserver.engine.buffers import Buffers, view
 from hpcbal.paramserver.engine.held_block import BEFORE_ALL_STEPS, HeldBlock
@@ -102,8 +102,10 @@ class Server:
 
     @property
     def num_bytes(self) -> int:
-        """Of all values, and of those kept from before a step."""
-        return sum(held.num_bytes for held in self._held.values())
+        """Of all values. In `sync` any of them may have to be kept as they were before a step: they count
+        twice."""
+        values = sum(held.values.nbytes for held in self._held.values())
+        return held_bytes(values, None if self.sync_blocks is None else 0)
 
     @property
     def is_idle(self) -> bool:

@@ -62,7 +62,7 @@ class Kind(enum.IntEnum):
     TAKEN = 8
     """New owner -> old one: (block, kind of the frame that gave it, 0)."""
     CLOSE_ROUTE = 15
-    """Worker -> owner: (route, 0, 0): the worker will not use it again. Its pushes may still wait for room."""
+    """Worker -> owner: (route, 0, 0): the worker uses it no more. Its pushes may still wait for room."""
     COPY_DATA = 13
     """Old owner -> new one: (block, bytes of the whole copy, first byte of the payload). Payload: a piece."""
     COPIED = 14

@@ -23,6 +23,7 @@ from hpcbal.policies.configuring.cost_model import (
     epoch_cost,
 )
 from hpcbal.policies.configuring.heterogeneous import Choice, best_heterogeneous
+from hpcbal.policies.configuring.hindsight import Hindsight
 from hpcbal.policies.configuring.homogeneous import analytic_epoch_s, best_homogeneous
 from hpcbal.policies.configuring.kinds import Restrictions
 from hpcbal.policies.configuring.metrics import Metrics, ServerMetrics, TurnMetrics, estimate_machines
@@ -37,6 +38,7 @@ __all__ = [
     "Decision",
     "Delete",
     "EpochCost",
+    "Hindsight",
     "Machine",
     "Metrics",
     "Move",

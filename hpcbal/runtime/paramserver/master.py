@@ -162,13 +162,14 @@ class Master:
             case ComputeMetrics():
                 self._events.append(self._measure(instruction))
             case EpochEnded():
+                self._tuner.note_epoch(time.monotonic())
                 self._record.note_epoch(instruction, self._machine.spec.pace.max_epochs)
                 if self._rank.config.checkpoint.interval_s == 0:
                     self._ask_to_save()
             case WriteManifest():
                 self._write_manifest(instruction)
             case Reconfigured():
-                self._tuner.forget()
+                self._tuner.note_change()
                 self._record.note_reconfigured(instruction, self._machine)
             case End():
                 self._end = instruction
@@ -200,7 +201,7 @@ class Master:
                 self._record.note_slices(source, slices)
             case messages.TurnDone():
                 self._record.note_turn(source, message)
-                self._tuner.note_turn(source, message)
+                self._tuner.note_turn(source, message, time.monotonic())
                 self._events.append(Heard(source, message))
             case messages.ServerReport():
                 self._tuner.note_report(source, message)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Collection, Sequence
 
 from hpcbal.config import ParamServerConfig
 from hpcbal.errors import PolicyError
+from hpcbal.paramserver.contract import held_bytes
 from hpcbal.paramserver.machine.events import Move, Reconfigure
 from hpcbal.paramserver.machine.job import JobMachine
 from hpcbal.paramserver.machine.messages import ServerReport, TurnDone
 from hpcbal.policies.configuring import (
     Configuration,
+    Hindsight,
     Metrics,
     Ownership,
     Plan,
@@ -32,6 +35,10 @@ from hpcbal.policies.configuring import Move as BlockMove
 from hpcbal.telemetry.views.table import count_text
 
 log = logging.getLogger(__name__)
+
+MOST_SKIPS = 16
+"""Looks for a better configuration that are skipped at most while nothing changes. Looking may take a second
+on many unlike machines, and in `sync` all workers wait meanwhile."""
 
 
 class Tuner:
@@ -65,6 +72,12 @@ class Tuner:
         self._index = {executor: i for i, executor in enumerate(self._executors)}
         self._metrics = Metrics.of(len(self._executors), config.tune.warm_up)
         self._trigger = Trigger(config.tune.min_gain, config.tune.min_turns)
+        self._hindsight = Hindsight(num_samples)
+        # Before the last change, until that has paid: the configuration, and its epochs as measured.
+        self._previous: tuple[Configuration, float] | None = None
+        self._is_settled = False  # a change has not paid, so predictions for this job are not to be trusted
+        self._looks_to_skip, self._next_skips = 0, 1
+        self._last_epoch_s = 0.0  # predicted, when it last looked for something better
         self._has_news = False  # whether turns came since the last look
         self._in_use = frozenset(self._index[executor] for executor in in_use or self._executors)
         self._resources_changed = False
@@ -73,9 +86,11 @@ class Tuner:
         """From now on the job has these executors; the others have to be emptied."""
         self._in_use = frozenset(self._index[executor] for executor in executors)
         self._resources_changed = True
+        self._previous, self._is_settled = None, False
 
-    def note_turn(self, executor: int, turn: TurnDone) -> None:
-        """Count a turn."""
+    def note_turn(self, executor: int, turn: TurnDone, now_s: float) -> None:
+        """Count a turn that has ended at a time of any clock, in seconds."""
+        self._hindsight.note_turn(executor, turn.samples, now_s)
         # A push overlaps with the next turn, unless that waits until all updates of the step are applied.
         communication_s = turn.pull_s + (turn.push_s if self._config.staleness == 0 else 0.0)
         found = TurnMetrics(turn.samples, turn.compute_s, communication_s, turn.num_bytes)
@@ -87,9 +102,14 @@ class Tuner:
         found = ServerMetrics(report.bytes_in + report.bytes_out, report.service_s)
         self._metrics = self._metrics.after_period(self._index[executor], found)
 
-    def forget(self) -> None:
-        """Measure anew what depends on the configuration."""
+    def note_epoch(self, now_s: float) -> None:
+        """An epoch has ended."""
+        self._hindsight.note_epoch(now_s)
+
+    def note_change(self) -> None:
+        """A reconfiguration is over: measure anew what depends on the configuration."""
         self._metrics = self._metrics.after_change()
+        self._hindsight.restart()
 
     def propose(self) -> Reconfigure | None:
         """A reconfiguration that is predicted to pay, or that cannot wait; None if there is none.
@@ -110,14 +130,73 @@ class Tuner:
                 measured = (self._metrics.executors[i].fresh_turns for i in current.workers)
                 if not current.workers or min(measured) < tune.min_turns:
                     return None
-                change = self._best_change(now, current, ())
+                change = self._change_for_gain(now, current)
         except PolicyError as error:  # an executor works and serves, or nothing fits
             if self._resources_changed:
                 log.warning("executors changed, but blocks stay where they are: %s", error)
                 self._resources_changed = False
             return None
-        self.forget()
+        self._metrics = self._metrics.after_change()
         return change
+
+    def _change_for_gain(self, now: Ownership, current: Configuration) -> Reconfigure | None:
+        """Back to the configuration of before, if the last change has not paid; otherwise to a better one."""
+        epoch_s = self._hindsight.epoch_s
+        if self._previous is not None and epoch_s is not None:
+            previous, before_s = self._previous
+            self._previous = None
+            back = self._way_back(now, current, epoch_s, previous, before_s)
+            if back is not None:
+                self._is_settled = True
+                return back
+        if self._is_settled or self._may_skip(current):
+            return None
+        began_s = time.perf_counter()
+        change = self._best_change(now, current, ())
+        log.info("looked for a better configuration for %.3f s", time.perf_counter() - began_s)
+        if change is None:
+            self._next_skips = min(2 * self._next_skips, MOST_SKIPS)
+            self._looks_to_skip = self._next_skips
+        else:
+            self._looks_to_skip, self._next_skips = 0, 1
+            measured_s = self._hindsight.roughly_s
+            if measured_s is not None and (self._previous is None or measured_s < self._previous[1]):
+                self._previous = current, measured_s
+        return change
+
+    def _may_skip(self, current: Configuration) -> bool:
+        """Whether to look later: there was nothing better the last time, and nothing has changed since."""
+        epoch_s = epoch_cost(self._problem(current), current).epoch_s
+        if self._looks_to_skip and abs(epoch_s - self._last_epoch_s) <= self._trigger.min_gain * epoch_s:
+            self._looks_to_skip -= 1
+            return True
+        self._last_epoch_s = epoch_s
+        return False
+
+    def _way_back(
+        self, now: Ownership, current: Configuration, epoch_s: float, previous: Configuration, before_s: float
+    ) -> Reconfigure | None:
+        """The way to an earlier configuration, if its epochs were shorter by so much that it pays."""
+        problem = self._problem(current)
+        plan = plan_changes(now, previous)
+        moving = cost_of_moving(plan, problem.machines, *self._block_bytes(problem))
+        decision = self._trigger.decide(epoch_s, before_s, moving, self._epochs_left)
+        if not decision.change or not plan.moves:
+            return None
+        longer = 100 * (epoch_s / before_s - 1)
+        why = f"epochs took {longer:.0f} % longer since the last change"
+        return self._request(plan, previous, why, None)
+
+    @property
+    def _epochs_left(self) -> float:
+        return float(self._machine.spec.pace.max_epochs - self._machine.epochs)
+
+    def _block_bytes(self, problem: Problem) -> tuple[float, float]:
+        """Of a data block, and of a parameter block."""
+        return (
+            self._data_bytes / problem.num_data_blocks,
+            self._model_bytes / problem.num_parameter_blocks,
+        )
 
     def _change_of_resources(self, now: Ownership, current: Configuration) -> Reconfigure | None:
         """What follows from executors that came or went."""
@@ -149,16 +228,10 @@ class Tuner:
         away = [i for i in range(len(machines)) if i not in self._in_use]
         wanted = renamed(current, wanted, machines, away)
         plan = plan_changes(now, wanted)
-        moving = cost_of_moving(
-            plan,
-            machines,
-            self._data_bytes / problem.num_data_blocks,
-            self._model_bytes / problem.num_parameter_blocks,
-        )
-        epochs_left = self._machine.spec.pace.max_epochs - self._machine.epochs
+        moving = cost_of_moving(plan, machines, *self._block_bytes(problem))
         before_s, after_s = (epoch_cost(problem, each).epoch_s for each in (current, wanted))
         decision = self._trigger.decide(
-            before_s, after_s, moving, float(epochs_left), self._resources_changed, leaving
+            before_s, after_s, moving, self._epochs_left, self._resources_changed, leaving
         )
         if not decision.change or not plan.moves:
             return None
@@ -207,7 +280,7 @@ class Tuner:
             pull_bytes=bytes_per_turn / 2,
             push_bytes=bytes_per_turn / 2,
             has_barrier=self._config.staleness == 0,
-            model_bytes=float(self._model_bytes),
+            model_bytes=held_bytes(self._model_bytes, self._config.staleness),
             sample_bytes=self._data_bytes / self._num_samples,
         )
 

@@ -17,6 +17,7 @@ from hpcbal.paramserver.contract import (
     checked_columns,
     checked_needs,
     gather_batch,
+    held_bytes,
     num_bytes_of,
     rng_of_state,
 )
@@ -95,7 +96,7 @@ def needs_of(loaded: LoadedJob, config: SharedJobConfig, cut: Cut, seed: int) ->
     dense_bytes = sum(table.num_bytes for table in tables.values() if table.access == "dense")
     memory = JobMemory(
         input_bytes=MARGIN * sample_bytes * loaded.num_samples,
-        model_bytes=float(loaded.parameter_bytes),
+        model_bytes=held_bytes(loaded.parameter_bytes, config.staleness),
         step_bytes=ROW_COPIES * rows_of(config.mini_batch),
         # The objective is computed block by block.
         work_bytes=DENSE_COPIES * dense_bytes + ROW_COPIES * rows_of(largest_block),

@@ -101,9 +101,13 @@ class Watching:
         self._tuner, self._machine, self._supply, self._in_use = tuner, machine, supply, in_use
         self.uses: list[tuple[int, int]] = []
 
-    def note_turn(self, executor: int, turn: TurnDone) -> None:
+    def note_turn(self, executor: int, turn: TurnDone, now_s: float) -> None:
         """A worker has taken a turn."""
-        self._tuner.note_turn(executor, turn)
+        self._tuner.note_turn(executor, turn, now_s)
+
+    def note_epoch(self, now_s: float) -> None:
+        """An epoch has ended."""
+        self._tuner.note_epoch(now_s)
 
     def propose(self) -> Reconfigure | None:
         """A reconfiguration that pays, or that cannot wait; None if there is none."""
@@ -114,9 +118,9 @@ class Watching:
             self.uses.append((self._machine.epochs, len(in_use)))
         return self._tuner.propose()
 
-    def forget(self) -> None:
+    def note_change(self) -> None:
         """A reconfiguration is over."""
-        self._tuner.forget()
+        self._tuner.note_change()
 
 
 Owners = tuple[tuple[int, ...], tuple[int, ...]]

@@ -39,13 +39,16 @@ class Listener(Protocol):
 class Watcher(Protocol):
     """Watches turns and proposes reconfigurations, as the tuner of a real job does."""
 
-    def note_turn(self, executor: int, turn: TurnDone) -> None:
+    def note_turn(self, executor: int, turn: TurnDone, now_s: float) -> None:
         """A worker has taken a turn."""
+
+    def note_epoch(self, now_s: float) -> None:
+        """An epoch has ended."""
 
     def propose(self) -> Reconfigure | None:
         """A reconfiguration that pays; None if there is none."""
 
-    def forget(self) -> None:
+    def note_change(self) -> None:
         """A reconfiguration is over."""
 
 
@@ -101,7 +104,7 @@ class Master:
         if isinstance(report, TurnDone):
             self.turns.append(TurnTime(self._clock.now_s, executor, report))
             if self._watcher is not None:
-                self._watcher.note_turn(executor, report)
+                self._watcher.note_turn(executor, report, self._clock.now_s)
         self._handle(Heard(executor, report))
         change = self._due_change()
         if change is not None:
@@ -132,12 +135,14 @@ class Master:
                 self._clock.after(0.0, partial(self._handle, Measured(epoch, dict(sums), 0.0)))
             case EpochEnded(epoch, record):
                 self.epochs.append(EpochTime(epoch, self._clock.now_s, record is not None))
+                if self._watcher is not None:
+                    self._watcher.note_epoch(self._clock.now_s)
             case WriteManifest(number):
                 self._clock.after(0.0, partial(self._handle, ManifestWritten(number)))
             case Reconfigured(request):
                 self.changed.append(ChangeTime(self._changing_since_s, self._clock.now_s, request))
                 if self._watcher is not None:
-                    self._watcher.forget()
+                    self._watcher.note_change()
             case End():
                 if instruction.outcome != "done":
                     raise HpcbalError(

@@ -13,7 +13,7 @@ from hpcbal.errors import InputError
 from hpcbal.paramserver.alone import train_alone
 from hpcbal.paramserver.apps import MLR
 from hpcbal.paramserver.apps.sources import ArraySource
-from hpcbal.paramserver.contract import DataBlock, Ragged, gather_batch
+from hpcbal.paramserver.contract import AppError, DataBlock, Ragged, gather_batch
 
 L2 = 1e-2
 X, Y = load_digits(return_X_y=True)
@@ -110,3 +110,18 @@ def test_wrong_arguments_are_errors(args: dict[str, Any], message: str) -> None:
 def test_data_that_does_not_state_its_classes_is_an_error() -> None:
     with pytest.raises(InputError, match="MLR needs a dataset that states num_features"):
         MLR(ArraySource({"features": X, "labels": Y}, {"num_classes": 10}))
+
+
+@pytest.mark.parametrize(
+    ("labels", "text"),
+    [
+        (np.where(Y > 4, 1, -1), "column 'labels' has -1, expected 0 to 9"),
+        (Y + 1, "column 'labels' has 10, expected 0 to 9"),
+        (Y.astype(float), "column 'labels' has type float64"),
+        (Y[:, np.newaxis], r"shape \(300, 1\), expected one whole number for each sample"),
+    ],
+)
+def test_labels_that_are_no_classes_are_refused(labels: Any, text: str) -> None:
+    source = ArraySource({"features": X, "labels": labels}, FACTS)
+    with pytest.raises(AppError, match=text):
+        train_alone(MLR(source), 1, mini_batch=50, num_data_blocks=2)

@@ -264,6 +264,19 @@ def test_blocks_that_do_not_fit_end_the_job_before_it_starts() -> None:
     assert not master.turns
 
 
+def test_in_sync_servers_need_room_for_rows_as_they_were_before_a_step() -> None:
+    setup = setup_of("ratings", [1, 2], [3])
+    values = sum(table.num_bytes for table in setup.make_app().tables())
+    limit = max(values + 2000, 20_000)
+    assert limit < 2 * values
+    master, _ = run_job(replace(setup, memory_bytes=limit))
+    assert master.end is not None
+    assert re.match(rf"memory_per_rank: rank 3 got {limit:,} bytes, but its blocks take", master.end.detail)
+    master, _ = run_job(replace(setup, memory_bytes=limit, staleness=2))
+    assert master.end is not None
+    assert master.end.outcome == "done"
+
+
 def test_a_turn_whose_rows_do_not_fit_ends_the_job_and_says_what_to_do() -> None:
     """The blocks fit, and so do messages; a turn of all samples needs more rows than there is room for."""
     setup = replace(setup_of("ratings", [1, 2], [3]), mini_batch=10_000)

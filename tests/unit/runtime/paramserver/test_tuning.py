@@ -38,20 +38,22 @@ def config(**changes: Any) -> ParamServerConfig:
     return ParamServerConfig.model_validate({**base, **changes})
 
 
-def measure(tuner: Tuner, machine: JobMachine, turns: int, bandwidth: float) -> None:
-    """Turns of all workers as the cost model has them."""
+def measure(
+    tuner: Tuner, machine: JobMachine, turns: int, bandwidth: float, turn_s: float = 0.0, start_s: float = 0.0
+) -> None:
+    """Turns of all workers as the cost model has them; they end every `turn_s`, after `start_s`."""
     owners, parameters = machine.owners("data"), machine.owners("parameters")
     workers = sorted(set(owners))
     largest = max(parameters.count(server) for server in set(parameters)) / len(parameters)
     num_bytes = 2 * MODEL
     communication_s = num_bytes / bandwidth * (1.0 + (len(workers) - 1) * largest / 2)  # synchronous
-    for _ in range(turns):
+    for number in range(turns):
         for worker in workers:
             samples = round(BATCH * owners.count(worker) / len(owners))
             turn = messages.TurnDone(
                 0, (), samples, SECONDS * samples, communication_s / 2, communication_s / 2, num_bytes
             )
-            tuner.note_turn(worker, turn)
+            tuner.note_turn(worker, turn, start_s + number * turn_s)
 
 
 def tuner_of(machine: JobMachine, **changes: Any) -> Tuner:
@@ -170,7 +172,7 @@ def test_machines_that_turn_out_to_be_faster_get_more() -> None:
         for rank in (4, 5):
             samples = 20
             tuner.note_turn(
-                rank, messages.TurnDone(0, (), samples, SECONDS * samples / 4, 1e-4, 1e-4, 2 * MODEL)
+                rank, messages.TurnDone(0, (), samples, SECONDS * samples / 4, 1e-4, 1e-4, 2 * MODEL), 0.0
             )
     change = tuner.propose()
     assert change is not None
@@ -209,8 +211,8 @@ def test_what_is_taken_back_is_emptied_although_the_best_roles_cannot_be_reached
     for _ in range(60):
         slow = messages.TurnDone(0, (), 20, 20 * SECONDS, 1e-4, 1e-4, 2 * MODEL)
         fast = messages.TurnDone(0, (), 20, SECONDS, 1e-4, 1e-4, 2 * MODEL)
-        tuner.note_turn(1, slow)
-        tuner.note_turn(2, fast)
+        tuner.note_turn(1, slow, 0.0)
+        tuner.note_turn(2, fast, 0.0)
     tuner.use((1, 2))
     change = tuner.propose()
     assert change is not None
@@ -263,6 +265,59 @@ def test_a_proposal_waits_while_the_job_is_about_to_pause() -> None:
     machine.handle(SaveRequested())
     tuner.use((1, 2, 5))
     assert tuner.propose() is None
+
+
+@pytest.mark.parametrize(("epoch_s", "goes_back"), [(40.0, True), (20.0, False), (33.0, False)])
+def test_a_change_that_has_not_paid_is_taken_back_once(epoch_s: float, goes_back: bool) -> None:
+    """Before the change an epoch of 32 turns takes about 32 s."""
+    machine = running(*ONE_WORKER)
+    tuner = tuner_of(machine)
+    measure(tuner, machine, 8, 1e9, turn_s=1.0)
+    change = tuner.propose()
+    assert change is not None
+    before = {what: machine.owners(what) for what in ("data", "parameters")}
+    machine = moved(machine, change)
+    tuner._machine = machine
+    tuner.note_change()
+    for number in range(2):
+        tuner.note_epoch(100.0 + number * epoch_s)
+    measure(tuner, machine, 8, 1e9, start_s=100.0)
+    assert tuner.propose() is None, "two whole epochs are not over yet"
+    tuner.note_epoch(100.0 + 2 * epoch_s)
+    measure(tuner, machine, 8, 1e9, start_s=200.0)
+    back = tuner.propose()
+    if not goes_back:
+        assert back is None
+        return
+    assert back is not None
+    assert "epochs took 25 % longer since the last change" in back.why
+    machine = moved(machine, back)
+    assert set(machine.owners("data")) == set(before["data"])
+    assert set(machine.owners("parameters")) == set(before["parameters"])
+    tuner._machine = machine
+    tuner.note_change()
+    for _ in range(10):  # predictions are not trusted any more, until executors come or go
+        measure(tuner, machine, 8, 1e9, start_s=300.0)
+        assert tuner.propose() is None
+    tuner.use((1, 2, 3, 4, 5))
+    measure(tuner, machine, 8, 1e9, start_s=400.0)
+    assert tuner.propose() is not None
+
+
+def test_it_looks_ever_more_rarely_while_nothing_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = running([1, 2, 3, 4, 5] * 10, [6] * 48)
+    tuner = tuner_of(machine, tune={"min_gain": 0.99})
+    looks: list[int] = []
+    tried: list[int] = []
+    monkeypatch.setattr(tuner, "_best_change", lambda *args: looks.append(len(tried)))
+    for _ in range(100):
+        measure(tuner, machine, 8, 1e9)
+        assert tuner.propose() is None
+        tried.append(1)
+    assert looks == [0, 3, 8, 17, 34, 51, 68, 85]
+    measure(tuner, machine, 40, 1e5)  # links have become slow
+    tuner.propose()
+    assert looks[-1] == 100
 
 
 ROLES = st.lists(st.sampled_from(["worker", "server", "standby"]), min_size=3, max_size=6)
