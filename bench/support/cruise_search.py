@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
 import os
-import statistics
 from collections.abc import Mapping
 from concurrent.futures import ProcessPoolExecutor
 from typing import Any
@@ -69,9 +67,8 @@ def tuned_from(name: str, mode: str, num_machines: int, start: Roles) -> tuple[R
 def saved_on_unlike(name: str, mode: str) -> tuple[Roles, float, float]:
     """Let Cruise configure a job on 28 slow and 4 fast machines, from one of the paper's bad starts.
 
-    Returns: the numbers of workers and servers with which it ends, and the epochs without Cruise and after
-        its last change, in seconds. A job that began with the last configuration would take longer for many
-        epochs: all its workers would ask at the same moments.
+    Returns: the numbers of workers and servers with which it ends, and the epochs of jobs that begin with the
+        first and with the last configuration and keep it, in seconds.
     """
     app, (workers, servers, _) = APPS[name], UNLIKE_STARTS[name]
     job, slow = simulated(app, mode, sum(workers + servers), max_epochs=MAX_EPOCHS)
@@ -91,12 +88,11 @@ def saved_on_unlike(name: str, mode: str) -> tuple[Roles, float, float]:
     )
     fixed, _ = simulated(app, mode, len(machines))
     before_s = simulate_job(fixed, machines, data, parameters, delays=DELAYS).steady_epoch_s
-    ends_s = [epoch.end_s for epoch in tuned.epochs]
-    after_s = [
-        end_s - start_s for start_s, end_s in itertools.pairwise(ends_s) if start_s >= tuned.changes[-1].end_s
-    ]
+    after_s = simulate_job(
+        fixed, machines, tuned.data_owner, tuned.parameter_owner, delays=DELAYS
+    ).steady_epoch_s
     roles = len(set(tuned.data_owner)), len(set(tuned.parameter_owner))
-    return roles, before_s, statistics.mean(after_s)
+    return roles, before_s, after_s
 
 
 def _epoch_of_owners(name: str, mode: str, num_machines: int, run: ServingRun) -> float:
