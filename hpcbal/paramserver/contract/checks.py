@@ -12,6 +12,9 @@ from hpcbal.paramserver.contract.columns import Columns, Ragged
 from hpcbal.paramserver.contract.table import Table
 from hpcbal.paramserver.contract.update import AppError
 
+KINDS = "biufcmMSU"
+"""Of types whose values can be sent and saved as they lie in memory; see `numpy.dtype.kind`."""
+
 
 def checked_columns(where: str, columns: Any, num_samples: int, *, least: int = 0) -> Columns:
     """Columns that hold so many samples.
@@ -45,6 +48,12 @@ def _check_column(where: str, column: Any, num_samples: int) -> None:
             )
     elif not isinstance(column, np.ndarray) or column.ndim < 1:
         raise AppError(f"{where}: got a {type(column).__name__}, allowed: an array or a Ragged")
+    values = column.values if isinstance(column, Ragged) else column
+    if values.dtype.kind not in KINDS:
+        raise AppError(
+            f"{where}: got values of type {values.dtype}, allowed: numbers, booleans, times, text or bytes "
+            "of fixed length; what has several fields goes into a column each"
+        )
     if len(column) != num_samples:
         raise AppError(f"{where}: got {len(column)} samples, expected {num_samples}")
 

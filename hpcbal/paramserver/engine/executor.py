@@ -6,6 +6,7 @@ only the app's own code keeps them waiting.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import deque
 from typing import Any, NoReturn
@@ -15,6 +16,7 @@ import numpy as np
 from hpcbal.comm.channel import Channel
 from hpcbal.comm.message import Message
 from hpcbal.errors import HpcbalError, UserCodeError
+from hpcbal.machines import MachineError
 from hpcbal.paramserver.contract import AppError, checked_terms
 from hpcbal.paramserver.engine.arena import allocate
 from hpcbal.paramserver.engine.client import ParameterClient
@@ -44,6 +46,8 @@ from hpcbal.paramserver.machine import messages
 from hpcbal.paramserver.machine.messages import What
 from hpcbal.paramserver.store.moving import queue_of_link
 from hpcbal.paramserver.store.ownership import Ownership
+
+log = logging.getLogger(__name__)
 
 MASTER = 0
 """The rank that the executor reports to."""
@@ -145,8 +149,12 @@ class Executor:
         except _Finished as finished:
             return finished.exit_code
         except (UserCodeError, AppError) as error:
+            log.error("the app has failed: %s", error, exc_info=error)
             failed = messages.Failed("app", str(error))
+        except MachineError:  # a fault of hpcbal itself
+            raise
         except HpcbalError as error:  # a full disk, a damaged checkpoint: the job itself has not failed
+            log.error("the executor has failed: %s", error, exc_info=error)
             failed = messages.Failed("error", str(error), int(error.exit_code))
         try:
             self._hold_moves()

@@ -194,10 +194,10 @@ class KerasNetwork(App):
     def compute(self, batch: Batch, parameters: Parameters) -> Updates:
         training = self._training(batch)
         self._load(parameters)
-        # How many samples of other workers are for training is not known: on average, the share of all.
+        # How many of the step's samples are for training is known only if one worker has all of them. What it
+        # does must not depend on that, so every step counts the share of all samples.
         is_whole = batch.step_samples == batch.num_samples
-        share = self._num_training / self.source.num_samples
-        of_step = len(training.ids) if is_whole else batch.step_samples * share
+        of_step = batch.step_samples * self._num_training / self.source.num_samples
         if not len(training.ids):
             return {}
         replica = self.replica

@@ -27,6 +27,7 @@ TABLE = Table("w", 4, 2)
 
 def test_columns_with_the_right_number_of_samples_pass() -> None:
     columns = {"x": np.zeros((3, 2)), "words": Ragged.of([np.ones(1), np.ones(0), np.ones(2)])}
+    columns |= {"text": np.array(["a", "bc", ""]), "time": np.zeros(3, "M8[s]"), "raw": np.zeros(3, "S4")}
     assert checked_columns("source.read", columns, 3, least=1) is columns
     assert checked_columns("initial_state", {}, 3) == {}
 
@@ -36,6 +37,9 @@ def test_columns_with_the_right_number_of_samples_pass() -> None:
     [
         (None, "source.read: got a NoneType, allowed: a mapping of names to at least one array"),
         ({}, "source.read: got 0 columns, allowed"),
+        ({"x": np.array(["a", None, 1], object)}, "column 'x': got values of type object, allowed: numbers"),
+        ({"x": np.zeros(3, [("a", "f4"), ("b", "i4")])}, "what has several fields goes into a column each"),
+        ({"x": Ragged.of([np.array([None])] * 3)}, "got values of type object"),
         ({"x": np.zeros(2)}, "column 'x': got 2 samples, expected 3"),
         ({"x": [1, 2, 3]}, "column 'x': got a list, allowed: an array or a Ragged"),
         ({"x": np.float64(1.0)}, "column 'x': got a float64, allowed"),

@@ -234,7 +234,9 @@ class FewStates(MLR):
     ],
 )
 @pytest.mark.parametrize("moves", [False, True])
-def test_an_app_that_fails_ends_the_job_with_its_reason(app: type[MLR], says: str, moves: bool) -> None:
+def test_an_app_that_fails_ends_the_job_with_its_reason(
+    caplog: pytest.LogCaptureFixture, app: type[MLR], says: str, moves: bool
+) -> None:
     """Also while blocks are copied over slow links."""
 
     def make() -> App:
@@ -254,6 +256,7 @@ def test_an_app_that_fails_ends_the_job_with_its_reason(app: type[MLR], says: st
     assert master.end is not None
     assert (master.end.outcome, master.end.cause) == ("failed", "app")
     assert re.search(says, master.end.detail), master.end.detail
+    assert any(record.exc_info for record in caplog.records), "the log has the traceback"
 
 
 def test_blocks_that_do_not_fit_end_the_job_before_it_starts() -> None:
@@ -264,10 +267,13 @@ def test_blocks_that_do_not_fit_end_the_job_before_it_starts() -> None:
     assert not master.turns
 
 
-def test_in_sync_servers_need_room_for_rows_as_they_were_before_a_step() -> None:
+def test_in_sync_servers_need_room_for_rows_as_they_were_before_a_step(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Ratings, "NUM_ITEMS", 3000)
     setup = setup_of("ratings", [1, 2], [3])
     values = sum(table.num_bytes for table in setup.make_app().tables())
-    limit = max(values + 2000, 20_000)
+    limit = values + 20_000
     assert limit < 2 * values
     master, _ = run_job(replace(setup, memory_bytes=limit))
     assert master.end is not None

@@ -98,8 +98,10 @@ def test_steps_over_all_samples_are_those_of_keras() -> None:
         np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-6)
 
 
-def test_updates_of_a_step_are_the_sum_of_those_of_its_parts() -> None:
-    alone = Alone(app := app_of(l2=0.01), mini_batch=60, num_data_blocks=2)
+@pytest.mark.parametrize("num_validation", [0, 20])
+def test_updates_of_a_step_are_the_sum_of_those_of_its_parts(num_validation: int) -> None:
+    app = app_of(source_of(num_validation=num_validation), l2=0.01)
+    alone = Alone(app, mini_batch=60, num_data_blocks=2)
     whole = app.compute(batch_of(alone, {0: [1, 5, 7], 1: [2, 3]}), alone.values)
     parts = [app.compute(batch_of(alone, {0: [1, 5, 7]}, 5), alone.values)]
     parts.append(app.compute(batch_of(alone, {1: [2, 3]}, 5), alone.values))
