@@ -100,9 +100,9 @@ paramserver.apps  | numpy scipy                           | errors paramserver.c
 paramserver.alone | numpy                                 | errors paramserver.contract
 paramserver.machine | -                                     | errors values machines comm control
 paramserver.sharing | -                                     | comm policies.grouping paramserver.machine
-paramserver.engine | mpi4py numpy                          | errors user_code comm paramserver.contract
-                  |                                       | paramserver.store paramserver.machine
-                  |                                       | paramserver.sharing
+paramserver.engine | mpi4py numpy                          | errors user_code machines comm
+                  |                                       | paramserver.contract paramserver.store
+                  |                                       | paramserver.machine paramserver.sharing
 paramserver       | -                                     | -
 simulator.serving | numpy                                 | errors collector comm paramserver.contract
                   |                                       | paramserver.store paramserver.machine
@@ -186,7 +186,7 @@ runtime.paramserver | numpy                                 | printable errors s
                   |                                       | config.contract config paramserver.machine
                   |                                       | paramserver.engine runtime.handoff runtime.wire
                   |                                       | runtime.health runtime.rank runtime.record
-runtime.sharing   | mpi4py numpy                          | printable errors stderr values comm
+runtime.sharing   | mpi4py                                | printable errors stderr values comm
                   |                                       | cluster policies.grouping paramserver.contract
                   |                                       | paramserver.store telemetry.files telemetry.host
                   |                                       | telemetry.ledger telemetry.views telemetry config

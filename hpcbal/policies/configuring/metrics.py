@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -10,8 +11,13 @@ from hpcbal.policies.configuring.cost_model import Machine
 
 WEIGHT = 0.3
 """Weight of the newest value in a moving average: about the last six values count."""
+WEIGHT_OF_SPEED = 0.1
+"""The same for computing, which does not depend on the configuration: about the last twenty values."""
 ALIKE = 0.05
 """Machines whose values differ by at most this share count as equal."""
+SURE = 3.0
+"""So do those whose compute times differ by at most so many standard errors. Otherwise the search would give
+samples to whoever happened to be fast in the last turns, again and again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,15 +27,30 @@ class Average:
     Attributes:
         value: 0 if there is no value yet.
         number: values so far.
+        variance: of the values, averaged in the same way.
     """
 
     value: float = 0.0
     number: int = 0
+    variance: float = 0.0
 
-    def after(self, value: float) -> Average:
-        """The average with one more value."""
-        weight = max(WEIGHT, 1.0 / (self.number + 1))
-        return Average(self.value + weight * (value - self.value), self.number + 1)
+    def after(self, value: float, weight: float = WEIGHT) -> Average:
+        """The average with one more value, which has at least this weight."""
+        weight = max(weight, 1.0 / (self.number + 1))
+        away = value - self.value
+        variance = (1.0 - weight) * (self.variance + weight * away * away)
+        return Average(self.value + weight * away, self.number + 1, variance)
+
+    def error(self, weight: float = WEIGHT) -> float:
+        """Standard error of the value; 0 while there is only one, whose error is not known.
+
+        Args:
+            weight: with which values were added.
+        """
+        effective = min(float(self.number), (2.0 - weight) / weight)
+        if effective <= 1.0:
+            return 0.0
+        return math.sqrt(self.variance / (effective - 1.0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +126,7 @@ class Metrics:
             return self._with(machine, replace(now, skipped=now.skipped + 1))
         speed = now.seconds_per_sample
         if turn.samples > 0 and turn.compute_s > 0:
-            speed = speed.after(turn.compute_s / turn.samples)
+            speed = speed.after(turn.compute_s / turn.samples, WEIGHT_OF_SPEED)
         return self._with(
             machine,
             replace(
@@ -160,8 +181,9 @@ def estimate_machines(
     machine; once it has worked, its own values count. Service times of machines that have not served yet are
     taken likewise, and are 0 if no machine has served.
 
-    Measured values of equal machines differ a little. Machines whose compute times and bandwidths differ by
-    at most 5 % get the same values, their means, so that the search sees few kinds (`ALIKE`).
+    Measured values of equal machines differ. Machines whose bandwidths differ by at most 5 % (`ALIKE`), and
+    whose compute times differ by at most as much or by no more than chance explains (`SURE`), get the same
+    values, their means.
 
     Args:
         bandwidths: bytes/s of each link, given or measured.
@@ -181,7 +203,7 @@ def estimate_machines(
         Machine(compute_s[i], bandwidths[i], service_s[i], limits.get(i, float("inf")))
         for i in range(len(metrics.executors))
     ]
-    return _alike(machines)
+    return _alike(machines, [average.error(WEIGHT_OF_SPEED) for average in compute])
 
 
 def _completed(averages: Sequence[Average], kinds: Sequence[str | int]) -> list[float]:
@@ -197,15 +219,20 @@ def _completed(averages: Sequence[Average], kinds: Sequence[str | int]) -> list[
     return [value(i) for i in range(len(averages))]
 
 
-def _alike(machines: Sequence[Machine]) -> tuple[Machine, ...]:
-    """Give machines with nearly equal values the same ones."""
+def _alike(machines: Sequence[Machine], errors: Sequence[float]) -> tuple[Machine, ...]:
+    """Give machines with nearly equal values the same ones.
+
+    Args:
+        errors: standard errors of the compute times.
+    """
     order = sorted(
         range(len(machines)), key=lambda i: (machines[i].bandwidth, machines[i].seconds_per_sample, i)
     )
     groups: list[list[int]] = []
     for i in order:
         for group in groups:
-            if _near(machines[group[0]], machines[i]):
+            chance = SURE * math.hypot(errors[group[0]], errors[i])
+            if _near(machines[group[0]], machines[i], chance):
                 group.append(i)
                 break
         else:
@@ -224,14 +251,15 @@ def _alike(machines: Sequence[Machine]) -> tuple[Machine, ...]:
     return tuple(result)
 
 
-def _near(one: Machine, other: Machine) -> bool:
-    pairs = (
-        (one.seconds_per_sample, other.seconds_per_sample),
-        (one.bandwidth, other.bandwidth),
-        (_serve_s(one), _serve_s(other)),
+def _near(one: Machine, other: Machine, chance: float) -> bool:
+    apart = abs(one.seconds_per_sample - other.seconds_per_sample)
+    longer = max(one.seconds_per_sample, other.seconds_per_sample)
+    pairs = ((one.bandwidth, other.bandwidth), (_serve_s(one), _serve_s(other)))
+    return (
+        apart <= max(chance, ALIKE * longer)
+        and all(abs(a - b) <= ALIKE * max(a, b) for a, b in pairs)
+        and one.memory_bytes == other.memory_bytes
     )
-    alike = all(abs(a - b) <= ALIKE * max(a, b) for a, b in pairs)
-    return alike and one.memory_bytes == other.memory_bytes
 
 
 def _serve_s(machine: Machine) -> float:

@@ -47,6 +47,10 @@ class LoadedJob:
     def parameter_bytes(self) -> int:
         return sum(table.num_bytes for table in self.tables.values())
 
+    @property
+    def dense_bytes(self) -> int:
+        return sum(table.num_bytes for table in self.tables.values() if table.access == "dense")
+
     def data_bytes(self, some: IntArray) -> int:
         """Bytes of all samples, by what some of them take.
 

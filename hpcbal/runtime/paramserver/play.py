@@ -33,6 +33,7 @@ from hpcbal.runtime.paramserver.master import Master
 from hpcbal.runtime.paramserver.opening import JOBS, OpenedJob, stop_rule
 from hpcbal.runtime.paramserver.owners import first_owners
 from hpcbal.runtime.paramserver.record import JobRecord
+from hpcbal.runtime.paramserver.sampling import sample_job
 from hpcbal.runtime.paramserver.supply import ExecutorSupply
 from hpcbal.runtime.paramserver.tracing import SliceTrace
 from hpcbal.runtime.paramserver.tuning import Tuner
@@ -136,6 +137,8 @@ def make_master(
             loaded.parameter_bytes,
             loaded.data_bytes(blocks.samples(0)),
             in_use,
+            loaded.dense_bytes,
+            sample_job(loaded, config.seed).row_growth,
         ),
         supply,
         in_use,

@@ -52,6 +52,9 @@ class Tuner:
         num_samples: of the dataset.
         model_bytes: size of all tables.
         data_bytes: size of all samples and their state, about.
+        dense_bytes: of the tables that every turn pulls whole; None: all of them.
+        row_growth: a turn with n samples needs n ** row_growth as many rows of the other tables as one with a
+            single sample, 0 to 1.
         in_use: ranks of the executors that the job may use; None: all.
     """
 
@@ -63,7 +66,11 @@ class Tuner:
         model_bytes: int,
         data_bytes: int,
         in_use: Collection[int] | None = None,
+        dense_bytes: int | None = None,
+        row_growth: float = 1.0,
     ) -> None:
+        self._dense_bytes = model_bytes if dense_bytes is None else dense_bytes
+        self._row_growth = row_growth
         self._config = config
         self._machine = machine
         self._num_samples = num_samples
@@ -260,6 +267,10 @@ class Tuner:
         communication_s = sum(each.communication_s.value for each in found) / len(found)
         turn_samples = self._config.mini_batch / (1 if self._config.staleness is None else len(found))
         compute_s = turn_samples * sum(each.seconds_per_sample.value for each in found) / len(found)
+        # Around turns of the present size, rows of sparse tables grow in a straight line.
+        rows_bytes = max(0.0, bytes_per_turn - 2 * self._dense_bytes)
+        per_sample = self._row_growth * rows_bytes / turn_samples
+        fixed = bytes_per_turn - per_sample * turn_samples
         measured = measured_bandwidth(
             bytes_per_turn, len(found), largest, communication_s, compute_s, self._config.staleness == 0
         )
@@ -277,8 +288,10 @@ class Tuner:
             num_parameter_blocks=sum(current.parameter_blocks),
             mini_batch=self._config.mini_batch,
             turns="per_worker" if self._config.staleness is None else "shared",
-            pull_bytes=bytes_per_turn / 2,
-            push_bytes=bytes_per_turn / 2,
+            pull_bytes=fixed / 2,
+            push_bytes=fixed / 2,
+            pull_bytes_per_sample=per_sample / 2,
+            push_bytes_per_sample=per_sample / 2,
             has_barrier=self._config.staleness == 0,
             model_bytes=held_bytes(self._model_bytes, self._config.staleness),
             sample_bytes=self._data_bytes / self._num_samples,

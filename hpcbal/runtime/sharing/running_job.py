@@ -78,8 +78,7 @@ class RunningJob:
         if average is None:
             return None
         count = len(self.machines)
-        dense_bytes = sum(t.num_bytes for t in self.loaded.tables.values() if t.access == "dense")
-        moved = 2 * dense_bytes * (1 - 1 / count)
+        moved = 2 * self.loaded.dense_bytes * (1 - 1 / count)
         return JobLoad(
             name=self.name,
             compute_s=average.compute_s,

@@ -13,6 +13,7 @@ from hpcbal.planning.serving import Measured, machines_of
 from hpcbal.runtime.paramserver.cutting import first_cut
 from hpcbal.runtime.paramserver.loading import LoadedJob
 from hpcbal.runtime.paramserver.owners import first_owners
+from hpcbal.runtime.paramserver.sampling import sample_job
 from hpcbal.runtime.paramserver.supply import ExecutorSupply
 from hpcbal.runtime.paramserver.tuning import Tuner
 from hpcbal.runtime.simulating.sizes import serving_job
@@ -158,10 +159,20 @@ def forecast_job(
     owners = first_owners(config, cut, in_use, None)
     job = serving_job(config, loaded, cut, measured)
     data_bytes = loaded.data_bytes(job.cut.samples(0))
+    row_growth = sample_job(loaded, config.seed).row_growth
     watching: list[Watching] = []
 
     def watch(machine: JobMachine) -> Watching:
-        tuner = Tuner(config, machine, job.num_samples, loaded.parameter_bytes, data_bytes, in_use)
+        tuner = Tuner(
+            config,
+            machine,
+            job.num_samples,
+            loaded.parameter_bytes,
+            data_bytes,
+            in_use,
+            loaded.dense_bytes,
+            row_growth,
+        )
         watching.append(Watching(tuner, machine, supply, in_use))
         return watching[-1]
 

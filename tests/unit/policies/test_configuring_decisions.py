@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from hpcbal.errors import PolicyError
 from hpcbal.policies.configuring import (
@@ -18,6 +21,7 @@ from hpcbal.policies.configuring import (
     estimate_machines,
     plan_changes,
 )
+from hpcbal.policies.configuring.metrics import Average
 
 CONFIGURATION = Configuration.of_blocks([4, 4, 0, 0], [0, 0, 4, 0])
 FREE = MovingCost(0.0, 0.0, 0.0)
@@ -43,9 +47,31 @@ def test_the_warm_up_is_left_out() -> None:
 
 def test_averages_follow_a_change_of_speed() -> None:
     metrics = measured(turns=20, periods=0)
-    for _ in range(12):
+    for _ in range(36):
         metrics = metrics.after_turn(0, TurnMetrics(100, 0.3, 0.2, 1e6))
     assert metrics.executors[0].seconds_per_sample.value == pytest.approx(3e-3, rel=0.02)
+
+
+def test_equal_machines_that_chance_makes_differ_count_as_equal_and_unlike_ones_do_not() -> None:
+    rng = np.random.default_rng(3)
+    metrics = Metrics.of(12, warm_up=0)
+    for _ in range(8):
+        for worker in range(12):
+            compute_s = 0.1 * (1 if worker < 8 else 3) * rng.uniform(0.7, 1.3)
+            metrics = metrics.after_turn(worker, TurnMetrics(100, compute_s, 0.2, 1e6))
+    speeds = [each.seconds_per_sample for each in estimate_machines(metrics, [1e8] * 12, kinds=[0] * 12)]
+    assert len(set(speeds[:8])) == len(set(speeds[8:])) == 1
+    assert speeds[8] / speeds[0] == pytest.approx(3, rel=0.2)
+
+
+@given(st.lists(st.floats(0.1, 10), min_size=1, max_size=9))
+def test_at_first_an_average_and_its_error_are_those_of_a_sample(values: list[float]) -> None:
+    average = Average()
+    for value in values:
+        average = average.after(value, 0.1)
+    assert average.value == pytest.approx(np.mean(values))
+    error = np.std(values, ddof=1) / np.sqrt(len(values)) if len(values) > 1 else 0.0
+    assert average.error(0.1) == pytest.approx(error, abs=1e-9)
 
 
 def test_after_a_change_speeds_stay_known_and_freshness_starts_again() -> None:

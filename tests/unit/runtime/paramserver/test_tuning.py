@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,13 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpcbal.config import ParamServerConfig
+from hpcbal.paramserver.contract import Table
 from hpcbal.paramserver.machine import messages
 from hpcbal.paramserver.machine.events import Heard, Reconfigure, SaveRequested, Started
 from hpcbal.paramserver.machine.job import JobMachine, JobSpec
 from hpcbal.paramserver.machine.progress import Pace
 from hpcbal.paramserver.machine.stopping import JobStop
+from hpcbal.paramserver.store.ownership import dealt_out
 from hpcbal.policies.configuring import Configuration, Ownership, plan_changes
 from hpcbal.runtime.paramserver.tuning import Tuner, moves_of
+from hpcbal.simulator.serving import Delays, ServingJob, ServingMachine, simulate_job
 
 SAMPLES, BATCH, SECONDS, MODEL = 3200, 100, 1e-3, 80_000
 
@@ -364,3 +368,38 @@ def test_moves_keep_the_order_of_the_plan(now: list[Any], then: list[Any], seed:
     for i, executor in enumerate(executors):
         assert machine.owners("data").count(executor) == wanted.data_blocks[i]
         assert machine.owners("parameters").count(executor) == wanted.parameter_blocks[i]
+
+
+def test_a_job_with_sparse_tables_gets_more_workers_because_each_pulls_fewer_rows() -> None:
+    """With 4 workers and 12 servers, an epoch takes 1.7 times as long as at the best configuration."""
+    count, bandwidth = 16, 1.5e8
+    table = Table("model", 1_000_000, 100, "float32", "sparse")
+    job = ServingJob(
+        32_000,
+        8 * count,
+        100 * count,
+        0,
+        (table,),
+        (8 * count,),
+        max_epochs=100,
+        rows_per_sample={"model": 100.0},
+        sample_bytes=1e3,
+    )
+    machine = ServingMachine(0.3 * 2 * 100 * table.row_bytes / bandwidth, bandwidth)
+    of_file = config(mini_batch=job.mini_batch, stop={"max_epochs": 100})
+    ranks = range(1, count + 1)
+    owners = dealt_out(8 * count, ranks[:4]), dealt_out(8 * count, ranks[4:])
+    delays = Delays(send_s=1e-3, notice_s=1e-3, control_s=1e-3)
+    kept = simulate_job(replace(job, max_epochs=3), [machine] * count, *owners, delays=delays)
+    run = simulate_job(
+        job,
+        [machine] * count,
+        *owners,
+        delays=delays,
+        watcher=lambda machine: Tuner(
+            of_file, machine, job.num_samples, table.num_bytes, 32_000_000, dense_bytes=0
+        ),
+        most_epochs=5,
+    )
+    assert 9 <= len(set(run.data_owner)) <= 11
+    assert run.epoch_seconds[-1] < 0.65 * kept.epoch_seconds[-1]
