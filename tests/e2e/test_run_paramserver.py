@@ -277,6 +277,24 @@ def test_stopped_and_killed_it_goes_on_to_the_same_end(job, monkeypatch):
     check_outcome(job, monkeypatch)
 
 
+def test_results_count_all_starts_and_name_the_epoch_of_the_best_objective(job):
+    job.write_job(args={"pace_s": 0.05}, objective={"every": EPOCHS})
+    running = job.start("run", "job.yaml")
+    running.until(lambda: job.out.exists() and len(job.events("job-epoch")) >= 2, "two epochs")
+    running.process.send_signal(signal.SIGTERM)
+    assert running.wait().code == 75
+    first = job.results()["job"]
+    assert first.slot_seconds > first.wall_time_s > 0
+    done = job.run("run", "job.yaml")
+    assert done.code == 0, done
+    row = job.results()["job"]
+    assert row.wall_time_s > first.wall_time_s
+    assert row.slot_seconds > first.slot_seconds
+    assert row.numbers["best_epoch"] == EPOCHS
+    saved = job.events("job-saved")
+    assert [line.wall_s for line in saved] == sorted(line.wall_s for line in saved)
+
+
 @pytest.mark.parametrize("victim", [4, 3], ids=["source", "destination"])
 def test_a_server_that_is_killed_amid_a_migration_costs_no_update(job, monkeypatch, victim):
     """After two epochs the only server, rank 4, is taken back. All that it holds moves to rank 3, over slow

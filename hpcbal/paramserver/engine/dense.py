@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
@@ -31,6 +32,8 @@ class _Route:
         incoming: receives them after a header.
         bare: receives them without one.
         is_bare: whether the present pull may be answered so.
+        is_only: whether it is the only one to its owner. Answers without a header do not say to which route
+            they belong.
         pushes: by addresses of deltas: sends them.
         last: number of the last push that all its blocks have in common; None if they differ.
     """
@@ -39,6 +42,7 @@ class _Route:
         self.number, self.owner, self.blocks = number, owner, blocks
         self.num_bytes = 0
         self.is_bare = False
+        self.is_only = False
         self.pull: Sender
         self.incoming: Transfer
         self.bare: Transfer
@@ -114,8 +118,8 @@ class DenseTables:
     def pull(self, request: int, step: int, share: int) -> None:
         """Ask all owners for all blocks; answers without header, after `PULLED_ROUTE`, or ordinary ones."""
         wire = self._wire
-        is_bare = wire.link is None
         for route in self._opened():
+            is_bare = wire.link is None and route.is_only
             number = self._number(route)
             if number is None:
                 numbers = self._client.pushed[route.blocks].tolist()
@@ -217,6 +221,9 @@ class DenseTables:
                 route.num_bytes = payload.num_bytes
                 self._routes.append(route)
             self._by_number = {route.number: route for route in self._routes}
+            routes_to = Counter(route.owner for route in self._routes)
+            for route in self._routes:
+                route.is_only = routes_to[route.owner] == 1
         return self._routes
 
 

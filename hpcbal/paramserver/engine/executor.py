@@ -251,6 +251,7 @@ class Executor:
             case messages.Pause():
                 self._settle()
                 self._hold_moves()
+                self.buffers.check(self._wire.rank)  # of what has come since the last time
                 self._is_paused = True
                 self._channel.send(MASTER, messages.Paused(self.samples.steps_ahead()))
             case messages.Save(number):

@@ -48,3 +48,27 @@ class Ownership:
 def dealt_out(num_blocks: int, owners: Sequence[int]) -> tuple[int, ...]:
     """Blocks for owners in runs of neighbours, as even as possible: the owner of each block."""
     return tuple(owners[block * len(owners) // num_blocks] for block in range(num_blocks))
+
+
+def dealt_out_by_table(blocks_of_tables: Sequence[int], owners: Sequence[int]) -> tuple[int, ...]:
+    """Parameter blocks for owners: every table as evenly as possible, in runs of neighbours.
+
+    A table that every turn pulls whole must not be at one owner because others, of which turns pull little,
+    have more blocks. Blocks that are left of a table go to those who have fewest so far.
+
+    Args:
+        blocks_of_tables: number of blocks of each table, in the order of the tables.
+        owners: at least one.
+
+    Returns: the owner of each block, table by table.
+    """
+    dealt: list[int] = []
+    totals = dict.fromkeys(owners, 0)
+    for count in blocks_of_tables:
+        each, left = divmod(count, len(owners))
+        fewest = set(sorted(owners, key=lambda owner: totals[owner])[:left])
+        for owner in owners:
+            own = each + (owner in fewest)
+            totals[owner] += own
+            dealt += [owner] * own
+    return tuple(dealt)

@@ -219,14 +219,21 @@ def _moves(what: What, current: Ownership, wanted: tuple[int, ...]) -> list[Move
         source = min(change, key=lambda i: (change[i], i))
         destination = min(change, key=lambda i: (-change[i], i))
         number = min(-change[source], change[destination])
-        given = blocks[source][-number:]
-        del blocks[source][-number:]
+        given = _evenly_spaced(blocks[source], number)
+        blocks[source] = sorted({*blocks[source]} - {*given})
         moves.append(Move(what, tuple(given), source, destination))
         for machine, sign in ((source, 1), (destination, -1)):
             change[machine] += sign * number
             if change[machine] == 0:
                 del change[machine]
     return moves
+
+
+def _evenly_spaced(blocks: Sequence[int], number: int) -> list[int]:
+    """So many of the blocks, from everywhere: blocks of a table are neighbours, and each table is to stay
+    spread over all servers."""
+    count = len(blocks)
+    return [blocks[(2 * i + 1) * count // (2 * number)] for i in range(number)]
 
 
 def _ordered(operations: Sequence[Operation]) -> Plan | None:

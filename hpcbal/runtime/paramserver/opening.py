@@ -11,7 +11,14 @@ from hpcbal.paramserver.machine.stopping import JobStop
 from hpcbal.runtime.handoff.run_request import RunRequest, output_of
 from hpcbal.runtime.paramserver.checkpoint import SavedJob, read_saved
 from hpcbal.telemetry import Ledger, RunDirectory, RunLock, claim_output
-from hpcbal.telemetry.ledger import JobDoneLine, JobFailedLine, Line, RunStartedLine, scan_ledger
+from hpcbal.telemetry.ledger import (
+    JobDoneLine,
+    JobFailedLine,
+    JobSavedLine,
+    Line,
+    RunStartedLine,
+    scan_ledger,
+)
 
 
 class FailedJobError(OutputError):
@@ -35,6 +42,7 @@ class OpenedJob:
         lock: the lock of the directory.
         ledger: the open ledger.
         saved: the last checkpoint; None if there is none.
+        last_saved: what the ledger says of that checkpoint; None: nothing.
         resumed: whether the directory held this run before.
         notes: what people should know about how it was opened.
     """
@@ -45,6 +53,7 @@ class OpenedJob:
     lock: RunLock
     ledger: Ledger
     saved: SavedJob | None
+    last_saved: JobSavedLine | None
     resumed: bool
     notes: Sequence[str] = ()
 
@@ -85,7 +94,11 @@ def open_job(request: RunRequest, config: ParamServerConfig) -> OpenedJob:
     except BaseException:
         lock.release()
         raise
-    return OpenedJob(request, config, run, lock, ledger, saved, resumed, notes)
+    lines = reversed([entry.line for entry in scan.entries])
+    last_saved = next((line for line in lines if isinstance(line, JobSavedLine)), None)
+    if saved is None:
+        last_saved = None
+    return OpenedJob(request, config, run, lock, ledger, saved, last_saved, resumed, notes)
 
 
 def stop_rule(config: PsJobConfig) -> JobStop:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from hpcbal.config import ParamServerConfig
 from hpcbal.errors import InputError
-from hpcbal.paramserver.store.ownership import dealt_out
+from hpcbal.paramserver.store.ownership import dealt_out, dealt_out_by_table
 from hpcbal.runtime.paramserver.checkpoint import DATA, PARAMETERS, SavedJob
 from hpcbal.runtime.paramserver.cutting import Cut
 
@@ -70,6 +70,6 @@ def first_owners(
                 return tuple(data), tuple(parameters)
             # Shares are even then, unless the stop came while blocks moved.
             workers, servers = sorted({*data}), sorted({*parameters})
-            return dealt_out(cut.data, workers), dealt_out(sum(cut.parameters), servers)
+            return dealt_out(cut.data, workers), dealt_out_by_table(cut.parameters, servers)
     roles = first_roles(config, in_use)
-    return dealt_out(cut.data, roles.workers), dealt_out(sum(cut.parameters), roles.servers)
+    return dealt_out(cut.data, roles.workers), dealt_out_by_table(cut.parameters, roles.servers)

@@ -79,8 +79,9 @@ class JobRecord:
         history = opened.saved.history if opened.saved is not None else ()
         if opened.resumed:
             self._metrics.rewind(self._name, history[-1].epoch if history else 0, history)
-            self._earlier_s = sum(record.seconds for record in history)
-            self._used_s = self._earlier_s * len(in_use)
+        if opened.last_saved is not None:
+            self._earlier_s = opened.last_saved.wall_s or 0.0
+            self._used_s = opened.last_saved.used_s or 0.0
         self._append(
             RunStartedLine(
                 kind="paramserver",
@@ -207,6 +208,10 @@ class JobRecord:
         changes = [f"{come} more"] * (come > 0) + [f"{gone} taken back"] * (gone > 0)
         self.note(f"{count_text(len(in_use), 'executor')} ({', '.join(changes)}) by {source}")
 
+    def _wall_s(self) -> float:
+        """Seconds of the job so far, over all starts."""
+        return self._earlier_s + time.monotonic() - self._began_s
+
     def _count_use(self) -> float:
         """Executor-seconds so far."""
         now_s = time.monotonic()
@@ -221,7 +226,8 @@ class JobRecord:
     def note_saved(self, manifest: WriteManifest) -> None:
         """A checkpoint is complete."""
         seconds = time.monotonic() - self._saving_since_s
-        self._append(JobSavedLine(self._name, manifest.epoch, manifest.step, seconds))
+        wall_s, used_s = self._wall_s(), self._count_use()
+        self._append(JobSavedLine(self._name, manifest.epoch, manifest.step, seconds, wall_s, used_s))
 
     # ---- status and results --------------------------------------------------------------------
 
@@ -272,17 +278,17 @@ class JobRecord:
 
     def _row(self, machine: JobMachine, end: End) -> ResultRow:
         metrics = [record.metrics for record in machine.history]
-        numbers = summary_of(metrics) if metrics else {}
+        epochs = [record.epoch for record in machine.history]
+        numbers = summary_of(metrics, epochs) if metrics else {}
         main = self._main_metric(machine)
         best_key = f"{BEST}{main}" if main else PARAMSERVER.main.best_key
         state = {"done": "done", "failed": "failed", "suspended": "training"}[end.outcome]
-        wall_time_s = self._earlier_s + time.monotonic() - self._began_s
         return ResultRow(
             name=self._name,
             state=state,
             epochs=machine.epochs,
             best=numbers.pop(best_key, None),
-            wall_time_s=wall_time_s,
+            wall_time_s=self._wall_s(),
             slot_seconds=self._count_use(),
             cause=f"{end.cause}: {key_line(end.detail)}" if end.cause else "",
             numbers=numbers,
@@ -316,7 +322,6 @@ class JobRecord:
         status["busy_gpus"] = sum(each["role"] != "standby" for each in status["executors"])
         main = self._main_metric(machine)
         last = machine.history[-1].metrics if machine.history else {}
-        wall_time_s = self._earlier_s + time.monotonic() - self._began_s
         status["jobs"] = [
             {
                 "name": self._name,
@@ -326,7 +331,7 @@ class JobRecord:
                 "metrics": {name: v if math.isfinite(v) else None for name, v in last.items()},
                 "main_metric": main,
                 "best": self._best(machine, main),
-                "wall_time_s": wall_time_s,
+                "wall_time_s": self._wall_s(),
                 "slot_seconds": self._count_use(),
                 "cause": "" if end is None else end.cause,
                 "detail": "" if end is None else end.detail,

@@ -216,11 +216,31 @@ class Tuner:
                 log.info("the best configuration without %s cannot be reached: %s", leaving, error)
         if not has_tried and (leaving or not self._config.tune.enabled):
             wanted = spread(current, self._in_use)
+            self._check_memory(wanted)
             plan = plan_changes(now, wanted)
             change = self._request(plan, wanted, "executors changed", None) if plan.moves else None
         # Otherwise what has come is used once turns are measured. Moves may be cut short by a pause.
         self._resources_changed = change is not None
         return change
+
+    def _check_memory(self, wanted: Configuration) -> None:
+        """Check that executors have room for their blocks and the dense tables that workers keep.
+
+        Raises:
+            PolicyError: one has not.
+        """
+        limit = self._config.memory_per_rank
+        if limit is None:
+            return
+        data_bytes = self._data_bytes / sum(wanted.data_blocks)
+        held = held_bytes(self._model_bytes, self._config.staleness) / sum(wanted.parameter_blocks)
+        for i, (data, parameters) in enumerate(zip(wanted.data_blocks, wanted.parameter_blocks, strict=True)):
+            needed = data * data_bytes + parameters * held + (self._dense_bytes if data else 0)
+            if needed > limit:
+                raise PolicyError(
+                    f"memory_per_rank: got {limit:,} bytes, but rank {self._executors[i]} would hold "
+                    f"{needed:,.0f}; use more executors, or allow more memory"
+                )
 
     def _is_measured(self, current: Configuration) -> bool:
         """Whether anything can be predicted from this configuration."""

@@ -293,7 +293,8 @@ class JobsRecord:
 
     def _row(self, name: str, entry: _Entry) -> ResultRow:
         metrics = [record.metrics for record in entry.history]
-        numbers = summary_of(metrics) if metrics else {}
+        epochs = [record.epoch for record in entry.history]
+        numbers = summary_of(metrics, epochs) if metrics else {}
         best_key = f"{BEST}{entry.main_metric}" if entry.main_metric else JOBS.main.best_key
         return ResultRow(
             name=name,

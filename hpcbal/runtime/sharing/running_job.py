@@ -12,7 +12,7 @@ from hpcbal.paramserver.machine.job import JobMachine, JobSpec
 from hpcbal.paramserver.machine.messages import TurnDone
 from hpcbal.paramserver.machine.progress import Pace
 from hpcbal.paramserver.sharing.profiling import IterationMeter
-from hpcbal.paramserver.store.ownership import dealt_out
+from hpcbal.paramserver.store.ownership import dealt_out, dealt_out_by_table
 from hpcbal.policies.grouping import JobLoad
 from hpcbal.runtime.paramserver.checkpoint import SavedJob
 from hpcbal.runtime.paramserver.cutting import Cut
@@ -121,7 +121,7 @@ def start_of(
     machine = JobMachine(
         JobSpec(machines, pace, stop_rule(config)),
         dealt_out(cut.data, machines),
-        dealt_out(sum(cut.parameters), machines),
+        dealt_out_by_table(cut.parameters, machines),
         None if saved is None else saved.number,
         () if saved is None else saved.history,
     )

@@ -11,7 +11,7 @@ from hpcbal.paramserver.machine.events import Reconfigure
 from hpcbal.paramserver.machine.job import JobMachine, JobSpec
 from hpcbal.paramserver.machine.progress import Pace
 from hpcbal.paramserver.machine.stopping import JobStop
-from hpcbal.paramserver.store.ownership import dealt_out
+from hpcbal.paramserver.store.ownership import dealt_out, dealt_out_by_table
 from hpcbal.simulator.serving.client import ParameterClient
 from hpcbal.simulator.serving.clock import Clock, Delay
 from hpcbal.simulator.serving.executor import Executor
@@ -116,5 +116,8 @@ def simulate_roles(
     """Run a job whose first executors work and whose next ones serve; see `simulate_job`. Shares are even."""
     workers = range(1, num_workers + 1)
     servers = range(num_workers + 1, num_workers + num_servers + 1)
-    data, parameters = dealt_out(job.num_data_blocks, workers), dealt_out(job.layout.num_blocks, servers)
+    data, parameters = (
+        dealt_out(job.num_data_blocks, workers),
+        dealt_out_by_table(job.parameter_blocks, servers),
+    )
     return simulate_job(job, machines, data, parameters, delays=delays)

@@ -123,6 +123,9 @@ class JobSavedLine(Line):
         epoch: number of completed epochs.
         step: number of completed steps since the start of the job; with `consistency: async`, of epochs.
         seconds: time for which the workers could not compute.
+        wall_s: time of the job until now, over all starts, without what was lost after checkpoints; null: not
+            recorded.
+        used_s: the same in executor-seconds; null: not recorded.
     """
 
     event: ClassVar[str] = "job-saved"
@@ -130,6 +133,8 @@ class JobSavedLine(Line):
     epoch: int
     step: int
     seconds: Number
+    wall_s: float | None = None
+    used_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

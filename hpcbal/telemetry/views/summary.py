@@ -46,11 +46,12 @@ def main_metric_of(epochs_by_job: Iterable[Sequence[Metrics]]) -> str:
     return VALIDATION + main
 
 
-def summary_of(epochs: Sequence[Metrics]) -> dict[str, Number]:
+def summary_of(epochs: Sequence[Metrics], numbers: Sequence[int] | None = None) -> dict[str, Number]:
     """Sum up the epochs of a DNN.
 
     Args:
         epochs: the metrics of each completed epoch, in order.
+        numbers: of these epochs, where some have no metrics; None: 1, 2, ...
 
     Returns:
         `best_epoch` (from 1), the first epoch with the best value of the main metric; and for each metric
@@ -67,7 +68,8 @@ def summary_of(epochs: Sequence[Metrics]) -> dict[str, Number]:
         found[f"{BEST}{metric}"] = best
         found[f"{FINAL}{metric}"] = None if last is None or math.isnan(last) else last
         if metric == main:
-            found[BEST_EPOCH] = 1 + [epoch.get(metric) for epoch in epochs].index(best)
+            index = [epoch.get(metric) for epoch in epochs].index(best)
+            found[BEST_EPOCH] = 1 + index if numbers is None else numbers[index]
     return found
 
 

@@ -142,6 +142,15 @@ def test_a_change_takes_as_long_as_the_busiest_link() -> None:
     assert cost.lost_s == pytest.approx(0.2)
 
 
+def test_blocks_that_leave_a_machine_are_of_all_tables() -> None:
+    """Blocks 0 to 3 are of one table, and 4 to 15 of another: a quarter of what leaves is of the first."""
+    now = Ownership(("worker", "server", "standby"), (0,) * 4, (1,) * 16)
+    (move,) = plan_changes(now, Configuration.of_blocks([4, 0, 0], [0, 8, 8])).moves
+    assert len([block for block in move.blocks if block < 4]) == 2
+    (move,) = plan_changes(now, Configuration.of_blocks([4, 0, 0], [0, 12, 4])).moves
+    assert len([block for block in move.blocks if block < 4]) == 1
+
+
 def test_a_change_takes_as_long_as_moves_that_wait_for_each_other() -> None:
     now = Ownership(("worker", "server", "server"), (0,) * 6, (1, 1, 2, 2))
     plan = plan_changes(now, Configuration.of_blocks([3, 0, 3], [0, 4, 0]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -12,6 +13,7 @@ from paramserver_job import Master, Rotation, SavedBlocks, Setup, layout_of, par
 
 from hpcbal.paramserver.alone import train_alone
 from hpcbal.paramserver.apps import MLR
+from hpcbal.paramserver.apps.sources import ArraySource
 from hpcbal.paramserver.contract import (
     App,
     Batch,
@@ -19,9 +21,11 @@ from hpcbal.paramserver.contract import (
     DataBlock,
     IntArray,
     Parameters,
+    Table,
     Updates,
     num_bytes_of,
 )
+from hpcbal.paramserver.engine import client
 from hpcbal.paramserver.engine.job import EmulatedMachine
 from hpcbal.paramserver.engine.loading import first_data
 from hpcbal.paramserver.engine.samples import Cursor, WorkerSamples
@@ -87,6 +91,58 @@ def test_it_does_so_while_blocks_move(name: str) -> None:
     master, saved = run_job(setup)
     check_equal(setup, master, saved)
     assert len(master.reconfigured) >= 3
+
+
+class Tagged(App):
+    """Every row holds its number and the samples so far: a pull that puts rows into the places of
+    others is noticed at once."""
+
+    NUM_ROWS, TAG = 240, 10**9
+
+    def tables(self) -> list[Table]:
+        return [Table("tags", self.NUM_ROWS, 8, "int64")]
+
+    def initial(self, table: str, rows: IntArray, rng: np.random.Generator) -> IntArray:
+        return np.repeat(self.TAG * rows[:, np.newaxis], 8, axis=1)
+
+    def compute(self, batch: Batch, parameters: Parameters) -> Updates:
+        tags = parameters["tags"] // self.TAG
+        assert (tags == np.arange(self.NUM_ROWS)[:, np.newaxis]).all(), "rows of other blocks"
+        return {"tags": np.full((self.NUM_ROWS, 8), batch.num_samples)}
+
+    def objective(self, batch: Batch, parameters: Parameters) -> dict[str, float]:
+        return {"samples": float(batch.num_samples)}
+
+    def metrics(self, sums: Mapping[str, float]) -> dict[str, float]:
+        return dict(sums)
+
+
+@pytest.mark.parametrize("staleness", [0, 2, None])
+def test_pulled_rows_come_to_their_places_when_a_server_has_more_blocks_than_a_frame_names(
+    monkeypatch: pytest.MonkeyPatch, staleness: int | None
+) -> None:
+    """Then a worker has several routes to it, of which some are answered in parts while blocks move."""
+    monkeypatch.setattr(client, "MAX_ENTRIES", 3)
+    setup = Setup(
+        lambda: Tagged(ArraySource({"x": np.zeros(600)}, {})),
+        [1, 2, 3],
+        [4, 5],
+        mini_batch=20,
+        epochs=4,
+        num_executors=5,
+        staleness=staleness,
+        num_data_blocks=15,
+        num_parameter_blocks=24,
+        after=Rotation(4, 5),
+    )
+    master, saved = run_job(setup)
+    assert master.end is not None
+    assert master.end.outcome == "done", master.end
+    assert master.reconfigured
+    assert master.manifest is not None
+    tags = saved.tables(setup.job().layout, master.manifest.number)["tags"]
+    wanted = Tagged.TAG * np.arange(Tagged.NUM_ROWS)[:, np.newaxis] + 4 * 600
+    np.testing.assert_array_equal(tags, np.repeat(wanted, 8, axis=1))
 
 
 @pytest.mark.parametrize("staleness", [0, 2, None])

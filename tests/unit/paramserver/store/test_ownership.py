@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpcbal.paramserver.store.ownership import Ownership, dealt_out
+from hpcbal.paramserver.store.ownership import Ownership, dealt_out, dealt_out_by_table
 
 
 @given(st.integers(1, 60), st.integers(1, 7))
@@ -36,3 +36,19 @@ def test_news_changes_the_owner_of_some_blocks() -> None:
     ownership = Ownership([1, 1, 1])
     ownership.change((0, 2), 2)
     assert ownership.owners.tolist() == [2, 1, 2]
+
+
+@given(st.lists(st.integers(1, 40), min_size=1, max_size=5), st.integers(1, 9))
+def test_every_table_is_spread_evenly_and_so_are_all_together(tables: list[int], num_owners: int) -> None:
+    owners = range(3, 3 + num_owners)
+    dealt = dealt_out_by_table(tables, owners)
+    assert len(dealt) == sum(tables)
+    start = 0
+    for count in tables:
+        part = dealt[start : start + count]
+        start += count
+        assert list(part) == sorted(part), "runs of neighbours"
+        counts = [part.count(owner) for owner in owners]
+        assert max(counts) - min(counts) <= 1
+    totals = [dealt.count(owner) for owner in owners]
+    assert max(totals) - min(totals) <= 1
