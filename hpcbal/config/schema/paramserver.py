@@ -61,7 +61,7 @@ class PsStopConfig(Section):
         min_length=1,
     )
     mode: Literal["auto", "min", "max"] = key(
-        "auto", "Whether a lower or a higher value is better; auto: as the app says.", "auto, min, max"
+        "auto", "Whether a lower or a higher value is better; auto: by the metric's name.", "auto, min, max"
     )
     target: float | None = key(None, "Stop at this value or a better one.", "null or a number")
     patience: int | None = key(

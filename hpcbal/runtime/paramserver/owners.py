@@ -42,7 +42,7 @@ def first_roles(config: ParamServerConfig, executors: Sequence[int]) -> FirstRol
     if workers < 1 or servers < 1 or workers + servers > count:
         raise InputError(
             f"workers: {config.workers} and servers: {config.servers} do not fit {count} executors, all "
-            "ranks in use but the first; lower them, or start more ranks"
+            "ranks in use but the first; lower them, raise executors.start if it is set, or start more ranks"
         )
     return FirstRoles(tuple(executors[:workers]), tuple(executors[workers : workers + servers]))
 
