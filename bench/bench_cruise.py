@@ -16,7 +16,8 @@ tuner of a real job measures the simulated turns and reconfigures the job, as in
 
 - `chosen_over_best_min`: the shortest epoch of all (W, S) with W + S = 32 over that with which Cruise ends,
   the least of NMF, MLR, LDA and Lasso in each mode (at least 0.97; the paper: 0.939). By mode:
-  `chosen_over_best_sync`, `_stale`, `_async`.
+  `chosen_over_best_sync`, `_stale`, `_async`. `paper_over_best_<mode>`: the same for the optimum of the
+  paper's own cost model (Eq. 3.5), the least of the four.
 - `saved_<mode>_<app>_<W>_<S>`: how much shorter the epoch became from there (the paper: 8.7 to 55.3 %).
 - `saved_unlike_<mode>_<app>`: the same with 28 slow and 4 fast machines (the paper: 35.2, 58.3 and 41.3 %).
 

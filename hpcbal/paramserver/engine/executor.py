@@ -220,11 +220,9 @@ class Executor:
                 self._limit = limit
             case messages.Evaluate(epoch):
                 self._evaluating, self._must_evaluate = epoch, True
-            case messages.OwnerChanged("parameters", blocks, owner):
+            case messages.OwnerChanged(blocks, owner):
                 self._ownership.change(blocks, owner)
                 self.client.owners_changed()
-            case messages.OwnerChanged():
-                pass
             case messages.MoveBlocks("parameters", blocks, destination):
                 self._moves.move(blocks, destination)
             case messages.MoveBlocks("data", blocks, destination):

@@ -295,8 +295,9 @@ class JobMachine:
         self._reconfiguration.arrived(event.what, event.blocks, event.destination)
         for block in event.blocks:
             self._owner[event.what][block] = event.destination
-        changed = messages.OwnerChanged(event.what, event.blocks, event.destination)
-        return [self._send_all(changed), *self._go_on_moving(self._reconfiguration), *self._pause_if_due()]
+        changed = self._send_all(messages.OwnerChanged(event.blocks, event.destination))
+        asked = [changed] if event.what == "parameters" else []  # nobody asks owners of data blocks
+        return [*asked, *self._go_on_moving(self._reconfiguration), *self._pause_if_due()]
 
     def _go_on_moving(self, reconfiguration: Reconfiguration) -> list[Instruction]:
         """Start the moves that wait for none."""

@@ -69,9 +69,8 @@ class MoveBlocks(Message):
 
 @dataclass(frozen=True, slots=True)
 class OwnerChanged(Message):
-    """To all: blocks have arrived at `owner`."""
+    """To all: parameter blocks have arrived at `owner`."""
 
-    what: What
     blocks: tuple[int, ...]
     owner: int
 

@@ -28,6 +28,7 @@ from hpcbal.policies.configuring.homogeneous import analytic_epoch_s, best_homog
 from hpcbal.policies.configuring.kinds import Restrictions
 from hpcbal.policies.configuring.metrics import Metrics, ServerMetrics, TurnMetrics, estimate_machines
 from hpcbal.policies.configuring.moving import MovingCost, cost_of_moving
+from hpcbal.policies.configuring.paper import paper_epoch_s, paper_optimum
 from hpcbal.policies.configuring.resources import best_within, spread
 from hpcbal.policies.configuring.trigger import Decision, Trigger
 
@@ -63,6 +64,8 @@ __all__ = [
     "epoch_cost",
     "estimate_machines",
     "measured_bandwidth",
+    "paper_epoch_s",
+    "paper_optimum",
     "plan_changes",
     "renamed",
     "spread",

@@ -73,3 +73,20 @@ def first_owners(
             return dealt_out(cut.data, workers), dealt_out_by_table(cut.parameters, servers)
     roles = first_roles(config, in_use)
     return dealt_out(cut.data, roles.workers), dealt_out_by_table(cut.parameters, roles.servers)
+
+
+def without_blocks(
+    config: ParamServerConfig, data_owner: Sequence[int], parameter_owner: Sequence[int]
+) -> list[str]:
+    """A sentence for each role of which the file asks for more executors than there are blocks."""
+    notes = []
+    for key, wanted, owners, blocks in (
+        ("workers", config.workers, data_owner, "blocks.data"),
+        ("servers", config.servers, parameter_owner, "blocks.parameters"),
+    ):
+        if wanted != "auto" and len(owners) < wanted:
+            notes.append(
+                f"warning: {key}: got {wanted}, but there are {len(owners)} blocks, so "
+                f"{wanted - len(owners)} of them stand by; raise {blocks}, or lower {key}"
+            )
+    return notes

@@ -31,7 +31,7 @@ from hpcbal.runtime.paramserver.cutting import Cut, check_saved, first_cut
 from hpcbal.runtime.paramserver.loading import LoadedJob, load_job
 from hpcbal.runtime.paramserver.master import Master
 from hpcbal.runtime.paramserver.opening import JOBS, OpenedJob, stop_rule
-from hpcbal.runtime.paramserver.owners import first_owners
+from hpcbal.runtime.paramserver.owners import first_owners, without_blocks
 from hpcbal.runtime.paramserver.record import JobRecord
 from hpcbal.runtime.paramserver.sampling import sample_job
 from hpcbal.runtime.paramserver.supply import ExecutorSupply
@@ -119,7 +119,7 @@ def make_master(
         history,
     )
     record = JobRecord(opened, rank.roles, in_use)
-    for note in opened.notes:
+    for note in (*opened.notes, *without_blocks(config, data_owner, parameter_owner)):
         record.note(note)
     record.note_start(machine, loaded.num_samples, loaded.parameter_bytes, None if is_async else steps)
     return Master(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 import time
+from collections import Counter
 from collections.abc import Sequence
 from typing import cast
 
@@ -12,6 +13,7 @@ from hpcbal.cluster.roles import SCHEDULER_RANK, Roles
 from hpcbal.paramserver.machine import messages
 from hpcbal.paramserver.machine.events import End, EpochEnded, Reconfigured, WriteManifest
 from hpcbal.paramserver.machine.job import JobMachine
+from hpcbal.paramserver.machine.messages import What
 from hpcbal.printable import printable
 from hpcbal.runtime.paramserver.opening import OpenedJob
 from hpcbal.runtime.record.run_timeline import RunTimeline
@@ -123,10 +125,7 @@ class JobRecord:
     ) -> None:
         """Record who owns what at the start."""
         executors = machine.spec.executors
-        counts = {
-            what: tuple(machine.owners(what).count(executor) for executor in executors)
-            for what in ("data", "parameters")
-        }
+        counts = {what: tuple(_counts(machine, what)) for what in ("data", "parameters")}
         roles = tuple(machine.role_of(executor) for executor in executors)
         self._append(
             RolesAssignedLine(
@@ -305,10 +304,7 @@ class JobRecord:
         status, executors = self._status, machine.spec.executors
         state = "training" if end is None else {"suspended": "waiting"}.get(end.outcome, end.outcome)
         status["phase"] = PHASES.get(machine.phase, "training")
-        counts = {
-            what: [machine.owners(what).count(executor) for executor in executors]
-            for what in ("data", "parameters")
-        }
+        counts = {what: _counts(machine, what) for what in ("data", "parameters")}
         status["executors"] = [
             {
                 "rank": executor,
@@ -340,3 +336,9 @@ class JobRecord:
 
     def _best(self, machine: JobMachine, main: str) -> float | None:
         return best_of([record.metrics for record in machine.history], main) if main else None
+
+
+def _counts(machine: JobMachine, what: What) -> list[int]:
+    """Blocks of each executor."""
+    counts = Counter(machine.owners(what))
+    return [counts[executor] for executor in machine.spec.executors]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import Counter
 from collections.abc import Collection, Sequence
 
 from hpcbal.config import ParamServerConfig
@@ -274,8 +275,11 @@ class Tuner:
     def _ownership(self) -> Ownership:
         data = tuple(self._index[owner] for owner in self._machine.owners("data"))
         parameters = tuple(self._index[owner] for owner in self._machine.owners("parameters"))
-        indices = self._index.values()
-        counts = [data.count(i) for i in indices], [parameters.count(i) for i in indices]
+        of_data, of_parameters = Counter(data), Counter(parameters)
+        counts = (
+            [of_data[i] for i in self._index.values()],
+            [of_parameters[i] for i in self._index.values()],
+        )
         if any(works and serves for works, serves in zip(*counts, strict=True)):
             raise PolicyError("an executor works and serves")
         return Ownership(Configuration.of_blocks(*counts).roles, data, parameters)

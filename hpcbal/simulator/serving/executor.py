@@ -192,10 +192,8 @@ class Executor:
                 self._limit = limit
             case messages.Evaluate(epoch):
                 self._evaluating, self._must_evaluate = epoch, True
-            case messages.OwnerChanged("parameters", blocks, owner):
+            case messages.OwnerChanged(blocks, owner):
                 self.client.ownership.change(blocks, owner)
-            case messages.OwnerChanged():
-                pass
             case messages.MoveBlocks("parameters", blocks, destination):
                 self.server.move(blocks, destination)
             case messages.MoveBlocks("data", blocks, destination):

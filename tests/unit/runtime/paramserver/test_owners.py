@@ -9,7 +9,7 @@ import pytest
 from hpcbal.config import ParamServerConfig
 from hpcbal.runtime.paramserver.checkpoint import DATA, PARAMETERS, SavedJob
 from hpcbal.runtime.paramserver.cutting import Cut
-from hpcbal.runtime.paramserver.owners import first_owners
+from hpcbal.runtime.paramserver.owners import first_owners, without_blocks
 
 UNEVEN = SavedJob(
     3, "f", {DATA: (6,), PARAMETERS: (4,)}, (), {DATA: (1, 1, 1, 1, 1, 4), PARAMETERS: (2, 5, 5, 5)}
@@ -45,3 +45,27 @@ def test_roles_are_dealt_anew_if_executors_are_gone_or_the_file_says_so(
     assert not {*data} & {*parameters}
     assert len({*data}) == 2
     assert len({*parameters}) == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({}, []),
+        ({"workers": 6, "servers": 4}, []),
+        (
+            {"workers": 8, "servers": 4},
+            ["warning: workers: got 8, but there are 6 blocks, so 2 of them"],
+        ),
+        (
+            {"servers": 5},
+            ["warning: servers: got 5, but there are 4 blocks, so 1 of them"],
+        ),
+    ],
+)
+def test_executors_without_blocks_are_named(changes: dict[str, int], says: list[str]) -> None:
+    config = ParamServerConfig.model_validate(
+        {"app": "a:B", "data": {"dataset": "a:c"}, "mini_batch": 5, "stop": {"max_epochs": 2}, **changes}
+    )
+    found = without_blocks(config, (1,) * 6, (2,) * 4)
+    assert len(found) == len(says)
+    assert all(text.startswith(start) for text, start in zip(found, says, strict=True))
