@@ -149,12 +149,12 @@ class Executor:
         except _Finished as finished:
             return finished.exit_code
         except (UserCodeError, AppError) as error:
-            log.error("the app has failed: %s", error, exc_info=error)
+            log.warning("the app has failed: %s", error, exc_info=error)  # the log has the traceback
             failed = messages.Failed("app", str(error))
         except MachineError:  # a fault of hpcbal itself
             raise
         except HpcbalError as error:  # a full disk, a damaged checkpoint: the job itself has not failed
-            log.error("the executor has failed: %s", error, exc_info=error)
+            log.warning("the executor has failed: %s", error, exc_info=error)
             failed = messages.Failed("error", str(error), int(error.exit_code))
         try:
             self._hold_moves()

@@ -161,7 +161,7 @@ class Tuner:
             return None
         began_s = time.perf_counter()
         change = self._best_change(now, current, ())
-        log.info("looked for a better configuration for %.3f s", time.perf_counter() - began_s)
+        log.debug("looked for a better configuration for %.3f s", time.perf_counter() - began_s)
         if change is None:
             self._next_skips = min(2 * self._next_skips, MOST_SKIPS)
             self._looks_to_skip = self._next_skips
