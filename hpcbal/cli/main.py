@@ -21,6 +21,7 @@ from hpcbal.cli import (
     schema,
     simulate,
     status,
+    submit_job,
     validate,
 )
 from hpcbal.errors import INTERRUPTED, ConfigError, ExitCode, HpcbalError
@@ -34,6 +35,7 @@ _VERBS = (
     profile,
     status,
     resize,
+    submit_job,
     report,
     compare,
     evaluate,

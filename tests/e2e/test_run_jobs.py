@@ -213,6 +213,41 @@ def test_stopped_and_killed_every_job_goes_on_to_the_same_end(many, monkeypatch)
     check_outcome(many, monkeypatch)
 
 
+def test_jobs_are_submitted_to_a_run_that_is_under_way_killed_or_over(many, monkeypatch):
+    """Each submitted job is known to all later starts of the run, whatever is killed in between."""
+    many.write(jobs=[job_of("slow", args={"pace_s": 0.3})])
+    away = many.folder / "away"
+    away.mkdir()
+    (away / "other.py").write_text(APP, encoding="utf-8")
+
+    def submit(name: str, **changes: Any) -> Any:
+        job = job_of(name, app="other:Squares", data={"dataset": "other:points"}, **changes)
+        content = {"kind": "jobs", "jobs": [job]}
+        (away / f"{name}.yaml").write_text(yaml.safe_dump(content), encoding="utf-8")
+        return many.run_alone("submit-job", "out", f"away/{name}.yaml")
+
+    running = many.start("run", "jobs.yaml")
+    running.until(lambda: many.out.exists() and many.events("job-saved"), "checkpoint")
+    done = submit("middle", args={"pace_s": 0.3})
+    assert done.code == 0, done
+    running.until(lambda: {line.job for line in many.events("job-saved")} == {"slow", "middle"}, "middle")
+    running.until(lambda: {job["name"] for job in many.status()["jobs"]} == {"slow", "middle"}, "status")
+    running.signal_rank(0, signal.SIGKILL)
+    assert running.wait().code not in (0, 75)
+    assert submit("fast").code == 0
+    again = many.run("run", "jobs.yaml")
+    assert again.code == 0, again
+    assert {name: row.state for name, row in many.results().items()} == dict.fromkeys(
+        ("slow", "middle", "fast"), "done"
+    )
+    assert "from the run's next start on" in submit("late").out
+    more = many.run("run", "jobs.yaml")
+    assert more.code == 0, more
+    check_outcome(many, monkeypatch, ("slow", "middle", "fast", "late"))
+    assert [line.job for line in many.events("job-submitted")] == ["middle", "fast", "late"]
+    assert "already finished" in many.run("run", "jobs.yaml").out
+
+
 @pytest.mark.parametrize(
     ("changes", "text"),
     [

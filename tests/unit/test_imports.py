@@ -90,6 +90,7 @@ config.kinds      | pydantic                              | errors config.source
                   |                                       | config.listed config.expand
 config.load       | pydantic pydantic_core yaml           | errors collector config.source config.schema
                   |                                       | config.messages config.imports config.kinds
+config.submission | pydantic yaml                         | errors config.source config.schema config.load
 config            | -                                     | config.schema config.imports config.kinds
                   |                                       | config.load
 config.scheduling | -                                     | control config.schema config.balance
@@ -132,7 +133,7 @@ report.page       | jinja2                                | printable values tel
 report            | -                                     | report.model report.reading report.page
 runtime.handoff   | -                                     | errors env stderr cluster telemetry.files
                   |                                       | telemetry.host telemetry.ledger telemetry.views
-                  |                                       | telemetry checkpoint config
+                  |                                       | telemetry checkpoint config.submission config
 runtime.wire      | -                                     | comm control telemetry.streams telemetry.ledger
                   |                                       | dataplane
 runtime.health    | mpi4py numpy                          | printable errors comm cluster telemetry.files
@@ -205,12 +206,13 @@ runtime           | mpi4py                                | printable errors std
                   |                                       | runtime.paramserver runtime.sharing
 cli               | -                                     | hpcbal printable errors env stderr collector
                   |                                       | cluster control telemetry.files telemetry.views
-                  |                                       | simulator config.schema config.checks config
-                  |                                       | config.scheduling simulator.serving export
-                  |                                       | planning report.model report.drawing
-                  |                                       | report.reading report.comparing report.page report
-                  |                                       | runtime.handoff runtime.evaluating
-                  |                                       | runtime.paramserver runtime.simulating runtime
+                  |                                       | simulator config.schema config.checks
+                  |                                       | config.submission config config.scheduling
+                  |                                       | simulator.serving export planning report.model
+                  |                                       | report.drawing report.reading report.comparing
+                  |                                       | report.page report runtime.handoff
+                  |                                       | runtime.evaluating runtime.paramserver
+                  |                                       | runtime.simulating runtime
 __main__          | -                                     | errors stderr cli
 """
 

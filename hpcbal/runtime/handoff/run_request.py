@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from hpcbal import env
-from hpcbal.config import AnyConfig, RunConfig, load_config, load_ensemble
+from hpcbal.config import AnyConfig, JobsConfig, RunConfig, load_config, load_ensemble
+from hpcbal.runtime.handoff.submissions import with_submitted
 from hpcbal.stderr import say
 from hpcbal.telemetry import RunDirectory
 
@@ -44,7 +45,8 @@ def load_requested(request: RunRequest, *, is_rank: bool) -> AnyConfig:
         is_rank: whether this is rank 0; it does not warn if `hpcbal run` has started it and warned already.
 
     Raises:
-        ConfigError: if the configuration is wrong.
+        ConfigError: if the configuration is wrong, or a job that was submitted to the run.
+        OutputError: if submitted jobs cannot be read.
     """
 
     def warn(text: str) -> None:
@@ -52,7 +54,10 @@ def load_requested(request: RunRequest, *, is_rank: bool) -> AnyConfig:
 
     has_warned = is_rank and env.read("HPCBAL_LAUNCHED") is not None
     load = load_ensemble if request.profile_only else load_config
-    return load(request.config_path, request.overrides, check_imports=True, warn=None if has_warned else warn)
+    config = load(
+        request.config_path, request.overrides, check_imports=True, warn=None if has_warned else warn
+    )
+    return with_submitted(config, output_of(request, config)) if isinstance(config, JobsConfig) else config
 
 
 def output_of(request: RunRequest, config: RunConfig) -> RunDirectory:

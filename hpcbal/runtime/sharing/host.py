@@ -18,6 +18,7 @@ from hpcbal.paramserver.engine.shared_machine import SharedMachine, Tenant
 from hpcbal.paramserver.engine.transport import Transport
 from hpcbal.paramserver.machine import messages
 from hpcbal.paramserver.store.layout import Layout
+from hpcbal.runtime.handoff.submissions import append_import_roots
 from hpcbal.runtime.paramserver.loading import LoadedJob, load_job
 from hpcbal.runtime.paramserver.opening import JOBS
 from hpcbal.runtime.paramserver.play import CheckpointFiles
@@ -87,7 +88,6 @@ class MachineHost:
             is_synchronised=config.schedule.paradigm == "harmony",
             memory_bytes=config.memory_per_node,
         )
-        self._jobs = {job.name: job for job in config.jobs}
         self._loaded: dict[str, LoadedJob] = {}
         self._tenants: dict[int, Tenant] = {}
         self._crash: BaseException | None = None
@@ -160,7 +160,7 @@ class MachineHost:
         """A job's thread, from its start on this machine until it leaves."""
         try:
             try:
-                loaded = self._load(order.job)
+                loaded = self._load(order)
             except (UserCodeError, HpcbalError) as error:
                 with self.machine.lock:
                     self._fail(order, tenant, error)
@@ -175,13 +175,14 @@ class MachineHost:
             self._crash = error
             self.machine.wake()
 
-    def _load(self, name: str) -> LoadedJob:
-        if name not in self._loaded:
-            self._loaded[name] = load_job(self._jobs[name])
-        return self._loaded[name]
+    def _load(self, order: HostJob) -> LoadedJob:
+        if order.job not in self._loaded:
+            append_import_roots(order.import_roots)
+            self._loaded[order.job] = load_job(order.config)
+        return self._loaded[order.job]
 
     def _executor(self, order: HostJob, tenant: Tenant, loaded: LoadedJob) -> Executor:
-        config = self._jobs[order.job]
+        config = order.config
         emulated = EmulatedMachine(config.seconds_per_sample, self._speed)
         files = CheckpointFiles(
             RunDirectory(self._rank.output, JOBS).job(order.job), self._rank.rank, order.saved

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from bisect import insort
 from collections import deque
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -35,6 +36,7 @@ from hpcbal.paramserver.sharing.scheduler import Scheduler
 from hpcbal.paramserver.sharing.synchroniser import Grant, NetworkSynchroniser
 from hpcbal.policies.grouping import JobMemory, MemoryLimit
 from hpcbal.runtime.handoff.start_file import StarterWatch, StartFile
+from hpcbal.runtime.handoff.submissions import SubmissionWatch, append_import_roots
 from hpcbal.runtime.health.stalling import StallDetector
 from hpcbal.runtime.paramserver.checkpoint import DATA, PARAMETERS, SavedJob, write_manifest
 from hpcbal.runtime.paramserver.cutting import Cut, check_saved, first_cut
@@ -56,6 +58,9 @@ log = logging.getLogger(__name__)
 MEASURED_AGAIN_EVERY = 8
 """Iterations after which the scheduler hears of a job's averages again."""
 
+LOOK_INTERVAL_S = 1.0
+"""Between looks for jobs that have been submitted."""
+
 
 class JobsMaster:
     """Performs what the `Scheduler` and the `JobMachine` of each job decide.
@@ -74,6 +79,9 @@ class JobsMaster:
         self._rank, self._config, self._opened = rank, config, opened
         self._scheduler, self._record = jobs, record
         self._configs = {job.name: job for job in config.jobs}
+        self._submissions = SubmissionWatch(opened.run, self._configs)
+        self._look_due_s = 0.0
+        self._import_roots: tuple[str, ...] = ()
         self._saved: dict[str, SavedJob] = dict(opened.saved)
         self._loaded: dict[str, LoadedJob] = {}
         self._cuts: dict[str, Cut] = {}
@@ -102,7 +110,7 @@ class JobsMaster:
     def run(self) -> int:
         """Work until all jobs are over, or the run is to stop; returns the exit code."""
         patience = Patience()
-        while self._num_left and not self._has_stopped():
+        while (self._num_left or self._look_for_submissions()) and not self._has_stopped():
             if self._events:
                 self._handle(*self._events.popleft())
                 patience.reset()
@@ -184,6 +192,8 @@ class JobsMaster:
         if reason is not None:
             self._stop(reason)
         self._stall.check()
+        if now_s >= self._look_due_s:
+            self._look_for_submissions()
         self._look_at_arrivals(now_s)
         interval_s = self._config.checkpoint.interval_s
         for job in self._running.values():
@@ -192,6 +202,23 @@ class JobsMaster:
                 job.is_saving = True
                 self._events.append((job, SaveRequested()))
         self._record.heartbeat(self._running)
+
+    def _look_for_submissions(self) -> bool:
+        """Let jobs join the run that have been submitted; whether there are any."""
+        if self._stop_reason is not None:
+            return False  # the next start finds them
+        self._look_due_s = time.monotonic() + LOOK_INTERVAL_S
+        jobs, roots, problems = self._submissions.look()
+        for problem in problems:
+            self._record.note(problem)
+        append_import_roots(roots)
+        self._import_roots = tuple(dict.fromkeys((*self._import_roots, *roots)))
+        for job in jobs:
+            self._configs[job.name] = job
+            self._record.note_submitted(job)
+            insort(self._expected, (job.arrives_s, len(self._configs), job.name))
+        self._num_left += len(jobs)
+        return bool(jobs)
 
     def _look_at_arrivals(self, now_s: float) -> None:
         """Load what has arrived, and let the scheduler place what is loaded."""
@@ -283,7 +310,7 @@ class JobsMaster:
         job.row_growth = self._row_growth[name]
         self._running[name] = self._by_start[job.start] = job
         self._network.add(name, job.workers, machines)
-        self._rank.channel.send_to_all(machines, HostJob(job.start, name, cut, saved))
+        self._rank.channel.send_to_all(machines, HostJob(job.start, config, self._import_roots, cut, saved))
         self._record.note_placed(job)
         self._events.append((job, Started()))
 

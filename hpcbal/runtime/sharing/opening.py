@@ -7,10 +7,11 @@ from dataclasses import dataclass
 
 from hpcbal.config import JobsConfig, add_import_roots, resolved_yaml
 from hpcbal.runtime.handoff.run_request import RunRequest, output_of
+from hpcbal.runtime.handoff.submissions import submitted_names
 from hpcbal.runtime.paramserver.checkpoint import SavedJob, read_saved
 from hpcbal.runtime.paramserver.opening import JOBS, stop_rule
 from hpcbal.telemetry import Ledger, RunDirectory, RunLock, claim_output
-from hpcbal.telemetry.ledger import Entry, JobDoneLine, JobFailedLine, scan_ledger
+from hpcbal.telemetry.ledger import Entry, JobDoneLine, JobFailedLine, JobSubmittedLine, scan_ledger
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +26,7 @@ class OpenedJobs:
         ledger: the open ledger.
         saved: the last checkpoint of each job that has one.
         over: how each job that is over has ended, in an earlier start.
+        unrecorded: jobs that were submitted, and that the ledger does not tell of.
         resumed: whether the directory held this run before.
         notes: what people should know about how it was opened.
     """
@@ -36,6 +38,7 @@ class OpenedJobs:
     ledger: Ledger
     saved: Mapping[str, SavedJob]
     over: Mapping[str, JobDoneLine | JobFailedLine]
+    unrecorded: frozenset[str]
     resumed: bool
     notes: Sequence[str] = ()
 
@@ -70,11 +73,13 @@ def open_jobs(request: RunRequest, config: JobsConfig) -> OpenedJobs:
                 del over[job.name]  # it was given more epochs
             elif isinstance(line, JobFailedLine) and request.retry_failed:
                 del over[job.name]
+        told = {entry.line.job for entry in scan.entries if isinstance(entry.line, JobSubmittedLine)}
+        unrecorded = submitted_names(run) & {job.name for job in config.jobs} - told
         ledger = Ledger(run.ledger, scan)
     except BaseException:
         lock.release()
         raise
-    return OpenedJobs(request, config, run, lock, ledger, saved, over, resumed, notes)
+    return OpenedJobs(request, config, run, lock, ledger, saved, over, unrecorded, resumed, notes)
 
 
 def how_jobs_ended(entries: Sequence[Entry]) -> dict[str, JobDoneLine | JobFailedLine]:

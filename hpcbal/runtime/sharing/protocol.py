@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hpcbal.comm.message import Message
+from hpcbal.config import SharedJobConfig
 from hpcbal.runtime.paramserver.checkpoint import SavedJob
 from hpcbal.runtime.paramserver.cutting import Cut
 
@@ -17,15 +18,22 @@ class HostJob(Message):
 
     Attributes:
         start: number of this start of a job, unique in the run; messages of the job carry it.
-        job: its name.
+        config: its configuration; it may have been submitted after this start began.
+        import_roots: directories with modules of submitted jobs.
         cut: how its samples and tables are cut.
         saved: the checkpoint from which it goes on; None: it begins.
     """
 
     start: int
-    job: str
+    config: SharedJobConfig
+    import_roots: tuple[str, ...]
     cut: Cut
     saved: SavedJob | None
+
+    @property
+    def job(self) -> str:
+        """Name of the job."""
+        return self.config.name
 
 
 @dataclass(frozen=True, slots=True)

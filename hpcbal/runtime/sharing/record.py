@@ -30,6 +30,7 @@ from hpcbal.telemetry.ledger import (
     JobRestedLine,
     JobSavedLine,
     JobsGroupedLine,
+    JobSubmittedLine,
     Line,
     MachinesUsedLine,
     NodeFacts,
@@ -121,6 +122,9 @@ class JobsRecord:
                 versions=environment_versions(),
             )
         )
+        for config in opened.config.jobs:
+            if config.name in opened.unrecorded:
+                self._append_submitted(config)
 
     def _open(self, name: str, entry: _Entry, opened: OpenedJobs) -> None:
         """What earlier starts have left of a job."""
@@ -151,6 +155,15 @@ class JobsRecord:
         self._decided_s += seconds
 
     # ---- jobs ----------------------------------------------------------------------------------
+
+    def note_submitted(self, config: SharedJobConfig) -> None:
+        """A job has joined the run."""
+        self._jobs[config.name] = _Entry(config)
+        self._append_submitted(config)
+        self.note(f"{config.name}: submitted")
+
+    def _append_submitted(self, config: SharedJobConfig) -> None:
+        self._append(JobSubmittedLine(config.name, config.app, config.arrives_s))
 
     def note_arrived(self, name: str) -> None:
         """A job has been submitted."""

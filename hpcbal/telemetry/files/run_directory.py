@@ -70,6 +70,11 @@ class RunDirectory:
         return self.root / "executors"
 
     @property
+    def submissions(self) -> Path:
+        """Holds the jobs that were submitted to a run of many jobs after it had begun."""
+        return self.root / "submitted"
+
+    @property
     def logs(self) -> Path:
         return self.root / "logs"
 

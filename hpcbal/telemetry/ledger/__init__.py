@@ -60,6 +60,7 @@ from hpcbal.telemetry.ledger.sharing import (
     JobPlacedLine,
     JobRestedLine,
     JobsGroupedLine,
+    JobSubmittedLine,
     MachinesUsedLine,
     SharingFacts,
 )
@@ -91,6 +92,7 @@ __all__ = [
     "JobPlacedLine",
     "JobRestedLine",
     "JobSavedLine",
+    "JobSubmittedLine",
     "JobsGroupedLine",
     "LeaveRoundLine",
     "Ledger",

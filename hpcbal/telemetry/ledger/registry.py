@@ -50,6 +50,7 @@ from hpcbal.telemetry.ledger.sharing import (
     JobPlacedLine,
     JobRestedLine,
     JobsGroupedLine,
+    JobSubmittedLine,
     MachinesUsedLine,
 )
 
@@ -84,6 +85,7 @@ LINE_BY_EVENT: Mapping[str, type[Line]] = MappingProxyType(
             DnnRetriedLine,
             PreprocessingMeasuredLine,
             BadSampleLine,
+            JobSubmittedLine,
             JobsGroupedLine,
             JobPlacedLine,
             JobRestedLine,

@@ -24,6 +24,22 @@ class SharingFacts(Facts):
 
 
 @dataclass(frozen=True, slots=True)
+class JobSubmittedLine(Line):
+    """Written when a run has taken up a job that was submitted after its first start had begun.
+
+    Attributes:
+        job: name of the job.
+        app: import path of its app.
+        arrives_s: when it is to arrive, in seconds after the start of the run.
+    """
+
+    event: ClassVar[str] = "job-submitted"
+    job: str
+    app: str
+    arrives_s: Number
+
+
+@dataclass(frozen=True, slots=True)
 class JobsGroupedLine(Line):
     """Written when the scheduler has changed which jobs share machines.
 

@@ -1,0 +1,55 @@
+"""`hpcbal submit-job`: add jobs to a run of many parameter-server jobs."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from hpcbal.cli.options import Subparsers, print_text
+
+
+def add_parser(verbs: Subparsers) -> None:
+    """Add the verb to the program's parser."""
+    parser = verbs.add_parser(
+        "submit-job",
+        help="add jobs to a run of many parameter-server jobs",
+        description="Add jobs to a run of kind jobs, while it runs or before its next start. FILE is a file "
+        "of kind jobs that has only jobs, sweeps and defaults; all else is as in the run. The jobs are "
+        "checked first, and belong to the run from then on: later starts know them too.",
+    )
+    parser.add_argument("directory", type=Path, metavar="DIR", help="output directory of the run")
+    parser.add_argument("file", type=Path, metavar="FILE", help="YAML file of kind jobs")
+    parser.set_defaults(function=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Check the jobs by themselves and beside those of the run, and write them where the run looks."""
+    import os
+
+    from hpcbal.config import JobsConfig, load_config
+    from hpcbal.config.submission import keys_of_run, submission_problems
+    from hpcbal.errors import ConfigError, InputError
+    from hpcbal.runtime.handoff.submissions import with_submitted, write_submission
+    from hpcbal.telemetry.files.run_directory import RunDirectory
+    from hpcbal.telemetry.views.read_status import read_status
+    from hpcbal.telemetry.views.status import has_ended
+
+    directory = RunDirectory(args.directory)
+    status = read_status(args.directory)
+    if status.get("kind") != "jobs":
+        what = "a parameter-server job" if status.get("kind") == "paramserver" else "a run of DNNs"
+        raise InputError(f"{args.directory}: {what}, allowed: the output of a run of kind jobs")
+    known = load_config(directory.config)
+    config = load_config(args.file, check_imports=True)
+    if not isinstance(config, JobsConfig):
+        raise ConfigError([f"{args.file}: kind: got {config.kind}, allowed here: jobs"])
+    assert isinstance(known, JobsConfig)
+    problems = keys_of_run(args.file)
+    found = submission_problems(with_submitted(known, directory), config.jobs)
+    problems += [f"{args.file}: {problem}" for problem in found]
+    if problems:
+        raise ConfigError(problems)
+    write_submission(directory, config, [str(args.file.resolve().parent), os.getcwd()])
+    when = "from the run's next start on" if has_ended(status) else "within seconds, or at its next start"
+    print_text(f"{args.directory}: submitted {', '.join(job.name for job in config.jobs)}, {when}")
+    return 0
