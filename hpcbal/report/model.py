@@ -200,6 +200,40 @@ class LeftOut:
 
 
 @dataclass(frozen=True, slots=True)
+class SharingReport:
+    """Jobs that shared machines from `start_s` to `end_s` on the time axis.
+
+    Attributes:
+        jobs: names of the jobs.
+        machines: ranks of the machines.
+        predicted_s: predicted seconds of one iteration of all its jobs; None if a job was not profiled.
+    """
+
+    jobs: tuple[str, ...]
+    machines: tuple[int, ...]
+    start_s: float
+    end_s: float
+    predicted_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MachineReport:
+    """How busy a machine of many jobs was.
+
+    Attributes:
+        rank: its rank.
+        cpu: share of the time in which a CPU subtask ran, 0..1.
+        network: share of the time in which a network subtask ran, 0..1.
+        memory_bytes: the most that blocks, messages and caches of all jobs took at a time.
+    """
+
+    rank: int
+    cpu: float
+    network: float
+    memory_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class ModelWarning:
     """What is probably a mistake in the model of a job."""
 
@@ -259,6 +293,8 @@ class ReportData:
         problem: a sentence about damaged files of the run; empty if there are none.
         measure: key of the measure by which jobs are compared; empty: the main one of that kind of run.
         evaluation: what `hpcbal evaluate` found; None if it was not called.
+        sharing: groups of many parameter-server jobs, in order of their start.
+        machines: use of each machine of such jobs, in the last start that has recorded it.
     """
 
     name: str
@@ -287,6 +323,8 @@ class ReportData:
     problem: str = ""
     measure: str = ""
     evaluation: Evaluation | None = None
+    sharing: tuple[SharingReport, ...] = ()
+    machines: tuple[MachineReport, ...] = ()
 
     @property
     def num_slots(self) -> int:

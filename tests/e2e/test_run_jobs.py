@@ -160,6 +160,9 @@ def test_jobs_run_to_their_end_whoever_shares_machines(many, monkeypatch, paradi
     (used,) = many.events("machines-used")
     assert used.machines == (1, 2, 3, 4)
     assert all(0 <= share <= 1 for share in (*used.cpu, *used.network))
+    page = (many.out / "report.html").read_text(encoding="utf-8")
+    assert 'id="groups"' in page
+    assert 'id="machines"' in page
     again = many.run("run", "jobs.yaml")
     assert again.code == 0, again
     assert "already finished" in again.out

@@ -15,6 +15,7 @@ from pathlib import Path
 from hpcbal.errors import ExitCode, InputError, LedgerError
 from hpcbal.report.model import JobReport, Overhead, Preprocessing, ReportData
 from hpcbal.report.reading.replay import Replay
+from hpcbal.report.reading.sharing import SharingReplay
 from hpcbal.telemetry.files.run_directory import RunDirectory
 from hpcbal.telemetry.files.utc import unix_seconds
 from hpcbal.telemetry.ledger import RunStartedLine, scan_ledger
@@ -44,7 +45,8 @@ def read_run(directory: str | os.PathLike[str], now: float | None = None) -> Rep
         InputError: if there is no run, or its files are from another version.
     """
     run = RunDirectory(Path(directory))
-    replay = _replay(run)
+    sharing = SharingReplay()
+    replay = _replay(run, sharing)
     status, problems = None, [] if replay.problem is None else [replay.problem]
     if os.path.lexists(run.status):
         try:
@@ -89,11 +91,13 @@ def read_run(directory: str | os.PathLike[str], now: float | None = None) -> Rep
         problem="; ".join(problems),
         measure=measure,
         evaluation=evaluation,
+        sharing=sharing.groups(replay.now_s),
+        machines=sharing.machines,
     )
     return _with_overheads(data, replay.decided_s)
 
 
-def _replay(run: RunDirectory) -> Replay:
+def _replay(run: RunDirectory, sharing: SharingReplay) -> Replay:
     root = run.root
     if not root.is_dir():
         what = "is a file" if root.exists() else "no such directory"
@@ -107,6 +111,7 @@ def _replay(run: RunDirectory) -> Replay:
     for entry in scan.entries:
         try:
             replay.take(entry)
+            sharing.take(replay.now_s, entry.line)
         except ValueError as error:
             raise LedgerError(
                 f"{run.ledger}: line {entry.seq} ({entry.line.event}) contradicts earlier lines ({error}); "

@@ -1,0 +1,54 @@
+"""The report of many parameter-server jobs: who shared machines with whom, and how busy these were."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from hpcbal.report import MachineReport, ReportData, SharingReport, render_page
+from hpcbal.telemetry.ledger import SharingFacts
+
+
+@pytest.fixture
+def shared(history: Any) -> ReportData:
+    """c comes while a and b share machines and d goes on alone; then the run is resumed with c and d."""
+    history.start(0)
+    both, alone = SharingFacts(("a", "b"), (1, 2), 0.25), SharingFacts(("d",), (3,))
+    history.add(1, "jobs-grouped", groups=(both, alone), waiting=())
+    joined = SharingFacts(("a", "b", "c"), (1, 2), 0.5)
+    history.add(4, "jobs-grouped", groups=(joined, alone), waiting=("e",))
+    used = {"machines": (1, 2), "cpu": (0.5, 0.25), "network": (0.1, 0.2), "memory_bytes": (9, 8)}
+    history.add(6, "machines-used", **used)
+    history.add(6, "run-finished", outcome="suspended", exit_code=75)
+    history.start(100, resumed=True)
+    history.add(101, "jobs-grouped", groups=(alone,), waiting=())
+    used = {"machines": (2, 1), "cpu": (0.75, 0.5), "network": (0.0, 0.3), "memory_bytes": (2_000_000, 7)}
+    return history.add(103, "machines-used", **used).read()
+
+
+def test_a_group_lasts_until_another_one_or_the_end_of_its_start(shared: ReportData) -> None:
+    assert shared.sharing == (
+        SharingReport(("a", "b"), (1, 2), 1.0, 4.0, 0.25),
+        SharingReport(("d",), (3,), 1.0, 6.0),
+        SharingReport(("a", "b", "c"), (1, 2), 4.0, 6.0, 0.5),
+        SharingReport(("d",), (3,), 7.0, 9.0),
+    )
+
+
+def test_machines_are_those_of_the_last_start_by_rank(shared: ReportData) -> None:
+    assert shared.machines == (MachineReport(1, 0.5, 0.3, 7), MachineReport(2, 0.75, 0.0, 2_000_000))
+
+
+def test_the_page_shows_groups_and_machines(shared: ReportData, history: Any) -> None:
+    page = render_page(shared)
+    assert 'id="groups"' in page
+    assert "1.9 MiB" in page
+    assert "75 %" in page
+
+
+def test_runs_of_dnns_have_neither(history: Any) -> None:
+    data = history.start(0).read()
+    assert (data.sharing, data.machines) == ((), ())
+    assert 'id="groups"' not in render_page(data)
+    assert 'id="machines"' not in render_page(data)
