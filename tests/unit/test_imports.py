@@ -55,6 +55,7 @@ policies.configuring | numpy                                 | errors policies.b
 policies.grouping | numpy                                 | -
 policies          | numpy                                 | errors cluster.layout policies.batching
 ensembling        | numpy                                 | errors
+forecast          | numpy                                 | errors
 paramserver.contract | numpy                                 | errors values
 paramserver.store | numpy                                 | errors machines paramserver.contract
 control           | -                                     | errors values cluster.layout machines

@@ -1,0 +1,82 @@
+"""In which order the transfers that start a step are handed to the link."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from hpcbal.errors import PolicyError
+from hpcbal.forecast.trace import Operation, Resource
+
+Order = Callable[[Sequence[Operation], np.random.Generator], list[int]]
+"""Gives all downlink operations of a step, the first to be sent first."""
+
+
+def as_they_come(operations: Sequence[Operation], rng: np.random.Generator) -> list[int]:
+    """The order of the trace."""
+    return [i for i, operation in enumerate(operations) if operation.resource is Resource.DOWNLINK]
+
+
+def tic(operations: Sequence[Operation], rng: np.random.Generator) -> list[int]:
+    """Parameters first that let the worker compute with the fewest transfers; no timings are needed.
+
+    The load of an operation is the number of downlink transfers that it needs, directly or through others. A
+    transfer comes the earlier, the lower the least load is of those operations that need it and at least one
+    more. Among equals the one comes first that an operation with fewer transfers needs, alone or not; then
+    the trace decides.
+
+    Source: TIC of TicTac (S. H. Hashemi et al., SysML 2019), as [ASGD] Sec. 3.3 uses it. The rule for equals
+    is ours.
+    """
+    transfers = as_they_come(operations, rng)
+    bits = {position: 1 << bit for bit, position in enumerate(transfers)}
+    needs: list[int] = []
+    never = len(transfers) + 1
+    least = dict.fromkeys(transfers, never)
+    least_shared = dict.fromkeys(transfers, never)
+    seen: set[int] = set()
+    for position, operation in enumerate(operations):
+        need = bits.get(position, 0)
+        for before in operation.waits_for:
+            need |= needs[before]
+        needs.append(need)
+        if operation.resource is not Resource.WORKER or need in seen:
+            continue
+        seen.add(need)  # many operations need the same transfers
+        load = need.bit_count()
+        for transfer, bit in bits.items():
+            if need & bit:
+                least[transfer] = min(least[transfer], load)
+                if load > 1:
+                    least_shared[transfer] = min(least_shared[transfer], load)
+    return sorted(transfers, key=lambda transfer: (least_shared[transfer], least[transfer], transfer))
+
+
+def reverse_tic(operations: Sequence[Operation], rng: np.random.Generator) -> list[int]:
+    """TIC backwards: about the worst order ([ASGD] Fig. 18)."""
+    return tic(operations, rng)[::-1]
+
+
+def random_order(operations: Sequence[Operation], rng: np.random.Generator) -> list[int]:
+    """One random order, the same in all steps ([ASGD] Fig. 18)."""
+    return [int(position) for position in rng.permutation(as_they_come(operations, rng))]
+
+
+ORDERS: dict[str, Order] = {
+    "fifo": as_they_come,
+    "tic": tic,
+    "reverse": reverse_tic,
+    "random": random_order,
+}
+
+
+def order_named(name: str) -> Order:
+    """The order of that name.
+
+    Raises:
+        PolicyError: there is none.
+    """
+    if name not in ORDERS:
+        raise PolicyError(f"order: got {name!r}, allowed: {', '.join(ORDERS)}")
+    return ORDERS[name]

@@ -1,0 +1,91 @@
+"""What a receiver spends on parsing a transfer before its data can be used."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from hpcbal.errors import PolicyError
+from hpcbal.forecast.trace import Operation, Resource, Trace
+
+
+@dataclass(frozen=True, slots=True)
+class ParsingOverhead:
+    """Seconds that parsing takes, linear in the bytes; a property of the platform, not of the network.
+
+    Attributes:
+        s_per_byte: alpha, >= 0.
+        s_per_transfer: beta, >= 0.
+
+    Source: [ASGD] Sec. 3.2.1.
+    """
+
+    s_per_byte: float = 0.0
+    s_per_transfer: float = 0.0
+
+    def seconds(self, num_bytes: float) -> float:
+        """Seconds for one transfer."""
+        return self.s_per_byte * num_bytes + self.s_per_transfer
+
+
+def fit_overhead(num_bytes: Sequence[float], seconds: Sequence[float]) -> ParsingOverhead:
+    """The parsing overhead that fits measurements best, by least squares.
+
+    Args:
+        num_bytes: of each measured transfer, at least two different sizes.
+        seconds: between its last byte and the time at which its data can be used.
+
+    Returns: alpha and beta. One that would be negative is 0, and the other fits best with that.
+
+    Raises:
+        PolicyError: fewer than two sizes, or lists of different lengths.
+
+    Source: [ASGD] Sec. 3.2.1, Fig. 10. Deviation: neither may be negative.
+    """
+    x, y = np.asarray(num_bytes, dtype=np.float64), np.asarray(seconds, dtype=np.float64)
+    if x.shape != y.shape or np.unique(x).size < 2:
+        raise PolicyError(
+            f"{x.size} sizes and {y.size} times: measure transfers of at least two sizes, one time for each"
+        )
+    slope = float(((x - x.mean()) * (y - y.mean())).sum() / ((x - x.mean()) ** 2).sum())
+    constant = float(y.mean() - slope * x.mean())
+    if slope < 0.0:
+        return ParsingOverhead(0.0, max(float(y.mean()), 0.0))
+    if constant < 0.0:
+        return ParsingOverhead(max(float((x * y).sum() / (x * x).sum()), 0.0), 0.0)
+    return ParsingOverhead(slope, constant)
+
+
+def separate_parsing(trace: Trace, overhead: ParsingOverhead) -> Trace:
+    """Make parsing an operation of its own: each transfer is followed by one at its receiver.
+
+    Whatever waits for the transfer waits for the parsing instead. The recorded duration of the transfer is
+    shorter by as much. The trace is returned as it is if there is no overhead.
+
+    Source: [ASGD] Sec. 3.2.1, Sec. 3.4.
+    """
+    if overhead == ParsingOverhead():
+        return trace
+    operations: list[Operation] = []
+    columns = []
+    usable: list[int] = []  # where each old operation's result can be used
+    for position, operation in enumerate(trace.operations):
+        waits_for = tuple(usable[before] for before in operation.waits_for)
+        operations.append(replace(operation, waits_for=waits_for))
+        columns.append(trace.durations_s[:, position])
+        if operation.resource.is_link:
+            seconds = overhead.seconds(operation.num_bytes)
+            columns[-1] = np.maximum(columns[-1] - seconds, 0.0)
+            columns.append(np.full(trace.num_steps, seconds))
+            operations.append(_parsing(operation, len(operations) - 1))
+        usable.append(len(operations) - 1)
+    return Trace(tuple(operations), np.stack(columns, axis=1), trace.samples_per_step)
+
+
+def _parsing(transfer: Operation, position: int) -> Operation:
+    name = f"parse {transfer.name}"
+    if transfer.resource is Resource.DOWNLINK:
+        return Operation(name, Resource.WORKER, (position,))
+    return Operation(name, Resource.SERVER, (position,), 0, transfer.server, transfer.variable)

@@ -1,0 +1,149 @@
+"""Models of transfers: parsing, orders, shares of links."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hpcbal.errors import PolicyError
+from hpcbal.forecast.orders import ORDERS, order_named
+from hpcbal.forecast.overhead import ParsingOverhead, fit_overhead, separate_parsing
+from hpcbal.forecast.sharing import max_min_shares
+from hpcbal.forecast.trace import Operation, Resource, trace_of_steps
+
+RNG = np.random.default_rng(0)
+
+
+def test_the_fit_finds_the_line_behind_measurements() -> None:
+    sizes = [1e3, 1e5, 1e6, 5e6]
+    fitted = fit_overhead(sizes, [2e-9 * size + 3e-4 for size in sizes])
+    assert (fitted.s_per_byte, fitted.s_per_transfer) == pytest.approx((2e-9, 3e-4))
+
+
+def test_neither_part_of_the_overhead_is_negative() -> None:
+    assert fit_overhead([1, 2], [4, 2]) == ParsingOverhead(0.0, 3.0)
+    assert fit_overhead([1, 3], [0, 4]) == ParsingOverhead(1.2, 0.0)
+
+
+@given(st.lists(st.tuples(st.floats(0, 100), st.floats(0, 10)), min_size=2, max_size=8))
+def test_no_other_non_negative_line_fits_better(points: list[tuple[float, float]]) -> None:
+    sizes, seconds = np.array(points).T
+    if np.ptp(sizes) < 1e-3:
+        return
+    fitted = fit_overhead(list(sizes), list(seconds))
+
+    def error(alpha: float, beta: float) -> float:
+        return float(((alpha * sizes + beta - seconds) ** 2).sum())
+
+    best = error(fitted.s_per_byte, fitted.s_per_transfer)
+    for alpha in (-0.01, 0.0, 0.01):
+        for beta in (-0.01, 0.0, 0.01):
+            near = (max(fitted.s_per_byte + alpha, 0), max(fitted.s_per_transfer + beta, 0))
+            assert best <= error(*near) + 1e-6
+
+
+def test_one_size_cannot_be_fitted() -> None:
+    with pytest.raises(PolicyError, match="at least two sizes"):
+        fit_overhead([5, 5], [1, 2])
+
+
+def test_parsing_is_an_operation_at_the_receiver_that_others_wait_for() -> None:
+    trace = trace_of_steps(
+        [
+            Operation("d", Resource.DOWNLINK, (), 100),
+            Operation("c", Resource.WORKER, (0,)),
+            Operation("u", Resource.UPLINK, (1,), 200, 0, "w"),
+            Operation("s", Resource.SERVER, (2,)),
+        ],
+        [[5.0, 1.0, 1.5, 1.0]],
+    )
+    parsed = separate_parsing(trace, ParsingOverhead(0.01, 1.0))
+    assert [(o.name, o.resource, o.waits_for) for o in parsed.operations] == [
+        ("d", Resource.DOWNLINK, ()),
+        ("parse d", Resource.WORKER, (0,)),
+        ("c", Resource.WORKER, (1,)),
+        ("u", Resource.UPLINK, (2,)),
+        ("parse u", Resource.SERVER, (3,)),
+        ("s", Resource.SERVER, (4,)),
+    ]
+    assert parsed.durations_s.tolist() == [[3.0, 2.0, 1.0, 0.0, 3.0, 1.0]]
+    assert separate_parsing(trace, ParsingOverhead()) is trace
+
+
+def layers(waits: list[tuple[int, ...]]) -> list[Operation]:
+    """Transfers c, b, a, in this order, and operations that wait for them or for earlier operations."""
+    transfers = [Operation(name, Resource.DOWNLINK, (), 1) for name in "cba"]
+    return [*transfers, *(Operation("op", Resource.WORKER, wait) for wait in waits)]
+
+
+def test_tic_sends_the_layers_of_a_chain_in_the_order_of_the_chain() -> None:
+    chain = layers([(2,), (1, 3), (0, 4)])
+    assert order_named("tic")(chain, RNG) == [2, 1, 0]
+    assert order_named("reverse")(chain, RNG) == [0, 1, 2]
+    assert order_named("fifo")(chain, RNG) == [0, 1, 2]
+
+
+def test_tic_prefers_the_branch_that_needs_fewer_transfers() -> None:
+    # One operation needs b and a; another needs all three.
+    assert order_named("tic")(layers([(1, 2), (0, 3)]), RNG) == [1, 2, 0]
+
+
+@pytest.mark.parametrize("name", ORDERS)
+def test_an_order_has_every_transfer_once(name: str) -> None:
+    chain = layers([(2,), (1, 3), (0, 4)])
+    assert sorted(order_named(name)(chain, np.random.default_rng(3))) == [0, 1, 2]
+
+
+def test_an_unknown_order_lists_the_known_ones() -> None:
+    with pytest.raises(PolicyError, match="got 'tac', allowed: fifo, tic, reverse, random"):
+        order_named("tac")
+
+
+def test_one_server_is_shared_equally() -> None:
+    assert max_min_shares([(w, 0) for w in range(4)], [100.0] * 4, [100.0]) == [25.0] * 4
+
+
+@pytest.mark.parametrize("num_others", range(6))
+def test_two_servers_are_shared_by_the_rule_of_the_paper(num_others: int) -> None:
+    # Worker 0 alone uses server 0; it competes with the others at server 1.
+    connections = [(0, 0), *((w, 1) for w in range(num_others + 1))]
+    shares = max_min_shares(connections, [1.0] * (num_others + 1), [1.0, 1.0])
+    equal = 1 / (num_others + 1)
+    expected = (1 - equal) if num_others else 0.5
+    assert shares[0] == pytest.approx(expected)
+    assert shares[1:] == pytest.approx([equal if num_others else 0.5] * (num_others + 1))
+
+
+def test_what_a_slow_worker_cannot_use_is_left_to_the_others() -> None:
+    assert max_min_shares([(0, 0), (1, 0), (2, 0)], [10.0, 1000.0, 1000.0], [100.0]) == [10.0, 45.0, 45.0]
+
+
+@given(st.data())
+def test_shares_are_max_min_fair(data: st.DataObject) -> None:
+    num_workers, num_servers = data.draw(st.integers(1, 5)), data.draw(st.integers(1, 4))
+    capacity = st.floats(0.5, 50)
+    workers = data.draw(st.lists(capacity, min_size=num_workers, max_size=num_workers))
+    servers = data.draw(st.lists(capacity, min_size=num_servers, max_size=num_servers))
+    pairs = st.tuples(st.integers(0, num_workers - 1), st.integers(0, num_servers - 1))
+    connections = data.draw(st.lists(pairs, unique=True, min_size=1))
+    shares = max_min_shares(connections, workers, servers)
+    used = [[0.0] * num_workers, [0.0] * num_servers]
+    for connection, share in zip(connections, shares, strict=True):
+        for end in (0, 1):
+            used[end][connection[end]] += share
+    limits = [workers, servers]
+    for end in (0, 1):
+        assert all(u <= limit * (1 + 1e-9) for u, limit in zip(used[end], limits[end], strict=True))
+    for connection, share in zip(connections, shares, strict=True):
+        # Each connection has a full link on which no other gets more: the definition of max-min fairness.
+        assert any(
+            used[end][connection[end]] >= limits[end][connection[end]] * (1 - 1e-9)
+            and all(
+                other <= share * (1 + 1e-9)
+                for pair, other in zip(connections, shares, strict=True)
+                if pair[end] == connection[end]
+            )
+            for end in (0, 1)
+        )
