@@ -1,5 +1,20 @@
 """Forecast the throughput of asynchronous training on W workers and M servers, from a trace of one worker."""
 
+from hpcbal.forecast.cluster import Cluster, Links, like_machines
+from hpcbal.forecast.simulation import FLOW_CONTROL_OFF, Replay, Settings, simulate
 from hpcbal.forecast.trace import Operation, Resource, Trace, TraceError, trace_of_steps
 
-__all__ = ["Operation", "Resource", "Trace", "TraceError", "trace_of_steps"]
+__all__ = [
+    "FLOW_CONTROL_OFF",
+    "Cluster",
+    "Links",
+    "Operation",
+    "Replay",
+    "Resource",
+    "Settings",
+    "Trace",
+    "TraceError",
+    "like_machines",
+    "simulate",
+    "trace_of_steps",
+]

@@ -1,0 +1,114 @@
+"""The replay of a trace on many workers, against cases by hand and closed forms."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hpcbal.errors import PolicyError
+from hpcbal.forecast.cluster import Cluster, Links, like_machines
+from hpcbal.forecast.simulation import FLOW_CONTROL_OFF, Chunk, Settings, simulate
+from hpcbal.forecast.trace import Operation, Resource, Trace, trace_of_steps
+
+
+def chain(down: int, compute_s: float, up: int, apply_s: float = 0.0) -> Trace:
+    """A step of four operations, one after the other."""
+    return trace_of_steps(
+        [
+            Operation("receive", Resource.DOWNLINK, (), down),
+            Operation("compute", Resource.WORKER, (0,)),
+            Operation("send", Resource.UPLINK, (1,), up),
+            Operation("apply", Resource.SERVER, (2,)),
+        ],
+        [[0.0, compute_s, 0.0, apply_s]],
+    )
+
+
+def test_one_worker_takes_the_sum_of_a_chain() -> None:
+    replay = simulate(chain(100, 2.0, 50, 0.25), like_machines(1, 1, 100.0), Settings(3))
+    assert replay.ends_s[0] == pytest.approx([3.75, 7.5, 11.25])
+
+
+def test_two_workers_share_both_directions_by_hand() -> None:
+    # Both receive at half speed (2 s), compute (1 s), send at half speed (2 s).
+    replay = simulate(chain(100, 1.0, 100), like_machines(2, 1, 100.0), Settings(2))
+    assert [ends.tolist() for ends in replay.ends_s] in ([[5.0, 10.0], [5.0]], [[5.0, 10.0], [5.0, 10.0]])
+
+
+def test_an_unlike_worker_leaves_the_link_earlier_by_hand() -> None:
+    # Worker 1's link carries 25: worker 0 gets 75 and is done after 4/3 s; the other needs 4 s.
+    cluster = Cluster((Links(100, 100), Links(25, 25)), (Links(100, 100),))
+    chunks: list[Chunk] = []
+    simulate(chain(100, 8.0, 0), cluster, Settings(1), chunks.append)
+    ends = {chunk.worker: chunk.end_s for chunk in chunks if chunk.operation == 0}
+    assert ends == pytest.approx({0: 4 / 3, 1: 4.0})
+
+
+def test_streams_pause_once_after_a_window() -> None:
+    sizes = [5, 2, 8]
+    trace = trace_of_steps([Operation(f"{n}", Resource.DOWNLINK, (), n) for n in sizes], [[0.0] * 3])
+    chunks: list[Chunk] = []
+    simulate(trace, like_machines(1, 1, 1.0), Settings(1, window_bytes=3), chunks.append)
+    assert [(c.operation, c.end_s - c.begin_s) for c in chunks] == [(0, 3), (1, 2), (2, 3), (0, 2), (2, 5)]
+    chunks.clear()
+    simulate(trace, like_machines(1, 1, 1.0), Settings(1, window_bytes=FLOW_CONTROL_OFF), chunks.append)
+    assert [(c.operation, c.end_s - c.begin_s) for c in chunks] == [(0, 5), (1, 2), (2, 8)]
+
+
+@pytest.mark.parametrize("num_workers", [1, 3, 8])
+def test_without_computation_the_link_limits(num_workers: int) -> None:
+    replay = simulate(chain(100, 0.0, 0), like_machines(num_workers, 1, 50.0), Settings(40))
+    assert replay.steps_per_s(5) == pytest.approx(0.5)
+    assert replay.busy_s[0, 0] == pytest.approx(replay.end_s)
+
+
+@pytest.mark.parametrize("num_workers", [1, 3, 8])
+def test_without_communication_w_workers_are_w_times_as_fast(num_workers: int) -> None:
+    replay = simulate(chain(0, 2.0, 0, 0.5), like_machines(num_workers, 1, 50.0), Settings(40))
+    assert replay.steps_per_s(5) == pytest.approx(num_workers / 2.5)
+
+
+@st.composite
+def traces(draw: st.DrawFn) -> Trace:
+    """Small graphs of whole numbers, on one server."""
+    operations: list[Operation] = []
+    for position in range(draw(st.integers(1, 7))):
+        resource = draw(st.sampled_from(list(Resource)))
+        waits_for = draw(st.sets(st.integers(0, position - 1), max_size=2)) if position else set()
+        num_bytes = draw(st.integers(1, 6)) if resource.is_link else 0
+        operations.append(Operation(f"{position}", resource, tuple(sorted(waits_for)), num_bytes))
+    row = st.lists(st.integers(1, 5), min_size=len(operations), max_size=len(operations))
+    return trace_of_steps(operations, draw(st.lists(row, min_size=1, max_size=3)))
+
+
+@settings(max_examples=60, deadline=None)
+@given(traces(), st.integers(1, 4), st.integers(0, 5))
+def test_bytes_are_conserved_and_the_same_seed_gives_the_same(trace: Trace, workers: int, seed: int) -> None:
+    setting = Settings(4, seed, window_bytes=3)
+    chunks: list[Chunk] = []
+    replay = simulate(trace, like_machines(workers, 1, 2.0), setting, chunks.append)
+    done = sum(ends.size for ends in replay.ends_s)
+    for kind, resource in enumerate((Resource.DOWNLINK, Resource.UPLINK)):
+        per_step = trace.num_bytes(resource)
+        assert done * per_step - 1e-6 <= replay.bytes_moved[kind, 0] <= (done + workers) * per_step + 1e-6
+        assert replay.bytes_moved[kind, 0] == pytest.approx(2.0 * replay.busy_s[kind, 0])
+    again = simulate(trace, like_machines(workers, 1, 2.0), setting)
+    assert all(np.array_equal(a, b) for a, b in zip(replay.ends_s, again.ends_s, strict=True))
+    ended: dict[tuple[int, int, int], float] = {}
+    for chunk in chunks:
+        for before in trace.operations[chunk.operation].waits_for:
+            assert ended[chunk.worker, chunk.step, before] <= chunk.begin_s
+        ended[chunk.worker, chunk.step, chunk.operation] = chunk.end_s
+
+
+def test_what_cannot_be_simulated_is_named() -> None:
+    with pytest.raises(PolicyError, match="1 servers, but the cluster 2"):
+        simulate(chain(1, 1, 1), like_machines(1, 2, 1.0), Settings())
+    with pytest.raises(PolicyError, match="worker 0 did 3 steps, 3 of them to warm up"):
+        simulate(chain(1, 1, 1), like_machines(1, 1, 1.0), Settings(3)).steps_per_s(3)
+    with pytest.raises(PolicyError, match="at least one step"):
+        Settings(0)
+    with pytest.raises(PolicyError, match="at least one of each"):
+        like_machines(0, 1, 1.0)
