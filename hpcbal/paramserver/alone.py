@@ -91,7 +91,7 @@ class Alone:
         }
         self.data_blocks = [self._data_block(number) for number in range(num_data_blocks)]
         for block in self.data_blocks:
-            self._push(app.initial_updates(self._whole(block)), {})
+            self._push(app.initial_updates(self._whole(block)) or {}, {})
 
     def train_epoch(self) -> None:
         """Take every sample once, in steps of about `mini_batch` samples."""
@@ -141,9 +141,7 @@ class Alone:
             for name, values in self.values.items()
         }
 
-    def _push(
-        self, updates: Mapping[str, Update | NDArray[Any]] | None, needs: Mapping[str, IntArray]
-    ) -> None:
+    def _push(self, updates: Mapping[str, Update | NDArray[Any]], needs: Mapping[str, IntArray]) -> None:
         for name, update in checked_updates(updates, self._tables, needs).items():
             apply_update(self._app, name, self.values[name], update.rows, update.deltas)
 

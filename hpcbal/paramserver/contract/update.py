@@ -70,21 +70,23 @@ def checked_needs(needs: Needs, tables: Mapping[str, Table]) -> dict[str, IntArr
 
 
 def checked_updates(
-    updates: Updates | None, tables: Mapping[str, Table], needs: Mapping[str, IntArray]
+    updates: Updates, tables: Mapping[str, Table], needs: Mapping[str, IntArray]
 ) -> dict[str, Update]:
     """Updates whose deltas are contiguous arrays of the tables' types, those of sparse tables with rows.
 
     Args:
-        updates: what `App.compute` or `App.initial_updates` returned.
+        updates: what `App.compute` returned, or `App.initial_updates` if not None.
         tables: all tables by name.
         needs: the rows that were pulled, from `checked_needs`.
 
     Raises:
         AppError: no mapping; an unknown table, a wrong shape or type, rows out of range or not ascending.
     """
-    if updates is not None and not isinstance(updates, Mapping):
-        raise AppError(f"updates: got a {type(updates).__name__}, allowed: a mapping of tables to deltas")
-    return {name: _checked(name, update, tables, needs) for name, update in (updates or {}).items()}
+    if not isinstance(updates, Mapping):
+        raise AppError(
+            f"updates: got a {type(updates).__name__}, allowed: a mapping of tables to deltas, maybe empty"
+        )
+    return {name: _checked(name, update, tables, needs) for name, update in updates.items()}
 
 
 def _checked(

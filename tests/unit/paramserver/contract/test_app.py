@@ -114,7 +114,7 @@ def test_plain_arrays_stand_for_all_rows_or_for_those_that_were_pulled() -> None
     assert updates["counts"].deltas.dtype == np.int64
     some = checked_updates({"weights": Update(np.ones((1, 2)), np.array([2]))}, TABLES, needs)
     assert some["weights"].rows is not None
-    assert checked_updates(None, TABLES, needs) == {}
+    assert checked_updates({}, TABLES, needs) == {}
     assert checked_needs({}, TABLES)["counts"].tolist() == []
 
 

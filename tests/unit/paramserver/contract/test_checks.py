@@ -112,4 +112,6 @@ def test_needs_and_updates_are_mappings() -> None:
         checked_needs(None, {"w": TABLE})  # type: ignore[arg-type]
     with pytest.raises(AppError, match="updates: got a ndarray, allowed: a mapping"):
         checked_updates(np.ones((4, 2)), {"w": TABLE}, {})  # type: ignore[arg-type]
-    assert checked_updates(None, {"w": TABLE}, {}) == {}
+    with pytest.raises(AppError, match="updates: got a NoneType, allowed: a mapping of tables to deltas"):
+        checked_updates(None, {"w": TABLE}, {})  # type: ignore[arg-type]
+    assert checked_updates({}, {"w": TABLE}, {}) == {}
