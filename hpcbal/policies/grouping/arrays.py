@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Self
 
 import numpy as np
@@ -125,13 +126,34 @@ class LoadArrays:
             np.minimum.reduceat(self.most[flat], starts),
         )
 
+    @cached_property
+    def _rows(self) -> list[tuple[float, ...]]:
+        """What each job needs, as plain numbers: for groups of few jobs they are faster than arrays."""
+        each = (self.compute, self.constant, self.dense, self.sparse, self.growth, self.useful)
+        return list(zip(*(values.tolist() for values in each), strict=True))
+
     def group_iteration_s(self, group: Sequence[int], machines: int) -> float:
         """As `model.group_iteration_s`, of jobs by their numbers."""
-        jobs = np.asarray(group)
-        compute = self.compute[jobs] / machines
-        rows = self.sparse[jobs] / machines ** self.growth[jobs]
-        network = self.constant[jobs] + (1 - 1 / machines) * (self.dense[jobs] + rows)
-        return float(max(compute.sum(), network.sum(), (compute + network).max()))
+        return self._sums(group, machines)[0]
+
+    def worth(self, group: Sequence[int], machines: int) -> float:
+        """What a group adds to the score of a grouping, times the machines of the run."""
+        seconds, cores, useful = self._sums(group, machines)
+        return machines * (CPU_WEIGHT * cores + (1 - CPU_WEIGHT) * useful) / seconds
+
+    def _sums(self, group: Sequence[int], machines: int) -> tuple[float, float, float]:
+        """Seconds of an iteration of a group, of the computing in it, and of its useful communication."""
+        cores = links = longest = all_useful = 0.0
+        away = 1 - 1 / machines
+        for job in group:
+            compute, constant, dense, sparse, growth, useful = self._rows[job]
+            mine = compute / machines
+            network = constant + away * (dense + sparse / float(machines**growth) if sparse else dense)
+            cores += mine
+            links += network
+            longest = max(longest, mine + network)
+            all_useful += constant + useful / machines
+        return max(cores, links, longest), cores, all_useful
 
     def score(self, groups: Sequence[Sequence[int]], given: Sequence[int], machines: int) -> float:
         """As `model.score`.

@@ -41,6 +41,8 @@ def deal_machines(
     times = (sums.compute, sums.constant, sums.dense, sums.sparse, sums.growth)
     rows: list[tuple[float, ...]] = list(zip(*(each.tolist() for each in times), strict=True))
 
+    seconds = [(0.0, 0)] * len(groups)  # of an iteration of each group, and on how many machines
+
     def lack(index: int) -> float:
         compute, constant, dense, sparse, growth = rows[index]
         count = given[index]
@@ -54,8 +56,12 @@ def deal_machines(
         _, _, dense, sparse, _ = rows[index]
         if not dense + sparse:
             return True
-        group = groups[index]
-        return loads.group_iteration_s(group, count + 1) < loads.group_iteration_s(group, count)
+        now_s, now_on = seconds[index]
+        if now_on != count:
+            now_s = loads.group_iteration_s(groups[index], count)
+        with_one_more_s = loads.group_iteration_s(groups[index], count + 1)
+        seconds[index] = with_one_more_s, count + 1
+        return with_one_more_s < now_s
 
     queue = [(lack(index), index) for index in range(len(groups)) if can_use(index)]
     heapq.heapify(queue)

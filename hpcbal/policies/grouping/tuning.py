@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
@@ -34,19 +35,42 @@ def improved(loads: LoadArrays, draft: Draft, machines: int, fits: Fits | None) 
     A step moves a machine from one group to another or lets it idle, moves a job to another group, lets a job
     wait or run, swaps two jobs, also with one that waits, or joins two groups.
     """
+    worth = _Worth(loads, fits)
     while True:
         best = draft
         for groups, given in _steps(loads, draft, machines):
-            if any(count > loads.most[list(group)].min() for group, count in zip(groups, given, strict=True)):
-                continue
-            if fits is not None and not all(map(fits, groups, given)):
-                continue
-            value = loads.score(groups, given, machines)
+            value = sum(map(worth.of, groups, given)) / machines
             if value > best.score + BETTER:
                 best = Draft(groups, given, value)
         if best is draft:
             return draft
         draft = best
+
+
+class _Worth:
+    """What groups add to a score; most of them are in many groupings, so it is kept.
+
+    Args:
+        loads: of the jobs.
+        fits: None: memory is no matter.
+    """
+
+    def __init__(self, loads: LoadArrays, fits: Fits | None) -> None:
+        self._loads, self._fits = loads, fits
+        self._most = loads.most.tolist()
+        self._known: dict[tuple[tuple[int, ...], int], float] = {}
+
+    def of(self, group: tuple[int, ...], count: int) -> float:
+        """See `LoadArrays.worth`; minus infinity if the jobs cannot be on so many machines together."""
+        value = self._known.get((group, count))
+        if value is None:
+            is_able = count <= min(self._most[job] for job in group)
+            if is_able and (self._fits is None or self._fits(group, count)):
+                value = self._loads.worth(group, count)
+            else:
+                value = -math.inf
+            self._known[group, count] = value
+        return value
 
 
 T = TypeVar("T")
