@@ -249,7 +249,6 @@ class Executor:
             case messages.Pause():
                 self._settle()
                 self._hold_moves()
-                self.buffers.check(self._wire.rank)  # of what has come since the last time
                 self._is_paused = True
                 self._channel.send(MASTER, messages.Paused(self.samples.steps_ahead()))
             case messages.Save(number):
@@ -257,6 +256,8 @@ class Executor:
                     self._save(number)
                 self._channel.send(MASTER, messages.Saved(number))
             case messages.Continue():
+                if self._job.memory_bytes is not None:  # blocks may have come, and all is saved now
+                    self.buffers.check(self._wire.rank)
                 self._is_paused = False
                 self._moves.go_on()
                 self._data_moves.go_on()

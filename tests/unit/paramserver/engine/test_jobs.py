@@ -339,6 +339,27 @@ def test_in_sync_servers_need_room_for_rows_as_they_were_before_a_step(
     assert master.end.outcome == "done"
 
 
+def test_blocks_that_come_beyond_the_limit_end_the_job_once_it_is_saved(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Servers have three and two of five blocks, with room for no more; then the first gets a fourth one."""
+    monkeypatch.setattr(Ratings, "NUM_ITEMS", 3000)
+    setup = setup_of("ratings", [1, 2], [3, 4])
+    values = sum(table.num_bytes for table in setup.make_app().tables())
+    asked: list[Event] = [SaveRequested(), Reconfigure((Move("parameters", (1,), 4, 3),), "test")]
+
+    def next_event(master: Master, report: messages.Report) -> list[Event]:
+        return [asked.pop()] if asked and master.machine.can_reconfigure else []
+
+    limit = 3 * values // 5 + 10_000  # three of five blocks at one server, two at the other
+    master, _ = run_job(replace(setup, memory_bytes=limit, staleness=2, epochs=30, after=next_event))
+    assert master.end is not None
+    assert re.match(rf"memory_per_rank: rank 3 got {limit:,} bytes, but its blocks take", master.end.detail)
+    assert (master.end.outcome, master.end.exit_code) == ("suspended", 2)
+    assert master.reconfigured
+    assert master.manifest is not None, "nothing is lost"
+
+
 def test_a_turn_whose_rows_do_not_fit_ends_the_job_and_says_what_to_do() -> None:
     """The blocks fit, and so do messages; a turn of all samples needs more rows than there is room for."""
     setup = replace(setup_of("ratings", [1, 2], [3]), mini_batch=10_000)
