@@ -115,9 +115,9 @@ class Buffers:
             )
         if self.held_bytes + others > self._limit:
             raise MemoryLimitError(
-                f"memory_per_node: machine {rank} got {self._limit:,} bytes, of which other jobs take "
-                f"{others:,}, but the blocks of this job take {self.held_bytes:,}; allow more memory, or use "
-                "more machines"
+                f"memory_per_node: machine {rank} got {self._limit:,} bytes, but the blocks of this job take "
+                f"{self.held_bytes:,} and those of other jobs {others:,}; allow more memory, or use more "
+                "machines"
             )
 
     def has_room(self, num_bytes: int) -> bool:

@@ -53,8 +53,8 @@ def dealt_out(num_blocks: int, owners: Sequence[int]) -> tuple[int, ...]:
 def dealt_out_by_table(blocks_of_tables: Sequence[int], owners: Sequence[int]) -> tuple[int, ...]:
     """Parameter blocks for owners: every table as evenly as possible, in runs of neighbours.
 
-    A table that every turn pulls whole must not be at one owner because others, of which turns pull little,
-    have more blocks. Blocks that are left of a table go to those who have fewest so far.
+    So a table that every turn pulls whole is spread over all owners, however many blocks other tables have.
+    Blocks that are left of a table go to the owners with the fewest so far.
 
     Args:
         blocks_of_tables: number of blocks of each table, in the order of the tables.

@@ -16,8 +16,8 @@ WEIGHT_OF_SPEED = 0.1
 ALIKE = 0.05
 """Machines whose values differ by at most this share count as equal."""
 SURE = 3.0
-"""So do those whose compute times differ by at most so many standard errors. Otherwise the search would give
-samples to whoever happened to be fast in the last turns, again and again."""
+"""So do those whose compute times differ by at most so many standard errors. Otherwise the search would move
+samples again and again to machines that happened to be fast in the last turns."""
 
 
 @dataclass(frozen=True, slots=True)

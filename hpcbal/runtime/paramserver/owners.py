@@ -78,7 +78,7 @@ def first_owners(
 def without_blocks(
     config: ParamServerConfig, data_owner: Sequence[int], parameter_owner: Sequence[int]
 ) -> list[str]:
-    """A sentence for each role of which the file asks for more executors than there are blocks."""
+    """A warning for each role for which the file asks for more executors than there are blocks."""
     notes = []
     for key, wanted, owners, blocks in (
         ("workers", config.workers, data_owner, "blocks.data"),

@@ -26,7 +26,7 @@ class OpenedJobs:
         ledger: the open ledger.
         saved: the last checkpoint of each job that has one.
         over: how each job that is over has ended, in an earlier start.
-        unrecorded: jobs that were submitted, and that the ledger does not tell of.
+        unrecorded: submitted jobs that the ledger does not mention yet.
         resumed: whether the directory held this run before.
         notes: what people should know about how it was opened.
     """
