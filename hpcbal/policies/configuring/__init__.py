@@ -25,7 +25,6 @@ from hpcbal.policies.configuring.cost_model import (
 from hpcbal.policies.configuring.heterogeneous import Choice, best_heterogeneous
 from hpcbal.policies.configuring.hindsight import Hindsight
 from hpcbal.policies.configuring.homogeneous import analytic_epoch_s, best_homogeneous
-from hpcbal.policies.configuring.kinds import Restrictions
 from hpcbal.policies.configuring.metrics import Metrics, ServerMetrics, TurnMetrics, estimate_machines
 from hpcbal.policies.configuring.moving import MovingCost, cost_of_moving
 from hpcbal.policies.configuring.paper import paper_epoch_s, paper_optimum
@@ -48,7 +47,6 @@ __all__ = [
     "Ownership",
     "Plan",
     "Problem",
-    "Restrictions",
     "Role",
     "ServerMetrics",
     "Switch",

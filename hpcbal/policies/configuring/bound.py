@@ -94,14 +94,14 @@ class Relaxation:
     A box whose bound is below the number of data blocks holds no configuration with an epoch of T or less.
     The others are divided, and shrunk to levels x * serve_s_j / M of whole blocks x. If all boxes are closed,
     T is a lower bound of the epoch of every configuration: u is at least that of all machines as servers, and
-    at most max(serve_s) and T divided by the bytes that are served. Limits of servers and their memory are
+    at most max(serve_s) and T divided by the bytes that are served. The memory of servers is
     left out, which only lowers the bound.
     """
 
-    def __init__(self, problem: Problem, kinds: Kinds, least_workers: int, most_workers: int) -> None:
+    def __init__(self, problem: Problem, kinds: Kinds, most_workers: int) -> None:
         self._problem = problem
         self._kinds = kinds
-        self._least, self._most = least_workers, most_workers
+        self._most = most_workers
         classes = _classes(kinds)
         # Members of each class, shape (num_classes, num_kinds).
         self._members = classes == np.arange(int(classes.max()) + 1)[:, None]
@@ -176,15 +176,14 @@ class Relaxation:
         kinds = self._kinds
         first = 1.0 / float((kinds.size / kinds.serve_s).sum())
         last = float(kinds.serve_s.max())
-        num_bytes = float(served(self._problem, self._least))
+        num_bytes = float(served(self._problem, 1))
         if num_bytes > 0:
             last = min(last, deadline_s / num_bytes)
-        if last < first or self._least > self._most:
+        if last < first:
             return None
-        fewest = self._members @ kinds.fewest
-        most = np.minimum(self._members @ kinds.most, self._most)
+        most = np.minimum(self._members @ kinds.most_workers, self._most)
         return _Boxes(
-            np.concatenate([[self._least], fewest])[None, :],
+            np.concatenate([[1], np.zeros_like(most)])[None, :],
             np.concatenate([[self._most], most])[None, :],
             np.array([first * (1 - _WHOLE)]),
             np.array([last * (1 + _WHOLE)]),
@@ -253,8 +252,8 @@ class Relaxation:
 
     def _limits(self, boxes: _Boxes) -> tuple[IntArray, IntArray]:
         """Fewest and most workers of each kind in each box, shape (num_boxes, num_kinds)."""
-        fewest = np.broadcast_to(self._kinds.fewest, (len(boxes.low), len(self._kinds.size))).copy()
-        most = np.broadcast_to(self._kinds.most, fewest.shape).copy()
+        fewest = np.zeros((len(boxes.low), len(self._kinds.size)), np.int64)
+        most = np.broadcast_to(self._kinds.most_workers, fewest.shape).copy()
         for column, members in enumerate(self._members, start=1):
             most[:, members] = np.minimum(most[:, members], boxes.most[:, column, None])
             if int(members.sum()) == 1:

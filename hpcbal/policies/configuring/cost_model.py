@@ -238,6 +238,12 @@ class EpochCost:
         """Epoch time of the slowest worker ([PS] Eq. 3.1)."""
         return max(self.worker_s)
 
+    @property
+    def link_share(self) -> float:
+        """Share of the epoch in which the slowest worker waits for links and servers, 0..1."""
+        slowest_s, i = max((seconds, i) for i, seconds in enumerate(self.worker_s))
+        return self.communication_s[i] / slowest_s
+
 
 def epoch_cost(problem: Problem, configuration: Configuration) -> EpochCost:
     """Predict the epoch time of each worker.

@@ -12,7 +12,7 @@ from hpcbal.errors import PolicyError
 from hpcbal.policies.batching import split_evenly
 from hpcbal.policies.configuring.bound import Relaxation
 from hpcbal.policies.configuring.cost_model import Configuration, Problem
-from hpcbal.policies.configuring.kinds import FloatArray, IntArray, Kinds, Restrictions, group
+from hpcbal.policies.configuring.kinds import FloatArray, IntArray, Kinds, group
 from hpcbal.policies.configuring.serving import Serving, least_slowest, sharings
 from hpcbal.policies.configuring.worker_times import WorkerTimes, least_epoch, served
 
@@ -35,7 +35,7 @@ class Choice:
 
     Attributes:
         epoch_s: predicted epoch time.
-        lower_bound_s: no configuration within the restrictions has a shorter predicted epoch.
+        lower_bound_s: no configuration has a shorter predicted epoch.
     """
 
     configuration: Configuration
@@ -59,7 +59,7 @@ class _Solved:
     serving: Serving
 
 
-def best_heterogeneous(problem: Problem, restrictions: Restrictions | None = None) -> Choice:
+def best_heterogeneous(problem: Problem) -> Choice:
     """The configuration with the shortest predicted epoch.
 
     Equal machines form kinds, so a case is a number of workers of each kind; all others serve. A server that
@@ -74,44 +74,31 @@ def best_heterogeneous(problem: Problem, restrictions: Restrictions | None = Non
 
     Ties go to the first case: fewest workers, of the kinds that come last.
 
-    Raises: PolicyError: no configuration keeps the restrictions.
+    Raises: PolicyError: there are too few machines, or the blocks do not fit into their memory.
     Source: [PS] Fig. 3.2. The paper gives a mixed-integer program with quadratic terms to a commercial
         solver, which takes 37.4 s for 32 machines (Sec. 3.4.6) with a MIP gap of 40 % in the authors' code.
     """
-    restrictions = restrictions or Restrictions()
-    return _Search(problem, restrictions, group(problem, restrictions)).run()
+    return _Search(problem, group(problem)).run()
 
 
 class _Search:
     """One search; not kept."""
 
-    def __init__(self, problem: Problem, restrictions: Restrictions, kinds: Kinds) -> None:
+    def __init__(self, problem: Problem, kinds: Kinds) -> None:
         self.problem = problem
-        self.restrictions = restrictions
         self.kinds = kinds
-        total = int(kinds.size.sum())
-        most = (
-            total - restrictions.least_servers
-            if restrictions.most_workers is None
-            else restrictions.most_workers
-        )
-        self.least = max(restrictions.least_workers, int(kinds.fewest.sum()))
-        self.most = min(
-            most, total - restrictions.least_servers, problem.num_data_blocks, int(kinds.most.sum())
-        )
-        # Faster servers first; among them, those with the faster link.
-        self.by_service = np.lexsort((kinds.link_s, kinds.serve_s))
+        # Every worker has a data block, and one machine at least serves.
+        self.most = min(int(kinds.size.sum()) - 1, problem.num_data_blocks, int(kinds.most_workers.sum()))
 
     def run(self) -> Choice:
-        num_cases = math.prod(int(a - b + 1) for a, b in zip(self.kinds.most, self.kinds.fewest, strict=True))
+        num_cases = math.prod((self.kinds.most_workers + 1).tolist())
         best, bound_s = self._exact() if num_cases <= _MOST_CASES else self._local()
         if best is None:
             raise PolicyError(
                 f"cannot configure {len(self.problem.machines)} executors: got "
                 f"{self.problem.num_data_blocks} data blocks and {self.problem.num_parameter_blocks} "
-                f"parameter blocks for at least {self.least} workers and "
-                f"{self.restrictions.least_servers} servers; allowed: one block or more for each, within "
-                "their memory; add executors, use more blocks, or relax workers, servers or memory"
+                "parameter blocks; allowed: a worker and a server or more, with one block or more for each, "
+                "within their memory; add executors, use more blocks, or raise memory_per_rank"
             )
         return Choice(self._configuration(best), best.epoch_s, min(bound_s, best.epoch_s))
 
@@ -133,16 +120,16 @@ class _Search:
 
     def _local(self) -> tuple[_Solved | None, float]:
         """Start from cases that the relaxation cannot exclude, and change workers while that helps."""
-        if self.least > self.most:
+        if self.most < 1:
             return None, math.inf
         best: _Solved | None = None
-        for num_workers in sorted({self.least, (self.least + self.most) // 2, self.most}):
+        for num_workers in sorted({1, (1 + self.most) // 2, self.most}):
             share = num_workers / int(self.kinds.size.sum())
             case = (self.kinds.size * share).astype(np.int64)
             best = _better(best, self.solve(self._limited(case), math.inf))
         if best is None:
             return None, math.inf
-        relaxation = Relaxation(self.problem, self.kinds, self.least, self.most)
+        relaxation = Relaxation(self.problem, self.kinds, self.most)
         bound_s = relaxation.lower_bound(best.epoch_s)
         order = np.arange(len(self.kinds.size))
         for factor in _FACTORS:
@@ -166,14 +153,12 @@ class _Search:
 
     def solve(self, workers: IntArray, limit_s: float) -> _Solved | None:
         """The best configuration with these numbers of workers; None if none is shorter than `limit_s`."""
-        if not self.least <= int(workers.sum()) <= self.most:
+        if not 1 <= int(workers.sum()) <= self.most:
             return None
-        servers = self._servers(workers)
+        servers = self.kinds.size - workers
         best: _Solved | None = None
         num_workers = int(workers.sum())
-        for serving in sharings(
-            self.kinds, servers, self._must_hold(servers), self.problem.num_parameter_blocks
-        ):
+        for serving in sharings(self.kinds, servers, self.problem.num_parameter_blocks):
             times = self._times(num_workers, serving.slowest_s, serving.link_s)
             if best is not None:
                 limit_s = min(limit_s, best.epoch_s)
@@ -187,34 +172,6 @@ class _Search:
             if found is not None and found[0] < limit_s * (1 - _ROUNDING):
                 best = _Solved(found[0], workers, servers, found[1], serving)
         return best
-
-    def _servers(self, workers: IntArray) -> IntArray:
-        """Servers of each kind: all that are left, or the fastest of them."""
-        servers = self.kinds.size - workers
-        left = self.restrictions.most_servers
-        if left is None or int(servers.sum()) <= left:
-            return servers
-        chosen = self.kinds.must_serve.copy()
-        left = max(0, left - int(chosen.sum()))
-        for kind in self.by_service:
-            taken = min(left, int(servers[kind] - chosen[kind]))
-            chosen[kind] += taken
-            left -= taken
-        return chosen
-
-    def _must_hold(self, servers: IntArray) -> IntArray:
-        """How many servers of each kind need a block: fixed ones, and the least number if it is above 1.
-
-        Some server always holds a block, and which one is best depends on the links.
-        """
-        held = self.kinds.must_serve.copy()
-        least = self.restrictions.least_servers
-        missing = max(0, least - int(held.sum())) if least > 1 else 0
-        for kind in self.by_service:
-            taken = min(missing, int(servers[kind] - held[kind]))
-            held[kind] += taken
-            missing -= taken
-        return held
 
     def _times(
         self, num_workers: IntArray | int, slowest_s: FloatArray | float, link_s: FloatArray
@@ -235,10 +192,10 @@ class _Search:
     def _cases(self) -> IntArray:
         """All numbers of workers by kind within the limits, shape (num_cases, num_kinds), fewest first."""
         kinds = self.kinds
-        ranges = [np.arange(a, b + 1) for a, b in zip(kinds.fewest, kinds.most, strict=True)]
+        ranges = [np.arange(most + 1) for most in kinds.most_workers]
         grid = np.stack(np.meshgrid(*ranges, indexing="ij"), axis=-1).reshape(-1, len(ranges))
         total = grid.sum(axis=1)
-        allowed = (total >= self.least) & (total <= self.most)
+        allowed = (total >= 1) & (total <= self.most)
         grid, total = grid[allowed], total[allowed]
         cases: IntArray = grid[np.argsort(total, kind="stable")]
         return cases
@@ -268,20 +225,20 @@ class _Search:
 
     def _limited(self, case: IntArray) -> IntArray:
         """The case, with workers added or taken from the last kinds until their number is allowed."""
-        case = np.clip(case, self.kinds.fewest, self.kinds.most)
+        case = np.clip(case, 0, self.kinds.most_workers)
         for kind in range(len(case) - 1, -1, -1):
-            more = min(max(0, self.least - int(case.sum())), int(self.kinds.most[kind] - case[kind]))
-            fewer = min(max(0, int(case.sum()) - self.most), int(case[kind] - self.kinds.fewest[kind]))
+            more = min(max(0, 1 - int(case.sum())), int(self.kinds.most_workers[kind] - case[kind]))
+            fewer = min(max(0, int(case.sum()) - self.most), int(case[kind]))
             case[kind] += more - fewer
         return case
 
     def _neighbours(self, case: IntArray, order: IntArray, step: int) -> Iterator[IntArray]:
         """Cases with up to `step` workers more, fewer, or of another kind, near the end of the workers."""
         kinds = self.kinds
-        split = int(np.argmax(case[order] < kinds.most[order]))
+        split = int(np.argmax(case[order] < kinds.most_workers[order]))
         near = order[max(0, split - _NEAR) : split + _NEAR + 1].tolist()
-        fewer = {kind: min(step, int(case[kind] - kinds.fewest[kind])) for kind in near}
-        more = {kind: min(step, int(kinds.most[kind] - case[kind])) for kind in near}
+        fewer = {kind: min(step, int(case[kind])) for kind in near}
+        more = {kind: min(step, int(kinds.most_workers[kind] - case[kind])) for kind in near}
         for kind in near:
             for change in (more[kind], -fewer[kind]):
                 if change:

@@ -60,7 +60,8 @@ class TurnMetrics:
     Attributes:
         samples: samples of the turn, >= 0; a turn without samples counts only for communication.
         compute_s: time of `compute`.
-        communication_s: from the start of the push to the end of the next pull ([PS] Sec. 3.2.1).
+        communication_s: of the pull, and of the push if the worker waits for it before the next pull
+            ([PS] Sec. 3.2.1 counts both).
         bytes_moved: pulled and pushed.
     """
 
@@ -91,7 +92,7 @@ class ExecutorAverages:
         seconds_per_sample: as a worker, at any time of the job.
         communication_s, turn_bytes: as a worker, since the last change.
         service_s_per_byte: as a server, at any time of the job.
-        fresh_turns, fresh_periods: turns and periods since the last change, without the warm-up.
+        fresh_turns: turns since the last change, without the warm-up.
         skipped: turns or periods of the warm-up so far.
     """
 
@@ -100,7 +101,6 @@ class ExecutorAverages:
     turn_bytes: Average = Average()
     service_s_per_byte: Average = Average()
     fresh_turns: int = 0
-    fresh_periods: int = 0
     skipped: int = 0
 
 
@@ -146,9 +146,7 @@ class Metrics:
         service = now.service_s_per_byte
         if period.bytes_moved > 0:
             service = service.after(period.service_s / period.bytes_moved)
-        return self._with(
-            machine, replace(now, service_s_per_byte=service, fresh_periods=now.fresh_periods + 1)
-        )
+        return self._with(machine, replace(now, service_s_per_byte=service))
 
     def after_change(self) -> Metrics:
         """After a change of configuration: speeds of machines stay known, all else is measured anew."""

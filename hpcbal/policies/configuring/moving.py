@@ -9,7 +9,7 @@ from hpcbal.policies.configuring.changes import Move, Plan
 from hpcbal.policies.configuring.cost_model import Machine
 
 _STALL_SHARE = 0.05
-"""Of the time of a change: how much of it training stands still by default."""
+"""Of the time of a change in which training stands still, at most: what the runtime keeps to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,19 +32,17 @@ def cost_of_moving(
     machines: Sequence[Machine],
     data_block_bytes: float,
     parameter_block_bytes: float,
-    stall_share: float = _STALL_SHARE,
-    link_share: float = 0.0,
+    link_share: float,
 ) -> MovingCost:
     """Predict the time of a change from the bytes on each link.
 
     Each machine sends and receives at its bandwidth, both at once. A change takes as long as the busiest
     direction of a link, but no less than the slowest chain of operations that wait for each other. Training
-    goes on meanwhile. It loses `stall_share` of that time, in which it stands still, and `link_share` for
-    links that it shares with the blocks: a turn takes longer if its bytes wait behind a block.
+    goes on meanwhile. It loses 5 % of that time, in which it stands still, and `link_share` for links that it
+    shares with the blocks: a turn takes longer if its bytes wait behind a block.
 
     Args:
         data_block_bytes, parameter_block_bytes: mean size of a block.
-        stall_share: 0..1; measured in an earlier change, or the target of the runtime.
         link_share: 0..1, the share of an epoch in which a worker waits for its link.
     """
     sizes = {"data": data_block_bytes, "parameters": parameter_block_bytes}
@@ -64,4 +62,4 @@ def cost_of_moving(
             seconds = len(operation.blocks) * sizes[operation.what] / slower
         ends.append(seconds + max((ends[i] for i in needed), default=0.0))
     change_s = max(busiest_s, max(ends, default=0.0))
-    return MovingCost(total, change_s, change_s * min(1.0, stall_share + link_share))
+    return MovingCost(total, change_s, change_s * min(1.0, _STALL_SHARE + link_share))

@@ -29,7 +29,7 @@ class Serving:
     link_s: FloatArray
 
 
-def sharings(kinds: Kinds, servers: IntArray, must_hold: IntArray, num_blocks: int) -> Iterator[Serving]:
+def sharings(kinds: Kinds, servers: IntArray, num_blocks: int) -> Iterator[Serving]:
     """All ways to share the blocks out that can be best for some workers, from the least `slowest_s` upwards.
 
     Workers want two things of the servers: a low max_j(f_j * serve_s_j), and few bytes over slow links. If
@@ -41,20 +41,19 @@ def sharings(kinds: Kinds, servers: IntArray, must_hold: IntArray, num_blocks: i
 
     Args:
         servers: servers of each kind.
-        must_hold: how many of them must hold a block; the others may be left without one.
         num_blocks: parameter blocks of the model.
 
     Yields: sharings; none if memory cannot hold the blocks.
     """
     used = servers > 0
-    if int((servers * kinds.most_parameters).sum()) < num_blocks or int(must_hold.sum()) > num_blocks:
+    if int((servers * kinds.most_parameters).sum()) < num_blocks:
         return
     order = np.argsort(kinds.link_s, kind="stable")
-    fastest = _fill(servers * kinds.most_parameters, must_hold, order, num_blocks)
+    fastest = _fill(servers * kinds.most_parameters, order, num_blocks)
     last: IntArray | None = None
     top = float((-(-fastest // np.maximum(servers, 1)) * kinds.serve_s).max())
-    for caps in _caps(kinds, servers, must_hold, num_blocks, top):
-        total = _fill(servers * caps, must_hold, order, num_blocks)
+    for caps in _caps(kinds, servers, num_blocks, top):
+        total = _fill(servers * caps, order, num_blocks)
         if last is not None and bool((total == last).all()):
             if bool((total == fastest).all()):
                 return
@@ -85,9 +84,7 @@ def least_slowest(kinds: Kinds, servers: IntArray, num_blocks: int) -> FloatArra
     return np.where(fits, low / num_blocks, np.inf)
 
 
-def _caps(
-    kinds: Kinds, servers: IntArray, must_hold: IntArray, num_blocks: int, top: float
-) -> Iterator[IntArray]:
+def _caps(kinds: Kinds, servers: IntArray, num_blocks: int, top: float) -> Iterator[IntArray]:
     """Most blocks of a server of each kind, at each level from the least with enough room up to `top`."""
     used = servers > 0
     low, high = 0.0, float(kinds.serve_s[used].max()) * num_blocks
@@ -97,7 +94,7 @@ def _caps(
         return np.where(used, np.minimum(caps, num_blocks), 0)
 
     def has_room(caps: IntArray) -> bool:
-        return int((servers * caps).sum()) >= num_blocks and bool((servers * caps >= must_hold).all())
+        return int((servers * caps).sum()) >= num_blocks
 
     while high - low > 1e-12 * high:
         middle = (low + high) / 2
@@ -117,12 +114,11 @@ def _caps(
         yield caps
 
 
-def _fill(room: IntArray, must_hold: IntArray, order: IntArray, num_blocks: int) -> IntArray:
-    """Blocks of each kind: what it must hold, then the kinds in `order` up to their room."""
-    total = must_hold.copy()
-    left = num_blocks - int(total.sum())
+def _fill(room: IntArray, order: IntArray, num_blocks: int) -> IntArray:
+    """Blocks of each kind: the kinds in `order` are filled up to their room."""
+    total = np.zeros_like(room)
+    left = num_blocks
     for kind in order:
-        taken = min(left, int(room[kind] - total[kind]))
-        total[kind] += taken
-        left -= taken
+        total[kind] = min(left, int(room[kind]))
+        left -= int(total[kind])
     return total

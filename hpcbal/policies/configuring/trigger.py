@@ -1,4 +1,4 @@
-"""Decide when the configuration of a job is reconsidered, and whether a better one is worth the change."""
+"""Decide when to look for a better configuration, and whether one is worth the change."""
 
 from __future__ import annotations
 
@@ -11,9 +11,6 @@ from hpcbal.policies.configuring.cost_model import Configuration
 from hpcbal.policies.configuring.metrics import Metrics
 from hpcbal.policies.configuring.moving import MovingCost
 
-UNKNOWN_EPOCHS_LEFT = 10
-"""Epochs that a job is assumed to train on if nothing limits them."""
-
 Reason = Literal["gain", "resources", "forced"]
 
 
@@ -23,8 +20,7 @@ class Trigger:
 
     Attributes:
         min_gain: least part of an epoch that a change must save, 0..1.
-        min_turns: fresh turns of every worker, and fresh periods of every server, before a decision, >= 1.
-        unknown_epochs_left: see `UNKNOWN_EPOCHS_LEFT`, >= 1.
+        min_turns: fresh turns of every worker before a decision, >= 1.
 
     Source: [PS] Sec. 3.3.1, Optimization Trigger Policy. Deviation: the cost of the change counts; the paper
         leaves it out.
@@ -32,32 +28,24 @@ class Trigger:
 
     min_gain: float = 0.05
     min_turns: int = 5
-    unknown_epochs_left: int = UNKNOWN_EPOCHS_LEFT
 
     def __post_init__(self) -> None:
         if not 0 <= self.min_gain < 1:
             raise PolicyError(f"min_gain: got {self.min_gain}, allowed: at least 0 and below 1")
-        if self.min_turns < 1 or self.unknown_epochs_left < 1:
-            raise PolicyError("min_turns and unknown_epochs_left: allowed: at least 1")
+        if self.min_turns < 1:
+            raise PolicyError(f"min_turns: got {self.min_turns}, allowed: at least 1")
 
-    def is_due(self, metrics: Metrics, configuration: Configuration, resources_changed: bool = False) -> bool:
-        """Whether to look for a better configuration now.
-
-        With enough fresh metrics of every worker and server, or as soon as machines come or go: known speeds
-        of machines stay valid then.
-        """
-        if resources_changed:
-            return any(own.seconds_per_sample.number for own in metrics.executors)
-        turns = all(metrics.executors[i].fresh_turns >= self.min_turns for i in configuration.workers)
-        periods = all(metrics.executors[j].fresh_periods >= self.min_turns for j in configuration.servers)
-        return turns and periods
+    def is_due(self, metrics: Metrics, configuration: Configuration) -> bool:
+        """Whether every worker has been measured often enough since the last change."""
+        fresh = [metrics.executors[i].fresh_turns for i in configuration.workers]
+        return bool(fresh) and min(fresh) >= self.min_turns
 
     def decide(
         self,
         current_s: float,
         wanted_s: float,
         moving: MovingCost,
-        epochs_left: float | None,
+        epochs_left: float,
         resources_changed: bool = False,
         leaving: Collection[int] = (),
     ) -> Decision:
@@ -69,13 +57,12 @@ class Trigger:
         Args:
             current_s, wanted_s: predicted epoch times, > 0. Both are predictions, so that an error of the
                 model that both share cancels out.
-            epochs_left: to the end of the job; None: unknown.
+            epochs_left: to the end of the job, at most.
             resources_changed: whether machines came or went, for the reason that is reported.
             leaving: machines that own blocks and must leave.
         """
         gain = 1.0 - wanted_s / current_s
-        left = self.unknown_epochs_left if epochs_left is None else epochs_left
-        saved_s = (current_s - wanted_s) * left - moving.lost_s
+        saved_s = (current_s - wanted_s) * epochs_left - moving.lost_s
         if leaving:
             return Decision(True, "forced", gain, saved_s)
         # A gain of exactly min_gain counts, whatever its last bit.

@@ -17,6 +17,7 @@ from hpcbal.policies.configuring import (
     Configuration,
     Hindsight,
     Metrics,
+    MovingCost,
     Ownership,
     Plan,
     Problem,
@@ -135,8 +136,7 @@ class Tuner:
             if self._resources_changed:
                 change = self._change_of_resources(now, current)
             else:
-                measured = (self._metrics.executors[i].fresh_turns for i in current.workers)
-                if not current.workers or min(measured) < tune.min_turns:
+                if not self._trigger.is_due(self._metrics, current):
                     return None
                 change = self._change_for_gain(now, current)
         except PolicyError as error:  # an executor works and serves, or nothing fits
@@ -187,7 +187,7 @@ class Tuner:
         """The way to an earlier configuration, if its epochs were shorter by so much that it pays."""
         problem = self._problem(current)
         plan = plan_changes(now, previous)
-        moving = cost_of_moving(plan, problem.machines, *self._block_bytes(problem))
+        moving = self._cost_of(plan, problem, current)
         decision = self._trigger.decide(epoch_s, before_s, moving, self._epochs_left)
         if not decision.change or not plan.moves:
             return None
@@ -199,11 +199,13 @@ class Tuner:
     def _epochs_left(self) -> float:
         return float(self._machine.spec.pace.max_epochs - self._machine.epochs)
 
-    def _block_bytes(self, problem: Problem) -> tuple[float, float]:
-        """Of a data block, and of a parameter block."""
-        return (
+    def _cost_of(self, plan: Plan, problem: Problem, current: Configuration) -> MovingCost:
+        return cost_of_moving(
+            plan,
+            problem.machines,
             self._data_bytes / problem.num_data_blocks,
             self._model_bytes / problem.num_parameter_blocks,
+            epoch_cost(problem, current).link_share,
         )
 
     def _change_of_resources(self, now: Ownership, current: Configuration) -> Reconfigure | None:
@@ -256,7 +258,7 @@ class Tuner:
         away = [i for i in range(len(machines)) if i not in self._in_use]
         wanted = renamed(current, wanted, machines, away)
         plan = plan_changes(now, wanted)
-        moving = cost_of_moving(plan, machines, *self._block_bytes(problem))
+        moving = self._cost_of(plan, problem, current)
         before_s, after_s = (epoch_cost(problem, each).epoch_s for each in (current, wanted))
         decision = self._trigger.decide(
             before_s, after_s, moving, self._epochs_left, self._resources_changed, leaving

@@ -16,7 +16,6 @@ from hpcbal.policies.configuring import (
     Configuration,
     Machine,
     Problem,
-    Restrictions,
     analytic_epoch_s,
     best_heterogeneous,
     best_homogeneous,
@@ -240,25 +239,11 @@ def test_the_choice_costs_no_more_than_a_mixed_integer_program_finds() -> None:
     assert best_heterogeneous(problem).epoch_s <= least * (1 + 1e-6)
 
 
-def test_a_thousand_machines_of_several_kinds_come_within_a_percent_of_the_bound() -> None:
+def test_hundreds_of_machines_of_several_kinds_come_within_a_percent_of_the_bound() -> None:
     kinds = [Machine(1e-3, 1e8), Machine(5e-4, 1e8), Machine(3e-4, 4e8)]
     problem = problem_of([kind for kind in kinds for _ in range(100)], "shared", num_data_blocks=6000,
                          num_parameter_blocks=4096)  # fmt: skip
     assert best_heterogeneous(problem).gap <= 0.01
-
-
-def test_restrictions_are_kept() -> None:
-    problem = problem_of([SLOW] * 6 + [FAST] * 2)
-    fixed = Restrictions(roles={0: "server", 7: "standby", 6: "worker"}, most_workers=3, most_servers=2)
-    configuration = best_heterogeneous(problem, fixed).configuration
-    assert configuration.roles[0] == "server"
-    assert configuration.roles[6] == "worker"
-    assert configuration.roles[7] == "standby"
-    assert len(configuration.workers) <= 3
-    assert len(configuration.servers) <= 2
-    exact = Restrictions(least_workers=2, most_workers=2, least_servers=5, most_servers=5)
-    configuration = best_heterogeneous(problem, exact).configuration
-    assert (len(configuration.workers), len(configuration.servers)) == (2, 5)
 
 
 def test_memory_limits_are_kept() -> None:
@@ -293,14 +278,12 @@ def test_a_slow_link_leaves_a_machine_without_a_model_rather_than_with_all() -> 
         (lambda: best_homogeneous(problem_of([SLOW, FAST])), "best_heterogeneous"),
         (lambda: best_homogeneous(problem_of([SLOW])), "at least 2"),
         (lambda: best_heterogeneous(problem_of([SLOW])), "add executors"),
-        (lambda: best_heterogeneous(problem_of([SLOW] * 2), Restrictions(roles={5: "worker"})), "machine 5"),
         (
             lambda: best_heterogeneous(
                 problem_of([Machine(1.0, 1.0, memory_bytes=1.0)] * 4, model_bytes=1e9)
             ),
             "memory",
         ),
-        (lambda: Restrictions(least_workers=3, most_workers=2), "at least 3"),
     ],
 )
 def test_what_is_impossible_is_an_error_that_says_what_to_do(call: object, words: str) -> None:
