@@ -86,12 +86,12 @@ def test_ctrl_c_during_start_up_and_later_changes_nothing(lab, undisturbed, same
     running = lab.start()
     running.until(running.pids, "rank")
     running.process.send_signal(signal.SIGINT)
-    check_stopped(lab, running.wait(), "signal SIGUSR2")
+    check_stopped(lab, running.wait(), "signal SIGINT")
     running = lab.start()
     wait_for_epochs(lab, running, 3)
     running.process.send_signal(signal.SIGINT)
     done = running.wait()
-    check_stopped(lab, done, "signal SIGUSR2")
+    check_stopped(lab, done, "signal SIGINT")
     assert "stopping cleanly" in done.err
     assert lab.run().code == 0
     same_outcome(lab.outcome(), undisturbed)

@@ -94,7 +94,7 @@ def checked_initial(table: Table, values: Any, num_rows: int) -> NDArray[Any]:
         num_rows: rows that it was asked for.
 
     Raises:
-        AppError: they have another shape, or a type that does not fit the table's.
+        AppError: they have another shape, a type that does not fit the table's, or NaN among them.
     """
     found = np.asarray(values)
     shape = (num_rows, table.num_columns)
@@ -105,6 +105,8 @@ def checked_initial(table: Table, values: Any, num_rows: int) -> NDArray[Any]:
             f"initial({table.name!r}): got values of type {found.dtype}, allowed: what fits the table's "
             f"{table.dtype}"
         )
+    if found.dtype.kind in "fc" and np.isnan(found).any():
+        raise AppError(f"initial({table.name!r}): got NaN, allowed: numbers; an update would not change it")
     return found
 
 

@@ -79,6 +79,6 @@ def why_diverged(metrics: Mapping[str, float], epoch: int) -> str | None:
     if not bad:
         return None
     return (
-        f"{', '.join(bad)} after epoch {epoch}: the updates have grown beyond all bounds; lower the "
-        "app's step size, or look for NaN or infinite values in the data"
+        f"{', '.join(bad)} after epoch {epoch}: lower the app's step size if the updates have grown beyond "
+        "all bounds, or look for NaN or infinite values in the data and in what the app's objective returns"
     )

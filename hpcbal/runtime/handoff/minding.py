@@ -11,6 +11,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from hpcbal.errors import OutputError
 from hpcbal.runtime.handoff.leftovers import Leftovers
 from hpcbal.runtime.handoff.sentences import TRAINING, Sentences
 from hpcbal.runtime.handoff.start_file import LAUNCH_DIR, StartFile
@@ -40,6 +41,7 @@ class Requests:
 
     def __init__(self) -> None:
         self.num_signals = 0
+        self.first_signal: str | None = None
         self._kill = False
         self._before: dict[int, Any] = {}
 
@@ -53,6 +55,7 @@ class Requests:
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         self._kill |= number == signal.SIGINT and self.num_signals > 0  # later signals do not cancel it
+        self.first_signal = self.first_signal or signal.Signals(number).name
         self.num_signals += 1
 
     @property
@@ -93,6 +96,8 @@ def mind(
         machine, actions = machine.look(facts, stop=requests.stop, kill=requests.take_kill())
         for action in actions:
             if action is Action.PASS_ON_STOP:
+                with contextlib.suppress(OutputError):  # on a full disk the ranks report USR2
+                    start.add(stop_signal=requests.first_signal)
                 process.send_signal(signal.SIGUSR2)
             elif action is Action.KILL:
                 process.terminate()

@@ -39,6 +39,8 @@ class StartFacts:
         is_watched: the ranks of a node watch each other. Before that, only mpirun detects a death.
         is_stopping: the run was asked to stop. Rank 0 also prints this, but its output is lost if mpirun is
             ending.
+        stop_signal: the name of the signal with which the user asked to stop, such as `SIGTERM`. `hpcbal run`
+            passes all of them on as USR2.
         is_orphaned: mpirun is gone and the ranks have survived it, so they must stop.
         last_words: why the ranks end, for `hpcbal run` to report.
         abort_code: a rank has ended the job with this exit code and has reported the reason.
@@ -50,6 +52,7 @@ class StartFacts:
     is_ready: bool = False
     is_watched: bool = False
     is_stopping: bool = False
+    stop_signal: str | None = None
     is_orphaned: bool = False
     last_words: str | None = None
     abort_code: int | None = None

@@ -6,12 +6,17 @@ import signal
 import threading
 from types import FrameType
 
+from hpcbal.runtime.handoff.start_file import StartFile
+
+_PASSED_ON = f"signal {signal.SIGUSR2.name}"
+
 
 class StopFlag:
     """Remembers the first signal that asked for a clean stop.
 
     These signals are TERM, USR2 (NCCL catches USR1), and INT, for a rank that a user interrupts directly.
-    A second INT ends the process at once.
+    A second INT ends the process at once. `hpcbal run` passes every signal on as USR2; the reason names the
+    one that it got.
     """
 
     SIGNALS = (signal.SIGTERM, signal.SIGUSR2, signal.SIGINT)
@@ -37,6 +42,8 @@ class StopFlag:
         if self.reason is None or self._is_taken:
             return None
         self._is_taken = True
+        if self.reason == _PASSED_ON and (sent := StartFile.of_rank().read().stop_signal) is not None:
+            self.reason = f"signal {sent}"
         return self.reason
 
     def _handle(self, number: int, frame: FrameType | None) -> None:

@@ -21,6 +21,7 @@ from hpcbal.checkpoint import TrainingState, write_checkpoint
 from hpcbal.checkpoint.parts import read_groups
 from hpcbal.checkpoint.writer import CURRENT
 from hpcbal.errors import CheckpointError
+from hpcbal.printable import shortened
 from hpcbal.telemetry.files.atomic_file import write_json_atomic
 from hpcbal.values import EpochRecord, Position
 
@@ -119,18 +120,21 @@ def read_saved(job: Path) -> SavedJob | None:
                 f"{path}: has schema {content['schema']}, this hpcbal reads {SCHEMA}; continue with the "
                 "hpcbal that wrote it"
             )
-        return SavedJob(
+        saved = SavedJob(
             number=int(content["number"]),
             fingerprint=str(content["fingerprint"]),
             cut={what: tuple(map(int, content["cut"][what])) for what in (PARAMETERS, DATA)},
             history=tuple(_record(each) for each in content["history"]),
             holder={what: tuple(map(int, content["holder"][what])) for what in (PARAMETERS, DATA)},
         )
+        _check_holders(saved)
+        return saved
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise CheckpointError(
-            f"{path}: cannot be used ({error!r}); restore it, or remove it to train from the beginning"
+            f"{path}: cannot be used ({shortened(repr(error))}); restore it, or remove it to train from the "
+            "beginning"
         ) from error
 
 
@@ -166,6 +170,17 @@ def read_blocks(
             ) from error
         found |= {block: groups[f"{what}/{block}"] for block in wanted}
     return found
+
+
+def _check_holders(saved: SavedJob) -> None:
+    """Check that the manifest names a holder for every block.
+
+    Raises:
+        ValueError: it does not.
+    """
+    for what, counts in saved.cut.items():
+        if len(saved.holder[what]) != sum(counts) or not counts or min(counts) < 1:
+            raise ValueError(f"{what}: cut into {list(counts)}, but {len(saved.holder[what])} have a holder")
 
 
 def _record(fields: Mapping[str, Any]) -> EpochRecord:

@@ -22,9 +22,9 @@ SAVED = ("saved_best_epoch", "saved_best_value", "saved_last_epoch")
 
 
 def best_of(epochs: Iterable[Metrics], metric: str) -> float | None:
-    """The best value of one metric over all epochs; None if none is known."""
+    """The best value of one metric over all epochs; None if none is known. Only finite values count."""
     values = (epoch.get(metric) for epoch in epochs)
-    known = [value for value in values if value is not None and value == value]
+    known = [value for value in values if value is not None and math.isfinite(value)]
     choose = max if shows_more_better(metric) else min
     return choose(known, default=None)
 
@@ -66,7 +66,7 @@ def summary_of(epochs: Sequence[Metrics], numbers: Sequence[int] | None = None) 
             continue
         last = epochs[-1].get(metric)
         found[f"{BEST}{metric}"] = best
-        found[f"{FINAL}{metric}"] = None if last is None or math.isnan(last) else last
+        found[f"{FINAL}{metric}"] = last if last is not None and math.isfinite(last) else None
         if metric == main:
             index = [epoch.get(metric) for epoch in epochs].index(best)
             found[BEST_EPOCH] = 1 + index if numbers is None else numbers[index]

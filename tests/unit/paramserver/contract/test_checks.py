@@ -96,6 +96,8 @@ def test_first_values_must_have_the_shape_and_type_of_the_table() -> None:
         AppError, match="got values of type complex128, allowed: what fits the table's float64"
     ):
         checked_initial(TABLE, np.ones((3, 2), complex), 3)
+    with pytest.raises(AppError, match="got NaN"):
+        checked_initial(TABLE, np.full((3, 2), np.nan, np.float32), 3)
 
 
 def test_terms_and_metrics_are_numbers_by_name() -> None:

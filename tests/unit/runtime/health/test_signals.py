@@ -6,9 +6,11 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from hpcbal.runtime.handoff.start_file import LAUNCH_DIR, NAME, StartFile
 from hpcbal.runtime.health.signals import StopFlag
 
 
@@ -29,6 +31,16 @@ def test_the_first_signal_is_reported_once(flag: StopFlag, number: signal.Signal
     signal.raise_signal(signal.SIGTERM)
     assert flag.take() == f"signal {number.name}"
     assert flag.take() is None
+
+
+def test_the_reason_names_the_signal_that_hpcbal_run_has_passed_on(
+    flag: StopFlag, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv(LAUNCH_DIR, str(tmp_path))
+    (tmp_path / NAME).touch()
+    StartFile(tmp_path).add(stop_signal="SIGTERM")
+    signal.raise_signal(signal.SIGUSR2)
+    assert flag.take() == "signal SIGTERM"
 
 
 def test_a_second_interrupt_ends_the_process():

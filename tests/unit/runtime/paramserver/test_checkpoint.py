@@ -81,6 +81,24 @@ def test_a_manifest_that_cannot_be_used_is_one_sentence(tmp_path: Path, content:
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("what", ["holder", "cut"])
+def test_a_manifest_that_leaves_blocks_out_is_refused(tmp_path: Path, what: str) -> None:
+    write(tmp_path, 1)
+    write_manifest(tmp_path, saved(1))
+    content = json.loads((tmp_path / MANIFEST).read_text(encoding="utf-8"))
+    content[what][DATA] = []
+    (tmp_path / MANIFEST).write_text(json.dumps(content), encoding="utf-8")
+    with pytest.raises(CheckpointError, match=r"cannot be used .*data: cut into"):
+        read_saved(tmp_path)
+
+
+def test_a_manifest_of_random_bytes_is_not_repeated_to_the_user(tmp_path: Path) -> None:
+    (tmp_path / MANIFEST).write_bytes(b"\xff" * 10_000)
+    with pytest.raises(CheckpointError) as caught:
+        read_saved(tmp_path)
+    assert len(str(caught.value)) < 500
+
+
 def test_a_damaged_or_missing_file_is_named_with_the_way_out(tmp_path: Path) -> None:
     write(tmp_path, 1)
     write_manifest(tmp_path, saved(1))
