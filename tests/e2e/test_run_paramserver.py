@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -275,6 +276,55 @@ def test_stopped_and_killed_it_goes_on_to_the_same_end(job, monkeypatch):
     done = job.run("run", "job.yaml")
     assert done.code == 0, done
     check_outcome(job, monkeypatch)
+
+
+@pytest.mark.parametrize("consistency", [{"stale": 2}, "async"], ids=["stale", "async"])
+def test_without_a_barrier_a_kill_costs_no_sample_and_repeats_none(job, consistency):
+    """Losses depend on the order of pushes then. Visits do not: once an epoch for each sample, in the end."""
+    job.write_job(args={"pace_s": 0.02}, consistency=consistency)
+    for rank in (3, 1):
+        epochs = len(job.events("job-saved")) if job.out.exists() else 0
+        running = job.start("run", "job.yaml")
+        running.until(lambda at=epochs: job.out.exists() and len(job.events("job-saved")) > at, "checkpoint")
+        running.signal_rank(rank, signal.SIGKILL)
+        done = running.wait()
+        assert done.code not in (0, 75), done
+        assert "Traceback" not in done.err, done
+    done = job.run("run", "job.yaml")
+    assert done.code == 0, done
+    found = metrics_of(job)
+    assert [line["epoch"] for line in found] == list(range(1, EPOCHS + 1))
+    assert all(line["visits"] >= 60 * line["epoch"] for line in found)  # fast workers may be ahead
+    assert found[-1]["visits"] == 60 * EPOCHS
+    assert found[-1]["loss"] < found[0]["loss"]
+    starts = [line for line in job.events() if line.event in ("run-started", "job-epoch")]
+    between = [line.event for line in starts][1:]
+    assert between.count("run-started") == 2
+    assert between[0] == "job-epoch"  # both kills came after an epoch, so the later starts resumed
+
+
+def test_a_full_disk_in_the_middle_of_a_job(job, monkeypatch):
+    """No file may grow beyond a limit: the next checkpoint cannot be written, as on a full disk."""
+    job.write_job(args={"pace_s": 0.05})
+    running = job.start("run", "job.yaml")
+    running.until(lambda: job.out.exists() and len(job.events("job-saved")) >= 1, "checkpoint")
+    for pid in running.pids().values():
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, (4096, 4096))
+    done = running.wait()
+    assert done.code == 2, done
+    assert "Traceback" not in done.err, done
+    assert "File too large" in done.err, done
+    done = job.run("run", "job.yaml")
+    assert done.code == 0, done
+    check_outcome(job, monkeypatch)
+
+
+def test_blocks_beyond_the_memory_of_a_rank_are_refused_with_numbers(job):
+    done = job.run("run", "job.yaml", "--set", "memory_per_rank=500")
+    assert done.code == 2, done
+    assert "memory_per_rank" in done.err, done
+    assert "500 bytes" in done.err, done
+    assert "Traceback" not in done.err, done
 
 
 def test_results_count_all_starts_and_name_the_epoch_of_the_best_objective(job):

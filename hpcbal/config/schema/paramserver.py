@@ -237,6 +237,17 @@ class ParamServerConfig(PsJobConfig, RunConfig):
         "a list of machines such as '{count: 2, bandwidth: 10MB/s, seconds_per_sample: 0.001}'",
     )
 
+    @model_validator(mode="after")
+    def _check_executors(self) -> ParamServerConfig:
+        fewest = sum(1 if count == "auto" else count for count in (self.workers, self.servers))
+        if self.executors.start != "all" and self.executors.start < fewest:
+            raise wrong(
+                "executors.start",
+                f"got {self.executors.start}, allowed: {fewest} or more, for workers: {self.workers} and "
+                f"servers: {self.servers}",
+            )
+        return self
+
     def machine_of(self, executor: int) -> PsMachineConfig | None:
         """The emulated machine of an executor, counted from 0; None if executors are real."""
         return machine_at(self.machines, executor)

@@ -97,6 +97,10 @@ def test_emulated_machines_are_dealt_out_in_order_and_repeat(tmp_path: Path) -> 
         ("tune: {min_gain: 1.0}", "job.yaml:5: tune.min_gain: got 1.0, allowed: 0 <= min_gain < 1"),
         ("memory_per_rank: much", "job.yaml:5: memory_per_rank: got 'much', allowed: null, bytes"),
         ("machines: [{bandwidth: 10}, {speed: 2}]", "job.yaml:5: machines.1.speed: got 2.0 without"),
+        (
+            "workers: 2\nexecutors: {start: 2}",
+            "job.yaml:6: executors.start: got 2, allowed: 3 or more, for workers: 2 and servers: auto",
+        ),
         ("stop: {mode: up}", "job.yaml:5: stop.mode: got 'up', allowed: auto, min, max"),
     ],
 )

@@ -84,9 +84,11 @@ def test_a_bad_start_is_left(start: Any, bandwidth: float, more: str) -> None:
     instructions = machine.handle(change)  # raises if a move is not possible
     assert instructions
     what = "data" if more == "workers" else "parameters"
-    assert {move.what for move in change.moves} == {"data", "parameters"}
-    gained = {move.destination for move in change.moves if move.what == what}
-    assert len(gained) >= 1
+    owners = {each: len(set(machine.owners(each))) for each in ("data", "parameters")}
+    after = {each: len(set(moved(machine, change).owners(each))) for each in ("data", "parameters")}
+    assert owners[what] == 1
+    assert after[what] >= 3
+    assert sum(after.values()) == 6
 
 
 def test_workers_keep_what_they_pull_and_push_beside_their_samples() -> None:

@@ -1,0 +1,110 @@
+"""A ledger of updates under load: large tables, blocks that move all the time; prints 'fine' on rank 0.
+
+Every turn pushes how many samples it has, and every sample pushes one to a row of its own. So every update
+has been applied exactly once if, and only if, the sums in the end are those of all samples and epochs.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from mpi4py import MPI
+
+sys.path.insert(0, str(Path(__file__).parents[2] / "helpers"))
+from paramserver_job import Rotation, SavedBlocks, Setup
+
+from hpcbal.comm.collectives import patient_allgather
+from hpcbal.comm.mpi_channel import MpiChannel
+from hpcbal.paramserver.apps.sources import ArraySource
+from hpcbal.paramserver.contract import App, Batch, Columns, Needs, Parameters, Table, Updates
+from hpcbal.paramserver.engine.executor import Executor
+from hpcbal.paramserver.engine.mpi_transport import MpiTransport
+
+SAMPLES, EPOCHS, SPARSE_ROWS = 600, 3, 400
+STALENESS = {"sync": 0, "stale": 2, "async": None}
+
+
+class Ledger(App):
+    """Counts samples in a dense table of 1.5 MB, in one that only some turns push, and in a sparse one."""
+
+    def tables(self) -> Sequence[Table]:
+        return [
+            Table("all", 1500, 128, "int64"),
+            Table("some", 700, 64, "int64"),
+            Table("rows", SPARSE_ROWS, 100, "int64", "sparse"),
+        ]
+
+    def needs(self, batch: Batch) -> Needs:
+        return {"rows": np.unique(batch.samples % SPARSE_ROWS)}
+
+    def initial_state(self, columns: Columns, rng: np.random.Generator) -> Columns:
+        return {"seen": np.zeros(len(columns["x"]), np.int64)}
+
+    def compute(self, batch: Batch, parameters: Parameters) -> Updates:
+        batch.state["seen"] += 1
+        rows, counts = np.unique(batch.samples % SPARSE_ROWS, return_counts=True)
+        updates = {
+            "all": np.full((1500, 128), batch.num_samples),
+            "rows": np.repeat(counts[:, None], 100, axis=1),
+        }
+        if len(rows) % 2:
+            updates["some"] = np.full((700, 64), 1)
+        return updates
+
+    def objective(self, batch: Batch, parameters: Parameters) -> Mapping[str, float]:
+        return {"seen": float(batch.state["seen"].sum())}
+
+    def metrics(self, sums: Mapping[str, float]) -> Mapping[str, float]:
+        return sums
+
+
+def play(world: MPI.Intracomm, mode: str) -> None:
+    """Train; rank 0 checks the sums."""
+    setup = Setup(
+        lambda: Ledger(ArraySource({"x": np.zeros(SAMPLES)}, {})),
+        [1, 2],
+        [3, 4],
+        mini_batch=20,
+        epochs=EPOCHS,
+        num_executors=4,
+        staleness=STALENESS[mode],
+        after=Rotation(3, 4),
+        num_data_blocks=15,
+        num_parameter_blocks=12,
+    )
+    transport, channel = MpiTransport(world.Dup()), MpiChannel(world.Dup())
+    saved = SavedBlocks()
+    if world.rank:
+        executor = Executor(transport, channel, setup.job(), None, saved)
+        assert executor.run() == 0
+        executor.close()
+    else:
+        master = setup.master(channel)
+        master.run()
+        transport.close()
+        assert master.end is not None
+        assert master.end.outcome == "done", master.end
+        assert len(master.reconfigured) >= 10
+    for blocks in patient_allgather(world, saved.blocks):
+        saved.blocks |= blocks
+    if world.rank == 0:
+        assert master.manifest is not None
+        tables = saved.tables(setup.job().layout, master.manifest.number)
+        assert (tables["all"] == SAMPLES * EPOCHS).all(), (mode, tables["all"].min(), tables["all"].max())
+        assert (tables["some"] == tables["some"][0, 0]).all(), (mode, np.unique(tables["some"]))
+        expected = np.bincount(np.arange(SAMPLES) % SPARSE_ROWS, minlength=SPARSE_ROWS) * EPOCHS
+        assert (tables["rows"] == expected[:, None]).all(), mode
+
+
+def main() -> None:
+    world = MPI.COMM_WORLD
+    for mode in STALENESS:
+        play(world, mode)
+    if world.rank == 0:
+        print("fine")
+
+
+main()
