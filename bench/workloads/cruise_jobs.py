@@ -104,12 +104,17 @@ FASTER = 4
 
 
 def tuner_of(
-    app: App, job: ServingJob, machine: JobMachine, machines: Sequence[ServingMachine] | None = None
+    app: App,
+    job: ServingJob,
+    machine: JobMachine,
+    machines: Sequence[ServingMachine] | None = None,
+    min_gain: float | None = None,
 ) -> Tuner:
     """The tuner of a real job.
 
     Args:
         machines: what the file says of links; None: nothing, so that links are measured.
+        min_gain: `tune.min_gain`; None: its default.
     """
     staleness = job.staleness
     config = ParamServerConfig.model_validate(
@@ -120,6 +125,7 @@ def tuner_of(
             "consistency": {None: "async", 0: "sync"}.get(staleness, {"stale": staleness}),
             "stop": {"max_epochs": job.max_epochs},
             "machines": [{"bandwidth": each.bandwidth} for each in machines or ()],
+            "tune": {} if min_gain is None else {"min_gain": min_gain},
         }
     )
     return Tuner(config, machine, job.num_samples, app.model_bytes, round(job.num_samples * job.sample_bytes))

@@ -44,7 +44,9 @@ class Ledger(App):
         return {"seen": np.zeros(len(columns["x"]), np.int64)}
 
     def compute(self, batch: Batch, parameters: Parameters) -> Updates:
-        batch.state["seen"] += 1
+        seen = batch.state["seen"]
+        assert isinstance(seen, np.ndarray)
+        seen += 1
         rows, counts = np.unique(batch.samples % SPARSE_ROWS, return_counts=True)
         updates = {
             "all": np.full((1500, 128), batch.num_samples),
@@ -55,7 +57,9 @@ class Ledger(App):
         return updates
 
     def objective(self, batch: Batch, parameters: Parameters) -> Mapping[str, float]:
-        return {"seen": float(batch.state["seen"].sum())}
+        seen = batch.state["seen"]
+        assert isinstance(seen, np.ndarray)
+        return {"seen": float(seen.sum())}
 
     def metrics(self, sums: Mapping[str, float]) -> Mapping[str, float]:
         return sums
