@@ -29,12 +29,11 @@ class Harmony:
 
     Args:
         min_gain: least gain for which groups change, as a share.
-        move_s: seconds for which a job that moves stands still.
         limit: memory of a machine.
     """
 
-    def __init__(self, min_gain: float = 0.05, move_s: float = 2.0, limit: MemoryLimit | None = None) -> None:
-        self._min_gain, self._move_s = min_gain, move_s
+    def __init__(self, min_gain: float = 0.05, limit: MemoryLimit | None = None) -> None:
+        self._min_gain = min_gain
         self._limit = limit or MemoryLimit()
         self._has_grouped = False
 
@@ -66,7 +65,7 @@ class Harmony:
             self._changed(view, present),
             None if view.left is None else (view.left, view.ended_on),
         )
-        return regroup(situation, min_gain=self._min_gain, move_s=self._move_s, fits=self._fits)
+        return regroup(situation, min_gain=self._min_gain, fits=self._fits)
 
     def _all(self, view: View, known: Collection[str]) -> Sequence[Group]:
         self._has_grouped = True

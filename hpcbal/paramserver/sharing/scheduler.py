@@ -284,7 +284,9 @@ def _updated(old: JobLoad, new: JobLoad) -> JobLoad:
     """The newest measurement; on one machine nothing of the network is measured, so what was known stays."""
     if new.knows_network or not old.knows_network:
         return new
-    return replace(old, compute_s=new.compute_on(old.machines), iterations_left=new.iterations_left)
+    return replace(
+        old, compute_s=new.compute_on(old.machines), iterations_left=new.iterations_left, move_s=new.move_s
+    )
 
 
 def _without(job: str, groups: Iterable[Sharing]) -> Iterable[Sharing]:

@@ -49,14 +49,12 @@ class Situation:
         return [load for name, load in self.loads.items() if name not in placed]
 
 
-def regroup(
-    now: Situation, *, min_gain: float, move_s: float, fits: FitsTogether | None = None
-) -> tuple[Group, ...] | None:
+def regroup(now: Situation, *, min_gain: float, fits: FitsTogether | None = None) -> tuple[Group, ...] | None:
     """The groups that are worth a change; None: none are.
 
     Args:
         now: what there is. min_gain: the score must grow by this share, and by as much again for each further
-        group that takes part. move_s: seconds for which a job that moves stands still. fits: see `schedule`.
+        group that takes part. fits: see `schedule`.
     """
     base = score(now.groups, now.loads, now.machines)
     best: tuple[float, tuple[Group, ...]] | None = None
@@ -67,7 +65,7 @@ def regroup(
     if best is None or best[0] <= base * (1 + min_gain):
         return None
     gain_s = (best[0] - base) / best[0] * _until_next_end_s(now)
-    cost_s = move_s * _moved_machines(now.groups, best[1]) / now.machines
+    cost_s = _standing_still_s(now.groups, best[1], now.loads) / now.machines
     return best[1] if gain_s > cost_s else None
 
 
@@ -136,8 +134,10 @@ def _until_next_end_s(now: Situation) -> float:
     return min(ends, default=float("inf"))
 
 
-def _moved_machines(before: Sequence[Group], after: Sequence[Group]) -> float:
-    """Machines of the jobs that must stop and start again, shared among the jobs of their group.
+def _standing_still_s(before: Sequence[Group], after: Sequence[Group], loads: Mapping[str, JobLoad]) -> float:
+    """Machine-seconds for which jobs stand still that must stop and start again.
+
+    The machines of a group count for each of its jobs in equal parts: the others go on.
 
     A new group takes over the machines of an old one that has as many, and most of its jobs.
     """
@@ -153,7 +153,7 @@ def _moved_machines(before: Sequence[Group], after: Sequence[Group]) -> float:
             heir[i] = j
     group_of = {job: i for i, old in enumerate(before) for job in old.jobs}
     return sum(
-        group.machines / len(group.jobs)
+        loads[job].move_s * group.machines / len(group.jobs)
         for j, group in enumerate(after)
         for job in group.jobs
         if job in group_of and heir.get(group_of[job]) != j

@@ -8,6 +8,9 @@ from hpcbal.policies.grouping.memory import JobMemory
 
 NOTHING = JobMemory()
 
+UNKNOWN_MOVE_S = 2.0
+"""Seconds for which a job is assumed to stand still when it moves, until it has been measured."""
+
 
 @dataclass(frozen=True, slots=True)
 class JobLoad:
@@ -28,6 +31,8 @@ class JobLoad:
         dense_share: share of the network time that is of dense tables, which every worker pulls whole. The
             rest is of rows of sparse tables, whose number falls with the samples of a worker.
         row_growth: n samples need n ** row_growth as many rows as one, 0 to 1. 1: they share none.
+        move_s: seconds for which it stands still when it moves: to save, and to load elsewhere; >= 0. As
+            measured on `machines`, whatever their number.
         servers_apart: whether servers are on machines of their own; the network time is constant then.
     """
 
@@ -41,6 +46,7 @@ class JobLoad:
     iterations_left: float | None = None
     dense_share: float = 1.0
     row_growth: float = 1.0
+    move_s: float = UNKNOWN_MOVE_S
     servers_apart: bool = False
 
     @property

@@ -327,6 +327,7 @@ class JobsMaster:
         for instruction in job.machine.handle(event):
             log.debug("%s: %r", job.name, instruction)
             self._perform(job, instruction)
+        job.note_phase()
 
     def _perform(self, job: RunningJob, instruction: Instruction) -> None:
         match instruction:
@@ -364,6 +365,7 @@ class JobsMaster:
         self._saved[job.name] = saved
         self._record.note_saved(job, asked)
         job.saved_s, job.is_saving = time.monotonic(), False
+        job.saving_s = job.saved_s - job.asked_to_save_s
         self._events.append((job, ManifestWritten(asked.number)))
 
     def _left(self, job: RunningJob, source: int) -> None:

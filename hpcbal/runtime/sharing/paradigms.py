@@ -19,7 +19,7 @@ def policy_of(config: JobsConfig, num_machines: int) -> GroupingPolicy:
     """
     plan, limit = config.schedule, MemoryLimit(config.memory_per_node)
     if plan.paradigm == "isolated":
-        return Isolated(limit)
+        return Isolated(limit, len(config.jobs))
     if plan.paradigm == "naive":
         if plan.groups is None:
             return RandomGroups(config.seed, limit)

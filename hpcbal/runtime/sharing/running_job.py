@@ -14,6 +14,7 @@ from hpcbal.paramserver.machine.progress import Pace
 from hpcbal.paramserver.sharing.profiling import IterationMeter
 from hpcbal.paramserver.store.ownership import dealt_out, dealt_out_by_table
 from hpcbal.policies.grouping import JobLoad
+from hpcbal.policies.grouping.values import UNKNOWN_MOVE_S
 from hpcbal.runtime.paramserver.checkpoint import SavedJob
 from hpcbal.runtime.paramserver.cutting import Cut
 from hpcbal.runtime.paramserver.loading import LoadedJob
@@ -34,6 +35,8 @@ class RunningJob:
         end: how it ended; None: it runs.
         is_saving: whether a checkpoint has been asked for.
         began_s: when it started.
+        loading_s: from there until its executors had their blocks; None: they have not yet.
+        saving_s: of its last checkpoint; None: there was none.
         asked_to_save_s, asked_to_stop_s: when the scheduler last asked for a checkpoint, or for a stop.
         measured_s: time of its last objective, or of the start.
         saved_s: time of its last checkpoint, or of the start.
@@ -50,6 +53,8 @@ class RunningJob:
     end: End | None = None
     is_saving: bool = False
     began_s: float = field(default_factory=time.monotonic)
+    loading_s: float | None = None
+    saving_s: float | None = None
     measured_s: float = field(default_factory=time.monotonic)
     saved_s: float = field(default_factory=time.monotonic)
     asked_to_save_s: float = field(default_factory=time.monotonic)
@@ -67,6 +72,11 @@ class RunningJob:
     @property
     def machines(self) -> tuple[int, ...]:
         return self.machine.spec.executors
+
+    def note_phase(self) -> None:
+        """Its machine has handled an event: the job may have begun to train."""
+        if self.loading_s is None and self.machine.phase == "running":
+            self.loading_s = time.monotonic() - self.began_s
 
     def note_turn(self, rank: int, turn: TurnDone) -> bool:
         """Measure a turn; returns whether that ended an iteration that counts."""
@@ -88,6 +98,7 @@ class RunningJob:
             iterations_left=self._iterations_left(),
             dense_share=min(1.0, moved / average.num_bytes) if average.num_bytes else 1.0,
             row_growth=self.row_growth,
+            move_s=UNKNOWN_MOVE_S if self.loading_s is None else self.loading_s + (self.saving_s or 0.0),
         )
 
     def _iterations_left(self) -> float:

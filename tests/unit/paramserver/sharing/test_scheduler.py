@@ -127,6 +127,12 @@ def test_isolated_jobs_share_no_machine_and_wait_in_order() -> None:
     assert scheduler.handle(Ended("b"))[-1] == StartJob("c", (3, 4))
 
 
+def test_an_isolated_job_that_comes_first_leaves_machines_to_those_that_come_later() -> None:
+    scheduler = Scheduler((1, 2, 3, 4), Isolated(num_jobs=2))
+    assert scheduler.handle(Arrived(("a",)))[-1] == StartJob("a", (1, 2))
+    assert scheduler.handle(Arrived(("b",)))[-1] == StartJob("b", (3, 4))
+
+
 def test_fixed_groups_lose_their_jobs_one_by_one() -> None:
     scheduler = Scheduler((1, 2), FixedGroups([Group(("a", "b"), 1), Group(("c",), 1)]))
     scheduler.handle(Arrived(("a", "b", "c")))

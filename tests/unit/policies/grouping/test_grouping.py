@@ -28,7 +28,7 @@ from hpcbal.policies.grouping import (
 from hpcbal.policies.grouping.arrays import LoadArrays
 from hpcbal.policies.grouping.assigning import assign_jobs
 from hpcbal.policies.grouping.dealing import deal_machines
-from hpcbal.policies.grouping.regrouping import _moved_machines, similar_jobs
+from hpcbal.policies.grouping.regrouping import _standing_still_s, similar_jobs
 
 SECONDS = st.floats(0.1, 20.0)
 
@@ -243,7 +243,7 @@ def test_a_similar_job_takes_the_place_of_one_that_has_ended() -> None:
     ]
     group = Group(("partner",), 4)
     now = situation([group], loads, 4, changed=group, left=(ended, 4))
-    found = regroup(now, min_gain=0.05, move_s=2.0)
+    found = regroup(now, min_gain=0.05)
     assert found == (Group(("partner", "similar"), 4),)
 
 
@@ -256,25 +256,27 @@ def test_a_bunch_of_jobs_may_be_similar_too() -> None:
 
 def test_small_gains_are_not_worth_a_move() -> None:
     loads = [apart("a", 4, 3.9, iterations_left=1000), apart("b", 3.9, 4, iterations_left=1000)]
-    assert regroup(situation([Group(("a", "b"), 4)], loads, 4), min_gain=0.05, move_s=2.0) is None
+    assert regroup(situation([Group(("a", "b"), 4)], loads, 4), min_gain=0.05) is None
 
 
 def test_a_job_whose_group_gains_another_one_does_not_move() -> None:
+    loads = by_name([apart(name, 1, 1, move_s=seconds) for name, seconds in {"a": 8, "b": 1, "c": 2}.items()])
     before = [Group(("a",), 2), Group(("b", "c"), 2)]
-    assert _moved_machines(before, [Group(("a", "new"), 2), Group(("b", "c"), 2)]) == 0
-    assert _moved_machines(before, [Group(("a", "b"), 2), Group(("c",), 2)]) == 1.0
-    assert _moved_machines(before, [Group(("a", "b", "c"), 4)]) == 4.0
+    assert _standing_still_s(before, [Group(("a", "new"), 2), Group(("b", "c"), 2)], loads) == 0
+    assert _standing_still_s(before, [Group(("a", "b"), 2), Group(("c",), 2)], loads) == 1
+    assert _standing_still_s(before, [Group(("a", "b", "c"), 4)], loads) == (8 + 1 + 2) * 4 / 3
 
 
 def test_moving_must_pay_before_the_next_job_ends() -> None:
     loads = [apart("a", 4, 1, 2), apart("b", 4, 1, 2), apart("c", 1, 4, 2), apart("d", 1, 4, 2)]
     groups = [Group(("a", "b"), 2), Group(("c", "d"), 2)]
 
-    def found(left: float) -> tuple[Group, ...] | None:
-        now = situation(groups, [replace(load, iterations_left=left) for load in loads], 4)
-        return regroup(now, min_gain=0.05, move_s=10.0)
+    def found(left: float, move_s: float = 10.0) -> tuple[Group, ...] | None:
+        now = situation(groups, [replace(load, iterations_left=left, move_s=move_s) for load in loads], 4)
+        return regroup(now, min_gain=0.05)
 
     assert found(1.0) is None
+    assert found(1000.0, move_s=1e5) is None
     better = found(1000.0)
     assert better is not None
     for group in better:
@@ -286,7 +288,7 @@ def test_moving_must_pay_before_the_next_job_ends() -> None:
 def test_new_groups_are_whole_and_better(loads, machines, data) -> None:
     present = schedule(loads[: data.draw(st.integers(1, len(loads)))], machines).groups
     now = situation(present, loads, machines, changed=data.draw(st.sampled_from([None, *present])))
-    found = regroup(now, min_gain=0.05, move_s=0.0)
+    found = regroup(now, min_gain=0.05)
     if found is None:
         return
     names = [name for group in found for name in group.jobs]
