@@ -256,7 +256,7 @@ def test_the_timeline_shows_turns_and_the_work_of_servers(job):
 
 
 def test_stopped_and_killed_it_goes_on_to_the_same_end(job, monkeypatch):
-    job.write_job(args={"pace_s": 0.02})
+    job.write_job(args={"pace_s": 0.1})
     running = job.start("run", "job.yaml")
     running.until(lambda: job.out.exists() and len(job.events("job-epoch")) >= 1, "first epoch")
     running.process.send_signal(signal.SIGTERM)
@@ -272,7 +272,7 @@ def test_stopped_and_killed_it_goes_on_to_the_same_end(job, monkeypatch):
         assert done.code not in (0, 75), done
         assert "Traceback" not in done.err, done
     # Two more workers go on where two were; `args` must stay.
-    job.write_job(args={"pace_s": 0.02}, workers=3, servers=2, slots={"per_node": 5})
+    job.write_job(args={"pace_s": 0.1}, workers=3, servers=2, slots={"per_node": 5})
     done = job.run("run", "job.yaml")
     assert done.code == 0, done
     check_outcome(job, monkeypatch)
@@ -281,7 +281,7 @@ def test_stopped_and_killed_it_goes_on_to_the_same_end(job, monkeypatch):
 @pytest.mark.parametrize("consistency", [{"stale": 2}, "async"], ids=["stale", "async"])
 def test_without_a_barrier_a_kill_costs_no_sample_and_repeats_none(job, consistency):
     """Losses depend on the order of pushes then. Visits do not: once an epoch for each sample, in the end."""
-    job.write_job(args={"pace_s": 0.02}, consistency=consistency)
+    job.write_job(args={"pace_s": 0.15}, consistency=consistency)
     for rank in (3, 1):
         epochs = len(job.events("job-saved")) if job.out.exists() else 0
         running = job.start("run", "job.yaml")
@@ -305,7 +305,7 @@ def test_without_a_barrier_a_kill_costs_no_sample_and_repeats_none(job, consiste
 
 def test_a_full_disk_in_the_middle_of_a_job(job, monkeypatch):
     """No file may grow beyond a limit: the next checkpoint cannot be written, as on a full disk."""
-    job.write_job(args={"pace_s": 0.05})
+    job.write_job(args={"pace_s": 0.15})
     running = job.start("run", "job.yaml")
     running.until(lambda: job.out.exists() and len(job.events("job-saved")) >= 1, "checkpoint")
     for pid in running.pids().values():
@@ -523,7 +523,7 @@ def test_executors_come_and_go_by_the_schedule(job, monkeypatch):
 
 
 def test_executors_come_and_go_as_a_file_says_and_the_job_goes_on_after_kills(job, monkeypatch):
-    job.write_job(**elastic())
+    job.write_job(**elastic() | {"args": {"pace_s": 0.15}})  # so that the kill comes before the end
     running = job.start("run", "job.yaml")
     running.until(lambda: job.out.exists() and len(job.events("job-epoch")) >= 1, "first epoch")
     wrong = resize(job, "1")

@@ -166,7 +166,9 @@ def test_all_that_jobs_need_is_computed_and_sent(kind: int, count: int, machines
     if turns.uses_queues:
         assert sum(run.cpu_s.values()) == pytest.approx(needed)
     else:
-        assert sum(run.cpu_s.values()) <= needed * (1 + 1e-9)
+        # Times are whole nanoseconds: a subtask ends up to one too late for each job that shares the cores.
+        rounding_s = 1e-9 * count * machines * sum(job.iterations for job in jobs)
+        assert sum(run.cpu_s.values()) <= needed + rounding_s
     assert run.cpu_use <= 1 + 1e-9
     assert run.network_use <= 1 + 1e-9
 
