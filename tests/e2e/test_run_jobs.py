@@ -140,7 +140,7 @@ def check_outcome(many, monkeypatch: pytest.MonkeyPatch, names=("slow", "middle"
             assert line["visits"] == 60 * line["epoch"]
 
 
-@pytest.mark.parametrize("paradigm", ["harmony", "isolated", "naive"])
+@pytest.mark.parametrize("paradigm", ["harmony", "harmony-lookahead", "isolated", "naive"])
 def test_jobs_run_to_their_end_whoever_shares_machines(many, monkeypatch, paradigm):
     many.write(job_of("late", arrives_s=1.0), schedule={"paradigm": paradigm})
     done = many.run("run", "jobs.yaml")

@@ -73,11 +73,12 @@ class FixedGroupConfig(Section):
 class JobsScheduleConfig(Section):
     """Which jobs share which machines, and how they take turns there ([PS] Sec. 4.3)."""
 
-    paradigm: Literal["harmony", "isolated", "naive"] = key(
+    paradigm: Literal["harmony", "harmony-lookahead", "isolated", "naive"] = key(
         "harmony",
         "harmony: groups of jobs that fill each other's gaps, which compute and talk in turns; "
+        "harmony-lookahead: the same, but jobs that will end soon come first; "
         "isolated: each job has its own machines; naive: jobs share machines and do not take turns.",
-        "harmony, isolated, naive",
+        "harmony, harmony-lookahead, isolated, naive",
     )
     min_gain: float = key(
         0.05,
@@ -100,6 +101,11 @@ class JobsScheduleConfig(Section):
         "For naive: which jobs share how many machines; null: chosen at random.",
         "null or a list of at least one group such as '{jobs: [a, b], machines: 4}'",
     )
+
+    @property
+    def takes_turns_at_links(self) -> bool:
+        """Whether jobs pull and push in turn, each on all its machines at once."""
+        return self.paradigm.startswith("harmony")
 
     @model_validator(mode="after")
     def _check(self) -> JobsScheduleConfig:

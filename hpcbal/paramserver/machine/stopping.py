@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from hpcbal.control.stopping import StopRule, evaluate
 from hpcbal.errors import InputError
+from hpcbal.policies.outlook import epochs_to_target
 from hpcbal.values import EpochRecord
 from hpcbal.values.metric_names import shows_more_better
 
@@ -47,6 +48,23 @@ class JobStop:
     def more_is_better(self, metric: str) -> bool:
         """Whether a larger value of the metric is better."""
         return shows_more_better(metric) if self.mode == "auto" else self.mode == "max"
+
+    def epochs_left(self, history: Sequence[EpochRecord], epochs: int, every: int) -> float:
+        """Epochs until the job ends: at its target, as far as its curve tells, or after `max_epochs`.
+
+        Args:
+            history: one record for each objective, oldest first.
+            epochs: that are done, at least as many as at the last objective.
+            every: epochs from one objective to the next.
+        """
+        most = float(self.max_epochs - epochs)
+        if self.target is None or not history or most <= 0:
+            return most
+        monitor = self.monitored(history[-1].metrics)
+        sign = -1.0 if self.more_is_better(monitor) else 1.0
+        values = [sign * record.metrics[monitor] for record in history if monitor in record.metrics]
+        objectives = epochs_to_target(values, sign * self.target, self.max_epochs)
+        return min(most, max(1.0, history[-1].epoch + objectives * every - epochs))
 
     def why_over(self, history: Sequence[EpochRecord]) -> str | None:
         """The rule by which the job is over, with its numbers; None if it goes on.

@@ -3,6 +3,7 @@ changes."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
@@ -30,10 +31,13 @@ class Harmony:
     Args:
         min_gain: least gain for which groups change, as a share.
         limit: memory of a machine.
+        lookahead: whether jobs with less work left come first. False: those that have come first.
     """
 
-    def __init__(self, min_gain: float = 0.05, limit: MemoryLimit | None = None) -> None:
-        self._min_gain = min_gain
+    def __init__(
+        self, min_gain: float = 0.05, limit: MemoryLimit | None = None, lookahead: bool = False
+    ) -> None:
+        self._min_gain, self._lookahead = min_gain, lookahead
         self._limit = limit or MemoryLimit()
         self._has_grouped = False
 
@@ -72,8 +76,8 @@ class Harmony:
         return schedule(self._loads(view, known), view.num_machines, self._fits).groups
 
     def _loads(self, view: View, known: Collection[str]) -> list[JobLoad]:
-        """Of the jobs that have been measured, in order of arrival."""
-        return [
+        """Of the jobs that have been measured, those to be preferred first."""
+        loads = [
             replace(
                 view.loads[job],
                 least_machines=self._limit.least_machines(view.memory[job], view.num_machines) or 1,
@@ -81,6 +85,7 @@ class Harmony:
             for job in view.jobs
             if job in known
         ]
+        return sorted(loads, key=_work_left_s) if self._lookahead else loads
 
     @property
     def _fits(self) -> FitsTogether | None:
@@ -94,6 +99,11 @@ class Harmony:
         if view.ended is not None:
             return next((g for g in present if set(g.jobs) & set(view.ended_with)), None)
         return next((group for group in present if view.profiled in group.jobs), None)
+
+
+def _work_left_s(load: JobLoad) -> float:
+    """Machine-seconds of computing until the end of a job; infinite if that is not known."""
+    return math.inf if load.iterations_left is None else load.iterations_left * load.compute_on(1)
 
 
 def first_groups(

@@ -85,7 +85,7 @@ class MachineHost:
         self.machine = SharedMachine(
             None if emulated is None else emulated.bandwidth,
             uses_queues=config.schedule.paradigm != "naive",
-            is_synchronised=config.schedule.paradigm == "harmony",
+            is_synchronised=config.schedule.takes_turns_at_links,
             memory_bytes=config.memory_per_node,
         )
         self._loaded: dict[str, LoadedJob] = {}

@@ -12,7 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from hpcbal.cluster.walltime import WalltimeLimit
 from hpcbal.comm.message import Message
 from hpcbal.config import JobsConfig
-from hpcbal.errors import ExitCode, HpcbalError, InputError, UserCodeError
+from hpcbal.errors import ExitCode, HpcbalError, UserCodeError
 from hpcbal.paramserver.engine.reactor import Patience
 from hpcbal.paramserver.machine import messages
 from hpcbal.paramserver.machine.events import (
@@ -34,7 +34,7 @@ from hpcbal.paramserver.sharing import scheduler
 from hpcbal.paramserver.sharing.messages import AskForNetwork, NetworkUsed, UseNetwork
 from hpcbal.paramserver.sharing.scheduler import Scheduler
 from hpcbal.paramserver.sharing.synchroniser import Grant, NetworkSynchroniser
-from hpcbal.policies.grouping import JobMemory, MemoryLimit
+from hpcbal.policies.grouping import JobMemory
 from hpcbal.runtime.handoff.start_file import StarterWatch, StartFile
 from hpcbal.runtime.handoff.submissions import SubmissionWatch, append_import_roots
 from hpcbal.runtime.health.stalling import StallDetector
@@ -45,13 +45,12 @@ from hpcbal.runtime.paramserver.measuring import measure
 from hpcbal.runtime.rank.context import LiveRank
 from hpcbal.runtime.sharing.needs import Needs, needs_of
 from hpcbal.runtime.sharing.opening import OpenedJobs
-from hpcbal.runtime.sharing.paradigms import most_machines_of
+from hpcbal.runtime.sharing.paradigms import check_fits
 from hpcbal.runtime.sharing.protocol import Forget, ForJob, HostJob, Leave, Left, MachineLoad
 from hpcbal.runtime.sharing.record import JobsRecord
 from hpcbal.runtime.sharing.running_job import RunningJob, start_of
 from hpcbal.runtime.wire import protocol
 from hpcbal.telemetry.ledger import JobFailedLine
-from hpcbal.telemetry.views.table import count_text
 
 log = logging.getLogger(__name__)
 
@@ -234,7 +233,7 @@ class JobsMaster:
         for name, future in self._loading.items():
             try:
                 self._loaded[name], self._cuts[name], needs = future.result()
-                self._check_memory(name, needs.memory)
+                check_fits(self._config, name, needs.memory, len(self._rank.roles.executor_ranks))
                 self._row_growth[name] = needs.row_growth
                 arrived[name] = needs.memory
             except HpcbalError as error:
@@ -249,18 +248,6 @@ class JobsMaster:
         loaded = load_job(self._configs[name])
         cut = self._cut(name, loaded)
         return loaded, cut, needs_of(loaded, self._configs[name], cut, self._seed_of(name))
-
-    def _check_memory(self, name: str, memory: JobMemory) -> None:
-        """Raise InputError if a job fits nowhere: it would wait for ever."""
-        limit = self._config.memory_per_node
-        most = most_machines_of(self._config, name, len(self._rank.roles.executor_ranks))
-        if limit is None or MemoryLimit(limit).least_machines(memory, most) is not None:
-            return
-        need = min(memory.on(count) for count in range(1, most + 1))
-        raise InputError(
-            f"memory_per_node: got {limit:,} bytes, but {name} needs about {need:,.0f} on each of "
-            f"{count_text(most, 'machine')}; allow more memory, use more machines, or lower mini_batch"
-        )
 
     def _cut(self, name: str, loaded: LoadedJob) -> Cut:
         """How a job is cut: as its checkpoint says, or by its file.

@@ -8,7 +8,8 @@ from hpcbal.paramserver.sharing.fixed import FixedGroups, RandomGroups
 from hpcbal.paramserver.sharing.harmony import Harmony
 from hpcbal.paramserver.sharing.isolated import Isolated
 from hpcbal.paramserver.sharing.scheduler import GroupingPolicy
-from hpcbal.policies.grouping import Group, MemoryLimit
+from hpcbal.policies.grouping import Group, JobMemory, MemoryLimit
+from hpcbal.telemetry.views.table import count_text
 
 
 def policy_of(config: JobsConfig, num_machines: int) -> GroupingPolicy:
@@ -30,7 +31,23 @@ def policy_of(config: JobsConfig, num_machines: int) -> GroupingPolicy:
                 "their machines, or start more ranks"
             )
         return FixedGroups([Group(group.jobs, group.machines) for group in plan.groups], limit)
-    return Harmony(plan.min_gain, limit=limit)
+    return Harmony(plan.min_gain, limit, lookahead=plan.paradigm == "harmony-lookahead")
+
+
+def check_fits(config: JobsConfig, job: str, memory: JobMemory, num_machines: int) -> None:
+    """Check that a job fits on some number of machines: otherwise it would wait for ever.
+
+    Raises:
+        InputError: it does not.
+    """
+    limit, most = config.memory_per_node, most_machines_of(config, job, num_machines)
+    if limit is None or MemoryLimit(limit).least_machines(memory, most) is not None:
+        return
+    need = min(memory.on(count) for count in range(1, most + 1))
+    raise InputError(
+        f"memory_per_node: got {limit:,} bytes, but {job} needs about {need:,.0f} on each of "
+        f"{count_text(most, 'machine')}; allow more memory, use more machines, or lower mini_batch"
+    )
 
 
 def most_machines_of(config: JobsConfig, job: str, num_machines: int) -> int:
