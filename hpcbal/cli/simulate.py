@@ -27,7 +27,7 @@ def add_parser(verbs: Subparsers) -> None:
         help="predict how long a run takes, on any number of slots",
         description="Run an ensemble in virtual time, with the state machine and the policies of a real run: "
         "makespan, waiting and overheads under each schedule, next to a lower bound. Of a job on parameter "
-        "servers: epochs, and how it configures itself.",
+        "servers: epochs, and how it configures itself; of many such jobs: when they are done.",
     )
     parser.add_argument("config", type=Path, nargs="?", metavar="CONFIG", help="YAML file of the run")
     parser.add_argument(
@@ -47,7 +47,7 @@ def add_parser(verbs: Subparsers) -> None:
         type=_numbers,
         metavar="N,N,...",
         help="numbers of slots (default: one node's; the preset's); of a job on parameter servers: numbers "
-        "of executors",
+        "of executors; of many such jobs: numbers of machines",
     )
     parser.add_argument(
         "--gpus-per-node", type=positive, metavar="N", help="trainer slots per node (default: slots.per_node)"
@@ -56,7 +56,8 @@ def add_parser(verbs: Subparsers) -> None:
         "--paradigm",
         type=_names,
         metavar="NAME,...",
-        help="schedules, auto, or all but auto (default: schedule.paradigm)",
+        help="schedules, auto, or all but auto; of many parameter-server jobs: harmony, harmony-lookahead, "
+        "isolated, naive, or all (default: schedule.paradigm)",
     )
     parser.add_argument(
         "--seeds",
@@ -117,15 +118,15 @@ def _add_ensemble(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=SECONDS",
         help="time spent outside training: build_s, load_s, form_s, checkpoint_s, snapshot_s, pass_s, "
         "scheduling_s, profile_start_s (default: from the preset, or from the run in CONFIG's output "
-        "directory, or 0); of a job on parameter servers: send_s, notice_s, control_s, turn_s; may be "
-        "repeated",
+        "directory, or 0); of a job on parameter servers: send_s, notice_s, control_s, turn_s; of many "
+        "such jobs: control_s, start_s, stop_s, disk_bytes_per_s; may be repeated",
     )
 
 
 def run(args: argparse.Namespace) -> int:
     """Simulate and print the table."""
     from hpcbal.cli.simulation_text import render_rows, rows_to_dict
-    from hpcbal.config import JobsConfig, ParamServerConfig, not_yet
+    from hpcbal.config import JobsConfig, ParamServerConfig
     from hpcbal.control import AUTO, PARADIGM_NAMES
     from hpcbal.errors import InputError
     from hpcbal.simulator import compare
@@ -138,7 +139,9 @@ def run(args: argparse.Namespace) -> int:
 
         return simulate_job(args, config)
     if isinstance(config, JobsConfig):
-        raise not_yet(args.config, config, "hpcbal simulate")
+        from hpcbal.cli.simulate_jobs import run as simulate_jobs
+
+        return simulate_jobs(args, config)
     scenario = _with_costs(_scenario(args, config), args.costs)
     paradigms = args.paradigm or [scenario.settings.paradigm]
     unknown = [name for name in paradigms if name not in (*PARADIGM_NAMES, AUTO, "all")]

@@ -100,7 +100,7 @@ data              | PIL h5py numpy sklearn                | errors forks user_co
                   |                                       | policies config.contract config.imports
 paramserver.apps  | numpy scipy                           | errors paramserver.contract data
 paramserver.alone | numpy                                 | errors paramserver.contract
-paramserver.machine | -                                     | errors values machines comm control
+paramserver.machine | -                                     | errors values machines comm control policies
 paramserver.sharing | -                                     | comm policies.grouping paramserver.machine
 paramserver.engine | mpi4py numpy                          | errors user_code machines comm
                   |                                       | paramserver.contract paramserver.store
@@ -202,6 +202,7 @@ runtime.sharing   | mpi4py                                | printable errors std
 runtime.simulating | numpy                                 | errors paramserver.contract paramserver.store
                   |                                       | config paramserver.machine paramserver.engine
                   |                                       | simulator.serving planning runtime.paramserver
+                  |                                       | simulator.sharing runtime.sharing
 runtime           | mpi4py                                | printable errors stderr forks comm cluster
                   |                                       | telemetry.streams telemetry.views telemetry
                   |                                       | config.balance config data runtime.handoff
@@ -212,7 +213,8 @@ cli               | -                                     | hpcbal printable err
                   |                                       | cluster control telemetry.files telemetry.views
                   |                                       | simulator config.schema config.checks
                   |                                       | config.submission config config.scheduling
-                  |                                       | simulator.serving export planning report.model
+                  |                                       | simulator.sharing simulator.serving export
+                  |                                       | planning report.model
                   |                                       | report.drawing report.reading report.comparing
                   |                                       | report.page report runtime.handoff
                   |                                       | runtime.evaluating runtime.paramserver

@@ -28,10 +28,12 @@ class Needs:
     Attributes:
         memory: that it takes.
         row_growth: see `JobLoad`.
+        step_row_bytes: of the rows of sparse tables that all samples of a step need together.
     """
 
     memory: JobMemory
     row_growth: float
+    step_row_bytes: float
 
 
 def needs_of(loaded: LoadedJob, config: SharedJobConfig, cut: Cut, seed: int) -> Needs:
@@ -69,4 +71,4 @@ def needs_of(loaded: LoadedJob, config: SharedJobConfig, cut: Cut, seed: int) ->
         data_blocks=cut.data,
         parameter_blocks=sum(cut.parameters),
     )
-    return Needs(memory, sampled.row_growth)
+    return Needs(memory, sampled.row_growth, rows_of(config.mini_batch))

@@ -75,14 +75,69 @@ def test_plan_refuses_what_only_ensembles_have(capsys: pytest.CaptureFixture[str
     assert f"--samples: works with ensembles only, and {EXAMPLE} describes" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("verb", ["simulate"])
-def test_a_verb_that_does_not_know_the_kind_says_so(
-    verb: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+SMALL = """\
+kind: jobs
+defaults: {mini_batch: 50, stop: {max_epochs: 3}}
+jobs:
+  - {name: a, app: "hpcbal.paramserver.apps:MLR", seconds_per_sample: 0.002,
+     data: {dataset: "hpcbal.paramserver.apps:generated_classes",
+            args: &small {num_samples: 200, num_features: 100}}}
+  - {name: b, app: "hpcbal.paramserver.apps:MLR", seconds_per_sample: 0.001, arrives_s: 0.5,
+     data: {dataset: "hpcbal.paramserver.apps:generated_classes", args: *small}}
+machines: [{count: 2, bandwidth: 1MB/s}]
+"""
+
+
+def small(tmp_path: Path) -> str:
+    path = tmp_path / "jobs.yaml"
+    path.write_text(SMALL, encoding="utf-8")
+    return str(path)
+
+
+def test_simulate_predicts_jobs_under_each_paradigm(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    assert main([verb, str(EXAMPLE)]) == 2
-    assert capsys.readouterr().err == f"{EXAMPLE}: kind: got jobs, which hpcbal {verb} does not know yet\n"
-    assert list(tmp_path.iterdir()) == []
+    assert main(["simulate", small(tmp_path), "--paradigm", "all", "--gpus", "2,4", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [(row["machines"], row["paradigm"]) for row in found["rows"]] == [
+        (count, name) for count in (2, 4) for name in ("harmony", "harmony-lookahead", "isolated", "naive")
+    ]
+    for row in found["rows"]:
+        ended = {job["name"]: job["ended_s"] for job in row["jobs"]}
+        assert row["makespan_s"] == max(ended.values())
+        # All computing takes 1.2 s of one machine and 0.6 s of another.
+        assert row["makespan_s"] > 1.8 / row["machines"]
+    (isolated,) = [row for row in found["rows"] if (row["machines"], row["paradigm"]) == (2, "isolated")]
+    assert isolated["network_use"] == 0  # each job has one machine
+    assert isolated["makespan_s"] == pytest.approx(1.2, rel=0.1)
+
+
+def test_simulate_prints_a_table_of_jobs(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert main(["simulate", small(tmp_path), "--cost", "start_s=1"]) == 0
+    title, _, head, _, row, *_ = capsys.readouterr().out.splitlines()
+    assert title == "jobs: 2 parameter-server jobs"
+    assert head.split()[:2] == ["machines", "paradigm"]
+    assert row.split()[:2] == ["2", "harmony"]
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (["--set", "machines=[]"], "machines: got [], allowed here: machines with a bandwidth"),
+        (["--set", "machines=[{count: 2}]"], "machines: got one without a bandwidth"),
+        (["--set", "jobs.b.seconds_per_sample=null"], "jobs.b.seconds_per_sample: got null, allowed here"),
+        (["--set", "memory_per_node=1000"], "memory_per_node: got 1,000 bytes, but a needs about"),
+        (["--paradigm", "auto"], "--paradigm: got 'auto', allowed for many jobs: harmony, harmony-lookahead"),
+        (["--samples", "3"], "--samples: works with ensembles only"),
+        (["--cost", "load_s=3"], "--cost: got 'load_s', allowed for many jobs: control_s, start_s"),
+        (["--cost", "start_s=-3"], "--cost: start_s: got -3.0, allowed: >= 0"),
+    ],
+)
+def test_simulate_refuses_what_it_cannot_predict(
+    options: list[str], problem: str, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert main(["simulate", small(tmp_path), *options]) == 2
+    assert problem in capsys.readouterr().err.splitlines()[-1]
 
 
 def test_export_and_resize_say_that_they_are_for_other_kinds(

@@ -1,0 +1,108 @@
+"""Simulate many parameter-server jobs on the same machines as a run would play them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from hpcbal.config import JobsConfig
+from hpcbal.errors import InputError
+from hpcbal.paramserver.contract import num_steps
+from hpcbal.runtime.paramserver.cutting import first_cut
+from hpcbal.runtime.paramserver.loading import LoadedJob
+from hpcbal.runtime.sharing.needs import needs_of
+from hpcbal.runtime.sharing.paradigms import check_fits, policy_of
+from hpcbal.simulator.sharing import (
+    NAIVE,
+    SharingDelays,
+    SharingRun,
+    SimulatedJob,
+    SimulatedMachine,
+    Turns,
+    simulate_sharing,
+)
+
+
+def forecast_jobs(
+    config: JobsConfig, loaded: Mapping[str, LoadedJob], num_machines: int, delays: SharingDelays
+) -> SharingRun:
+    """Run the jobs of a file to their end in virtual time.
+
+    Args:
+        config: the file; each job has `seconds_per_sample`, and each machine a bandwidth.
+        loaded: the app and the data of each job, by name.
+        num_machines: of the run, >= 1.
+        delays: that pass beside computing and links.
+
+    Raises:
+        InputError: a job fits on no number of machines, or fixed groups need more than there are.
+        UserCodeError: an app or a dataset raises.
+    """
+    jobs = [_simulated(config, name, job, num_machines) for name, job in loaded.items()]
+    schedule = config.schedule
+    turns = NAIVE if schedule.paradigm == "naive" else Turns(is_synchronised=schedule.takes_turns_at_links)
+    return simulate_sharing(
+        jobs,
+        simulated_machines(config, num_machines),
+        policy_of(config, num_machines),
+        turns=turns,
+        delays=delays,
+        warm_up=schedule.warm_up,
+        profile_iterations=schedule.profile_iterations,
+        seed=config.seed,
+    )
+
+
+def check_speeds(config: JobsConfig) -> None:
+    """Check that the file says how fast jobs and links are.
+
+    Raises:
+        InputError: it does not.
+    """
+    simulated_machines(config, 1)
+    missing = [job.name for job in config.jobs if job.seconds_per_sample is None]
+    if missing:
+        raise InputError(
+            f"jobs.{missing[0]}.seconds_per_sample: got null, allowed here: seconds above 0; measure a step "
+            "of the job, for instance in the ledger of a run"
+        )
+
+
+def simulated_machines(config: JobsConfig, num_machines: int) -> Sequence[SimulatedMachine]:
+    """The emulated machines of a file.
+
+    Raises:
+        InputError: it has none, or the bandwidth of one is missing.
+    """
+    found = []
+    for index in range(num_machines):
+        machine = config.machine_of(index)
+        if machine is None or machine.bandwidth is None:
+            where = "machines: got []" if machine is None else "machines: got one without a bandwidth"
+            raise InputError(
+                f"{where}, allowed here: machines with a bandwidth, such as "
+                "'{count: 8, bandwidth: 100MB/s}'; give those that you want to predict"
+            )
+        found.append(SimulatedMachine(machine.bandwidth, machine.speed))
+    return found
+
+
+def _simulated(config: JobsConfig, name: str, loaded: LoadedJob, num_machines: int) -> SimulatedJob:
+    job = next(each for each in config.jobs if each.name == name)
+    assert job.seconds_per_sample is not None
+    cut = first_cut(job, loaded, num_machines)
+    needs = needs_of(loaded, job, cut, config.seed_of(job))
+    check_fits(config, name, needs.memory, num_machines)
+    steps = num_steps(loaded.num_samples, job.mini_batch)
+    return SimulatedJob(
+        name,
+        compute_s=job.seconds_per_sample * loaded.num_samples / steps,
+        iterations=steps * job.stop.max_epochs,
+        dense_bytes=float(loaded.dense_bytes),
+        sparse_bytes=needs.step_row_bytes,
+        row_growth=needs.row_growth,
+        arrives_s=job.arrives_s,
+        state_bytes=float(loaded.parameter_bytes),
+        input_bytes=needs.memory.input_bytes,
+        memory=needs.memory,
+        data_blocks=cut.data,
+    )
