@@ -262,8 +262,12 @@ def test_jobs_are_submitted_to_a_run_that_is_under_way_killed_or_over(many, monk
             "bad: data.dataset own:points: cannot be opened: own.py:22: OSError: no such file",
         ),
         ({"blocks": {"data": 100}}, "bad: blocks.data: got 100, allowed: auto, or at most the number"),
+        (
+            {"stop": {"max_epochs": 4, "monitor": "rmse", "target": 1.0}},
+            "bad: stop.monitor: got 'rmse', but the app has the metrics: loss, visits",
+        ),
     ],
-    ids=["raises", "nan", "leaves", "data", "blocks"],
+    ids=["raises", "nan", "leaves", "data", "blocks", "monitor"],
 )
 def test_one_jobs_failure_is_its_own(many, monkeypatch, changes, text):
     many.write(job_of("bad", **changes))

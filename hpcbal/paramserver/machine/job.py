@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -27,7 +27,8 @@ from hpcbal.paramserver.machine.events import (
     StopRequested,
     WriteManifest,
 )
-from hpcbal.paramserver.machine.messages import Order, Report, Sums, What
+from hpcbal.paramserver.machine.messages import Order, Report, What
+from hpcbal.paramserver.machine.objective import ObjectiveSums
 from hpcbal.paramserver.machine.progress import Cursors, Pace
 from hpcbal.paramserver.machine.reconfiguring import Reconfiguration
 from hpcbal.paramserver.machine.stopping import JobStop, why_diverged
@@ -89,8 +90,7 @@ class JobMachine:
         self._awaited: set[int] = set()  # executors whose answer to the last order to all is missing
         self._phase = "new"
         self._limit = 0
-        self._evaluating: int | None = None
-        self._sums: dict[What, dict[int, Sums]] = {"data": {}, "parameters": {}}
+        self._evaluating: ObjectiveSums | None = None
         self._reconfiguration: Reconfiguration | None = None
         self._wants_save = False
         self._stop_reason: str | None = None
@@ -214,9 +214,8 @@ class JobMachine:
         measured = self._history[-1].epoch if self._history else 0
         due = self.spec.pace.next_objective(measured)
         self._ended_epochs = max(measured, min(self.epochs, due - 1))
-        if self._history and (why := self.spec.stop.why_over(self._history)) is not None:
-            self._over = why  # more epochs were not given, or the kill came before the end was recorded
-        return self._proceed()
+        # It may be over: more epochs were not given, or the kill came before the end was recorded.
+        return self._apply_stop_rules() or self._proceed()
 
     # ---- steps and epochs ----------------------------------------------------------------------
 
@@ -231,8 +230,7 @@ class JobMachine:
         if self._phase != "running":
             return instructions
         if self._over is None and self._evaluating is None and measured < due <= self.epochs:
-            self._evaluating = due
-            self._sums = {"data": {}, "parameters": {}}
+            self._evaluating = ObjectiveSums(due, {what: len(owner) for what, owner in self._owner.items()})
             instructions.append(self._send_all(messages.Evaluate(due)))
         limit = pace.limit(self._cursors.done, measured)
         may_pause = self._must_pause() and self._evaluating is None
@@ -244,25 +242,10 @@ class JobMachine:
     def _note_sums(self, event: messages.Evaluated) -> list[Instruction]:
         if not event.data and not event.parameters:
             return []  # an executor that owns nothing, perhaps after the others
-        if event.epoch != self._evaluating:
-            raise ValueError(f"got sums of epoch {event.epoch}, but {self._evaluating} is evaluated")
-        found: dict[What, Mapping[int, Sums]] = {"data": event.data, "parameters": event.parameters}
-        for what, sums in found.items():
-            if again := self._sums[what].keys() & sums.keys():
-                raise ValueError(f"{what} block {min(again)} was evaluated twice after epoch {event.epoch}")
-            self._sums[what].update(sums)
-        if any(len(self._sums[what]) < len(self._owner[what]) for what in found):
-            return []
-        return [ComputeMetrics(event.epoch, self._total())]
-
-    def _total(self) -> dict[str, float]:
-        """The sums over all blocks, in order of blocks, so that they do not depend on who owns which."""
-        total: dict[str, float] = {}
-        for what in ("data", "parameters"):
-            for block in range(len(self._owner[what])):
-                for name, value in self._sums[what][block].items():
-                    total[name] = total.get(name, 0.0) + value
-        return total
+        if self._evaluating is None:
+            raise ValueError(f"got sums of epoch {event.epoch}, but nothing is evaluated")
+        self._evaluating.add(event)
+        return [ComputeMetrics(event.epoch, self._evaluating.total())] if self._evaluating.is_complete else []
 
     def _measured(self, event: Measured) -> list[Instruction]:
         record = EpochRecord(event.epoch, event.epoch - 1, dict(event.metrics), event.seconds)
@@ -273,11 +256,15 @@ class JobMachine:
         diverged = why_diverged(event.metrics, event.epoch)
         if diverged is not None:
             return [*instructions, *self._drain("failed", "diverged", diverged)]
+        return [*instructions, *(self._apply_stop_rules() or self._proceed())]
+
+    def _apply_stop_rules(self) -> list[Instruction]:
+        """Note whether the job is over by its objectives; drain it if the rules do not fit the app."""
         try:
             self._over = self.spec.stop.why_over(self._history)
         except InputError as error:
-            return [*instructions, *self._drain("suspended", "config", str(error), code=error.exit_code)]
-        return [*instructions, *self._proceed()]
+            return self._drain("suspended", "config", str(error), code=error.exit_code)
+        return []
 
     # ---- reconfigurations ----------------------------------------------------------------------
 

@@ -52,6 +52,8 @@ class JobStop:
     def epochs_left(self, history: Sequence[EpochRecord], epochs: int, every: int) -> float:
         """Epochs until the job ends: at its target, as far as its curve tells, or after `max_epochs`.
 
+        A metric that the app does not report never reaches its target; `why_over` refuses it.
+
         Args:
             history: one record for each objective, oldest first.
             epochs: that are done, at least as many as at the last objective.
@@ -60,7 +62,9 @@ class JobStop:
         most = float(self.max_epochs - epochs)
         if self.target is None or not history or most <= 0:
             return most
-        monitor = self.monitored(history[-1].metrics)
+        monitor = self.monitor if self.monitor is not None else next(iter(history[-1].metrics), "")
+        if monitor not in history[-1].metrics:
+            return most
         sign = -1.0 if self.more_is_better(monitor) else 1.0
         values = [sign * record.metrics[monitor] for record in history if monitor in record.metrics]
         objectives = epochs_to_target(values, sign * self.target, self.max_epochs)

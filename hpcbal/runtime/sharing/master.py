@@ -8,6 +8,7 @@ from bisect import insort
 from collections import deque
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 
 from hpcbal.cluster.walltime import WalltimeLimit
 from hpcbal.comm.message import Message
@@ -166,8 +167,6 @@ class JobsMaster:
                 self._grant(self._network.idle(job.name, source, step))
             case messages.Failed():
                 self._grant(self._network.let_go(job.name))
-                # Other jobs go on, so this one has failed, whatever was in its way.
-                report = messages.Failed(report.cause, report.detail)
         if isinstance(report, messages.TurnDone) and job.note_turn(source, report):
             self._measured(job)
         self._events.append((job, Heard(source, report)))  # type: ignore[arg-type]
@@ -332,6 +331,9 @@ class JobsMaster:
             case WriteManifest():
                 self._write_manifest(job, instruction)
             case End():
+                if instruction.exit_code is not None:
+                    # Other jobs go on, so this one has failed, whatever was in its way.
+                    instruction = replace(instruction, outcome="failed", exit_code=None)
                 job.end = instruction
                 self._grant(self._network.remove(job.name))
                 finish = ForJob(job.start, messages.Finish(0))

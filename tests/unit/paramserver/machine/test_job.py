@@ -361,6 +361,16 @@ def test_an_unknown_monitor_is_named_with_the_known_ones() -> None:
     assert (job.end.outcome, job.end.exit_code) == ("suspended", 2)  # the file can be mended
 
 
+def test_a_monitor_that_was_changed_before_the_job_goes_on_is_refused_too() -> None:
+    done = start(Pace(1, 0, 3))
+    done.run()
+    job = start(Pace(1, 0, 9), stop=JobStop(9, monitor="rmse"), saved=1, history=done.machine.history)
+    job.run()
+    assert job.end is not None
+    assert job.end.detail == "stop.monitor: got 'rmse', but the app has the metrics: loss"
+    assert (job.end.outcome, job.end.exit_code) == ("suspended", 2)
+
+
 def test_a_failure_ends_the_job() -> None:
     job = start(Pace(1, 0, 9))
     failed = messages.Failed("app", "mine.py:3: ValueError: no")

@@ -38,6 +38,10 @@ def test_the_way_to_a_target_follows_from_the_objectives_so_far(
     )
 
 
+def test_a_metric_that_is_not_reported_reaches_no_target() -> None:
+    assert JobStop(100, "rmse", target=0.1).epochs_left(history(FALLING), 10, 1) == 90
+
+
 def test_no_more_epochs_are_left_than_there_are() -> None:
     stop = JobStop(12, target=1e-3)
     assert stop.epochs_left(history(FALLING), 10, 1) == 2
