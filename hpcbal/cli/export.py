@@ -56,6 +56,7 @@ def run(args: argparse.Namespace) -> int:
     from hpcbal.telemetry.views.read_status import import_roots_of
 
     run_directory = RunDirectory(args.directory)
+    run_directory.check_exists()
     if run_directory.config.is_file():
         config = load_config(run_directory.config, import_roots=import_roots_of(args.directory))
         if isinstance(config, ParamServerConfig):

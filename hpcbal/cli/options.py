@@ -16,7 +16,7 @@ Subparsers: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 def add_config(parser: argparse.ArgumentParser) -> None:
     """The configuration file and `--set`."""
-    parser.add_argument("config", type=Path, metavar="CONFIG", help="YAML file of the ensemble")
+    parser.add_argument("config", type=Path, metavar="CONFIG", help="YAML file of the run")
     parser.add_argument(
         "--set",
         dest="overrides",

@@ -28,9 +28,10 @@ def add_parser(verbs: Subparsers) -> None:
     """Add the verb to the program's parser."""
     parser = verbs.add_parser(
         "plan",
-        help="show flotillas, placement, wall time and the ranks to request",
+        help="show placement, wall time and the ranks to request",
         description="Show which DNNs would train together and where, from measured or given rates, how long "
-        "the run takes, and whether it fits. Runs no user code unless --open-data is given.",
+        "the run takes, and whether it fits. Of jobs on parameter servers: ranks, the command that starts "
+        "them, and what an earlier run has measured. Runs no user code unless --open-data is given.",
     )
     add_config(parser)
     parser.add_argument(

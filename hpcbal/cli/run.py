@@ -1,4 +1,4 @@
-"""`hpcbal run`: train the ensemble."""
+"""`hpcbal run`: train what a file describes."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ def add_parser(verbs: Subparsers) -> None:
     """Add the verb to the program's parser."""
     parser = verbs.add_parser(
         "run",
-        help="train the ensemble, or continue where it stopped",
-        description="Train the ensemble under mpirun, srun or jsrun; without a launcher, start mpirun. The "
-        "same command continues where an earlier run stopped.",
+        help="train what a file describes, or continue where it stopped",
+        description="Train an ensemble of DNNs, a job on parameter servers, or many such jobs, under mpirun, "
+        "srun or jsrun; without a launcher, start mpirun. The same command continues where an earlier run "
+        "stopped.",
     )
     add_config(parser)
     add_launch(parser)
     parser.add_argument(
         "--resume", action="store_true", help="continue an earlier run, never start a new one"
     )
-    parser.add_argument("--retry-failed", action="store_true", help="try failed DNNs again")
+    parser.add_argument("--retry-failed", action="store_true", help="try failed DNNs or jobs again")
     parser.set_defaults(function=run)
 
 

@@ -33,7 +33,6 @@ def run(args: argparse.Namespace) -> int:
     from hpcbal.telemetry.views.status import death_note, has_ended
     from hpcbal.telemetry.views.status_table import render_status
 
-    _check_directory(args.directory)
     redraw = args.watch and not args.json and sys.stdout.isatty()
     while True:
         now = time.time()
@@ -49,12 +48,3 @@ def run(args: argparse.Namespace) -> int:
         if not args.json and not redraw:
             print(flush=True)
         time.sleep(REFRESH_S)
-
-
-def _check_directory(directory: Path) -> None:
-    from hpcbal.errors import InputError
-
-    if not directory.exists():
-        raise InputError(f"{directory}: no such directory; give the output directory of a run")
-    if not directory.is_dir():
-        raise InputError(f"{directory}: is a file; give the output directory of a run")

@@ -99,9 +99,7 @@ def read_run(directory: str | os.PathLike[str], now: float | None = None) -> Rep
 
 def _replay(run: RunDirectory, sharing: SharingReplay) -> Replay:
     root = run.root
-    if not root.is_dir():
-        what = "is a file" if root.exists() else "no such directory"
-        raise InputError(f"{root}: {what}; give the output directory of a run")
+    run.check_exists()
     if not run.ledger.exists():
         reason = "the run has not started yet" if run.config.exists() else "not the output directory of a run"
         raise InputError(f"{root}: no ledger.jsonl: {reason}")

@@ -110,9 +110,7 @@ def open_trained(request: EvaluationRequest) -> TrainedRun:
 
 
 def _check_directory(run: RunDirectory) -> None:
-    if not run.root.is_dir():
-        what = "is a file" if run.root.exists() else "no such directory"
-        raise InputError(f"{run.root}: {what}; give the output directory of a run")
+    run.check_exists()
     if not run.config.is_file():
         raise InputError(f"{run.root}: no config.yaml: not the output directory of a run")
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from hpcbal.errors import InputError
+
 
 @dataclass(frozen=True, slots=True)
 class RunDirectory:
@@ -17,6 +19,16 @@ class RunDirectory:
 
     root: Path
     jobs: str = "dnns"
+
+    def check_exists(self) -> None:
+        """Refuse a root that is no directory.
+
+        Raises:
+            InputError: it is a file, or there is nothing.
+        """
+        if not self.root.is_dir():
+            what = "is a file" if self.root.exists() else "no such directory"
+            raise InputError(f"{self.root}: {what}; give the output directory of a run")
 
     @property
     def config(self) -> Path:

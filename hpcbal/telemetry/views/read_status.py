@@ -26,7 +26,9 @@ def read_status(directory: str | os.PathLike[str]) -> AnyStatus:
     Raises:
         InputError: if there is no run, or its status is damaged or from another version.
     """
-    path = RunDirectory(Path(directory)).status
+    run = RunDirectory(Path(directory))
+    run.check_exists()
+    path = run.status
     try:
         status: Any = json.loads(path.read_text())
     except FileNotFoundError:

@@ -48,4 +48,5 @@ def test_what_the_job_could_not_use_is_refused(tmp_path: Path, capsys: pytest.Ca
     assert main(["resize", str(tmp_path), "2"]) == 2
     assert "a run of DNNs, allowed: the output of a parameter-server job" in capsys.readouterr().err
     assert main(["resize", str(tmp_path / "nowhere"), "2"]) == 2
+    assert "no such directory; give the output directory of a run" in capsys.readouterr().err
     assert not (tmp_path / "executors").exists()
