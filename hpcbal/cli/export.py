@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from hpcbal.cli.options import Subparsers, print_text, print_warning
 
 if TYPE_CHECKING:
-    from hpcbal.config import ParamServerConfig
+    from hpcbal.config import JobsConfig, ParamServerConfig
+    from hpcbal.telemetry.files.run_directory import RunDirectory
 
 
 def add_parser(verbs: Subparsers) -> None:
@@ -24,7 +25,7 @@ def add_parser(verbs: Subparsers) -> None:
     )
     parser.add_argument("directory", type=Path, metavar="DIR", help="output directory of a run")
     parser.add_argument(
-        "name", metavar="NAME", nargs="?", help="name of a DNN; not needed for a parameter-server job"
+        "name", metavar="NAME", nargs="?", help="name of a DNN or a job; not needed if the run is one job"
     )
     parser.add_argument(
         "--to",
@@ -49,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # a GPU of this node may be in use, and is not needed here
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     os.environ.setdefault("KERAS_BACKEND", "tensorflow")
-    from hpcbal.config import JobsConfig, ParamServerConfig, load_config, not_yet
+    from hpcbal.config import JobsConfig, ParamServerConfig, load_config
     from hpcbal.errors import InputError
     from hpcbal.export import export_dnn
     from hpcbal.telemetry.files.run_directory import RunDirectory
@@ -59,10 +60,8 @@ def run(args: argparse.Namespace) -> int:
     run_directory.check_exists()
     if run_directory.config.is_file():
         config = load_config(run_directory.config, import_roots=import_roots_of(args.directory))
-        if isinstance(config, ParamServerConfig):
-            return _export_job(args, config)
-        if isinstance(config, JobsConfig):
-            raise not_yet(run_directory.config, config, "hpcbal export")
+        if isinstance(config, ParamServerConfig | JobsConfig):
+            return _export_job(args, config, run_directory)
     if args.name is None:
         raise InputError(f"{args.directory}: which DNN? Give its NAME, as `hpcbal status` shows it")
     done = export_dnn(args.directory, args.name, args.to, args.weights, force=args.force)
@@ -73,16 +72,29 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _export_job(args: argparse.Namespace, config: ParamServerConfig) -> int:
+def _export_job(
+    args: argparse.Namespace, config: ParamServerConfig | JobsConfig, run_directory: RunDirectory
+) -> int:
     """Export what a job on parameter servers has trained."""
+    from hpcbal.config import JobsConfig, PsJobConfig
     from hpcbal.errors import InputError
+    from hpcbal.runtime.handoff.submissions import with_submitted
     from hpcbal.runtime.paramserver.trained import export_job
     from hpcbal.telemetry.views.table import count_text
 
-    if args.name not in (None, config.name):
-        raise InputError(f"{args.directory}: has no job {args.name!r}, allowed: {config.name}")
+    jobs: dict[str, tuple[PsJobConfig, int]]
+    if isinstance(config, JobsConfig):
+        config = with_submitted(config, run_directory)
+        jobs = {job.name: (job, config.seed_of(job)) for job in config.jobs}
+    else:
+        jobs = {config.name: (config, config.seed)}
+    name = args.name or next(iter(jobs))
+    if name not in jobs or (args.name is None and len(jobs) > 1):
+        given = "which job? Give its NAME" if args.name is None else f"has no job {name!r}"
+        raise InputError(f"{args.directory}: {given}, allowed: {', '.join(jobs)}")
     if args.weights == "best":
         raise InputError("--weights: got best, allowed: last, which is all that a parameter-server job keeps")
-    trained = export_job(config, args.directory, args.to, force=args.force)
-    print_text(f"{args.to}: {config.app} after {count_text(trained.epochs, 'epoch')}")
+    job, seed = jobs[name]
+    trained = export_job(job, name, seed, args.directory, args.to, force=args.force)
+    print_text(f"{args.to}: {job.app} after {count_text(trained.epochs, 'epoch')}")
     return 0

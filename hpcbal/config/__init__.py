@@ -2,7 +2,7 @@
 
 from hpcbal.config.imports import add_import_roots, load_object
 from hpcbal.config.kinds.table import AnyConfig
-from hpcbal.config.load import load_config, load_ensemble, not_yet, resolved_yaml
+from hpcbal.config.load import load_config, load_ensemble, resolved_yaml
 from hpcbal.config.schema.dnn import DnnConfig, StopConfig
 from hpcbal.config.schema.document import json_schema
 from hpcbal.config.schema.ensemble import (
@@ -54,6 +54,5 @@ __all__ = [
     "load_config",
     "load_ensemble",
     "load_object",
-    "not_yet",
     "resolved_yaml",
 ]

@@ -112,17 +112,6 @@ def load_ensemble(
     return config
 
 
-def not_yet(path: str | Path, config: RunConfig, what: str) -> ConfigError:
-    """The error about what works with some kinds of runs, but not yet with the kind of this one.
-
-    Args:
-        path: the file of the run.
-        config: its configuration.
-        what: what was asked for, such as `hpcbal plan`.
-    """
-    return ConfigError([f"{path}: kind: got {config.kind}, which {what} does not know yet"])
-
-
 def resolved_yaml(config: RunConfig) -> str:
     """The configuration with every key written out; loading it gives an equal one."""
     values = _plain(config.model_dump(by_alias=True))

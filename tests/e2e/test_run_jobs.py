@@ -7,6 +7,7 @@ import signal
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import yaml
 
@@ -249,6 +250,19 @@ def test_jobs_are_submitted_to_a_run_that_is_under_way_killed_or_over(many, monk
     check_outcome(many, monkeypatch, ("slow", "middle", "fast", "late"))
     assert [line.job for line in many.events("job-submitted")] == ["middle", "fast", "late"]
     assert "already finished" in many.run("run", "jobs.yaml").out
+    for name in ("slow", "late"):  # of the file, and submitted
+        exported = many.run_alone("export", "out", name, "--to", f"{name}.npz")
+        assert exported.code == 0, exported
+        assert f":Squares after {EPOCHS} epochs" in exported.out
+        with np.load(many.folder / f"{name}.npz") as found:
+            assert set(found) == {"tables/weights", "states/seen"}
+            np.testing.assert_array_equal(found["states/seen"], EPOCHS)
+    for name, text in (
+        ((), "which job? Give its NAME, allowed: slow,"),
+        (("no",), "has no job 'no', allowed"),
+    ):
+        refused = many.run_alone("export", "out", *name, "--to", "all.npz")
+        assert (refused.code, text in refused.err) == (2, True), refused
 
 
 @pytest.mark.parametrize(

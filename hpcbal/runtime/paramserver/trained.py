@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hpcbal.config import ParamServerConfig
+from hpcbal.config import PsJobConfig
 from hpcbal.errors import InputError, OutputError
 from hpcbal.paramserver.contract import App, Column, DataBlocks, Ragged
 from hpcbal.paramserver.engine.job import Job
@@ -42,30 +42,32 @@ class TrainedJob:
     states: Mapping[str, Column]
 
 
-def load_trained(config: ParamServerConfig, directory: Path) -> TrainedJob:
+def load_trained(config: PsJobConfig, name: str, seed: int, directory: Path) -> TrainedJob:
     """Read the last checkpoint of a job, whoever wrote its parts. Opens the app and its dataset.
 
     Args:
-        config: of the run.
-        directory: its output directory.
+        config: of the job.
+        name: of the job.
+        seed: of the job.
+        directory: the run's output directory.
 
     Raises:
         InputError: there is no checkpoint yet, or app or data have changed since.
         CheckpointError: the checkpoint is damaged.
         UserCodeError: the app or the dataset raises.
     """
-    folder = RunDirectory(directory, JOBS).job(config.name)
+    folder = RunDirectory(directory, JOBS).job(name)
     saved = read_saved(folder)
     if saved is None:
         raise InputError(
             f"{folder}: no checkpoint yet; the job writes one every checkpoint.interval_s, and at its end"
         )
     loaded = load_job(config)
-    check_saved(saved, loaded.fingerprint(config.seed), folder)
+    check_saved(saved, loaded.fingerprint(seed), folder)
     cut = Cut.of_saved(saved)
     layout = Layout(tuple(loaded.tables.values()), cut.parameters)
     data = DataBlocks(loaded.num_samples, cut.data)
-    job = Job(loaded.app, config.seed, config.mini_batch, data, layout, staleness=config.staleness)
+    job = Job(loaded.app, seed, config.mini_batch, data, layout, staleness=config.staleness)
     tables = {
         name: np.empty((table.num_rows, table.num_columns), table.dtype)
         for name, table in loaded.tables.items()
@@ -78,15 +80,17 @@ def load_trained(config: ParamServerConfig, directory: Path) -> TrainedJob:
     return TrainedJob(loaded.app, saved.history[-1].epoch if saved.history else 0, tables, states)
 
 
-def export_job(config: ParamServerConfig, directory: Path, to: Path, *, force: bool) -> TrainedJob:
+def export_job(
+    config: PsJobConfig, name: str, seed: int, directory: Path, to: Path, *, force: bool
+) -> TrainedJob:
     """Write what a job has trained: all tables and states as `.npz`, or a Keras model as `.keras`.
 
     An `.npz` file has the array `tables/NAME` for each table and `states/NAME` for each state. Lists of
     unequal length are `states/NAME/values` and `states/NAME/offsets`.
 
     Args:
-        config: of the run.
-        directory: its output directory.
+        config, name, seed: of the job.
+        directory: the run's output directory.
         to: the file.
         force: whether to replace one that is there.
 
@@ -103,7 +107,7 @@ def export_job(config: ParamServerConfig, directory: Path, to: Path, *, force: b
         raise InputError(f"--to: {to.parent} is not a directory; make it first, or choose another place")
     if os.path.lexists(to) and (to.is_dir() or not force):
         raise InputError(f"--to: {to} exists; choose another name, or replace it with --force")
-    trained = load_trained(config, directory)
+    trained = load_trained(config, name, seed, directory)
     aside = to.with_name(f".{to.stem}.{os.getpid()}.tmp{kind}")
     try:
         if kind == ".keras":

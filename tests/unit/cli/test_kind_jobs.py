@@ -140,13 +140,14 @@ def test_simulate_refuses_what_it_cannot_predict(
     assert problem in capsys.readouterr().err.splitlines()[-1]
 
 
-def test_export_and_resize_say_that_they_are_for_other_kinds(
+def test_resize_says_that_it_is_for_another_kind_and_export_which_jobs_there_are(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     config = tmp_path / "config.yaml"
     config.write_text(resolved_yaml(load_config(EXAMPLE)), encoding="utf-8")
     write_status(tmp_path / "status.json", new_jobs_status("jobs", 4))
-    assert main(["export", str(tmp_path), "nmf-4000", "--to", str(tmp_path / "m.npz")]) == 2
-    assert "kind: got jobs, which hpcbal export does not know yet" in capsys.readouterr().err
+    for name, problem in (("nmf-4000", "no checkpoint yet"), ("nmf", "has no job 'nmf', allowed: ")):
+        assert main(["export", str(tmp_path), name, "--to", str(tmp_path / "m.npz")]) == 2
+        assert problem in capsys.readouterr().err
     assert main(["resize", str(tmp_path), "2"]) == 2
     assert "a run of many jobs on the same machines, allowed: the output of a" in capsys.readouterr().err
