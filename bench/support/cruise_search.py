@@ -32,7 +32,8 @@ TUNED_EPOCHS = 8
 """After so many Cruise has had time to end somewhere."""
 
 SMALL_GAIN = 0.02
-"""The cost of moving is known here, so a job may be reconfigured for less than the 5 % of [PS] Sec. 3.3.1."""
+"""`tune.min_gain` of the jobs that are held against `ALLOWED`. With the default, 5 % as in [PS] Sec. 3.3.1, a
+job that is 4.9 % from its best stays there, so nothing above 0.95 can be demanded."""
 
 Roles = tuple[int, int]
 """Numbers of workers and servers."""
@@ -120,7 +121,7 @@ def searched(num_machines: int = 32) -> dict[str, Any]:
             (name, mode, start): pool.submit(tuned_from, name, mode, num_machines, start)
             for name, mode, start in _published(num_machines)
         }
-        eager = {
+        with_small_gain = {
             case: pool.submit(tuned_from, case[0], case[1], num_machines, case[2], SMALL_GAIN)
             for case in tuned
         }
@@ -128,10 +129,19 @@ def searched(num_machines: int = 32) -> dict[str, Any]:
             (name, mode): pool.submit(saved_on_unlike, name, mode) for name in UNLIKE_STARTS for mode in MODES
         }
         epoch_s = {case: future.result() for case, future in epochs.items()}
-        result = _summary({case: future.result() for case, future in tuned.items()}, epoch_s, num_machines)
-        of_eager = [_share_of_best(case, future.result()[1], epoch_s) for case, future in eager.items()]
-        result["chosen_over_best_small_gain"] = min(of_eager)
-        print(f"the same with tune.min_gain {SMALL_GAIN}: {min(of_eager):.3f}, the least", flush=True)
+        print("tune.min_gain 0.05, the default:")
+        ends = {case: future.result() for case, future in tuned.items()}
+        result = _summary(ends, epoch_s, num_machines, suffix="_default")
+        print(f"tune.min_gain {SMALL_GAIN}:")
+        ends = {case: future.result() for case, future in with_small_gain.items()}
+        result |= _summary(ends, epoch_s, num_machines)
+        print(
+            f"chosen_over_best_min {result['chosen_over_best_min']:.3f} (at least {ALLOWED}; the paper: "
+            f"{PAPER_LEAST}); with the default {result['chosen_over_best_min_default']:.3f}",
+            flush=True,
+        )
+        for mode in MODES:
+            result[f"paper_over_best_{mode}"] = _paper_over_best(mode, epoch_s, num_machines)
         for (name, mode), future in unlike.items():
             roles, before_s, after_s = future.result()
             workers, servers, published = UNLIKE_STARTS[name]
@@ -186,7 +196,9 @@ def _summary(
     tuned: Mapping[tuple[str, str, Roles], tuple[Roles, float]],
     epoch_s: Mapping[tuple[str, str, Roles], float],
     num_machines: int,
+    suffix: str = "",
 ) -> dict[str, Any]:
+    """Print where Cruise ended from each start; returns the keys, with a suffix."""
     result: dict[str, Any] = {}
     shares: dict[str, list[float]] = {mode: [] for mode in MODES}
     published = _published(num_machines)
@@ -196,7 +208,7 @@ def _summary(
         share = _share_of_best((name, mode, start), end_s, epoch_s)
         saved = 1.0 - end_s / of_job[start]
         shares[mode].append(share)
-        result[f"saved_{mode}_{name}_{start[0]}_{start[1]}"] = saved
+        result[f"saved_{mode}_{name}_{start[0]}_{start[1]}{suffix}"] = saved
         print(
             f"{name:<6} {mode:<6} from {start!s:<9} {of_job[start]:8.1f} s  ends at {end!s:<9} "
             f"{end_s:8.1f} s  saves {saved:6.1%} (paper {published[name, mode, start]:.1%})  "
@@ -204,19 +216,17 @@ def _summary(
             flush=True,
         )
     for mode, found in shares.items():
-        result[f"chosen_over_best_{mode}"] = min(found)
-        of_paper = [
-            min(s for (n, m, _), s in epoch_s.items() if (n, m) == (name, mode))
-            / epoch_s[name, mode, _paper_roles(name, mode, num_machines)]
-            for name in APPS
-        ]
-        result[f"paper_over_best_{mode}"] = min(of_paper)
-        print(
-            f"{mode}: best epoch over that at the optimum of the paper's model {min(of_paper):.3f}, the least"
-        )
-    result["chosen_over_best_min"] = min(map(min, shares.values()))
-    print(
-        f"chosen_over_best_min {result['chosen_over_best_min']:.3f} "
-        f"(at least {ALLOWED}; the paper: {PAPER_LEAST}), {num_machines} machines"
-    )
+        result[f"chosen_over_best_{mode}{suffix}"] = min(found)
+    result[f"chosen_over_best_min{suffix}"] = min(map(min, shares.values()))
     return result
+
+
+def _paper_over_best(mode: str, epoch_s: Mapping[tuple[str, str, Roles], float], num_machines: int) -> float:
+    """The shortest epoch over that at the optimum of the paper's model, the least of all apps."""
+    least = min(
+        min(s for (n, m, _), s in epoch_s.items() if (n, m) == (name, mode))
+        / epoch_s[name, mode, _paper_roles(name, mode, num_machines)]
+        for name in APPS
+    )
+    print(f"{mode}: best epoch over that at the optimum of the paper's model {least:.3f}, the least")
+    return least
