@@ -6,7 +6,8 @@ setup(
     ext_modules=[
         # Optional: without a compiler or Python's headers the install goes on. Then blocks are written with
         # NumPy (hpcbal/dataplane/nontemporal.py), and samples are drawn from lists
-        # (hpcbal/policies/samples/drawing.py), and topics in Python (hpcbal/paramserver/apps/gibbs.py).
+        # (hpcbal/policies/samples/drawing.py), topics in Python (hpcbal/paramserver/apps/gibbs.py), and
+        # forecasts are replayed in Python (hpcbal/forecast/replaying.py).
         Extension("hpcbal.dataplane._streaming", ["hpcbal/dataplane/_streaming.c"], optional=True),
         Extension("hpcbal.policies.samples._drawing", ["hpcbal/policies/samples/_drawing.c"], optional=True),
         Extension(
@@ -14,6 +15,12 @@ setup(
             ["hpcbal/paramserver/apps/_gibbs.c"],
             # Rounded after every operation, as in Python: ranks without this module must sample the same.
             extra_compile_args=["-ffp-contract=off"],
+            optional=True,
+        ),
+        Extension(
+            "hpcbal.forecast._replaying",
+            ["hpcbal/forecast/_replaying.c"],
+            extra_compile_args=["-ffp-contract=off"],  # as above: the same forecast with and without it
             optional=True,
         ),
     ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 import os
 import platform
@@ -19,6 +20,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from hpcbal.forecast.cluster import Cluster, Links
+from hpcbal.forecast.program import Program, empty_record, program_of
+from hpcbal.forecast.replaying import replay_in_python
+from hpcbal.forecast.simulation import replay_in_c
+from hpcbal.forecast.trace import Operation, Resource, Trace, trace_of_steps
 from hpcbal.paramserver.apps.gibbs import Counts, Prior, sample_in_python
 from hpcbal.policies.samples import EpochQueues, Indicators
 from hpcbal.policies.samples.drawing import LinkedParts, ListParts
@@ -249,3 +255,92 @@ def test_topics_that_do_not_fit_their_counts_are_refused(gibbs: ModuleType) -> N
     ):
         with pytest.raises(ValueError, match="do not fit together"):
             sample(**wrong)
+
+
+# ---- forecasts -----------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def replaying(built: dict[str, Path]) -> ModuleType:
+    return load("_replaying", built["_replaying"])
+
+
+def random_trace(rng: np.random.Generator, num_operations: int, num_servers: int) -> Trace:
+    """Whole numbers among the times and bytes, so that many events come at the same time."""
+    operations = [Operation("last server", Resource.DOWNLINK, (), 3, num_servers - 1)]
+    for position in range(1, num_operations):
+        resource = list(Resource)[rng.integers(4)]
+        operations.append(
+            Operation(
+                f"{position}",
+                resource,
+                tuple(sorted({int(before) for before in rng.integers(0, position, rng.integers(3))})),
+                int(rng.integers(7)) if resource.is_link else 0,
+                0 if resource is Resource.WORKER else int(rng.integers(num_servers)),
+            )
+        )
+    exact = rng.integers(0, 4, (3, num_operations)) * 0.5
+    return trace_of_steps(operations, np.where(rng.random(exact.shape) < 0.5, exact, rng.random(exact.shape)))
+
+
+@given(st.integers(1, 12), st.integers(1, 5), st.integers(1, 3), st.booleans(), st.integers(0, 2**32))
+@settings(deadline=None)
+def test_c_replays_to_the_last_bit_what_python_replays(
+    replaying: ModuleType, num_operations: int, num_workers: int, num_servers: int, alike: bool, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    trace = random_trace(rng, num_operations, num_servers)
+
+    def machine(is_worker: bool) -> Links:
+        if alike:
+            return Links(float("inf") if is_worker else 2.0, 2.0)
+        return Links(*rng.uniform(0.5, 3.0, 3))
+
+    cluster = Cluster(
+        tuple(machine(True) for _ in range(num_workers)), tuple(machine(False) for _ in range(num_servers))
+    )
+    program = program_of(trace, cluster, 5, seed, "random", float(rng.choice([2.0, np.inf])))
+    wanted, got = empty_record(program), empty_record(program)
+    replay_in_python(program, wanted)
+    replay_in_c(replaying.replay, program, got)
+    for field in dataclasses.fields(wanted):
+        assert np.array_equal(getattr(got, field.name), getattr(wanted, field.name)), field.name
+
+
+def test_a_program_that_does_not_fit_together_is_refused(replaying: ModuleType) -> None:
+    operations = [
+        Operation("receive", Resource.DOWNLINK, (), 10),
+        Operation("compute", Resource.WORKER, (0,)),
+        Operation("send", Resource.UPLINK, (1,), 10),
+    ]
+    program = program_of(
+        trace_of_steps(operations, [[0.0, 1.0, 0.0]]),
+        Cluster((Links(1.0, 1.0),), (Links(1.0, 1.0),)),
+        2,
+        0,
+        "fifo",
+        5.0,
+    )
+
+    def replay(**changes: Any) -> None:
+        changed: Program = dataclasses.replace(program, **changes)
+        replay_in_c(replaying.replay, changed, empty_record(program))
+
+    replay()
+    for wrong in (
+        {"kind": np.array([0, 4, 1])},
+        {"server": np.array([0, 1, 0])},
+        {"num_bytes": np.ones(2)},
+        {"num_waits": np.array([0, 1, 2])},
+        {"dependents": np.array([1, 1])},
+        {"dependents": np.array([1, 3])},
+        {"starts": np.array([0, 2, 1, 2])},
+        {"roots": np.array([0, 0])},
+        {"roots": np.array([1])},
+        {"drawn": np.array([[0, 1]])},
+        {"bytes_per_s": np.ones((2, 3))},
+        {"worker_slowness": np.ones(0)},
+        {"durations_s": np.ones((1, 4))},
+    ):
+        with pytest.raises(ValueError, match="do not fit together"):
+            replay(**wrong)

@@ -1,0 +1,41 @@
+"""Replay a program in virtual time (C, see _replaying.c)."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+def replay(
+    kind: NDArray[np.int64],
+    server: NDArray[np.int64],
+    num_bytes: NDArray[np.float64],
+    num_waits: NDArray[np.int64],
+    starts: NDArray[np.int64],
+    dependents: NDArray[np.int64],
+    roots: NDArray[np.int64],
+    durations_s: NDArray[np.float64],
+    drawn: NDArray[np.int64],
+    worker_slowness: NDArray[np.float64],
+    server_slowness: NDArray[np.float64],
+    bytes_per_s: NDArray[np.float64],
+    ends_s: NDArray[np.float64],
+    num_done: NDArray[np.int64],
+    bytes_moved: NDArray[np.float64],
+    busy_s: NDArray[np.float64],
+    communicating_s: NDArray[np.float64],
+    exposed_s: NDArray[np.float64],
+    computing_s: NDArray[np.float64],
+    serving_s: NDArray[np.float64],
+    end_s: NDArray[np.float64],
+    window_bytes: float,
+    /,
+) -> None:
+    """Replay until the first worker has done its steps, without Python's lock.
+
+    Args:
+        kind to bytes_per_s, window_bytes: fields of a `Program`.
+        ends_s to end_s: fields of an empty `Record`, which are filled in.
+
+    Raises:
+        ValueError: the arrays do not fit together.
+        BufferError: an array is not C-contiguous, or is read-only.
+        KeyboardInterrupt: of a long replay in the main thread.
+    """

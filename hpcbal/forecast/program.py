@@ -1,0 +1,141 @@
+"""A trace, a cluster and settings as flat arrays: what the replays in Python and in C read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hpcbal.errors import PolicyError
+from hpcbal.forecast.cluster import Cluster, Links
+from hpcbal.forecast.orders import order_named
+from hpcbal.forecast.trace import Resource, Trace
+
+RESOURCES = (Resource.DOWNLINK, Resource.UPLINK, Resource.WORKER, Resource.SERVER)
+DOWN, UP, WORKER, SERVER = range(4)
+
+Integers = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Program:
+    """N operations, S recorded steps, W workers, M servers, `num_steps` steps to do.
+
+    Attributes:
+        kind: DOWN, UP, WORKER or SERVER of each operation, shape (N,).
+        server: shape (N,).
+        num_bytes: shape (N,), float64.
+        num_waits: operations that each operation waits for, shape (N,).
+        dependents: those of operation i are `dependents[starts[i] : starts[i + 1]]`.
+        starts: shape (N + 1,).
+        roots: operations that start a step, in the order in which they are handed out.
+        durations_s: shape (S, N).
+        drawn: the recorded step that each worker replays as its i-th, shape (W, num_steps).
+        worker_slowness, server_slowness: shapes (W,) and (M,).
+        bytes_per_s: of the links, down and up, first of workers, then of servers: shape (2, W + M).
+        window_bytes: after which a longer stream pauses once; may be infinite.
+    """
+
+    kind: Integers
+    server: Integers
+    num_bytes: Floats
+    num_waits: Integers
+    dependents: Integers
+    starts: Integers
+    roots: Integers
+    durations_s: Floats
+    drawn: Integers
+    worker_slowness: Floats
+    server_slowness: Floats
+    bytes_per_s: Floats
+    window_bytes: float
+
+
+def program_of(
+    trace: Trace, cluster: Cluster, num_steps: int, seed: int, order: str, window_bytes: float
+) -> Program:
+    """Draw the steps of all workers, and lay everything out.
+
+    Raises:
+        PolicyError: the trace was not recorded with the cluster's number of servers, or the order is not
+        known.
+    """
+    if trace.num_servers != len(cluster.servers):
+        raise PolicyError(
+            f"the trace has {trace.num_servers} servers, but the cluster {len(cluster.servers)}; "
+            "they must agree"
+        )
+    operations = trace.operations
+    dependents: list[list[int]] = [[] for _ in operations]
+    for position, operation in enumerate(operations):
+        for before in operation.waits_for:
+            dependents[before].append(position)
+    rng = np.random.default_rng(seed)
+    first = order_named(order)(operations, rng)
+    listed = set(first)
+    rest = (i for i in range(len(operations)) if i not in listed)
+    machines = [*cluster.workers, *cluster.servers]
+    return Program(
+        kind=np.array([RESOURCES.index(each.resource) for each in operations], dtype=np.int64),
+        server=np.array([each.server for each in operations], dtype=np.int64),
+        num_bytes=np.array([each.num_bytes for each in operations], dtype=np.float64),
+        num_waits=np.array([len(each.waits_for) for each in operations], dtype=np.int64),
+        dependents=np.array([each for several in dependents for each in several], dtype=np.int64),
+        starts=np.cumsum([0, *map(len, dependents)], dtype=np.int64),
+        roots=np.array([i for i in (*first, *rest) if not operations[i].waits_for], dtype=np.int64),
+        durations_s=np.ascontiguousarray(trace.durations_s, dtype=np.float64),
+        drawn=rng.integers(trace.num_steps, size=(len(cluster.workers), num_steps), dtype=np.int64),
+        worker_slowness=_slowness(cluster.workers),
+        server_slowness=_slowness(cluster.servers),
+        bytes_per_s=np.array(
+            [[each.down_bytes_per_s for each in machines], [each.up_bytes_per_s for each in machines]]
+        ),
+        window_bytes=window_bytes,
+    )
+
+
+def _slowness(machines: tuple[Links, ...]) -> Floats:
+    return np.array([each.slowness for each in machines], dtype=np.float64)
+
+
+@dataclass(slots=True, eq=False)
+class Record:
+    """What a replay fills in; W workers, M servers.
+
+    Attributes:
+        ends_s: when each step ended, shape (W, num_steps); of worker w the first `num_done[w]` are filled.
+        num_done: shape (W,).
+        bytes_moved, busy_s: down and up, shape (2, M).
+        communicating_s, exposed_s, computing_s: of each worker, shape (W,).
+        serving_s: of each server, shape (M,).
+        end_s: of the run, shape (1,).
+    """
+
+    ends_s: Floats
+    num_done: Integers
+    bytes_moved: Floats
+    busy_s: Floats
+    communicating_s: Floats
+    exposed_s: Floats
+    computing_s: Floats
+    serving_s: Floats
+    end_s: Floats
+
+
+def empty_record(program: Program) -> Record:
+    """For a replay of the program to fill in."""
+    num_workers, num_steps = program.drawn.shape
+    num_servers = program.server_slowness.size
+    return Record(
+        np.zeros((num_workers, num_steps)),
+        np.zeros(num_workers, dtype=np.int64),
+        np.zeros((2, num_servers)),
+        np.zeros((2, num_servers)),
+        np.zeros(num_workers),
+        np.zeros(num_workers),
+        np.zeros(num_workers),
+        np.zeros(num_servers),
+        np.zeros(1),
+    )

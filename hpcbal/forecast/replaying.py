@@ -1,0 +1,245 @@
+"""Replay a program in virtual time, in Python; `_replaying.c` does the same, to the last bit.
+
+Each worker has 3 M + 1 queues, M being the number of servers: for each server the downlink, the uplink and
+its computation for this worker, and the worker's own computation. A queue serves one operation at a time. All
+computations are events of their own; a direction of links has one event, the end of the transfer that ends
+next. Events at the same time come in the order downlink, uplink, workers, servers; of these in the order of
+workers.
+"""
+
+from __future__ import annotations
+
+import bisect
+import heapq
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from hpcbal.forecast.program import DOWN, SERVER, UP, WORKER, Program, Record
+from hpcbal.forecast.sharing import max_min_shares
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """A piece of work as it happened: part of a transfer, or an operation that computes."""
+
+    worker: int
+    step: int
+    operation: int
+    begin_s: float
+    end_s: float
+
+
+@dataclass(slots=True)
+class _Link:
+    """All transfers of one direction. A connection is worker * M + server."""
+
+    active: list[int] = field(default_factory=list)  # connections, in order
+    left: dict[int, float] = field(default_factory=dict)  # bytes of the chunk
+    rates: dict[int, float] = field(default_factory=dict)
+    shared: list[int] = field(default_factory=list)  # the connections that `rates` are for
+    at_s: float = 0.0
+    version: int = 0
+    is_changed: bool = False
+    ends_next: int = -1
+
+
+class PythonReplay:
+    """One replay; see `replay_in_python`."""
+
+    def __init__(self, program: Program, record: Record, observe: Callable[[Chunk], None] | None) -> None:
+        self._record, self._observe = record, observe
+        self._num_workers, self._num_steps = program.drawn.shape
+        self._num_servers = program.server_slowness.size
+        self._kind: list[int] = program.kind.tolist()
+        self._server: list[int] = program.server.tolist()
+        self._bytes: list[float] = program.num_bytes.tolist()
+        self._num_waits: list[int] = program.num_waits.tolist()
+        starts, dependents = program.starts.tolist(), program.dependents.tolist()
+        self._dependents = [dependents[starts[i] : starts[i + 1]] for i in range(len(self._kind))]
+        self._roots: list[int] = program.roots.tolist()
+        self._durations: list[list[float]] = program.durations_s.tolist()
+        self._drawn: list[list[int]] = program.drawn.tolist()
+        self._worker_slowness: list[float] = program.worker_slowness.tolist()
+        self._server_slowness: list[float] = program.server_slowness.tolist()
+        limits = program.bytes_per_s.tolist()
+        self._limits = [(each[: self._num_workers], each[self._num_workers :]) for each in limits]
+        self._window = program.window_bytes
+        self._links = [_Link(), _Link()]
+        self._ready: dict[tuple[int, int, int], deque[int]] = {}
+        self._running: dict[tuple[int, int, int], tuple[int, float]] = {}  # -> operation, when it began
+        self._rest: dict[tuple[int, int], float] = {}  # (worker, operation) -> bytes after its pause
+        self._waits: list[list[int]] = [[] for _ in range(self._num_workers)]
+        self._open = [0] * self._num_workers  # operations of the step that have not ended
+        self._ends: list[list[float]] = [[] for _ in range(self._num_workers)]
+        self._events: list[tuple[float, int, int, int, int]] = []  # time, kind, worker, server, version
+        self._transfers = [0] * self._num_workers  # that are under way
+        self._computes = [False] * self._num_workers
+        self._since = [0.0] * self._num_workers  # when one of these two has changed
+
+    def run(self) -> None:
+        """Replay until the first worker has done its steps, and fill in the record."""
+        for worker in range(self._num_workers):
+            self._start_step(worker, 0.0)
+        self._plan_links(0.0)
+        now = 0.0
+        while max(map(len, self._ends)) < self._num_steps:
+            now, kind, worker, server, version = heapq.heappop(self._events)
+            if kind in (DOWN, UP):
+                link = self._links[kind]
+                if version != link.version:
+                    continue  # shares have changed since
+                self._advance(kind, now)
+                link.is_changed = True
+                worker, server = divmod(link.ends_next, self._num_servers)
+            self._end_chunk((worker, kind, server), now)
+            self._plan_links(now)
+        for kind in (DOWN, UP):
+            self._advance(kind, now)
+        for worker, ends in enumerate(self._ends):
+            self._note(worker, now)
+            self._record.ends_s[worker, : len(ends)] = ends
+            self._record.num_done[worker] = len(ends)
+        self._record.end_s[0] = now
+
+    def _start_step(self, worker: int, now: float) -> None:
+        self._waits[worker] = list(self._num_waits)
+        self._open[worker] = len(self._num_waits)
+        for position in self._roots:
+            self._add(worker, position, now)
+
+    def _add(self, worker: int, position: int, now: float) -> None:
+        """An operation is ready: it starts, or waits for its resource."""
+        resource = (worker, self._kind[position], self._server[position])
+        self._ready.setdefault(resource, deque()).append(position)
+        if resource not in self._running:
+            self._start_next(resource, now)
+
+    def _start_next(self, resource: tuple[int, int, int], now: float) -> None:
+        ready = self._ready.get(resource)
+        if not ready:
+            return
+        position = ready.popleft()
+        self._running[resource] = (position, now)
+        worker, kind, server = resource
+        if kind in (DOWN, UP):
+            self._start_transfer(worker, kind, server, position, now)
+            return
+        seconds = self._durations[self._drawn[worker][len(self._ends[worker])]][position]
+        if kind == WORKER:
+            self._note(worker, now)
+            self._computes[worker] = True
+            seconds *= self._worker_slowness[worker]
+        else:
+            seconds *= self._server_slowness[server]
+            self._record.serving_s[server] += seconds
+        heapq.heappush(self._events, (now + seconds, kind, worker, server, 0))
+
+    def _start_transfer(self, worker: int, kind: int, server: int, position: int, now: float) -> None:
+        size = self._rest.get((worker, position))
+        if size is None:  # its first service
+            total = self._bytes[position]
+            size = min(total, self._window)
+            self._rest[worker, position] = total - size
+        else:
+            self._rest[worker, position] = 0.0
+        self._note(worker, now)
+        self._transfers[worker] += 1
+        self._advance(kind, now)
+        link, connection = self._links[kind], worker * self._num_servers + server
+        bisect.insort(link.active, connection)
+        link.left[connection] = size
+        link.is_changed = True
+
+    def _end_chunk(self, resource: tuple[int, int, int], now: float) -> None:
+        worker, kind, server = resource
+        position, began = self._running[resource]
+        if self._observe:
+            self._observe(Chunk(worker, len(self._ends[worker]), position, began, now))
+        if kind in (DOWN, UP):
+            link, connection = self._links[kind], worker * self._num_servers + server
+            self._note(worker, now)
+            self._transfers[worker] -= 1
+            self._record.bytes_moved[kind, server] += link.left.pop(connection)  # what rounding has left
+            link.active.remove(connection)
+            if self._rest[worker, position] > 0.0:
+                self._ready[resource].append(position)
+            else:
+                del self._rest[worker, position]
+                self._complete(worker, position, now)
+        else:
+            if kind == WORKER:
+                self._note(worker, now)
+                self._computes[worker] = False
+            self._complete(worker, position, now)
+        del self._running[resource]
+        self._start_next(resource, now)
+        if not self._open[worker]:
+            self._ends[worker].append(now)
+            if len(self._ends[worker]) < self._num_steps:
+                self._start_step(worker, now)
+
+    def _complete(self, worker: int, position: int, now: float) -> None:
+        self._open[worker] -= 1
+        waits = self._waits[worker]
+        for dependent in self._dependents[position]:
+            waits[dependent] -= 1
+            if not waits[dependent]:
+                self._add(worker, dependent, now)
+
+    def _note(self, worker: int, now: float) -> None:
+        """Book what the worker has done since its last change."""
+        passed = now - self._since[worker]
+        self._since[worker] = now
+        if self._computes[worker]:
+            self._record.computing_s[worker] += passed
+        if self._transfers[worker]:
+            self._record.communicating_s[worker] += passed
+            if not self._computes[worker]:
+                self._record.exposed_s[worker] += passed
+
+    def _advance(self, kind: int, now: float) -> None:
+        """Move what the transfers of a direction have carried since their shares were set."""
+        link = self._links[kind]
+        passed = now - link.at_s
+        link.at_s = now
+        if not passed:
+            return
+        moved_to, busy = self._record.bytes_moved[kind], self._record.busy_s[kind]
+        for server in {connection % self._num_servers for connection in link.active}:
+            busy[server] += passed
+        for connection in link.active:
+            moved = min(link.left[connection], link.rates[connection] * passed)
+            link.left[connection] -= moved
+            moved_to[connection % self._num_servers] += moved
+
+    def _plan_links(self, now: float) -> None:
+        """Share a direction anew if its transfers have changed, and find the one that ends next."""
+        for kind, link in enumerate(self._links):
+            if not link.is_changed:
+                continue
+            link.is_changed = False
+            link.version += 1
+            if not link.active:
+                continue
+            if link.active != link.shared:
+                link.shared = list(link.active)
+                pairs = [divmod(connection, self._num_servers) for connection in link.active]
+                shares = max_min_shares(pairs, *self._limits[kind])
+                link.rates = dict(zip(link.active, shares, strict=True))
+            link.ends_next = min(link.active, key=lambda c: link.left[c] / link.rates[c])
+            ends = now + link.left[link.ends_next] / link.rates[link.ends_next]
+            heapq.heappush(self._events, (ends, kind, 0, 0, link.version))
+
+
+def replay_in_python(
+    program: Program, record: Record, observe: Callable[[Chunk], None] | None = None
+) -> None:
+    """Replay until the first worker has done its steps.
+
+    Args:
+        record: empty; is filled in.
+        observe: is called with every chunk at its end.
+    """
+    assert SERVER > WORKER > UP > DOWN  # the order of events at the same time
+    PythonReplay(program, record, observe).run()
