@@ -39,6 +39,7 @@ enum {
 };
 
 #define CHECK_EVERY (1 << 22) /* events between two looks for Ctrl-C: less than a second */
+#define NOTHING_ENDS 2        /* instead of whether a worker has done all its steps */
 #define NOTHING (-1.0)        /* instead of the bytes of a stream that has not been served */
 
 typedef struct {
@@ -361,6 +362,8 @@ static int end_first(Replay *r, double *now)
 {
     int64_t slot = r->tree[1].slot, kind, worker, server = 0;
     memcpy(now, &r->tree[1].time, sizeof *now);
+    if (!(*now < INFINITY))
+        return NOTHING_ENDS;
     if (slot <= UP) {
         Link *link = &r->links[slot];
         kind = slot;
@@ -383,7 +386,7 @@ static int end_first(Replay *r, double *now)
 
 static int run(Replay *r, double *end)
 {
-    /* 0 if a signal has come. */
+    /* 0 if a signal has come, or nothing ends any more. */
     double now = 0.0;
     int is_done = 0;
     for (int64_t worker = 0; worker < r->num_workers; worker++)
@@ -394,6 +397,10 @@ static int run(Replay *r, double *end)
             is_done = end_first(r, &now);
         PyGILState_STATE lock = PyGILState_Ensure();
         int has_signal = PyErr_CheckSignals();
+        if (!has_signal && is_done == NOTHING_ENDS) {
+            PyErr_SetString(PyExc_ValueError, "replay: a time or a rate is no finite number");
+            has_signal = 1;
+        }
         PyGILState_Release(lock);
         if (has_signal)
             return 0;

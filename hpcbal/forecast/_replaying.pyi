@@ -35,7 +35,7 @@ def replay(
         ends_s to end_s: fields of an empty `Record`, which are filled in.
 
     Raises:
-        ValueError: the arrays do not fit together.
+        ValueError: the arrays do not fit together, or a time or a rate is no finite number.
         BufferError: an array is not C-contiguous, or is read-only.
         KeyboardInterrupt: of a long replay in the main thread.
     """

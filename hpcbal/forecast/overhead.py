@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -25,9 +26,19 @@ class ParsingOverhead:
     s_per_byte: float = 0.0
     s_per_transfer: float = 0.0
 
+    def __post_init__(self) -> None:
+        if not (0.0 <= self.s_per_byte < math.inf and 0.0 <= self.s_per_transfer < math.inf):
+            raise PolicyError(
+                f"parsing: got {self.s_per_byte} s per byte and {self.s_per_transfer} s per transfer; both "
+                "must be finite and at least 0"
+            )
+
     def seconds(self, num_bytes: float) -> float:
         """Seconds for one transfer."""
         return self.s_per_byte * num_bytes + self.s_per_transfer
+
+
+NO_PARSING = ParsingOverhead()
 
 
 def fit_overhead(num_bytes: Sequence[float], seconds: Sequence[float]) -> ParsingOverhead:
@@ -66,7 +77,7 @@ def separate_parsing(trace: Trace, overhead: ParsingOverhead) -> Trace:
 
     Source: [ASGD] Sec. 3.2.1, Sec. 3.4.
     """
-    if overhead == ParsingOverhead():
+    if overhead == NO_PARSING:
         return trace
     operations: list[Operation] = []
     columns = []
@@ -81,7 +92,7 @@ def separate_parsing(trace: Trace, overhead: ParsingOverhead) -> Trace:
             columns.append(np.full(trace.num_steps, seconds))
             operations.append(_parsing(operation, len(operations) - 1))
         usable.append(len(operations) - 1)
-    return Trace(tuple(operations), np.stack(columns, axis=1), trace.samples_per_step)
+    return replace(trace, operations=tuple(operations), durations_s=np.stack(columns, axis=1))
 
 
 def _parsing(transfer: Operation, position: int) -> Operation:

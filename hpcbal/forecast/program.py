@@ -90,7 +90,8 @@ def program_of(
         worker_slowness=_slowness(cluster.workers),
         server_slowness=_slowness(cluster.servers),
         bytes_per_s=np.array(
-            [[each.down_bytes_per_s for each in machines], [each.up_bytes_per_s for each in machines]]
+            [[each.down_bytes_per_s for each in machines], [each.up_bytes_per_s for each in machines]],
+            dtype=np.float64,
         ),
         window_bytes=window_bytes,
     )

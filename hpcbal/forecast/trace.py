@@ -66,11 +66,14 @@ class Trace:
         durations_s: of each operation in each step, >= 0, float64, shape (num_steps, num_operations). Those
             of links are as recorded; a simulation computes them anew from bytes and bandwidth.
         samples_per_step: the worker's batch size, >= 1.
+        splits: whether several servers would each hold an equal part of every variable, as those of our
+            engine do; otherwise a variable stays whole on one server.
     """
 
     operations: tuple[Operation, ...]
     durations_s: NDArray[np.float64]
     samples_per_step: int = 1
+    splits: bool = False
 
     def __post_init__(self) -> None:
         check_trace(self)

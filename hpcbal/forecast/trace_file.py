@@ -19,14 +19,15 @@ from hpcbal.errors import OutputError
 from hpcbal.forecast.trace import Operation, Resource, Trace, TraceError
 
 VERSION = 1
-_HEADER = {"trace", "version", "samples_per_step"}
+_HEADER = {"trace", "version", "samples_per_step", "splits"}
 _OPERATION = {"op", "resource", "after", "bytes", "server", "variable"}
 Value = TypeVar("Value", bound=object)
 
 
 def lines_of_trace(trace: Trace) -> Iterator[str]:
     """The lines of a trace, each with its line end. Keys with their default are left out."""
-    yield _line({"trace": "hpcbal", "version": VERSION, "samples_per_step": trace.samples_per_step})
+    header = {"trace": "hpcbal", "version": VERSION, "samples_per_step": trace.samples_per_step}
+    yield _line({**header, "splits": True} if trace.splits else header)
     for operation in trace.operations:
         record: dict[str, Any] = {"op": operation.name, "resource": operation.resource.value}
         if operation.waits_for:
@@ -99,6 +100,7 @@ class _Reader:
         self._where = where
         self._at = where
         self._samples_per_step: int | None = None
+        self._splits = False
         self._operations: list[Operation] = []
         self._steps: list[list[float]] = []
 
@@ -126,7 +128,10 @@ class _Reader:
             raise TraceError(f"{self._where}: the trace has no steps; record at least one")
         try:
             return Trace(
-                tuple(self._operations), np.array(self._steps, dtype=np.float64), self._samples_per_step
+                tuple(self._operations),
+                np.array(self._steps, dtype=np.float64),
+                self._samples_per_step,
+                self._splits,
             )
         except TraceError as error:
             raise TraceError(f"{self._where}: {error}") from error
@@ -141,6 +146,7 @@ class _Reader:
             )
         self._check_keys(record, _HEADER)
         self._samples_per_step = self._get(record, "samples_per_step", int)
+        self._splits = self._get(record, "splits", bool, False)
 
     def _read_operation(self, record: dict[str, Any]) -> None:
         self._check_keys(record, _OPERATION)

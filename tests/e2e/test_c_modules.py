@@ -327,6 +327,9 @@ def test_a_program_that_does_not_fit_together_is_refused(replaying: ModuleType) 
         replay_in_c(replaying.replay, changed, empty_record(program))
 
     replay()
+    for wrong in ({"durations_s": np.full((1, 3), np.inf)}, {"worker_slowness": np.array([np.nan])}):
+        with pytest.raises(ValueError, match="no finite number"):
+            replay(**wrong)
     for wrong in (
         {"kind": np.array([0, 4, 1])},
         {"server": np.array([0, 1, 0])},

@@ -30,6 +30,7 @@ NOT_NEEDED: dict[str, tuple[str, ...]] = {
     "report": ("numpy", "hpcbal.policies", "hpcbal.control"),
     "compare": ("numpy", "hpcbal.policies", "hpcbal.control", "hpcbal.simulator"),
     "resize": ("numpy", "hpcbal.policies", "hpcbal.control", "hpcbal.simulator"),
+    "forecast": ("pydantic", "yaml", "jinja2", "hpcbal.policies", "hpcbal.control", "hpcbal.simulator"),
 }
 
 # Rooms from the ground up, with the other packages and the rooms that each may import. A room may import
@@ -211,12 +212,13 @@ runtime           | mpi4py                                | printable errors std
                   |                                       | runtime.paramserver runtime.sharing
 cli               | -                                     | hpcbal printable errors env stderr collector
                   |                                       | cluster control telemetry.files telemetry.views
-                  |                                       | simulator config.schema config.checks
+                  |                                       | forecast simulator config.schema config.checks
                   |                                       | config.submission config config.scheduling
                   |                                       | simulator.sharing simulator.serving export
                   |                                       | planning report.model
-                  |                                       | report.drawing report.reading report.comparing
-                  |                                       | report.page report runtime.handoff
+                  |                                       | report.drawing report.charts report.reading
+                  |                                       | report.comparing report.page report
+                  |                                       | runtime.handoff
                   |                                       | runtime.evaluating runtime.paramserver
                   |                                       | runtime.simulating runtime
 __main__          | -                                     | errors stderr cli
@@ -427,6 +429,12 @@ backend: {name: emulated, rates: {a: {1: 10}, b: {1: 9}}}
 slots: {per_node: 2}
 output: {dir: runs/never-started}
 """
+TRACE = """\
+{"trace":"hpcbal","version":1,"samples_per_step":4}
+{"op":"receive","resource":"downlink","bytes":1000}
+{"op":"compute","resource":"worker","after":[0]}
+{"step":[0,0.1]}
+"""
 PROBE = """\
 import sys
 from hpcbal.cli import main
@@ -449,6 +457,7 @@ LIGHT = (
     "report",
     "compare",
     "schema",
+    "forecast",
 )
 
 
@@ -473,6 +482,9 @@ def test_a_light_verb_imports_nothing_heavy(verb: str, tmp_path: Path) -> None:
         "status": directory,
     }
     arguments["report"] = [*directory, "--no-plots"]
+    if verb == "forecast":
+        (tmp_path / "trace.jsonl").write_text(TRACE, encoding="utf-8")
+        arguments["forecast"] = ["--trace", str(tmp_path / "trace.jsonl"), "--bandwidth", "1Gbps"]
     if verb == "compare":
         (tmp_path / "config.yaml").write_text(CONFIG, encoding="utf-8")
         arguments["compare"] = [*directory, "--html", str(tmp_path / "compared.html")]

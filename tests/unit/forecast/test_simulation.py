@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from stepped_replay import ends_by_stepping
 
 from hpcbal.errors import PolicyError
 from hpcbal.forecast.cluster import Cluster, Links, like_machines
@@ -35,6 +36,47 @@ def test_two_workers_share_both_directions_by_hand() -> None:
     # Both receive at half speed (2 s), compute (1 s), send at half speed (2 s).
     replay = simulate(chain(100, 1.0, 100), like_machines(2, 1, 100.0), Settings(2))
     assert [ends.tolist() for ends in replay.ends_s] in ([[5.0, 10.0], [5.0]], [[5.0, 10.0], [5.0, 10.0]])
+
+
+def test_a_slower_worker_shares_a_part_of_each_transfer_by_hand() -> None:
+    # Both receive until 2 s; they compute until 3 s and 3.5 s. Worker 0 sends alone for half a second, then
+    # both share: it ends at 4.5 s, worker 1 at 5 s. Worker 0 receives alone until 5 s, then both share until
+    # 6 s; it computes until 7 s and sends alone: worker 1 receives until 6.5 s and computes until 8 s.
+    cluster = Cluster((Links(100, 100), Links(100, 100, slowness=1.5)), (Links(100, 100),))
+    replay = simulate(chain(100, 1.0, 100), cluster, Settings(2))
+    assert replay.ends_s[0] == pytest.approx([4.5, 8.0])
+    assert replay.ends_s[1] == pytest.approx([5.0])
+    assert replay.communicating_s == pytest.approx([2 + 1.5 + 1.5 + 1, 2 + 1.5 + 1.5])
+    assert replay.computing_s == pytest.approx([2.0, 3.0])
+    assert replay.exposed_s == pytest.approx(replay.communicating_s)
+
+
+def test_two_servers_serve_a_worker_each_by_hand() -> None:
+    # Each worker receives from both servers and each server sends to both workers, so all four transfers
+    # run at 50: 2 s for 100 bytes. Computing takes 1 s.
+    operations = [
+        Operation("a", Resource.DOWNLINK, (), 100, 0),
+        Operation("b", Resource.DOWNLINK, (), 100, 1),
+        Operation("c", Resource.WORKER, (0, 1)),
+    ]
+    replay = simulate(trace_of_steps(operations, [[0, 0, 1]]), like_machines(2, 2, 100.0), Settings(2))
+    assert replay.ends_s[0] == pytest.approx([3.0, 6.0])
+    assert replay.bytes_moved.tolist() == [pytest.approx([400, 400]), [0, 0]]
+
+
+def test_exposed_is_what_computation_does_not_hide_by_hand() -> None:
+    # The second transfer, from 1 s to 3 s, is hidden by the first computation until 2 s.
+    operations = [
+        Operation("a", Resource.DOWNLINK, (), 100),
+        Operation("b", Resource.DOWNLINK, (), 200),
+        Operation("first", Resource.WORKER, (0,)),
+        Operation("second", Resource.WORKER, (1, 2)),
+    ]
+    replay = simulate(trace_of_steps(operations, [[0, 0, 1, 1]]), like_machines(1, 1, 100.0), Settings(1))
+    assert replay.end_s == pytest.approx(4.0)
+    assert replay.communicating_s == pytest.approx([3.0])
+    assert replay.exposed_s == pytest.approx([2.0])
+    assert replay.computing_s == pytest.approx([2.0])
 
 
 def test_an_unlike_worker_leaves_the_link_earlier_by_hand() -> None:
@@ -101,6 +143,37 @@ def test_bytes_are_conserved_and_the_same_seed_gives_the_same(trace: Trace, work
         for before in trace.operations[chunk.operation].waits_for:
             assert ended[chunk.worker, chunk.step, before] <= chunk.begin_s
         ended[chunk.worker, chunk.step, chunk.operation] = chunk.end_s
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 2**32), st.integers(1, 3), st.sampled_from([1.5, FLOW_CONTROL_OFF]))
+def test_small_steps_of_time_come_to_the_same_ends(seed: int, workers: int, window: float) -> None:
+    rng, tick_s = np.random.default_rng(seed), 1 / 512
+    operations: list[Operation] = []
+    for position in range(rng.integers(2, 6)):
+        resource = list(Resource)[rng.integers(4)]
+        before = {int(each) for each in rng.integers(0, position, 2)} if position else set()
+        size = int(rng.integers(1, 5)) if resource.is_link else 0
+        operations.append(Operation(f"{position}", resource, tuple(sorted(before)), size))
+    durations = rng.uniform(1.0, 3.0, len(operations))
+    cluster, setting = like_machines(workers, 1, 2.0), Settings(2, window_bytes=window)
+
+    def replayed(durations_s: np.ndarray) -> list[list[float]]:
+        trace = Trace(tuple(operations), durations_s[np.newaxis])
+        return [ends.tolist() for ends in simulate(trace, cluster, setting).ends_s]
+
+    exact = replayed(durations)
+    # Where operations become ready at nearly the same time, a tick may swap them, and the rest is different.
+    for _ in range(3):
+        nudged = replayed(durations * rng.uniform(1.0, 1.005, durations.size))
+        assume([len(ends) for ends in nudged] == [len(ends) for ends in exact])
+        assume(all(a == pytest.approx(b, rel=0.05) for a, b in zip(nudged, exact, strict=True)))
+    trace = Trace(tuple(operations), durations[np.newaxis])
+    stepped = ends_by_stepping(trace, workers, 2.0, 2, window, tick_s)
+    for ends, expected in zip(stepped, exact, strict=True):
+        both = min(len(ends), len(expected))  # at the end of the run another may end a tick later
+        assert abs(len(ends) - len(expected)) <= 1
+        assert ends[:both] == pytest.approx(expected[:both], rel=0.03)
 
 
 def test_what_cannot_be_simulated_is_named() -> None:

@@ -1,0 +1,165 @@
+"""What a forecast is made from: the trace, the machines, and how they transfer."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hpcbal.cli.options import print_warning
+from hpcbal.errors import InputError
+from hpcbal.forecast import Cluster, Links, Settings, Trace
+from hpcbal.forecast.batch_size import interpolated, scaled
+from hpcbal.forecast.choosing import Prices
+from hpcbal.forecast.overhead import NO_PARSING, ParsingOverhead
+from hpcbal.forecast.placing import on_servers
+from hpcbal.forecast.prediction import Job
+from hpcbal.forecast.trace_file import read_trace
+
+if TYPE_CHECKING:
+    from hpcbal.config import ParamServerConfig
+
+TRACE_NAME = "operations.jsonl"
+"""Of the trace in a run's output directory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """What is forecast.
+
+    Attributes:
+        name: of the job.
+        files: the traces.
+        trace: for the batch size that is asked for, on the recorded number of servers.
+        servers: numbers of servers to try.
+        bytes_per_s: of every link; None: as the file's machines say.
+        config: of the job, if there is one.
+        wanted: samples per second to find machines for.
+    """
+
+    name: str
+    files: tuple[Path, ...]
+    trace: Trace
+    servers: tuple[int, ...]
+    bytes_per_s: float | None
+    config: ParamServerConfig | None
+    parsing: ParsingOverhead
+    settings: Settings
+    wanted: float | None
+    prices: Prices
+
+    def job(self, num_workers: int, num_servers: int) -> Job:
+        """The job on so many workers and servers."""
+        trace = on_servers(self.trace, num_servers)
+        return Job(trace, self._cluster(num_workers, num_servers), self.parsing, self.settings)
+
+    def _cluster(self, num_workers: int, num_servers: int) -> Cluster:
+        """The first executors work, the ones after them serve, as when a job starts."""
+        links = [self._links(executor) for executor in range(num_workers + num_servers)]
+        servers = [Links(each.down_bytes_per_s, each.up_bytes_per_s) for each in links[num_workers:]]
+        if any(math.isinf(each.down_bytes_per_s) for each in servers):
+            raise InputError("the bandwidth of servers is not known; give --bandwidth, such as 1Gbps")
+        return Cluster(tuple(links[:num_workers]), tuple(servers))
+
+    def _links(self, executor: int) -> Links:
+        machine = None if self.config is None else self.config.machine_of(executor)
+        first = None if self.config is None else self.config.machine_of(0)
+        rate = self.bytes_per_s or (machine.bandwidth if machine is not None else None) or math.inf
+        slowness = 1.0
+        if machine is not None and first is not None:
+            if machine.seconds_per_sample is not None and first.seconds_per_sample is not None:
+                slowness = machine.seconds_per_sample / first.seconds_per_sample
+            slowness *= first.speed / machine.speed
+        return Links(rate, rate, slowness)
+
+
+def read_inputs(args: argparse.Namespace) -> Inputs:
+    """Read the files that the command line names.
+
+    Raises:
+        InputError: something is missing, or does not fit together.
+        ConfigError: the configuration is wrong.
+    """
+    config = None if args.config is None else _config(args)
+    if config is None and args.overrides:
+        raise InputError("--set: works with CONFIG only; give CONFIG")
+    files = tuple(args.traces) or _trace_of_run(args, config)
+    if len(files) > 2:
+        raise InputError(f"--trace: got {len(files)} files, allowed: 1, or 2 of different batch sizes")
+    traces = [read_trace(file) for file in files]
+    batch_size = args.batch_size or (traces[0].samples_per_step if config is None else config.mini_batch)
+    if len(traces) == 2:
+        trace = interpolated(traces, batch_size)
+    else:
+        trace = traces[0]
+        trace = trace if batch_size == trace.samples_per_step else scaled(trace, batch_size)
+    window = args.window or (math.inf if trace.splits else Settings().window_bytes)
+    return Inputs(
+        name=files[0].stem if config is None else config.name,
+        files=files,
+        trace=trace,
+        servers=tuple(args.servers or [trace.num_servers]),
+        bytes_per_s=args.bandwidth,
+        config=config,
+        parsing=_parsing(args.parsing),
+        settings=Settings(args.steps, _seed(args.seed), args.order, window),
+        wanted=args.wanted,
+        prices=Prices(*args.prices),
+    )
+
+
+def _config(args: argparse.Namespace) -> ParamServerConfig:
+    from hpcbal.config import ParamServerConfig, load_config
+
+    config = load_config(args.config, args.overrides, warn=print_warning)
+    if not isinstance(config, ParamServerConfig):
+        raise InputError(
+            f"{args.config}: kind: got {config.kind}, allowed: paramserver; hpcbal simulate predicts others"
+        )
+    if config.staleness is not None:
+        raise InputError(
+            f"{args.config}: consistency: a forecast is of workers that run freely; "
+            "set it to async, or use hpcbal simulate"
+        )
+    return config
+
+
+def _trace_of_run(args: argparse.Namespace, config: ParamServerConfig | None) -> tuple[Path, ...]:
+    if config is None:
+        raise InputError("give CONFIG, or --trace FILE")
+    file = Path(config.output.dir) / TRACE_NAME
+    if not file.is_file():
+        raise InputError(
+            f"{file}: no such trace; record it with 'hpcbal profile {args.config} --operations', "
+            "or give --trace FILE"
+        )
+    return (file,)
+
+
+def _seed(seed: int) -> int:
+    if not 0 <= seed < 2**32:
+        raise InputError(f"--seed: got {seed}, allowed: a whole number from 0 to 2**32 - 1")
+    return seed
+
+
+def _parsing(given: tuple[float, float] | Path | None) -> ParsingOverhead:
+    if given is None:
+        return NO_PARSING
+    if isinstance(given, tuple):
+        return ParsingOverhead(*given)
+    try:
+        record = json.loads(given.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"{given}: cannot read what parsing costs: {error.strerror}") from error
+    except ValueError as error:
+        raise InputError(f"{given}: this is no JSON file") from error
+    keys = {"s_per_byte", "s_per_transfer"}
+    if not isinstance(record, dict) or not keys <= record.keys():
+        raise InputError(f"{given}: must have the keys {' and '.join(sorted(keys))}")
+    values = [record[key] for key in ("s_per_byte", "s_per_transfer")]
+    if not all(type(value) in (int, float) and 0.0 <= value < math.inf for value in values):
+        raise InputError(f"{given}: s_per_byte and s_per_transfer must be numbers, 0 or more")
+    return ParsingOverhead(*map(float, values))

@@ -1,0 +1,151 @@
+"""A forecast as a table and as JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+from hpcbal.cli.forecast_table import RIVALS, Forecast
+from hpcbal.forecast.prediction import Band, Prediction
+from hpcbal.telemetry.views.table import count_text, format_table
+
+FORMAT = 1
+_BANDS = ("samples_per_s", "step_s", "communicating", "exposed", "downlink_use", "uplink_use")
+
+
+def to_dict(forecast: Forecast) -> dict[str, Any]:
+    """The forecast as plain values; rates are in bytes per second, times in seconds."""
+    inputs = forecast.inputs
+    window = inputs.settings.window_bytes
+    return {
+        "format": FORMAT,
+        "name": inputs.name,
+        "traces": [str(file) for file in inputs.files],
+        "num_operations": len(inputs.trace.operations),
+        "num_recorded_steps": inputs.trace.num_steps,
+        "batch_size": inputs.trace.samples_per_step,
+        "bandwidth": inputs.bytes_per_s,
+        "order": inputs.settings.order,
+        "window_bytes": None if math.isinf(window) else window,
+        "parsing": dataclasses.asdict(inputs.parsing),
+        "steps": inputs.settings.num_steps,
+        "seed": inputs.settings.seed,
+        "rows": [_row(forecast, index) for index in range(len(forecast.rows))],
+        "knees": [{"servers": servers, "workers": workers} for servers, workers in forecast.knees.items()],
+        "wanted": None if inputs.wanted is None else _choice(forecast, inputs.wanted),
+    }
+
+
+def _row(forecast: Forecast, index: int) -> dict[str, Any]:
+    row = forecast.rows[index]
+    return {
+        "workers": row.num_workers,
+        "servers": row.num_servers,
+        **{name: dataclasses.asdict(getattr(row, name)) for name in _BANDS},
+        "speedup": dataclasses.asdict(forecast.speedup(row)),
+        "limit": None if row.limit is None else row.limit.value,
+        "gains": {limit.value: gain for limit, gain in row.gains.items()},
+        "rivals": forecast.rivals[index] if forecast.rivals else None,
+    }
+
+
+def _choice(forecast: Forecast, wanted: float) -> dict[str, Any]:
+    row, prices = forecast.choice, forecast.inputs.prices
+    return {
+        "samples_per_s": wanted,
+        "prices": dataclasses.asdict(prices),
+        "workers": None if row is None else row.num_workers,
+        "servers": None if row is None else row.num_servers,
+        "cost": None if row is None else prices.of(row),
+    }
+
+
+def render(forecast: Forecast) -> list[str]:
+    """The forecast as text, line by line."""
+    inputs = forecast.inputs
+    headers = ["workers", "servers", "samples/s", "90% band", "speed-up", "step", "communicating"]
+    headers += ["exposed", "downlink", "uplink", "limited by"]
+    headers += [name.replace("_", ", ") for name in RIVALS] if forecast.rivals else []
+    cells = [
+        cells_of(forecast, row)
+        + ([number(forecast.rivals[index][name]) for name in RIVALS] if forecast.rivals else [])
+        for index, row in enumerate(forecast.rows)
+    ]
+    return [
+        f"{inputs.name}: {count_text(len(inputs.trace.operations), 'operation')}, "
+        f"{count_text(inputs.trace.num_steps, 'recorded step')}, "
+        f"batches of {count_text(inputs.trace.samples_per_step, 'sample')}",
+        "",
+        *format_table(headers, cells, right=[*range(10), *range(11, len(headers))]),
+        "",
+        *conclusions(forecast),
+        "",
+        "band: where 9 of 10 runs of a quarter as many steps are expected, by repeated simulations with",
+        "other seeds and recorded steps drawn anew; communicating: share of a step with a transfer under",
+        "way, exposed: without computing meanwhile; links: use of the busiest server's; limited by: what",
+        "would bring most if it were twice as fast",
+    ]
+
+
+def cells_of(forecast: Forecast, row: Prediction) -> list[str]:
+    """A row of the table, without rivals."""
+    return [
+        str(row.num_workers),
+        str(row.num_servers),
+        number(row.samples_per_s.value),
+        f"{number(row.samples_per_s.low)} - {number(row.samples_per_s.high)}",
+        f"{forecast.speedup(row).value:.2f}",
+        duration(row.step_s.value),
+        percent(row.communicating),
+        percent(row.exposed),
+        percent(row.downlink_use),
+        percent(row.uplink_use),
+        limit_text(row),
+    ]
+
+
+def limit_text(row: Prediction) -> str:
+    """What limits a row, and what it would bring if it were twice as fast."""
+    return "-" if row.limit is None else f"{row.limit} (+{100 * row.gains[row.limit]:.0f}%)"
+
+
+def conclusions(forecast: Forecast) -> list[str]:
+    """What follows from the table, a line each."""
+    lines = []
+    for servers, workers in forecast.knees.items():
+        where = count_text(servers, "server")
+        if workers is None:
+            most = max(row.num_workers for row in forecast.rows)
+            lines.append(f"knee with {where}: none; more workers pay up to {most}")
+            continue
+        lines.append(
+            f"knee with {where}: {count_text(workers, 'worker')}; each one more adds less than half of what "
+            "one alone does"
+        )
+    wanted, row, prices = forecast.inputs.wanted, forecast.choice, forecast.inputs.prices
+    if wanted is None:
+        return lines
+    if row is None:
+        return [*lines, f"cheapest for {wanted:g} samples/s: nothing in the table reaches it"]
+    sure = "" if row.samples_per_s.low >= wanted else "; the lower end of its band does not reach it"
+    return [
+        *lines,
+        f"cheapest for {wanted:g} samples/s: {count_text(row.num_workers, 'worker')} and "
+        f"{count_text(row.num_servers, 'server')}, cost {prices.of(row):g}{sure}",
+    ]
+
+
+def number(value: float) -> str:
+    """Three digits; larger numbers whole."""
+    return f"{value:,.0f}" if value >= 100.0 else f"{value:.3g}"
+
+
+def duration(seconds: float) -> str:
+    """Seconds or milliseconds, three digits."""
+    return f"{number(seconds)} s" if seconds >= 1.0 else f"{number(1e3 * seconds)} ms"
+
+
+def percent(band: Band) -> str:
+    """A share in whole percent."""
+    return f"{100 * band.value:.0f}%"

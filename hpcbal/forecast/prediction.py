@@ -1,0 +1,211 @@
+"""Throughput for one number of workers and servers, with a band, and what limits it."""
+
+from __future__ import annotations
+
+import enum
+import math
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hpcbal.forecast.cluster import Cluster, Links
+from hpcbal.forecast.overhead import NO_PARSING, ParsingOverhead, separate_parsing
+from hpcbal.forecast.simulation import Replay, Settings, simulate
+from hpcbal.forecast.trace import Resource, Trace
+
+NUM_REPEATS = 8
+_QUANTILE = 1.895
+"""Student's t with NUM_REPEATS - 1 degrees of freedom exceeds it in 5 % of cases."""
+
+WARM_UP = 50
+"""Steps of each worker that are left out ([ASGD] Sec. 4.1); of short runs at most a fifth."""
+
+_MOST = (math.inf, math.inf, 1.0, 1.0, 1.0, 1.0)
+"""Bounds of `figures_of`."""
+
+NEARLY = 0.8
+LEAST_GAIN = 0.02
+"""A part that brings less when it is twice as fast limits nothing."""
+
+
+class Limit(enum.StrEnum):
+    """What may hold up a job."""
+
+    DOWNLINK = "downlink"
+    UPLINK = "uplink"
+    LINKS = "links"
+    """Both directions."""
+    COMPUTING = "computing"
+    UPDATES = "updates"
+    PARSING = "parsing"
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What is simulated.
+
+    Attributes:
+        trace: without parsing, on as many servers as the cluster has.
+    """
+
+    trace: Trace
+    cluster: Cluster
+    parsing: ParsingOverhead = NO_PARSING
+    settings: Settings = field(default_factory=Settings)
+
+    def run(self) -> Replay:
+        """Simulate it."""
+        return simulate(separate_parsing(self.trace, self.parsing), self.cluster, self.settings)
+
+    def with_steps(self, num_steps: int, seed: int) -> Job:
+        """The same job for another number of steps, drawn anew."""
+        return replace(self, settings=replace(self.settings, num_steps=num_steps, seed=seed))
+
+    def twice_as_fast(self, limit: Limit) -> Job:
+        """The same job with one part that is twice as fast."""
+        match limit:
+            case Limit.PARSING:
+                halved = ParsingOverhead(self.parsing.s_per_byte / 2, self.parsing.s_per_transfer / 2)
+                return replace(self, parsing=halved)
+            case Limit.COMPUTING | Limit.UPDATES:
+                resource = Resource.WORKER if limit is Limit.COMPUTING else Resource.SERVER
+                is_it = np.array([each.resource is resource for each in self.trace.operations])
+                durations = np.where(is_it, self.trace.durations_s / 2, self.trace.durations_s)
+                return replace(self, trace=replace(self.trace, durations_s=durations))
+        down = 1.0 if limit is Limit.UPLINK else 2.0
+        up = 1.0 if limit is Limit.DOWNLINK else 2.0
+
+        def wider(links: tuple[Links, ...]) -> tuple[Links, ...]:
+            return tuple(
+                Links(each.down_bytes_per_s * down, each.up_bytes_per_s * up, each.slowness) for each in links
+            )
+
+        return replace(self, cluster=Cluster(wider(self.cluster.workers), wider(self.cluster.servers)))
+
+
+@dataclass(frozen=True, slots=True)
+class Band:
+    """A value, and the range in which nine of ten runs of a quarter as many steps are expected."""
+
+    value: float
+    low: float
+    high: float
+
+    def times(self, factor: float) -> Band:
+        """All three, times a factor >= 0."""
+        return Band(self.value * factor, self.low * factor, self.high * factor)
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """One row of a forecast.
+
+    Attributes:
+        samples_per_s: of all workers together.
+        step_s: mean over the workers.
+        communicating: share of a step in which the worker sends or receives something.
+        exposed: share of a step in which it does so and computes nothing.
+        downlink_use, uplink_use: bytes that went over the busiest server's link, over those that could.
+        limit: the part that brings most when it is twice as fast; None if none brings 2 %.
+        gains: by how much the throughput rises then, as a share, by part.
+    """
+
+    num_workers: int
+    num_servers: int
+    samples_per_s: Band
+    step_s: Band
+    communicating: Band
+    exposed: Band
+    downlink_use: Band
+    uplink_use: Band
+    limit: Limit | None
+    gains: dict[Limit, float]
+
+
+def predict(job: Job, *, with_limit: bool = True) -> Prediction:
+    """Simulate a job; repeat it in short for the band, and with each part twice as fast for the limit.
+
+    The band comes from NUM_REPEATS shorter simulations. Each has another seed, and draws its steps from as
+    many recorded steps, drawn with replacement. So it holds what the simulation varies by, and what would be
+    different had other steps been recorded; not what is wrong with the model.
+
+    Args:
+        with_limit: whether to look for the limit.
+    """
+    num_steps, seed = job.settings.num_steps, job.settings.seed
+    num_short = max(1, num_steps // 4)
+    main = figures_of(job, job.run())
+    rng = np.random.default_rng([seed, 1])
+    repeats = []
+    for repeat in range(NUM_REPEATS):
+        again = job.with_steps(num_short, seed + 1 + repeat)
+        rows = rng.integers(job.trace.num_steps, size=job.trace.num_steps)
+        again = replace(again, trace=replace(again.trace, durations_s=again.trace.durations_s[rows]))
+        repeats.append(figures_of(again, again.run()))
+    margins = _QUANTILE * math.sqrt(1 + 1 / NUM_REPEATS) * np.std(repeats, axis=0, ddof=1)
+    samples_per_s, step_s, communicating, exposed, downlink_use, uplink_use = (
+        Band(value, max(value - margin, 0.0), min(value + margin, most))
+        for value, margin, most in zip(main.tolist(), margins.tolist(), _MOST, strict=True)
+    )
+    gains = _gains(job) if with_limit else {}
+    best = limit_of(gains)
+    return Prediction(
+        len(job.cluster.workers),
+        len(job.cluster.servers),
+        samples_per_s,
+        step_s,
+        communicating,
+        exposed,
+        downlink_use,
+        uplink_use,
+        best,
+        gains,
+    )
+
+
+def limit_of(gains: dict[Limit, float]) -> Limit | None:
+    """The part that brings most; None if none brings LEAST_GAIN.
+
+    One direction of the links is named if it brings nearly as much as both.
+    """
+    single = max(gains.get(Limit.DOWNLINK, 0.0), gains.get(Limit.UPLINK, 0.0))
+    both = gains.get(Limit.LINKS, 0.0)
+    left_out = (Limit.LINKS,) if single >= NEARLY * both else (Limit.DOWNLINK, Limit.UPLINK)
+    possible = [limit for limit, gain in gains.items() if limit not in left_out and gain >= LEAST_GAIN]
+    return max(possible, key=lambda limit: gains[limit], default=None)
+
+
+def figures_of(job: Job, replay: Replay) -> NDArray[np.float64]:
+    """Samples per second, seconds per step, and the shares of a prediction, in its order."""
+    num_workers = len(job.cluster.workers)
+    fewest = min(ends.size for ends in replay.ends_s)
+    steps_per_s = replay.steps_per_s(min(WARM_UP, fewest // 5))
+    total_s = replay.end_s * num_workers
+    possible = replay.end_s * np.array(
+        [
+            [server.down_bytes_per_s for server in job.cluster.servers],
+            [server.up_bytes_per_s for server in job.cluster.servers],
+        ]
+    )
+    return np.array(
+        [
+            steps_per_s * job.trace.samples_per_step,
+            num_workers / steps_per_s,
+            replay.communicating_s.sum() / total_s,
+            replay.exposed_s.sum() / total_s,
+            *(replay.bytes_moved / possible).max(axis=1),
+        ]
+    )
+
+
+def _gains(job: Job) -> dict[Limit, float]:
+    short = job.with_steps(max(1, job.settings.num_steps // 8), job.settings.seed)
+    base = figures_of(short, short.run())[0]
+    gains = {}
+    for limit in Limit:
+        if limit is Limit.PARSING and job.parsing == NO_PARSING:
+            continue
+        faster = short.twice_as_fast(limit)
+        gains[limit] = float(figures_of(faster, faster.run())[0] / base) - 1.0
+    return gains
