@@ -1,0 +1,194 @@
+"""Bands, limits, knees and the cheapest machines; and the rivals, against other ways to compute them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hpcbal.forecast import (
+    Cluster,
+    Links,
+    Operation,
+    Resource,
+    Settings,
+    Trace,
+    like_machines,
+    simulate,
+    trace_of_steps,
+)
+from hpcbal.forecast.choosing import Prices, cheapest, knee
+from hpcbal.forecast.overhead import ParsingOverhead
+from hpcbal.forecast.prediction import Band, Job, Limit, Prediction, limit_of, predict
+from hpcbal.forecast.replaying import Chunk
+from hpcbal.forecast.rivals import Phases, cynthia, phases_of, queueing
+from hpcbal.forecast.timeline import events_of
+
+
+def chain(down: int, compute_s: float, up: int, apply_s: float, spread: float = 0.0) -> Trace:
+    operations = [
+        Operation("receive", Resource.DOWNLINK, (), down),
+        Operation("compute", Resource.WORKER, (0,)),
+        Operation("send", Resource.UPLINK, (1,), up),
+        Operation("apply", Resource.SERVER, (2,)),
+    ]
+    rows = [[0.0, compute_s * (1 + spread * i), 0.0, apply_s] for i in range(-2, 3)]
+    return trace_of_steps(operations, rows, 8)
+
+
+def job_of(trace: Trace, num_workers: int, parsing: tuple[float, float] = (0.0, 0.0)) -> Job:
+    return Job(trace, like_machines(num_workers, 1, 100.0), ParsingOverhead(*parsing), Settings(200))
+
+
+@pytest.mark.parametrize(
+    ("trace", "num_workers", "parsing", "limit"),
+    [
+        (chain(1000, 1.0, 10, 0.1), 6, (0.0, 0.0), Limit.DOWNLINK),
+        (chain(10, 1.0, 1000, 0.1), 6, (0.0, 0.0), Limit.UPLINK),
+        (chain(1000, 1.0, 1000, 0.1), 30, (0.0, 0.0), Limit.LINKS),
+        (chain(10, 5.0, 10, 0.1), 2, (0.0, 0.0), Limit.COMPUTING),
+        (chain(10, 0.1, 10, 5.0), 2, (0.0, 0.0), Limit.UPDATES),
+        (chain(10, 0.1, 10, 0.1), 2, (0.1, 1.0), Limit.PARSING),
+    ],
+)
+def test_the_limit_is_what_was_made_slow(
+    trace: Trace, num_workers: int, parsing: tuple[float, float], limit: Limit
+) -> None:
+    prediction = predict(job_of(trace, num_workers, parsing))
+    assert prediction.limit is limit
+    assert prediction.gains[limit] == max(
+        gain for each, gain in prediction.gains.items() if each is not Limit.LINKS or limit is Limit.LINKS
+    )
+
+
+def test_one_direction_is_named_if_it_brings_nearly_as_much_as_both() -> None:
+    assert limit_of({Limit.DOWNLINK: 0.45, Limit.UPLINK: 0.1, Limit.LINKS: 0.5}) is Limit.DOWNLINK
+    assert limit_of({Limit.DOWNLINK: 0.2, Limit.UPLINK: 0.2, Limit.LINKS: 0.5}) is Limit.LINKS
+    assert limit_of({Limit.DOWNLINK: 0.01, Limit.COMPUTING: 0.0, Limit.LINKS: 0.01}) is None
+
+
+def test_bands_widen_with_what_steps_vary_by_and_shares_stay_shares() -> None:
+    calm, rough = (predict(job_of(chain(10, 2.0, 10, 0.1, spread), 3)) for spread in (0.0, 0.2))
+    assert calm.samples_per_s.high - calm.samples_per_s.low < 0.01 * calm.samples_per_s.value
+    assert rough.samples_per_s.high - rough.samples_per_s.low > 0.02 * rough.samples_per_s.value
+    for prediction in (calm, rough):
+        for band in (prediction.communicating, prediction.exposed, prediction.uplink_use):
+            assert 0.0 <= band.low <= band.value <= band.high <= 1.0
+
+
+def test_the_figures_of_one_worker_by_hand() -> None:
+    # 1 s down, 2 s computing, 0.5 s up, 0.5 s applying.
+    found = predict(job_of(chain(100, 2.0, 50, 0.5), 1), with_limit=False)
+    assert found.samples_per_s.value == pytest.approx(8 / 4.0)
+    assert found.step_s.value == pytest.approx(4.0)
+    assert found.communicating.value == found.exposed.value == pytest.approx(1.5 / 4)
+    assert found.downlink_use.value == pytest.approx(0.25)
+    assert found.uplink_use.value == pytest.approx(0.125)
+    assert (found.limit, found.gains) == (None, {})
+
+
+def row(num_workers: int, samples_per_s: float, num_servers: int = 1) -> Prediction:
+    band = Band(samples_per_s, samples_per_s, samples_per_s)
+    none = Band(0.0, 0.0, 0.0)
+    return Prediction(num_workers, num_servers, band, none, none, none, none, none, None, {})
+
+
+def test_the_knee_is_where_no_larger_number_pays() -> None:
+    assert knee([row(1, 10), row(2, 20), row(3, 26), row(4, 30), row(5, 31)], 10.0) == 3
+    assert knee([row(1, 10), row(2, 12), row(3, 30), row(4, 31)], 10.0) == 3  # a dip is no knee
+    assert knee([row(1, 10), row(2, 20), row(8, 60)], 10.0) is None
+    assert knee([row(2, 20), row(8, 30)], 10.0) == 2
+    assert knee([row(4, 20)], 10.0) is None
+
+
+def test_the_cheapest_is_the_faster_one_of_equals() -> None:
+    rows = [row(1, 10), row(2, 20), row(3, 25), row(2, 28, 2)]
+    assert cheapest(rows, 22.0, Prices()) is rows[3]
+    assert cheapest(rows, 22.0, Prices(1.0, 5.0)) is rows[2]
+    assert cheapest(rows, 28.5, Prices()) is None
+
+
+def by_convolution(phases: Phases, num_workers: int) -> float:
+    """Steps per second by Buzen's convolution of the stations, instead of mean value analysis."""
+    delay = phases.compute_s + phases.update_s
+    constants = [delay**n / math.factorial(n) for n in range(num_workers + 1)]
+    for demand in (phases.down_s, phases.up_s):
+        for n in range(1, num_workers + 1):
+            constants[n] += demand * constants[n - 1]
+    return constants[num_workers - 1] / constants[num_workers]
+
+
+@given(
+    st.floats(0.01, 5),
+    st.floats(0.01, 5),
+    st.floats(0.01, 5),
+    st.floats(0, 5),
+    st.integers(1, 20),
+)
+def test_the_queueing_model_agrees_with_convolution(
+    down_s: float, compute_s: float, up_s: float, update_s: float, num_workers: int
+) -> None:
+    phases = Phases(down_s, compute_s, up_s, update_s)
+    assert queueing(phases, num_workers, 3) == pytest.approx(3 * by_convolution(phases, num_workers))
+
+
+def test_phases_are_what_one_sees_on_the_link() -> None:
+    phases = phases_of(job_of(chain(100, 2.0, 50, 0.25), 4))
+    assert (phases.down_s, phases.compute_s, phases.up_s, phases.update_s) == pytest.approx((1, 2, 0.5, 0.25))
+    overlapping = trace_of_steps(
+        [
+            Operation("a", Resource.DOWNLINK, (), 100),
+            Operation("b", Resource.DOWNLINK, (), 400),
+            Operation("first", Resource.WORKER, (0,)),
+            Operation("send", Resource.UPLINK, (2,), 50),
+            Operation("second", Resource.WORKER, (1, 2)),
+            Operation("send more", Resource.UPLINK, (4,), 50),
+        ],
+        [[0, 0, 1, 0, 1, 0]],
+    )
+    # Down until 5 s; the first transfer up from 2 s to 2.5 s, the second from 6 s to 6.5 s.
+    phases = phases_of(job_of(overlapping, 1))
+    assert (phases.down_s, phases.compute_s, phases.up_s, phases.update_s) == pytest.approx((5, 0, 1.5, 0))
+
+
+def test_cynthia_by_hand() -> None:
+    # T_p = 2 s, T_C = 1 s, so U_1 = 2 / 4.
+    job = job_of(chain(100, 2.0, 100, 0.5), 1)
+    assert cynthia(job, 1) == pytest.approx(8 / 4)
+    assert cynthia(job, 2) == pytest.approx(2 * 8 / 4)
+    assert cynthia(job, 8) == pytest.approx(8 * 8 / (2 * 4 + 2))
+    assert cynthia(job, 3, halved=True) == pytest.approx(3 * 8 / (2 + 1))
+
+
+def test_where_phases_do_not_overlap_the_queueing_model_is_close() -> None:
+    job = replace(job_of(chain(100, 2.0, 100, 0.1, 0.2), 4), settings=Settings(1000))
+    ours = predict(job, with_limit=False).samples_per_s.value
+    assert queueing(phases_of(job), 4, 8) == pytest.approx(ours, rel=0.15)
+
+
+def test_a_timeline_has_every_chunk_on_the_track_of_its_resource() -> None:
+    chunks: list[Chunk] = []
+    trace = chain(100, 2.0, 50, 0.25)
+    cluster = Cluster((Links(100, 100),) * 2, (Links(100, 100),))
+    simulate(trace, cluster, Settings(2), chunks.append)
+    events = list(events_of(chunks, trace))
+    slices = [event for event in events if event["ph"] == "X"]
+    assert len(slices) == len(chunks)
+    names = {
+        (event["pid"], event["tid"]): event["args"]["name"]
+        for event in events
+        if event["name"] == "thread_name"
+    }
+    for event, chunk in zip(slices, chunks, strict=True):
+        operation = trace.operations[chunk.operation]
+        assert names[event["pid"], event["tid"]] == operation.resource
+        assert event["ts"] == pytest.approx(1e6 * chunk.begin_s)
+        assert event["args"] == {"step": chunk.step, "bytes": operation.num_bytes}
+    by_track: dict[tuple[int, int], float] = {}
+    for event in sorted(slices, key=lambda event: event["ts"]):
+        track = event["pid"], event["tid"]
+        assert by_track.get(track, 0.0) <= event["ts"] + 1e-3  # nothing overlaps on a track
+        by_track[track] = event["ts"] + event["dur"]
