@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 from workloads.inception import inception_trace
 
 from hpcbal.forecast import Settings, Trace, like_machines, simulate
+from hpcbal.forecast.program import empty_record, program_of
+from hpcbal.forecast.replaying import replay_in_python
 
 WORKERS = range(2, 11)
 NUM_STEPS = 1000
@@ -20,10 +23,14 @@ BESIDE = {
 """Key -> (the paper's figure, the limit)."""
 
 
-def measure(num_steps: int = NUM_STEPS, workers: Sequence[int] = WORKERS) -> dict[str, float]:
-    """Seconds for all numbers of workers, one after the other on one core.
+PYTHON_STEPS = 5
 
-    Returns: `inception_s`; and what it took per operation, in nanoseconds.
+
+def measure(num_steps: int = NUM_STEPS, workers: Sequence[int] = WORKERS) -> dict[str, float]:
+    """Seconds for all numbers of workers, one after the other on one core, and side by side on all.
+
+    Returns: `inception_s` and `inception_all_cores_s`; what an operation took, in nanoseconds, also without
+    the C module.
     """
     trace = inception_trace()
     seconds, num_done = 0.0, 0
@@ -35,11 +42,26 @@ def measure(num_steps: int = NUM_STEPS, workers: Sequence[int] = WORKERS) -> dic
             seconds, num_done = seconds + passed, num_done + done
     finally:
         os.sched_setaffinity(0, allowed)
+    began = time.perf_counter()
+    with ThreadPoolExecutor(len(allowed)) as pool:
+        list(pool.map(lambda count: _run(trace, count, num_steps), sorted(workers, reverse=True)))
     return {
         "inception_s": seconds,
+        "inception_all_cores_s": time.perf_counter() - began,
         "inception_operations_per_step": float(len(trace.operations)),
         "inception_ns_per_operation": 1e9 * seconds / num_done,
+        "inception_python_ns_per_operation": _python_ns(trace, max(workers)),
     }
+
+
+def _python_ns(trace: Trace, num_workers: int) -> float:
+    """Of an operation, where the C module is missing."""
+    program = program_of(trace, like_machines(num_workers, 1, BYTES_PER_S), PYTHON_STEPS, 0, "fifo", 28e6)
+    record = empty_record(program)
+    began = time.perf_counter()
+    replay_in_python(program, record)
+    passed = time.perf_counter() - began
+    return 1e9 * passed / (int(record.num_done.sum()) * len(trace.operations))
 
 
 def _run(trace: Trace, num_workers: int, num_steps: int) -> tuple[float, int]:

@@ -91,6 +91,12 @@ def _add_model(parser: argparse.ArgumentParser) -> None:
         help="what parsing received data costs on this platform (default: nothing)",
     )
     parser.add_argument(
+        "--calibrate",
+        type=Path,
+        metavar="FILE",
+        help="only measure what parsing costs on this machine, and write FILE for --parsing",
+    )
+    parser.add_argument(
         "--batch-size",
         type=positive,
         metavar="N",
@@ -129,6 +135,8 @@ def _add_answers(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Simulate every number of workers and servers, and print the table."""
+    if args.calibrate is not None:
+        return _calibrate(args)
     from hpcbal.cli.forecast_inputs import read_inputs
     from hpcbal.cli.forecast_table import forecast_all
     from hpcbal.cli.forecast_text import render, to_dict
@@ -153,6 +161,20 @@ def run(args: argparse.Namespace) -> int:
         print_json(to_dict(forecast))
     else:
         print_text("\n".join(render(forecast)))
+    return 0
+
+
+def _calibrate(args: argparse.Namespace) -> int:
+    from hpcbal.cli.forecast_calibration import write_calibration
+    from hpcbal.errors import InputError
+
+    if args.config is not None or args.traces:
+        raise InputError("--calibrate: works alone; give its file with --parsing to a forecast")
+    found = write_calibration(args.calibrate)
+    print_text(
+        f"parsing: {found.s_per_byte:.3g} s per byte and {found.s_per_transfer:.3g} s per transfer, in "
+        f"{args.calibrate}"
+    )
     return 0
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from hpcbal.cli.forecast_inputs import Inputs
 from hpcbal.forecast.choosing import cheapest, knee
 from hpcbal.forecast.prediction import Band, Job, Prediction, predict
-from hpcbal.forecast.rivals import cynthia, phases_of, queueing
+from hpcbal.forecast.rivals import Phases, cynthia, phases_of, queueing
 
 RIVALS = ("queueing", "cynthia", "cynthia_halved")
 
@@ -59,13 +59,16 @@ def forecast_all(inputs: Inputs, workers: Sequence[int], *, with_rivals: bool) -
         for servers in inputs.servers
     }
     choice = None if inputs.wanted is None else cheapest(rows, inputs.wanted, inputs.prices)
-    rivals = tuple(_rivals(jobs[pair], pair[0]) for pair in pairs) if with_rivals else ()
+    rivals: tuple[dict[str, float], ...] = ()
+    if with_rivals:
+        phases = {servers: phases_of(jobs[1, servers]) for servers in inputs.servers}
+        rivals = tuple(_rivals(jobs[pair], pair[0], phases[pair[1]]) for pair in pairs)
     return Forecast(inputs, rows, alone, knees, choice, rivals)
 
 
-def _rivals(job: Job, num_workers: int) -> dict[str, float]:
+def _rivals(job: Job, num_workers: int, phases: Phases) -> dict[str, float]:
     values = (
-        queueing(phases_of(job), num_workers, job.trace.samples_per_step),
+        queueing(phases, num_workers, job.trace.samples_per_step),
         cynthia(job, num_workers),
         cynthia(job, num_workers, halved=True),
     )

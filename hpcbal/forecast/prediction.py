@@ -21,6 +21,9 @@ _QUANTILE = 1.895
 WARM_UP = 50
 """Steps of each worker that are left out ([ASGD] Sec. 4.1); of short runs at most a fifth."""
 
+LEAST_STEPS = 20
+"""Of a short run."""
+
 _MOST = (math.inf, math.inf, 1.0, 1.0, 1.0, 1.0)
 """Bounds of `figures_of`."""
 
@@ -86,7 +89,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Band:
-    """A value, and the range in which nine of ten runs of a quarter as many steps are expected."""
+    """A value, and the range in which nine of ten shorter runs are expected; see `predict`."""
 
     value: float
     low: float
@@ -126,15 +129,16 @@ class Prediction:
 def predict(job: Job, *, with_limit: bool = True) -> Prediction:
     """Simulate a job; repeat it in short for the band, and with each part twice as fast for the limit.
 
-    The band comes from NUM_REPEATS shorter simulations. Each has another seed, and draws its steps from as
-    many recorded steps, drawn with replacement. So it holds what the simulation varies by, and what would be
-    different had other steps been recorded; not what is wrong with the model.
+    The band comes from NUM_REPEATS simulations of a quarter as many steps (LEAST_STEPS at least). Each has
+    another seed, and draws its steps from as many recorded steps, drawn with replacement. So it holds what the
+    simulation varies by, and what would be different had other steps been recorded; not what is wrong with
+    the model.
 
     Args:
         with_limit: whether to look for the limit.
     """
     num_steps, seed = job.settings.num_steps, job.settings.seed
-    num_short = max(1, num_steps // 4)
+    num_short = max(LEAST_STEPS, num_steps // 4)
     main = figures_of(job, job.run())
     rng = np.random.default_rng([seed, 1])
     repeats = []
@@ -200,7 +204,7 @@ def figures_of(job: Job, replay: Replay) -> NDArray[np.float64]:
 
 
 def _gains(job: Job) -> dict[Limit, float]:
-    short = job.with_steps(max(1, job.settings.num_steps // 8), job.settings.seed)
+    short = job.with_steps(max(LEAST_STEPS, job.settings.num_steps // 8), job.settings.seed)
     base = figures_of(short, short.run())[0]
     gains = {}
     for limit in Limit:

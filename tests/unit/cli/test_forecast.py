@@ -12,6 +12,7 @@ import yaml
 
 from hpcbal.cli import main
 from hpcbal.cli.forecast import ORDER_NAMES
+from hpcbal.cli.forecast_calibration import REPEATS, SIZES, calibrate
 from hpcbal.forecast import Operation, Resource, Trace, trace_of_steps
 from hpcbal.forecast.orders import ORDERS
 from hpcbal.forecast.trace_file import write_trace
@@ -148,6 +149,27 @@ def test_parsing_costs_time_at_the_receiver(trace: Path, tmp_path: Path, capsys:
         row = figures(capsys, *options, "--parsing", given)["rows"][0]
         assert row["step_s"]["value"] - without["step_s"]["value"] == pytest.approx(4 * 0.011, rel=0.2)
         assert row["gains"]["parsing"] > 0.0
+
+
+def test_the_calibration_is_what_parsing_reads(trace: Path, tmp_path: Path, capsys: Capture) -> None:
+    file = tmp_path / "parsing.json"
+    code, out, err = hpcbal(capsys, "--calibrate", file)
+    assert (code, err) == (0, "")
+    assert out.startswith("parsing: ")
+    written = json.loads(file.read_text(encoding="utf-8"))
+    options = ("--trace", trace, "--bandwidth", "1Gbps", "--workers", "1")
+    assert figures(capsys, *options, "--parsing", file)["parsing"] == written
+    code, _, err = hpcbal(capsys, "--calibrate", file, "--trace", trace)
+    assert (code, err) == (
+        2,
+        "hpcbal: --calibrate: works alone; give its file with --parsing to a forecast\n",
+    )
+
+
+def test_the_calibration_finds_the_line_of_its_clock() -> None:
+    ticks = iter([each for size in SIZES for _ in range(REPEATS) for each in (0.0, 1e-3 + 2e-9 * size)])
+    found = calibrate(lambda: next(ticks))
+    assert (found.s_per_byte, found.s_per_transfer) == pytest.approx((2e-9, 1e-3))
 
 
 def job_file(tmp_path: Path, **changes: object) -> Path:
