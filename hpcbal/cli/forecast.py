@@ -165,12 +165,18 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _calibrate(args: argparse.Namespace) -> int:
-    from hpcbal.cli.forecast_calibration import write_calibration
+    import json
+    import time
+
     from hpcbal.errors import InputError
+    from hpcbal.forecast.calibration import calibrate
+    from hpcbal.telemetry.files.atomic_file import write_atomic
 
     if args.config is not None or args.traces:
         raise InputError("--calibrate: works alone; give its file with --parsing to a forecast")
-    found = write_calibration(args.calibrate)
+    found = calibrate(time.perf_counter)
+    record = {"s_per_byte": found.s_per_byte, "s_per_transfer": found.s_per_transfer}
+    write_atomic(args.calibrate, json.dumps(record, indent=2) + "\n")
     print_text(
         f"parsing: {found.s_per_byte:.3g} s per byte and {found.s_per_transfer:.3g} s per transfer, in "
         f"{args.calibrate}"

@@ -41,12 +41,15 @@ class ParsingOverhead:
 NO_PARSING = ParsingOverhead()
 
 
-def fit_overhead(num_bytes: Sequence[float], seconds: Sequence[float]) -> ParsingOverhead:
+def fit_overhead(
+    num_bytes: Sequence[float], seconds: Sequence[float], weights: Sequence[float] | None = None
+) -> ParsingOverhead:
     """The parsing overhead that fits measurements best, by least squares.
 
     Args:
         num_bytes: of each measured transfer, at least two different sizes.
         seconds: between its last byte and the time at which its data can be used.
+        weights: of the squared errors, > 0; None: all the same.
 
     Returns: alpha and beta. One that would be negative is 0, and the other fits best with that.
 
@@ -56,16 +59,18 @@ def fit_overhead(num_bytes: Sequence[float], seconds: Sequence[float]) -> Parsin
     Source: [ASGD] Sec. 3.2.1, Fig. 10. Deviation: neither may be negative.
     """
     x, y = np.asarray(num_bytes, dtype=np.float64), np.asarray(seconds, dtype=np.float64)
-    if x.shape != y.shape or np.unique(x).size < 2:
+    w = np.ones_like(x) if weights is None else np.asarray(weights, dtype=np.float64)
+    if not x.shape == y.shape == w.shape or np.unique(x).size < 2:
         raise PolicyError(
             f"{x.size} sizes and {y.size} times: measure transfers of at least two sizes, one time for each"
         )
-    slope = float(((x - x.mean()) * (y - y.mean())).sum() / ((x - x.mean()) ** 2).sum())
-    constant = float(y.mean() - slope * x.mean())
+    mean_x, mean_y = np.average(x, weights=w), float(np.average(y, weights=w))
+    slope = float((w * (x - mean_x) * (y - mean_y)).sum() / (w * (x - mean_x) ** 2).sum())
+    constant = mean_y - slope * float(mean_x)
     if slope < 0.0:
-        return ParsingOverhead(0.0, max(float(y.mean()), 0.0))
+        return ParsingOverhead(0.0, max(mean_y, 0.0))
     if constant < 0.0:
-        return ParsingOverhead(max(float((x * y).sum() / (x * x).sum()), 0.0), 0.0)
+        return ParsingOverhead(max(float((w * x * y).sum() / (w * x * x).sum()), 0.0), 0.0)
     return ParsingOverhead(slope, constant)
 
 

@@ -130,9 +130,9 @@ def predict(job: Job, *, with_limit: bool = True) -> Prediction:
     """Simulate a job; repeat it in short for the band, and with each part twice as fast for the limit.
 
     The band comes from NUM_REPEATS simulations of a quarter as many steps (LEAST_STEPS at least). Each has
-    another seed, and draws its steps from as many recorded steps, drawn with replacement. So it holds what the
-    simulation varies by, and what would be different had other steps been recorded; not what is wrong with
-    the model.
+    another seed, and draws its steps from as many recorded steps, drawn with replacement. So it holds what
+    the simulation varies by, and what would be different had other steps been recorded; not what is wrong
+    with the model.
 
     Args:
         with_limit: whether to look for the limit.

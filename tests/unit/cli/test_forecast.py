@@ -12,8 +12,8 @@ import yaml
 
 from hpcbal.cli import main
 from hpcbal.cli.forecast import ORDER_NAMES
-from hpcbal.cli.forecast_calibration import REPEATS, SIZES, calibrate
 from hpcbal.forecast import Operation, Resource, Trace, trace_of_steps
+from hpcbal.forecast.calibration import REPEATS, SIZES, calibrate
 from hpcbal.forecast.orders import ORDERS
 from hpcbal.forecast.trace_file import write_trace
 

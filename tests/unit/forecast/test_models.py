@@ -44,6 +44,14 @@ def test_no_other_non_negative_line_fits_better(points: list[tuple[float, float]
             assert best <= error(*near) + 1e-6
 
 
+def test_a_weight_counts_like_as_many_measurements() -> None:
+    weighted = fit_overhead([1, 2, 5], [3, 4, 9], [1, 3, 2])
+    repeated = fit_overhead([1, 2, 2, 2, 5, 5], [3, 4, 4, 4, 9, 9])
+    assert (weighted.s_per_byte, weighted.s_per_transfer) == pytest.approx(
+        (repeated.s_per_byte, repeated.s_per_transfer)
+    )
+
+
 def test_one_size_cannot_be_fitted() -> None:
     with pytest.raises(PolicyError, match="at least two sizes"):
         fit_overhead([5, 5], [1, 2])

@@ -1,18 +1,15 @@
-"""Measure what parsing received data costs on this machine, for `--parsing`."""
+"""Measure what parsing received data costs on this machine."""
 
 from __future__ import annotations
 
-import json
 import pickle
 import statistics
-import time
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hpcbal.forecast.overhead import ParsingOverhead, fit_overhead
-from hpcbal.telemetry.files.atomic_file import write_atomic
 
 SIZES = tuple(4**power * 1024 for power in range(8))
 """Bytes: 1 KiB to 16 MiB, about what layers have."""
@@ -20,11 +17,15 @@ SIZES = tuple(4**power * 1024 for power in range(8))
 REPEATS = 25
 
 
-def calibrate(clock: Callable[[], float] = time.perf_counter) -> ParsingOverhead:
+def calibrate(clock: Callable[[], float]) -> ParsingOverhead:
     """Fit alpha and beta to the times in which messages of many sizes become usable.
 
     A message is a pickled array of float32. When its last byte is there, it is parsed, and its values are
-    copied to where the parameters are. Of each size the median counts.
+    copied to where the parameters are. Of each size the median counts; errors count in proportion to it, or
+    only large messages would decide.
+
+    Args:
+        clock: seconds, such as `time.perf_counter`.
 
     Source: [ASGD] Sec. 3.2.1, Fig. 10. Deviation: gRPC's own parsing is not measured, so this is the cost of
     a parser in Python with NumPy; fit TensorFlow's from its traces.
@@ -35,22 +36,10 @@ def calibrate(clock: Callable[[], float] = time.perf_counter) -> ParsingOverhead
         message = pickle.dumps(values, protocol=pickle.HIGHEST_PROTOCOL)
         parameters = np.zeros_like(values)
         medians.append(statistics.median(_seconds(message, parameters, clock) for _ in range(REPEATS)))
-    return fit_overhead(SIZES, medians)
+    return fit_overhead(SIZES, medians, [1.0 / max(median, 1e-9) ** 2 for median in medians])
 
 
-def _seconds(message: bytes, parameters: np.ndarray, clock: Callable[[], float]) -> float:
+def _seconds(message: bytes, parameters: NDArray[np.float32], clock: Callable[[], float]) -> float:
     began = clock()
     np.copyto(parameters, pickle.loads(message))
     return clock() - began
-
-
-def write_calibration(file: Path) -> ParsingOverhead:
-    """Measure, and write what `--parsing` reads.
-
-    Raises:
-        OutputError: the file cannot be written.
-    """
-    found = calibrate()
-    record = {"s_per_byte": found.s_per_byte, "s_per_transfer": found.s_per_transfer}
-    write_atomic(file, json.dumps(record, indent=2) + "\n")
-    return found
