@@ -26,8 +26,8 @@ def tic(operations: Sequence[Operation], rng: np.random.Generator) -> list[int]:
     more. Among equals the one comes first that an operation with fewer transfers needs, alone or not; then
     the trace decides.
 
-    Source: TIC of TicTac (S. H. Hashemi et al., SysML 2019), as [ASGD] Sec. 3.3 uses it. The rule for equals
-    is ours.
+    Source: TIC of [TICTAC], as [ASGD] Sec. 3.3 uses it: the priority is the impending communication load,
+    with one unit for each transfer. The rule for equals is ours.
     """
     transfers = as_they_come(operations, rng)
     bits = {position: 1 << bit for bit, position in enumerate(transfers)}

@@ -38,7 +38,7 @@ class Phases:
 def phases_of(job: Job) -> Phases:
     """Replay one worker and one server's links, and look at the transfers only.
 
-    Source: [ASGD] Sec. 1 on how Lin et al. measure, with tcpdump.
+    Source: [ASGD] Sec. 1 on how [LIN] measures, with tcpdump.
     """
     alone = replace(job, cluster=Cluster(job.cluster.workers[:1], job.cluster.servers))
     trace = separate_parsing(alone.trace, alone.parsing)
@@ -78,8 +78,8 @@ def queueing(phases: Phases, num_workers: int, samples_per_step: int) -> float:
         phases: of one worker; down and up are the demands of the two links.
         num_workers: >= 1.
 
-    Source: Lin et al. (MASCOTS 2018) as [ASGD] Sec. 1 and 6 describe it. Deviation: their paper was not at
-    hand, so the stations are ours.
+    Source: [LIN] as [ASGD] Sec. 1 and 6 describe it. Deviation: the paper was not at hand, so the stations
+    are ours.
     """
     demands = (phases.down_s, phases.up_s)
     queues = [0.0, 0.0]
@@ -100,7 +100,7 @@ def cynthia(job: Job, num_workers: int, *, halved: bool = False) -> float:
     Args:
         halved: with half of T_C, as both directions have links of their own ([ASGD] Sec. 4.4).
 
-    Source: Zheng et al. (ICPP 2019) as [ASGD] Sec. 1 cites it. Deviation: how U_1 is measured is ours.
+    Source: [CYNTHIA] as [ASGD] Sec. 1 cites it. Deviation: how U_1 is measured is ours.
     """
     process_s = job.trace.seconds_per_step(Resource.WORKER) * job.cluster.workers[0].slowness
     transfer_s = max(
