@@ -6,8 +6,9 @@ setup(
     ext_modules=[
         # Optional: without a compiler or Python's headers the install goes on. Then blocks are written with
         # NumPy (hpcbal/dataplane/nontemporal.py), and samples are drawn from lists
-        # (hpcbal/policies/samples/drawing.py), topics in Python (hpcbal/paramserver/apps/gibbs.py), and
-        # forecasts are replayed in Python (hpcbal/forecast/replaying.py).
+        # (hpcbal/policies/samples/drawing.py), topics in Python (hpcbal/paramserver/apps/gibbs.py), the
+        # Lasso descends with NumPy (hpcbal/paramserver/apps/descent.py), and forecasts are replayed in Python
+        # (hpcbal/forecast/replaying.py).
         Extension("hpcbal.dataplane._streaming", ["hpcbal/dataplane/_streaming.c"], optional=True),
         Extension("hpcbal.policies.samples._drawing", ["hpcbal/policies/samples/_drawing.c"], optional=True),
         Extension(
@@ -17,6 +18,7 @@ setup(
             extra_compile_args=["-ffp-contract=off"],
             optional=True,
         ),
+        Extension("hpcbal.paramserver.apps._descent", ["hpcbal/paramserver/apps/_descent.c"], optional=True),
         Extension(
             "hpcbal.forecast._replaying",
             ["hpcbal/forecast/_replaying.c"],

@@ -25,6 +25,7 @@ from hpcbal.forecast.program import Program, empty_record, program_of
 from hpcbal.forecast.replaying import replay_in_python
 from hpcbal.forecast.simulation import replay_in_c
 from hpcbal.forecast.trace import Operation, Resource, Trace, trace_of_steps
+from hpcbal.paramserver.apps.descent import Penalty, Terms, descend_in_python
 from hpcbal.paramserver.apps.gibbs import Counts, Prior, sample_in_python
 from hpcbal.policies.samples import EpochQueues, Indicators
 from hpcbal.policies.samples.drawing import LinkedParts, ListParts
@@ -40,7 +41,7 @@ def build(folder: Path, **environ: str) -> dict[str, Path]:
     shutil.copy(ROOT / "setup.py", folder)
     for source in (ROOT / "hpcbal").rglob("*.c"):
         copy = folder / source.relative_to(ROOT)
-        copy.parent.mkdir(parents=True)
+        copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(source, copy)
     done = subprocess.run(
         [sys.executable, "setup.py", "build_ext", "--build-lib", "out"],
@@ -255,6 +256,76 @@ def test_topics_that_do_not_fit_their_counts_are_refused(gibbs: ModuleType) -> N
     ):
         with pytest.raises(ValueError, match="do not fit together"):
             sample(**wrong)
+
+
+# ---- Lasso ---------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def descent(built: dict[str, Path]) -> ModuleType:
+    return load("_descent", built["_descent"])
+
+
+def descend_by(module: ModuleType, terms: Terms, arrays: tuple[Any, ...], penalty: Penalty) -> None:
+    numbers = (penalty.l1, penalty.damping, penalty.num_observations, penalty.passes)
+    module.descend(terms.places, terms.starts, terms.values, *arrays, *numbers)
+
+
+@given(st.integers(0, 6), st.integers(1, 13), st.integers(1, 4), st.booleans(), st.integers(0, 2**32))
+@settings(deadline=None)
+def test_c_descends_as_numpy_does(
+    descent: ModuleType, num_features: int, num_rows: int, passes: int, is_sparse: bool, seed: int
+) -> None:
+    """Features without terms or of zeros, and a part of the features among others."""
+    rng = np.random.default_rng(seed)
+    lengths = rng.integers(0, 9, num_features + 2) if is_sparse else np.full(num_features + 2, num_rows)
+    starts = np.concatenate([[0], np.cumsum(lengths)])
+    values = rng.normal(size=starts[-1]) * rng.integers(0, 2, starts[-1])
+    places = rng.integers(0, num_rows, starts[-1]) if is_sparse else None
+    terms = Terms(places, starts, values).of(1, num_features + 1)
+    penalty = Penalty(float(rng.choice([0.0, 0.1])), float(rng.choice([1.0, 3.0])), num_rows, passes)
+    residual, mean_squares = rng.normal(size=num_rows), rng.uniform(0.5, 2.0, num_features)
+    before = rng.normal(size=num_features) * rng.integers(0, 2, num_features)
+    got, wanted = (
+        (mean_squares, before.copy(), residual, residual.copy(), np.ones(num_rows)) for _ in range(2)
+    )
+    descend_by(descent, terms, got, penalty)
+    descend_in_python(terms, *wanted, penalty)
+    for own, other in zip(got, wanted, strict=True):
+        np.testing.assert_allclose(own, other, rtol=1e-9, atol=1e-10)
+    np.testing.assert_array_equal(got[3], residual)
+
+
+def test_features_that_do_not_fit_their_rows_are_refused(descent: ModuleType) -> None:
+    def descend(
+        place: int | None = 0,
+        first: int = 0,
+        last: int = 3,
+        num_values: int = 3,
+        num_rows: int = 2,
+        squares: int = 2,
+    ) -> None:
+        places = None if place is None else np.array([place, 1, 1])
+        terms = Terms(places, np.array([first, 1, last]), np.ones(num_values))
+        arrays = (np.ones(squares), np.zeros(2), np.zeros(num_rows), np.zeros(2), np.zeros(2))
+        descend_by(descent, terms, arrays, Penalty(0.05, 1.5, 7, 3))
+
+    descend()
+    wrong: tuple[dict[str, Any], ...] = (
+        {"place": 2},
+        {"place": -1},
+        {"place": None},
+        {"first": -1},
+        {"first": 2},
+        {"last": 4},
+        {"last": 0},
+        {"num_values": 2},
+        {"num_rows": 3},
+        {"squares": 3},
+    )
+    for values in wrong:
+        with pytest.raises(ValueError, match="do not fit together"):
+            descend(**values)
 
 
 # ---- forecasts -----------------------------------------------------------------------------

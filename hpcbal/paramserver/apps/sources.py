@@ -51,7 +51,19 @@ class ArraySource:
 
     def read(self, samples: IntArray) -> Columns:
         """Copies of the samples."""
+        if len(samples) and np.array_equal(samples, np.arange(samples[0], samples[0] + len(samples))):
+            return share_offsets(
+                {name: _run(column, int(samples[0]), len(samples)) for name, column in self._columns.items()}
+            )
         return gather([(self._columns, samples)])
+
+
+def _run(column: Column, start: int, count: int) -> Column:
+    """A copy of neighbouring samples, several times as fast as one by one."""
+    if not isinstance(column, Ragged):
+        return column[start : start + count].copy()
+    offsets = column.offsets[start : start + count + 1]
+    return Ragged(column.values[offsets[0] : offsets[-1]].copy(), offsets - offsets[0])
 
 
 class GeneratedSource(ABC):

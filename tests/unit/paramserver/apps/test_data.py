@@ -11,6 +11,7 @@ from hpcbal.errors import DataError, InputError
 from hpcbal.paramserver import apps
 from hpcbal.paramserver.alone import train_alone
 from hpcbal.paramserver.apps import texts
+from hpcbal.paramserver.apps.sources import ArraySource
 from hpcbal.paramserver.apps.texts import STOP_WORDS, library_texts
 from hpcbal.paramserver.contract import Ragged, SampleSource
 
@@ -170,3 +171,18 @@ def test_a_library_without_texts_is_an_error(tmp_path: Any, monkeypatch: pytest.
     with pytest.raises(DataError, match="there are no modules with texts; install"):
         library_texts()
     texts._texts.cache_clear()
+
+
+@pytest.mark.parametrize("ids", [[0, 1, 2], [1, 2, 3], [3], [2, 1], [0, 2], [], [1, 1]])
+def test_arrays_in_memory_are_read_as_copies(ids: list[int]) -> None:
+    """Neighbours, which are copied as a run, and others."""
+    lists = [np.array(own, np.int64) for own in ([5], [], [6, 7], [8])]
+    ragged, array = Ragged.of(lists), np.arange(8.0).reshape(4, 2)
+    read = ArraySource({"lists": ragged, "array": array}, {}).read(np.array(ids, np.int64))
+    assert plain(read["lists"]) == [lists[id_].tolist() for id_ in ids]
+    assert plain(read["array"]) == array[ids].tolist()
+    for column in read.values():
+        own = column.values if isinstance(column, Ragged) else column
+        own[:] = -1
+    assert array.min() == 0.0
+    assert ragged.values.min() == 5

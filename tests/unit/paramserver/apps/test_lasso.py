@@ -1,4 +1,4 @@
-"""Parallel coordinate descent reaches scikit-learn's optimum, for dense and for sparse features."""
+"""Coordinate descent in parts reaches scikit-learn's optimum, for dense and for sparse features."""
 
 from __future__ import annotations
 
@@ -9,12 +9,19 @@ import numpy as np
 import pytest
 from sklearn import linear_model
 from sklearn.datasets import load_diabetes
+from sklearn.exceptions import ConvergenceWarning
 
 from hpcbal.errors import InputError
 from hpcbal.paramserver.alone import Alone, train_alone
 from hpcbal.paramserver.apps import Lasso
 from hpcbal.paramserver.apps.sources import ArraySource
-from hpcbal.paramserver.contract import DataBlock, Ragged, gather_batch
+from hpcbal.paramserver.contract import (
+    DataBlock,
+    Ragged,
+    gather_batch,
+    order_of_block,
+    scatter_state,
+)
 
 
 class Regression(ArraySource):
@@ -113,6 +120,78 @@ def test_the_updates_of_a_step_are_the_sum_of_those_of_its_parts(is_sparse: bool
 
     assert push([0, 1]).any()
     assert push([0, 1]) == pytest.approx(push([0]) + push([1]), rel=1e-12, abs=1e-12)
+
+
+def test_one_block_is_the_cyclic_coordinate_descent_of_scikit_learn() -> None:
+    """One pass over the features in the epoch's order, which the peer gets as its columns."""
+    source = diabetes()
+    alone, _ = train_alone(Lasso(source, l1=0.05, passes=1), 1, mini_batch=10)
+    order = order_of_block(0, 0, 0, 10)
+    peer = linear_model.Lasso(alpha=0.05, fit_intercept=False, tol=0.0, max_iter=1)
+    with pytest.warns(ConvergenceWarning):
+        peer.fit(source.x[:, order], source.target)
+    assert np.asarray(alone.data_blocks[0].state["weight"])[order] == pytest.approx(peer.coef_, rel=1e-10)
+
+
+def test_few_turns_over_all_features_solve_the_problem() -> None:
+    """The first finds the weights of nearly the right features, the others what these leave."""
+    source = diabetes()
+    peer = linear_model.Lasso(alpha=0.05, fit_intercept=False, tol=1e-10).fit(source.x, source.target)
+    _, metrics = train_alone(Lasso(source, l1=0.05, passes=200), 4, mini_batch=10)
+    assert metrics[0]["loss"] == pytest.approx(loss_of(source, peer.coef_, 0.05), rel=1e-2)
+    assert metrics[3]["loss"] == pytest.approx(loss_of(source, peer.coef_, 0.05), rel=1e-9)
+
+
+@pytest.mark.parametrize(("is_sparse", "access"), FORMS)
+def test_the_optimum_fulfils_the_conditions_of_karush_kuhn_and_tucker(is_sparse: bool, access: Any) -> None:
+    source, l1 = generated(is_sparse), 0.01
+    alone, _ = train_alone(Lasso(source, l1=l1, access=access), 300, mini_batch=30, num_data_blocks=3)
+    weights = np.concatenate([block.state["weight"] for block in alone.data_blocks])  # type: ignore[arg-type]
+    slopes = source.x.T @ (source.target - source.x @ weights) / len(source.target)
+    assert (np.abs(slopes) <= l1 + 1e-7).all()
+    assert slopes[weights != 0.0] == pytest.approx(l1 * np.sign(weights[weights != 0.0]), abs=1e-7)
+    assert 0 < np.count_nonzero(weights) < 80
+
+
+@pytest.mark.parametrize("num_data_blocks", [2, 3, 7, 20])
+def test_equal_features_in_unlike_blocks_do_not_make_the_loss_grow(num_data_blocks: int) -> None:
+    """The worst data there is: every block finds the whole step, and all of them take it."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(50, 1)) @ np.ones((1, 20)) + 1e-3 * rng.normal(size=(50, 20))
+    source = Regression(x, 3.0 * x[:, 0] + rng.normal(size=50), False)
+    _, metrics = train_alone(Lasso(source, l1=0.1), 40, mini_batch=20, num_data_blocks=num_data_blocks)
+    losses = [each["loss"] for each in metrics]
+    assert all(later <= earlier + 1e-12 for earlier, later in pairwise(losses))
+    peer = linear_model.Lasso(alpha=0.1, fit_intercept=False, tol=1e-4, max_iter=10**5).fit(x, source.target)
+    assert losses[-1] == pytest.approx(loss_of(source, peer.coef_, 0.1), rel=1e-2)
+
+
+@pytest.mark.parametrize(("overlap", "is_falling"), [(1, False), (3, True)])
+def test_turns_that_overlap_are_damped_by_overlap(overlap: int, is_falling: bool) -> None:
+    """Three asynchronous workers on equal features: all pull before any pushes."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(50, 1)) @ np.ones((1, 6)) + 1e-3 * rng.normal(size=(50, 6))
+    source = Regression(x, 3.0 * x[:, 0], False)
+    app = Lasso(source, l1=0.01, overlap=overlap)
+    blocks = Alone(app, mini_batch=6, num_data_blocks=3).data_blocks
+    residual, losses = source.target[:, np.newaxis].copy(), []
+    for epoch in range(8):
+        changes = []
+        for block in blocks:
+            slices = [(block, 0, np.arange(2))]
+            batch = gather_batch(slices, seed=0, epoch=epoch)
+            changes.append(app.compute(batch, {"residual": residual})["residual"])
+            scatter_state(batch, slices)
+        residual = residual + sum(np.asarray(change) for change in changes)
+        weights = np.concatenate([block.state["weight"] for block in blocks])  # type: ignore[arg-type]
+        losses.append(loss_of(source, weights, 0.01))
+    assert all(later <= earlier + 1e-9 for earlier, later in pairwise(losses)) == is_falling
+
+
+def test_numbers_out_of_range_are_errors() -> None:
+    for wrong in ({"passes": 0}, {"overlap": 0.5}, {"l1": -1.0}):
+        with pytest.raises(InputError, match=f"args.{next(iter(wrong))} of Lasso: got"):
+            Lasso(diabetes(), **wrong)  # type: ignore[arg-type]
 
 
 def test_data_without_a_target_is_an_error() -> None:
