@@ -1,5 +1,5 @@
-/* Coordinate descent for the Lasso over some features, one after another; `descend_in_python` in descent.py says what
- * is minimised, and gives the same but for rounding.
+/* Coordinate descent for the Lasso and for non-negative factors. `descend_in_python` (descent.py)
+ * and `improve_in_python` (factors.py) say what is minimised, and give the same but for rounding.
  */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -182,17 +182,92 @@ static PyObject *descend(PyObject *module, PyObject *args)
     Py_RETURN_NONE;
 }
 
+/* ---- non-negative factors ---- */
+
+static const double NO_CURVATURE = 1e-12;
+
+static void improve_row(double *row, const double *products, const double *gram, const double *inverse, double *slope,
+                        double penalty, int64_t rank, int64_t sweeps)
+{
+    /* `slope` is kept up to date: a sum of vectors, which processors add faster than products. */
+    for (int64_t i = 0; i < rank; i++)
+        slope[i] = products[i] - penalty * row[i];
+    for (int64_t k = 0; k < rank; k++)
+        if (row[k] != 0.0)
+            for (int64_t i = 0; i < rank; i++)
+                slope[i] -= row[k] * gram[k * rank + i];
+    for (int64_t sweep = 0; sweep < sweeps; sweep++)
+        for (int64_t k = 0; k < rank; k++) {
+            double old = row[k], goal = old + slope[k] * inverse[k];
+            double weight = goal < 0.0 ? 0.0 : goal, by = weight - old; /* NaN stays NaN */
+            if (inverse[k] == 0.0 || by == 0.0)
+                continue;
+            const double *own = gram + k * rank; /* symmetric: the column, too */
+            for (int64_t i = 0; i < rank; i++)
+                slope[i] -= by * own[i];
+            slope[k] -= by * penalty;
+            row[k] = weight;
+        }
+}
+
+static int improve_rows(double *factors, const double *products, const double *gram, double penalty, int64_t num_rows,
+                        int64_t rank, int64_t sweeps)
+{
+    double *inverse = malloc(2 * (size_t)rank * sizeof *inverse);
+    if (!inverse)
+        return 0;
+    for (int64_t k = 0; k < rank; k++) {
+        double curvature = gram[k * rank + k] + penalty;
+        inverse[k] = curvature > NO_CURVATURE ? 1.0 / curvature : 0.0; /* 0: the factor stays */
+    }
+    for (int64_t i = 0; i < num_rows; i++)
+        improve_row(factors + i * rank, products + i * rank, gram, inverse, inverse + rank, penalty, rank, sweeps);
+    free(inverse);
+    return 1;
+}
+
+static PyObject *improve_factors(PyObject *module, PyObject *args)
+{
+    Py_buffer factors, products, gram;
+    double penalty;
+    long long rank, sweeps;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "w*y*y*dLL:improve_factors", &factors, &products, &gram, &penalty, &rank, &sweeps))
+        return NULL;
+    int is_right = rank > 0 && rank < 1 << 20 && gram.len == 8 * rank * rank && factors.len % (8 * rank) == 0 &&
+                   products.len == factors.len;
+    int is_done = 0;
+    if (is_right) {
+        Py_BEGIN_ALLOW_THREADS
+        is_done = improve_rows(factors.buf, products.buf, gram.buf, penalty, factors.len / (8 * rank), rank, sweeps);
+        Py_END_ALLOW_THREADS
+        if (!is_done)
+            PyErr_NoMemory();
+    } else {
+        PyErr_SetString(PyExc_ValueError, "improve_factors: the arrays do not fit together");
+    }
+    PyBuffer_Release(&factors);
+    PyBuffer_Release(&products);
+    PyBuffer_Release(&gram);
+    if (!is_done)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
 static PyMethodDef methods[] = {
     {"descend", descend, METH_VARARGS,
      "descend(places, starts, values, mean_squares, weights, residual, expected, change, l1, damping, num_observations, "
      "passes)\n--\n\nImprove the weights of some features; see _descent.pyi."},
+    {"improve_factors", improve_factors, METH_VARARGS,
+     "improve_factors(factors, products, gram, penalty, rank, sweeps)\n--\n\nImprove rows of factors; see "
+     "_descent.pyi."},
     {NULL, NULL, 0, NULL},
 };
 
 static struct PyModuleDef definition = {
     .m_base = PyModuleDef_HEAD_INIT,
     .m_name = "_descent",
-    .m_doc = "Coordinate descent for the Lasso.",
+    .m_doc = "Coordinate descent for the Lasso and for non-negative factors.",
     .m_methods = methods,
 };
 

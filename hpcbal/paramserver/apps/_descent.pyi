@@ -1,4 +1,4 @@
-"""Coordinate descent for the Lasso (C, see _descent.c)."""
+"""Coordinate descent for the Lasso and for non-negative factors (C, see _descent.c)."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,4 +34,27 @@ def descend(
     Raises:
         ValueError: the arrays do not fit together.
         BufferError: an array is not C-contiguous, or is read-only.
+    """
+
+def improve_factors(
+    factors: NDArray[np.float64],
+    products: NDArray[np.float64],
+    gram: NDArray[np.float64],
+    penalty: float,
+    rank: int,
+    sweeps: int,
+    /,
+) -> None:
+    """Improve rows of non-negative factors, one factor after another; see `factors.improve_in_python`.
+
+    Args:
+        factors: shape (num_rows, rank). Updated.
+        products: shape (num_rows, rank).
+        gram: symmetric, shape (rank, rank).
+        penalty, sweeps: see there.
+        rank: number of factors, 1 to 2**20 - 1.
+
+    Raises:
+        ValueError: the arrays do not fit together.
+        BufferError: an array is not C-contiguous, or `factors` is read-only.
     """

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from hpcbal.errors import InputError
 from hpcbal.paramserver.apps.arguments import check_above, check_at_least, count_of, first_samples
+from hpcbal.paramserver.apps.factors import fastest_improve
 from hpcbal.paramserver.contract import (
     App,
-    Array,
     Batch,
     Columns,
     IntArray,
@@ -72,6 +72,7 @@ class DenseNMF(App):
         first = np.asarray(first_samples(_NAME, source, ("features",))["features"])
         if (first < 0).any():
             raise InputError(f"data: {_NAME} got numbers below 0, which no product of factors >= 0 gives")
+        self._improve = fastest_improve()
         self._scale = float(np.sqrt(max(float(first.mean()), _TINY) / self._rank))
 
     def tables(self) -> Sequence[Table]:
@@ -94,12 +95,12 @@ class DenseNMF(App):
         features, state = batch.array("features"), batch.array("factors")
         improved = np.maximum(parameters["factors"], 0.0)
         penalty = self._l2 * self.source.num_samples
-        _improve(improved, parameters["products"], parameters["gram"], penalty, 1)
+        self._improve(improved, parameters["products"], parameters["gram"], penalty, 1)
 
         old = state.copy()
         state[~old.any(axis=1)] = self._scale
         penalty = self._l2 * self._num_features
-        _improve(state, features @ improved, improved.T @ improved, penalty, self._sweeps)
+        self._improve(state, features @ improved, improved.T @ improved, penalty, self._sweeps)
         share = self._relaxation * batch.num_samples / batch.step_samples
         return {
             "factors": share * (improved - parameters["factors"]),
@@ -123,20 +124,3 @@ class DenseNMF(App):
         mean = sums["squared_error"] / (sums["rows"] * self._num_features)
         squares = sums["row_squares"] / sums["rows"] + sums["column_squares"] / self._num_features
         return {"loss": mean + self._l2 * squares, "rmse": mean**0.5}
-
-
-def _improve(factors: Array, products: Array, gram: Array, penalty: float, sweeps: int) -> None:
-    """Coordinate descent over each column of factors, in place.
-
-    Args:
-        factors: shape (num_rows, rank), >= 0.
-        products: of the data and the other factors, shape (num_rows, rank).
-        gram: of the other factors, shape (rank, rank).
-        penalty: added to the diagonal of `gram`.
-        sweeps: >= 1.
-    """
-    for k in list(range(factors.shape[1])) * sweeps:
-        curvature = gram[k, k] + penalty
-        if curvature > _TINY:
-            slope = products[:, k] - factors @ gram[:, k] - penalty * factors[:, k]
-            factors[:, k] = np.maximum(factors[:, k] + slope / curvature, 0.0)
