@@ -26,6 +26,7 @@ from hpcbal.forecast.replaying import replay_in_python
 from hpcbal.forecast.simulation import replay_in_c
 from hpcbal.forecast.trace import Operation, Resource, Trace, trace_of_steps
 from hpcbal.paramserver.apps.descent import Penalty, Terms, descend_in_python
+from hpcbal.paramserver.apps.factors import improve_in_python
 from hpcbal.paramserver.apps.gibbs import Counts, Prior, sample_in_python
 from hpcbal.policies.samples import EpochQueues, Indicators
 from hpcbal.policies.samples.drawing import LinkedParts, ListParts
@@ -258,7 +259,7 @@ def test_topics_that_do_not_fit_their_counts_are_refused(gibbs: ModuleType) -> N
             sample(**wrong)
 
 
-# ---- Lasso ---------------------------------------------------------------------------------
+# ---- Lasso and non-negative factors --------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -326,6 +327,31 @@ def test_features_that_do_not_fit_their_rows_are_refused(descent: ModuleType) ->
     for values in wrong:
         with pytest.raises(ValueError, match="do not fit together"):
             descend(**values)
+
+
+@given(st.integers(0, 5), st.integers(1, 9), st.integers(1, 3), st.integers(0, 2**32))
+@settings(deadline=None)
+def test_c_improves_factors_as_numpy_does(
+    descent: ModuleType, num_rows: int, rank: int, sweeps: int, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    other, factors = rng.random((12, rank)), rng.random((num_rows, rank)) * rng.integers(0, 2, rank)
+    products, gram = rng.random((num_rows, 12)) @ other, other.T @ other
+    penalty, wanted = float(rng.choice([0.0, 0.3])), factors.copy()
+    improve_in_python(wanted, products, gram, penalty, sweeps)
+    descent.improve_factors(factors, products, gram, penalty, rank, sweeps)
+    np.testing.assert_allclose(factors, wanted, rtol=1e-8, atol=1e-9)
+
+
+def test_factors_that_do_not_fit_their_gram_matrix_are_refused(descent: ModuleType) -> None:
+    def improve(num_rows: int = 2, size: int = 3, rank: int = 3) -> None:
+        factors = np.zeros((2, 3))
+        descent.improve_factors(factors, np.ones((num_rows, 3)), np.eye(size), 0.0, rank, 1)
+
+    improve()
+    for wrong in ({"num_rows": 3}, {"size": 4}, {"rank": 2}, {"rank": 0}, {"rank": -3}, {"rank": 2**40}):
+        with pytest.raises(ValueError, match="do not fit together"):
+            improve(**wrong)
 
 
 # ---- forecasts -----------------------------------------------------------------------------

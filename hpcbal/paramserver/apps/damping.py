@@ -34,13 +34,14 @@ class Damping:
     Args:
         read: the features.
         num_features: how many there are, >= 1.
+        is_estimated: whether to estimate; else factors are the safe ones.
 
     Source: C. Ma et al., "Adding vs. averaging in distributed primal-dual optimization", ICML 2015 (sigma').
         Deviation: unlike groups, and the estimate.
     """
 
-    def __init__(self, read: Read, num_features: int) -> None:
-        self._read, self._num_features = read, num_features
+    def __init__(self, read: Read, num_features: int, is_estimated: bool = True) -> None:
+        self._read, self._num_features, self._is_estimated = read, num_features, is_estimated
         self._estimates: dict[tuple[int, int], float] = {}
 
     def factor(self, num_own: int, num_changed: int) -> float:
@@ -53,8 +54,8 @@ class Damping:
         Returns: 1 for a single group, else above.
         """
         safe = num_changed / num_own
-        if safe <= 1.0:
-            return 1.0
+        if safe <= 1.0 or not self._is_estimated:
+            return max(1.0, safe)
         key = _rounded_up(num_changed), max(2, _rounded_up(round(safe)))
         if key not in self._estimates:
             self._estimates[key] = self._estimate(*key)

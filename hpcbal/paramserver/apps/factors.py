@@ -44,8 +44,8 @@ def fastest_improve() -> Improve:
 
     def improve_in_c(factors: Array, products: Array, gram: Array, penalty: float, sweeps: int) -> None:
         own = np.ascontiguousarray(factors, np.float64)
-        others = [np.ascontiguousarray(each, np.float64) for each in (products, gram)]
-        improve_factors(own, *others, penalty, own.shape[1], sweeps)
+        given = np.ascontiguousarray(products, np.float64)
+        improve_factors(own, given, np.ascontiguousarray(gram, np.float64), penalty, own.shape[1], sweeps)
         if own is not factors:
             factors[:] = own
 

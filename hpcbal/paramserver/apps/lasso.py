@@ -57,6 +57,8 @@ class Lasso(App):
         passes: over the features of a block in a turn, >= 1: the first over all, others over those with a
             weight, which are few.
         overlap: how many times the features of a step change at once, >= 1.
+        damping: `estimated`: the factors follow from features drawn at random; `safe`: they are the largest
+            that may be needed, for data where a few features are much more correlated than most.
         access: `dense`: a turn pulls all residuals; `sparse`: those of the observations that its features
             have, which pays if these are few of many.
 
@@ -75,11 +77,13 @@ class Lasso(App):
         l1: float = 0.1,
         passes: int = 10,
         overlap: float = 1,
+        damping: str = "estimated",
         access: Access = "dense",
     ) -> None:
         super().__init__(source)
         check_at_least(_NAME, 0, l1=l1)
         check_at_least(_NAME, 1, passes=passes, overlap=overlap)
+        check_choice(_NAME, "damping", damping, ("estimated", "safe"))
         check_choice(_NAME, "access", access, ("dense", "sparse"))
         target = np.asarray(getattr(source, "target", None), np.float64)
         if target.ndim != 1 or not len(target):
@@ -93,7 +97,7 @@ class Lasso(App):
             raise InputError("args.access of Lasso: got sparse, but the features of this dataset are dense")
         self._access = access
         self._passes, self._overlap = int(passes), float(overlap)
-        self._damping = Damping(self._read, source.num_samples)
+        self._damping = Damping(self._read, source.num_samples, damping == "estimated")
         self._descend = fastest_descend()
 
     def tables(self) -> Sequence[Table]:

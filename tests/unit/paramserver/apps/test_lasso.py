@@ -166,6 +166,19 @@ def test_equal_features_in_unlike_blocks_do_not_make_the_loss_grow(num_data_bloc
     assert losses[-1] == pytest.approx(loss_of(source, peer.coef_, 0.1), rel=1e-2)
 
 
+@pytest.mark.parametrize(("damping", "is_falling"), [("estimated", False), ("safe", True)])
+def test_safe_damping_bears_equal_features_that_hardly_any_draw_finds(damping: str, is_falling: bool) -> None:
+    """Six equal features among 3,000 others that share no row with any."""
+    x = np.eye(3000)
+    for block in range(6):
+        x[:, 500 * block] = 0.0
+        x[0, 500 * block] = 1.0
+    source = Regression(x, 100.0 * (np.arange(3000) == 0), False)
+    _, metrics = train_alone(Lasso(source, l1=1e-4, damping=damping), 6, mini_batch=3000, num_data_blocks=6)
+    losses = [each["loss"] for each in metrics]
+    assert all(later <= earlier + 1e-12 for earlier, later in pairwise(losses)) == is_falling
+
+
 @pytest.mark.parametrize(("overlap", "is_falling"), [(1, False), (3, True)])
 def test_turns_that_overlap_are_damped_by_overlap(overlap: int, is_falling: bool) -> None:
     """Three asynchronous workers on equal features: all pull before any pushes."""
