@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from hpcbal.comm.channel import Channel
 from hpcbal.comm.message import Message
@@ -66,6 +67,13 @@ class Place:
         """Work on what only this executor knows: files, and batches that are put together."""
         return nullcontext()
 
-    def sleep_until(self, reactor: Reactor, until_s: float) -> None:
-        """Let time pass amid a computation, until a time of `time.monotonic`."""
-        reactor.sleep_until(until_s)
+    def taking(self, reactor: Reactor, seconds: float) -> AbstractContextManager[None]:
+        """What is computed here takes so many seconds of an emulated machine's cores; it serves meanwhile."""
+        return _taking(reactor, seconds)
+
+
+@contextmanager
+def _taking(reactor: Reactor, seconds: float) -> Iterator[None]:
+    until_s = time.monotonic() + seconds
+    yield
+    reactor.sleep_until(until_s)

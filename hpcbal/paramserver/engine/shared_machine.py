@@ -13,12 +13,12 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 from hpcbal.comm.channel import Channel
 from hpcbal.comm.message import Message
 from hpcbal.paramserver.engine.buffers import Buffers, MachineMemory
-from hpcbal.paramserver.engine.pacing import PacedLink
+from hpcbal.paramserver.engine.pacing import PacedLink, PacedProcessor
 from hpcbal.paramserver.engine.place import Place
 from hpcbal.paramserver.engine.reactor import FIRST_SLEEP_S, LATE_SHARE, MAX_SLEEP_S, SPIN_S, Reactor
 from hpcbal.paramserver.engine.transport import Transport
@@ -71,6 +71,7 @@ class SharedMachine:
     Attributes:
         lock: held while the engine's state is touched.
         link: None: not paced.
+        processor: shared by jobs whose computing is paced.
         cpu, network: the queues of its resources.
         cpu_busy, network_busy: how long they have been used.
         memory: what jobs hold.
@@ -86,6 +87,7 @@ class SharedMachine:
     ) -> None:
         self.lock = threading.Lock()
         self.link = None if bytes_per_s is None else PacedLink(bytes_per_s)
+        self.processor = PacedProcessor()
         self.is_synchronised = is_synchronised
         places = 1 if uses_queues else 1_000_000
         self.cpu, self.network = SubtaskQueue(places), SubtaskQueue(places)
@@ -226,9 +228,9 @@ class Tenant(Place):
         finally:
             self.machine.lock.acquire()
 
-    def sleep_until(self, reactor: Reactor, until_s: float) -> None:
-        """Sleep amid a computation, without the lock; the machine serves others meanwhile."""
-        time.sleep(max(0.0, until_s - time.monotonic()))
+    def taking(self, reactor: Reactor, seconds: float) -> AbstractContextManager[None]:
+        """See `Place`; jobs that compute at the same time share the cores. The machine serves meanwhile."""
+        return self.machine.processor.taking(self.job, seconds)
 
     @contextmanager
     def _using(self, queue: SubtaskQueue, busy: Busy) -> Iterator[None]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
@@ -87,11 +88,11 @@ class Turns:
         num_bytes = self._num_bytes() - bytes_before
         with self._place.computing():
             start_s = time.monotonic()
-            with calling(job.app, "compute"):
-                updates = job.app.compute(batch, parameters)
-            checked = checked_updates(updates, job.tables, needs)
-            scatter_state(batch, turn.slices)
-            self._pace(start_s, turn.num_samples)
+            with self._paced(turn.num_samples):
+                with calling(job.app, "compute"):
+                    updates = job.app.compute(batch, parameters)
+                checked = checked_updates(updates, job.tables, needs)
+                scatter_state(batch, turn.slices)
             end_s = time.monotonic()
         self._trace.turn(turn.epoch, pull.start_s, start_s, end_s)
         with self._place.communicating(step):
@@ -136,11 +137,13 @@ class Turns:
             self._client.wait_sent()  # the app may use the memory of its last updates again
             return needs, parameters, _Span(start_s, time.monotonic())
 
-    def _pace(self, start_s: float, num_samples: int) -> None:
+    def _paced(self, num_samples: int) -> AbstractContextManager[None]:
+        """Computing of so many samples: as long as it takes on the emulated machine, if there is one."""
         machine = self._machine
-        if machine.seconds_per_sample is not None:
-            until_s = start_s + num_samples * machine.seconds_per_sample / machine.speed
-            self._place.sleep_until(self._reactor, until_s)
+        if machine.seconds_per_sample is None:
+            return nullcontext()
+        seconds = num_samples * machine.seconds_per_sample / machine.speed
+        return self._place.taking(self._reactor, seconds)
 
     def initialise(self, block: DataBlock) -> None:
         """Push what a data block pushes once, before the first epoch; returns when it has been applied."""

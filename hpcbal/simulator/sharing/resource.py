@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable
 from functools import partial
 
+from hpcbal.paramserver.sharing.processor import EvenShares
 from hpcbal.paramserver.sharing.subtasks import SubtaskQueue
 from hpcbal.simulator.serving.clock import NS_PER_S, Clock
 
@@ -30,10 +31,9 @@ class Resource:
         self._clock, self._over = clock, over
         self._queue = SubtaskQueue(1 if uses_queues else AT_ONCE)
         self._needs: dict[str, float] = {}  # of subtasks that wait, in ns
-        self._left: dict[str, float] = {}  # of those that run, in ns if they ran alone
+        self._shares = EvenShares()  # of those that run, in ns if they ran alone
         self._began_ns: dict[str, int] = {}
-        self._until_ns = 0
-        self._busy_ns = 0
+        self._busy_ns = 0.0
         self._look = 0
 
     def copy(self, over: Callable[[str, float], None]) -> Resource:
@@ -41,20 +41,20 @@ class Resource:
         other = Resource(self._clock, True, over)
         self._advance()
         other._queue = copy.deepcopy(self._queue)
-        other._needs, other._left = dict(self._needs), dict(self._left)
-        other._began_ns, other._until_ns = dict(self._began_ns), self._until_ns
+        other._needs, other._began_ns = dict(self._needs), dict(self._began_ns)
+        other._shares.left, other._shares.until = dict(self._shares.left), self._shares.until
         other._look_ahead()
         return other
 
     @property
     def is_idle(self) -> bool:
         """Whether no subtask runs or waits."""
-        return not self._left and not self._needs
+        return not self._shares.left and not self._needs
 
     def take_busy_s(self) -> float:
         """Seconds for which it has been used since this was last asked."""
         self._advance()
-        seconds, self._busy_ns = self._busy_ns / NS_PER_S, 0
+        seconds, self._busy_ns = self._busy_ns / NS_PER_S, 0.0
         return seconds
 
     def ask(self, job: str, ticket: int, seconds: float) -> None:
@@ -66,34 +66,29 @@ class Resource:
 
     def _begin(self, jobs: list[str]) -> None:
         for job in jobs:
-            self._left[job] = self._needs.pop(job)
+            self._shares.left[job] = self._needs.pop(job)
             self._began_ns[job] = self._clock.now_ns
 
     def _advance(self) -> None:
         """Count what has run until now."""
-        elapsed_ns, self._until_ns = self._clock.now_ns - self._until_ns, self._clock.now_ns
-        if self._left and elapsed_ns:
-            self._busy_ns += elapsed_ns
-            each = elapsed_ns / len(self._left)
-            for job in self._left:
-                self._left[job] -= each
+        self._busy_ns += self._shares.advance(self._clock.now_ns)
 
     def _look_ahead(self) -> None:
         """Look again when the next subtask is over."""
         self._look += 1
-        if self._left:
-            shortest = max(0.0, min(self._left.values()) - DONE_NS / 2)
-            delay_ns = math.ceil(shortest * len(self._left))
+        if self._shares.left:
+            slack_ns = DONE_NS / 2 * len(self._shares.left)
+            delay_ns = math.ceil(max(0.0, self._shares.until_next_end - slack_ns))
             self._clock.at(self._clock.now_ns + delay_ns, partial(self._end, self._look))
 
     def _end(self, look: int) -> None:
         if look != self._look:
             return  # subtasks have come or gone in between
         self._advance()
-        over = [job for job in self._queue.running if self._left[job] <= DONE_NS]
+        over = [job for job in self._queue.running if self._shares.left[job] <= DONE_NS]
         spans = []
         for job in over:
-            del self._left[job]
+            del self._shares.left[job]
             spans.append((self._clock.now_ns - self._began_ns.pop(job)) / NS_PER_S)
             self._begin(self._queue.leave(job))
         self._look_ahead()

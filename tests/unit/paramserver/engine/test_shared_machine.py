@@ -29,9 +29,9 @@ TIMEOUT_S = 60.0
 class Machines:
     """Ranks 1 to n, each a thread that serves all jobs; a job's executors are threads of their own."""
 
-    def __init__(self, num_machines: int, bytes_per_s: float | None = None) -> None:
+    def __init__(self, num_machines: int, bytes_per_s: float | None = None, uses_queues: bool = True) -> None:
         self.ranks = range(1, num_machines + 1)
-        self.machines = {rank: SharedMachine(bytes_per_s) for rank in self.ranks}
+        self.machines = {rank: SharedMachine(bytes_per_s, uses_queues=uses_queues) for rank in self.ranks}
         self.channels: dict[int, dict[str, LoopbackChannel]] = {rank: {} for rank in self.ranks}
         self.is_over = False
         self.most_computing = dict.fromkeys(self.ranks, 0)
@@ -72,10 +72,13 @@ class Machines:
 
 
 def run_jobs(
-    setups: dict[str, Setup], num_machines: int, bytes_per_s: float | None = None
+    setups: dict[str, Setup],
+    num_machines: int,
+    bytes_per_s: float | None = None,
+    uses_queues: bool = True,
 ) -> tuple[dict[str, tuple[Master, SavedBlocks]], Machines]:
     """Train all jobs at once on all machines."""
-    machines = Machines(num_machines, bytes_per_s)
+    machines = Machines(num_machines, bytes_per_s, uses_queues)
     ended: dict[str, tuple[Master, SavedBlocks]] = {}
     with ThreadPoolExecutor(num_machines + len(setups) * (num_machines + 1)) as threads:
         serving = [threads.submit(machines.serve, rank) for rank in machines.ranks]
@@ -146,6 +149,20 @@ def test_one_subtask_at_a_time_computes_and_one_communicates() -> None:
         check_equal(setup, master, saved)
         for _, turn in master.turns:
             assert turn.compute_s >= turn.samples * 2e-3  # its own time, not what it waited for
+
+
+def test_jobs_that_take_no_turns_share_the_cores_of_an_emulated_machine() -> None:
+    """Computing at the same time, they are no faster than one after the other."""
+    slow = EmulatedMachine(seconds_per_sample=5e-3)
+    setup = replace(shared("mlr", (1, 2)), machines=dict.fromkeys((1, 2), slow))
+    ended, machines = run_jobs({"one": setup, "two": setup}, 2, uses_queues=False)
+    for master, saved in ended.values():
+        check_equal(setup, master, saved)
+    for rank, machine in machines.machines.items():
+        turns = [turn for master, _ in ended.values() for source, turn in master.turns if source == rank]
+        work_s = 5e-3 * sum(turn.samples for turn in turns)
+        assert machine.cpu_busy.seconds >= work_s
+        assert all(turn.compute_s >= turn.samples * 5e-3 for turn in turns)
 
 
 class Failing(MLR):
