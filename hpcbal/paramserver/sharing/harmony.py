@@ -3,6 +3,7 @@ changes."""
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
@@ -53,9 +54,13 @@ class Harmony:
         present = _as_groups(view.groups)
         fresh = [job for job in unknown if job not in view.placed]
         free = view.num_machines - sum(group.machines for group in present)
-        opened = first_groups(fresh, view.memory, free, self._limit) if free else []
+        measure_on = min(MEASURE_ON, view.num_machines)
+        opened = first_groups(fresh, view.memory, free, self._limit) if free >= measure_on else []
         fresh = [job for job in fresh if all(job not in group.jobs for group in opened)]
-        joined = _joined([*present, *opened], fresh, set(unknown), view.memory, self._limit)
+        idle = [Group((), free)] if free and not opened else []
+        joined = _joined(
+            [*present, *opened, *idle], fresh, set(unknown), view.memory, self._limit, measure_on
+        )
         if joined != present:
             return joined
         if any(job in view.placed for job in unknown):
@@ -153,26 +158,35 @@ def _joined(
     unknown: set[str],
     memory: Mapping[str, JobMemory],
     limit: MemoryLimit,
+    measure_on: int,
 ) -> list[Group]:
     """Groups with jobs that are to be measured: where one is measured already, or on the fewest machines.
 
-    One that fits nowhere waits.
+    Groups of fewer machines than `measure_on` cannot measure a job. If it fits into no other, two groups with
+    few jobs, or none, become one. A job that fits nowhere waits.
     """
     joined = list(groups)
     for job in fresh:
-        holding = [
-            index
-            for index, group in enumerate(joined)
-            if limit.holds([memory[each] for each in (*group.jobs, job)], group.machines)
-        ]
-        able = [index for index in holding if joined[index].machines >= MEASURE_ON] or holding
-        if not able:
+
+        def holds(group: Group, job: str = job) -> bool:
+            return limit.holds([memory[each] for each in (*group.jobs, job)], group.machines)
+
+        able = [group for group in joined if group.machines >= measure_on and holds(group)]
+        if able:
+            best = min(able, key=lambda g: (not unknown & {*g.jobs}, g.machines, len(g.jobs)))
+            joined[joined.index(best)] = Group((*best.jobs, job), best.machines)
             continue
-        best = min(
-            able, key=lambda i: (not unknown & {*joined[i].jobs}, joined[i].machines, len(joined[i].jobs))
-        )
-        joined[best] = Group((*joined[best].jobs, job), joined[best].machines)
-    return joined
+        small = sorted((g for g in joined if g.machines < measure_on), key=lambda g: len(g.jobs))
+        pair = next((pair for pair in itertools.combinations(small, 2) if holds(_both(*pair))), None)
+        if pair is not None:
+            merged = _both(*pair)
+            joined = [group for group in joined if group not in pair]
+            joined.append(Group((*merged.jobs, job), merged.machines))
+    return [group for group in joined if group.jobs]
+
+
+def _both(one: Group, other: Group) -> Group:
+    return Group((*one.jobs, *other.jobs), one.machines + other.machines)
 
 
 def _as_groups(groups: Sequence[Sharing]) -> list[Group]:

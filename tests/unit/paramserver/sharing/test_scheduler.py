@@ -194,6 +194,25 @@ def test_a_job_that_does_not_fit_waits_and_those_behind_it_are_grouped() -> None
     assert scheduler.handle(Ended("a"))[-1] == StartJob("b", (1, 2))
 
 
+def test_a_job_that_comes_to_single_machines_is_measured_on_two_of_them() -> None:
+    """Otherwise its network would never be known, and nothing would be regrouped until it is over."""
+    scheduler = Scheduler((1, 2), Harmony())
+    scheduler.handle(Arrived(("cpu", "net")))
+    scheduler.handle(Profiled("cpu", load("cpu", 3.0, 0.1)))
+    scheduler.handle(Profiled("net", load("net", 1.0, 5.0)))
+    assert {len(group.machines) for group in scheduler.groups} == {1}
+    scheduler.handle(Arrived(("late",)))
+    assert scheduler.groups == (Sharing(("cpu", "net", "late"), (1, 2)),)
+
+
+def test_a_job_that_comes_to_one_idle_machine_gets_another_one_to_be_measured() -> None:
+    """One of two machines is idle, but a job that waits cannot be measured there."""
+    memory = {"runs": JobMemory(), "waits": JobMemory()}
+    runs = Sharing(("runs",), (1,))
+    view = View(2, ("runs", "waits"), {"runs": load("runs", 3.0, 0.1)}, memory, (runs,))
+    assert Harmony().regroup(view) == [Group(("runs", "waits"), 2)]
+
+
 def test_harmony_groups_complements_once_all_are_measured() -> None:
     """Each job needs half of the machines' memory, so four of eight machines hold two."""
     scheduler = Scheduler(tuple(range(1, 9)), Harmony(limit=MemoryLimit(20)))
