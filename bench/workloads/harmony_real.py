@@ -2,73 +2,132 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
-BANDWIDTH = 1e6
-MEMORY = 4_000_000
+NUM_MACHINES = 8
+BANDWIDTH = 400_000
+MEMORY_BYTES = 2_000_000
+STEPS = 4
+"""Steps of an epoch."""
 
-APPS = "hpcbal.paramserver.apps:"
+BLOCKS, LDA_BLOCKS = 24, 8
+"""Into which samples and parameters are cut. LDA's first push, and its objective, take a message for each
+block of samples, which the simulation leaves out; few blocks keep them short."""
 
-
-def nmf(name, items, users, ratings, sps, epochs, batch):
-    return dict(
-        name=name,
-        app=APPS + "NMF",
-        args=dict(rank=16, access="dense"),
-        data=dict(
-            dataset=APPS + "generated_ratings",
-            args=dict(num_users=users, num_items=items, mean_ratings=ratings),
-        ),
-        mini_batch=batch,
-        seconds_per_sample=sps,
-        stop=dict(max_epochs=epochs),
-        objective=dict(every=epochs),
-    )
+APPS = "hpcbal.paramserver.apps"
 
 
-def lasso(name, obs, features, nonzero, sps, epochs, batch):
-    return dict(
-        name=name,
-        app=APPS + "Lasso",
-        args=dict(l1=1e-4),
-        data=dict(
-            dataset=APPS + "generated_regression",
-            args=dict(num_features=features, num_observations=obs, num_nonzero=nonzero),
-        ),
-        mini_batch=batch,
-        seconds_per_sample=sps,
-        stop=dict(max_epochs=epochs),
-        objective=dict(every=epochs),
-    )
+@dataclass(frozen=True, slots=True)
+class RealJob:
+    """A job.
+
+    Attributes:
+        app: what computes.
+        size: of the model: items of NMF, observations of Lasso, classes of MLR, topics of LDA.
+        num_samples: of an epoch.
+        density: known entries of a sample.
+        compute_s: machine-seconds of an iteration.
+        epochs: until its end.
+    """
+
+    app: Literal["nmf", "lasso", "mlr", "lda"]
+    size: int
+    num_samples: int
+    density: int
+    compute_s: float
+    epochs: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.app}-{self.size}"
+
+    def config(self) -> dict[str, Any]:
+        """Its entry in the file of the run."""
+        app, args, dataset, data = {
+            "nmf": (
+                "NMF",
+                {"rank": 16, "access": "dense"},
+                "generated_ratings",
+                {"num_users": self.num_samples, "num_items": self.size, "mean_ratings": self.density},
+            ),
+            "lasso": (
+                "Lasso",
+                {"l1": 1e-4},
+                "generated_regression",
+                {
+                    "num_features": self.num_samples,
+                    "num_observations": self.size,
+                    "num_nonzero": self.density,
+                },
+            ),
+            "mlr": (
+                "MLR",
+                {"learning_rate": 1.0},
+                "generated_classes",
+                {
+                    "num_samples": self.num_samples,
+                    "num_features": 2_000,
+                    "num_classes": self.size,
+                    "num_nonzero": self.density,
+                },
+            ),
+            "lda": (
+                "LDA",
+                {"num_topics": self.size},
+                "generated_documents",
+                {"num_documents": self.num_samples, "num_words": 1_000, "mean_words": self.density},
+            ),
+        }[self.app]
+        return {
+            "name": self.name,
+            "app": f"{APPS}:{app}",
+            "args": args,
+            "data": {"dataset": f"{APPS}:{dataset}", "args": data},
+            "mini_batch": self.num_samples // STEPS,
+            "seconds_per_sample": self.compute_s * STEPS / self.num_samples,
+            "stop": {"max_epochs": self.epochs},
+            "objective": {"every": self.epochs},
+            "blocks": {"data": LDA_BLOCKS if self.app == "lda" else BLOCKS, "parameters": BLOCKS},
+        }
 
 
-def mlr(name, classes, samples, nonzero, features, sps, epochs, batch):
-    return dict(
-        name=name,
-        app=APPS + "MLR",
-        args=dict(learning_rate=1.0),
-        data=dict(
-            dataset=APPS + "generated_classes",
-            args=dict(num_samples=samples, num_features=features, num_classes=classes, num_nonzero=nonzero),
-        ),
-        mini_batch=batch,
-        seconds_per_sample=sps,
-        stop=dict(max_epochs=epochs),
-        objective=dict(every=epochs),
-    )
+JOBS = (
+    RealJob("nmf", 1200, 1600, 42, 0.20, 11),
+    RealJob("lasso", 2500, 1600, 25, 1.10, 13),
+    RealJob("mlr", 11, 1600, 40, 0.16, 12),
+    RealJob("lda", 3, 1600, 25, 1.30, 11),
+    RealJob("lasso", 20000, 1600, 48, 0.14, 13),
+    RealJob("nmf", 150, 1600, 12, 0.90, 14),
+    RealJob("lda", 24, 1600, 60, 0.24, 11),
+    RealJob("mlr", 2, 1600, 20, 1.20, 10),
+    RealJob("nmf", 1400, 1600, 36, 0.22, 10),
+    RealJob("lasso", 4000, 1600, 25, 0.80, 14),
+    RealJob("mlr", 12, 1600, 40, 0.26, 11),
+    RealJob("lda", 5, 1600, 25, 1.00, 12),
+    RealJob("lasso", 24000, 1600, 40, 0.20, 10),
+    RealJob("nmf", 250, 1600, 12, 1.40, 10),
+    RealJob("lda", 30, 1600, 50, 0.16, 12),
+    RealJob("mlr", 4, 1600, 20, 1.10, 12),
+)
 
 
-def lda(name, topics, docs, words, mean, sps, epochs, batch):
-    return dict(
-        name=name,
-        app=APPS + "LDA",
-        args=dict(num_topics=topics),
-        data=dict(
-            dataset=APPS + "generated_documents",
-            args=dict(num_documents=docs, num_words=words, mean_words=mean),
-        ),
-        mini_batch=batch,
-        seconds_per_sample=sps,
-        stop=dict(max_epochs=epochs),
-        objective=dict(every=epochs),
-    )
+def file_of(output: str, paradigm: str, seed: int = 0) -> dict[str, Any]:
+    """The file of a run.
+
+    Args:
+        output: directory of the run.
+        paradigm: how jobs share machines.
+        seed: of the random groups of `naive`.
+    """
+    return {
+        "kind": "jobs",
+        "name": f"harmony-real-{paradigm}",
+        "seed": seed,
+        "output": {"dir": output},
+        "jobs": [job.config() for job in JOBS],
+        "schedule": {"paradigm": paradigm},
+        "memory_per_node": MEMORY_BYTES,
+        "checkpoint": {"interval_s": 3600.0},
+        "machines": [{"count": NUM_MACHINES, "bandwidth": BANDWIDTH}],
+    }

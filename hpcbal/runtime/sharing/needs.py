@@ -17,6 +17,9 @@ MARGIN = 1.05
 DENSE_COPIES = 3
 """Of a dense table at each worker: itself, an update of it, and an update that a server receives."""
 
+ID_BYTES = 8
+"""Of the number of a row, int64."""
+
 ROW_COPIES = 4
 """Of pulled rows: as they come, in order, and their update in order of blocks, here and at the server."""
 
@@ -28,12 +31,15 @@ class Needs:
     Attributes:
         memory: that it takes.
         row_growth: see `JobLoad`.
-        step_row_bytes: of the rows of sparse tables that all samples of a step need together.
+        sent_row_bytes: of the rows of sparse tables that all samples of a step would need together if tables
+            were as large as need be, with the numbers of the rows, which are sent as well.
+        most_row_bytes: of all rows of sparse tables, in the same way.
     """
 
     memory: JobMemory
     row_growth: float
-    step_row_bytes: float
+    sent_row_bytes: float
+    most_row_bytes: float
 
 
 def needs_of(loaded: LoadedJob, config: SharedJobConfig, cut: Cut, seed: int) -> Needs:
@@ -71,4 +77,12 @@ def needs_of(loaded: LoadedJob, config: SharedJobConfig, cut: Cut, seed: int) ->
         data_blocks=cut.data,
         parameter_blocks=sum(cut.parameters),
     )
-    return Needs(memory, sampled.row_growth, rows_of(config.mini_batch))
+    factor = (config.mini_batch / sampled.num_samples) ** sampled.row_growth
+    # A pull sends numbers and gets rows; a push sends both.
+    with_ids = {name: 1 + ID_BYTES / tables[name].row_bytes for name in sampled.row_bytes}
+    return Needs(
+        memory,
+        sampled.row_growth,
+        sum(factor * num_bytes * with_ids[name] for name, num_bytes in sampled.row_bytes.items()),
+        sum(tables[name].num_bytes * share for name, share in with_ids.items()),
+    )

@@ -37,7 +37,7 @@ def forecast_jobs(
         InputError: a job fits on no number of machines, or fixed groups need more than there are.
         UserCodeError: an app or a dataset raises.
     """
-    jobs = [_simulated(config, name, job, num_machines) for name, job in loaded.items()]
+    jobs = [simulated_job(config, name, job, num_machines) for name, job in loaded.items()]
     schedule = config.schedule
     turns = NAIVE if schedule.paradigm == "naive" else Turns(is_synchronised=schedule.takes_turns_at_links)
     return simulate_sharing(
@@ -86,7 +86,8 @@ def simulated_machines(config: JobsConfig, num_machines: int) -> Sequence[Simula
     return found
 
 
-def _simulated(config: JobsConfig, name: str, loaded: LoadedJob, num_machines: int) -> SimulatedJob:
+def simulated_job(config: JobsConfig, name: str, loaded: LoadedJob, num_machines: int) -> SimulatedJob:
+    """A job of a file, with its sizes; see `forecast_jobs`."""
     job = next(each for each in config.jobs if each.name == name)
     assert job.seconds_per_sample is not None
     cut = first_cut(job, loaded, num_machines)
@@ -98,7 +99,8 @@ def _simulated(config: JobsConfig, name: str, loaded: LoadedJob, num_machines: i
         compute_s=job.seconds_per_sample * loaded.num_samples / steps,
         iterations=steps * job.stop.max_epochs,
         dense_bytes=float(loaded.dense_bytes),
-        sparse_bytes=needs.step_row_bytes,
+        sparse_bytes=needs.sent_row_bytes,
+        most_sparse_bytes=needs.most_row_bytes,
         row_growth=needs.row_growth,
         arrives_s=job.arrives_s,
         state_bytes=float(loaded.parameter_bytes),

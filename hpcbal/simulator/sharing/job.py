@@ -19,7 +19,9 @@ class SimulatedJob:
             computes its share of the samples ([PS] Eq. 4.2).
         iterations: until its end, >= 1.
         dense_bytes: of tables that every worker pulls whole and pushes whole in an iteration, >= 0.
-        sparse_bytes: of rows that a worker with all samples of an iteration would pull and push, >= 0.
+        sparse_bytes: of rows that a worker with all samples of an iteration would pull and push if tables
+            were as large as need be, >= 0.
+        most_sparse_bytes: of all rows of these tables, >= 0.
         row_growth: n samples need n ** row_growth as many rows as one, 0 to 1.
         arrives_s: when it is submitted, >= 0.
         state_bytes: of its checkpoint, >= 0.
@@ -36,6 +38,7 @@ class SimulatedJob:
     iterations: int
     dense_bytes: float = 0.0
     sparse_bytes: float = 0.0
+    most_sparse_bytes: float = math.inf
     row_growth: float = 1.0
     arrives_s: float = 0.0
     state_bytes: float = 0.0
@@ -50,6 +53,8 @@ class SimulatedJob:
         for name in ("dense_bytes", "sparse_bytes", "arrives_s", "state_bytes", "input_bytes"):
             value = getattr(self, name)
             check(f"{self.name}: {name}", value, 0 <= value < math.inf, ">= 0, finite")
+        most = self.most_sparse_bytes
+        check(f"{self.name}: most_sparse_bytes", most, most >= 0, ">= 0")
         blocks = self.data_blocks
         check(f"{self.name}: data_blocks", blocks, blocks is None or blocks >= 1, ">= 1, or None")
 
@@ -64,7 +69,8 @@ class SimulatedJob:
             machines: of the job, >= workers.
         """
         away = 1 - 1 / machines
-        return self.dense_bytes * away, self.sparse_bytes * away / float(workers**self.row_growth)
+        rows = min(self.most_sparse_bytes, self.sparse_bytes / float(workers**self.row_growth))
+        return self.dense_bytes * away, rows * away
 
 
 @dataclass(frozen=True, slots=True)
