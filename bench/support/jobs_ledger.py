@@ -18,7 +18,7 @@ from hpcbal.telemetry.ledger import (
     RunStartedLine,
 )
 
-LEAST_EPOCHS = 1
+LEAST_EPOCHS = 2
 """Between the first and the last epoch of each job of a group that counts."""
 
 
@@ -30,7 +30,8 @@ class GroupTime:
         jobs: names of the jobs.
         num_machines: of the group.
         predicted_s: of a group iteration, when the group was formed.
-        measured_s: mean time of an iteration of its slowest job.
+        measured_s: of an iteration of its slowest job, the median of its epochs: one in which another job
+            starts, or has its objective computed, is longer.
     """
 
     jobs: tuple[str, ...]
@@ -125,7 +126,7 @@ def _groups(ledger: Sequence[Entry], steps_per_epoch: int) -> list[GroupTime]:
 def _measured_s(
     ledger: Sequence[Entry], first: int, jobs: Sequence[str], machines: tuple[int, ...], steps_per_epoch: int
 ) -> float | None:
-    """Mean time of an iteration of the slowest job; None: the group was too short."""
+    """Median time of an iteration of the slowest job; None: the group was too short."""
     ends: dict[str, list[float]] = {job: [] for job in jobs}
     places: dict[str, tuple[int, ...]] = {}
     for index, entry in enumerate(ledger):
@@ -141,6 +142,7 @@ def _measured_s(
         return None
     all_there_s = max(times[0] for times in ends.values())
     counted = [[end_s for end_s in times if end_s >= all_there_s] for times in ends.values()]
-    if min(map(len, counted)) <= LEAST_EPOCHS:
+    if min(map(len, counted)) <= LEAST_EPOCHS:  # ends of epochs
         return None
-    return max((times[-1] - times[0]) / (len(times) - 1) for times in counted) / steps_per_epoch
+    epochs = ([end_s - start_s for start_s, end_s in itertools.pairwise(times)] for times in counted)
+    return max(map(statistics.median, epochs)) / steps_per_epoch

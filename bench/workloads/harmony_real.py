@@ -7,13 +7,13 @@ from typing import Any, Literal
 
 NUM_MACHINES = 8
 BANDWIDTH = 400_000
-MEMORY_BYTES = 2_000_000
+MEMORY_BYTES = 2_050_000
 STEPS = 4
 """Steps of an epoch."""
 
-BLOCKS, LDA_BLOCKS = 24, 8
-"""Into which samples and parameters are cut. LDA's first push, and its objective, take a message for each
-block of samples, which the simulation leaves out; few blocks keep them short."""
+BLOCKS = 16
+"""Into which samples and parameters are cut. First pushes and objectives take messages for each block of
+samples, which the simulation leaves out; few blocks keep them short."""
 
 APPS = "hpcbal.paramserver.apps"
 
@@ -88,7 +88,7 @@ class RealJob:
             "seconds_per_sample": self.compute_s * STEPS / self.num_samples,
             "stop": {"max_epochs": self.epochs},
             "objective": {"every": self.epochs},
-            "blocks": {"data": LDA_BLOCKS if self.app == "lda" else BLOCKS, "parameters": BLOCKS},
+            "blocks": {"data": BLOCKS, "parameters": BLOCKS},
         }
 
 
@@ -102,14 +102,16 @@ JOBS = (
     RealJob("lda", 24, 1600, 60, 0.24, 11),
     RealJob("mlr", 2, 1600, 20, 1.20, 10),
     RealJob("nmf", 1400, 1600, 36, 0.22, 10),
-    RealJob("lasso", 4000, 1600, 25, 0.80, 14),
     RealJob("mlr", 12, 1600, 40, 0.26, 11),
-    RealJob("lda", 5, 1600, 25, 1.00, 12),
     RealJob("lasso", 24000, 1600, 40, 0.20, 10),
-    RealJob("nmf", 250, 1600, 12, 1.40, 10),
     RealJob("lda", 30, 1600, 50, 0.16, 12),
+    RealJob("lasso", 4000, 1600, 25, 0.80, 14),
+    RealJob("lda", 5, 1600, 25, 1.00, 12),
+    RealJob("nmf", 250, 1600, 12, 1.40, 10),
     RealJob("mlr", 4, 1600, 20, 1.10, 12),
 )
+"""Eight jobs that mostly talk, which are short but gain nothing from more machines, and eight that mostly
+compute; the last four of these come at the end, where they can use machines that are left."""
 
 
 def file_of(output: str, paradigm: str, seed: int = 0) -> dict[str, Any]:
