@@ -136,8 +136,7 @@ def _measured_s(
         elif isinstance(line, JobDoneLine) and line.job in ends and index > first:
             break
         elif isinstance(line, JobEpochLine) and line.job in ends and index > first:
-            if places.get(line.job) == machines:
-                ends[line.job].append(entry.unix_s)
+            ends[line.job] += [entry.unix_s] * (places.get(line.job) == machines)
     if not all(ends.values()):
         return None
     all_there_s = max(times[0] for times in ends.values())

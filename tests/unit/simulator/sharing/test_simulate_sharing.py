@@ -67,6 +67,12 @@ def test_the_share_of_a_machine_does_not_travel(machines: int) -> None:
     assert run.makespan_s == pytest.approx(10 * iteration_s)
 
 
+def test_no_worker_pulls_more_rows_than_there_are() -> None:
+    job = replace(EVEN, dense_bytes=0.0, sparse_bytes=800.0, row_growth=0.5, most_sparse_bytes=300.0)
+    assert job.pull_bytes(4, 4) == (0.0, pytest.approx(300.0 * 3 / 4))  # would be 800 / 2
+    assert job.pull_bytes(16, 16) == (0.0, pytest.approx(800.0 / 4 * 15 / 16))
+
+
 def test_two_jobs_fill_each_others_gaps() -> None:
     other = replace(EVEN, name="other")
     run = simulate_sharing([EVEN, other], TWO, together(EVEN, other))
