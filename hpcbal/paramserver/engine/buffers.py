@@ -126,7 +126,11 @@ class Buffers:
         A buffer fits whenever no other is in use. Otherwise two workers that serve each other could wait for
         each other, each with rows that it drops only when its push has been received.
         """
-        if self._limit is None or not self.used_bytes:
+        return not self.used_bytes or self.fits(num_bytes)
+
+    def fits(self, num_bytes: int) -> bool:
+        """Whether a buffer stays below the limit, beside all that is held, used and kept."""
+        if self._limit is None:
             return True
         others = 0 if self._machine is None else self._machine.taken_by_others(self)
         return self.num_bytes + num_bytes + others <= self._limit

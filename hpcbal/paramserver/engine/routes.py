@@ -186,6 +186,7 @@ class Routes:
             )
         elif (
             route.is_answering
+            or server.copies(route.worker, route.num_bytes)
             or (server.sync_blocks is not None and frame.step == server.kept_step)
             or not self._is_ready(route)
         ):
@@ -207,7 +208,8 @@ class Routes:
     def _answer(self, route: _Route, request: int, is_bare: bool) -> None:
         assert route.answer is not None
         assert route.bare_answer is not None
-        sent = partial(self._server.sent_bundle, route.bundle)
+        server = self._server
+        sent = server.timed(route.worker, route.num_bytes, partial(server.sent_bundle, route.bundle))
         if is_bare and self._wire.link is None:
             if route.worker != self._wire.rank:
                 self._wire.bytes_out += route.num_bytes

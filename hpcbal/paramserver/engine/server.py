@@ -1,13 +1,15 @@
 """The owner of parameter blocks: performs what the state machine of its blocks decides.
 
 `store.host.Host` decides what is answered, applied, kept waiting, forwarded or given away. Here are the
-values: they are sent from where they lie, and pushes are applied in place.
+values: they are sent from where they lie, and pushes are applied in place. Without a barrier, workers that
+take answers slowly get copies, see `store.lending`.
 
 Source: [PS] Sec. 3.3.2.
 """
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -28,6 +30,7 @@ from hpcbal.paramserver.engine.user_app import calling
 from hpcbal.paramserver.engine.wire import Kind, Wire
 from hpcbal.paramserver.store.actions import Action, Answer, Apply, Forward, Give, Moved, Skip, Took
 from hpcbal.paramserver.store.host import Host
+from hpcbal.paramserver.store.lending import Lending
 from hpcbal.paramserver.store.numbers import Bundle
 
 
@@ -53,6 +56,7 @@ class Server:
         shape_of: see `ShapeOf`.
         room: for pushes and row ids; a push waits at its sender while there is none.
         sync_blocks: see below.
+        lending: which answers are copied.
         load: what was served since the last report.
         failure: what the app has raised for an update. The job has failed then: whoever drives the server
             raises it. Until the job ends, pushes are acknowledged all the same, so that nobody waits for
@@ -83,6 +87,7 @@ class Server:
         self.host: Host[Pull | Push] = Host(wire.rank)
         self.room = PushRoom(buffers)
         self.sync_blocks = sync_blocks
+        self.lending = Lending(may_copy=sync_blocks is None)
         self._held: dict[int, HeldBlock] = {}
         self._actions: deque[Action[Pull | Push]] = deque()
         self._pulled: dict[tuple[int, ...], tuple[int, int]] = {}  # by blocks: step, and data blocks
@@ -205,7 +210,11 @@ class Server:
         self._wire.send(pull.worker, Kind.PULLED, entries, Segments(arrays), pull.request, then=sent)
 
     def answer_whole(self, pull: Pull, blocks: Sequence[int], sent: Then) -> None:
-        """Send blocks from where they lie; call `sent` when the values are not read any more."""
+        """Send blocks from where they lie, or copies; call `sent` when the values are not read any more."""
+        if self.copies(pull.worker, sum(self._held[block].values.nbytes for block in blocks)):
+            self._answer_copy(pull, blocks)
+            sent()
+            return
         arrays, reads_values = [], False
         for block in blocks:
             held = self._held[block]
@@ -214,10 +223,41 @@ class Server:
             reads_values |= is_lent
             arrays.append(values)
         entries = [(block, 0, ALL_ROWS) for block in blocks]
-        then = sent if reads_values else None
+        then = self.timed(pull.worker, sum(each.nbytes for each in arrays), sent) if reads_values else None
         self._wire.send(pull.worker, Kind.PULLED, entries, Segments(arrays), pull.request, then=then)
         if not reads_values:  # but what they were before the step
             sent()
+
+    def copies(self, worker: int, num_bytes: int) -> bool:
+        """Whether an answer is to be a copy: its worker is slow to take it, and no push needs the room."""
+        return self.lending.copies(worker) and self.room.is_idle and self.room.buffers.fits(num_bytes)
+
+    def _answer_copy(self, pull: Pull, blocks: Sequence[int]) -> None:
+        """Send copies of blocks, which may be changed at once."""
+        values = [self._held[block].values for block in blocks]
+        num_bytes = sum(each.nbytes for each in values)
+        buffer, start = self.room.buffers.take(num_bytes), 0
+        arrays = []
+        for each in values:
+            copied = view(buffer, start, each.shape, each.dtype)
+            np.copyto(copied, each)
+            arrays.append(copied)
+            start += each.nbytes
+        entries = [(block, 0, ALL_ROWS) for block in blocks]
+        then = self.timed(pull.worker, num_bytes, partial(self.room.give, buffer))
+        self._wire.send(pull.worker, Kind.PULLED, entries, Segments(arrays), pull.request, then=then)
+
+    def timed(self, worker: int, num_bytes: int, sent: Then) -> Then:
+        """`sent`, for an answer that leaves now; it also notes how long its worker takes."""
+        if not self.lending.may_copy:
+            return sent
+        start_s = time.perf_counter()
+
+        def taken() -> None:
+            self.lending.taken(worker, num_bytes, time.perf_counter() - start_s)
+            sent()
+
+        return taken
 
     def _sent(self, blocks: Sequence[int]) -> None:
         self.perform(self.host.sent(blocks))

@@ -74,6 +74,7 @@ class Executor:
             report,
             self._on_block,
             self._look,
+            has_barrier=job.staleness == 0,
         )
         steps = None if job.is_async else job.steps
         self.samples = WorkerSamples(job.cut, job.seed, steps, job.mini_batch, _natural_order)

@@ -51,7 +51,7 @@ class Tables(App):
 class Cluster:
     """Servers 1 and 2, workers 3 and 4, all in one thread: who waits lets the others work."""
 
-    def __init__(self, limit_bytes: int | None = None) -> None:
+    def __init__(self, limit_bytes: int | None = None, sync_blocks: int | None = None) -> None:
         self.layout = Layout((DENSE, SPARSE), (5, 7))
         self.owners = 1 + np.arange(self.layout.num_blocks) % 2
         self.wires = [Wire(transport) for transport in LoopbackTransport.connect(5)]
@@ -64,7 +64,7 @@ class Cluster:
         self.moves: dict[int, ParameterMoves] = {}
         for rank, buffers in self.buffers.items():
             wire = self.wires[rank]
-            self.servers[rank] = server = Server(wire, Tables(), self.layout.shape_of, buffers)
+            self.servers[rank] = server = Server(wire, Tables(), self.layout.shape_of, buffers, sync_blocks)
             self.requests[rank] = Requests(server, wire)
             self.moves[rank] = moves = ParameterMoves(
                 server, wire, MoveQueue(100, None), self.note_moved, ignore
@@ -95,6 +95,16 @@ class Cluster:
 
     def poll(self) -> bool:
         return sum(wire.transport.poll() for wire in self.wires) > 0
+
+    def note_slow(self, worker: int) -> None:
+        """Let all servers know that a worker takes its answers slowly."""
+        for server in self.servers.values():
+            server.lending.taken(worker, 1, 10.0)
+
+    def poll_ranks(self, *ranks: int) -> None:
+        """Let only these ranks work."""
+        while sum(self.wires[rank].transport.poll() for rank in ranks):
+            pass
 
     def settle(self) -> None:
         while self.poll():
@@ -163,6 +173,60 @@ def test_a_block_that_is_being_sent_is_not_changed() -> None:
     assert slow._dense.tables["dense"].sum() == 0
 
 
+@pytest.mark.parametrize("is_prepared", [False, True])
+def test_a_copy_for_a_slow_worker_holds_no_push_up_and_has_the_values_of_its_time(is_prepared: bool) -> None:
+    cluster = Cluster()
+    slow, fast = cluster.clients[3], cluster.clients[4]
+    if is_prepared:
+        slow.pull({})  # its routes have an answer that would be lent
+        cluster.settle()
+    cluster.note_slow(3)
+    for number in range(1, 4):
+        slow.start_dense_pull(0, 0)  # nobody receives the answer yet
+        cluster.poll_ranks(1, 2)
+        assert not any(server.host.is_lending for server in cluster.servers.values())
+        done: list[bool] = []
+        fast.push({"dense": Update(np.ones((10, 3)))}, lambda done=done: done.append(True))
+        cluster.poll_ranks(1, 2, 4)
+        assert done
+        assert cluster.table(DENSE).sum() == 30 * number
+        assert all(buffers.used_bytes == SMALLEST for buffers in cluster.buffers.values())
+        cluster.settle()
+        slow._dense.finish_pull()
+        assert slow._dense.tables["dense"].sum() == 30 * (number - 1)
+        assert all(buffers.used_bytes == 0 for buffers in cluster.buffers.values())
+        cluster.note_slow(3)  # it has been fast
+    assert slow.pull({})["dense"].sum() == 90
+    cluster.settle()
+    assert all(server.is_idle for server in cluster.servers.values())
+
+
+@pytest.mark.parametrize(("limit_bytes", "sync_blocks"), [(50, None), (None, 2)])
+def test_without_room_or_with_a_barrier_blocks_are_lent_to_slow_workers_too(
+    limit_bytes: int | None, sync_blocks: int | None
+) -> None:
+    cluster = Cluster(limit_bytes, sync_blocks)
+    cluster.note_slow(3)
+    cluster.clients[3].start_dense_pull(0, 0)
+    cluster.poll_ranks(1, 2)
+    assert all(server.host.is_lending for server in cluster.servers.values())
+    assert all(buffers.used_bytes == 0 for buffers in cluster.buffers.values())
+    cluster.settle()
+    assert all(server.is_idle for server in cluster.servers.values())
+
+
+def test_a_server_notes_how_long_each_answer_takes() -> None:
+    cluster = Cluster()
+    notes: list[tuple[int, int]] = []
+    for server in cluster.servers.values():
+        server.lending.taken = lambda worker, num_bytes, seconds: notes.append((worker, num_bytes))  # type: ignore[method-assign]
+    for _ in range(3):
+        cluster.clients[4].pull({})
+        cluster.settle()
+    assert {worker for worker, _ in notes} == {4}
+    assert sum(num_bytes for _, num_bytes in notes) == 3 * 10 * 3 * 8
+
+
 def test_pushes_stay_at_their_workers_while_their_server_has_no_room() -> None:
     cluster = Cluster(limit_bytes=2 * SMALLEST)
     bundle = Bundle(3, tuple(cluster.servers[1].blocks))
@@ -183,8 +247,10 @@ def test_pushes_stay_at_their_workers_while_their_server_has_no_room() -> None:
 
 
 @settings(max_examples=15, deadline=None)
-@given(seed=st.integers(0, 10**6), limit_bytes=st.sampled_from([None, 5000]))
-def test_no_update_is_lost_or_applied_twice_while_blocks_move(seed: int, limit_bytes: int | None) -> None:
+@given(seed=st.integers(0, 10**6), limit_bytes=st.sampled_from([None, 5000]), copies=st.booleans())
+def test_no_update_is_lost_or_applied_twice_while_blocks_move(
+    seed: int, limit_bytes: int | None, copies: bool
+) -> None:
     cluster = Cluster(limit_bytes)
     rng = np.random.default_rng(seed)
     wanted = {DENSE.name: np.zeros((10, 3)), SPARSE.name: np.zeros((100, 2), np.float32)}
@@ -201,6 +267,8 @@ def test_no_update_is_lost_or_applied_twice_while_blocks_move(seed: int, limit_b
         wanted["dense"] += 1
         wanted["sparse"][ids] += 1
         action = rng.random()
+        if copies:
+            cluster.note_slow(3)
         if action < 0.2:
             source = int(rng.integers(1, 3))
             blocks = sorted(set(cluster.servers[source].blocks) - cluster.under_way)

@@ -76,6 +76,22 @@ def test_asynchronous_workers_keep_a_server_busy_both_ways(workers: int, servers
     assert run.steady_epoch_s == pytest.approx(busy_s, rel=0.02)
 
 
+@pytest.mark.parametrize(("num_slow", "num_fast"), [(1, 2), (3, 1), (4, 4)])
+def test_without_a_barrier_slow_links_hold_up_nobody_else(num_slow: int, num_fast: int) -> None:
+    """A server sends copies to slow workers: the pushes of fast ones do not wait until these have come."""
+    slow, fast = ServingMachine(0.01, BANDWIDTH / 10), ServingMachine(0.01, BANDWIDTH)
+    machines = [slow] * num_slow + [fast] * num_fast + [ServingMachine(0.01, 100 * BANDWIDTH)]
+    slow_turn_s, fast_turn_s = 0.1 + 20 * MODEL_S, 0.1 + 2 * MODEL_S
+    turns = round(slow_turn_s / fast_turn_s)
+    data = [
+        *range(1, num_slow + 1),
+        *[rank for rank in range(num_slow + 1, len(machines)) for _ in range(turns)],
+    ]
+    job = job_of(None, num_samples=10 * len(data), num_data_blocks=len(data))
+    run = simulate_job(job, machines, data, [len(machines)] * 12)
+    assert run.steady_epoch_s == pytest.approx(turns * fast_turn_s, rel=0.02)
+
+
 def test_a_slow_processor_holds_a_server_up() -> None:
     machines = [*machines_of(8, 0.001), ServingMachine(0.001, BANDWIDTH, service_s_per_byte=2 / BANDWIDTH)]
     run = simulate_roles(job_of(None), machines, 8, 1)
