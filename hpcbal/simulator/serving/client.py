@@ -51,6 +51,11 @@ class ParameterClient:
         """Frames of pushes that servers have not received."""
 
     @property
+    def num_unapplied(self) -> int:
+        """Requests of pushes that have not been applied in full."""
+        return len(self._pushes)
+
+    @property
     def num_pulls(self) -> int:
         """Pulls that have not been answered in full."""
         return self._client.num_pulls
@@ -58,7 +63,7 @@ class ParameterClient:
     def pull(self, num_samples: int, *, keeps_dense: bool = False) -> None:
         """Ask for what a turn of so many samples needs, or for its rows of sparse tables only."""
         sizes = self._units.turn_bytes(num_samples)
-        for blocks, is_dense in self._accessed(sizes):
+        for blocks, is_dense in self._accessed(sizes.values):
             if is_dense and keeps_dense:
                 continue
             request = self._client.pull(len(blocks))
@@ -67,8 +72,14 @@ class ParameterClient:
 
     def push(self, num_samples: int, then: Callable[[], None]) -> None:
         """Send what a turn of so many samples changes; `then` is called when all of it has been applied."""
-        sizes = self._units.turn_bytes(num_samples)
-        accessed = self._accessed(sizes)
+        self._push(self._units.turn_bytes(num_samples), then)
+
+    def push_first(self, num_samples: int, then: Callable[[], None]) -> None:
+        """Send what a data block of so many samples pushes before the first epoch; see `push`."""
+        self._push(self._units.first_bytes(num_samples), then)
+
+    def _push(self, sizes: TurnBytes, then: Callable[[], None]) -> None:
+        accessed = self._accessed(sizes.deltas)
         if not accessed:
             then()
             return
@@ -82,10 +93,10 @@ class ParameterClient:
                 if num_bytes > EAGER_BYTES:
                     self.num_unsent += 1
 
-    def _accessed(self, sizes: TurnBytes) -> list[tuple[IntArray, bool]]:
-        """Units that a turn accesses, and whether they are dense; those of an access go together."""
-        sparse = self._units.sparse
-        found = [(self._units.dense, True), (sparse[sizes.values[sparse] > 0], False)]
+    def _accessed(self, num_bytes: IntArray) -> list[tuple[IntArray, bool]]:
+        """Units with something to send, and whether they are dense; those of a kind go together."""
+        kinds = ((self._units.dense, True), (self._units.sparse, False))
+        found = [(units[num_bytes[units] > 0], is_dense) for units, is_dense in kinds]
         return [(units, is_dense) for units, is_dense in found if len(units)]
 
     def _send(self, part: Part, access: Access) -> int:

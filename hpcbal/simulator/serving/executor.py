@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 
 import numpy as np
@@ -18,14 +18,12 @@ from hpcbal.paramserver.machine import messages
 from hpcbal.paramserver.machine.messages import Report
 from hpcbal.paramserver.store.moving import queue_of_link
 from hpcbal.simulator.serving.client import ParameterClient
-from hpcbal.simulator.serving.clock import NS_PER_S, Clock
+from hpcbal.simulator.serving.clock import Clock
 from hpcbal.simulator.serving.job import Delays, ServingJob, ServingMachine
 from hpcbal.simulator.serving.network import ENTRY_BYTES, HEADER_BYTES, Network
+from hpcbal.simulator.serving.place import Alone, Place, TimedWaits, Waits, sleep
 from hpcbal.simulator.serving.server import Server
 from hpcbal.simulator.serving.units import Units
-
-Waits = Generator[Callable[[], bool], None, None]
-"""What an executor does, one step after the other; it yields what it waits for."""
 
 OBJECTIVE = "objective"
 """The only term of the objective of a simulated job; it is always 0."""
@@ -42,6 +40,9 @@ class Executor:
         clock, network, units: of the simulation.
         executors: all of them; filled later.
         report: sends a report to the master.
+        place: makes the place where it runs, given a function that lets it look whether it may go on; None:
+            it has the rank for itself.
+        saved: by data block, how far it was when the checkpoint was written from which the job may go on.
     """
 
     def __init__(
@@ -57,8 +58,12 @@ class Executor:
         servers: Mapping[int, Server],
         executors: Mapping[int, Executor],
         report: Callable[[Report], None],
+        place: Callable[[Callable[[], None]], Place] | None = None,
+        saved: Mapping[int, Cursor] | None = None,
     ) -> None:
         self._rank, self._job, self._machine, self._delays = rank, job, machine, delays
+        self._place = Alone(clock, self._look) if place is None else place(self._look)
+        self._saved = saved or {}
         self._clock, self._network, self._report = clock, network, report
         self._executors = executors
         self.client = ParameterClient(rank, clock, network, units, servers, self._look)
@@ -131,13 +136,11 @@ class Executor:
             done(messages.TurnDone(step, turn.blocks, 0, 0.0, 0.0, 0.0, 0))
             self.samples.finish(turn)
             return
-        bytes_before, pull_start_s = self._num_bytes(), clock.now_s
-        client.pull(turn.num_samples)
-        yield lambda: not client.num_pulls
-        yield lambda: not client.num_unsent
+        bytes_before = self._num_bytes()
+        pull_s = yield from self._pull(turn.num_samples, step)
         num_bytes = self._num_bytes() - bytes_before
-        start_s = clock.now_s
-        yield from self._sleep(self._compute_s(turn.num_samples))
+        compute_s = yield from self._place.computing(self._compute_s(turn.num_samples))
+        yield from self._place.communicating(step)
         push_start_s = clock.now_s
 
         def applied() -> None:
@@ -145,8 +148,8 @@ class Executor:
                 step,
                 turn.blocks,
                 turn.num_samples,
-                push_start_s - start_s,
-                start_s - pull_start_s,
+                compute_s,
+                pull_s,
                 clock.now_s - push_start_s,
                 num_bytes,
             )
@@ -155,7 +158,21 @@ class Executor:
         bytes_before = self._num_bytes()
         client.push(turn.num_samples, applied)
         num_bytes += self._num_bytes() - bytes_before
+        if self._place.waits_for_pushes:
+            yield lambda: not client.num_unapplied
+        self._place.communicated()
         self.samples.finish(turn)
+
+    def _pull(self, num_samples: int, step: int | None, *, keeps_dense: bool = False) -> TimedWaits:
+        """Pull what so many samples need; returns the seconds from its begin to its end."""
+        client = self.client
+        yield from self._place.communicating(step)
+        start_s = self._clock.now_s
+        client.pull(num_samples, keeps_dense=keeps_dense)
+        yield lambda: not client.num_pulls
+        yield lambda: not client.num_unsent
+        self._place.communicated()
+        return self._clock.now_s - start_s
 
     def _compute_s(self, num_samples: int) -> float:
         seconds = num_samples * self._machine.seconds_per_sample + self._delays.turn_s
@@ -163,24 +180,29 @@ class Executor:
         return seconds * (1.0 + self._rng.uniform(-noise, noise)) if noise else seconds
 
     def _sleep(self, seconds: float) -> Waits:
-        until_ns = self._clock.now_ns + round(seconds * NS_PER_S)
-        self._clock.at(until_ns, self._look)
-        yield lambda: self._clock.now_ns >= until_ns
+        """Work on files or memory, which takes neither cores nor the link."""
+        if seconds:
+            yield from sleep(self._clock, self._look, seconds)
 
     def _num_bytes(self) -> int:
         return self._network.bytes_in[self._rank] + self._network.bytes_out[self._rank]
 
     def _evaluate(self) -> Waits:
-        """Pull what the objective of own data blocks needs, dense tables once; computing it takes no time."""
+        """Pull what the objective of own data blocks needs, dense tables once.
+
+        Computing it takes no time, but each block waits until the cores are free.
+        """
         self._must_evaluate = False
         start_s, epoch = self._clock.now_s, self._evaluating
         data: dict[int, dict[str, float]] = {}
         for block in self.samples.take_unevaluated(epoch):
-            self.client.pull(self._job.cut.size(block.number), keeps_dense=bool(data))
-            yield lambda: not self.client.num_pulls
-            yield lambda: not self.client.num_unsent
+            yield from self._pull(self._job.cut.size(block.number), None, keeps_dense=bool(data))
+            yield from self._place.computing(0.0)
             data[block.number] = {OBJECTIVE: 0.0}
-        parameters: dict[int, dict[str, float]] = {block: {} for block in self.server.take_unevaluated(epoch)}
+        parameters: dict[int, dict[str, float]] = {}
+        for number in self.server.take_unevaluated(epoch):
+            yield from self._place.computing(0.0)
+            parameters[number] = {}
         if data or parameters:
             self._report(messages.Evaluated(epoch, data, parameters, self._clock.now_s - start_s))
 
@@ -208,13 +230,17 @@ class Executor:
     def _obey(self, order: Message) -> Waits:
         match order:
             case messages.Assign():
+                yield from self._sleep(self._place.loading_s)
                 self.server.begin()
                 for number, owner in enumerate(order.data_owner):
                     if owner == self._rank:
                         block = DataBlock(number, self._job.cut.first(number), {}, {})
-                        self.samples.add(block, Cursor())
+                        self.samples.add(block, Cursor() if order.saved is None else self._saved[number])
+                self._is_paused = order.saved is None
                 self._report(messages.Ready(self.samples.steps_ahead()))
             case messages.Initialise():
+                for block in self.samples.blocks:
+                    yield from self._initialise(block)
                 self._is_paused = False
                 self._report(messages.Initialised())
             case messages.Pause():
@@ -225,6 +251,7 @@ class Executor:
                 self._is_paused = True
                 self._report(messages.Paused(self.samples.steps_ahead()))
             case messages.Save(number):
+                yield from self._sleep(self._place.saving_s)
                 self._report(messages.Saved(number))
             case messages.Continue():
                 self._is_paused = False
@@ -234,6 +261,17 @@ class Executor:
                 self.server.give_next()
             case _:
                 raise HpcbalError(f"a simulated executor got {order!r}, which it does not know")
+
+    def _initialise(self, block: DataBlock) -> Waits:
+        """Push what a data block pushes before the first epoch. Computing it takes no time, but waits."""
+        client, num_samples = self.client, self._job.cut.size(block.number)
+        yield from self._place.computing(0.0)
+        if not self._job.first_push:
+            return
+        yield from self._place.communicating()
+        client.push_first(num_samples, _nothing)
+        yield lambda: not client.num_unapplied
+        self._place.communicated()
 
     # Data blocks that move.
 
@@ -286,6 +324,10 @@ class Executor:
         """A block has come: if an objective is being computed, it may be missing there."""
         self._must_evaluate = self._evaluating > 0
         self._look()
+
+
+def _nothing() -> None:
+    pass
 
 
 def _natural_order(seed: int, epoch: int, block: int, size: int) -> IntArray:

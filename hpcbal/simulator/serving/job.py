@@ -11,6 +11,9 @@ from hpcbal.errors import InputError
 from hpcbal.paramserver.contract import DataBlocks, Table, num_steps
 from hpcbal.paramserver.store.layout import Layout
 
+Points = Sequence[tuple[float, float]]
+"""What turns or data blocks of several sizes need: (samples, amount), both ascending."""
+
 
 @dataclass(frozen=True, slots=True)
 class ServingMachine:
@@ -86,6 +89,8 @@ class ServingJob:
         turn_rows: by sparse table, points (samples, rows) of turns, both ascending, at least one. Samples
             share rows, so a turn with twice the samples needs less than twice the rows. Between points, and
             from (0, 0) to the first one, rows grow linearly; after the last one as before it.
+        first_push: by table, points (samples, bytes) of what data blocks push once, before the first epoch,
+            with numbers of rows; see `turn_rows`. Tables that are missing get no such push.
         push_share: bytes of deltas in a push, as a share of the bytes of values in a pull, > 0.
         sample_bytes: of a sample and its state, when its block moves, >= 0.
         compute_noise: computing of a turn takes at most this share longer or shorter; 0 to below 1.
@@ -105,7 +110,8 @@ class ServingJob:
     max_epochs: int = 4
     objective_every: int = 1_000_000
     rows_per_sample: Mapping[str, float] = field(default_factory=dict)
-    turn_rows: Mapping[str, Sequence[tuple[float, float]]] = field(default_factory=dict)
+    turn_rows: Mapping[str, Points] = field(default_factory=dict)
+    first_push: Mapping[str, Points] = field(default_factory=dict)
     push_share: float = 1.0
     sample_bytes: float = 0.0
     compute_noise: float = 0.0
@@ -128,9 +134,13 @@ class ServingJob:
             _check(f"rows_per_sample of {name}", rows, 0 <= rows < math.inf, ">= 0")
         for name, points in self.turn_rows.items():
             _check("turn_rows", name, name in sparse, f"sparse tables: {', '.join(sorted(sparse))}")
-            pairs = itertools.pairwise([(0.0, 0.0), *points])
-            ok = len(points) >= 1 and all(a[0] < b[0] and a[1] <= b[1] for a, b in pairs)
+            ok = _ascend(points)
             _check(f"turn_rows of {name}", points, ok, "ascending points (samples, rows), at least one")
+        names = {table.name for table in self.tables}
+        for name, points in self.first_push.items():
+            _check("first_push", name, name in names, f"tables: {', '.join(sorted(names))}")
+            ok = _ascend(points)
+            _check(f"first_push of {name}", points, ok, "ascending points (samples, bytes), at least one")
         object.__setattr__(self, "layout", Layout(self.tables, self.parameter_blocks))
         object.__setattr__(self, "cut", DataBlocks(self.num_samples, self.num_data_blocks))
 
@@ -151,10 +161,25 @@ class ServingJob:
         points = self.turn_rows.get(table.name)
         if points is None:
             return min(float(table.num_rows), num_samples * self.rows_per_sample.get(table.name, 0.0))
-        lines = itertools.pairwise([(0.0, 0.0), *points])
-        low, high = next(((a, b) for a, b in lines if num_samples <= b[0]), ([(0.0, 0.0), *points])[-2:])
-        slope = (high[1] - low[1]) / (high[0] - low[0])
-        return min(float(table.num_rows), low[1] + slope * (num_samples - low[0]))
+        return min(float(table.num_rows), _value_at(points, num_samples))
+
+    def first_bytes(self, table: Table, num_samples: int) -> float:
+        """Bytes that a data block of so many samples pushes to a table before the first epoch."""
+        points = self.first_push.get(table.name)
+        return 0.0 if points is None else max(0.0, _value_at(points, num_samples))
+
+
+def _ascend(points: Points) -> bool:
+    pairs = itertools.pairwise([(0.0, 0.0), *points])
+    return len(points) >= 1 and all(a[0] < b[0] and a[1] <= b[1] for a, b in pairs)
+
+
+def _value_at(points: Points, num_samples: int) -> float:
+    """Linear between points, and from (0, 0) to the first one; after the last one as before it."""
+    lines = itertools.pairwise([(0.0, 0.0), *points])
+    low, high = next(((a, b) for a, b in lines if num_samples <= b[0]), ([(0.0, 0.0), *points])[-2:])
+    slope = (high[1] - low[1]) / (high[0] - low[0])
+    return low[1] + slope * (num_samples - low[0])
 
 
 def _check(name: str, value: object, ok: bool, allowed: str) -> None:

@@ -40,8 +40,8 @@ def simulate_job(
     """Run a job to its end in virtual time, frame by frame.
 
     `JobMachine`, `Host`, `Client`, `Link` and `WorkerSamples` decide and count as in a real run; only time is
-    simulated. The same arguments give the same result. Left out: the app's initial updates, rows that `sync`
-    keeps as they were before a step when their block moves, and limits of memory.
+    simulated. The same arguments give the same result. Left out: rows that `sync` keeps as they were before a
+    step when their block moves, and limits of memory.
 
     Args:
         job: what is simulated.

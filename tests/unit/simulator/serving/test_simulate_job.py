@@ -179,6 +179,17 @@ def test_the_objective_pulls_rows_of_sparse_tables_for_each_data_block() -> None
     assert seconds[1] - seconds[2] == pytest.approx((rows + headers) / BANDWIDTH, rel=NEARLY)
 
 
+@pytest.mark.parametrize("workers", [1, 2])
+def test_data_blocks_push_their_first_updates_one_after_the_other(workers: int) -> None:
+    """24 blocks of 10 samples push 1,000 bytes for each, before the first epoch."""
+    job = job_of(0, first_push={"model": [(10.0, 10_000.0)]})
+    runs = [simulate_roles(each, machines_of(workers + 1), workers, 1) for each in (job_of(0), job)]
+    first_s = [run.epochs[0].end_s for run in runs]
+    # All of them share the link of the only server.
+    assert first_s[1] - first_s[0] == pytest.approx(24 * 10_000 / BANDWIDTH, rel=0.02)
+    assert runs[1].steady_epoch_s == pytest.approx(runs[0].steady_epoch_s)
+
+
 def test_the_same_seed_gives_the_same_run() -> None:
     job = job_of(None, compute_noise=0.3)
     runs = [simulate_roles(replace(job, seed=seed), machines_of(5), 3, 2) for seed in (1, 1, 2)]
@@ -250,6 +261,8 @@ def test_every_block_needs_an_owner(owners: tuple[list[int], list[int]], message
         {"mini_batch": 0},
         {"rows_per_sample": {"model": 1.0}},
         {"push_share": 0.0},
+        {"first_push": {"other": ((1.0, 1.0),)}},
+        {"first_push": {"model": ()}},
         {"compute_noise": 1.0},
         {"num_data_blocks": 241},
         {"parameter_blocks": (0,)},
