@@ -22,14 +22,10 @@ from hpcbal.paramserver.engine.pacing import PacedLink, PacedProcessor
 from hpcbal.paramserver.engine.place import Place
 from hpcbal.paramserver.engine.reactor import FIRST_SLEEP_S, LATE_SHARE, MAX_SLEEP_S, SPIN_S, Reactor
 from hpcbal.paramserver.engine.transport import Transport
-from hpcbal.paramserver.machine import messages
-from hpcbal.paramserver.sharing.messages import AskForNetwork, NetworkUsed, UseNetwork
+from hpcbal.paramserver.sharing.messages import WITH_TICKET, AskForNetwork, NetworkUsed, UseNetwork
 from hpcbal.paramserver.sharing.subtasks import SubtaskQueue
 
 SCHEDULER_RANK = 0
-
-WITH_TICKET = (messages.Initialise, messages.MayStart, messages.Evaluate)
-"""Messages that let subtasks begin."""
 
 
 class Busy:

@@ -5,6 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hpcbal.comm.message import Message
+from hpcbal.paramserver.machine.messages import Evaluate, Initialise, MayStart
+
+WITH_TICKET = (Initialise, MayStart, Evaluate)
+"""Messages that let subtasks begin: a machine gives the job a ticket when one comes; see `subtasks`."""
 
 
 @dataclass(frozen=True, slots=True)

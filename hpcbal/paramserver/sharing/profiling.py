@@ -12,6 +12,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from hpcbal.paramserver.machine.messages import TurnDone
+from hpcbal.policies.grouping import JobLoad
+from hpcbal.policies.grouping.values import UNKNOWN_MOVE_S
 
 WINDOW = 8
 """Iterations that an average is taken of."""
@@ -32,6 +34,43 @@ class Measured:
     network_s: float
     period_s: float
     num_bytes: float
+
+
+def load_of(
+    name: str,
+    measured: Measured,
+    *,
+    machines: int,
+    most_machines: int,
+    iterations_left: float,
+    dense_bytes: float,
+    row_growth: float,
+    loading_s: float | None,
+    saving_s: float | None,
+) -> JobLoad:
+    """What the scheduler is told of a job.
+
+    Args:
+        name: of the job.
+        measured: average of its last iterations.
+        machines: that it has.
+        most_machines, iterations_left, row_growth: see `JobLoad`.
+        dense_bytes: of its dense tables.
+        loading_s: from its start until it could take its first turn; None: it cannot yet.
+        saving_s: of its last checkpoint in this start; None: there was none.
+    """
+    moved = 2 * dense_bytes * (1 - 1 / machines)
+    return JobLoad(
+        name=name,
+        compute_s=measured.compute_s,
+        network_s=measured.network_s,
+        machines=machines,
+        most_machines=most_machines,
+        iterations_left=iterations_left,
+        dense_share=min(1.0, moved / measured.num_bytes) if measured.num_bytes else 1.0,
+        row_growth=row_growth,
+        move_s=UNKNOWN_MOVE_S if loading_s is None else loading_s + (saving_s or 0.0),
+    )
 
 
 class IterationMeter:

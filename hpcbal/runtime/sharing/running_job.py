@@ -11,10 +11,9 @@ from hpcbal.paramserver.machine.events import End
 from hpcbal.paramserver.machine.job import JobMachine, JobSpec
 from hpcbal.paramserver.machine.messages import TurnDone
 from hpcbal.paramserver.machine.progress import Pace
-from hpcbal.paramserver.sharing.profiling import IterationMeter
+from hpcbal.paramserver.sharing.profiling import IterationMeter, load_of
 from hpcbal.paramserver.store.ownership import dealt_out, dealt_out_by_table
 from hpcbal.policies.grouping import JobLoad
-from hpcbal.policies.grouping.values import UNKNOWN_MOVE_S
 from hpcbal.runtime.paramserver.checkpoint import SavedJob
 from hpcbal.runtime.paramserver.cutting import Cut
 from hpcbal.runtime.paramserver.loading import LoadedJob
@@ -88,18 +87,16 @@ class RunningJob:
         average = self.meter.average
         if average is None:
             return None
-        count = len(self.machines)
-        moved = 2 * self.loaded.dense_bytes * (1 - 1 / count)
-        return JobLoad(
-            name=self.name,
-            compute_s=average.compute_s,
-            network_s=average.network_s,
-            machines=count,
+        return load_of(
+            self.name,
+            average,
+            machines=len(self.machines),
             most_machines=min(self.cut.data, sum(self.cut.parameters)),
             iterations_left=self._iterations_left(),
-            dense_share=min(1.0, moved / average.num_bytes) if average.num_bytes else 1.0,
+            dense_bytes=self.loaded.dense_bytes,
             row_growth=self.row_growth,
-            move_s=UNKNOWN_MOVE_S if self.loading_s is None else self.loading_s + (self.saving_s or 0.0),
+            loading_s=self.loading_s,
+            saving_s=self.saving_s,
         )
 
     def _iterations_left(self) -> float:
