@@ -157,7 +157,7 @@ def forecast_job(
     in_use = supply.in_use(0)
     cut = first_cut(config, loaded, num_executors)
     owners = first_owners(config, cut, in_use, None)
-    job = serving_job(config, loaded, cut, measured)
+    job = serving_job(config, config.seed, loaded, cut, measured)
     data_bytes = loaded.data_bytes(job.cut.samples(0))
     row_growth = sample_job(loaded, config.seed).row_growth
     watching: list[Watching] = []

@@ -11,6 +11,8 @@ from hpcbal.runtime.paramserver.cutting import first_cut
 from hpcbal.runtime.paramserver.loading import LoadedJob
 from hpcbal.runtime.sharing.needs import needs_of
 from hpcbal.runtime.sharing.paradigms import check_fits, policy_of
+from hpcbal.runtime.simulating.sizes import serving_job
+from hpcbal.simulator.serving import ServingJob
 from hpcbal.simulator.sharing import (
     NAIVE,
     SharingDelays,
@@ -38,6 +40,7 @@ def forecast_jobs(
         UserCodeError: an app or a dataset raises.
     """
     jobs = [simulated_job(config, name, job, num_machines) for name, job in loaded.items()]
+    frames = {name: _frames_of(config, name, job, num_machines) for name, job in loaded.items()}
     schedule = config.schedule
     turns = NAIVE if schedule.paradigm == "naive" else Turns(is_synchronised=schedule.takes_turns_at_links)
     return simulate_sharing(
@@ -49,7 +52,15 @@ def forecast_jobs(
         warm_up=schedule.warm_up,
         profile_iterations=schedule.profile_iterations,
         seed=config.seed,
+        frames=frames,
     )
+
+
+def _frames_of(config: JobsConfig, name: str, loaded: LoadedJob, num_machines: int) -> ServingJob:
+    """A job of a file, as far as its frames go."""
+    job = next(each for each in config.jobs if each.name == name)
+    cut = first_cut(job, loaded, num_machines)
+    return serving_job(job, config.seed_of(job), loaded, cut, None)
 
 
 def check_speeds(config: JobsConfig) -> None:

@@ -8,16 +8,19 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from hpcbal.config import ParamServerConfig
+from hpcbal.config import PsJobConfig
 from hpcbal.errors import UserCodeError
 from hpcbal.paramserver.contract import (
     AppError,
     DataBlock,
     DataBlocks,
     IntArray,
+    Update,
     checked_needs,
+    checked_updates,
     gather_batch,
     num_bytes_of,
+    whole_block,
 )
 from hpcbal.paramserver.engine.job import Job
 from hpcbal.paramserver.engine.loading import first_data
@@ -26,7 +29,7 @@ from hpcbal.paramserver.store.layout import Layout
 from hpcbal.planning.serving import Measured
 from hpcbal.runtime.paramserver.cutting import Cut
 from hpcbal.runtime.paramserver.loading import LoadedJob
-from hpcbal.simulator.serving import ServingJob
+from hpcbal.simulator.serving import Points, ServingJob
 
 ID_BYTES = 8
 """Of the number of a row in a message."""
@@ -44,23 +47,27 @@ class TurnSizes:
 
     Attributes:
         rows: of each sparse table, points (samples of a turn, rows).
+        first_push: of each table, points (samples of a data block, bytes of its first push).
         sample_bytes: of a sample and its state.
     """
 
-    rows: Mapping[str, Sequence[tuple[float, float]]]
+    rows: Mapping[str, Points]
+    first_push: Mapping[str, Points]
     sample_bytes: float
 
 
 def serving_job(
-    config: ParamServerConfig, loaded: LoadedJob, cut: Cut, measured: Measured | None
+    config: PsJobConfig, seed: int, loaded: LoadedJob, cut: Cut, measured: Measured | None
 ) -> ServingJob:
     """The job that a file describes, for the simulator.
 
     Rows of sparse tables are those that the app needs for turns of several sizes, the largest that of a
-    single worker. Pushes are as large as pulls, unless an earlier run has measured how large they are.
+    single worker. First pushes are those of some blocks. Pushes of turns are as large as pulls, unless an
+    earlier run has measured how large they are.
 
     Args:
-        config: the file.
+        config: of the job.
+        seed: of its first values and random draws.
         loaded: its app and its data.
         cut: numbers of blocks.
         measured: by an earlier run; None: there is none.
@@ -70,7 +77,7 @@ def serving_job(
     """
     blocks = DataBlocks(loaded.num_samples, cut.data)
     layout = Layout(tuple(loaded.tables.values()), cut.parameters)
-    job = Job(loaded.app, config.seed, config.mini_batch, blocks, layout, staleness=config.staleness)
+    job = Job(loaded.app, seed, config.mini_batch, blocks, layout, staleness=config.staleness)
     sizes = _sizes(job, min(loaded.num_samples, max(config.mini_batch, blocks.size(0))))
     serving = ServingJob(
         loaded.num_samples,
@@ -82,8 +89,9 @@ def serving_job(
         max_epochs=config.stop.max_epochs,
         objective_every=config.objective.every,
         turn_rows=sizes.rows,
+        first_push=sizes.first_push,
         sample_bytes=sizes.sample_bytes,
-        seed=config.seed,
+        seed=seed,
     )
     if measured is None:
         return serving
@@ -91,7 +99,7 @@ def serving_job(
     return replace(serving, push_share=_push_share(serving, measured_samples, measured.turn_bytes))
 
 
-def turn_samples(config: ParamServerConfig, num_samples: int, num_workers: int) -> int:
+def turn_samples(config: PsJobConfig, num_samples: int, num_workers: int) -> int:
     """Samples of one worker's turn, about."""
     if config.staleness is None:
         return min(config.mini_batch, num_samples)
@@ -119,7 +127,28 @@ def _sizes(job: Job, num_samples: int) -> TurnSizes:
                 points = rows.setdefault(name, [])
                 mean = statistics.mean(each[name] for each in drawn)
                 points.append((float(size), max(mean, points[-1][1] if points else 0.0)))
-    return TurnSizes(rows, num_bytes / num_read)
+    return TurnSizes(rows, _first_push(job, blocks), num_bytes / num_read)
+
+
+def _first_push(job: Job, blocks: Sequence[DataBlock]) -> dict[str, Points]:
+    """Bytes that a data block pushes to each table before the first epoch: the mean of some blocks."""
+    found: dict[str, float] = {}
+    for block in blocks:
+        try:
+            with calling(job.app, "initial_updates"):
+                updates = job.app.initial_updates(whole_block(block, seed=job.seed, epoch=0))
+                checked = checked_updates(updates or {}, job.tables, {})
+        except AppError as error:
+            raise UserCodeError(f"{type(job.app).__name__}: {error}") from error
+        for name, update in checked.items():
+            found[name] = found.get(name, 0.0) + _bytes_of(update)
+    samples = statistics.mean(float(job.cut.size(block.number)) for block in blocks)
+    return {name: ((samples, num_bytes / len(blocks)),) for name, num_bytes in found.items()}
+
+
+def _bytes_of(update: Update) -> int:
+    """Of its deltas, and the numbers of its rows."""
+    return update.deltas.nbytes + (0 if update.rows is None else ID_BYTES * len(update.rows))
 
 
 def _rows_needed(job: Job, blocks: Sequence[DataBlock], drawn: IntArray) -> dict[str, int]:

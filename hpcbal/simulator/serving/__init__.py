@@ -1,6 +1,6 @@
 """Jobs on parameter servers in virtual time: the machines of a real job, driven frame by frame."""
 
-from hpcbal.simulator.serving.job import Delays, ServingJob, ServingMachine
+from hpcbal.simulator.serving.job import Delays, Points, ServingJob, ServingMachine
 from hpcbal.simulator.serving.record import ChangeTime, EpochTime, ServingRun, TurnTime
 from hpcbal.simulator.serving.run import simulate_job, simulate_roles
 
@@ -8,6 +8,7 @@ __all__ = [
     "ChangeTime",
     "Delays",
     "EpochTime",
+    "Points",
     "ServingJob",
     "ServingMachine",
     "ServingRun",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Protocol
 
@@ -88,11 +88,19 @@ class Master:
 
     def start(self) -> None:
         """Begin the job."""
-        self._handle(Started())
+        self.handle(Started())
 
     def report(self, executor: int, report: Report) -> None:
         """An executor sends a report."""
-        self._clock.at(self._due_ns("from", executor), partial(self._take, executor, report))
+        self.hear_from(executor, partial(self._take, executor, report))
+
+    def hear_from(self, executor: int, action: Callable[[], None]) -> None:
+        """Call an action when a message has come that an executor sends now."""
+        self._clock.at(self._due_ns("from", executor), action)
+
+    def order(self, executor: int, message: Message) -> None:
+        """Send a message to an executor."""
+        self._clock.at(self._due_ns("to", executor), partial(self.executors[executor].hear, message))
 
     def _due_ns(self, way: str, executor: int) -> int:
         """When a message that is sent now is heard; those of a channel keep their order."""
@@ -102,14 +110,18 @@ class Master:
 
     def _take(self, executor: int, report: Report) -> None:
         if isinstance(report, TurnDone):
-            self.turns.append(TurnTime(self._clock.now_s, executor, report))
-            if self._watcher is not None:
-                self._watcher.note_turn(executor, report, self._clock.now_s)
-        self._handle(Heard(executor, report))
+            self.note_turn(executor, report)
+        self.handle(Heard(executor, report))
         change = self._due_change()
         if change is not None:
             self._changing_since_s = self._clock.now_s
-            self._handle(change)
+            self.handle(change)
+
+    def note_turn(self, executor: int, turn: TurnDone) -> None:
+        """An executor has taken a turn, which the machine has not heard of yet."""
+        self.turns.append(TurnTime(self._clock.now_s, executor, turn))
+        if self._watcher is not None:
+            self._watcher.note_turn(executor, turn, self._clock.now_s)
 
     def _due_change(self) -> Reconfigure | None:
         machine = self._machine
@@ -120,25 +132,25 @@ class Master:
             return self._changes.pop(due)
         return None if self._watcher is None else self._watcher.propose()
 
-    def _handle(self, event: Event) -> None:
+    def handle(self, event: Event) -> None:
+        """Something has happened."""
         for instruction in self._machine.handle(event):
-            self._perform(instruction)
+            self.perform(instruction)
 
-    def _perform(self, instruction: Instruction) -> None:
+    def perform(self, instruction: Instruction) -> None:
+        """Do what the machine asks for."""
         match instruction:
             case Send(order, to):
                 for executor in to:
-                    self._clock.at(
-                        self._due_ns("to", executor), partial(self.executors[executor].hear, order)
-                    )
+                    self.order(executor, order)
             case ComputeMetrics(epoch, sums):
-                self._clock.after(0.0, partial(self._handle, Measured(epoch, dict(sums), 0.0)))
+                self._clock.after(0.0, partial(self.handle, Measured(epoch, dict(sums), 0.0)))
             case EpochEnded(epoch, record):
                 self.epochs.append(EpochTime(epoch, self._clock.now_s, record is not None))
                 if self._watcher is not None:
                     self._watcher.note_epoch(self._clock.now_s)
             case WriteManifest(number):
-                self._clock.after(0.0, partial(self._handle, ManifestWritten(number)))
+                self._clock.after(0.0, partial(self.handle, ManifestWritten(number)))
             case Reconfigured(request):
                 self.changed.append(ChangeTime(self._changing_since_s, self._clock.now_s, request))
                 if self._watcher is not None:

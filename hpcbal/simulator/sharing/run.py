@@ -9,13 +9,14 @@ from hpcbal.collector import without_garbage_collection
 from hpcbal.errors import HpcbalError, InputError
 from hpcbal.paramserver.sharing import scheduler
 from hpcbal.paramserver.sharing.scheduler import GroupingPolicy, Scheduler
-from hpcbal.paramserver.sharing.synchroniser import Grant, NetworkSynchroniser
 from hpcbal.policies.grouping import JobLoad
 from hpcbal.simulator.serving.clock import NS_PER_S, Clock
-from hpcbal.simulator.sharing.cohorts import Cohorts
+from hpcbal.simulator.serving.job import ServingJob
+from hpcbal.simulator.sharing.cohorted import CohortedMachines
+from hpcbal.simulator.sharing.framed import FramedMachines
 from hpcbal.simulator.sharing.job import SharingDelays, SimulatedJob, SimulatedMachine, Turns, check
 from hpcbal.simulator.sharing.record import JobTimes, SharingRun
-from hpcbal.simulator.sharing.running_job import Progress, RunningJob
+from hpcbal.simulator.sharing.start import Hears, Machines, Start
 from hpcbal.simulator.sharing.watch import GroupWatch
 
 MEASURED_AGAIN_EVERY = 8
@@ -38,6 +39,7 @@ def simulate_sharing(
     seed: int = 0,
     distort: Distort | None = None,
     unites_machines: bool = True,
+    frames: Mapping[str, ServingJob] | None = None,
 ) -> SharingRun:
     """Run jobs to their end in virtual time, subtask by subtask.
 
@@ -45,9 +47,15 @@ def simulate_sharing(
     measure as in a real run ([PS] Sec. 4.3); only time is simulated. The model of group iterations ([PS] Eq.
     4.1) has no part in it, except where the policy uses it. The same arguments give the same result.
 
-    Left out: objectives, checkpoints beside those of moves, and time that the scheduler takes to decide. A
-    worker uses its own link only, at the speed of the slowest link of its job: exact if the machines of a job
-    are alike in what else they send.
+    With `frames`, each job has a `JobMachine` and executors as in a real run: first pushes, objectives and
+    checkpoints are simulated as well, and every frame takes the links of the two machines between which it
+    travels. Left out: the time in which apps compute first pushes and objectives, limits of memory, and time
+    that the scheduler takes to decide.
+
+    Without `frames`, machines that are alike are simulated once, so a run may have thousands. First pushes,
+    objectives and the checkpoint of a job that is done are left out as well. A worker uses its own link only,
+    at the speed of the slowest link of its job: exact if the machines of a job are alike in what else they
+    send.
 
     Args:
         jobs: at least one, with unique names.
@@ -61,7 +69,9 @@ def simulate_sharing(
             of the job alike; 0 to below 1.
         seed: of the noise.
         distort: None: the scheduler believes what is measured.
-        unites_machines: whether machines that are alike are simulated once; see `cohorts`.
+        unites_machines: whether machines that are alike are simulated once; see `cohorts`. Without effect
+            with `frames`.
+        frames: each job as far as its frames go, by name; None: frames are not simulated.
 
     Raises:
         InputError: an argument is out of range.
@@ -75,19 +85,17 @@ def simulate_sharing(
     names = [job.name for job in jobs]
     if len(set(names)) != len(names):
         raise InputError(f"jobs: got {sorted(names)}, allowed: unique names")
-    simulation = _Simulation(
-        jobs,
-        dict(enumerate(machines, 1)),
-        policy,
-        turns or Turns(),
-        delays or SharingDelays(),
-        warm_up,
-        profile_iterations,
-        compute_noise,
-        seed,
-        distort,
-        unites_machines,
-    )
+    if frames is not None:
+        check("frames", sorted(frames), frames.keys() == set(names), "the names of all jobs")
+    clock, by_rank = Clock(), dict(enumerate(machines, 1))
+    common = clock, jobs, by_rank, turns or Turns(), delays or SharingDelays(), warm_up, compute_noise, seed
+
+    def floor_of(hears: Hears) -> Machines:
+        if frames is None:
+            return CohortedMachines(*common, unites_machines, hears)
+        return FramedMachines(*common, frames, hears)
+
+    simulation = _Simulation(jobs, clock, tuple(by_rank), floor_of, policy, profile_iterations, distort)
     with without_garbage_collection():
         return simulation.run()
 
@@ -96,13 +104,14 @@ def simulate_sharing(
 class _Story:
     """What a job leaves behind; see `JobTimes`."""
 
-    progress: Progress
+    job: SimulatedJob
     began_s: float | None = None
     ended_s: float | None = None
     machine_s: float = 0.0
     num_starts: int = 0
     still_s: float = 0.0
     rested_s: float | None = None
+    still_since_s: float | None = None
 
 
 class _Simulation:
@@ -111,27 +120,19 @@ class _Simulation:
     def __init__(
         self,
         jobs: Sequence[SimulatedJob],
-        machines: Mapping[int, SimulatedMachine],
+        clock: Clock,
+        ranks: tuple[int, ...],
+        floor_of: Callable[[Hears], Machines],
         policy: GroupingPolicy,
-        turns: Turns,
-        delays: SharingDelays,
-        warm_up: int,
         profile_iterations: int,
-        compute_noise: float,
-        seed: int,
         distort: Distort | None,
-        unites_machines: bool,
     ) -> None:
-        self._machines, self._delays, self._warm_up = machines, delays, warm_up
         self._profile_iterations, self._distort = profile_iterations, distort
-        self._clock = Clock()
-        self._network = NetworkSynchroniser() if turns.is_synchronised else None
-        self._cohorts = Cohorts(
-            self._clock, machines, turns.uses_queues, self._computed, self._sent, unites_machines
-        )
-        self._scheduler = Scheduler(tuple(machines), policy)
-        self._stories = {job.name: _Story(Progress(job, compute_noise, seed)) for job in jobs}
-        self._running: dict[str, RunningJob] = {}
+        self._clock = clock
+        self._floor = floor_of(self)
+        self._scheduler = Scheduler(ranks, policy)
+        self._stories = {job.name: _Story(job) for job in jobs}
+        self._running: dict[str, Start] = {}
         self._watch = GroupWatch()
         self._num_left = len(jobs)
         self._num_decisions = 0
@@ -140,7 +141,7 @@ class _Simulation:
     def run(self) -> SharingRun:
         arrivals: dict[float, list[SimulatedJob]] = {}
         for story in self._stories.values():
-            arrivals.setdefault(story.progress.job.arrives_s, []).append(story.progress.job)
+            arrivals.setdefault(story.job.arrives_s, []).append(story.job)
         for arrives_s, some in arrivals.items():
             event = scheduler.Arrived(tuple(job.name for job in some), {job.name: job.memory for job in some})
             self._clock.at(round(arrives_s * NS_PER_S), lambda event=event: self._schedule(event))  # type: ignore[misc]
@@ -151,18 +152,18 @@ class _Simulation:
                 f"the simulated run stands still at {self._clock.now_s:.6g} s; these jobs are not done: "
                 f"{', '.join(waiting)}"
             )
-        self._cohorts.count()
+        cpu_s, network_s = self._floor.used_s()
         return SharingRun(
             tuple(self._times(story) for story in self._stories.values()),
             tuple(self._watch.groups),
             self._num_decisions,
             self._moving_machine_s,
-            self._cohorts.cpu_s,
-            self._cohorts.network_s,
+            cpu_s,
+            network_s,
         )
 
     def _times(self, story: _Story) -> JobTimes:
-        job = story.progress.job
+        job = story.job
         assert story.began_s is not None
         assert story.ended_s is not None
         return JobTimes(
@@ -195,30 +196,17 @@ class _Simulation:
         story.num_starts += 1
         if story.began_s is None:
             story.began_s = self._clock.now_s
-        run = RunningJob(
-            story.progress,
-            {rank: self._machines[rank] for rank in ranks},
-            story.num_starts == 1,
-            self._delays,
-            self._clock,
-            self._cohorts,
-            self._network,
-            self._warm_up,
-            self,
-        )
-        self._running[name] = run
-        run.start()
         if story.rested_s is not None:
-            waited_s = self._clock.now_s - max(story.rested_s, self._watch.placed_s(name))
-            self._note_still(story, run, waited_s + run.loading_s)
+            story.still_since_s = max(story.rested_s, self._watch.placed_s(name))
+        self._running[name] = self._floor.start(name, ranks)
 
-    def _note_still(self, story: _Story, run: RunningJob, seconds: float) -> None:
+    def _note_still(self, story: _Story, run: Start, seconds: float) -> None:
         """A job has stood still to move, or is about to."""
         story.still_s += seconds
         group = next((group for group in self._scheduler.groups if run.name in group.jobs), None)
         self._moving_machine_s += seconds * len(run.machines) / (1 if group is None else len(group.jobs))
 
-    def left(self, run: RunningJob) -> None:
+    def left(self, run: Start) -> None:
         """See `Hears`."""
         story, now_s = self._stories[run.name], self._clock.now_s
         story.machine_s += (now_s - run.began_s) * len(run.machines)
@@ -236,21 +224,16 @@ class _Simulation:
 
     # ---- jobs ----------------------------------------------------------------------------------
 
-    def grant(self, grants: Sequence[Grant]) -> None:
+    def loaded(self, run: Start) -> None:
         """See `Hears`."""
-        for name, ranks in grants:
-            run = self._running[name]
-            self._clock.after(self._delays.control_s, lambda run=run, ranks=ranks: run.communicate(ranks))  # type: ignore[misc]
+        story = self._stories[run.name]
+        if story.still_since_s is not None:
+            self._note_still(story, run, self._clock.now_s - story.still_since_s)
+            story.still_since_s = None
 
-    def iterated(self, run: RunningJob, is_measured: bool) -> None:
+    def iterated(self, run: Start, is_measured: bool) -> None:
         """See `Hears`."""
         measured = run.meter.num_measured - self._profile_iterations
         if is_measured and measured >= 0 and measured % MEASURED_AGAIN_EVERY == 0 and not run.is_done:
             load = run.load()
             self._schedule(scheduler.Profiled(run.name, self._distort(load) if self._distort else load))
-
-    def _computed(self, job: str, ranks: tuple[int, ...], seconds: float) -> None:
-        self._running[job].has_computed(ranks, seconds)
-
-    def _sent(self, job: str, ranks: tuple[int, ...], seconds: float) -> None:
-        self._running[job].has_sent(ranks, seconds)

@@ -1,12 +1,15 @@
-"""One start of a simulated job on its machines, until it is done or leaves them."""
+"""One start of a simulated job on machines in cohorts, subtask by subtask.
+
+Pulls and pushes take as long as their bytes on the slowest link of the job. First pushes and objectives are
+left out: see `framed_job`.
+"""
 
 from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Protocol
 
 from hpcbal.paramserver.machine.messages import TurnDone
 from hpcbal.paramserver.sharing.profiling import IterationMeter
@@ -16,6 +19,7 @@ from hpcbal.policies.grouping import JobLoad
 from hpcbal.simulator.serving.clock import Clock
 from hpcbal.simulator.sharing.cohorts import Cohorts
 from hpcbal.simulator.sharing.job import SharingDelays, SimulatedJob, SimulatedMachine
+from hpcbal.simulator.sharing.start import Hears
 
 
 class Progress:
@@ -43,19 +47,6 @@ class Progress:
         return self.job.compute_s * (1.0 + noise)
 
 
-class Hears(Protocol):
-    """The scheduler's side of the simulation."""
-
-    def grant(self, grants: Sequence[Grant]) -> None:
-        """Let jobs use the network."""
-
-    def iterated(self, run: RunningJob, is_measured: bool) -> None:
-        """A job has ended an iteration."""
-
-    def left(self, run: RunningJob) -> None:
-        """A job has left its machines."""
-
-
 class RunningJob:
     """Takes the steps of a job, as its executors and its `JobMachine` do.
 
@@ -66,6 +57,7 @@ class RunningJob:
         delays: that pass beside computing and links.
         clock, cohorts: of the simulation.
         network: says when pulls and pushes may begin; None: at once.
+        grant: lets jobs use the network.
         warm_up: iterations that are not measured.
         hears: is told what happens.
 
@@ -85,11 +77,12 @@ class RunningJob:
         clock: Clock,
         cohorts: Cohorts,
         network: NetworkSynchroniser | None,
+        grant: Callable[[Sequence[Grant]], None],
         warm_up: int,
         hears: Hears,
     ) -> None:
         self.progress, self._delays, self._clock = progress, delays, clock
-        self._cohorts, self._network, self._hears = cohorts, network, hears
+        self._cohorts, self._network, self._grant, self._hears = cohorts, network, grant, hears
         self.machines = tuple(machines)
         job, count = progress.job, len(machines)
         self._shares = _shares(job.data_blocks, self.machines)
@@ -140,7 +133,11 @@ class RunningJob:
         self._cohorts.place(self.name, self._shares)
         if self._network is not None:
             self._network.add(self.name, self._workers, self.machines)
-        self._clock.after(self.loading_s, self._go_on)
+        self._clock.after(self.loading_s, self._begin)
+
+    def _begin(self) -> None:
+        self._hears.loaded(self)
+        self._go_on()
 
     def stop(self) -> None:
         """Leave after the iteration that goes on."""
@@ -161,7 +158,7 @@ class RunningJob:
     def _leave(self) -> None:
         self._cohorts.leave(self.name)
         if self._network is not None:
-            self._hears.grant(self._network.remove(self.name))
+            self._grant(self._network.remove(self.name))
         self._hears.left(self)
 
     # ---- steps ---------------------------------------------------------------------------------
@@ -183,7 +180,7 @@ class RunningJob:
     def _hear_ask(self, ranks: Sequence[int]) -> None:
         assert self._network is not None
         grants = [grant for rank in ranks for grant in self._network.ask(self.name, rank, self._step)]
-        self._hears.grant(grants)
+        self._grant(grants)
 
     def communicate(self, ranks: Sequence[int]) -> None:
         """Pull or push, whatever is next."""
@@ -211,7 +208,7 @@ class RunningJob:
 
     def _hear_used(self, ranks: Sequence[int]) -> None:
         assert self._network is not None
-        self._hears.grant([grant for rank in ranks for grant in self._network.used(self.name, rank)])
+        self._grant([grant for rank in ranks for grant in self._network.used(self.name, rank)])
 
     def _hear_turns(self, turns: Sequence[tuple[float, ...]]) -> None:
         now_s, num_bytes = self._clock.now_s, round(2 * self._pull_bytes)

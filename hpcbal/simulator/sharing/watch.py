@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from hpcbal.paramserver.sharing.scheduler import Sharing
 from hpcbal.policies.grouping import JobLoad, group_iteration_s
 from hpcbal.simulator.sharing.record import GroupTimes
-from hpcbal.simulator.sharing.running_job import RunningJob
+from hpcbal.simulator.sharing.start import Start
 
 LEAST_ITERATIONS = 4
 """Of each job of a group, so that its iterations are measured."""
@@ -40,7 +40,7 @@ class GroupWatch:
         self,
         groups: Sequence[Sharing],
         loads: Mapping[str, JobLoad],
-        running: Mapping[str, RunningJob],
+        running: Mapping[str, Start],
         now_s: float,
     ) -> None:
         """Groups are now these."""
@@ -57,12 +57,12 @@ class GroupWatch:
             if sharing not in self._open:
                 self._open[sharing] = _Open(now_s, _predicted_s(sharing, loads))
 
-    def close_of(self, job: str, running: Mapping[str, RunningJob], now_s: float) -> None:
+    def close_of(self, job: str, running: Mapping[str, Start], now_s: float) -> None:
         """A job is done, and so is its group as it was."""
         for sharing in [each for each in self._open if job in each.jobs]:
             self._close(sharing, running, now_s)
 
-    def _close(self, sharing: Sharing, running: Mapping[str, RunningJob], now_s: float) -> None:
+    def _close(self, sharing: Sharing, running: Mapping[str, Start], now_s: float) -> None:
         began = self._open.pop(sharing)
         measured_s = _measured_s(sharing, began.start_s, running)
         self.groups.append(GroupTimes(sharing, began.start_s, now_s, began.predicted_s, measured_s))
@@ -76,7 +76,7 @@ def _predicted_s(sharing: Sharing, loads: Mapping[str, JobLoad]) -> float | None
     return group_iteration_s(known, count)
 
 
-def _measured_s(sharing: Sharing, start_s: float, running: Mapping[str, RunningJob]) -> float | None:
+def _measured_s(sharing: Sharing, start_s: float, running: Mapping[str, Start]) -> float | None:
     """Mean time of an iteration of the slowest job, from the first iteration that all jobs were there for."""
     ends: list[list[float]] = []
     for job in sharing.jobs:

@@ -1,0 +1,305 @@
+"""One start of a simulated job on shared machines, frame by frame: its `JobMachine`, and its executors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from hpcbal.comm.message import Message
+from hpcbal.paramserver.engine.samples import Cursor
+from hpcbal.paramserver.machine.events import End, Event, Instruction, StopRequested, WriteManifest
+from hpcbal.paramserver.machine.job import JobMachine, JobSpec
+from hpcbal.paramserver.machine.messages import TurnDone
+from hpcbal.paramserver.machine.progress import Pace
+from hpcbal.paramserver.machine.stopping import JobStop
+from hpcbal.paramserver.sharing.messages import AskForNetwork, NetworkUsed, UseNetwork
+from hpcbal.paramserver.sharing.profiling import IterationMeter, load_of
+from hpcbal.paramserver.sharing.synchroniser import Grant, NetworkSynchroniser
+from hpcbal.paramserver.store.ownership import dealt_out, dealt_out_by_table
+from hpcbal.policies.grouping import JobLoad
+from hpcbal.simulator.serving.client import ParameterClient
+from hpcbal.simulator.serving.clock import Clock, Delay
+from hpcbal.simulator.serving.executor import Executor
+from hpcbal.simulator.serving.job import Delays, ServingJob, ServingMachine
+from hpcbal.simulator.serving.master import Master
+from hpcbal.simulator.serving.network import Network
+from hpcbal.simulator.serving.place import Place
+from hpcbal.simulator.serving.server import Server
+from hpcbal.simulator.serving.units import Units
+from hpcbal.simulator.sharing.job import SharingDelays, SimulatedJob, SimulatedMachine
+from hpcbal.simulator.sharing.shared_machine import SharedMachine, Tenant
+from hpcbal.simulator.sharing.start import Hears
+from hpcbal.values import EpochRecord
+
+
+@dataclass(slots=True)
+class Checkpoint:
+    """What of a job outlives its starts.
+
+    Attributes:
+        number: of its last checkpoint; None: it has none.
+        history: its objectives.
+        cursors: how far each data block is.
+        num_starts: how often it has been started.
+    """
+
+    number: int | None = None
+    history: tuple[EpochRecord, ...] = ()
+    cursors: Mapping[int, Cursor] = field(default_factory=dict)
+    num_starts: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What all jobs of a simulation have in common.
+
+    Attributes:
+        clock, network: of the simulation.
+        machines, shared: by rank.
+        synchroniser: says when pulls and pushes of steps may begin.
+        delays: that pass beside computing and links.
+        warm_up: iterations that are not measured.
+        grant: lets jobs use the network.
+        hears: is told what happens.
+    """
+
+    clock: Clock
+    network: Network
+    machines: Mapping[int, SimulatedMachine]
+    shared: Mapping[int, SharedMachine]
+    synchroniser: NetworkSynchroniser
+    delays: SharingDelays
+    warm_up: int
+    grant: Callable[[Iterable[Grant]], None]
+    hears: Hears
+
+
+class FramedJob:
+    """A start of a job; see `Start`. It takes its steps as executors and a `JobMachine` of a real run do.
+
+    Args:
+        job: what is simulated.
+        frames: the job, as far as its frames go; its numbers of samples and epochs are those of `job`.
+        checkpoint: from which it goes on; kept up to date.
+        ranks: of its machines.
+        around: what it shares with other jobs.
+    """
+
+    def __init__(
+        self,
+        job: SimulatedJob,
+        frames: ServingJob,
+        checkpoint: Checkpoint,
+        ranks: tuple[int, ...],
+        around: Surroundings,
+    ) -> None:
+        self._job, self._frames, self._checkpoint, self._around = job, frames, checkpoint, around
+        self.name, self.machines = job.name, ranks
+        self.began_s, self.ended_s = around.clock.now_s, list[float]()
+        self._loading_s: float | None = None
+        self._saving_s: float | None = None
+        self._asked_to_save_s = 0.0
+        self._end: End | None = None
+        self._step, self._turns = -1, 0
+        checkpoint.num_starts += 1
+        pace = Pace(frames.steps, frames.staleness, frames.max_epochs, frames.objective_every)
+        self._machine = JobMachine(
+            JobSpec(ranks, pace, JobStop(frames.max_epochs)),
+            dealt_out(frames.num_data_blocks, ranks),
+            dealt_out_by_table(frames.parameter_blocks, ranks),
+            checkpoint.number,
+            checkpoint.history,
+        )
+        workers = set(self._machine.owners("data"))
+        self._num_workers = len(workers)
+        self.meter = IterationMeter(workers, around.warm_up)
+        around.synchroniser.add(self.name, workers, ranks)
+        seed = f"{frames.seed} {self.name} {checkpoint.num_starts}"
+        self._master = _JobMaster(self, around.clock, self._machine, Delay(around.delays.control_s, seed))
+        self._executors = self._make_executors()
+        self._master.executors.update({rank: self._listener(rank) for rank in ranks})
+
+    def _make_executors(self) -> dict[int, Executor]:
+        around, frames, checkpoint = self._around, self._frames, self._checkpoint
+        count, delays = len(self.machines), around.delays
+        read_bytes = self._job.input_bytes + (0.0 if checkpoint.number is None else self._job.state_bytes)
+        loading_s = delays.start_s + read_bytes / count / delays.disk_bytes_per_s
+        saving_s = delays.stop_s + self._job.state_bytes / count / delays.disk_bytes_per_s
+        units = Units(frames, self._machine.owners("parameters"), may_move=False)
+        executors: dict[int, Executor] = {}
+        clients: dict[int, ParameterClient] = {}
+        servers: dict[int, Server] = {}
+        self._tenants: dict[int, Tenant] = {}
+        seconds_per_sample = self._job.compute_s * frames.steps / frames.num_samples
+
+        def place_of(rank: int, look: Callable[[], None]) -> Place:
+            report = partial(self._ask, rank)
+            tenant = Tenant(around.shared[rank], self.name, report, look, loading_s, saving_s)
+            self._tenants[rank] = tenant
+            return tenant
+
+        for rank in self.machines:
+            machine = around.machines[rank]
+            executor = Executor(
+                rank,
+                frames,
+                ServingMachine(seconds_per_sample / machine.speed, machine.bandwidth),
+                Delays(),
+                around.clock,
+                around.network,
+                units,
+                clients,
+                servers,
+                executors,
+                partial(self._master.report, rank),
+                partial(place_of, rank),
+                {number: Cursor(at.epoch, at.at, at.evaluated) for number, at in checkpoint.cursors.items()},
+            )
+            executors[rank], clients[rank], servers[rank] = executor, executor.client, executor.server
+        return executors
+
+    def _listener(self, rank: int) -> _Listener:
+        return _Listener(self._tenants[rank], self._executors[rank])
+
+    # ---- what others see -----------------------------------------------------------------------
+
+    @property
+    def saving_s(self) -> float:
+        """See `Start`."""
+        return self._saving_s or 0.0
+
+    @property
+    def is_done(self) -> bool:
+        """See `Start`."""
+        return self._end is not None and self._end.outcome == "done"
+
+    def load(self) -> JobLoad:
+        """See `Start`."""
+        average, frames = self.meter.average, self._frames
+        assert average is not None
+        return load_of(
+            self.name,
+            average,
+            machines=len(self.machines),
+            most_machines=min(frames.num_data_blocks, sum(frames.parameter_blocks)),
+            iterations_left=float((frames.max_epochs - self._machine.epochs) * frames.steps),
+            dense_bytes=self._job.dense_bytes,
+            row_growth=self._job.row_growth,
+            loading_s=self._loading_s,
+            saving_s=self._saving_s,
+        )
+
+    def start(self) -> None:
+        """Begin; the machines hear of it a message later."""
+        self._master.start()
+
+    def stop(self) -> None:
+        """See `Start`."""
+        if self._end is None:
+            self._master.handle(StopRequested("moves to other machines"))
+
+    def may_communicate(self, ranks: Sequence[int]) -> None:
+        """Pulls or pushes of a step may begin."""
+        for rank in ranks:
+            self._master.order(rank, UseNetwork())
+
+    # ---- what happens --------------------------------------------------------------------------
+
+    def _ask(self, rank: int, message: Message) -> None:
+        """A worker asks for the network, or no longer uses it."""
+        self._master.hear_from(rank, partial(self._hear_of_network, rank, message))
+
+    def _hear_of_network(self, rank: int, message: Message) -> None:
+        synchroniser = self._around.synchroniser
+        match message:
+            case AskForNetwork(step):
+                self._around.grant(synchroniser.ask(self.name, rank, step))
+            case NetworkUsed():
+                self._around.grant(synchroniser.used(self.name, rank))
+
+    def note_turn(self, rank: int, turn: TurnDone) -> None:
+        """A worker has reported a turn, which the `JobMachine` has not handled yet."""
+        if not turn.samples:
+            self._around.grant(self._around.synchroniser.idle(self.name, rank, turn.step))
+        now_s = self._around.clock.now_s
+        is_measured = self.meter.note(rank, turn, now_s)
+        if turn.step != self._step:
+            self._step, self._turns = turn.step, 0
+        self._turns += 1
+        if self._turns == self._num_workers:
+            self.ended_s.append(now_s)
+        if is_measured:
+            self._around.hears.iterated(self, True)
+
+    def note_phase(self) -> None:
+        """The `JobMachine` has handled an event."""
+        now_s = self._around.clock.now_s
+        if self._loading_s is None and self._machine.phase == "running":
+            self._loading_s = now_s - self.began_s
+            self._around.hears.loaded(self)
+        if self._machine.phase == "pausing":
+            self._asked_to_save_s = now_s
+
+    def note_manifest(self, asked: WriteManifest) -> None:
+        """A checkpoint is complete."""
+        saved = self._checkpoint
+        saved.number, saved.history = asked.number, asked.history
+        saved.cursors = {
+            number: cursor
+            for executor in self._executors.values()
+            for number, cursor in executor.samples.cursors.items()
+        }
+        self._saving_s = self._around.clock.now_s - self._asked_to_save_s
+
+    def note_end(self, end: End) -> None:
+        """The start is over; executors hear of it, leave, and say so."""
+        self._end = end
+        self._around.grant(self._around.synchroniser.remove(self.name))
+        self._around.clock.after(2 * self._around.delays.control_s, self._leave)
+
+    def _leave(self) -> None:
+        for rank in self.machines:
+            del self._around.shared[rank].tenants[self.name]
+        self._around.hears.left(self)
+
+
+class _Listener:
+    """Hands the master's messages to an executor and its place."""
+
+    def __init__(self, tenant: Tenant, executor: Executor) -> None:
+        self._tenant, self._executor = tenant, executor
+
+    def hear(self, message: Message) -> None:
+        self._tenant.note(message)
+        if isinstance(message, UseNetwork):
+            self._tenant.look()
+        else:
+            self._executor.hear(message)
+
+
+class _JobMaster(Master):
+    """Rank 0, as far as it concerns one start of a job."""
+
+    def __init__(self, run: FramedJob, clock: Clock, machine: JobMachine, control: Delay) -> None:
+        super().__init__(clock, machine, control, {}, None)
+        self._run = run
+
+    def handle(self, event: Event) -> None:
+        if self.end is None:
+            super().handle(event)
+            self._run.note_phase()
+
+    def note_turn(self, executor: int, turn: TurnDone) -> None:
+        self._run.note_turn(executor, turn)
+
+    def perform(self, instruction: Instruction) -> None:
+        match instruction:
+            case End():
+                self.end = instruction
+                self._run.note_end(instruction)
+            case WriteManifest():
+                self._run.note_manifest(instruction)
+                super().perform(instruction)
+            case _:
+                super().perform(instruction)
