@@ -47,12 +47,12 @@ class TurnSizes:
 
     Attributes:
         rows: of each sparse table, points (samples of a turn, rows).
-        first_push: of each table, points (samples of a data block, bytes of its first push).
+        first_push: of each table, bytes of the first push of some data blocks.
         sample_bytes: of a sample and its state.
     """
 
     rows: Mapping[str, Points]
-    first_push: Mapping[str, Points]
+    first_push: Mapping[str, Sequence[float]]
     sample_bytes: float
 
 
@@ -130,10 +130,10 @@ def _sizes(job: Job, num_samples: int) -> TurnSizes:
     return TurnSizes(rows, _first_push(job, blocks), num_bytes / num_read)
 
 
-def _first_push(job: Job, blocks: Sequence[DataBlock]) -> dict[str, Points]:
-    """Bytes that a data block pushes to each table before the first epoch: the mean of some blocks."""
-    found: dict[str, float] = {}
-    for block in blocks:
+def _first_push(job: Job, blocks: Sequence[DataBlock]) -> dict[str, list[float]]:
+    """Bytes that each of some data blocks pushes to each table before the first epoch."""
+    found: dict[str, list[float]] = {}
+    for index, block in enumerate(blocks):
         try:
             with calling(job.app, "initial_updates"):
                 updates = job.app.initial_updates(whole_block(block, seed=job.seed, epoch=0))
@@ -141,9 +141,8 @@ def _first_push(job: Job, blocks: Sequence[DataBlock]) -> dict[str, Points]:
         except AppError as error:
             raise UserCodeError(f"{type(job.app).__name__}: {error}") from error
         for name, update in checked.items():
-            found[name] = found.get(name, 0.0) + _bytes_of(update)
-    samples = statistics.mean(float(job.cut.size(block.number)) for block in blocks)
-    return {name: ((samples, num_bytes / len(blocks)),) for name, num_bytes in found.items()}
+            found.setdefault(name, [0.0] * len(blocks))[index] = float(_bytes_of(update))
+    return found
 
 
 def _bytes_of(update: Update) -> int:

@@ -10,8 +10,8 @@ from hpcbal.paramserver.contract import IntArray
 from hpcbal.paramserver.store.client import Client, Part
 from hpcbal.paramserver.store.ownership import Ownership
 from hpcbal.simulator.serving.clock import Clock
-from hpcbal.simulator.serving.network import Network
-from hpcbal.simulator.serving.server import EAGER_BYTES, Access, Server
+from hpcbal.simulator.serving.network import EAGER_BYTES, Network
+from hpcbal.simulator.serving.server import Access, Server
 from hpcbal.simulator.serving.units import TurnBytes, Units
 
 
@@ -74,9 +74,9 @@ class ParameterClient:
         """Send what a turn of so many samples changes; `then` is called when all of it has been applied."""
         self._push(self._units.turn_bytes(num_samples), then)
 
-    def push_first(self, num_samples: int, then: Callable[[], None]) -> None:
-        """Send what a data block of so many samples pushes before the first epoch; see `push`."""
-        self._push(self._units.first_bytes(num_samples), then)
+    def push_first(self, block: int, then: Callable[[], None]) -> None:
+        """Send what a data block pushes before the first epoch; see `push`."""
+        self._push(self._units.first_bytes(block), then)
 
     def _push(self, sizes: TurnBytes, then: Callable[[], None]) -> None:
         accessed = self._accessed(sizes.deltas)

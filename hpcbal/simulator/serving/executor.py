@@ -264,12 +264,12 @@ class Executor:
 
     def _initialise(self, block: DataBlock) -> Waits:
         """Push what a data block pushes before the first epoch. Computing it takes no time, but waits."""
-        client, num_samples = self.client, self._job.cut.size(block.number)
+        client = self.client
         yield from self._place.computing(0.0)
         if not self._job.first_push:
             return
         yield from self._place.communicating()
-        client.push_first(num_samples, _nothing)
+        client.push_first(block.number, _nothing)
         yield lambda: not client.num_unapplied
         self._place.communicated()
 

@@ -89,8 +89,9 @@ class ServingJob:
         turn_rows: by sparse table, points (samples, rows) of turns, both ascending, at least one. Samples
             share rows, so a turn with twice the samples needs less than twice the rows. Between points, and
             from (0, 0) to the first one, rows grow linearly; after the last one as before it.
-        first_push: by table, points (samples, bytes) of what data blocks push once, before the first epoch,
-            with numbers of rows; see `turn_rows`. Tables that are missing get no such push.
+        first_push: by table, bytes of what data blocks 0, 1, ... push once, before the first epoch, with
+            numbers of rows; later blocks push what these do, in turn. Blocks differ: workers whose pushes end
+            at different times wait for each other's links. Tables that are missing get no such push.
         push_share: bytes of deltas in a push, as a share of the bytes of values in a pull, > 0.
         sample_bytes: of a sample and its state, when its block moves, >= 0.
         compute_noise: computing of a turn takes at most this share longer or shorter; 0 to below 1.
@@ -111,7 +112,7 @@ class ServingJob:
     objective_every: int = 1_000_000
     rows_per_sample: Mapping[str, float] = field(default_factory=dict)
     turn_rows: Mapping[str, Points] = field(default_factory=dict)
-    first_push: Mapping[str, Points] = field(default_factory=dict)
+    first_push: Mapping[str, Sequence[float]] = field(default_factory=dict)
     push_share: float = 1.0
     sample_bytes: float = 0.0
     compute_noise: float = 0.0
@@ -137,10 +138,10 @@ class ServingJob:
             ok = _ascend(points)
             _check(f"turn_rows of {name}", points, ok, "ascending points (samples, rows), at least one")
         names = {table.name for table in self.tables}
-        for name, points in self.first_push.items():
+        for name, pushes in self.first_push.items():
             _check("first_push", name, name in names, f"tables: {', '.join(sorted(names))}")
-            ok = _ascend(points)
-            _check(f"first_push of {name}", points, ok, "ascending points (samples, bytes), at least one")
+            ok = len(pushes) >= 1 and all(0 <= num_bytes < math.inf for num_bytes in pushes)
+            _check(f"first_push of {name}", pushes, ok, "bytes >= 0 of at least one block")
         object.__setattr__(self, "layout", Layout(self.tables, self.parameter_blocks))
         object.__setattr__(self, "cut", DataBlocks(self.num_samples, self.num_data_blocks))
 
@@ -163,10 +164,10 @@ class ServingJob:
             return min(float(table.num_rows), num_samples * self.rows_per_sample.get(table.name, 0.0))
         return min(float(table.num_rows), _value_at(points, num_samples))
 
-    def first_bytes(self, table: Table, num_samples: int) -> float:
-        """Bytes that a data block of so many samples pushes to a table before the first epoch."""
-        points = self.first_push.get(table.name)
-        return 0.0 if points is None else max(0.0, _value_at(points, num_samples))
+    def first_bytes(self, table: Table, block: int) -> float:
+        """Bytes that a data block pushes to a table before the first epoch."""
+        pushes = self.first_push.get(table.name)
+        return 0.0 if pushes is None else pushes[block % len(pushes)]
 
 
 def _ascend(points: Points) -> bool:

@@ -13,6 +13,11 @@ HEADER_BYTES = 80
 """Of a frame without entries, as on the wire of the engine."""
 ENTRY_BYTES = 24
 
+EAGER_BYTES = 4096
+"""MPI keeps a copy of payloads up to this size, so that they count as sent at once, and come with their
+frame. Longer ones come when both ranks have looked again: the receiver asks for them, and the sender sends
+them."""
+
 Handler = Callable[[], None]
 
 
@@ -24,13 +29,22 @@ class Network:
         bandwidths: bytes/s of each rank's link, each way.
         sending: time that a rank needs before a frame takes its link, drawn anew for each.
         notice: time from the arrival of a frame until its rank handles it, drawn anew for each.
+        payload: time from there until a payload that is not eager is there, drawn anew for each; meanwhile
+            the rank handles other frames. None: none.
 
     Attributes:
         bytes_in, bytes_out: of headers and payloads by rank, from and to other ranks.
     """
 
-    def __init__(self, clock: Clock, bandwidths: Mapping[int, float], sending: Delay, notice: Delay) -> None:
-        self._clock, self._sending, self._notice = clock, sending, notice
+    def __init__(
+        self,
+        clock: Clock,
+        bandwidths: Mapping[int, float],
+        sending: Delay,
+        notice: Delay,
+        payload: Delay | None = None,
+    ) -> None:
+        self._clock, self._sending, self._notice, self._payload = clock, sending, notice, payload
         self._sent_ns = dict.fromkeys(bandwidths, 0)
         self._handled_ns = dict.fromkeys(bandwidths, 0)
         self._links: dict[int, Link[Handler]] = {
@@ -61,6 +75,8 @@ class Network:
 
     def _leave(self, source: int, destination: int, num_bytes: int, handle: Handler) -> None:
         start_ns, end_ns = self._links[source].leave(self._clock.now_ns, num_bytes)
+        if self._payload is not None and num_bytes > EAGER_BYTES:
+            handle = partial(self._clock.after, self._payload.draw_s(), handle)
         if self._notice.mean_s:
             handle = partial(self._defer, destination, handle)
         self._links[destination].announce(handle, num_bytes, start_ns, end_ns)

@@ -13,11 +13,8 @@ from hpcbal.paramserver.store.host import Host
 from hpcbal.paramserver.store.lending import Lending
 from hpcbal.paramserver.store.moving import queue_of_link
 from hpcbal.simulator.serving.clock import NS_PER_S, Clock
-from hpcbal.simulator.serving.network import ENTRY_BYTES, HEADER_BYTES, Network
+from hpcbal.simulator.serving.network import EAGER_BYTES, ENTRY_BYTES, HEADER_BYTES, Network
 from hpcbal.simulator.serving.units import TurnBytes, Units
-
-EAGER_BYTES = 4096
-"""MPI keeps a copy of payloads up to this size, so that they count as sent at once."""
 
 COPY_S_PER_BYTE = 1e-10
 """Of an answer that a server copies. An AMD EPYC copies 64 MB at 14 GB/s, less at 40 GB/s."""

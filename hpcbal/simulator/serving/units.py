@@ -70,7 +70,6 @@ class Units:
         row_bytes = np.array([table.row_bytes for table in job.tables])
         self.whole_bytes: IntArray = self._rows @ row_bytes
         self._of_samples: dict[int, TurnBytes] = {}
-        self._first: dict[int, TurnBytes] = {}
 
     def entries(self, units: Iterable[int]) -> int:
         """Entries of a frame about units: dense ones are named once, and have one number together."""
@@ -93,12 +92,9 @@ class Units:
             found = self._of_samples[num_samples] = TurnBytes(ids, values, deltas)
         return found
 
-    def first_bytes(self, num_samples: int) -> TurnBytes:
-        """Bytes of what a data block of so many samples pushes before the first epoch."""
-        found = self._first.get(num_samples)
-        if found is None:
-            job = self._job
-            per_row = [job.first_bytes(table, num_samples) / table.num_rows for table in job.tables]
-            deltas = np.rint(self._rows @ np.array(per_row)).astype(np.int64)
-            found = self._first[num_samples] = TurnBytes(np.zeros_like(deltas), np.zeros_like(deltas), deltas)
-        return found
+    def first_bytes(self, block: int) -> TurnBytes:
+        """Bytes of what a data block pushes before the first epoch."""
+        job = self._job
+        per_row = [job.first_bytes(table, block) / table.num_rows for table in job.tables]
+        deltas = np.rint(self._rows @ np.array(per_row)).astype(np.int64)
+        return TurnBytes(np.zeros_like(deltas), np.zeros_like(deltas), deltas)

@@ -47,9 +47,10 @@ class FramedMachines:
         self._running: dict[str, FramedJob] = {}
         bandwidths = {rank: machine.bandwidth for rank, machine in machines.items()}
         sending, notice = Delay(delays.send_s, f"{seed} send"), Delay(delays.notice_s, f"{seed} notice")
+        payload = Delay(delays.payload_s, f"{seed} payload") if delays.payload_s else None
         self._around = Surroundings(
             clock,
-            Network(clock, bandwidths, sending, notice),
+            Network(clock, bandwidths, sending, notice, payload),
             machines,
             {rank: SharedMachine(clock, turns) for rank in machines},
             NetworkSynchroniser(),

@@ -101,8 +101,10 @@ class SharingDelays:
         control_s: of a message between a machine and the scheduler, >= 0.
         start_s: of a start of a job on its machines, beside what it reads, >= 0.
         stop_s: of a stop before a job moves, beside what it writes, >= 0.
-        send_s: of a machine for each frame that it sends, >= 0; with `frames` only, as `notice_s`.
+        send_s: of a machine for each frame that it sends, >= 0; with `frames` only, as those
+            of the next two.
         notice_s: from the arrival of a frame until its machine handles it, >= 0.
+        payload_s: from there until a payload above 4 KB is there, >= 0.
         disk_bytes_per_s: at which a machine writes its share of a checkpoint, and reads that of a checkpoint
             and of samples, > 0.
 
@@ -116,9 +118,10 @@ class SharingDelays:
     disk_bytes_per_s: float = math.inf
     send_s: float = 0.0
     notice_s: float = 0.0
+    payload_s: float = 0.0
 
     def __post_init__(self) -> None:
-        for name in ("control_s", "start_s", "stop_s", "send_s", "notice_s"):
+        for name in ("control_s", "start_s", "stop_s", "send_s", "notice_s", "payload_s"):
             value = getattr(self, name)
             check(name, value, 0 <= value < math.inf, ">= 0")
         check("disk_bytes_per_s", self.disk_bytes_per_s, self.disk_bytes_per_s > 0, "> 0")

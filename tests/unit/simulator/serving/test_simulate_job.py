@@ -181,8 +181,8 @@ def test_the_objective_pulls_rows_of_sparse_tables_for_each_data_block() -> None
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_data_blocks_push_their_first_updates_one_after_the_other(workers: int) -> None:
-    """24 blocks of 10 samples push 1,000 bytes for each, before the first epoch."""
-    job = job_of(0, first_push={"model": [(10.0, 10_000.0)]})
+    """24 blocks push 10,000 bytes each, before the first epoch."""
+    job = job_of(0, first_push={"model": [10_000.0]})
     runs = [simulate_roles(each, machines_of(workers + 1), workers, 1) for each in (job_of(0), job)]
     first_s = [run.epochs[0].end_s for run in runs]
     # All of them share the link of the only server.
@@ -261,7 +261,7 @@ def test_every_block_needs_an_owner(owners: tuple[list[int], list[int]], message
         {"mini_batch": 0},
         {"rows_per_sample": {"model": 1.0}},
         {"push_share": 0.0},
-        {"first_push": {"other": ((1.0, 1.0),)}},
+        {"first_push": {"other": (1.0,)}},
         {"first_push": {"model": ()}},
         {"compute_noise": 1.0},
         {"num_data_blocks": 241},
