@@ -1,11 +1,14 @@
 """Harmony in real runs on emulated machines: 16 jobs of four apps on 8 machines ([PS] Sec. 4.4).
 
     python bench/bench_harmony_real.py --json out.json
+    python bench/bench_harmony_real.py --keep ledgers --only isolated    # one run after the other, in pieces
+    python bench/bench_harmony_real.py --keep ledgers --json out.json    # the rest, and all figures
 
 Real ranks, messages, parameters and apps; computing and links are paced (workloads/harmony_real.py), so two
 cores suffice. The jobs are run with `harmony`, with `isolated`, and with `naive` in the best and in the worst
-of `--groupings` random groupings, chosen by simulated makespan. Each run is simulated as well, from
-sizes and paces alone; nothing is fitted to the real run. All jobs are there at the start.
+of `--groupings` random groupings, chosen by simulated makespan. Each run is simulated as well, from sizes and
+paces, the delays of `hpcbal simulate`, and what opening the jobs takes in this process; nothing is fitted to
+the real run. All jobs are there at the start.
 
 - `makespan_speedup`, `jct_speedup`: of `harmony` over `isolated` (at least 1.3 and 1.5; [PS] Fig. 4.10: 1.60
   and 2.11). `naive_best_*`, `naive_worst_*`: of `naive` ([PS] Fig. 4.12: 1.09 and 1.11 on average).
@@ -23,6 +26,7 @@ import argparse
 import json
 import os
 import resource
+import shutil
 import statistics
 import sys
 import tempfile
@@ -32,19 +36,27 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from support.jobs_ledger import RealRun, read_run
 from support.provenance import provenance
 from support.starting import train
 from workloads.harmony_real import BANDWIDTH, JOBS, NUM_MACHINES, STEPS, file_of
 
-from hpcbal.config import JobsConfig, load_config
+from hpcbal.cli.simulate_jobs import DELAYS_S
+from hpcbal.config import JobsConfig, SharedJobConfig, load_config
+from hpcbal.paramserver.contract import DataBlocks
+from hpcbal.paramserver.engine.job import Job
+from hpcbal.paramserver.engine.loading import fill_first, first_data
+from hpcbal.paramserver.store.layout import Layout
 from hpcbal.policies.grouping import MemoryLimit
+from hpcbal.runtime.paramserver.cutting import Cut, first_cut
 from hpcbal.runtime.paramserver.loading import LoadedJob, load_job
+from hpcbal.runtime.sharing.needs import needs_of
 from hpcbal.runtime.simulating.shared_jobs import forecast_jobs
 from hpcbal.simulator.sharing import SharingDelays, SharingRun
+from hpcbal.telemetry import read_ledger
 
-DELAYS = SharingDelays(control_s=0.001)
-"""Of `hpcbal simulate`."""
+RUNS = ("harmony", "isolated", "naive_best", "naive_worst")
 
 ALLOWED = {
     "makespan_speedup": (">=", 1.3, 1.60),
@@ -71,17 +83,22 @@ class Case:
     seed: int = 0
 
 
+HARMONY, ISOLATED = Case("harmony", "harmony"), Case("isolated", "isolated")
+
+
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """A case, simulated and real.
 
     Attributes:
         cores: of the host that all ranks used, from their start to their end.
+        load: load average of the host at its end, over five minutes.
     """
 
     simulated: SharingRun
     real: RealRun
     cores: float
+    load: float
 
     @property
     def error(self) -> float:
@@ -89,9 +106,50 @@ class Outcome:
         return abs(self.simulated.makespan_s / self.real.makespan_s - 1)
 
 
-def simulated(config: JobsConfig, loaded: Mapping[str, LoadedJob]) -> SharingRun:
-    """The run in virtual time."""
-    return forecast_jobs(config, loaded, NUM_MACHINES, DELAYS)
+@dataclass(frozen=True, slots=True)
+class Forecasts:
+    """Simulates the runs.
+
+    Attributes:
+        loaded: the jobs.
+        delays: that pass beside computing and links.
+    """
+
+    loaded: Mapping[str, LoadedJob]
+    delays: SharingDelays
+
+    def of(self, config: JobsConfig) -> SharingRun:
+        """The run in virtual time."""
+        return forecast_jobs(config, self.loaded, NUM_MACHINES, self.delays)
+
+
+def opened(config: JobsConfig) -> Forecasts:
+    """Open the jobs as the scheduler and their machines do, and measure what that takes here, per job."""
+    loaded: dict[str, LoadedJob] = {}
+    open_s = start_s = 0.0
+    for job in config.jobs:
+        began_s = time.perf_counter()
+        loaded[job.name] = load_job(job)
+        loaded_s = time.perf_counter()
+        cut = first_cut(job, loaded[job.name], NUM_MACHINES)
+        needs_of(loaded[job.name], job, cut, config.seed_of(job))
+        opened_s = time.perf_counter()
+        make_blocks(job, loaded[job.name], cut, config.seed_of(job))
+        open_s += opened_s - began_s
+        start_s += loaded_s - began_s + time.perf_counter() - opened_s
+    costs = {"open_s": open_s / len(loaded), "start_s": start_s / len(loaded)}
+    return Forecasts(loaded, SharingDelays(**(DELAYS_S | costs)))
+
+
+def make_blocks(config: SharedJobConfig, loaded: LoadedJob, cut: Cut, seed: int) -> None:
+    """Make all blocks of a job, as its machines do at its start."""
+    layout = Layout(tuple(loaded.tables.values()), cut.parameters)
+    job = Job(loaded.app, seed, config.mini_batch, DataBlocks(loaded.num_samples, cut.data), layout)
+    for block in range(cut.data):
+        first_data(job, block)
+    for block in range(layout.num_blocks):
+        table, num_rows = layout.shape_of(block)
+        fill_first(job, block, np.empty((num_rows, table.num_columns), table.dtype))
 
 
 def read_config(case: Case, folder: Path) -> JobsConfig:
@@ -103,30 +161,36 @@ def read_config(case: Case, folder: Path) -> JobsConfig:
     return config
 
 
-def run_for_real(case: Case) -> tuple[RealRun, float]:
-    """Start a run with all its ranks; returns what it took, and how many cores of the host it used."""
-    with tempfile.TemporaryDirectory(prefix="bench_harmony_real_") as scratch:
-        folder = Path(scratch)
-        before, began_s = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
-        ledger = train(file_of(str(folder / "out"), case.paradigm, case.seed), folder)
-        seconds, after = time.monotonic() - began_s, resource.getrusage(resource.RUSAGE_CHILDREN)
+def run_for_real(case: Case, kept: Path) -> tuple[RealRun, float, float]:
+    """Start a run with all its ranks, unless its ledger is there.
+
+    Args:
+        kept: folder of all runs.
+
+    Returns: what it took, how many cores of the host it used, and the load average of the host at its end.
+    """
+    folder = kept / f"{case.paradigm}-{case.seed}"
+    facts = folder / "host.json"
+    if facts.exists():
+        found = json.loads(facts.read_text(encoding="utf-8"))
+        return read_run(read_ledger(folder / "out" / "ledger.jsonl"), STEPS), found["cores"], found["load"]
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    before, began_s = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
+    ledger = train(file_of(str(folder / "out"), case.paradigm, case.seed), folder)
+    seconds, after = time.monotonic() - began_s, resource.getrusage(resource.RUSAGE_CHILDREN)
     used_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return read_run(ledger, STEPS), used_s / seconds
+    cores, load = used_s / seconds, os.getloadavg()[1]
+    facts.write_text(json.dumps({"cores": cores, "load": load}), encoding="utf-8")
+    return read_run(ledger, STEPS), cores, load
 
 
-def naive_cases(
-    count: int, loaded: Mapping[str, LoadedJob], folder: Path
-) -> tuple[Case, Case, dict[int, SharingRun]]:
-    """The best and the worst of so many random groupings, and all of them simulated."""
-    runs = {
-        seed: simulated(read_config(Case("naive", "naive", seed), folder), loaded) for seed in range(count)
-    }
+def naive_cases(count: int, forecasts: Forecasts, folder: Path) -> list[tuple[Case, SharingRun]]:
+    """The best and the worst of so many random groupings, simulated."""
+    runs = {seed: forecasts.of(read_config(Case("naive", "naive", seed), folder)) for seed in range(count)}
     order = sorted(runs, key=lambda seed: runs[seed].makespan_s)
-    return (
-        Case("naive_best", "naive", order[0]),
-        Case("naive_worst", "naive", order[-1]),
-        runs,
-    )
+    named = (("naive_best", order[0]), ("naive_worst", order[-1]))
+    return [(Case(name, "naive", seed), runs[seed]) for name, seed in named]
 
 
 def bound_s(loaded: Mapping[str, LoadedJob], config: JobsConfig) -> tuple[float, float]:
@@ -175,6 +239,7 @@ def figures(outcomes: Mapping[str, Outcome], bounds: tuple[float, float]) -> dic
             f"{name}_use_of_links": real.network_use,
             f"{name}_moves": real.num_moves,
             f"{name}_cores_used": outcome.cores,
+            f"{name}_load": outcome.load,
         }
     return found
 
@@ -204,7 +269,8 @@ def show(outcomes: Mapping[str, Outcome], found: Mapping[str, float]) -> None:
     limit = "computing" if found["bound_computing_s"] >= found["bound_transfers_s"] else "transfers"
     bound = max(found["bound_computing_s"], found["bound_transfers_s"])
     print(f"lower bound of the makespan: {limit}, {bound:.1f} s")
-    print(f"cores of the host used by a run: at most {found['cores_used_max']:.2f}")
+    loads = ", ".join(f"{outcome.load:.1f}" for outcome in outcomes.values())
+    print(f"cores of the host used by a run: at most {found['cores_used_max']:.2f}; load averages: {loads}")
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -214,32 +280,42 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument(
         "--groupings", type=int, default=16, metavar="N", help="random ones that are simulated"
     )
+    parser.add_argument("--only", nargs="+", metavar="RUN", choices=RUNS, help=f"of {', '.join(RUNS)}")
+    parser.add_argument(
+        "--keep", type=Path, metavar="DIR", help="keep ledgers there; do no run again whose ledger is there"
+    )
     parser.add_argument("--json", type=Path, metavar="FILE")
     args = parser.parse_args(argv)
+    if args.only and not args.keep:
+        parser.error("--only needs --keep: figures compare all runs")
     load_before = os.getloadavg()[0]
     with tempfile.TemporaryDirectory(prefix="bench_harmony_real_") as scratch:
         folder = Path(scratch)
-        config = read_config(Case("harmony", "harmony"), folder)
-        loaded = {job.name: load_job(job) for job in config.jobs}
-        best, worst, drawn = naive_cases(args.groupings, loaded, folder)
-        cases = [Case("harmony", "harmony"), Case("isolated", "isolated"), best, worst]
-        virtual = {
-            case.name: drawn[case.seed]
-            if case.paradigm == "naive"
-            else simulated(read_config(case, folder), loaded)
-            for case in cases
-        }
-        bounds = bound_s(loaded, config)
-    outcomes: dict[str, Outcome] = {}
-    for case in cases:
-        print(f"{case.name}: {virtual[case.name].makespan_s:.0f} s expected", file=sys.stderr, flush=True)
-        real, cores = run_for_real(case)
-        outcomes[case.name] = Outcome(virtual[case.name], real, cores)
+        config = read_config(HARMONY, folder)
+        forecasts = opened(config)
+        wanted = args.only or RUNS
+        cases = [case for case in (HARMONY, ISOLATED) if case.name in wanted]
+        virtual = {case.name: forecasts.of(read_config(case, folder)) for case in cases}
+        if any(name.startswith("naive") for name in wanted):
+            for case, run in naive_cases(args.groupings, forecasts, folder):
+                if case.name in wanted:
+                    cases.append(case)
+                    virtual[case.name] = run
+        bounds = bound_s(forecasts.loaded, config)
+        outcomes: dict[str, Outcome] = {}
+        for case in cases:
+            print(f"{case.name}: {virtual[case.name].makespan_s:.0f} s expected", file=sys.stderr, flush=True)
+            outcome = Outcome(virtual[case.name], *run_for_real(case, args.keep or folder))
+            print(f"{case.name}: {outcome.real.makespan_s:.1f} s", file=sys.stderr, flush=True)
+            outcomes[case.name] = outcome
+    if args.only:
+        return
     found = figures(outcomes, bounds)
     show(outcomes, found)
     if args.json:
+        costs = {"open_s": forecasts.delays.open_s, "start_s": forecasts.delays.start_s}
         facts: dict[str, Any] = {"load_before": load_before, "num_jobs": len(JOBS)}
-        args.json.write_text(json.dumps(facts | found | provenance(), indent=2) + "\n")
+        args.json.write_text(json.dumps(facts | costs | found | provenance(), indent=2) + "\n")
 
 
 if __name__ == "__main__":

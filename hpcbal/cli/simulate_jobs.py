@@ -17,6 +17,14 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 
+DELAYS_S = {
+    "control_s": FRAME_DELAY_S,
+    "send_s": FRAME_DELAY_S,
+    "notice_s": FRAME_DELAY_S,
+    "payload_s": 2 * FRAME_DELAY_S,
+}
+"""Defaults: as measured of emulated executors. A long payload comes when two ranks have looked again."""
+
 PARADIGMS = ("harmony", "harmony-lookahead", "isolated", "naive")
 
 
@@ -77,7 +85,7 @@ def _delays(given: list[tuple[str, float]]) -> SharingDelays:
     if wrong:
         raise InputError(f"--cost: got {wrong[0]!r}, allowed for many jobs: {', '.join(names)}")
     try:
-        return SharingDelays(**({"control_s": FRAME_DELAY_S} | dict(given)))
+        return SharingDelays(**(DELAYS_S | dict(given)))
     except InputError as error:
         raise InputError(f"--cost: {error}") from error
 
@@ -136,7 +144,7 @@ def _lines(config: JobsConfig, delays: SharingDelays, runs: list[tuple[int, str,
         f"costs: {costs or 'none'}; --cost NAME=SECONDS sets them",
         "mean job: from submission to end; cores, network: used share of the makespan; moving: share of it "
         "for which machines wait for jobs that move",
-        "without objectives and checkpoints, and with all of max_epochs",
+        "without what apps compute for first pushes and objectives, and with all of max_epochs",
     ]
 
 

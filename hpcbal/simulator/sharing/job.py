@@ -99,6 +99,7 @@ class SharingDelays:
 
     Attributes:
         control_s: of a message between a machine and the scheduler, >= 0.
+        open_s: of the scheduler to open a job that has been submitted, one after the other, >= 0.
         start_s: of a start of a job on its machines, beside what it reads, >= 0.
         stop_s: of a stop before a job moves, beside what it writes, >= 0.
         send_s: of a machine for each frame that it sends, >= 0; with `frames` only, as those
@@ -119,9 +120,10 @@ class SharingDelays:
     send_s: float = 0.0
     notice_s: float = 0.0
     payload_s: float = 0.0
+    open_s: float = 0.0
 
     def __post_init__(self) -> None:
-        for name in ("control_s", "start_s", "stop_s", "send_s", "notice_s", "payload_s"):
+        for name in ("control_s", "start_s", "stop_s", "send_s", "notice_s", "payload_s", "open_s"):
             value = getattr(self, name)
             check(name, value, 0 <= value < math.inf, ">= 0")
         check("disk_bytes_per_s", self.disk_bytes_per_s, self.disk_bytes_per_s > 0, "> 0")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from hpcbal.collector import without_garbage_collection
 from hpcbal.errors import HpcbalError, InputError
@@ -88,14 +89,17 @@ def simulate_sharing(
     if frames is not None:
         check("frames", sorted(frames), frames.keys() == set(names), "the names of all jobs")
     clock, by_rank = Clock(), dict(enumerate(machines, 1))
-    common = clock, jobs, by_rank, turns or Turns(), delays or SharingDelays(), warm_up, compute_noise, seed
+    delays = delays or SharingDelays()
+    common = clock, jobs, by_rank, turns or Turns(), delays, warm_up, compute_noise, seed
 
     def floor_of(hears: Hears) -> Machines:
         if frames is None:
             return CohortedMachines(*common, unites_machines, hears)
         return FramedMachines(*common, frames, hears)
 
-    simulation = _Simulation(jobs, clock, tuple(by_rank), floor_of, policy, profile_iterations, distort)
+    simulation = _Simulation(
+        jobs, clock, tuple(by_rank), floor_of, policy, profile_iterations, distort, delays.open_s
+    )
     with without_garbage_collection():
         return simulation.run()
 
@@ -126,11 +130,14 @@ class _Simulation:
         policy: GroupingPolicy,
         profile_iterations: int,
         distort: Distort | None,
+        open_s: float,
     ) -> None:
         self._profile_iterations, self._distort = profile_iterations, distort
         self._clock = clock
         self._floor = floor_of(self)
         self._scheduler = Scheduler(ranks, policy)
+        self._open_s, self._opened_s = open_s, 0.0
+        self._opening: list[SimulatedJob] = []
         self._stories = {job.name: _Story(job) for job in jobs}
         self._running: dict[str, Start] = {}
         self._watch = GroupWatch()
@@ -143,8 +150,7 @@ class _Simulation:
         for story in self._stories.values():
             arrivals.setdefault(story.job.arrives_s, []).append(story.job)
         for arrives_s, some in arrivals.items():
-            event = scheduler.Arrived(tuple(job.name for job in some), {job.name: job.memory for job in some})
-            self._clock.at(round(arrives_s * NS_PER_S), lambda event=event: self._schedule(event))  # type: ignore[misc]
+            self._clock.at(round(arrives_s * NS_PER_S), partial(self._submitted, some))
         self._clock.run(lambda: not self._num_left)
         if self._num_left:
             waiting = [name for name, story in self._stories.items() if story.ended_s is None]
@@ -175,6 +181,19 @@ class _Simulation:
             story.num_starts - 1,
             story.still_s,
         )
+
+    def _submitted(self, jobs: Sequence[SimulatedJob]) -> None:
+        """Open jobs, after those that were submitted before; they arrive once none is being opened."""
+        self._opening += jobs
+        self._opened_s = max(self._opened_s, self._clock.now_s) + self._open_s * len(jobs)
+        self._clock.at(round(self._opened_s * NS_PER_S), self._opened)
+
+    def _opened(self) -> None:
+        if self._clock.now_ns < round(self._opened_s * NS_PER_S) or not self._opening:
+            return  # others have been submitted meanwhile
+        some, self._opening = self._opening, []
+        memory = {job.name: job.memory for job in some}
+        self._schedule(scheduler.Arrived(tuple(memory), memory))
 
     # ---- the scheduler -------------------------------------------------------------------------
 

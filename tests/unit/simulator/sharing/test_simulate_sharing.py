@@ -126,6 +126,13 @@ def test_a_later_job_is_counted_from_its_arrival() -> None:
     assert run.makespan_s == pytest.approx(140)
 
 
+def test_jobs_are_opened_one_after_the_other() -> None:
+    jobs = [EVEN, replace(EVEN, name="beside"), replace(EVEN, name="later", arrives_s=100.0)]
+    run = simulate_sharing(jobs, TWO, together(*jobs), delays=SharingDelays(open_s=3.0))
+    # Those that are submitted together arrive together.
+    assert [job.began_s for job in run.jobs] == [pytest.approx(6), pytest.approx(6), pytest.approx(103)]
+
+
 class FromTwoToOne:
     """Gives the first job both machines, and one each as soon as there are two jobs."""
 
