@@ -94,6 +94,8 @@ def _to_dict(
     config: JobsConfig, delays: SharingDelays, runs: list[tuple[int, str, SharingRun]]
 ) -> dict[str, Any]:
     """The forecasts as plain values; times are in seconds."""
+    from hpcbal.runtime.simulating.shared_jobs import is_framed
+
     return {
         "format": FORMAT,
         "kind": config.kind,
@@ -103,6 +105,7 @@ def _to_dict(
             {
                 "machines": count,
                 "paradigm": paradigm,
+                "by_frames": is_framed(count),
                 "makespan_s": run.makespan_s,
                 "mean_completion_s": run.mean_completion_s,
                 "cpu_use": run.cpu_use,
@@ -144,8 +147,21 @@ def _lines(config: JobsConfig, delays: SharingDelays, runs: list[tuple[int, str,
         f"costs: {costs or 'none'}; --cost NAME=SECONDS sets them",
         "mean job: from submission to end; cores, network: used share of the makespan; moving: share of it "
         "for which machines wait for jobs that move",
-        "without what apps compute for first pushes and objectives, and with all of max_epochs",
+        *_left_out(sorted({count for count, _, _ in runs})),
     ]
+
+
+def _left_out(counts: list[int]) -> list[str]:
+    """What the forecasts on these numbers of machines leave out."""
+    from hpcbal.runtime.simulating.shared_jobs import MOST_FRAMED, is_framed
+
+    lines = ["with all of max_epochs; without what apps compute for first pushes and objectives"]
+    if not all(map(is_framed, counts)):
+        lines.append(
+            f"on more than {MOST_FRAMED} machines, frames are not simulated, and first pushes and objectives "
+            "take no time at all"
+        )
+    return lines
 
 
 def _seconds(value: float) -> str:

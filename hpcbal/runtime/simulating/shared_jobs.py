@@ -23,11 +23,20 @@ from hpcbal.simulator.sharing import (
     simulate_sharing,
 )
 
+MOST_FRAMED = 16
+"""Machines of a run that is simulated frame by frame, at most. A pull or a push of a job takes frames between
+any two of its machines, so larger runs would take minutes."""
+
+
+def is_framed(num_machines: int) -> bool:
+    """Whether a run is simulated frame by frame, or its machines in cohorts."""
+    return num_machines <= MOST_FRAMED
+
 
 def forecast_jobs(
     config: JobsConfig, loaded: Mapping[str, LoadedJob], num_machines: int, delays: SharingDelays
 ) -> SharingRun:
-    """Run the jobs of a file to their end in virtual time.
+    """Run the jobs of a file to their end in virtual time, frame by frame if `is_framed`.
 
     Args:
         config: the file; each job has `seconds_per_sample`, and each machine a bandwidth.
@@ -40,7 +49,9 @@ def forecast_jobs(
         UserCodeError: an app or a dataset raises.
     """
     jobs = [simulated_job(config, name, job, num_machines) for name, job in loaded.items()]
-    frames = {name: _frames_of(config, name, job, num_machines) for name, job in loaded.items()}
+    frames = None
+    if is_framed(num_machines):
+        frames = {name: _frames_of(config, name, job, num_machines) for name, job in loaded.items()}
     schedule = config.schedule
     turns = NAIVE if schedule.paradigm == "naive" else Turns(is_synchronised=schedule.takes_turns_at_links)
     return simulate_sharing(

@@ -97,7 +97,8 @@ def small(tmp_path: Path) -> str:
 def test_simulate_predicts_jobs_under_each_paradigm(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    assert main(["simulate", small(tmp_path), "--paradigm", "all", "--gpus", "2,4", "--json"]) == 0
+    costs = [option for name in ("send_s", "notice_s") for option in ("--cost", f"{name}=0")]
+    assert main(["simulate", small(tmp_path), "--paradigm", "all", "--gpus", "2,4", "--json", *costs]) == 0
     found = json.loads(capsys.readouterr().out)
     assert [(row["machines"], row["paradigm"]) for row in found["rows"]] == [
         (count, name) for count in (2, 4) for name in ("harmony", "harmony-lookahead", "isolated", "naive")
@@ -105,6 +106,7 @@ def test_simulate_predicts_jobs_under_each_paradigm(
     for row in found["rows"]:
         ended = {job["name"]: job["ended_s"] for job in row["jobs"]}
         assert row["makespan_s"] == max(ended.values())
+        assert row["by_frames"]
         # All computing takes 1.2 s of one machine and 0.6 s of another.
         assert row["makespan_s"] > 1.8 / row["machines"]
     (isolated,) = [row for row in found["rows"] if (row["machines"], row["paradigm"]) == (2, "isolated")]
@@ -114,10 +116,18 @@ def test_simulate_predicts_jobs_under_each_paradigm(
 
 def test_simulate_prints_a_table_of_jobs(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert main(["simulate", small(tmp_path), "--cost", "start_s=1"]) == 0
-    title, _, head, _, row, *_ = capsys.readouterr().out.splitlines()
+    title, _, head, _, row, *notes = capsys.readouterr().out.splitlines()
     assert title == "jobs: 2 parameter-server jobs"
+    assert not any("frames are not simulated" in note for note in notes)
     assert head.split()[:2] == ["machines", "paradigm"]
     assert row.split()[:2] == ["2", "harmony"]
+
+
+def test_simulate_says_that_it_leaves_frames_out_on_many_machines(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert main(["simulate", small(tmp_path), "--set", "machines=[{count: 20, bandwidth: 1MB/s}]"]) == 0
+    assert "on more than 16 machines, frames are not simulated" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
