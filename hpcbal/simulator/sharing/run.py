@@ -67,7 +67,7 @@ def simulate_sharing(
         warm_up: iterations of a job that are not measured, each time it starts, >= 0.
         profile_iterations: measured iterations that a job needs before it is grouped by them, >= 1.
         compute_noise: computing of an iteration takes at most this share longer or shorter, on all machines
-            of the job alike; 0 to below 1.
+            of the job alike, or with `frames` on each for itself; 0 to below 1.
         seed: of the noise.
         distort: None: the scheduler believes what is measured.
         unites_machines: whether machines that are alike are simulated once; see `cohorts`. Without effect
@@ -91,12 +91,11 @@ def simulate_sharing(
     clock, by_rank = Clock(), dict(enumerate(machines, 1))
     delays = delays or SharingDelays()
     common = clock, jobs, by_rank, turns or Turns(), delays, warm_up, compute_noise, seed
-
-    def floor_of(hears: Hears) -> Machines:
-        if frames is None:
-            return CohortedMachines(*common, unites_machines, hears)
-        return FramedMachines(*common, frames, hears)
-
+    floor_of: Callable[[Hears], Machines] = (
+        partial(CohortedMachines, *common, unites_machines)
+        if frames is None
+        else partial(FramedMachines, *common, frames)
+    )
     simulation = _Simulation(
         jobs, clock, tuple(by_rank), floor_of, policy, profile_iterations, distort, delays.open_s
     )

@@ -153,6 +153,21 @@ def test_a_job_that_moves_goes_on_from_its_checkpoint() -> None:
     assert computed == pytest.approx(2 * ITERATIONS * 4)  # no step is lost, and none is done twice
 
 
+@pytest.mark.parametrize("arrives_s", [0.1, 0.5, 1.2])
+def test_a_job_that_must_move_before_its_first_step_begins_anew(arrives_s: float) -> None:
+    """While it loads, or pushes its first block, or its second one."""
+    job, frames = job_of("moves", first_push={"model": [1e6]})
+    late, others = job_of("late")
+    late = replace(late, arrives_s=arrives_s)
+    delays = SharingDelays(0.001, start_s=0.25)
+    run = simulate([(job, frames), (late, others)], Moves(), delays=delays)
+    assert run.jobs[0].num_moves == 1
+    assert sum(run.cpu_s.values()) == pytest.approx(2 * ITERATIONS * 4)
+    # On one machine nothing travels.
+    begins_s = run.jobs[0].ended_s - ITERATIONS * 4 - 0.25
+    assert arrives_s < begins_s < arrives_s + 2.5
+
+
 @pytest.mark.parametrize("turns", [Turns(), Turns(is_synchronised=False), NAIVE])
 @pytest.mark.parametrize("policy", [Harmony, lambda: Isolated(MemoryLimit(None)), lambda: RandomGroups(1)])
 def test_all_jobs_compute_all_of_their_steps(turns: Turns, policy: Any) -> None:
