@@ -138,7 +138,8 @@ def opened(config: JobsConfig) -> Forecasts:
         open_s += opened_s - began_s
         start_s += loaded_s - began_s + time.perf_counter() - opened_s
     costs = {"open_s": open_s / len(loaded), "start_s": start_s / len(loaded)}
-    return Forecasts(loaded, SharingDelays(**(DELAYS_S | costs)))
+    cores = len(os.sched_getaffinity(0))
+    return Forecasts(loaded, SharingDelays(**(DELAYS_S | costs), host_cores=cores))
 
 
 def make_blocks(config: SharedJobConfig, loaded: LoadedJob, cut: Cut, seed: int) -> None:

@@ -110,9 +110,10 @@ paramserver       | -                                     | -
 simulator.serving | numpy                                 | errors collector comm paramserver.contract
                   |                                       | paramserver.store paramserver.machine
                   |                                       | paramserver.engine
-simulator.sharing | -                                     | errors collector policies.grouping
+simulator.sharing | -                                     | errors collector values comm policies.grouping
                   |                                       | paramserver.store paramserver.machine
-                  |                                       | paramserver.sharing simulator.serving
+                  |                                       | paramserver.sharing paramserver.engine
+                  |                                       | simulator.serving
 dataplane         | mpi4py numpy                          | errors values comm data
 training          | horovod keras mpi4py numpy tensorflow | errors env forks user_code values comm policies
                   |                                       | config.source config.schema config.contract

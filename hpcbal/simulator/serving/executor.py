@@ -21,7 +21,7 @@ from hpcbal.simulator.serving.client import ParameterClient
 from hpcbal.simulator.serving.clock import Clock
 from hpcbal.simulator.serving.job import Delays, ServingJob, ServingMachine
 from hpcbal.simulator.serving.network import ENTRY_BYTES, HEADER_BYTES, Network
-from hpcbal.simulator.serving.place import Alone, Place, TimedWaits, Waits, sleep
+from hpcbal.simulator.serving.place import Alone, Place, TimedWaits, Waits
 from hpcbal.simulator.serving.server import Server
 from hpcbal.simulator.serving.units import Units
 
@@ -179,11 +179,6 @@ class Executor:
         noise = self._job.compute_noise
         return seconds * (1.0 + self._rng.uniform(-noise, noise)) if noise else seconds
 
-    def _sleep(self, seconds: float) -> Waits:
-        """Work on files or memory, which takes neither cores nor the link."""
-        if seconds:
-            yield from sleep(self._clock, self._look, seconds)
-
     def _num_bytes(self) -> int:
         return self._network.bytes_in[self._rank] + self._network.bytes_out[self._rank]
 
@@ -230,7 +225,7 @@ class Executor:
     def _obey(self, order: Message) -> Waits:
         match order:
             case messages.Assign():
-                yield from self._sleep(self._place.loading_s)
+                yield from self._place.loading()
                 self.server.begin()
                 for number, owner in enumerate(order.data_owner):
                     if owner == self._rank:
@@ -251,7 +246,7 @@ class Executor:
                 self._is_paused = True
                 self._report(messages.Paused(self.samples.steps_ahead()))
             case messages.Save(number):
-                yield from self._sleep(self._place.saving_s)
+                yield from self._place.saving()
                 self._report(messages.Saved(number))
             case messages.Continue():
                 self._is_paused = False

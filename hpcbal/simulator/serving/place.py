@@ -19,17 +19,16 @@ class Place(Protocol):
 
     Attributes:
         waits_for_pushes: see `engine.place.Place`.
-        loading_s, saving_s: time to make or load the executor's blocks, and to write them.
     """
 
     @property
     def waits_for_pushes(self) -> bool: ...
 
-    @property
-    def loading_s(self) -> float: ...
+    def loading(self) -> Waits:
+        """Make or load the executor's blocks."""
 
-    @property
-    def saving_s(self) -> float: ...
+    def saving(self) -> Waits:
+        """Write them."""
 
     def communicating(self, step: int | None = None) -> Waits:
         """Wait until a pull or a push may begin; `communicated` follows.
@@ -54,10 +53,17 @@ class Alone:
     """
 
     waits_for_pushes = False
-    loading_s = saving_s = 0.0
 
     def __init__(self, clock: Clock, look: Callable[[], None]) -> None:
         self._clock, self._look = clock, look
+
+    def loading(self) -> Waits:
+        """It takes no time."""
+        yield from ()
+
+    def saving(self) -> Waits:
+        """It takes no time."""
+        yield from ()
 
     def communicating(self, step: int | None = None) -> Waits:
         """See `Place`."""
@@ -68,13 +74,14 @@ class Alone:
 
     def computing(self, seconds: float) -> TimedWaits:
         """See `Place`."""
-        if seconds:
-            yield from sleep(self._clock, self._look, seconds)
+        yield from sleep(self._clock, self._look, seconds)
         return seconds
 
 
 def sleep(clock: Clock, look: Callable[[], None], seconds: float) -> Waits:
-    """Let so much time pass."""
+    """Let so much time pass, >= 0."""
+    if not seconds:
+        return
     until_ns = clock.now_ns + round(seconds * NS_PER_S)
     clock.at(until_ns, look)
     yield lambda: clock.now_ns >= until_ns

@@ -28,7 +28,7 @@ from hpcbal.simulator.serving.place import Place
 from hpcbal.simulator.serving.server import Server
 from hpcbal.simulator.serving.units import Units
 from hpcbal.simulator.sharing.job import SharingDelays, SimulatedJob, SimulatedMachine
-from hpcbal.simulator.sharing.shared_machine import SharedMachine, Tenant
+from hpcbal.simulator.sharing.shared_machine import SharedMachine, StartTimes, Tenant
 from hpcbal.simulator.sharing.start import Hears
 from hpcbal.values import EpochRecord
 
@@ -124,8 +124,11 @@ class FramedJob:
         around, frames, checkpoint = self._around, self._frames, self._checkpoint
         count, delays = len(self.machines), around.delays
         read_bytes = self._job.input_bytes + (0.0 if checkpoint.number is None else self._job.state_bytes)
-        loading_s = delays.start_s + read_bytes / count / delays.disk_bytes_per_s
-        saving_s = delays.stop_s + self._job.state_bytes / count / delays.disk_bytes_per_s
+        times = StartTimes(
+            delays.start_s,
+            read_bytes / count / delays.disk_bytes_per_s,
+            delays.stop_s + self._job.state_bytes / count / delays.disk_bytes_per_s,
+        )
         units = Units(frames, self._machine.owners("parameters"), may_move=False)
         executors: dict[int, Executor] = {}
         clients: dict[int, ParameterClient] = {}
@@ -134,8 +137,7 @@ class FramedJob:
         seconds_per_sample = self._job.compute_s * frames.steps / frames.num_samples
 
         def place_of(rank: int, look: Callable[[], None]) -> Place:
-            report = partial(self._ask, rank)
-            tenant = Tenant(around.shared[rank], self.name, report, look, loading_s, saving_s)
+            tenant = Tenant(around.shared[rank], self.name, partial(self._ask, rank), look, times)
             self._tenants[rank] = tenant
             return tenant
 

@@ -106,6 +106,8 @@ class SharingDelays:
             of the next two.
         notice_s: from the arrival of a frame until its machine handles it, >= 0.
         payload_s: from there until a payload above 4 KB is there, >= 0.
+        host_cores: of the host that emulates all machines, > 0; with `frames`, starts share them evenly, and
+            each takes one at most. Infinite: each has one for itself.
         disk_bytes_per_s: at which a machine writes its share of a checkpoint, and reads that of a checkpoint
             and of samples, > 0.
 
@@ -121,11 +123,13 @@ class SharingDelays:
     notice_s: float = 0.0
     payload_s: float = 0.0
     open_s: float = 0.0
+    host_cores: float = math.inf
 
     def __post_init__(self) -> None:
         for name in ("control_s", "start_s", "stop_s", "send_s", "notice_s", "payload_s", "open_s"):
             value = getattr(self, name)
             check(name, value, 0 <= value < math.inf, ">= 0")
+        check("host_cores", self.host_cores, self.host_cores > 0, "> 0")
         check("disk_bytes_per_s", self.disk_bytes_per_s, self.disk_bytes_per_s > 0, "> 0")
 
 

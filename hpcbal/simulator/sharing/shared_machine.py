@@ -4,14 +4,30 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from hpcbal.comm.message import Message
 from hpcbal.paramserver.sharing.messages import WITH_TICKET, AskForNetwork, NetworkUsed, UseNetwork
 from hpcbal.paramserver.sharing.subtasks import SubtaskQueue
 from hpcbal.simulator.serving.clock import Clock
-from hpcbal.simulator.serving.place import TimedWaits, Waits
+from hpcbal.simulator.serving.place import TimedWaits, Waits, sleep
+from hpcbal.simulator.sharing.host import HostCores
 from hpcbal.simulator.sharing.job import Turns
 from hpcbal.simulator.sharing.resource import AT_ONCE, Resource
+
+
+@dataclass(frozen=True, slots=True)
+class StartTimes:
+    """What a start and a stop of a job take on each of its machines, in seconds.
+
+    Attributes:
+        make_s: of a core, to make the executor's blocks.
+        read_s, save_s: of its disk.
+    """
+
+    make_s: float
+    read_s: float
+    save_s: float
 
 
 class SharedMachine:
@@ -20,6 +36,7 @@ class SharedMachine:
     Args:
         clock: of the simulation.
         turns: whether jobs take turns.
+        host: cores that all machines share.
 
     Attributes:
         cpu: its cores.
@@ -28,8 +45,8 @@ class SharedMachine:
         is_synchronised: whether the scheduler says when pulls and pushes of a step begin.
     """
 
-    def __init__(self, clock: Clock, turns: Turns) -> None:
-        self._clock = clock
+    def __init__(self, clock: Clock, turns: Turns, host: HostCores) -> None:
+        self.clock, self.host = clock, host
         self.cpu = Resource(clock, turns.uses_queues, self._computed)
         self.network = SubtaskQueue(1 if turns.uses_queues else AT_ONCE)
         self.is_synchronised = turns.is_synchronised
@@ -45,16 +62,16 @@ class SharedMachine:
     def used_s(self) -> tuple[float, float]:
         """For how long cores and link have been used until now."""
         self._cpu_s += self.cpu.take_busy_s()
-        under_way_s = 0.0 if self._busy_since_s is None else self._clock.now_s - self._busy_since_s
+        under_way_s = 0.0 if self._busy_since_s is None else self.clock.now_s - self._busy_since_s
         return self._cpu_s, self._network_s + under_way_s
 
     def begun(self, jobs: list[str]) -> None:
         """The network queue has changed; subtasks of these jobs begin."""
         if self._busy_since_s is not None:
-            self._network_s += self._clock.now_s - self._busy_since_s
-        self._busy_since_s = self._clock.now_s if self.network.running else None
+            self._network_s += self.clock.now_s - self._busy_since_s
+        self._busy_since_s = self.clock.now_s if self.network.running else None
         for job in jobs:
-            self._clock.after(0.0, self.tenants[job].look)
+            self.clock.after(0.0, self.tenants[job].look)
 
     def _computed(self, job: str, seconds: float) -> None:
         self.tenants[job].computed(seconds)
@@ -68,7 +85,7 @@ class Tenant:
         job: its name.
         report: sends a message to the scheduler.
         look: lets the executor look whether it may go on.
-        loading_s, saving_s: see `Place`.
+        times: what a start and a stop take here.
     """
 
     waits_for_pushes = True
@@ -79,11 +96,10 @@ class Tenant:
         job: str,
         report: Callable[[Message], None],
         look: Callable[[], None],
-        loading_s: float,
-        saving_s: float,
+        times: StartTimes,
     ) -> None:
         self._machine, self._job, self._report, self.look = machine, job, report, look
-        self.loading_s, self.saving_s = loading_s, saving_s
+        self._times = times
         self._ticket = 0
         self._may_communicate = self._is_granted = False
         self._computed_s: float | None = None
@@ -95,6 +111,15 @@ class Tenant:
             self._may_communicate = True
         elif isinstance(message, WITH_TICKET):
             self._ticket = self._machine.next_ticket()
+
+    def loading(self) -> Waits:
+        """See `Place`; making blocks takes the host's cores, whatever the machine computes."""
+        yield from self._machine.host.work(self._times.make_s, self.look)
+        yield from sleep(self._machine.clock, self.look, self._times.read_s)
+
+    def saving(self) -> Waits:
+        """See `Place`."""
+        yield from sleep(self._machine.clock, self.look, self._times.save_s)
 
     def communicating(self, step: int | None = None) -> Waits:
         """See `Place`."""

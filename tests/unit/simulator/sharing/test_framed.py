@@ -153,6 +153,16 @@ def test_a_job_that_moves_goes_on_from_its_checkpoint() -> None:
     assert computed == pytest.approx(2 * ITERATIONS * 4)  # no step is lost, and none is done twice
 
 
+def test_starts_share_the_cores_of_the_host() -> None:
+    jobs = [job_of("a"), job_of("b")]
+    one, two = (
+        simulate(jobs, Isolated(), machines=4, delays=SharingDelays(start_s=1.0, host_cores=cores)).makespan_s
+        for cores in (1, 4)
+    )
+    # Two jobs start on two machines each.
+    assert one - two == pytest.approx(3)
+
+
 @pytest.mark.parametrize("arrives_s", [0.1, 0.5, 1.2])
 def test_a_job_that_must_move_before_its_first_step_begins_anew(arrives_s: float) -> None:
     """While it loads, or pushes its first block, or its second one."""
