@@ -186,12 +186,15 @@ def run_for_real(case: Case, kept: Path) -> tuple[RealRun, float, float]:
     return read_run(ledger, STEPS), cores, load
 
 
-def naive_cases(count: int, forecasts: Forecasts, folder: Path) -> list[tuple[Case, SharingRun]]:
-    """The best and the worst of so many random groupings, simulated."""
-    runs = {seed: forecasts.of(read_config(Case("naive", "naive", seed), folder)) for seed in range(count)}
-    order = sorted(runs, key=lambda seed: runs[seed].makespan_s)
-    named = (("naive_best", order[0]), ("naive_worst", order[-1]))
-    return [(Case(name, "naive", seed), runs[seed]) for name, seed in named]
+def naive_cases(count: int, loaded: Mapping[str, LoadedJob], folder: Path) -> list[Case]:
+    """The best and the worst of so many random groupings, simulated on any host alike."""
+    forecasts = Forecasts(loaded, SharingDelays(**DELAYS_S))
+    made = {
+        seed: forecasts.of(read_config(Case("naive", "naive", seed), folder)).makespan_s
+        for seed in range(count)
+    }
+    order = sorted(made, key=lambda seed: made[seed])
+    return [Case("naive_best", "naive", order[0]), Case("naive_worst", "naive", order[-1])]
 
 
 def bound_s(loaded: Mapping[str, LoadedJob], config: JobsConfig) -> tuple[float, float]:
@@ -295,13 +298,11 @@ def main(argv: Sequence[str] | None = None) -> None:
         config = read_config(HARMONY, folder)
         forecasts = opened(config)
         wanted = args.only or RUNS
-        cases = [case for case in (HARMONY, ISOLATED) if case.name in wanted]
-        virtual = {case.name: forecasts.of(read_config(case, folder)) for case in cases}
+        cases = [HARMONY, ISOLATED]
         if any(name.startswith("naive") for name in wanted):
-            for case, run in naive_cases(args.groupings, forecasts, folder):
-                if case.name in wanted:
-                    cases.append(case)
-                    virtual[case.name] = run
+            cases += naive_cases(args.groupings, forecasts.loaded, folder)
+        cases = [case for case in cases if case.name in wanted]
+        virtual = {case.name: forecasts.of(read_config(case, folder)) for case in cases}
         bounds = bound_s(forecasts.loaded, config)
         outcomes: dict[str, Outcome] = {}
         for case in cases:

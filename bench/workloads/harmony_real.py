@@ -13,7 +13,7 @@ STEPS = 4
 
 BLOCKS = 16
 """Into which samples and parameters are cut. First pushes and objectives take messages for each block of
-samples, which the simulation leaves out; few blocks keep them short."""
+samples; few blocks keep them short."""
 
 APPS = "hpcbal.paramserver.apps"
 
