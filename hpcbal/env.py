@@ -45,6 +45,9 @@ VARIABLES: Mapping[str, str] = {
     "SLURM_CPUS_PER_TASK": "cores per rank that the job has requested, for `hpcbal launcher`",
     "SLURM_GPUS_PER_NODE": "GPUs per node that the job has requested, for `hpcbal launcher`",
     "SLURM_JOB_END_TIME": "when the job ends, unix seconds; used unless the configuration gives a walltime",
+    # Node-local disk.
+    "SLURM_TMPDIR": "directory on node-local disk, for samples that do not fit into memory",
+    "TMPDIR": "the same, where SLURM_TMPDIR is not set; also for temporary files",
     # Threads; the user's setting overrides a rank's share of the cores.
     "OMP_NUM_THREADS": "threads of a rank",
     "TF_NUM_INTRAOP_THREADS": "threads inside one TensorFlow operation",

@@ -6,7 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -48,13 +48,16 @@ def mpirun() -> list[str]:
     return [found, "--oversubscribe"]
 
 
-def train(config: Mapping[str, Any], folder: Path, num_ranks: int | None = None) -> list[Entry]:
+def train(
+    config: Mapping[str, Any], folder: Path, num_ranks: int | None = None, codes: Sequence[int] = (0,)
+) -> list[Entry]:
     """Do a run and return its ledger.
 
     Args:
         config: with an `output.dir`.
         folder: receives the config as run.yaml.
         num_ranks: ranks to start under mpirun, each with one thread; None: `hpcbal run` starts them.
+        codes: exit codes that are all right.
 
     Raises: SystemExit: the run has failed; the message has its output.
     """
@@ -65,6 +68,6 @@ def train(config: Mapping[str, Any], folder: Path, num_ranks: int | None = None)
         command = [*mpirun(), "-n", str(num_ranks), *command]
         more = {"OMP_NUM_THREADS": "1", **MPI_ENVIRONMENT}
     done = subprocess.run(command, env=environment(**more), capture_output=True, text=True, check=False)
-    if done.returncode:
+    if done.returncode not in codes:
         raise SystemExit(f"{done.stdout}{done.stderr}\nthe run of {path} ended with code {done.returncode}")
     return read_ledger(Path(config["output"]["dir"]) / "ledger.jsonl")

@@ -130,6 +130,7 @@ def file_of(output: str, paradigm: str, seed: int = 0) -> dict[str, Any]:
         "jobs": [job.config() for job in JOBS],
         "schedule": {"paradigm": paradigm},
         "memory_per_node": MEMORY_BYTES,
+        "spill": {"alpha": 0.0},
         "checkpoint": {"interval_s": 3600.0},
         "machines": [{"count": NUM_MACHINES, "bandwidth": BANDWIDTH}],
     }

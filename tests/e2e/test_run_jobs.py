@@ -185,7 +185,8 @@ def test_jobs_wait_for_memory_and_one_that_fits_nowhere_fails_at_once(many, monk
     done = many.run("run", "jobs.yaml")
     assert done.code == 3, done
     assert "big: memory_per_node: got 100,000 bytes, but big needs about" in done.err, done
-    assert "on each of 4 machines; allow more memory" in done.err, done
+    where = "on each of 4 machines with all of its samples on disk; allow more memory"
+    assert where in done.err, done
     assert {name for name, row in many.results().items() if row.state != "done"} == {"big"}
     check_outcome(many, monkeypatch)
     (used,) = many.events("machines-used")

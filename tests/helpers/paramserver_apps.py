@@ -8,7 +8,7 @@ import numpy as np
 
 from hpcbal.paramserver.apps import MLR
 from hpcbal.paramserver.apps.sources import ArraySource
-from hpcbal.paramserver.contract import App, Batch, Columns, Needs, Parameters, Table, Updates
+from hpcbal.paramserver.contract import App, Batch, Columns, Needs, Parameters, Ragged, Table, Updates
 
 
 def mlr() -> App:
@@ -62,6 +62,48 @@ def ratings() -> App:
     rng = np.random.default_rng(6)
     items = np.argsort(rng.random((80, Ratings.NUM_ITEMS)), axis=1)[:, :3]
     return Ratings(ArraySource({"items": items, "ratings": rng.uniform(1, 5, (80, 3))}, {}))
+
+
+class Documents(App):
+    """Ragged samples with a ragged state, both of which turns read, and which they change at random."""
+
+    def tables(self) -> Sequence[Table]:
+        return (Table("counts", 12, 2),)
+
+    def initial_state(self, columns: Columns, rng: np.random.Generator) -> Columns:
+        words = columns["words"]
+        assert isinstance(words, Ragged)
+        topics = Ragged(rng.integers(0, 2, len(words.values)), words.offsets)
+        return {"topics": topics, "visits": np.zeros(len(words), np.int32)}
+
+    def _counts(self, batch: Batch) -> np.ndarray:
+        counts = np.zeros((12, 2))
+        np.add.at(counts, (batch.ragged("words").values, batch.ragged("topics").values), 1.0)
+        return counts
+
+    def initial_updates(self, batch: Batch) -> Updates:
+        return {"counts": self._counts(batch)}
+
+    def compute(self, batch: Batch, parameters: Parameters) -> Updates:
+        before, words = self._counts(batch), batch.ragged("words").values
+        drawn = batch.draw(lambda rng, count: rng.random(count)).repeat(batch.ragged("words").lengths)
+        shares = parameters["counts"][words, 0] / parameters["counts"][words].sum(axis=1)
+        batch.ragged("topics").values[:] = drawn > shares
+        batch.array("visits")[:] += batch.epoch + 1
+        return {"counts": self._counts(batch) - before}
+
+    def objective(self, batch: Batch, parameters: Parameters) -> Mapping[str, float]:
+        counts = self._counts(batch)
+        return {"ones": float(counts[:, 1] @ np.arange(12)), "visits": float(batch.array("visits").sum())}
+
+    def metrics(self, sums: Mapping[str, float]) -> Mapping[str, float]:
+        return dict(sums)
+
+
+def documents() -> App:
+    rng = np.random.default_rng(7)
+    words = Ragged.of([rng.integers(0, 12, rng.integers(0, 9)) for _ in range(90)], "int64")
+    return Documents(ArraySource({"words": words, "ids": np.arange(90)}, {}))
 
 
 APPS = {"mlr": mlr, "ratings": ratings}

@@ -103,9 +103,12 @@ paramserver.apps  | numpy scipy                           | errors paramserver.c
 paramserver.alone | numpy                                 | errors paramserver.contract
 paramserver.machine | -                                     | errors values machines comm control policies
 paramserver.sharing | -                                     | comm policies.grouping paramserver.machine
+paramserver.spilling | numpy                                 | errors policies.grouping paramserver.contract
+                  |                                       | paramserver.sharing
 paramserver.engine | mpi4py numpy                          | errors user_code machines comm
-                  |                                       | paramserver.contract paramserver.store
-                  |                                       | paramserver.machine paramserver.sharing
+                  |                                       | policies.grouping paramserver.contract
+                  |                                       | paramserver.store paramserver.machine
+                  |                                       | paramserver.sharing paramserver.spilling
 paramserver       | -                                     | -
 simulator.serving | numpy                                 | errors collector comm paramserver.contract
                   |                                       | paramserver.store paramserver.machine
@@ -197,7 +200,8 @@ runtime.sharing   | mpi4py                                | printable errors std
                   |                                       | cluster policies.grouping paramserver.contract
                   |                                       | paramserver.store telemetry.files telemetry.host
                   |                                       | telemetry.ledger telemetry.views telemetry config
-                  |                                       | paramserver.machine paramserver.sharing
+                  |                                       | paramserver.machine paramserver.sharing env
+                  |                                       | paramserver.spilling
                   |                                       | paramserver.engine runtime.handoff runtime.wire
                   |                                       | runtime.health runtime.rank runtime.record
                   |                                       | runtime.paramserver

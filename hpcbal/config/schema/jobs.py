@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import AfterValidator, Field, Strict, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, Strict, model_validator
 
 from hpcbal.config.schema.dnn import SEED_ALLOWED
-from hpcbal.config.schema.paramserver import EmulatedMachineConfig, PsJobConfig, machine_at
+from hpcbal.config.schema.paramserver import EmulatedMachineConfig, PsJobConfig, machine_at, parse_rate
 from hpcbal.config.schema.run import MOST_BYTES, Bytes, RunConfig, Seconds
 from hpcbal.config.schema.section import (
     COUNT_ALLOWED,
@@ -132,6 +132,41 @@ class JobsScheduleConfig(Section):
 class JobsMachineConfig(EmulatedMachineConfig):
     """An emulated machine: how fast it computes, and how fast its link is in each direction."""
 
+    disk: Annotated[float | None, BeforeValidator(parse_rate)] = key(
+        None,
+        "Bytes per second of its local disk, for all jobs together; null: not limited.",
+        "null, bytes per second above 0, or text such as 100MB/s",
+        gt=0.0,
+        le=MOST_BYTES,
+    )
+
+
+class SpillConfig(Section):
+    """Samples that lie on node-local disk until their turn ([PS] Sec. 4.3.3)."""
+
+    alpha: Annotated[float, Field(ge=0.0, le=1.0)] | Literal["auto"] = key(
+        "auto",
+        "Share of its data blocks that every job has on disk; auto: of each job as many as memory_per_node "
+        "asks for.",
+        "auto or a number from 0 to 1",
+    )
+    directory: str | None = key(
+        None,
+        "Directory on node-local disk; null: that of SLURM_TMPDIR, TMPDIR or the system.",
+        "null or the path of a directory that exists on every node",
+        min_length=1,
+    )
+
+    @property
+    def is_on(self) -> bool:
+        """Whether any samples may be on disk."""
+        return self.alpha != 0.0
+
+    @property
+    def fixed_alpha(self) -> float | None:
+        """The share on disk; None: as large a share as memory asks for."""
+        return None if self.alpha == "auto" else self.alpha
+
 
 class JobsConfig(RunConfig):
     """Many parameter-server jobs on the same machines: frozen, picklable."""
@@ -151,6 +186,9 @@ class JobsConfig(RunConfig):
         "null, bytes as a whole number above 0, or text such as 2GiB",
         gt=0,
         le=MOST_BYTES,
+    )
+    spill: SpillConfig = key(
+        None, "What lies on disk for want of memory.", "keys of spill", default_factory=SpillConfig
     )
     machines: Annotated[tuple[JobsMachineConfig, ...], Strict(False)] = key(
         (),

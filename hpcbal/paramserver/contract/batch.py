@@ -25,12 +25,19 @@ class DataBlock:
         first_sample: id of its first sample.
         columns: what the source reads.
         state: what the app keeps for each sample; changed in place.
+        rows: which samples of the block columns and state hold, in this order; None: all, in order. A part
+            of a block has rows that has been read from disk.
     """
 
     number: int
     first_sample: int
     columns: Columns
     state: Columns
+    rows: IntArray | None = None
+
+    def ids(self, places: IntArray) -> IntArray:
+        """Ids of the samples at these places of columns and state."""
+        return self.first_sample + (places if self.rows is None else self.rows[places])
 
 
 class BatchPart:
@@ -126,7 +133,7 @@ class Batch:
 
 
 Slices = Sequence[tuple[DataBlock, int, IntArray]]
-"""Of each data block in a batch: the block, the first position in its order, numbers of samples within it."""
+"""Of each data block in a batch: the block, the first position in its order, places of samples within it."""
 
 
 def gather_batch(slices: Slices, *, seed: int, epoch: int, step_samples: int | None = None) -> Batch:
@@ -147,7 +154,7 @@ def gather_batch(slices: Slices, *, seed: int, epoch: int, step_samples: int | N
     return Batch(
         columns=gather([(block.columns, numbers) for block, _, numbers in slices], places),
         state=gather([(block.state, numbers) for block, _, numbers in slices], places),
-        samples=np.concatenate([block.first_sample + numbers for block, _, numbers in slices] or [_NONE]),
+        samples=np.concatenate([block.ids(numbers) for block, _, numbers in slices] or [_NONE]),
         parts=parts,
         epoch=epoch,
         step_samples=start if step_samples is None else step_samples,

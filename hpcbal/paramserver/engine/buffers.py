@@ -5,7 +5,9 @@ What a worker keeps of the tables counts against the same limit.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,9 @@ from hpcbal.errors import InputError
 
 SMALLEST = 4096
 """Bytes; smaller buffers take as much."""
+
+RESERVE = 0.03
+"""Share of a machine's memory that blocks leave free if they can: messages cannot wait for room."""
 
 KEPT_SHARE = 0.5
 """Of the limit: free buffers beyond it go back to the operating system."""
@@ -32,12 +37,38 @@ class MachineMemory:
 
     Attributes:
         most_bytes: the most that they have held at a time.
+        lately_bytes: the same since somebody has last set it to 0.
+        relieve: gives so many bytes of blocks back, or fewer if there are no more; None: nobody can.
     """
 
     def __init__(self, limit_bytes: int | None = None) -> None:
         self.limit_bytes = limit_bytes
-        self.most_bytes = 0
+        self.most_bytes = self.lately_bytes = 0
+        self.relieve: Callable[[int], None] | None = None
         self._members: list[Buffers] = []
+
+    @property
+    def num_bytes(self) -> int:
+        """Of all that executors hold."""
+        return sum(each.num_bytes for each in self._members)
+
+    def make_room(self, num_bytes: int) -> bool:
+        """Let so many bytes become free; returns whether they are."""
+        if self.limit_bytes is None:
+            return True
+        if self.relieve is None:
+            return self.num_bytes + num_bytes <= self.limit_bytes
+        aim = (1 - RESERVE) * self.limit_bytes
+        if (missing := self.num_bytes + num_bytes - aim) > 0:
+            self.relieve(math.ceil(missing))
+        return self.num_bytes + num_bytes <= aim
+
+    def make_room_at_last(self, num_bytes: int) -> None:
+        """The same for a message, which may use the reserve: blocks give way only beyond the limit itself."""
+        if self.limit_bytes is None or self.relieve is None:
+            return
+        if self.num_bytes + num_bytes > self.limit_bytes:
+            self.make_room(num_bytes)
 
     def open(self) -> Buffers:
         """The buffers of a further executor, which are closed when it leaves."""
@@ -58,7 +89,8 @@ class MachineMemory:
 
     def note(self) -> None:
         """Some executor holds more than before."""
-        self.most_bytes = max(self.most_bytes, sum(each.num_bytes for each in self._members))
+        now = self.num_bytes
+        self.most_bytes, self.lately_bytes = max(self.most_bytes, now), max(self.lately_bytes, now)
 
 
 class Buffers:
@@ -100,13 +132,15 @@ class Buffers:
         self._note_most()
 
     def check(self, rank: int) -> None:
-        """Check what is held.
+        """Check what is held, after others have given up what they can.
 
         Raises:
             MemoryLimitError: it exceeds the limit.
         """
         if self._limit is None:
             return
+        if self._machine is not None:
+            self._machine.make_room(0)
         others = 0 if self._machine is None else self._machine.held_by_others(self)
         if self._machine is None and self.held_bytes > self._limit:
             raise MemoryLimitError(
@@ -142,6 +176,8 @@ class Buffers:
             MemoryLimitError: all that is kept does not fit below the limit. Nothing is counted then.
         """
         kept = self.kept_bytes + num_bytes
+        if self._machine is not None:
+            self._machine.make_room(num_bytes)
         if self._limit is not None and kept > self._left(self._limit):
             raise MemoryLimitError(self._too_much(kept, self._left(self._limit)))
         self.kept_bytes += num_bytes
@@ -170,9 +206,12 @@ class Buffers:
     def take(self, num_bytes: int) -> NDArray[np.uint8]:
         """A buffer of at least `num_bytes`, aligned for any type; its contents are arbitrary.
 
-        The limit is the caller's to keep, see `has_room`: who must not wait may exceed it.
+        The limit is the caller's to keep, see `has_room`: who must not wait may exceed it. On a machine that
+        spills, blocks then go to disk first.
         """
         size = _rounded(num_bytes)
+        if self._machine is not None:
+            self._machine.make_room_at_last(size)
         self.used_bytes += size
         self._note_most()
         free = self._free[size]

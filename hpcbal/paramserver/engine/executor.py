@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
+from collections.abc import Mapping
 from typing import Any, NoReturn
 
 import numpy as np
@@ -24,6 +25,7 @@ from hpcbal.paramserver.engine.data_moves import DataMoves
 from hpcbal.paramserver.engine.job import EmulatedMachine, Job
 from hpcbal.paramserver.engine.loading import (
     VALUES,
+    Arrays,
     Checkpoints,
     data_arrays,
     fill_first,
@@ -35,7 +37,7 @@ from hpcbal.paramserver.engine.open_turns import MAX_OPEN_TURNS, OpenTurns
 from hpcbal.paramserver.engine.parameter_moves import ParameterMoves
 from hpcbal.paramserver.engine.place import Place
 from hpcbal.paramserver.engine.requests import Requests
-from hpcbal.paramserver.engine.samples import Cursor, Turn, WorkerSamples
+from hpcbal.paramserver.engine.samples import Cursor, Turn
 from hpcbal.paramserver.engine.server import Server
 from hpcbal.paramserver.engine.trace import Trace
 from hpcbal.paramserver.engine.transport import Transport
@@ -96,7 +98,7 @@ class Executor:
         self.reactor = self._place.reactor(transport, channel, self._on_message)
         self.reactor.add(self._report_load)
         self.buffers = self._place.buffers(job.memory_bytes)
-        self.samples = WorkerSamples(job.cut, job.seed, None if job.is_async else job.steps, job.mini_batch)
+        self.samples = self._place.samples(job, self._share_memory)
         self.server = Server(
             self._wire,
             job.app,
@@ -128,7 +130,7 @@ class Executor:
             self._wire, self.reactor, job.layout, self._ownership, buffers=self.buffers
         )
         self._turns = Turns(
-            job, self._machine, self.client, self.reactor, self._wire, self._trace, self._place
+            job, self._machine, self.client, self.reactor, self._wire, self._trace, self._place, self.samples
         )
         self._orders: deque[Message] = deque()  # that wait until the turn is over
         self._limit = 0
@@ -170,6 +172,7 @@ class Executor:
         self.reactor.wait_until(lambda: not self._wire.transport.num_active)
         self._requests.close()
         self._wire.transport.close()
+        self.samples.close()
         self.buffers.close()
 
     # The loop.
@@ -209,6 +212,7 @@ class Executor:
             return False
         self._turns.take(turn, self._open_turns.begin())
         self.samples.finish(turn)
+        self.samples.settle()
         return True
 
     # Orders.
@@ -235,15 +239,12 @@ class Executor:
     def _obey(self, order: Message) -> None:
         match order:
             case messages.Assign():
-                with self._trace.during("load"), self._place.aside():
+                with self._trace.during("load"):
                     self._load(order)
-                self._share_memory()
-                self.buffers.check(self._wire.rank)
                 self._channel.send(MASTER, messages.Ready(self.samples.steps_ahead()))
             case messages.Initialise():
                 with self._trace.during("initialise"):
-                    for block in self.samples.blocks:
-                        self._turns.initialise(block)
+                    self._turns.initialise(self.samples)
                 self._is_paused = False
                 self._channel.send(MASTER, messages.Initialised())
             case messages.Pause():
@@ -252,7 +253,7 @@ class Executor:
                 self._is_paused = True
                 self._channel.send(MASTER, messages.Paused(self.samples.steps_ahead()))
             case messages.Save(number):
-                with self._trace.during("checkpoint"), self._place.aside():
+                with self._trace.during("checkpoint"):
                     self._save(number)
                 self._channel.send(MASTER, messages.Saved(number))
             case messages.Continue():
@@ -281,32 +282,51 @@ class Executor:
         own_data = [block for block, owner in enumerate(assign.data_owner) if owner == rank]
         own_parameters = [block for block, owner in enumerate(assign.parameter_owner) if owner == rank]
         self.server.begin(own_parameters)
-        if assign.saved is None:
-            for block, values, release in allocate(job.layout, own_parameters):
-                fill_first(job, block, values)
-                self.server.add(block, values, release)
-            for block in own_data:
-                self.samples.add(first_data(job, block), Cursor())
-            return
-        assert self._checkpoints is not None
-        saved = self._checkpoints.load(assign.saved, "parameters", own_parameters)
+        checkpoints = self._checkpoints
+        is_new = assign.saved is None
+        saved: Mapping[int, Arrays] = {}
+        if assign.saved is not None:
+            assert checkpoints is not None
+            with self._place.aside():
+                saved = checkpoints.load(assign.saved, "parameters", own_parameters)
         for block, values, release in allocate(job.layout, own_parameters):
-            fill_saved(job, block, saved[block], values)
+            with self._place.aside():
+                if is_new:
+                    fill_first(job, block, values)
+                else:
+                    fill_saved(job, block, saved[block], values)
             self.server.add(block, values, release)
-        for block, arrays in self._checkpoints.load(assign.saved, "data", own_data).items():
-            self.samples.add(*saved_data(job, block, arrays))
-        self._is_paused = False
+        self._share_memory()
+        if assign.saved is not None:
+            assert checkpoints is not None
+            with self._place.aside():
+                saved = checkpoints.load(assign.saved, "data", own_data)
+        self.samples.expect(own_data)
+        for number in own_data:
+            with self._place.aside():
+                found = (
+                    (first_data(job, number), Cursor()) if is_new else saved_data(job, number, saved[number])
+                )
+            self.samples.add(*found)
+            self._share_memory()
+            self.buffers.check(rank)
+        self.buffers.check(rank)
+        if not is_new:
+            self._is_paused = False
 
     def _save(self, number: int) -> None:
         assert self._checkpoints is not None
-        blocks: dict[What, dict[int, dict[str, Any]]] = {
-            "parameters": {block: {VALUES: self.server.values(block)} for block in self.server.blocks},
-            "data": {
-                block.number: data_arrays(block, self.samples.cursors[block.number])
-                for block in self.samples.blocks
-            },
-        }
-        self._checkpoints.save(number, blocks)
+        self.samples.make_room_for_states()
+        with self._place.aside():
+            blocks: dict[What, dict[int, dict[str, Any]]] = {
+                "parameters": {block: {VALUES: self.server.values(block)} for block in self.server.blocks},
+                "data": {
+                    block.number: data_arrays(block, self.samples.cursors[block.number])
+                    for block in self.samples.states()
+                },
+            }
+            self._checkpoints.save(number, blocks)
+        self.samples.saved()
 
     # Memory.
 
@@ -331,7 +351,7 @@ class Executor:
         """Compute the terms of the objective of all own blocks that miss them, and report them."""
         self._must_evaluate = False
         start_s, epoch = time.monotonic(), self._evaluating
-        data = self._turns.evaluate(self.samples.take_unevaluated(epoch), epoch)
+        data = self._turns.evaluate(self.samples.whole(self.samples.take_unevaluated(epoch)), epoch)
         parameters = {}
         for block in self.server.take_unevaluated(epoch):
             table = self._job.layout.table_of(block).name

@@ -1,13 +1,10 @@
-"""Emulated machines: frames take the time of links of given speeds, and computing that of given cores."""
+"""Emulated machines: frames take the time of links of given speeds."""
 
 from __future__ import annotations
 
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
-from hpcbal.paramserver.sharing.processor import EvenShares
 from hpcbal.paramserver.store.links import Link
 
 
@@ -47,39 +44,3 @@ class PacedLink:
     def is_idle(self) -> bool:
         """Whether nothing is on its way to this executor, as far as it knows."""
         return self._link.next_ns is None
-
-
-class PacedProcessor:
-    """The cores of one machine: computing takes no less than it would there, and longer beside other jobs."""
-
-    def __init__(self) -> None:
-        self._shares = EvenShares()
-        self._changed = threading.Condition()
-
-    @contextmanager
-    def taking(self, job: str, seconds: float) -> Iterator[None]:
-        """What is done here takes so many seconds of the cores; without an error, returns when it has had
-        them.
-
-        Args:
-            job: only one subtask of a job computes at a time.
-            seconds: on these cores alone.
-        """
-        with self._changed:
-            self._shares.begin(job, seconds, time.monotonic())
-            self._changed.notify_all()
-        try:
-            yield
-            with self._changed:
-                self._wait_for(job)
-        finally:
-            with self._changed:
-                self._shares.leave(job, time.monotonic())
-                self._changed.notify_all()
-
-    def _wait_for(self, job: str) -> None:
-        shares = self._shares
-        shares.end_due(time.monotonic())
-        while job in shares.left:
-            self._changed.wait(max(0.0, shares.until + shares.until_next_end - time.monotonic()))
-            shares.end_due(time.monotonic())

@@ -9,8 +9,10 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from hpcbal.comm.channel import Channel
 from hpcbal.comm.message import Message
 from hpcbal.paramserver.engine.buffers import Buffers
+from hpcbal.paramserver.engine.job import Job
 from hpcbal.paramserver.engine.pacing import PacedLink
 from hpcbal.paramserver.engine.reactor import Reactor
+from hpcbal.paramserver.engine.samples import WorkerSamples
 from hpcbal.paramserver.engine.transport import Transport
 
 
@@ -50,6 +52,15 @@ class Place:
             limit_bytes: of what it holds, if it has its memory for itself; None: no limit.
         """
         return Buffers(limit_bytes)
+
+    def samples(self, job: Job, on_change: Callable[[], None]) -> WorkerSamples:
+        """The data blocks of the executor.
+
+        Args:
+            job: to train.
+            on_change: called when they have come to take more or less memory without the executor's doing.
+        """
+        return WorkerSamples(job.cut, job.seed, None if job.is_async else job.steps, job.mini_batch)
 
     def computing(self) -> AbstractContextManager[None]:
         """A subtask that uses the machine's cores. It must not touch what other ranks' frames change."""

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from hpcbal.paramserver.contract import (
+    Batch,
     DataBlock,
     DataBlocks,
     IntArray,
     Slices,
     num_bytes_of,
     order_of_block,
+    scatter_state,
     step_slice,
 )
 
@@ -43,7 +45,8 @@ class Turn:
     Attributes:
         epoch: number of the epoch.
         step: of the epoch; in `async` always 0.
-        slices: of data blocks that give samples.
+        slices: of data blocks that give samples: number of the block, first position in its order, numbers of
+            samples within it.
         blocks: numbers of all data blocks that are one step further afterwards; in `async`, those that have
             then done the epoch.
         cursors: epoch and position of all blocks that the turn touches, afterwards.
@@ -51,7 +54,7 @@ class Turn:
 
     epoch: int
     step: int
-    slices: Slices
+    slices: Sequence[tuple[int, int, IntArray]]
     blocks: tuple[int, ...]
     cursors: Mapping[int, tuple[int, int]]
 
@@ -92,14 +95,17 @@ class WorkerSamples:
         return number in self._blocks
 
     @property
-    def blocks(self) -> list[DataBlock]:
-        """In order of their numbers."""
-        return [self._blocks[number] for number in sorted(self._blocks)]
-
-    @property
     def num_bytes(self) -> int:
         """Of all columns and states."""
-        return sum(num_bytes_of(each.columns) + num_bytes_of(each.state) for each in self._blocks.values())
+        return sum(map(bytes_of_block, self._blocks.values()))
+
+    def whole(self, numbers: Iterable[int] | None = None) -> Iterator[DataBlock]:
+        """Whole blocks, one after the other; of all of them, in order of their numbers, or of some."""
+        yield from (self._blocks[number] for number in (sorted(self._blocks) if numbers is None else numbers))
+
+    def states(self) -> Iterator[DataBlock]:
+        """All blocks, in order of their numbers, maybe without columns."""
+        yield from self.whole()
 
     def add(self, block: DataBlock, cursor: Cursor) -> None:
         """Own a block from now on."""
@@ -140,20 +146,26 @@ class WorkerSamples:
 
         Returns: None if there is no such turn.
         """
-        if not self._blocks:
+        if not self.cursors:
             return None
         if self._steps is None:
             return self._next_of_epoch(limit)
-        epoch, step = min((cursor.epoch, cursor.at) for cursor in self.cursors.values())
+        cursors = {number: (cursor.epoch, cursor.at) for number, cursor in self.cursors.items()}
+        epoch, step = min(cursors.values())
         if epoch * self._steps + step >= limit:
             return None
-        behind = sorted(n for n, cursor in self.cursors.items() if (cursor.epoch, cursor.at) == (epoch, step))
+        return self._turn_from(cursors, self._steps)
+
+    def _turn_from(self, cursors: Mapping[int, tuple[int, int]], steps: int) -> Turn:
+        """The turn of the blocks that are furthest behind; in `sync` and `stale`."""
+        epoch, step = min(cursors.values())
+        behind = sorted(number for number, cursor in cursors.items() if cursor == (epoch, step))
         slices = []
         for number in behind:
-            start, stop = step_slice(self._cut, number, step, self._steps)
+            start, stop = step_slice(self._cut, number, step, steps)
             if stop > start:
-                slices.append((self._blocks[number], start, self._order(number, epoch)[start:stop]))
-        after = (epoch, step + 1) if step + 1 < self._steps else (epoch + 1, 0)
+                slices.append((number, start, self._order(number, epoch)[start:stop]))
+        after = (epoch, step + 1) if step + 1 < steps else (epoch + 1, 0)
         return Turn(epoch, step, slices, tuple(behind), dict.fromkeys(behind, after))
 
     def _next_of_epoch(self, limit: int) -> Turn | None:
@@ -168,7 +180,7 @@ class WorkerSamples:
                 continue
             size = self._cut.size(number)
             stop = min(size, cursor.at + left)
-            slices.append((self._blocks[number], cursor.at, self._order(number, epoch)[cursor.at : stop]))
+            slices.append((number, cursor.at, self._order(number, epoch)[cursor.at : stop]))
             left -= stop - cursor.at
             if stop == size:
                 ended.append(number)
@@ -185,8 +197,8 @@ class WorkerSamples:
     def finish(self, turn: Turn) -> None:
         """Move the cursors past a turn."""
         for block, _, samples in turn.slices:
-            if block.number in self._changed:
-                self._changed[block.number].append(samples)
+            if block in self._changed:
+                self._changed[block].append(samples)
         for number, after in turn.cursors.items():
             cursor = self.cursors[number]
             cursor.epoch, cursor.at = after
@@ -199,12 +211,52 @@ class WorkerSamples:
             for number, cursor in sorted(self.cursors.items())
         }
 
-    def take_unevaluated(self, epoch: int) -> list[DataBlock]:
+    def take_unevaluated(self, epoch: int) -> list[int]:
         """Blocks whose terms of the objective after `epoch` epochs are missing; from now on they are not."""
-        missing = [block for block in self.blocks if self.cursors[block.number].evaluated < epoch]
-        for block in missing:
-            self.cursors[block.number].evaluated = epoch
+        missing = [number for number in sorted(self.cursors) if self.cursors[number].evaluated < epoch]
+        for number in missing:
+            self.cursors[number].evaluated = epoch
         return missing
+
+    # What turns do with blocks; those that are on disk need more, see `SpilledSamples`.
+
+    def expect(self, numbers: Sequence[int]) -> None:
+        """These blocks are about to be added."""
+
+    def make_room_for_states(self) -> None:
+        """`states` is about to be called, and all that it yields to be kept until `saved`."""
+
+    def saved(self) -> None:
+        """States are no longer needed."""
+
+    def make_room(self, turn: Turn) -> None:
+        """A turn is about to take its samples; the caller holds the lock of its machine."""
+
+    def slices_of(self, turn: Turn) -> Slices:
+        """The samples of a turn, where they are in memory."""
+        return [(self._blocks[number], start, samples) for number, start, samples in turn.slices]
+
+    def gathered(self, turn: Turn, batch: Batch) -> None:
+        """The samples of a turn have been put together; the caller holds the lock of its machine."""
+
+    def write_back(self, batch: Batch, turn: Turn) -> None:
+        """Write the state of a turn's samples back into their blocks."""
+        scatter_state(batch, self.slices_of(turn))
+
+    def computed(self, seconds: float) -> None:
+        """A turn has computed for so long, and needs no samples any more; as for `gathered`."""
+
+    def settle(self) -> bool:
+        """Between two turns: move blocks to where they are to be; returns whether any had to move."""
+        return False
+
+    def close(self) -> None:
+        """No block is needed any more."""
+
+
+def bytes_of_block(block: DataBlock) -> int:
+    """Of columns and state."""
+    return num_bytes_of(block.columns) + num_bytes_of(block.state)
 
 
 _NONE: IntArray = np.empty(0, np.int64)

@@ -14,16 +14,23 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 
 from hpcbal.comm.channel import Channel
 from hpcbal.comm.message import Message
 from hpcbal.paramserver.engine.buffers import Buffers, MachineMemory
-from hpcbal.paramserver.engine.pacing import PacedLink, PacedProcessor
+from hpcbal.paramserver.engine.job import Job
+from hpcbal.paramserver.engine.pacing import PacedLink
 from hpcbal.paramserver.engine.place import Place
 from hpcbal.paramserver.engine.reactor import FIRST_SLEEP_S, LATE_SHARE, MAX_SLEEP_S, SPIN_S, Reactor
+from hpcbal.paramserver.engine.samples import WorkerSamples
+from hpcbal.paramserver.engine.spilled_samples import SpilledSamples
 from hpcbal.paramserver.engine.transport import Transport
 from hpcbal.paramserver.sharing.messages import WITH_TICKET, AskForNetwork, NetworkUsed, UseNetwork
+from hpcbal.paramserver.sharing.pacing import PacedResource
 from hpcbal.paramserver.sharing.subtasks import SubtaskQueue
+from hpcbal.paramserver.spilling import LocalDisk, MachineSpill
+from hpcbal.policies.grouping import JobMemory
 
 SCHEDULER_RANK = 0
 
@@ -63,6 +70,8 @@ class SharedMachine:
         is_synchronised: whether the scheduler says when pulls and pushes of a step begin, on all machines of
             a job at once.
         memory_bytes: most that all jobs hold together; None: no limit.
+        disk: where samples go that do not fit; None: nowhere.
+        alpha: share of its data blocks that every job has on disk; None: as many as it takes.
 
     Attributes:
         lock: held while the engine's state is touched.
@@ -71,6 +80,7 @@ class SharedMachine:
         cpu, network: the queues of its resources.
         cpu_busy, network_busy: how long they have been used.
         memory: what jobs hold.
+        spill: what they have on disk; None: nothing.
     """
 
     def __init__(
@@ -80,15 +90,20 @@ class SharedMachine:
         uses_queues: bool = True,
         is_synchronised: bool = False,
         memory_bytes: int | None = None,
+        disk: LocalDisk | None = None,
+        alpha: float | None = None,
     ) -> None:
         self.lock = threading.Lock()
         self.link = None if bytes_per_s is None else PacedLink(bytes_per_s)
-        self.processor = PacedProcessor()
+        self.processor = PacedResource()
         self.is_synchronised = is_synchronised
         places = 1 if uses_queues else 1_000_000
         self.cpu, self.network = SubtaskQueue(places), SubtaskQueue(places)
         self.cpu_busy, self.network_busy = Busy(), Busy()
         self.memory = MachineMemory(memory_bytes)
+        self.spill = None if disk is None else MachineSpill(self.memory, disk, alpha)
+        if self.spill is not None:
+            self.memory.relieve = self.spill.relieve
         self.tenants: dict[str, Tenant] = {}
         self._tickets = itertools.count(1)
         self._awake = threading.Event()
@@ -105,6 +120,8 @@ class SharedMachine:
     def remove(self, job: str) -> None:
         """A job has left; the caller holds the lock."""
         del self.tenants[job]
+        if self.spill is not None:
+            self.spill.remove(job)
 
     def poll(self) -> bool:
         """Handle what is there for any job; the caller holds the lock. Returns whether there was anything."""
@@ -144,13 +161,22 @@ class Tenant(Place):
     Args:
         machine: the machine.
         job: name of the job, unique on the machine.
+        memory: what it needs, as estimated.
+        num_machines: on which it runs.
+
+    Attributes:
+        spilled: its data blocks, if the machine has a disk.
     """
 
     waits_for_pushes = True
 
-    def __init__(self, machine: SharedMachine, job: str) -> None:
+    def __init__(
+        self, machine: SharedMachine, job: str, memory: JobMemory | None = None, num_machines: int = 1
+    ) -> None:
         super().__init__()
         self.machine, self.job = machine, job
+        self._memory, self._num_machines = memory or JobMemory(), num_machines
+        self.spilled: SpilledSamples | None = None
         self.link = machine.link
         self.changed = threading.Condition(machine.lock)
         self.inbox: deque[Message] = deque()
@@ -187,6 +213,25 @@ class Tenant(Place):
 
     def buffers(self, limit_bytes: int | None) -> Buffers:
         return self.machine.memory.open()
+
+    def samples(self, job: Job, on_change: Callable[[], None]) -> WorkerSamples:
+        spill = self.machine.spill
+        if spill is None or job.is_async:
+            return super().samples(job, on_change)
+        samples = SpilledSamples(
+            job.cut,
+            job.seed,
+            job.steps,
+            spill.disk,
+            self.machine.memory.make_room,
+            self.aside,
+            on_change,
+            partial(spill.plan, self.job),
+            spill.note_turn,
+        )
+        self.spilled = samples
+        spill.add(self.job, samples, self._memory, self._num_machines, job.steps)
+        return samples
 
     @contextmanager
     def computing(self) -> Iterator[None]:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from numpy.typing import NDArray
 
 from hpcbal.paramserver.contract import (
+    App,
     Batch,
     DataBlock,
     IntArray,
@@ -17,7 +18,6 @@ from hpcbal.paramserver.contract import (
     checked_terms,
     checked_updates,
     gather_batch,
-    scatter_state,
     whole_block,
 )
 from hpcbal.paramserver.engine.client import ParameterClient
@@ -25,7 +25,7 @@ from hpcbal.paramserver.engine.held_block import BEFORE_ALL_STEPS
 from hpcbal.paramserver.engine.job import EmulatedMachine, Job
 from hpcbal.paramserver.engine.place import Place
 from hpcbal.paramserver.engine.reactor import Reactor
-from hpcbal.paramserver.engine.samples import Turn
+from hpcbal.paramserver.engine.samples import Turn, WorkerSamples
 from hpcbal.paramserver.engine.trace import Trace
 from hpcbal.paramserver.engine.user_app import calling
 from hpcbal.paramserver.engine.wire import Wire
@@ -50,6 +50,7 @@ class Turns:
         wire: counts bytes.
         trace: records each turn.
         place: says when each subtask of a turn may start.
+        samples: has the data blocks.
     """
 
     def __init__(
@@ -61,8 +62,10 @@ class Turns:
         wire: Wire,
         trace: Trace,
         place: Place,
+        samples: WorkerSamples,
     ) -> None:
         self._job, self._machine, self._trace, self._place = job, machine, trace, place
+        self._samples = samples
         self._client, self._reactor, self._wire = client, reactor, wire
 
     def take(self, turn: Turn, then: Callable[[TurnDone], None]) -> None:
@@ -77,13 +80,15 @@ class Turns:
             then(TurnDone(step, turn.blocks, 0, 0.0, 0.0, 0.0, 0))
             return
         bytes_before = self._num_bytes()
+        self._samples.make_room(turn)
         with self._place.aside():
             batch = gather_batch(
-                turn.slices,
+                self._samples.slices_of(turn),
                 seed=job.seed,
                 epoch=turn.epoch,
                 step_samples=None if job.is_async else job.samples_of_step(turn.step),
             )
+        self._samples.gathered(turn, batch)
         needs, parameters, pull = self._pull(batch, step, len(turn.blocks), is_turn=True)
         num_bytes = self._num_bytes() - bytes_before
         with self._place.computing():
@@ -92,8 +97,10 @@ class Turns:
                 with calling(job.app, "compute"):
                     updates = job.app.compute(batch, parameters)
                 checked = checked_updates(updates, job.tables, needs)
-                scatter_state(batch, turn.slices)
+                self._samples.write_back(batch, turn)
             end_s = time.monotonic()
+        del batch
+        self._samples.computed(end_s - start_s)
         self._trace.turn(turn.epoch, pull.start_s, start_s, end_s)
         with self._place.communicating(step):
             push_start_s = time.monotonic()
@@ -145,16 +152,19 @@ class Turns:
         seconds = num_samples * machine.seconds_per_sample / machine.speed
         return self._place.taking(self._reactor, seconds)
 
-    def initialise(self, block: DataBlock) -> None:
-        """Push what a data block pushes once, before the first epoch; returns when it has been applied."""
+    def initialise(self, samples: WorkerSamples) -> None:
+        """Push what data blocks push once, before the first epoch; returns when it has been applied."""
         app = self._job.app
-        with self._place.computing(), calling(app, "initial_updates"):
-            updates = app.initial_updates(whole_block(block, seed=self._job.seed, epoch=0))
-        if updates:
-            checked = checked_updates(updates, self._job.tables, {})
-            with self._place.communicating():
-                self._client.push(checked, _nothing, BEFORE_ALL_STEPS)
-                self._reactor.wait_until(lambda: not self._client.num_unapplied)
+        if type(app).initial_updates is App.initial_updates:
+            return
+        for block in samples.whole():
+            with self._place.computing(), calling(app, "initial_updates"):
+                updates = app.initial_updates(whole_block(block, seed=self._job.seed, epoch=0))
+            if updates:
+                checked = checked_updates(updates, self._job.tables, {})
+                with self._place.communicating():
+                    self._client.push(checked, _nothing, BEFORE_ALL_STEPS)
+                    self._reactor.wait_until(lambda: not self._client.num_unapplied)
 
     def evaluate(self, blocks: Iterable[DataBlock], epoch: int) -> dict[int, dict[str, float]]:
         """Terms of the objective of the samples of data blocks, by block.

@@ -4,6 +4,13 @@ from hpcbal.policies.grouping.memory import JobMemory, MemoryLimit
 from hpcbal.policies.grouping.model import cluster_utilization, group_iteration_s, score, utilization
 from hpcbal.policies.grouping.regrouping import Situation, regroup
 from hpcbal.policies.grouping.scheduling import schedule
+from hpcbal.policies.grouping.spilling import (
+    SpillableJob,
+    SpillClimber,
+    blocks_on_disk,
+    next_to_spill,
+    returns,
+)
 from hpcbal.policies.grouping.values import Group, Grouping, JobLoad
 
 __all__ = [
@@ -13,9 +20,14 @@ __all__ = [
     "JobMemory",
     "MemoryLimit",
     "Situation",
+    "SpillClimber",
+    "SpillableJob",
+    "blocks_on_disk",
     "cluster_utilization",
     "group_iteration_s",
+    "next_to_spill",
     "regroup",
+    "returns",
     "schedule",
     "score",
     "utilization",

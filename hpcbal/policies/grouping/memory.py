@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+BLOCKS_AT_ONCE = 2
+"""Blocks that a job has whole in memory to read from disk: one and its rearranged copy, or the next one."""
+
 
 @dataclass(frozen=True, slots=True)
 class JobMemory:
@@ -17,6 +20,7 @@ class JobMemory:
         work_bytes: of dense tables, updates and messages, on each machine.
         data_blocks, parameter_blocks: into which samples and parameters are cut, >= 1; shares of machines are
             whole blocks. None: any shares.
+        batch_bytes: of the samples of a step, over all machines.
     """
 
     input_bytes: float = 0.0
@@ -25,21 +29,36 @@ class JobMemory:
     work_bytes: float = 0.0
     data_blocks: int | None = None
     parameter_blocks: int | None = None
+    batch_bytes: float = 0.0
 
-    def on(self, machines: int) -> float:
+    def on(self, machines: int, alpha: float = 0.0) -> float:
         """Bytes on that one of so many machines that needs most.
 
         Args:
             machines: >= 1.
+            alpha: share of the data blocks that is on disk, 0 to 1. A job with blocks on disk needs room to
+                read ahead, and to rearrange a block.
         """
-        samples = _largest_share(self.data_blocks, machines)
+        samples = self.input_bytes * _largest_share(self.data_blocks, machines)
+        if alpha:
+            samples = min(samples, samples * (1 - alpha) + self.reading_on(machines))
+        return samples + self.fixed_on(machines)
+
+    def fixed_on(self, machines: int) -> float:
+        """Bytes on each of so many machines that are not of samples which wait for their turn."""
         parameters = _largest_share(self.parameter_blocks, machines)
         return (
-            self.input_bytes * samples
-            + self.model_bytes * parameters
-            + self.step_bytes / machines
-            + self.work_bytes
+            self.model_bytes * parameters + (self.step_bytes + self.batch_bytes) / machines + self.work_bytes
         )
+
+    def reading_on(self, machines: int) -> float:
+        """Bytes on each of so many machines that a job takes to read from disk."""
+        return self.batch_bytes / machines + BLOCKS_AT_ONCE * self.block_bytes
+
+    @property
+    def block_bytes(self) -> float:
+        """Of a data block."""
+        return self.input_bytes / self.data_blocks if self.data_blocks else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +67,21 @@ class MemoryLimit:
 
     Attributes:
         limit_bytes: of a machine; None: as much as anybody needs.
+        alpha: share of its data blocks that every job has on disk; None: as large a share as it takes.
     """
 
     limit_bytes: float | None = None
+    alpha: float | None = 0.0
 
     def holds(self, jobs: Iterable[JobMemory], machines: int) -> bool:
         """Whether jobs fit on the same machines together."""
-        return self.limit_bytes is None or sum(job.on(machines) for job in jobs) <= self.limit_bytes
+        return (
+            self.limit_bytes is None or sum(self.least_of(job, machines) for job in jobs) <= self.limit_bytes
+        )
+
+    def least_of(self, job: JobMemory, machines: int) -> float:
+        """Bytes that a job takes at least on each of so many machines."""
+        return job.on(machines, 1.0 if self.alpha is None else self.alpha)
 
     def least_machines(self, job: JobMemory, most: int) -> int | None:
         """The fewest machines on which a job fits alone; None: it does not fit on `most`, which is >= 1."""

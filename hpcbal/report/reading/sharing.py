@@ -28,7 +28,7 @@ class SharingReplay:
                 for group in groups:
                     new = SharingReport(group.jobs, group.machines, now_s, now_s, group.predicted_s)
                     self._open.setdefault((group.jobs, group.machines), new)
-            case MachinesUsedLine(ranks, cpu, network, memory):
+            case MachinesUsedLine(ranks, cpu, network, memory, _):
                 rows = sorted(zip(ranks, cpu, network, memory, strict=True))
                 self.machines = tuple(MachineReport(*row) for row in rows)
 

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import resource
+import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
+from hpcbal import env
 from hpcbal.cluster.roles import SCHEDULER_RANK
 from hpcbal.comm.channel import Channel
 from hpcbal.comm.message import Message
@@ -17,13 +22,22 @@ from hpcbal.paramserver.engine.job import EmulatedMachine, Job
 from hpcbal.paramserver.engine.shared_machine import SharedMachine, Tenant
 from hpcbal.paramserver.engine.transport import Transport
 from hpcbal.paramserver.machine import messages
+from hpcbal.paramserver.spilling import LocalDisk
 from hpcbal.paramserver.store.layout import Layout
 from hpcbal.runtime.handoff.submissions import append_import_roots
 from hpcbal.runtime.paramserver.loading import LoadedJob, load_job
 from hpcbal.runtime.paramserver.opening import JOBS
 from hpcbal.runtime.paramserver.play import CheckpointFiles
 from hpcbal.runtime.rank.context import LiveRank
-from hpcbal.runtime.sharing.protocol import Forget, ForJob, HostJob, Leave, Left, MachineLoad
+from hpcbal.runtime.sharing.protocol import (
+    Forget,
+    ForJob,
+    HostJob,
+    Leave,
+    Left,
+    MachineLoad,
+    SpilledJob,
+)
 from hpcbal.telemetry import RunDirectory
 
 IN_TOUCH_INTERVAL_S = 0.2
@@ -87,7 +101,10 @@ class MachineHost:
             uses_queues=config.schedule.paradigm != "naive",
             is_synchronised=config.schedule.takes_turns_at_links,
             memory_bytes=config.memory_per_node,
+            disk=disk_of(config, None if emulated is None else emulated.disk),
+            alpha=config.spill.fixed_alpha,
         )
+        self._first_bytes = resident_bytes()
         self._loaded: dict[str, LoadedJob] = {}
         self._tenants: dict[int, Tenant] = {}
         self._crash: BaseException | None = None
@@ -144,13 +161,29 @@ class MachineHost:
             machine.network_busy.seconds + machine.network_busy.under_way_s,
             time.monotonic() - self._began_s,
             machine.memory.most_bytes,
+            max(0, resident_bytes() - self._first_bytes),
+            self._spilled(),
         )
         self._rank.channel.send(SCHEDULER_RANK, load)
+
+    def _spilled(self) -> tuple[SpilledJob, ...]:
+        return tuple(
+            SpilledJob(
+                start,
+                samples.num_blocks,
+                samples.num_on_disk,
+                samples.disk_bytes,
+                samples.stop_s,
+                samples.read_s,
+            )
+            for start, tenant in self._tenants.items()
+            if (samples := tenant.spilled) is not None
+        )
 
     # ---- jobs ----------------------------------------------------------------------------------
 
     def _host(self, order: HostJob) -> None:
-        tenant = Tenant(self.machine, order.job)
+        tenant = Tenant(self.machine, order.job, order.memory, order.num_machines)
         self._tenants[order.start] = tenant
         self.machine.add(tenant)
         name = f"{order.job} {order.start}"
@@ -199,10 +232,35 @@ class MachineHost:
             tenant.changed.wait()
 
     def _leave(self, order: HostJob) -> None:
+        self._send_load()  # the run may end before the next one is due
         self.machine.remove(order.job)
         del self._tenants[order.start]
-        self._send_load()  # the run may end before the next one is due
         self._rank.channel.send(SCHEDULER_RANK, Left(order.start))
+
+
+def disk_of(config: JobsConfig, bytes_per_s: float | None) -> LocalDisk | None:
+    """Where a machine keeps samples that do not fit; None: nowhere.
+
+    Args:
+        config: the configuration.
+        bytes_per_s: of the disk, in emulation; None: as fast as it is.
+
+    Raises:
+        SpillError: files cannot be made there.
+    """
+    plan = config.spill
+    if not plan.is_on or (plan.alpha == "auto" and config.memory_per_node is None):
+        return None
+    directory = plan.directory or env.read("SLURM_TMPDIR") or tempfile.gettempdir()
+    disk = LocalDisk(Path(directory), bytes_per_s)
+    disk.check()
+    return disk
+
+
+def resident_bytes() -> int:
+    """The most memory that this process has taken so far."""
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return most if sys.platform == "darwin" else most * 1024
 
 
 def engine_job(loaded: LoadedJob, config: SharedJobConfig, seed: int, order: HostJob) -> Job:

@@ -85,7 +85,7 @@ class JobsMaster:
         self._saved: dict[str, SavedJob] = dict(opened.saved)
         self._loaded: dict[str, LoadedJob] = {}
         self._cuts: dict[str, Cut] = {}
-        self._row_growth: dict[str, float] = {}
+        self._needs: dict[str, Needs] = {}
         self._running: dict[str, RunningJob] = {}
         self._by_start: dict[int, RunningJob] = {}
         self._num_starts = 0
@@ -146,6 +146,9 @@ class JobsMaster:
                 pass
             case MachineLoad():
                 self._record.note_load(source, message)
+                for spilled in message.spilled:
+                    if (job := self._by_start.get(spilled.start)) is not None:
+                        job.note_spilled(source, spilled)
             case Left(start):
                 self._left(self._by_start[start], source)
             case ForJob(start, report):
@@ -233,7 +236,7 @@ class JobsMaster:
             try:
                 self._loaded[name], self._cuts[name], needs = future.result()
                 check_fits(self._config, name, needs.memory, len(self._rank.roles.executor_ranks))
-                self._row_growth[name] = needs.row_growth
+                self._needs[name] = needs
                 arrived[name] = needs.memory
             except HpcbalError as error:
                 cause = "app" if isinstance(error, UserCodeError) else "error"
@@ -293,10 +296,12 @@ class JobsMaster:
         config, saved, cut = self._configs[name], self._saved.get(name), self._cuts[name]
         self._num_starts += 1
         job = start_of(self._num_starts, self._config, config, self._loaded[name], cut, saved, machines)
-        job.row_growth = self._row_growth[name]
+        needs = self._needs[name]
+        job.row_growth = needs.row_growth
         self._running[name] = self._by_start[job.start] = job
         self._network.add(name, job.workers, machines)
-        self._rank.channel.send_to_all(machines, HostJob(job.start, config, self._import_roots, cut, saved))
+        order = HostJob(job.start, config, self._import_roots, cut, saved, needs.memory, len(machines))
+        self._rank.channel.send_to_all(machines, order)
         self._record.note_placed(job)
         self._events.append((job, Started()))
 

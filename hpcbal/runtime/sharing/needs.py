@@ -76,6 +76,7 @@ def needs_of(loaded: LoadedJob, config: SharedJobConfig, cut: Cut, seed: int) ->
         work_bytes=DENSE_COPIES * dense_bytes + ROW_COPIES * rows_of(largest_block),
         data_blocks=cut.data,
         parameter_blocks=sum(cut.parameters),
+        batch_bytes=MARGIN * sampled.sample_bytes * min(config.mini_batch, loaded.num_samples),
     )
     factor = (config.mini_batch / sampled.num_samples) ** sampled.row_growth
     # A pull sends numbers and gets rows; a push sends both.

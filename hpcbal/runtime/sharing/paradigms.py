@@ -18,7 +18,7 @@ def policy_of(config: JobsConfig, num_machines: int) -> GroupingPolicy:
     Raises:
         InputError: if fixed groups need more machines than there are.
     """
-    plan, limit = config.schedule, MemoryLimit(config.memory_per_node)
+    plan, limit = config.schedule, limit_of(config)
     if plan.paradigm == "isolated":
         return Isolated(limit, len(config.jobs))
     if plan.paradigm == "naive":
@@ -34,19 +34,28 @@ def policy_of(config: JobsConfig, num_machines: int) -> GroupingPolicy:
     return Harmony(plan.min_gain, limit, lookahead=plan.paradigm == "harmony-lookahead")
 
 
+def limit_of(config: JobsConfig) -> MemoryLimit:
+    """The memory of each machine, and what jobs may have on disk."""
+    return MemoryLimit(config.memory_per_node, config.spill.fixed_alpha)
+
+
 def check_fits(config: JobsConfig, job: str, memory: JobMemory, num_machines: int) -> None:
     """Check that a job fits on some number of machines: otherwise it would wait for ever.
 
     Raises:
         InputError: it does not.
     """
-    limit, most = config.memory_per_node, most_machines_of(config, job, num_machines)
-    if limit is None or MemoryLimit(limit).least_machines(memory, most) is not None:
+    limit, most = limit_of(config), most_machines_of(config, job, num_machines)
+    if limit.limit_bytes is None or limit.least_machines(memory, most) is not None:
         return
-    need = min(memory.on(count) for count in range(1, most + 1))
+    need = min(limit.least_of(memory, count) for count in range(1, most + 1))
+    alpha = config.spill.fixed_alpha
+    spilled = (
+        "" if alpha == 0.0 else f" with {'all' if alpha is None else f'{alpha:.0%}'} of its samples on disk"
+    )
     raise InputError(
-        f"memory_per_node: got {limit:,} bytes, but {job} needs about {need:,.0f} on each of "
-        f"{count_text(most, 'machine')}; allow more memory, use more machines, or lower mini_batch"
+        f"memory_per_node: got {limit.limit_bytes:,} bytes, but {job} needs about {need:,.0f} on each of "
+        f"{count_text(most, 'machine')}{spilled}; allow more memory, use more machines, or lower mini_batch"
     )
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from hpcbal.comm.message import Message
 from hpcbal.config import SharedJobConfig
+from hpcbal.policies.grouping import JobMemory
 from hpcbal.runtime.paramserver.checkpoint import SavedJob
 from hpcbal.runtime.paramserver.cutting import Cut
 
@@ -22,6 +23,8 @@ class HostJob(Message):
         import_roots: directories with modules of submitted jobs.
         cut: how its samples and tables are cut.
         saved: the checkpoint from which it goes on; None: it begins.
+        memory: what it needs, as estimated.
+        num_machines: on which it runs.
     """
 
     start: int
@@ -29,6 +32,8 @@ class HostJob(Message):
     import_roots: tuple[str, ...]
     cut: Cut
     saved: SavedJob | None
+    memory: JobMemory
+    num_machines: int
 
     @property
     def job(self) -> str:
@@ -69,6 +74,27 @@ class Left(Message):
 
 
 @dataclass(frozen=True, slots=True)
+class SpilledJob(Message):
+    """What one start of a job has on the machine's disk; part of `MachineLoad`.
+
+    Attributes:
+        start: of the job.
+        blocks: of its data on the machine.
+        on_disk: of them.
+        num_bytes: of blocks on disk.
+        stop_s: seconds for which its turns have waited for the disk so far.
+        read_s: seconds that the disk has read for it so far.
+    """
+
+    start: int
+    blocks: int
+    on_disk: int
+    num_bytes: int
+    stop_s: float
+    read_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class MachineLoad(Message):
     """How long the machine's resources have been in use since it began.
 
@@ -77,9 +103,14 @@ class MachineLoad(Message):
         network_s: seconds with a network subtask.
         wall_s: seconds altogether.
         memory_bytes: the most that jobs have held at a time.
+        resident_bytes: the most memory that the process has taken since it was ready for jobs, beyond what it
+            took then.
+        spilled: of each job on the machine; empty if it has no disk.
     """
 
     cpu_s: float
     network_s: float
     wall_s: float
     memory_bytes: int
+    resident_bytes: int = 0
+    spilled: tuple[SpilledJob, ...] = ()

@@ -30,6 +30,7 @@ from hpcbal.telemetry.ledger import (
     JobRestedLine,
     JobSavedLine,
     JobsGroupedLine,
+    JobSpilledLine,
     JobSubmittedLine,
     Line,
     MachinesUsedLine,
@@ -220,6 +221,8 @@ class JobsRecord:
         """A job has left its machines, at its end or before."""
         entry, now_s = self._jobs[job.name], time.monotonic()
         entry.used_s += (now_s - job.began_s) * len(job.machines)
+        if job.most_spilled_bytes:
+            self._append(JobSpilledLine(job.name, job.alpha, job.most_spilled_bytes, job.stop_s, job.read_s))
         average = job.meter.average
         if end.outcome == "suspended":
             entry.state = "waiting"
@@ -280,7 +283,9 @@ class JobsRecord:
             loads = [self._loads[rank] for rank in ranks]
             cpu = tuple(load.cpu_s / load.wall_s for load in loads)
             network = tuple(load.network_s / load.wall_s for load in loads)
-            self._append(MachinesUsedLine(ranks, cpu, network, tuple(load.memory_bytes for load in loads)))
+            memory = tuple(load.memory_bytes for load in loads)
+            resident = tuple(load.resident_bytes for load in loads)
+            self._append(MachinesUsedLine(ranks, cpu, network, memory, resident))
         rows = [self._row(name, entry) for name, entry in self._jobs.items()]
         write_results(self._run.results, rows, JOBS)
         self._append(
@@ -324,7 +329,9 @@ class JobsRecord:
     def _fill(self, running: Mapping[str, RunningJob]) -> None:
         status = self._status
         status["phase"] = "training" if running else "starting"
-        status["jobs"] = [self._job_status(name, entry) for name, entry in self._jobs.items()]
+        status["jobs"] = [
+            self._job_status(name, entry, running.get(name)) for name, entry in self._jobs.items()
+        ]
         status["groups"] = [self._group_status(group, running) for group in self._groups]
         status["busy_gpus"] = len({rank for group in self._groups for rank in group.machines})
 
@@ -341,11 +348,11 @@ class JobsRecord:
             "measured_s": max(periods, default=None),
         }
 
-    def _job_status(self, name: str, entry: _Entry) -> PsJobStatus:
+    def _job_status(self, name: str, entry: _Entry, job: RunningJob | None) -> PsJobStatus:
         last = entry.history[-1].metrics if entry.history else {}
         main = entry.main_metric
         metrics: Sequence[Mapping[str, float]] = [record.metrics for record in entry.history]
-        return {
+        status: PsJobStatus = {
             "name": name,
             "state": entry.state,
             "epochs": entry.epochs,
@@ -358,3 +365,7 @@ class JobsRecord:
             "cause": entry.cause,
             "detail": entry.detail,
         }
+        if job is not None and job.spilled:
+            status["alpha"], status["spilled_bytes"] = job.alpha, job.spilled_bytes
+            status["load_stop_s"] = job.stop_s
+        return status

@@ -18,6 +18,7 @@ from hpcbal.runtime.paramserver.checkpoint import SavedJob
 from hpcbal.runtime.paramserver.cutting import Cut
 from hpcbal.runtime.paramserver.loading import LoadedJob
 from hpcbal.runtime.paramserver.opening import stop_rule
+from hpcbal.runtime.sharing.protocol import SpilledJob
 
 
 @dataclass(slots=True)
@@ -37,6 +38,8 @@ class RunningJob:
         loading_s: from there until its executors had their blocks; None: they have not yet.
         saving_s: of its last checkpoint; None: there was none.
         asked_to_save_s, asked_to_stop_s: when the scheduler last asked for a checkpoint, or for a stop.
+        spilled: what it has on disk, by machine, as last heard.
+        most_spilled_bytes: the most that it has had on all disks.
         measured_s: time of its last objective, or of the start.
         saved_s: time of its last checkpoint, or of the start.
     """
@@ -54,6 +57,8 @@ class RunningJob:
     began_s: float = field(default_factory=time.monotonic)
     loading_s: float | None = None
     saving_s: float | None = None
+    spilled: dict[int, SpilledJob] = field(default_factory=dict)
+    most_spilled_bytes: int = 0
     measured_s: float = field(default_factory=time.monotonic)
     saved_s: float = field(default_factory=time.monotonic)
     asked_to_save_s: float = field(default_factory=time.monotonic)
@@ -72,6 +77,32 @@ class RunningJob:
     @property
     def machines(self) -> tuple[int, ...]:
         return self.machine.spec.executors
+
+    def note_spilled(self, machine: int, spilled: SpilledJob) -> None:
+        """A machine has told what it has on disk."""
+        self.spilled[machine] = spilled
+        self.most_spilled_bytes = max(self.most_spilled_bytes, self.spilled_bytes)
+
+    @property
+    def spilled_bytes(self) -> int:
+        """On all disks."""
+        return sum(each.num_bytes for each in self.spilled.values())
+
+    @property
+    def stop_s(self) -> float:
+        """Seconds for which its turns have waited for a disk, mean of its machines."""
+        return sum(each.stop_s for each in self.spilled.values()) / max(1, len(self.spilled))
+
+    @property
+    def read_s(self) -> float:
+        """Seconds for which disks have read for it, mean of its machines."""
+        return sum(each.read_s for each in self.spilled.values()) / max(1, len(self.spilled))
+
+    @property
+    def alpha(self) -> float:
+        """Share of its data blocks that is on disk."""
+        blocks = sum(each.blocks for each in self.spilled.values())
+        return sum(each.on_disk for each in self.spilled.values()) / blocks if blocks else 0.0
 
     def note_phase(self) -> None:
         """Its machine has handled an event: the job may have begun to train."""

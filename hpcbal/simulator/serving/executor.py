@@ -190,10 +190,10 @@ class Executor:
         self._must_evaluate = False
         start_s, epoch = self._clock.now_s, self._evaluating
         data: dict[int, dict[str, float]] = {}
-        for block in self.samples.take_unevaluated(epoch):
-            yield from self._pull(self._job.cut.size(block.number), None, keeps_dense=bool(data))
+        for number in self.samples.take_unevaluated(epoch):
+            yield from self._pull(self._job.cut.size(number), None, keeps_dense=bool(data))
             yield from self._place.computing(0.0)
-            data[block.number] = {OBJECTIVE: 0.0}
+            data[number] = {OBJECTIVE: 0.0}
         parameters: dict[int, dict[str, float]] = {}
         for number in self.server.take_unevaluated(epoch):
             yield from self._place.computing(0.0)
@@ -234,7 +234,7 @@ class Executor:
                 self._is_paused = order.saved is None
                 self._report(messages.Ready(self.samples.steps_ahead()))
             case messages.Initialise():
-                for block in self.samples.blocks:
+                for block in self.samples.whole():
                     yield from self._initialise(block)
                 self._is_paused = False
                 self._report(messages.Initialised())

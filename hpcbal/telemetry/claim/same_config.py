@@ -142,7 +142,7 @@ MAY_DIFFER_BY_KIND: Mapping[str, MayDiffer] = {
         new_in_job={},
     ),
     "jobs": MayDiffer(
-        keys=("schedule", "memory_per_node", "machines"),
+        keys=("schedule", "memory_per_node", "spill", "machines"),
         but_not=(),
         jobs="jobs",
         job="job",

@@ -50,6 +50,7 @@ from hpcbal.telemetry.ledger.sharing import (
     JobPlacedLine,
     JobRestedLine,
     JobsGroupedLine,
+    JobSpilledLine,
     JobSubmittedLine,
     MachinesUsedLine,
 )
@@ -87,8 +88,10 @@ LINE_BY_EVENT: Mapping[str, type[Line]] = MappingProxyType(
             BadSampleLine,
             JobSubmittedLine,
             JobsGroupedLine,
+            JobSpilledLine,
             JobPlacedLine,
             JobRestedLine,
+            JobSpilledLine,
             MachinesUsedLine,
             RolesAssignedLine,
             JobEpochLine,

@@ -92,6 +92,26 @@ class JobRestedLine(Line):
 
 
 @dataclass(frozen=True, slots=True)
+class JobSpilledLine(Line):
+    """Written when a job has left its machines, if samples of it were on their disks.
+
+    Attributes:
+        job: name of the job.
+        alpha: share of its data blocks that was on disk at last.
+        most_bytes: the most that its blocks took on all disks together.
+        stop_s: seconds for which its turns waited for a disk, mean of its machines.
+        read_s: seconds for which disks read for it, mean of its machines.
+    """
+
+    event: ClassVar[str] = "job-spilled"
+    job: str
+    alpha: Number
+    most_bytes: int
+    stop_s: Number
+    read_s: Number
+
+
+@dataclass(frozen=True, slots=True)
 class MachinesUsedLine(Line):
     """Written at the end of a start: how busy the machines were.
 
@@ -100,6 +120,8 @@ class MachinesUsedLine(Line):
         cpu: share of the time in which a CPU subtask ran, for each machine.
         network: share of the time in which a network subtask ran, for each machine.
         memory_bytes: the most that blocks, messages and caches of all jobs took at a time, for each machine.
+        resident_bytes: the most memory of the machine's process beyond what it took before the first job, for
+            each machine; empty in ledgers of older versions.
     """
 
     event: ClassVar[str] = "machines-used"
@@ -107,3 +129,4 @@ class MachinesUsedLine(Line):
     cpu: tuple[float, ...]
     network: tuple[float, ...]
     memory_bytes: tuple[int, ...]
+    resident_bytes: tuple[int, ...] = ()

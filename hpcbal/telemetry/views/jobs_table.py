@@ -30,7 +30,9 @@ def body_of(status: JobsStatus) -> list[str]:
 
 def _job_lines(jobs: list[PsJobStatus]) -> list[str]:
     with_cause = any(job["cause"] for job in jobs)
+    with_disk = any(job.get("spilled_bytes") for job in jobs)
     headers = ["name", "state", "epochs", "metric", "value", "best", "wall time"]
+    headers += ["on disk"] if with_disk else []
     rows = []
     for job in jobs:
         metric = job["main_metric"]
@@ -42,10 +44,15 @@ def _job_lines(jobs: list[PsJobStatus]) -> list[str]:
             number_text(job["metrics"].get(metric)),
             number_text(job["best"]),
             duration_text(job["wall_time_s"]),
+            *([f"{job.get('alpha', 0.0):.0%}"] if with_disk else []),
         ]
         detail = cell_text(" ".join(key_line(job["detail"]).split()))
         rows.append([*row, f"{job['cause']}: {detail}" if job["cause"] else ""] if with_cause else row)
-    return format_table([*headers, "cause"] if with_cause else headers, rows, right={2, 4, 5, 6})
+    return format_table(
+        [*headers, "cause"] if with_cause else headers,
+        rows,
+        right={2, 4, 5, 6, 7} if with_disk else {2, 4, 5, 6},
+    )
 
 
 def _group_lines(groups: list[GroupStatus]) -> list[str]:

@@ -8,10 +8,17 @@ from hpcbal.telemetry.views.status import JobStatus, RunStatus, new_run_status
 
 
 class PsJobStatus(JobStatus):
-    """One job; `main_metric` is the one that its stop rule watches, `best` its best value."""
+    """One job; `main_metric` is the one that its stop rule watches, `best` its best value.
+
+    Jobs that share machines have `alpha`, the share of its samples that is on disk, `spilled_bytes`, their
+    size, and `load_stop_s`, for how long turns have waited for a disk since the job came to its machines.
+    """
 
     main_metric: str
     best: float | None
+    alpha: NotRequired[float]
+    spilled_bytes: NotRequired[int]
+    load_stop_s: NotRequired[float]
 
 
 class ExecutorStatus(TypedDict):

@@ -4,24 +4,28 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
-from paramserver_apps import APPS, mlr
+from paramserver_apps import APPS, documents, mlr
 from paramserver_job import Master, SavedBlocks, Setup, layout_of, parameter_blocks
 
 from hpcbal.comm.loopback import LoopbackChannel
 from hpcbal.paramserver.alone import train_alone
 from hpcbal.paramserver.apps import MLR
+from hpcbal.paramserver.apps.sources import ArraySource
 from hpcbal.paramserver.contract import App, Batch, Parameters, Updates
 from hpcbal.paramserver.engine.executor import Executor
 from hpcbal.paramserver.engine.job import EmulatedMachine
 from hpcbal.paramserver.engine.loopback_transport import LoopbackTransport
 from hpcbal.paramserver.engine.shared_machine import SharedMachine, Tenant
+from hpcbal.paramserver.engine.spilled_samples import SpilledSamples
 from hpcbal.paramserver.machine import messages
+from hpcbal.paramserver.spilling import LocalDisk, SpillError
 
 TIMEOUT_S = 60.0
 
@@ -29,9 +33,9 @@ TIMEOUT_S = 60.0
 class Machines:
     """Ranks 1 to n, each a thread that serves all jobs; a job's executors are threads of their own."""
 
-    def __init__(self, num_machines: int, bytes_per_s: float | None = None, uses_queues: bool = True) -> None:
+    def __init__(self, num_machines: int, make: Callable[[], SharedMachine] = SharedMachine) -> None:
         self.ranks = range(1, num_machines + 1)
-        self.machines = {rank: SharedMachine(bytes_per_s, uses_queues=uses_queues) for rank in self.ranks}
+        self.machines = {rank: make() for rank in self.ranks}
         self.channels: dict[int, dict[str, LoopbackChannel]] = {rank: {} for rank in self.ranks}
         self.is_over = False
         self.most_computing = dict.fromkeys(self.ranks, 0)
@@ -74,11 +78,11 @@ class Machines:
 def run_jobs(
     setups: dict[str, Setup],
     num_machines: int,
-    bytes_per_s: float | None = None,
-    uses_queues: bool = True,
+    make: Callable[[], SharedMachine] = SharedMachine,
+    resumes: Mapping[str, SavedBlocks] | None = None,
 ) -> tuple[dict[str, tuple[Master, SavedBlocks]], Machines]:
-    """Train all jobs at once on all machines."""
-    machines = Machines(num_machines, bytes_per_s, uses_queues)
+    """Train all jobs at once on all machines, which `make` makes; `resumes`: earlier checkpoints."""
+    machines = Machines(num_machines, make)
     ended: dict[str, tuple[Master, SavedBlocks]] = {}
     with ThreadPoolExecutor(num_machines + len(setups) * (num_machines + 1)) as threads:
         serving = [threads.submit(machines.serve, rank) for rank in machines.ranks]
@@ -86,7 +90,7 @@ def run_jobs(
         for job, setup in setups.items():
             transports = LoopbackTransport.connect(num_machines + 1)
             channels = LoopbackChannel.connect(num_machines + 1)
-            saved = SavedBlocks()
+            saved = (resumes or {}).get(job) or SavedBlocks()
             executing += [
                 threads.submit(machines.execute, rank, job, setup, transports[rank], channels[rank], saved)
                 for rank in machines.ranks
@@ -130,7 +134,7 @@ def check_equal(setup: Setup, master: Master, saved: SavedBlocks) -> None:
 @pytest.mark.parametrize("bytes_per_s", [None, 2e6])
 def test_every_job_trains_as_if_it_were_alone(bytes_per_s: float | None) -> None:
     setups = {name: shared(name) for name in APPS}
-    ended, machines = run_jobs(setups, 3, bytes_per_s)
+    ended, machines = run_jobs(setups, 3, lambda: SharedMachine(bytes_per_s))
     for name, (master, saved) in ended.items():
         check_equal(setups[name], master, saved)
     for machine in machines.machines.values():
@@ -143,7 +147,7 @@ def test_one_subtask_at_a_time_computes_and_one_communicates() -> None:
     """Two jobs of equal halves: together they take little longer than what computing and links need."""
     slow = EmulatedMachine(seconds_per_sample=2e-3)
     setup = replace(shared("mlr", (1, 2)), machines=dict.fromkeys((1, 2), slow))
-    ended, machines = run_jobs({"one": setup, "two": setup}, 2, 1e5)
+    ended, machines = run_jobs({"one": setup, "two": setup}, 2, lambda: SharedMachine(1e5))
     assert all(most <= 1 for most in machines.most_computing.values())
     for master, saved in ended.values():
         check_equal(setup, master, saved)
@@ -155,7 +159,7 @@ def test_jobs_that_take_no_turns_share_the_cores_of_an_emulated_machine() -> Non
     """Computing at the same time, they are no faster than one after the other."""
     slow = EmulatedMachine(seconds_per_sample=5e-3)
     setup = replace(shared("mlr", (1, 2)), machines=dict.fromkeys((1, 2), slow))
-    ended, machines = run_jobs({"one": setup, "two": setup}, 2, uses_queues=False)
+    ended, machines = run_jobs({"one": setup, "two": setup}, 2, lambda: SharedMachine(uses_queues=False))
     for master, saved in ended.values():
         check_equal(setup, master, saved)
     for rank, machine in machines.machines.items():
@@ -230,3 +234,118 @@ def test_steps_of_other_jobs_wait_in_the_order_in_which_they_were_allowed() -> N
         for future in (first, *rest):
             future.result(TIMEOUT_S)
     assert order == ["two", "one"]
+
+
+def same_results(setups: dict[str, Setup], make: Callable[[], SharedMachine]) -> Machines:
+    """Jobs alone in memory, and together on machines that spill, end with the same bits."""
+    ended, machines = run_jobs(setups, 2, make=make)
+    for name, setup in setups.items():
+        alone, _ = run_jobs({name: setup}, 2)
+        (master, saved), (wanted_master, wanted) = ended[name], alone[name]
+        assert [dict(r.metrics) for r in master.machine.history] == [
+            dict(r.metrics) for r in wanted_master.machine.history
+        ]
+        assert saved.blocks.keys() == wanted.blocks.keys()
+        for key, arrays in wanted.blocks.items():
+            for array, values in arrays.items():
+                np.testing.assert_array_equal(saved.blocks[key][array], values)
+    return machines
+
+
+def one_worker(name: str, mini_batch: int) -> Setup:
+    """The order of updates of several workers is not defined, so there is one; the other rank serves."""
+    return Setup({**APPS, "documents": documents}[name], (1,), (2,), mini_batch, epochs=3, num_data_blocks=4)
+
+
+@pytest.mark.parametrize("mini_batch", [7, 40, 1000])
+@pytest.mark.parametrize("alpha", [0.25, 0.5, 1.0])
+def test_results_are_the_same_to_the_bit_when_samples_are_on_disk(
+    tmp_path: Path, mini_batch: int, alpha: float
+) -> None:
+    setups = {name: one_worker(name, mini_batch) for name in ("mlr", "ratings", "documents")}
+    same_results(setups, lambda: SharedMachine(disk=LocalDisk(tmp_path), alpha=alpha))
+    assert not list(tmp_path.iterdir())
+
+
+class Restless(SharedMachine):
+    """Other blocks of every job are on disk all the time, and go there amid turns of others."""
+
+    def __init__(self, disk: LocalDisk, seed: int) -> None:
+        super().__init__(disk=disk)
+        self.rng = np.random.default_rng(seed)
+        assert self.spill is not None
+        self.spill.note_turn = self.disturb  # type: ignore[method-assign]
+
+    def disturb(self) -> None:
+        for tenant in self.tenants.values():
+            samples = tenant.spilled
+            if not isinstance(samples, SpilledSamples) or not samples.num_blocks:
+                continue
+            if self.rng.random() < 0.5 and samples.num_on_disk < samples.num_blocks:
+                samples.put_on_disk()
+            if self.rng.random() < 0.5:
+                samples.wanted_on_disk = int(self.rng.integers(samples.num_blocks + 1))
+
+
+@pytest.mark.parametrize("mini_batch", [7, 40])
+@pytest.mark.parametrize("seed", range(4))
+def test_results_are_the_same_while_blocks_go_to_disk_and_come_back(
+    tmp_path: Path, mini_batch: int, seed: int
+) -> None:
+    setups = {name: one_worker(name, mini_batch) for name in ("mlr", "ratings", "documents")}
+    same_results(setups, lambda: Restless(LocalDisk(tmp_path, 50e6), seed))
+
+
+def test_a_job_whose_blocks_are_on_disk_is_resumed(tmp_path: Path) -> None:
+    setup = one_worker("documents", 20)
+
+    def make() -> SharedMachine:
+        return SharedMachine(disk=LocalDisk(tmp_path), alpha=0.5)
+
+    whole, _ = run_jobs({"job": setup}, 2)
+    first, _ = run_jobs({"job": replace(setup, epochs=2)}, 2, make=make)
+    master, saved = first["job"]
+    again, _ = run_jobs({"job": replace(setup, resume=master.manifest)}, 2, make=make, resumes={"job": saved})
+    histories = [
+        dict(again["job"][0].machine.history[-1].metrics),
+        dict(whole["job"][0].machine.history[-1].metrics),
+    ]
+    assert histories[0] == histories[1]
+
+
+def test_jobs_that_need_three_times_the_memory_stay_below_the_limit(tmp_path: Path) -> None:
+    def large() -> App:
+        rng = np.random.default_rng(8)
+        features = rng.normal(size=(3000, 40))
+        labels = (features @ rng.normal(size=(40, 3))).argmax(axis=1)
+        return MLR(
+            ArraySource({"features": features, "labels": labels}, {"num_features": 40, "num_classes": 3})
+        )
+
+    setups = {f"job {n}": Setup(large, (1,), (2,), 100, epochs=2, num_data_blocks=24) for n in range(4)}
+    _, roomy = run_jobs(setups, 2)
+    limit = roomy.machines[1].memory.most_bytes // 3
+    machines = same_results(setups, lambda: SharedMachine(memory_bytes=limit, disk=LocalDisk(tmp_path)))
+    for machine in machines.machines.values():
+        assert machine.memory.most_bytes <= limit
+
+
+def test_a_full_disk_ends_the_job_with_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(fd: int, start: int, size: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.posix_fallocate", full)
+    ended, _ = run_jobs(
+        {"job": one_worker("mlr", 20)}, 2, make=lambda: SharedMachine(disk=LocalDisk(tmp_path), alpha=1.0)
+    )
+    end = ended["job"][0].end
+    assert end is not None
+    assert (end.outcome, end.cause) == ("suspended", "error")  # a run of many jobs lets it fail
+    assert "it has no room for" in end.detail
+    assert "it is full; free space there" in end.detail
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_directory_that_cannot_be_used_is_named(tmp_path: Path) -> None:
+    with pytest.raises(SpillError, match=r"spill.directory: got '.*missing', but no file can be made"):
+        LocalDisk(tmp_path / "missing").check()
