@@ -21,9 +21,7 @@ def loss_of(network: str, batch: int) -> Any:
 def conv(x: Any, name: str, channels: int, size: int = 3, stride: int = 1) -> Any:
     """Convolution, bias, ReLU."""
     kernel = v1.get_variable(f"{name}/w", [size, size, int(x.shape[-1]), channels], use_resource=False)
-    bias = v1.get_variable(
-        f"{name}/b", [channels], initializer=v1.zeros_initializer(), use_resource=False
-    )
+    bias = v1.get_variable(f"{name}/b", [channels], initializer=v1.zeros_initializer(), use_resource=False)
     return tf.nn.relu(tf.nn.bias_add(tf.nn.conv2d(x, kernel, stride, "SAME"), bias))
 
 

@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 from google.protobuf.json_format import MessageToDict
+from support.forecast_networks import loss_of
+from support.forecast_segments import segments_of
 
 from hpcbal.forecast.trace import Resource
 from hpcbal.forecast.trace_file import read_trace
-from support.forecast_networks import loss_of
-from support.forecast_segments import segments_of
 
 v1 = tf.compat.v1
 WARM_UP = 5

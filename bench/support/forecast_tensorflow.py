@@ -21,10 +21,10 @@ from hpcbal.forecast.run_metadata import trace_of_run_metadata
 from hpcbal.forecast.trace import Trace
 from hpcbal.forecast.trace_file import write_trace
 
-BYTES_PER_S = 12.5e6
-"""100 Mbit/s. Two cores copy that much for eight workers, twice per byte, beside gRPC; 1 Gbps they do not."""
-SECONDS = 20.0
-CASES = (("alexnet", 16),)
+BYTES_PER_S = 25e6
+"""200 Mbit/s. The relay and gRPC copy every byte several times on two cores; 1 Gbps would leave them no room."""
+SECONDS = 12.0
+CASES = (("alexnet", 64),)
 WORKERS = (1, 2, 4)
 RECORDED = 20
 WARM_UP_STEPS = 5
@@ -93,13 +93,17 @@ def run(num_workers: int, num_servers: int, plan: dict[str, Any]) -> list[list[f
     with ExitStack() as stack:
         relay = stack.enter_context(process("support.forecast_relay", {"links": links, "routes": routes}))
         through = iter(json.loads(line_of(relay)))
-        pairs = {(w, s): (next(through), next(through)) for w in range(num_workers) for s in range(num_servers)}
+        pairs = {
+            (w, s): (next(through), next(through)) for w in range(num_workers) for s in range(num_servers)
+        }
         children = []
         for job, count in (("ps", num_servers), ("worker", num_workers)):
             for task in range(count):
                 cluster = {
                     "ps": [servers[s] if job == "ps" else pairs[task, s][0] for s in range(num_servers)],
-                    "worker": [workers[w] if job == "worker" else pairs[w, task][1] for w in range(num_workers)],
+                    "worker": [
+                        workers[w] if job == "worker" else pairs[w, task][1] for w in range(num_workers)
+                    ],
                 }
                 named = {name: [f"127.0.0.1:{p}" for p in each] for name, each in cluster.items()}
                 own = plan | {"job": job, "task": task, "cluster": named}

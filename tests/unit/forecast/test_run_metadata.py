@@ -1,0 +1,121 @@
+"""What TensorFlow recorded becomes a trace. The recorded steps are of a small network, 1 worker, 1 server."""
+
+import base64
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hpcbal.forecast import Resource, Settings, TraceError, like_machines, simulate
+from hpcbal.forecast.run_metadata import trace_of_run_metadata
+
+RECORDED = Path(__file__).parents[2] / "data" / "run_metadata" / "alexnet.json"
+PS, WORKER = (f"/job:{job}/replica:0/task:0/device:CPU:0" for job in ("ps", "worker"))
+LAYERS = [
+    *(5 * 5 * 3 * 64, 64, 3 * 3 * 64 * 96, 96, 3 * 3 * 96 * 128, 128, 3 * 3 * 128 * 128, 128),
+    *(3 * 3 * 128 * 64, 64, 4 * 4 * 64 * 512, 512, 512 * 512, 512, 512 * 100, 100),
+]
+"""Parameters of each variable of the recorded network."""
+
+
+def pair(tensor: str, sender: str, receiver: str) -> dict[str, Any]:
+    texts = {"tensor_name": tensor, "send_device": sender, "recv_device": receiver}
+    return {key: {"s": base64.b64encode(text.encode()).decode()} for key, text in texts.items()}
+
+
+def node(name: str, op: str, device: str, *inputs: str, **more: Any) -> dict[str, Any]:
+    return {"name": name, "op": op, "device": device, "input": list(inputs), **more}
+
+
+def stats(name: str, micros: int, start: int = 0) -> dict[str, Any]:
+    return {"node_name": name, "all_start_micros": str(start), "op_end_rel_micros": str(micros)}
+
+
+def received(tensor: str, sender: str, receiver: str, size: int) -> dict[str, Any]:
+    output = {"tensor_description": {"allocation_description": {"requested_bytes": str(size)}}}
+    label = f"[{size}B] [1Mb/s] {tensor} from {sender} to {receiver}"
+    return stats("RecvTensor", 70) | {"timeline_label": label, "output": [output]}
+
+
+def small_step() -> dict[str, Any]:
+    """A variable goes to the worker, which computes a gradient that the server applies."""
+    down, up = pair("edge_1_w/read", PS, WORKER), pair("edge_2_g", WORKER, PS)
+    server = [
+        node("w", "VariableV2", PS),
+        node("s", "_Send", PS, "w:0", attr=down),
+        node("r", "_Recv", PS, attr=up),
+        node("apply", "ApplyGradientDescent", PS, "w", "r"),
+    ]
+    worker = [
+        node("r", "_Recv", WORKER, attr=down),
+        node("noop", "NoOp", WORKER, "^r"),
+        node("g", "MatMul", WORKER, "^noop"),
+        node("s", "_Send", WORKER, "g", attr=up),
+    ]
+    return {
+        "partition_graphs": [{"node": server}, {"node": worker}],
+        "step_stats": {
+            "dev_stats": [
+                {"device": PS, "node_stats": [stats("apply", 30), received("edge_2_g", WORKER, PS, 8)]},
+                {
+                    "device": WORKER,
+                    "node_stats": [stats("g", 500), received("edge_1_w/read", PS, WORKER, 4)],
+                },
+            ]
+        },
+    }
+
+
+def test_a_send_and_its_receive_become_one_transfer_between_both_graphs() -> None:
+    trace = trace_of_run_metadata([small_step()], 16)
+    shape = [(o.resource, o.waits_for, o.num_bytes) for o in trace.operations]
+    assert shape == [
+        (Resource.DOWNLINK, (), 4),
+        (Resource.WORKER, (0,), 0),
+        (Resource.UPLINK, (1,), 8),
+        (Resource.SERVER, (2,), 0),
+    ]
+    assert trace.operations[0].variable == "w"
+    assert trace.durations_s[0].tolist() == pytest.approx([70e-6, 500e-6, 70e-6, 30e-6])
+    assert trace.samples_per_step == 16
+
+
+def test_a_recorded_step_moves_every_parameter_once_in_each_direction() -> None:
+    trace = trace_of_run_metadata(json.loads(RECORDED.read_text(encoding="utf-8")), 16)
+    sizes = {
+        way: sorted(trace.operations[p].num_bytes for p in trace.positions(way))
+        for way in (Resource.DOWNLINK, Resource.UPLINK)
+    }
+    assert sizes[Resource.DOWNLINK] == sorted(4 * size for size in LAYERS)
+    learning_rate = [4]  # a constant of the worker, goes up too
+    assert sizes[Resource.UPLINK] == sorted([*sizes[Resource.DOWNLINK], *learning_rate])
+    assert trace.num_steps == 2
+    replay = simulate(trace, like_machines(1, 1, 25e6), Settings(num_steps=20))
+    assert replay.bytes_moved[0, 0] == pytest.approx(20 * 4 * sum(LAYERS))
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda step: step.pop("partition_graphs"), "output_partition_graphs=True"),
+        (lambda step: step.pop("step_stats"), "trace_level=FULL_TRACE"),
+        (lambda step: step["partition_graphs"][0]["node"].pop(1), "no task sends it"),
+        (lambda step: step["partition_graphs"][1]["node"].pop(1), "which no graph has"),
+        (lambda step: step["partition_graphs"][1]["node"][2]["input"].append("s"), "wait for each other"),
+        (
+            lambda step: step["step_stats"]["dev_stats"][0]["node_stats"][1].pop("timeline_label"),
+            "from DEVICE to DEVICE",
+        ),
+    ],
+)
+def test_a_damaged_record_is_refused_with_what_is_wrong(damage: Any, message: str) -> None:
+    step = small_step()
+    damage(step)
+    with pytest.raises(TraceError, match=message):
+        trace_of_run_metadata([step], 1)
+
+
+def test_no_steps_are_refused() -> None:
+    with pytest.raises(TraceError, match="at least one"):
+        trace_of_run_metadata([], 1)
