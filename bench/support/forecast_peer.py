@@ -2,7 +2,7 @@
 
     python -m support.forecast_peer TASK      # JSON: job, task, cluster, network, batch, and how to compute
 
-A server serves until its input ends. A worker prints `ready`, waits for a line, trains, and prints one line of
+A server serves until its input ends. A worker prints `ready`, waits for a line, trains, and prints a line of
 JSON: the times at which steps ended, or the recorded steps.
 """
 

@@ -22,7 +22,7 @@ from hpcbal.forecast.trace import Trace
 from hpcbal.forecast.trace_file import write_trace
 
 BYTES_PER_S = 25e6
-"""200 Mbit/s. The relay and gRPC copy every byte several times on two cores; 1 Gbps would leave them no room."""
+"""200 Mbit/s. The relay and gRPC copy every byte several times on two cores; 1 Gbps leaves them no room."""
 SECONDS = 12.0
 CASES = (("alexnet", 64),)
 WORKERS = (1, 2, 4)
