@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from google.protobuf.json_format import MessageToDict
+from google.protobuf.json_format import MessageToDict  # type: ignore[import-untyped]
 from support.forecast_networks import loss_of
 from support.forecast_segments import segments_of
 
@@ -110,7 +110,8 @@ def main() -> None:
             session.run(v1.global_variables_initializer())
         print("ready", flush=True)
         sys.stdin.readline()
-        ends, steps = [], []
+        ends: list[float] = []
+        steps: list[dict[str, Any]] = []
         until = time.monotonic() + plan.get("seconds", 1e9)
         while time.monotonic() < until and len(ends) < plan.get("steps", 1e9) + WARM_UP:
             if before is not None:
