@@ -315,7 +315,7 @@ static void start_step(Replay *r, int64_t worker, double now)
     memcpy(r->own_durations + worker * count, r->durations + step * count, (size_t)count * sizeof *r->durations);
     r->open[worker] = r->num_operations;
     for (int64_t i = 0; i < r->num_roots; i++)
-        add(r, worker, r->roots[i], now);
+        add(r, worker, r->roots[step * r->num_roots + i], now);
 }
 
 static int end_chunk(Replay *r, int64_t worker, int64_t kind, int64_t server, double now)
@@ -522,7 +522,8 @@ static int are_consistent(const Replay *r, const Py_buffer *arrays)
         if (arrays[wanted[i].array].len != 8 * wanted[i].count)
             return 0;
     int64_t num_dependents = arrays[DEPENDENTS].len / 8, num_recorded = arrays[DURATIONS].len / 8 / n;
-    if (arrays[DURATIONS].len != 8 * n * num_recorded || r->starts[0] != 0 || r->starts[n] != num_dependents)
+    if (arrays[DURATIONS].len != 8 * n * num_recorded || r->starts[0] != 0 || r->starts[n] != num_dependents ||
+        arrays[ROOTS].len != 8 * r->num_roots * num_recorded)
         return 0;
     for (int64_t i = 0; i < n; i++)
         if (r->starts[i] > r->starts[i + 1])
@@ -530,7 +531,7 @@ static int are_consistent(const Replay *r, const Py_buffer *arrays)
     /* Without waits that fit the dependents, an operation could run twice and overflow its queue. */
     int64_t *waits = calloc((size_t)n, sizeof *waits);
     int is_right = waits != NULL && are_within(r->kind, n, DOWN, SERVER + 1) && are_within(r->server, n, 0, m) &&
-                   are_within(r->dependents, num_dependents, 0, n) && are_within(r->roots, r->num_roots, 0, n) &&
+                   are_within(r->dependents, num_dependents, 0, n) && are_within(r->roots, arrays[ROOTS].len / 8, 0, n) &&
                    are_within(r->drawn, w * r->num_steps, 0, num_recorded) && are_within(r->done, w, 0, 1);
     for (int64_t i = 0; is_right && i < n; i++)
         for (int64_t d = r->starts[i]; is_right && d < r->starts[i + 1]; d++) {
@@ -540,8 +541,11 @@ static int are_consistent(const Replay *r, const Py_buffer *arrays)
     for (int64_t i = 0; is_right && i < n; i++)
         is_right = waits[i] == r->num_waits[i];
     int64_t num_first = 0;
-    for (int64_t i = 0; is_right && i < r->num_roots; i++)
-        is_right = r->num_waits[r->roots[i]] == 0 && waits[r->roots[i]]-- == 0; /* no root twice */
+    for (int64_t step = 0; is_right && step < num_recorded; step++)
+        for (int64_t i = 0; is_right && i < r->num_roots; i++) {
+            int64_t root = r->roots[step * r->num_roots + i];
+            is_right = r->num_waits[root] == 0 && waits[root]-- == -step; /* once in each step */
+        }
     for (int64_t i = 0; is_right && i < n; i++)
         num_first += r->num_waits[i] == 0;
     free(waits);
@@ -573,11 +577,12 @@ static Replay replay_of(const Py_buffer *arrays, double window)
         .serving = arrays[SERVING].buf,
         .window = window,
         .num_operations = arrays[KIND].len / 8,
-        .num_roots = arrays[ROOTS].len / 8,
         .num_workers = arrays[WORKER_SLOWNESS].len / 8,
         .num_servers = arrays[SERVER_SLOWNESS].len / 8,
     };
     r.num_steps = r.num_workers ? arrays[DRAWN].len / 8 / r.num_workers : 0;
+    int64_t num_recorded = r.num_operations ? arrays[DURATIONS].len / 8 / r.num_operations : 0;
+    r.num_roots = num_recorded ? arrays[ROOTS].len / 8 / num_recorded : 0;
     r.num_queues = 1 + 3 * r.num_servers;
     return r;
 }

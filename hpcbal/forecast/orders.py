@@ -63,8 +63,11 @@ def random_order(operations: Sequence[Operation], rng: np.random.Generator) -> l
     return [int(position) for position in rng.permutation(as_they_come(operations, rng))]
 
 
+AS_THEY_COME = "fifo"
+"""The order of the trace, or of each of its steps if the trace has one for each."""
+
 ORDERS: dict[str, Order] = {
-    "fifo": as_they_come,
+    AS_THEY_COME: as_they_come,
     "tic": tic,
     "reverse": reverse_tic,
     "random": random_order,

@@ -97,7 +97,15 @@ def separate_parsing(trace: Trace, overhead: ParsingOverhead) -> Trace:
             columns.append(np.full(trace.num_steps, seconds))
             operations.append(_parsing(operation, len(operations) - 1))
         usable.append(len(operations) - 1)
-    return replace(trace, operations=tuple(operations), durations_s=np.stack(columns, axis=1))
+    orders = trace.downlink_orders
+    if orders is not None:
+        orders = np.array(usable, dtype=np.int64)[orders] - 1  # the transfer is just before its parsing
+    return replace(
+        trace,
+        operations=tuple(operations),
+        durations_s=np.stack(columns, axis=1),
+        downlink_orders=orders,
+    )
 
 
 def _parsing(transfer: Operation, position: int) -> Operation:

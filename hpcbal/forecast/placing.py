@@ -56,7 +56,18 @@ def _split(trace: Trace, num_servers: int) -> Trace:
             own = tuple(p for p in waits_for if _serves(operations[p], server))
             operations.append(replace(operation, waits_for=own, num_bytes=size, server=server))
             columns.append(durations / num_servers)
-    return replace(trace, operations=tuple(operations), durations_s=np.stack(columns, axis=1))
+    orders = trace.downlink_orders
+    if orders is not None:
+        orders = np.array(
+            [[part for position in row for part in parts[position]] for row in orders.tolist()],
+            dtype=np.int64,
+        )
+    return replace(
+        trace,
+        operations=tuple(operations),
+        durations_s=np.stack(columns, axis=1),
+        downlink_orders=orders,
+    )
 
 
 def _serves(operation: Operation, server: int) -> bool:

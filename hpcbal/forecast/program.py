@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from hpcbal.errors import PolicyError
 from hpcbal.forecast.cluster import Cluster, Links
-from hpcbal.forecast.orders import order_named
+from hpcbal.forecast.orders import AS_THEY_COME, order_named
 from hpcbal.forecast.trace import Resource, Trace
 
 RESOURCES = (Resource.DOWNLINK, Resource.UPLINK, Resource.WORKER, Resource.SERVER)
@@ -30,7 +30,8 @@ class Program:
         num_waits: operations that each operation waits for, shape (N,).
         dependents: those of operation i are `dependents[starts[i] : starts[i + 1]]`.
         starts: shape (N + 1,).
-        roots: operations that start a step, in the order in which they are handed out.
+        roots: operations that start each recorded step, in the order in which they are handed out, shape
+            (S, operations that wait for none).
         durations_s: shape (S, N).
         drawn: the recorded step that each worker replays as its i-th, shape (W, num_steps).
         worker_slowness, server_slowness: shapes (W,) and (M,).
@@ -73,9 +74,6 @@ def program_of(
         for before in operation.waits_for:
             dependents[before].append(position)
     rng = np.random.default_rng(seed)
-    first = order_named(order)(operations, rng)
-    listed = set(first)
-    rest = (i for i in range(len(operations)) if i not in listed)
     machines = [*cluster.workers, *cluster.servers]
     return Program(
         kind=np.array([RESOURCES.index(each.resource) for each in operations], dtype=np.int64),
@@ -84,7 +82,7 @@ def program_of(
         num_waits=np.array([len(each.waits_for) for each in operations], dtype=np.int64),
         dependents=np.array([each for several in dependents for each in several], dtype=np.int64),
         starts=np.cumsum([0, *map(len, dependents)], dtype=np.int64),
-        roots=np.array([i for i in (*first, *rest) if not operations[i].waits_for], dtype=np.int64),
+        roots=_roots(trace, order, rng),
         durations_s=np.ascontiguousarray(trace.durations_s, dtype=np.float64),
         drawn=rng.integers(trace.num_steps, size=(len(cluster.workers), num_steps), dtype=np.int64),
         worker_slowness=_slowness(cluster.workers),
@@ -95,6 +93,20 @@ def program_of(
         ),
         window_bytes=window_bytes,
     )
+
+
+def _roots(trace: Trace, order: str, rng: np.random.Generator) -> Integers:
+    """Transfers first, in their order; as they come they go in that of each recorded step."""
+    operations = trace.operations
+    first = order_named(order)(operations, rng)
+    recorded = trace.downlink_orders
+    is_as_recorded = order == AS_THEY_COME and recorded is not None
+    transfers = recorded if is_as_recorded and recorded is not None else np.tile(first, (trace.num_steps, 1))
+    listed = set(first)
+    rest = [i for i, each in enumerate(operations) if i not in listed and not each.waits_for]
+    waits = np.array([bool(operations[i].waits_for) for i in range(len(operations))])
+    rows = [[*row[~waits[row]].tolist(), *rest] for row in transfers.astype(np.int64)]
+    return np.array(rows, dtype=np.int64)
 
 
 def _slowness(machines: tuple[Links, ...]) -> Floats:

@@ -57,7 +57,7 @@ class PythonReplay:
         self._num_waits: list[int] = program.num_waits.tolist()
         starts, dependents = program.starts.tolist(), program.dependents.tolist()
         self._dependents = [dependents[starts[i] : starts[i + 1]] for i in range(len(self._kind))]
-        self._roots: list[int] = program.roots.tolist()
+        self._roots: list[list[int]] = program.roots.tolist()
         self._durations: list[list[float]] = program.durations_s.tolist()
         self._drawn: list[list[int]] = program.drawn.tolist()
         self._worker_slowness: list[float] = program.worker_slowness.tolist()
@@ -105,7 +105,7 @@ class PythonReplay:
     def _start_step(self, worker: int, now: float) -> None:
         self._waits[worker] = list(self._num_waits)
         self._open[worker] = len(self._num_waits)
-        for position in self._roots:
+        for position in self._roots[self._drawn[worker][len(self._ends[worker])]]:
             self._add(worker, position, now)
 
     def _add(self, worker: int, position: int, now: float) -> None:

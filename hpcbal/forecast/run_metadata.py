@@ -52,7 +52,9 @@ def trace_of_run_metadata(steps: Sequence[Step], samples_per_step: int) -> Trace
     """The trace of recorded steps of one worker.
 
     A pair of send and receive becomes a transfer; computations keep their durations. Nodes without a
-    duration vanish, and what waits for them waits for what they waited for.
+    duration vanish, and what waits for them waits for what they waited for. So do reads of parameters on a
+    server, which take microseconds: a step starts with the downlink. Servers do not send in one order: that
+    of each step is the one in which its transfers arrived.
 
     Args:
         steps: at least one, all of the same graph.
@@ -70,19 +72,31 @@ def trace_of_run_metadata(steps: Sequence[Step], samples_per_step: int) -> Trace
     timings = [_timings(step) for step in steps]
     operations: list[Operation] = []
     columns: list[list[float]] = []
+    downlinks: list[int] = []
+    arrivals: list[list[float]] = []  # of each downlink transfer in each step
     ends_with: dict[tuple[str, str], tuple[int, ...]] = {}  # node -> operations that end it
     for node in _in_order(nodes, timings[0]):
         waits_for = tuple(sorted({position for before in node.after for position in ends_with[before]}))
         measured = [timing.get(node.measured_as, (0.0, 0.0, 0)) for timing in timings]
         column = [duration for _, duration, _ in measured]
+        reads = not node.sender and _task(node.device)[0] == "ps" and not waits_for
         num_bytes = max(size for _, _, size in measured)
-        if not node.sender and not any(column):
+        if reads or (not node.sender and not any(column)):
             ends_with[node.key] = waits_for
             continue
         ends_with[node.key] = (len(operations),)
         operations.append(_operation(node, waits_for, num_bytes))
         columns.append(column)
-    return Trace(tuple(operations), np.array(columns, dtype=np.float64).T, samples_per_step)
+        if operations[-1].resource is Resource.DOWNLINK:
+            arrivals.append([start + duration for start, duration, _ in measured])
+            downlinks.append(len(operations) - 1)
+    orders = np.argsort(np.array(arrivals).reshape(len(downlinks), len(steps)).T, axis=1, kind="stable")
+    return Trace(
+        tuple(operations),
+        np.array(columns, dtype=np.float64).T,
+        samples_per_step,
+        downlink_orders=np.array(downlinks, dtype=np.int64)[orders],
+    )
 
 
 def _operation(node: _Node, waits_for: tuple[int, ...], num_bytes: int) -> Operation:

@@ -68,12 +68,15 @@ class Trace:
         samples_per_step: the worker's batch size, >= 1.
         splits: whether several servers would each hold an equal part of every variable, as those of our
             engine do; otherwise a variable stays whole on one server.
+        downlink_orders: positions of all downlink operations in the order in which they moved in each step,
+            int64, shape (num_steps, number of them); None: as listed in all steps.
     """
 
     operations: tuple[Operation, ...]
     durations_s: NDArray[np.float64]
     samples_per_step: int = 1
     splits: bool = False
+    downlink_orders: NDArray[np.int64] | None = None
 
     def __post_init__(self) -> None:
         check_trace(self)
@@ -131,6 +134,23 @@ def check_trace(trace: Trace) -> None:
         raise TraceError(f"samples_per_step is {trace.samples_per_step}; it must be at least 1")
     for position, operation in enumerate(trace.operations):
         _check_operation(position, operation)
+    if trace.downlink_orders is not None:
+        _check_orders(trace, trace.downlink_orders)
+
+
+def _check_orders(trace: Trace, orders: NDArray[np.int64]) -> None:
+    downlinks = trace.positions(Resource.DOWNLINK)
+    if orders.shape != (trace.num_steps, len(downlinks)):
+        raise TraceError(
+            f"the orders of downlink operations have the shape {orders.shape}; {len(downlinks)} such "
+            f"operations and {trace.num_steps} steps need ({trace.num_steps}, {len(downlinks)})"
+        )
+    for step, order in enumerate(orders.tolist()):
+        if sorted(order) != downlinks:
+            raise TraceError(
+                f"step {step}: its order of downlink operations is {order}; it must have each of "
+                f"{downlinks} once"
+            )
 
 
 def _check_operation(position: int, operation: Operation) -> None:

@@ -3,7 +3,7 @@
 {"trace": "hpcbal", "version": 1, "samples_per_step": 32}
 {"op": "conv0", "resource": "downlink", "bytes": 37632, "variable": "conv0"}
 {"op": "conv0 forward", "resource": "worker", "after": [0]}
-{"step": [0.0012, 0.0481]}
+{"step": [0.0012, 0.0481], "order": [0]}
 """
 
 from __future__ import annotations
@@ -39,8 +39,9 @@ def lines_of_trace(trace: Trace) -> Iterator[str]:
         if operation.variable:
             record["variable"] = operation.variable
         yield _line(record)
-    for row in trace.durations_s.tolist():
-        yield _line({"step": row})
+    orders = None if trace.downlink_orders is None else trace.downlink_orders.tolist()
+    for step, row in enumerate(trace.durations_s.tolist()):
+        yield _line({"step": row} if orders is None else {"step": row, "order": orders[step]})
 
 
 def trace_of_lines(lines: Iterable[str], where: str) -> Trace:
@@ -103,6 +104,7 @@ class _Reader:
         self._splits = False
         self._operations: list[Operation] = []
         self._steps: list[list[float]] = []
+        self._orders: list[list[int]] = []
 
     def read(self, number: int, line: str) -> None:
         self._at = f"{self._where}:{number}"
@@ -132,6 +134,7 @@ class _Reader:
                 np.array(self._steps, dtype=np.float64),
                 self._samples_per_step,
                 self._splits,
+                np.array(self._orders, dtype=np.int64) if self._orders else None,
             )
         except TraceError as error:
             raise TraceError(f"{self._where}: {error}") from error
@@ -173,7 +176,7 @@ class _Reader:
         )
 
     def _read_step(self, record: dict[str, Any]) -> None:
-        self._check_keys(record, {"step"})
+        self._check_keys(record, {"step", "order"})
         row = self._get(record, "step", list)
         if not all(type(duration) in (int, float) for duration in row):
             raise TraceError(f"{self._at}: step: expected a list of seconds")
@@ -182,7 +185,21 @@ class _Reader:
                 f"{self._at}: the step has {len(row)} durations, but there are "
                 f"{len(self._operations)} operations"
             )
+        if self._steps and bool(self._orders) != ("order" in record):
+            raise TraceError(f"{self._at}: order: give it in every step of the trace, or in none")
+        if "order" in record:
+            self._orders.append(self._order(record))
         self._steps.append([float(duration) for duration in row])
+
+    def _order(self, record: dict[str, Any]) -> list[int]:
+        order = self._get(record, "order", list)
+        downlinks = [i for i, each in enumerate(self._operations) if each.resource is Resource.DOWNLINK]
+        if not all(type(position) is int for position in order) or sorted(order) != downlinks:
+            raise TraceError(
+                f"{self._at}: order: got {order!r}, expected the positions of all downlink operations, "
+                f"{downlinks}, each once"
+            )
+        return order
 
     def _check_keys(self, record: dict[str, Any], allowed: set[str]) -> None:
         unknown = sorted(set(record) - allowed)

@@ -377,7 +377,10 @@ def random_trace(rng: np.random.Generator, num_operations: int, num_servers: int
             )
         )
     exact = rng.integers(0, 4, (3, num_operations)) * 0.5
-    return trace_of_steps(operations, np.where(rng.random(exact.shape) < 0.5, exact, rng.random(exact.shape)))
+    rows = np.where(rng.random(exact.shape) < 0.5, exact, rng.random(exact.shape))
+    trace = trace_of_steps(operations, rows)
+    orders = np.tile(trace.positions(Resource.DOWNLINK), (3, 1))
+    return dataclasses.replace(trace, downlink_orders=rng.permuted(orders, axis=1))
 
 
 @given(st.integers(1, 12), st.integers(1, 5), st.integers(1, 3), st.booleans(), st.integers(0, 2**32))
@@ -396,7 +399,9 @@ def test_c_replays_to_the_last_bit_what_python_replays(
     cluster = Cluster(
         tuple(machine(True) for _ in range(num_workers)), tuple(machine(False) for _ in range(num_servers))
     )
-    program = program_of(trace, cluster, 5, seed, "random", float(rng.choice([2.0, np.inf])))
+    program = program_of(
+        trace, cluster, 5, seed, str(rng.choice(["fifo", "random"])), float(rng.choice([2.0, np.inf]))
+    )
     wanted, got = empty_record(program), empty_record(program)
     replay_in_python(program, wanted)
     replay_in_c(replaying.replay, program, got)
@@ -437,6 +442,7 @@ def test_a_program_that_does_not_fit_together_is_refused(replaying: ModuleType) 
         {"starts": np.array([0, 2, 1, 2])},
         {"roots": np.array([0, 0])},
         {"roots": np.array([1])},
+        {"roots": np.array([[0], [0]])},
         {"drawn": np.array([[0, 1]])},
         {"bytes_per_s": np.ones((2, 3))},
         {"worker_slowness": np.ones(0)},

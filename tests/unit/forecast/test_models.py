@@ -11,7 +11,7 @@ from hpcbal.errors import PolicyError
 from hpcbal.forecast.orders import ORDERS, order_named
 from hpcbal.forecast.overhead import ParsingOverhead, fit_overhead, separate_parsing
 from hpcbal.forecast.sharing import max_min_shares
-from hpcbal.forecast.trace import Operation, Resource, trace_of_steps
+from hpcbal.forecast.trace import Operation, Resource, Trace, trace_of_steps
 
 RNG = np.random.default_rng(0)
 
@@ -78,6 +78,14 @@ def test_parsing_is_an_operation_at_the_receiver_that_others_wait_for() -> None:
     ]
     assert parsed.durations_s.tolist() == [[3.0, 2.0, 1.0, 0.0, 3.0, 1.0]]
     assert separate_parsing(trace, ParsingOverhead()) is trace
+
+
+def test_parsing_keeps_the_order_of_each_step() -> None:
+    operations = (Operation("a", Resource.DOWNLINK), Operation("b", Resource.DOWNLINK))
+    trace = Trace(operations, np.ones((1, 2)), downlink_orders=np.array([[1, 0]]))
+    parsed = separate_parsing(trace, ParsingOverhead(0.0, 0.5))
+    assert parsed.downlink_orders is not None
+    assert [parsed.operations[position].name for position in parsed.downlink_orders[0]] == ["b", "a"]
 
 
 def layers(waits: list[tuple[int, ...]]) -> list[Operation]:

@@ -135,3 +135,12 @@ def test_traces_that_have_no_line_are_refused() -> None:
         interpolated([job([5]), job([5])], 20)
     with pytest.raises(PolicyError, match="the traces have other operations"):
         interpolated([job([5]), job([5, 6], 20)], 15)
+
+
+def test_the_parts_of_a_variable_keep_the_order_of_each_step() -> None:
+    operations = (Operation("a", Resource.DOWNLINK, (), 10), Operation("b", Resource.DOWNLINK, (), 10))
+    trace = Trace(operations, np.ones((1, 2)), splits=True, downlink_orders=np.array([[1, 0]]))
+    split = on_servers(trace, 2)
+    assert split.downlink_orders is not None
+    parts = [split.operations[position] for position in split.downlink_orders[0]]
+    assert [(part.name, part.server) for part in parts] == [("b", 0), ("b", 1), ("a", 0), ("a", 1)]

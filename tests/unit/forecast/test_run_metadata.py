@@ -81,6 +81,27 @@ def test_a_send_and_its_receive_become_one_transfer_between_both_graphs() -> Non
     assert trace.samples_per_step == 16
 
 
+def test_transfers_of_each_step_come_in_the_order_in_which_they_arrived() -> None:
+    steps = []
+    for starts in ((10, 50), (50, 10)):
+        step = small_step()
+        other = pair("edge_3_b/read", PS, WORKER)
+        step["partition_graphs"][0]["node"] += [node("b", "VariableV2", PS), node("t", "_Send", PS, "b")]
+        step["partition_graphs"][0]["node"][-1]["attr"] = other
+        step["partition_graphs"][1]["node"].append(node("q", "_Recv", WORKER, attr=other))
+        transfers = step["step_stats"]["dev_stats"][1]["node_stats"]
+        transfers.append(received("edge_3_b/read", PS, WORKER, 4))
+        for transfer, start in zip(transfers[1:], starts, strict=True):
+            transfer["all_start_micros"] = str(start)
+        step["step_stats"]["dev_stats"][0]["node_stats"].append(stats("b", 5))
+        steps.append(step)
+    trace = trace_of_run_metadata(steps, 1)
+    assert trace.downlink_orders is not None
+    named = [[trace.operations[p].variable for p in order] for order in trace.downlink_orders]
+    assert named == [["w", "b"], ["b", "w"]]
+    assert all(trace.operations[p].waits_for == () for p in trace.downlink_orders[0])  # reads take no time
+
+
 def test_a_recorded_step_moves_every_parameter_once_in_each_direction() -> None:
     trace = trace_of_run_metadata(json.loads(RECORDED.read_text(encoding="utf-8")), 16)
     sizes = {

@@ -79,6 +79,25 @@ def test_exposed_is_what_computation_does_not_hide_by_hand() -> None:
     assert replay.computing_s == pytest.approx([2.0])
 
 
+def test_transfers_move_in_the_order_of_their_recorded_step_by_hand() -> None:
+    # Computing needs the first transfer only. If that comes first, it ends at 2 s; if not, at 3 s, and the
+    # other transfer takes until 1 s.
+    operations = (
+        Operation("needed", Resource.DOWNLINK, (), 100),
+        Operation("other", Resource.DOWNLINK, (), 100),
+        Operation("compute", Resource.WORKER, (0,)),
+    )
+    for order, end_s in (([0, 1], 2.0), ([1, 0], 3.0)):
+        trace = Trace(operations, np.array([[0.0, 0.0, 1.0]]), downlink_orders=np.array([order]))
+        replay = simulate(trace, like_machines(1, 1, 100.0), Settings(1))
+        assert replay.end_s == pytest.approx(end_s)
+        asked = simulate(trace, like_machines(1, 1, 100.0), Settings(1, order="tic"))
+        assert asked.end_s == pytest.approx(2.0)
+    both = Trace(operations, np.array([[0, 0, 1.0]] * 2), downlink_orders=np.array([[0, 1], [1, 0]]))
+    ends = simulate(both, like_machines(1, 1, 100.0), Settings(100)).ends_s[0]
+    assert set(np.diff(ends).round(6)) == {2.0, 3.0}
+
+
 def test_an_unlike_worker_leaves_the_link_earlier_by_hand() -> None:
     # Worker 1's link carries 25: worker 0 gets 75 and is done after 4/3 s; the other needs 4 s.
     cluster = Cluster((Links(100, 100), Links(25, 25)), (Links(100, 100),))

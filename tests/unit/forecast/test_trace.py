@@ -21,6 +21,7 @@ OPERATIONS = (
 TRACE = trace_of_steps(OPERATIONS, [[0.1, 0.2, 0.3, 0.4], [0.5, 0.6, 0.7, 1 / 3]], 16)
 HEADER = '{"trace":"hpcbal","version":1,"samples_per_step":1}\n'
 OPERATION = '{"op":"a","resource":"worker"}\n'
+DOWNLINK = '{"op":"a","resource":"downlink"}\n'
 
 
 def test_a_trace_sums_up_what_a_step_needs() -> None:
@@ -36,6 +37,24 @@ def test_a_trace_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert again.operations == TRACE.operations
     assert again.samples_per_step == TRACE.samples_per_step
     assert np.array_equal(again.durations_s, TRACE.durations_s)
+    assert again.downlink_orders is None
+
+
+def test_the_order_of_each_step_is_read_as_it_was_written() -> None:
+    operations = (Operation("a", Resource.DOWNLINK), Operation("b", Resource.DOWNLINK))
+    trace = Trace(operations, np.ones((2, 2)), downlink_orders=np.array([[1, 0], [0, 1]]))
+    again = trace_of_lines(lines_of_trace(trace), "t")
+    assert again.downlink_orders is not None
+    assert again.downlink_orders.tolist() == [[1, 0], [0, 1]]
+
+
+@pytest.mark.parametrize(
+    ("orders", "message"),
+    [([[0]], "have the shape"), ([[0], [1]], "step 1: its order of downlink operations is \\[1\\]")],
+)
+def test_an_order_has_every_downlink_operation_once(orders: list[list[int]], message: str) -> None:
+    with pytest.raises(TraceError, match=message):
+        Trace(OPERATIONS, TRACE.durations_s, downlink_orders=np.array(orders))
 
 
 @pytest.mark.parametrize(
@@ -54,6 +73,8 @@ def test_a_trace_is_read_as_it_was_written(tmp_path: Path) -> None:
         ([HEADER, OPERATION, '{"step":[1]}', OPERATION], "t:4: an operation after the first step"),
         ([HEADER, OPERATION, '{"step":[1,2]}'], "the step has 2 durations, but there are 1 operations"),
         ([HEADER, OPERATION, '{"step":["1"]}'], "expected a list of seconds"),
+        ([HEADER, OPERATION, '{"step":[1],"order":[0]}'], "order: got [0], expected the positions"),
+        ([HEADER, DOWNLINK, '{"step":[1],"order":[0]}', '{"step":[1]}'], "in every step of the trace, or in"),
         ([HEADER, OPERATION, '{"step":[-1]}'], "t: step 0, operation 'a': duration -1.0"),
         ([HEADER, OPERATION, '{"step":[NaN]}'], "duration nan"),
         ([HEADER, '{"step":[]}'], "the trace has no operations"),
