@@ -21,6 +21,7 @@ from support.provenance import provenance
 
 PARTS: dict[str, str] = {
     "speed": "support.forecast_speed",
+    "tensorflow": "support.forecast_tensorflow",
 }
 """Part -> module."""
 

@@ -1,9 +1,12 @@
 """One task of a TensorFlow job with asynchronous parameter servers, as a process of its own.
 
-    python -m support.forecast_peer TASK      # JSON: job, task, cluster, network, batch, and how to compute
+    python -m support.forecast_peer TASK      # JSON: job, task, cluster
 
-A server serves until its input ends. A worker prints `ready`, waits for a line, trains, and prints a line of
-JSON: the times at which steps ended, or the recorded steps.
+A server serves until its input ends. A worker answers every line of JSON on its input with a line of JSON:
+
+    {"do": "build", ...}     a graph, see `Plan`; the first worker sets the variables
+    {"do": "train", "seconds": 9.0, "after_s": 0.1}   the times at which steps ended
+    {"do": "record", "steps": 20, "file": F}   writes the steps to F
 """
 
 from __future__ import annotations
@@ -11,125 +14,158 @@ from __future__ import annotations
 import json
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 from google.protobuf.json_format import MessageToDict  # type: ignore[import-untyped]
 from support.forecast_networks import loss_of
-from support.forecast_segments import segments_of
+from support.forecast_replay import Replayed, replayed
 
-from hpcbal.forecast.trace import Resource
 from hpcbal.forecast.trace_file import read_trace
 
 v1 = tf.compat.v1
-WARM_UP = 5
+WARM_UP_STEPS = 5
+"""Before recording: TensorFlow places and measures its kernels in the first steps."""
 
 
-def config_of(task: int) -> Any:
-    """One thread for operations, no rewriting of graphs, and no other worker to wait for."""
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a worker trains.
+
+    Attributes:
+        name: of the variables; no other plan of the job has it.
+        num_servers: that hold variables, the first of the cluster.
+        network, batch: of real computation.
+        trace: file with the trace to replay; empty: compute.
+    """
+
+    name: str
+    num_servers: int
+    network: str = ""
+    batch: int = 0
+    trace: str = ""
+
+
+def config_of(job: str, task: int) -> Any:
+    """No rewriting of graphs, and no other worker to wait for; workers run one operation at a time."""
     config = v1.ConfigProto(
         device_filters=["/job:ps", f"/job:worker/task:{task}"], intra_op_parallelism_threads=1
     )
+    if job == "worker":
+        config.inter_op_parallelism_threads = 1
     config.graph_options.optimizer_options.opt_level = v1.OptimizerOptions.L0
     config.graph_options.rewrite_options.disable_meta_optimizer = True
     return config
 
 
-def build_real(plan: dict[str, Any], devices: Any) -> tuple[Any, Any]:
+class Smallest:
+    """Places each variable on the server that holds the fewest bytes so far ([ASGD] Sec. 5)."""
+
+    def __init__(self, num_servers: int) -> None:
+        self._held = [0] * num_servers
+
+    def __call__(self, operation: Any) -> int:
+        server = self._held.index(min(self._held))
+        self._held[server] += operation.outputs[0].shape.num_elements() or 0
+        return server
+
+
+def build_real(plan: Plan, task: int) -> Any:
     """The network itself."""
+    devices = v1.train.replica_device_setter(
+        ps_tasks=plan.num_servers,
+        worker_device=f"/job:worker/task:{task}",
+        ps_strategy=Smallest(plan.num_servers),
+    )
     with v1.device(devices):
-        loss = loss_of(plan["network"], plan["batch"])
-        return v1.train.GradientDescentOptimizer(1e-4).minimize(loss), None
+        with v1.variable_scope(plan.name):
+            loss = loss_of(plan.network, plan.batch)
+        return v1.train.GradientDescentOptimizer(1e-4).minimize(loss)
 
 
-def build_replay(plan: dict[str, Any], devices: Any) -> tuple[Any, Any]:
-    """The same transfers; computation waits as long as the recorded one took."""
-    trace = read_trace(Path(plan["trace"]))
-    segments = segments_of(trace)
-    rng = np.random.default_rng(plan["task"])
-    row = [0]
+class Worker:
+    """Builds and runs graphs."""
 
-    def sleep_of(columns: list[int]) -> Any:
-        seconds = trace.durations_s[:, columns].sum(axis=1)
+    def __init__(self, target: str, task: int) -> None:
+        self._target, self._task = target, task
+        self._session: Any = None
+        self._train: Any = None
+        self._replayed: Replayed | None = None
 
-        def sleep() -> np.float32:
-            time.sleep(float(seconds[row[0]]))
-            return np.float32(0.0)
+    def build(self, plan: Plan) -> str:
+        """Replace the graph."""
+        if self._session is not None:
+            self._session.close()
+        with tf.Graph().as_default() as graph:
+            if plan.trace:
+                trace = read_trace(Path(plan.trace))
+                self._replayed = replayed(trace, plan.name, self._task)
+                self._train = self._replayed.train
+            else:
+                self._replayed = None
+                self._train = build_real(plan, self._task)
+            self._session = v1.Session(self._target, graph, config_of("worker", self._task))
+            if self._task == 0:
+                self._session.run(v1.global_variables_initializer())
+        return "built"
 
-        return sleep
+    def train(self, seconds: float, after_s: float) -> list[float]:
+        """Wait, then run steps; returns when each ended, by the clock that all processes share."""
+        time.sleep(after_s)
+        ends = []
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            self._step()
+            ends.append(time.monotonic())
+        return ends
 
-    worker = f"/job:worker/task:{plan['task']}"
-    received: dict[int, Any] = {}
-    variables: dict[int, Any] = {}
-    for position, operation in enumerate(trace.operations):
-        if operation.num_bytes and operation.resource.is_link:
-            size = operation.num_bytes // 4
-            with tf.device(f"/job:ps/task:{operation.server}"):
-                variables[position] = v1.get_variable(
-                    f"v{position}", [size], initializer=v1.zeros_initializer(), use_resource=False
-                )
-            if operation.resource is Resource.DOWNLINK:
-                with tf.device(worker):
-                    received[position] = tf.identity(variables[position])
-    updates, last = [], None
-    for segment in segments:
-        needs = [received[p] for p in segment.receives if p in received] + ([] if last is None else [last])
-        with tf.device(worker), tf.control_dependencies(needs):
-            last = v1.py_func(sleep_of(segment.computes), [], tf.float32, stateful=True)
-        for position in segment.sends:
-            if position in variables:
-                with tf.device(worker), tf.control_dependencies([last]):
-                    gradient = tf.identity(tf.zeros([trace.operations[position].num_bytes // 4]))
-                with tf.device(f"/job:ps/task:{trace.operations[position].server}"):
-                    updates.append(v1.assign_sub(variables[position], gradient).op)
+    def record(self, steps: int, file: str) -> str:
+        """Write what TensorFlow records of some steps."""
+        recorded: list[dict[str, Any]] = []
+        for _ in range(WARM_UP_STEPS):
+            self._step()
+        for _ in range(steps):
+            metadata = v1.RunMetadata()
+            options = v1.RunOptions(
+                trace_level=v1.RunOptions.FULL_TRACE, output_partition_graphs=not recorded
+            )
+            self._step(options=options, run_metadata=metadata)
+            recorded.append(MessageToDict(metadata, preserving_proto_field_name=True))
+        Path(file).write_text(json.dumps(recorded), encoding="utf-8")
+        return "recorded"
 
-    def draw() -> None:
-        row[0] = int(rng.integers(trace.num_steps))
-
-    return tf.group(*updates, *([] if last is None else [last])), draw
+    def _step(self, **named: Any) -> None:
+        if self._replayed is not None:
+            self._replayed.draw()
+        self._session.run(self._train, **named)
 
 
 def main() -> None:
-    plan = json.loads(sys.argv[1])
+    task = json.loads(sys.argv[1])
     v1.disable_eager_execution()
     v1.disable_resource_variables()
-    cluster = tf.train.ClusterSpec(plan["cluster"])
-    task = plan["task"]
-    server = v1.train.Server(cluster, job_name=plan["job"], task_index=task, config=config_of(task))
-    if plan["job"] == "ps":
-        print("ready", flush=True)
+    cluster = tf.train.ClusterSpec(task["cluster"])
+    config = config_of(task["job"], task["task"])
+    server = v1.train.Server(cluster, job_name=task["job"], task_index=task["task"], config=config)
+    print(json.dumps("ready"), flush=True)
+    if task["job"] == "ps":
         sys.stdin.read()
         return
-    devices = v1.train.replica_device_setter(worker_device=f"/job:worker/task:{task}", cluster=cluster)
-    build = build_replay if plan.get("trace") else build_real
-    train, before = build(plan, devices)
-    with v1.Session(server.target, config=config_of(task)) as session:
-        if task == 0:
-            session.run(v1.global_variables_initializer())
-        print("ready", flush=True)
-        sys.stdin.readline()
-        ends: list[float] = []
-        steps: list[dict[str, Any]] = []
-        until = time.monotonic() + plan.get("seconds", 1e9)
-        while time.monotonic() < until and len(ends) < plan.get("steps", 1e9) + WARM_UP:
-            if before is not None:
-                before()
-            if plan.get("record") and len(ends) >= WARM_UP:
-                metadata = v1.RunMetadata()
-                options = v1.RunOptions(
-                    trace_level=v1.RunOptions.FULL_TRACE, output_partition_graphs=not steps
-                )
-                session.run(train, options=options, run_metadata=metadata)
-                steps.append(MessageToDict(metadata, preserving_proto_field_name=True))
-            else:
-                session.run(train)
-            ends.append(time.monotonic())
-        print(json.dumps(ends), flush=True)
-        if plan.get("record"):
-            Path(plan["record"]).write_text(json.dumps(steps), encoding="utf-8")
-        sys.stdin.read()
+    worker = Worker(server.target, task["task"])
+    for line in sys.stdin:
+        wanted = json.loads(line)
+        match wanted.pop("do"):
+            case "build":
+                answer: object = worker.build(Plan(**wanted))
+            case "train":
+                answer = worker.train(**wanted)
+            case "record":
+                answer = worker.record(**wanted)
+            case other:
+                raise ValueError(f"do: got {other!r}, allowed: 'build', 'train', 'record'")
+        print(json.dumps(answer), flush=True)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from hpcbal.forecast.trace import Resource, Trace
 
 @dataclass(slots=True)
 class Segment:
-    """Computations that run one after the other; positions in the trace.
+    """Computations that run one after the other, with no transfer between them; positions in the trace.
 
     Attributes:
         receives: transfers that the first of them waits for.
