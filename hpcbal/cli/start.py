@@ -9,12 +9,19 @@ from hpcbal import env
 from hpcbal.errors import InputError
 
 
-def start(args: argparse.Namespace, *, resume: bool, retry_failed: bool, profile_only: bool) -> int:
+def start(
+    args: argparse.Namespace,
+    *,
+    resume: bool,
+    retry_failed: bool,
+    profile_only: bool,
+    num_operation_steps: int | None = None,
+) -> int:
     """Run, or start the ranks that run.
 
     Args:
         args: parsed arguments of `run` or `profile`.
-        resume, retry_failed, profile_only: see `RunRequest`.
+        resume, retry_failed, profile_only, num_operation_steps: see `RunRequest`.
 
     Returns:
         The exit code.
@@ -36,6 +43,7 @@ def start(args: argparse.Namespace, *, resume: bool, retry_failed: bool, profile
         resume=resume,
         retry_failed=retry_failed,
         profile_only=profile_only,
+        num_operation_steps=num_operation_steps,
         log_level=level,
     )
     return launch.run(request, args.argv)

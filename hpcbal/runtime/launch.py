@@ -27,7 +27,7 @@ from hpcbal.runtime.handoff.launch_dir import hold, launch_directory, sweep
 from hpcbal.runtime.handoff.minding import Requests, mind, report
 from hpcbal.runtime.handoff.own_exit import own_exit_code
 from hpcbal.runtime.handoff.run_request import RunRequest, load_requested
-from hpcbal.runtime.handoff.sentences import EVALUATING, TRAINING, Sentences
+from hpcbal.runtime.handoff.sentences import EVALUATING, PROFILING, TRAINING, Sentences
 from hpcbal.runtime.handoff.start_file import LAUNCH_DIR, StartFile
 from hpcbal.runtime.health.signals import StopFlag
 from hpcbal.stderr import say
@@ -68,10 +68,16 @@ def run(request: RunRequest, argv: Sequence[str]) -> int:
             raise _no_mpi("the module is not installed")
         cores = len(os.sched_getaffinity(0))
         ranks = num_ranks(config, len(visible_gpus(config.slots.device)), cores)
+        if request.num_operation_steps is not None:
+            ranks = 1 + LEAST_EXECUTORS
         crowded = crowding(num_busy_ranks(config, ranks), cores)
         if crowded is not None:
             say(f"warning: {crowded}")
-        return start_mpirun(argv, ranks, requests)
+        return start_mpirun(argv, ranks, requests, _sentences_of(request))
+
+
+def _sentences_of(request: RunRequest) -> Sentences:
+    return TRAINING if request.num_operation_steps is None else PROFILING
 
 
 def _run_as_rank(request: RunRequest, launcher: Launcher) -> int:
@@ -80,7 +86,7 @@ def _run_as_rank(request: RunRequest, launcher: Launcher) -> int:
 
         return run_rank(request, launcher, stop, activity)
 
-    return _as_rank(launcher, body)
+    return _as_rank(launcher, body, _sentences_of(request))
 
 
 def evaluate(request: EvaluationRequest, argv: Sequence[str]) -> int:

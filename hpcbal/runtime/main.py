@@ -27,6 +27,7 @@ from hpcbal.runtime.health.stalling import HangTrace
 from hpcbal.runtime.job import run_in_job
 from hpcbal.runtime.paramserver.opening import OpenedJob, open_job
 from hpcbal.runtime.paramserver.play import play_job
+from hpcbal.runtime.paramserver.profiling import OpenedProfile, open_profile, play_profile
 from hpcbal.runtime.rank.context import LiveRank, RankContext
 from hpcbal.runtime.rank.data import RankData
 from hpcbal.runtime.rank.shared_data import open_data
@@ -97,7 +98,10 @@ def _run(
             hang_trace=stack.enter_context(closing(_hang_trace(output, world.rank, config))),
         )
         data = None
-        if isinstance(config, ParamServerConfig):
+        if isinstance(config, ParamServerConfig) and request.num_operation_steps is not None:
+            profile = opened if isinstance(opened, OpenedProfile) else None
+            code = start.leave_exit_code(world.rank, play_profile(world, rank, config, profile))
+        elif isinstance(config, ParamServerConfig):
             job = opened if isinstance(opened, OpenedJob) else None
             code = start.leave_exit_code(world.rank, play_job(world, rank, config, job))
         elif isinstance(config, JobsConfig):
@@ -116,10 +120,12 @@ def _run(
     return code
 
 
-def _open(request: RunRequest) -> OpenedRun | OpenedJob | OpenedJobs:
+def _open(request: RunRequest) -> OpenedRun | OpenedJob | OpenedJobs | OpenedProfile:
     """Open the run on rank 0, of whatever kind it is."""
     config = load_requested(request, is_rank=True)
     if isinstance(config, ParamServerConfig):
+        if request.num_operation_steps is not None:
+            return open_profile(request, config, request.num_operation_steps)
         return open_job(request, config)
     if isinstance(config, JobsConfig):
         return open_jobs(request, config)

@@ -18,6 +18,7 @@ from hpcbal.paramserver.engine.executor import Executor
 from hpcbal.paramserver.engine.job import EmulatedMachine, Job
 from hpcbal.paramserver.engine.loopback_transport import LoopbackTransport
 from hpcbal.paramserver.engine.reactor import wait_for_message
+from hpcbal.paramserver.engine.trace import Trace
 from hpcbal.paramserver.machine import messages
 from hpcbal.paramserver.machine.events import (
     ComputeMetrics,
@@ -126,6 +127,7 @@ class Setup:
 
     Attributes:
         staleness: of the workers; None: `async`.
+        traces: record what executors do, by rank.
         after: called with each report; returns events for the machine.
         resume: the checkpoint to go on from.
     """
@@ -142,6 +144,7 @@ class Setup:
     num_parameter_blocks: int = 5
     memory_bytes: int | None = None
     machines: Mapping[int, EmulatedMachine] = field(default_factory=dict)
+    traces: Mapping[int, Trace] = field(default_factory=dict)
     after: AfterReport | None = None
     resume: WriteManifest | None = None
 
@@ -180,7 +183,8 @@ def run_job(setup: Setup, saved: SavedBlocks | None = None) -> tuple[Master, Sav
 
     def execute(rank: int) -> int:
         machine = setup.machines.get(rank)
-        executor = Executor(transports[rank], channels[rank], setup.job(), machine, saved)
+        trace = setup.traces.get(rank)
+        executor = Executor(transports[rank], channels[rank], setup.job(), machine, saved, trace)
         code = executor.run()
         if code == 0:
             executor.close()

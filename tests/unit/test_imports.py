@@ -194,8 +194,9 @@ runtime.paramserver | numpy                                 | printable errors s
                   |                                       | telemetry.streams
                   |                                       | telemetry.views telemetry checkpoint
                   |                                       | config.contract config paramserver.machine
-                  |                                       | paramserver.engine runtime.handoff runtime.wire
-                  |                                       | runtime.health runtime.rank runtime.record
+                  |                                       | paramserver.engine forecast runtime.handoff
+                  |                                       | runtime.wire runtime.health runtime.rank
+                  |                                       | runtime.record
 runtime.sharing   | mpi4py                                | printable errors stderr values comm
                   |                                       | cluster policies.grouping paramserver.contract
                   |                                       | paramserver.store telemetry.files telemetry.host

@@ -124,7 +124,7 @@ class ParameterClient:
         for request in requests:
             self._wait_for(request)
         if pulls_dense:
-            self._dense.finish_pull()
+            self._dense.finish_pull(requests[0])
         while finish:
             finish.pop()()
         self._count_rows(-row_bytes)

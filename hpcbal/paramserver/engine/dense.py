@@ -134,13 +134,13 @@ class DenseTables:
                 route.bare.start(partial(self._answered, request, len(route.blocks)))
             route.pull.send(request, step, share)
 
-    def finish_pull(self) -> None:
-        """All blocks are here: some routes may still expect them without a header."""
+    def finish_pull(self, request: int) -> None:
+        """All blocks that `request` asked for are here: some routes may still expect them without header."""
         for route in self._routes or ():
             if not route.bare.is_done:
                 route.bare.cancel()
             elif route.is_bare and route.owner != self._wire.rank:
-                self._wire.bytes_in += route.num_bytes
+                self._wire.count_bare(request, route.num_bytes)
             route.is_bare = False
 
     def _on_pulled(self, frame: Frame) -> None:

@@ -106,6 +106,8 @@ class Executor:
             self.buffers,
             job.cut.num_blocks if job.staleness == 0 else None,
         )
+        if self._trace.records_messages:
+            self._wire.trace = self.server.trace = self._trace
         self._requests = Requests(self.server, self._wire)
         self._open_turns = OpenTurns(lambda report: self._channel.send(MASTER, report))
         speed = self._machine.bytes_per_s
@@ -384,9 +386,8 @@ class Executor:
         load = self.server.load
         if not load.requests:
             return False
-        bytes_in, bytes_out = self._wire.bytes_in, self._wire.bytes_out
         before_in, before_out = self._reported
-        self._reported = bytes_in, bytes_out
+        self._reported = bytes_in, bytes_out = self._wire.bytes_in, self._wire.bytes_out
         report = messages.ServerReport(
             bytes_in - before_in, bytes_out - before_out, load.service_s, load.requests
         )

@@ -69,7 +69,7 @@ class Requests:
         server = self._server
         blocks, numbers = list(pull.number), list(pull.number.values())
         server.perform(server.host.pull(pull, pull.worker, blocks, numbers, lends=not pull.places))
-        self._count(start_s)
+        server.count(pull.request, start_s, is_pull=True, is_routed=False)
 
     def _receive(self, frame: Frame, buffer: NDArray[np.uint8]) -> None:
         payload = Segments([buffer[: frame.payload_bytes]])
@@ -82,9 +82,4 @@ class Requests:
         push.parse(frame.entries.tolist(), server.shape_of)
         blocks, numbers = list(push.number), list(push.number.values())
         server.perform(server.host.push(push, push.worker, blocks, numbers))
-        self._count(start_s)
-
-    def _count(self, start_s: float) -> None:
-        load = self._server.load
-        load.requests += 1
-        load.service_s += time.perf_counter() - start_s
+        server.count(push.request, start_s, is_pull=False, is_routed=False)

@@ -196,8 +196,7 @@ class Routes:
             if server.sync_blocks is not None:
                 server.note_pull(route.blocks, frame.step, frame.share)
             self._answer(route, frame.request, bool(is_bare))
-        server.load.requests += 1
-        server.load.service_s += time.perf_counter() - start_s
+        server.count(frame.request, start_s, is_pull=True, is_routed=True)
 
     def _as_pull(self, route: _Route, frame: Frame, number: int) -> Pull:
         """A pull that may be answered in parts."""
@@ -260,8 +259,7 @@ class Routes:
         else:
             push = self._as_push(route, frame, receiver, number)
             server.perform(server.host.push(push, route.worker, list(blocks), [number] * len(blocks)))
-        server.load.requests += 1
-        server.load.service_s += time.perf_counter() - start_s
+        server.count(frame.request, start_s, is_pull=False, is_routed=True)
 
     def _as_push(self, route: _Route, frame: Frame, receiver: _Receiver, number: int) -> Push:
         """A push that may be applied in parts."""

@@ -25,6 +25,7 @@ from hpcbal.paramserver.engine.accesses import ALL_ROWS, Pull, Push, ShapeOf
 from hpcbal.paramserver.engine.buffers import Buffers, view
 from hpcbal.paramserver.engine.held_block import BEFORE_ALL_STEPS, HeldBlock
 from hpcbal.paramserver.engine.room import PushRoom
+from hpcbal.paramserver.engine.trace import Trace
 from hpcbal.paramserver.engine.transport import Segments, Then
 from hpcbal.paramserver.engine.user_app import calling
 from hpcbal.paramserver.engine.wire import Kind, Wire
@@ -65,6 +66,7 @@ class Server:
         kept_step: the last step before which rows of any block are kept.
         on_free: called when an answer that lent blocks has been sent.
         on_move: performs what blocks need that change their owner.
+        trace: gets all requests; None: nobody does.
 
     Args:
         wire: carries the frames.
@@ -94,6 +96,7 @@ class Server:
         self.on_free: Callable[[], None] = _nothing
         self.on_move: Callable[[Give | Took | Moved], None] = _cannot_move
         self.load = ServerLoad()
+        self.trace: Trace | None = None
         self.failure: UserCodeError | None = None
         self.generation = 0
         self.kept_step = BEFORE_ALL_STEPS
@@ -159,6 +162,20 @@ class Server:
         for block in missing:
             self._held[block].evaluated = epoch
         return missing
+
+    def count(self, request: int, start_s: float, *, is_pull: bool, is_routed: bool) -> None:
+        """Count a request that was handled.
+
+        Args:
+            request: its number.
+            start_s: when it began to be, by `time.perf_counter`.
+            is_pull, is_routed: see `Trace.served`.
+        """
+        seconds = time.perf_counter() - start_s
+        self.load.requests += 1
+        self.load.service_s += seconds
+        if self.trace is not None:
+            self.trace.served(request, seconds, is_pull=is_pull, is_routed=is_routed)
 
     # What the host asks for.
 

@@ -101,7 +101,7 @@ class Turns:
             end_s = time.monotonic()
         del batch
         self._samples.computed(end_s - start_s)
-        self._trace.turn(turn.epoch, pull.start_s, start_s, end_s)
+        self._trace.turn(turn.epoch, pull.start_s, start_s, end_s, turn.num_samples)
         with self._place.communicating(step):
             push_start_s = time.monotonic()
 

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hpcbal.paramserver.engine.pacing import PacedLink
+from hpcbal.paramserver.engine.trace import Trace
 from hpcbal.paramserver.engine.transport import (
     MAX_HEADER_WORDS,
     Header,
@@ -160,6 +161,7 @@ class Wire:
     Attributes:
         rank: this executor.
         bytes_in, bytes_out: of headers and payloads, from and to other ranks.
+        trace: gets all frames from and to other ranks; None: nobody does.
     """
 
     def __init__(self, transport: Transport, link: PacedLink | None = None) -> None:
@@ -167,6 +169,7 @@ class Wire:
         self.link = link
         self.bytes_in = self.bytes_out = 0
         self.rank = transport.rank
+        self.trace: Trace | None = None
         self._handlers: dict[int, Callable[[Frame], None]] = {}
 
     def on(self, kind: Kind, handler: Callable[[Frame], None]) -> None:
@@ -247,8 +250,16 @@ class Wire:
         if destination == self.rank:
             return
         self.bytes_out += num_bytes
+        if self.trace is not None:
+            self.trace.message(int(header[1]), int(header[2]), num_bytes, is_sent=True)
         if self.link is not None:
             header[5:7] = self.link.leave(num_bytes)
+
+    def count_bare(self, request: int, num_bytes: int) -> None:
+        """Count an answer to a request that has come without a header."""
+        self.bytes_in += num_bytes
+        if self.trace is not None:
+            self.trace.message(Kind.PULLED_ROUTE, request, num_bytes, is_sent=False)
 
     def _on_header(self, header: Header) -> None:
         words = header[: FIRST_ENTRY + ENTRY_WORDS].tolist()
@@ -261,6 +272,8 @@ class Wire:
         if source != self.rank:
             num_bytes += 8 * stop
             self.bytes_in += num_bytes
+            if self.trace is not None:
+                self.trace.message(kind, request, num_bytes, is_sent=False)
             if self.link is not None:
                 self.link.arrive(num_bytes, start_ns, end_ns, lambda: self._handle(frame))
                 return

@@ -9,6 +9,9 @@ from typing import Literal
 from hpcbal.paramserver.machine.messages import Order, Report, Sums, What
 from hpcbal.values import EpochRecord
 
+Outcome = Literal["done", "failed", "suspended"]
+"""How a start of a job ends."""
+
 # ---- events ----------------------------------------------------------------------------------
 
 
@@ -64,6 +67,19 @@ class StopRequested:
 
 
 @dataclass(frozen=True, slots=True)
+class EndRequested:
+    """End without saving, once no executor waits for another one.
+
+    Attributes:
+        outcome: of the `End`.
+        detail: text for users.
+    """
+
+    outcome: Outcome
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
 class Move:
     """Blocks that move together.
 
@@ -97,9 +113,9 @@ class Reconfigure:
     predicted_gain: float | None = None
 
 
-Event = Started | Heard | Measured | SaveRequested | ManifestWritten | StopRequested | Reconfigure
-
-Outcome = Literal["done", "failed", "suspended"]
+Event = (
+    Started | Heard | Measured | SaveRequested | ManifestWritten | StopRequested | EndRequested | Reconfigure
+)
 
 # ---- instructions ----------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from hpcbal.paramserver.machine import messages
 from hpcbal.paramserver.machine.events import (
     ComputeMetrics,
     End,
+    EndRequested,
     EpochEnded,
     Event,
     Heard,
@@ -167,6 +168,8 @@ class JobMachine:
                 return self._pause_if_due()
             case StopRequested(reason):
                 return self._stop(reason)
+            case EndRequested(outcome, detail):
+                return self._drain(outcome, "", detail)
 
     def _hear(self, executor: int, report: Report) -> list[Instruction]:
         match report:

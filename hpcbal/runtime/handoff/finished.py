@@ -63,7 +63,11 @@ def report_of_finished_job(
     """As `report_of_finished`, for parameter-server jobs that have ended and whose results are there."""
     run = output_of(request, config)
     code = None if _was_changed_since(run) else _code_of_end(run, config)
-    if code is None or (request.retry_failed and code != ExitCode.DONE):
+    if (
+        request.num_operation_steps is not None
+        or code is None
+        or (request.retry_failed and code != ExitCode.DONE)
+    ):
         return None
     try:
         rows = read_results(run.results)

@@ -7,7 +7,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from hpcbal import env
-from hpcbal.config import AnyConfig, JobsConfig, RunConfig, load_config, load_ensemble
+from hpcbal.config import (
+    AnyConfig,
+    JobsConfig,
+    ParamServerConfig,
+    RunConfig,
+    load_config,
+    load_ensemble,
+)
+from hpcbal.errors import InputError
 from hpcbal.runtime.handoff.submissions import with_submitted
 from hpcbal.stderr import say
 from hpcbal.telemetry import RunDirectory
@@ -24,6 +32,7 @@ class RunRequest:
         resume: whether to refuse to start a new run.
         retry_failed: whether DNNs that failed in an earlier start get another try.
         profile_only: whether to measure the rates and stop.
+        num_operation_steps: steps of one worker of a parameter-server job to record, and stop; None: train.
         started_s: when this start began, in seconds since the Unix epoch.
         log_level: level of the rank logs, the name of a level of `logging`, such as DEBUG.
     """
@@ -34,6 +43,7 @@ class RunRequest:
     resume: bool = False
     retry_failed: bool = False
     profile_only: bool = False
+    num_operation_steps: int | None = None
     log_level: str = "INFO"
     started_s: float = field(default_factory=time.time)
 
@@ -46,6 +56,7 @@ def load_requested(request: RunRequest, *, is_rank: bool) -> AnyConfig:
 
     Raises:
         ConfigError: if the configuration is wrong, or a job that was submitted to the run.
+        InputError: if operations are to be recorded of something else than an `async` job.
         OutputError: if submitted jobs cannot be read.
     """
 
@@ -57,7 +68,30 @@ def load_requested(request: RunRequest, *, is_rank: bool) -> AnyConfig:
     config = load(
         request.config_path, request.overrides, check_imports=True, warn=None if has_warned else warn
     )
+    if request.num_operation_steps is not None:
+        check_has_operations(config, request.config_path)
     return with_submitted(config, output_of(request, config)) if isinstance(config, JobsConfig) else config
+
+
+def check_has_operations(config: AnyConfig, path: Path) -> None:
+    """Refuse to record operations of what a forecast is not made for.
+
+    Raises:
+        InputError: it is no parameter-server job, or not `async`.
+    """
+    if not isinstance(config, ParamServerConfig):
+        what = "one parameter-server job" if isinstance(config, JobsConfig) else "parameter-server jobs"
+        raise InputError(
+            f"{path}: kind: got {config.kind}, allowed with --operations: paramserver; it records the "
+            f"operations of {what}"
+            + ("" if isinstance(config, JobsConfig) else "; leave it out to measure an ensemble's rates")
+        )
+    if config.staleness is not None:
+        given = config.consistency if isinstance(config.consistency, str) else "stale"
+        raise InputError(
+            f"{path}: consistency: got {given}, allowed with --operations: async; forecasts are of workers "
+            "that do not wait for each other (--set consistency=async)"
+        )
 
 
 def output_of(request: RunRequest, config: RunConfig) -> RunDirectory:

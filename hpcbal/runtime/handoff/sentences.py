@@ -65,6 +65,23 @@ TRAINING = Sentences(
     again="Run the same command again to resume from the last checkpoints",
 )
 
+PROFILING = Sentences(
+    stopping="stopping the profiling run after the current turn (Ctrl-C again to kill)",
+    killing="killing the ranks; no trace is written",
+    stopped="the ranks have stopped; no trace was written. Run the same command again",
+    killed="the ranks were killed before the trace was written; run the same command again",
+    ended_by_signal="a rank ended before the trace was written; run the same command again",
+    gone_with_mpirun="the ranks have ended too; no trace was written. Run the same command again",
+    left_by_mpirun="some ranks may still be running; they stop after their current turn",
+    ended_while_stopping="the ranks have ended; no trace was written. Run the same command again",
+    ended_undecided=(
+        "the ranks have ended, but the profiling run has not: mpirun got a signal, or a process has ended "
+        "itself, for example in an app; see the logs of the ranks, then run the same command again"
+    ),
+    died_early="Nothing was recorded; run the same command again",
+    again="No trace was written; run the same command again",
+)
+
 EVALUATING = Sentences(
     stopping="stopping the evaluation after the current batch (Ctrl-C again to kill)",
     killing="killing the ranks; nothing is written",

@@ -15,6 +15,7 @@ from hpcbal.paramserver.contract import DataBlocks
 from hpcbal.paramserver.engine.executor import Executor
 from hpcbal.paramserver.engine.job import EmulatedMachine, Job
 from hpcbal.paramserver.engine.mpi_transport import MpiTransport
+from hpcbal.paramserver.engine.trace import Trace
 from hpcbal.paramserver.machine.job import JobMachine, JobSpec
 from hpcbal.paramserver.machine.messages import What
 from hpcbal.paramserver.machine.progress import Pace
@@ -75,7 +76,8 @@ def play_job(
         write_final_report(RunDirectory(rank.output, JOBS))
         return code
     trace = SliceTrace(rank.slices, config.name)
-    executor = all_or_none(world, lambda: _executor(frames, rank, config, loaded, cut, saved, trace))
+    executor = all_or_none(world, lambda: make_executor(frames, rank, config, loaded, cut, saved, trace))
+    executor.reactor.add(trace.poll_of(executor))
     code = executor.run()
     trace.end()
     rank.send_slices()
@@ -171,15 +173,24 @@ class CheckpointFiles:
         return read_blocks(self.job, self.saved, what, blocks)
 
 
-def _executor(
+def make_executor(
     frames: MPI.Intracomm,
     rank: LiveRank,
     config: ParamServerConfig,
     loaded: LoadedJob,
     cut: Cut,
     saved: SavedJob | None,
-    trace: SliceTrace,
+    trace: Trace,
 ) -> Executor:
+    """The executor of this rank, ready to run.
+
+    Args:
+        frames: communicator of its own.
+        rank: this rank.
+        config, loaded, cut: the job.
+        saved: the checkpoint from which it goes on; None: it starts.
+        trace: records what the executor does.
+    """
     job = Job(
         loaded.app,
         config.seed,
@@ -196,7 +207,6 @@ def _executor(
     files = CheckpointFiles(RunDirectory(rank.output, JOBS).job(config.name), rank.rank, saved)
     executor = Executor(MpiTransport(frames), rank.channel, job, machine, files, trace)
     executor.reactor.add(_keep_in_touch(rank))
-    executor.reactor.add(trace.poll_of(executor))
     return executor
 
 

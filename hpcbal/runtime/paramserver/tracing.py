@@ -25,7 +25,14 @@ class SliceTrace(Trace):
         self._num_turns = 0
         self._began_s = self._ended_s = self._pull_s = self._compute_s = 0.0
 
-    def turn(self, epoch: int, pull_began_s: float, compute_began_s: float, compute_ended_s: float) -> None:
+    def turn(
+        self,
+        epoch: int,
+        pull_began_s: float,
+        compute_began_s: float,
+        compute_ended_s: float,
+        num_samples: int = 0,
+    ) -> None:
         """See `Trace`."""
         if epoch != self._epoch:
             self._end_epoch()

@@ -44,6 +44,11 @@ class RunDirectory:
         return self.root / "profile.json"
 
     @property
+    def operations(self) -> Path:
+        """The trace of one worker of a parameter-server job, from `hpcbal profile --operations`."""
+        return self.root / "operations.jsonl"
+
+    @property
     def plan(self) -> Path:
         return self.root / "plan.json"
 

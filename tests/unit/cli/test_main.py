@@ -259,6 +259,7 @@ def test_run_passes_everything_to_the_runtime(config: Path, launched: Launched) 
         "resume": True,
         "retry_failed": True,
         "profile_only": False,
+        "num_operation_steps": None,
         "log_level": "DEBUG",
     }
     assert sys.path[0] == str(config.parent)

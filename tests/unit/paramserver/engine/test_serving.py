@@ -182,7 +182,7 @@ def test_a_copy_for_a_slow_worker_holds_no_push_up_and_has_the_values_of_its_tim
         cluster.settle()
     cluster.note_slow(3)
     for number in range(1, 4):
-        slow.start_dense_pull(0, 0)  # nobody receives the answer yet
+        request = slow.start_dense_pull(0, 0)  # nobody receives the answer yet
         cluster.poll_ranks(1, 2)
         assert not any(server.host.is_lending for server in cluster.servers.values())
         done: list[bool] = []
@@ -192,7 +192,7 @@ def test_a_copy_for_a_slow_worker_holds_no_push_up_and_has_the_values_of_its_tim
         assert cluster.table(DENSE).sum() == 30 * number
         assert all(buffers.used_bytes == SMALLEST for buffers in cluster.buffers.values())
         cluster.settle()
-        slow._dense.finish_pull()
+        slow._dense.finish_pull(request)
         assert slow._dense.tables["dense"].sum() == 30 * (number - 1)
         assert all(buffers.used_bytes == 0 for buffers in cluster.buffers.values())
         cluster.note_slow(3)  # it has been fast

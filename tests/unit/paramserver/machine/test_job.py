@@ -16,6 +16,7 @@ from hpcbal.paramserver.machine import messages
 from hpcbal.paramserver.machine.events import (
     ComputeMetrics,
     End,
+    EndRequested,
     EpochEnded,
     Event,
     Heard,
@@ -23,6 +24,7 @@ from hpcbal.paramserver.machine.events import (
     ManifestWritten,
     Measured,
     Move,
+    Outcome,
     Reconfigure,
     Reconfigured,
     SaveRequested,
@@ -387,6 +389,18 @@ def test_what_can_be_mended_ends_the_start_and_not_the_job() -> None:
     job.dead = {2}
     job.run({30: Heard(2, full)})
     assert job.end == End("suspended", "error", "the disk is full", 2)
+
+
+@pytest.mark.parametrize("moment", [0, 3, 40])
+@pytest.mark.parametrize("outcome", ["done", "suspended"])
+def test_an_end_on_request_saves_nothing_and_leaves_no_executor_waiting(
+    outcome: Outcome, moment: int
+) -> None:
+    executors = start(Pace(1, None, 1000))
+    executors.run({moment: EndRequested(outcome, "enough"), moment + 1: EndRequested("suspended", "Ctrl-C")})
+    assert executors.end == End(outcome, "", "enough")
+    assert executors.paused == set(executors.machine.spec.executors)
+    assert not executors.manifests
 
 
 def test_a_stop_does_not_wait_for_blocks_that_have_not_left() -> None:
