@@ -67,11 +67,13 @@ class LoopbackTransport(Transport):
 
     def poll(self) -> bool:
         happened = self._receive_payloads()
-        sent = [transfer for transfer in self.sending if transfer.is_taken]
-        if sent:
-            self.sending = [transfer for transfer in self.sending if not transfer.is_taken]
-            for transfer in sent:
-                transfer.finish()
+        sent: list[_Outgoing] = []
+        sending: list[_Outgoing] = []
+        for transfer in self.sending:  # each is looked at once: its receiver's thread may take it meanwhile
+            (sent if transfer.is_taken else sending).append(transfer)
+        self.sending = sending
+        for transfer in sent:
+            transfer.finish()
             happened = True
         try:
             header = self.mailboxes[self._rank].headers.popleft()

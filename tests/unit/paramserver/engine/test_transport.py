@@ -47,6 +47,29 @@ def test_a_payload_stays_lent_until_it_is_received() -> None:
     assert there.tolist() == [1.0] * 4
 
 
+def test_a_payload_that_is_received_while_its_sender_looks_is_noticed() -> None:
+    """The receiver's thread takes the second one just after the sender has looked at it."""
+    sender, receiver = LoopbackTransport.connect(2)
+    first, second = (sender.outgoing(1, lane, None, Segments([np.ones(4)])) for lane in (Lane(3), Lane(4)))
+    there = [receiver.incoming(0, lane, Segments([np.zeros(4)])) for lane in (Lane(3), Lane(4))]
+    first.start()
+    second.start()
+    there[0].start()
+    receiver.poll()
+
+    class Sending(list):  # type: ignore[type-arg]
+        def __iter__(self):  # type: ignore[no-untyped-def]
+            yield from list.__iter__(self)
+            there[1].start()
+            receiver.poll()
+
+    sender.sending = Sending(sender.sending)
+    sender.poll()
+    sender.poll()
+    assert first.is_done
+    assert second.is_done
+
+
 def test_a_payload_of_another_size_is_an_error() -> None:
     sender, receiver = LoopbackTransport.connect(2)
     sender.outgoing(1, Lane.PULLED, None, Segments([np.ones(4)])).start()
