@@ -115,12 +115,14 @@ def test_no_run_is_faster_than_its_machines(case: Case) -> None:
     assert run.epochs[-1].end_s >= least_s - 1e-6
 
 
-@given(cases(ANY), st.sampled_from([2.0, 5.0]))
+@given(cases(st.just(0)), st.sampled_from([2.0, 5.0]))
 @settings(max_examples=40, deadline=None)
 def test_machines_that_are_twice_as_fast_take_half_the_time(case: Case, factor: float) -> None:
+    """In `sync` only: else messages that are level but for a rounded nanosecond go in another order, and the
+    whole run goes on otherwise, by up to 14 %."""
     case = replace(case, job=replace(case.job, compute_noise=0.0))
     slow, fast = case.run(), case.with_machines(1 / factor, factor).run()
-    assert fast.epochs[-1].end_s * factor == pytest.approx(slow.epochs[-1].end_s, rel=1e-3, abs=1e-5)
+    assert fast.epochs[-1].end_s * factor == pytest.approx(slow.epochs[-1].end_s, rel=1e-5, abs=1e-5)
 
 
 @given(cases(st.just(0)), st.floats(0.1, 1.0), st.floats(1.0, 10.0))
