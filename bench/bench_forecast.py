@@ -20,16 +20,18 @@ from typing import Any
 from support.provenance import provenance
 
 PARTS: dict[str, str] = {
+    "engine": "support.forecast_engine",
     "speed": "support.forecast_speed",
     "tensorflow": "support.forecast_tensorflow",
 }
 """Part -> module."""
 
 
-def table(figures: dict[str, float], beside: dict[str, tuple[str, str]]) -> list[str]:
+def table(figures: dict[str, Any], beside: dict[str, tuple[str, str]]) -> list[str]:
     """The figures beside those of the paper, and the limits."""
     rows = [("", "ours", "paper", "limit")]
-    rows += [(key, f"{value:.4g}", *beside.get(key, ("", ""))) for key, value in figures.items()]
+    single = {key: value for key, value in figures.items() if isinstance(value, float)}
+    rows += [(key, f"{value:.4g}", *beside.get(key, ("", ""))) for key, value in single.items()]
     widths = [max(len(row[column]) for row in rows) for column in range(4)]
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
 

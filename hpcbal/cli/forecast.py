@@ -13,6 +13,7 @@ from hpcbal.stderr import say
 
 MOST_WORKERS = 4096
 ORDER_NAMES = ("fifo", "tic", "reverse", "random")
+LINKS = ("shared", "in-turn")
 _RATE = re.compile(r"(\d+(?:\.\d+)?)\s*([kMGT]?)(bps|bit/s|B/s)", re.ASCII)
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kKMG]?)(i?)B", re.ASCII)
 _POWERS = {"": 0, "k": 1, "K": 1, "M": 2, "G": 3, "T": 4}
@@ -70,6 +71,12 @@ def _add_model(parser: argparse.ArgumentParser) -> None:
         type=_rate,
         metavar="RATE",
         help="of every link in each direction, e.g. 1Gbps or 125MB/s (default: CONFIG's machines)",
+    )
+    parser.add_argument(
+        "--links",
+        choices=LINKS,
+        help="whether all transfers of a link share it, or it carries one message after another (default: "
+        "in-turn for CONFIG's emulated machines, which do so, else shared)",
     )
     parser.add_argument(
         "--order",

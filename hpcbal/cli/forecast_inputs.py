@@ -105,10 +105,18 @@ def read_inputs(args: argparse.Namespace) -> Inputs:
         bytes_per_s=args.bandwidth,
         config=config,
         parsing=_parsing(args.parsing),
-        settings=Settings(args.steps, _seed(args.seed), args.order, window),
+        settings=Settings(args.steps, _seed(args.seed), args.order, window, _are_in_turn(args, config)),
         wanted=args.wanted,
         prices=Prices(*args.prices),
     )
+
+
+def _are_in_turn(args: argparse.Namespace, config: ParamServerConfig | None) -> bool:
+    """Whether links carry one message after another, as those of emulated machines do."""
+    if args.links is not None:
+        return bool(args.links == "in-turn")
+    is_emulated = config is not None and any(machine.bandwidth for machine in config.machines)
+    return is_emulated and args.bandwidth is None
 
 
 def _config(args: argparse.Namespace) -> ParamServerConfig:

@@ -67,6 +67,7 @@ def _facts(forecast: Forecast) -> list[tuple[str, str]]:
             "as the file's machines say" if rate is None else f"{8 * rate / 1e9:g} Gbit/s each way",
         ),
         ("order", settings.order),
+        ("links carry messages", "in turn" if settings.in_turn else "side by side"),
         ("flow-control window", window),
         ("parsing", f"{parsing.s_per_byte:g} s per byte and {parsing.s_per_transfer:g} s per transfer"),
         ("simulated", f"{settings.num_steps} steps, seed {settings.seed}"),

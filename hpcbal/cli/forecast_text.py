@@ -27,6 +27,7 @@ def to_dict(forecast: Forecast) -> dict[str, Any]:
         "batch_size": inputs.trace.samples_per_step,
         "bandwidth": inputs.bytes_per_s,
         "order": inputs.settings.order,
+        "links": "in-turn" if inputs.settings.in_turn else "shared",
         "window_bytes": None if math.isinf(window) else window,
         "parsing": dataclasses.asdict(inputs.parsing),
         "steps": inputs.settings.num_steps,

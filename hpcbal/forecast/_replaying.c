@@ -3,6 +3,7 @@
  * What can end next has a slot: the downlinks together, the uplinks together, each worker's computation, each
  * server's computation for each worker. The slots are the leaves of a tournament tree. Its root is the slot that
  * ends first; ties go to the lowest slot, so events at the same time come in the order of replaying.py.
+ * Where links carry messages in turn, the slot of a direction is the first start or arrival in a heap of its own.
  */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -61,6 +62,19 @@ typedef struct {
 } Link;
 
 typedef struct {
+    double time; /* of its start, then of its arrival */
+    int64_t number;
+    double left; /* when its last byte has left */
+    int32_t worker, position, has_begun;
+} Transfer;
+
+typedef struct {
+    Transfer *heap; /* by time, then number */
+    int64_t count, num_sent;
+    double *free; /* when the link of each worker and each server is free */
+} Turns;
+
+typedef struct {
     uint64_t time; /* its bits: they are in the order of the numbers, which are 0 or more */
     int64_t slot;
 } Entry;
@@ -72,6 +86,8 @@ typedef struct {
     int64_t *done;
     int64_t num_operations, num_roots, num_workers, num_servers, num_steps, num_queues, num_leaves;
     double window;
+    int in_turn;
+    Turns turns[2];
     Queue *queues;
     int32_t *positions; /* memory of all rings */
     Link links[2];
@@ -282,6 +298,67 @@ static void start_next(Replay *r, int64_t worker, int64_t kind, int64_t server, 
     set_time(r, slot_of(r, worker, kind, server), now + seconds);
 }
 
+static int is_before(const Transfer *one, const Transfer *other)
+{
+    return one->time < other->time || (one->time == other->time && one->number < other->number);
+}
+
+static void push(Turns *turns, Transfer transfer)
+{
+    int64_t i = turns->count++;
+    for (; i > 0 && is_before(&transfer, &turns->heap[(i - 1) / 2]); i = (i - 1) / 2)
+        turns->heap[i] = turns->heap[(i - 1) / 2];
+    turns->heap[i] = transfer;
+}
+
+static Transfer pop(Turns *turns)
+{
+    Transfer first = turns->heap[0], last = turns->heap[--turns->count];
+    int64_t i = 0;
+    for (;;) {
+        int64_t child = 2 * i + 1;
+        if (child >= turns->count)
+            break;
+        if (child + 1 < turns->count && is_before(&turns->heap[child + 1], &turns->heap[child]))
+            child++;
+        if (!is_before(&turns->heap[child], &last))
+            break;
+        turns->heap[i] = turns->heap[child];
+        i = child;
+    }
+    turns->heap[i] = last;
+    return first;
+}
+
+static void set_turn(Replay *r, int64_t kind)
+{
+    const Turns *turns = &r->turns[kind];
+    set_time(r, kind, turns->count ? turns->heap[0].time : INFINITY);
+}
+
+static double take_link(Replay *r, int64_t kind, const Transfer *transfer, int is_sender, double now, double *end)
+{
+    /* As in in_turn.py: from when; and until when one end's link carries the message. */
+    int is_server = (kind == DOWN) == is_sender;
+    int64_t position = transfer->position;
+    int64_t link = is_server ? r->num_workers + r->server[position] : transfer->worker;
+    double *is_free = &r->turns[kind].free[link], start = now < *is_free ? *is_free : now;
+    *end = *is_free = start + r->bytes[position] / r->limits[kind * (r->num_workers + r->num_servers) + link];
+    return start;
+}
+
+static void send_in_turn(Replay *r, int64_t worker, int64_t position, double now)
+{
+    int64_t kind = r->kind[position];
+    Turns *turns = &r->turns[kind];
+    Transfer transfer = {.number = turns->num_sent++, .worker = (int32_t)worker, .position = (int32_t)position};
+    note(r, worker, now);
+    r->transfers[worker]++;
+    transfer.time = take_link(r, kind, &transfer, 1, now, &transfer.left);
+    push(turns, transfer);
+    set_turn(r, kind);
+}
+
 static void enqueue(Queue *queue, int64_t position)
 {
     int32_t last = queue->first + queue->count++;
@@ -291,6 +368,10 @@ static void enqueue(Queue *queue, int64_t position)
 static void add(Replay *r, int64_t worker, int64_t position, double now)
 {
     int64_t kind = r->kind[position], server = r->server[position];
+    if (r->in_turn && (kind == DOWN || kind == UP)) {
+        send_in_turn(r, worker, position, now);
+        return;
+    }
     Queue *queue = &r->queues[queue_of(r, worker, kind, server)];
     enqueue(queue, position);
     if (queue->running < 0)
@@ -316,6 +397,18 @@ static void start_step(Replay *r, int64_t worker, double now)
     r->open[worker] = r->num_operations;
     for (int64_t i = 0; i < r->num_roots; i++)
         add(r, worker, r->roots[step * r->num_roots + i], now);
+}
+
+static int end_step_if_done(Replay *r, int64_t worker, double now)
+{
+    /* Whether the worker has done all its steps. */
+    if (r->open[worker])
+        return 0;
+    r->ends[worker * r->num_steps + r->done[worker]++] = now;
+    if (r->done[worker] == r->num_steps)
+        return 1;
+    start_step(r, worker, now);
+    return 0;
 }
 
 static int end_chunk(Replay *r, int64_t worker, int64_t kind, int64_t server, double now)
@@ -349,13 +442,33 @@ static int end_chunk(Replay *r, int64_t worker, int64_t kind, int64_t server, do
         start_next(r, worker, kind, server, now);
     else if (kind == WORKER || kind == SERVER)
         set_time(r, slot_of(r, worker, kind, server), INFINITY);
-    if (!r->open[worker]) {
-        r->ends[worker * r->num_steps + r->done[worker]++] = now;
-        if (r->done[worker] == r->num_steps)
-            return 1;
-        start_step(r, worker, now);
+    return end_step_if_done(r, worker, now);
+}
+
+static int carry(Replay *r, int64_t kind, double now)
+{
+    /* A transfer in turn starts, or has arrived. Whether its worker has done all its steps. */
+    Turns *turns = &r->turns[kind];
+    Transfer transfer = pop(turns);
+    if (!transfer.has_begun) {
+        double carried;
+        take_link(r, kind, &transfer, 0, transfer.time, &carried);
+        transfer.time = transfer.left < carried ? carried : transfer.left;
+        transfer.has_begun = 1;
+        push(turns, transfer);
+        set_turn(r, kind);
+        return 0;
     }
-    return 0;
+    set_turn(r, kind);
+    int64_t worker = transfer.worker, server = r->server[transfer.position];
+    double size = r->bytes[transfer.position];
+    note(r, worker, now);
+    r->transfers[worker]--;
+    r->moved[kind * r->num_servers + server] += size;
+    r->busy[kind * r->num_servers + server] +=
+        size / r->limits[kind * (r->num_workers + r->num_servers) + r->num_workers + server];
+    complete(r, worker, transfer.position, now);
+    return end_step_if_done(r, worker, now);
 }
 
 static int end_first(Replay *r, double *now)
@@ -364,6 +477,8 @@ static int end_first(Replay *r, double *now)
     memcpy(now, &r->tree[1].time, sizeof *now);
     if (!(*now < INFINITY))
         return NOTHING_ENDS;
+    if (slot <= UP && r->in_turn)
+        return carry(r, slot, *now);
     if (slot <= UP) {
         Link *link = &r->links[slot];
         kind = slot;
@@ -436,7 +551,7 @@ static void make_tree(Replay *r)
 }
 
 typedef struct {
-    void *parts[32];
+    void *parts[40];
     int num_parts, is_out;
 } Memory;
 
@@ -481,6 +596,9 @@ static int allocate(Replay *r, Memory *m)
         link->is_shared = zeros(m, num_pairs, sizeof *link->is_shared);
         link->left = zeros(m, num_pairs, sizeof *link->left);
         link->rates = zeros(m, num_pairs, sizeof *link->rates);
+        r->turns[kind].free = zeros(m, num_links, sizeof *r->turns[kind].free);
+        if (r->in_turn) /* each operation of a worker's step is sent once */
+            r->turns[kind].heap = zeros(m, r->num_workers * r->num_operations, sizeof *r->turns[kind].heap);
     }
     if (m->is_out)
         return 0;
@@ -552,7 +670,7 @@ static int are_consistent(const Replay *r, const Py_buffer *arrays)
     return is_right && num_first == r->num_roots;
 }
 
-static Replay replay_of(const Py_buffer *arrays, double window)
+static Replay replay_of(const Py_buffer *arrays, double window, int in_turn)
 {
     Replay r = {
         .kind = arrays[KIND].buf,
@@ -576,6 +694,7 @@ static Replay replay_of(const Py_buffer *arrays, double window)
         .computing = arrays[COMPUTING].buf,
         .serving = arrays[SERVING].buf,
         .window = window,
+        .in_turn = in_turn,
         .num_operations = arrays[KIND].len / 8,
         .num_workers = arrays[WORKER_SLOWNESS].len / 8,
         .num_servers = arrays[SERVER_SLOWNESS].len / 8,
@@ -591,14 +710,15 @@ static PyObject *replay(PyObject *module, PyObject *args)
 {
     Py_buffer a[NUM_ARRAYS];
     double window;
+    int in_turn;
     (void)module;
     /* All requests need C-contiguous memory; other objects raise. */
-    if (!PyArg_ParseTuple(args, "y*y*y*y*y*y*y*y*y*y*y*y*w*w*w*w*w*w*w*w*w*d:replay", &a[KIND], &a[SERVERS], &a[BYTES],
+    if (!PyArg_ParseTuple(args, "y*y*y*y*y*y*y*y*y*y*y*y*w*w*w*w*w*w*w*w*w*dp:replay", &a[KIND], &a[SERVERS], &a[BYTES],
                           &a[WAITS], &a[STARTS], &a[DEPENDENTS], &a[ROOTS], &a[DURATIONS], &a[DRAWN],
                           &a[WORKER_SLOWNESS], &a[SERVER_SLOWNESS], &a[LIMITS], &a[ENDS], &a[DONE], &a[MOVED], &a[BUSY],
-                          &a[COMMUNICATING], &a[EXPOSED], &a[COMPUTING], &a[SERVING], &a[END], &window))
+                          &a[COMMUNICATING], &a[EXPOSED], &a[COMPUTING], &a[SERVING], &a[END], &window, &in_turn))
         return NULL;
-    Replay r = replay_of(a, window);
+    Replay r = replay_of(a, window, in_turn);
     Memory memory = {.num_parts = 0};
     int is_done = 0;
     if (!are_consistent(&r, a)) {
@@ -623,7 +743,7 @@ static PyMethodDef methods[] = {
     {"replay", replay, METH_VARARGS,
      "replay(kind, server, num_bytes, num_waits, starts, dependents, roots, durations_s, drawn, worker_slowness, "
      "server_slowness, bytes_per_s, ends_s, num_done, bytes_moved, busy_s, communicating_s, exposed_s, computing_s, "
-     "serving_s, end_s, window_bytes)\n--\n\nReplay a program; see _replaying.pyi."},
+     "serving_s, end_s, window_bytes, in_turn)\n--\n\nReplay a program; see _replaying.pyi."},
     {NULL, NULL, 0, NULL},
 };
 

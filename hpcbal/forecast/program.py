@@ -37,6 +37,7 @@ class Program:
         worker_slowness, server_slowness: shapes (W,) and (M,).
         bytes_per_s: of the links, down and up, first of workers, then of servers: shape (2, W + M).
         window_bytes: after which a longer stream pauses once; may be infinite.
+        in_turn: whether links carry one message after another (then no stream pauses).
     """
 
     kind: Integers
@@ -52,10 +53,17 @@ class Program:
     server_slowness: Floats
     bytes_per_s: Floats
     window_bytes: float
+    in_turn: bool = False
 
 
 def program_of(
-    trace: Trace, cluster: Cluster, num_steps: int, seed: int, order: str, window_bytes: float
+    trace: Trace,
+    cluster: Cluster,
+    num_steps: int,
+    seed: int,
+    order: str,
+    window_bytes: float,
+    in_turn: bool = False,
 ) -> Program:
     """Draw the steps of all workers, and lay everything out.
 
@@ -92,6 +100,7 @@ def program_of(
             dtype=np.float64,
         ),
         window_bytes=window_bytes,
+        in_turn=in_turn,
     )
 
 

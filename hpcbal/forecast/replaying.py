@@ -5,6 +5,9 @@ its computation for this worker, and the worker's own computation. A queue serve
 computations are events of their own; a direction of links has one event, the end of the transfer that ends
 next. Events at the same time come in the order downlink, uplink, workers, servers; of these in the order of
 workers.
+
+Where links carry messages in turn, transfers have no queues of workers. Each has two events, its start and
+its arrival; those at the same time come in the order in which the messages became ready.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from hpcbal.forecast.in_turn import LinksInTurn, Transfer
 from hpcbal.forecast.program import DOWN, SERVER, UP, WORKER, Program, Record
 from hpcbal.forecast.sharing import max_min_shares
 
@@ -66,6 +70,9 @@ class PythonReplay:
         self._limits = [(each[: self._num_workers], each[self._num_workers :]) for each in limits]
         self._window = program.window_bytes
         self._links = [_Link(), _Link()]
+        self._in_turn = program.in_turn
+        self._turns = [LinksInTurn(*self._limits[kind], is_down=kind == DOWN) for kind in (DOWN, UP)]
+        self._sent: list[Transfer] = []  # in turn, all so far
         self._ready: dict[tuple[int, int, int], deque[int]] = {}
         self._running: dict[tuple[int, int, int], tuple[int, float]] = {}  # -> operation, when it began
         self._rest: dict[tuple[int, int], float] = {}  # (worker, operation) -> bytes after its pause
@@ -85,6 +92,9 @@ class PythonReplay:
         now = 0.0
         while max(map(len, self._ends)) < self._num_steps:
             now, kind, worker, server, version = heapq.heappop(self._events)
+            if kind in (DOWN, UP) and self._in_turn:
+                self._carry(kind, worker, now)
+                continue
             if kind in (DOWN, UP):
                 link = self._links[kind]
                 if version != link.version:
@@ -110,6 +120,9 @@ class PythonReplay:
 
     def _add(self, worker: int, position: int, now: float) -> None:
         """An operation is ready: it starts, or waits for its resource."""
+        if self._in_turn and self._kind[position] in (DOWN, UP):
+            self._send(worker, position, now)
+            return
         resource = (worker, self._kind[position], self._server[position])
         self._ready.setdefault(resource, deque()).append(position)
         if resource not in self._running:
@@ -174,10 +187,39 @@ class PythonReplay:
             self._complete(worker, position, now)
         del self._running[resource]
         self._start_next(resource, now)
+        self._end_step_if_done(worker, now)
+
+    def _end_step_if_done(self, worker: int, now: float) -> None:
         if not self._open[worker]:
             self._ends[worker].append(now)
             if len(self._ends[worker]) < self._num_steps:
                 self._start_step(worker, now)
+
+    def _send(self, worker: int, position: int, now: float) -> None:
+        """A transfer in turn is ready: it starts when its sender's link is free."""
+        kind = self._kind[position]
+        self._note(worker, now)
+        self._transfers[worker] += 1
+        transfer = Transfer(worker, self._server[position], position, self._bytes[position])
+        starts = self._turns[kind].leave(transfer, now)
+        heapq.heappush(self._events, (starts, kind, len(self._sent), 0, 0))
+        self._sent.append(transfer)
+
+    def _carry(self, kind: int, number: int, now: float) -> None:
+        """A transfer in turn starts, or has arrived."""
+        transfer, links = self._sent[number], self._turns[kind]
+        if not transfer.has_begun:
+            heapq.heappush(self._events, (links.begin(transfer), kind, number, 0, 0))
+            return
+        worker, position = transfer.worker, transfer.position
+        if self._observe:
+            self._observe(Chunk(worker, len(self._ends[worker]), position, transfer.starts_s, now))
+        self._note(worker, now)
+        self._transfers[worker] -= 1
+        self._record.bytes_moved[kind, transfer.server] += transfer.num_bytes
+        self._record.busy_s[kind, transfer.server] += links.busy_s(transfer)
+        self._complete(worker, position, now)
+        self._end_step_if_done(worker, now)
 
     def _complete(self, worker: int, position: int, now: float) -> None:
         self._open[worker] -= 1

@@ -31,12 +31,15 @@ class Settings:
         order: of the transfers that start a step; see `orders.ORDERS`.
         window_bytes: of HTTP/2 flow control, > 0: a longer stream pauses once, after as many bytes, and the
             streams that wait go first. Infinite: flow control is off ([ASGD] Sec. 3.2.2, 3.3).
+        in_turn: whether a link carries one message after another, as those of emulated machines do; else
+            all transfers share it. Then the window is of no use.
     """
 
     num_steps: int = 1000
     seed: int = 0
     order: str = "fifo"
     window_bytes: float = 28e6
+    in_turn: bool = False
 
     def __post_init__(self) -> None:
         if self.num_steps < 1 or not self.window_bytes > 0:
@@ -99,8 +102,9 @@ def simulate(
 
     A worker runs one operation at a time on each of its resources: its own computation, its link to each
     server in each direction, and each server's computation for it. They serve operations in the order in
-    which they become ready. Transfers of all workers share the links (`max_min_shares`); computations share
-    nothing. Where the C module was built, it replays; the result is the same.
+    which they become ready. Transfers of all workers share the links (`max_min_shares`), or take them in turn
+    (`LinksInTurn`); then what a worker sends does not wait until what it has sent before has arrived.
+    Computations share nothing. Where the C module was built, it replays; the result is the same.
 
     Args:
         observe: is called with every chunk at its end; then the replay is in Python.
@@ -109,11 +113,17 @@ def simulate(
         PolicyError: the trace was not recorded with the cluster's number of servers, or the order is not
         known.
 
-    Source: [ASGD] Alg. 3.1. Deviations: links of workers have limits too, and the run ends for all workers
-    when the first has done its steps, so that no worker is alone at the end.
+    Source: [ASGD] Alg. 3.1. Deviations: links of workers have limits too, links may be taken in turn, and the
+    run ends for all workers when the first has done its steps, so that no worker is alone at the end.
     """
     program = program_of(
-        trace, cluster, settings.num_steps, settings.seed, settings.order, settings.window_bytes
+        trace,
+        cluster,
+        settings.num_steps,
+        settings.seed,
+        settings.order,
+        settings.window_bytes,
+        settings.in_turn,
     )
     record = empty_record(program)
     in_c = replay_of_c()
@@ -176,4 +186,4 @@ def replay_in_c(replay: Callable[..., None], program: Program, record: Record) -
         record.serving_s,
         record.end_s,
     )
-    replay(*given, *filled, program.window_bytes)
+    replay(*given, *filled, program.window_bytes, program.in_turn)

@@ -399,9 +399,8 @@ def test_c_replays_to_the_last_bit_what_python_replays(
     cluster = Cluster(
         tuple(machine(True) for _ in range(num_workers)), tuple(machine(False) for _ in range(num_servers))
     )
-    program = program_of(
-        trace, cluster, 5, seed, str(rng.choice(["fifo", "random"])), float(rng.choice([2.0, np.inf]))
-    )
+    order, window = str(rng.choice(["fifo", "random"])), float(rng.choice([2.0, np.inf]))
+    program = program_of(trace, cluster, 5, seed, order, window, bool(rng.integers(2)))
     wanted, got = empty_record(program), empty_record(program)
     replay_in_python(program, wanted)
     replay_in_c(replaying.replay, program, got)

@@ -85,7 +85,7 @@ def test_json_has_these_keys_and_no_other(trace: Path, capsys: Capture) -> None:
     found = figures(capsys, "--trace", trace, "--bandwidth", "1Gbps", "--workers", "2", "--rivals")
     assert list(found) == [
         *("format", "name", "traces", "num_operations", "num_recorded_steps", "batch_size", "bandwidth"),
-        *("order", "window_bytes", "parsing", "steps", "seed", "rows", "knees", "wanted"),
+        *("order", "links", "window_bytes", "parsing", "steps", "seed", "rows", "knees", "wanted"),
     ]
     (row,) = found["rows"]
     assert list(row) == [

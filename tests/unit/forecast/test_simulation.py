@@ -12,6 +12,7 @@ from hpcbal.errors import PolicyError
 from hpcbal.forecast.cluster import Cluster, Links, like_machines
 from hpcbal.forecast.simulation import FLOW_CONTROL_OFF, Chunk, Settings, simulate
 from hpcbal.forecast.trace import Operation, Resource, Trace, trace_of_steps
+from hpcbal.paramserver.store.links import Link
 
 
 def chain(down: int, compute_s: float, up: int, apply_s: float = 0.0) -> Trace:
@@ -204,3 +205,109 @@ def test_what_cannot_be_simulated_is_named() -> None:
         Settings(0)
     with pytest.raises(PolicyError, match="at least one of each"):
         like_machines(0, 1, 1.0)
+
+
+# ---- links that carry one message after another ------------------------------------------------
+
+
+IN_TURN = {"window_bytes": FLOW_CONTROL_OFF, "in_turn": True}
+
+
+@pytest.mark.parametrize("in_python", [False, True])
+def test_in_turn_the_second_worker_waits_for_the_first_by_hand(in_python: bool) -> None:
+    # Worker 0 receives until 1 s, worker 1 until 2 s; both compute for 1 s and send alone: 3 s, and 4 s. Then
+    # they are a second apart and never meet again.
+    chunks: list[Chunk] = []
+    setting = Settings(3, **IN_TURN)
+    replay = simulate(
+        chain(100, 1.0, 100), like_machines(2, 1, 100.0), setting, chunks.append if in_python else None
+    )
+    assert replay.ends_s[0] == pytest.approx([3.0, 6.0, 9.0])
+    assert replay.ends_s[1] == pytest.approx([4.0, 7.0])
+    assert replay.bytes_moved[:, 0] == pytest.approx([600, 500])
+    assert replay.busy_s[:, 0] == pytest.approx([6.0, 5.0])
+    assert replay.communicating_s == pytest.approx([6.0, 2 + 4 * 1])
+    begins = [(chunk.worker, chunk.begin_s) for chunk in chunks if chunk.operation == 0][:2]
+    assert begins == ([(0, 0.0), (1, 1.0)] if in_python else [])
+
+
+def test_in_turn_a_second_message_leaves_before_the_first_has_arrived_by_hand() -> None:
+    # The worker's link carries 100, the server's 50: the second message leaves at 1 s, and the server takes
+    # it when it has taken the first, at 2 s. It has arrived at 4 s.
+    operations = [Operation("a", Resource.UPLINK, (), 100), Operation("b", Resource.UPLINK, (), 100)]
+    chunks: list[Chunk] = []
+    cluster = Cluster((Links(100, 100),), (Links(50, 50),))
+    simulate(trace_of_steps(operations, [[0.0, 0.0]]), cluster, Settings(1, **IN_TURN), chunks.append)
+    assert [(c.begin_s, c.end_s) for c in chunks] == [(0.0, 2.0), (1.0, 4.0)]
+
+
+@pytest.mark.parametrize("num_workers", [1, 3, 8])
+def test_in_turn_throughput_is_that_of_workers_or_of_the_link(num_workers: int) -> None:
+    # A step alone takes 1 s for each direction and 2 s of computing; a link carries one message per second.
+    replay = simulate(chain(100, 2.0, 100), like_machines(num_workers, 1, 100.0), Settings(60, **IN_TURN))
+    assert replay.steps_per_s(20) == pytest.approx(min(num_workers / 4.0, 1.0), rel=0.02)
+
+
+@settings(max_examples=60, deadline=None)
+@given(traces(), st.integers(1, 4), st.integers(0, 5))
+def test_in_turn_links_are_never_taken_twice_and_bytes_are_conserved(
+    trace: Trace, workers: int, seed: int
+) -> None:
+    chunks: list[Chunk] = []
+    setting = Settings(4, seed, **IN_TURN)
+    replay = simulate(trace, like_machines(workers, 1, 2.0), setting, chunks.append)
+    done = sum(ends.size for ends in replay.ends_s)
+    for kind, resource in enumerate((Resource.DOWNLINK, Resource.UPLINK)):
+        per_step = trace.num_bytes(resource)
+        assert done * per_step <= replay.bytes_moved[kind, 0] <= (done + workers) * per_step
+        assert replay.bytes_moved[kind, 0] == pytest.approx(2.0 * replay.busy_s[kind, 0])
+        assert replay.bytes_moved[kind, 0] <= 2.0 * replay.end_s + 1e-6
+    ended: dict[tuple[int, int, int], float] = {}
+    for chunk in chunks:
+        for before in trace.operations[chunk.operation].waits_for:
+            assert ended[chunk.worker, chunk.step, before] <= chunk.begin_s
+        ended[chunk.worker, chunk.step, chunk.operation] = chunk.end_s
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 2**32), st.integers(1, 3), st.integers(1, 3))
+def test_in_turn_links_agree_with_those_of_the_engine(seed: int, workers: int, servers: int) -> None:
+    """Messages that are sent at random times arrive when `Link` says."""
+    rng = np.random.default_rng(seed)
+    rate, num_messages = 100.0, 12
+    waits, sizes = rng.uniform(0.0, 3.0, num_messages), rng.integers(1, 200, num_messages)
+    operations: list[Operation] = []
+    for position in range(num_messages):
+        server = int(rng.integers(servers)) if position else servers - 1
+        operations += [
+            Operation("wait", Resource.WORKER, (2 * position - 2,) if position else ()),
+            Operation("send", Resource.UPLINK, (2 * position,), int(sizes[position]), server),
+        ]
+    durations = np.zeros(2 * num_messages)
+    durations[::2] = waits
+    slowness = rng.uniform(0.5, 2.0, workers)
+    cluster = Cluster(
+        tuple(Links(rate, rate, each) for each in slowness), tuple(Links(rate, rate) for _ in range(servers))
+    )
+    chunks: list[Chunk] = []
+    simulate(Trace(tuple(operations), durations[np.newaxis]), cluster, Settings(1, **IN_TURN), chunks.append)
+    sends = sorted(
+        (round(1e9 * slowness[worker] * waits[: position + 1].sum()), worker, position)
+        for worker in range(workers)
+        for position in range(num_messages)
+    )
+    senders: list[Link[int]] = [Link(rate) for _ in range(workers)]
+    receivers: list[Link[tuple[int, int]]] = [Link(rate) for _ in range(servers)]
+    for now_ns, worker, position in sends:
+        span = senders[worker].leave(now_ns, int(sizes[position]))
+        receivers[operations[2 * position + 1].server].announce(
+            (worker, 2 * position + 1), int(sizes[position]), *span
+        )
+    arrived = {}
+    for receiver in receivers:
+        while (next_ns := receiver.next_ns) is not None:
+            arrived |= dict.fromkeys(receiver.arrived(next_ns), next_ns / 1e9)
+    found = {(c.worker, c.operation): c.end_s for c in chunks if c.operation % 2}
+    assert found
+    for key, end_s in found.items():
+        assert end_s == pytest.approx(arrived[key], abs=1e-6)
