@@ -18,12 +18,10 @@ from hpcbal.forecast.overhead import NO_PARSING, ParsingOverhead
 from hpcbal.forecast.placing import on_servers
 from hpcbal.forecast.prediction import Job
 from hpcbal.forecast.trace_file import read_trace
+from hpcbal.telemetry.files.run_directory import RunDirectory
 
 if TYPE_CHECKING:
     from hpcbal.config import ParamServerConfig
-
-TRACE_NAME = "operations.jsonl"
-"""Of the trace in a run's output directory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,15 +63,12 @@ class Inputs:
         return Cluster(tuple(links[:num_workers]), tuple(servers))
 
     def _links(self, executor: int) -> Links:
-        machine = None if self.config is None else self.config.machine_of(executor)
-        first = None if self.config is None else self.config.machine_of(0)
-        rate = self.bytes_per_s or (machine.bandwidth if machine is not None else None) or math.inf
-        slowness = 1.0
-        if machine is not None and first is not None:
-            if machine.seconds_per_sample is not None and first.seconds_per_sample is not None:
-                slowness = machine.seconds_per_sample / first.seconds_per_sample
-            slowness *= first.speed / machine.speed
-        return Links(rate, rate, slowness)
+        if self.config is None:
+            rate = self.bytes_per_s or math.inf
+            return Links(rate, rate)
+        from hpcbal.planning.throughput import links_of
+
+        return links_of(self.config, executor, self.bytes_per_s)
 
 
 def read_inputs(args: argparse.Namespace) -> Inputs:
@@ -115,8 +110,11 @@ def _are_in_turn(args: argparse.Namespace, config: ParamServerConfig | None) -> 
     """Whether links carry one message after another, as those of emulated machines do."""
     if args.links is not None:
         return bool(args.links == "in-turn")
-    is_emulated = config is not None and any(machine.bandwidth for machine in config.machines)
-    return is_emulated and args.bandwidth is None
+    if config is None or args.bandwidth is not None:
+        return False
+    from hpcbal.planning.throughput import are_in_turn
+
+    return are_in_turn(config)
 
 
 def _config(args: argparse.Namespace) -> ParamServerConfig:
@@ -138,7 +136,7 @@ def _config(args: argparse.Namespace) -> ParamServerConfig:
 def _trace_of_run(args: argparse.Namespace, config: ParamServerConfig | None) -> tuple[Path, ...]:
     if config is None:
         raise InputError("give CONFIG, or --trace FILE")
-    file = Path(config.output.dir) / TRACE_NAME
+    file = RunDirectory(Path(config.output.dir)).operations
     if not file.is_file():
         raise InputError(
             f"{file}: no such trace; record it with 'hpcbal profile {args.config} --operations', "

@@ -7,12 +7,13 @@ import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hpcbal.cli.options import print_json, print_text
-from hpcbal.errors import InputError
+from hpcbal.cli.options import print_json, print_text, print_warning
+from hpcbal.errors import HpcbalError, InputError
 from hpcbal.telemetry.views.table import count_text
 
 if TYPE_CHECKING:
     from hpcbal.config import ParamServerConfig, RunConfig
+    from hpcbal.forecast.prediction import Prediction as ThroughputForecast
     from hpcbal.planning.serving import Measured, Prediction
 
 
@@ -40,8 +41,17 @@ def run(args: argparse.Namespace, config: ParamServerConfig) -> int:
         "tunes_itself": config.tune.enabled,
     }
     earlier = _earlier(config, executors)
+    forecast = _forecast(config, executors)
     if args.json:
-        print_json({**facts, **({} if earlier is None else asdict_of(*earlier)), "command": command})
+        found = {} if earlier is None else asdict_of(*earlier)
+        if forecast is not None:
+            found["forecast"] = {
+                "num_workers": forecast.num_workers,
+                "num_servers": forecast.num_servers,
+                "samples_per_s": dataclasses.asdict(forecast.samples_per_s),
+                "limited_by": forecast.limit,
+            }
+        print_json({**facts, **found, "command": command})
         return 0
     tuning = "changes them while it trains" if config.tune.enabled else "keeps them"
     print_text(
@@ -51,6 +61,7 @@ def run(args: argparse.Namespace, config: ParamServerConfig) -> int:
                 f"ranks: {executors + 1} = 1 master + {executors} executors",
                 f"workers: {config.workers}, servers: {config.servers}; the job {tuning}",
                 *([] if earlier is None else text_of(*earlier)),
+                *([] if forecast is None else [_forecast_text(forecast)]),
                 f"start: {' '.join([*ranks.mpirun(), *command])}",
             ]
         )
@@ -95,6 +106,26 @@ def _earlier(config: ParamServerConfig, executors: int) -> tuple[Measured, Predi
     measured = measured_in(ledger, has_barrier=config.staleness == 0)
     prediction = None if measured is None else predicted(config, measured, executors)
     return None if measured is None or prediction is None else (measured, prediction)
+
+
+def _forecast(config: ParamServerConfig, executors: int) -> ThroughputForecast | None:
+    """What the trace of an earlier profile lets expect; None without one, or if it does not fit."""
+    if config.staleness is not None:
+        return None
+    from hpcbal.planning.throughput import forecast_best
+
+    try:
+        return forecast_best(config, executors)
+    except HpcbalError as error:
+        print_warning(f"the throughput cannot be forecast: {error}")
+        return None
+
+
+def _forecast_text(found: ThroughputForecast) -> str:
+    from hpcbal.planning.throughput import rate_text
+
+    workers, servers = count_text(found.num_workers, "worker"), count_text(found.num_servers, "server")
+    return f"forecast: {workers}, {servers}: {rate_text(found)}"
 
 
 def asdict_of(measured: Measured, prediction: Prediction) -> dict[str, Any]:

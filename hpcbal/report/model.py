@@ -123,8 +123,10 @@ class RateComparison:
     """Samples per second of one job on `num_gpus` slots.
 
     Attributes:
-        planned: the rate that the schedule assumed; None if it assumed none.
-        measured: the rate of the training steps, without waiting for data; mean over the epochs.
+        planned: the rate that the schedule assumed, or that was forecast of a job on parameter servers; None
+            if there is neither.
+        measured: the rate of the training steps, without waiting for data; mean over the epochs. Of a job on
+            parameter servers all of its epochs' time counts, with objectives.
     """
 
     job: str

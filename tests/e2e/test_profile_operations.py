@@ -99,9 +99,19 @@ def test_a_job_is_profiled_forecast_and_then_run(job):
     assert [(row["workers"], row["servers"]) for row in rows] == [
         (workers, servers) for servers in (1, 2) for workers in (1, 2, 3)
     ]
+    machines = [{"count": 2, "bandwidth": "10MB/s"}]
+    job.write_job(machines=machines, workers=1, servers=1, tune={"enabled": False}, slots={"per_node": 2})
+    plan = job.run_alone("plan", "job.yaml", "--json")
+    assert plan.code == 0, plan
+    planned = json.loads(plan.out)["forecast"]
     ran = job.run("run", "job.yaml")
     assert ran.code == 0, ran
-    assert (job.out / "results.csv").exists()
+    assert f"forecast: {planned['samples_per_s']['value']:.4g} samples/s (" in ran.out
+    report = job.run_alone("report", "out", "--json")
+    assert report.code == 0, report
+    (rate,) = json.loads(report.out)["rates"]
+    assert rate["planned"] == planned["samples_per_s"]["value"]
+    assert rate["measured"] > 0
 
 
 def test_more_ranks_than_needed_stand_by_and_a_second_profile_replaces_the_first(job):

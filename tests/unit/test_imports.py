@@ -128,7 +128,7 @@ export            | -                                     | errors telemetry.fil
 planning          | -                                     | errors cluster.layout cluster policies.configuring
                   |                                       | policies control telemetry.files telemetry.ledger
                   |                                       | telemetry simulator config.balance config
-                  |                                       | config.scheduling data dataplane
+                  |                                       | config.scheduling data dataplane forecast
 report.model      | -                                     | telemetry.views
 report.drawing    | matplotlib                            | printable
 report.charts     | -                                     | values telemetry.views report.model report.drawing
@@ -194,7 +194,8 @@ runtime.paramserver | numpy                                 | printable errors s
                   |                                       | telemetry.streams
                   |                                       | telemetry.views telemetry checkpoint
                   |                                       | config.contract config paramserver.machine
-                  |                                       | paramserver.engine forecast runtime.handoff
+                  |                                       | paramserver.engine forecast planning
+                  |                                       | runtime.handoff
                   |                                       | runtime.wire runtime.health runtime.rank
                   |                                       | runtime.record
 runtime.sharing   | mpi4py                                | printable errors stderr values comm

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from hpcbal.errors import ExitCode, InputError, LedgerError
 from hpcbal.report.model import JobReport, Overhead, Preprocessing, ReportData
+from hpcbal.report.reading.forecasts import ForecastReplay
 from hpcbal.report.reading.replay import Replay
 from hpcbal.report.reading.sharing import SharingReplay
 from hpcbal.telemetry.files.run_directory import RunDirectory
@@ -45,8 +46,8 @@ def read_run(directory: str | os.PathLike[str], now: float | None = None) -> Rep
         InputError: if there is no run, or its files are from another version.
     """
     run = RunDirectory(Path(directory))
-    sharing = SharingReplay()
-    replay = _replay(run, sharing)
+    sharing, forecasts = SharingReplay(), ForecastReplay()
+    replay = _replay(run, sharing, forecasts)
     status, problems = None, [] if replay.problem is None else [replay.problem]
     if os.path.lexists(run.status):
         try:
@@ -78,7 +79,7 @@ def read_run(directory: str | os.PathLike[str], now: float | None = None) -> Rep
         rounds=replay.round_reports(),
         spans=replay.spans(),
         use=replay.use(),
-        rates=replay.rates(),
+        rates=(*replay.rates(), *forecasts.rates()),
         waits=replay.waits(),
         works=replay.works(),
         left_out=tuple(replay.left_out),
@@ -97,7 +98,7 @@ def read_run(directory: str | os.PathLike[str], now: float | None = None) -> Rep
     return _with_overheads(data, replay.decided_s)
 
 
-def _replay(run: RunDirectory, sharing: SharingReplay) -> Replay:
+def _replay(run: RunDirectory, sharing: SharingReplay, forecasts: ForecastReplay) -> Replay:
     root = run.root
     run.check_exists()
     if not run.ledger.exists():
@@ -110,6 +111,7 @@ def _replay(run: RunDirectory, sharing: SharingReplay) -> Replay:
         try:
             replay.take(entry)
             sharing.take(replay.now_s, entry.line)
+            forecasts.take(entry.line)
         except ValueError as error:
             raise LedgerError(
                 f"{run.ledger}: line {entry.seq} ({entry.line.event}) contradicts earlier lines ({error}); "

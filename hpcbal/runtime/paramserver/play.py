@@ -32,6 +32,7 @@ from hpcbal.runtime.paramserver.cutting import Cut, check_saved, first_cut
 from hpcbal.runtime.paramserver.loading import LoadedJob, load_job
 from hpcbal.runtime.paramserver.master import Master
 from hpcbal.runtime.paramserver.opening import JOBS, OpenedJob, stop_rule
+from hpcbal.runtime.paramserver.outlook import forecast_of
 from hpcbal.runtime.paramserver.owners import first_owners, without_blocks
 from hpcbal.runtime.paramserver.record import JobRecord
 from hpcbal.runtime.paramserver.sampling import sample_job
@@ -124,6 +125,8 @@ def make_master(
     for note in (*opened.notes, *without_blocks(config, data_owner, parameter_owner)):
         record.note(note)
     record.note_start(machine, loaded.num_samples, loaded.parameter_bytes, None if is_async else steps)
+    if (found := forecast_of(config, machine)) is not None:
+        record.note_forecast(found)
     return Master(
         rank,
         machine,

@@ -10,10 +10,12 @@ from collections.abc import Sequence
 from typing import cast
 
 from hpcbal.cluster.roles import SCHEDULER_RANK, Roles
+from hpcbal.forecast.prediction import Prediction
 from hpcbal.paramserver.machine import messages
 from hpcbal.paramserver.machine.events import End, EpochEnded, Reconfigured, WriteManifest
 from hpcbal.paramserver.machine.job import JobMachine
 from hpcbal.paramserver.machine.messages import What
+from hpcbal.planning.throughput import rate_text
 from hpcbal.printable import printable
 from hpcbal.runtime.paramserver.opening import OpenedJob
 from hpcbal.runtime.record.run_timeline import RunTimeline
@@ -33,6 +35,7 @@ from hpcbal.telemetry.ledger import (
     RolesAssignedLine,
     RunFinishedLine,
     RunStartedLine,
+    ThroughputForecastLine,
     WorkerFacts,
 )
 from hpcbal.telemetry.ledger.run import Outcome
@@ -139,6 +142,16 @@ class JobRecord:
             f"{count_text(workers, 'worker')}, {count_text(servers, 'server')}{idle}; "
             f"{count_text(num_samples, 'sample')}, {size}"
         )
+
+    def note_forecast(self, found: Prediction) -> None:
+        """Record the throughput that a profile lets expect, for the report."""
+        band = found.samples_per_s
+        self._append(
+            ThroughputForecastLine(
+                self._name, found.num_workers, found.num_servers, band.value, band.low, band.high
+            )
+        )
+        self.note(f"forecast: {rate_text(found)}")
 
     def note_turn(self, executor: int, turn: messages.TurnDone) -> None:
         """Count a turn of a worker."""

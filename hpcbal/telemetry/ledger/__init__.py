@@ -32,6 +32,7 @@ from hpcbal.telemetry.ledger.paramserver import (
     JobSavedLine,
     ReconfiguredLine,
     RolesAssignedLine,
+    ThroughputForecastLine,
     WorkerFacts,
 )
 from hpcbal.telemetry.ledger.preprocessing import BadSampleLine, PreprocessingMeasuredLine
@@ -125,6 +126,7 @@ __all__ = [
     "StartedAloneLine",
     "Straggler",
     "SuspendRequestedLine",
+    "ThroughputForecastLine",
     "WorkerFacts",
     "lines_of",
     "read_ledger",

@@ -32,6 +32,28 @@ class RolesAssignedLine(Line):
 
 
 @dataclass(frozen=True, slots=True)
+class ThroughputForecastLine(Line):
+    """Written at the start of an asynchronous job whose operations were profiled.
+
+    Attributes:
+        job: name of the job.
+        num_workers: number of workers at the start.
+        num_servers: number of servers at the start.
+        samples_per_s: forecast for all workers together.
+        low: lower end of the range in which nine of ten runs are expected, if the forecast's model is right.
+        high: its upper end.
+    """
+
+    event: ClassVar[str] = "throughput-forecast"
+    job: str
+    num_workers: int
+    num_servers: int
+    samples_per_s: Number
+    low: Number
+    high: Number
+
+
+@dataclass(frozen=True, slots=True)
 class WorkerFacts(Facts):
     """What one worker did in an epoch.
 

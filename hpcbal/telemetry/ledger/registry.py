@@ -28,6 +28,7 @@ from hpcbal.telemetry.ledger.paramserver import (
     JobSavedLine,
     ReconfiguredLine,
     RolesAssignedLine,
+    ThroughputForecastLine,
 )
 from hpcbal.telemetry.ledger.preprocessing import BadSampleLine, PreprocessingMeasuredLine
 from hpcbal.telemetry.ledger.rounds import (
@@ -94,6 +95,7 @@ LINE_BY_EVENT: Mapping[str, type[Line]] = MappingProxyType(
             JobSpilledLine,
             MachinesUsedLine,
             RolesAssignedLine,
+            ThroughputForecastLine,
             JobEpochLine,
             ExecutorsChangedLine,
             ReconfiguredLine,

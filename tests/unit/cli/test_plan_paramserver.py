@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,8 @@ from ledger_lines import entry
 
 from hpcbal.cli import main
 from hpcbal.config import ParamServerConfig
+from hpcbal.forecast.trace import Operation, Resource, Trace, trace_of_steps
+from hpcbal.forecast.trace_file import write_trace
 from hpcbal.planning.serving import Measured, last_measured, predicted
 from hpcbal.telemetry.ledger import (
     Entry,
@@ -132,3 +135,83 @@ def test_plan_shows_what_was_measured_and_predicts(
     text = capsys.readouterr().out
     assert "measured: 2 workers, 2 servers: 1.5 s an epoch; 1 ms a sample, 0.8 MB a turn" in text
     assert "predicted: 3 workers, 1 server: 0.664 s an epoch" in text
+
+
+def trace_of_one_worker() -> Trace:
+    """A turn pulls for 0.1 s at 10 MB/s, computes for 0.2 s, and pushes for 0.1 s."""
+    operations = [
+        Operation("pull", Resource.DOWNLINK, (), 1_000_000),
+        Operation("compute", Resource.WORKER, (0,)),
+        Operation("push", Resource.UPLINK, (1,), 1_000_000),
+    ]
+    trace = trace_of_steps(operations, [[0.0, 0.2, 0.0]] * 3)
+    return replace(trace, samples_per_step=BATCH, splits=True)
+
+
+def job_with_trace(folder: Path, **changes: object) -> Path:
+    config = {
+        "kind": "paramserver",
+        "app": "hpcbal.paramserver.apps:MLR",
+        "data": {"dataset": "hpcbal.paramserver.apps:labelled"},
+        "mini_batch": BATCH,
+        "consistency": "async",
+        "machines": [{"count": 7, "seconds_per_sample": 0.002, "bandwidth": 1e7}],
+        "output": {"dir": str(folder / "run")},
+    }
+    path = folder / "job.yaml"
+    path.write_text(yaml.safe_dump(config | changes))
+    (folder / "run").mkdir()
+    write_trace(folder / "run" / "operations.jsonl", trace_of_one_worker())
+    return path
+
+
+@pytest.mark.parametrize(
+    ("changes", "workers", "servers", "rate"),
+    [
+        ({"workers": 1, "servers": 1}, 1, 1, 250.0),  # 100 samples in 0.4 s
+        ({"servers": 2}, 5, 2, 1250.0),
+        ({}, 5, 2, 1250.0),  # the best split: the link of one server carries 1000, and 4 workers do 1000
+    ],
+)
+def test_plan_forecasts_from_the_trace_of_a_profile(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    changes: dict[str, object],
+    workers: int,
+    servers: int,
+    rate: float,
+) -> None:
+    path = job_with_trace(tmp_path, **changes)
+    assert main(["plan", str(path), "--gpus", "7", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["forecast"]
+    assert (found["num_workers"], found["num_servers"]) == (workers, servers)
+    assert found["samples_per_s"]["value"] == pytest.approx(rate, rel=0.1)
+    assert main(["plan", str(path), "--gpus", "7"]) == 0
+    text = capsys.readouterr().out
+    assert f"forecast: {workers} worker" in text
+    assert "samples/s (" in text
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"consistency": "sync"},
+        {"machines": []},  # the bandwidth is not known
+        {"workers": 5, "servers": 5},  # of 7 executors
+    ],
+)
+def test_plan_forecasts_nothing_that_it_cannot_know(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], changes: dict[str, object]
+) -> None:
+    path = job_with_trace(tmp_path, **changes)
+    assert main(["plan", str(path), "--gpus", "7", "--json"]) == 0
+    assert "forecast" not in json.loads(capsys.readouterr().out)
+
+
+def test_plan_warns_of_a_trace_that_is_damaged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = job_with_trace(tmp_path)
+    (tmp_path / "run" / "operations.jsonl").write_text("{")
+    assert main(["plan", str(path), "--gpus", "7"]) == 0
+    shown = capsys.readouterr()
+    assert "the throughput cannot be forecast" in shown.err
+    assert "forecast:" not in shown.out

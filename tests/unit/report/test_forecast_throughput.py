@@ -1,0 +1,67 @@
+"""The report of an asynchronous parameter-server job compares its throughput with the forecast."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from ledger_lines import a
+
+from hpcbal.report import ReportData
+from hpcbal.report.model import RateComparison
+from hpcbal.telemetry.ledger import WorkerFacts
+
+ROLES = {"roles": ("worker", "worker", "server"), "data_blocks": (1, 1, 0), "parameter_blocks": (0, 0, 1)}
+FORECAST = {"num_workers": 2, "num_servers": 1, "samples_per_s": 100.0, "low": 95.0, "high": 105.0}
+
+
+def begin(history: Any, second: float, *, with_forecast: bool = True, **start: Any) -> None:
+    history.start(second, (3,), **start)
+    history.add(second, "roles-assigned", num_samples=50, parameter_bytes=8, **ROLES)
+    if with_forecast:
+        history.add(second, "throughput-forecast", job="job", **FORECAST)
+
+
+def epoch(history: Any, second: float, number: int, seconds: float) -> None:
+    workers = tuple(a(WorkerFacts, executor=rank, samples=25) for rank in (1, 2))
+    history.add(second, "job-epoch", job="job", epoch=number, seconds=seconds, metrics={}, workers=workers)
+
+
+def rates(data: ReportData) -> tuple[RateComparison, ...]:
+    return data.rates
+
+
+def test_epochs_after_the_first_of_a_start_are_compared(history: Any) -> None:
+    begin(history, 0)
+    epoch(history, 5, 1, 5.0)
+    assert rates(history.read()) == ()
+    epoch(history, 6, 2, 0.5)
+    epoch(history, 7, 3, 0.75)
+    assert rates(history.read()) == (RateComparison("job", 3, 100.0, 80.0),)
+
+
+def test_after_a_reconfiguration_epochs_are_not_compared(history: Any) -> None:
+    begin(history, 0)
+    epoch(history, 1, 1, 1.0)
+    epoch(history, 2, 2, 0.5)
+    history.add(2, "reconfigured", job="job", why="more", roles=("worker", "server", "server"))
+    epoch(history, 3, 3, 5.0)
+    assert rates(history.read()) == (RateComparison("job", 3, 100.0, 100.0),)
+
+
+@pytest.mark.parametrize("with_forecast", [False, True])
+def test_the_last_start_counts_if_it_was_forecast(history: Any, with_forecast: bool) -> None:
+    begin(history, 0)
+    epoch(history, 1, 1, 1.0)
+    epoch(history, 2, 2, 0.5)
+    begin(history, 100, with_forecast=with_forecast, resumed=True)
+    epoch(history, 101, 3, 1.0)
+    epoch(history, 102, 4, 1.0)
+    assert rates(history.read()) == (RateComparison("job", 3, 100.0, 50.0 if with_forecast else 100.0),)
+
+
+def test_without_a_forecast_nothing_is_compared(history: Any) -> None:
+    begin(history, 0, with_forecast=False)
+    for number in (1, 2, 3):
+        epoch(history, number, number, 1.0)
+    assert rates(history.read()) == ()
