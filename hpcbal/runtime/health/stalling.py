@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import faulthandler
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -92,6 +93,11 @@ class StallDetector:
 class HangTrace:
     """Writes the stacks of a rank's threads into its log, shortly before the scheduler calls it stalled.
 
+    A Python thread writes them, so no other thread changes its stack meanwhile. Python's own timer
+    (`faulthandler.dump_traceback_later`) reads stacks while they change, and ends the process with a
+    segmentation fault if one thread hangs while another works. The price: nothing is written while code in C
+    holds the interpreter's lock.
+
     Args:
         log_path: path of the rank's log.
         timeout_s: the value of `stall_timeout_s`.
@@ -99,16 +105,41 @@ class HangTrace:
 
     def __init__(self, log_path: Path, timeout_s: float) -> None:
         self._file = open(log_path, "a", encoding="utf-8", opener=own_file)  # noqa: SIM115 - closed by `close`
-        self._timeout_s = timeout_s
+        self._delay_s = 0.8 * timeout_s
+        self._due_s: float | None = None
+        self._is_closed = False
+        self._changed = threading.Condition()
+        self._thread = threading.Thread(target=self._watch, name="hang-trace", daemon=True)
+        self._thread.start()
 
     def renew(self) -> None:
         """Restart the countdown, because the rank is alive."""
-        faulthandler.dump_traceback_later(0.8 * self._timeout_s, file=self._file)
+        self._set(time.monotonic() + self._delay_s)
 
     def pause(self) -> None:
         """Stop the countdown until `renew`, because the rank waits for others."""
-        faulthandler.cancel_dump_traceback_later()
+        self._set(None)
 
     def close(self) -> None:
-        faulthandler.cancel_dump_traceback_later()
+        """Stop the thread; nothing is written afterwards."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify()
+        self._thread.join()
         self._file.close()
+
+    def _set(self, due_s: float | None) -> None:
+        with self._changed:
+            was_idle, self._due_s = self._due_s is None, due_s
+            if was_idle:
+                self._changed.notify()
+
+    def _watch(self) -> None:
+        with self._changed:
+            while not self._is_closed:
+                left_s = None if self._due_s is None else self._due_s - time.monotonic()
+                if left_s is None or left_s > 0.0:
+                    self._changed.wait(left_s)
+                else:
+                    self._due_s = None
+                    faulthandler.dump_traceback(self._file)

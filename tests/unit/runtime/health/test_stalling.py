@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -92,3 +94,46 @@ def test_where_a_rank_hangs_is_written_into_its_log(tmp_path: Path):
         time.sleep(0.02)
     trace.close()
     assert "test_where_a_rank_hangs_is_written_into_its_log" in log.read_text(encoding="utf-8")
+
+
+BUSY_PROCESS = """
+import sys, threading, time
+from pathlib import Path
+from hpcbal.runtime.health.stalling import HangTrace
+
+def recurse(depth):
+    return depth and recurse(depth - 1) + sum(number for number in range(3))
+
+def work():
+    while True:
+        recurse(20)
+
+log = Path(sys.argv[1])
+threading.Thread(target=work, daemon=True).start()
+trace = HangTrace(log, 0.002)
+deadline = time.monotonic() + 60.0
+while log.read_text().count("most recent call first") < 100 and time.monotonic() < deadline:
+    trace.renew()
+    time.sleep(0.01)
+trace.close()
+"""
+
+
+def test_stacks_are_written_while_other_threads_work(tmp_path: Path):
+    """In a process of its own: stacks that change while they are read end it with a segmentation fault."""
+    log = tmp_path / "rank-003.log"
+    done = subprocess.run([sys.executable, "-c", BUSY_PROCESS, str(log)], timeout=120, check=False)
+    assert done.returncode == 0
+    assert log.read_text(encoding="utf-8").count("in recurse") >= 20
+
+
+def test_a_paused_or_closed_trace_writes_nothing(tmp_path: Path):
+    log = tmp_path / "rank-003.log"
+    trace = HangTrace(log, 0.1)
+    trace.renew()
+    trace.pause()
+    time.sleep(0.3)
+    trace.renew()
+    trace.close()
+    time.sleep(0.2)
+    assert not log.read_text(encoding="utf-8")
