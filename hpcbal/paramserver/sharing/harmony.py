@@ -3,36 +3,41 @@ changes."""
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
-from hpcbal.paramserver.sharing.scheduler import Sharing, View
+from hpcbal.paramserver.sharing.measuring import MEASURE_ON, first_groups, joined, measured_instead
+from hpcbal.paramserver.sharing.scheduler import View
 from hpcbal.policies.grouping import (
     Group,
     JobLoad,
-    JobMemory,
     MemoryLimit,
     Situation,
+    filled,
     regroup,
     schedule,
+    similar_jobs,
 )
+from hpcbal.policies.grouping.regrouping import JOB_GAIN
 from hpcbal.policies.grouping.scheduling import FitsTogether
-
-MEASURE_ON = 2
-"""Machines on which a job is measured at least: on a single one it has no traffic."""
 
 
 class Harmony:
     """Groups jobs by [PS] Sec. 4.3.2.
 
-    A job that does not fit beside others waits until it does; no group exceeds the memory of its machines.
+    No group exceeds the memory of its machines. Jobs of the beginning that do not fit beside others are
+    measured as soon as those are, in their place; only then are groups formed. Later, a job that does not fit
+    waits until it does.
+
+    Groups in which a job is being measured hold still, the others change as jobs end. Jobs that arrive
+    meanwhile wait: otherwise some job of a group would always be measured.
 
     Args:
         min_gain: least gain for which groups change, as a share.
         limit: memory of a machine.
-        lookahead: whether jobs with less work left come first. False: those that have come first.
+        lookahead: whether jobs with less work left come first. False: those with less work in an iteration;
+            how many iterations they need is not known.
     """
 
     def __init__(
@@ -40,48 +45,99 @@ class Harmony:
     ) -> None:
         self._min_gain, self._lookahead = min_gain, lookahead
         self._limit = limit or MemoryLimit()
-        self._has_grouped = False
+        self._settled: set[str] = set()  # jobs that have been placed by what was measured of them
 
     def regroup(self, view: View) -> Sequence[Group] | None:
         """See `GroupingPolicy`."""
-        known = {job for job, load in view.loads.items() if load.knows_network or view.num_machines == 1}
+        known = _known(view)
         unknown = [job for job in view.jobs if job not in known]
         if not view.groups:
             if unknown:
-                self._has_grouped = False
                 return first_groups(unknown, view.memory, view.num_machines, self._limit)
-            return self._all(view, known)
-        present = _as_groups(view.groups)
-        fresh = [job for job in unknown if job not in view.placed]
-        free = view.num_machines - sum(group.machines for group in present)
-        measure_on = min(MEASURE_ON, view.num_machines)
-        opened = first_groups(fresh, view.memory, free, self._limit) if free >= measure_on else []
-        fresh = [job for job in fresh if all(job not in group.jobs for group in opened)]
-        idle = [Group((), free)] if free and not opened else []
-        joined = _joined(
-            [*present, *opened, *idle], fresh, set(unknown), view.memory, self._limit, measure_on
-        )
-        if joined != present:
-            return joined
-        if any(job in view.placed for job in unknown):
-            return None  # it is being measured
-        if not self._has_grouped:
-            return self._all(view, known)
-        situation = Situation(
-            view.num_machines,
-            {load.name: load for load in self._loads(view, known)},
-            tuple(present),
-            self._changed(view, present),
-            None if view.left is None else (view.left, view.ended_on),
-        )
-        return regroup(situation, min_gain=self._min_gain, fits=self._fits)
+            return self._all(view)
+        groups = [Group(group.jobs, len(group.machines)) for group in view.groups]
+        if self._settled & view.placed:
+            groups = self._changed(view, groups, unknown)
+        elif not any(job in view.placed for job in unknown):
+            instead = measured_instead(groups, unknown, view.memory, self._limit, _measure_on(view))
+            if instead is not None:
+                return instead
+            groups = list(self._all(view))
+        return self._measured_next(view, groups, unknown)
 
-    def _all(self, view: View, known: Collection[str]) -> Sequence[Group]:
-        self._has_grouped = True
-        return schedule(self._loads(view, known), view.num_machines, self._fits).groups
+    def _all(self, view: View) -> Sequence[Group]:
+        """Group all jobs anew."""
+        self._settled |= _known(view)
+        return schedule(self._loads(view), view.num_machines, self._fits, job_gain=JOB_GAIN).groups
 
-    def _loads(self, view: View, known: Collection[str]) -> list[JobLoad]:
+    def _measured_next(self, view: View, groups: list[Group], unknown: Sequence[str]) -> list[Group]:
+        """The groups with jobs that are to be measured: on free machines, or all of them if none is yet."""
+        fresh = [job for job in unknown if all(job not in group.jobs for group in groups)]
+        free, measure_on = _free(view, groups), _measure_on(view)
+        if free >= measure_on:
+            groups = [*groups, *first_groups(fresh, view.memory, free, self._limit)]
+        placed = {job for group in groups for job in group.jobs}
+        if any(job in placed for job in unknown):
+            return groups
+        free = _free(view, groups)
+        idle = [Group((), free)] if free else []
+        return joined([*groups, *idle], fresh, set(unknown), view.memory, self._limit, measure_on)
+
+    def _changed(self, view: View, groups: list[Group], unknown: Sequence[str]) -> list[Group]:
+        """The groups after a job has ended, or jobs have been measured; those that measure hold still."""
+        still = [group for group in groups if set(group.jobs) & set(unknown)]
+        held = {job for group in still for job in group.jobs}
+        loads = [load for load in self._loads(view) if load.name not in held]
+        known = {load.name: load for load in loads}
+        groups = [group for group in groups if group not in still]
+        groups = self._filled(view, self._settle(groups, loads), loads)
+        machines = view.num_machines - sum(group.machines for group in still)
+        if not machines or not loads:
+            return [*still, *groups]
+        situation = Situation(machines, known, tuple(groups), self._group_of_ended(view, groups))
+        found = regroup(situation, min_gain=self._min_gain, fits=self._fits)
+        return [*still, *(groups if found is None else found)]
+
+    def _settle(self, groups: list[Group], loads: Sequence[JobLoad]) -> list[Group]:
+        """Place the jobs that have just been measured; a job that helps nowhere waits."""
+        known = {load.name: load for load in loads}
+        for load in loads:
+            if load.name in self._settled:
+                continue
+            self._settled.add(load.name)
+            own = next((index for index, group in enumerate(groups) if load.name in group.jobs), None)
+            if own is None or len(groups[own].jobs) == 1:
+                continue
+            others = tuple(job for job in groups[own].jobs if job != load.name)
+            without = [*groups]
+            without[own] = Group(others, groups[own].machines)
+            for where in ([own], range(len(groups))):
+                found = filled(without, where, [load], known, min_gain=self._min_gain, fits=self._fits)
+                if found != tuple(without):
+                    break
+            groups = list(found)
+        return groups
+
+    def _filled(self, view: View, groups: list[Group], loads: Sequence[JobLoad]) -> list[Group]:
+        """The group of the job that has ended, with jobs that waited."""
+        changed = self._group_of_ended(view, groups)
+        if changed is None:
+            return groups
+        known = {load.name: load for load in loads}
+        placed = {job for group in groups for job in group.jobs}
+        waiting = [load for load in loads if load.name not in placed]
+        index = groups.index(changed)
+        if view.left is not None:
+            similar = similar_jobs(view.left, view.ended_on, waiting)
+            names = (*changed.jobs, *(load.name for load in similar))
+            if self._fits is None or self._fits([known[job] for job in names], changed.machines):
+                groups[index] = Group(names, changed.machines)
+                waiting = [load for load in waiting if load.name not in names]
+        return list(filled(groups, [index], waiting, known, min_gain=self._min_gain, fits=self._fits))
+
+    def _loads(self, view: View) -> list[JobLoad]:
         """Of the jobs that have been measured, those to be preferred first."""
+        known = _known(view)
         loads = [
             replace(
                 view.loads[job],
@@ -90,7 +146,7 @@ class Harmony:
             for job in view.jobs
             if job in known
         ]
-        return sorted(loads, key=_work_left_s) if self._lookahead else loads
+        return sorted(loads, key=_work_left_s if self._lookahead else _work_s)
 
     @property
     def _fits(self) -> FitsTogether | None:
@@ -99,95 +155,31 @@ class Harmony:
             return None
         return lambda loads, machines: limit.holds([load.memory for load in loads], machines)
 
-    def _changed(self, view: View, present: Sequence[Group]) -> Group | None:
-        """The group of the job that has come or ended."""
-        if view.ended is not None:
-            return next((g for g in present if set(g.jobs) & set(view.ended_with)), None)
-        return next((group for group in present if view.profiled in group.jobs), None)
+    def _group_of_ended(self, view: View, groups: Sequence[Group]) -> Group | None:
+        """The group that a job has left by its end."""
+        return next((group for group in groups if set(group.jobs) & set(view.ended_with)), None)
+
+
+def _known(view: View) -> set[str]:
+    """Jobs that have been measured with their traffic, if there can be any."""
+    return {job for job, load in view.loads.items() if load.knows_network or view.num_machines == 1}
+
+
+def _free(view: View, groups: Sequence[Group]) -> int:
+    """Machines of no group."""
+    return view.num_machines - sum(group.machines for group in groups)
+
+
+def _measure_on(view: View) -> int:
+    """Machines on which a job is measured at least."""
+    return min(MEASURE_ON, view.num_machines)
+
+
+def _work_s(load: JobLoad) -> float:
+    """Machine-seconds of computing in an iteration."""
+    return load.compute_on(1)
 
 
 def _work_left_s(load: JobLoad) -> float:
     """Machine-seconds of computing until the end of a job; infinite if that is not known."""
     return math.inf if load.iterations_left is None else load.iterations_left * load.compute_on(1)
-
-
-def first_groups(
-    jobs: Sequence[str],
-    memory: Mapping[str, JobMemory],
-    machines: int,
-    limit: MemoryLimit | None = None,
-) -> list[Group]:
-    """Groups in which jobs are measured: as many as possible, so that many jobs run from the beginning.
-
-    Each has two machines at least, if there are two, and holds its jobs. Machines that are left go to the
-    smallest groups.
-
-    Args:
-        jobs: names, in order of arrival.
-        memory: of each job.
-        machines: of the run, >= 1.
-        limit: memory of a machine; None: jobs need not be held.
-    """
-    limit = limit or MemoryLimit()
-    members: list[list[str]] = []
-    given: list[int] = []
-    for job in jobs:
-        least = limit.least_machines(memory[job], machines)
-        if least is None:
-            continue
-        wanted = min(machines, max(MEASURE_ON, least))
-        if sum(given) + wanted <= machines:
-            members.append([job])
-            given.append(wanted)
-            continue
-        able = [
-            index
-            for index, group in enumerate(members)
-            if limit.holds([memory[each] for each in (*group, job)], given[index])
-        ]
-        if able:
-            members[min(able, key=lambda index: len(members[index]))].append(job)
-    for _ in range(machines - sum(given) if given else 0):
-        given[given.index(min(given))] += 1
-    return [Group(tuple(group), count) for group, count in zip(members, given, strict=True)]
-
-
-def _joined(
-    groups: Sequence[Group],
-    fresh: Sequence[str],
-    unknown: set[str],
-    memory: Mapping[str, JobMemory],
-    limit: MemoryLimit,
-    measure_on: int,
-) -> list[Group]:
-    """Groups with jobs that are to be measured: where one is measured already, or on the fewest machines.
-
-    Groups of fewer machines than `measure_on` cannot measure a job. If it fits into no other, two groups with
-    few jobs, or none, become one. A job that fits nowhere waits.
-    """
-    joined = list(groups)
-    for job in fresh:
-
-        def holds(group: Group, job: str = job) -> bool:
-            return limit.holds([memory[each] for each in (*group.jobs, job)], group.machines)
-
-        able = [group for group in joined if group.machines >= measure_on and holds(group)]
-        if able:
-            best = min(able, key=lambda g: (not unknown & {*g.jobs}, g.machines, len(g.jobs)))
-            joined[joined.index(best)] = Group((*best.jobs, job), best.machines)
-            continue
-        small = sorted((g for g in joined if g.machines < measure_on), key=lambda g: len(g.jobs))
-        pair = next((pair for pair in itertools.combinations(small, 2) if holds(_both(*pair))), None)
-        if pair is not None:
-            merged = _both(*pair)
-            joined = [group for group in joined if group not in pair]
-            joined.append(Group((*merged.jobs, job), merged.machines))
-    return [group for group in joined if group.jobs]
-
-
-def _both(one: Group, other: Group) -> Group:
-    return Group((*one.jobs, *other.jobs), one.machines + other.machines)
-
-
-def _as_groups(groups: Sequence[Sharing]) -> list[Group]:
-    return [Group(group.jobs, len(group.machines)) for group in groups]

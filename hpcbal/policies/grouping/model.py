@@ -51,17 +51,19 @@ def cluster_utilization(
     return cores / machines, links / machines
 
 
-def score(groups: Sequence[Group], loads: Mapping[str, JobLoad], machines: int) -> float:
-    """What a grouping is worth, 0 to 1: the use of cores and network, weighted.
+def worth(loads: Iterable[JobLoad], machines: int) -> float:
+    """What a group adds to the score of a grouping, in machines: the use of its cores and network, weighted.
 
     Deviation from [PS]: of the use of the network only that counts which a job has on as few machines as it
     needs, see `JobLoad.useful_network_on`. Otherwise a job would be worth more the more it has to talk.
     """
-    used = 0.0
-    for group in groups:
-        jobs = [loads[job] for job in group.jobs]
-        cores = sum(load.compute_on(group.machines) for load in jobs)
-        links = sum(load.useful_network_on(group.machines) for load in jobs)
-        weighted = CPU_WEIGHT * cores + (1 - CPU_WEIGHT) * links
-        used += group.machines * weighted / group_iteration_s(jobs, group.machines)
-    return used / machines
+    jobs = list(loads)
+    cores = sum(load.compute_on(machines) for load in jobs)
+    links = sum(load.useful_network_on(machines) for load in jobs)
+    weighted = CPU_WEIGHT * cores + (1 - CPU_WEIGHT) * links
+    return machines * weighted / group_iteration_s(jobs, machines)
+
+
+def score(groups: Sequence[Group], loads: Mapping[str, JobLoad], machines: int) -> float:
+    """What a grouping is worth, 0 to 1: the weighted use of cores and network; see `worth`."""
+    return sum(worth([loads[job] for job in group.jobs], group.machines) for group in groups) / machines

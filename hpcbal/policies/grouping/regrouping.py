@@ -7,7 +7,9 @@ How the paper is read here (docs/adr/0021):
 - Combinations of groups are not all tried: groups take part from the one with fewest jobs to the one with
   most, twice as many each time, beside the one that the change concerns.
 - What moving costs is weighed against what is left, which the paper leaves to future work: what the new
-  groups gain until the next job ends must exceed the time for which the jobs that move stand still.
+  groups gain until the next job ends must exceed `PAYS` times what moving costs.
+- No job that runs is left to wait: it would be missing when the others have ended, and fewer jobs would have
+  to use all machines.
 """
 
 from __future__ import annotations
@@ -20,6 +22,12 @@ from hpcbal.policies.grouping.scheduling import FitsTogether, schedule
 from hpcbal.policies.grouping.values import Group, JobLoad
 
 SIMILAR = 0.05
+JOB_GAIN = 0.005
+"""By so much a further job must raise the score of a grouping, see `schedule`."""
+
+PAYS = 8.0
+"""A change must gain so many times what it costs."""
+
 BUNCH = 3
 """Most jobs that take the place of one."""
 
@@ -34,19 +42,12 @@ class Situation:
         groups: as they are, without a job that has ended.
         changed: the group that a job has come to, or that it has left; None: no group concerns the change, or
             it has no jobs any more.
-        left: the load of the job that has ended, and its number of machines; None: none has.
     """
 
     machines: int
     loads: Mapping[str, JobLoad]
     groups: tuple[Group, ...]
     changed: Group | None = None
-    left: tuple[JobLoad, int] | None = None
-
-    @property
-    def waiting(self) -> list[JobLoad]:
-        placed = {job for group in self.groups for job in group.jobs}
-        return [load for name, load in self.loads.items() if name not in placed]
 
 
 def regroup(now: Situation, *, min_gain: float, fits: FitsTogether | None = None) -> tuple[Group, ...] | None:
@@ -60,23 +61,18 @@ def regroup(now: Situation, *, min_gain: float, fits: FitsTogether | None = None
     best: tuple[float, tuple[Group, ...]] | None = None
     for groups in _options(now, fits):
         value = score(groups, now.loads, now.machines)
-        if best is None or value > best[0] * (1 + min_gain):
+        if value > (base if best is None else best[0]) * (1 + min_gain):
             best = value, groups
-    if best is None or best[0] <= base * (1 + min_gain):
+    if best is None:
         return None
-    gain_s = (best[0] - base) / best[0] * _until_next_end_s(now)
-    cost_s = _standing_still_s(now.groups, best[1], now.loads) / now.machines
-    return best[1] if gain_s > cost_s else None
+    value, groups = best
+    gain_s = (value - base) / value * _until_next_end_s(now)
+    cost_s = _standing_still_s(now.groups, groups, now.loads) / now.machines
+    return groups if gain_s > PAYS * cost_s else None
 
 
 def _options(now: Situation, fits: FitsTogether | None) -> Iterator[tuple[Group, ...]]:
     """Other groups, those first for which fewer jobs move."""
-    if now.left is not None and now.changed is not None:
-        substitute = similar_jobs(*now.left, now.waiting)
-        if substitute:
-            joined = Group((*now.changed.jobs, *(load.name for load in substitute)), now.changed.machines)
-            if fits is None or fits([now.loads[job] for job in joined.jobs], joined.machines):
-                yield tuple(joined if group == now.changed else group for group in now.groups)
     others = sorted(
         (group for group in now.groups if group != now.changed), key=lambda group: len(group.jobs)
     )
@@ -89,8 +85,9 @@ def _options(now: Situation, fits: FitsTogether | None) -> Iterator[tuple[Group,
         running = {job for group in now.groups for job in group.jobs}
         pool = [load for name, load in now.loads.items() if name not in in_kept]
         pool.sort(key=lambda load: load.name not in running)  # those that run come first
-        found = schedule(pool, machines, fits)
-        yield (*kept, *found.groups)
+        found = schedule(pool, machines, fits, job_gain=JOB_GAIN)
+        if running <= in_kept | {job for group in found.groups for job in group.jobs}:
+            yield (*kept, *found.groups)
 
 
 def _participants(num_groups: int) -> list[int]:
@@ -135,7 +132,7 @@ def _until_next_end_s(now: Situation) -> float:
 
 
 def _standing_still_s(before: Sequence[Group], after: Sequence[Group], loads: Mapping[str, JobLoad]) -> float:
-    """Machine-seconds for which jobs stand still that must stop and start again.
+    """Machine-seconds for which jobs stand still that must stop and start again, now or later.
 
     The machines of a group count for each of its jobs in equal parts: the others go on.
 
@@ -152,9 +149,11 @@ def _standing_still_s(before: Sequence[Group], after: Sequence[Group], loads: Ma
         if i not in heir and j not in heir.values():
             heir[i] = j
     group_of = {job: i for i, old in enumerate(before) for job in old.jobs}
-    return sum(
-        loads[job].move_s * group.machines / len(group.jobs)
-        for j, group in enumerate(after)
-        for job in group.jobs
-        if job in group_of and heir.get(group_of[job]) != j
-    )
+    stays = {job for i, j in heir.items() for job in set(before[i].jobs) & set(after[j].jobs)}
+    goes_to = {job: group for group in after for job in group.jobs}
+    seconds = 0.0
+    for job, i in group_of.items():
+        if job not in stays:
+            group = goes_to.get(job, before[i])
+            seconds += loads[job].move_s * group.machines / len(group.jobs)
+    return seconds

@@ -4,7 +4,9 @@ How the paper is read here (docs/adr/0021):
 
 - Alg. 1 ends with the first number of jobs that is no better than the one before. The score is not smooth, so
   it would often end far too early. All numbers up to `MOST_TRIED` are tried, of more jobs a geometric series.
-  Of groupings whose scores are equal within `SAME`, the one with fewest jobs is taken: they end sooner.
+  [PS] prefers few jobs in a group, which end sooner, and gives no measure: here each further job must raise
+  the score by `job_gain`, unless that costs more than `GIVEN_UP`. Of groupings that are equal within `SAME`,
+  the one with fewest jobs is taken.
 - The number of groups that balances computing and communicating supposes that all groups are equal. For up to
   `MOST_WITH_NEIGHBOURS` jobs its neighbours are tried as well.
 - Fine-tuning does not end with swaps: for up to `MOST_TUNED` jobs, a few of the best groupings are improved
@@ -35,17 +37,24 @@ STARTS_OF_FEW = 24
 STARTS = 4
 GROWTH = 1.3
 SAME = 0.005
+GIVEN_UP = 0.05
+"""Share of the best score that fewer jobs may cost: what [PS] gives up so that fewer jobs move."""
+
 NEIGHBOURS = 8
 MOST_WITH_NEIGHBOURS = 500
 
 
-def schedule(loads: Sequence[JobLoad], machines: int, fits: FitsTogether | None = None) -> Grouping:
+def schedule(
+    loads: Sequence[JobLoad], machines: int, fits: FitsTogether | None = None, *, job_gain: float = 0.0
+) -> Grouping:
     """Group jobs so that their machines are used well.
 
     Args:
         loads: jobs that may run, those to be preferred first.
         machines: of the run, >= 1.
         fits: whether a group's memory suffices; None: always.
+        job_gain: by so much each further job must raise the score, unless it falls by more than `GIVEN_UP`
+            without them; jobs end sooner if fewer go on side by side.
 
     Returns: groups that hold all machines, unless no group would become faster by more, and the jobs that
         wait.
@@ -77,14 +86,29 @@ def schedule(loads: Sequence[JobLoad], machines: int, fits: FitsTogether | None 
         promising = sorted(drafts, key=lambda draft: -draft.score)[:starts]
         drafts = [improved(arrays, draft, machines, check) for draft in promising]
     most = max(draft.score for draft in drafts)
-    good = [draft for draft in drafts if draft.score >= most - SAME]
-    best = min(good, key=lambda draft: (sum(map(len, draft.groups)), -draft.score))
+    best = _with_few_jobs([draft for draft in drafts if draft.score >= most * (1 - GIVEN_UP)], job_gain)
     groups = tuple(
         Group(tuple(loads[job].name for job in sorted(group)), count)
         for group, count in zip(best.groups, best.given, strict=True)
     )
     placed = {job for group in groups for job in group.jobs}
     return Grouping(groups, tuple(load.name for load in everyone if load.name not in placed))
+
+
+def _with_few_jobs(drafts: Sequence[Draft], job_gain: float) -> Draft:
+    """The grouping to take of good ones: each of its jobs is worth its place."""
+
+    def num_jobs(draft: Draft) -> int:
+        return sum(map(len, draft.groups))
+
+    def value(draft: Draft) -> float:
+        return draft.score - job_gain * num_jobs(draft)
+
+    most = max(map(value, drafts))
+    return min(
+        (draft for draft in drafts if value(draft) >= most - SAME),
+        key=lambda draft: (num_jobs(draft), -draft.score),
+    )
 
 
 def _counts(num_jobs: int) -> list[int]:

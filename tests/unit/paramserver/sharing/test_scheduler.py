@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpcbal.paramserver.sharing.fixed import FixedGroups, RandomGroups
-from hpcbal.paramserver.sharing.harmony import Harmony, first_groups
+from hpcbal.paramserver.sharing.harmony import Harmony
 from hpcbal.paramserver.sharing.isolated import Isolated
+from hpcbal.paramserver.sharing.measuring import first_groups, joined
 from hpcbal.paramserver.sharing.scheduler import (
     Arrived,
     Ended,
@@ -182,16 +183,53 @@ def test_jobs_are_measured_where_they_fit() -> None:
     assert found == [Group(("a",), 3), Group(("b", "d"), 2)]
 
 
-def test_a_job_that_does_not_fit_waits_and_those_behind_it_are_grouped() -> None:
+def test_jobs_that_do_not_fit_are_measured_in_place_of_those_that_are() -> None:
     scheduler = Scheduler((1, 2), Harmony(limit=MemoryLimit(10)))
-    memory = {"a": JobMemory(12), "b": JobMemory(14), "c": JobMemory(8)}
-    scheduler.handle(Arrived(("a", "b", "c"), memory))
-    assert scheduler.waiting == ("b",)
+    memory = {"a": JobMemory(12), "b": JobMemory(14), "c": JobMemory(8), "d": JobMemory(6)}
+    scheduler.handle(Arrived(("a", "b", "c", "d"), memory))
+    assert scheduler.waiting == ("b", "d")
+    scheduler.handle(Profiled("a", load("a", 3.0, 1.0)))
+    found = scheduler.handle(Profiled("c", load("c", 1.0, 3.0)))
+    assert [each for each in found if isinstance(each, StopJob)] == [StopJob("a"), StopJob("c")]
+    assert scheduler.groups == (Sharing(("b", "d"), (1, 2)),)
+    assert scheduler.waiting == ("a", "c")
+    scheduler.handle(Rested("a"))
+    assert set(scheduler.handle(Rested("c"))) == {StartJob("b", (1, 2)), StartJob("d", (1, 2))}
+
+
+def test_a_job_that_does_not_fit_later_waits_until_it_does() -> None:
+    scheduler = Scheduler((1, 2), Harmony(limit=MemoryLimit(10)))
+    scheduler.handle(Arrived(("a", "c"), {"a": JobMemory(12), "c": JobMemory(8)}))
     scheduler.handle(Profiled("a", load("a", 3.0, 1.0)))
     scheduler.handle(Profiled("c", load("c", 1.0, 3.0)))
+    scheduler.handle(Arrived(("b",), {"b": JobMemory(14)}))
     assert scheduler.waiting == ("b",)
     scheduler.handle(Ended("c"))
     assert scheduler.handle(Ended("a"))[-1] == StartJob("b", (1, 2))
+
+
+def test_jobs_that_are_measured_do_not_keep_other_groups_from_changing() -> None:
+    """`new` is being measured beside `slow`; meanwhile a job ends, and one that waits takes its place."""
+    policy = Harmony(limit=MemoryLimit(10))
+    loads = {each.name: each for each in (load("slow", 3, 1), load("cpu", 3, 1), load("net", 1, 3))}
+    policy._settled |= loads.keys()
+    groups = (Sharing(("slow", "new"), (1, 2)), Sharing(("cpu",), (3, 4)))
+    view = View(
+        4,
+        (*loads, "new"),
+        loads,
+        {job: JobMemory() for job in (*loads, "new")},
+        groups,
+        ended="ended",
+        ended_with=("cpu",),
+        ended_on=2,
+    )
+    found = policy.regroup(view)
+    assert found is not None
+    assert {frozenset(group.jobs) for group in found} == {
+        frozenset(("slow", "new")),
+        frozenset(("cpu", "net")),
+    }
 
 
 def test_a_job_that_comes_to_single_machines_is_measured_on_two_of_them() -> None:
@@ -326,3 +364,32 @@ def test_every_job_comes_to_its_end(policy, seed: int, num_machines: int, limit_
         world.leaving.discard(name)
         world.over.add(name)
         world.perform(world.scheduler.handle(Ended(name)))
+
+
+def test_a_similar_job_is_put_where_one_has_ended() -> None:
+    policy = Harmony()
+    loads = {
+        each.name: each for each in (load("partner", 1, 4), load("other", 1, 0.2), load("similar", 4.1, 0.95))
+    }
+    policy._settled |= loads.keys()
+    view = View(
+        2,
+        tuple(loads),
+        loads,
+        {job: JobMemory() for job in loads},
+        (Sharing(("partner",), (1, 2)),),
+        ended="ended",
+        ended_with=("partner",),
+        ended_on=2,
+        left=load("ended", 4, 1),
+    )
+    found = policy.regroup(view)
+    assert found is not None
+    assert {"partner", "similar"} <= set(found[0].jobs)
+
+
+def test_jobs_are_measured_together_up_to_a_number_of_them() -> None:
+    memory = {job: JobMemory() for job in ("known", "small", *"abcde")}
+    groups = [Group(("known",), 4), Group(("small",), 2)]
+    found = joined(groups, list("abcde"), set("abcde"), memory, MemoryLimit(), 2)
+    assert found == [Group(("known", "e"), 4), Group(("small", *"abcd"), 2)]

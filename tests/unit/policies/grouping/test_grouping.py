@@ -19,6 +19,7 @@ from hpcbal.policies.grouping import (
     MemoryLimit,
     Situation,
     cluster_utilization,
+    filled,
     group_iteration_s,
     regroup,
     schedule,
@@ -227,6 +228,18 @@ def test_many_jobs_use_almost_everything() -> None:
     assert min(cluster_utilization(found.groups, by_name(loads), 500)) >= 0.97
 
 
+def test_few_jobs_are_preferred_unless_more_raise_the_score_much() -> None:
+    rng = np.random.default_rng(2)
+    loads = [apart(f"j{i}", *(10 ** rng.uniform(0, 1.3, 2))) for i in range(60)]
+    most = schedule(loads, 30)
+    few = schedule(loads, 30, job_gain=0.005)
+    known = by_name(loads)
+    count, fewer = (sum(len(group.jobs) for group in each.groups) for each in (most, few))
+    assert fewer < count
+    given_up = score(most.groups, known, 30) - score(few.groups, known, 30)
+    assert 0 < given_up <= 0.005 * (count - fewer)
+
+
 # Regrouping.
 
 
@@ -236,15 +249,33 @@ def situation(groups: Sequence[Group], loads: Sequence[JobLoad], machines: int, 
 
 def test_a_similar_job_takes_the_place_of_one_that_has_ended() -> None:
     ended = apart("ended", 4.0, 1.0, iterations_left=0.0)
-    loads = [
-        apart("partner", 1.0, 4.0, iterations_left=1000),
-        apart("other", 1.0, 0.2, iterations_left=1000),
-        apart("similar", 4.1, 0.95, iterations_left=1000),
-    ]
-    group = Group(("partner",), 4)
-    now = situation([group], loads, 4, changed=group, left=(ended, 4))
-    found = regroup(now, min_gain=0.05)
-    assert found == (Group(("partner", "similar"), 4),)
+    waiting = [apart("other", 1.0, 0.2), apart("similar", 4.1, 0.95)]
+    assert [load.name for load in similar_jobs(ended, 4, waiting)] == ["similar"]
+
+
+def test_jobs_that_wait_join_the_group_that_gains_most_or_go_on_waiting() -> None:
+    groups = [Group(("computes",), 4), Group(("talks",), 4)]
+    loads = by_name([apart("computes", 4.0, 0.5), apart("talks", 0.5, 4.0)])
+    talks_too = apart("talks-too", 0.4, 3.0)
+    assert filled(groups, [0, 1], [talks_too], loads, min_gain=0.05) == (
+        Group(("computes", "talks-too"), 4),
+        groups[1],
+    )
+    assert filled(groups, [1], [apart("as-well", 0.5, 4.0)], loads, min_gain=0.3) == tuple(groups)
+    full = filled(groups, [0, 1], [talks_too], loads, min_gain=0.05, fits=lambda jobs, _: len(jobs) == 1)
+    assert full == tuple(groups)
+
+
+def test_the_job_that_complements_a_group_best_joins_it_first_whatever_the_order() -> None:
+    loads = by_name([apart("talks", 0.5, 4.0)])
+    waiting = [apart("talks-too", 0.4, 3.0), apart("computes", 4.0, 0.5)]
+    found = filled([Group(("talks",), 4)], [0], waiting, loads, min_gain=0.05)
+    assert found == (Group(("talks", "computes"), 4),)
+
+
+def test_a_job_that_is_stopped_costs_its_start_though_it_waits() -> None:
+    loads = by_name([apart("a", 1.0, 1.0, move_s=3.0), apart("b", 1.0, 1.0, move_s=5.0)])
+    assert _standing_still_s([Group(("a", "b"), 4)], [Group(("a",), 4)], loads) == 5.0 * 4 / 2
 
 
 def test_a_bunch_of_jobs_may_be_similar_too() -> None:
@@ -296,3 +327,5 @@ def test_new_groups_are_whole_and_better(loads, machines, data) -> None:
     assert sum(group.machines for group in found) <= machines
     known = by_name(loads)
     assert score(found, known, machines) > 1.05 * score(present, known, machines)
+    running = {job for group in present for job in group.jobs}
+    assert running <= set(names), "no job that runs is left to wait"

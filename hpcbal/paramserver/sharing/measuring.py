@@ -1,0 +1,141 @@
+"""Where jobs go that have not been measured yet ([PS] Sec. 4.3.2, Profiling)."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection, Mapping, Sequence
+
+from hpcbal.policies.grouping import Group, JobMemory, MemoryLimit
+
+MEASURE_ON = 2
+"""Machines on which a job is measured at least: on a single one it has no traffic."""
+
+MEASURED_TOGETHER = 4
+"""Most jobs that are measured in one group, as long as another group has fewer of them."""
+
+
+def first_groups(
+    jobs: Sequence[str],
+    memory: Mapping[str, JobMemory],
+    machines: int,
+    limit: MemoryLimit | None = None,
+) -> list[Group]:
+    """Groups in which jobs are measured: as many as possible, so that many jobs run from the beginning.
+
+    Each has two machines at least, if there are two, and holds its jobs. Machines that are left go to the
+    smallest groups.
+
+    Args:
+        jobs: names, in order of arrival.
+        memory: of each job.
+        machines: of the run, >= 1.
+        limit: memory of a machine; None: jobs need not be held.
+    """
+    limit = limit or MemoryLimit()
+    members: list[list[str]] = []
+    given: list[int] = []
+    for job in jobs:
+        least = limit.least_machines(memory[job], machines)
+        if least is None:
+            continue
+        wanted = min(machines, max(MEASURE_ON, least))
+        if sum(given) + wanted <= machines:
+            members.append([job])
+            given.append(wanted)
+            continue
+        able = [
+            index
+            for index, group in enumerate(members)
+            if limit.holds([memory[each] for each in (*group, job)], given[index])
+        ]
+        if able:
+            members[min(able, key=lambda index: len(members[index]))].append(job)
+    for _ in range(machines - sum(given) if given else 0):
+        given[given.index(min(given))] += 1
+    return [Group(tuple(group), count) for group, count in zip(members, given, strict=True)]
+
+
+def measured_instead(
+    groups: Sequence[Group],
+    unknown: Sequence[str],
+    memory: Mapping[str, JobMemory],
+    limit: MemoryLimit,
+    measure_on: int,
+) -> list[Group] | None:
+    """The same machines with jobs that did not fit before; None: they have none for any of them.
+
+    Jobs that have been measured go on where memory is left for them, and wait otherwise.
+
+    Args:
+        groups: all of whose jobs have been measured.
+        unknown: jobs that have not, in order of arrival.
+        memory: of every job.
+        limit: memory of a machine.
+        measure_on: machines on which a job is measured at least.
+    """
+    members: list[list[str]] = [[] for _ in groups]
+
+    def holds(index: int, job: str) -> bool:
+        return limit.holds([memory[each] for each in (*members[index], job)], groups[index].machines)
+
+    for job in unknown:
+        able = [i for i, group in enumerate(groups) if group.machines >= measure_on and holds(i, job)]
+        if able:
+            members[min(able, key=lambda index: len(members[index]))].append(job)
+    if not any(members):
+        return None
+    for index, group in enumerate(groups):
+        for job in group.jobs:
+            if holds(index, job):
+                members[index].append(job)
+    return [Group(tuple(jobs), g.machines) for jobs, g in zip(members, groups, strict=True) if jobs]
+
+
+def joined(
+    groups: Sequence[Group],
+    fresh: Sequence[str],
+    unknown: Collection[str],
+    memory: Mapping[str, JobMemory],
+    limit: MemoryLimit,
+    measure_on: int,
+) -> list[Group]:
+    """Groups with jobs that are to be measured: where one is measured already, or on the fewest machines.
+
+    Groups of fewer machines than `measure_on` cannot measure a job. If it fits into no other, two groups with
+    few jobs, or none, become one. A job that fits nowhere waits.
+
+    Args:
+        groups: as they are; some may have no jobs.
+        fresh: jobs in no group, in order of arrival.
+        unknown: all jobs that have not been measured.
+        memory: of every job.
+        limit: memory of a machine.
+        measure_on: machines on which a job is measured at least.
+    """
+    found = list(groups)
+
+    def order(group: Group) -> tuple[bool, bool, int, int]:
+        measured = sum(each in unknown for each in group.jobs)
+        return measured >= MEASURED_TOGETHER, not measured, group.machines, len(group.jobs)
+
+    for job in fresh:
+
+        def holds(group: Group, job: str = job) -> bool:
+            return limit.holds([memory[each] for each in (*group.jobs, job)], group.machines)
+
+        able = [group for group in found if group.machines >= measure_on and holds(group)]
+        if able:
+            best = min(able, key=order)
+            found[found.index(best)] = Group((*best.jobs, job), best.machines)
+            continue
+        small = sorted((g for g in found if g.machines < measure_on), key=lambda g: len(g.jobs))
+        pair = next((pair for pair in itertools.combinations(small, 2) if holds(_both(*pair))), None)
+        if pair is not None:
+            merged = _both(*pair)
+            found = [group for group in found if group not in pair]
+            found.append(Group((*merged.jobs, job), merged.machines))
+    return [group for group in found if group.jobs]
+
+
+def _both(one: Group, other: Group) -> Group:
+    return Group((*one.jobs, *other.jobs), one.machines + other.machines)
