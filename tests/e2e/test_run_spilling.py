@@ -124,6 +124,77 @@ def test_jobs_that_need_three_times_the_memory_run_together_on_disk(crowded):
     assert not list(crowded.folder.glob("**/hpcbal-spill-*"))
 
 
+GROWING = '''\
+"""Sums over rows: a few of them in the first epoch, from which needs are estimated, then all."""
+
+import time
+
+import numpy as np
+
+from hpcbal.paramserver.contract import App, Table, Update
+
+
+class Numbers:
+    num_samples = 400
+    facts = {}
+
+    def read(self, samples):
+        return {"x": np.asarray(samples, float)}
+
+
+def numbers():
+    return Numbers()
+
+
+class Growing(App):
+    def tables(self):
+        return [Table("rows", 4000, 8, access="sparse")]
+
+    def needs(self, batch):
+        return {"rows": np.arange(4000 if batch.epoch else 10)}
+
+    def compute(self, batch, parameters):
+        ids = self.needs(batch)["rows"]
+        time.sleep(0.1)  # so that all jobs are there at the same time
+        return {"rows": Update(np.full((len(ids), 8), batch.columns["x"].sum()), ids)}
+
+    def objective(self, batch, parameters):
+        return {"seen": float(len(batch.columns["x"])), "total": float(parameters["rows"].sum())}
+
+    def metrics(self, sums):
+        return dict(sums)
+'''
+
+
+def test_parameters_go_to_disk_when_jobs_take_more_memory_than_estimated(crowded):
+    (crowded.folder / "growing.py").write_text(GROWING, encoding="utf-8")
+    jobs = [
+        {
+            "name": name,
+            "app": "growing:Growing",
+            "data": {"dataset": "growing:numbers"},
+            "mini_batch": 100,
+            "stop": {"max_epochs": 3},
+            "objective": {"every": 3},
+        }
+        for name in NAMES
+    ]
+    table_bytes = 4000 * 8 * 8
+    limit = 11 * table_bytes // 2  # twice the half of each table, and little of what turns take
+    together = {"paradigm": "harmony", "profile_iterations": 100}  # they are never regrouped
+    crowded.write(jobs=jobs, schedule=together, memory_per_node=limit)
+    done = crowded.run("run", "jobs.yaml")
+    assert done.code == 0, done
+    spilled = records_of(crowded.out)
+    lines = crowded.events("job-spilled")
+    assert any(line.parameter_bytes > 0 for line in lines), lines
+    crowded.write(jobs=jobs, schedule={"paradigm": "harmony"}, memory_per_node=None, output={"dir": "roomy"})
+    roomy = crowded.run("run", "jobs.yaml")
+    assert roomy.code == 0, roomy
+    assert records_of(crowded.folder / "roomy") == spilled
+    assert not list(crowded.folder.glob("**/hpcbal-spill-*"))
+
+
 def test_a_killed_run_goes_on_and_leaves_nothing_on_disk(crowded):
     local = crowded.folder / "local"
     local.mkdir()

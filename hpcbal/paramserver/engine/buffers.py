@@ -154,6 +154,11 @@ class Buffers:
                 "machines"
             )
 
+    def make_room(self, num_bytes: int) -> None:
+        """So many bytes are about to be held: others on this machine give up what they can."""
+        if self._machine is not None:
+            self._machine.make_room(num_bytes)
+
     def has_room(self, num_bytes: int) -> bool:
         """Whether a buffer fits below the limit, beside what is kept.
 

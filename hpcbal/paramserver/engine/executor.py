@@ -18,7 +18,7 @@ from hpcbal.comm.channel import Channel
 from hpcbal.comm.message import Message
 from hpcbal.errors import HpcbalError, UserCodeError
 from hpcbal.machines import MachineError
-from hpcbal.paramserver.contract import AppError, checked_terms
+from hpcbal.paramserver.contract import AppError, checked_terms, held_bytes
 from hpcbal.paramserver.engine.arena import allocate
 from hpcbal.paramserver.engine.client import ParameterClient
 from hpcbal.paramserver.engine.data_moves import DataMoves
@@ -106,6 +106,7 @@ class Executor:
             self.buffers,
             job.cut.num_blocks if job.staleness == 0 else None,
         )
+        self._place.serves(self.server, self._share_memory)
         if self._trace.records_messages:
             self._wire.trace = self.server.trace = self._trace
         self._requests = Requests(self.server, self._wire)
@@ -175,6 +176,7 @@ class Executor:
         self._requests.close()
         self._wire.transport.close()
         self.samples.close()
+        self._place.close()
         self.buffers.close()
 
     # The loop.
@@ -291,6 +293,10 @@ class Executor:
             assert checkpoints is not None
             with self._place.aside():
                 saved = checkpoints.load(assign.saved, "parameters", own_parameters)
+        parameter_bytes = sum(
+            num_rows * table.row_bytes for table, num_rows in map(job.layout.shape_of, own_parameters)
+        )
+        self.buffers.make_room(held_bytes(parameter_bytes, job.staleness))
         for block, values, release in allocate(job.layout, own_parameters):
             with self._place.aside():
                 if is_new:
@@ -319,7 +325,7 @@ class Executor:
     def _save(self, number: int) -> None:
         assert self._checkpoints is not None
         self.samples.make_room_for_states()
-        with self._place.aside():
+        with self._place.using_parameters(), self._place.aside():
             blocks: dict[What, dict[int, dict[str, Any]]] = {
                 "parameters": {block: {VALUES: self.server.values(block)} for block in self.server.blocks},
                 "data": {
@@ -357,7 +363,11 @@ class Executor:
         parameters = {}
         for block in self.server.take_unevaluated(epoch):
             table = self._job.layout.table_of(block).name
-            with self._place.computing(), calling(self._job.app, "parameter_objective"):
+            with (
+                self._place.using_parameters(),
+                self._place.computing(),
+                calling(self._job.app, "parameter_objective"),
+            ):
                 terms = self._job.app.parameter_objective(table, self.server.values(block))
             parameters[block] = checked_terms("parameter_objective", terms)
         if data or parameters:

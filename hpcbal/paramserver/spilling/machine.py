@@ -60,6 +60,17 @@ class Spilled(Protocol):
     def put_on_disk(self) -> None: ...
 
 
+class Parameters(Protocol):
+    """The parameters of a job on the machine, see `SpilledParameters`."""
+
+    used_s: float
+
+    @property
+    def may_leave(self) -> bool: ...
+
+    def leave(self) -> None: ...
+
+
 @dataclass(slots=True)
 class _Counts:
     """Totals of a job at the last look, and when that was."""
@@ -80,6 +91,7 @@ class _Member:
         memory: what it needs, as estimated; machines: of the job. steps: of an epoch.
         since: see `_Counts`.
         period_s: of an iteration, as last measured; None: not yet.
+        parameters: that the machine serves for it.
     """
 
     samples: Spilled
@@ -88,6 +100,7 @@ class _Member:
     steps: int
     since: _Counts = field(default_factory=lambda: _Counts(time.monotonic()))
     period_s: float | None = None
+    parameters: Parameters | None = None
 
     def state(self, job: str, bytes_per_s: float, period_s: float) -> SpillableJob:
         """As measured since the last look, or as estimated; `period_s` if its own is not known."""
@@ -151,6 +164,10 @@ class MachineSpill:
         self._members[job] = _Member(samples, memory, machines, steps)
         self._climber.forget()
 
+    def add_parameters(self, job: str, parameters: Parameters) -> None:
+        """The parameters of a job that has been added may go to disk, too."""
+        self._members[job].parameters = parameters
+
     def remove(self, job: str) -> None:
         """A job has left: others take the memory of its blocks at once."""
         member = self._members.pop(job, None)
@@ -191,7 +208,7 @@ class MachineSpill:
         return found[job]
 
     def relieve(self, num_bytes: int) -> None:
-        """Give so many bytes back, or as many as there are.
+        """Give so many bytes back, or as many as there are: samples first, then parameters.
 
         Raises:
             SpillError: the disk is full.
@@ -201,10 +218,24 @@ class MachineSpill:
         until_bytes = self._memory.num_bytes - num_bytes
         while self._memory.num_bytes > until_bytes:
             job = next_to_spill(self._states())
-            if job is None:
+            if job is not None:
+                self._climber.overruled()
+                self._members[job.job].samples.put_on_disk()
+            elif not self._put_parameters_on_disk():
                 return
-            self._climber.overruled()
-            self._members[job.job].samples.put_on_disk()
+
+    def _put_parameters_on_disk(self) -> bool:
+        """Put the parameters of one job on disk; returns whether there are any that may go.
+
+        Those that were used last go first: jobs take turns, so theirs comes last again. The paper does not
+        say whose parameters go.
+        """
+        members = [each.parameters for each in self._members.values() if each.parameters is not None]
+        able = [each for each in members if each.may_leave]
+        if not able:
+            return False
+        max(able, key=lambda each: each.used_s).leave()
+        return True
 
     def note_turn(self) -> None:
         """A job has taken a turn: if all have taken enough of them, take the next step."""

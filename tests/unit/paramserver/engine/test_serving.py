@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hpcbal.comm.loopback import LoopbackChannel
 from hpcbal.paramserver.contract import App, Batch, Parameters, Table, Update, Updates
+from hpcbal.paramserver.engine.arena import allocate
 from hpcbal.paramserver.engine.buffers import SMALLEST, Buffers, MachineMemory, MemoryLimitError
 from hpcbal.paramserver.engine.client import ParameterClient
 from hpcbal.paramserver.engine.loopback_transport import LoopbackTransport
@@ -19,7 +22,9 @@ from hpcbal.paramserver.engine.parameter_moves import ParameterMoves
 from hpcbal.paramserver.engine.reactor import Reactor
 from hpcbal.paramserver.engine.requests import Requests
 from hpcbal.paramserver.engine.server import Server
+from hpcbal.paramserver.engine.spilled_parameters import SpilledParameters
 from hpcbal.paramserver.engine.wire import Kind, Wire
+from hpcbal.paramserver.spilling import LocalDisk
 from hpcbal.paramserver.store.layout import Layout
 from hpcbal.paramserver.store.moving import MoveQueue
 from hpcbal.paramserver.store.numbers import Bundle
@@ -51,7 +56,9 @@ class Tables(App):
 class Cluster:
     """Servers 1 and 2, workers 3 and 4, all in one thread: who waits lets the others work."""
 
-    def __init__(self, limit_bytes: int | None = None, sync_blocks: int | None = None) -> None:
+    def __init__(
+        self, limit_bytes: int | None = None, sync_blocks: int | None = None, disk: Path | None = None
+    ) -> None:
         self.layout = Layout((DENSE, SPARSE), (5, 7))
         self.owners = 1 + np.arange(self.layout.num_blocks) % 2
         self.wires = [Wire(transport) for transport in LoopbackTransport.connect(5)]
@@ -73,9 +80,16 @@ class Cluster:
                 Kind.TAKEN, lambda frame, moves=moves: moves.on_taken(int(frame.entries[0, 0]), frame.source)
             )
             server.begin(np.flatnonzero(self.owners == rank).tolist())
-        for block, owner in enumerate(self.owners.tolist()):
-            table, rows = self.layout.shape_of(block)
-            self.servers[owner].add(block, np.zeros((rows, table.num_columns), table.dtype))
+        for owner, server in self.servers.items():
+            for block, values, release in allocate(
+                self.layout, np.flatnonzero(self.owners == owner).tolist()
+            ):
+                server.add(block, values, release)
+        self.parameters = {
+            rank: SpilledParameters(server, LocalDisk(disk), lambda num_bytes: True, nullcontext, ignore)
+            for rank, server in self.servers.items()
+            if disk is not None
+        }
         self.clients: dict[int, ParameterClient] = {}
         self.ownerships: dict[int, Ownership] = {}
         channels = LoopbackChannel.connect(5)
@@ -88,6 +102,10 @@ class Cluster:
             )
         for wire in self.wires:
             wire.open()
+
+    def close_files(self) -> None:
+        for parameters in self.parameters.values():
+            parameters.close()
 
     def note_moved(self, blocks: tuple[int, ...], destination: int) -> None:
         self.moved.append((blocks, destination))
@@ -302,6 +320,68 @@ def test_no_update_is_lost_or_applied_twice_while_blocks_move(
         client.pull({})
     cluster.settle()
     assert all(requests.num_routes <= len(cluster.clients) for requests in cluster.requests.values())
+
+
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(seed=st.integers(0, 10**6), sync_blocks=st.sampled_from([None, 2]))
+def test_values_that_go_to_disk_between_requests_stay_the_same(
+    tmp_path: Path, seed: int, sync_blocks: int | None
+) -> None:
+    rng = np.random.default_rng(seed)
+    cluster, other = Cluster(None, sync_blocks, tmp_path), Cluster(None, sync_blocks)
+    num_times = 0
+    for number in range(40):
+        step = number // 4
+        ids = np.unique(rng.integers(0, 100, rng.integers(1, 40)))
+        deltas = rng.normal(size=(10, 3)), rng.normal(size=(len(ids), 2)).astype(np.float32)
+        rank, action = 3 + number % 2, rng.random()
+        pulled = []
+        for each in (cluster, other):
+            client = each.clients[rank]
+            if number % 4 < 2:
+                pulled.append(client.pull({"sparse": ids}, step, 1))
+            else:
+                updates = {"sparse": Update(deltas[1], ids)}
+                if action < 0.7:
+                    updates["dense"] = Update(deltas[0])
+                client.push(updates, ignore, step)
+            if action < 0.8:
+                each.settle()
+        if pulled:
+            for table in ("dense", "sparse"):
+                np.testing.assert_array_equal(pulled[0][table], pulled[1][table])
+        for parameters in cluster.parameters.values():
+            if rng.random() < 0.6 and parameters.may_leave:
+                parameters.leave()
+                num_times += 1
+    assert num_times
+    for each in (cluster, other):
+        each.settle()
+    for table in (DENSE, SPARSE):
+        np.testing.assert_array_equal(cluster.table(table), other.table(table))
+    cluster.close_files()
+
+
+def test_values_that_are_used_or_lent_stay_in_memory(tmp_path: Path) -> None:
+    cluster = Cluster(disk=tmp_path)
+    server, parameters = cluster.servers[1], cluster.parameters[1]
+    with parameters.using():
+        assert not parameters.may_leave
+    request = cluster.clients[3].start_dense_pull(0, 0)  # nobody receives the answer yet
+    cluster.poll_ranks(1, 2)
+    assert server.host.is_lending
+    assert not parameters.may_leave
+    cluster.settle()
+    cluster.clients[3]._dense.finish_pull(request)
+    before = server.num_bytes
+    parameters.leave()
+    assert (server.num_bytes, parameters.most_bytes) == (0, before)
+    assert not parameters.may_leave
+    cluster.clients[3].push({"dense": Update(np.ones((10, 3)))}, ignore)
+    cluster.settle()
+    assert server.num_bytes == before
+    assert cluster.table(DENSE).sum() == 30
+    cluster.close_files()
 
 
 def test_rows_count_as_they_come_and_updates_until_they_are_received() -> None:

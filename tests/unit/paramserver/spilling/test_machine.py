@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -49,10 +50,11 @@ class Account:
     jobs: dict[str, Blocks]
     limit_bytes: int | None = LIMIT
     lately_bytes: int = 0
+    others: Callable[[], int] = int
 
     @property
     def num_bytes(self) -> int:
-        return sum(job.in_memory for job in self.jobs.values())
+        return sum(job.in_memory for job in self.jobs.values()) + self.others()
 
 
 class Machine:
@@ -151,3 +153,37 @@ def test_blocks_go_when_estimates_were_too_low(tmp_path: Path) -> None:
     assert job.num_on_disk == 10
     machine.spill.relieve(10_000)
     assert job.num_on_disk == 80
+
+
+@dataclass
+class Values:
+    """Parameters of one job."""
+
+    used_s: float
+    name: str = ""
+    may_leave: bool = True
+    num_bytes: int = 200
+    left: list[str] = field(default_factory=list)
+
+    def leave(self) -> None:
+        self.left.append(self.name)
+        self.may_leave, self.num_bytes = False, 0
+
+
+def test_parameters_go_last_and_those_that_were_used_last_go_first(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    left: list[str] = []
+    values = {name: Values(used_s, name, left=left) for name, used_s in (("a", 2.0), ("b", 3.0), ("c", 1.0))}
+    values["b"].may_leave = False  # a request uses them
+    for name in values:
+        machine.come(name, 10)
+        machine.spill.add_parameters(name, values[name])
+    machine.memory.others = lambda: sum(each.num_bytes for each in values.values())
+    machine.spill.relieve(250)
+    assert sum(job.num_on_disk for job in machine.jobs.values()) == 25
+    assert not left
+    machine.spill.relieve(250)  # 50 bytes of samples are left
+    assert all(job.num_on_disk == job.num_blocks for job in machine.jobs.values())
+    assert left == ["a"]
+    machine.spill.relieve(1000)
+    assert left == ["a", "c"]
