@@ -22,6 +22,7 @@ from support.provenance import provenance
 PARTS: dict[str, str] = {
     "engine": "support.forecast_engine",
     "speed": "support.forecast_speed",
+    "streams": "support.forecast_streams",
     "tensorflow": "support.forecast_tensorflow",
 }
 """Part -> module."""

@@ -98,6 +98,13 @@ def _add_model(parser: argparse.ArgumentParser) -> None:
         help="what parsing received data costs on this platform (default: nothing)",
     )
     parser.add_argument(
+        "--measured",
+        type=_above_0,
+        metavar="N",
+        help="samples per second that the recorded worker has reached alone without recording: what the trace "
+        "does not explain is added to each step (default: nothing)",
+    )
+    parser.add_argument(
         "--calibrate",
         type=Path,
         metavar="FILE",

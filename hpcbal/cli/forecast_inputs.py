@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,9 +14,9 @@ from hpcbal.errors import InputError
 from hpcbal.forecast import Cluster, Links, Settings, Trace
 from hpcbal.forecast.batch_size import interpolated, scaled
 from hpcbal.forecast.choosing import Prices
-from hpcbal.forecast.overhead import NO_PARSING, ParsingOverhead
+from hpcbal.forecast.overhead import NO_PARSING, ParsingOverhead, with_step_overhead
 from hpcbal.forecast.placing import on_servers
-from hpcbal.forecast.prediction import Job
+from hpcbal.forecast.prediction import Job, step_overhead
 from hpcbal.forecast.trace_file import read_trace
 from hpcbal.telemetry.files.run_directory import RunDirectory
 
@@ -36,6 +36,7 @@ class Inputs:
         bytes_per_s: of every link; None: as the file's machines say.
         config: of the job, if there is one.
         wanted: samples per second to find machines for.
+        step_overhead_s: that is added to each step, see `with_step_overhead`; the trace has it.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Inputs:
     settings: Settings
     wanted: float | None
     prices: Prices
+    step_overhead_s: float = 0.0
 
     def job(self, num_workers: int, num_servers: int) -> Job:
         """The job on so many workers and servers."""
@@ -82,6 +84,8 @@ def read_inputs(args: argparse.Namespace) -> Inputs:
     if config is None and args.overrides:
         raise InputError("--set: works with CONFIG only; give CONFIG")
     files = tuple(args.traces) or _trace_of_run(args, config)
+    if args.measured is not None and len(files) > 1:
+        raise InputError("--measured: works with one trace only; leave it out, or give one trace")
     if len(files) > 2:
         raise InputError(f"--trace: got {len(files)} files, allowed: 1, or 2 of different batch sizes")
     traces = [read_trace(file) for file in files]
@@ -92,7 +96,7 @@ def read_inputs(args: argparse.Namespace) -> Inputs:
         trace = traces[0]
         trace = trace if batch_size == trace.samples_per_step else scaled(trace, batch_size)
     window = args.window or (math.inf if trace.splits else Settings().window_bytes)
-    return Inputs(
+    inputs = Inputs(
         name=files[0].stem if config is None else config.name,
         files=files,
         trace=trace,
@@ -104,6 +108,14 @@ def read_inputs(args: argparse.Namespace) -> Inputs:
         wanted=args.wanted,
         prices=Prices(*args.prices),
     )
+    return inputs if args.measured is None else _with_overhead(inputs, traces[0], args.measured)
+
+
+def _with_overhead(inputs: Inputs, recorded_trace: Trace, samples_per_s: float) -> Inputs:
+    """Add what steps of the recorded worker took beside their operations, whatever the batch size asked for."""
+    recorded = replace(inputs, trace=recorded_trace).job(1, recorded_trace.num_servers)
+    seconds = step_overhead(recorded, samples_per_s)
+    return replace(inputs, trace=with_step_overhead(inputs.trace, seconds), step_overhead_s=seconds)
 
 
 def _are_in_turn(args: argparse.Namespace, config: ParamServerConfig | None) -> bool:

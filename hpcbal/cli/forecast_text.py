@@ -30,6 +30,7 @@ def to_dict(forecast: Forecast) -> dict[str, Any]:
         "links": "in-turn" if inputs.settings.in_turn else "shared",
         "window_bytes": None if math.isinf(window) else window,
         "parsing": dataclasses.asdict(inputs.parsing),
+        "step_overhead_s": inputs.step_overhead_s,
         "steps": inputs.settings.num_steps,
         "seed": inputs.settings.seed,
         "rows": [_row(forecast, index) for index in range(len(forecast.rows))],
@@ -77,6 +78,11 @@ def render(forecast: Forecast) -> list[str]:
         f"{inputs.name}: {count_text(len(inputs.trace.operations), 'operation')}, "
         f"{count_text(inputs.trace.num_steps, 'recorded step')}, "
         f"batches of {count_text(inputs.trace.samples_per_step, 'sample')}",
+        *(
+            [f"{1000 * inputs.step_overhead_s:.3g} ms of each step are in no operation"]
+            if inputs.step_overhead_s
+            else []
+        ),
         "",
         *format_table(headers, cells, right=[*range(10), *range(11, len(headers))]),
         "",

@@ -365,6 +365,22 @@ static void enqueue(Queue *queue, int64_t position)
     queue->positions[last >= queue->capacity ? last - queue->capacity : last] = (int32_t)position;
 }
 
+/* Before those that are recorded later. */
+static void enqueue_in_order(Queue *queue, int64_t position)
+{
+    int32_t at = queue->first + queue->count++;
+    if (at >= queue->capacity)
+        at -= queue->capacity;
+    while (at != queue->first) {
+        int32_t before = at ? at - 1 : (int32_t)queue->capacity - 1;
+        if (queue->positions[before] < position)
+            break;
+        queue->positions[at] = queue->positions[before];
+        at = before;
+    }
+    queue->positions[at] = (int32_t)position;
+}
+
 static void add(Replay *r, int64_t worker, int64_t position, double now)
 {
     int64_t kind = r->kind[position], server = r->server[position];
@@ -373,7 +389,10 @@ static void add(Replay *r, int64_t worker, int64_t position, double now)
         return;
     }
     Queue *queue = &r->queues[queue_of(r, worker, kind, server)];
-    enqueue(queue, position);
+    if (kind == WORKER)
+        enqueue_in_order(queue, position);
+    else
+        enqueue(queue, position);
     if (queue->running < 0)
         start_next(r, worker, kind, server, now);
 }

@@ -108,6 +108,31 @@ def separate_parsing(trace: Trace, overhead: ParsingOverhead) -> Trace:
     )
 
 
+def with_step_overhead(trace: Trace, seconds: float) -> Trace:
+    """Let every step end so much later: what it costs beside its operations and bytes, such as round trips.
+
+    Recorded operations have no times of what lies between them. A measured throughput of one worker without
+    recording says how long that is in all. Links are free meanwhile.
+
+    Args:
+        seconds: of a step, >= 0 and finite.
+
+    Raises:
+        PolicyError: `seconds` is out of its range.
+    """
+    if not 0.0 <= seconds < math.inf:
+        raise PolicyError(f"overhead of a step: got {seconds} s; it must be finite and at least 0")
+    if not seconds:
+        return trace
+    awaited = {before for operation in trace.operations for before in operation.waits_for}
+    last = tuple(position for position in range(len(trace.operations)) if position not in awaited)
+    return replace(
+        trace,
+        operations=(*trace.operations, Operation("step overhead", Resource.WORKER, last)),
+        durations_s=np.column_stack([trace.durations_s, np.full(trace.num_steps, seconds)]),
+    )
+
+
 def _parsing(transfer: Operation, position: int) -> Operation:
     name = f"parse {transfer.name}"
     if transfer.resource is Resource.DOWNLINK:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from hpcbal.errors import PolicyError
 from hpcbal.forecast.cluster import Cluster, Links
 from hpcbal.forecast.overhead import NO_PARSING, ParsingOverhead, separate_parsing
 from hpcbal.forecast.simulation import Replay, Settings, simulate
@@ -23,6 +24,9 @@ WARM_UP = 50
 
 LEAST_STEPS = 20
 """Of a short run."""
+
+STEPS_FOR_OVERHEAD = 400
+"""Of one worker, so its mean step is known well."""
 
 _MOST = (math.inf, math.inf, 1.0, 1.0, 1.0, 1.0)
 """Bounds of `figures_of`."""
@@ -145,7 +149,13 @@ def predict(job: Job, *, with_limit: bool = True) -> Prediction:
     for repeat in range(NUM_REPEATS):
         again = job.with_steps(num_short, seed + 1 + repeat)
         rows = rng.integers(job.trace.num_steps, size=job.trace.num_steps)
-        again = replace(again, trace=replace(again.trace, durations_s=again.trace.durations_s[rows]))
+        orders = again.trace.downlink_orders
+        drawn = replace(
+            again.trace,
+            durations_s=again.trace.durations_s[rows],
+            downlink_orders=None if orders is None else orders[rows],
+        )
+        again = replace(again, trace=drawn)
         repeats.append(figures_of(again, again.run()))
     margins = _QUANTILE * math.sqrt(1 + 1 / NUM_REPEATS) * np.std(repeats, axis=0, ddof=1)
     samples_per_s, step_s, communicating, exposed, downlink_use, uplink_use = (
@@ -166,6 +176,23 @@ def predict(job: Job, *, with_limit: bool = True) -> Prediction:
         best,
         gains,
     )
+
+
+def step_overhead(job: Job, samples_per_s: float) -> float:
+    """What a step of a worker takes beside what is simulated, in seconds; 0 if the simulation takes longer.
+
+    Args:
+        job: of the recorded worker alone.
+        samples_per_s: that this worker has reached without recording, > 0.
+
+    Raises:
+        PolicyError: `samples_per_s` is out of its range.
+    """
+    if not 0.0 < samples_per_s < math.inf:
+        raise PolicyError(f"samples per second: got {samples_per_s}; they must be above 0 and finite")
+    num_steps = min(job.settings.num_steps, STEPS_FOR_OVERHEAD)
+    simulated = figures_of(job, job.with_steps(num_steps, job.settings.seed).run())[1]
+    return max(0.0, job.trace.samples_per_step / samples_per_s - float(simulated))
 
 
 def limit_of(gains: dict[Limit, float]) -> Limit | None:

@@ -1,10 +1,11 @@
 """Replay a program in virtual time, in Python; `_replaying.c` does the same, to the last bit.
 
 Each worker has 3 M + 1 queues, M being the number of servers: for each server the downlink, the uplink and
-its computation for this worker, and the worker's own computation. A queue serves one operation at a time. All
-computations are events of their own; a direction of links has one event, the end of the transfer that ends
-next. Events at the same time come in the order downlink, uplink, workers, servers; of these in the order of
-workers.
+its computation for this worker, and the worker's own computation. A queue serves one operation at a time, in
+the order in which they became ready; the worker's own computations that are ready go in the order of the
+trace, in which they were recorded. All computations are events of their own; a direction of links has one
+event, the end of the transfer that ends next. Events at the same time come in the order downlink, uplink,
+workers, servers; of these in the order of workers.
 
 Where links carry messages in turn, transfers have no queues of workers. Each has two events, its start and
 its arrival; those at the same time come in the order in which the messages became ready.
@@ -124,7 +125,11 @@ class PythonReplay:
             self._send(worker, position, now)
             return
         resource = (worker, self._kind[position], self._server[position])
-        self._ready.setdefault(resource, deque()).append(position)
+        ready = self._ready.setdefault(resource, deque())
+        if resource[1] == WORKER:
+            bisect.insort(ready, position)
+        else:
+            ready.append(position)
         if resource not in self._running:
             self._start_next(resource, now)
 

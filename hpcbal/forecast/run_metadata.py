@@ -18,6 +18,8 @@ import numpy as np
 from hpcbal.forecast.trace import Operation, Resource, Trace, TraceError
 
 Step = Mapping[str, Any]
+Timings = dict[tuple[str, str], tuple[float, float, int]]
+"""By device and node: start and duration in seconds, and bytes."""
 _LABEL = re.compile(r"(?P<tensor>\S+) from \S+ to (?P<receiver>\S+)$")
 _EDGE = re.compile(r"^edge_\d+_")
 _SENDS, _RECEIVES = frozenset({"_Send", "_HostSend"}), frozenset({"_Recv", "_HostRecv"})
@@ -33,6 +35,7 @@ class _Node:
         after: keys of the nodes it waits for.
         sender: device, of a transfer; otherwise empty.
         tensor: that a transfer moves.
+        sends: of a worker's node that hands a tensor over to another task: how its transfer is measured.
     """
 
     key: tuple[str, str]
@@ -41,10 +44,13 @@ class _Node:
     after: list[tuple[str, str]] = field(default_factory=list)
     sender: str = ""
     tensor: str = ""
+    sends: tuple[str, str] | None = None
 
     @property
     def measured_as(self) -> tuple[str, str]:
-        """Statistics name a transfer by its tensor."""
+        """Statistics name a transfer by its tensor, and when it was handed over by its start."""
+        if self.sends is not None:
+            return self.sends
         return (self.device, self.tensor) if self.sender else self.key
 
 
@@ -53,8 +59,13 @@ def trace_of_run_metadata(steps: Sequence[Step], samples_per_step: int) -> Trace
 
     A pair of send and receive becomes a transfer; computations keep their durations. Nodes without a
     duration vanish, and what waits for them waits for what they waited for. So do reads of parameters on a
-    server, which take microseconds: a step starts with the downlink. Servers do not send in one order: that
-    of each step is the one in which its transfers arrived.
+    server, which take microseconds: a step starts with the downlink. Servers send in the order of requests,
+    which differs from step to step. Transfers that end together may be recorded in another order: a small one
+    that has waited for a large one is parsed first.
+
+    A worker hands a tensor over when its executor comes to that, which may be long after it was computed. So
+    this is an operation of its own, which takes no time, in the order in which it was recorded. A server that
+    a step does not wait for may have no statistics of it: then the means of other steps stand in.
 
     Args:
         steps: at least one, all of the same graph.
@@ -69,28 +80,29 @@ def trace_of_run_metadata(steps: Sequence[Step], samples_per_step: int) -> Trace
     if not steps:
         raise TraceError("no step was recorded; record at least one")
     nodes = _stitched(steps[0])
-    timings = [_timings(step) for step in steps]
+    timings = _completed([_timings(step) for step in steps])
     operations: list[Operation] = []
     columns: list[list[float]] = []
     downlinks: list[int] = []
-    arrivals: list[list[float]] = []  # of each downlink transfer in each step
+    requests: list[list[float]] = []  # of each downlink transfer in each step
     ends_with: dict[tuple[str, str], tuple[int, ...]] = {}  # node -> operations that end it
     for node in _in_order(nodes, timings[0]):
         waits_for = tuple(sorted({position for before in node.after for position in ends_with[before]}))
         measured = [timing.get(node.measured_as, (0.0, 0.0, 0)) for timing in timings]
-        column = [duration for _, duration, _ in measured]
+        hands_over = node.sends is not None
+        column = [0.0 if hands_over else duration for _, duration, _ in measured]
         reads = not node.sender and _task(node.device)[0] == "ps" and not waits_for
         num_bytes = max(size for _, _, size in measured)
-        if reads or (not node.sender and not any(column)):
+        if reads or not (node.sender or hands_over or any(column)):
             ends_with[node.key] = waits_for
             continue
         ends_with[node.key] = (len(operations),)
         operations.append(_operation(node, waits_for, num_bytes))
         columns.append(column)
         if operations[-1].resource is Resource.DOWNLINK:
-            arrivals.append([start + duration for start, duration, _ in measured])
+            requests.append([start for start, _, _ in measured])
             downlinks.append(len(operations) - 1)
-    orders = np.argsort(np.array(arrivals).reshape(len(downlinks), len(steps)).T, axis=1, kind="stable")
+    orders = np.argsort(np.array(requests).reshape(len(downlinks), len(steps)).T, axis=1, kind="stable")
     return Trace(
         tuple(operations),
         np.array(columns, dtype=np.float64).T,
@@ -99,10 +111,26 @@ def trace_of_run_metadata(steps: Sequence[Step], samples_per_step: int) -> Trace
     )
 
 
+def arrivals_of(step: Step) -> dict[str, float]:
+    """When each downlink transfer of a step had arrived, by the name that `trace_of_run_metadata` gives
+    its operation; in seconds from the first request of the step, parsing included.
+
+    Raises:
+        TraceError: the step has no statistics.
+    """
+    spans: dict[str, tuple[float, float]] = {}
+    for (device, name), (start_s, duration_s, _) in _timings(step).items():
+        if _EDGE.match(name) and _task(device)[0] == "worker":
+            spans[f"receive {name}"] = start_s, start_s + duration_s
+    begin_s = min((start_s for start_s, _ in spans.values()), default=0.0)
+    return {name: end_s - begin_s for name, (_, end_s) in spans.items()}
+
+
 def _operation(node: _Node, waits_for: tuple[int, ...], num_bytes: int) -> Operation:
     job, task = _task(node.device)
     if not node.sender and job == "worker":
-        return Operation(node.key[1], Resource.WORKER, waits_for)
+        name = node.key[1] if node.sends is None else f"hand over {node.sends[1]}"
+        return Operation(name, Resource.WORKER, waits_for)
     if not node.sender:
         return Operation(node.key[1], Resource.SERVER, waits_for, 0, task)
     if job == "worker":
@@ -147,6 +175,8 @@ def _stitched(step: Step) -> dict[tuple[str, str], _Node]:
         node.after.append(sends[pair])
         if _task(pair[0]) != _task(pair[1]):
             node.sender, node.tensor = pair[0], pair[2]
+            if _task(pair[0])[0] == "worker":
+                nodes[sends[pair]].sends = node.measured_as
     return nodes
 
 
@@ -156,7 +186,7 @@ def _pair(attributes: Mapping[str, Any]) -> tuple[str, str, str]:
     return sender, receiver, tensor
 
 
-def _timings(step: Step) -> dict[tuple[str, str], tuple[float, float, int]]:
+def _timings(step: Step) -> Timings:
     """(device, node) -> start and duration in seconds, bytes of the first output."""
     found: dict[tuple[str, str], tuple[float, float, int]] = {}
     for device in step.get("step_stats", {}).get("dev_stats", []):
@@ -170,6 +200,21 @@ def _timings(step: Step) -> dict[tuple[str, str], tuple[float, float, int]]:
     if not found:
         raise TraceError("the step has no statistics; record it with trace_level=FULL_TRACE")
     return found
+
+
+def _completed(steps: Sequence[Timings]) -> list[Timings]:
+    """The same with starts from the begin of each step, and with means where a step has no statistics."""
+    begins = [min((start for start, _, _ in step.values() if start > 0), default=0.0) for step in steps]
+    relative = [
+        {key: (max(start - begin, 0.0), seconds, size) for key, (start, seconds, size) in step.items()}
+        for step, begin in zip(steps, begins, strict=True)
+    ]
+    means: Timings = {}
+    for key in {key for step in relative for key in step}:
+        found = [step[key] for step in relative if key in step]
+        start, seconds = (sum(each[i] for each in found) / len(found) for i in (0, 1))
+        means[key] = start, seconds, max(size for _, _, size in found)
+    return [means | step for step in relative]
 
 
 def _received(label: str) -> tuple[str, str]:
@@ -187,9 +232,7 @@ def _bytes(record: Mapping[str, Any]) -> int:
     return 0
 
 
-def _in_order(
-    nodes: Mapping[tuple[str, str], _Node], timing: Mapping[tuple[str, str], tuple[float, float, int]]
-) -> Iterator[_Node]:
+def _in_order(nodes: Mapping[tuple[str, str], _Node], timing: Timings) -> Iterator[_Node]:
     """Topological order; among those that are ready, the one that ran first comes first."""
     missing = {key: len(node.after) for key, node in nodes.items()}
     dependents: dict[tuple[str, str], list[tuple[str, str]]] = {key: [] for key in nodes}

@@ -85,7 +85,8 @@ def test_json_has_these_keys_and_no_other(trace: Path, capsys: Capture) -> None:
     found = figures(capsys, "--trace", trace, "--bandwidth", "1Gbps", "--workers", "2", "--rivals")
     assert list(found) == [
         *("format", "name", "traces", "num_operations", "num_recorded_steps", "batch_size", "bandwidth"),
-        *("order", "links", "window_bytes", "parsing", "steps", "seed", "rows", "knees", "wanted"),
+        *("order", "links", "window_bytes", "parsing", "step_overhead_s", "steps", "seed", "rows", "knees"),
+        "wanted",
     ]
     (row,) = found["rows"]
     assert list(row) == [
@@ -149,6 +150,23 @@ def test_parsing_costs_time_at_the_receiver(trace: Path, tmp_path: Path, capsys:
         row = figures(capsys, *options, "--parsing", given)["rows"][0]
         assert row["step_s"]["value"] - without["step_s"]["value"] == pytest.approx(4 * 0.011, rel=0.2)
         assert row["gains"]["parsing"] > 0.0
+
+
+def test_what_the_trace_does_not_explain_is_added_to_each_step(trace: Path, capsys: Capture) -> None:
+    options = ("--trace", trace, "--bandwidth", "100MB/s", "--workers", "1,2", "--measured", "320")
+    found = figures(capsys, *options)
+    assert found["step_overhead_s"] == pytest.approx(0.1 - (0.052 + 0.041), rel=0.2)
+    assert found["rows"][0]["samples_per_s"]["value"] == pytest.approx(320, rel=0.01)
+    code, out, _ = hpcbal(capsys, *options)
+    assert code == 0
+    assert out.splitlines()[1].endswith(" ms of each step are in no operation")
+    fast = figures(capsys, *options[:-1], "1e6")  # as fast as that the simulation is not: nothing is added
+    assert fast["step_overhead_s"] == 0.0
+    code, _, err = hpcbal(capsys, *options, "--trace", trace)
+    assert (code, err) == (
+        2,
+        "hpcbal: --measured: works with one trace only; leave it out, or give one trace\n",
+    )
 
 
 def test_the_calibration_is_what_parsing_reads(trace: Path, tmp_path: Path, capsys: Capture) -> None:

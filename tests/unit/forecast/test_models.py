@@ -8,8 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpcbal.errors import PolicyError
+from hpcbal.forecast import Settings, like_machines, simulate
 from hpcbal.forecast.orders import ORDERS, order_named
-from hpcbal.forecast.overhead import ParsingOverhead, fit_overhead, separate_parsing
+from hpcbal.forecast.overhead import (
+    ParsingOverhead,
+    fit_overhead,
+    separate_parsing,
+    with_step_overhead,
+)
 from hpcbal.forecast.sharing import max_min_shares
 from hpcbal.forecast.trace import Operation, Resource, Trace, trace_of_steps
 
@@ -86,6 +92,27 @@ def test_parsing_keeps_the_order_of_each_step() -> None:
     parsed = separate_parsing(trace, ParsingOverhead(0.0, 0.5))
     assert parsed.downlink_orders is not None
     assert [parsed.operations[position].name for position in parsed.downlink_orders[0]] == ["b", "a"]
+
+
+def test_the_overhead_of_a_step_comes_after_all_its_operations() -> None:
+    trace = trace_of_steps(
+        [
+            Operation("d", Resource.DOWNLINK, (), 100),
+            Operation("c", Resource.WORKER, (0,)),
+            Operation("u", Resource.UPLINK, (1,), 100),
+            Operation("e", Resource.WORKER, (1,)),
+        ],
+        [[0.0, 1.0, 0.0, 0.5], [0.0, 2.0, 0.0, 0.5]],
+    )
+    longer = with_step_overhead(trace, 0.25)
+    assert longer.operations[-1] == Operation("step overhead", Resource.WORKER, (2, 3))
+    assert longer.durations_s[:, -1].tolist() == [0.25, 0.25]
+    for each, end_s in ((trace, 4.0), (longer, 4.25)):
+        one = Trace(each.operations, each.durations_s[1:])
+        assert simulate(one, like_machines(1, 1, 100.0), Settings(1)).end_s == pytest.approx(end_s)
+    assert with_step_overhead(trace, 0.0) is trace
+    with pytest.raises(PolicyError, match="got -1 s; it must be finite and at least 0"):
+        with_step_overhead(trace, -1)
 
 
 def layers(waits: list[tuple[int, ...]]) -> list[Operation]:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from hpcbal.forecast import Resource, Settings, TraceError, like_machines, simulate
-from hpcbal.forecast.run_metadata import trace_of_run_metadata
+from hpcbal.forecast.run_metadata import arrivals_of, trace_of_run_metadata
 
 RECORDED = Path(__file__).parents[2] / "data" / "run_metadata" / "alexnet.json"
 PS, WORKER = (f"/job:{job}/replica:0/task:0/device:CPU:0" for job in ("ps", "worker"))
@@ -32,10 +32,12 @@ def stats(name: str, micros: int, start: int = 0) -> dict[str, Any]:
     return {"node_name": name, "all_start_micros": str(start), "op_end_rel_micros": str(micros)}
 
 
-def received(tensor: str, sender: str, receiver: str, size: int) -> dict[str, Any]:
+def received(
+    tensor: str, sender: str, receiver: str, size: int, start: int = 0, micros: int = 70
+) -> dict[str, Any]:
     output = {"tensor_description": {"allocation_description": {"requested_bytes": str(size)}}}
     label = f"[{size}B] [1Mb/s] {tensor} from {sender} to {receiver}"
-    return stats("RecvTensor", 70) | {"timeline_label": label, "output": [output]}
+    return stats("RecvTensor", micros, start) | {"timeline_label": label, "output": [output]}
 
 
 def small_step() -> dict[str, Any]:
@@ -67,17 +69,74 @@ def small_step() -> dict[str, Any]:
     }
 
 
+def test_transfers_are_in_the_order_of_requests_and_tensors_in_that_in_which_they_were_handed_over() -> None:
+    # The small parameter is parsed before the large one that it has waited for. The first gradient goes last.
+    downs = [pair(f"edge_{i}_{name}/read", PS, WORKER) for i, name in enumerate(("large", "small"))]
+    ups = [pair(f"edge_{i}_g{i}", WORKER, PS) for i in (3, 4)]
+    server = [
+        *(node(f"v{i}", "VariableV2", PS) for i in range(2)),
+        *(node(f"s{i}", "_Send", PS, f"v{i}:0", attr=attributes) for i, attributes in enumerate(downs)),
+        *(node(f"r{i}", "_Recv", PS, attr=attributes) for i, attributes in enumerate(ups)),
+    ]
+    worker = [
+        *(node(f"r{i}", "_Recv", WORKER, attr=attributes) for i, attributes in enumerate(downs)),
+        node("g3", "MatMul", WORKER, "r0", "r1"),
+        node("g4", "MatMul", WORKER, "g3"),
+        *(node(f"s{i}", "_Send", WORKER, f"g{i}", attr=ups[i - 3]) for i in (3, 4)),
+    ]
+    step = {
+        "partition_graphs": [{"node": server}, {"node": worker}],
+        "step_stats": {
+            "dev_stats": [
+                {
+                    "device": PS,
+                    "node_stats": [
+                        received("edge_3_g3", WORKER, PS, 8, 1_990, 300),
+                        received("edge_4_g4", WORKER, PS, 8, 1_980, 10),
+                    ],
+                },
+                {
+                    "device": WORKER,
+                    "node_stats": [
+                        received("edge_0_large/read", PS, WORKER, 4_000, 1_000, 500),
+                        received("edge_1_small/read", PS, WORKER, 4, 1_010, 480),
+                        stats("g3", 100, 1_500),
+                        stats("g4", 300, 1_600),
+                    ],
+                },
+            ]
+        },
+    }
+    trace = trace_of_run_metadata([step], 16)
+    names = [operation.name for operation in trace.operations]
+    assert trace.downlink_orders is not None
+    order = [names[position] for position in trace.downlink_orders[0]]
+    assert order == ["receive edge_0_large/read", "receive edge_1_small/read"]
+    assert names[2:] == [
+        *("g3", "g4", "hand over edge_4_g4", "send edge_4_g4", "hand over edge_3_g3", "send edge_3_g3")
+    ]
+    assert arrivals_of(step) == pytest.approx({order[0]: 500e-6, order[1]: 490e-6})
+
+
+def test_a_step_without_statistics_of_a_server_has_the_means_of_others() -> None:
+    missing = small_step()
+    missing["step_stats"]["dev_stats"].pop(0)
+    trace = trace_of_run_metadata([small_step(), missing], 16)
+    assert trace.durations_s[1].tolist() == pytest.approx(trace.durations_s[0].tolist())
+
+
 def test_a_send_and_its_receive_become_one_transfer_between_both_graphs() -> None:
     trace = trace_of_run_metadata([small_step()], 16)
     shape = [(o.resource, o.waits_for, o.num_bytes) for o in trace.operations]
     assert shape == [
         (Resource.DOWNLINK, (), 4),
         (Resource.WORKER, (0,), 0),
-        (Resource.UPLINK, (1,), 8),
-        (Resource.SERVER, (2,), 0),
+        (Resource.WORKER, (1,), 0),
+        (Resource.UPLINK, (2,), 8),
+        (Resource.SERVER, (3,), 0),
     ]
     assert trace.operations[0].variable == "w"
-    assert trace.durations_s[0].tolist() == pytest.approx([70e-6, 500e-6, 70e-6, 30e-6])
+    assert trace.durations_s[0].tolist() == pytest.approx([70e-6, 500e-6, 0.0, 70e-6, 30e-6])
     assert trace.samples_per_step == 16
 
 

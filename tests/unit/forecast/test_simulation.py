@@ -80,6 +80,22 @@ def test_exposed_is_what_computation_does_not_hide_by_hand() -> None:
     assert replay.computing_s == pytest.approx([2.0])
 
 
+@pytest.mark.parametrize("in_python", [False, True])
+def test_computations_that_are_ready_go_in_the_order_of_the_trace_by_hand(in_python: bool) -> None:
+    # All three can start at 1 s or later; the one that is listed last and starts a transfer goes last.
+    operations = (
+        Operation("parameters", Resource.DOWNLINK, (), 100),
+        Operation("first", Resource.WORKER, (0,)),
+        Operation("second", Resource.WORKER, (1,)),
+        Operation("hand over", Resource.WORKER, (0,)),
+        Operation("update", Resource.UPLINK, (3,), 100),
+    )
+    trace = trace_of_steps(operations, [[0, 1, 1, 1, 0]])
+    observe = (lambda chunk: None) if in_python else None
+    replay = simulate(trace, like_machines(1, 1, 100.0), Settings(1), observe)
+    assert replay.end_s == pytest.approx(5.0)
+
+
 def test_transfers_move_in_the_order_of_their_recorded_step_by_hand() -> None:
     # Computing needs the first transfer only. If that comes first, it ends at 2 s; if not, at 3 s, and the
     # other transfer takes until 1 s.
