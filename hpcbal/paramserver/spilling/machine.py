@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import statistics
 import time
@@ -9,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from hpcbal.paramserver.spilling.disk import LocalDisk
+from hpcbal.paramserver.spilling.disk import LocalDisk, SpillError
 from hpcbal.policies.grouping import (
     JobMemory,
     SpillableJob,
@@ -18,6 +19,8 @@ from hpcbal.policies.grouping import (
     next_to_spill,
     returns,
 )
+
+log = logging.getLogger(__name__)
 
 TURNS_OF_A_STEP = 3
 """Turns of every job between two steps of the climber; the first one is not measured."""
@@ -225,16 +228,24 @@ class MachineSpill:
                 return
 
     def _put_parameters_on_disk(self) -> bool:
-        """Put the parameters of one job on disk; returns whether there are any that may go.
+        """Put the parameters of one job on disk, if it is not full; returns whether there were any to try.
 
         Those that were used last go first: jobs take turns, so theirs comes last again. The paper does not
         say whose parameters go.
         """
-        members = [each.parameters for each in self._members.values() if each.parameters is not None]
-        able = [each for each in members if each.may_leave]
+        able = {
+            job: each.parameters
+            for job, each in self._members.items()
+            if each.parameters is not None and each.parameters.may_leave
+        }
         if not able:
             return False
-        max(able, key=lambda each: each.used_s).leave()
+        job = max(able, key=lambda each: able[each].used_s)
+        try:
+            able[job].leave()
+        except SpillError as error:  # whoever needs the room fails if there is none; the run goes on
+            log.warning("the parameters of job %s stay in memory: %s", job, error)
+            self._members[job].parameters = None
         return True
 
     def note_turn(self) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hpcbal.paramserver.spilling import LocalDisk, MachineSpill
+from hpcbal.paramserver.spilling import LocalDisk, MachineSpill, SpillError
 from hpcbal.paramserver.spilling.machine import RESERVE, TURNS_OF_A_STEP
 from hpcbal.policies.grouping import JobMemory
 
@@ -165,7 +165,11 @@ class Values:
     num_bytes: int = 200
     left: list[str] = field(default_factory=list)
 
+    is_full: bool = False
+
     def leave(self) -> None:
+        if self.is_full:
+            raise SpillError("spill.directory: it is full")
         self.left.append(self.name)
         self.may_leave, self.num_bytes = False, 0
 
@@ -187,3 +191,18 @@ def test_parameters_go_last_and_those_that_were_used_last_go_first(tmp_path: Pat
     assert left == ["a"]
     machine.spill.relieve(1000)
     assert left == ["a", "c"]
+
+
+def test_parameters_stay_in_memory_when_the_disk_is_full(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    machine = Machine(tmp_path)
+    left: list[str] = []
+    for name, is_full in (("a", True), ("b", False)):
+        machine.come(name, 1)
+        machine.spill.add_parameters(name, Values(2.0 if is_full else 1.0, name, left=left, is_full=is_full))
+    machine.spill.relieve(1000)
+    assert left == ["b"]
+    assert "the parameters of job a stay in memory: spill.directory: it is full" in caplog.text
+    machine.spill.relieve(1000)  # it is not tried again
+    assert caplog.text.count("stay in memory") == 1
