@@ -21,6 +21,7 @@ from support.provenance import provenance
 
 PARTS: dict[str, str] = {
     "engine": "support.forecast_engine",
+    "order": "support.forecast_order",
     "speed": "support.forecast_speed",
     "streams": "support.forecast_streams",
     "tensorflow": "support.forecast_tensorflow",

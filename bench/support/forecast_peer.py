@@ -39,6 +39,7 @@ class Plan:
         num_servers: that hold variables, the first of the cluster.
         network, batch: of real computation.
         trace: file with the trace to replay; empty: compute.
+        order: in which servers send parameters in a replay; empty: as TensorFlow asks for them.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Plan:
     network: str = ""
     batch: int = 0
     trace: str = ""
+    order: str = ""
 
 
 def config_of(job: str, task: int) -> Any:
@@ -101,7 +103,7 @@ class Worker:
         with tf.Graph().as_default() as graph:
             if plan.trace:
                 trace = read_trace(Path(plan.trace))
-                self._replayed = replayed(trace, plan.name, self._task)
+                self._replayed = replayed(trace, plan.name, self._task, plan.order)
                 self._train = self._replayed.train
             else:
                 self._replayed = None

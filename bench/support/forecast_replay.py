@@ -15,9 +15,13 @@ import numpy as np
 import tensorflow as tf
 from support.forecast_segments import segments_of
 
+from hpcbal.forecast.orders import order_named
 from hpcbal.forecast.trace import Resource, Trace
 
 v1 = tf.compat.v1
+
+ASKING_S = 0.005
+"""Until a worker has asked for all parameters: some 2 ms through the relay."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +37,13 @@ class Replayed:
     draw: Callable[[], None]
 
 
-def replayed(trace: Trace, name: str, task: int) -> Replayed:
+def replayed(trace: Trace, name: str, task: int, order: str = "") -> Replayed:
     """Build the graph of one worker in the graph that is current.
 
     Args:
         name: prefix of the variables.
         task: the worker's.
+        order: in which servers send parameters, see `orders.ORDERS`; empty: as TensorFlow asks for them.
     """
     rng = np.random.default_rng(task)
     row = [0]
@@ -57,7 +62,7 @@ def replayed(trace: Trace, name: str, task: int) -> Replayed:
         return sleep
 
     worker = f"/job:worker/task:{task}"
-    received = _received(trace, name, worker)
+    received = _in_order(trace, name, worker, order) if order else _received(trace, name, worker)
     updates: list[Any] = []
     last: Any = None
     for segment in segments_of(trace):
@@ -88,6 +93,35 @@ def _received(trace: Trace, name: str, worker: str) -> dict[int, Any]:
         with tf.device(f"/job:ps/task:{operation.server}"):
             variable = _variable(name, position, max(operation.num_bytes // 4, 1))
             read = variable.read_value()
+        with tf.device(worker):
+            received[position] = tf.identity(read)
+    return received
+
+
+def _in_order(trace: Trace, name: str, worker: str, order: str) -> dict[int, Any]:
+    """The same, sent in one order: each server reads one parameter after the other, and sends it at once.
+
+    A server sends what was asked for as soon as it is there. So reading begins when the worker has asked for
+    all parameters, of which it tells the servers.
+    """
+
+    def ask_first() -> np.float32:
+        time.sleep(ASKING_S)
+        return np.float32(0.0)
+
+    with tf.device(worker):
+        asked = tf.numpy_function(ask_first, [], tf.float32)
+        asked.set_shape([])
+    received: dict[int, Any] = {}
+    last: dict[int, Any] = {}
+    for position in order_named(order)(trace.operations, np.random.default_rng(0)):
+        operation = trace.operations[position]
+        with tf.device(f"/job:ps/task:{operation.server}"):
+            if operation.server not in last:
+                last[operation.server] = tf.identity(asked)
+            variable = _variable(name, position, max(operation.num_bytes // 4, 1))
+            with tf.control_dependencies([last[operation.server]]):
+                last[operation.server] = read = variable.read_value()
         with tf.device(worker):
             received[position] = tf.identity(read)
     return received

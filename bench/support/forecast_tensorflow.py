@@ -22,7 +22,7 @@ from support.forecast_cluster import TensorFlowCluster, tensorflow_cluster
 from hpcbal.forecast import Settings
 from hpcbal.forecast.cluster import Cluster, Links
 from hpcbal.forecast.overhead import with_step_overhead
-from hpcbal.forecast.prediction import WARM_UP, Job
+from hpcbal.forecast.prediction import WARM_UP, Job, step_overhead
 from hpcbal.forecast.rivals import cynthia, phases_of, queueing
 from hpcbal.forecast.run_metadata import trace_of_run_metadata
 from hpcbal.forecast.trace import Trace
@@ -125,8 +125,7 @@ def compared(cluster: TensorFlowCluster, case: Case, directory: Path) -> tuple[l
         computed[count] = steps_per_s(cluster.train(count, COMPUTED_S, apart_s), COMPUTED_S / 4)
     trace = trace_of_run_metadata(json.loads(steps.read_text(encoding="utf-8")), case.batch)
     write_trace(path, trace)
-    alone = job_of(trace, 1, case.num_servers).run().steps_per_s(WARM_UP)
-    overhead_s = max(0.0, 1.0 / computed[1] - 1.0 / alone)
+    overhead_s = step_overhead(job_of(trace, 1, case.num_servers), case.batch * computed[1])
     trace = with_step_overhead(trace, overhead_s)
     print(f"\n{case}: {1e3 * overhead_s:.1f} of {1e3 / computed[1]:.1f} ms are not in the trace", flush=True)
     name = f"replay_{case.network}_{case.batch}_{case.num_servers}"

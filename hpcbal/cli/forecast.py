@@ -101,7 +101,7 @@ def _add_model(parser: argparse.ArgumentParser) -> None:
         "--measured",
         type=_above_0,
         metavar="N",
-        help="samples per second that the recorded worker has reached alone without recording: what the trace "
+        help="samples per second that the recorded worker reached alone without recording: what the trace "
         "does not explain is added to each step (default: nothing)",
     )
     parser.add_argument(

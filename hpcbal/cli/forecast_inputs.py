@@ -112,7 +112,7 @@ def read_inputs(args: argparse.Namespace) -> Inputs:
 
 
 def _with_overhead(inputs: Inputs, recorded_trace: Trace, samples_per_s: float) -> Inputs:
-    """Add what steps of the recorded worker took beside their operations, whatever the batch size asked for."""
+    """Add what steps of the recorded worker took beside their operations, for any batch size."""
     recorded = replace(inputs, trace=recorded_trace).job(1, recorded_trace.num_servers)
     seconds = step_overhead(recorded, samples_per_s)
     return replace(inputs, trace=with_step_overhead(inputs.trace, seconds), step_overhead_s=seconds)

@@ -61,7 +61,7 @@ def test_a_job_has_the_keys_of_one_alone_and_says_when_it_comes(tmp_path: Path) 
 def test_by_default_groups_are_formed_and_kept_by_predicted_gain(tmp_path: Path) -> None:
     schedule = load(tmp_path).schedule
     assert (schedule.paradigm, schedule.min_gain, schedule.groups) == ("harmony", 0.05, None)
-    assert (schedule.warm_up, schedule.profile_iterations) == (1, 3)
+    assert (schedule.warm_up, schedule.profile_iterations) == (1, 2)
 
 
 def test_the_written_out_config_loads_to_an_equal_one(tmp_path: Path) -> None:

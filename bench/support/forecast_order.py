@@ -1,0 +1,106 @@
+"""What an enforced order of transfers brings: forecast beside real TensorFlow ([ASGD] Sec. 4.2, Fig. 18).
+
+    python -m support.forecast_order alexnet-32-1      # only these cases
+
+As for the forecasts of throughput, one worker trains and is recorded, and workers replay its computation.
+Here they do so in the order of TIC and in its reverse, which servers keep to: a worker tells them when it has
+asked for all parameters, and they send them one after the other. That takes `ORDER_S` of each step, which the
+forecast adds to it.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from support.forecast_cluster import TensorFlowCluster, tensorflow_cluster
+from support.forecast_tensorflow import (
+    BYTES_PER_S,
+    CASES,
+    COMPUTED_S,
+    MEASURED_S,
+    WARM_UP_S,
+    Case,
+    job_of,
+    steps_per_s,
+)
+
+from hpcbal.forecast.overhead import with_step_overhead
+from hpcbal.forecast.prediction import WARM_UP, step_overhead
+from hpcbal.forecast.run_metadata import trace_of_run_metadata
+from hpcbal.forecast.trace_file import write_trace
+
+RECORDED = 20
+ORDER_S = 0.008
+"""Of `forecast_replay.ASKING_S`, and of the message that follows it through the relay."""
+
+ORDERS = ("tic", "reverse")
+WORKERS = (1, 2, 4, 8)
+DEFAULT = ("alexnet-32-1", "vgg-64-1")
+
+BESIDE = {
+    "tf_order_error_median": ("0.10 (max)", "0.05"),
+    "tf_order_error_max": ("0.10", "0.10"),
+}
+"""Key -> (the paper's figure, the limit)."""
+
+
+def compared(cluster: TensorFlowCluster, case: Case, folder: Path) -> list[float]:
+    """Replay a case in each order; returns the signed errors of the forecast."""
+    plan = {"num_servers": case.num_servers, "network": case.network, "batch": case.batch}
+    cluster.build(1, name=f"order_{case.network}_{case.batch}", **plan)
+    steps, path = folder / "steps.json", folder / "trace.jsonl"
+    cluster.record(RECORDED, steps)
+    alone = steps_per_s(cluster.train(1, COMPUTED_S), COMPUTED_S / 4)
+    trace = trace_of_run_metadata(json.loads(steps.read_text(encoding="utf-8")), case.batch)
+    write_trace(path, trace)
+    trace = with_step_overhead(
+        trace, ORDER_S + step_overhead(job_of(trace, 1, case.num_servers), case.batch * alone)
+    )
+    errors = []
+    print(f"\n{case}  order      W  real/s  forecast   error", flush=True)
+    for order in ORDERS:
+        name = f"{order}_{case.network}_{case.batch}_{case.num_servers}"
+        cluster.build(max(WORKERS), name=name, num_servers=case.num_servers, trace=str(path), order=order)
+        for count in WORKERS:
+            ends = cluster.train(count, WARM_UP_S + MEASURED_S, apart_s=1.0 / (alone * count))
+            real = steps_per_s(ends, WARM_UP_S)
+            job = job_of(trace, count, case.num_servers)
+            forecast = replace(job, settings=replace(job.settings, order=order)).run().steps_per_s(WARM_UP)
+            errors.append(forecast / real - 1.0)
+            print(
+                f"{'':{len(str(case))}}  {order:8} {count:3} {real:7.3f} {forecast:9.3f} {errors[-1]:+7.1%}",
+                flush=True,
+            )
+    return errors
+
+
+def measure(cases: Sequence[str] = DEFAULT) -> dict[str, float]:
+    """Errors of the forecast of enforced orders."""
+    known = {str(case): case for case in CASES}
+    chosen = [known[name] for name in cases]
+    servers = max(case.num_servers for case in chosen)
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        tensorflow_cluster(max(WORKERS), servers, BYTES_PER_S) as cluster,
+    ):
+        errors = [abs(error) for case in chosen for error in compared(cluster, case, Path(folder))]
+    return {"tf_order_error_median": statistics.median(errors), "tf_order_error_max": max(errors)}
+
+
+def main() -> None:
+    """Measure the named cases."""
+    known = [str(case) for case in CASES]
+    unknown = [name for name in sys.argv[1:] if name not in known]
+    if unknown:
+        raise SystemExit(f"case: got {unknown[0]!r}, allowed: {', '.join(known)}")
+    print(json.dumps(measure(sys.argv[1:] or DEFAULT)))
+
+
+if __name__ == "__main__":
+    main()
