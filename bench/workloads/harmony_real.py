@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 NUM_MACHINES = 8
 BANDWIDTH = 400_000
-MEMORY_BYTES = 2_050_000
+MEMORY_BYTES = 2_400_000
 STEPS = 4
 """Steps of an epoch."""
 

@@ -94,7 +94,7 @@ class JobsScheduleConfig(Section):
         ge=0,
     )
     profile_iterations: int = key(
-        3, "Measured iterations that a job needs before it is grouped by them.", COUNT_ALLOWED, ge=1
+        2, "Measured iterations that a job needs before it is grouped by them.", COUNT_ALLOWED, ge=1
     )
     groups: Annotated[tuple[FixedGroupConfig, ...], Strict(False), AfterValidator(not_empty)] | None = key(
         None,

@@ -35,7 +35,7 @@ def simulate_sharing(
     turns: Turns | None = None,
     delays: SharingDelays | None = None,
     warm_up: int = 1,
-    profile_iterations: int = 3,
+    profile_iterations: int = 2,
     compute_noise: float = 0.0,
     seed: int = 0,
     distort: Distort | None = None,
