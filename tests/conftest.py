@@ -6,6 +6,7 @@ import compileall
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import hypothesis
 import pytest
 
 if TYPE_CHECKING:
@@ -18,6 +19,11 @@ WITH_SHARED_FIXTURES = ("tests/e2e/test_core_install.py",)
 
 FIRST = ("tests/e2e/", "tests/mpi/", "tests/unit/speed_models/", "tests/property/")
 """What takes longest comes first, so that all workers end at about the same time."""
+
+
+# Other tests run on the same cores, so an example may take any time; pytest-timeout ends those that hang.
+hypothesis.settings.register_profile("hpcbal", deadline=None)
+hypothesis.settings.load_profile("hpcbal")
 
 
 def group_of(nodeid: str) -> str:
