@@ -68,10 +68,9 @@ def compared(cluster: TensorFlowCluster, case: Case, folder: Path) -> list[float
         name = f"{order}_{case.network}_{case.batch}_{case.num_servers}"
         cluster.build(max(WORKERS), name=name, num_servers=case.num_servers, trace=str(path), order=order)
         for count in WORKERS:
-            apart_s = 1.0 / (alone * count)
-            ends = cluster.train(count, WARM_UP_S + MEASURED_S, apart_s)
+            ends = cluster.train(count, WARM_UP_S + MEASURED_S, apart_s=1.0 / (alone * count))
             real = steps_per_s(ends, WARM_UP_S)
-            job = job_of(trace, count, case.num_servers, apart_s)
+            job = job_of(trace, count, case.num_servers)
             forecast = replace(job, settings=replace(job.settings, order=order)).run().steps_per_s(WARM_UP)
             errors.append(forecast / real - 1.0)
             print(

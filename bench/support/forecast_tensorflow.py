@@ -88,23 +88,19 @@ def steps_per_s(ends: Sequence[Sequence[float]], warm_up_s: float) -> float:
     return sum((len(inside) - 1) / (inside[-1] - inside[0]) for inside in insides)
 
 
-def job_of(trace: Trace, num_workers: int, num_servers: int, apart_s: float = 0.0) -> Job:
+def job_of(trace: Trace, num_workers: int, num_servers: int) -> Job:
     """What is simulated: servers' links are limited, those of workers are not, as in `forecast_cluster`.
 
     No stream is as long as HTTP/2's window of the paper (28 MB), so flow control has no effect.
-
-    Args:
-        apart_s: see `TensorFlowCluster.train`.
     """
     workers = (Links(math.inf, math.inf),) * num_workers
     servers = (Links(BYTES_PER_S, BYTES_PER_S),) * num_servers
-    settings = Settings(num_steps=NUM_SIMULATED, apart_s=apart_s)
-    return Job(trace, Cluster(workers, servers), settings=settings)
+    return Job(trace, Cluster(workers, servers), settings=Settings(num_steps=NUM_SIMULATED))
 
 
-def row_of(trace: Trace, case: Case, num_workers: int, replayed: float, apart_s: float) -> Row:
-    """One measurement of workers that started so far apart, and the models beside it."""
-    job = job_of(trace, num_workers, case.num_servers, apart_s)
+def row_of(trace: Trace, case: Case, num_workers: int, replayed: float) -> Row:
+    """One measurement, and the models beside it."""
+    job = job_of(trace, num_workers, case.num_servers)
     return Row(
         num_workers,
         replayed,
@@ -137,9 +133,8 @@ def compared(cluster: TensorFlowCluster, case: Case, directory: Path) -> tuple[l
     rows = []
     print(f"\n{case}   W  real/s  forecast   error     Lin  Cynthia", flush=True)
     for count in WORKERS:
-        apart_s = 1.0 / (computed[1] * count)
-        ends = cluster.train(count, WARM_UP_S + MEASURED_S, apart_s)
-        row = row_of(trace, case, count, steps_per_s(ends, WARM_UP_S), apart_s)
+        ends = cluster.train(count, WARM_UP_S + MEASURED_S, apart_s=1.0 / (computed[1] * count))
+        row = row_of(trace, case, count, steps_per_s(ends, WARM_UP_S))
         rows.append(row)
         print(
             f"{'':{len(str(case))}} {count:3} {row.replayed:7.3f} {row.forecast:9.3f} "
