@@ -23,6 +23,7 @@ from hpcbal.paramserver.engine.arena import allocate
 from hpcbal.paramserver.engine.client import ParameterClient
 from hpcbal.paramserver.engine.data_moves import DataMoves
 from hpcbal.paramserver.engine.job import EmulatedMachine, Job
+from hpcbal.paramserver.engine.load_reports import LoadReports
 from hpcbal.paramserver.engine.loading import (
     VALUES,
     Arrays,
@@ -53,9 +54,6 @@ log = logging.getLogger(__name__)
 
 MASTER = 0
 """The rank that the executor reports to."""
-
-REPORT_INTERVAL_S = 0.5
-"""Between reports of a server."""
 
 
 class _Finished(Exception):  # noqa: N818 - not an error
@@ -96,7 +94,6 @@ class Executor:
         self._channel = channel
         self._wire = Wire(transport, self._place.link)
         self.reactor = self._place.reactor(transport, channel, self._on_message)
-        self.reactor.add(self._report_load)
         self.buffers = self._place.buffers(job.memory_bytes)
         self.samples = self._place.samples(job, self._share_memory)
         self.server = Server(
@@ -107,6 +104,8 @@ class Executor:
             job.cut.num_blocks if job.staleness == 0 else None,
         )
         self._place.serves(self.server, self._share_memory)
+        reports = LoadReports(self.server, self._wire, lambda report: channel.send(MASTER, report))
+        self.reactor.add(reports.poll)
         if self._trace.records_messages:
             self._wire.trace = self.server.trace = self._trace
         self._requests = Requests(self.server, self._wire)
@@ -140,8 +139,6 @@ class Executor:
         self._evaluating = 0
         self._must_evaluate = False
         self._is_paused = True
-        self._report_due_s = 0.0
-        self._reported = (0, 0)
 
     def run(self) -> int:
         """Work until the master says `Finish`; returns its exit code.
@@ -388,22 +385,6 @@ class Executor:
 
     def _data_moved(self, blocks: tuple[int, ...], destination: int) -> None:
         self._channel.send(MASTER, messages.BlocksMoved("data", blocks, destination))
-
-    def _report_load(self, now_s: float) -> bool:
-        if now_s < self._report_due_s:
-            return False
-        self._report_due_s = now_s + REPORT_INTERVAL_S
-        load = self.server.load
-        if not load.requests:
-            return False
-        before_in, before_out = self._reported
-        self._reported = bytes_in, bytes_out = self._wire.bytes_in, self._wire.bytes_out
-        report = messages.ServerReport(
-            bytes_in - before_in, bytes_out - before_out, load.service_s, load.requests
-        )
-        load.service_s, load.requests = 0.0, 0
-        self._channel.send(MASTER, report)
-        return False
 
 
 def _never() -> bool:

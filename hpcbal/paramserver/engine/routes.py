@@ -195,7 +195,7 @@ class Routes:
             server.answer_whole(self._as_pull(route, frame, number), route.blocks, sent)
         else:
             if server.sync_blocks is not None:
-                server.note_pull(route.blocks, frame.step, frame.share)
+                server.together.note(route.blocks, frame.step, frame.share)
             self._answer(route, frame.request, bool(is_bare))
         server.count(frame.request, start_s, is_pull=True, is_routed=True)
 
@@ -248,7 +248,8 @@ class Routes:
         number = frame.first[1]
         if server.host.apply_bundle(route.bundle, number):
             # All blocks may be changed at once, unless a pull still needs them as they are.
-            if server.sync_blocks is None or server.have_all_pulled(blocks, frame.step):
+            all_blocks = server.sync_blocks
+            if all_blocks is None or server.together.have_all(blocks, frame.step, all_blocks):
                 self._apply(route, receiver)
                 if route.acknowledgement.is_done:
                     route.acknowledgement.send(frame.request, 0, len(blocks))

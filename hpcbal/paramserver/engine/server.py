@@ -24,6 +24,7 @@ from hpcbal.paramserver.contract import App, apply_update, held_bytes
 from hpcbal.paramserver.engine.accesses import ALL_ROWS, Pull, Push, ShapeOf
 from hpcbal.paramserver.engine.buffers import Buffers, view
 from hpcbal.paramserver.engine.held_block import BEFORE_ALL_STEPS, HeldBlock
+from hpcbal.paramserver.engine.pulled_together import PulledTogether
 from hpcbal.paramserver.engine.room import PushRoom
 from hpcbal.paramserver.engine.trace import Trace
 from hpcbal.paramserver.engine.transport import Segments, Then
@@ -58,6 +59,7 @@ class Server:
         room: for pushes and row ids; a push waits at its sender while there is none.
         sync_blocks: see below.
         lending: which answers are copied.
+        together: counts pulls of blocks that are always pulled together.
         load: what was served since the last report.
         failure: what the app has raised for an update. The job has failed then: whoever drives the server
             raises it. Until the job ends, pushes are acknowledged all the same, so that nobody waits for
@@ -95,7 +97,7 @@ class Server:
         self.lending = Lending(may_copy=sync_blocks is None)
         self._held: dict[int, HeldBlock] = {}
         self._actions: deque[Action[Pull | Push]] = deque()
-        self._pulled: dict[tuple[int, ...], tuple[int, int]] = {}  # by blocks: step, and data blocks
+        self.together = PulledTogether()
         self.bring_back: Callable[[], None] = _nothing
         self.is_away = False
         self.num_changes = 0
@@ -147,19 +149,6 @@ class Server:
         """Whether no request reads or changes values, now or later without a further one."""
         is_busy = self._actions or not self.is_idle
         return bool(self._held) and not is_busy and all(held.can_put_away for held in self._held.values())
-
-    def put_away(self) -> None:
-        """Give the memory of all values back; only if `may_put_away`, and after they were written."""
-        for held in self._held.values():
-            held.put_away()
-        self.is_away = True
-
-    def take_back(self) -> int:
-        """Take memory again; the caller fills `held`. Returns how many bytes that is."""
-        for held in self._held.values():
-            held.take_back()
-        self.is_away = False
-        return sum(array.nbytes for held in self._held.values() for array in held.arrays())
 
     def begin(self, blocks: Sequence[int]) -> None:
         """The job begins, and these blocks begin here; `add` follows for each."""
@@ -390,25 +379,12 @@ class Server:
         if not push.num_reading:
             self.room.give(push.buffer)
 
-    # Pulls of blocks that are always pulled together.
-
-    def note_pull(self, blocks: tuple[int, ...], step: int, share: int) -> None:
-        """Count how many data blocks' turns of a step have pulled all these blocks."""
-        before, count = self._pulled.get(blocks, (BEFORE_ALL_STEPS, 0))
-        self._pulled[blocks] = step, share + (count if before == step else 0)
-
-    def have_all_pulled(self, blocks: tuple[int, ...], step: int) -> bool:
-        """Whether all data blocks' turns of a step have pulled all these blocks at once."""
-        return self._pulled.get(blocks) == (step, self.sync_blocks)
-
     def _note_pulls(self, block: int) -> None:
         """Count at the blocks themselves what was pulled together with this one."""
-        for blocks, (step, share) in list(self._pulled.items()):
-            if block in blocks:
-                del self._pulled[blocks]
-                for each in blocks:
-                    if each in self._held:
-                        self._held[each].note_pull(step, share)
+        for blocks, step, share in self.together.forget(block):
+            for each in blocks:
+                if each in self._held:
+                    self._held[each].note_pull(step, share)
 
 
 def _nothing() -> None:

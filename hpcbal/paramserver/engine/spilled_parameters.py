@@ -82,7 +82,9 @@ class SpilledParameters:
                 if index or not is_written:
                     self._write(block, index, array)
         self._written = self._server.num_changes
-        self._server.put_away()
+        for _, held in self._server.held():
+            held.put_away()
+        self._server.is_away = True
         self.num_times += 1
         self.most_bytes = max(self.most_bytes, before_bytes)
         self._on_change()
@@ -133,8 +135,11 @@ class SpilledParameters:
     def _read_all(self, waits: bool) -> None:
         assert self._file is not None
         self._make_room(self._server.whole_bytes)
-        num_bytes = self._server.take_back()
+        for _, held in self._server.held():
+            held.take_back()
+        self._server.is_away = False
         self._on_change()
+        num_bytes = sum(array.nbytes for _, held in self._server.held() for array in held.arrays())
         with ExitStack() as stack:
             if waits:
                 stack.enter_context(self._aside())
