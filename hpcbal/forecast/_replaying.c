@@ -44,7 +44,7 @@ enum {
 #define NOTHING (-1.0)        /* instead of the bytes of a stream that has not been served */
 
 typedef struct {
-    int32_t *positions; /* a ring */
+    int32_t *positions; /* a ring; a worker's computations are in `ready` instead */
     int32_t first, count, capacity;
     int32_t running; /* the operation that is served; -1: none */
 } Queue;
@@ -90,6 +90,8 @@ typedef struct {
     Turns turns[2];
     Queue *queues;
     int32_t *positions; /* memory of all rings */
+    uint64_t *ready;    /* computations that wait, a bit for each position: `num_words` words for each worker */
+    int64_t num_words;
     Link links[2];
     int32_t *waits, *first_waits; /* of each worker, and of a step that starts */
     int64_t *open, *transfers;
@@ -273,14 +275,43 @@ static void start_transfer(Replay *r, int64_t worker, int64_t kind, int64_t serv
     link->is_changed = 1;
 }
 
+static int64_t dequeue(Queue *queue)
+{
+    int64_t position = queue->positions[queue->first];
+    queue->first = queue->first + 1 == queue->capacity ? 0 : queue->first + 1;
+    queue->count--;
+    return position;
+}
+
+/* Computations go in the order of the trace. `first` is the first word that may have a bit. */
+static int64_t take_earliest(Replay *r, int64_t worker, Queue *queue)
+{
+    uint64_t *ready = r->ready + worker * r->num_words;
+    int64_t word = queue->first;
+    while (!ready[word])
+        word++;
+    int64_t position = 64 * word + __builtin_ctzll(ready[word]);
+    ready[word] &= ready[word] - 1;
+    queue->first = (int32_t)word;
+    queue->count--;
+    return position;
+}
+
+static void make_ready(Replay *r, int64_t worker, Queue *queue, int64_t position)
+{
+    int32_t word = (int32_t)(position / 64);
+    r->ready[worker * r->num_words + word] |= UINT64_C(1) << position % 64;
+    if (word < queue->first || !queue->count)
+        queue->first = word;
+    queue->count++;
+}
+
 static void start_next(Replay *r, int64_t worker, int64_t kind, int64_t server, double now)
 {
     Queue *queue = &r->queues[queue_of(r, worker, kind, server)];
     if (!queue->count)
         return;
-    int64_t position = queue->positions[queue->first];
-    queue->first = queue->first + 1 == queue->capacity ? 0 : queue->first + 1;
-    queue->count--;
+    int64_t position = kind == WORKER ? take_earliest(r, worker, queue) : dequeue(queue);
     queue->running = position;
     if (kind == DOWN || kind == UP) {
         start_transfer(r, worker, kind, server, position, now);
@@ -365,22 +396,6 @@ static void enqueue(Queue *queue, int64_t position)
     queue->positions[last >= queue->capacity ? last - queue->capacity : last] = (int32_t)position;
 }
 
-/* Before those that are recorded later. */
-static void enqueue_in_order(Queue *queue, int64_t position)
-{
-    int32_t at = queue->first + queue->count++;
-    if (at >= queue->capacity)
-        at -= queue->capacity;
-    while (at != queue->first) {
-        int32_t before = at ? at - 1 : (int32_t)queue->capacity - 1;
-        if (queue->positions[before] < position)
-            break;
-        queue->positions[at] = queue->positions[before];
-        at = before;
-    }
-    queue->positions[at] = (int32_t)position;
-}
-
 static void add(Replay *r, int64_t worker, int64_t position, double now)
 {
     int64_t kind = r->kind[position], server = r->server[position];
@@ -390,7 +405,7 @@ static void add(Replay *r, int64_t worker, int64_t position, double now)
     }
     Queue *queue = &r->queues[queue_of(r, worker, kind, server)];
     if (kind == WORKER)
-        enqueue_in_order(queue, position);
+        make_ready(r, worker, queue, position);
     else
         enqueue(queue, position);
     if (queue->running < 0)
@@ -592,6 +607,8 @@ static int allocate(Replay *r, Memory *m)
         r->num_leaves *= 2;
     r->queues = zeros(m, r->num_workers * r->num_queues, sizeof *r->queues);
     r->positions = zeros(m, r->num_workers * r->num_operations, sizeof *r->positions);
+    r->num_words = (r->num_operations + 63) / 64;
+    r->ready = zeros(m, r->num_workers * r->num_words, sizeof *r->ready);
     r->waits = zeros(m, r->num_workers * r->num_operations, sizeof *r->waits);
     r->first_waits = zeros(m, r->num_operations, sizeof *r->first_waits);
     r->own_durations = zeros(m, r->num_workers * r->num_operations, sizeof *r->own_durations);
