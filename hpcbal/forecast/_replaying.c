@@ -85,7 +85,7 @@ typedef struct {
     double *ends, *moved, *busy, *communicating, *exposed, *computing, *serving;
     int64_t *done;
     int64_t num_operations, num_roots, num_workers, num_servers, num_steps, num_queues, num_leaves;
-    double window;
+    double window, apart;
     int in_turn;
     Turns turns[2];
     Queue *queues;
@@ -528,6 +528,12 @@ static int end_first(Replay *r, double *now)
         worker = r->worker_of[slot - 2 - r->num_workers];
         server = r->end_of[slot - 2 - r->num_workers] - r->num_workers;
     }
+    if (kind == WORKER && !r->open[worker]) { /* it starts later than others, which is now */
+        set_time(r, slot, INFINITY);
+        start_step(r, worker, *now);
+        plan_links(r, *now);
+        return 0;
+    }
     int is_done = end_chunk(r, worker, kind, server, *now);
     plan_links(r, *now);
     return is_done;
@@ -539,7 +545,10 @@ static int run(Replay *r, double *end)
     double now = 0.0;
     int is_done = 0;
     for (int64_t worker = 0; worker < r->num_workers; worker++)
-        start_step(r, worker, 0.0);
+        if (r->apart > 0.0 && worker)
+            set_time(r, slot_of(r, worker, WORKER, 0), (double)worker * r->apart);
+        else
+            start_step(r, worker, 0.0);
     plan_links(r, 0.0);
     while (!is_done) {
         for (int64_t i = 0; i < CHECK_EVERY && !is_done; i++)
@@ -706,7 +715,7 @@ static int are_consistent(const Replay *r, const Py_buffer *arrays)
     return is_right && num_first == r->num_roots;
 }
 
-static Replay replay_of(const Py_buffer *arrays, double window, int in_turn)
+static Replay replay_of(const Py_buffer *arrays, double window, int in_turn, double apart)
 {
     Replay r = {
         .kind = arrays[KIND].buf,
@@ -730,6 +739,7 @@ static Replay replay_of(const Py_buffer *arrays, double window, int in_turn)
         .computing = arrays[COMPUTING].buf,
         .serving = arrays[SERVING].buf,
         .window = window,
+        .apart = apart,
         .in_turn = in_turn,
         .num_operations = arrays[KIND].len / 8,
         .num_workers = arrays[WORKER_SLOWNESS].len / 8,
@@ -745,16 +755,16 @@ static Replay replay_of(const Py_buffer *arrays, double window, int in_turn)
 static PyObject *replay(PyObject *module, PyObject *args)
 {
     Py_buffer a[NUM_ARRAYS];
-    double window;
+    double window, apart;
     int in_turn;
     (void)module;
     /* All requests need C-contiguous memory; other objects raise. */
-    if (!PyArg_ParseTuple(args, "y*y*y*y*y*y*y*y*y*y*y*y*w*w*w*w*w*w*w*w*w*dp:replay", &a[KIND], &a[SERVERS], &a[BYTES],
+    if (!PyArg_ParseTuple(args, "y*y*y*y*y*y*y*y*y*y*y*y*w*w*w*w*w*w*w*w*w*dpd:replay", &a[KIND], &a[SERVERS], &a[BYTES],
                           &a[WAITS], &a[STARTS], &a[DEPENDENTS], &a[ROOTS], &a[DURATIONS], &a[DRAWN],
                           &a[WORKER_SLOWNESS], &a[SERVER_SLOWNESS], &a[LIMITS], &a[ENDS], &a[DONE], &a[MOVED], &a[BUSY],
-                          &a[COMMUNICATING], &a[EXPOSED], &a[COMPUTING], &a[SERVING], &a[END], &window, &in_turn))
+                          &a[COMMUNICATING], &a[EXPOSED], &a[COMPUTING], &a[SERVING], &a[END], &window, &in_turn, &apart))
         return NULL;
-    Replay r = replay_of(a, window, in_turn);
+    Replay r = replay_of(a, window, in_turn, apart);
     Memory memory = {.num_parts = 0};
     int is_done = 0;
     if (!are_consistent(&r, a)) {
@@ -779,7 +789,7 @@ static PyMethodDef methods[] = {
     {"replay", replay, METH_VARARGS,
      "replay(kind, server, num_bytes, num_waits, starts, dependents, roots, durations_s, drawn, worker_slowness, "
      "server_slowness, bytes_per_s, ends_s, num_done, bytes_moved, busy_s, communicating_s, exposed_s, computing_s, "
-     "serving_s, end_s, window_bytes, in_turn)\n--\n\nReplay a program; see _replaying.pyi."},
+     "serving_s, end_s, window_bytes, in_turn, apart_s)\n--\n\nReplay a program; see _replaying.pyi."},
     {NULL, NULL, 0, NULL},
 };
 

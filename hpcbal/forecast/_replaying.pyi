@@ -27,12 +27,13 @@ def replay(
     end_s: NDArray[np.float64],
     window_bytes: float,
     in_turn: bool,
+    apart_s: float,
     /,
 ) -> None:
     """Replay until the first worker has done its steps, without Python's lock.
 
     Args:
-        kind to bytes_per_s, window_bytes, in_turn: fields of a `Program`.
+        kind to bytes_per_s, window_bytes, in_turn, apart_s: fields of a `Program`.
         ends_s to end_s: fields of an empty `Record`, which are filled in.
 
     Raises:

@@ -38,6 +38,7 @@ class Program:
         bytes_per_s: of the links, down and up, first of workers, then of servers: shape (2, W + M).
         window_bytes: after which a longer stream pauses once; may be infinite.
         in_turn: whether links carry one message after another (then no stream pauses).
+        apart_s: each worker starts so much later than the one before.
     """
 
     kind: Integers
@@ -54,6 +55,7 @@ class Program:
     bytes_per_s: Floats
     window_bytes: float
     in_turn: bool = False
+    apart_s: float = 0.0
 
 
 def program_of(
@@ -64,6 +66,7 @@ def program_of(
     order: str,
     window_bytes: float,
     in_turn: bool = False,
+    apart_s: float = 0.0,
 ) -> Program:
     """Draw the steps of all workers, and lay everything out.
 
@@ -101,6 +104,7 @@ def program_of(
         ),
         window_bytes=window_bytes,
         in_turn=in_turn,
+        apart_s=apart_s,
     )
 
 

@@ -71,7 +71,7 @@ class PythonReplay:
         self._limits = [(each[: self._num_workers], each[self._num_workers :]) for each in limits]
         self._window = program.window_bytes
         self._links = [_Link(), _Link()]
-        self._in_turn = program.in_turn
+        self._in_turn, self._apart_s = program.in_turn, program.apart_s
         self._turns = [LinksInTurn(*self._limits[kind], is_down=kind == DOWN) for kind in (DOWN, UP)]
         self._sent: list[Transfer] = []  # in turn, all so far
         self._ready: dict[tuple[int, int, int], deque[int]] = {}
@@ -88,13 +88,20 @@ class PythonReplay:
     def run(self) -> None:
         """Replay until the first worker has done its steps, and fill in the record."""
         for worker in range(self._num_workers):
-            self._start_step(worker, 0.0)
+            if self._apart_s > 0.0 and worker:
+                heapq.heappush(self._events, (worker * self._apart_s, WORKER, worker, 0, 0))
+            else:
+                self._start_step(worker, 0.0)
         self._plan_links(0.0)
         now = 0.0
         while max(map(len, self._ends)) < self._num_steps:
             now, kind, worker, server, version = heapq.heappop(self._events)
             if kind in (DOWN, UP) and self._in_turn:
                 self._carry(kind, worker, now)
+                continue
+            if kind == WORKER and not self._open[worker]:  # it starts later than others, which is now
+                self._start_step(worker, now)
+                self._plan_links(now)
                 continue
             if kind in (DOWN, UP):
                 link = self._links[kind]

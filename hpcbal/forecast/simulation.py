@@ -33,6 +33,8 @@ class Settings:
             streams that wait go first. Infinite: flow control is off ([ASGD] Sec. 3.2.2, 3.3).
         in_turn: whether a link carries one message after another, as those of emulated machines do; else
             all transfers share it. Then the window is of no use.
+        apart_s: each worker starts so much later than the one before, >= 0. Workers that start together may
+            keep in step for long ([ASGD] Fig. 15).
     """
 
     num_steps: int = 1000
@@ -40,6 +42,7 @@ class Settings:
     order: str = "fifo"
     window_bytes: float = 28e6
     in_turn: bool = False
+    apart_s: float = 0.0
 
     def __post_init__(self) -> None:
         if self.num_steps < 1 or not self.window_bytes > 0:
@@ -47,6 +50,8 @@ class Settings:
                 f"{self.num_steps} steps, a window of {self.window_bytes} bytes: "
                 "at least one step and a window above 0 are needed"
             )
+        if not 0.0 <= self.apart_s < math.inf:
+            raise PolicyError(f"workers that start {self.apart_s} s apart: it must be finite and at least 0")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -124,6 +129,7 @@ def simulate(
         settings.order,
         settings.window_bytes,
         settings.in_turn,
+        settings.apart_s,
     )
     record = empty_record(program)
     in_c = replay_of_c()
@@ -186,4 +192,4 @@ def replay_in_c(replay: Callable[..., None], program: Program, record: Record) -
         record.serving_s,
         record.end_s,
     )
-    replay(*given, *filled, program.window_bytes, program.in_turn)
+    replay(*given, *filled, program.window_bytes, program.in_turn, program.apart_s)

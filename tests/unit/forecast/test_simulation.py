@@ -81,6 +81,22 @@ def test_exposed_is_what_computation_does_not_hide_by_hand() -> None:
 
 
 @pytest.mark.parametrize("in_python", [False, True])
+def test_workers_that_start_apart_do_not_meet_on_the_link_by_hand(in_python: bool) -> None:
+    # Alone, transfer and computation take 1 s each. Two that start together share each transfer: 3 s a step.
+    operations = (Operation("down", Resource.DOWNLINK, (), 100), Operation("compute", Resource.WORKER, (0,)))
+    trace = trace_of_steps(operations, [[0, 1]])
+    observe = (lambda chunk: None) if in_python else None
+    for apart_s, step_s in ((0.0, 3.0), (1.0, 2.0)):
+        settings = Settings(20, apart_s=apart_s)
+        replay = simulate(trace, like_machines(2, 1, 100.0), settings, observe)
+        for worker, ends_s in enumerate(replay.ends_s):
+            first_s = worker * apart_s + step_s
+            assert ends_s == pytest.approx(first_s + step_s * np.arange(len(ends_s)))
+    with pytest.raises(PolicyError, match="start -1 s apart: it must be finite and at least 0"):
+        Settings(apart_s=-1)
+
+
+@pytest.mark.parametrize("in_python", [False, True])
 def test_computations_that_are_ready_go_in_the_order_of_the_trace_by_hand(in_python: bool) -> None:
     # All three can start at 1 s or later; the one that is listed last and starts a transfer goes last.
     operations = (
