@@ -15,8 +15,7 @@ class SubtaskQueue:
     """Who uses one resource of a machine.
 
     Args:
-        places: subtasks that may use it at a time, >= 1. The first one in `running` is the primary one;
-            others use what it leaves.
+        places: subtasks that may use it at a time, >= 1.
 
     Attributes:
         running: jobs whose subtasks use it, in the order in which they began.
@@ -26,15 +25,6 @@ class SubtaskQueue:
         self._places = places
         self.running: list[str] = []
         self._waiting: list[tuple[int, str]] = []
-
-    @property
-    def primary(self) -> str | None:
-        """The job whose subtask goes before the others'."""
-        return self.running[0] if self.running else None
-
-    @property
-    def num_waiting(self) -> int:
-        return len(self._waiting)
 
     def ask(self, job: str, ticket: int) -> list[str]:
         """A job's next subtask wants to run. Returns the jobs whose subtasks begin now.

@@ -14,11 +14,10 @@ def test_the_lowest_ticket_comes_next_whoever_asked_first() -> None:
     assert queue.ask("a", 1) == ["a"]
     assert queue.ask("c", 3) == []
     assert queue.ask("b", 2) == []
-    assert queue.num_waiting == 2
     assert queue.leave("a") == ["b"]
     assert queue.leave("b") == ["c"]
     assert queue.leave("c") == []
-    assert queue.primary is None
+    assert queue.running == []
 
 
 def test_a_job_that_waits_may_leave() -> None:
@@ -30,13 +29,13 @@ def test_a_job_that_waits_may_leave() -> None:
     assert queue.leave("a") == ["c"]
 
 
-def test_the_second_one_becomes_primary_when_the_first_is_over() -> None:
+def test_as_many_run_as_there_are_places() -> None:
     queue = SubtaskQueue(places=2)
-    queue.ask("a", 1)
-    queue.ask("b", 2)
-    assert (queue.primary, queue.running) == ("a", ["a", "b"])
-    queue.leave("a")
-    assert queue.primary == "b"
+    assert queue.ask("a", 1) == ["a"]
+    assert queue.ask("b", 2) == ["b"]
+    assert queue.ask("c", 3) == []
+    assert queue.leave("a") == ["c"]
+    assert queue.running == ["b", "c"]
 
 
 def test_a_job_has_one_subtask_at_a_time() -> None:
@@ -59,5 +58,4 @@ def test_places_are_never_exceeded_and_never_idle_while_someone_waits(places, mo
             here.add(job)
             queue.ask(job, ticket)
         assert len(queue.running) == min(places, len(here))
-        assert len(queue.running) + queue.num_waiting == len(here)
         assert set(queue.running) <= here
