@@ -4,8 +4,8 @@
 
 As for the forecasts of throughput, one worker trains and is recorded, and workers replay its computation.
 Here they do so in the order of TIC and in its reverse, which servers keep to: a worker tells them when it has
-asked for all parameters, and they send them one after the other. That takes `ORDER_S` of each step, which the
-forecast adds to it.
+asked for all parameters, and they send them one after the other. What that takes is measured with one worker,
+and added to the forecast.
 """
 
 from __future__ import annotations
@@ -22,25 +22,21 @@ from support.forecast_cluster import TensorFlowCluster, tensorflow_cluster
 from support.forecast_tensorflow import (
     BYTES_PER_S,
     CASES,
-    COMPUTED_S,
-    MEASURED_S,
-    WARM_UP_S,
+    NUM_REPEATS,
     Case,
+    calibrated,
     job_of,
-    steps_per_s,
+    train,
+    windows_of,
 )
 
-from hpcbal.forecast.overhead import with_step_overhead
-from hpcbal.forecast.prediction import WARM_UP, step_overhead
 from hpcbal.forecast.run_metadata import trace_of_run_metadata
 from hpcbal.forecast.trace_file import write_trace
 
 RECORDED = 20
-ORDER_S = 0.008
-"""Of `forecast_replay.ASKING_S`, and of the message that follows it through the relay."""
 
 ORDERS = ("tic", "reverse")
-WORKERS = (1, 2, 4, 8)
+WORKERS = (2, 4, 8)
 DEFAULT = ("alexnet-32-1", "vgg-64-1")
 
 BESIDE = {
@@ -56,22 +52,22 @@ def compared(cluster: TensorFlowCluster, case: Case, folder: Path) -> list[float
     cluster.build(1, name=f"order_{case.network}_{case.batch}", **plan)
     steps, path = folder / "steps.json", folder / "trace.jsonl"
     cluster.record(RECORDED, steps)
-    alone = steps_per_s(cluster.train(1, COMPUTED_S), COMPUTED_S / 4)
     trace = trace_of_run_metadata(json.loads(steps.read_text(encoding="utf-8")), case.batch)
     write_trace(path, trace)
-    trace = with_step_overhead(
-        trace, ORDER_S + step_overhead(job_of(trace, 1, case.num_servers), case.batch * alone)
-    )
     errors = []
     print(f"\n{case}  order      W  real/s  forecast   error", flush=True)
     for order in ORDERS:
         name = f"{order}_{case.network}_{case.batch}_{case.num_servers}"
         cluster.build(max(WORKERS), name=name, num_servers=case.num_servers, trace=str(path), order=order)
+        ordered, alone = calibrated(cluster, trace, case, order)
         for count in WORKERS:
-            ends = cluster.train(count, WARM_UP_S + MEASURED_S, apart_s=1.0 / (alone * count))
-            real = steps_per_s(ends, WARM_UP_S)
-            job = job_of(trace, count, case.num_servers)
-            forecast = replace(job, settings=replace(job.settings, order=order)).run().steps_per_s(WARM_UP)
+            job = job_of(ordered, count, case.num_servers)
+            job = replace(job, settings=replace(job.settings, order=order))
+            windows = windows_of(count, alone)
+            real = statistics.mean(train(cluster, count, window) for window in windows)
+            forecast = statistics.mean(
+                float(window.simulated(job, alone, NUM_REPEATS).mean()) for window in windows
+            )
             errors.append(forecast / real - 1.0)
             print(
                 f"{'':{len(str(case))}}  {order:8} {count:3} {real:7.3f} {forecast:9.3f} {errors[-1]:+7.1%}",
