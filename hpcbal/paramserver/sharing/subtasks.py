@@ -26,6 +26,10 @@ class SubtaskQueue:
         self.running: list[str] = []
         self._waiting: list[tuple[int, str]] = []
 
+    @property
+    def num_waiting(self) -> int:
+        return len(self._waiting)
+
     def ask(self, job: str, ticket: int) -> list[str]:
         """A job's next subtask wants to run. Returns the jobs whose subtasks begin now.
 

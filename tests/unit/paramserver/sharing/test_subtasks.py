@@ -14,6 +14,7 @@ def test_the_lowest_ticket_comes_next_whoever_asked_first() -> None:
     assert queue.ask("a", 1) == ["a"]
     assert queue.ask("c", 3) == []
     assert queue.ask("b", 2) == []
+    assert queue.num_waiting == 2
     assert queue.leave("a") == ["b"]
     assert queue.leave("b") == ["c"]
     assert queue.leave("c") == []
@@ -58,4 +59,5 @@ def test_places_are_never_exceeded_and_never_idle_while_someone_waits(places, mo
             here.add(job)
             queue.ask(job, ticket)
         assert len(queue.running) == min(places, len(here))
+        assert len(queue.running) + queue.num_waiting == len(here)
         assert set(queue.running) <= here
