@@ -107,8 +107,9 @@ def simulate(
 
     A worker runs one operation at a time on each of its resources: its own computation, its link to each
     server in each direction, and each server's computation for it. They serve operations in the order in
-    which they become ready. Transfers of all workers share the links (`max_min_shares`), or take them in turn
-    (`LinksInTurn`); then what a worker sends does not wait until what it has sent before has arrived.
+    which they become ready; of its own computations that are ready, the one that the trace lists first goes
+    first. Transfers of all workers share the links (`max_min_shares`), or take them in turn (`LinksInTurn`);
+    then what a worker sends does not wait until what it has sent before has arrived.
     Computations share nothing. Where the C module was built, it replays; the result is the same.
 
     Args:
