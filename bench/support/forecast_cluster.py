@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 PORTS = range(15_000, 30_000)
-"""Below those that the kernel gives to whoever asks for any port, as the relay does."""
+"""The kernel hands out higher ports. The relay lets it choose, so its ports are never among these."""
 
 
 def free_ports(count: int) -> list[int]:
