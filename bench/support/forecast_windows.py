@@ -48,16 +48,20 @@ class Window:
             done += at_end - at_begin
         return float(done / (end - begin))
 
-    def simulated(self, job: Job, alone_steps_per_s: float, num_repeats: int) -> NDArray[np.float64]:
+    def simulated(
+        self, job: Job, alone_steps_per_s: float, num_repeats: int, seed: int = 0
+    ) -> NDArray[np.float64]:
         """What simulations of the run reach, each with steps drawn anew: shape (num_repeats,).
 
         Args:
             alone_steps_per_s: of one worker without others, at least half of what it reaches for `seconds`.
+            seed: of the first repeat; those after it count on.
         """
         num_steps = math.ceil(2 * self.seconds * alone_steps_per_s) + 5
+        begins_s = tuple(self.apart_s * worker for worker in range(len(job.cluster.workers)))
         reached = []
-        for seed in range(num_repeats):
-            settings = replace(job.settings, num_steps=num_steps, seed=seed, apart_s=self.apart_s)
+        for repeat in range(num_repeats):
+            settings = replace(job.settings, num_steps=num_steps, seed=seed + repeat, begins_s=begins_s)
             ends = [
                 each[: np.searchsorted(each, self.apart_s * worker + self.seconds) + 1]
                 for worker, each in enumerate(replace(job, settings=settings).run().ends_s)

@@ -12,8 +12,10 @@ from hpcbal.cli.options import Subparsers, add_json, positive, print_json, print
 from hpcbal.stderr import say
 
 MOST_WORKERS = 4096
+MOST_SAMPLES = 2**53
 ORDER_NAMES = ("fifo", "tic", "reverse", "random")
 LINKS = ("shared", "in-turn")
+_COUNTS = re.compile(r"([0-9]+)(?:\s*-\s*([0-9]+))?", re.ASCII)
 _RATE = re.compile(r"(\d+(?:\.\d+)?)\s*([kMGT]?)(bps|bit/s|B/s)", re.ASCII)
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kKMG]?)(i?)B", re.ASCII)
 _POWERS = {"": 0, "k": 1, "K": 1, "M": 2, "G": 3, "T": 4}
@@ -99,10 +101,11 @@ def _add_model(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--measured",
-        type=_above_0,
-        metavar="N",
-        help="samples per second that the recorded worker reached alone without recording: what the trace "
-        "does not explain is added to each step (default: nothing)",
+        type=_measured,
+        metavar="N[@RATE]",
+        help="samples per second that the recorded worker reached alone without recording, and the bandwidth "
+        "that it had (default: CONFIG's machines, else --bandwidth): what the trace does not explain is "
+        "added to each step (default: nothing)",
     )
     parser.add_argument(
         "--calibrate",
@@ -112,7 +115,7 @@ def _add_model(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--batch-size",
-        type=positive,
+        type=_samples,
         metavar="N",
         help="samples of a step of a worker (default: CONFIG's mini_batch, else as recorded); computation is "
         "taken to grow in proportion",
@@ -202,15 +205,28 @@ def _counts(text: str) -> list[int]:
     """`1-4,8` as ascending numbers >= 1, without repetitions."""
     found: set[int] = set()
     for part in text.split(","):
-        first, dash, last = part.strip().partition("-")
-        low = positive(first.strip())
-        high = positive(last.strip()) if dash else low
-        if low > high or high > MOST_WORKERS:
+        match = _COUNTS.fullmatch(part.strip())
+        low = int(match[1]) if match and len(match[1]) < 10 else 0
+        high = low if match is None or match[2] is None else int(match[2]) if len(match[2]) < 10 else 0
+        if not 1 <= low <= high <= MOST_WORKERS:
             raise argparse.ArgumentTypeError(
-                f"got {part.strip()!r}, allowed: N or N-N, ascending, at most {MOST_WORKERS}"
+                f"got {part.strip()!r}, allowed: N or N-N, 1 or more, ascending, at most {MOST_WORKERS}"
             )
         found |= set(range(low, high + 1))
     return sorted(found)
+
+
+def _samples(text: str) -> int:
+    number = positive(text) if len(text) < 20 else MOST_SAMPLES + 1
+    if number > MOST_SAMPLES:
+        raise argparse.ArgumentTypeError(f"got {text!r}, allowed: a whole number, 1 to {MOST_SAMPLES}")
+    return number
+
+
+def _measured(text: str) -> tuple[float, float | None]:
+    """`246` or `246@1Gbps`: samples per second, and bytes per second of the links."""
+    value, at, rate = text.partition("@")
+    return _above_0(value), _rate(rate) if at else None
 
 
 def _rate(text: str) -> float:

@@ -14,6 +14,7 @@ from hpcbal.errors import InputError
 from hpcbal.forecast import Cluster, Links, Settings, Trace
 from hpcbal.forecast.batch_size import interpolated, scaled
 from hpcbal.forecast.choosing import Prices
+from hpcbal.forecast.orders import AS_THEY_COME
 from hpcbal.forecast.overhead import NO_PARSING, ParsingOverhead, with_step_overhead
 from hpcbal.forecast.placing import on_servers
 from hpcbal.forecast.prediction import Job, step_overhead
@@ -108,13 +109,31 @@ def read_inputs(args: argparse.Namespace) -> Inputs:
         wanted=args.wanted,
         prices=Prices(*args.prices),
     )
-    return inputs if args.measured is None else _with_overhead(inputs, traces[0], args.measured)
+    return inputs if args.measured is None else _with_overhead(inputs, traces[0], args)
 
 
-def _with_overhead(inputs: Inputs, recorded_trace: Trace, samples_per_s: float) -> Inputs:
-    """Add what steps of the recorded worker took beside their operations, for any batch size."""
-    recorded = replace(inputs, trace=recorded_trace).job(1, recorded_trace.num_servers)
-    seconds = step_overhead(recorded, samples_per_s)
+def _with_overhead(inputs: Inputs, recorded_trace: Trace, args: argparse.Namespace) -> Inputs:
+    """Add what steps of the recorded worker took beside their operations, for any batch size.
+
+    The recorded worker got parameters in the recorded order, and had the links of `--measured`, else those of
+    CONFIG: what else the command line says of both is asked for, and was not measured.
+    """
+    samples_per_s, bytes_per_s = args.measured
+    in_turn = inputs.settings.in_turn
+    if bytes_per_s is None:
+        has_links = inputs.config is not None and _emulates_links(inputs.config)
+        bytes_per_s, in_turn = (None, True) if has_links else (inputs.bytes_per_s, in_turn)
+    settings = replace(inputs.settings, order=AS_THEY_COME, in_turn=in_turn)
+    recorded = replace(inputs, trace=recorded_trace, bytes_per_s=bytes_per_s, settings=settings)
+    seconds = step_overhead(recorded.job(1, recorded_trace.num_servers), samples_per_s)
+    if seconds < 0.0:
+        step_s = recorded_trace.samples_per_step / samples_per_s
+        print_warning(
+            f"--measured: with {samples_per_s:g} samples/s a step takes {1e3 * step_s:.4g} ms, less than the "
+            f"operations of the trace, which take {1e3 * (step_s - seconds):.4g} ms; nothing is added to "
+            "them. Check the number, and the bandwidth at which it was measured (N@RATE)"
+        )
+        return inputs
     return replace(inputs, trace=with_step_overhead(inputs.trace, seconds), step_overhead_s=seconds)
 
 
@@ -122,8 +141,10 @@ def _are_in_turn(args: argparse.Namespace, config: ParamServerConfig | None) -> 
     """Whether links carry one message after another, as those of emulated machines do."""
     if args.links is not None:
         return bool(args.links == "in-turn")
-    if config is None or args.bandwidth is not None:
-        return False
+    return config is not None and args.bandwidth is None and _emulates_links(config)
+
+
+def _emulates_links(config: ParamServerConfig) -> bool:
     from hpcbal.planning.throughput import are_in_turn
 
     return are_in_turn(config)

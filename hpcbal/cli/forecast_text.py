@@ -89,9 +89,9 @@ def render(forecast: Forecast) -> list[str]:
         *conclusions(forecast),
         "",
         "band: where 9 of 10 runs of a quarter as many steps are expected, by repeated simulations with",
-        "other seeds and recorded steps drawn anew; communicating: share of a step with a transfer under",
-        "way, exposed: without computing meanwhile; links: use of the busiest server's; limited by: what",
-        "would bring most if it were twice as fast",
+        "other seeds, other starts, and recorded steps drawn anew; communicating: share of a step with a",
+        "transfer under way, exposed: without computing meanwhile; links: use of the busiest server's;",
+        "limited by: what would bring most if it were twice as fast",
     ]
 
 

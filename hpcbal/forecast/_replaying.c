@@ -4,6 +4,7 @@
  * server's computation for each worker. The slots are the leaves of a tournament tree. Its root is the slot that
  * ends first; ties go to the lowest slot, so events at the same time come in the order of replaying.py.
  * Where links carry messages in turn, the slot of a direction is the first start or arrival in a heap of its own.
+ * Delays share the last slot in the same way.
  */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
@@ -12,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { DOWN, UP, WORKER, SERVER };
+enum { DOWN, UP, WORKER, SERVER, DELAY };
 
 enum {
     KIND,
@@ -27,6 +28,8 @@ enum {
     WORKER_SLOWNESS,
     SERVER_SLOWNESS,
     LIMITS,
+    BEGINS,
+    STOP,
     ENDS,
     DONE,
     MOVED,
@@ -39,9 +42,10 @@ enum {
     NUM_ARRAYS
 };
 
-#define CHECK_EVERY (1 << 22) /* events between two looks for Ctrl-C: less than a second */
+#define CHECK_EVERY (1 << 20) /* events between two looks for Ctrl-C: a fraction of a second */
 #define NOTHING_ENDS 2        /* instead of whether a worker has done all its steps */
 #define NOTHING (-1.0)        /* instead of the bytes of a stream that has not been served */
+#define START (-1)            /* instead of the operation of a delay: a worker starts */
 
 typedef struct {
     int32_t *positions; /* a ring; a worker's computations are in `ready` instead */
@@ -62,15 +66,19 @@ typedef struct {
 } Link;
 
 typedef struct {
-    double time; /* of its start, then of its arrival */
+    double time; /* of a transfer: of its start, then of its arrival */
     int64_t number;
     double left; /* when its last byte has left */
     int32_t worker, position, has_begun;
-} Transfer;
+} Event;
 
 typedef struct {
-    Transfer *heap; /* by time, then number */
-    int64_t count, num_sent;
+    Event *events; /* by time, then number */
+    int64_t count, num_made;
+} Heap;
+
+typedef struct {
+    Heap heap;
     double *free; /* when the link of each worker and each server is free */
 } Turns;
 
@@ -81,13 +89,15 @@ typedef struct {
 
 typedef struct {
     const int64_t *kind, *server, *num_waits, *starts, *dependents, *roots, *drawn;
-    const double *bytes, *durations, *worker_slowness, *server_slowness, *limits;
+    const double *bytes, *durations, *worker_slowness, *server_slowness, *limits, *begins;
+    const volatile char *stop;
     double *ends, *moved, *busy, *communicating, *exposed, *computing, *serving;
     int64_t *done;
     int64_t num_operations, num_roots, num_workers, num_servers, num_steps, num_queues, num_leaves;
-    double window, apart;
+    double window;
     int in_turn;
     Turns turns[2];
+    Heap delays;
     Queue *queues;
     int32_t *positions; /* memory of all rings */
     uint64_t *ready;    /* computations that wait, a bit for each position: `num_words` words for each worker */
@@ -115,6 +125,11 @@ static int64_t slot_of(const Replay *r, int64_t worker, int64_t kind, int64_t se
     if (kind == DOWN || kind == UP)
         return kind;
     return kind == WORKER ? 2 + worker : 2 + r->num_workers + worker * r->num_servers + server;
+}
+
+static int64_t slot_of_delays(const Replay *r)
+{
+    return 2 + r->num_workers + r->num_workers * r->num_servers;
 }
 
 static void set_time(Replay *r, int64_t slot, double time)
@@ -329,45 +344,56 @@ static void start_next(Replay *r, int64_t worker, int64_t kind, int64_t server, 
     set_time(r, slot_of(r, worker, kind, server), now + seconds);
 }
 
-static int is_before(const Transfer *one, const Transfer *other)
+static int is_before(const Event *one, const Event *other)
 {
     return one->time < other->time || (one->time == other->time && one->number < other->number);
 }
 
-static void push(Turns *turns, Transfer transfer)
+/* After a push or a pop, the slot of the heap needs `set_first`. */
+static void push(Heap *heap, Event event)
 {
-    int64_t i = turns->count++;
-    for (; i > 0 && is_before(&transfer, &turns->heap[(i - 1) / 2]); i = (i - 1) / 2)
-        turns->heap[i] = turns->heap[(i - 1) / 2];
-    turns->heap[i] = transfer;
+    Event *events = heap->events;
+    int64_t i = heap->count++;
+    for (; i > 0 && is_before(&event, &events[(i - 1) / 2]); i = (i - 1) / 2)
+        events[i] = events[(i - 1) / 2];
+    events[i] = event;
 }
 
-static Transfer pop(Turns *turns)
+static Event pop(Heap *heap)
 {
-    Transfer first = turns->heap[0], last = turns->heap[--turns->count];
+    Event *events = heap->events, first = events[0], last = events[--heap->count];
     int64_t i = 0;
     for (;;) {
         int64_t child = 2 * i + 1;
-        if (child >= turns->count)
+        if (child >= heap->count)
             break;
-        if (child + 1 < turns->count && is_before(&turns->heap[child + 1], &turns->heap[child]))
+        if (child + 1 < heap->count && is_before(&events[child + 1], &events[child]))
             child++;
-        if (!is_before(&turns->heap[child], &last))
+        if (!is_before(&events[child], &last))
             break;
-        turns->heap[i] = turns->heap[child];
+        events[i] = events[child];
         i = child;
     }
-    turns->heap[i] = last;
+    events[i] = last;
     return first;
 }
 
-static void set_turn(Replay *r, int64_t kind)
+static void set_first(Replay *r, int64_t slot, const Heap *heap)
 {
-    const Turns *turns = &r->turns[kind];
-    set_time(r, kind, turns->count ? turns->heap[0].time : INFINITY);
+    set_time(r, slot, heap->count ? heap->events[0].time : INFINITY);
 }
 
-static double take_link(Replay *r, int64_t kind, const Transfer *transfer, int is_sender, double now, double *end)
+static void start_delay(Replay *r, int64_t worker, int64_t position, double until)
+{
+    Heap *delays = &r->delays;
+    push(delays, (Event){.time = until,
+                         .number = delays->num_made++,
+                         .worker = (int32_t)worker,
+                         .position = (int32_t)position});
+    set_first(r, slot_of_delays(r), delays);
+}
+
+static double take_link(Replay *r, int64_t kind, const Event *transfer, int is_sender, double now, double *end)
 {
     /* As in in_turn.py: from when; and until when one end's link carries the message. */
     int is_server = (kind == DOWN) == is_sender;
@@ -381,13 +407,13 @@ static double take_link(Replay *r, int64_t kind, const Transfer *transfer, int i
 static void send_in_turn(Replay *r, int64_t worker, int64_t position, double now)
 {
     int64_t kind = r->kind[position];
-    Turns *turns = &r->turns[kind];
-    Transfer transfer = {.number = turns->num_sent++, .worker = (int32_t)worker, .position = (int32_t)position};
+    Heap *heap = &r->turns[kind].heap;
+    Event transfer = {.number = heap->num_made++, .worker = (int32_t)worker, .position = (int32_t)position};
     note(r, worker, now);
     r->transfers[worker]++;
     transfer.time = take_link(r, kind, &transfer, 1, now, &transfer.left);
-    push(turns, transfer);
-    set_turn(r, kind);
+    push(heap, transfer);
+    set_first(r, kind, heap);
 }
 
 static void enqueue(Queue *queue, int64_t position)
@@ -401,6 +427,10 @@ static void add(Replay *r, int64_t worker, int64_t position, double now)
     int64_t kind = r->kind[position], server = r->server[position];
     if (r->in_turn && (kind == DOWN || kind == UP)) {
         send_in_turn(r, worker, position, now);
+        return;
+    }
+    if (kind == DELAY) {
+        start_delay(r, worker, position, now + r->own_durations[worker * r->num_operations + position]);
         return;
     }
     Queue *queue = &r->queues[queue_of(r, worker, kind, server)];
@@ -482,18 +512,18 @@ static int end_chunk(Replay *r, int64_t worker, int64_t kind, int64_t server, do
 static int carry(Replay *r, int64_t kind, double now)
 {
     /* A transfer in turn starts, or has arrived. Whether its worker has done all its steps. */
-    Turns *turns = &r->turns[kind];
-    Transfer transfer = pop(turns);
+    Heap *heap = &r->turns[kind].heap;
+    Event transfer = pop(heap);
     if (!transfer.has_begun) {
         double carried;
         take_link(r, kind, &transfer, 0, transfer.time, &carried);
         transfer.time = transfer.left < carried ? carried : transfer.left;
         transfer.has_begun = 1;
-        push(turns, transfer);
-        set_turn(r, kind);
+        push(heap, transfer);
+        set_first(r, kind, heap);
         return 0;
     }
-    set_turn(r, kind);
+    set_first(r, kind, heap);
     int64_t worker = transfer.worker, server = r->server[transfer.position];
     double size = r->bytes[transfer.position];
     note(r, worker, now);
@@ -505,6 +535,22 @@ static int carry(Replay *r, int64_t kind, double now)
     return end_step_if_done(r, worker, now);
 }
 
+static int end_delay(Replay *r, double now)
+{
+    /* Whether its worker has done all its steps. */
+    Event delay = pop(&r->delays);
+    set_first(r, slot_of_delays(r), &r->delays);
+    int is_done = 0;
+    if (delay.position == START) {
+        start_step(r, delay.worker, now);
+    } else {
+        complete(r, delay.worker, delay.position, now);
+        is_done = end_step_if_done(r, delay.worker, now);
+    }
+    plan_links(r, now);
+    return is_done;
+}
+
 static int end_first(Replay *r, double *now)
 {
     int64_t slot = r->tree[1].slot, kind, worker, server = 0;
@@ -513,6 +559,8 @@ static int end_first(Replay *r, double *now)
         return NOTHING_ENDS;
     if (slot <= UP && r->in_turn)
         return carry(r, slot, *now);
+    if (slot == slot_of_delays(r))
+        return end_delay(r, *now);
     if (slot <= UP) {
         Link *link = &r->links[slot];
         kind = slot;
@@ -528,12 +576,6 @@ static int end_first(Replay *r, double *now)
         worker = r->worker_of[slot - 2 - r->num_workers];
         server = r->end_of[slot - 2 - r->num_workers] - r->num_workers;
     }
-    if (kind == WORKER && !r->open[worker]) { /* it starts later than others, which is now */
-        set_time(r, slot, INFINITY);
-        start_step(r, worker, *now);
-        plan_links(r, *now);
-        return 0;
-    }
     int is_done = end_chunk(r, worker, kind, server, *now);
     plan_links(r, *now);
     return is_done;
@@ -541,12 +583,12 @@ static int end_first(Replay *r, double *now)
 
 static int run(Replay *r, double *end)
 {
-    /* 0 if a signal has come, or nothing ends any more. */
+    /* 0 if the replay was stopped, or nothing ends any more. */
     double now = 0.0;
     int is_done = 0;
     for (int64_t worker = 0; worker < r->num_workers; worker++)
-        if (r->apart > 0.0 && worker)
-            set_time(r, slot_of(r, worker, WORKER, 0), (double)worker * r->apart);
+        if (r->begins[worker] > 0.0)
+            start_delay(r, worker, START, r->begins[worker]);
         else
             start_step(r, worker, 0.0);
     plan_links(r, 0.0);
@@ -554,13 +596,17 @@ static int run(Replay *r, double *end)
         for (int64_t i = 0; i < CHECK_EVERY && !is_done; i++)
             is_done = end_first(r, &now);
         PyGILState_STATE lock = PyGILState_Ensure();
-        int has_signal = PyErr_CheckSignals();
-        if (!has_signal && is_done == NOTHING_ENDS) {
+        int has_error = PyErr_CheckSignals(); /* only of the main thread; others have the flag */
+        if (!has_error && *r->stop) {
+            PyErr_SetNone(PyExc_KeyboardInterrupt);
+            has_error = 1;
+        }
+        if (!has_error && is_done == NOTHING_ENDS) {
             PyErr_SetString(PyExc_ValueError, "replay: a time or a rate is no finite number");
-            has_signal = 1;
+            has_error = 1;
         }
         PyGILState_Release(lock);
-        if (has_signal)
+        if (has_error)
             return 0;
     }
     for (int64_t kind = DOWN; kind <= UP; kind++)
@@ -573,9 +619,10 @@ static int run(Replay *r, double *end)
 
 static void make_queues(Replay *r)
 {
-    /* A queue has at most all operations of its resource. */
+    /* A queue has at most all operations of its resource. Computations of workers and delays need no ring. */
     for (int64_t i = 0; i < r->num_operations; i++)
-        r->queues[queue_of(r, 0, r->kind[i], r->server[i])].capacity++;
+        if (r->kind[i] != WORKER && r->kind[i] != DELAY)
+            r->queues[queue_of(r, 0, r->kind[i], r->server[i])].capacity++;
     int32_t *next = r->positions;
     for (int64_t q = 0; q < r->num_workers * r->num_queues; q++) {
         r->queues[q].capacity = r->queues[q % r->num_queues].capacity;
@@ -611,7 +658,7 @@ static void *zeros(Memory *memory, int64_t count, size_t size)
 static int allocate(Replay *r, Memory *m)
 {
     int64_t num_links = r->num_workers + r->num_servers, num_pairs = r->num_workers * r->num_servers;
-    int64_t num_slots = 2 + r->num_workers + num_pairs;
+    int64_t num_slots = slot_of_delays(r) + 1;
     for (r->num_leaves = 4; r->num_leaves < num_slots;)
         r->num_leaves *= 2;
     r->queues = zeros(m, r->num_workers * r->num_queues, sizeof *r->queues);
@@ -643,8 +690,12 @@ static int allocate(Replay *r, Memory *m)
         link->rates = zeros(m, num_pairs, sizeof *link->rates);
         r->turns[kind].free = zeros(m, num_links, sizeof *r->turns[kind].free);
         if (r->in_turn) /* each operation of a worker's step is sent once */
-            r->turns[kind].heap = zeros(m, r->num_workers * r->num_operations, sizeof *r->turns[kind].heap);
+            r->turns[kind].heap.events = zeros(m, r->num_workers * r->num_operations, sizeof(Event));
     }
+    int64_t num_delays = 1; /* at least the start, which is before all others */
+    for (int64_t i = 0; i < r->num_operations; i++)
+        num_delays += r->kind[i] == DELAY;
+    r->delays.events = zeros(m, r->num_workers * num_delays, sizeof(Event));
     if (m->is_out)
         return 0;
     for (int64_t i = 0; i < r->num_workers * r->num_operations; i++)
@@ -678,9 +729,11 @@ static int are_consistent(const Replay *r, const Py_buffer *arrays)
         int64_t count;
     } wanted[] = {
         {SERVERS, n},       {BYTES, n},   {WAITS, n},     {STARTS, n + 1}, {DRAWN, w * r->num_steps},
-        {LIMITS, 2 * (w + m)}, {ENDS, w * r->num_steps}, {DONE, w},      {MOVED, 2 * m},  {BUSY, 2 * m},
+        {LIMITS, 2 * (w + m)}, {BEGINS, w}, {ENDS, w * r->num_steps}, {DONE, w},      {MOVED, 2 * m},  {BUSY, 2 * m},
         {COMMUNICATING, w}, {EXPOSED, w}, {COMPUTING, w}, {SERVING, m},    {END, 1},
     };
+    if (arrays[STOP].len != 1)
+        return 0;
     for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++)
         if (arrays[wanted[i].array].len != 8 * wanted[i].count)
             return 0;
@@ -693,7 +746,7 @@ static int are_consistent(const Replay *r, const Py_buffer *arrays)
             return 0;
     /* Without waits that fit the dependents, an operation could run twice and overflow its queue. */
     int64_t *waits = calloc((size_t)n, sizeof *waits);
-    int is_right = waits != NULL && are_within(r->kind, n, DOWN, SERVER + 1) && are_within(r->server, n, 0, m) &&
+    int is_right = waits != NULL && are_within(r->kind, n, DOWN, DELAY + 1) && are_within(r->server, n, 0, m) &&
                    are_within(r->dependents, num_dependents, 0, n) && are_within(r->roots, arrays[ROOTS].len / 8, 0, n) &&
                    are_within(r->drawn, w * r->num_steps, 0, num_recorded) && are_within(r->done, w, 0, 1);
     for (int64_t i = 0; is_right && i < n; i++)
@@ -715,7 +768,7 @@ static int are_consistent(const Replay *r, const Py_buffer *arrays)
     return is_right && num_first == r->num_roots;
 }
 
-static Replay replay_of(const Py_buffer *arrays, double window, int in_turn, double apart)
+static Replay replay_of(const Py_buffer *arrays, double window, int in_turn)
 {
     Replay r = {
         .kind = arrays[KIND].buf,
@@ -730,6 +783,8 @@ static Replay replay_of(const Py_buffer *arrays, double window, int in_turn, dou
         .worker_slowness = arrays[WORKER_SLOWNESS].buf,
         .server_slowness = arrays[SERVER_SLOWNESS].buf,
         .limits = arrays[LIMITS].buf,
+        .begins = arrays[BEGINS].buf,
+        .stop = arrays[STOP].buf,
         .ends = arrays[ENDS].buf,
         .done = arrays[DONE].buf,
         .moved = arrays[MOVED].buf,
@@ -739,7 +794,6 @@ static Replay replay_of(const Py_buffer *arrays, double window, int in_turn, dou
         .computing = arrays[COMPUTING].buf,
         .serving = arrays[SERVING].buf,
         .window = window,
-        .apart = apart,
         .in_turn = in_turn,
         .num_operations = arrays[KIND].len / 8,
         .num_workers = arrays[WORKER_SLOWNESS].len / 8,
@@ -755,16 +809,16 @@ static Replay replay_of(const Py_buffer *arrays, double window, int in_turn, dou
 static PyObject *replay(PyObject *module, PyObject *args)
 {
     Py_buffer a[NUM_ARRAYS];
-    double window, apart;
+    double window;
     int in_turn;
     (void)module;
     /* All requests need C-contiguous memory; other objects raise. */
-    if (!PyArg_ParseTuple(args, "y*y*y*y*y*y*y*y*y*y*y*y*w*w*w*w*w*w*w*w*w*dpd:replay", &a[KIND], &a[SERVERS], &a[BYTES],
+    if (!PyArg_ParseTuple(args, "y*y*y*y*y*y*y*y*y*y*y*y*y*y*w*w*w*w*w*w*w*w*w*dp:replay", &a[KIND], &a[SERVERS], &a[BYTES],
                           &a[WAITS], &a[STARTS], &a[DEPENDENTS], &a[ROOTS], &a[DURATIONS], &a[DRAWN],
-                          &a[WORKER_SLOWNESS], &a[SERVER_SLOWNESS], &a[LIMITS], &a[ENDS], &a[DONE], &a[MOVED], &a[BUSY],
-                          &a[COMMUNICATING], &a[EXPOSED], &a[COMPUTING], &a[SERVING], &a[END], &window, &in_turn, &apart))
+                          &a[WORKER_SLOWNESS], &a[SERVER_SLOWNESS], &a[LIMITS], &a[BEGINS], &a[STOP], &a[ENDS], &a[DONE], &a[MOVED], &a[BUSY],
+                          &a[COMMUNICATING], &a[EXPOSED], &a[COMPUTING], &a[SERVING], &a[END], &window, &in_turn))
         return NULL;
-    Replay r = replay_of(a, window, in_turn, apart);
+    Replay r = replay_of(a, window, in_turn);
     Memory memory = {.num_parts = 0};
     int is_done = 0;
     if (!are_consistent(&r, a)) {
@@ -788,8 +842,8 @@ static PyObject *replay(PyObject *module, PyObject *args)
 static PyMethodDef methods[] = {
     {"replay", replay, METH_VARARGS,
      "replay(kind, server, num_bytes, num_waits, starts, dependents, roots, durations_s, drawn, worker_slowness, "
-     "server_slowness, bytes_per_s, ends_s, num_done, bytes_moved, busy_s, communicating_s, exposed_s, computing_s, "
-     "serving_s, end_s, window_bytes, in_turn, apart_s)\n--\n\nReplay a program; see _replaying.pyi."},
+     "server_slowness, bytes_per_s, begins_s, stop, ends_s, num_done, bytes_moved, busy_s, communicating_s, exposed_s, computing_s, "
+     "serving_s, end_s, window_bytes, in_turn)\n--\n\nReplay a program; see _replaying.pyi."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -16,6 +16,8 @@ def replay(
     worker_slowness: NDArray[np.float64],
     server_slowness: NDArray[np.float64],
     bytes_per_s: NDArray[np.float64],
+    begins_s: NDArray[np.float64],
+    stop: NDArray[np.uint8],
     ends_s: NDArray[np.float64],
     num_done: NDArray[np.int64],
     bytes_moved: NDArray[np.float64],
@@ -27,17 +29,17 @@ def replay(
     end_s: NDArray[np.float64],
     window_bytes: float,
     in_turn: bool,
-    apart_s: float,
     /,
 ) -> None:
     """Replay until the first worker has done its steps, without Python's lock.
 
     Args:
-        kind to bytes_per_s, window_bytes, in_turn, apart_s: fields of a `Program`.
+        kind to begins_s, window_bytes, in_turn: fields of a `Program`.
+        stop: shape (1,); the replay ends early once it is not 0. Another thread may set it.
         ends_s to end_s: fields of an empty `Record`, which are filled in.
 
     Raises:
         ValueError: the arrays do not fit together, or a time or a rate is no finite number.
         BufferError: an array is not C-contiguous, or is read-only.
-        KeyboardInterrupt: of a long replay in the main thread.
+        KeyboardInterrupt: the replay was stopped, or is in the main thread and Ctrl-C has come.
     """

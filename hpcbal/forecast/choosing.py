@@ -33,7 +33,7 @@ def knee(rows: Sequence[Prediction], alone: float) -> int | None:
         rows: with the same number of servers, with ascending numbers of workers.
         alone: samples per second of one worker, > 0.
 
-    Returns: None if more workers pay up to the last row.
+    Returns: None if more workers pay up to the last row, or if there is only one.
     """
     for index, row in enumerate(rows[:-1]):
         added = (

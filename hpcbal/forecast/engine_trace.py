@@ -85,7 +85,7 @@ def trace_of_engine(
         steps: of the worker, without those of its warm-up.
         services: what the server recorded.
         bytes_per_s: of the links in each direction; None: estimated. What bytes and work do not explain of a
-            wait is latency. It is added to the server's answers, evenly: no other worker waits for it.
+            wait is latency. Each answer has all of it, since they are on their way side by side.
 
     Raises:
         EngineRecordError: no steps are left, or the server did not record one.
@@ -225,15 +225,16 @@ def _operations(names: Sequence[str], steps: Sequence[EngineStep]) -> list[Opera
         operations += [
             Operation(f"ask for {name}", Resource.UPLINK, (prepared,), mean("request_bytes", name), 0, name),
             Operation(f"answer for {name}", Resource.SERVER, (*applied[name], asked), variable=name),
-            Operation(f"send {name}", Resource.DOWNLINK, (asked + 1,), mean("answer_bytes", name), 0, name),
+            Operation(f"latency of {name}", Resource.DELAY, (asked + 1,), variable=name),
+            Operation(f"send {name}", Resource.DOWNLINK, (asked + 2,), mean("answer_bytes", name), 0, name),
         ]
-        received.append(asked + 2)
+        received.append(asked + 3)
     operations.append(Operation("compute", Resource.WORKER, tuple(received)))
     return operations
 
 
 def _durations(step: EngineStep, wait: _Wait, names: Sequence[str], rate: float) -> list[float]:
-    latency_s = max(0.0, wait.seconds - wait.explained_s(rate)) / len(names)
+    latency_s = max(0.0, wait.seconds - wait.explained_s(rate))
     durations: list[float] = []
     for i, name in enumerate(names):
         if step.routes[name].push is not None:
@@ -242,7 +243,8 @@ def _durations(step: EngineStep, wait: _Wait, names: Sequence[str], rate: float)
     for i in range(len(names)):
         durations += [
             wait.request_bytes[i] / rate,
-            wait.answer_s[i] + latency_s,
+            wait.answer_s[i],
+            latency_s,
             wait.answer_bytes[i] / rate,
         ]
     return [*durations, step.ends_s - step.has_s]

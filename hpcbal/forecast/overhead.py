@@ -112,7 +112,7 @@ def with_step_overhead(trace: Trace, seconds: float) -> Trace:
     """Let every step end so much later: what it costs beside its operations and bytes, such as round trips.
 
     Recorded operations have no times of what lies between them. A measured throughput of one worker without
-    recording says how long that is in all. Links are free meanwhile.
+    recording says how long that is in all. Links and the worker are free meanwhile.
 
     Args:
         seconds: of a step, >= 0 and finite.
@@ -128,7 +128,7 @@ def with_step_overhead(trace: Trace, seconds: float) -> Trace:
     last = tuple(position for position in range(len(trace.operations)) if position not in awaited)
     return replace(
         trace,
-        operations=(*trace.operations, Operation("step overhead", Resource.WORKER, last)),
+        operations=(*trace.operations, Operation("step overhead", Resource.DELAY, last)),
         durations_s=np.column_stack([trace.durations_s, np.full(trace.num_steps, seconds)]),
     )
 

@@ -13,9 +13,9 @@ from hpcbal.forecast.trace import Operation, Resource, Trace
 def on_servers(trace: Trace, num_servers: int) -> Trace:
     """The trace as a job with so many servers would have recorded it.
 
-    Variables that split are cut into equal parts, with a transfer and an update for each. Others stay whole:
-    the next one in the trace goes to the server that holds the fewest bytes. What is already on so many
-    servers stays where it is.
+    Variables that split are cut into equal parts, with a transfer and an update for each; each part has the
+    whole delay. Others stay whole: the next one in the trace goes to the server that holds the fewest bytes.
+    What is already on so many servers stays where it is.
 
     Args:
         num_servers: >= 1.
@@ -45,7 +45,7 @@ def _split(trace: Trace, num_servers: int) -> Trace:
     for position, operation in enumerate(trace.operations):
         waits_for = tuple(part for before in operation.waits_for for part in parts[before])
         durations = trace.durations_s[:, position]
-        if operation.resource is Resource.WORKER:
+        if is_of_worker(operation):
             parts.append((len(operations),))
             operations.append(replace(operation, waits_for=waits_for))
             columns.append(durations)
@@ -55,7 +55,7 @@ def _split(trace: Trace, num_servers: int) -> Trace:
             size = operation.num_bytes // num_servers + (server < operation.num_bytes % num_servers)
             own = tuple(p for p in waits_for if _serves(operations[p], server))
             operations.append(replace(operation, waits_for=own, num_bytes=size, server=server))
-            columns.append(durations / num_servers)
+            columns.append(durations if operation.resource is Resource.DELAY else durations / num_servers)
     orders = trace.downlink_orders
     if orders is not None:
         orders = np.array(
@@ -72,7 +72,13 @@ def _split(trace: Trace, num_servers: int) -> Trace:
 
 def _serves(operation: Operation, server: int) -> bool:
     """Whether something at a server waits for it: for all of the worker, and for what its own server did."""
-    return operation.resource is Resource.WORKER or operation.server == server
+    return is_of_worker(operation) or operation.server == server
+
+
+def is_of_worker(operation: Operation) -> bool:
+    """Whether it happens at the worker, and on no link."""
+    is_delay = operation.resource is Resource.DELAY
+    return operation.resource is Resource.WORKER or (is_delay and not operation.variable)
 
 
 def _dealt(trace: Trace, num_servers: int) -> Trace:
@@ -81,9 +87,8 @@ def _dealt(trace: Trace, num_servers: int) -> Trace:
     for unit, down, up in _bytes_of_units(trace, units):
         sizes[unit] = max(down, up)
     if len(sizes) < num_servers:
-        raise PolicyError(
-            f"the trace has {len(sizes)} variables, too few for {num_servers} servers: each stays whole"
-        )
+        found = "1 variable" if len(sizes) == 1 else f"{len(sizes)} variables"
+        raise PolicyError(f"the trace has {found}, too few for {num_servers} servers: each stays whole")
     held = [0] * num_servers
     server_of: dict[str, int] = {}
     count = [0] * num_servers
@@ -100,14 +105,14 @@ def _dealt(trace: Trace, num_servers: int) -> Trace:
 
 
 def units_of(trace: Trace) -> list[str | None]:
-    """What stays together on one server, for each operation: its variable; None for those of the worker.
+    """What stays together on one server, for each operation: its variable; None for those at the worker.
 
     An operation at a server without a variable belongs to what it waits for, if that is at a server, or is
     on its own.
     """
     units: list[str | None] = []
     for position, operation in enumerate(trace.operations):
-        if operation.resource is Resource.WORKER:
+        if is_of_worker(operation):
             units.append(None)
         elif operation.variable:
             units.append(operation.variable)

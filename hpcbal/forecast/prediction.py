@@ -13,6 +13,7 @@ from hpcbal.errors import PolicyError
 from hpcbal.forecast.cluster import Cluster, Links
 from hpcbal.forecast.overhead import NO_PARSING, ParsingOverhead, separate_parsing
 from hpcbal.forecast.simulation import Replay, Settings, simulate
+from hpcbal.forecast.stopping import Stop
 from hpcbal.forecast.trace import Resource, Trace
 
 NUM_REPEATS = 8
@@ -24,6 +25,9 @@ WARM_UP = 50
 
 LEAST_STEPS = 20
 """Of a short run."""
+
+STEPS_ALONE = 50
+"""Of one worker, within whose mean step all workers start."""
 
 STEPS_FOR_OVERHEAD = 400
 """Of one worker, so its mean step is known well."""
@@ -61,9 +65,10 @@ class Job:
     parsing: ParsingOverhead = NO_PARSING
     settings: Settings = field(default_factory=Settings)
 
-    def run(self) -> Replay:
-        """Simulate it."""
-        return simulate(separate_parsing(self.trace, self.parsing), self.cluster, self.settings)
+    def run(self, stop: Stop | None = None) -> Replay:
+        """Simulate it; see `simulate`."""
+        trace = separate_parsing(self.trace, self.parsing)
+        return simulate(trace, self.cluster, self.settings, stop=stop)
 
     def with_steps(self, num_steps: int, seed: int) -> Job:
         """The same job for another number of steps, drawn anew."""
@@ -90,10 +95,24 @@ class Job:
 
         return replace(self, cluster=Cluster(wider(self.cluster.workers), wider(self.cluster.servers)))
 
+    def drawn_anew(self, rng: np.random.Generator, latest_s: float) -> Job:
+        """The same job with as many recorded steps, drawn with replacement, and with workers that start at
+        random within `latest_s`."""
+        rows = rng.integers(self.trace.num_steps, size=self.trace.num_steps)
+        orders = self.trace.downlink_orders
+        trace = replace(
+            self.trace,
+            durations_s=self.trace.durations_s[rows],
+            downlink_orders=None if orders is None else orders[rows],
+        )
+        begins_s = rng.uniform(0.0, latest_s, len(self.cluster.workers))
+        begins = tuple((begins_s - begins_s.min()).tolist())
+        return replace(self, trace=trace, settings=replace(self.settings, begins_s=begins))
+
 
 @dataclass(frozen=True, slots=True)
 class Band:
-    """A value, and the range in which nine of ten shorter runs are expected; see `predict`."""
+    """A value, and the range in which nine of ten runs are expected; see `predict`."""
 
     value: float
     low: float
@@ -130,39 +149,43 @@ class Prediction:
     gains: dict[Limit, float]
 
 
-def predict(job: Job, *, with_limit: bool = True) -> Prediction:
-    """Simulate a job; repeat it in short for the band, and with each part twice as fast for the limit.
+def predict(job: Job, *, with_limit: bool = True, stop: Stop | None = None) -> Prediction:
+    """Simulate a job several times, and with each part twice as fast for the limit.
 
-    The band comes from NUM_REPEATS simulations of a quarter as many steps (LEAST_STEPS at least). Each has
-    another seed, and draws its steps from as many recorded steps, drawn with replacement. So it holds what
-    the simulation varies by, and what would be different had other steps been recorded; not what is wrong
-    with the model.
+    A value is the mean of NUM_REPEATS simulations, and the band is Student's prediction interval for one more
+    of them. Each has a quarter of the steps (LEAST_STEPS at least), another seed, workers that start at
+    random within a step of one, and steps that are drawn from as many recorded steps, drawn with replacement.
+    So the band holds what runs vary by, and what would be different had other steps been recorded; not what
+    is wrong with the model.
 
     Args:
         with_limit: whether to look for the limit.
+        stop: ends it early, from another thread.
+
+    Raises:
+        As `simulate`.
+
+    Source: [ASGD] Sec. 4.1 for the warm-up, Fig. 15 for starts that matter. Deviation: the paper simulates
+    one run, in which all workers start together.
     """
     num_steps, seed = job.settings.num_steps, job.settings.seed
     num_short = max(LEAST_STEPS, num_steps // 4)
-    main = figures_of(job, job.run())
+    alone = replace(job, cluster=Cluster(job.cluster.workers[:1], job.cluster.servers))
+    alone = alone.with_steps(STEPS_ALONE, seed)
+    alone_s = float(figures_of(alone, alone.run(stop))[1])
     rng = np.random.default_rng([seed, 1])
     repeats = []
     for repeat in range(NUM_REPEATS):
-        again = job.with_steps(num_short, seed + 1 + repeat)
-        rows = rng.integers(job.trace.num_steps, size=job.trace.num_steps)
-        orders = again.trace.downlink_orders
-        drawn = replace(
-            again.trace,
-            durations_s=again.trace.durations_s[rows],
-            downlink_orders=None if orders is None else orders[rows],
-        )
-        again = replace(again, trace=drawn)
-        repeats.append(figures_of(again, again.run()))
+        again = job.with_steps(num_short, seed + repeat).drawn_anew(rng, alone_s)
+        repeats.append(figures_of(again, again.run(stop)))
     margins = _QUANTILE * math.sqrt(1 + 1 / NUM_REPEATS) * np.std(repeats, axis=0, ddof=1)
+    means = np.mean(repeats, axis=0)
+    means[1] = len(job.cluster.workers) * job.trace.samples_per_step / means[0]
     samples_per_s, step_s, communicating, exposed, downlink_use, uplink_use = (
         Band(value, max(value - margin, 0.0), min(value + margin, most))
-        for value, margin, most in zip(main.tolist(), margins.tolist(), _MOST, strict=True)
+        for value, margin, most in zip(means.tolist(), margins.tolist(), _MOST, strict=True)
     )
-    gains = _gains(job) if with_limit else {}
+    gains = _gains(job, stop) if with_limit else {}
     best = limit_of(gains)
     return Prediction(
         len(job.cluster.workers),
@@ -179,7 +202,7 @@ def predict(job: Job, *, with_limit: bool = True) -> Prediction:
 
 
 def step_overhead(job: Job, samples_per_s: float) -> float:
-    """What a step of a worker takes beside what is simulated, in seconds; 0 if the simulation takes longer.
+    """What a step of a worker takes beside what is simulated, in seconds; negative if that takes longer.
 
     Args:
         job: of the recorded worker alone.
@@ -192,7 +215,7 @@ def step_overhead(job: Job, samples_per_s: float) -> float:
         raise PolicyError(f"samples per second: got {samples_per_s}; they must be above 0 and finite")
     num_steps = min(job.settings.num_steps, STEPS_FOR_OVERHEAD)
     simulated = figures_of(job, job.with_steps(num_steps, job.settings.seed).run())[1]
-    return max(0.0, job.trace.samples_per_step / samples_per_s - float(simulated))
+    return job.trace.samples_per_step / samples_per_s - float(simulated)
 
 
 def limit_of(gains: dict[Limit, float]) -> Limit | None:
@@ -212,7 +235,7 @@ def figures_of(job: Job, replay: Replay) -> NDArray[np.float64]:
     num_workers = len(job.cluster.workers)
     fewest = min(ends.size for ends in replay.ends_s)
     steps_per_s = replay.steps_per_s(min(WARM_UP, fewest // 5))
-    total_s = replay.end_s * num_workers
+    total_s = float((replay.end_s - replay.begins_s).sum())
     possible = replay.end_s * np.array(
         [
             [server.down_bytes_per_s for server in job.cluster.servers],
@@ -230,13 +253,13 @@ def figures_of(job: Job, replay: Replay) -> NDArray[np.float64]:
     )
 
 
-def _gains(job: Job) -> dict[Limit, float]:
+def _gains(job: Job, stop: Stop | None) -> dict[Limit, float]:
     short = job.with_steps(max(LEAST_STEPS, job.settings.num_steps // 8), job.settings.seed)
-    base = figures_of(short, short.run())[0]
+    base = figures_of(short, short.run(stop))[0]
     gains = {}
     for limit in Limit:
         if limit is Limit.PARSING and job.parsing == NO_PARSING:
             continue
         faster = short.twice_as_fast(limit)
-        gains[limit] = float(figures_of(faster, faster.run())[0] / base) - 1.0
+        gains[limit] = float(figures_of(faster, faster.run(stop))[0] / base) - 1.0
     return gains

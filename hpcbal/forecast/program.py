@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,8 +13,11 @@ from hpcbal.forecast.cluster import Cluster, Links
 from hpcbal.forecast.orders import AS_THEY_COME, order_named
 from hpcbal.forecast.trace import Resource, Trace
 
-RESOURCES = (Resource.DOWNLINK, Resource.UPLINK, Resource.WORKER, Resource.SERVER)
-DOWN, UP, WORKER, SERVER = range(4)
+RESOURCES = (Resource.DOWNLINK, Resource.UPLINK, Resource.WORKER, Resource.SERVER, Resource.DELAY)
+DOWN, UP, WORKER, SERVER, DELAY = range(5)
+
+MOST_STEPS = 20_000_000
+"""Of all workers together; each takes 16 bytes."""
 
 Integers = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -24,7 +28,7 @@ class Program:
     """N operations, S recorded steps, W workers, M servers, `num_steps` steps to do.
 
     Attributes:
-        kind: DOWN, UP, WORKER or SERVER of each operation, shape (N,).
+        kind: DOWN, UP, WORKER, SERVER or DELAY of each operation, shape (N,).
         server: shape (N,).
         num_bytes: shape (N,), float64.
         num_waits: operations that each operation waits for, shape (N,).
@@ -36,9 +40,9 @@ class Program:
         drawn: the recorded step that each worker replays as its i-th, shape (W, num_steps).
         worker_slowness, server_slowness: shapes (W,) and (M,).
         bytes_per_s: of the links, down and up, first of workers, then of servers: shape (2, W + M).
+        begins_s: when each worker starts, shape (W,).
         window_bytes: after which a longer stream pauses once; may be infinite.
         in_turn: whether links carry one message after another (then no stream pauses).
-        apart_s: each worker starts so much later than the one before.
     """
 
     kind: Integers
@@ -53,9 +57,9 @@ class Program:
     worker_slowness: Floats
     server_slowness: Floats
     bytes_per_s: Floats
+    begins_s: Floats
     window_bytes: float
     in_turn: bool = False
-    apart_s: float = 0.0
 
 
 def program_of(
@@ -66,18 +70,29 @@ def program_of(
     order: str,
     window_bytes: float,
     in_turn: bool = False,
-    apart_s: float = 0.0,
+    begins_s: Sequence[float] = (),
 ) -> Program:
     """Draw the steps of all workers, and lay everything out.
 
+    Args:
+        begins_s: when each worker starts; empty: all at 0.
+
     Raises:
-        PolicyError: the trace was not recorded with the cluster's number of servers, or the order is not
-        known.
+        PolicyError: the trace was not recorded with the cluster's number of servers, the order is not known,
+        there are more steps than memory holds, or starts are not one for each worker.
     """
     if trace.num_servers != len(cluster.servers):
         raise PolicyError(
             f"the trace has {trace.num_servers} servers, but the cluster {len(cluster.servers)}; "
             "they must agree"
+        )
+    num_workers = len(cluster.workers)
+    if begins_s and len(begins_s) != num_workers:
+        raise PolicyError(f"{len(begins_s)} starts for {num_workers} workers: give one for each, or none")
+    if num_workers * num_steps > MOST_STEPS:
+        raise PolicyError(
+            f"{num_workers * num_steps} steps of all workers together are too many, allowed: {MOST_STEPS}; "
+            "simulate fewer steps or workers"
         )
     operations = trace.operations
     dependents: list[list[int]] = [[] for _ in operations]
@@ -95,16 +110,16 @@ def program_of(
         starts=np.cumsum([0, *map(len, dependents)], dtype=np.int64),
         roots=_roots(trace, order, rng),
         durations_s=np.ascontiguousarray(trace.durations_s, dtype=np.float64),
-        drawn=rng.integers(trace.num_steps, size=(len(cluster.workers), num_steps), dtype=np.int64),
+        drawn=rng.integers(trace.num_steps, size=(num_workers, num_steps), dtype=np.int64),
         worker_slowness=_slowness(cluster.workers),
         server_slowness=_slowness(cluster.servers),
         bytes_per_s=np.array(
             [[each.down_bytes_per_s for each in machines], [each.up_bytes_per_s for each in machines]],
             dtype=np.float64,
         ),
+        begins_s=np.array(begins_s or [0.0] * num_workers, dtype=np.float64),
         window_bytes=window_bytes,
         in_turn=in_turn,
-        apart_s=apart_s,
     )
 
 

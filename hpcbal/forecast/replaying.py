@@ -5,7 +5,8 @@ its computation for this worker, and the worker's own computation. A queue serve
 the order in which they became ready; the worker's own computations that are ready go in the order of the
 trace, in which they were recorded. All computations are events of their own; a direction of links has one
 event, the end of the transfer that ends next. Events at the same time come in the order downlink, uplink,
-workers, servers; of these in the order of workers.
+workers, servers, delays; of workers and servers in the order of workers, of delays as they began. Delays
+have no queue. A worker that starts later than at 0 has a delay before its first step.
 
 Where links carry messages in turn, transfers have no queues of workers. Each has two events, its start and
 its arrival; those at the same time come in the order in which the messages became ready.
@@ -15,18 +16,23 @@ from __future__ import annotations
 
 import bisect
 import heapq
+import math
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from hpcbal.forecast.in_turn import LinksInTurn, Transfer
-from hpcbal.forecast.program import DOWN, SERVER, UP, WORKER, Program, Record
+from hpcbal.forecast.program import DELAY, DOWN, SERVER, UP, WORKER, Program, Record
 from hpcbal.forecast.sharing import max_min_shares
+from hpcbal.forecast.stopping import Stop
+
+_START = -1
+"""Instead of the operation of a delay: a worker starts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """A piece of work as it happened: part of a transfer, or an operation that computes."""
+    """A piece of work as it happened: part of a transfer, or an operation that computes or waits."""
 
     worker: int
     step: int
@@ -52,8 +58,14 @@ class _Link:
 class PythonReplay:
     """One replay; see `replay_in_python`."""
 
-    def __init__(self, program: Program, record: Record, observe: Callable[[Chunk], None] | None) -> None:
-        self._record, self._observe = record, observe
+    def __init__(
+        self,
+        program: Program,
+        record: Record,
+        observe: Callable[[Chunk], None] | None,
+        stop: Stop,
+    ) -> None:
+        self._record, self._observe, self._stop = record, observe, stop
         self._num_workers, self._num_steps = program.drawn.shape
         self._num_servers = program.server_slowness.size
         self._kind: list[int] = program.kind.tolist()
@@ -71,9 +83,11 @@ class PythonReplay:
         self._limits = [(each[: self._num_workers], each[self._num_workers :]) for each in limits]
         self._window = program.window_bytes
         self._links = [_Link(), _Link()]
-        self._in_turn, self._apart_s = program.in_turn, program.apart_s
+        self._in_turn = program.in_turn
+        self._begins_s: list[float] = program.begins_s.tolist()
         self._turns = [LinksInTurn(*self._limits[kind], is_down=kind == DOWN) for kind in (DOWN, UP)]
         self._sent: list[Transfer] = []  # in turn, all so far
+        self._delays: list[tuple[int, int, float]] = []  # worker, operation, when it began; all so far
         self._ready: dict[tuple[int, int, int], deque[int]] = {}
         self._running: dict[tuple[int, int, int], tuple[int, float]] = {}  # -> operation, when it began
         self._rest: dict[tuple[int, int], float] = {}  # (worker, operation) -> bytes after its pause
@@ -88,19 +102,23 @@ class PythonReplay:
     def run(self) -> None:
         """Replay until the first worker has done its steps, and fill in the record."""
         for worker in range(self._num_workers):
-            if self._apart_s > 0.0 and worker:
-                heapq.heappush(self._events, (worker * self._apart_s, WORKER, worker, 0, 0))
+            if self._begins_s[worker] > 0.0:
+                self._delay(worker, _START, 0.0, self._begins_s[worker])
             else:
                 self._start_step(worker, 0.0)
         self._plan_links(0.0)
         now = 0.0
         while max(map(len, self._ends)) < self._num_steps:
+            if self._stop.is_set:
+                raise KeyboardInterrupt
             now, kind, worker, server, version = heapq.heappop(self._events)
+            if not now < math.inf:
+                raise ValueError("replay: a time or a rate is no finite number")
             if kind in (DOWN, UP) and self._in_turn:
                 self._carry(kind, worker, now)
                 continue
-            if kind == WORKER and not self._open[worker]:  # it starts later than others, which is now
-                self._start_step(worker, now)
+            if kind == DELAY:
+                self._end_delay(worker, now)
                 self._plan_links(now)
                 continue
             if kind in (DOWN, UP):
@@ -130,6 +148,10 @@ class PythonReplay:
         """An operation is ready: it starts, or waits for its resource."""
         if self._in_turn and self._kind[position] in (DOWN, UP):
             self._send(worker, position, now)
+            return
+        if self._kind[position] == DELAY:
+            seconds = self._durations[self._drawn[worker][len(self._ends[worker])]][position]
+            self._delay(worker, position, now, now + seconds)
             return
         resource = (worker, self._kind[position], self._server[position])
         ready = self._ready.setdefault(resource, deque())
@@ -206,6 +228,20 @@ class PythonReplay:
             self._ends[worker].append(now)
             if len(self._ends[worker]) < self._num_steps:
                 self._start_step(worker, now)
+
+    def _delay(self, worker: int, position: int, now: float, until: float) -> None:
+        heapq.heappush(self._events, (until, DELAY, len(self._delays), 0, 0))
+        self._delays.append((worker, position, now))
+
+    def _end_delay(self, number: int, now: float) -> None:
+        worker, position, began = self._delays[number]
+        if position == _START:
+            self._start_step(worker, now)
+            return
+        if self._observe:
+            self._observe(Chunk(worker, len(self._ends[worker]), position, began, now))
+        self._complete(worker, position, now)
+        self._end_step_if_done(worker, now)
 
     def _send(self, worker: int, position: int, now: float) -> None:
         """A transfer in turn is ready: it starts when its sender's link is free."""
@@ -287,13 +323,21 @@ class PythonReplay:
 
 
 def replay_in_python(
-    program: Program, record: Record, observe: Callable[[Chunk], None] | None = None
+    program: Program,
+    record: Record,
+    observe: Callable[[Chunk], None] | None = None,
+    stop: Stop | None = None,
 ) -> None:
     """Replay until the first worker has done its steps.
 
     Args:
         record: empty; is filled in.
         observe: is called with every chunk at its end.
+        stop: ends the replay early; None: nothing does.
+
+    Raises:
+        ValueError: a time is no finite number.
+        KeyboardInterrupt: the replay was stopped.
     """
-    assert SERVER > WORKER > UP > DOWN  # the order of events at the same time
-    PythonReplay(program, record, observe).run()
+    assert DELAY > SERVER > WORKER > UP > DOWN  # the order of events at the same time
+    PythonReplay(program, record, observe, Stop() if stop is None else stop).run()

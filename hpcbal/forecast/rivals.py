@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from hpcbal.errors import PolicyError
 from hpcbal.forecast.cluster import Cluster
 from hpcbal.forecast.overhead import separate_parsing
 from hpcbal.forecast.prediction import Job
@@ -94,20 +95,30 @@ def queueing(phases: Phases, num_workers: int, samples_per_step: int) -> float:
 def cynthia(job: Job, num_workers: int, *, halved: bool = False) -> float:
     """Samples per second by W K / (T_p max(1, W U_1) + 2 T_C).
 
-    K is the batch size, T_p the time to process a batch (the worker's computation), T_C the time to send the
-    model over a server's link, and U_1 the use of the network with one worker, 2 T_C / (T_p + 2 T_C).
+    K is the batch size, T_p the time to process a batch (the worker's computation and delays), T_C the time
+    to send the model over a server's link, and U_1 the use of the network with one worker,
+    2 T_C / (T_p + 2 T_C).
 
     Args:
         halved: with half of T_C, as both directions have links of their own ([ASGD] Sec. 4.4).
 
+    Raises:
+        PolicyError: the worker neither computes nor waits nor receives anything: the formula has no answer.
+
     Source: [CYNTHIA] as [ASGD] Sec. 1 cites it. Deviation: how U_1 is measured is ours.
     """
     process_s = job.trace.seconds_per_step(Resource.WORKER) * job.cluster.workers[0].slowness
+    process_s += job.trace.seconds_per_step(Resource.DELAY)
     transfer_s = max(
         job.trace.num_bytes(Resource.DOWNLINK, server) / links.down_bytes_per_s
         for server, links in enumerate(job.cluster.servers)
     )
     transfer_s /= 2.0 if halved else 1.0
+    if not process_s + transfer_s > 0.0:
+        raise PolicyError(
+            "cynthia: in the trace the worker neither computes nor receives anything, so this formula has no "
+            "answer; leave the rivals out"
+        )
     use = 2.0 * transfer_s / (process_s + 2.0 * transfer_s)
     step_s = process_s * max(1.0, num_workers * use) + 2.0 * transfer_s
     return num_workers * job.trace.samples_per_step / step_s

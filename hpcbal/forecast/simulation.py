@@ -15,6 +15,7 @@ from hpcbal.errors import PolicyError
 from hpcbal.forecast.cluster import Cluster
 from hpcbal.forecast.program import Program, Record, empty_record, program_of
 from hpcbal.forecast.replaying import Chunk, replay_in_python
+from hpcbal.forecast.stopping import Stop
 from hpcbal.forecast.trace import Trace
 
 FLOW_CONTROL_OFF = math.inf
@@ -33,8 +34,8 @@ class Settings:
             streams that wait go first. Infinite: flow control is off ([ASGD] Sec. 3.2.2, 3.3).
         in_turn: whether a link carries one message after another, as those of emulated machines do; else
             all transfers share it. Then the window is of no use.
-        apart_s: each worker starts so much later than the one before, >= 0. Workers that start together may
-            keep in step for long ([ASGD] Fig. 15).
+        begins_s: when each worker starts, >= 0; empty: all at 0. Workers that start together may keep in step
+            for long ([ASGD] Fig. 15).
     """
 
     num_steps: int = 1000
@@ -42,7 +43,7 @@ class Settings:
     order: str = "fifo"
     window_bytes: float = 28e6
     in_turn: bool = False
-    apart_s: float = 0.0
+    begins_s: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         if self.num_steps < 1 or not self.window_bytes > 0:
@@ -50,8 +51,8 @@ class Settings:
                 f"{self.num_steps} steps, a window of {self.window_bytes} bytes: "
                 "at least one step and a window above 0 are needed"
             )
-        if not 0.0 <= self.apart_s < math.inf:
-            raise PolicyError(f"workers that start {self.apart_s} s apart: it must be finite and at least 0")
+        if not all(0.0 <= each < math.inf for each in self.begins_s):
+            raise PolicyError(f"workers start at {self.begins_s} s; each must be finite and at least 0")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -62,6 +63,7 @@ class Replay:
         ends_s: when each step of each worker ended, one array per worker.
         bytes_moved: shape (2, num_servers): down and up, until the end of the run.
         busy_s: time with at least one transfer, same shape.
+        begins_s: when each worker started, shape (num_workers,).
         end_s: of the run.
         communicating_s: of each worker, shape (num_workers,): time with at least one of its transfers.
         exposed_s: of this the time in which the worker did not compute.
@@ -72,6 +74,7 @@ class Replay:
     ends_s: tuple[NDArray[np.float64], ...]
     bytes_moved: NDArray[np.float64]
     busy_s: NDArray[np.float64]
+    begins_s: NDArray[np.float64]
     end_s: float
     communicating_s: NDArray[np.float64]
     exposed_s: NDArray[np.float64]
@@ -91,7 +94,7 @@ class Replay:
                     f"worker {worker} did {ends.size} steps, {warm_up} of them to warm up; "
                     "simulate more steps"
                 )
-            seconds = float(ends[-1]) - (float(ends[warm_up - 1]) if warm_up else 0.0)
+            seconds = float(ends[-1] - (ends[warm_up - 1] if warm_up else self.begins_s[worker]))
             if not seconds > 0.0:
                 raise PolicyError(
                     f"worker {worker}: its steps take no time; the trace needs durations or bytes"
@@ -101,7 +104,11 @@ class Replay:
 
 
 def simulate(
-    trace: Trace, cluster: Cluster, settings: Settings, observe: Callable[[Chunk], None] | None = None
+    trace: Trace,
+    cluster: Cluster,
+    settings: Settings,
+    observe: Callable[[Chunk], None] | None = None,
+    stop: Stop | None = None,
 ) -> Replay:
     """Replay the trace on all workers of the cluster, each with steps drawn with replacement.
 
@@ -114,10 +121,12 @@ def simulate(
 
     Args:
         observe: is called with every chunk at its end; then the replay is in Python.
+        stop: ends the replay early, from another thread.
 
     Raises:
-        PolicyError: the trace was not recorded with the cluster's number of servers, or the order is not
-        known.
+        PolicyError: the trace was not recorded with the cluster's number of servers, the order is not known,
+        there are too many steps for the memory, or times are so long that their sum is no finite number.
+        KeyboardInterrupt: the replay was stopped.
 
     Source: [ASGD] Alg. 3.1. Deviations: links of workers have limits too, links may be taken in turn, and the
     run ends for all workers when the first has done its steps, so that no worker is alone at the end.
@@ -130,18 +139,27 @@ def simulate(
         settings.order,
         settings.window_bytes,
         settings.in_turn,
-        settings.apart_s,
+        settings.begins_s,
     )
     record = empty_record(program)
     in_c = replay_of_c()
-    if observe is not None or in_c is None:
-        replay_in_python(program, record, observe)
-    else:
-        replay_in_c(in_c, program, record)
+    try:
+        if observe is not None or in_c is None:
+            replay_in_python(program, record, observe, stop)
+        else:
+            replay_in_c(in_c, program, record, stop)
+    except ValueError as error:
+        raise PolicyError(f"the trace cannot be simulated: {error}") from error
+    except MemoryError as error:
+        raise PolicyError(
+            f"{len(cluster.workers)} workers and {len(trace.operations)} operations need more memory than "
+            "there is; simulate fewer workers or steps"
+        ) from error
     return Replay(
         tuple(ends[:done] for ends, done in zip(record.ends_s, record.num_done.tolist(), strict=True)),
         record.bytes_moved,
         record.busy_s,
+        program.begins_s,
         float(record.end_s[0]),
         record.communicating_s,
         record.exposed_s,
@@ -161,12 +179,18 @@ def replay_of_c() -> Callable[..., None] | None:
     return found
 
 
-def replay_in_c(replay: Callable[..., None], program: Program, record: Record) -> None:
+def replay_in_c(
+    replay: Callable[..., None], program: Program, record: Record, stop: Stop | None = None
+) -> None:
     """Replay until the first worker has done its steps; without Python's lock, so threads run side by side.
 
     Args:
         replay: of the C module.
         record: empty; is filled in.
+        stop: ends the replay early; None: nothing does.
+
+    Raises:
+        As `replay`.
     """
     given: tuple[Any, ...] = (
         program.kind,
@@ -181,6 +205,8 @@ def replay_in_c(replay: Callable[..., None], program: Program, record: Record) -
         program.worker_slowness,
         program.server_slowness,
         program.bytes_per_s,
+        program.begins_s,
+        (Stop() if stop is None else stop).flag,
     )
     filled = (
         record.ends_s,
@@ -193,4 +219,4 @@ def replay_in_c(replay: Callable[..., None], program: Program, record: Record) -
         record.serving_s,
         record.end_s,
     )
-    replay(*given, *filled, program.window_bytes, program.in_turn, program.apart_s)
+    replay(*given, *filled, program.window_bytes, program.in_turn)

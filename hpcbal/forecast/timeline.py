@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from hpcbal.forecast.placing import is_of_worker
 from hpcbal.forecast.replaying import Chunk
 from hpcbal.forecast.trace import Resource, Trace
 
@@ -15,31 +16,39 @@ FIRST_PID = 100_000
 def events_of(chunks: Iterable[Chunk], trace: Trace) -> Iterator[dict[str, Any]]:
     """Events: a process for each worker, and in it a track for each of its resources.
 
+    A track shows no slices that overlap. What overlaps, such as delays, or messages that leave before the one
+    before has arrived, goes to further tracks of the resource.
+
     Args:
         chunks: what `simulate` has passed to its observer.
         trace: what was simulated.
     """
-    named: set[tuple[int, int]] = set()
-    for chunk in chunks:
+    threads: dict[tuple[int, str, int], int] = {}
+    free_s: dict[tuple[int, str], list[float]] = {}
+    for chunk in sorted(chunks, key=lambda chunk: (chunk.begin_s, chunk.end_s)):
         operation = trace.operations[chunk.operation]
         pid = FIRST_PID + chunk.worker
-        track = list(Resource).index(operation.resource) + len(Resource) * operation.server
-        if (pid, 0) not in named:
-            named.add((pid, 0))
+        has_server = trace.num_servers > 1 and not is_of_worker(operation)
+        name = f"{operation.resource} {operation.server}" if has_server else str(operation.resource)
+        lanes = free_s.setdefault((chunk.worker, name), [])
+        lane = next((i for i, until_s in enumerate(lanes) if until_s <= chunk.begin_s), len(lanes))
+        lanes[lane : lane + 1] = [chunk.end_s]
+        if all(worker != chunk.worker for worker, _, _ in threads):
             yield {"ph": "M", "name": "process_name", "pid": pid, "args": {"name": f"worker {chunk.worker}"}}
-        if (pid, track + 1) not in named:
-            named.add((pid, track + 1))
-            where = (
-                "" if operation.resource is Resource.WORKER or trace.num_servers == 1 else operation.server
-            )
-            name = f"{operation.resource} {where}".rstrip()
-            yield {"ph": "M", "name": "thread_name", "pid": pid, "tid": track + 1, "args": {"name": name}}
+        track = (chunk.worker, name, lane)
+        if track not in threads:
+            threads[track] = 1 + sum(worker == chunk.worker for worker, _, _ in threads)
+            title = f"{name} ({lane + 1})" if lane else name
+            thread = {"pid": pid, "tid": threads[track]}
+            yield {"ph": "M", "name": "thread_name", **thread, "args": {"name": title}}
+            position = list(Resource).index(operation.resource) + len(Resource) * operation.server
+            yield {"ph": "M", "name": "thread_sort_index", **thread, "args": {"sort_index": position}}
         yield {
             "ph": "X",
             "name": operation.name,
             "cat": operation.resource.value,
             "pid": pid,
-            "tid": track + 1,
+            "tid": threads[track],
             "ts": round(1e6 * chunk.begin_s, 3),
             "dur": round(1e6 * (chunk.end_s - chunk.begin_s), 3),
             "args": {"step": chunk.step, "bytes": operation.num_bytes},

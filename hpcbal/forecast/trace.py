@@ -17,7 +17,7 @@ class TraceError(InputError):
 
 
 class Resource(enum.StrEnum):
-    """What an operation uses; each operation uses exactly one ([ASGD] Sec. 2)."""
+    """What an operation uses; each operation uses exactly one ([ASGD] Sec. 2), or only passes time."""
 
     DOWNLINK = "downlink"
     """The server sends parameters to the worker."""
@@ -27,11 +27,23 @@ class Resource(enum.StrEnum):
     """The worker sends updates to the server."""
     SERVER = "server"
     """The server applies updates."""
+    DELAY = "delay"
+    """Nothing: time passes, such as the latency of a message. Any number of delays pass side by side, and
+    faster machines do not shorten them."""
 
     @property
     def is_link(self) -> bool:
-        """Whether it moves bytes; if not, it computes."""
+        """Whether it moves bytes; if not, it computes or waits."""
         return self in (Resource.DOWNLINK, Resource.UPLINK)
+
+
+MOST_SERVERS = 4096
+MOST_BYTES = 2**60
+"""Of one operation."""
+MOST_SAMPLES = 2**53
+"""Of one step."""
+LONGEST_S = 1e9
+"""Of one operation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +55,11 @@ class Operation:
         resource: what it uses.
         waits_for: positions in the trace of the operations that end before it starts; all are lower than its
             own.
-        num_bytes: that it moves; 0 unless it uses a link.
-        server: of its link or its computation, from 0; 0 for operations of the worker.
+        num_bytes: that it moves, at most MOST_BYTES; 0 unless it uses a link.
+        server: of its link, its computation or its messages, from 0, below MOST_SERVERS; 0 for operations of
+            the worker.
         variable: the parameter that it moves or updates; operations of one variable stay on one server.
-            Empty if none.
+            Empty if none. A delay with a variable passes at the server, else at the worker.
     """
 
     name: str
@@ -63,9 +76,10 @@ class Trace:
 
     Attributes:
         operations: in an order in which they could run one after the other.
-        durations_s: of each operation in each step, >= 0, float64, shape (num_steps, num_operations). Those
-            of links are as recorded; a simulation computes them anew from bytes and bandwidth.
-        samples_per_step: the worker's batch size, >= 1.
+        durations_s: of each operation in each step, 0 to LONGEST_S, float64, shape (num_steps,
+            num_operations). Those of links are as recorded; a simulation computes them anew from bytes and
+            bandwidth.
+        samples_per_step: the worker's batch size, 1 to MOST_SAMPLES.
         splits: whether several servers would each hold an equal part of every variable, as those of our
             engine do; otherwise a variable stays whole on one server.
         downlink_orders: positions of all downlink operations in the order in which they moved in each step,
@@ -113,8 +127,7 @@ def check_trace(trace: Trace) -> None:
 
     Raises:
         TraceError: no operations or steps, arrays that do not fit, a dependency on a later operation, bytes
-        of an
-            operation that moves none, or a value out of its range.
+        of an operation that moves none, or a value out of its range.
     """
     if not trace.operations:
         raise TraceError("the trace has no operations; record at least one step")
@@ -124,14 +137,15 @@ def check_trace(trace: Trace) -> None:
             f"durations have the shape {shape}; {len(trace.operations)} operations need one row per step "
             "and one column per operation"
         )
-    if not np.all(np.isfinite(trace.durations_s)) or np.any(trace.durations_s < 0):
-        step, operation = np.argwhere(~(trace.durations_s >= 0) | np.isinf(trace.durations_s))[0]
+    is_wrong = ~((trace.durations_s >= 0) & (trace.durations_s <= LONGEST_S))
+    if np.any(is_wrong):
+        step, operation = np.argwhere(is_wrong)[0]
         raise TraceError(
             f"step {step}, operation {trace.operations[operation].name!r}: duration "
-            f"{trace.durations_s[step, operation]}; durations are finite and at least 0"
+            f"{trace.durations_s[step, operation]}; allowed: 0 to {LONGEST_S:g} s"
         )
-    if trace.samples_per_step < 1:
-        raise TraceError(f"samples_per_step is {trace.samples_per_step}; it must be at least 1")
+    if not 1 <= trace.samples_per_step <= MOST_SAMPLES:
+        raise TraceError(f"samples_per_step is {trace.samples_per_step}; allowed: 1 to {MOST_SAMPLES}")
     for position, operation in enumerate(trace.operations):
         _check_operation(position, operation)
     if trace.downlink_orders is not None:
@@ -160,12 +174,12 @@ def _check_operation(position: int, operation: Operation) -> None:
         raise TraceError(f"{where} waits for operation {later[0]}; it can wait only for operations above it")
     if len(set(operation.waits_for)) != len(operation.waits_for):
         raise TraceError(f"{where} waits twice for the same operation")
-    if operation.num_bytes < 0 or operation.server < 0:
-        raise TraceError(f"{where}: bytes and server must be at least 0")
+    if not 0 <= operation.num_bytes <= MOST_BYTES:
+        raise TraceError(f"{where}: bytes: got {operation.num_bytes}, allowed: 0 to {MOST_BYTES}")
+    if not 0 <= operation.server < MOST_SERVERS:
+        raise TraceError(f"{where}: server: got {operation.server}, allowed: 0 to {MOST_SERVERS - 1}")
     if operation.num_bytes and not operation.resource.is_link:
-        raise TraceError(
-            f"{where} uses the {operation.resource}, which moves no bytes; it has {operation.num_bytes}"
-        )
+        raise TraceError(f"{where}: bytes: got {operation.num_bytes}, allowed: 0 for a {operation.resource}")
     if operation.server and operation.resource is Resource.WORKER:
         raise TraceError(
             f"{where} uses the worker, but names server {operation.server}; leave the server out"

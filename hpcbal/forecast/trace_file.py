@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import json
+import reprlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,7 +17,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from hpcbal.errors import OutputError
-from hpcbal.forecast.trace import Operation, Resource, Trace, TraceError
+from hpcbal.forecast.trace import LONGEST_S, Operation, Resource, Trace, TraceError
 
 VERSION = 1
 _HEADER = {"trace", "version", "samples_per_step", "splits"}
@@ -112,6 +113,8 @@ class _Reader:
             record = json.loads(line)
         except ValueError as error:
             raise TraceError(f"{self._at}: this line is no JSON; the trace may be cut off") from error
+        except RecursionError as error:
+            raise TraceError(f"{self._at}: this is not a line of a trace: it is nested too deeply") from error
         if not isinstance(record, dict):
             raise TraceError(f"{self._at}: got {type(record).__name__}, expected a JSON object")
         if self._samples_per_step is None:
@@ -163,7 +166,9 @@ class _Reader:
             raise TraceError(f"{self._at}: resource: got {resource!r}, allowed: {allowed}")
         after = self._get(record, "after", list, [])
         if not all(type(before) is int for before in after):
-            raise TraceError(f"{self._at}: after: expected a list of positions of operations, got {after!r}")
+            raise TraceError(
+                f"{self._at}: after: expected a list of positions of operations, got {reprlib.repr(after)}"
+            )
         self._operations.append(
             Operation(
                 self._get(record, "op", str),
@@ -189,15 +194,20 @@ class _Reader:
             raise TraceError(f"{self._at}: order: give it in every step of the trace, or in none")
         if "order" in record:
             self._orders.append(self._order(record))
-        self._steps.append([float(duration) for duration in row])
+        try:
+            self._steps.append([float(duration) for duration in row])
+        except OverflowError as error:
+            raise TraceError(
+                f"{self._at}: step: a duration is too large; allowed: 0 to {LONGEST_S:g} s"
+            ) from error
 
     def _order(self, record: dict[str, Any]) -> list[int]:
         order = self._get(record, "order", list)
         downlinks = [i for i, each in enumerate(self._operations) if each.resource is Resource.DOWNLINK]
         if not all(type(position) is int for position in order) or sorted(order) != downlinks:
             raise TraceError(
-                f"{self._at}: order: got {order!r}, expected the positions of all downlink operations, "
-                f"{downlinks}, each once"
+                f"{self._at}: order: got {reprlib.repr(order)}, expected the positions of all downlink "
+                f"operations, {reprlib.repr(downlinks)}, each once"
             )
         return order
 
@@ -211,5 +221,5 @@ class _Reader:
     ) -> Value:
         value = record.get(key, default)
         if type(value) is not kind:
-            raise TraceError(f"{self._at}: {key}: got {value!r}, expected {kind.__name__}")
+            raise TraceError(f"{self._at}: {key}: got {reprlib.repr(value)}, expected {kind.__name__}")
         return value

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import importlib.util
 import os
 import platform
@@ -24,6 +25,7 @@ from hpcbal.forecast.cluster import Cluster, Links
 from hpcbal.forecast.program import Program, empty_record, program_of
 from hpcbal.forecast.replaying import replay_in_python
 from hpcbal.forecast.simulation import replay_in_c
+from hpcbal.forecast.stopping import Stop
 from hpcbal.forecast.trace import Operation, Resource, Trace, trace_of_steps
 from hpcbal.paramserver.apps.descent import Penalty, Terms, descend_in_python
 from hpcbal.paramserver.apps.factors import improve_in_python
@@ -366,7 +368,7 @@ def random_trace(rng: np.random.Generator, num_operations: int, num_servers: int
     """Whole numbers among the times and bytes, so that many events come at the same time."""
     operations = [Operation("last server", Resource.DOWNLINK, (), 3, num_servers - 1)]
     for position in range(1, num_operations):
-        resource = list(Resource)[rng.integers(4)]
+        resource = list(Resource)[rng.integers(5)]
         operations.append(
             Operation(
                 f"{position}",
@@ -383,7 +385,11 @@ def random_trace(rng: np.random.Generator, num_operations: int, num_servers: int
     return dataclasses.replace(trace, downlink_orders=rng.permuted(orders, axis=1))
 
 
-@given(st.integers(1, 12), st.integers(1, 5), st.integers(1, 3), st.booleans(), st.integers(0, 2**32))
+NUM_OPERATIONS = st.one_of(st.integers(1, 12), st.sampled_from([63, 64, 65, 130, 200]))
+"""C keeps computations that wait as bits of 64-bit words."""
+
+
+@given(NUM_OPERATIONS, st.integers(1, 5), st.integers(1, 3), st.booleans(), st.integers(0, 2**32))
 @settings(deadline=None)
 def test_c_replays_to_the_last_bit_what_python_replays(
     replaying: ModuleType, num_operations: int, num_workers: int, num_servers: int, alike: bool, seed: int
@@ -400,7 +406,8 @@ def test_c_replays_to_the_last_bit_what_python_replays(
         tuple(machine(True) for _ in range(num_workers)), tuple(machine(False) for _ in range(num_servers))
     )
     order, window = str(rng.choice(["fifo", "random"])), float(rng.choice([2.0, np.inf]))
-    program = program_of(trace, cluster, 5, seed, order, window, bool(rng.integers(2)))
+    begins_s = rng.choice([0.0, 0.5, rng.random()], num_workers).tolist() if rng.integers(2) else ()
+    program = program_of(trace, cluster, 5, seed, order, window, bool(rng.integers(2)), begins_s)
     wanted, got = empty_record(program), empty_record(program)
     replay_in_python(program, wanted)
     replay_in_c(replaying.replay, program, got)
@@ -423,16 +430,27 @@ def test_a_program_that_does_not_fit_together_is_refused(replaying: ModuleType) 
         5.0,
     )
 
+    def changed(**changes: Any) -> Program:
+        return dataclasses.replace(program, **changes)
+
     def replay(**changes: Any) -> None:
-        changed: Program = dataclasses.replace(program, **changes)
-        replay_in_c(replaying.replay, changed, empty_record(program))
+        replay_in_c(replaying.replay, changed(**changes), empty_record(program))
 
     replay()
     for wrong in ({"durations_s": np.full((1, 3), np.inf)}, {"worker_slowness": np.array([np.nan])}):
         with pytest.raises(ValueError, match="no finite number"):
             replay(**wrong)
+        with pytest.raises(ValueError, match="no finite number"):
+            replay_in_python(changed(**wrong), empty_record(program))
+    stop = Stop()
+    stop.set()
+    for replayed in (replay_in_python, functools.partial(replay_in_c, replaying.replay)):
+        with pytest.raises(KeyboardInterrupt):
+            replayed(program, empty_record(program), stop=stop)
+    with pytest.raises(ValueError, match="do not fit together"):
+        replay(begins_s=np.zeros(2))
     for wrong in (
-        {"kind": np.array([0, 4, 1])},
+        {"kind": np.array([0, 5, 1])},
         {"server": np.array([0, 1, 0])},
         {"num_bytes": np.ones(2)},
         {"num_waits": np.array([0, 1, 2])},

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from hpcbal.forecast.trace import Resource, Trace
 
+Place = Resource | int
+"""Where an operation runs; a delay has a place of its own, its position."""
+
 
 def ends_by_stepping(
     trace: Trace, num_workers: int, bytes_per_s: float, num_steps: int, window_bytes: float, tick_s: float
@@ -13,18 +16,20 @@ def ends_by_stepping(
     ticks = 0
     while all(len(worker.ends) < num_steps for worker in workers):
         ticks += 1
-        users = {resource: sum(resource in worker.running for worker in workers) for resource in Resource}
+        users: dict[Place, int] = {
+            resource: sum(resource in worker.running for worker in workers) for resource in Resource
+        }
         for worker in workers:
-            for resource in worker.running:
-                rate = bytes_per_s / users[resource] if resource.is_link else 1.0
-                worker.running[resource] -= rate * tick_s
+            for place in worker.running:
+                is_link = isinstance(place, Resource) and place.is_link
+                worker.running[place] -= tick_s * (bytes_per_s / users[place] if is_link else 1.0)
         for worker in workers:
             worker.finish(ticks * tick_s)
     return [worker.ends for worker in workers]
 
 
 class _Worker:
-    """One worker: what waits for each resource, and what runs there with what is left of its chunk."""
+    """One worker: what waits for each resource, and what is left of the chunk that runs in each place."""
 
     def __init__(self, trace: Trace, window_bytes: float) -> None:
         self._operations, self._durations = trace.operations, trace.durations_s[0].tolist()
@@ -33,8 +38,8 @@ class _Worker:
         self._begin()
 
     def _begin(self) -> None:
-        self.running: dict[Resource, float] = {}  # -> seconds or bytes left
-        self._positions: dict[Resource, int] = {}
+        self.running: dict[Place, float] = {}  # -> seconds or bytes left
+        self._positions: dict[Place, int] = {}
         self._queues: dict[Resource, list[int]] = {resource: [] for resource in Resource}
         self._rest: dict[int, float] = {}  # bytes after the pause, of transfers that were served once
         self._done: set[int] = set()
@@ -51,6 +56,10 @@ class _Worker:
                 self._queues[operation.resource].append(position)
 
     def _serve(self) -> None:
+        for position in self._queues[Resource.DELAY]:
+            self._positions[position] = position
+            self.running[position] = self._durations[position]
+        self._queues[Resource.DELAY].clear()
         for resource, queue in self._queues.items():
             if resource in self.running or not queue:
                 continue
@@ -65,11 +74,11 @@ class _Worker:
 
     def finish(self, now: float) -> None:
         """Take what has ended from its resource, and start what can start."""
-        for resource in [each for each, left in self.running.items() if left <= 1e-9]:
-            position = self._positions[resource]
-            del self.running[resource]
-            if resource.is_link and self._rest[position] > 0.0:
-                self._queues[resource].append(position)
+        for place in [each for each, left in self.running.items() if left <= 1e-9]:
+            position = self._positions[place]
+            del self.running[place]
+            if self._rest.get(position, 0.0) > 0.0:
+                self._queues[self._operations[position].resource].append(position)
             else:
                 self._done.add(position)
                 self._ask(list(range(len(self._operations))))

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import gzip
 import json
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -160,13 +164,56 @@ def test_what_the_trace_does_not_explain_is_added_to_each_step(trace: Path, caps
     code, out, _ = hpcbal(capsys, *options)
     assert code == 0
     assert out.splitlines()[1].endswith(" ms of each step are in no operation")
-    fast = figures(capsys, *options[:-1], "1e6")  # as fast as that the simulation is not: nothing is added
-    assert fast["step_overhead_s"] == 0.0
+    code, out, err = hpcbal(capsys, *options[:-1], "1e6", "--json")
+    assert (code, json.loads(out)["step_overhead_s"]) == (0, 0.0)
+    assert err.startswith("warning: --measured: with 1e+06 samples/s a step takes 0.032 ms, less than the ")
     code, _, err = hpcbal(capsys, *options, "--trace", trace)
     assert (code, err) == (
         2,
         "hpcbal: --measured: works with one trace only; leave it out, or give one trace\n",
     )
+
+
+def test_what_was_measured_is_compared_with_what_was_recorded_not_with_what_is_asked(
+    trace: Path, tmp_path: Path, capsys: Capture
+) -> None:
+    options = ("--trace", trace, "--workers", "1")
+    slow = figures(capsys, *options, "--bandwidth", "100MB/s", "--measured", "320")
+    for changes in (("--order", "reverse"), ("--bandwidth", "1GB/s", "--order", "tic")):
+        asked = figures(capsys, *options, "--bandwidth", "100MB/s", *changes, "--measured", "320@100MB/s")
+        assert asked["step_overhead_s"] == slow["step_overhead_s"]
+    # 1.8 ms for 2 MB in each direction of which nothing hides behind computing, not 18 ms each.
+    fast = figures(capsys, *options, "--bandwidth", "1GB/s", "--measured", "320@100MB/s")["rows"][0]
+    assert slow["rows"][0]["step_s"]["value"] - fast["step_s"]["value"] == pytest.approx(
+        0.9 * 0.041, abs=4e-3
+    )
+    config = job_file(tmp_path)
+    (tmp_path / "run").mkdir()
+    write_trace(tmp_path / "run" / "operations.jsonl", trace_of(splits=True))
+    recorded = figures(capsys, config, "--workers", "1", "--measured", "320")
+    assert recorded["step_overhead_s"] > 0.0
+    for changes in (("--bandwidth", "1GB/s"), ("--links", "shared"), ("--order", "reverse")):
+        asked = figures(capsys, config, "--workers", "1", "--measured", "320", *changes)
+        assert asked["step_overhead_s"] == recorded["step_overhead_s"]
+
+
+def test_one_number_of_workers_has_no_knee(trace: Path, capsys: Capture) -> None:
+    options = ("--trace", trace, "--bandwidth", "1Gbps", "--workers", "2")
+    assert figures(capsys, *options)["knees"] == []
+    code, out, _ = hpcbal(capsys, *options)
+    assert (code, "knee" in out) == (0, False)
+
+
+def test_ctrl_c_ends_a_long_forecast_soon(trace: Path) -> None:
+    command = [sys.executable, "-m", "hpcbal", "forecast", "--trace", str(trace), "--bandwidth", "1Gbps"]
+    with subprocess.Popen(
+        [*command, "--workers", "1-200", "--steps", "50000"], stderr=subprocess.PIPE, text=True
+    ) as process:
+        time.sleep(3.0)  # it simulates for minutes
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert "Traceback" not in err
 
 
 def test_the_calibration_is_what_parsing_reads(trace: Path, tmp_path: Path, capsys: Capture) -> None:
@@ -236,7 +283,7 @@ def test_the_page_and_the_timeline_are_whole(trace: Path, tmp_path: Path, capsys
     assert "queueing, 2 servers" in text
     events = json.loads(gzip.decompress(timeline.read_bytes()))["traceEvents"]
     slices = [event for event in events if event["ph"] == "X"]
-    tracks = {event["args"]["name"] for event in events if event["ph"] == "M"}
+    tracks = {event["args"]["name"] for event in events if event["name"].endswith("_name")}
     assert {"worker 0", "worker 2", "worker", "downlink 0", "uplink 1", "server 1"} <= tracks
     assert {"receive a", "compute", "apply b"} <= {each["name"] for each in slices}
     assert all(each["dur"] >= 0.0 for each in slices)
@@ -277,6 +324,24 @@ def test_the_table_names_the_knee_and_explains_itself(trace: Path, capsys: Captu
         (("--trace", "TRACE", "--bandwidth", "1"), "argument --bandwidth: got '1', allowed: a rate above 0"),
         (("--trace", "TRACE", "--bandwidth", "0bps"), "argument --bandwidth: got '0bps', allowed: a rate"),
         (("--trace", "TRACE", "--workers", "4-2"), "argument --workers: got '4-2', allowed: N or N-N"),
+        (
+            ("--trace", "TRACE", "--workers", "-1"),
+            "argument --workers: got '-1', allowed: N or N-N, 1 or more",
+        ),
+        (("--trace", "TRACE", "--workers", "1-" + "9" * 5000), "', allowed: N or N-N, 1 or more, ascending"),
+        (
+            ("--trace", "TRACE", "--bandwidth", "1Gbps", "--steps", "1000000000000"),
+            "0 steps of all workers together are too many, allowed: 20000000; simulate fewer steps or ",
+        ),
+        (
+            ("--trace", "TRACE", "--bandwidth", "1Gbps", "--batch-size", "9" * 400),
+            "', allowed: a whole number, 1 to 9007199254740992\n",
+        ),
+        (("--trace", "TRACE", "--measured", "3@4"), "argument --measured: got '4', allowed: a rate above 0"),
+        (
+            ("--trace", "TRACE", "--measured", "@1Gbps"),
+            "argument --measured: got '', allowed: a number above",
+        ),
         (("--trace", "TRACE", "--workers", "1-9999"), "ascending, at most 4096"),
         (("--trace", "TRACE", "--window", "0MB"), "argument --window: got '0MB', allowed: off, or a size"),
         (

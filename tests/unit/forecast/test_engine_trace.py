@@ -70,7 +70,8 @@ def test_operations_wait_for_what_the_engine_waits_for() -> None:
         "gather samples": [],
         "ask for tables": ["gather samples"],
         "answer for tables": ["apply updates of tables", "ask for tables"],
-        "send tables": ["answer for tables"],
+        "latency of tables": ["answer for tables"],
+        "send tables": ["latency of tables"],
         "compute": ["send tables"],
     }
     assert trace.splits
@@ -97,8 +98,35 @@ def test_a_route_of_rows_goes_beside_that_of_tables() -> None:
 def test_latency_is_what_bytes_and_work_do_not_explain() -> None:
     trace = trace_of_engine(*recorded(latency_s=0.25), RATE)
     names = [operation.name for operation in trace.operations]
-    answers = trace.durations_s[:, names.index("answer for tables")]
-    assert answers == pytest.approx([ANSWER_S + 0.25] * 3)
+    assert trace.durations_s[:, names.index("answer for tables")] == pytest.approx([ANSWER_S] * 3)
+    assert trace.durations_s[:, names.index("latency of tables")] == pytest.approx([0.25] * 3)
+
+
+@pytest.mark.parametrize("num_servers", [1, 2, 4])
+def test_more_servers_share_the_work_and_not_the_latency(num_servers: int) -> None:
+    trace = on_servers(trace_of_engine(*recorded(latency_s=0.25), RATE), num_servers)
+    of = {resource: trace.positions(resource) for resource in Resource}
+    assert trace.durations_s[:, of[Resource.DELAY]] == pytest.approx(np.full((3, num_servers), 0.25))
+    work_s = trace.durations_s[:, of[Resource.SERVER]].sum(axis=1)
+    assert work_s == pytest.approx([APPLY_S + ANSWER_S] * 3)
+    waits = {trace.operations[i].server: trace.operations[i].waits_for for i in of[Resource.DELAY]}
+    assert {server: trace.operations[answer].server for server, (answer,) in waits.items()} == {
+        server: server for server in range(num_servers)
+    }
+
+
+def test_with_latency_two_routes_are_forecast_as_they_were_recorded() -> None:
+    # Both requests leave at once; each answer takes 0.01 s of work, then all of the latency.
+    steps, services = recorded(latency_s=0.25)
+    services |= {("rows", 100 + step, True): 0.01 for step in range(len(steps))}
+    longer = [
+        replace(each, routes={**each.routes, "rows": Messages(100 + i, 20, 50, None)}, has_s=each.has_s + 0.1)
+        for i, each in enumerate(steps)
+    ]
+    trace = trace_of_engine(longer, services, RATE)
+    replay = simulate(replace(trace, splits=False), like_machines(1, 1, RATE), Settings(20))
+    step_s = longer[0].has_s - longer[0].begins_s + longer[0].ends_s - longer[0].has_s
+    assert 1 / replay.steps_per_s(0) == pytest.approx(step_s)
 
 
 def test_steps_unlike_most_are_left_out() -> None:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpcbal.errors import PolicyError
-from hpcbal.forecast import Settings, like_machines, simulate
+from hpcbal.forecast import Cluster, Links, Settings, like_machines, simulate
 from hpcbal.forecast.orders import ORDERS, order_named
 from hpcbal.forecast.overhead import (
     ParsingOverhead,
@@ -105,11 +105,16 @@ def test_the_overhead_of_a_step_comes_after_all_its_operations() -> None:
         [[0.0, 1.0, 0.0, 0.5], [0.0, 2.0, 0.0, 0.5]],
     )
     longer = with_step_overhead(trace, 0.25)
-    assert longer.operations[-1] == Operation("step overhead", Resource.WORKER, (2, 3))
+    assert longer.operations[-1] == Operation("step overhead", Resource.DELAY, (2, 3))
     assert longer.durations_s[:, -1].tolist() == [0.25, 0.25]
     for each, end_s in ((trace, 4.0), (longer, 4.25)):
         one = Trace(each.operations, each.durations_s[1:])
         assert simulate(one, like_machines(1, 1, 100.0), Settings(1)).end_s == pytest.approx(end_s)
+    slow = Cluster((Links(100.0, 100.0, slowness=2.0),), (Links(100.0, 100.0),))
+    one = Trace(longer.operations, longer.durations_s[1:])
+    assert simulate(one, slow, Settings(1)).end_s == pytest.approx(
+        6.25
+    )  # computing 4 s, and the same overhead
     assert with_step_overhead(trace, 0.0) is trace
     with pytest.raises(PolicyError, match="got -1 s; it must be finite and at least 0"):
         with_step_overhead(trace, -1)

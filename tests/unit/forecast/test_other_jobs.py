@@ -94,6 +94,8 @@ def test_a_split_job_is_as_many_times_as_fast_where_links_limit() -> None:
 def test_what_cannot_be_placed_is_named() -> None:
     with pytest.raises(PolicyError, match="has 2 variables, too few for 3 servers"):
         on_servers(job([1, 2]), 3)
+    with pytest.raises(PolicyError, match="has 1 variable, too few for 2 servers"):
+        on_servers(job([1]), 2)
     with pytest.raises(PolicyError, match="got 0 servers"):
         on_servers(job([1]), 0)
     two = on_servers(job([1, 2]), 2)

@@ -87,13 +87,37 @@ def test_workers_that_start_apart_do_not_meet_on_the_link_by_hand(in_python: boo
     trace = trace_of_steps(operations, [[0, 1]])
     observe = (lambda chunk: None) if in_python else None
     for apart_s, step_s in ((0.0, 3.0), (1.0, 2.0)):
-        settings = Settings(20, apart_s=apart_s)
+        settings = Settings(20, begins_s=(0.0, apart_s))
         replay = simulate(trace, like_machines(2, 1, 100.0), settings, observe)
         for worker, ends_s in enumerate(replay.ends_s):
             first_s = worker * apart_s + step_s
             assert ends_s == pytest.approx(first_s + step_s * np.arange(len(ends_s)))
-    with pytest.raises(PolicyError, match="start -1 s apart: it must be finite and at least 0"):
-        Settings(apart_s=-1)
+    with pytest.raises(PolicyError, match=r"start at \(0.0, -1.0\) s; each must be finite and at least 0"):
+        Settings(begins_s=(0.0, -1.0))
+    with pytest.raises(PolicyError, match="1 starts for 2 workers: give one for each, or none"):
+        simulate(trace, like_machines(2, 1, 100.0), Settings(begins_s=(0.0,)))
+
+
+@pytest.mark.parametrize("in_python", [False, True])
+def test_delays_pass_side_by_side_and_are_the_same_on_slow_machines_by_hand(in_python: bool) -> None:
+    # The transfer ends at 1 s. Both delays and the first computation start then; computing takes 2 s on this
+    # worker. The second computation waits for the longer delay.
+    operations = (
+        Operation("down", Resource.DOWNLINK, (), 100),
+        Operation("short", Resource.DELAY, (0,)),
+        Operation("long", Resource.DELAY, (0,)),
+        Operation("compute", Resource.WORKER, (0,)),
+        Operation("finish", Resource.WORKER, (1, 2, 3)),
+    )
+    trace = trace_of_steps(operations, [[0, 2, 4, 1, 1]])
+    cluster = Cluster((Links(100, 100, slowness=2.0),), (Links(100, 100, slowness=3.0),))
+    chunks: list[Chunk] = []
+    replay = simulate(trace, cluster, Settings(2), chunks.append if in_python else None)
+    assert replay.ends_s[0] == pytest.approx([7.0, 14.0])
+    assert replay.computing_s == pytest.approx([8.0])
+    assert replay.serving_s == pytest.approx([0.0])
+    found = [(chunk.begin_s, chunk.end_s) for chunk in chunks if chunk.operation == 2]
+    assert found == ([(1.0, 5.0), (8.0, 12.0)] if in_python else [])
 
 
 @pytest.mark.parametrize("in_python", [False, True])
@@ -203,7 +227,7 @@ def test_small_steps_of_time_come_to_the_same_ends(seed: int, workers: int, wind
     rng, tick_s = np.random.default_rng(seed), 1 / 512
     operations: list[Operation] = []
     for position in range(rng.integers(2, 6)):
-        resource = list(Resource)[rng.integers(4)]
+        resource = list(Resource)[rng.integers(5)]
         before = {int(each) for each in rng.integers(0, position, 2)} if position else set()
         size = int(rng.integers(1, 5)) if resource.is_link else 0
         operations.append(Operation(f"{position}", resource, tuple(sorted(before)), size))
@@ -235,6 +259,8 @@ def test_what_cannot_be_simulated_is_named() -> None:
         simulate(chain(1, 1, 1), like_machines(1, 1, 1.0), Settings(3)).steps_per_s(3)
     with pytest.raises(PolicyError, match="at least one step"):
         Settings(0)
+    with pytest.raises(PolicyError, match="20000000000 steps of all workers together are too many"):
+        simulate(chain(1, 1, 1), like_machines(2, 1, 1.0), Settings(10**10))
     with pytest.raises(PolicyError, match="at least one of each"):
         like_machines(0, 1, 1.0)
 

@@ -77,14 +77,35 @@ def test_an_order_has_every_downlink_operation_once(orders: list[list[int]], mes
         ([HEADER, DOWNLINK, '{"step":[1],"order":[0]}', '{"step":[1]}'], "in every step of the trace, or in"),
         ([HEADER, OPERATION, '{"step":[-1]}'], "t: step 0, operation 'a': duration -1.0"),
         ([HEADER, OPERATION, '{"step":[NaN]}'], "duration nan"),
+        ([HEADER, OPERATION, '{"step":[1e308]}'], "duration 1e+308; allowed: 0 to 1e+09 s"),
+        (
+            [HEADER, OPERATION, '{"step":[1' + "0" * 400 + "]}"],
+            "a duration is too large; allowed: 0 to 1e+09 s",
+        ),
+        ([HEADER, '{"op":"a","resource":"uplink","server":100000000}', '{"step":[1]}'], "allowed: 0 to 4095"),
+        (
+            [HEADER, '{"op":"a","resource":"uplink","bytes":1' + "0" * 400 + "}", '{"step":[1]}'],
+            "bytes: got 1000",
+        ),
+        (
+            [HEADER.replace(":1}", ":1" + "0" * 400 + "}"), OPERATION, '{"step":[1]}'],
+            "allowed: 1 to 9007199254740992",
+        ),
+        (["[" * 100_000], "nested too deeply"),
         ([HEADER, '{"step":[]}'], "the trace has no operations"),
         ([HEADER, '{"op":"a","resource":"disk"}'], "got 'disk', allowed: 'downlink', 'worker'"),
         ([HEADER, '{"op":"a","resource":"worker","after":["x"]}'], "after: expected a list of positions"),
         ([HEADER, '{"op":"a","resource":"worker","bytes":0.5}'], "bytes: got 0.5, expected int"),
         ([HEADER, '{"op":"a","resource":"worker","after":[0]}', '{"step":[1]}'], "only for operations above"),
-        ([HEADER, '{"op":"a","resource":"worker","bytes":5}', '{"step":[1]}'], "which moves no bytes"),
+        (
+            [HEADER, '{"op":"a","resource":"worker","bytes":5}', '{"step":[1]}'],
+            "bytes: got 5, allowed: 0 for a worker",
+        ),
         ([HEADER, '{"op":"a","resource":"worker","server":5}', '{"step":[1]}'], "names server 5"),
-        ([HEADER, '{"op":"a","resource":"uplink","server":-5}', '{"step":[1]}'], "must be at least 0"),
+        (
+            [HEADER, '{"op":"a","resource":"uplink","server":-5}', '{"step":[1]}'],
+            "server: got -5, allowed: 0 to 4095",
+        ),
         (
             [HEADER, OPERATION, '{"op":"b","resource":"worker","after":[0,0]}', '{"step":[1,1]}'],
             "waits twice",

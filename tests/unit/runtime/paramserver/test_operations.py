@@ -54,7 +54,7 @@ def test_every_turn_but_the_first_is_a_step_with_all_its_messages() -> None:
     table_bytes = 8 * 3 * (7 + 1)  # weights of 7 features and the bias, for 3 classes
     assert trace.num_bytes(Resource.DOWNLINK) > table_bytes
     assert trace.num_bytes(Resource.UPLINK) > table_bytes
-    assert summary_of(trace).startswith(f"{trace.num_steps} steps of 10 samples, 7 operations; a step comp")
+    assert summary_of(trace).startswith(f"{trace.num_steps} steps of 10 samples, 8 operations; a step comp")
 
 
 def test_rows_of_a_sparse_table_are_a_route_of_their_own() -> None:
@@ -64,6 +64,7 @@ def test_rows_of_a_sparse_table_are_a_route_of_their_own() -> None:
         "apply updates of rows",
         "ask for rows",
         "answer for rows",
+        "latency of rows",
         "send rows",
     ]
     assert trace.num_steps > EPOCHS
