@@ -74,10 +74,10 @@ def answer_of(child: subprocess.Popen[str]) -> Any:
 
 
 class TensorFlowCluster:
-    """Its workers, and the relay; servers need no orders."""
+    """Its workers; servers and the relay need no orders."""
 
-    def __init__(self, workers: Sequence[subprocess.Popen[str]], relay: subprocess.Popen[str]) -> None:
-        self._workers, self._relay = workers, relay
+    def __init__(self, workers: Sequence[subprocess.Popen[str]]) -> None:
+        self._workers = workers
 
     def build(self, num_workers: int, **plan: Any) -> None:
         """Give the first workers a graph; see `forecast_peer.Plan`."""
@@ -96,12 +96,6 @@ class TensorFlowCluster:
     def record(self, steps: int, file: Path) -> None:
         """Record steps of the first worker alone."""
         self._ask([{"do": "record", "steps": steps, "file": str(file)}])
-
-    def bytes_carried(self) -> dict[str, int]:
-        """Over each link since the start: `down0`, `up0`, `down1`, ..."""
-        tell(self._relay, {})
-        carried: dict[str, int] = answer_of(self._relay)
-        return carried
 
     def _ask(self, wanted: Sequence[dict[str, Any]]) -> list[Any]:
         asked = self._workers[: len(wanted)]
@@ -146,4 +140,4 @@ def tensorflow_cluster(num_workers: int, num_servers: int, bytes_per_s: float) -
                 children.append(stack.enter_context(process("support.forecast_peer", plan)))
         for child in children:
             answer_of(child)
-        yield TensorFlowCluster(children[num_servers:], relay)
+        yield TensorFlowCluster(children[num_servers:])
