@@ -64,7 +64,9 @@ class Network:
         owners = [block % num_ranks for block in range(num_blocks)]
         self.num_blocks = num_blocks
         self.first_owners = owners
-        self.ranks = [Rank(host(rank), Client(Ownership(owners), max_blocks=3)) for rank in range(num_ranks)]
+        self.ranks = [
+            Rank(host(rank), Client(rank, Ownership(owners), max_blocks=3)) for rank in range(num_ranks)
+        ]
         self.headers: dict[tuple[int, int], deque[Callable[[], None]]] = {}
         self.payloads: dict[tuple[int, int, str], deque[Callable[[], None]]] = {}
         self.sends: list[Callable[[], None]] = []

@@ -62,7 +62,7 @@ class ParameterClient:
         buffers: Buffers | None = None,
     ) -> None:
         self._wire, self._reactor, self._layout = wire, reactor, layout
-        self._client = Client(ownership, pushed, MAX_ENTRIES)
+        self._client = Client(wire.rank, ownership, pushed, MAX_ENTRIES)
         self._targets: dict[int, dict[int, NDArray[Any]]] = {}  # by pull and block: where values belong
         self._applied: dict[int, Callable[[], None]] = {}  # by push: called when all of it is applied
         self._num_unsent = 0

@@ -43,6 +43,7 @@ class Client:
     several parts. Pulls and pushes may overtake each other on their way; their numbers keep them in order.
 
     Args:
+        rank: of the worker.
         ownership: as this rank has heard of it; the caller changes it.
         pushed: numbers of this worker's last pushes by block, from a checkpoint; None: it has not pushed yet.
         max_blocks: most blocks of a request; None: no limit.
@@ -52,8 +53,13 @@ class Client:
     """
 
     def __init__(
-        self, ownership: Ownership, pushed: IntArray | None = None, max_blocks: int | None = None
+        self,
+        rank: int,
+        ownership: Ownership,
+        pushed: IntArray | None = None,
+        max_blocks: int | None = None,
     ) -> None:
+        self._rank = rank
         self.ownership = ownership
         self.pushed = np.zeros(ownership.num_blocks, np.int64) if pushed is None else pushed.copy()
         self._max_blocks = max_blocks
@@ -107,7 +113,7 @@ class Client:
         Args:
             blocks: of the request, each once.
         """
-        for owner, own in self.ownership.parts(blocks, self._max_blocks):
+        for owner, own in self.ownership.parts(blocks, self._rank, self._max_blocks):
             yield Part(owner, own, self.pushed[own])
 
     def answered(self, request: int, num_blocks: int) -> bool:

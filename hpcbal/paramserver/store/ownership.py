@@ -31,14 +31,24 @@ class Ownership:
         """Note that blocks have a new owner. Late news does no harm: who has owned a block forwards."""
         self.owners[list(blocks)] = owner
 
-    def parts(self, blocks: IntArray, max_blocks: int | None = None) -> Iterator[tuple[int, IntArray]]:
-        """Blocks by their owners: (owner, its blocks in the given order), by owner.
+    def parts(
+        self, blocks: IntArray, rank: int, max_blocks: int | None = None
+    ) -> Iterator[tuple[int, IntArray]]:
+        """Blocks by their owners: (owner, its blocks in the given order).
+
+        A rank that owns blocks as well begins with the next owner above itself and goes round, so that workers
+        that begin together do not all send to one owner. Others ask in ascending order: there, workers that
+        are served first go on first, and their pushes use what the others' pulls leave of the links.
 
         Args:
+            rank: that asks.
             max_blocks: most blocks of a part; None: no limit.
         """
         owner_of = self.owners[blocks]
-        for owner in np.unique(owner_of).tolist():
+        owners = np.unique(owner_of)
+        if rank in owners:
+            owners = np.roll(owners, -np.searchsorted(owners, rank, "right"))
+        for owner in owners.tolist():
             own = blocks[owner_of == owner]
             size = max_blocks or len(own)
             for start in range(0, len(own), size):

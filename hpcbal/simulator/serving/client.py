@@ -45,7 +45,7 @@ class ParameterClient:
         self._rank, self._clock, self._network, self._units = rank, clock, network, units
         self._servers, self._on_event = servers, on_event
         self.ownership = Ownership(units.owners)
-        self._client = Client(self.ownership)
+        self._client = Client(rank, self.ownership)
         self._pushes: dict[int, _Push] = {}
         self.num_unsent = 0
         """Frames of pushes that servers have not received."""

@@ -21,24 +21,24 @@ def pushed(client: Client, blocks: list[int]) -> list[tuple[int, list[int], list
 
 
 def test_a_request_has_one_part_for_each_owner_with_the_numbers_of_its_blocks() -> None:
-    client = Client(Ownership([2, 3, 2, 3, 2]))
+    client = Client(0, Ownership([2, 3, 2, 3, 2]))
     assert pushed(client, [0, 1]) == [(2, [0], [1]), (3, [1], [1])]
     assert pushed(client, [1, 2, 3]) == [(2, [2], [1]), (3, [1, 3], [2, 1])]
     assert plain(client.parts(np.arange(5))) == [(2, [0, 2, 4], [1, 1, 0]), (3, [1, 3], [2, 1])]
 
 
 def test_each_request_has_its_own_number() -> None:
-    client = Client(Ownership([1, 1]))
+    client = Client(0, Ownership([1, 1]))
     assert len({client.pull(2), client.push(np.array([0])), client.pull(1)}) == 3
 
 
 def test_long_requests_are_cut() -> None:
-    client = Client(Ownership([1] * 5), max_blocks=2)
+    client = Client(0, Ownership([1] * 5), max_blocks=2)
     assert plain(client.parts(np.arange(5))) == [(1, [0, 1], [0, 0]), (1, [2, 3], [0, 0]), (1, [4], [0])]
 
 
 def test_a_pull_is_over_when_all_parts_have_come_from_whomever() -> None:
-    client = Client(Ownership([1, 1, 2]))
+    client = Client(0, Ownership([1, 1, 2]))
     request = client.pull(3)
     assert not client.answered(request, 2)
     assert request in client.open_pulls
@@ -49,7 +49,7 @@ def test_a_pull_is_over_when_all_parts_have_come_from_whomever() -> None:
 
 
 def test_a_push_is_over_when_all_its_blocks_are_applied() -> None:
-    client = Client(Ownership([1, 1, 2]))
+    client = Client(0, Ownership([1, 1, 2]))
     request = client.push(np.arange(3))
     assert not client.applied(request, 2)
     assert client.num_pushes == 1
@@ -59,13 +59,13 @@ def test_a_push_is_over_when_all_its_blocks_are_applied() -> None:
 
 def test_later_requests_go_to_the_new_owner_and_numbers_go_on() -> None:
     ownership = Ownership([1, 1])
-    client = Client(ownership, pushed=np.array([4, 0]))
+    client = Client(0, ownership, pushed=np.array([4, 0]))
     ownership.change([1], 2)
     assert pushed(client, [0, 1]) == [(1, [0], [5]), (2, [1], [1])]
 
 
 def test_an_answer_that_nobody_awaits_is_refused() -> None:
-    client = Client(Ownership([1, 1]))
+    client = Client(0, Ownership([1, 1]))
     pull = client.pull(1)
     with pytest.raises(ClientError, match="2 blocks have come, 1 are awaited") as caught:
         client.answered(pull, 2)
