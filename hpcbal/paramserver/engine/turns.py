@@ -79,7 +79,7 @@ class Turns:
         if not turn.num_samples:
             then(TurnDone(step, turn.blocks, 0, 0.0, 0.0, 0.0, 0))
             return
-        bytes_before = self._num_bytes()
+        bytes_before = self._wire.worker_bytes
         self._samples.make_room(turn)
         with self._place.aside():
             batch = gather_batch(
@@ -90,7 +90,7 @@ class Turns:
             )
         self._samples.gathered(turn, batch)
         needs, parameters, pull = self._pull(batch, step, len(turn.blocks), is_turn=True)
-        num_bytes = self._num_bytes() - bytes_before
+        num_bytes = self._wire.worker_bytes - bytes_before
         with self._place.computing():
             start_s = time.monotonic()
             with self._paced(turn.num_samples):
@@ -120,14 +120,11 @@ class Turns:
                 )
 
             # The next pull may be answered before this push is applied; its bytes are not those of this turn.
-            bytes_before = self._num_bytes()
+            bytes_before = self._wire.worker_bytes
             self._client.push(checked, applied, step)
             self._client.drop_rows()
-            num_bytes += self._num_bytes() - bytes_before
+            num_bytes += self._wire.worker_bytes - bytes_before
             self._wait_if_shared()
-
-    def _num_bytes(self) -> int:
-        return self._wire.bytes_in + self._wire.bytes_out
 
     def _wait_if_shared(self) -> None:
         if self._place.waits_for_pushes:

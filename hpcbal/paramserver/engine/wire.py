@@ -87,6 +87,11 @@ Entries = NDArray[np.int64]
 
 NO_ENTRIES: Entries = np.empty((0, ENTRY_WORDS), np.int64)
 
+REQUESTS = frozenset({Kind.PULL, Kind.PUSH, Kind.PULL_ROUTE, Kind.PUSH_ROUTE})
+"""What a worker sends."""
+ANSWERS = frozenset({Kind.PULLED, Kind.PULLED_ROUTE})
+"""What a worker gets, beside acknowledgements."""
+
 WITH_ONE_ENTRY = frozenset({Kind.PULL_ROUTE, Kind.PULLED_ROUTE, Kind.PUSH_ROUTE, Kind.CLOSE_ROUTE})
 """Frames whose handlers read `Frame.first`: what is sent most often is parsed fastest."""
 
@@ -124,10 +129,11 @@ class Sender:
         entries: words of the header, which may be changed between.
     """
 
-    __slots__ = ("_destination", "_header", "_num_bytes", "_transfer", "_wire", "entries")
+    __slots__ = ("_destination", "_header", "_is_of_worker", "_num_bytes", "_transfer", "_wire", "entries")
 
     def __init__(self, wire: Wire, destination: int, header: Header, payload: Segments | None) -> None:
         self._wire, self._destination, self._header = wire, destination, header
+        self._is_of_worker = int(header[1]) in REQUESTS and int(header[3]) == wire.rank
         kind = Kind(int(header[1]))
         lane = LANES.get(kind, Lane.HEADERS)
         self.entries = header[FIRST_ENTRY:].reshape(-1, ENTRY_WORDS)
@@ -143,7 +149,7 @@ class Sender:
         """Send it; `then` is called when the payload is no longer needed."""
         header = self._header
         header[2], header[8], header[9] = request, step, share
-        self._wire.count_out(self._destination, header, self._num_bytes)
+        self._wire.count_out(self._destination, header, self._num_bytes, self._is_of_worker)
         self._transfer.start(then)
 
     def free(self) -> None:
@@ -161,13 +167,15 @@ class Wire:
     Attributes:
         rank: this executor.
         bytes_in, bytes_out: of headers and payloads, from and to other ranks.
+        worker_bytes: of those, what the worker here has asked for: its pulls and pushes, and the values that
+            it got; not what servers here send and receive.
         trace: gets all frames from and to other ranks; None: nobody does.
     """
 
     def __init__(self, transport: Transport, link: PacedLink | None = None) -> None:
         self.transport = transport
         self.link = link
-        self.bytes_in = self.bytes_out = 0
+        self.bytes_in = self.bytes_out = self.worker_bytes = 0
         self.rank = transport.rank
         self.trace: Trace | None = None
         self._handlers: dict[int, Callable[[Frame], None]] = {}
@@ -245,11 +253,17 @@ class Wire:
 
         transfer.start(finish)
 
-    def count_out(self, destination: int, header: Header, num_bytes: int) -> None:
-        """Count a frame that is about to leave, and write its times into its header."""
+    def count_out(self, destination: int, header: Header, num_bytes: int, is_of_worker: bool) -> None:
+        """Count a frame that is about to leave, and write its times into its header.
+
+        Args:
+            is_of_worker: whether the worker here asks for something.
+        """
         if destination == self.rank:
             return
         self.bytes_out += num_bytes
+        if is_of_worker:
+            self.worker_bytes += num_bytes
         if self.trace is not None:
             self.trace.message(int(header[1]), int(header[2]), num_bytes, is_sent=True)
         if self.link is not None:
@@ -258,6 +272,7 @@ class Wire:
     def count_bare(self, request: int, num_bytes: int) -> None:
         """Count an answer to a request that has come without a header."""
         self.bytes_in += num_bytes
+        self.worker_bytes += num_bytes
         if self.trace is not None:
             self.trace.message(Kind.PULLED_ROUTE, request, num_bytes, is_sent=False)
 
@@ -272,6 +287,8 @@ class Wire:
         if source != self.rank:
             num_bytes += 8 * stop
             self.bytes_in += num_bytes
+            if kind in ANSWERS:
+                self.worker_bytes += num_bytes
             if self.trace is not None:
                 self.trace.message(kind, request, num_bytes, is_sent=False)
             if self.link is not None:

@@ -47,6 +47,8 @@ class ParameterClient:
         self.ownership = Ownership(units.owners)
         self._client = Client(rank, self.ownership)
         self._pushes: dict[int, _Push] = {}
+        self.num_bytes = 0
+        """Of requests to other ranks, and of values that came from them, headers included."""
         self.num_unsent = 0
         """Frames of pushes that servers have not received."""
 
@@ -112,10 +114,13 @@ class ParameterClient:
 
         handle = arrived if holds_back else partial(server.ask, access)
         self._network.send(self._rank, part.owner, num_bytes, handle)
+        if part.owner != self._rank:
+            self.num_bytes += num_bytes
         return num_bytes
 
-    def pulled(self, request: int, num_units: int) -> None:
-        """Values of so many units have arrived."""
+    def pulled(self, request: int, num_units: int, num_bytes: int) -> None:
+        """Values of so many units have arrived, and so many bytes from another rank."""
+        self.num_bytes += num_bytes
         self._client.answered(request, num_units)
         self._on_event()
 

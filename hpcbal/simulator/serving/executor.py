@@ -136,9 +136,9 @@ class Executor:
             done(messages.TurnDone(step, turn.blocks, 0, 0.0, 0.0, 0.0, 0))
             self.samples.finish(turn)
             return
-        bytes_before = self._num_bytes()
+        bytes_before = client.num_bytes
         pull_s = yield from self._pull(turn.num_samples, step)
-        num_bytes = self._num_bytes() - bytes_before
+        num_bytes = client.num_bytes - bytes_before
         compute_s = yield from self._place.computing(self._compute_s(turn.num_samples))
         yield from self._place.communicating(step)
         push_start_s = clock.now_s
@@ -155,9 +155,9 @@ class Executor:
             )
             done(report)
 
-        bytes_before = self._num_bytes()
+        bytes_before = client.num_bytes
         client.push(turn.num_samples, applied)
-        num_bytes += self._num_bytes() - bytes_before
+        num_bytes += client.num_bytes - bytes_before
         if self._place.waits_for_pushes:
             yield lambda: not client.num_unapplied
         self._place.communicated()
@@ -178,9 +178,6 @@ class Executor:
         seconds = num_samples * self._machine.seconds_per_sample + self._delays.turn_s
         noise = self._job.compute_noise
         return seconds * (1.0 + self._rng.uniform(-noise, noise)) if noise else seconds
-
-    def _num_bytes(self) -> int:
-        return self._network.bytes_in[self._rank] + self._network.bytes_out[self._rank]
 
     def _evaluate(self) -> Waits:
         """Pull what the objective of own data blocks needs, dense tables once.

@@ -26,7 +26,7 @@ NUMBER_BYTES = 16
 class Worker(Protocol):
     """Who asked: gets answers."""
 
-    def pulled(self, request: int, num_units: int) -> None:
+    def pulled(self, request: int, num_units: int, num_bytes: int) -> None:
         """Values of so many units have arrived."""
 
     def applied(self, request: int, num_units: int) -> None:
@@ -220,7 +220,8 @@ class Server:
                 self._lending.taken(access.worker, num_bytes, (self._clock.now_ns - start_ns) / NS_PER_S)
                 if not is_copy:
                     self._on_sent(units)
-            worker.pulled(access.request, len(units))
+            travelled = 0 if access.worker == self._rank else header + num_bytes
+            worker.pulled(access.request, len(units), travelled)
 
         def leave() -> None:
             self._network.send(self._rank, access.worker, header + num_bytes, arrived)

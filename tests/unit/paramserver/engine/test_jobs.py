@@ -145,6 +145,30 @@ def test_pulled_rows_come_to_their_places_when_a_server_has_more_blocks_than_a_f
     np.testing.assert_array_equal(tags, np.repeat(wanted, 8, axis=1))
 
 
+@pytest.mark.parametrize("is_emulated", [False, True])
+@pytest.mark.parametrize(("servers", "away"), [([3, 4], 1.0), ([1, 2], 0.5)], ids=["apart", "beside"])
+def test_turns_count_what_their_worker_pulls_and_pushes(
+    servers: list[int], away: float, is_emulated: bool
+) -> None:
+    """Not what a server on the same rank sends to other workers, nor what stays on the rank."""
+    fast = EmulatedMachine(bytes_per_s=1e8)
+    setup = Setup(
+        lambda: Tagged(ArraySource({"x": np.zeros(80)}, {})),
+        [1, 2],
+        servers,
+        mini_batch=20,
+        epochs=2,
+        num_executors=4,
+        num_parameter_blocks=4,
+        machines=dict.fromkeys(range(1, 5), fast) if is_emulated else {},
+    )
+    master, _ = run_job(setup)
+    table_bytes = Tagged.NUM_ROWS * 8 * 8
+    assert master.turns
+    for _, turn in master.turns:
+        assert turn.num_bytes == pytest.approx(2 * away * table_bytes, rel=0.1)  # and headers
+
+
 @pytest.mark.parametrize("staleness", [0, 2, None])
 def test_turns_change_the_state_of_samples_while_their_block_is_copied(
     monkeypatch: pytest.MonkeyPatch, staleness: int | None

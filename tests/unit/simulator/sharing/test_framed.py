@@ -14,7 +14,7 @@ from hpcbal.paramserver.sharing.fixed import FixedGroups, RandomGroups
 from hpcbal.paramserver.sharing.harmony import Harmony
 from hpcbal.paramserver.sharing.isolated import Isolated
 from hpcbal.paramserver.sharing.scheduler import GroupingPolicy, View
-from hpcbal.policies.grouping import Group, MemoryLimit
+from hpcbal.policies.grouping import Group, JobLoad, MemoryLimit
 from hpcbal.simulator.serving import ServingJob
 from hpcbal.simulator.sharing import (
     NAIVE,
@@ -189,6 +189,26 @@ def test_all_jobs_compute_all_of_their_steps(turns: Turns, policy: Any) -> None:
     run = simulate(jobs, policy(), machines=3, turns=turns, delays=delays)
     assert sum(run.cpu_s.values()) == pytest.approx(sum(ITERATIONS * job.compute_s for job, _ in jobs))
     assert all(job.ended_s > job.began_s for job in run.jobs)
+
+
+def test_a_push_to_four_machines_takes_no_longer_than_its_bytes() -> None:
+    """Every machine sends to another one at each time, so no link waits for another."""
+    loads: list[JobLoad] = []
+    simulate(
+        [job_of("job", table_s=4.0)],
+        together("job", machines=4),
+        4,
+        distort=lambda load: loads.append(load) or load,
+    )
+    pull_s = push_s = 4.0 * 3 / 4
+    assert loads[-1].network_s == pytest.approx(pull_s + push_s, rel=0.02)
+
+
+def test_a_job_whose_tables_are_dense_is_known_as_such() -> None:
+    """What a machine serves to others is not what its own worker pulls and pushes."""
+    loads: list[JobLoad] = []
+    simulate([job_of("job")], together("job"), distort=lambda load: loads.append(load) or load)
+    assert loads[-1].dense_share == pytest.approx(1.0, abs=0.01)
 
 
 @pytest.mark.parametrize("machines", [1, 2, 4])
