@@ -6,7 +6,7 @@ A case takes some five minutes: one worker trains and is recorded; then one to e
 recorded computation with waits, and move real parameters and updates. What a step of one takes beside its
 operations is added to the forecast. Two and more train several times, with starts spread differently. Each
 run is simulated as it was (`forecast_windows`), and the means over the runs are compared. The forecast that
-users get, of the long run, is compared with the same.
+users get is compared with the same.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from support.forecast_windows import Window
 from hpcbal.forecast import Settings
 from hpcbal.forecast.cluster import Cluster, Links
 from hpcbal.forecast.overhead import with_step_overhead
-from hpcbal.forecast.prediction import WARM_UP, Job, step_overhead
+from hpcbal.forecast.prediction import Job, predict, step_overhead
 from hpcbal.forecast.rivals import cynthia, phases_of, queueing
 from hpcbal.forecast.run_metadata import trace_of_run_metadata
 from hpcbal.forecast.trace import Trace
@@ -90,7 +90,7 @@ class Row:
     Attributes:
         runs: each as measured.
         simulated: each of them (rows) in each simulation.
-        long_run: what users get.
+        long_run: what `predict` says, as users get it.
     """
 
     num_workers: int
@@ -168,7 +168,7 @@ def row_of(cluster: TensorFlowCluster, trace: Trace, case: Case, num_workers: in
                 for position, window in enumerate(windows)
             ]
         ),
-        job.run().steps_per_s(WARM_UP),
+        predict(job, with_limit=False).samples_per_s.value / case.batch,
         queueing(phases_of(job), num_workers, 1),
         cynthia(job, num_workers) / case.batch,
     )
