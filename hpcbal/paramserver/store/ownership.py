@@ -36,9 +36,9 @@ class Ownership:
     ) -> Iterator[tuple[int, IntArray]]:
         """Blocks by their owners: (owner, its blocks in the given order).
 
-        A rank that owns blocks as well begins with the next owner above itself and goes round, so that workers
-        that begin together do not all send to one owner. Others ask in ascending order: there, workers that
-        are served first go on first, and their pushes use what the others' pulls leave of the links.
+        A rank that owns blocks as well begins with the next owner above itself and goes round, so that
+        workers that begin together do not all send to one owner. Others ask in ascending order: there,
+        workers that are served first go on first, and push while the others still pull.
 
         Args:
             rank: that asks.

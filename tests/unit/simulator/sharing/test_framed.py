@@ -51,6 +51,18 @@ def job_of(
     return job, frames
 
 
+def measured(job: tuple[SimulatedJob, ServingJob], machines: int) -> JobLoad:
+    """What the scheduler is told of a job alone."""
+    loads: list[JobLoad] = []
+
+    def believe(load: JobLoad) -> JobLoad:
+        loads.append(load)
+        return load
+
+    simulate([job], together(job[0].name, machines=machines), machines, distort=believe)
+    return loads[-1]
+
+
 def simulate(
     jobs: Sequence[tuple[SimulatedJob, ServingJob]], policy: GroupingPolicy, machines: int = 2, **keys: Any
 ) -> SharingRun:
@@ -193,22 +205,14 @@ def test_all_jobs_compute_all_of_their_steps(turns: Turns, policy: Any) -> None:
 
 def test_a_push_to_four_machines_takes_no_longer_than_its_bytes() -> None:
     """Every machine sends to another one at each time, so no link waits for another."""
-    loads: list[JobLoad] = []
-    simulate(
-        [job_of("job", table_s=4.0)],
-        together("job", machines=4),
-        4,
-        distort=lambda load: loads.append(load) or load,
-    )
     pull_s = push_s = 4.0 * 3 / 4
-    assert loads[-1].network_s == pytest.approx(pull_s + push_s, rel=0.02)
+    load = measured(job_of("job", table_s=4.0), machines=4)
+    assert load.network_s == pytest.approx(pull_s + push_s, rel=0.02)
 
 
 def test_a_job_whose_tables_are_dense_is_known_as_such() -> None:
     """What a machine serves to others is not what its own worker pulls and pushes."""
-    loads: list[JobLoad] = []
-    simulate([job_of("job")], together("job"), distort=lambda load: loads.append(load) or load)
-    assert loads[-1].dense_share == pytest.approx(1.0, abs=0.01)
+    assert measured(job_of("job"), machines=2).dense_share == pytest.approx(1.0, abs=0.01)
 
 
 @pytest.mark.parametrize("machines", [1, 2, 4])
