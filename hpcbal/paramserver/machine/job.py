@@ -124,6 +124,11 @@ class JobMachine:
     def can_reconfigure(self) -> bool:
         return self._phase == "running" and self._reconfiguration is None and not self._must_pause()
 
+    @property
+    def is_amid_step(self) -> bool:
+        """Whether workers have been allowed a step that not all of them have done."""
+        return self._cursors.done < self._limit
+
     def owners(self, what: What) -> tuple[int, ...]:
         """Rank that owns each block; of one on its way the old one."""
         return tuple(self._owner[what])
@@ -317,7 +322,7 @@ class JobMachine:
 
         Blocks that have not left stay until the job goes on; others arrive before their executors pause.
         """
-        is_amid_step = self.spec.pace.staleness == 0 and self._cursors.done < self._limit
+        is_amid_step = self.spec.pace.staleness == 0 and self.is_amid_step
         is_due = self._phase == "running" and self._must_pause() and not (is_amid_step or self._evaluating)
         return [self._ask_all(messages.Pause(), "pausing")] if is_due else []
 

@@ -164,7 +164,8 @@ class JobsMaster:
                 self._grant(self._network.ask(job.name, source, step))
                 return
             case NetworkUsed():
-                self._grant(self._network.used(job.name, source))
+                goes_on = job.end is None and job.machine.is_amid_step
+                self._grant(self._network.used(job.name, source, time.monotonic(), goes_on=goes_on))
                 return
             case messages.TurnDone(step=step, samples=0):
                 self._grant(self._network.idle(job.name, source, step))
@@ -189,6 +190,7 @@ class JobsMaster:
 
     def _look_at_clocks(self) -> None:
         now_s = time.monotonic()
+        self._grant(self._network.release(now_s))
         reason = self._rank.stop.take() or self._walltime.reached() or self._starter.lost()
         if reason is not None:
             self._stop(reason)

@@ -15,7 +15,7 @@ from hpcbal.paramserver.machine.progress import Pace
 from hpcbal.paramserver.machine.stopping import JobStop
 from hpcbal.paramserver.sharing.messages import AskForNetwork, NetworkUsed, UseNetwork
 from hpcbal.paramserver.sharing.profiling import IterationMeter, load_of
-from hpcbal.paramserver.sharing.synchroniser import Grant, NetworkSynchroniser
+from hpcbal.paramserver.sharing.synchroniser import KEEP_S, Grant, NetworkSynchroniser
 from hpcbal.paramserver.store.ownership import dealt_out, dealt_out_by_table
 from hpcbal.policies.grouping import JobLoad
 from hpcbal.simulator.serving.client import ParameterClient
@@ -218,7 +218,14 @@ class FramedJob:
             case AskForNetwork(step):
                 self._around.grant(synchroniser.ask(self.name, rank, step))
             case NetworkUsed():
-                self._around.grant(synchroniser.used(self.name, rank))
+                goes_on = self._machine.is_amid_step
+                now_s = self._around.clock.now_s
+                self._around.grant(synchroniser.used(self.name, rank, now_s, goes_on=goes_on))
+                self._around.clock.after(KEEP_S, self._release)
+
+    def _release(self) -> None:
+        around = self._around
+        around.grant(around.synchroniser.release(around.clock.now_s))
 
     def note_turn(self, rank: int, turn: TurnDone) -> None:
         """A worker has reported a turn, which the `JobMachine` has not handled yet."""

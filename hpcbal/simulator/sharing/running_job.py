@@ -13,7 +13,7 @@ from functools import partial
 
 from hpcbal.paramserver.machine.messages import TurnDone
 from hpcbal.paramserver.sharing.profiling import IterationMeter
-from hpcbal.paramserver.sharing.synchroniser import Grant, NetworkSynchroniser
+from hpcbal.paramserver.sharing.synchroniser import KEEP_S, Grant, NetworkSynchroniser
 from hpcbal.paramserver.store.ownership import dealt_out
 from hpcbal.policies.grouping import JobLoad
 from hpcbal.simulator.serving.clock import Clock
@@ -208,7 +208,15 @@ class RunningJob:
 
     def _hear_used(self, ranks: Sequence[int]) -> None:
         assert self._network is not None
-        self._grant([grant for rank in ranks for grant in self._network.used(self.name, rank)])
+        now_s, progress = self._clock.now_s, self.progress
+        goes_on = progress.iterations + 1 < progress.job.iterations and not self._must_stop
+        for rank in ranks:
+            self._grant(self._network.used(self.name, rank, now_s, goes_on=goes_on))
+        self._clock.after(KEEP_S, self._release)
+
+    def _release(self) -> None:
+        assert self._network is not None
+        self._grant(self._network.release(self._clock.now_s))
 
     def _hear_turns(self, turns: Sequence[tuple[float, ...]]) -> None:
         now_s, num_bytes = self._clock.now_s, round(2 * self._pull_bytes)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpcbal.paramserver.sharing.synchroniser import Grant, NetworkSynchroniser
+from hpcbal.paramserver.sharing.synchroniser import KEEP_S, Grant, NetworkSynchroniser
 
 
 def synchroniser(*jobs: str, machines: range = range(1, 3)) -> NetworkSynchroniser:
@@ -15,6 +17,10 @@ def synchroniser(*jobs: str, machines: range = range(1, 3)) -> NetworkSynchronis
     for job in jobs:
         found.add(job, machines, machines)
     return found
+
+
+def used(network: NetworkSynchroniser, job: str, worker: int) -> list[Grant]:
+    return network.used(job, worker, 0.0, goes_on=False)
 
 
 def test_a_job_begins_when_all_its_workers_are_there() -> None:
@@ -29,17 +35,17 @@ def test_the_next_job_begins_when_the_last_worker_is_through() -> None:
     network.ask("a", 1, 0)
     network.ask("a", 2, 0)
     assert network.ask("b", 2, 7) == []
-    assert network.used("a", 1) == []
-    assert network.used("a", 2) == [("b", (1, 2))]
+    assert used(network, "a", 1) == []
+    assert used(network, "a", 2) == [("b", (1, 2))]
 
 
 def test_a_worker_without_samples_is_not_waited_for() -> None:
     network = synchroniser("a")
     assert network.ask("a", 2, 0) == []
     assert network.idle("a", 1, 0) == [("a", (2,))]
-    assert network.used("a", 2) == []
+    assert used(network, "a", 2) == []
     assert network.ask("a", 2, 0) == [("a", (2,))], "its push"
-    network.used("a", 2)
+    used(network, "a", 2)
     assert network.ask("a", 2, 1) == [], "in the next step the other one may have samples"
     assert network.ask("a", 1, 1) == [("a", (1, 2))]
 
@@ -54,8 +60,8 @@ def test_jobs_on_other_machines_do_not_wait() -> None:
     network.ask("c", 2, 0)
     assert network.ask("c", 3, 0) == [], "it is on the way to another group"
     assert network.ask("b", 3, 0) == [], "whoever was ready first comes first"
-    assert network.used("a", 1) + network.used("a", 2) == [("c", (2, 3))]
-    assert network.used("c", 2) + network.used("c", 3) == [("b", (3,))]
+    assert used(network, "a", 1) + used(network, "a", 2) == [("c", (2, 3))]
+    assert used(network, "c", 2) + used(network, "c", 3) == [("b", (3,))]
 
 
 def test_nobody_waits_for_a_worker_that_has_failed() -> None:
@@ -76,8 +82,44 @@ def test_a_job_that_ends_leaves_the_network_to_the_next() -> None:
         for worker in (1, 2):
             network.ask(job, worker, 0)
     assert network.remove("a") == [("b", (1, 2))]
-    assert network.used("a", 1) == []
+    assert used(network, "a", 1) == []
     assert network.ask("a", 1, 0) == [], "a message that was on its way"
+
+
+def pushing(goes_on: bool) -> tuple[NetworkSynchroniser, list[Grant]]:
+    """Job a is through with its push at time 0, while b waits with its own pull."""
+    network = synchroniser("a", "b", machines=range(1, 2))
+    network.ask("a", 1, 0)
+    network.used("a", 1, 0.0, goes_on=True)
+    network.ask("a", 1, 0)
+    assert network.ask("b", 1, 0) == []
+    return network, network.used("a", 1, 0.0, goes_on=goes_on)
+
+
+def test_a_job_that_has_pushed_keeps_the_network_for_its_next_pull() -> None:
+    network, begun = pushing(goes_on=True)
+    assert begun == []
+    assert network.release(0.9 * KEEP_S) == []
+    assert network.ask("a", 1, 1) == [("a", (1,))]
+    assert network.used("a", 1, 0.1, goes_on=True) == [("b", (1,))], "a computes; b was there before its push"
+
+
+def test_a_job_that_does_not_go_on_keeps_nothing() -> None:
+    _, begun = pushing(goes_on=False)
+    assert begun == [("b", (1,))]
+
+
+def test_a_job_that_does_not_come_in_time_waits_for_the_others() -> None:
+    network, _ = pushing(goes_on=True)
+    assert network.release(KEEP_S) == [("b", (1,))]
+    assert network.ask("a", 1, 1) == []
+    assert network.used("b", 1, 0.1, goes_on=True) == [("a", (1,))]
+
+
+@pytest.mark.parametrize("leave", [NetworkSynchroniser.remove, NetworkSynchroniser.let_go])
+def test_a_job_that_ends_or_fails_keeps_nothing(leave: Callable[[NetworkSynchroniser, str], object]) -> None:
+    network, _ = pushing(goes_on=True)
+    assert leave(network, "a") == [("b", (1,))]
 
 
 @given(st.integers(0, 2**32))
@@ -109,12 +151,17 @@ def test_every_job_goes_on_and_none_shares_a_machine(seed: int) -> None:
             for other, others in using.items():
                 assert other == job or not others or not set(machines[other]) & set(machines[job])
 
+    now_s = 0.0
     for _ in range(5000):
+        now_s += rng.choice([0.0, KEEP_S / 3])
+        take(network.release(now_s))
         moves = [
             (job, rank) for (job, rank), at in phase.items() if done[job] < steps and at in (0, 1.5, 2, 3.5)
         ]
-        if not moves:
+        if not moves and done == dict.fromkeys(machines, steps):
             break
+        if not moves:  # all wait for one that has been said to go on
+            continue
         job, rank = rng.choice(moves)
         at, step = phase[job, rank], done[job]
         if at == 0 and (job, rank, step) in idle:
@@ -126,7 +173,8 @@ def test_every_job_goes_on_and_none_shares_a_machine(seed: int) -> None:
         else:
             phase[job, rank] = 2 if at == 1.5 else 4
             using[job].discard(rank)
-            take(network.used(job, rank))
+            goes_on = rng.random() < 0.7  # it may as well be wrong
+            take(network.used(job, rank, now_s, goes_on=goes_on))
         if all(phase[job, each] == 4 for each in machines[job]):
             done[job] += 1
             for each in machines[job]:

@@ -117,13 +117,13 @@ def test_a_block_of_a_new_job_waits_for_the_cores_that_another_job_uses() -> Non
     late, frames = job_of("late", compute_s=0.008, table_s=0.8, first_push={"model": [1e5]})
     late = replace(late, arrives_s=1.0)
     done_s = []
-    for blocks in (2, 4):
+    for blocks in (4, 8):
         some = replace(frames, num_data_blocks=blocks, max_epochs=1)
         run = simulate([busy, (late, some)], together("busy", "late"))
         done_s.append(run.jobs[1].ended_s)
         alone = simulate([(late, some)], together("late"))
         assert alone.makespan_s == pytest.approx(1 + blocks / 2 * 0.05 + STEPS * 0.8 + 0.4, rel=0.01)
-    # While it pushes one block, the other job begins to compute, and the next block waits for 20 s.
+    # While it pushes its third block, the other job begins to compute, and the fourth one waits for 20 s.
     assert done_s[1] - done_s[0] > 19.9
 
 
@@ -132,6 +132,15 @@ def test_two_jobs_fill_each_others_gaps() -> None:
     run = simulate(jobs, together("a", "b"))
     # The first pull, the last push and two objectives.
     assert run.makespan_s == pytest.approx(40 + 2 + 1, rel=0.05)
+
+
+def test_a_short_pull_does_not_wait_for_a_long_one_after_its_push() -> None:
+    """One job computes for 5.5 s and communicates twice for 1 s, the other for 0.5 and twice 2.5 s: the first
+    one alone takes 7.5 s, and the other has room beside it. If the network went to whoever asks first, the
+    long pull would come between the short push and the short pull in each iteration."""
+    jobs = [job_of("cpu", compute_s=11.0, table_s=2.0), job_of("net", compute_s=1.0, table_s=5.0)]
+    run = simulate(jobs, together("cpu", "net"))
+    assert run.groups[0].measured_s == pytest.approx(7.5, rel=0.02)
 
 
 def test_two_jobs_that_take_no_turns_hinder_each_other() -> None:
