@@ -25,7 +25,7 @@ class Measured:
 
     Attributes:
         compute_s: of the CPU subtask of the slowest worker.
-        network_s: of the network subtasks, pull and push, of the slowest worker.
+        network_s: of the network subtasks: the pull of the slowest worker, and the push of the slowest.
         period_s: from one iteration to the next, with all that it waits for others.
         num_bytes: that a worker pulls and pushes.
     """
@@ -41,7 +41,8 @@ def load_of(
     measured: Measured,
     *,
     machines: int,
-    most_machines: int,
+    data_blocks: int,
+    parameter_blocks: int,
     iterations_left: float,
     dense_bytes: float,
     row_growth: float,
@@ -54,7 +55,7 @@ def load_of(
         name: of the job.
         measured: average of its last iterations.
         machines: that it has.
-        most_machines, iterations_left, row_growth: see `JobLoad`.
+        data_blocks, parameter_blocks, iterations_left, row_growth: see `JobLoad`.
         dense_bytes: of its dense tables.
         loading_s: from its start until it could take its first turn; None: it cannot yet.
         saving_s: of its last checkpoint in this start; None: there was none.
@@ -65,7 +66,8 @@ def load_of(
         compute_s=measured.compute_s,
         network_s=measured.network_s,
         machines=machines,
-        most_machines=most_machines,
+        data_blocks=data_blocks,
+        parameter_blocks=parameter_blocks,
         iterations_left=iterations_left,
         dense_share=min(1.0, moved / measured.num_bytes) if measured.num_bytes else 1.0,
         row_growth=row_growth,
@@ -105,7 +107,7 @@ class IterationMeter:
         self._window.append(
             Measured(
                 max(each.compute_s for each in turns),
-                max(each.pull_s + each.push_s for each in turns),
+                max(each.pull_s for each in turns) + max(each.push_s for each in turns),
                 now_s - began_s,
                 sum(each.num_bytes for each in turns) / len(turns),
             )

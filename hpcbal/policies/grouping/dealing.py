@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Callable, Sequence
 
 from hpcbal.policies.grouping.arrays import LoadArrays
@@ -17,8 +18,10 @@ def deal_machines(
     """Machines of each group: one after the other to the group that computes longest beyond its
     communication.
 
-    Deviation from [PS]: with servers on the workers' machines, a further machine also means more traffic. A
-    group that would become slower by it gets none; machines that no group can use stay idle.
+    Deviation from [PS]: with servers on the workers' machines, a further machine also means more traffic, and
+    blocks that are not cut further need not become fewer on any machine. A group gets as many machines as
+    make it faster, at most as many again as it has, and none if that does not; machines that no group can use
+    stay idle.
 
     Args:
         loads: of the jobs.
@@ -42,6 +45,7 @@ def deal_machines(
     rows: list[tuple[float, ...]] = list(zip(*(each.tolist() for each in times), strict=True))
 
     seconds = [(0.0, 0)] * len(groups)  # of an iteration of each group, and on how many machines
+    more = [1] * len(groups)  # machines that make it faster
 
     def lack(index: int) -> float:
         compute, constant, dense, sparse, growth = rows[index]
@@ -50,25 +54,32 @@ def deal_machines(
         return network - compute / count
 
     def can_use(index: int) -> bool:
+        """Whether there are machines that make a group faster: then `more` says how many."""
         count = given[index]
-        if count >= most[index]:
-            return False
+        allowed = int(min(left, count, most[index] - count))
         _, _, dense, sparse, _ = rows[index]
-        if not dense + sparse:
-            return True
+        if not dense + sparse and most[index] == math.inf:
+            return allowed > 0
         now_s, now_on = seconds[index]
         if now_on != count:
             now_s = loads.group_iteration_s(groups[index], count)
-        with_one_more_s = loads.group_iteration_s(groups[index], count + 1)
-        seconds[index] = with_one_more_s, count + 1
-        return with_one_more_s < now_s
+        for number in range(1, allowed + 1):
+            with_more_s = loads.group_iteration_s(groups[index], count + number)
+            if with_more_s < now_s:
+                more[index] = number
+                seconds[index] = with_more_s, count + number
+                return True
+        return False
 
     queue = [(lack(index), index) for index in range(len(groups)) if can_use(index)]
     heapq.heapify(queue)
     while left and queue:
         index = queue[0][1]
-        given[index] += 1
-        left -= 1
+        if more[index] > left:
+            heapq.heappop(queue)
+            continue
+        given[index] += more[index]
+        left -= more[index]
         if can_use(index):
             heapq.heapreplace(queue, (lack(index), index))
         else:

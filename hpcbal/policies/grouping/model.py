@@ -28,7 +28,7 @@ def utilization(loads: Iterable[JobLoad], machines: int) -> tuple[float, float]:
     """Shares of a group iteration in which its cores and its network are used ([PS] Eq. 4.3)."""
     jobs = list(loads)
     seconds = group_iteration_s(jobs, machines)
-    compute = sum(load.compute_on(machines) for load in jobs)
+    compute = sum(load.work_s for load in jobs) / machines
     network = sum(load.network_on(machines) for load in jobs)
     return compute / seconds, network / seconds
 
@@ -58,7 +58,7 @@ def worth(loads: Iterable[JobLoad], machines: int) -> float:
     needs, see `JobLoad.useful_network_on`. Otherwise a job would be worth more the more it has to talk.
     """
     jobs = list(loads)
-    cores = sum(load.compute_on(machines) for load in jobs)
+    cores = sum(load.work_s for load in jobs) / machines
     links = sum(load.useful_network_on(machines) for load in jobs)
     weighted = CPU_WEIGHT * cores + (1 - CPU_WEIGHT) * links
     return machines * weighted / group_iteration_s(jobs, machines)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 from hpcbal.policies.grouping.memory import JobMemory
 
@@ -12,21 +13,31 @@ UNKNOWN_MOVE_S = 2.0
 """Seconds for which a job is assumed to stand still when it moves, until it has been measured."""
 
 
+@lru_cache(65536)
+def largest_share(blocks: int | None, machines: int) -> float:
+    """Share of the machine that has most, where blocks are dealt out as evenly as possible; None: without
+    rest. 16 blocks on 3 machines: 6/16."""
+    return 1 / machines if blocks is None else -(-blocks // machines) / blocks
+
+
 @dataclass(frozen=True, slots=True)
 class JobLoad:
     """How one job uses its machines, as measured.
 
     Servers live on the machines of the workers, so 1/m of the traffic of m machines stays where it is. [PS]
-    takes the network time for constant; that holds for many machines only.
+    takes the network time for constant; that holds for many machines only. Samples and parameters are in
+    blocks, which are not cut any further, and an iteration waits for the machine that has most of them; [PS]
+    takes shares for equal.
 
     Attributes:
         name: of the job.
-        compute_s: seconds of its computation in one iteration on `machines` machines, > 0.
+        compute_s: seconds of its computation in one iteration on `machines` machines, on the one that takes
+            longest, > 0.
         network_s: seconds of its pull and push in one iteration on them, >= 0.
         machines: on how many it was measured, >= 1. On one machine nothing of the network is measured.
         memory: what it keeps on its machines.
         least_machines: the fewest on which it fits, >= 1.
-        most_machines: the job cannot be cut into more parts; None: any number.
+        data_blocks, parameter_blocks: into which it is cut, >= 1; None: into as many parts as need be.
         iterations_left: until its end, as far as known.
         dense_share: share of the network time that is of dense tables, which every worker pulls whole. The
             rest is of rows of sparse tables, whose number falls with the samples of a worker.
@@ -42,7 +53,8 @@ class JobLoad:
     machines: int
     memory: JobMemory = NOTHING
     least_machines: int = 1
-    most_machines: int | None = None
+    data_blocks: int | None = None
+    parameter_blocks: int | None = None
     iterations_left: float | None = None
     dense_share: float = 1.0
     row_growth: float = 1.0
@@ -54,19 +66,34 @@ class JobLoad:
         """Whether it was measured where it has to talk."""
         return self.machines > 1 or self.servers_apart
 
+    @property
+    def most_machines(self) -> int | None:
+        """On which each has a block of samples and one of parameters; None: any number."""
+        known = [count for count in (self.data_blocks, self.parameter_blocks) if count is not None]
+        return min(known, default=None)
+
+    @property
+    def work_s(self) -> float:
+        """Machine-seconds of computation in an iteration."""
+        return self.compute_s / largest_share(self.data_blocks, self.machines)
+
     def compute_on(self, machines: int) -> float:
         """Seconds of computation in an iteration on so many machines ([PS] Eq. 4.2)."""
-        return self.compute_s * self.machines / machines
+        return self.work_s * largest_share(self.data_blocks, machines)
 
     def network_on(self, machines: int) -> float:
         """Seconds of pull and push in an iteration on so many machines."""
         if not self.knows_network or self.servers_apart:
             return self.network_s
-        away, was_away = 1 - 1 / machines, 1 - 1 / self.machines
+        away, was_away = self._sent_on(machines), self._sent_on(self.machines)
         dense = self.dense_share * away / was_away
         fewer_rows = float((self.machines / machines) ** self.row_growth)
         sparse = (1 - self.dense_share) * away / was_away * fewer_rows
         return self.network_s * (dense + sparse)
+
+    def _sent_on(self, machines: int) -> float:
+        """What the machine with most parameters sends of each table that all workers pull, in tables."""
+        return (machines - 1) * largest_share(self.parameter_blocks, machines)
 
     def useful_network_on(self, machines: int) -> float:
         """Seconds of pull and push in an iteration that do not come from more machines than the job needs.

@@ -119,7 +119,7 @@ class RunningJob:
             compute_s=average.compute_s,
             network_s=average.network_s,
             machines=len(self.machines),
-            most_machines=job.data_blocks,
+            data_blocks=job.data_blocks,
             iterations_left=float(job.iterations - self.progress.iterations),
             dense_share=self._dense_share,
             row_growth=job.row_growth,

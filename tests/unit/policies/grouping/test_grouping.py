@@ -53,7 +53,8 @@ def jobs(draw, least: int = 1, most: int = 8) -> list[JobLoad]:
             draw(SECONDS),
             draw(SECONDS),
             draw(st.integers(2, 6)),
-            most_machines=draw(st.one_of(st.none(), st.integers(2, 6))),
+            data_blocks=draw(st.one_of(st.none(), st.integers(2, 9))),
+            parameter_blocks=draw(st.one_of(st.none(), st.integers(2, 9))),
             iterations_left=draw(st.floats(1, 1e4)),
             dense_share=draw(st.floats(0, 1)),
             servers_apart=is_apart,
@@ -95,6 +96,26 @@ def test_traffic_that_stays_on_its_machine_is_left_out() -> None:
     alone = job("x", 1, 0.0, 1)
     assert not alone.knows_network
     assert alone.network_on(8) == 0
+
+
+def test_an_iteration_waits_for_the_machine_with_most_blocks() -> None:
+    """Of 16 blocks, one of two machines has 8, one of three 6, one of four or five 4."""
+    load = job("x", 4.0, 2.0, 2, data_blocks=16, parameter_blocks=16)
+    assert load.work_s == 8.0
+    assert [load.compute_on(machines) for machines in (1, 2, 3, 4, 5, 16)] == [8, 4, 3, 2, 2, 0.5]
+    # A machine sends its blocks to each other one: 8 to one, 6 to two, 4 to three, 4 to four.
+    assert [load.network_on(machines) for machines in (2, 3, 4, 5)] == [2, 3, 3, 4]
+    measured_on_three = job("x", 3.0, 3.0, 3, data_blocks=16, parameter_blocks=16)
+    assert (measured_on_three.compute_on(2), measured_on_three.network_on(2)) == (4, 2)
+    # Cores of machines with fewer blocks are idle for a while.
+    assert utilization([load], 3) == (8 / 3 / 6, 3 / 6)
+
+
+def test_machines_that_bring_nothing_alone_are_dealt_out_together() -> None:
+    """With 4 blocks, three machines are no faster than two."""
+    loads = [apart("a", 4.0, 0.5, 1, data_blocks=4), apart("b", 1.0, 0.5, 1, data_blocks=1)]
+    assert deal_machines(LoadArrays.of(loads), [[0], [1]], 5) == [4, 1]
+    assert deal_machines(LoadArrays.of(loads), [[0], [1]], 4) == [2, 1]
 
 
 @given(jobs(), st.integers(1, 12))
