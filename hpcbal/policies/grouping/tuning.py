@@ -13,6 +13,9 @@ from hpcbal.policies.grouping.dealing import Fits
 BETTER = 1e-6
 """A step must gain so much."""
 
+MOST_MOVED = 2
+"""Machines at a time: with blocks that are not cut further, one more may bring nothing."""
+
 
 @dataclass(frozen=True, slots=True)
 class Draft:
@@ -32,8 +35,8 @@ class Draft:
 def improved(loads: LoadArrays, draft: Draft, machines: int, fits: Fits | None) -> Draft:
     """The best grouping that single steps lead to, each of them the best one of all.
 
-    A step moves a machine from one group to another or lets it idle, moves a job to another group, lets a job
-    wait or run, swaps two jobs, also with one that waits, or joins two groups.
+    A step moves a few machines from one group to another or lets one idle, moves a job to another group, lets
+    a job wait or run, swaps two jobs, also with one that waits, or joins two groups.
     """
     worth = _Worth(loads, fits)
     while True:
@@ -82,15 +85,16 @@ def _steps(loads: LoadArrays, draft: Draft, machines: int) -> Iterator[Step]:
     placed = {job for group in groups for job in group}
     waiting = [job for job in range(len(loads)) if job not in placed]
     count = len(groups)
-    if sum(given) < machines:
+    for number in range(1, min(MOST_MOVED, machines - sum(given)) + 1):
         for one in range(count):
-            yield groups, _with(given, (one, given[one] + 1))
+            yield groups, _with(given, (one, given[one] + number))
     for one in range(count):
         if given[one] > 1:
             yield groups, _with(given, (one, given[one] - 1))
         for other in range(count):
-            if one != other and given[one] > 1:
-                yield groups, _with(given, (one, given[one] - 1), (other, given[other] + 1))
+            if one != other:
+                for number in range(1, min(MOST_MOVED, given[one] - 1) + 1):
+                    yield groups, _with(given, (one, given[one] - number), (other, given[other] + number))
         if count > 1 and one + 1 < count:
             for other in range(one + 1, count):
                 joined = _without(_with(groups, (one, groups[one] + groups[other])), other)
