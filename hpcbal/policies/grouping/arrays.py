@@ -113,9 +113,10 @@ class LoadArrays:
             self.parameter_blocks,
         )
 
-    def first(self, count: int) -> LoadArrays:
-        """The first jobs."""
-        return LoadArrays(*(each[:count] for each in self._columns))
+    def of_jobs(self, jobs: Sequence[int]) -> LoadArrays:
+        """Some jobs, by their numbers."""
+        chosen = np.asarray(jobs)
+        return LoadArrays(*(each[chosen] for each in self._columns))
 
     def compute_on(self, machines: float | Floats) -> Floats:
         """Seconds of computation of each job."""

@@ -9,6 +9,9 @@ How the paper is read here (docs/adr/0021):
   the one with fewest jobs is taken.
 - The number of groups that balances computing and communicating supposes that all groups are equal. For up to
   `MOST_WITH_NEIGHBOURS` jobs its neighbours are tried as well.
+- Jobs are taken in their order, as in [PS], and for up to `MOST_TUNED` jobs also in turn from those that
+  mainly compute and those that mainly communicate. If the first jobs are all of one kind, no grouping of the
+  first few is any good, and fine-tuning starts from bad ones only.
 - Fine-tuning does not end with swaps: for up to `MOST_TUNED` jobs, a few of the best groupings are improved
   step by step, and of up to `MOST_IN_ONE` the best single group as well.
 - The paper forms no group whose memory does not suffice; neither does this.
@@ -33,8 +36,8 @@ FitsTogether = Callable[[Sequence[JobLoad], int], bool]
 MOST_TRIED = 100
 MOST_TUNED = 24
 MOST_IN_ONE = 8
-STARTS_OF_FEW = 24
-STARTS = 4
+STARTS_OF_FEW = 48
+STARTS = 8
 GROWTH = 1.3
 SAME = 0.005
 GIVEN_UP = 0.05
@@ -72,10 +75,14 @@ def schedule(
 
     check = None if fits is None else fits_together
     spread = NEIGHBOURS if len(loads) <= MOST_WITH_NEIGHBOURS else 0
+    orders = [list(range(len(loads)))]
+    if len(loads) <= MOST_TUNED:
+        orders.append(interleaved(arrays, machines))
     drafts = [
         draft
+        for order in orders
         for count in _counts(len(loads))
-        for draft in _drafts(arrays.first(count), machines, spread, check)
+        for draft in _drafts(arrays, order[:count], machines, spread, check)
     ]
     if len(loads) <= MOST_IN_ONE:
         drafts += _one_group(arrays, machines, check)
@@ -121,17 +128,29 @@ def _counts(num_jobs: int) -> list[int]:
     return counts
 
 
-def _drafts(loads: LoadArrays, machines: int, spread: int, fits: Fits | None) -> Iterator[Draft]:
-    """Groupings of all these jobs that fit, one for each number of groups worth trying."""
-    most = min(len(loads), machines)
+def interleaved(loads: LoadArrays, machines: int) -> list[int]:
+    """Numbers of the jobs: those that mainly compute and those that mainly communicate in turn, each in
+    their order. So the first few jobs are some of both."""
+    share = min(2.0, machines)
+    computes = loads.compute_on(share) > loads.network_on(share)
+    both = itertools.zip_longest(np.flatnonzero(~computes).tolist(), np.flatnonzero(computes).tolist())
+    return [job for pair in both for job in pair if job is not None]
+
+
+def _drafts(
+    everyone: LoadArrays, jobs: Sequence[int], machines: int, spread: int, fits: Fits | None
+) -> Iterator[Draft]:
+    """Groupings of some jobs that fit, one for each number of groups worth trying."""
+    loads, most = everyone.of_jobs(jobs), min(len(jobs), machines)
     guesses = _balanced(loads, machines, most)
     near = {guess + step for guess in guesses for step in range(-spread, spread + 1)}
     for count in sorted(count for count in near if 1 <= count <= most):
         share = max(1.0, machines / count)
-        groups = assign_jobs(loads.compute_on(share), loads.network_on(share), count)
-        given = deal_machines(loads, groups, machines, fits)
+        found = assign_jobs(loads.compute_on(share), loads.network_on(share), count)
+        groups = [[jobs[position] for position in group] for group in found]
+        given = deal_machines(everyone, groups, machines, fits)
         if given is not None:
-            value = loads.score(groups, given, machines)
+            value = everyone.score(groups, given, machines)
             yield Draft(tuple(map(tuple, groups)), tuple(given), value)
 
 

@@ -30,6 +30,7 @@ from hpcbal.policies.grouping.arrays import LoadArrays
 from hpcbal.policies.grouping.assigning import assign_jobs
 from hpcbal.policies.grouping.dealing import deal_machines
 from hpcbal.policies.grouping.regrouping import _standing_still_s, similar_jobs
+from hpcbal.policies.grouping.scheduling import interleaved
 
 SECONDS = st.floats(0.1, 20.0)
 
@@ -175,6 +176,14 @@ def test_machines_are_dealt_out_as_long_as_any_job_becomes_faster(loads, more) -
 
 
 # Algorithm 1.
+
+
+def test_groupings_also_begin_with_some_jobs_of_both_kinds() -> None:
+    """However many of one kind come first."""
+    talking = [job(f"t{i}", 0.1, 0.5, 2) for i in range(3)]
+    computing = [job(f"c{i}", 0.5, 0.1, 2) for i in range(5)]
+    assert interleaved(LoadArrays.of([*talking, *computing]), 8) == [0, 3, 1, 4, 2, 5, 6, 7]
+    assert interleaved(LoadArrays.of(computing), 8) == [0, 1, 2, 3, 4]
 
 
 def test_it_is_as_good_as_an_exhaustive_search_on_the_whole() -> None:
