@@ -128,14 +128,13 @@ def _add_model(parser: argparse.ArgumentParser) -> None:
 
 def _add_answers(parser: argparse.ArgumentParser) -> None:
     """Options that ask for more."""
-    parser.add_argument("--rivals", action="store_true", help="show two coarser models beside the forecast")
+    parser.add_argument("--rivals", action="store_true", help="show three coarser models beside the forecast")
     parser.add_argument(
         "--wanted", type=_above_0, metavar="N", help="find the cheapest machines for N samples per second"
     )
     parser.add_argument(
         "--prices",
         type=_prices,
-        default=(1.0, 1.0),
         metavar="WORKER,SERVER",
         help="what a worker and a server cost (default: 1,1, so ranks)",
     )
@@ -159,6 +158,11 @@ def run(args: argparse.Namespace) -> int:
     from hpcbal.cli.forecast_text import render, to_dict
     from hpcbal.errors import InputError, PolicyError
 
+    for file in (args.timeline, args.page):
+        if file is not None and not file.parent.is_dir():
+            raise InputError(f"{file}: there is no directory {file.parent}; make it, or choose another place")
+    if args.prices is not None and args.wanted is None:
+        raise InputError("--prices: works with --wanted only; say how many samples per second are wanted")
     try:
         inputs = read_inputs(args)
         forecast = forecast_all(inputs, args.workers, with_rivals=args.rivals)
@@ -189,7 +193,7 @@ def _calibrate(args: argparse.Namespace) -> int:
     from hpcbal.forecast.calibration import calibrate
     from hpcbal.telemetry.files.atomic_file import write_atomic
 
-    if args.config is not None or args.traces:
+    if args.config is not None or args.traces or args.page is not None or args.timeline is not None:
         raise InputError("--calibrate: works alone; give its file with --parsing to a forecast")
     found = calibrate(time.perf_counter)
     record = {"s_per_byte": found.s_per_byte, "s_per_transfer": found.s_per_transfer}

@@ -52,6 +52,11 @@ class Inputs:
     prices: Prices
     step_overhead_s: float = 0.0
 
+    @property
+    def num_operations(self) -> int:
+        """That were recorded; what was added to each step is none of them."""
+        return len(self.trace.operations) - (1 if self.step_overhead_s else 0)
+
     def job(self, num_workers: int, num_servers: int) -> Job:
         """The job on so many workers and servers."""
         trace = on_servers(self.trace, num_servers)
@@ -107,7 +112,7 @@ def read_inputs(args: argparse.Namespace) -> Inputs:
         parsing=_parsing(args.parsing),
         settings=Settings(args.steps, _seed(args.seed), args.order, window, _are_in_turn(args, config)),
         wanted=args.wanted,
-        prices=Prices(*args.prices),
+        prices=Prices(*(args.prices or (1.0, 1.0))),
     )
     return inputs if args.measured is None else _with_overhead(inputs, traces[0], args)
 

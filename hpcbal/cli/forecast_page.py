@@ -60,7 +60,8 @@ def _facts(forecast: Forecast) -> list[tuple[str, str]]:
     rate = inputs.bytes_per_s
     return [
         ("trace", ", ".join(file.name for file in inputs.files)),
-        ("operations", f"{len(inputs.trace.operations)}, {inputs.trace.num_steps} recorded steps"),
+        ("operations", f"{inputs.num_operations}, {inputs.trace.num_steps} recorded steps"),
+        ("in no operation", f"{1e3 * inputs.step_overhead_s:.3g} ms of each step"),
         ("samples per step", str(inputs.trace.samples_per_step)),
         (
             "bandwidth",

@@ -11,6 +11,7 @@ from hpcbal.report.drawing.axes import AXIS_HEIGHT, LABEL_SIZE, draw_below, draw
 from hpcbal.report.drawing.colors import PALETTE
 from hpcbal.report.drawing.scales import Scale, epoch_ticks, number_ticks
 from hpcbal.report.drawing.shapes import INK, QUIET, Drawing, Sheet, text_width
+from hpcbal.telemetry.views.table import count_text
 
 _LEFT, _HEIGHT, _RIGHT = 56.0, 240.0, 12.0
 _KEY_LINE = 20.0
@@ -38,7 +39,7 @@ def throughput(forecast: Forecast) -> list[Series]:
     series = []
     for index, servers in enumerate(forecast.inputs.servers):
         points = _points(forecast, servers, lambda row: row.samples_per_s)
-        series.append(Series(_label(servers), points, (index, 0), forecast.knees[servers]))
+        series.append(Series(_label(servers), points, (index, 0), forecast.knees.get(servers)))
         for place, name in enumerate(RIVALS if forecast.rivals else ()):
             values = tuple(
                 (row.num_workers, rival[name], rival[name], rival[name])
@@ -136,7 +137,7 @@ def _draw_series(sheet: Sheet, series: Series, x: Scale, y: Scale) -> None:
     if len(places) > 1:
         sheet.line(places, color, 1.6, dash=dash, title=series.label)
     for (workers, value, low, high), place in zip(series.points, places, strict=True):
-        title = f"{series.label}, {workers} workers: {value:.4g}"
+        title = f"{series.label}, {count_text(workers, 'worker')}: {value:.4g}"
         if high > low:
             sheet.line([(place[0], y(low)), (place[0], y(high))], color, 1.0, title=title)
         sheet.circle(*place, 2.0, color, color, title=title)

@@ -22,7 +22,7 @@ def to_dict(forecast: Forecast) -> dict[str, Any]:
         "format": FORMAT,
         "name": inputs.name,
         "traces": [str(file) for file in inputs.files],
-        "num_operations": len(inputs.trace.operations),
+        "num_operations": inputs.num_operations,
         "num_recorded_steps": inputs.trace.num_steps,
         "batch_size": inputs.trace.samples_per_step,
         "bandwidth": inputs.bytes_per_s,
@@ -75,7 +75,7 @@ def render(forecast: Forecast) -> list[str]:
         for index, row in enumerate(forecast.rows)
     ]
     return [
-        f"{inputs.name}: {count_text(len(inputs.trace.operations), 'operation')}, "
+        f"{inputs.name}: {count_text(inputs.num_operations, 'operation')}, "
         f"{count_text(inputs.trace.num_steps, 'recorded step')}, "
         f"batches of {count_text(inputs.trace.samples_per_step, 'sample')}",
         *(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 
-from hpcbal.cli.options import Subparsers
+from hpcbal.cli.options import Subparsers, writing_stdout
 
 
 def add_parser(verbs: Subparsers) -> None:
@@ -25,5 +25,6 @@ def run(args: argparse.Namespace) -> int:
     from hpcbal.cluster.launch_line import ranks_of_slurm_job
 
     ranks = ranks_of_slurm_job(os.environ)
-    print(" ".join(ranks.srun() if args.kind == "srun" else ranks.mpirun()))
+    with writing_stdout():
+        print(" ".join(ranks.srun() if args.kind == "srun" else ranks.mpirun()))
     return 0

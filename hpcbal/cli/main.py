@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Sequence
 
@@ -25,6 +24,7 @@ from hpcbal.cli import (
     submit_job,
     validate,
 )
+from hpcbal.cli.options import drop_stdout, writing_stdout
 from hpcbal.errors import INTERRUPTED, ConfigError, ExitCode, HpcbalError
 from hpcbal.stderr import say
 
@@ -88,14 +88,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     args.argv = arguments
     try:
         code = int(args.function(args))
-        sys.stdout.flush()
-        return code
+        with writing_stdout():
+            return code
     except HpcbalError as error:
         _report(error)
         return int(error.exit_code)
     except BrokenPipeError:
-        # The reader (`| head`) has enough. Without this, Python would complain again when it flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        drop_stdout()  # the reader (`| head`) has enough
         return int(ExitCode.DONE)
     except KeyboardInterrupt:
         say("hpcbal: interrupted")

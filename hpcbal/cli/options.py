@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from hpcbal.errors import OutputError
 from hpcbal.printable import printable
 from hpcbal.stderr import say
 
@@ -62,13 +66,37 @@ def print_warning(text: str) -> None:
     say(f"warning: {text}")
 
 
+@contextmanager
+def writing_stdout() -> Iterator[None]:
+    """Write to stdout.
+
+    Raises:
+        OutputError: it cannot be written, for instance because it is a file on a full disk.
+        BrokenPipeError: its reader has enough.
+    """
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        drop_stdout()
+        raise OutputError(f"cannot write to standard output: {error.strerror or error}") from error
+
+
+def drop_stdout() -> None:
+    """Write what comes to nowhere. Otherwise Python complains again when it flushes at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def print_text(text: str) -> None:
-    """Write text to stdout, printable, and the end of a line."""
-    print(printable(text))
+    """Write text to stdout, printable, and the end of a line; see `writing_stdout`."""
+    with writing_stdout():
+        print(printable(text))
 
 
 def print_json(value: Any, *, indent: int | None = 2) -> None:
-    """Write a value to stdout as JSON and a newline."""
-    json.dump(value, sys.stdout, indent=indent)
-    sys.stdout.write("\n")
-    sys.stdout.flush()
+    """Write a value to stdout as JSON and a newline; see `writing_stdout`."""
+    with writing_stdout():
+        json.dump(value, sys.stdout, indent=indent)
+        sys.stdout.write("\n")

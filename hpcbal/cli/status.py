@@ -7,7 +7,7 @@ import sys
 import time
 from pathlib import Path
 
-from hpcbal.cli.options import Subparsers, add_json, print_json
+from hpcbal.cli.options import Subparsers, add_json, print_json, writing_stdout
 
 REFRESH_S = 2.0
 _CLEAR = "\x1b[H\x1b[2J"
@@ -41,7 +41,8 @@ def run(args: argparse.Namespace) -> int:
             print_json(status, indent=None if args.watch else 2)
         else:
             text = render_status(status, now)
-            print((_CLEAR if redraw else "") + text.rstrip("\n"), flush=True)
+            with writing_stdout():
+                print((_CLEAR if redraw else "") + text.rstrip("\n"))
         over = has_ended(status) or death_note(status, now) is not None
         if not args.watch or over:
             return 0

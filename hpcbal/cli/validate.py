@@ -5,7 +5,15 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from hpcbal.cli.options import Subparsers, add_config, add_json, print_json, print_text, print_warning
+from hpcbal.cli.options import (
+    Subparsers,
+    add_config,
+    add_json,
+    print_json,
+    print_text,
+    print_warning,
+    writing_stdout,
+)
 from hpcbal.collector import without_garbage_collection
 
 if TYPE_CHECKING:
@@ -63,7 +71,8 @@ def run(args: argparse.Namespace) -> int:
         values = config.model_dump(mode="json", by_alias=True)
         print_json({"valid": True, "problems": [], "warnings": warnings, "config": values})
     elif args.resolved:
-        print(resolved_yaml(config), end="")
+        with writing_stdout():
+            print(resolved_yaml(config), end="")
     else:
         print_text(f"{args.config}: valid, {_what(config)}, output in {config.output.dir}")
     return int(ExitCode.DONE)

@@ -37,7 +37,7 @@ def _split(trace: Trace, num_servers: int) -> Trace:
     if trace.num_servers > 1:
         raise PolicyError(
             f"the trace was recorded with {trace.num_servers} servers, each with a part of every variable; "
-            f"record it with 1 or with {num_servers}"
+            f"record it with {'1' if num_servers == 1 else f'1 or with {num_servers}'}"
         )
     operations: list[Operation] = []
     columns = []

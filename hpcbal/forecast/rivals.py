@@ -5,6 +5,7 @@ Both see a step as phases, one after the other, and know nothing of operations t
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 from hpcbal.errors import PolicyError
@@ -52,7 +53,8 @@ def phases_of(job: Job) -> Phases:
         if resource is Resource.DOWNLINK:
             down[chunk.step] = chunk.end_s
         elif resource is Resource.UPLINK:
-            begin.setdefault(chunk.step, chunk.begin_s)
+            # Chunks come in the order of their ends, which is that of their begins on one link only.
+            begin[chunk.step] = min(begin.get(chunk.step, math.inf), chunk.begin_s)
             up[chunk.step] = chunk.end_s
 
     replay = simulate(trace, alone.cluster, replace(alone.settings, num_steps=NUM_STEPS), look)

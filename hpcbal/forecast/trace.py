@@ -184,6 +184,11 @@ def _check_operation(position: int, operation: Operation) -> None:
         raise TraceError(
             f"{where} uses the worker, but names server {operation.server}; leave the server out"
         )
+    if operation.server and operation.resource is Resource.DELAY and not operation.variable:
+        raise TraceError(
+            f"{where} is a delay of server {operation.server} without a variable; name the variable whose "
+            "transfer it delays, or leave the server out"
+        )
 
 
 def trace_of_steps(

@@ -145,9 +145,9 @@ class _Reader:
     def _read_header(self, record: dict[str, Any]) -> None:
         if record.get("trace") != "hpcbal":
             raise TraceError(f'{self._at}: this is not a trace: the first line must have "trace": "hpcbal"')
-        if record.get("version") != VERSION:
+        if record.get("version") != VERSION or record["version"] is True:
             raise TraceError(
-                f"{self._at}: the trace has version {record.get('version')}, "
+                f"{self._at}: the trace has version {record.get('version')!r}, "
                 f"but this hpcbal reads version {VERSION}"
             )
         self._check_keys(record, _HEADER)

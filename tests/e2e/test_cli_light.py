@@ -119,3 +119,16 @@ def test_the_startup_bench_writes_its_figures(tmp_path: Path) -> None:
     assert result.returncode == 0, result.stderr
     figures = json.loads(file.read_text(encoding="utf-8"))
     assert all(figures[key] > 0.0 for key in ("python_s", "help_s", "validate_s", "plan_s"))
+
+
+@pytest.mark.parametrize("options", [[], ["--json"], ["--resolved"]])
+def test_output_that_cannot_be_written_is_reported_in_a_sentence(options: list[str]) -> None:
+    command = [sys.executable, "-m", "hpcbal", "validate", "configs/quickstart.yaml", *options]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False
+        )
+    assert (done.returncode, done.stderr) == (
+        2,
+        "hpcbal: cannot write to standard output: No space left on device\n",
+    )

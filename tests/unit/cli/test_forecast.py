@@ -289,6 +289,21 @@ def test_the_page_and_the_timeline_are_whole(trace: Path, tmp_path: Path, capsys
     assert all(each["dur"] >= 0.0 for each in slices)
 
 
+def test_one_number_of_workers_has_a_page_too(trace: Path, tmp_path: Path, capsys: Capture) -> None:
+    page = tmp_path / "forecast.html"
+    code, _, err = hpcbal(
+        capsys, "--trace", trace, "--bandwidth", "1Gbps", "--workers", 4, "--steps", 50, "--html", page
+    )
+    assert (code, err) == (0, f"hpcbal: wrote {page}\n")
+    assert "1 server, 4 workers" in page.read_text(encoding="utf-8")
+
+
+def test_what_is_added_to_steps_is_no_operation(trace: Path, capsys: Capture) -> None:
+    options = ("--trace", trace, "--bandwidth", "1Gbps", "--workers", 1, "--steps", 50, "--measured", 5)
+    _, out, _ = hpcbal(capsys, *options)
+    assert out.startswith("trace: 7 operations, 5 recorded steps")
+
+
 def test_the_table_names_the_knee_and_explains_itself(trace: Path, capsys: Capture) -> None:
     code, out, err = hpcbal(
         capsys, "--trace", trace, "--bandwidth", "100MB/s", "--steps", 100, "--wanted", 100
@@ -319,6 +334,14 @@ def test_the_table_names_the_knee_and_explains_itself(trace: Path, capsys: Captu
         (
             ("--trace", "TRACE", "--trace", "TRACE", "--bandwidth", "1Gbps"),
             "hpcbal: both traces have 32 samples per step; record another batch size\n",
+        ),
+        (
+            ("--trace", "TRACE", "--bandwidth", "1Gbps", "--prices", "2,1"),
+            "hpcbal: --prices: works with --wanted only; say how many samples per second are wanted\n",
+        ),
+        (
+            ("--trace", "TRACE", "--bandwidth", "1Gbps", "--html", "/nowhere/page.html"),
+            "hpcbal: /nowhere/page.html: there is no directory /nowhere; make it, or choose another place\n",
         ),
         (("--trace", "TRACE", "--seed", "-1"), "hpcbal: --seed: got -1, allowed: a whole number from 0 to "),
         (("--trace", "TRACE", "--bandwidth", "1"), "argument --bandwidth: got '1', allowed: a rate above 0"),

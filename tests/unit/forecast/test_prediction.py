@@ -207,6 +207,22 @@ def test_phases_are_what_one_sees_on_the_link() -> None:
     assert (phases.down_s, phases.compute_s, phases.up_s, phases.update_s) == pytest.approx((5, 0, 1.5, 0))
 
 
+def test_phases_begin_with_the_first_byte_to_any_server() -> None:
+    """A short transfer to one server ends before a long one to another that began earlier."""
+    trace = trace_of_steps(
+        [
+            Operation("compute", Resource.WORKER),
+            Operation("send long", Resource.UPLINK, (0,), 100),
+            Operation("more", Resource.WORKER, (0,)),
+            Operation("send short", Resource.UPLINK, (2,), 1, server=1),
+        ],
+        [[1.0, 0.0, 0.5, 0.0]],
+    )
+    workers = (Links(math.inf, math.inf),)
+    phases = phases_of(Job(trace, Cluster(workers, (Links(100.0, 100.0),) * 2)))
+    assert (phases.compute_s, phases.up_s) == pytest.approx((1.0, 1.0))
+
+
 def test_cynthia_by_hand() -> None:
     # T_p = 2 s, T_C = 1 s, so U_1 = 2 / 4.
     job = job_of(chain(100, 2.0, 100, 0.5), 1)
