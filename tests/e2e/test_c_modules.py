@@ -375,7 +375,7 @@ def random_trace(rng: np.random.Generator, num_operations: int, num_servers: int
                 resource,
                 tuple(sorted({int(before) for before in rng.integers(0, position, rng.integers(3))})),
                 int(rng.integers(7)) if resource.is_link else 0,
-                0 if resource is Resource.WORKER else int(rng.integers(num_servers)),
+                0 if resource in {Resource.WORKER, Resource.DELAY} else int(rng.integers(num_servers)),
             )
         )
     exact = rng.integers(0, 4, (3, num_operations)) * 0.5
