@@ -76,7 +76,7 @@ class JobsScheduleConfig(Section):
     paradigm: Literal["harmony", "harmony-lookahead", "isolated", "naive"] = key(
         "harmony",
         "harmony: groups of jobs that fill each other's gaps, which compute and talk in turns; "
-        "harmony-lookahead: the same, but jobs that will end soon come first; "
+        "harmony-lookahead: the same, but jobs that could end last come first; "
         "isolated: each job has its own machines; naive: jobs share machines and do not take turns.",
         "harmony, harmony-lookahead, isolated, naive",
     )

@@ -22,6 +22,9 @@ from hpcbal.policies.grouping import (
 from hpcbal.policies.grouping.regrouping import JOB_GAIN
 from hpcbal.policies.grouping.scheduling import FitsTogether
 
+COULD_BE_LAST = 0.2
+"""See `longest_first`. With 0.5, makespans of the mix of [PS] Table 4.1 are those of `harmony`."""
+
 
 class Harmony:
     """Groups jobs by [PS] Sec. 4.3.2.
@@ -36,8 +39,8 @@ class Harmony:
     Args:
         min_gain: least gain for which groups change, as a share.
         limit: memory of a machine.
-        lookahead: whether jobs with less work left come first. False: those with less work in an iteration;
-            how many iterations they need is not known.
+        lookahead: whether jobs that could end last come first, see `longest_first`. False: those with less
+            work in an iteration; how many iterations they need is not known.
     """
 
     def __init__(
@@ -146,7 +149,7 @@ class Harmony:
             for job in view.jobs
             if job in known
         ]
-        return sorted(loads, key=_work_left_s if self._lookahead else _work_s)
+        return longest_first(loads, view.num_machines) if self._lookahead else sorted(loads, key=_work_s)
 
     @property
     def _fits(self) -> FitsTogether | None:
@@ -178,6 +181,35 @@ def _measure_on(view: View) -> int:
 def _work_s(load: JobLoad) -> float:
     """Machine-seconds of computing in an iteration."""
     return load.compute_on(1)
+
+
+def longest_first(loads: Sequence[JobLoad], machines: int) -> list[JobLoad]:
+    """Jobs that could end last first, the longest at the head; then the others, those with less work first.
+
+    A job could end last if even alone, on as many machines as suit it best, it takes more than `COULD_BE_LAST`
+    of the time that is left to the run at least. If such jobs wait, they run alone in the end, and most
+    machines have nothing to do.
+
+    Args:
+        loads: of jobs. One whose end is not known comes last.
+        machines: of the run, >= 1.
+    """
+    alone_s = {load.name: _alone_s(load, machines) for load in loads}
+    computing_s = sum(_work_left_s(load) for load in loads if load.iterations_left is not None) / machines
+    least_s = COULD_BE_LAST * max([computing_s, *alone_s.values()], default=0.0)
+    long = [load for load in loads if alone_s[load.name] > least_s]
+    short = [load for load in loads if alone_s[load.name] <= least_s]
+    return [*sorted(long, key=lambda load: -alone_s[load.name]), *sorted(short, key=_work_left_s)]
+
+
+def _alone_s(load: JobLoad, machines: int) -> float:
+    """Seconds until the end of a job that has the best number of machines to itself; 0 if that is not
+    known."""
+    if load.iterations_left is None:
+        return 0.0
+    most = min(machines, load.most_machines or machines)
+    counts = range(load.least_machines, max(most, load.least_machines) + 1)
+    return load.iterations_left * min(load.iteration_on(count) for count in counts)
 
 
 def _work_left_s(load: JobLoad) -> float:

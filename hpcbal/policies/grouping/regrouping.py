@@ -22,7 +22,7 @@ from hpcbal.policies.grouping.scheduling import FitsTogether, schedule
 from hpcbal.policies.grouping.values import Group, JobLoad
 
 SIMILAR = 0.05
-JOB_GAIN = 0.005
+JOB_GAIN = 0.01
 """By so much a further job must raise the score of a grouping, see `schedule`."""
 
 PAYS = 8.0

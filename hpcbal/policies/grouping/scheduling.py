@@ -40,7 +40,7 @@ STARTS_OF_FEW = 48
 STARTS = 8
 GROWTH = 1.3
 SAME = 0.005
-GIVEN_UP = 0.05
+GIVEN_UP = 0.1
 """Share of the best score that fewer jobs may cost: what [PS] gives up so that fewer jobs move."""
 
 NEIGHBOURS = 8
