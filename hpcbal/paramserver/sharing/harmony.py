@@ -186,9 +186,9 @@ def _work_s(load: JobLoad) -> float:
 def longest_first(loads: Sequence[JobLoad], machines: int) -> list[JobLoad]:
     """Jobs that could end last first, the longest at the head; then the others, those with less work first.
 
-    A job could end last if even alone, on as many machines as suit it best, it takes more than `COULD_BE_LAST`
-    of the time that is left to the run at least. If such jobs wait, they run alone in the end, and most
-    machines have nothing to do.
+    A job could end last if, even alone and on as many machines as suit it best, it takes more than the share
+    `COULD_BE_LAST` of the least time that is left to the run. If such jobs wait, they run alone in the end,
+    and most machines have nothing to do.
 
     Args:
         loads: of jobs. One whose end is not known comes last.
