@@ -8,12 +8,12 @@ from collections.abc import Callable, Sequence
 
 from hpcbal.policies.grouping.arrays import LoadArrays
 
-Fits = Callable[[Sequence[int], int], bool]
+Fits = Callable[[tuple[int, ...], int], bool]
 """Whether jobs, by their numbers, fit into the memory of so many machines together."""
 
 
 def deal_machines(
-    loads: LoadArrays, groups: Sequence[Sequence[int]], machines: int, fits: Fits | None = None
+    loads: LoadArrays, groups: Sequence[tuple[int, ...]], machines: int, fits: Fits | None = None
 ) -> list[int] | None:
     """Machines of each group: one after the other to the group that computes longest beyond its
     communication.

@@ -21,13 +21,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 
 import numpy as np
 
 from hpcbal.policies.grouping.arrays import LoadArrays
 from hpcbal.policies.grouping.assigning import assign_jobs
 from hpcbal.policies.grouping.dealing import Fits, deal_machines
-from hpcbal.policies.grouping.tuning import Draft, improved
+from hpcbal.policies.grouping.tuning import Draft, Tuner
 from hpcbal.policies.grouping.values import Group, Grouping, JobLoad
 
 FitsTogether = Callable[[Sequence[JobLoad], int], bool]
@@ -69,7 +70,8 @@ def schedule(
         return Grouping((), tuple(load.name for load in everyone))
     arrays = LoadArrays.of(loads)
 
-    def fits_together(group: Sequence[int], count: int) -> bool:
+    @cache  # the same few groups are in most groupings
+    def fits_together(group: tuple[int, ...], count: int) -> bool:
         assert fits is not None
         return fits([loads[job] for job in group], count)
 
@@ -91,11 +93,12 @@ def schedule(
     if len(loads) <= MOST_TUNED:
         starts = STARTS_OF_FEW if len(loads) <= MOST_IN_ONE else STARTS
         promising = sorted(drafts, key=lambda draft: -draft.score)[:starts]
-        drafts = [improved(arrays, draft, machines, check) for draft in promising]
+        tuner = Tuner(arrays, machines, check)
+        drafts = [tuner.improved(draft) for draft in promising]
     most = max(draft.score for draft in drafts)
     best = _with_few_jobs([draft for draft in drafts if draft.score >= most * (1 - GIVEN_UP)], job_gain)
     groups = tuple(
-        Group(tuple(loads[job].name for job in sorted(group)), count)
+        Group(tuple(loads[job].name for job in group), count)
         for group, count in zip(best.groups, best.given, strict=True)
     )
     placed = {job for group in groups for job in group.jobs}
@@ -147,11 +150,11 @@ def _drafts(
     for count in sorted(count for count in near if 1 <= count <= most):
         share = max(1.0, machines / count)
         found = assign_jobs(loads.compute_on(share), loads.network_on(share), count)
-        groups = [[jobs[position] for position in group] for group in found]
+        groups = [tuple(sorted(jobs[position] for position in group)) for group in found]
         given = deal_machines(everyone, groups, machines, fits)
         if given is not None:
             value = everyone.score(groups, given, machines)
-            yield Draft(tuple(map(tuple, groups)), tuple(given), value)
+            yield Draft(tuple(groups), tuple(given), value)
 
 
 def _one_group(loads: LoadArrays, machines: int, fits: Fits | None) -> list[Draft]:

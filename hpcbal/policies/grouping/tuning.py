@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TypeVar
 
 from hpcbal.policies.grouping.arrays import LoadArrays
 from hpcbal.policies.grouping.dealing import Fits
@@ -15,6 +14,9 @@ BETTER = 1e-6
 
 MOST_MOVED = 2
 """Machines at a time: with blocks that are not cut further, one more may bring nothing."""
+
+Jobs = tuple[int, ...]
+"""Numbers of the jobs of a group, ascending."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,121 +29,143 @@ class Draft:
         score: see `model.score`.
     """
 
-    groups: tuple[tuple[int, ...], ...]
+    groups: tuple[Jobs, ...]
     given: tuple[int, ...]
     score: float
 
 
-def improved(loads: LoadArrays, draft: Draft, machines: int, fits: Fits | None) -> Draft:
-    """The best grouping that single steps lead to, each of them the best one of all.
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """What changes in a grouping.
 
-    A step moves a few machines from one group to another or lets one idle, moves a job to another group, lets
-    a job wait or run, swaps two jobs, also with one that waits, or joins two groups.
+    Attributes:
+        gone: indices of groups that are replaced.
+        come: groups in their place, in the same order, and how many machines each has. If there are fewer,
+            the last ones of `gone` end; if there are more, the last ones of `come` are new.
     """
-    worth = _Worth(loads, fits)
-    while True:
-        best = draft
-        for groups, given in _steps(loads, draft, machines):
-            value = sum(map(worth.of, groups, given)) / machines
-            if value > best.score + BETTER:
-                best = Draft(groups, given, value)
-        if best is draft:
-            return draft
-        draft = best
+
+    gone: tuple[int, ...]
+    come: tuple[tuple[Jobs, int], ...]
 
 
-class _Worth:
-    """What groups add to a score; most of them are in many groupings, so it is kept.
+class Tuner:
+    """Improves groupings of the same jobs; what groups are worth is kept from one to the next.
 
     Args:
         loads: of the jobs.
+        machines: of the run.
         fits: None: memory is no matter.
     """
 
-    def __init__(self, loads: LoadArrays, fits: Fits | None) -> None:
-        self._loads, self._fits = loads, fits
+    def __init__(self, loads: LoadArrays, machines: int, fits: Fits | None) -> None:
+        self._loads, self._machines, self._fits = loads, machines, fits
         self._most = loads.most.tolist()
-        self._known: dict[tuple[tuple[int, ...], int], float] = {}
+        self._worth: dict[tuple[Jobs, int], float] = {}
+        self._ends: dict[frozenset[tuple[Jobs, int]], Draft] = {}
 
-    def of(self, group: tuple[int, ...], count: int) -> float:
+    def improved(self, draft: Draft) -> Draft:
+        """The best grouping that single steps lead to, each of them the best one of all.
+
+        A step moves a few machines from one group to another or lets one idle, moves a job to another group,
+        lets a job wait or run, swaps two jobs, also with one that waits, or joins two groups.
+        """
+        passed = []
+        while True:
+            key = frozenset(zip(draft.groups, draft.given, strict=True))
+            end = self._ends.get(key)
+            passed.append(key)
+            if end is None:
+                better = self._best_step(draft)
+                if better is not None:
+                    draft = better
+                    continue
+                end = draft
+            self._ends.update(dict.fromkeys(passed, end))
+            return end
+
+    def _best_step(self, draft: Draft) -> Draft | None:
+        """The grouping after the best step; None: no step makes it better."""
+        worth, known = self._worth_of, self._worth
+        mine = [worth(pair) for pair in zip(draft.groups, draft.given, strict=True)]
+        most, best = BETTER * self._machines, None
+        for step in _steps(draft, len(self._loads), self._machines):
+            gain = 0.0
+            for pair in step.come:
+                value = known.get(pair)
+                gain += worth(pair) if value is None else value
+            for index in step.gone:
+                gain -= mine[index]
+            if gain > most:
+                most, best = gain, step
+        return None if best is None else self._after(draft, best)
+
+    def _after(self, draft: Draft, step: _Step) -> Draft:
+        pairs: list[tuple[Jobs, int] | None] = list(zip(draft.groups, draft.given, strict=True))
+        for place, index in enumerate(step.gone):
+            pairs[index] = step.come[place] if place < len(step.come) else None
+        pairs += step.come[len(step.gone) :]
+        left = [pair for pair in pairs if pair is not None]
+        score = sum(map(self._worth_of, left)) / self._machines
+        return Draft(tuple(jobs for jobs, _ in left), tuple(count for _, count in left), score)
+
+    def _worth_of(self, pair: tuple[Jobs, int]) -> float:
         """See `LoadArrays.worth`; minus infinity if the jobs cannot be on so many machines together."""
-        value = self._known.get((group, count))
+        value = self._worth.get(pair)
         if value is None:
-            is_able = count <= min(self._most[job] for job in group)
-            if is_able and (self._fits is None or self._fits(group, count)):
-                value = self._loads.worth(group, count)
+            jobs, count = pair
+            is_able = count <= min(self._most[job] for job in jobs)
+            if is_able and (self._fits is None or self._fits(jobs, count)):
+                value = self._loads.worth(jobs, count)
             else:
                 value = -math.inf
-            self._known[group, count] = value
+            self._worth[pair] = value
         return value
 
 
-T = TypeVar("T")
-Step = tuple[tuple[tuple[int, ...], ...], tuple[int, ...]]
-
-
-def _steps(loads: LoadArrays, draft: Draft, machines: int) -> Iterator[Step]:
+def _steps(draft: Draft, num_jobs: int, machines: int) -> Iterator[_Step]:
     groups, given = draft.groups, draft.given
     placed = {job for group in groups for job in group}
-    waiting = [job for job in range(len(loads)) if job not in placed]
-    count = len(groups)
-    for number in range(1, min(MOST_MOVED, machines - sum(given)) + 1):
-        for one in range(count):
-            yield groups, _with(given, (one, given[one] + number))
-    for one in range(count):
-        if given[one] > 1:
-            yield groups, _with(given, (one, given[one] - 1))
-        for other in range(count):
-            if one != other:
-                for number in range(1, min(MOST_MOVED, given[one] - 1) + 1):
-                    yield groups, _with(given, (one, given[one] - number), (other, given[other] + number))
-        if count > 1 and one + 1 < count:
-            for other in range(one + 1, count):
-                joined = _without(_with(groups, (one, groups[one] + groups[other])), other)
-                yield joined, _without(_with(given, (one, given[one] + given[other])), other)
-                for a in groups[one]:
-                    for b in groups[other]:
-                        yield (
-                            _with(
-                                groups, (one, _swap(groups[one], a, b)), (other, _swap(groups[other], b, a))
-                            ),
-                            given,
-                        )
-        for job in groups[one]:
-            rest = tuple(each for each in groups[one] if each != job)
-            for each in waiting:
-                yield _with(groups, (one, (*rest, each))), given
-            if given[one] > 1 and rest:  # a group of its own
-                for mine in {1, given[one] // 2, given[one] - 1}:
-                    yield (
-                        (*_with(groups, (one, rest)), (job,)),
-                        (*_with(given, (one, given[one] - mine)), mine),
-                    )
-            for other in range(count):
-                if other != one and rest:
-                    yield _with(groups, (one, rest), (other, (*groups[other], job))), given
-                elif other != one:
-                    moved = _with(groups, (other, (*groups[other], job)))
-                    yield (
-                        _without(moved, one),
-                        _without(_with(given, (other, given[other] + given[one])), one),
-                    )
-            if rest:
-                yield _with(groups, (one, rest)), given
+    waiting = [job for job in range(num_jobs) if job not in placed]
+    idle = machines - sum(given)
+    for one, (mine, own) in enumerate(zip(groups, given, strict=True)):
+        for number in range(1, min(MOST_MOVED, idle) + 1):
+            yield _Step((one,), ((mine, own + number),))
+        if own > 1:
+            yield _Step((one,), ((mine, own - 1),))
         for job in waiting:
-            yield _with(groups, (one, (*groups[one], job))), given
+            yield _Step((one,), ((_with(mine, job), own),))
+        for job in mine:
+            rest = _without(mine, job)
+            for each in waiting:
+                yield _Step((one,), ((_with(rest, each), own),))
+            if rest:
+                yield _Step((one,), ((rest, own),))
+            if own > 1 and rest:  # a group of its own
+                for count in {1, own // 2, own - 1}:
+                    yield _Step((one,), ((rest, own - count), ((job,), count)))
+        for other, (theirs, others) in enumerate(zip(groups, given, strict=True)):
+            if one != other:
+                yield from _steps_of_two(one, mine, own, other, theirs, others)
 
 
-def _with(values: Sequence[T], *changes: tuple[int, T]) -> tuple[T, ...]:
-    changed = list(values)
-    for index, value in changes:
-        changed[index] = value
-    return tuple(changed)
+def _steps_of_two(one: int, mine: Jobs, own: int, other: int, theirs: Jobs, others: int) -> Iterator[_Step]:
+    """One group gives machines or a job to another; each pair of groups swaps jobs, or becomes one, once."""
+    for number in range(1, min(MOST_MOVED, own - 1) + 1):
+        yield _Step((one, other), ((mine, own - number), (theirs, others + number)))
+    for job in mine:
+        if rest := _without(mine, job):
+            yield _Step((one, other), ((rest, own), (_with(theirs, job), others)))
+    if one < other:
+        yield _Step((one, other), ((_with(mine, *theirs), own + others),))
+        for a in mine:
+            for b in theirs:
+                swapped = (_with(_without(mine, a), b), own), (_with(_without(theirs, b), a), others)
+                yield _Step((one, other), swapped)
 
 
-def _without(values: Sequence[T], index: int) -> tuple[T, ...]:
-    return (*values[:index], *values[index + 1 :])
+def _with(group: Jobs, *jobs: int) -> Jobs:
+    return tuple(sorted((*group, *jobs)))
 
 
-def _swap(group: tuple[int, ...], old: int, new: int) -> tuple[int, ...]:
-    return tuple(new if job == old else job for job in group)
+def _without(group: Jobs, job: int) -> Jobs:
+    return tuple(each for each in group if each != job)

@@ -31,6 +31,7 @@ from hpcbal.policies.grouping.assigning import assign_jobs
 from hpcbal.policies.grouping.dealing import deal_machines
 from hpcbal.policies.grouping.regrouping import _standing_still_s, similar_jobs
 from hpcbal.policies.grouping.scheduling import interleaved
+from hpcbal.policies.grouping.tuning import Draft, Tuner
 
 SECONDS = st.floats(0.1, 20.0)
 
@@ -184,6 +185,29 @@ def test_groupings_also_begin_with_some_jobs_of_both_kinds() -> None:
     computing = [job(f"c{i}", 0.5, 0.1, 2) for i in range(5)]
     assert interleaved(LoadArrays.of([*talking, *computing]), 8) == [0, 3, 1, 4, 2, 5, 6, 7]
     assert interleaved(LoadArrays.of(computing), 8) == [0, 1, 2, 3, 4]
+
+
+@given(jobs(least=2, most=6), st.integers(2, 8), st.data())
+@settings(deadline=None)
+def test_fine_tuning_ends_with_a_whole_grouping_that_is_no_worse(loads, machines, data) -> None:
+    arrays = LoadArrays.of(loads)
+    order = data.draw(st.permutations(range(len(loads))))
+    count = data.draw(st.integers(1, min(len(loads), machines)))
+    placed = data.draw(st.integers(count, len(loads)))
+    groups = [tuple(sorted(order[index:placed:count])) for index in range(count)]
+    given_machines = deal_machines(arrays, groups, machines)
+    assert given_machines is not None
+    begin = Draft(tuple(groups), tuple(given_machines), arrays.score(groups, given_machines, machines))
+    tuner = Tuner(arrays, machines, None)
+    end = tuner.improved(begin)
+    in_groups = [job for group in end.groups for job in group]
+    assert len(set(in_groups)) == len(in_groups)
+    assert all(group and list(group) == sorted(group) for group in end.groups)
+    assert all(number >= 1 for number in end.given)
+    assert sum(end.given) <= machines
+    assert end.score == pytest.approx(arrays.score(end.groups, end.given, machines))
+    assert end.score >= begin.score - 1e-9
+    assert tuner.improved(end) == end
 
 
 def test_it_is_as_good_as_an_exhaustive_search_on_the_whole() -> None:
