@@ -18,6 +18,9 @@ from hpcbal.policies.grouping.values import UNKNOWN_MOVE_S
 WINDOW = 8
 """Iterations that an average is taken of."""
 
+LONG_S = 60.0
+"""An iteration that takes so long is not repeated just to be measured: delays of seconds hardly count in it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Measured:
@@ -91,6 +94,7 @@ class IterationMeter:
         self._ended_s: float | None = None
         self._window: deque[Measured] = deque(maxlen=WINDOW)
         self.num_measured = 0
+        self._has_long = False
 
     def note(self, worker: int, turn: TurnDone, now_s: float) -> bool:
         """A worker has taken its turn; returns whether that ended an iteration that is measured."""
@@ -104,16 +108,24 @@ class IterationMeter:
             self._skip = max(0, self._skip - 1)
             return False
         turns = self._turns.values()
-        self._window.append(
-            Measured(
-                max(each.compute_s for each in turns),
-                max(each.pull_s for each in turns) + max(each.push_s for each in turns),
-                now_s - began_s,
-                sum(each.num_bytes for each in turns) / len(turns),
-            )
+        measured = Measured(
+            max(each.compute_s for each in turns),
+            max(each.pull_s for each in turns) + max(each.push_s for each in turns),
+            now_s - began_s,
+            sum(each.num_bytes for each in turns) / len(turns),
         )
+        self._window.append(measured)
         self.num_measured += 1
+        self._has_long |= measured.period_s >= LONG_S
         return True
+
+    def suffices(self, profile_iterations: int) -> bool:
+        """Whether enough has been measured to group the job by it.
+
+        Args:
+            profile_iterations: that are wanted, >= 1; one suffices if it takes `LONG_S`.
+        """
+        return self.num_measured >= profile_iterations or self._has_long
 
     @property
     def average(self) -> Measured | None:

@@ -55,9 +55,6 @@ from hpcbal.telemetry.ledger import JobFailedLine
 
 log = logging.getLogger(__name__)
 
-MEASURED_AGAIN_EVERY = 8
-"""Iterations after which the scheduler hears of a job's averages again."""
-
 LOOK_INTERVAL_S = 1.0
 """Between looks for jobs that have been submitted."""
 
@@ -181,9 +178,8 @@ class JobsMaster:
             self._rank.channel.send_to_all(workers, ForJob(self._running[name].start, UseNetwork()))
 
     def _measured(self, job: RunningJob) -> None:
-        """Report to the scheduler what a job needs: once it is measured, and again after more iterations."""
-        measured = job.meter.num_measured - self._config.schedule.profile_iterations
-        if measured >= 0 and measured % MEASURED_AGAIN_EVERY == 0 and job.end is None:
+        """Report to the scheduler what a job needs: once it is measured, and after each further iteration."""
+        if job.meter.suffices(self._config.schedule.profile_iterations) and job.end is None:
             load = job.load()
             if load is not None:
                 self._schedule(scheduler.Profiled(job.name, load))

@@ -20,9 +20,6 @@ from hpcbal.simulator.sharing.record import JobTimes, SharingRun
 from hpcbal.simulator.sharing.start import Hears, Machines, Start
 from hpcbal.simulator.sharing.watch import GroupWatch
 
-MEASURED_AGAIN_EVERY = 8
-"""Iterations after which the scheduler hears of a job's averages again, as in a real run."""
-
 Distort = Callable[[JobLoad], JobLoad]
 """What the scheduler believes of a job that has been measured."""
 
@@ -251,7 +248,6 @@ class _Simulation:
 
     def iterated(self, run: Start, is_measured: bool) -> None:
         """See `Hears`."""
-        measured = run.meter.num_measured - self._profile_iterations
-        if is_measured and measured >= 0 and measured % MEASURED_AGAIN_EVERY == 0 and not run.is_done:
+        if is_measured and run.meter.suffices(self._profile_iterations) and not run.is_done:
             load = run.load()
             self._schedule(scheduler.Profiled(run.name, self._distort(load) if self._distort else load))

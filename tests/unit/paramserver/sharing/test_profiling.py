@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hpcbal.paramserver.machine.messages import TurnDone
-from hpcbal.paramserver.sharing.profiling import WINDOW, IterationMeter
+from hpcbal.paramserver.sharing.profiling import LONG_S, WINDOW, IterationMeter
 
 
 def turn(step: int, compute_s: float, pull_s: float, push_s: float, num_bytes: int = 100) -> TurnDone:
@@ -49,3 +49,12 @@ def test_a_step_that_was_cut_short_is_not_counted() -> None:
     assert not meter.note(2, turn(1, 1, 1, 1), 2.0)
     meter.note(1, turn(2, 1, 1, 1), 3.0)
     assert meter.note(2, turn(2, 1, 1, 1), 4.0)
+
+
+def test_one_long_iteration_suffices_or_as_many_as_are_wanted() -> None:
+    meter = IterationMeter((1,), warm_up=0)
+    for step, now_s in enumerate((0.0, 1.0, 2.0)):
+        meter.note(1, turn(step, 1, 1, 1), now_s)
+    assert [meter.suffices(wanted) for wanted in (1, 2, 3)] == [True, True, False]
+    meter.note(1, turn(3, 1, 1, 1), 2.0 + LONG_S)
+    assert meter.suffices(9)
