@@ -44,6 +44,7 @@ from hpcbal.runtime.paramserver.cutting import Cut, check_saved, first_cut
 from hpcbal.runtime.paramserver.loading import LoadedJob, load_job
 from hpcbal.runtime.paramserver.measuring import measure
 from hpcbal.runtime.rank.context import LiveRank
+from hpcbal.runtime.sharing.decisions import Decision, Decisions
 from hpcbal.runtime.sharing.needs import Needs, needs_of
 from hpcbal.runtime.sharing.opening import OpenedJobs
 from hpcbal.runtime.sharing.paradigms import check_fits
@@ -74,7 +75,7 @@ class JobsMaster:
         self, rank: LiveRank, config: JobsConfig, opened: OpenedJobs, jobs: Scheduler, record: JobsRecord
     ) -> None:
         self._rank, self._config, self._opened = rank, config, opened
-        self._scheduler, self._record = jobs, record
+        self._decisions, self._record = Decisions(jobs), record
         self._configs = {job.name: job for job in config.jobs}
         self._submissions = SubmissionWatch(opened.run, self._configs)
         self._look_due_s = 0.0
@@ -111,6 +112,9 @@ class JobsMaster:
             if self._events:
                 self._handle(*self._events.popleft())
                 patience.reset()
+            elif (decision := self._decisions.take()) is not None:
+                self._follow(decision)
+                patience.reset()
             elif (found := self._rank.channel.receive()) is not None:
                 self._take(*found)
                 patience.reset()
@@ -118,6 +122,7 @@ class JobsMaster:
                 self._look_at_clocks()
                 patience.wait(time.monotonic())
         self._loader.shutdown(wait=False, cancel_futures=True)
+        self._decisions.close()
         code = (
             ExitCode.RUN_AGAIN if self._num_left else ExitCode.FAILED_DNNS if self._failed else ExitCode.DONE
         )
@@ -276,19 +281,23 @@ class JobsMaster:
     # ---- the scheduler -------------------------------------------------------------------------
 
     def _schedule(self, event: scheduler.Event) -> None:
+        if self._stop_reason is None:
+            self._decisions.ask(event)
+
+    def _follow(self, decision: Decision) -> None:
+        """Do what the scheduler has decided."""
+        self._record.note_decision(decision.seconds)
         if self._stop_reason is not None:
             return
-        began_s = time.monotonic()
-        instructions = self._scheduler.handle(event)
-        self._record.note_decision(time.monotonic() - began_s)
-        for instruction in instructions:
+        for instruction in decision.instructions:
             match instruction:
                 case scheduler.Grouped():
-                    self._record.note_grouped(instruction, self._scheduler.loads)
+                    self._record.note_grouped(instruction, decision.loads)
                 case scheduler.StartJob(name, machines):
                     self._start_job(name, machines)
                 case scheduler.StopJob(name):
-                    self._stop_job(self._running[name], "moves to other machines")
+                    if name in self._running:  # it may have ended meanwhile
+                        self._stop_job(self._running[name], "moves to other machines")
 
     def _start_job(self, name: str, machines: tuple[int, ...]) -> None:
         config, saved, cut = self._configs[name], self._saved.get(name), self._cuts[name]

@@ -1,0 +1,68 @@
+"""The scheduler in a thread of its own: jobs go on while it groups others.
+
+All pulls and pushes wait for a word of the master, and so does every step. Grouping thousands of jobs takes
+seconds, for which all of them would stand still.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+
+from hpcbal.paramserver.sharing.scheduler import Event, Instruction, Scheduler
+from hpcbal.policies.grouping import JobLoad
+
+SWITCH_S = 0.5e-3
+"""Longest time for which a decision keeps the interpreter from the master, which needs it for each message."""
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What is to be done after an event.
+
+    Attributes:
+        instructions: in order.
+        loads: of jobs, by which it was decided.
+        seconds: that it took.
+    """
+
+    instructions: Sequence[Instruction]
+    loads: Mapping[str, JobLoad]
+    seconds: float
+
+
+class Decisions:
+    """Hands events to a scheduler, and returns what it decides, both in order.
+
+    A decision may come when a job that it stops has just ended.
+
+    Args:
+        scheduler: nobody else may use it.
+    """
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+        self._thread = ThreadPoolExecutor(1, "decide")
+        self._asked: deque[Future[Decision]] = deque()
+        sys.setswitchinterval(SWITCH_S)
+
+    def ask(self, event: Event) -> None:
+        """Something has happened."""
+        self._asked.append(self._thread.submit(self._decide, event))
+
+    def take(self) -> Decision | None:
+        """The next decision; None: there is none yet. Raises what the scheduler has raised."""
+        return self._asked.popleft().result() if self._asked and self._asked[0].done() else None
+
+    def close(self) -> None:
+        """Forget events that wait; a decision that is under way is lost."""
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    def _decide(self, event: Event) -> Decision:
+        began_s = time.monotonic()
+        instructions = self._scheduler.handle(event)
+        return Decision(instructions, self._scheduler.loads, time.monotonic() - began_s)
