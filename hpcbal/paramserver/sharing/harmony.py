@@ -61,11 +61,13 @@ class Harmony:
         groups = [Group(group.jobs, len(group.machines)) for group in view.groups]
         if self._settled & view.placed:
             groups = self._changed(view, groups, unknown)
-        elif not any(job in view.placed for job in unknown):
-            instead = measured_instead(groups, unknown, view.memory, self._limit, _measure_on(view))
-            if instead is not None:
-                return instead
-            groups = list(self._all(view))
+        else:
+            waiting = [job for job in unknown if job not in view.placed]
+            groups = measured_instead(
+                groups, waiting, set(unknown), view.memory, self._limit, _measure_on(view)
+            )
+            if not any(job in unknown for group in groups for job in group.jobs):
+                groups = list(self._all(view))
         return self._measured_next(view, groups, unknown)
 
     def _all(self, view: View) -> Sequence[Group]:

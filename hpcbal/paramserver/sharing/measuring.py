@@ -14,6 +14,10 @@ MEASURED_TOGETHER = 4
 """Most jobs that are measured in one group, as long as another group has fewer of them."""
 
 
+NEW_AT_A_TIME = 2
+"""Jobs that a group measures at a time in place of others."""
+
+
 def first_groups(
     jobs: Sequence[str],
     memory: Mapping[str, JobMemory],
@@ -57,38 +61,45 @@ def first_groups(
 
 def measured_instead(
     groups: Sequence[Group],
-    unknown: Sequence[str],
+    waiting: Sequence[str],
+    unknown: Collection[str],
     memory: Mapping[str, JobMemory],
     limit: MemoryLimit,
     measure_on: int,
-) -> list[Group] | None:
-    """The same machines with jobs that did not fit before; None: they have none for any of them.
+) -> list[Group]:
+    """The groups with jobs that did not fit before, where all others have been measured.
 
-    Jobs that have been measured go on where memory is left for them, and wait otherwise.
+    Each takes `NEW_AT_A_TIME` of them. Jobs that have been measured go on beside it where memory is left, so
+    that the machines compute while it comes, and wait otherwise.
 
     Args:
-        groups: all of whose jobs have been measured.
-        unknown: jobs that have not, in order of arrival.
+        groups: as they are.
+        waiting: jobs in no group that are to be measured, in order of arrival.
+        unknown: all jobs that have not been measured.
         memory: of every job.
         limit: memory of a machine.
         measure_on: machines on which a job is measured at least.
     """
-    members: list[list[str]] = [[] for _ in groups]
-
-    def holds(index: int, job: str) -> bool:
-        return limit.holds([memory[each] for each in (*members[index], job)], groups[index].machines)
-
-    for job in unknown:
-        able = [i for i, group in enumerate(groups) if group.machines >= measure_on and holds(i, job)]
-        if able:
-            members[min(able, key=lambda index: len(members[index]))].append(job)
-    if not any(members):
-        return None
+    found, left = list(groups), list(waiting)
     for index, group in enumerate(groups):
-        for job in group.jobs:
-            if holds(index, job):
-                members[index].append(job)
-    return [Group(tuple(jobs), g.machines) for jobs, g in zip(members, groups, strict=True) if jobs]
+        if group.machines < measure_on or any(job in unknown for job in group.jobs):
+            continue
+        members: list[str] = []
+
+        def take(job: str, machines: int = group.machines, members: list[str] = members) -> bool:
+            is_able = limit.holds([memory[each] for each in (*members, job)], machines)
+            if is_able:
+                members.append(job)
+            return is_able
+
+        for job in list(left):
+            if len(members) < NEW_AT_A_TIME and take(job):
+                left.remove(job)
+        if members:
+            for job in group.jobs:
+                take(job)
+            found[index] = Group(tuple(members), group.machines)
+    return found
 
 
 def joined(

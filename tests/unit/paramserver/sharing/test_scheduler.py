@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hpcbal.paramserver.sharing.fixed import FixedGroups, RandomGroups
 from hpcbal.paramserver.sharing.harmony import Harmony
 from hpcbal.paramserver.sharing.isolated import Isolated
-from hpcbal.paramserver.sharing.measuring import first_groups, joined
+from hpcbal.paramserver.sharing.measuring import first_groups, joined, measured_instead
 from hpcbal.paramserver.sharing.scheduler import (
     Arrived,
     Ended,
@@ -195,6 +195,18 @@ def test_jobs_that_do_not_fit_are_measured_in_place_of_those_that_are() -> None:
     assert scheduler.waiting == ("a", "c")
     scheduler.handle(Rested("a"))
     assert set(scheduler.handle(Rested("c"))) == {StartJob("b", (1, 2)), StartJob("d", (1, 2))}
+
+
+def test_a_group_measures_others_as_soon_as_its_own_jobs_are_measured() -> None:
+    """`m` fits beside those that are to be measured, so it goes on; `x` is still being measured elsewhere."""
+    memory = {"m": JobMemory(2), "n": JobMemory(14)} | dict.fromkeys("abc", JobMemory(8))
+    groups = [Group(("m", "n"), 2), Group(("x",), 2)]
+    sized = memory | {"x": JobMemory(18)}
+    found = measured_instead(groups, ["a", "b", "c"], set("abcx"), sized, MemoryLimit(10), 2)
+    assert found == [Group(("a", "b", "m"), 2), groups[1]]
+    assert measured_instead(groups, ["a"], set("amx"), sized, MemoryLimit(10), 2) == groups
+    too_large = sized | {"a": JobMemory(21)}
+    assert measured_instead(groups, ["a"], set("ax"), too_large, MemoryLimit(10), 2) == groups
 
 
 def test_a_job_that_does_not_fit_later_waits_until_it_does() -> None:
