@@ -11,7 +11,10 @@ NS_PER_S = 1e9
 
 
 class Delay:
-    """Delays that are drawn uniformly from 0 to twice their mean.
+    """Delays that are drawn from an exponential distribution: most are short, and a few take many times the mean.
+
+    With delays that are never longer than twice their mean, ranks that begin together stay together. In real
+    runs now and then one is so late that its request waits behind an answer that its machine has begun to send.
 
     Args:
         mean_s: >= 0.
@@ -24,7 +27,7 @@ class Delay:
 
     def draw_s(self) -> float:
         """The next one, in seconds."""
-        return self._rng.uniform(0.0, 2.0 * self.mean_s) if self.mean_s else 0.0
+        return self._rng.expovariate(1 / self.mean_s) if self.mean_s else 0.0
 
 
 class Clock:
