@@ -30,8 +30,8 @@ class Harmony:
     """Groups jobs by [PS] Sec. 4.3.2.
 
     No group exceeds the memory of its machines. Jobs of the beginning that do not fit beside others are
-    measured as soon as those are, in their place; only then are groups formed. Later, a job that does not fit
-    waits until it does.
+    measured as soon as all of some group are, in their place; groups are formed when all are known. Later, a
+    job that does not fit waits until it does.
 
     Groups in which a job is being measured hold still, the others change as jobs end. Jobs that arrive
     meanwhile wait: otherwise some job of a group would always be measured.
