@@ -48,6 +48,7 @@ class Harmony:
     ) -> None:
         self._min_gain, self._lookahead = min_gain, lookahead
         self._limit = limit or MemoryLimit()
+        self._first: frozenset[str] = frozenset()  # jobs of the beginning
         self._settled: set[str] = set()  # jobs that have been placed by what was measured of them
 
     def regroup(self, view: View) -> Sequence[Group] | None:
@@ -56,19 +57,28 @@ class Harmony:
         unknown = [job for job in view.jobs if job not in known]
         if not view.groups:
             if unknown:
+                self._first = frozenset(unknown)
                 return first_groups(unknown, view.memory, view.num_machines, self._limit)
             return self._all(view)
         groups = [Group(group.jobs, len(group.machines)) for group in view.groups]
         if self._settled & view.placed:
             groups = self._changed(view, groups, unknown)
         else:
-            waiting = [job for job in unknown if job not in view.placed]
-            groups = measured_instead(
-                groups, waiting, set(unknown), view.memory, self._limit, _measure_on(view)
-            )
-            if not any(job in unknown for group in groups for job in group.jobs):
-                groups = list(self._all(view))
+            groups = self._begun(view, groups, unknown)
         return self._measured_next(view, groups, unknown)
+
+    def _begun(self, view: View, groups: list[Group], unknown: Sequence[str]) -> list[Group]:
+        """The groups while jobs of the beginning are measured, and the first ones by what was measured."""
+        waiting = [job for job in unknown if job in self._first and job not in view.placed]
+        groups = measured_instead(groups, waiting, set(unknown), view.memory, self._limit, _measure_on(view))
+        placed = {job for group in groups for job in group.jobs}
+        if placed.isdisjoint(unknown):
+            return list(self._all(view))
+        free = _free(view, groups)
+        if not free or not placed.issuperset(waiting):
+            return groups
+        resting = [job for job in view.jobs if job not in placed and job not in unknown]
+        return [*groups, *first_groups(resting, view.memory, free, self._limit)]
 
     def _all(self, view: View) -> Sequence[Group]:
         """Group all jobs anew."""

@@ -67,10 +67,10 @@ def measured_instead(
     limit: MemoryLimit,
     measure_on: int,
 ) -> list[Group]:
-    """The groups with jobs that did not fit before, where all others have been measured.
+    """The groups, with jobs that did not fit before in those whose own jobs have all been measured.
 
-    Each takes `NEW_AT_A_TIME` of them. Jobs that have been measured go on beside it where memory is left, so
-    that the machines compute while it comes, and wait otherwise.
+    Each takes `NEW_AT_A_TIME` of them at most. Its own jobs go on beside them where memory is left, and wait
+    otherwise.
 
     Args:
         groups: as they are.

@@ -201,7 +201,7 @@ class Scheduler:
                 return self._decide()
             case Profiled(name, load):
                 job = self._jobs[name]
-                is_new = job.load is None or not job.load.knows_network
+                is_new = job.load is None or (load.knows_network and not job.load.knows_network)
                 load = replace(load, memory=job.memory)
                 job.load = load if job.load is None else _updated(job.load, load)
                 return self._decide(profiled=name) if is_new and job.state == "running" else []

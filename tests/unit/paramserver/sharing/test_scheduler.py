@@ -118,6 +118,16 @@ def test_a_measurement_on_one_machine_keeps_what_is_known_of_the_network() -> No
     assert (known.compute_s, known.network_s, known.machines) == (4.0, 3.0, 2)
 
 
+def test_further_measurements_on_one_machine_ask_for_no_decision() -> None:
+    scheduler = Scheduler((1,), Scripted([Group(("a",), 1)], None))
+    scheduler.handle(Arrived(("a",)))
+    scheduler.handle(Profiled("a", load("a", machines=1)))
+    scheduler.policy = Scripted([])  # would let the job wait
+    assert scheduler.handle(Profiled("a", load("a", 2.0, machines=1))) == []
+    assert scheduler.loads["a"].compute_s == 2.0
+    assert scheduler.handle(Profiled("a", load("a", machines=2)))[-1] == StopJob("a")
+
+
 def test_isolated_jobs_share_no_machine_and_wait_in_order() -> None:
     scheduler = Scheduler((1, 2, 3, 4), Isolated(MemoryLimit(10)))
     memory = dict.fromkeys("abc", JobMemory(input_bytes=16))
@@ -207,6 +217,31 @@ def test_a_group_measures_others_as_soon_as_its_own_jobs_are_measured() -> None:
     assert measured_instead(groups, ["a"], set("amx"), sized, MemoryLimit(10), 2) == groups
     too_large = sized | {"a": JobMemory(21)}
     assert measured_instead(groups, ["a"], set("ax"), too_large, MemoryLimit(10), 2) == groups
+
+
+def test_jobs_of_the_beginning_are_measured_before_those_that_come_then() -> None:
+    """A group holds one job. `b` takes long to be measured; `c` takes the place of `a`, `d` does not."""
+    scheduler = Scheduler((1, 2, 3, 4), Harmony(limit=MemoryLimit(10)))
+    memory = dict.fromkeys("abc", JobMemory(18))
+    scheduler.handle(Arrived(("a", "b", "c"), memory))
+    scheduler.handle(Arrived(("d",), {"d": JobMemory(18)}))
+    assert scheduler.waiting == ("c", "d")
+    scheduler.handle(Profiled("a", load("a")))
+    assert scheduler.waiting == ("a", "d")
+    scheduler.handle(Rested("a"))
+    scheduler.handle(Profiled("c", load("c")))
+    assert scheduler.waiting == ("a", "d")
+    scheduler.handle(Profiled("b", load("b")))
+    assert scheduler.waiting == ("c", "d")
+
+
+def test_a_measured_job_goes_on_where_machines_are_free_while_others_are_measured() -> None:
+    scheduler = Scheduler((1, 2, 3, 4), Harmony(limit=MemoryLimit(10)))
+    scheduler.handle(Arrived(("a", "b", "c"), dict.fromkeys("abc", JobMemory(18))))
+    scheduler.handle(Profiled("a", load("a")))
+    scheduler.handle(Rested("a"))
+    assert scheduler.waiting == ("a",)
+    assert scheduler.handle(Ended("c"))[-1] == StartJob("a", (1, 2))
 
 
 def test_a_job_that_does_not_fit_later_waits_until_it_does() -> None:
