@@ -94,7 +94,10 @@ class JobsScheduleConfig(Section):
         ge=0,
     )
     profile_iterations: int = key(
-        2, "Measured iterations that a job needs before it is grouped by them.", COUNT_ALLOWED, ge=1
+        2,
+        "Measured iterations of a job before it is grouped by them; one of a minute suffices.",
+        COUNT_ALLOWED,
+        ge=1,
     )
     groups: Annotated[tuple[FixedGroupConfig, ...], Strict(False), AfterValidator(not_empty)] | None = key(
         None,

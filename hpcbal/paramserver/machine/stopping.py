@@ -59,16 +59,29 @@ class JobStop:
             epochs: that are done, at least as many as at the last objective.
             every: epochs from one objective to the next.
         """
+        return self.epochs_until(self.expected_end(history, every), epochs)
+
+    def epochs_until(self, end: float, epochs: int) -> float:
+        """Epochs until an expected end, at least one if the job is not over; see `epochs_left`.
+
+        Args:
+            end: see `expected_end`.
+            epochs: that are done.
+        """
         most = float(self.max_epochs - epochs)
-        if self.target is None or not history or most <= 0:
-            return most
+        return most if most <= 0 else min(most, max(1.0, end - epochs))
+
+    def expected_end(self, history: Sequence[EpochRecord], every: int) -> float:
+        """The epoch at whose end the job is expected to be over, at most `max_epochs`; see `epochs_left`."""
+        if self.target is None or not history:
+            return float(self.max_epochs)
         monitor = self.monitor if self.monitor is not None else next(iter(history[-1].metrics), "")
         if monitor not in history[-1].metrics:
-            return most
+            return float(self.max_epochs)
         sign = -1.0 if self.more_is_better(monitor) else 1.0
         values = [sign * record.metrics[monitor] for record in history if monitor in record.metrics]
         objectives = epochs_to_target(values, sign * self.target, self.max_epochs)
-        return min(most, max(1.0, history[-1].epoch + objectives * every - epochs))
+        return min(float(self.max_epochs), history[-1].epoch + objectives * every)
 
     def why_over(self, history: Sequence[EpochRecord]) -> str | None:
         """The rule by which the job is over, with its numbers; None if it goes on.

@@ -19,7 +19,8 @@ WINDOW = 8
 """Iterations that an average is taken of."""
 
 LONG_S = 60.0
-"""An iteration that takes so long is not repeated just to be measured: delays of seconds hardly count in it."""
+"""An iteration that computes and communicates for so long is not repeated just to be measured: delays of
+seconds hardly count in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +117,7 @@ class IterationMeter:
         )
         self._window.append(measured)
         self.num_measured += 1
-        self._has_long |= measured.period_s >= LONG_S
+        self._has_long |= measured.compute_s + measured.network_s >= LONG_S
         return True
 
     def suffices(self, profile_iterations: int) -> bool:

@@ -6,7 +6,6 @@ seconds, for which all of them would stand still.
 
 from __future__ import annotations
 
-import sys
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -16,9 +15,6 @@ from dataclasses import dataclass
 from hpcbal.paramserver.sharing.scheduler import Event, Instruction, Scheduler
 from hpcbal.policies.grouping import JobLoad
 
-SWITCH_S = 0.5e-3
-"""Longest time for which a decision keeps the interpreter from the master, which needs it for each message."""
-
 
 @dataclass(frozen=True, slots=True)
 class Decision:
@@ -26,7 +22,7 @@ class Decision:
 
     Attributes:
         instructions: in order.
-        loads: of jobs, by which it was decided.
+        loads: of jobs, by which it was decided; empty if there is nothing to do.
         seconds: that it took.
     """
 
@@ -48,7 +44,6 @@ class Decisions:
         self._scheduler = scheduler
         self._thread = ThreadPoolExecutor(1, "decide")
         self._asked: deque[Future[Decision]] = deque()
-        sys.setswitchinterval(SWITCH_S)
 
     def ask(self, event: Event) -> None:
         """Something has happened."""
@@ -59,10 +54,12 @@ class Decisions:
         return self._asked.popleft().result() if self._asked and self._asked[0].done() else None
 
     def close(self) -> None:
-        """Forget events that wait; a decision that is under way is lost."""
+        """Forget all events; the process ends after a decision that is under way."""
+        self._asked.clear()
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     def _decide(self, event: Event) -> Decision:
         began_s = time.monotonic()
         instructions = self._scheduler.handle(event)
-        return Decision(instructions, self._scheduler.loads, time.monotonic() - began_s)
+        loads = self._scheduler.loads if instructions else {}
+        return Decision(instructions, loads, time.monotonic() - began_s)

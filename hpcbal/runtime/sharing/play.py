@@ -23,7 +23,8 @@ from hpcbal.runtime.sharing.record import JobsRecord
 from hpcbal.telemetry import RunDirectory
 
 SWITCH_INTERVAL_S = 5e-4
-"""How long a thread that computes in Python keeps the machine's thread waiting, which serves all jobs."""
+"""How long a thread that computes in Python keeps the one waiting that serves all jobs: that of a machine
+while apps compute, and the master's while the scheduler decides."""
 
 
 def play_jobs(world: MPI.Intracomm, rank: LiveRank, config: JobsConfig, opened: OpenedJobs | None) -> int:
@@ -37,13 +38,13 @@ def play_jobs(world: MPI.Intracomm, rank: LiveRank, config: JobsConfig, opened: 
     """
     all_or_none(world, _check_threads)
     frames = world.Dup()
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
     if world.rank == SCHEDULER_RANK:
         assert opened is not None
         master = all_or_none(world, lambda: _master(rank, config, opened))
         code = master.run()
         write_final_report(RunDirectory(rank.output, JOBS))
     else:
-        sys.setswitchinterval(SWITCH_INTERVAL_S)
         host = all_or_none(
             world, lambda: MachineHost(rank, config, lambda start: MpiTransport(frames, start))
         )

@@ -63,7 +63,7 @@ class RunningJob:
     saved_s: float = field(default_factory=time.monotonic)
     asked_to_save_s: float = field(default_factory=time.monotonic)
     asked_to_stop_s: float = field(default_factory=time.monotonic)
-    _outlook: tuple[int, float] | None = None  # epochs that are done, and that are left
+    _outlook: tuple[int, float] | None = None  # number of objectives, and the end that they let expect
 
     @property
     def name(self) -> str:
@@ -144,10 +144,10 @@ class RunningJob:
     def _iterations_left(self) -> float:
         """Until its target, by its loss curve, or its last epoch; `stop.patience` may end it sooner."""
         pace, history = self.machine.spec.pace, self.machine.history
-        if self._outlook is None or self._outlook[0] != self.machine.epochs:
-            left = self.machine.spec.stop.epochs_left(history, self.machine.epochs, pace.objective_every)
-            self._outlook = self.machine.epochs, left
-        return self._outlook[1] * pace.steps_per_epoch
+        stop = self.machine.spec.stop
+        if self._outlook is None or self._outlook[0] != len(history):
+            self._outlook = len(history), stop.expected_end(history, pace.objective_every)
+        return stop.epochs_until(self._outlook[1], self.machine.epochs) * pace.steps_per_epoch
 
 
 def start_of(

@@ -11,10 +11,10 @@ NS_PER_S = 1e9
 
 
 class Delay:
-    """Delays that are drawn from an exponential distribution: most are short, and a few take many times the mean.
+    """Delays from an exponential distribution: most are short, and a few take many times the mean.
 
     With delays that are never longer than twice their mean, ranks that begin together stay together. In real
-    runs now and then one is so late that its request waits behind an answer that its machine has begun to send.
+    runs one is late now and then, and its request waits behind an answer that its machine has begun to send.
 
     Args:
         mean_s: >= 0.

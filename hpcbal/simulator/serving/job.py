@@ -43,8 +43,9 @@ class ServingMachine:
 class Delays:
     """What time passes beside computing, links and service.
 
-    Delays of frames and messages are means of exponential distributions, see `Delay`. What one rank gets keeps
-    its order. So workers do not begin every step in one order, as they would without delays.
+    Delays of frames and messages are means of exponential distributions, see `Delay`. Frames that one rank
+    gets keep their order, but for long payloads. So workers do not begin every step in one order, as they
+    would without delays.
 
     Attributes:
         send_s: of a rank for each frame that it sends, one after the other, >= 0.

@@ -56,5 +56,7 @@ def test_one_long_iteration_suffices_or_as_many_as_are_wanted() -> None:
     for step, now_s in enumerate((0.0, 1.0, 2.0)):
         meter.note(1, turn(step, 1, 1, 1), now_s)
     assert [meter.suffices(wanted) for wanted in (1, 2, 3)] == [True, True, False]
-    meter.note(1, turn(3, 1, 1, 1), 2.0 + LONG_S)
+    meter.note(1, turn(3, 1, 1, 1), 2.0 + LONG_S)  # waiting for others does not count
+    assert not meter.suffices(9)
+    meter.note(1, turn(4, LONG_S - 2, 1, 1), 2.0 + 2 * LONG_S)
     assert meter.suffices(9)

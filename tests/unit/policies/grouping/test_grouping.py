@@ -207,7 +207,8 @@ def test_fine_tuning_ends_with_a_whole_grouping_that_is_no_worse(loads, machines
     assert sum(end.given) <= machines
     assert end.score == pytest.approx(arrays.score(end.groups, end.given, machines))
     assert end.score >= begin.score - 1e-9
-    assert tuner.improved(end) == end
+    assert tuner.improved(begin) == end
+    assert Tuner(arrays, machines, None).improved(end) == end
 
 
 def test_it_is_as_good_as_an_exhaustive_search_on_the_whole() -> None:
