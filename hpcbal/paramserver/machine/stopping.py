@@ -49,20 +49,8 @@ class JobStop:
         """Whether a larger value of the metric is better."""
         return shows_more_better(metric) if self.mode == "auto" else self.mode == "max"
 
-    def epochs_left(self, history: Sequence[EpochRecord], epochs: int, every: int) -> float:
-        """Epochs until the job ends: at its target, as far as its curve tells, or after `max_epochs`.
-
-        A metric that the app does not report never reaches its target; `why_over` refuses it.
-
-        Args:
-            history: one record for each objective, oldest first.
-            epochs: that are done, at least as many as at the last objective.
-            every: epochs from one objective to the next.
-        """
-        return self.epochs_until(self.expected_end(history, every), epochs)
-
     def epochs_until(self, end: float, epochs: int) -> float:
-        """Epochs until an expected end, at least one if the job is not over; see `epochs_left`.
+        """Epochs until an expected end, at least one if the job is not over.
 
         Args:
             end: see `expected_end`.
@@ -72,7 +60,14 @@ class JobStop:
         return most if most <= 0 else min(most, max(1.0, end - epochs))
 
     def expected_end(self, history: Sequence[EpochRecord], every: int) -> float:
-        """The epoch at whose end the job is expected to be over, at most `max_epochs`; see `epochs_left`."""
+        """The epoch after which the job ends: at its target, as far as its curve tells, or at `max_epochs`.
+
+        A metric that the app does not report never reaches its target; `why_over` refuses it.
+
+        Args:
+            history: one record for each objective, oldest first.
+            every: epochs from one objective to the next.
+        """
         if self.target is None or not history:
             return float(self.max_epochs)
         monitor = self.monitor if self.monitor is not None else next(iter(history[-1].metrics), "")

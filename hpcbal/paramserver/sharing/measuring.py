@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from hpcbal.policies.grouping import Group, JobMemory, MemoryLimit
 
@@ -12,7 +12,6 @@ MEASURE_ON = 2
 
 MEASURED_TOGETHER = 4
 """Most jobs that are measured in one group, as long as another group has fewer of them."""
-
 
 NEW_AT_A_TIME = 2
 """Jobs that a group measures at a time in place of others."""
@@ -81,23 +80,22 @@ def measured_instead(
         measure_on: machines on which a job is measured at least.
     """
     found, left = list(groups), list(waiting)
+
+    def with_more(jobs: Sequence[str], more: Iterable[str], machines: int, most: int) -> list[str]:
+        """Jobs, and as many others as fit beside them, until there are `most`."""
+        members = list(jobs)
+        for job in more:
+            if len(members) < most and limit.holds([memory[each] for each in (*members, job)], machines):
+                members.append(job)
+        return members
+
     for index, group in enumerate(groups):
         if group.machines < measure_on or any(job in unknown for job in group.jobs):
             continue
-        members: list[str] = []
-
-        def take(job: str, machines: int = group.machines, members: list[str] = members) -> bool:
-            is_able = limit.holds([memory[each] for each in (*members, job)], machines)
-            if is_able:
-                members.append(job)
-            return is_able
-
-        for job in list(left):
-            if len(members) < NEW_AT_A_TIME and take(job):
-                left.remove(job)
-        if members:
-            for job in group.jobs:
-                take(job)
+        new = with_more([], left, group.machines, NEW_AT_A_TIME)
+        if new:
+            left = [job for job in left if job not in new]
+            members = with_more(new, group.jobs, group.machines, len(new) + len(group.jobs))
             found[index] = Group(tuple(members), group.machines)
     return found
 
