@@ -25,6 +25,9 @@ from hpcbal.telemetry import ResultRow, read_ledger, read_results
 ROOT = Path(__file__).parents[2]
 
 ENVIRONMENT = {**MPI_ENVIRONMENT, "OMP_NUM_THREADS": "1"}
+PATIENCE_S = 120.0
+"""After this, a run hangs. Four ranks that import TensorFlow, which takes 6 s of a core each, have needed 60 s
+on two busy cores of a slow host."""
 
 # 120 points in 6 dimensions around 3 centres; models that misbehave on request.
 TOYS = '''\
@@ -190,7 +193,7 @@ class Running:
             if _environ(pid).get("HPCBAL_TEST_TOKEN") == self._token and _state(pid) != "Z"
         ]
 
-    def until(self, condition: Callable[[], Any], what: str, timeout_s: float = 40.0) -> Any:
+    def until(self, condition: Callable[[], Any], what: str, timeout_s: float = PATIENCE_S) -> Any:
         """Wait until `condition` gives something true; fail if the program ends before."""
         deadline = time.monotonic() + timeout_s
         while not (value := condition()):
@@ -203,7 +206,7 @@ class Running:
     def signal_rank(self, rank: int, number: signal.Signals) -> None:
         os.kill(self.pids()[rank], number)
 
-    def wait(self, timeout_s: float = 60.0) -> Done:
+    def wait(self, timeout_s: float = PATIENCE_S) -> Done:
         """Wait for the end; nothing of it may be left afterwards."""
         try:
             code = self.process.wait(timeout_s)
