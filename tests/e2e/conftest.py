@@ -26,8 +26,8 @@ ROOT = Path(__file__).parents[2]
 
 ENVIRONMENT = {**MPI_ENVIRONMENT, "OMP_NUM_THREADS": "1"}
 PATIENCE_S = 120.0
-"""After this, a run hangs. Four ranks that import TensorFlow, which takes 6 s of a core each, have needed 60 s
-on two busy cores of a slow host."""
+"""After this, a run hangs. Four ranks that import TensorFlow, which takes 6 s of a core each, have needed
+60 s on two busy cores of a slow host."""
 
 # 120 points in 6 dimensions around 3 centres; models that misbehave on request.
 TOYS = '''\

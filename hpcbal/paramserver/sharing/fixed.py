@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Sequence
 
@@ -18,6 +19,8 @@ class FixedGroups:
         groups: at most as many machines together as the run has.
         limit: memory of a machine.
     """
+
+    due_s = math.inf
 
     def __init__(self, groups: Sequence[Group], limit: MemoryLimit | None = None) -> None:
         self._groups = tuple(groups)
@@ -39,6 +42,8 @@ class RandomGroups:
         seed: of the draws.
         limit: memory of a machine.
     """
+
+    due_s = math.inf
 
     def __init__(self, seed: int, limit: MemoryLimit | None = None) -> None:
         self._rng = random.Random(seed)

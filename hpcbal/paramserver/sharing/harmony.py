@@ -19,7 +19,7 @@ from hpcbal.policies.grouping import (
     schedule,
     similar_jobs,
 )
-from hpcbal.policies.grouping.regrouping import JOB_GAIN
+from hpcbal.policies.grouping.regrouping import JOB_GAIN, Losses
 from hpcbal.policies.grouping.scheduling import FitsTogether
 
 COULD_BE_LAST = 0.2
@@ -50,9 +50,16 @@ class Harmony:
         self._limit = limit or MemoryLimit()
         self._first: frozenset[str] = frozenset()  # jobs of the beginning
         self._settled: set[str] = set()  # jobs that have been placed by what was measured of them
+        self._losses = Losses()
+
+    @property
+    def due_s(self) -> float:
+        """See `GroupingPolicy`."""
+        return self._losses.due_s
 
     def regroup(self, view: View) -> Sequence[Group] | None:
         """See `GroupingPolicy`."""
+        self._losses.add_until(view.now_s)
         known = _known(view)
         unknown = [job for job in view.jobs if job not in known]
         if not view.groups:
@@ -109,9 +116,11 @@ class Harmony:
         machines = view.num_machines - sum(group.machines for group in still)
         if not machines or not loads:
             return [*still, *groups]
-        situation = Situation(machines, known, tuple(groups), self._group_of_ended(view, groups))
+        ended_in = self._group_of_ended(view, groups)
+        situation = Situation(machines, known, tuple(groups), ended_in, self._losses.lost_s)
         found = regroup(situation, min_gain=self._min_gain, fits=self._fits)
-        return [*still, *(groups if found is None else found)]
+        self._losses.note(found)
+        return [*still, *(groups if found.groups is None else found.groups)]
 
     def _settle(self, groups: list[Group], loads: Sequence[JobLoad]) -> list[Group]:
         """Place the jobs that have just been measured; a job that helps nowhere waits."""

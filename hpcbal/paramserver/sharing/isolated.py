@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from hpcbal.paramserver.sharing.scheduler import View
@@ -20,6 +21,8 @@ class Isolated:
         limit: memory of a machine.
         num_jobs: of the run, >= 1; None: those that are there first.
     """
+
+    due_s = math.inf
 
     def __init__(self, limit: MemoryLimit | None = None, num_jobs: int | None = None) -> None:
         self._limit = limit or MemoryLimit()

@@ -45,6 +45,7 @@ class View:
         ended_with: jobs that shared its machines.
         ended_on: number of its machines.
         left: its last known load; None: it was not profiled, or no job has ended.
+        now_s: time.
     """
 
     num_machines: int
@@ -57,6 +58,7 @@ class View:
     ended_with: tuple[str, ...] = ()
     ended_on: int = 0
     left: JobLoad | None = None
+    now_s: float = 0.0
 
     @property
     def placed(self) -> frozenset[str]:
@@ -66,6 +68,11 @@ class View:
 
 class GroupingPolicy(Protocol):
     """Decides who shares machines with whom."""
+
+    @property
+    def due_s(self) -> float:
+        """From when on it wants to decide again, though no job has come, ended or been measured for the first
+        time; infinite: never."""
 
     def regroup(self, view: View) -> Sequence[Group] | None:
         """The groups that jobs are to be in; jobs in none of them wait. None: nothing changes."""
@@ -164,6 +171,7 @@ class Scheduler:
     policy: GroupingPolicy
     groups: tuple[Sharing, ...] = ()
     _jobs: dict[str, _Job] = field(default_factory=dict)
+    _now_s: float = 0.0
 
     def state_of(self, job: str) -> JobState:
         """What an arrived job does."""
@@ -186,12 +194,18 @@ class Scheduler:
         placed = {job for group in self.groups for job in group.jobs}
         return tuple(name for name, job in self._jobs.items() if job.state != "over" and name not in placed)
 
-    def handle(self, event: Event) -> list[Instruction]:
+    def handle(self, event: Event, now_s: float = 0.0) -> list[Instruction]:
         """Take one event; returns what is to be done, in order.
+
+        Args:
+            event: what has happened.
+            now_s: seconds since any fixed time; never less than before. Without a clock, jobs that run never
+                move, as no time is lost.
 
         Raises:
             ValueError: the event cannot happen in this state.
         """
+        self._now_s = now_s
         match event:
             case Arrived(names, memory):
                 for name in names:
@@ -204,7 +218,8 @@ class Scheduler:
                 is_new = job.load is None or (load.knows_network and not job.load.knows_network)
                 load = replace(load, memory=job.memory)
                 job.load = load if job.load is None else _updated(job.load, load)
-                return self._decide(profiled=name) if is_new and job.state == "running" else []
+                is_due = is_new or now_s >= self.policy.due_s
+                return self._decide(profiled=name) if is_due and job.state == "running" else []
             case Rested(name):
                 self._expect(name, "leaving")
                 self._jobs[name].state, self._jobs[name].at = "waiting", ()
@@ -245,17 +260,27 @@ class Scheduler:
             ended_with,
             ended_on,
             left,
+            self._now_s,
         )
         wanted = self.policy.regroup(view)
         changed: list[Instruction] = []
         if wanted is not None:
-            groups = place(wanted, self.machines, self.groups)
+            groups = place(wanted, self.machines, self.groups, self._busy_s())
             if {(frozenset(group.jobs), group.machines) for group in groups} != {
                 (frozenset(group.jobs), group.machines) for group in self.groups
             }:
                 self.groups = groups
                 changed.append(Grouped(groups, self.waiting))
         return [*changed, *self._pursue()]
+
+    def _busy_s(self) -> dict[int, float]:
+        """By machine, seconds of the longest iteration of its jobs: until then it may not be free."""
+        found: dict[int, float] = {}
+        for job in self._jobs.values():
+            if job.at and job.load is not None:
+                seconds = job.load.iteration_on(len(job.at))
+                found |= {rank: max(found.get(rank, 0.0), seconds) for rank in job.at}
+        return found
 
     def _pursue(self) -> list[Instruction]:
         """Bring jobs to where they belong: stop those that are elsewhere, start those whose place is free."""
@@ -296,24 +321,30 @@ def _without(job: str, groups: Iterable[Sharing]) -> Iterable[Sharing]:
             yield replace(group, jobs=others)
 
 
-def place(wanted: Sequence[Group], machines: Sequence[int], groups: Sequence[Sharing]) -> tuple[Sharing, ...]:
+def place(
+    wanted: Sequence[Group],
+    machines: Sequence[int],
+    groups: Sequence[Sharing],
+    busy_s: Mapping[int, float] | None = None,
+) -> tuple[Sharing, ...]:
     """Give groups machines, so that few jobs must move.
 
     A group gets first the machines of the present group with which it shares most jobs. It keeps all its
     machines if their number is right; one that grows or shrinks moves its jobs anyway, so it takes what is
-    left.
+    left, first what is free soonest.
 
     Args:
         wanted: the groups, with numbers of machines whose sum is at most that of `machines`.
         machines: ranks.
         groups: where jobs are now.
+        busy_s: by machine, seconds until jobs can leave it; none if not said.
 
     Raises:
         ValueError: there are too few machines.
     """
     if sum(group.machines for group in wanted) > len(machines):
         raise ValueError(f"{sum(g.machines for g in wanted)} machines are wanted of {len(machines)}")
-    free = set(machines)
+    free, busy = set(machines), busy_s or {}
     given: dict[int, list[int]] = {}
     pairs = sorted(
         (-len(set(new.jobs) & set(old.jobs)), old.machines, index)
@@ -329,7 +360,8 @@ def place(wanted: Sequence[Group], machines: Sequence[int], groups: Sequence[Sha
         if index in given:
             continue
         near = [rank for old in groups if set(old.jobs) & set(new.jobs) for rank in old.machines]
-        order = [rank for rank in near if rank in free] + sorted(free - set(near))
+        others = sorted(free - set(near), key=lambda rank: (busy.get(rank, 0.0), rank))
+        order = [rank for rank in near if rank in free] + others
         given[index] = order[: new.machines]
         free -= set(given[index])
     return tuple(Sharing(new.jobs, tuple(sorted(given[index]))) for index, new in enumerate(wanted))

@@ -6,18 +6,20 @@ How the paper is read here (docs/adr/0021):
   the other's iteration. A bunch of jobs is similar by its sums.
 - Combinations of groups are not all tried: groups take part from the one with fewest jobs to the one with
   most, twice as many each time, beside the one that the change concerns.
-- What moving costs is weighed against what is left, which the paper leaves to future work: what the new
-  groups gain until the next job ends must exceed `PAYS` times what moving costs.
+- What moving costs is weighed against what it brings, which the paper leaves to future work. How long jobs go
+  on is rarely known. So groups change once the time lost without the change is `PAYS` times what it costs, as
+  one rents skis until the rent has come to what they cost (Karlin et al. 1988, Competitive Snoopy Caching).
 - No job that runs is left to wait: it would be missing when the others have ended, and fewer jobs would have
   to use all machines.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from hpcbal.policies.grouping.model import group_iteration_s, score
+from hpcbal.policies.grouping.model import score
 from hpcbal.policies.grouping.scheduling import FitsTogether, schedule
 from hpcbal.policies.grouping.values import Group, JobLoad
 
@@ -25,8 +27,8 @@ SIMILAR = 0.05
 JOB_GAIN = 0.01
 """By so much a further job must raise the score of a grouping, see `schedule`."""
 
-PAYS = 8.0
-"""A change must gain so many times what it costs."""
+PAYS = 4.0
+"""A change is made when so many times what it costs has been lost without it."""
 
 BUNCH = 3
 """Most jobs that take the place of one."""
@@ -42,33 +44,79 @@ class Situation:
         groups: as they are, without a job that has ended.
         changed: the group that a job has come to, or that it has left; None: no group concerns the change, or
             it has no jobs any more.
+        lost_s: seconds by which jobs would be further on if better groups had been formed as soon as there
+            were any, >= 0; see `Losses`.
     """
 
     machines: int
     loads: Mapping[str, JobLoad]
     groups: tuple[Group, ...]
     changed: Group | None = None
+    lost_s: float = 0.0
 
 
-def regroup(now: Situation, *, min_gain: float, fits: FitsTogether | None = None) -> tuple[Group, ...] | None:
-    """The groups that are worth a change; None: none are.
+@dataclass(frozen=True, slots=True)
+class Regrouping:
+    """What there is to change.
+
+    Attributes:
+        groups: that are worth a change; None: none are yet.
+        loss: share of the time that is lost as long as nothing changes, 0 to 1.
+        due_in_s: seconds after which a change pays if all stays as it is; infinite: none would gain enough.
+    """
+
+    groups: tuple[Group, ...] | None = None
+    loss: float = 0.0
+    due_in_s: float = math.inf
+
+
+class Losses:
+    """Adds up what is lost while groups stay as they are.
+
+    Attributes:
+        lost_s: seconds lost so far.
+        due_s: when a change pays if nothing happens before.
+    """
+
+    def __init__(self) -> None:
+        self.lost_s, self.due_s = 0.0, math.inf
+        self._loss = self._since_s = 0.0
+
+    def add_until(self, now_s: float) -> None:
+        """Add what has been lost since the last time; from now on nothing is, until the next `note`."""
+        self.lost_s += self._loss * (now_s - self._since_s)
+        self._loss, self._since_s, self.due_s = 0.0, now_s, math.inf
+
+    def note(self, found: Regrouping) -> None:
+        """What is lost from now on; nothing has been lost if groups change."""
+        self._loss, self.due_s = found.loss, self._since_s + found.due_in_s
+        if found.groups is not None:
+            self.lost_s = 0.0
+
+
+def regroup(now: Situation, *, min_gain: float, fits: FitsTogether | None = None) -> Regrouping:
+    """Look for groups that are worth a change.
 
     Args:
         now: what there is. min_gain: the score must grow by this share, and by as much again for each further
         group that takes part. fits: see `schedule`.
     """
     base = score(now.groups, now.loads, now.machines)
-    best: tuple[float, tuple[Group, ...]] | None = None
+    most, able = base, []
     for groups in _options(now, fits):
         value = score(groups, now.loads, now.machines)
-        if value > (base if best is None else best[0]) * (1 + min_gain):
-            best = value, groups
-    if best is None:
-        return None
-    value, groups = best
-    gain_s = (value - base) / value * _until_next_end_s(now)
-    cost_s = _standing_still_s(now.groups, groups, now.loads) / now.machines
-    return groups if gain_s > PAYS * cost_s else None
+        if value > most * (1 + min_gain):
+            most = value
+            cost_s = _standing_still_s(now.groups, groups, now.loads) / now.machines
+            able.append(((value - base) / value, cost_s, groups))
+    if not able:
+        return Regrouping()
+    loss = able[-1][0]
+    waited_s = now.lost_s / loss  # if as much was lost all the time
+    gain, cost_s, groups = max(able, key=lambda option: option[0] * waited_s - PAYS * option[1])
+    if gain * waited_s >= PAYS * cost_s:
+        return Regrouping(groups)
+    return Regrouping(None, loss, min(PAYS * cost_s / gain for gain, cost_s, _ in able) - waited_s)
 
 
 def _options(now: Situation, fits: FitsTogether | None) -> Iterator[tuple[Group, ...]]:
@@ -118,17 +166,6 @@ def similar_jobs(ended: JobLoad, machines: int, waiting: Sequence[JobLoad]) -> l
         if len(bunch) < BUNCH and so_far + load.iteration_on(machines) <= (1 + SIMILAR) * iteration:
             bunch.append(load)
     return bunch if bunch and is_similar(bunch) else []
-
-
-def _until_next_end_s(now: Situation) -> float:
-    """Seconds until a job ends, and groups may change anyway; as long as one iteration takes if none is
-    known."""
-    ends = []
-    for group in now.groups:
-        loads = [now.loads[job] for job in group.jobs]
-        seconds = group_iteration_s(loads, group.machines)
-        ends += [seconds * (load.iterations_left or 1.0) for load in loads]
-    return min(ends, default=float("inf"))
 
 
 def _standing_still_s(before: Sequence[Group], after: Sequence[Group], loads: Mapping[str, JobLoad]) -> float:

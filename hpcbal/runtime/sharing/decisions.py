@@ -47,7 +47,7 @@ class Decisions:
 
     def ask(self, event: Event) -> None:
         """Something has happened."""
-        self._asked.append(self._thread.submit(self._decide, event))
+        self._asked.append(self._thread.submit(self._decide, event, time.monotonic()))
 
     def take(self) -> Decision | None:
         """The next decision; None: there is none yet. Raises what the scheduler has raised."""
@@ -58,8 +58,8 @@ class Decisions:
         self._asked.clear()
         self._thread.shutdown(wait=False, cancel_futures=True)
 
-    def _decide(self, event: Event) -> Decision:
+    def _decide(self, event: Event, happened_s: float) -> Decision:
         began_s = time.monotonic()
-        instructions = self._scheduler.handle(event)
+        instructions = self._scheduler.handle(event, happened_s)
         loads = self._scheduler.loads if instructions else {}
         return Decision(instructions, loads, time.monotonic() - began_s)

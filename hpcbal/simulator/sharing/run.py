@@ -194,7 +194,7 @@ class _Simulation:
     # ---- the scheduler -------------------------------------------------------------------------
 
     def _schedule(self, event: scheduler.Event) -> None:
-        instructions, now = self._scheduler.handle(event), self._scheduler
+        instructions, now = self._scheduler.handle(event, self._clock.now_s), self._scheduler
         if not isinstance(event, scheduler.Profiled) or instructions:
             self._watch.look(now.groups, now.loads, self._running, self._clock.now_s)
         for instruction in instructions:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -33,6 +35,8 @@ from hpcbal.policies.grouping import Group, JobLoad, JobMemory, MemoryLimit
 
 class Scripted:
     """Wants one grouping after the other."""
+
+    due_s = math.inf
 
     def __init__(self, *groupings: Sequence[Group] | None) -> None:
         self._groupings = list(groupings)
@@ -107,6 +111,55 @@ def test_groups_stay_on_their_machines() -> None:
     assert sorted(rank for group in placed for rank in group.machines) == [1, 2, 3, 4]
     with pytest.raises(ValueError, match="5 machines are wanted of 4"):
         place([Group(("a",), 5)], (1, 2, 3, 4), ())
+
+
+def test_groups_get_the_machines_that_are_free_soonest() -> None:
+    now = (Sharing(("a",), (1, 2)), Sharing(("b",), (3, 4)))
+    wanted = [Group(("c",), 1), Group(("d",), 2)]
+    placed = place(wanted, (1, 2, 3, 4, 5), now, {1: 9.0, 2: 9.0, 3: 4.0, 4: 4.0})
+    assert [group.machines for group in placed] == [(5,), (3, 4)]
+    own = place([Group(("a", "b"), 3)], (1, 2, 3, 4, 5), now, {1: 9.0, 2: 9.0, 3: 4.0, 4: 4.0})
+    assert own == (Sharing(("a", "b"), (1, 2, 3)),), "where its jobs are, nobody else has to leave"
+
+
+def test_machines_that_are_left_soon_go_to_the_first_groups() -> None:
+    scheduler = Scheduler((1, 2, 3), Scripted([Group((name,), 1) for name in "abc"], [Group(("d",), 1)]))
+    scheduler.handle(Arrived(("a", "b", "c")))
+    for name, seconds in {"a": 5.0, "b": 1.0, "c": 3.0}.items():
+        scheduler.policy = Scripted()
+        scheduler.handle(Profiled(name, load(name, seconds, 0.0)))
+    scheduler.policy = Scripted([Group(("d",), 1)])
+    scheduler.handle(Arrived(("d",)))
+    assert scheduler.groups == (Sharing(("d",), (2,)),)
+
+
+def test_a_policy_decides_again_when_a_change_is_due() -> None:
+    policy = Scripted([Group(("a",), 1)], None, [Group(("a",), 2)])
+    scheduler = Scheduler((1, 2), policy)
+    scheduler.handle(Arrived(("a",)), 1.0)
+    assert scheduler.handle(Profiled("a", load("a")), 2.0) == []
+    policy.due_s = 10.0
+    assert scheduler.handle(Profiled("a", load("a")), 9.9) == []
+    assert scheduler.groups == (Sharing(("a",), (1,)),)
+    scheduler.handle(Profiled("a", load("a")), 10.0)
+    assert scheduler.groups == (Sharing(("a",), (1, 2)),)
+
+
+def test_idle_machines_are_used_once_waiting_has_cost_enough() -> None:
+    policy, job = Harmony(), replace(load("job", 8.0, 0.1), move_s=5.0)
+    policy._settled.add("job")
+
+    def found(now_s: float) -> Sequence[Group] | None:
+        groups = (Sharing(("job",), (1, 2)),)
+        return policy.regroup(View(4, ("job",), {"job": job}, {"job": JobMemory()}, groups, now_s=now_s))
+
+    assert found(100.0) == [Group(("job",), 2)]
+    due_s = policy.due_s
+    assert 100.0 < due_s < 200.0
+    assert found(100.5) == [Group(("job",), 2)]
+    assert policy.due_s == pytest.approx(due_s), "what was lost before is not forgotten"
+    assert found(due_s - 0.1) == [Group(("job",), 2)]
+    assert found(due_s + 0.001) == [Group(("job",), 4)]
 
 
 def test_a_measurement_on_one_machine_keeps_what_is_known_of_the_network() -> None:
@@ -334,6 +387,7 @@ class World:
         self.leaving: set[str] = set()
         self.over: set[str] = set()
         self.arrived: set[str] = set()
+        self.now_s = 0.0
 
     def perform(self, instructions: list[Instruction]) -> None:
         for instruction in instructions:
@@ -374,7 +428,8 @@ class World:
                 del self.running[name]
                 self.leaving.discard(name)
                 self.over |= {name} if isinstance(event, Ended) else set()
-        self.perform(self.scheduler.handle(event))
+        self.now_s += self.rng.choice([0.0, 0.1, 1.0, 100.0])
+        self.perform(self.scheduler.handle(event, self.now_s))
         for rank in self.scheduler.machines:
             here = [(self.memory[name], at) for name, at in self.running.items() if rank in at]
             taken = sum(memory.on(len(at)) for memory, at in here)
@@ -410,7 +465,7 @@ def test_every_job_comes_to_its_end(policy, seed: int, num_machines: int, limit_
         del world.running[name]
         world.leaving.discard(name)
         world.over.add(name)
-        world.perform(world.scheduler.handle(Ended(name)))
+        world.perform(world.scheduler.handle(Ended(name), world.now_s))
 
 
 def test_a_similar_job_is_put_where_one_has_ended() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -29,7 +30,12 @@ from hpcbal.policies.grouping import (
 from hpcbal.policies.grouping.arrays import LoadArrays
 from hpcbal.policies.grouping.assigning import assign_jobs
 from hpcbal.policies.grouping.dealing import deal_machines
-from hpcbal.policies.grouping.regrouping import _standing_still_s, similar_jobs
+from hpcbal.policies.grouping.regrouping import (
+    Losses,
+    Regrouping,
+    _standing_still_s,
+    similar_jobs,
+)
 from hpcbal.policies.grouping.scheduling import interleaved
 from hpcbal.policies.grouping.tuning import Draft, Tuner
 
@@ -342,7 +348,7 @@ def test_a_bunch_of_jobs_may_be_similar_too() -> None:
 
 def test_small_gains_are_not_worth_a_move() -> None:
     loads = [apart("a", 4, 3.9, iterations_left=1000), apart("b", 3.9, 4, iterations_left=1000)]
-    assert regroup(situation([Group(("a", "b"), 4)], loads, 4), min_gain=0.05) is None
+    assert regroup(situation([Group(("a", "b"), 4)], loads, 4), min_gain=0.05) == Regrouping()
 
 
 def test_a_job_whose_group_gains_another_one_does_not_move() -> None:
@@ -353,20 +359,51 @@ def test_a_job_whose_group_gains_another_one_does_not_move() -> None:
     assert _standing_still_s(before, [Group(("a", "b", "c"), 4)], loads) == (8 + 1 + 2) * 4 / 3
 
 
-def test_moving_must_pay_before_the_next_job_ends() -> None:
+def test_groups_change_when_waiting_has_cost_enough() -> None:
     loads = [apart("a", 4, 1, 2), apart("b", 4, 1, 2), apart("c", 1, 4, 2), apart("d", 1, 4, 2)]
     groups = [Group(("a", "b"), 2), Group(("c", "d"), 2)]
 
-    def found(left: float, move_s: float = 10.0) -> tuple[Group, ...] | None:
-        now = situation(groups, [replace(load, iterations_left=left, move_s=move_s) for load in loads], 4)
-        return regroup(now, min_gain=0.05)
+    def found(lost_s: float, move_s: float = 10.0) -> Regrouping:
+        now = situation(groups, [replace(load, move_s=move_s) for load in loads], 4)
+        return regroup(replace(now, lost_s=lost_s), min_gain=0.05)
 
-    assert found(1.0) is None
-    assert found(1000.0, move_s=1e5) is None
-    better = found(1000.0)
+    waits = found(0.0)
+    assert waits.groups is None
+    assert 0 < waits.loss < 1
+    lost_s = waits.loss * waits.due_in_s  # until then
+    assert found(0.99 * lost_s).groups is None
+    assert found(0.5 * lost_s).due_in_s == pytest.approx(waits.due_in_s / 2)
+    better = found(1.01 * lost_s).groups
     assert better is not None
     for group in better:
         assert len({"ab".count(name) for name in group.jobs}) == 2, "opposites share machines"
+    assert found(1.01 * lost_s, move_s=20.0).groups is None
+    assert found(0.0, move_s=0.0).groups == better, "what costs nothing need not wait"
+
+
+def test_a_cheap_change_does_not_wait_for_a_better_one_that_costs_more() -> None:
+    """A job that runs on one machine of ten has its start again to lose; the other nine are idle."""
+    loads = [apart("small", 8, 0.1, move_s=1.0), apart("other", 8, 8, move_s=1000.0)]
+    now = situation([Group(("small",), 1), Group(("other",), 4)], loads, 10)
+    found = regroup(replace(now, lost_s=50.0), min_gain=0.05).groups
+    assert found is not None
+    assert Group(("other",), 4) in found
+    assert max(group.machines for group in found if group.jobs == ("small",)) > 1
+
+
+def test_losses_add_up_and_end_with_a_change() -> None:
+    losses = Losses()
+    losses.add_until(100.0)
+    assert losses.lost_s == 0.0
+    losses.note(Regrouping(None, 0.5, 30.0))
+    assert losses.due_s == 130.0
+    losses.add_until(110.0)
+    assert losses.lost_s == 5.0
+    losses.add_until(120.0)
+    assert losses.lost_s == 5.0, "nobody has said that anything was lost"
+    assert losses.due_s == math.inf
+    losses.note(Regrouping((), 0.0))
+    assert losses.lost_s == 0.0
 
 
 @settings(deadline=None)
@@ -374,7 +411,10 @@ def test_moving_must_pay_before_the_next_job_ends() -> None:
 def test_new_groups_are_whole_and_better(loads, machines, data) -> None:
     present = schedule(loads[: data.draw(st.integers(1, len(loads)))], machines).groups
     now = situation(present, loads, machines, changed=data.draw(st.sampled_from([None, *present])))
-    found = regroup(now, min_gain=0.05)
+    now = replace(now, lost_s=data.draw(st.floats(0, 1e4)))
+    result = regroup(now, min_gain=0.05)
+    assert result.due_in_s > 0
+    found = result.groups
     if found is None:
         return
     names = [name for group in found for name in group.jobs]

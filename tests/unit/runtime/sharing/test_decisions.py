@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Sequence
 
@@ -15,6 +16,8 @@ from hpcbal.runtime.sharing.decisions import Decision, Decisions
 class Slow:
     """Puts every job on the first machine, when it is let go on."""
 
+    due_s = math.inf
+
     def __init__(self) -> None:
         self.go_on = threading.Event()
 
@@ -24,6 +27,8 @@ class Slow:
 
 
 class Broken:
+    due_s = math.inf
+
     def regroup(self, view: View) -> Sequence[Group]:
         raise ZeroDivisionError("no machines")
 

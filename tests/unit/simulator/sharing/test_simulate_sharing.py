@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Sequence
 from dataclasses import replace
@@ -136,6 +137,8 @@ def test_jobs_are_opened_one_after_the_other() -> None:
 class FromTwoToOne:
     """Gives the first job both machines, and one each as soon as there are two jobs."""
 
+    due_s = math.inf
+
     def regroup(self, view: View) -> Sequence[Group] | None:
         return [Group((job,), 2 // len(view.jobs)) for job in view.jobs]
 
@@ -252,6 +255,8 @@ def test_harmony_is_faster_than_the_other_paradigms() -> None:
 
 class Nothing:
     """Lets every job wait."""
+
+    due_s = math.inf
 
     def regroup(self, view: View) -> Sequence[Group] | None:
         return []
