@@ -19,7 +19,7 @@ from hpcbal.policies.grouping import (
     schedule,
     similar_jobs,
 )
-from hpcbal.policies.grouping.regrouping import JOB_GAIN, Losses
+from hpcbal.policies.grouping.regrouping import JOB_GAIN, Losses, Regrouping
 from hpcbal.policies.grouping.scheduling import FitsTogether
 
 COULD_BE_LAST = 0.2
@@ -50,6 +50,7 @@ class Harmony:
         self._limit = limit or MemoryLimit()
         self._first: frozenset[str] = frozenset()  # jobs of the beginning
         self._settled: set[str] = set()  # jobs that have been placed by what was measured of them
+        self._beside_ended: set[str] = set()  # since groups changed
         self._losses = Losses()
 
     @property
@@ -60,6 +61,7 @@ class Harmony:
     def regroup(self, view: View) -> Sequence[Group] | None:
         """See `GroupingPolicy`."""
         self._losses.add_until(view.now_s)
+        self._beside_ended |= set(view.ended_with)
         known = _known(view)
         unknown = [job for job in view.jobs if job not in known]
         if not view.groups:
@@ -90,6 +92,8 @@ class Harmony:
     def _all(self, view: View) -> Sequence[Group]:
         """Group all jobs anew."""
         self._settled |= _known(view)
+        self._losses.note(Regrouping(due_in_s=0.0))
+        self._beside_ended.clear()
         return schedule(self._loads(view), view.num_machines, self._fits, job_gain=JOB_GAIN).groups
 
     def _measured_next(self, view: View, groups: list[Group], unknown: Sequence[str]) -> list[Group]:
@@ -116,11 +120,15 @@ class Harmony:
         machines = view.num_machines - sum(group.machines for group in still)
         if not machines or not loads:
             return [*still, *groups]
-        ended_in = self._group_of_ended(view, groups)
-        situation = Situation(machines, known, tuple(groups), ended_in, self._losses.lost_s)
+        situation = Situation(
+            machines, known, tuple(groups), frozenset(self._beside_ended), self._losses.lost_s
+        )
         found = regroup(situation, min_gain=self._min_gain, fits=self._fits)
         self._losses.note(found)
-        return [*still, *(groups if found.groups is None else found.groups)]
+        if found.groups is None:
+            return [*still, *groups]
+        self._beside_ended.clear()
+        return [*still, *found.groups]
 
     def _settle(self, groups: list[Group], loads: Sequence[JobLoad]) -> list[Group]:
         """Place the jobs that have just been measured; a job that helps nowhere waits."""

@@ -7,6 +7,7 @@ iteration with a checkpoint and starts from it elsewhere, while the other jobs o
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
@@ -71,8 +72,8 @@ class GroupingPolicy(Protocol):
 
     @property
     def due_s(self) -> float:
-        """From when on it wants to decide again, though no job has come, ended or been measured for the first
-        time; infinite: never."""
+        """Time from which on it wants to decide again, though no job has come, ended or been measured for the
+        first time; infinite: never."""
 
     def regroup(self, view: View) -> Sequence[Group] | None:
         """The groups that jobs are to be in; jobs in none of them wait. None: nothing changes."""
@@ -171,7 +172,6 @@ class Scheduler:
     policy: GroupingPolicy
     groups: tuple[Sharing, ...] = ()
     _jobs: dict[str, _Job] = field(default_factory=dict)
-    _now_s: float = 0.0
 
     def state_of(self, job: str) -> JobState:
         """What an arrived job does."""
@@ -199,27 +199,26 @@ class Scheduler:
 
         Args:
             event: what has happened.
-            now_s: seconds since any fixed time; never less than before. Without a clock, jobs that run never
-                move, as no time is lost.
+            now_s: seconds since any fixed time, never less than before. Without a clock no time is lost, and
+                so `Harmony` makes no change that costs anything after the first groups.
 
         Raises:
             ValueError: the event cannot happen in this state.
         """
-        self._now_s = now_s
         match event:
             case Arrived(names, memory):
                 for name in names:
                     if name in self._jobs:
                         raise ValueError(f"job {name} has arrived before")
                     self._jobs[name] = _Job(memory=memory.get(name, JobMemory()))
-                return self._decide()
+                return self._decide(now_s)
             case Profiled(name, load):
                 job = self._jobs[name]
                 is_new = job.load is None or (load.knows_network and not job.load.knows_network)
                 load = replace(load, memory=job.memory)
                 job.load = load if job.load is None else _updated(job.load, load)
                 is_due = is_new or now_s >= self.policy.due_s
-                return self._decide(profiled=name) if is_due and job.state == "running" else []
+                return self._decide(now_s, profiled=name) if is_due and job.state == "running" else []
             case Rested(name):
                 self._expect(name, "leaving")
                 self._jobs[name].state, self._jobs[name].at = "waiting", ()
@@ -231,7 +230,7 @@ class Scheduler:
                 others = () if group is None else tuple(other for other in group.jobs if other != name)
                 job.state, job.at = "over", ()
                 self.groups = tuple(_without(name, self.groups))
-                return self._decide(ended=name, ended_with=others, ended_on=count)
+                return self._decide(now_s, ended=name, ended_with=others, ended_on=count)
 
     def _expect(self, name: str, *states: JobState) -> None:
         if self._jobs[name].state not in states:
@@ -241,6 +240,7 @@ class Scheduler:
 
     def _decide(
         self,
+        now_s: float,
         profiled: str | None = None,
         ended: str | None = None,
         ended_with: tuple[str, ...] = (),
@@ -260,7 +260,7 @@ class Scheduler:
             ended_with,
             ended_on,
             left,
-            self._now_s,
+            now_s,
         )
         wanted = self.policy.regroup(view)
         changed: list[Instruction] = []
@@ -277,8 +277,8 @@ class Scheduler:
         """By machine, seconds of the longest iteration of its jobs: until then it may not be free."""
         found: dict[int, float] = {}
         for job in self._jobs.values():
-            if job.at and job.load is not None:
-                seconds = job.load.iteration_on(len(job.at))
+            if job.at:
+                seconds = math.inf if job.load is None else job.load.iteration_on(len(job.at))
                 found |= {rank: max(found.get(rank, 0.0), seconds) for rank in job.at}
         return found
 
@@ -345,6 +345,7 @@ def place(
     if sum(group.machines for group in wanted) > len(machines):
         raise ValueError(f"{sum(g.machines for g in wanted)} machines are wanted of {len(machines)}")
     free, busy = set(machines), busy_s or {}
+    soonest_last = sorted(machines, key=lambda rank: (busy.get(rank, 0.0), rank), reverse=True)
     given: dict[int, list[int]] = {}
     pairs = sorted(
         (-len(set(new.jobs) & set(old.jobs)), old.machines, index)
@@ -359,9 +360,12 @@ def place(
     for index, new in enumerate(wanted):
         if index in given:
             continue
-        near = [rank for old in groups if set(old.jobs) & set(new.jobs) for rank in old.machines]
-        others = sorted(free - set(near), key=lambda rank: (busy.get(rank, 0.0), rank))
-        order = [rank for rank in near if rank in free] + others
-        given[index] = order[: new.machines]
-        free -= set(given[index])
+        near = dict.fromkeys(rank for old in groups if set(old.jobs) & set(new.jobs) for rank in old.machines)
+        taken = [rank for rank in near if rank in free][: new.machines]
+        while len(taken) < new.machines:
+            rank = soonest_last.pop()
+            if rank in free and rank not in near:
+                taken.append(rank)
+        given[index] = taken
+        free -= set(taken)
     return tuple(Sharing(new.jobs, tuple(sorted(given[index]))) for index, new in enumerate(wanted))

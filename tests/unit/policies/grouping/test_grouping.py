@@ -33,6 +33,7 @@ from hpcbal.policies.grouping.dealing import deal_machines
 from hpcbal.policies.grouping.regrouping import (
     Losses,
     Regrouping,
+    _moves,
     _standing_still_s,
     similar_jobs,
 )
@@ -334,9 +335,13 @@ def test_the_job_that_complements_a_group_best_joins_it_first_whatever_the_order
     assert found == (Group(("talks", "computes"), 4),)
 
 
+def standing_still_s(before: Sequence[Group], after: Sequence[Group], loads: dict[str, JobLoad]) -> float:
+    return _standing_still_s(_moves(before, after), loads)
+
+
 def test_a_job_that_is_stopped_costs_its_start_though_it_waits() -> None:
     loads = by_name([apart("a", 1.0, 1.0, move_s=3.0), apart("b", 1.0, 1.0, move_s=5.0)])
-    assert _standing_still_s([Group(("a", "b"), 4)], [Group(("a",), 4)], loads) == 5.0 * 4 / 2
+    assert standing_still_s([Group(("a", "b"), 4)], [Group(("a",), 4)], loads) == 5.0 * 4 / 2
 
 
 def test_a_bunch_of_jobs_may_be_similar_too() -> None:
@@ -354,9 +359,9 @@ def test_small_gains_are_not_worth_a_move() -> None:
 def test_a_job_whose_group_gains_another_one_does_not_move() -> None:
     loads = by_name([apart(name, 1, 1, move_s=seconds) for name, seconds in {"a": 8, "b": 1, "c": 2}.items()])
     before = [Group(("a",), 2), Group(("b", "c"), 2)]
-    assert _standing_still_s(before, [Group(("a", "new"), 2), Group(("b", "c"), 2)], loads) == 0
-    assert _standing_still_s(before, [Group(("a", "b"), 2), Group(("c",), 2)], loads) == 1
-    assert _standing_still_s(before, [Group(("a", "b", "c"), 4)], loads) == (8 + 1 + 2) * 4 / 3
+    assert standing_still_s(before, [Group(("a", "new"), 2), Group(("b", "c"), 2)], loads) == 0
+    assert standing_still_s(before, [Group(("a", "b"), 2), Group(("c",), 2)], loads) == 1
+    assert standing_still_s(before, [Group(("a", "b", "c"), 4)], loads) == (8 + 1 + 2) * 4 / 3
 
 
 def test_groups_change_when_waiting_has_cost_enough() -> None:
@@ -369,8 +374,8 @@ def test_groups_change_when_waiting_has_cost_enough() -> None:
 
     waits = found(0.0)
     assert waits.groups is None
-    assert 0 < waits.loss < 1
-    lost_s = waits.loss * waits.due_in_s  # until then
+    assert 0 < waits.loss < 4
+    lost_s = waits.loss * waits.due_in_s  # until then, in machine-seconds
     assert found(0.99 * lost_s).groups is None
     assert found(0.5 * lost_s).due_in_s == pytest.approx(waits.due_in_s / 2)
     better = found(1.01 * lost_s).groups
@@ -385,7 +390,7 @@ def test_a_cheap_change_does_not_wait_for_a_better_one_that_costs_more() -> None
     """A job that runs on one machine of ten has its start again to lose; the other nine are idle."""
     loads = [apart("small", 8, 0.1, move_s=1.0), apart("other", 8, 8, move_s=1000.0)]
     now = situation([Group(("small",), 1), Group(("other",), 4)], loads, 10)
-    found = regroup(replace(now, lost_s=50.0), min_gain=0.05).groups
+    found = regroup(replace(now, lost_s=500.0), min_gain=0.05).groups
     assert found is not None
     assert Group(("other",), 4) in found
     assert max(group.machines for group in found if group.jobs == ("small",)) > 1
@@ -402,18 +407,63 @@ def test_losses_add_up_and_end_with_a_change() -> None:
     losses.add_until(120.0)
     assert losses.lost_s == 5.0, "nobody has said that anything was lost"
     assert losses.due_s == math.inf
-    losses.note(Regrouping((), 0.0))
+    losses.note(Regrouping((), due_in_s=0.0))
     assert losses.lost_s == 0.0
+    assert losses.due_s == 120.0, "what could change next is not known yet"
+
+
+def test_losses_end_when_nothing_would_be_better() -> None:
+    losses = Losses()
+    losses.note(Regrouping(None, 0.5, 30.0))
+    losses.add_until(10.0)
+    losses.note(Regrouping())
+    assert losses.lost_s == 0.0
+    assert losses.due_s == math.inf
+
+
+def test_a_job_does_not_move_for_longer_than_it_has_left() -> None:
+    load = apart("job", 8, 0.1, 2, move_s=50.0)
+    groups = [Group(("job",), 2)]
+
+    def found(left: float | None) -> Regrouping:
+        now = situation(groups, [replace(load, iterations_left=left)], 4)
+        return regroup(replace(now, lost_s=1e6), min_gain=0.05)
+
+    assert found(1.0) == Regrouping()
+    assert found(1000.0).groups == found(None).groups == (Group(("job",), 4),)
+
+
+def test_of_changes_that_cost_nothing_the_best_is_made() -> None:
+    loads = [apart(name, 4, 1, 2, move_s=0.0) for name in "ab"]
+    loads += [apart(name, 1, 4, 2, move_s=0.0) for name in "cd"]
+    now = situation([Group(("a",), 1), Group(("b",), 1), Group(("c",), 1), Group(("d",), 1)], loads, 4)
+    free = regroup(now, min_gain=0.05).groups
+    assert free is not None
+    paid = regroup(replace(now, lost_s=1e9), min_gain=0.05).groups
+    assert paid is not None
+    assert score(free, now.loads, 4) == score(paid, now.loads, 4)
+
+
+def test_all_groups_in_which_a_job_has_ended_take_part_first() -> None:
+    """They use half of their machines each; only together are they better."""
+    loads = [apart("a", 8, 0.5, 4), apart("b", 0.5, 8, 4), *(apart(name, 1, 1, 2) for name in "cdef")]
+    groups = [Group(("a",), 4), Group(("b",), 4), Group(("c", "d"), 2), Group(("e", "f"), 2)]
+    now = replace(situation(groups, loads, 12), lost_s=1e9)
+    found = regroup(replace(now, beside_ended=frozenset("ab")), min_gain=0.05).groups
+    assert found is not None
+    assert set(groups[2:]) <= set(found)
+    assert ("a", "b") in [tuple(sorted(group.jobs)) for group in found]
 
 
 @settings(deadline=None)
 @given(jobs(2, 7), st.integers(2, 8), st.data())
 def test_new_groups_are_whole_and_better(loads, machines, data) -> None:
     present = schedule(loads[: data.draw(st.integers(1, len(loads)))], machines).groups
-    now = situation(present, loads, machines, changed=data.draw(st.sampled_from([None, *present])))
+    beside_ended = data.draw(st.sets(st.sampled_from([load.name for load in loads])))
+    now = situation(present, loads, machines, beside_ended=frozenset(beside_ended))
     now = replace(now, lost_s=data.draw(st.floats(0, 1e4)))
     result = regroup(now, min_gain=0.05)
-    assert result.due_in_s > 0
+    assert result.due_in_s >= -1e-6
     found = result.groups
     if found is None:
         return
