@@ -60,7 +60,7 @@ class JobStop:
         return most if most <= 0 else min(most, max(1.0, end - epochs))
 
     def expected_end(self, history: Sequence[EpochRecord], every: int) -> float:
-        """The epoch after which the job ends: at its target, as far as its curve tells, or at `max_epochs`.
+        """The epoch after which the job is expected to end: its curve reaches the target, or `max_epochs`.
 
         A metric that the app does not report never reaches its target; `why_over` refuses it.
 
