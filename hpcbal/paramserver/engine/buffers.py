@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +28,14 @@ class MemoryLimitError(InputError):
     """An executor needs more than `memory_per_rank`, or jobs more than `memory_per_node`."""
 
 
+class Relief(Protocol):
+    """Gives memory of a machine back, see `spilling.machine.MachineSpill`."""
+
+    def relieve(self, num_bytes: int) -> None: ...
+
+    def in_use_bytes(self, job: str) -> int: ...
+
+
 class MachineMemory:
     """The memory of a machine that executors of several jobs share.
 
@@ -38,13 +45,13 @@ class MachineMemory:
     Attributes:
         most_bytes: the most that they have held at a time.
         lately_bytes: the same since somebody has last set it to 0.
-        relieve: gives so many bytes of blocks back, or fewer if there are no more; None: nobody can.
+        relief: gives bytes of blocks back; None: nobody can.
     """
 
     def __init__(self, limit_bytes: int | None = None) -> None:
         self.limit_bytes = limit_bytes
         self.most_bytes = self.lately_bytes = 0
-        self.relieve: Callable[[int], None] | None = None
+        self.relief: Relief | None = None
         self._members: list[Buffers] = []
 
     @property
@@ -56,23 +63,23 @@ class MachineMemory:
         """Let so many bytes become free; returns whether they are."""
         if self.limit_bytes is None:
             return True
-        if self.relieve is None:
+        if self.relief is None:
             return self.num_bytes + num_bytes <= self.limit_bytes
         aim = (1 - RESERVE) * self.limit_bytes
         if (missing := self.num_bytes + num_bytes - aim) > 0:
-            self.relieve(math.ceil(missing))
+            self.relief.relieve(math.ceil(missing))
         return self.num_bytes + num_bytes <= aim
 
     def make_room_at_last(self, num_bytes: int) -> None:
         """The same for a message, which may use the reserve: blocks give way only beyond the limit itself."""
-        if self.limit_bytes is None or self.relieve is None:
+        if self.limit_bytes is None or self.relief is None:
             return
         if self.num_bytes + num_bytes > self.limit_bytes:
             self.make_room(num_bytes)
 
-    def open(self) -> Buffers:
-        """The buffers of a further executor, which are closed when it leaves."""
-        self._members.append(Buffers(self.limit_bytes, self))
+    def open(self, job: str) -> Buffers:
+        """The buffers of the executor of a job, which are closed when it leaves."""
+        self._members.append(Buffers(self.limit_bytes, self, job))
         return self._members[-1]
 
     def close(self, buffers: Buffers) -> None:
@@ -82,6 +89,10 @@ class MachineMemory:
     def held_by_others(self, buffers: Buffers) -> int:
         """Bytes of the blocks of other executors."""
         return sum(each.held_bytes for each in self._members if each is not buffers)
+
+    def given_later(self, job: str) -> int:
+        """Bytes of the blocks of other jobs that are in use, and go to disk once they are not."""
+        return 0 if self.relief is None else self.relief.in_use_bytes(job)
 
     def taken_by_others(self, buffers: Buffers) -> int:
         """Bytes of other executors, with their buffers, rows and updates."""
@@ -99,6 +110,7 @@ class Buffers:
     Args:
         limit_bytes: of all that the executor holds; None: no limit.
         machine: where other executors use the same memory; None: this one has it for itself.
+        job: of the executor, unique on the machine.
 
     Attributes:
         held_bytes: of blocks and dense tables.
@@ -107,8 +119,10 @@ class Buffers:
         most_bytes: the most of used and kept bytes at a time.
     """
 
-    def __init__(self, limit_bytes: int | None = None, machine: MachineMemory | None = None) -> None:
-        self._limit, self._machine = limit_bytes, machine
+    def __init__(
+        self, limit_bytes: int | None = None, machine: MachineMemory | None = None, job: str = ""
+    ) -> None:
+        self._limit, self._machine, self._job = limit_bytes, machine, job
         self._free: dict[int, list[NDArray[np.uint8]]] = defaultdict(list)
         self._free_bytes = 0
         self.held_bytes = 0
@@ -173,6 +187,14 @@ class Buffers:
             return True
         others = 0 if self._machine is None else self._machine.taken_by_others(self)
         return self.num_bytes + num_bytes + others <= self._limit
+
+    def can_keep(self, num_bytes: int) -> bool:
+        """Whether `keep` would count so many bytes now, or never; otherwise others give way later."""
+        if self._limit is None or self._machine is None:
+            return True
+        self._machine.make_room(num_bytes)
+        missing = self.kept_bytes + num_bytes - self._left(self._limit)
+        return missing <= 0 or missing > self._machine.given_later(self._job)
 
     def keep(self, num_bytes: int) -> None:
         """Count so many bytes that a worker keeps, until `drop`.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -20,6 +21,12 @@ from hpcbal.paramserver.engine.wire import MAX_ENTRIES, Frame, Kind, Wire
 from hpcbal.paramserver.store.client import Client
 from hpcbal.paramserver.store.layout import Layout
 from hpcbal.paramserver.store.ownership import Ownership
+
+LOOK_AGAIN_S = 0.01
+"""How often a worker that needs room looks whether the parameters of other jobs can go to disk."""
+
+ROOM_PATIENCE_S = 60.0
+"""How long it looks. Two workers that wait for each other end there, one of them with an error."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -139,10 +146,17 @@ class ParameterClient:
 
     def _count_rows(self, num_bytes: int) -> None:
         if num_bytes > 0:
-            self._buffers.keep(num_bytes)
+            self._keep(num_bytes)
         else:
             self._buffers.drop(-num_bytes)
         self._row_bytes += num_bytes
+
+    def _keep(self, num_bytes: int) -> None:
+        """Count bytes that are about to be kept, once other jobs have given up what is in their way."""
+        until_s = time.monotonic() + ROOM_PATIENCE_S
+        while not self._buffers.can_keep(num_bytes) and (now_s := time.monotonic()) < until_s:
+            self._reactor.sleep_until(now_s + LOOK_AGAIN_S)
+        self._buffers.keep(num_bytes)
 
     def _wait_for(self, pull: int) -> None:
         open_pulls = self._client.open_pulls
@@ -232,7 +246,7 @@ class ParameterClient:
         # The app's arrays, and copies of rows in the order of blocks.
         copied = sum(update.deltas.nbytes for update in updates.values() if update.rows is not None)
         unsent_bytes = copied + sum(update.deltas.nbytes for update in updates.values())
-        self._buffers.keep(unsent_bytes)
+        self._keep(unsent_bytes)
         self._unsent_bytes = unsent_bytes
         request = self._client.push(pushed if pieces else self._dense.blocks)
         self._applied[request] = then

@@ -104,8 +104,7 @@ class SharedMachine:
         self.cpu_busy, self.network_busy = Busy(), Busy()
         self.memory = MachineMemory(memory_bytes)
         self.spill = None if disk is None else MachineSpill(self.memory, disk, alpha)
-        if self.spill is not None:
-            self.memory.relieve = self.spill.relieve
+        self.memory.relief = self.spill
         self.tenants: dict[str, Tenant] = {}
         self._tickets = itertools.count(1)
         self._awake = threading.Event()
@@ -216,7 +215,7 @@ class Tenant(Place):
         return self._reactor
 
     def buffers(self, limit_bytes: int | None) -> Buffers:
-        return self.machine.memory.open()
+        return self.machine.memory.open(self.job)
 
     def samples(self, job: Job, on_change: Callable[[], None]) -> WorkerSamples:
         spill = self.machine.spill

@@ -61,6 +61,11 @@ class SpilledParameters:
         server.bring_back = self._come_back_now
 
     @property
+    def num_bytes(self) -> int:
+        """Of the values in memory."""
+        return self._server.num_bytes
+
+    @property
     def may_leave(self) -> bool:
         """Whether they are here, and nobody uses them."""
         server = self._server

@@ -69,6 +69,9 @@ class Parameters(Protocol):
     used_s: float
 
     @property
+    def num_bytes(self) -> int: ...
+
+    @property
     def may_leave(self) -> bool: ...
 
     def leave(self) -> None: ...
@@ -226,6 +229,13 @@ class MachineSpill:
                 self._members[job.job].samples.put_on_disk()
             elif not self._put_parameters_on_disk():
                 return
+
+    def in_use_bytes(self, job: str) -> int:
+        """Bytes in memory of the parameters of other jobs, which go to disk once nobody uses them."""
+        if not self._adapts:
+            return 0
+        others = (each.parameters for name, each in self._members.items() if name != job)
+        return sum(parameters.num_bytes for parameters in others if parameters is not None)
 
     def _put_parameters_on_disk(self) -> bool:
         """Put the parameters of one job on disk, if it is not full; returns whether there were any to try.

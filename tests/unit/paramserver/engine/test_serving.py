@@ -57,7 +57,11 @@ class Cluster:
     """Servers 1 and 2, workers 3 and 4, all in one thread: who waits lets the others work."""
 
     def __init__(
-        self, limit_bytes: int | None = None, sync_blocks: int | None = None, disk: Path | None = None
+        self,
+        limit_bytes: int | None = None,
+        sync_blocks: int | None = None,
+        disk: Path | None = None,
+        memory: MachineMemory | None = None,
     ) -> None:
         self.layout = Layout((DENSE, SPARSE), (5, 7))
         self.owners = 1 + np.arange(self.layout.num_blocks) % 2
@@ -65,7 +69,7 @@ class Cluster:
         self.moved: list[tuple[tuple[int, ...], int]] = []
         self.under_way: set[int] = set()  # blocks that have an order to move
         self.buffers = {rank: Buffers(limit_bytes) for rank in (1, 2)}
-        self.kept = {rank: Buffers(limit_bytes) for rank in (3, 4)}
+        self.kept = {rank: memory.open("this") if memory else Buffers(limit_bytes) for rank in (3, 4)}
         self.servers: dict[int, Server] = {}
         self.requests: dict[int, Requests] = {}
         self.moves: dict[int, ParameterMoves] = {}
@@ -420,9 +424,58 @@ def test_rows_or_updates_without_room_are_refused_before_anything_is_sent() -> N
     assert client.pull({"sparse": ids[:20]})["sparse"].shape == (20, 2)
 
 
+class InUse:
+    """The parameters of another job, which go to disk at the third look."""
+
+    def __init__(self, memory: MachineMemory, num_bytes: int, uses: float = 3) -> None:
+        self.buffers, self.uses = memory.open("other"), uses
+        self.buffers.hold(num_bytes)
+        memory.relief = self
+
+    def relieve(self, num_bytes: int) -> None:
+        self.uses -= 1
+        if self.uses <= 0:
+            self.buffers.hold(0)
+
+    def in_use_bytes(self, job: str) -> int:
+        assert job == "this"
+        return self.buffers.held_bytes
+
+
+@pytest.mark.parametrize("is_push", [False, True])
+def test_rows_and_updates_wait_for_parameters_that_are_in_use(is_push: bool) -> None:
+    memory, ids = MachineMemory(10_000), np.arange(40)
+    other = InUse(memory, 9_500)
+    client = Cluster(memory=memory).clients[3]
+    if is_push:
+        client.push({"sparse": Update(np.ones((40, 2), np.float32), ids)}, ignore)
+    else:
+        client.pull({"sparse": ids})
+    assert other.uses <= 0
+
+
+def test_rows_do_not_wait_for_parameters_that_are_not_enough() -> None:
+    memory, ids = MachineMemory(10_000), np.arange(40)
+    other = InUse(memory, 500, uses=1e9)
+    cluster = Cluster(memory=memory)
+    cluster.kept[3].hold(9_500)
+    with pytest.raises(MemoryLimitError, match=r"a turn keeps 640 bytes .* of all jobs leave 0; lower"):
+        cluster.clients[3].pull({"sparse": ids})
+    assert other.uses > 1e9 - 9  # else it would have waited
+    assert cluster.kept[3].kept_bytes == 0
+
+
+def test_two_workers_that_wait_for_each_other_do_not_do_so_forever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hpcbal.paramserver.engine.client.ROOM_PATIENCE_S", 0.1)
+    memory = MachineMemory(10_000)
+    InUse(memory, 9_500, uses=1e9)
+    with pytest.raises(MemoryLimitError, match=r"a turn keeps 640 bytes .* of all jobs leave 500; lower"):
+        Cluster(memory=memory).clients[3].pull({"sparse": np.arange(40)})
+
+
 def test_executors_of_one_machine_share_its_memory() -> None:
     machine = MachineMemory(10 * SMALLEST)
-    one, other = machine.open(), machine.open()
+    one, other = machine.open("one"), machine.open("other")
     one.hold(6 * SMALLEST)
     one.check(7)
     other.hold(5 * SMALLEST)
