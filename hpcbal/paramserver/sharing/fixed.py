@@ -24,11 +24,11 @@ class FixedGroups:
 
     def __init__(self, groups: Sequence[Group], limit: MemoryLimit | None = None) -> None:
         self._groups = tuple(groups)
-        self._limit = limit or MemoryLimit()
+        self.limit = limit or MemoryLimit()
 
     def regroup(self, view: View) -> Sequence[Group] | None:
         """See `GroupingPolicy`."""
-        left = (Group(_admitted(group, view, self._limit), group.machines) for group in self._groups)
+        left = (Group(_admitted(group, view, self.limit), group.machines) for group in self._groups)
         return [group for group in left if group.jobs]
 
 
@@ -47,7 +47,7 @@ class RandomGroups:
 
     def __init__(self, seed: int, limit: MemoryLimit | None = None) -> None:
         self._rng = random.Random(seed)
-        self._limit = limit or MemoryLimit()
+        self.limit = limit or MemoryLimit()
         self._groups: list[Group] = []
 
     def regroup(self, view: View) -> Sequence[Group] | None:
@@ -65,7 +65,7 @@ class RandomGroups:
                 index = self._rng.choice(able)
                 group = self._groups[index]
                 self._groups[index] = Group((*group.jobs, job), group.machines)
-        left = (Group(_admitted(group, view, self._limit), group.machines) for group in self._groups)
+        left = (Group(_admitted(group, view, self.limit), group.machines) for group in self._groups)
         return [group for group in left if group.jobs]
 
     def _drawn(self, view: View) -> list[Group]:
@@ -87,7 +87,7 @@ class RandomGroups:
         return [Group(tuple(order), view.num_machines)]
 
     def _holds(self, job: str, group: Group, view: View) -> bool:
-        return self._limit.holds([view.memory[job]], group.machines)
+        return self.limit.holds([view.memory[job]], group.machines)
 
 
 def _admitted(group: Group, view: View, limit: MemoryLimit) -> tuple[str, ...]:

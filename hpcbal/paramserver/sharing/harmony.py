@@ -47,7 +47,7 @@ class Harmony:
         self, min_gain: float = 0.05, limit: MemoryLimit | None = None, lookahead: bool = False
     ) -> None:
         self._min_gain, self._lookahead = min_gain, lookahead
-        self._limit = limit or MemoryLimit()
+        self.limit = limit or MemoryLimit()
         self._first: frozenset[str] = frozenset()  # jobs of the beginning
         self._settled: set[str] = set()  # jobs that have been placed by what was measured of them
         self._beside_ended: set[str] = set()  # since groups changed
@@ -67,7 +67,7 @@ class Harmony:
         if not view.groups:
             if unknown:
                 self._first = frozenset(unknown)
-                return first_groups(unknown, view.memory, view.num_machines, self._limit)
+                return first_groups(unknown, view.memory, view.num_machines, self.limit)
             return self._all(view)
         groups = [Group(group.jobs, len(group.machines)) for group in view.groups]
         if self._settled & view.placed:
@@ -79,7 +79,7 @@ class Harmony:
     def _begun(self, view: View, groups: list[Group], unknown: Sequence[str]) -> list[Group]:
         """The groups while jobs of the beginning are measured, and the first ones by what was measured."""
         waiting = [job for job in unknown if job in self._first and job not in view.placed]
-        groups = measured_instead(groups, waiting, set(unknown), view.memory, self._limit, _measure_on(view))
+        groups = measured_instead(groups, waiting, set(unknown), view.memory, self.limit, _measure_on(view))
         placed = {job for group in groups for job in group.jobs}
         if placed.isdisjoint(unknown):
             return list(self._all(view))
@@ -87,7 +87,7 @@ class Harmony:
         if not free or not placed.issuperset(waiting):
             return groups
         resting = [job for job in view.jobs if job not in placed and job not in unknown]
-        return [*groups, *first_groups(resting, view.memory, free, self._limit)]
+        return [*groups, *first_groups(resting, view.memory, free, self.limit)]
 
     def _all(self, view: View) -> Sequence[Group]:
         """Group all jobs anew."""
@@ -101,13 +101,13 @@ class Harmony:
         fresh = [job for job in unknown if all(job not in group.jobs for group in groups)]
         free, measure_on = _free(view, groups), _measure_on(view)
         if free >= measure_on:
-            groups = [*groups, *first_groups(fresh, view.memory, free, self._limit)]
+            groups = [*groups, *first_groups(fresh, view.memory, free, self.limit)]
         placed = {job for group in groups for job in group.jobs}
         if any(job in placed for job in unknown):
             return groups
         free = _free(view, groups)
         idle = [Group((), free)] if free else []
-        return joined([*groups, *idle], fresh, set(unknown), view.memory, self._limit, measure_on)
+        return joined([*groups, *idle], fresh, set(unknown), view.memory, self.limit, measure_on)
 
     def _changed(self, view: View, groups: list[Group], unknown: Sequence[str]) -> list[Group]:
         """The groups after a job has ended, or jobs have been measured; those that measure hold still."""
@@ -173,7 +173,7 @@ class Harmony:
         loads = [
             replace(
                 view.loads[job],
-                least_machines=self._limit.least_machines(view.memory[job], view.num_machines) or 1,
+                least_machines=self.limit.least_machines(view.memory[job], view.num_machines) or 1,
             )
             for job in view.jobs
             if job in known
@@ -182,7 +182,7 @@ class Harmony:
 
     @property
     def _fits(self) -> FitsTogether | None:
-        limit = self._limit
+        limit = self.limit
         if limit.limit_bytes is None:
             return None
         return lambda loads, machines: limit.holds([load.memory for load in loads], machines)

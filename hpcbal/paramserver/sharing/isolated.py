@@ -25,7 +25,7 @@ class Isolated:
     due_s = math.inf
 
     def __init__(self, limit: MemoryLimit | None = None, num_jobs: int | None = None) -> None:
-        self._limit = limit or MemoryLimit()
+        self.limit = limit or MemoryLimit()
         self._num_jobs = num_jobs
 
     def regroup(self, view: View) -> Sequence[Group] | None:
@@ -38,7 +38,7 @@ class Isolated:
         for job in view.jobs:
             if job in view.placed:
                 continue
-            least = self._limit.least_machines(view.memory[job], view.num_machines)
+            least = self.limit.least_machines(view.memory[job], view.num_machines)
             if least is not None and free >= max(least, each):
                 groups.append(Group((job,), max(least, each)))
                 free -= groups[-1].machines

@@ -2,7 +2,8 @@
 
 A policy groups the jobs; this machine brings that about. A job that is to move stops at the end of an
 iteration with a checkpoint and starts from it elsewhere, while the other jobs of its group go on ([PS] Sec.
-4.3.2).
+4.3.2). It does not wait until others have left its new machines, if the memory there is enough for all: the
+last iterations of those that leave may take minutes.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
 
-from hpcbal.policies.grouping import Group, JobLoad, JobMemory
+from hpcbal.policies.grouping import Group, JobLoad, JobMemory, MemoryLimit
 
 JobState = Literal["waiting", "running", "leaving", "over"]
 """Of a job that has arrived: at rest, on machines, about to rest, or done or failed."""
@@ -69,6 +70,10 @@ class View:
 
 class GroupingPolicy(Protocol):
     """Decides who shares machines with whom."""
+
+    @property
+    def limit(self) -> MemoryLimit:
+        """The memory of a machine, which no group exceeds."""
 
     @property
     def due_s(self) -> float:
@@ -290,18 +295,40 @@ class Scheduler:
             if job.state == "running" and job.at != target.get(name, ()):
                 job.state = "leaving"
                 found.append(StopJob(name))
-        being_left: set[int] = set()
+        being_left, held = self._being_left(target), self._held_bytes()
+        limit = self.policy.limit
+        for name, job in self._jobs.items():
+            machines = target.get(name, ())
+            if job.state != "waiting" or not machines:
+                continue
+            needs_bytes = limit.usual_of(job.memory, len(machines))
+            has_room = limit.limit_bytes is None or all(
+                held[rank] + needs_bytes <= limit.limit_bytes for rank in machines
+            )
+            if has_room or being_left.isdisjoint(machines):
+                job.state, job.at = "running", machines
+                found.append(StartJob(name, machines))
+                held.update((rank, held[rank] + needs_bytes) for rank in machines)
+        return found
+
+    def _being_left(self, target: Mapping[str, tuple[int, ...]]) -> set[int]:
+        """Machines with jobs for which there is no room in the groups that are to be there."""
+        found: set[int] = set()
         for name, job in self._jobs.items():
             if job.state == "leaving":
                 goes_to = target.get(name, ())
                 # On fewer machines it takes more memory of each than its group has been formed for.
                 stays_on = set(goes_to) if len(goes_to) <= len(job.at) else set()
-                being_left |= set(job.at) - stays_on
-        for name, job in self._jobs.items():
-            machines = target.get(name, ())
-            if job.state == "waiting" and machines and not being_left & set(machines):
-                job.state, job.at = "running", machines
-                found.append(StartJob(name, machines))
+                found |= set(job.at) - stays_on
+        return found
+
+    def _held_bytes(self) -> dict[int, float]:
+        """By machine, what all jobs that are there take if none is short of memory."""
+        found = dict.fromkeys(self.machines, 0.0)
+        if self.policy.limit.limit_bytes is not None:
+            for job in self._jobs.values():
+                needs_bytes = self.policy.limit.usual_of(job.memory, max(1, len(job.at)))
+                found.update((rank, found[rank] + needs_bytes) for rank in job.at)
         return found
 
 

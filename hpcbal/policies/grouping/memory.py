@@ -83,6 +83,10 @@ class MemoryLimit:
         """Bytes that a job takes at least on each of so many machines."""
         return job.on(machines, 1.0 if self.alpha is None else self.alpha)
 
+    def usual_of(self, job: JobMemory, machines: int) -> float:
+        """Bytes that a job takes on each of so many machines if it is not short of memory."""
+        return job.on(machines, self.alpha or 0.0)
+
     def least_machines(self, job: JobMemory, most: int) -> int | None:
         """The fewest machines on which a job fits alone; None: it does not fit on `most`, which is >= 1."""
         return next((count for count in range(1, most + 1) if self.holds([job], count)), None)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import pytest
 
 from hpcbal.paramserver.sharing.scheduler import Arrived, Profiled, Scheduler, StartJob, View
-from hpcbal.policies.grouping import Group, JobLoad
+from hpcbal.policies.grouping import Group, JobLoad, MemoryLimit
 from hpcbal.runtime.sharing.decisions import Decision, Decisions
 
 
@@ -17,6 +17,7 @@ class Slow:
     """Puts every job on the first machine, when it is let go on."""
 
     due_s = math.inf
+    limit = MemoryLimit()
 
     def __init__(self) -> None:
         self.go_on = threading.Event()
@@ -28,6 +29,7 @@ class Slow:
 
 class Broken:
     due_s = math.inf
+    limit = MemoryLimit()
 
     def regroup(self, view: View) -> Sequence[Group]:
         raise ZeroDivisionError("no machines")

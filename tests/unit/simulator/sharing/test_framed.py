@@ -15,7 +15,7 @@ from hpcbal.paramserver.sharing.fixed import FixedGroups, RandomGroups
 from hpcbal.paramserver.sharing.harmony import Harmony
 from hpcbal.paramserver.sharing.isolated import Isolated
 from hpcbal.paramserver.sharing.scheduler import GroupingPolicy, View
-from hpcbal.policies.grouping import Group, JobLoad, MemoryLimit
+from hpcbal.policies.grouping import Group, JobLoad, JobMemory, MemoryLimit
 from hpcbal.simulator.serving import ServingJob
 from hpcbal.simulator.sharing import (
     NAIVE,
@@ -151,10 +151,15 @@ def test_two_jobs_that_take_no_turns_hinder_each_other() -> None:
     assert 1.3 * in_turns.makespan_s < run.makespan_s < one_after_the_other_s
 
 
+WHOLE = JobMemory(work_bytes=1.0)
+"""All memory of a machine, with the policy below."""
+
+
 class Moves:
     """Gives a job two machines, and one as soon as there are two jobs."""
 
     due_s = math.inf
+    limit = MemoryLimit(1.0)
 
     def regroup(self, view: View) -> Sequence[Group] | None:
         return [Group((job,), 2 // len(view.jobs)) for job in view.jobs]
@@ -192,7 +197,7 @@ def test_a_job_that_must_move_before_its_first_step_begins_anew(arrives_s: float
     """While it loads, or pushes its first block, or its second one."""
     job, frames = job_of("moves", first_push={"model": [1e6]})
     late, others = job_of("late")
-    late = replace(late, arrives_s=arrives_s)
+    job, late = replace(job, memory=WHOLE), replace(late, arrives_s=arrives_s, memory=WHOLE)
     delays = SharingDelays(0.001, start_s=0.25)
     run = simulate([(job, frames), (late, others)], Moves(), delays=delays)
     assert run.jobs[0].num_moves == 1

@@ -134,18 +134,23 @@ def test_jobs_are_opened_one_after_the_other() -> None:
     assert [job.began_s for job in run.jobs] == [pytest.approx(6), pytest.approx(6), pytest.approx(103)]
 
 
+WHOLE = JobMemory(work_bytes=1.0)
+"""All memory of a machine, with the policy below."""
+
+
 class FromTwoToOne:
     """Gives the first job both machines, and one each as soon as there are two jobs."""
 
     due_s = math.inf
+    limit = MemoryLimit(1.0)
 
     def regroup(self, view: View) -> Sequence[Group] | None:
         return [Group((job,), 2 // len(view.jobs)) for job in view.jobs]
 
 
 def test_a_move_takes_the_time_to_write_and_read_its_bytes() -> None:
-    job = replace(EVEN, state_bytes=30.0, input_bytes=50.0)
-    late = SimulatedJob("late", 1.0, 1, arrives_s=5.0)
+    job = replace(EVEN, state_bytes=30.0, input_bytes=50.0, memory=WHOLE)
+    late = SimulatedJob("late", 1.0, 1, arrives_s=5.0, memory=WHOLE)
     delays = SharingDelays(start_s=0.25, stop_s=0.5, disk_bytes_per_s=10.0)
     run = simulate_sharing([job, late], TWO, FromTwoToOne(), delays=delays)
     moved = run.jobs[0]
@@ -257,6 +262,7 @@ class Nothing:
     """Lets every job wait."""
 
     due_s = math.inf
+    limit = MemoryLimit()
 
     def regroup(self, view: View) -> Sequence[Group] | None:
         return []
