@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from hpcbal.paramserver.machine.messages import TurnDone
 from hpcbal.policies.grouping import JobLoad
-from hpcbal.policies.grouping.values import UNKNOWN_MOVE_S
+from hpcbal.policies.grouping.values import UNKNOWN_LOADING_S
 
 WINDOW = 8
 """Iterations that an average is taken of."""
@@ -75,7 +75,8 @@ def load_of(
         iterations_left=iterations_left,
         dense_share=min(1.0, moved / measured.num_bytes) if measured.num_bytes else 1.0,
         row_growth=row_growth,
-        move_s=UNKNOWN_MOVE_S if loading_s is None else loading_s + (saving_s or 0.0),
+        loading_s=UNKNOWN_LOADING_S if loading_s is None else loading_s,
+        saving_s=saving_s or 0.0,
     )
 
 

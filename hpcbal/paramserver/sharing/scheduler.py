@@ -337,7 +337,11 @@ def _updated(old: JobLoad, new: JobLoad) -> JobLoad:
     if new.knows_network or not old.knows_network:
         return new
     return replace(
-        old, compute_s=new.compute_on(old.machines), iterations_left=new.iterations_left, move_s=new.move_s
+        old,
+        compute_s=new.compute_on(old.machines),
+        iterations_left=new.iterations_left,
+        loading_s=new.loading_on(old.machines),
+        saving_s=new.saving_s,
     )
 
 

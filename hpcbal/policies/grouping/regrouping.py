@@ -207,7 +207,10 @@ def _standing_still_s(moves: Mapping[str, Group], loads: Mapping[str, JobLoad]) 
 
     The machines of a group count for each of its jobs in equal parts: the others go on.
     """
-    return sum(loads[job].move_s * group.machines / len(group.jobs) for job, group in moves.items())
+    return sum(
+        loads[job].moving_to(group.machines) * group.machines / len(group.jobs)
+        for job, group in moves.items()
+    )
 
 
 def _longest_left_s(now: Situation, moves: Mapping[str, Group]) -> float:

@@ -9,8 +9,8 @@ from hpcbal.policies.grouping.memory import JobMemory
 
 NOTHING = JobMemory()
 
-UNKNOWN_MOVE_S = 2.0
-"""Seconds for which a job is assumed to stand still when it moves, until it has been measured."""
+UNKNOWN_LOADING_S = 2.0
+"""Seconds that a job is assumed to take to start, until that has been measured."""
 
 
 @lru_cache(65536)
@@ -42,8 +42,7 @@ class JobLoad:
         dense_share: share of the network time that is of dense tables, which every worker pulls whole. The
             rest is of rows of sparse tables, whose number falls with the samples of a worker.
         row_growth: n samples need n ** row_growth as many rows as one, 0 to 1. 1: they share none.
-        move_s: seconds for which it stands still when it moves: to save, and to load elsewhere; >= 0. As
-            measured on `machines`, whatever their number.
+        loading_s, saving_s: seconds to start on `machines` machines, and to save a checkpoint there; >= 0.
         servers_apart: whether servers are on machines of their own; the network time is constant then.
     """
 
@@ -58,7 +57,8 @@ class JobLoad:
     iterations_left: float | None = None
     dense_share: float = 1.0
     row_growth: float = 1.0
-    move_s: float = UNKNOWN_MOVE_S
+    loading_s: float = UNKNOWN_LOADING_S
+    saving_s: float = 0.0
     servers_apart: bool = False
 
     @property
@@ -94,6 +94,15 @@ class JobLoad:
     def _sent_on(self, machines: int) -> float:
         """What the machine with most parameters sends of each table that all workers pull, in tables."""
         return (machines - 1) * largest_share(self.parameter_blocks, machines)
+
+    def loading_on(self, machines: int) -> float:
+        """Seconds to start on so many machines, which read their shares of the samples at the same time."""
+        shares = largest_share(self.data_blocks, machines) / largest_share(self.data_blocks, self.machines)
+        return self.loading_s * shares
+
+    def moving_to(self, machines: int) -> float:
+        """Seconds for which it stands still when it moves to so many machines."""
+        return self.saving_s + self.loading_on(machines)
 
     def useful_network_on(self, machines: int) -> float:
         """Seconds of pull and push in an iteration that do not come from more machines than the job needs.

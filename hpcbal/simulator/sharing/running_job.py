@@ -123,7 +123,8 @@ class RunningJob:
             iterations_left=float(job.iterations - self.progress.iterations),
             dense_share=self._dense_share,
             row_growth=job.row_growth,
-            move_s=self.loading_s + self.saving_s,
+            loading_s=self.loading_s,
+            saving_s=self.saving_s,
         )
 
     # ---- start and end -------------------------------------------------------------------------

@@ -88,11 +88,12 @@ def test_a_job_for_which_memory_is_too_short_waits_until_others_have_left(
     policy = Scripted([Group(("a",), 2)], [Group(("b", "c"), 2)])
     policy.limit = MemoryLimit(10, alpha)
     scheduler = Scheduler((1, 2), policy)
-    memory = {name: JobMemory(input_bytes=size, data_blocks=100) for name, size in zip("abc", (12, 6, 6))}
+    small = JobMemory(input_bytes=6, data_blocks=100)
+    memory = {"a": JobMemory(input_bytes=12, data_blocks=100), "b": small, "c": small}
     scheduler.handle(Arrived(tuple("abc"), memory))
     found = scheduler.handle(Profiled("a", load("a")))
     starts = [StartJob("b", (1, 2)), StartJob("c", (1, 2))]
-    # a takes 6 bytes of each machine, b and c take 3 each; blocks are on disk in any case if alpha is a number.
+    # a takes 6 bytes of each machine, b and c take 3 each; with alpha 0.5 half of that is on disk.
     assert found[1:] == [StopJob("a"), *(starts if has_room else starts[:1])]
     assert scheduler.handle(Rested("a")) == ([] if has_room else starts[1:])
 
@@ -163,7 +164,7 @@ def test_a_policy_decides_again_when_a_change_is_due() -> None:
 
 
 def test_idle_machines_are_used_once_waiting_has_cost_enough() -> None:
-    policy, job = Harmony(), replace(load("job", 8.0, 0.1), move_s=5.0)
+    policy, job = Harmony(), replace(load("job", 8.0, 0.1), loading_s=5.0)
     policy._settled.add("job")
 
     def found(now_s: float) -> Sequence[Group] | None:
@@ -192,7 +193,7 @@ def test_thousands_of_groups_are_placed_quickly_and_without_overlap() -> None:
 def test_a_change_is_followed_by_the_next_one_though_no_job_ends() -> None:
     """Cheap changes pay first; what remains to be gained is counted from then on."""
     policy = Harmony()
-    jobs = {name: replace(load(name, 8.0, 0.1), move_s=5.0) for name in "abc"}
+    jobs = {name: replace(load(name, 8.0, 0.1), loading_s=5.0) for name in "abc"}
     policy._settled |= set(jobs)
     groups = [Sharing((name,), (rank,)) for rank, name in enumerate("abc")]
     changes, now_s = 0, 0.0
@@ -304,7 +305,7 @@ def test_jobs_that_do_not_fit_are_measured_in_place_of_those_that_are() -> None:
     assert [each for each in found if isinstance(each, StopJob)] == [StopJob("a"), StopJob("c")]
     assert scheduler.groups == (Sharing(("b", "d"), (1, 2)),)
     assert scheduler.waiting == ("a", "c")
-    assert scheduler.handle(Rested("a")) == [StartJob("d", (1, 2))]  # beside c there is room for it, not for b
+    assert scheduler.handle(Rested("a")) == [StartJob("d", (1, 2))]  # c leaves room for it, but not for b
     assert scheduler.handle(Rested("c")) == [StartJob("b", (1, 2))]
 
 

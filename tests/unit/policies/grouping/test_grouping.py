@@ -340,7 +340,7 @@ def standing_still_s(before: Sequence[Group], after: Sequence[Group], loads: dic
 
 
 def test_a_job_that_is_stopped_costs_its_start_though_it_waits() -> None:
-    loads = by_name([apart("a", 1.0, 1.0, move_s=3.0), apart("b", 1.0, 1.0, move_s=5.0)])
+    loads = by_name([apart("a", 1.0, 1.0, loading_s=3.0), apart("b", 1.0, 1.0, loading_s=5.0)])
     assert standing_still_s([Group(("a", "b"), 4)], [Group(("a",), 4)], loads) == 5.0 * 4 / 2
 
 
@@ -357,19 +357,30 @@ def test_small_gains_are_not_worth_a_move() -> None:
 
 
 def test_a_job_whose_group_gains_another_one_does_not_move() -> None:
-    loads = by_name([apart(name, 1, 1, move_s=seconds) for name, seconds in {"a": 8, "b": 1, "c": 2}.items()])
+    loads = by_name(
+        apart(name, 1, 1, 2, loading_s=seconds) for name, seconds in {"a": 8, "b": 1, "c": 2}.items()
+    )
     before = [Group(("a",), 2), Group(("b", "c"), 2)]
     assert standing_still_s(before, [Group(("a", "new"), 2), Group(("b", "c"), 2)], loads) == 0
     assert standing_still_s(before, [Group(("a", "b"), 2), Group(("c",), 2)], loads) == 1
-    assert standing_still_s(before, [Group(("a", "b", "c"), 4)], loads) == (8 + 1 + 2) * 4 / 3
+    on_twice_as_many = standing_still_s(before, [Group(("a", "b", "c"), 4)], loads)
+    assert on_twice_as_many == pytest.approx((8 + 1 + 2) / 2 * 4 / 3)
+
+
+def test_a_move_takes_less_time_to_more_machines() -> None:
+    load = job("a", 1.0, 1.0, 2, loading_s=6.0, saving_s=1.0, data_blocks=9)  # 5 blocks on a machine of two
+    assert load.moving_to(2) == 7.0
+    assert load.moving_to(1) == pytest.approx(1.0 + 6 * 9 / 5)
+    assert load.moving_to(4) == pytest.approx(1.0 + 6 * 3 / 5)
+    assert load.moving_to(100) == pytest.approx(1.0 + 6 / 5)
 
 
 def test_groups_change_when_waiting_has_cost_enough() -> None:
     loads = [apart("a", 4, 1, 2), apart("b", 4, 1, 2), apart("c", 1, 4, 2), apart("d", 1, 4, 2)]
     groups = [Group(("a", "b"), 2), Group(("c", "d"), 2)]
 
-    def found(lost_s: float, move_s: float = 10.0) -> Regrouping:
-        now = situation(groups, [replace(load, move_s=move_s) for load in loads], 4)
+    def found(lost_s: float, loading_s: float = 10.0) -> Regrouping:
+        now = situation(groups, [replace(load, loading_s=loading_s) for load in loads], 4)
         return regroup(replace(now, lost_s=lost_s), min_gain=0.05)
 
     waits = found(0.0)
@@ -382,13 +393,13 @@ def test_groups_change_when_waiting_has_cost_enough() -> None:
     assert better is not None
     for group in better:
         assert len({"ab".count(name) for name in group.jobs}) == 2, "opposites share machines"
-    assert found(1.01 * lost_s, move_s=20.0).groups is None
-    assert found(0.0, move_s=0.0).groups == better, "what costs nothing need not wait"
+    assert found(1.01 * lost_s, loading_s=20.0).groups is None
+    assert found(0.0, loading_s=0.0).groups == better, "what costs nothing need not wait"
 
 
 def test_a_cheap_change_does_not_wait_for_a_better_one_that_costs_more() -> None:
     """A job that runs on one machine of ten has its start again to lose; the other nine are idle."""
-    loads = [apart("small", 8, 0.1, move_s=1.0), apart("other", 8, 8, move_s=1000.0)]
+    loads = [apart("small", 8, 0.1, loading_s=1.0), apart("other", 8, 8, loading_s=1000.0)]
     now = situation([Group(("small",), 1), Group(("other",), 4)], loads, 10)
     found = regroup(replace(now, lost_s=500.0), min_gain=0.05).groups
     assert found is not None
@@ -422,7 +433,7 @@ def test_losses_end_when_nothing_would_be_better() -> None:
 
 
 def test_a_job_does_not_move_for_longer_than_it_has_left() -> None:
-    load = apart("job", 8, 0.1, 2, move_s=50.0)
+    load = apart("job", 8, 0.1, 2, loading_s=50.0)
     groups = [Group(("job",), 2)]
 
     def found(left: float | None) -> Regrouping:
@@ -434,8 +445,8 @@ def test_a_job_does_not_move_for_longer_than_it_has_left() -> None:
 
 
 def test_of_changes_that_cost_nothing_the_best_is_made() -> None:
-    loads = [apart(name, 4, 1, 2, move_s=0.0) for name in "ab"]
-    loads += [apart(name, 1, 4, 2, move_s=0.0) for name in "cd"]
+    loads = [apart(name, 4, 1, 2, loading_s=0.0) for name in "ab"]
+    loads += [apart(name, 1, 4, 2, loading_s=0.0) for name in "cd"]
     now = situation([Group(("a",), 1), Group(("b",), 1), Group(("c",), 1), Group(("d",), 1)], loads, 4)
     free = regroup(now, min_gain=0.05).groups
     assert free is not None
