@@ -42,10 +42,8 @@ class View:
         loads: of those that have been profiled, as last measured.
         memory: what each of the jobs needs.
         groups: jobs that share machines now, or will as soon as they have moved.
-        profiled: the job whose measurement asks for a decision; None: another event does.
-        ended: the job whose end does.
-        ended_with: jobs that shared its machines.
-        ended_on: number of its machines.
+        ended_with: jobs that shared machines with the job whose end asks for this decision.
+        ended_on: number of its machines; 0: no job has ended.
         left: its last known load; None: it was not profiled, or no job has ended.
         now_s: time.
     """
@@ -55,8 +53,6 @@ class View:
     loads: Mapping[str, JobLoad]
     memory: Mapping[str, JobMemory]
     groups: tuple[Sharing, ...]
-    profiled: str | None = None
-    ended: str | None = None
     ended_with: tuple[str, ...] = ()
     ended_on: int = 0
     left: JobLoad | None = None
@@ -223,7 +219,7 @@ class Scheduler:
                 load = replace(load, memory=job.memory)
                 job.load = load if job.load is None else _updated(job.load, load)
                 is_due = is_new or now_s >= self.policy.due_s
-                return self._decide(now_s, profiled=name) if is_due and job.state == "running" else []
+                return self._decide(now_s) if is_due and job.state == "running" else []
             case Rested(name):
                 self._expect(name, "leaving")
                 self._jobs[name].state, self._jobs[name].at = "waiting", ()
@@ -235,7 +231,7 @@ class Scheduler:
                 others = () if group is None else tuple(other for other in group.jobs if other != name)
                 job.state, job.at = "over", ()
                 self.groups = tuple(_without(name, self.groups))
-                return self._decide(now_s, ended=name, ended_with=others, ended_on=count)
+                return self._decide(now_s, ended_with=others, ended_on=count, left=job.load)
 
     def _expect(self, name: str, *states: JobState) -> None:
         if self._jobs[name].state not in states:
@@ -246,13 +242,11 @@ class Scheduler:
     def _decide(
         self,
         now_s: float,
-        profiled: str | None = None,
-        ended: str | None = None,
         ended_with: tuple[str, ...] = (),
         ended_on: int = 0,
+        left: JobLoad | None = None,
     ) -> list[Instruction]:
         jobs = tuple(name for name, job in self._jobs.items() if job.state != "over")
-        left = None if ended is None else self._jobs[ended].load
         memory = {name: self._jobs[name].memory for name in jobs}
         view = View(
             len(self.machines),
@@ -260,8 +254,6 @@ class Scheduler:
             self.loads,
             memory,
             self.groups,
-            profiled,
-            ended,
             ended_with,
             ended_on,
             left,

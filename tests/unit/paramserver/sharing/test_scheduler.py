@@ -369,7 +369,6 @@ def test_jobs_that_are_measured_do_not_keep_other_groups_from_changing() -> None
         loads,
         {job: JobMemory() for job in (*loads, "new")},
         groups,
-        ended="ended",
         ended_with=("cpu",),
         ended_on=2,
     )
@@ -529,7 +528,6 @@ def test_a_similar_job_is_put_where_one_has_ended() -> None:
         loads,
         {job: JobMemory() for job in loads},
         (Sharing(("partner",), (1, 2)),),
-        ended="ended",
         ended_with=("partner",),
         ended_on=2,
         left=load("ended", 4, 1),
