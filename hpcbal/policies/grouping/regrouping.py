@@ -10,7 +10,7 @@ How the paper is read here (docs/adr/0021):
 - What moving costs is weighed against what it brings, which the paper leaves to future work. How long groups
   would last is not known. So groups change once the loss without the change is `PAYS` times its cost: the
   rent-or-buy rule (Karlin et al. 1988, Competitive Snoopy Caching), which has `PAYS` = 1. A larger value
-  keeps the share of time that moves cost low.
+  keeps the share of time that moves cost low. Loading takes as much less time as there are more machines.
 - No job that runs is left to wait: it would be missing when the others have ended, and fewer jobs would have
   to use all machines.
 """
@@ -30,8 +30,8 @@ JOB_GAIN = 0.01
 """By so much a further job must raise the score of a grouping, see `schedule`."""
 
 PAYS = 4.0
-"""Groups change once the loss without the change is so many times its cost. With 4, makespans of [PS] Table
-4.1's jobs are 2 % shorter, with bursts of arrivals 17 %, and moves cost more than 2 % of the time."""
+"""Groups change once the loss without the change is so many times its cost. The larger it is, the less time
+moves cost, and the longer machines are idle (docs/experiments.md)."""
 
 BUNCH = 3
 """Most jobs that take the place of one."""
