@@ -13,12 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hpcbal.errors import InputError
+from hpcbal.policies.grouping.memory import RESERVE
 
 SMALLEST = 4096
 """Bytes; smaller buffers take as much."""
-
-RESERVE = 0.03
-"""Share of a machine's memory that blocks leave free if they can: messages cannot wait for room."""
 
 KEPT_SHARE = 0.5
 """Of the limit: free buffers beyond it go back to the operating system."""
@@ -33,7 +31,7 @@ class Relief(Protocol):
 
     def relieve(self, num_bytes: int) -> None: ...
 
-    def in_use_bytes(self, job: str) -> int: ...
+    def others_parameter_bytes(self, job: str) -> int: ...
 
 
 class MachineMemory:
@@ -91,8 +89,8 @@ class MachineMemory:
         return sum(each.held_bytes for each in self._members if each is not buffers)
 
     def given_later(self, job: str) -> int:
-        """Bytes of the blocks of other jobs that are in use, and go to disk once they are not."""
-        return 0 if self.relief is None else self.relief.in_use_bytes(job)
+        """Bytes of the parameters of other jobs that are in use, and may go to disk once they are not."""
+        return 0 if self.relief is None else self.relief.others_parameter_bytes(job)
 
     def taken_by_others(self, buffers: Buffers) -> int:
         """Bytes of other executors, with their buffers, rows and updates."""
@@ -122,7 +120,7 @@ class Buffers:
     def __init__(
         self, limit_bytes: int | None = None, machine: MachineMemory | None = None, job: str = ""
     ) -> None:
-        self._limit, self._machine, self._job = limit_bytes, machine, job
+        self._limit, self._machine, self.job = limit_bytes, machine, job
         self._free: dict[int, list[NDArray[np.uint8]]] = defaultdict(list)
         self._free_bytes = 0
         self.held_bytes = 0
@@ -188,13 +186,17 @@ class Buffers:
         others = 0 if self._machine is None else self._machine.taken_by_others(self)
         return self.num_bytes + num_bytes + others <= self._limit
 
-    def can_keep(self, num_bytes: int) -> bool:
-        """Whether `keep` would count so many bytes now, or never; otherwise others give way later."""
+    def may_find_room(self, num_bytes: int) -> bool:
+        """Let others give up what they can for so many bytes; returns whether more can come of waiting.
+
+        It is no use to wait if `keep` would count them now, or if even without the parameters of other jobs
+        there is no room.
+        """
         if self._limit is None or self._machine is None:
-            return True
+            return False
         self._machine.make_room(num_bytes)
         missing = self.kept_bytes + num_bytes - self._left(self._limit)
-        return missing <= 0 or missing > self._machine.given_later(self._job)
+        return 0 < missing <= self._machine.given_later(self.job)
 
     def keep(self, num_bytes: int) -> None:
         """Count so many bytes that a worker keeps, until `drop`.

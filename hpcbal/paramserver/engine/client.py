@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -22,11 +23,16 @@ from hpcbal.paramserver.store.client import Client
 from hpcbal.paramserver.store.layout import Layout
 from hpcbal.paramserver.store.ownership import Ownership
 
+log = logging.getLogger(__name__)
+
 LOOK_AGAIN_S = 0.01
 """How often a worker that needs room looks whether the parameters of other jobs can go to disk."""
 
 ROOM_PATIENCE_S = 60.0
 """How long it looks. Two workers that wait for each other end there, one of them with an error."""
+
+LONG_WAIT_S = 1.0
+"""A longer wait is logged."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,6 +54,9 @@ class _Placed:
 
 class ParameterClient:
     """Pulls and pushes of one worker. A pull sees every earlier push of this worker.
+
+    Attributes:
+        waited_s: for how long the last pull or push has waited for memory before it was sent.
 
     Args:
         wire, reactor: carry the frames; `pull` drives the reactor until the values are here.
@@ -75,6 +84,7 @@ class ParameterClient:
         self._num_unsent = 0
         self._buffers = buffers or Buffers()
         self._row_bytes = self._unsent_bytes = 0  # that the buffers count
+        self.waited_s = 0.0
         self._dense = DenseTables(wire, reactor, layout, self._client, self._answered)
         wire.on(Kind.PULLED, self._on_pulled)
         wire.on(Kind.APPLIED, self._on_applied)
@@ -117,6 +127,7 @@ class ParameterClient:
             MemoryLimitError: there is no room for the rows.
         """
         self.drop_rows()
+        self.waited_s = 0.0
         sparse = {name: ids for name, ids in needs.items() if len(ids)}
         row_bytes = sum(len(ids) * self._layout.table(name).row_bytes for name, ids in sparse.items())
         self._count_rows(2 * row_bytes)  # as they come, and in order
@@ -153,9 +164,14 @@ class ParameterClient:
 
     def _keep(self, num_bytes: int) -> None:
         """Count bytes that are about to be kept, once other jobs have given up what is in their way."""
-        until_s = time.monotonic() + ROOM_PATIENCE_S
-        while not self._buffers.can_keep(num_bytes) and (now_s := time.monotonic()) < until_s:
+        began_s = time.monotonic()
+        until_s = began_s + ROOM_PATIENCE_S
+        while self._buffers.may_find_room(num_bytes) and (now_s := time.monotonic()) < until_s:
             self._reactor.sleep_until(now_s + LOOK_AGAIN_S)
+        self.waited_s = time.monotonic() - began_s
+        if self.waited_s > LONG_WAIT_S:
+            job = self._buffers.job
+            log.warning("job %s waited %.1f s for memory that other jobs used", job, self.waited_s)
         self._buffers.keep(num_bytes)
 
     def _wait_for(self, pull: int) -> None:
@@ -230,6 +246,7 @@ class ParameterClient:
             MemoryLimitError: there is no room for the updates.
         """
         self.wait_sent()
+        self.waited_s = 0.0
         is_routed = self._dense.may_push(updates)
         pieces: dict[int, tuple[list[IntArray], NDArray[Any]]] = {}
         for name, update in updates.items():

@@ -52,6 +52,7 @@ class Harmony:
         self._settled: set[str] = set()  # jobs that have been placed by what was measured of them
         self._beside_ended: set[str] = set()  # since groups changed
         self._losses = Losses()
+        self._start_s = math.inf  # the shortest start of any job so far
 
     @property
     def due_s(self) -> float:
@@ -62,6 +63,7 @@ class Harmony:
         """See `GroupingPolicy`."""
         self._losses.add_until(view.now_s)
         self._beside_ended |= set(view.ended_with)
+        self._start_s = min([self._start_s, *(load.loading_s for load in view.loads.values())])
         known = _known(view)
         unknown = [job for job in view.jobs if job not in known]
         if not view.groups:
@@ -121,7 +123,12 @@ class Harmony:
         if not machines or not loads:
             return [*still, *groups]
         situation = Situation(
-            machines, known, tuple(groups), frozenset(self._beside_ended), self._losses.lost_s
+            machines,
+            known,
+            tuple(groups),
+            frozenset(self._beside_ended),
+            self._losses.lost_s,
+            self._start_s,
         )
         found = regroup(situation, min_gain=self._min_gain, fits=self._fits)
         self._losses.note(found)

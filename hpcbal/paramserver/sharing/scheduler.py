@@ -280,31 +280,31 @@ class Scheduler:
         return found
 
     def _pursue(self) -> list[Instruction]:
-        """Bring jobs to where they belong: stop those that are elsewhere, start those whose place is free."""
+        """Stop jobs that are elsewhere than they should be, and start those for which there is room."""
         target = {job: group.machines for group in self.groups for job in group.jobs}
         found: list[Instruction] = []
         for name, job in self._jobs.items():
             if job.state == "running" and job.at != target.get(name, ()):
                 job.state = "leaving"
                 found.append(StopJob(name))
-        being_left, held = self._being_left(target), self._held_bytes()
-        limit = self.policy.limit
+        being_left = self._being_left(target)
+        held: dict[int, float] | None = None
         for name, job in self._jobs.items():
             machines = target.get(name, ())
             if job.state != "waiting" or not machines:
                 continue
-            needs_bytes = limit.usual_of(job.memory, len(machines))
-            has_room = limit.limit_bytes is None or all(
-                held[rank] + needs_bytes <= limit.limit_bytes for rank in machines
-            )
-            if has_room or being_left.isdisjoint(machines):
-                job.state, job.at = "running", machines
-                found.append(StartJob(name, machines))
-                held.update((rank, held[rank] + needs_bytes) for rank in machines)
+            if not being_left.isdisjoint(machines):
+                held = self._held_bytes() if held is None else held
+                if not self._has_room(job.memory, machines, held):
+                    continue
+            job.state, job.at = "running", machines
+            found.append(StartJob(name, machines))
+            if held is not None:
+                self._hold(job, held)
         return found
 
     def _being_left(self, target: Mapping[str, tuple[int, ...]]) -> set[int]:
-        """Machines with jobs for which there is no room in the groups that are to be there."""
+        """Machines with jobs that are about to leave, except where their new groups are formed with them."""
         found: set[int] = set()
         for name, job in self._jobs.items():
             if job.state == "leaving":
@@ -316,12 +316,22 @@ class Scheduler:
 
     def _held_bytes(self) -> dict[int, float]:
         """By machine, what all jobs that are there take if none is short of memory."""
-        found = dict.fromkeys(self.machines, 0.0)
-        if self.policy.limit.limit_bytes is not None:
-            for job in self._jobs.values():
-                needs_bytes = self.policy.limit.usual_of(job.memory, max(1, len(job.at)))
-                found.update((rank, found[rank] + needs_bytes) for rank in job.at)
-        return found
+        held = dict.fromkeys(self.machines, 0.0)
+        for job in self._jobs.values():
+            if job.at:
+                self._hold(job, held)
+        return held
+
+    def _hold(self, job: _Job, held: dict[int, float]) -> None:
+        needs_bytes = self.policy.limit.usual_of(job.memory, len(job.at))
+        for rank in job.at:
+            held[rank] += needs_bytes
+
+    def _has_room(self, memory: JobMemory, machines: Sequence[int], held: Mapping[int, float]) -> bool:
+        """Whether one more job fits on machines, with no more samples on disk."""
+        limit = self.policy.limit
+        needs_bytes = limit.usual_of(memory, len(machines))
+        return limit.leaves_reserve(needs_bytes + max(held[rank] for rank in machines))
 
 
 def _updated(old: JobLoad, new: JobLoad) -> JobLoad:
@@ -332,7 +342,6 @@ def _updated(old: JobLoad, new: JobLoad) -> JobLoad:
         old,
         compute_s=new.compute_on(old.machines),
         iterations_left=new.iterations_left,
-        loading_s=new.loading_on(old.machines),
         saving_s=new.saving_s,
     )
 

@@ -1,4 +1,4 @@
-"""Whose pull or push is next on the machines of a group: on all of them at the same time.
+"""Whose pull or push is next on the machines of its job: on all of them at the same time.
 
 A worker pulls from servers on all machines of its job. If another job used the network of some of them
 meanwhile, both would take longer, and the times that are measured would be of no use for predictions. So the

@@ -19,14 +19,12 @@ from hpcbal.policies.grouping import (
     next_to_spill,
     returns,
 )
+from hpcbal.policies.grouping.memory import RESERVE
 
 log = logging.getLogger(__name__)
 
 TURNS_OF_A_STEP = 3
 """Turns of every job between two steps of the climber; the first one is not measured."""
-
-RESERVE = 0.03
-"""Share of a machine's memory that plans leave free: what comes in messages is not known before."""
 
 GUESSED_BYTES_PER_S = 500e6
 """Of a disk that has not been read yet."""
@@ -230,8 +228,8 @@ class MachineSpill:
             elif not self._put_parameters_on_disk():
                 return
 
-    def in_use_bytes(self, job: str) -> int:
-        """Bytes in memory of the parameters of other jobs, which go to disk once nobody uses them."""
+    def others_parameter_bytes(self, job: str) -> int:
+        """Bytes in memory of the parameters of other jobs, which may go to disk while nobody uses them."""
         if not self._adapts:
             return 0
         others = (each.parameters for name, each in self._members.items() if name != job)

@@ -8,6 +8,9 @@ from dataclasses import dataclass
 BLOCKS_AT_ONCE = 2
 """Blocks that a job has whole in memory to read from disk: one and its rearranged copy, or the next one."""
 
+RESERVE = 0.03
+"""Share of a machine's memory that is left free if it can be: what comes in messages is not known before."""
+
 
 @dataclass(frozen=True, slots=True)
 class JobMemory:
@@ -78,6 +81,10 @@ class MemoryLimit:
         return (
             self.limit_bytes is None or sum(self.least_of(job, machines) for job in jobs) <= self.limit_bytes
         )
+
+    def leaves_reserve(self, num_bytes: float) -> bool:
+        """Whether jobs that take so many bytes of a machine leave the reserve free."""
+        return self.limit_bytes is None or num_bytes <= (1 - RESERVE) * self.limit_bytes
 
     def least_of(self, job: JobMemory, machines: int) -> float:
         """Bytes that a job takes at least on each of so many machines."""

@@ -10,7 +10,8 @@ How the paper is read here (docs/adr/0021):
 - What moving costs is weighed against what it brings, which the paper leaves to future work. How long groups
   would last is not known. So groups change once the loss without the change is `PAYS` times its cost: the
   rent-or-buy rule (Karlin et al. 1988, Competitive Snoopy Caching), which has `PAYS` = 1. A larger value
-  keeps the share of time that moves cost low. Loading takes as much less time as there are more machines.
+  keeps the share of time that moves cost low. More machines load faster, but for the shortest start of any
+  job so far.
 - No job that runs is left to wait: it would be missing when the others have ended, and fewer jobs would have
   to use all machines.
 """
@@ -48,6 +49,7 @@ class Situation:
         beside_ended: jobs that shared machines with one that has ended; their groups take part first.
         lost_s: machine-seconds that were lost because better groups have not been formed yet, >= 0; see
             `Losses`.
+        start_s: seconds of a start that do not depend on the number of machines, >= 0.
     """
 
     machines: int
@@ -55,6 +57,7 @@ class Situation:
     groups: tuple[Group, ...]
     beside_ended: frozenset[str] = frozenset()
     lost_s: float = 0.0
+    start_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +124,7 @@ def regroup(now: Situation, *, min_gain: float, fits: FitsTogether | None = None
             continue
         gain = (value - base) / value * now.machines
         moves = _moves(now.groups, groups)
-        cost_s = _standing_still_s(moves, now.loads)
+        cost_s = _standing_still_s(moves, now.loads, now.start_s)
         if gain * _longest_left_s(now, moves) >= cost_s:
             most = value
             able.append(_Option(groups, gain, cost_s))
@@ -202,13 +205,15 @@ def _moves(before: Sequence[Group], after: Sequence[Group]) -> dict[str, Group]:
     return {job: goes_to.get(job, old) for old in before for job in old.jobs if job not in stays}
 
 
-def _standing_still_s(moves: Mapping[str, Group], loads: Mapping[str, JobLoad]) -> float:
+def _standing_still_s(
+    moves: Mapping[str, Group], loads: Mapping[str, JobLoad], start_s: float = 0.0
+) -> float:
     """Machine-seconds for which jobs that move stand still.
 
     The machines of a group count for each of its jobs in equal parts: the others go on.
     """
     return sum(
-        loads[job].moving_to(group.machines) * group.machines / len(group.jobs)
+        loads[job].moving_to(group.machines, start_s) * group.machines / len(group.jobs)
         for job, group in moves.items()
     )
 

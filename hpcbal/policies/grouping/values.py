@@ -42,7 +42,8 @@ class JobLoad:
         dense_share: share of the network time that is of dense tables, which every worker pulls whole. The
             rest is of rows of sparse tables, whose number falls with the samples of a worker.
         row_growth: n samples need n ** row_growth as many rows as one, 0 to 1. 1: they share none.
-        loading_s, saving_s: seconds to start on `machines` machines, and to save a checkpoint there; >= 0.
+        loading_s: seconds to start on `machines` machines, >= 0.
+        saving_s: seconds of its last checkpoint, >= 0.
         servers_apart: whether servers are on machines of their own; the network time is constant then.
     """
 
@@ -95,14 +96,17 @@ class JobLoad:
         """What the machine with most parameters sends of each table that all workers pull, in tables."""
         return (machines - 1) * largest_share(self.parameter_blocks, machines)
 
-    def loading_on(self, machines: int) -> float:
-        """Seconds to start on so many machines, which read their shares of the samples at the same time."""
-        shares = largest_share(self.data_blocks, machines) / largest_share(self.data_blocks, self.machines)
-        return self.loading_s * shares
+    def moving_to(self, machines: int, start_s: float = 0.0) -> float:
+        """Seconds for which it stands still when it moves to so many machines.
 
-    def moving_to(self, machines: int) -> float:
-        """Seconds for which it stands still when it moves to so many machines."""
-        return self.saving_s + self.loading_on(machines)
+        Machines read their shares of the samples at the same time.
+
+        Args:
+            start_s: seconds of a start that do not depend on the number of machines.
+        """
+        shares = largest_share(self.data_blocks, machines) / largest_share(self.data_blocks, self.machines)
+        start_s = min(start_s, self.loading_s)
+        return self.saving_s + start_s + (self.loading_s - start_s) * shares
 
     def useful_network_on(self, machines: int) -> float:
         """Seconds of pull and push in an iteration that do not come from more machines than the job needs.

@@ -437,7 +437,7 @@ class InUse:
         if self.uses <= 0:
             self.buffers.hold(0)
 
-    def in_use_bytes(self, job: str) -> int:
+    def others_parameter_bytes(self, job: str) -> int:
         assert job == "this"
         return self.buffers.held_bytes
 

@@ -183,7 +183,7 @@ def test_parameters_go_last_and_those_that_were_used_last_go_first(tmp_path: Pat
         machine.come(name, 10)
         machine.spill.add_parameters(name, values[name])
     machine.memory.others = lambda: sum(each.num_bytes for each in values.values())
-    assert machine.spill.in_use_bytes("a") == 400
+    assert machine.spill.others_parameter_bytes("a") == 400
     machine.spill.relieve(250)
     assert sum(job.num_on_disk for job in machine.jobs.values()) == 25
     assert not left
@@ -192,8 +192,8 @@ def test_parameters_go_last_and_those_that_were_used_last_go_first(tmp_path: Pat
     assert left == ["a"]
     machine.spill.relieve(1000)
     assert left == ["a", "c"]
-    assert machine.spill.in_use_bytes("a") == 200
-    assert not machine.spill.in_use_bytes("b")
+    assert machine.spill.others_parameter_bytes("a") == 200
+    assert not machine.spill.others_parameter_bytes("b")
 
 
 def test_parameters_stay_in_memory_when_the_disk_is_full(
