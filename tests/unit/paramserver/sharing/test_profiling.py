@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from hpcbal.paramserver.machine.messages import TurnDone
-from hpcbal.paramserver.sharing.profiling import LONG_S, WINDOW, IterationMeter
+from hpcbal.paramserver.sharing.profiling import LONG_S, WINDOW, IterationMeter, Measured, load_of
+from hpcbal.policies.grouping.values import UNKNOWN_LOADING_S
 
 
 def turn(step: int, compute_s: float, pull_s: float, push_s: float, num_bytes: int = 100) -> TurnDone:
@@ -60,3 +61,23 @@ def test_one_long_iteration_suffices_or_as_many_as_are_wanted() -> None:
     assert not meter.suffices(9)
     meter.note(1, turn(4, LONG_S - 2, 1, 1), 2.0 + 2 * LONG_S)
     assert meter.suffices(9)
+
+
+def test_a_load_says_how_long_the_job_took_to_start_and_to_save() -> None:
+    def times(loading_s: float | None, saving_s: float | None) -> tuple[float, float]:
+        load = load_of(
+            "job",
+            Measured(2.0, 1.0, 3.0, 100.0),
+            machines=2,
+            data_blocks=8,
+            parameter_blocks=8,
+            iterations_left=5.0,
+            dense_bytes=50.0,
+            row_growth=1.0,
+            loading_s=loading_s,
+            saving_s=saving_s,
+        )
+        return load.loading_s, load.saving_s
+
+    assert times(4.0, 0.5) == (4.0, 0.5)
+    assert times(None, None) == (UNKNOWN_LOADING_S, 0.0)

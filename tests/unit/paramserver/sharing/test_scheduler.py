@@ -98,6 +98,17 @@ def test_a_job_for_which_memory_is_too_short_waits_until_others_have_left(
     assert scheduler.handle(Rested("a")) == ([] if has_room else starts[1:])
 
 
+def test_memory_counts_where_jobs_are_and_a_reserve_stays_free() -> None:
+    policy = Scripted([Group(("a",), 2)], [Group(("b", "c"), 4)])
+    policy.limit = MemoryLimit(100)
+    scheduler = Scheduler((1, 2, 3, 4), policy)
+    # On each machine a takes 60 bytes, b 38 and c 37: beside a there is room for c, as 3 are kept free.
+    memory = {"a": JobMemory(120.0), "b": JobMemory(152.0), "c": JobMemory(148.0)}
+    scheduler.handle(Arrived(("a", "b", "c"), memory))
+    assert scheduler.handle(Profiled("a", load("a")))[1:] == [StopJob("a"), StartJob("c", (1, 2, 3, 4))]
+    assert scheduler.handle(Rested("a")) == [StartJob("b", (1, 2, 3, 4))]
+
+
 def test_a_job_that_ends_while_it_leaves_is_over() -> None:
     scheduler = Scheduler((1, 2), Scripted([Group(("a",), 2)], [Group(("b",), 2)], [Group(("b",), 2)]))
     scheduler.handle(Arrived(("a", "b")))
@@ -181,6 +192,20 @@ def test_idle_machines_are_used_once_waiting_has_cost_enough() -> None:
     assert policy.due_s <= due_s + 0.001, "what could change next is looked for at once"
 
 
+def test_the_shortest_start_of_any_job_is_what_more_machines_do_not_shorten() -> None:
+    def due_s(*starts_s: float) -> float:
+        policy, job = Harmony(), replace(load("job", 8.0, 0.1), loading_s=12.0)
+        policy._settled.add("job")
+        groups = (Sharing(("job",), (1, 2)),)
+        for start_s in (*starts_s, 12.0):
+            loads = {"job": replace(job, loading_s=start_s)}
+            policy.regroup(View(4, ("job",), loads, {"job": JobMemory()}, groups))
+        return policy.due_s
+
+    assert due_s() == pytest.approx(12 / 6 * due_s(0.0))
+    assert due_s(2.0) == pytest.approx(7 / 6 * due_s(0.0))
+
+
 def test_thousands_of_groups_are_placed_quickly_and_without_overlap() -> None:
     """Linear in the machines; 5,000 sorts of all free ones took 10 s."""
     machines = tuple(range(10_000))
@@ -214,10 +239,12 @@ def test_a_change_is_followed_by_the_next_one_though_no_job_ends() -> None:
 def test_a_measurement_on_one_machine_keeps_what_is_known_of_the_network() -> None:
     scheduler = Scheduler((1, 2), Scripted([Group(("a",), 2)]))
     scheduler.handle(Arrived(("a",)))
-    scheduler.handle(Profiled("a", load("a", 2.0, 3.0)))
-    scheduler.handle(Profiled("a", load("a", 8.0, 0.0, machines=1)))
+    scheduler.handle(Profiled("a", replace(load("a", 2.0, 3.0), loading_s=5.0, saving_s=1.0)))
+    alone = replace(load("a", 8.0, 0.0, machines=1), loading_s=9.0, saving_s=2.0)
+    scheduler.handle(Profiled("a", alone))
     known = scheduler.loads["a"]
     assert (known.compute_s, known.network_s, known.machines) == (4.0, 3.0, 2)
+    assert (known.loading_s, known.saving_s) == (5.0, 2.0)
 
 
 def test_further_measurements_on_one_machine_ask_for_no_decision() -> None:

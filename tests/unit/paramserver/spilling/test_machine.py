@@ -140,6 +140,8 @@ def test_blocks_go_before_others_come_back(tmp_path: Path) -> None:
 def test_a_fixed_share_is_kept(tmp_path: Path, alpha: float, count: int) -> None:
     machine = Machine(tmp_path, alpha)
     assert machine.come("a", 80).num_on_disk == count
+    machine.spill.add_parameters("a", Values(1.0))
+    assert not machine.spill.others_parameter_bytes("b"), "they stay in memory"
     machine.spill.relieve(500)
     for _ in range(3 * TURNS_OF_A_STEP):
         machine.take_turns(stop_s=1.0)

@@ -373,6 +373,16 @@ def test_a_move_takes_less_time_to_more_machines() -> None:
     assert load.moving_to(1) == pytest.approx(1.0 + 6 * 9 / 5)
     assert load.moving_to(4) == pytest.approx(1.0 + 6 * 3 / 5)
     assert load.moving_to(100) == pytest.approx(1.0 + 6 / 5)
+    assert load.moving_to(100, start_s=2.0) == pytest.approx(1.0 + 2.0 + 4 / 5)
+    assert load.moving_to(100, start_s=7.0) == 7.0, "all of it is the same everywhere"
+
+
+def test_a_change_takes_the_start_of_a_job_into_account() -> None:
+    loads = [apart("job", 8, 0.1, 2, loading_s=40.0)]
+    now = situation([Group(("job",), 2)], loads, 8)
+    reads, starts = (regroup(replace(now, start_s=start_s), min_gain=0.05) for start_s in (0.0, 40.0))
+    # On 8 machines instead of 2 it stands still for 10 s if it only reads.
+    assert starts.due_in_s == pytest.approx(4 * reads.due_in_s)
 
 
 def test_groups_change_when_waiting_has_cost_enough() -> None:
