@@ -12,7 +12,8 @@ from typing import cast
 from hpcbal.cluster.roles import Roles
 from hpcbal.config import SharedJobConfig
 from hpcbal.paramserver.machine.events import End, EpochEnded, WriteManifest
-from hpcbal.paramserver.sharing.scheduler import Grouped, Sharing
+from hpcbal.paramserver.sharing.placing import Sharing
+from hpcbal.paramserver.sharing.scheduler import Grouped
 from hpcbal.policies.grouping import JobLoad, group_iteration_s
 from hpcbal.printable import printable
 from hpcbal.runtime.sharing.opening import OpenedJobs

@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from hpcbal.paramserver.sharing.scheduler import Sharing
+from hpcbal.paramserver.sharing.placing import Sharing
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from hpcbal.paramserver.sharing.scheduler import Sharing
+from hpcbal.paramserver.sharing.placing import Sharing
 from hpcbal.policies.grouping import JobLoad, group_iteration_s
 from hpcbal.simulator.sharing.record import GroupTimes
 from hpcbal.simulator.sharing.start import Start

@@ -15,6 +15,7 @@ from hpcbal.paramserver.sharing.fixed import FixedGroups, RandomGroups
 from hpcbal.paramserver.sharing.harmony import Harmony
 from hpcbal.paramserver.sharing.isolated import Isolated
 from hpcbal.paramserver.sharing.measuring import first_groups, joined, measured_instead
+from hpcbal.paramserver.sharing.placing import Sharing, place
 from hpcbal.paramserver.sharing.scheduler import (
     Arrived,
     Ended,
@@ -24,11 +25,9 @@ from hpcbal.paramserver.sharing.scheduler import (
     Profiled,
     Rested,
     Scheduler,
-    Sharing,
     StartJob,
     StopJob,
     View,
-    place,
 )
 from hpcbal.policies.grouping import Group, JobLoad, JobMemory, MemoryLimit
 
