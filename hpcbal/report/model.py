@@ -209,6 +209,7 @@ class SharingReport:
         jobs: names of the jobs.
         machines: ranks of the machines.
         predicted_s: predicted seconds of one iteration of all its jobs; None if a job was not profiled.
+        measured_s: of its slowest job; None if there were too few iterations.
     """
 
     jobs: tuple[str, ...]
@@ -216,6 +217,7 @@ class SharingReport:
     start_s: float
     end_s: float
     predicted_s: float | None = None
+    measured_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

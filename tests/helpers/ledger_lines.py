@@ -13,7 +13,7 @@ from hpcbal.values import Position
 Value = TypeVar("Value", bound=Facts)
 
 
-def a(kind: type[Value], **given: Any) -> Value:
+def a(kind: type[Value], /, **given: Any) -> Value:
     """A line (or a value inside one) of this kind; fields that are not given are zero, empty or None."""
     hints = get_type_hints(kind)
     return kind(**{name: given.pop(name, _nothing(hints[name])) for name in kind.field_names()}, **given)

@@ -65,7 +65,11 @@ def read_run(directory: str | os.PathLike[str], now: float | None = None) -> Rep
     if state == "running" and status is not None:
         end_s = replay.start_s[-1] + unix_seconds(status["updated_at"]) - unix_seconds(status["started_at"])
     replay.close(end_s)
-    measure, jobs = _jobs(replay, status, run)
+    sharing.close(replay.now_s)
+    run_kind = _start_of(replay).kind
+    shares = run_kind == "jobs"
+    costs = sharing.cost_by_job() if shares else replay.cost_by_dnn()
+    measure, jobs = _jobs(replay, status, run, costs)
     data = ReportData(
         name=replay.name,
         kind="run",
@@ -78,7 +82,7 @@ def read_run(directory: str | os.PathLike[str], now: float | None = None) -> Rep
         jobs=jobs,
         rounds=replay.round_reports(),
         spans=replay.spans(),
-        use=replay.use(),
+        use=sharing.use(len(replay.slot_names), replay.now_s) if shares else replay.use(),
         rates=(*replay.rates(), *forecasts.rates()),
         waits=replay.waits(),
         works=replay.works(),
@@ -88,11 +92,11 @@ def read_run(directory: str | os.PathLike[str], now: float | None = None) -> Rep
         preprocessing=Preprocessing(replay.preprocessor_samples_per_s, len(replay.bad_samples)),
         prediction=replay.prediction,
         facts=_facts(replay),
-        run_kind=_start_of(replay).kind,
+        run_kind=run_kind,
         problem="; ".join(problems),
         measure=measure,
         evaluation=evaluation,
-        sharing=sharing.groups(replay.now_s),
+        sharing=sharing.groups(),
         machines=sharing.machines,
     )
     return _with_overheads(data, replay.decided_s)
@@ -142,16 +146,22 @@ def _how_to_go_on(replay: Replay) -> str:
     return "stopped by an error (see the logs): fix its cause and run the same command again"
 
 
-def _jobs(replay: Replay, status: AnyStatus | None, run: RunDirectory) -> tuple[str, tuple[JobReport, ...]]:
+def _jobs(
+    replay: Replay,
+    status: AnyStatus | None,
+    run: RunDirectory,
+    costs: Mapping[str, tuple[float, float]],
+) -> tuple[str, tuple[JobReport, ...]]:
     """The key of the measure by which the jobs are compared, and the jobs."""
     states = {job["name"]: job["state"] for job in jobs_of(status)} if status is not None else {}
-    names = list(states) or list(dict.fromkeys([*(hold.dnn for hold in replay.holds), *replay.failed]))
+    names = list(states) or list(dict.fromkeys([*costs, *replay.failed]))
     epochs = {name: [point.metrics for point in replay.curves.get(name, ())] for name in names}
-    summaries = {name: summary_of(epochs[name]) for name in names}
+    numbers_of = {name: [point.epoch for point in replay.curves.get(name, ())] for name in names}
+    summaries = {name: summary_of(epochs[name], numbers_of[name]) for name in names}
     measure = view_of(_start_of(replay).kind).measure(BEST + main_metric_of(epochs.values()))
     is_validated = any(numbers.get("best_val_loss") is not None for numbers in summaries.values())
     loss = "val_loss" if is_validated else "loss"
-    costs, settings = replay.cost_by_dnn(), _settings(run)
+    settings = _settings(run)
     jobs = []
     for name in names:
         job = _dnn(name, replay, states.get(name, "waiting"), *costs.get(name, (0.0, 0.0)))

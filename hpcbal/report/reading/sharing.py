@@ -2,8 +2,36 @@
 
 from __future__ import annotations
 
-from hpcbal.report.model import MachineReport, SharingReport
-from hpcbal.telemetry.ledger import JobsGroupedLine, Line, MachinesUsedLine, RunFinishedLine, RunStartedLine
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from hpcbal.report.model import MachineReport, SharingReport, SlotUse
+from hpcbal.telemetry.ledger import (
+    GroupMeasuredLine,
+    JobDoneLine,
+    JobFailedLine,
+    JobPlacedLine,
+    JobRestedLine,
+    JobsGroupedLine,
+    Line,
+    MachinesUsedLine,
+    RunFinishedLine,
+    RunStartedLine,
+)
+
+Key = tuple[tuple[str, ...], tuple[int, ...]]
+"""Jobs and machines of a group."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Stay:
+    """A job was on machines for a while."""
+
+    job: str
+    machines: tuple[int, ...]
+    start_s: float
+    end_s: float
 
 
 class SharingReplay:
@@ -16,30 +44,90 @@ class SharingReplay:
     def __init__(self) -> None:
         self.machines: tuple[MachineReport, ...] = ()
         self._over: list[SharingReport] = []
-        self._open: dict[tuple[tuple[str, ...], tuple[int, ...]], SharingReport] = {}
+        self._open: dict[Key, SharingReport] = {}
+        self._here: dict[str, tuple[float, tuple[int, ...]]] = {}  # by job: since when, and where
+        self._stays: list[_Stay] = []
 
     def take(self, now_s: float, line: Line) -> None:
         """Process the next line, `now_s` seconds of running after the first start."""
         match line:
             case RunStartedLine() | RunFinishedLine():
                 self._end(now_s, keep=set())
+                self._leave(now_s, list(self._here))
             case JobsGroupedLine(groups):
                 self._end(now_s, keep={(group.jobs, group.machines) for group in groups})
                 for group in groups:
                     new = SharingReport(group.jobs, group.machines, now_s, now_s, group.predicted_s)
                     self._open.setdefault((group.jobs, group.machines), new)
+            case GroupMeasuredLine(jobs, machines, predicted_s, measured_s):
+                if (began := self._open.get((jobs, machines))) is not None:
+                    known = replace(began, predicted_s=predicted_s, measured_s=measured_s)
+                    self._open[jobs, machines] = known
+            case JobPlacedLine(job, machines):
+                self._leave(now_s, [job])
+                self._here[job] = now_s, machines
+            case JobRestedLine(job):
+                self._leave(now_s, [job])
+            case JobDoneLine(job) | JobFailedLine(job):
+                self._leave(now_s, [job])
+                self._without(now_s, job)
             case MachinesUsedLine(ranks, cpu, network, memory, _):
                 rows = sorted(zip(ranks, cpu, network, memory, strict=True))
                 self.machines = tuple(MachineReport(*row) for row in rows)
 
-    def groups(self, end_s: float) -> tuple[SharingReport, ...]:
-        """All groups by their start; those that have not ended last until `end_s`."""
+    def close(self, end_s: float) -> None:
+        """Whatever has not ended lasts until `end_s`."""
         self._end(end_s, keep=set())
+        self._leave(end_s, list(self._here))
+
+    def groups(self) -> tuple[SharingReport, ...]:
+        """All groups by their start; call after `close`."""
         return tuple(sorted(self._over, key=lambda group: (group.start_s, group.machines)))
 
-    def _end(self, now_s: float, keep: set[tuple[tuple[str, ...], tuple[int, ...]]]) -> None:
+    def cost_by_job(self) -> dict[str, tuple[float, float]]:
+        """(seconds on machines, machine-seconds) of each job; call after `close`."""
+        found: dict[str, tuple[float, float]] = {}
+        for stay in self._stays:
+            seconds, machine_s = found.get(stay.job, (0.0, 0.0))
+            length_s = stay.end_s - stay.start_s
+            found[stay.job] = seconds + length_s, machine_s + length_s * len(stay.machines)
+        return found
+
+    def use(self, num_machines: int, end_s: float) -> tuple[SlotUse, ...]:
+        """For how long there were jobs on each machine of ranks 1, 2, ...; call after `close`."""
+        stays: dict[int, list[_Stay]] = defaultdict(list)
+        for stay in self._stays:
+            for rank in stay.machines:
+                stays[rank].append(stay)
+        found = []
+        for slot in range(num_machines):
+            used_s = _union_s((stay.start_s, stay.end_s) for stay in stays[slot + 1])
+            found.append(SlotUse(slot, {"training": used_s, "idle": max(0.0, end_s - used_s)}))
+        return tuple(found)
+
+    def _end(self, now_s: float, keep: set[Key]) -> None:
         for key in [key for key in self._open if key not in keep]:
-            group = self._open.pop(key)
-            self._over.append(
-                SharingReport(group.jobs, group.machines, group.start_s, now_s, group.predicted_s)
-            )
+            self._over.append(replace(self._open.pop(key), end_s=now_s))
+
+    def _without(self, now_s: float, job: str) -> None:
+        """A job is over: others of its group stay together."""
+        for jobs, machines in [key for key in self._open if job in key[0]]:
+            self._over.append(replace(self._open.pop((jobs, machines)), end_s=now_s))
+            others = tuple(other for other in jobs if other != job)
+            if others:
+                self._open[others, machines] = SharingReport(others, machines, now_s, now_s)
+
+    def _leave(self, now_s: float, jobs: Iterable[str]) -> None:
+        for job in jobs:
+            if job in self._here:
+                since_s, machines = self._here.pop(job)
+                self._stays.append(_Stay(job, machines, since_s, now_s))
+
+
+def _union_s(spans: Iterable[tuple[float, float]]) -> float:
+    """Seconds that are in any of some spans."""
+    found, until_s = 0.0, 0.0
+    for start_s, end_s in sorted(spans):
+        found += max(0.0, end_s - max(start_s, until_s))
+        until_s = max(until_s, end_s)
+    return found

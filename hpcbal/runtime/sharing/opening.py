@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from hpcbal.config import JobsConfig, add_import_roots, resolved_yaml
 from hpcbal.runtime.handoff.run_request import RunRequest, output_of
@@ -11,7 +11,16 @@ from hpcbal.runtime.handoff.submissions import submitted_names
 from hpcbal.runtime.paramserver.checkpoint import SavedJob, read_saved
 from hpcbal.runtime.paramserver.opening import JOBS, stop_rule
 from hpcbal.telemetry import Ledger, RunDirectory, RunLock, claim_output
-from hpcbal.telemetry.ledger import Entry, JobDoneLine, JobFailedLine, JobSubmittedLine, scan_ledger
+from hpcbal.telemetry.ledger import (
+    Entry,
+    JobDoneLine,
+    JobFailedLine,
+    JobPlacedLine,
+    JobRestedLine,
+    JobSubmittedLine,
+    RunStartedLine,
+    scan_ledger,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +38,7 @@ class OpenedJobs:
         unrecorded: submitted jobs that the ledger does not mention yet.
         resumed: whether the directory held this run before.
         notes: what people should know about how it was opened.
+        used_s: machine-seconds of each job in earlier starts.
     """
 
     request: RunRequest
@@ -41,6 +51,7 @@ class OpenedJobs:
     unrecorded: frozenset[str]
     resumed: bool
     notes: Sequence[str] = ()
+    used_s: Mapping[str, float] = field(default_factory=dict)
 
     def close(self) -> None:
         """Give the directory back."""
@@ -79,7 +90,8 @@ def open_jobs(request: RunRequest, config: JobsConfig) -> OpenedJobs:
     except BaseException:
         lock.release()
         raise
-    return OpenedJobs(request, config, run, lock, ledger, saved, over, unrecorded, resumed, notes)
+    used_s = machine_seconds(scan.entries)
+    return OpenedJobs(request, config, run, lock, ledger, saved, over, unrecorded, resumed, notes, used_s)
 
 
 def how_jobs_ended(entries: Sequence[Entry]) -> dict[str, JobDoneLine | JobFailedLine]:
@@ -87,3 +99,29 @@ def how_jobs_ended(entries: Sequence[Entry]) -> dict[str, JobDoneLine | JobFaile
     return {
         entry.line.job: entry.line for entry in entries if isinstance(entry.line, JobDoneLine | JobFailedLine)
     }
+
+
+def machine_seconds(entries: Sequence[Entry]) -> dict[str, float]:
+    """Machine-seconds of each job by the run's ledger; a start that was killed ends with its last line."""
+    found: dict[str, float] = {}
+    here: dict[str, tuple[float, int]] = {}  # since when on how many machines
+
+    def leave(job: str, now_s: float) -> None:
+        if job in here:
+            since_s, count = here.pop(job)
+            found[job] = found.get(job, 0.0) + (now_s - since_s) * count
+
+    last_s = 0.0
+    for entry in entries:
+        match entry.line:
+            case RunStartedLine():
+                for job in list(here):
+                    leave(job, last_s)
+            case JobPlacedLine(job, machines):
+                here[job] = entry.unix_s, len(machines)
+            case JobRestedLine(job) | JobDoneLine(job) | JobFailedLine(job):
+                leave(job, entry.unix_s)
+        last_s = entry.unix_s
+    for job in list(here):
+        leave(job, last_s)
+    return found

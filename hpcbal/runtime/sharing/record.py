@@ -12,10 +12,11 @@ from typing import cast
 from hpcbal.cluster.roles import Roles
 from hpcbal.config import SharedJobConfig
 from hpcbal.paramserver.machine.events import End, EpochEnded, WriteManifest
-from hpcbal.paramserver.sharing.placing import Sharing
+from hpcbal.paramserver.sharing.placing import Sharing, without
 from hpcbal.paramserver.sharing.scheduler import Grouped
-from hpcbal.policies.grouping import JobLoad, group_iteration_s
+from hpcbal.policies.grouping import JobLoad
 from hpcbal.printable import printable
+from hpcbal.runtime.sharing.group_times import GroupTimes
 from hpcbal.runtime.sharing.opening import OpenedJobs
 from hpcbal.runtime.sharing.protocol import MachineLoad
 from hpcbal.runtime.sharing.running_job import RunningJob
@@ -24,6 +25,7 @@ from hpcbal.telemetry import MetricsWriter, ResultRow, render_results, write_res
 from hpcbal.telemetry.files.utc import duration_text
 from hpcbal.telemetry.host.environment import environment_versions
 from hpcbal.telemetry.ledger import (
+    GroupMeasuredLine,
     JobDoneLine,
     JobEpochLine,
     JobFailedLine,
@@ -103,8 +105,8 @@ class JobsRecord:
             opened.config.name, len(roles.executor_ranks), heartbeat_s=STATUS_INTERVAL_S
         )
         self._status_due_s = 0.0
-        self._groups: tuple[Sharing, ...] = ()
-        self._predicted: dict[tuple[str, ...], float | None] = {}
+        self._groups = GroupTimes()
+        self._running: dict[str, RunningJob] = {}
         self._loads: dict[int, MachineLoad] = {}
         self._decided_s = 0.0
         self._jobs = {config.name: _Entry(config) for config in opened.config.jobs}
@@ -130,6 +132,7 @@ class JobsRecord:
 
     def _open(self, name: str, entry: _Entry, opened: OpenedJobs) -> None:
         """What earlier starts have left of a job."""
+        entry.used_s = opened.used_s.get(name, 0.0)
         saved = opened.saved.get(name)
         if saved is not None:
             entry.history = saved.history
@@ -174,15 +177,10 @@ class JobsRecord:
 
     def note_grouped(self, grouped: Grouped, loads: Mapping[str, JobLoad]) -> None:
         """The scheduler has changed who shares machines with whom."""
-        self._groups = grouped.groups
-        self._predicted = {}
-        for group in grouped.groups:
-            known = [loads[job] for job in group.jobs if job in loads]
-            is_known = len(known) == len(group.jobs) and all(load.knows_network for load in known)
-            count = len(group.machines)
-            self._predicted[group.jobs] = group_iteration_s(known, count) if is_known else None
+        self._groups_become(grouped.groups, loads)
         facts = tuple(
-            SharingFacts(group.jobs, group.machines, self._predicted[group.jobs]) for group in grouped.groups
+            SharingFacts(group.jobs, group.machines, self._groups.predicted_s(group))
+            for group in grouped.groups
         )
         self._append(JobsGroupedLine(facts, grouped.waiting))
         parts = [
@@ -192,9 +190,18 @@ class JobsRecord:
         waiting = f"; waiting: {' '.join(grouped.waiting)}" if grouped.waiting else ""
         self.note(f"groups: {'; '.join(parts) or 'none'}{waiting}")
 
+    def _groups_become(self, groups: Sequence[Sharing], loads: Mapping[str, JobLoad]) -> None:
+        """Groups are now these; record how long the iterations of the others were."""
+        for group in self._groups.groups:
+            measured_s = self._groups.measured_s(group, self._running)
+            if group not in groups and measured_s is not None:
+                predicted_s = self._groups.predicted_s(group)
+                self._append(GroupMeasuredLine(group.jobs, group.machines, predicted_s, measured_s))
+        self._groups.become(groups, loads, self._running)
+
     def note_placed(self, job: RunningJob) -> None:
         """A job starts on machines."""
-        entry = self._jobs[job.name]
+        entry, self._running[job.name] = self._jobs[job.name], job
         entry.state, entry.epoch_began_s = "training", time.monotonic()
         self._append(JobPlacedLine(job.name, job.machines, entry.epochs))
 
@@ -236,6 +243,7 @@ class JobsRecord:
             )
         average = job.meter.average
         if end.outcome == "suspended":
+            del self._running[job.name]
             entry.state = "waiting"
             self._append(
                 JobRestedLine(
@@ -253,6 +261,9 @@ class JobsRecord:
 
     def note_over(self, name: str, end: End) -> None:
         """A job is done, or has failed."""
+        loads = {job.name: load for job in self._running.values() if (load := job.load()) is not None}
+        self._groups_become(tuple(without(name, self._groups.groups)), loads)
+        self._running.pop(name, None)
         entry = self._jobs[name]
         entry.ended_s, entry.cause, entry.detail = time.monotonic(), end.cause, end.detail
         entry.state = end.outcome
@@ -308,7 +319,7 @@ class JobsRecord:
                 preprocessing_s=0.0,
             )
         )
-        self._groups = ()
+        self._groups = GroupTimes()
         self._fill({})
         end_status(self._status, outcome, exit_code)
         write_status(self._run.status, self._status)
@@ -323,7 +334,7 @@ class JobsRecord:
     def _row(self, name: str, entry: _Entry) -> ResultRow:
         metrics = [record.metrics for record in entry.history]
         epochs = [record.epoch for record in entry.history]
-        numbers = summary_of(metrics, epochs) if metrics else {}
+        numbers = summary_of(metrics, epochs, entry.main_metric) if metrics else {}
         best_key = f"{BEST}{entry.main_metric}" if entry.main_metric else JOBS.main.best_key
         return ResultRow(
             name=name,
@@ -343,8 +354,8 @@ class JobsRecord:
         status["jobs"] = [
             self._job_status(name, entry, running.get(name)) for name, entry in self._jobs.items()
         ]
-        status["groups"] = [self._group_status(group, running) for group in self._groups]
-        status["busy_gpus"] = len({rank for group in self._groups for rank in group.machines})
+        status["groups"] = [self._group_status(group, running) for group in self._groups.groups]
+        status["busy_gpus"] = len({rank for group in self._groups.groups for rank in group.machines})
 
     def _group_status(self, group: Sharing, running: Mapping[str, RunningJob]) -> GroupStatus:
         periods = [
@@ -355,7 +366,7 @@ class JobsRecord:
         return {
             "jobs": list(group.jobs),
             "machines": list(group.machines),
-            "predicted_s": self._predicted.get(group.jobs),
+            "predicted_s": self._groups.predicted_s(group),
             "measured_s": max(periods, default=None),
         }
 

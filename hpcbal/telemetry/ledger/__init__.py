@@ -58,6 +58,7 @@ from hpcbal.telemetry.ledger.run import (
 )
 from hpcbal.telemetry.ledger.scan import LedgerScan
 from hpcbal.telemetry.ledger.sharing import (
+    GroupMeasuredLine,
     JobPlacedLine,
     JobRestedLine,
     JobsGroupedLine,
@@ -87,6 +88,7 @@ __all__ = [
     "GpuLeftOutLine",
     "GroupFacts",
     "GroupLeftLine",
+    "GroupMeasuredLine",
     "InitialWeightsLine",
     "JobDoneLine",
     "JobEpochLine",

@@ -48,6 +48,7 @@ from hpcbal.telemetry.ledger.run import (
     SuspendRequestedLine,
 )
 from hpcbal.telemetry.ledger.sharing import (
+    GroupMeasuredLine,
     JobPlacedLine,
     JobRestedLine,
     JobsGroupedLine,
@@ -89,7 +90,7 @@ LINE_BY_EVENT: Mapping[str, type[Line]] = MappingProxyType(
             BadSampleLine,
             JobSubmittedLine,
             JobsGroupedLine,
-            JobSpilledLine,
+            GroupMeasuredLine,
             JobPlacedLine,
             JobRestedLine,
             JobSpilledLine,

@@ -54,6 +54,25 @@ class JobsGroupedLine(Line):
 
 
 @dataclass(frozen=True, slots=True)
+class GroupMeasuredLine(Line):
+    """Written when a group ends whose jobs have had some iterations together.
+
+    Attributes:
+        jobs: names of the jobs.
+        machines: ranks of the machines.
+        predicted_s: predicted seconds of one iteration of all its jobs, when it was formed; null if a job had
+            not been profiled.
+        measured_s: seconds from one iteration to the next of its slowest job, mean of the last eight.
+    """
+
+    event: ClassVar[str] = "group-measured"
+    jobs: tuple[str, ...]
+    machines: tuple[int, ...]
+    predicted_s: float | None
+    measured_s: Number
+
+
+@dataclass(frozen=True, slots=True)
 class JobPlacedLine(Line):
     """Written when a job starts on machines, or goes on there.
 

@@ -46,19 +46,22 @@ def main_metric_of(epochs_by_job: Iterable[Sequence[Metrics]]) -> str:
     return VALIDATION + main
 
 
-def summary_of(epochs: Sequence[Metrics], numbers: Sequence[int] | None = None) -> dict[str, Number]:
+def summary_of(
+    epochs: Sequence[Metrics], numbers: Sequence[int] | None = None, main: str = ""
+) -> dict[str, Number]:
     """Sum up the epochs of a DNN.
 
     Args:
         epochs: the metrics of each completed epoch, in order.
         numbers: of these epochs, where some have no metrics; None: 1, 2, ...
+        main: the main metric; empty: the one by which DNNs are compared.
 
     Returns:
         `best_epoch` (from 1), the first epoch with the best value of the main metric; and for each metric
         with a known value `best_`, over all epochs, and `final_`, of the last epoch. The main metric comes
         first, and validation samples before training samples.
     """
-    main = main_metric_of([epochs])
+    main = main or main_metric_of([epochs])
     found: dict[str, Number] = {BEST_EPOCH: None}
     for metric in _in_order(epochs, base_name(main)):
         best = best_of(epochs, metric)

@@ -36,10 +36,13 @@ class History:
         self._entries.append(entry(a(LINE_BY_EVENT[event], **fields), len(self._entries), EPOCH_0 + at))
         return self
 
-    def start(self, at: float, slots: tuple[int, ...] = (2,), *, resumed: bool = False) -> History:
+    def start(
+        self, at: float, slots: tuple[int, ...] = (2,), *, resumed: bool = False, kind: str = "ensemble"
+    ) -> History:
         return self.add(
             at,
             "run-started",
+            kind=kind,
             name="birds",
             resumed=resumed,
             nodes=tuple(NodeFacts(f"n{i}", count) for i, count in enumerate(slots)),

@@ -52,3 +52,38 @@ def test_runs_of_dnns_have_neither(history: Any) -> None:
     assert (data.sharing, data.machines) == ((), ())
     assert 'id="groups"' not in render_page(data)
     assert 'id="machines"' not in render_page(data)
+
+
+@pytest.fixture
+def placed(history: Any) -> ReportData:
+    """a and b share two machines until a is done; b moves to a third one, and is there at a kill."""
+    history.start(0, (3,), kind="jobs")
+    history.add(1, "jobs-grouped", groups=(SharingFacts(("a", "b"), (1, 2), 0.25),), waiting=())
+    for job in "ab":
+        history.add(1, "job-placed", job=job, machines=(1, 2), epochs=0)
+    history.add(5, "group-measured", jobs=("a", "b"), machines=(1, 2), predicted_s=0.25, measured_s=0.3)
+    history.add(5, "job-done", job="a", epochs=3, detail="after 3 epochs")
+    history.add(7, "jobs-grouped", groups=(SharingFacts(("b",), (3,), 0.2),), waiting=())
+    rested = {"iterations": 9, "compute_s": 0.1, "network_s": 0.1, "period_s": 0.2}
+    history.add(7, "job-rested", job="b", seconds=0.5, **rested)
+    history.add(8, "job-placed", job="b", machines=(3,), epochs=2)
+    history.add(9, "job-epoch", job="b", epoch=3, seconds=1.0, metrics={"loss": 1.0})
+    history.start(100, (3,), resumed=True, kind="jobs")
+    history.add(101, "job-placed", job="b", machines=(3,), epochs=3)
+    return history.add(103, "run-finished", outcome="suspended", exit_code=75).read()
+
+
+def test_measured_iterations_stand_beside_predicted_ones(placed: ReportData) -> None:
+    assert placed.sharing == (
+        SharingReport(("a", "b"), (1, 2), 1.0, 5.0, 0.25, 0.3),
+        SharingReport(("b",), (1, 2), 5.0, 7.0),
+        SharingReport(("b",), (3,), 7.0, 9.0, 0.2),
+    )
+    assert '<td class="number">0.3 s</td>' in render_page(placed)
+
+
+def test_time_on_machines_counts_over_all_starts(placed: ReportData) -> None:
+    jobs = {job.name: (job.wall_time_s, job.slot_seconds) for job in placed.jobs}
+    assert jobs == {"a": (4.0, 8.0), "b": (6.0 + 1.0 + 2.0, 12.0 + 1.0 + 2.0)}
+    assert [use.seconds["training"] for use in placed.use] == [6.0, 6.0, 3.0]
+    assert all(sum(use.seconds.values()) == placed.duration_s for use in placed.use)

@@ -1,0 +1,67 @@
+"""Predicted and measured iterations of groups."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import cast
+
+import pytest
+
+from hpcbal.paramserver.machine.messages import TurnDone
+from hpcbal.paramserver.sharing.placing import Sharing
+from hpcbal.paramserver.sharing.profiling import WINDOW, IterationMeter
+from hpcbal.policies.grouping import JobLoad
+from hpcbal.runtime.sharing.group_times import GroupTimes
+from hpcbal.runtime.sharing.running_job import RunningJob
+
+
+@dataclass
+class Job:
+    """A start of a job with one worker that takes turns."""
+
+    start: int
+    machines: tuple[int, ...] = (1, 2)
+    meter: IterationMeter = field(default_factory=lambda: IterationMeter((1,), warm_up=0))
+    now_s: float = 0.0
+    step: int = -1
+
+    def take_turns(self, count: int, period_s: float) -> None:
+        for _ in range(count):
+            self.step += 1
+            self.now_s += period_s
+            self.meter.note(1, TurnDone(self.step, (), 1, 0.1, 0.1, 0.1, 10), self.now_s)
+
+
+def running(**jobs: Job) -> Mapping[str, RunningJob]:
+    return cast(Mapping[str, RunningJob], jobs)
+
+
+BOTH = Sharing(("a", "b"), (1, 2))
+LOADS = {name: JobLoad(name, 2.0, 1.0, 2) for name in "ab"}
+
+
+def test_a_group_is_predicted_once_all_its_jobs_are_measured() -> None:
+    times = GroupTimes()
+    times.become([BOTH], {"a": LOADS["a"]}, {})
+    assert times.predicted_s(BOTH) is None
+    times.become([BOTH], LOADS, {})
+    assert times.predicted_s(BOTH) == 4.0
+
+
+def test_only_iterations_of_the_group_count() -> None:
+    times, a, b = GroupTimes(), Job(1), Job(2)
+    a.take_turns(30, 1.0)  # alone, before the group is formed
+    times.become([BOTH], LOADS, running(a=a, b=b))
+    b.take_turns(WINDOW + 1, 2.0)
+    assert times.measured_s(BOTH, running(a=a, b=b)) is None
+    a.take_turns(WINDOW, 3.0)
+    times.become([BOTH, Sharing(("c",), (3,))], LOADS, running(a=a, b=b))  # it goes on
+    assert times.measured_s(BOTH, running(a=a, b=b)) == pytest.approx(3.0)
+    assert times.measured_s(BOTH, running(a=a)) is None
+    again = Job(3)  # b has started anew
+    assert times.measured_s(BOTH, running(a=a, b=again)) is None
+    again.take_turns(WINDOW + 1, 4.0)
+    assert times.measured_s(BOTH, running(a=a, b=again)) == pytest.approx(4.0)
+    again.machines = (1, 2, 3)  # and has not come to the machines of the group yet
+    assert times.measured_s(BOTH, running(a=a, b=again)) is None
