@@ -20,6 +20,9 @@ from hpcbal.telemetry.ledger import (
     RunStartedLine,
 )
 
+LEAST_S = 0.1
+"""When a job is over, the next decision replaces its group within milliseconds."""
+
 Key = tuple[tuple[str, ...], tuple[int, ...]]
 """Jobs and machines of a group."""
 
@@ -81,8 +84,9 @@ class SharingReplay:
         self._leave(end_s, list(self._here))
 
     def groups(self) -> tuple[SharingReport, ...]:
-        """All groups by their start; call after `close`."""
-        return tuple(sorted(self._over, key=lambda group: (group.start_s, group.machines)))
+        """All groups by their start, but those that others have replaced at once; call after `close`."""
+        lasted = [group for group in self._over if group.end_s - group.start_s >= LEAST_S]
+        return tuple(sorted(lasted, key=lambda group: (group.start_s, group.machines)))
 
     def cost_by_job(self) -> dict[str, tuple[float, float]]:
         """(seconds on machines, machine-seconds) of each job; call after `close`."""

@@ -79,7 +79,7 @@ def test_measured_iterations_stand_beside_predicted_ones(placed: ReportData) -> 
         SharingReport(("b",), (1, 2), 5.0, 7.0),
         SharingReport(("b",), (3,), 7.0, 9.0, 0.2),
     )
-    assert '<td class="number">0.3 s</td>' in render_page(placed)
+    assert '<td class="number">0.2500 s</td><td class="number">0.3000 s</td>' in render_page(placed)
 
 
 def test_time_on_machines_counts_over_all_starts(placed: ReportData) -> None:
