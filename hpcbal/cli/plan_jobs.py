@@ -14,13 +14,24 @@ if TYPE_CHECKING:
 
 
 def run(args: argparse.Namespace, config: JobsConfig) -> int:
-    """Print which ranks to request, and which jobs come when."""
+    """Print which ranks to request, and which jobs come when.
+
+    Raises:
+        InputError: fixed groups need more machines than these.
+    """
     from hpcbal.cluster.launch_line import RanksToStart
     from hpcbal.cluster.roles import LEAST_EXECUTORS
+    from hpcbal.errors import InputError
 
     refuse_what_is_for_ensembles(args, "describes parameter-server jobs")
     emulated = sum(machine.count for machine in config.machines)
-    machines = asked_for(args, config) or emulated or LEAST_EXECUTORS
+    machines = max(LEAST_EXECUTORS, asked_for(args, config) or emulated)
+    least = config.schedule.least_machines
+    if least > machines:
+        raise InputError(
+            f"schedule.groups: got groups of {least} machines, but the run has {machines}; lower their "
+            "machines, or request more ranks"
+        )
     ranks = RanksToStart(1, machines + 1, args.cpus_per_task)
     command = command_of(args)
     if args.json:

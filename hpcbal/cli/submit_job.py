@@ -27,7 +27,7 @@ def run(args: argparse.Namespace) -> int:
     import os
 
     from hpcbal.config import JobsConfig, load_config
-    from hpcbal.config.submission import keys_of_run, submission_problems
+    from hpcbal.config.submission import keys_of_run, kind_problems, submission_problems
     from hpcbal.errors import ConfigError, InputError
     from hpcbal.runtime.handoff.submissions import with_submitted, write_submission
     from hpcbal.telemetry.files.run_directory import RunDirectory
@@ -40,11 +40,13 @@ def run(args: argparse.Namespace) -> int:
         what = "a parameter-server job" if status.get("kind") == "paramserver" else "a run of DNNs"
         raise InputError(f"{args.directory}: {what}, allowed: the output of a run of kind jobs")
     known = load_config(directory.config)
+    if problems := kind_problems(args.file):
+        raise ConfigError(problems)
     config = load_config(args.file, check_imports=True)
     if not isinstance(config, JobsConfig):
         raise ConfigError([f"{args.file}: kind: got {config.kind}, allowed here: jobs"])
     assert isinstance(known, JobsConfig)
-    problems = keys_of_run(args.file)
+    problems += keys_of_run(args.file)
     found = submission_problems(with_submitted(known, directory), config.jobs)
     problems += [f"{args.file}: {problem}" for problem in found]
     if problems:

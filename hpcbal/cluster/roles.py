@@ -163,8 +163,9 @@ def assign_executors(ranks: Sequence[RankInfo]) -> Roles:
     executors = tuple(info.rank for info in ranks if info.rank != SCHEDULER_RANK)
     if len(executors) < LEAST_EXECUTORS:
         raise ClusterError(
-            f"a parameter-server job needs at least {1 + LEAST_EXECUTORS} ranks (a master, a worker and a "
-            f"server), got {len(ranks)}; start more ranks (mpirun -n {1 + LEAST_EXECUTORS})"
+            f"parameter-server jobs need at least {1 + LEAST_EXECUTORS} ranks (a master and "
+            f"{LEAST_EXECUTORS} executors), got {len(ranks)}; start more ranks "
+            f"(mpirun -n {1 + LEAST_EXECUTORS})"
         )
     num_nodes = max(info.node for info in ranks) + 1
     by_node = [[info for info in ranks if info.node == node] for node in range(num_nodes)]

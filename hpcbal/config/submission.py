@@ -73,6 +73,18 @@ def keys_of_run(path: Path) -> list[str]:
     ]
 
 
+def kind_problems(path: Path) -> list[str]:
+    """Why a file is not one of jobs, if it does not say its kind: it would be read as one of DNNs.
+
+    Args:
+        path: a file in YAML.
+    """
+    keys = read_yaml(path).value
+    if isinstance(keys, dict) and "kind" not in keys:
+        return [f"{path}: missing key 'kind', allowed here: kind: jobs"]
+    return []
+
+
 def submission_yaml(config: JobsConfig, import_roots: Sequence[str]) -> str:
     """The jobs of a configuration as `read_submission` reads them.
 

@@ -214,11 +214,11 @@ def num_executors(config: ParamServerConfig, num_cores: int) -> int:
 def num_machines(config: JobsConfig, num_cores: int) -> int:
     """Ranks beside the scheduler that many parameter-server jobs share, on a machine with so many cores.
 
-    With `slots.per_node: auto` one for each emulated machine, or else one for each core.
+    With `slots.per_node: auto` one for each emulated machine, or else one for each core; at least two.
     """
     if isinstance(config.slots.per_node, int):
         return config.slots.per_node
-    return sum(machine.count for machine in config.machines) or max(LEAST_EXECUTORS, num_cores)
+    return max(LEAST_EXECUTORS, sum(machine.count for machine in config.machines) or num_cores)
 
 
 def num_busy_ranks(config: AnyConfig, ranks: int) -> int:

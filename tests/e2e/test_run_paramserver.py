@@ -415,7 +415,7 @@ def test_wrong_input_ends_before_training(job):
     assert "workers: 2 and servers: 3 do not fit 3 executors" in done.err, done
     done = job.run("run", "job.yaml", num_ranks=2)
     assert done.code == 2, done
-    assert "needs at least 3 ranks" in done.err, done
+    assert "need at least 3 ranks" in done.err, done
     done = job.run("run", "job.yaml", "--set", "data.dataset=own:Squares")
     assert done.code == 2, done
     assert "Traceback" not in done.err, done

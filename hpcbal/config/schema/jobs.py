@@ -106,6 +106,11 @@ class JobsScheduleConfig(Section):
     )
 
     @property
+    def least_machines(self) -> int:
+        """Of a run: as many as fixed groups need, or one."""
+        return sum(group.machines for group in self.groups or ()) or 1
+
+    @property
     def takes_turns_at_links(self) -> bool:
         """Whether jobs pull and push in turn, each on all its machines at once."""
         return self.paradigm.startswith("harmony")

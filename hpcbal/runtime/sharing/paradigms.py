@@ -24,7 +24,7 @@ def policy_of(config: JobsConfig, num_machines: int) -> GroupingPolicy:
     if plan.paradigm == "naive":
         if plan.groups is None:
             return RandomGroups(config.seed, limit)
-        wanted = sum(group.machines for group in plan.groups)
+        wanted = plan.least_machines
         if wanted > num_machines:
             raise InputError(
                 f"schedule.groups: got groups of {wanted} machines, but the run has {num_machines}; lower "

@@ -52,6 +52,18 @@ def test_plan_shows_the_ranks_and_who_comes_later(capsys: pytest.CaptureFixture[
     ]
 
 
+def test_plan_refuses_what_a_run_would_refuse(capsys: pytest.CaptureFixture[str]) -> None:
+    fixed = '{"paradigm": "naive", "groups": [{"jobs": ["mlr-20"], "machines": 9}]}'
+    assert main(["plan", str(EXAMPLE), "--set", f"schedule={fixed}"]) == 2
+    assert "got groups of 9 machines, but the run has 4" in capsys.readouterr().err
+
+
+def test_a_run_has_two_machines_at_least(capsys: pytest.CaptureFixture[str]) -> None:
+    one = "machines=[{count: 1, bandwidth: 1MB/s}]"
+    assert main(["plan", str(EXAMPLE), "--set", one]) == 0
+    assert "ranks: 3 = 1 scheduler + 2 machines" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("options", "machines"),
     [([], 4), (["--gpus", "12"], 12), (["--nodes", "3", "--gpus-per-node", "5"], 15), (["--nodes", "2"], 4)],

@@ -114,6 +114,17 @@ def test_what_cannot_join_is_refused_before_anything_is_written(
     assert not run.submissions.exists()
 
 
+def test_a_file_without_a_kind_is_told_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run, file = run_of(tmp_path), file_of(tmp_path / "more.yaml", "c")
+    text = file.read_text(encoding="utf-8")
+    file.write_text(text.replace("kind: jobs\n", ""), encoding="utf-8")
+    assert main(["submit-job", str(run.root), str(file)]) == 2
+    assert f"{file}: missing key 'kind', allowed here: kind: jobs" in capsys.readouterr().err
+    file.write_text("- a list\n", encoding="utf-8")
+    assert main(["submit-job", str(run.root), str(file)]) == 2
+    assert "Traceback" not in capsys.readouterr().err
+
+
 def test_machines_with_speeds_need_times_of_samples(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
