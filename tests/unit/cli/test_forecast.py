@@ -204,14 +204,25 @@ def test_one_number_of_workers_has_no_knee(trace: Path, capsys: Capture) -> None
     assert (code, "knee" in out) == (0, False)
 
 
+def with_ctrl_c() -> None:
+    """In the background of a shell without job control, all processes ignore SIGINT."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def test_ctrl_c_ends_a_long_forecast_soon(trace: Path) -> None:
     command = [sys.executable, "-m", "hpcbal", "forecast", "--trace", str(trace), "--bandwidth", "1Gbps"]
     with subprocess.Popen(
-        [*command, "--workers", "1-200", "--steps", "50000"], stderr=subprocess.PIPE, text=True
+        [*command, "--workers", "1-200", "--steps", "50000"],
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=with_ctrl_c,
     ) as process:
-        time.sleep(3.0)  # it simulates for minutes
-        process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=20)
+        try:
+            time.sleep(3.0)  # it simulates for minutes
+            process.send_signal(signal.SIGINT)
+            _, err = process.communicate(timeout=20)
+        finally:
+            process.kill()
     assert process.returncode == 130
     assert "Traceback" not in err
 
