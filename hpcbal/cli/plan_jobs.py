@@ -26,12 +26,8 @@ def run(args: argparse.Namespace, config: JobsConfig) -> int:
     refuse_what_is_for_ensembles(args, "describes parameter-server jobs")
     emulated = sum(machine.count for machine in config.machines)
     machines = max(LEAST_EXECUTORS, asked_for(args, config) or emulated)
-    least = config.schedule.least_machines
-    if least > machines:
-        raise InputError(
-            f"schedule.groups: got groups of {least} machines, but the run has {machines}; lower their "
-            "machines, or request more ranks"
-        )
+    if (problem := config.schedule.groups_problem(machines)) is not None:
+        raise InputError(problem)
     ranks = RanksToStart(1, machines + 1, args.cpus_per_task)
     command = command_of(args)
     if args.json:

@@ -46,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
     if not isinstance(config, JobsConfig):
         raise ConfigError([f"{args.file}: kind: got {config.kind}, allowed here: jobs"])
     assert isinstance(known, JobsConfig)
-    problems += keys_of_run(args.file)
+    problems = keys_of_run(args.file)
     found = submission_problems(with_submitted(known, directory), config.jobs)
     problems += [f"{args.file}: {problem}" for problem in found]
     if problems:

@@ -105,10 +105,15 @@ class JobsScheduleConfig(Section):
         "null or a list of at least one group such as '{jobs: [a, b], machines: 4}'",
     )
 
-    @property
-    def least_machines(self) -> int:
-        """Of a run: as many as fixed groups need, or one."""
-        return sum(group.machines for group in self.groups or ()) or 1
+    def groups_problem(self, num_machines: int) -> str | None:
+        """Why fixed groups do not fit a run with so many machines; None: they do, or there are none."""
+        wanted = sum(group.machines for group in self.groups or ())
+        if wanted <= num_machines:
+            return None
+        return (
+            f"schedule.groups: got groups of {wanted} machines, but the run has {num_machines}; lower their "
+            "machines, or start more ranks"
+        )
 
     @property
     def takes_turns_at_links(self) -> bool:

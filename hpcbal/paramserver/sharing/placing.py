@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from hpcbal.policies.grouping import Group
+from hpcbal.policies.grouping import Group, JobLoad, group_iteration_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +19,18 @@ class Sharing:
 
     jobs: tuple[str, ...]
     machines: tuple[int, ...]
+
+    def predicted_s(self, loads: Mapping[str, JobLoad]) -> float | None:
+        """Seconds of an iteration ([PS] Eq. 4.1); None: a job has not been measured.
+
+        Args:
+            loads: of jobs that have been measured, by name.
+        """
+        known = [loads[job] for job in self.jobs if job in loads]
+        count = len(self.machines)
+        if len(known) < len(self.jobs) or not all(load.knows_network or count == 1 for load in known):
+            return None
+        return group_iteration_s(known, count)
 
 
 def place(

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from hpcbal.paramserver.sharing.placing import Sharing
 from hpcbal.paramserver.sharing.profiling import WINDOW
-from hpcbal.policies.grouping import JobLoad, group_iteration_s
+from hpcbal.policies.grouping import JobLoad
 from hpcbal.runtime.sharing.running_job import RunningJob
 
 
@@ -27,7 +27,7 @@ class GroupTimes:
     ) -> None:
         """Groups are now these."""
         self.groups = tuple(groups)
-        self._predicted = {group: _predicted_s(group, loads) for group in groups}
+        self._predicted = {group: group.predicted_s(loads) for group in groups}
         self._since = {
             group: self._since.get(group, {job.start: job.meter.num_measured for job in running.values()})
             for group in groups
@@ -53,11 +53,3 @@ class GroupTimes:
                 return None
             periods.append(average.period_s)
         return max(periods)
-
-
-def _predicted_s(group: Sharing, loads: Mapping[str, JobLoad]) -> float | None:
-    known = [loads[job] for job in group.jobs if job in loads]
-    count = len(group.machines)
-    if len(known) < len(group.jobs) or not all(load.knows_network or count == 1 for load in known):
-        return None
-    return group_iteration_s(known, count)

@@ -24,12 +24,8 @@ def policy_of(config: JobsConfig, num_machines: int) -> GroupingPolicy:
     if plan.paradigm == "naive":
         if plan.groups is None:
             return RandomGroups(config.seed, limit)
-        wanted = plan.least_machines
-        if wanted > num_machines:
-            raise InputError(
-                f"schedule.groups: got groups of {wanted} machines, but the run has {num_machines}; lower "
-                "their machines, or start more ranks"
-            )
+        if (problem := plan.groups_problem(num_machines)) is not None:
+            raise InputError(problem)
         return FixedGroups([Group(group.jobs, group.machines) for group in plan.groups], limit)
     return Harmony(plan.min_gain, limit, lookahead=plan.paradigm == "harmony-lookahead")
 

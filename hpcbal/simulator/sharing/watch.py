@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from hpcbal.paramserver.sharing.placing import Sharing
-from hpcbal.policies.grouping import JobLoad, group_iteration_s
+from hpcbal.policies.grouping import JobLoad
 from hpcbal.simulator.sharing.record import GroupTimes
 from hpcbal.simulator.sharing.start import Start
 
@@ -55,7 +55,7 @@ class GroupWatch:
         }
         for sharing in groups:
             if sharing not in self._open:
-                self._open[sharing] = _Open(now_s, _predicted_s(sharing, loads))
+                self._open[sharing] = _Open(now_s, sharing.predicted_s(loads))
 
     def close_of(self, job: str, running: Mapping[str, Start], now_s: float) -> None:
         """A job is done, and so is its group as it was."""
@@ -66,14 +66,6 @@ class GroupWatch:
         began = self._open.pop(sharing)
         measured_s = _measured_s(sharing, began.start_s, running)
         self.groups.append(GroupTimes(sharing, began.start_s, now_s, began.predicted_s, measured_s))
-
-
-def _predicted_s(sharing: Sharing, loads: Mapping[str, JobLoad]) -> float | None:
-    known = [loads[job] for job in sharing.jobs if job in loads]
-    count = len(sharing.machines)
-    if len(known) < len(sharing.jobs) or not all(load.knows_network or count == 1 for load in known):
-        return None
-    return group_iteration_s(known, count)
 
 
 def _measured_s(sharing: Sharing, start_s: float, running: Mapping[str, Start]) -> float | None:
