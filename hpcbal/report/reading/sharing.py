@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from hpcbal.report.model import MachineReport, SharingReport, SlotUse
 from hpcbal.telemetry.ledger import (
     GroupMeasuredLine,
     JobDoneLine,
     JobFailedLine,
-    JobPlacedLine,
-    JobRestedLine,
     JobsGroupedLine,
+    JobStays,
     Line,
     MachinesUsedLine,
     RunFinishedLine,
     RunStartedLine,
+    Stay,
 )
 
 LEAST_S = 0.1
@@ -25,16 +25,6 @@ LEAST_S = 0.1
 
 Key = tuple[tuple[str, ...], tuple[int, ...]]
 """Jobs and machines of a group."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Stay:
-    """A job was on machines for a while."""
-
-    job: str
-    machines: tuple[int, ...]
-    start_s: float
-    end_s: float
 
 
 class SharingReplay:
@@ -48,15 +38,14 @@ class SharingReplay:
         self.machines: tuple[MachineReport, ...] = ()
         self._over: list[SharingReport] = []
         self._open: dict[Key, SharingReport] = {}
-        self._here: dict[str, tuple[float, tuple[int, ...]]] = {}  # by job: since when, and where
-        self._stays: list[_Stay] = []
+        self._stays = JobStays()
 
     def take(self, now_s: float, line: Line) -> None:
         """Process the next line, `now_s` seconds of running after the first start."""
+        self._stays.take(now_s, line)
         match line:
             case RunStartedLine() | RunFinishedLine():
                 self._end(now_s, keep=set())
-                self._leave(now_s, list(self._here))
             case JobsGroupedLine(groups):
                 self._end(now_s, keep={(group.jobs, group.machines) for group in groups})
                 for group in groups:
@@ -66,13 +55,7 @@ class SharingReplay:
                 if (began := self._open.get((jobs, machines))) is not None:
                     known = replace(began, predicted_s=predicted_s, measured_s=measured_s)
                     self._open[jobs, machines] = known
-            case JobPlacedLine(job, machines):
-                self._leave(now_s, [job])
-                self._here[job] = now_s, machines
-            case JobRestedLine(job):
-                self._leave(now_s, [job])
             case JobDoneLine(job) | JobFailedLine(job):
-                self._leave(now_s, [job])
                 self._without(now_s, job)
             case MachinesUsedLine(ranks, cpu, network, memory, _):
                 rows = sorted(zip(ranks, cpu, network, memory, strict=True))
@@ -81,7 +64,7 @@ class SharingReplay:
     def close(self, end_s: float) -> None:
         """Whatever has not ended lasts until `end_s`."""
         self._end(end_s, keep=set())
-        self._leave(end_s, list(self._here))
+        self._stays.close(end_s)
 
     def groups(self) -> tuple[SharingReport, ...]:
         """All groups by their start, but those that others have replaced at once; call after `close`."""
@@ -89,18 +72,13 @@ class SharingReplay:
         return tuple(sorted(lasted, key=lambda group: (group.start_s, group.machines)))
 
     def cost_by_job(self) -> dict[str, tuple[float, float]]:
-        """(seconds on machines, machine-seconds) of each job; call after `close`."""
-        found: dict[str, tuple[float, float]] = {}
-        for stay in self._stays:
-            seconds, machine_s = found.get(stay.job, (0.0, 0.0))
-            length_s = stay.end_s - stay.start_s
-            found[stay.job] = seconds + length_s, machine_s + length_s * len(stay.machines)
-        return found
+        """See `JobStays`; call after `close`."""
+        return self._stays.cost_by_job()
 
     def use(self, num_machines: int, end_s: float) -> tuple[SlotUse, ...]:
         """For how long there were jobs on each machine of ranks 1, 2, ...; call after `close`."""
-        stays: dict[int, list[_Stay]] = defaultdict(list)
-        for stay in self._stays:
+        stays: dict[int, list[Stay]] = defaultdict(list)
+        for stay in self._stays.over:
             for rank in stay.machines:
                 stays[rank].append(stay)
         found = []
@@ -120,12 +98,6 @@ class SharingReplay:
             others = tuple(other for other in jobs if other != job)
             if others:
                 self._open[others, machines] = SharingReport(others, machines, now_s, now_s)
-
-    def _leave(self, now_s: float, jobs: Iterable[str]) -> None:
-        for job in jobs:
-            if job in self._here:
-                since_s, machines = self._here.pop(job)
-                self._stays.append(_Stay(job, machines, since_s, now_s))
 
 
 def _union_s(spans: Iterable[tuple[float, float]]) -> float:

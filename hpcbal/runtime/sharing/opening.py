@@ -15,8 +15,7 @@ from hpcbal.telemetry.ledger import (
     Entry,
     JobDoneLine,
     JobFailedLine,
-    JobPlacedLine,
-    JobRestedLine,
+    JobStays,
     JobSubmittedLine,
     RunStartedLine,
     scan_ledger,
@@ -103,25 +102,9 @@ def how_jobs_ended(entries: Sequence[Entry]) -> dict[str, JobDoneLine | JobFaile
 
 def machine_seconds(entries: Sequence[Entry]) -> dict[str, float]:
     """Machine-seconds of each job by the run's ledger; a start that was killed ends with its last line."""
-    found: dict[str, float] = {}
-    here: dict[str, tuple[float, int]] = {}  # since when on how many machines
-
-    def leave(job: str, now_s: float) -> None:
-        if job in here:
-            since_s, count = here.pop(job)
-            found[job] = found.get(job, 0.0) + (now_s - since_s) * count
-
-    last_s = 0.0
+    stays, last_s = JobStays(), 0.0
     for entry in entries:
-        match entry.line:
-            case RunStartedLine():
-                for job in list(here):
-                    leave(job, last_s)
-            case JobPlacedLine(job, machines):
-                here[job] = entry.unix_s, len(machines)
-            case JobRestedLine(job) | JobDoneLine(job) | JobFailedLine(job):
-                leave(job, entry.unix_s)
+        stays.take(last_s if isinstance(entry.line, RunStartedLine) else entry.unix_s, entry.line)
         last_s = entry.unix_s
-    for job in list(here):
-        leave(job, last_s)
-    return found
+    stays.close(last_s)
+    return {job: machine_s for job, (_, machine_s) in stays.cost_by_job().items()}

@@ -67,6 +67,7 @@ from hpcbal.telemetry.ledger.sharing import (
     MachinesUsedLine,
     SharingFacts,
 )
+from hpcbal.telemetry.ledger.stays import JobStays, Stay
 
 __all__ = [
     "LEDGER_SCHEMA",
@@ -97,6 +98,7 @@ __all__ = [
     "JobRestedLine",
     "JobSavedLine",
     "JobSpilledLine",
+    "JobStays",
     "JobSubmittedLine",
     "JobsGroupedLine",
     "LeaveRoundLine",
@@ -126,6 +128,7 @@ __all__ = [
     "SharingFacts",
     "SlotsIdleLine",
     "StartedAloneLine",
+    "Stay",
     "Straggler",
     "SuspendRequestedLine",
     "ThroughputForecastLine",
