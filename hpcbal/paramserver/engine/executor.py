@@ -356,7 +356,7 @@ class Executor:
         """Compute the terms of the objective of all own blocks that miss them, and report them."""
         self._must_evaluate = False
         start_s, epoch = time.monotonic(), self._evaluating
-        data = self._turns.evaluate(self.samples.whole(self.samples.take_unevaluated(epoch)), epoch)
+        data = self._turns.evaluate(self.samples.take_unevaluated(epoch), epoch)
         parameters = {}
         for block in self.server.take_unevaluated(epoch):
             table = self._job.layout.table_of(block).name

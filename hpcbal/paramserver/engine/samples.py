@@ -99,6 +99,11 @@ class WorkerSamples:
         """Of all columns and states."""
         return sum(map(bytes_of_block, self._blocks.values()))
 
+    @property
+    def are_in_memory(self) -> bool:
+        """Whether all blocks are, so that several of them may be used at once."""
+        return True
+
     def whole(self, numbers: Iterable[int] | None = None) -> Iterator[DataBlock]:
         """Whole blocks, one after the other; of all of them, in order of their numbers, or of some."""
         yield from (self._blocks[number] for number in (sorted(self._blocks) if numbers is None else numbers))

@@ -173,6 +173,11 @@ class SpilledSamples(WorkerSamples):
                 self._bring_back()
         return True
 
+    @property
+    def are_in_memory(self) -> bool:
+        """See `WorkerSamples`."""
+        return not self._stored
+
     def whole(self, numbers: Iterable[int] | None = None) -> Iterator[DataBlock]:
         """See `WorkerSamples`; the next block on disk is read while one is used."""
         order = sorted(self.cursors) if numbers is None else list(numbers)

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
+import numpy as np
 from numpy.typing import NDArray
 
 from hpcbal.paramserver.contract import (
     App,
     Batch,
-    DataBlock,
     IntArray,
+    Update,
     checked_needs,
     checked_terms,
     checked_updates,
     gather_batch,
+    has_default_update,
     whole_block,
 )
 from hpcbal.paramserver.engine.client import ParameterClient
@@ -26,6 +28,7 @@ from hpcbal.paramserver.engine.job import EmulatedMachine, Job
 from hpcbal.paramserver.engine.place import Place
 from hpcbal.paramserver.engine.reactor import Reactor
 from hpcbal.paramserver.engine.samples import Turn, WorkerSamples
+from hpcbal.paramserver.engine.several_blocks import UpdateSum, most_times, rows_bytes
 from hpcbal.paramserver.engine.trace import Trace
 from hpcbal.paramserver.engine.user_app import calling
 from hpcbal.paramserver.engine.wire import Wire
@@ -89,7 +92,8 @@ class Turns:
                 step_samples=None if job.is_async else job.samples_of_step(turn.step),
             )
         self._samples.gathered(turn, batch)
-        needs, parameters, pull = self._pull(batch, step, len(turn.blocks), is_turn=True)
+        needs = self._needs(batch)
+        parameters, pull = self._pull(needs, step, len(turn.blocks), is_turn=True)
         num_bytes = self._wire.worker_bytes - bytes_before
         with self._place.computing():
             start_s = time.monotonic()
@@ -130,16 +134,24 @@ class Turns:
         if self._place.waits_for_pushes:
             self._reactor.wait_until(lambda: not self._client.num_unapplied)
 
-    def _pull(
-        self, batch: Batch, step: int, share: int, *, is_turn: bool = False, keeps_dense: bool = False
-    ) -> tuple[dict[str, IntArray], dict[str, NDArray[Any]], _Span]:
+    def _needs(self, batch: Batch) -> dict[str, IntArray]:
         with self._place.aside(), calling(self._job.app, "needs"):
-            needs = checked_needs(self._job.app.needs(batch), self._job.tables)
+            return checked_needs(self._job.app.needs(batch), self._job.tables)
+
+    def _pull(
+        self,
+        needs: Mapping[str, IntArray],
+        step: int,
+        share: int,
+        *,
+        is_turn: bool = False,
+        keeps_dense: bool = False,
+    ) -> tuple[dict[str, NDArray[Any]], _Span]:
         with self._place.communicating(step if is_turn else None):
             start_s = time.monotonic()
             parameters = self._client.pull(needs, step, share, keeps_dense=keeps_dense)
             self._client.wait_sent()  # the app may use the memory of its last updates again
-            return needs, parameters, _Span(start_s + self._client.waited_s, time.monotonic())
+            return parameters, _Span(start_s + self._client.waited_s, time.monotonic())
 
     def _paced(self, num_samples: int) -> AbstractContextManager[None]:
         """Computing of so many samples: as long as it takes on the emulated machine, if there is one."""
@@ -150,34 +162,98 @@ class Turns:
         return self._place.taking(self._reactor, seconds)
 
     def initialise(self, samples: WorkerSamples) -> None:
-        """Push what data blocks push once, before the first epoch; returns when it has been applied."""
+        """Push what data blocks push once, before the first epoch; returns when it has been applied.
+
+        Updates of several blocks are added up first if the app has no `update` of its own, and all blocks are
+        in memory.
+        """
         app = self._job.app
         if type(app).initial_updates is App.initial_updates:
             return
+        adds_up = has_default_update(app) and samples.are_in_memory
+        total = UpdateSum(self._most_times() if adds_up else 1.0)
         for block in samples.whole():
             with self._place.computing(), calling(app, "initial_updates"):
                 updates = app.initial_updates(whole_block(block, seed=self._job.seed, epoch=0))
             if updates:
                 checked = checked_updates(updates, self._job.tables, {})
-                with self._place.communicating():
-                    self._client.push(checked, _nothing, BEFORE_ALL_STEPS)
-                    self._reactor.wait_until(lambda: not self._client.num_unapplied)
+                if adds_up:
+                    with self._place.aside():
+                        checked = total.add(checked)
+                self._push_first(checked)
+        self._push_first(total.take())
 
-    def evaluate(self, blocks: Iterable[DataBlock], epoch: int) -> dict[int, dict[str, float]]:
+    def _push_first(self, updates: Mapping[str, Update]) -> None:
+        if updates:
+            with self._place.communicating():
+                self._client.push(updates, _nothing, BEFORE_ALL_STEPS)
+                self._reactor.wait_until(lambda: not self._client.num_unapplied)
+
+    def _most_times(self) -> float:
+        cut = self._job.cut
+        share = 1.0 if self._job.is_async else len(self._samples.cursors) / cut.num_blocks
+        return most_times(share * self._job.mini_batch, cut.size(0))
+
+    def evaluate(self, numbers: Sequence[int], epoch: int) -> dict[int, dict[str, float]]:
         """Terms of the objective of the samples of data blocks, by block.
 
-        Dense tables are pulled once for all of them.
+        Dense tables are pulled once for all of them, and rows of sparse ones once for several, unless blocks
+        are on disk: each would be read twice.
+
+        Args:
+            numbers: of the blocks.
         """
         found: dict[int, dict[str, float]] = {}
-        for block in blocks:
+        step = epoch * self._job.steps
+        if self._samples.are_in_memory and any(t.access == "sparse" for t in self._job.tables.values()):
+            for together, rows in self._needed_together(numbers, epoch):
+                parameters, _ = self._pull(rows, step, 0, keeps_dense=bool(found))
+                for block in self._samples.whole(together):
+                    batch = whole_block(block, seed=self._job.seed, epoch=epoch)
+                    needs = self._needs(batch)
+                    with self._place.aside():
+                        own = {
+                            name: parameters[name][np.searchsorted(rows[name], ids)]
+                            for name, ids in needs.items()
+                        }
+                    found[block.number] = self._terms(batch, {**parameters, **own})
+                    del own
+                self._client.drop_rows()
+            return found
+        for block in self._samples.whole(numbers):
             batch = whole_block(block, seed=self._job.seed, epoch=epoch)
-            step = epoch * self._job.steps
-            _, parameters, _ = self._pull(batch, step, 0, keeps_dense=bool(found))
-            with self._place.computing(), calling(self._job.app, "objective"):
-                terms = self._job.app.objective(batch, parameters)
-            found[block.number] = checked_terms("objective", terms)
+            parameters, _ = self._pull(self._needs(batch), step, 0, keeps_dense=bool(found))
+            found[block.number] = self._terms(batch, parameters)
             self._client.drop_rows()
         return found
+
+    def _terms(self, batch: Batch, parameters: Mapping[str, NDArray[Any]]) -> dict[str, float]:
+        with self._place.computing(), calling(self._job.app, "objective"):
+            terms = self._job.app.objective(batch, parameters)
+        return checked_terms("objective", terms)
+
+    def _needed_together(
+        self, numbers: Sequence[int], epoch: int
+    ) -> Iterator[tuple[list[int], dict[str, IntArray]]]:
+        """Blocks, and the rows that they need together, as far as there is memory for them."""
+        tables, times = self._job.tables, self._most_times()
+        together: list[int] = []
+        rows: dict[str, IntArray] = {}
+        largest = 0
+        for number in numbers:
+            for block in self._samples.whole([number]):
+                needs = self._needs(whole_block(block, seed=self._job.seed, epoch=epoch))
+            with self._place.aside():
+                needs = {name: ids.copy() for name, ids in needs.items()}  # the app may use its arrays again
+                both = {name: np.union1d(rows[name], ids) for name, ids in needs.items()} if rows else needs
+            largest = max(largest, rows_bytes(needs, tables))
+            if together and rows_bytes(both, tables) > times * largest:
+                yield together, rows
+                together, both, largest = [], needs, rows_bytes(needs, tables)
+            together.append(number)
+            rows = both
+        if together:
+            yield together, rows
 
 
 def _nothing() -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from hpcbal.config import SharedJobConfig
 from hpcbal.paramserver.contract import DataBlocks, held_bytes
+from hpcbal.paramserver.engine.several_blocks import ID_BYTES
 from hpcbal.policies.grouping import JobMemory
 from hpcbal.runtime.paramserver.cutting import Cut
 from hpcbal.runtime.paramserver.loading import LoadedJob
@@ -16,9 +17,6 @@ MARGIN = 1.05
 
 DENSE_COPIES = 3
 """Of a dense table at each worker: itself, an update of it, and an update that a server receives."""
-
-ID_BYTES = 8
-"""Of the number of a row, int64."""
 
 ROW_COPIES = 4
 """Of pulled rows: as they come, in order, and their update in order of blocks, here and at the server."""

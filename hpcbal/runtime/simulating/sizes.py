@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,24 +16,22 @@ from hpcbal.paramserver.contract import (
     DataBlock,
     DataBlocks,
     IntArray,
-    Update,
     checked_needs,
     checked_updates,
     gather_batch,
+    has_default_update,
     num_bytes_of,
     whole_block,
 )
 from hpcbal.paramserver.engine.job import Job
 from hpcbal.paramserver.engine.loading import first_data
+from hpcbal.paramserver.engine.several_blocks import ID_BYTES, UpdateSum, bytes_of
 from hpcbal.paramserver.engine.user_app import calling
 from hpcbal.paramserver.store.layout import Layout
 from hpcbal.planning.serving import Measured
 from hpcbal.runtime.paramserver.cutting import Cut
 from hpcbal.runtime.paramserver.loading import LoadedJob
 from hpcbal.simulator.serving import Points, ServingJob
-
-ID_BYTES = 8
-"""Of the number of a row in a message."""
 
 LEAST_READ, DRAWS = 2048, 8
 """Samples that are read at least, and turns of each size of which the mean is taken: samples are unlike."""
@@ -48,11 +47,13 @@ class TurnSizes:
     Attributes:
         rows: of each sparse table, points (samples of a turn, rows).
         first_push: of each table, bytes of the first push of some data blocks.
+        first_growth: see `ServingJob`.
         sample_bytes: of a sample and its state.
     """
 
     rows: Mapping[str, Points]
     first_push: Mapping[str, Sequence[float]]
+    first_growth: float | None
     sample_bytes: float
 
 
@@ -90,6 +91,7 @@ def serving_job(
         objective_every=config.objective.every,
         turn_rows=sizes.rows,
         first_push=sizes.first_push,
+        first_growth=sizes.first_growth,
         sample_bytes=sizes.sample_bytes,
         seed=seed,
     )
@@ -127,12 +129,14 @@ def _sizes(job: Job, num_samples: int) -> TurnSizes:
                 points = rows.setdefault(name, [])
                 mean = statistics.mean(each[name] for each in drawn)
                 points.append((float(size), max(mean, points[-1][1] if points else 0.0)))
-    return TurnSizes(rows, _first_push(job, blocks), num_bytes / num_read)
+    return TurnSizes(rows, *_first_push(job, blocks), num_bytes / num_read)
 
 
-def _first_push(job: Job, blocks: Sequence[DataBlock]) -> dict[str, list[float]]:
-    """Bytes that each of some data blocks pushes to each table before the first epoch."""
+def _first_push(job: Job, blocks: Sequence[DataBlock]) -> tuple[dict[str, list[float]], float | None]:
+    """Bytes that each of some data blocks pushes to each table before the first epoch; and by which power of
+    their number it becomes more, see `ServingJob.first_growth`."""
     found: dict[str, list[float]] = {}
+    total, alone = UpdateSum(math.inf), []
     for index, block in enumerate(blocks):
         try:
             with calling(job.app, "initial_updates"):
@@ -141,13 +145,17 @@ def _first_push(job: Job, blocks: Sequence[DataBlock]) -> dict[str, list[float]]
         except AppError as error:
             raise UserCodeError(f"{type(job.app).__name__}: {error}") from error
         for name, update in checked.items():
-            found.setdefault(name, [0.0] * len(blocks))[index] = float(_bytes_of(update))
-    return found
-
-
-def _bytes_of(update: Update) -> int:
-    """Of its deltas, and the numbers of its rows."""
-    return update.deltas.nbytes + (0 if update.rows is None else ID_BYTES * len(update.rows))
+            found.setdefault(name, [0.0] * len(blocks))[index] = float(bytes_of({name: update}))
+        if checked:
+            alone.append(bytes_of(checked))
+            total.add(checked)
+    if not alone or not has_default_update(job.app):
+        return found, None
+    mean = statistics.mean(alone)
+    if len(alone) == 1 or not mean:
+        return found, 1.0
+    growth = math.log(bytes_of(total.take()) / mean) / math.log(len(alone))
+    return found, min(1.0, max(0.0, growth))
 
 
 def _rows_needed(job: Job, blocks: Sequence[DataBlock], drawn: IntArray) -> dict[str, int]:

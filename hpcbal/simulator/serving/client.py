@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -76,9 +76,9 @@ class ParameterClient:
         """Send what a turn of so many samples changes; `then` is called when all of it has been applied."""
         self._push(self._units.turn_bytes(num_samples), then)
 
-    def push_first(self, block: int, then: Callable[[], None]) -> None:
-        """Send what a data block pushes before the first epoch; see `push`."""
-        self._push(self._units.first_bytes(block), then)
+    def push_first(self, blocks: Sequence[int], then: Callable[[], None]) -> None:
+        """Send what data blocks push together before the first epoch; see `push`."""
+        self._push(self._units.first_bytes(blocks), then)
 
     def _push(self, sizes: TurnBytes, then: Callable[[], None]) -> None:
         accessed = self._accessed(sizes.deltas)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 import numpy as np
@@ -180,17 +180,20 @@ class Executor:
         return seconds * (1.0 + self._rng.uniform(-noise, noise)) if noise else seconds
 
     def _evaluate(self) -> Waits:
-        """Pull what the objective of own data blocks needs, dense tables once.
+        """Pull what the objective of own data blocks needs, dense tables once, rows once for several blocks.
 
         Computing it takes no time, but each block waits until the cores are free.
         """
         self._must_evaluate = False
         start_s, epoch = self._clock.now_s, self._evaluating
         data: dict[int, dict[str, float]] = {}
-        for number in self.samples.take_unevaluated(epoch):
-            yield from self._pull(self._job.cut.size(number), None, keeps_dense=bool(data))
-            yield from self._place.computing(0.0)
-            data[number] = {OBJECTIVE: 0.0}
+        missing = self.samples.take_unevaluated(epoch)
+        for numbers in self._job.evaluated_together(missing, len(self.samples.cursors)):
+            num_samples = sum(map(self._job.cut.size, numbers))
+            yield from self._pull(num_samples, None, keeps_dense=bool(data))
+            for number in numbers:
+                yield from self._place.computing(0.0)
+                data[number] = {OBJECTIVE: 0.0}
         parameters: dict[int, dict[str, float]] = {}
         for number in self.server.take_unevaluated(epoch):
             yield from self._place.computing(0.0)
@@ -231,8 +234,8 @@ class Executor:
                 self._is_paused = order.saved is None
                 self._report(messages.Ready(self.samples.steps_ahead()))
             case messages.Initialise():
-                for block in self.samples.whole():
-                    yield from self._initialise(block)
+                for blocks in self._job.pushed_together(sorted(self.samples.cursors)):
+                    yield from self._initialise(blocks)
                 self._is_paused = False
                 self._report(messages.Initialised())
             case messages.Pause():
@@ -254,14 +257,15 @@ class Executor:
             case _:
                 raise HpcbalError(f"a simulated executor got {order!r}, which it does not know")
 
-    def _initialise(self, block: DataBlock) -> Waits:
-        """Push what a data block pushes before the first epoch. Computing it takes no time, but waits."""
+    def _initialise(self, blocks: Sequence[int]) -> Waits:
+        """Push what data blocks push together before the first epoch. Computing takes no time, but waits."""
         client = self.client
-        yield from self._place.computing(0.0)
+        for _ in blocks:
+            yield from self._place.computing(0.0)
         if not self._job.first_push:
             return
         yield from self._place.communicating()
-        client.push_first(block.number, _nothing)
+        client.push_first(blocks, _nothing)
         yield lambda: not client.num_unapplied
         self._place.communicated()
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+import statistics
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from hpcbal.errors import InputError
 from hpcbal.paramserver.contract import DataBlocks, Table, num_steps
+from hpcbal.paramserver.engine.several_blocks import most_times
 from hpcbal.paramserver.store.layout import Layout
 
 Points = Sequence[tuple[float, float]]
@@ -93,6 +95,8 @@ class ServingJob:
         first_push: by table, bytes of what data blocks 0, 1, ... push once, before the first epoch, with
             numbers of rows; later blocks push what these do, in turn. Blocks differ: workers whose pushes end
             at different times wait for each other's links. Tables that are missing get no such push.
+        first_growth: what n data blocks push together is n ** first_growth times as large as what one does, 0
+            to 1; None: each pushes for itself.
         push_share: bytes of deltas in a push, as a share of the bytes of values in a pull, > 0.
         sample_bytes: of a sample and its state, when its block moves, >= 0.
         compute_noise: computing of a turn takes at most this share longer or shorter; 0 to below 1.
@@ -114,6 +118,7 @@ class ServingJob:
     rows_per_sample: Mapping[str, float] = field(default_factory=dict)
     turn_rows: Mapping[str, Points] = field(default_factory=dict)
     first_push: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    first_growth: float | None = None
     push_share: float = 1.0
     sample_bytes: float = 0.0
     compute_noise: float = 0.0
@@ -143,6 +148,8 @@ class ServingJob:
             _check("first_push", name, name in names, f"tables: {', '.join(sorted(names))}")
             ok = len(pushes) >= 1 and all(0 <= num_bytes < math.inf for num_bytes in pushes)
             _check(f"first_push of {name}", pushes, ok, "bytes >= 0 of at least one block")
+        growth = self.first_growth
+        _check("first_growth", growth, growth is None or 0 <= growth <= 1, "0 to 1, or None")
         object.__setattr__(self, "layout", Layout(self.tables, self.parameter_blocks))
         object.__setattr__(self, "cut", DataBlocks(self.num_samples, self.num_data_blocks))
 
@@ -165,10 +172,47 @@ class ServingJob:
             return min(float(table.num_rows), num_samples * self.rows_per_sample.get(table.name, 0.0))
         return min(float(table.num_rows), _value_at(points, num_samples))
 
-    def first_bytes(self, table: Table, block: int) -> float:
-        """Bytes that a data block pushes to a table before the first epoch."""
+    def first_bytes(self, table: Table, blocks: Sequence[int]) -> float:
+        """Bytes that data blocks, at least one, push together to a table before the first epoch."""
         pushes = self.first_push.get(table.name)
-        return 0.0 if pushes is None else pushes[block % len(pushes)]
+        if pushes is None:
+            return 0.0
+        mean = statistics.mean(pushes[block % len(pushes)] for block in blocks)
+        return mean * float(len(blocks) ** (self.first_growth or 0.0))
+
+    def pushed_together(self, blocks: Sequence[int]) -> list[Sequence[int]]:
+        """The data blocks of a worker, cut into those whose first pushes go together."""
+        growth = self.first_growth
+        if growth is None:
+            return [[block] for block in blocks]
+        return self._cut(blocks, len(blocks), lambda count: float(count**growth))
+
+    def evaluated_together(self, blocks: Sequence[int], owned: int) -> list[Sequence[int]]:
+        """Some of the `owned` data blocks of a worker, cut into those whose objectives need one pull."""
+
+        def num_bytes(count: int) -> float:
+            samples = count * self.cut.size(0)
+            return sum(
+                self.rows_needed(table, samples) * table.row_bytes
+                for table in self.tables
+                if table.access == "sparse"
+            )
+
+        return self._cut(blocks, owned, num_bytes)
+
+    def _cut(
+        self, blocks: Sequence[int], owned: int, bytes_of: Callable[[int], float]
+    ) -> list[Sequence[int]]:
+        """As many blocks together as there is memory for.
+
+        Args:
+            bytes_of: of so many blocks, in any unit.
+        """
+        turn_samples = self.mini_batch * (1.0 if self.is_async else owned / self.num_data_blocks)
+        most, count = most_times(turn_samples, self.cut.size(0)) * bytes_of(1), 1
+        while count < len(blocks) and bytes_of(count + 1) <= most:
+            count += 1
+        return [blocks[start : start + count] for start in range(0, len(blocks), count)]
 
 
 def _ascend(points: Points) -> bool:

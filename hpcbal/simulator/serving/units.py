@@ -92,9 +92,9 @@ class Units:
             found = self._of_samples[num_samples] = TurnBytes(ids, values, deltas)
         return found
 
-    def first_bytes(self, block: int) -> TurnBytes:
-        """Bytes of what a data block pushes before the first epoch."""
+    def first_bytes(self, blocks: Sequence[int]) -> TurnBytes:
+        """Bytes of what data blocks push together before the first epoch."""
         job = self._job
-        per_row = [job.first_bytes(table, block) / table.num_rows for table in job.tables]
+        per_row = [job.first_bytes(table, blocks) / table.num_rows for table in job.tables]
         deltas = np.rint(self._rows @ np.array(per_row)).astype(np.int64)
         return TurnBytes(np.zeros_like(deltas), np.zeros_like(deltas), deltas)

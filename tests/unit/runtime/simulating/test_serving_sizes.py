@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,10 @@ def test_rows_of_a_first_push_are_those_that_a_block_names(tmp_path: Path) -> No
         rows = distinct(loaded, "items")
         assert len(set(rows)) > 1  # blocks differ
         assert job.first_push == {"items": [each * (4 * 8 + ID_BYTES) for each in rows]}
+        ratings = loaded.source.read(np.arange(loaded.num_samples))["items"]
+        assert isinstance(ratings, Ragged)
+        times = len(np.unique(ratings.values)) / np.mean(rows)
+        assert job.first_growth == pytest.approx(math.log(times) / math.log(BLOCKS))
 
 
 def test_a_dense_table_is_pushed_whole_without_numbers_of_rows(tmp_path: Path) -> None:
@@ -73,6 +78,7 @@ def test_an_app_without_first_updates_pushes_nothing(tmp_path: Path) -> None:
     _, job = sizes_of(tmp_path, "Lasso", {"l1": 1e-3}, "generated_regression", data)
     assert isinstance(job, ServingJob)
     assert job.first_push == {}
+    assert job.first_growth is None
 
 
 def test_first_updates_that_do_not_fit_the_tables_are_an_error(

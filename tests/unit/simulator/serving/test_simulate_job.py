@@ -170,12 +170,22 @@ def test_the_objective_is_part_of_its_epoch() -> None:
     assert seconds[1] - seconds[2] == pytest.approx(MODEL_S, rel=NEARLY)
 
 
-def test_the_objective_pulls_rows_of_sparse_tables_for_each_data_block() -> None:
+@pytest.mark.parametrize(
+    ("rows_needed", "num_pulls", "rows"),
+    [
+        ({"rows_per_sample": {"words": 5.0}}, 12, 12 * 100),  # 50 of a block of ten samples, 100 of two
+        ({"turn_rows": {"words": [(10.0, 600.0), (20.0, 900.0), (30.0, 1000.0)]}}, 1, 1000),
+    ],
+)
+def test_the_objective_pulls_rows_of_sparse_tables_for_several_data_blocks(
+    rows_needed: dict[str, Any], num_pulls: int, rows: int
+) -> None:
+    """At most twice the rows of a block at once."""
     table = Table("words", 1000, 50, access="sparse")
-    job = job_of(0, tables=(table,), rows_per_sample={"words": 5.0}, objective_every=2)
+    job = job_of(0, tables=(table,), objective_every=2, **rows_needed)
     seconds = simulate_roles(job, machines_of(2), 1, 1).epoch_seconds
-    rows = 240 * 5 * (8 + table.row_bytes)
-    headers = 24 * 2 * (HEADER_BYTES + 12 * ENTRY_BYTES)  # a request and its answer
+    rows *= 8 + table.row_bytes
+    headers = num_pulls * 2 * (HEADER_BYTES + 12 * ENTRY_BYTES)  # a request and its answer
     assert seconds[1] - seconds[2] == pytest.approx((rows + headers) / BANDWIDTH, rel=NEARLY)
 
 
@@ -188,6 +198,15 @@ def test_data_blocks_push_their_first_updates_one_after_the_other(workers: int) 
     # All of them share the link of the only server.
     assert first_s[1] - first_s[0] == pytest.approx(24 * 10_000 / BANDWIDTH, rel=0.02)
     assert runs[1].steady_epoch_s == pytest.approx(runs[0].steady_epoch_s)
+
+
+@pytest.mark.parametrize(("growth", "num_bytes"), [(0.0, 10_000), (0.5, 6 * 20_000), (1.0, 24 * 10_000)])
+def test_data_blocks_push_together_as_far_as_they_push_the_same(growth: float, num_bytes: int) -> None:
+    """All 24 of them if they push to the same rows, and four if these push twice as much as one."""
+    job = job_of(0, first_push={"model": [10_000.0]}, first_growth=growth)
+    runs = [simulate_roles(each, machines_of(2), 1, 1) for each in (job_of(0), job)]
+    first_s = [run.epochs[0].end_s for run in runs]
+    assert first_s[1] - first_s[0] == pytest.approx(num_bytes / BANDWIDTH, rel=0.03)
 
 
 def test_the_same_seed_gives_the_same_run() -> None:
@@ -263,6 +282,7 @@ def test_every_block_needs_an_owner(owners: tuple[list[int], list[int]], message
         {"push_share": 0.0},
         {"first_push": {"other": (1.0,)}},
         {"first_push": {"model": ()}},
+        {"first_growth": 1.5},
         {"compute_noise": 1.0},
         {"num_data_blocks": 241},
         {"parameter_blocks": (0,)},
