@@ -102,14 +102,13 @@ class NMF(App):
 
     def initial_state(self, columns: Columns, rng: np.random.Generator) -> Columns:
         """Each user's factors, and the sum of their squares that its items know of."""
-        count = len(columns["items"])
-        return {"factors": np.full((count, self._rank), self._scale), "known": np.zeros(count)}
+        factors = np.full((len(columns["items"]), self._rank), self._scale)
+        return {"factors": factors, "known": _squares(factors)}
 
     def initial_updates(self, batch: Batch) -> Updates:
         """The curvature of the items."""
         items = batch.ragged("items")
-        known, norms = batch.array("known"), _squares(batch.array("factors"))
-        known[:] = norms
+        norms = batch.array("known")
         rows, places = np.unique(items.values, return_inverse=True)
         deltas = np.zeros((len(rows), self._rank + 1))
         deltas[:, -1] = np.bincount(places, np.repeat(norms, items.lengths), len(rows))
