@@ -14,7 +14,8 @@ MEASURED_TOGETHER = 4
 """Most jobs that are measured in one group, as long as another group has fewer of them."""
 
 NEW_AT_A_TIME = 2
-"""Jobs that a group measures at a time in place of others."""
+"""Jobs that a group measures at a time; others are measured in their place. Three take turns for longer than
+two and then the third."""
 
 
 def first_groups(
@@ -25,8 +26,8 @@ def first_groups(
 ) -> list[Group]:
     """Groups in which jobs are measured: as many as possible, so that many jobs run from the beginning.
 
-    Each has two machines at least, if there are two, and holds its jobs. Machines that are left go to the
-    smallest groups.
+    Each has two machines at least, if there are two, and holds its jobs, at most `NEW_AT_A_TIME`. Machines
+    that are left go to the smallest groups.
 
     Args:
         jobs: names, in order of arrival.
@@ -49,7 +50,8 @@ def first_groups(
         able = [
             index
             for index, group in enumerate(members)
-            if limit.holds([memory[each] for each in (*group, job)], given[index])
+            if len(group) < NEW_AT_A_TIME
+            and limit.holds([memory[each] for each in (*group, job)], given[index])
         ]
         if able:
             members[min(able, key=lambda index: len(members[index]))].append(job)

@@ -302,9 +302,9 @@ def test_random_groups_are_large_enough_for_their_jobs(seed: int) -> None:
     assert scheduler.groups == (Sharing(("late",), (1, 2, 3, 4)),)
 
 
-def test_jobs_are_measured_on_two_machines_at_least() -> None:
+def test_jobs_are_measured_on_two_machines_at_least_and_two_at_a_time() -> None:
     memory = dict.fromkeys("abcde", JobMemory())
-    assert first_groups(list("abcde"), memory, 4) == [Group(("a", "c", "e"), 2), Group(("b", "d"), 2)]
+    assert first_groups(list("abcde"), memory, 4) == [Group(("a", "c"), 2), Group(("b", "d"), 2)]
     assert first_groups(["a"], memory, 5) == [Group(("a",), 5)]
     assert first_groups(["a", "b"], memory, 1) == [Group(("a", "b"), 1)]
 
