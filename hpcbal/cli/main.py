@@ -46,7 +46,7 @@ _VERBS = (
     launcher,
 )
 _EPILOG = """\
-exit codes: 0 done, 1 internal error, 2 wrong input, 3 finished but some DNNs failed,
+exit codes: 0 done, 1 internal error, 2 wrong input, 3 finished but some DNNs or jobs failed,
             70 stalled, 75 stopped cleanly: run the same command again to continue,
             130 interrupted by Ctrl-C before a run had begun
 

@@ -29,11 +29,15 @@ def add_parser(verbs: Subparsers) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Show the status once, or until the run ends; --json --watch prints one line of JSON per update."""
+    from hpcbal.telemetry.files.run_directory import RunDirectory
     from hpcbal.telemetry.views.read_status import read_status
     from hpcbal.telemetry.views.status import death_note, has_ended
     from hpcbal.telemetry.views.status_table import render_status
 
     redraw = args.watch and not args.json and sys.stdout.isatty()
+    files = RunDirectory(args.directory)
+    while args.watch and files.config.is_file() and not files.status.exists():
+        time.sleep(REFRESH_S)  # the run has its directory, and is about to write its status
     while True:
         now = time.time()
         status = read_status(args.directory)

@@ -63,6 +63,28 @@ def test_watching_ends_with_the_run(
         assert out.count("demo") >= 3
 
 
+def test_watching_waits_for_a_run_that_is_just_starting(
+    tmp_path: Path, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has claimed its directory, and has no status yet."""
+    pauses: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+        if len(pauses) == 2:
+            status = new_status("demo", 4)
+            status["phase"] = "finished"
+            write_status(tmp_path / "status.json", status)
+
+    (tmp_path / "config.yaml").write_text("", encoding="utf-8")
+    monkeypatch.setattr(time, "sleep", sleep)
+    assert main(["status", str(tmp_path)]) == 2
+    assert "no status.json" in capsys.readouterr().err
+    assert main(["status", str(tmp_path), "--watch"]) == 0
+    assert len(pauses) == 2
+    assert "demo" in capsys.readouterr().out
+
+
 def test_watching_ends_if_the_run_was_killed(run_directory: Path, capsys: Capture) -> None:
     status = new_status("demo", 4, now=time.time() - 3600)
     status["host"] = "elsewhere"
