@@ -24,8 +24,9 @@ def run(args: argparse.Namespace, config: JobsConfig) -> int:
     from hpcbal.errors import InputError
 
     refuse_what_is_for_ensembles(args, "describes parameter-server jobs")
-    emulated = sum(machine.count for machine in config.machines)
-    machines = max(LEAST_EXECUTORS, asked_for(args, config) or emulated)
+    given = asked_for(args, config) or sum(machine.count for machine in config.machines)
+    in_groups = sum(group.machines for group in config.schedule.groups or ())
+    machines = max(LEAST_EXECUTORS, given or in_groups)
     if (problem := config.schedule.groups_problem(machines)) is not None:
         raise InputError(problem)
     ranks = RanksToStart(1, machines + 1, args.cpus_per_task)

@@ -25,9 +25,12 @@ class GroupTimes:
     def become(
         self, groups: Sequence[Sharing], loads: Mapping[str, JobLoad], running: Mapping[str, RunningJob]
     ) -> None:
-        """Groups are now these."""
+        """Groups are now these; what was predicted of one that stays remains."""
         self.groups = tuple(groups)
-        self._predicted = {group: group.predicted_s(loads) for group in groups}
+        self._predicted = {
+            group: group.predicted_s(loads) if (known := self._predicted.get(group)) is None else known
+            for group in groups
+        }
         self._since = {
             group: self._since.get(group, {job.start: job.meter.num_measured for job in running.values()})
             for group in groups

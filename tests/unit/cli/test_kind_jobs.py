@@ -58,6 +58,14 @@ def test_plan_refuses_what_a_run_would_refuse(capsys: pytest.CaptureFixture[str]
     assert "got groups of 9 machines, but the run has 4" in capsys.readouterr().err
 
 
+def test_plan_counts_the_machines_of_groups_if_nobody_says_how_many_there_are(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    fixed = '{"paradigm": "naive", "groups": [{"jobs": ["mlr-20"], "machines": 9}]}'
+    assert main(["plan", str(EXAMPLE), "--set", "machines=[]", "--set", f"schedule={fixed}"]) == 0
+    assert "ranks: 10 = 1 scheduler + 9 machines" in capsys.readouterr().out
+
+
 def test_a_run_has_two_machines_at_least(capsys: pytest.CaptureFixture[str]) -> None:
     one = "machines=[{count: 1, bandwidth: 1MB/s}]"
     assert main(["plan", str(EXAMPLE), "--set", one]) == 0

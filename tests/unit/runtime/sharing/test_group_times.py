@@ -49,6 +49,19 @@ def test_a_group_is_predicted_once_all_its_jobs_are_measured() -> None:
     assert times.predicted_s(BOTH) == 4.0
 
 
+def test_what_was_predicted_when_a_group_was_formed_remains() -> None:
+    times = GroupTimes()
+    times.become([BOTH], LOADS, {})
+    slower = {name: JobLoad(name, 5.0, 1.0, 2) for name in "ab"}
+    times.become([BOTH, Sharing(("c",), (3,))], slower, {})
+    assert times.predicted_s(BOTH) == 4.0
+    times.become([BOTH], {}, {})
+    assert times.predicted_s(BOTH) == 4.0
+    times.become([], {}, {})
+    times.become([BOTH], slower, {})
+    assert times.predicted_s(BOTH) == 10.0
+
+
 def test_only_iterations_of_the_group_count() -> None:
     times, a, b = GroupTimes(), Job(1), Job(2)
     a.take_turns(30, 1.0)  # alone, before the group is formed
