@@ -13,7 +13,7 @@ from hpcbal.errors import InputError
 from hpcbal.paramserver.alone import Alone, train_alone
 from hpcbal.paramserver.apps import NMF
 from hpcbal.paramserver.apps.sources import ArraySource
-from hpcbal.paramserver.contract import DataBlock, Ragged, gather_batch
+from hpcbal.paramserver.contract import DataBlock, Ragged, gather_batch, whole_block
 
 RANK = 4
 
@@ -84,6 +84,17 @@ def test_factors_are_not_negative_and_curvatures_are_sums_over_users(access: Any
     sums = np.bincount(named.values, np.repeat(np.square(factors).sum(axis=1), named.lengths), 60)
     assert (factors >= 0).all()
     assert alone.values["items"][:, -1] == pytest.approx(sums)
+
+
+def test_first_updates_leave_the_state_alone() -> None:
+    """A block on disk is read anew, without what they would have changed."""
+    app = NMF(ratings_of(), rank=RANK)
+    columns = app.source.read(np.arange(200))
+    state = app.initial_state(columns, np.random.default_rng(0))
+    before = {name: np.array(column) for name, column in state.items()}
+    app.initial_updates(whole_block(DataBlock(0, 0, columns, state), seed=0, epoch=0))
+    for name, column in before.items():
+        np.testing.assert_array_equal(state[name], column)  # type: ignore[arg-type]
 
 
 def test_the_updates_of_a_step_are_the_sum_of_those_of_its_parts() -> None:
