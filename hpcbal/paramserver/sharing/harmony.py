@@ -7,7 +7,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from hpcbal.paramserver.sharing.measuring import MEASURE_ON, first_groups, joined, measured_instead
+from hpcbal.paramserver.sharing.measuring import (
+    MEASURE_ON,
+    NEW_AT_A_TIME,
+    first_groups,
+    joined,
+    measured_instead,
+)
 from hpcbal.paramserver.sharing.scheduler import View
 from hpcbal.policies.grouping import (
     Group,
@@ -69,7 +75,7 @@ class Harmony:
         if not view.groups:
             if unknown:
                 self._first = frozenset(unknown)
-                return first_groups(unknown, view.memory, view.num_machines, self.limit)
+                return first_groups(unknown, view.memory, view.num_machines, self.limit, NEW_AT_A_TIME)
             return self._all(view)
         groups = [Group(group.jobs, len(group.machines)) for group in view.groups]
         if self._settled & view.placed:

@@ -14,8 +14,8 @@ MEASURED_TOGETHER = 4
 """Most jobs that are measured in one group, as long as another group has fewer of them."""
 
 NEW_AT_A_TIME = 2
-"""Jobs that a group measures at a time; others are measured in their place. Three take turns for longer than
-two and then the third."""
+"""Jobs of the beginning that a group measures at a time; others are measured in their place. Three take turns
+for longer than two and then the third."""
 
 
 def first_groups(
@@ -23,19 +23,21 @@ def first_groups(
     memory: Mapping[str, JobMemory],
     machines: int,
     limit: MemoryLimit | None = None,
+    most: int | None = None,
 ) -> list[Group]:
     """Groups in which jobs are measured: as many as possible, so that many jobs run from the beginning.
 
-    Each has two machines at least, if there are two, and holds its jobs, at most `NEW_AT_A_TIME`. Machines
-    that are left go to the smallest groups.
+    Each has two machines at least, if there are two, and holds its jobs. Machines that are left go to the
+    smallest groups.
 
     Args:
         jobs: names, in order of arrival.
         memory: of each job.
         machines: of the run, >= 1.
         limit: memory of a machine; None: jobs need not be held.
+        most: jobs of a group, at most; None: as many as it holds.
     """
-    limit = limit or MemoryLimit()
+    limit, most = limit or MemoryLimit(), most or len(jobs)
     members: list[list[str]] = []
     given: list[int] = []
     for job in jobs:
@@ -50,8 +52,7 @@ def first_groups(
         able = [
             index
             for index, group in enumerate(members)
-            if len(group) < NEW_AT_A_TIME
-            and limit.holds([memory[each] for each in (*group, job)], given[index])
+            if len(group) < most and limit.holds([memory[each] for each in (*group, job)], given[index])
         ]
         if able:
             members[min(able, key=lambda index: len(members[index]))].append(job)

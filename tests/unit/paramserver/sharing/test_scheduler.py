@@ -302,11 +302,21 @@ def test_random_groups_are_large_enough_for_their_jobs(seed: int) -> None:
     assert scheduler.groups == (Sharing(("late",), (1, 2, 3, 4)),)
 
 
-def test_jobs_are_measured_on_two_machines_at_least_and_two_at_a_time() -> None:
+def test_jobs_are_measured_on_two_machines_at_least() -> None:
     memory = dict.fromkeys("abcde", JobMemory())
-    assert first_groups(list("abcde"), memory, 4) == [Group(("a", "c"), 2), Group(("b", "d"), 2)]
+    assert first_groups(list("abcde"), memory, 4) == [Group(("a", "c", "e"), 2), Group(("b", "d"), 2)]
+    assert first_groups(list("abcde"), memory, 4, most=2) == [Group(("a", "c"), 2), Group(("b", "d"), 2)]
     assert first_groups(["a"], memory, 5) == [Group(("a",), 5)]
     assert first_groups(["a", "b"], memory, 1) == [Group(("a", "b"), 1)]
+
+
+def test_two_jobs_of_the_beginning_are_measured_at_a_time() -> None:
+    scheduler = Scheduler((1, 2, 3, 4), Harmony())
+    scheduler.handle(Arrived(tuple("abcdefg")))
+    assert scheduler.groups == (Sharing(("a", "c"), (1, 2)), Sharing(("b", "d"), (3, 4)))
+    scheduler.handle(Profiled("a", load("a", 3.0, 1.0)))
+    scheduler.handle(Profiled("c", load("c", 1.0, 3.0)))
+    assert scheduler.groups == (Sharing(("e", "f", "a", "c"), (1, 2)), Sharing(("b", "d"), (3, 4)))
 
 
 def test_jobs_are_measured_where_they_fit() -> None:
