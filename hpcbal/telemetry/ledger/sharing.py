@@ -55,13 +55,13 @@ class JobsGroupedLine(Line):
 
 @dataclass(frozen=True, slots=True)
 class GroupMeasuredLine(Line):
-    """Written when a group ends whose jobs have had some iterations together.
+    """Written when a group ends whose jobs have had some iterations together, except with its run.
 
     Attributes:
         jobs: names of the jobs.
         machines: ranks of the machines.
-        predicted_s: predicted seconds of one iteration of all its jobs, when it was formed; null if a job had
-            not been profiled.
+        predicted_s: predicted seconds of one iteration of all its jobs, when the group was formed, or when
+            all of them had been profiled; null if they were not.
         measured_s: seconds from one iteration to the next of its slowest job, mean of the last eight.
     """
 
