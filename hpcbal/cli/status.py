@@ -10,6 +10,9 @@ from pathlib import Path
 from hpcbal.cli.options import Subparsers, add_json, print_json, writing_stdout
 
 REFRESH_S = 2.0
+STARTING_S = 60.0
+"""For so long, `--watch` waits for the first status of a run that holds its directory."""
+
 _CLEAR = "\x1b[H\x1b[2J"
 
 
@@ -36,8 +39,9 @@ def run(args: argparse.Namespace) -> int:
 
     redraw = args.watch and not args.json and sys.stdout.isatty()
     files = RunDirectory(args.directory)
-    while args.watch and files.config.is_file() and not files.status.exists():
-        time.sleep(REFRESH_S)  # the run has its directory, and is about to write its status
+    until_s = time.monotonic() + STARTING_S
+    while args.watch and files.lock.exists() and not files.status.exists() and time.monotonic() < until_s:
+        time.sleep(REFRESH_S)  # a run holds the directory, and is about to write its status
     while True:
         now = time.time()
         status = read_status(args.directory)

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from hpcbal.paramserver.contract import (
     App,
     Batch,
+    DataBlock,
     IntArray,
     Update,
     checked_needs,
@@ -190,9 +191,12 @@ class Turns:
                 self._reactor.wait_until(lambda: not self._client.num_unapplied)
 
     def _most_times(self) -> float:
-        cut = self._job.cut
-        share = 1.0 if self._job.is_async else len(self._samples.cursors) / cut.num_blocks
-        return most_times(share * self._job.mini_batch, cut.size(0))
+        """See `most_times`; with a limit of its own, a job has no memory that is kept free for its turns."""
+        job = self._job
+        if job.memory_bytes is not None:
+            return 1.0
+        share = 1.0 if job.is_async else len(self._samples.cursors) / job.cut.num_blocks
+        return most_times(share * job.mini_batch, job.cut.size(0))
 
     def evaluate(self, numbers: Sequence[int], epoch: int) -> dict[int, dict[str, float]]:
         """Terms of the objective of the samples of data blocks, by block.
@@ -205,29 +209,46 @@ class Turns:
         """
         found: dict[int, dict[str, float]] = {}
         step = epoch * self._job.steps
-        if self._samples.are_in_memory and any(t.access == "sparse" for t in self._job.tables.values()):
+        has_sparse = any(table.access == "sparse" for table in self._job.tables.values())
+        if has_sparse and self._samples.are_in_memory:
             for together, rows in self._needed_together(numbers, epoch):
                 parameters, _ = self._pull(rows, step, 0, keeps_dense=bool(found))
                 for block in self._samples.whole(together):
-                    batch = whole_block(block, seed=self._job.seed, epoch=epoch)
-                    needs = self._needs(batch)
-                    with self._place.aside():
-                        own = {
-                            name: parameters[name][np.searchsorted(rows[name], ids)]
-                            for name, ids in needs.items()
-                        }
-                    found[block.number] = self._terms(batch, {**parameters, **own})
-                    del own
+                    found[block.number] = self._terms(block, epoch, parameters, rows)
+                del parameters
                 self._client.drop_rows()
             return found
+        parameters = {}
         for block in self._samples.whole(numbers):
-            batch = whole_block(block, seed=self._job.seed, epoch=epoch)
-            parameters, _ = self._pull(self._needs(batch), step, 0, keeps_dense=bool(found))
-            found[block.number] = self._terms(batch, parameters)
+            if has_sparse or not found:
+                rows = self._needs(whole_block(block, seed=self._job.seed, epoch=epoch))
+                parameters, _ = self._pull(rows, step, 0, keeps_dense=bool(found))
+            found[block.number] = self._terms(block, epoch, parameters)
+            if has_sparse:
+                parameters = {}
             self._client.drop_rows()
         return found
 
-    def _terms(self, batch: Batch, parameters: Mapping[str, NDArray[Any]]) -> dict[str, float]:
+    def _terms(
+        self,
+        block: DataBlock,
+        epoch: int,
+        parameters: Mapping[str, NDArray[Any]],
+        rows: Mapping[str, IntArray] | None = None,
+    ) -> dict[str, float]:
+        """Terms of one block.
+
+        Args:
+            rows: whose values are among `parameters`, also those of other blocks; None: its own ones.
+        """
+        batch = whole_block(block, seed=self._job.seed, epoch=epoch)
+        if rows is not None:
+            needs = self._needs(batch)
+            with self._place.aside():
+                own = {
+                    name: parameters[name][np.searchsorted(rows[name], ids)] for name, ids in needs.items()
+                }
+            parameters = {**parameters, **own}
         with self._place.computing(), calling(self._job.app, "objective"):
             terms = self._job.app.objective(batch, parameters)
         return checked_terms("objective", terms)
@@ -241,8 +262,7 @@ class Turns:
         rows: dict[str, IntArray] = {}
         largest = 0
         for number in numbers:
-            for block in self._samples.whole([number]):
-                needs = self._needs(whole_block(block, seed=self._job.seed, epoch=epoch))
+            needs = self._needs_of(number, epoch)
             with self._place.aside():
                 needs = {name: ids.copy() for name, ids in needs.items()}  # the app may use its arrays again
                 both = {name: np.union1d(rows[name], ids) for name, ids in needs.items()} if rows else needs
@@ -254,6 +274,10 @@ class Turns:
             rows = both
         if together:
             yield together, rows
+
+    def _needs_of(self, number: int, epoch: int) -> dict[str, IntArray]:
+        (block,) = self._samples.whole([number])
+        return self._needs(whole_block(block, seed=self._job.seed, epoch=epoch))
 
 
 def _nothing() -> None:

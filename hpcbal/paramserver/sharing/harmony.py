@@ -75,7 +75,7 @@ class Harmony:
         if not view.groups:
             if unknown:
                 self._first = frozenset(unknown)
-                return first_groups(unknown, view.memory, view.num_machines, self.limit, NEW_AT_A_TIME)
+                return self._first_groups(view, unknown)
             return self._all(view)
         groups = [Group(group.jobs, len(group.machines)) for group in view.groups]
         if self._settled & view.placed:
@@ -83,6 +83,16 @@ class Harmony:
         else:
             groups = self._begun(view, groups, unknown)
         return self._measured_next(view, groups, unknown)
+
+    def _first_groups(self, view: View, jobs: Sequence[str]) -> Sequence[Group]:
+        """Groups in which jobs of the beginning are measured; if they do not all fit, a few at a time."""
+        args = jobs, view.memory, view.num_machines, self.limit
+        groups = first_groups(*args)
+        return (
+            groups
+            if sum(len(group.jobs) for group in groups) == len(jobs)
+            else first_groups(*args, NEW_AT_A_TIME)
+        )
 
     def _begun(self, view: View, groups: list[Group], unknown: Sequence[str]) -> list[Group]:
         """The groups while jobs of the beginning are measured, and the first ones by what was measured."""

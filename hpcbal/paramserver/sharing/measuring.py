@@ -14,8 +14,8 @@ MEASURED_TOGETHER = 4
 """Most jobs that are measured in one group, as long as another group has fewer of them."""
 
 NEW_AT_A_TIME = 2
-"""Jobs of the beginning that a group measures at a time; others are measured in their place. Three take turns
-for longer than two and then the third."""
+"""Jobs of the beginning that a group measures at a time if not all of them fit; others are measured in their
+place. Three take turns for longer than two and then the third."""
 
 
 def first_groups(

@@ -78,8 +78,14 @@ def test_watching_waits_for_a_run_that_is_just_starting(
 
     (tmp_path / "config.yaml").write_text("", encoding="utf-8")
     monkeypatch.setattr(time, "sleep", sleep)
+    assert main(["status", str(tmp_path), "--watch"]) == 2  # nobody holds it
+    assert pauses == []
+    (tmp_path / "run.lock").write_text("", encoding="utf-8")
     assert main(["status", str(tmp_path)]) == 2
-    assert "no status.json" in capsys.readouterr().err
+    monkeypatch.setattr(status_verb, "STARTING_S", 0.0)
+    assert main(["status", str(tmp_path), "--watch"]) == 2
+    assert capsys.readouterr().err.count("no status.json") == 3
+    monkeypatch.setattr(status_verb, "STARTING_S", 60.0)
     assert main(["status", str(tmp_path), "--watch"]) == 0
     assert len(pauses) == 2
     assert "demo" in capsys.readouterr().out

@@ -131,15 +131,12 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
 
 @pytest.mark.parametrize(
-    ("make_app", "first", "objectives"), [(documents, 2, 3 * 6), (largest, 6, 3 * 6), (ratings, 0, 3 * 2)]
+    ("make_app", "first", "objectives"), [(documents, 2, 3 * 2), (largest, 6, 3 * 2), (ratings, 0, 3 * 2)]
 )
 def test_blocks_of_a_worker_push_and_pull_together(
     calls: Counter[str], make_app: Callable[[], App], first: int, objectives: int
 ) -> None:
-    """Two workers with three blocks each, three epochs; all blocks need the same rows.
-
-    Apps without sparse tables pull nothing for further blocks.
-    """
+    """Two workers with three blocks each, three epochs; all blocks need the same rows."""
     setup = Setup(make_app, [1, 2], [1, 2], 90, 3)
     master, _ = run_job(setup)
     assert master.end is not None
@@ -176,9 +173,22 @@ def test_an_objective_pulls_as_many_blocks_at_once_as_there_is_memory_for(calls:
     assert num_pulls < 40
 
 
-@pytest.mark.parametrize(("make_app", "first"), [(documents, 6), (ratings, 0)])
+def test_a_job_with_a_limit_of_its_own_keeps_no_more_rows_than_for_one_block(calls: Counter[str]) -> None:
+    master, _ = run_job(Setup(ratings, [1], [1], 80, 1, num_data_blocks=40, memory_bytes=100_000))
+    assert master.end is not None
+    assert master.end.outcome == "done", master.end
+    limited, calls["objective"] = calls["objective"], 0
+    run_job(Setup(ratings, [1], [1], 80, 1, num_data_blocks=40))
+    assert calls["objective"] < limited <= 40
+
+
+@pytest.mark.parametrize(("make_app", "first", "objectives"), [(documents, 6, 2), (ratings, 0, 6)])
 def test_blocks_on_disk_push_and_pull_one_by_one(
-    calls: Counter[str], monkeypatch: pytest.MonkeyPatch, make_app: Callable[[], App], first: int
+    calls: Counter[str],
+    monkeypatch: pytest.MonkeyPatch,
+    make_app: Callable[[], App],
+    first: int,
+    objectives: int,
 ) -> None:
     """Their memory is for one at a time, and each is read once."""
     read: list[int] = []
@@ -194,7 +204,7 @@ def test_blocks_on_disk_push_and_pull_one_by_one(
     master, _ = run_job(Setup(make_app, [1, 2], [1, 2], 90, 1))
     assert master.end is not None
     assert master.end.outcome == "done", master.end
-    assert calls == Counter(first=first, objective=6)
+    assert calls == Counter(first=first, objective=objectives)
     times = 3 if first else 2  # one of them for the checkpoint
     assert sorted(read) == sorted(times * list(range(6)))
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from hpcbal.paramserver.alone import train_alone
 from hpcbal.paramserver.apps import MLR
 from hpcbal.paramserver.apps.sources import ArraySource
 from hpcbal.paramserver.contract import App, Batch, Parameters, Updates
+from hpcbal.paramserver.engine.client import ParameterClient
 from hpcbal.paramserver.engine.executor import Executor
 from hpcbal.paramserver.engine.job import EmulatedMachine
 from hpcbal.paramserver.engine.loopback_transport import LoopbackTransport
@@ -266,6 +268,29 @@ def test_results_are_the_same_to_the_bit_when_samples_are_on_disk(
     setups = {name: one_worker(name, mini_batch) for name in ("mlr", "ratings", "documents")}
     same_results(setups, lambda: SharedMachine(disk=LocalDisk(tmp_path), alpha=alpha))
     assert not list(tmp_path.iterdir())
+
+
+def test_an_objective_pulls_block_by_block_while_samples_are_on_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise blocks would be read twice, or several be held at once."""
+    pulls = 0
+    pull = ParameterClient.pull
+
+    def counted(
+        self: ParameterClient, needs: Any, step: int = 0, share: int = 0, *, keeps_dense: bool = False
+    ) -> Any:
+        nonlocal pulls
+        pulls += share == 0
+        return pull(self, needs, step, share, keeps_dense=keeps_dense)
+
+    monkeypatch.setattr(ParameterClient, "pull", counted)
+    setups = {"job": one_worker("ratings", 40)}
+    run_jobs(setups, 2)
+    in_memory, pulls = pulls, 0
+    run_jobs(setups, 2, make=lambda: SharedMachine(disk=LocalDisk(tmp_path), alpha=1.0))
+    assert pulls == 3 * 4
+    assert in_memory < pulls
 
 
 class Restless(SharedMachine):

@@ -310,13 +310,14 @@ def test_jobs_are_measured_on_two_machines_at_least() -> None:
     assert first_groups(["a", "b"], memory, 1) == [Group(("a", "b"), 1)]
 
 
-def test_two_jobs_of_the_beginning_are_measured_at_a_time() -> None:
-    scheduler = Scheduler((1, 2, 3, 4), Harmony())
-    scheduler.handle(Arrived(tuple("abcdefg")))
-    assert scheduler.groups == (Sharing(("a", "c"), (1, 2)), Sharing(("b", "d"), (3, 4)))
-    scheduler.handle(Profiled("a", load("a", 3.0, 1.0)))
-    scheduler.handle(Profiled("c", load("c", 1.0, 3.0)))
-    assert scheduler.groups == (Sharing(("e", "f", "a", "c"), (1, 2)), Sharing(("b", "d"), (3, 4)))
+def test_jobs_of_the_beginning_are_measured_two_at_a_time_if_they_do_not_all_fit() -> None:
+    def groups(size: float) -> tuple[Sharing, ...]:
+        scheduler = Scheduler((1, 2, 3, 4), Harmony(limit=MemoryLimit(100)))
+        scheduler.handle(Arrived(tuple("abcdefg"), dict.fromkeys("abcdefg", JobMemory(size))))
+        return scheduler.groups
+
+    assert groups(10.0) == (Sharing(tuple("aceg"), (1, 2)), Sharing(tuple("bdf"), (3, 4)))
+    assert groups(60.0) == (Sharing(tuple("ac"), (1, 2)), Sharing(tuple("bd"), (3, 4)))
 
 
 def test_jobs_are_measured_where_they_fit() -> None:
