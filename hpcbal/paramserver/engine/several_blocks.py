@@ -17,7 +17,8 @@ ID_BYTES = 8
 def most_times(turn_samples: float, block_samples: int) -> float:
     """How many times the rows of one block may be kept to push or pull those of several together.
 
-    Memory is there for the rows of a block, and for those of a turn; no turn runs meanwhile.
+    Jobs that share machines are given memory for the rows of a block and for those of a turn (`needs_of`),
+    and no turn runs meanwhile.
 
     Args:
         turn_samples: of one of the worker's turns, >= 0.

@@ -55,7 +55,7 @@ class JobsGroupedLine(Line):
 
 @dataclass(frozen=True, slots=True)
 class GroupMeasuredLine(Line):
-    """Written when a group ends whose jobs have had some iterations together, except with its run.
+    """Written when a group ends whose jobs have had some iterations together, but not when the run ends.
 
     Attributes:
         jobs: names of the jobs.
