@@ -72,8 +72,8 @@ class App(ABC):
     def initial_updates(self, batch: Batch) -> Updates | None:
         """What a data block pushes once, before the first epoch.
 
-        For instance, counts of its initial state. Default: nothing. Those of several blocks are added up before
-        they are sent, unless the app has an `update` of its own.
+        For instance, counts of its initial state. Default: nothing. Those of several blocks are added up
+        before they are sent, unless the app has an `update` of its own.
 
         Args:
             batch: all samples of one data block. Its state must not be changed: blocks on disk are read anew.
