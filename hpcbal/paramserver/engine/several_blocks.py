@@ -14,7 +14,7 @@ ID_BYTES = 8
 """Of the number of a row, int64."""
 
 
-def most_times(turn_samples: float, block_samples: int) -> float:
+def size_factor(turn_samples: float, block_samples: int) -> float:
     """How many times the rows of one block may be kept to push or pull those of several together.
 
     Jobs that share machines are given memory for the rows of a block and for those of a turn (`needs_of`),
@@ -33,11 +33,11 @@ class UpdateSum:
     Only for apps whose updates add up, see `has_default_update`.
 
     Args:
-        times: the sum is at most so many times as large as the largest of its updates, >= 1.
+        factor: the sum is at most so many times as large as the largest of its updates, >= 1.
     """
 
-    def __init__(self, times: float) -> None:
-        self._times = times
+    def __init__(self, factor: float) -> None:
+        self._factor = factor
         self._sum: dict[str, Update] = {}
         self._largest = 0
 
@@ -57,7 +57,7 @@ class UpdateSum:
             max(_bytes(each, rows[name]) for each in (update, self._sum.get(name, update)))
             for name, update in updates.items()
         )
-        if self._sum and together > self._times * largest:
+        if self._sum and together > self._factor * largest:
             before, largest = self.take(), bytes_of(updates)
             rows = {name: update.rows for name, update in updates.items()}
         self._largest = largest

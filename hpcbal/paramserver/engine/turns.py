@@ -29,7 +29,7 @@ from hpcbal.paramserver.engine.job import EmulatedMachine, Job
 from hpcbal.paramserver.engine.place import Place
 from hpcbal.paramserver.engine.reactor import Reactor
 from hpcbal.paramserver.engine.samples import Turn, WorkerSamples
-from hpcbal.paramserver.engine.several_blocks import UpdateSum, most_times, rows_bytes
+from hpcbal.paramserver.engine.several_blocks import UpdateSum, rows_bytes, size_factor
 from hpcbal.paramserver.engine.trace import Trace
 from hpcbal.paramserver.engine.user_app import calling
 from hpcbal.paramserver.engine.wire import Wire
@@ -172,7 +172,7 @@ class Turns:
         if type(app).initial_updates is App.initial_updates:
             return
         adds_up = has_default_update(app) and samples.are_in_memory
-        total = UpdateSum(self._most_times() if adds_up else 1.0)
+        total = UpdateSum(self._size_factor() if adds_up else 1.0)
         for block in samples.whole():
             with self._place.computing(), calling(app, "initial_updates"):
                 updates = app.initial_updates(whole_block(block, seed=self._job.seed, epoch=0))
@@ -190,13 +190,13 @@ class Turns:
                 self._client.push(updates, _nothing, BEFORE_ALL_STEPS)
                 self._reactor.wait_until(lambda: not self._client.num_unapplied)
 
-    def _most_times(self) -> float:
-        """See `most_times`; with a limit of its own, a job has no memory that is kept free for its turns."""
+    def _size_factor(self) -> float:
+        """See `size_factor`; with a limit of its own, a job has no memory that is kept free for its turns."""
         job = self._job
         if job.memory_bytes is not None:
             return 1.0
         share = 1.0 if job.is_async else len(self._samples.cursors) / job.cut.num_blocks
-        return most_times(share * job.mini_batch, job.cut.size(0))
+        return size_factor(share * job.mini_batch, job.cut.size(0))
 
     def evaluate(self, numbers: Sequence[int], epoch: int) -> dict[int, dict[str, float]]:
         """Terms of the objective of the samples of data blocks, by block.
@@ -257,7 +257,7 @@ class Turns:
         self, numbers: Sequence[int], epoch: int
     ) -> Iterator[tuple[list[int], dict[str, IntArray]]]:
         """Blocks, and the rows that they need together, as far as there is memory for them."""
-        tables, times = self._job.tables, self._most_times()
+        tables, factor = self._job.tables, self._size_factor()
         together: list[int] = []
         rows: dict[str, IntArray] = {}
         largest = 0
@@ -267,7 +267,7 @@ class Turns:
                 needs = {name: ids.copy() for name, ids in needs.items()}  # the app may use its arrays again
                 both = {name: np.union1d(rows[name], ids) for name, ids in needs.items()} if rows else needs
             largest = max(largest, rows_bytes(needs, tables))
-            if together and rows_bytes(both, tables) > times * largest:
+            if together and rows_bytes(both, tables) > factor * largest:
                 yield together, rows
                 together, both, largest = [], needs, rows_bytes(needs, tables)
             together.append(number)

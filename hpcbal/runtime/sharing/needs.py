@@ -70,7 +70,7 @@ def needs_of(loaded: LoadedJob, config: SharedJobConfig, cut: Cut, seed: int) ->
         input_bytes=MARGIN * sampled.sample_bytes * loaded.num_samples,
         model_bytes=held_bytes(loaded.parameter_bytes, config.staleness),
         step_bytes=ROW_COPIES * rows_of(config.mini_batch),
-        # Objectives and first pushes of several blocks take what turns have, see `most_times`.
+        # Objectives and first pushes of several blocks take what turns have, see `size_factor`.
         work_bytes=DENSE_COPIES * dense_bytes + ROW_COPIES * rows_of(largest_block),
         data_blocks=cut.data,
         parameter_blocks=sum(cut.parameters),

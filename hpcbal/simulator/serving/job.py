@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from hpcbal.errors import InputError
 from hpcbal.paramserver.contract import DataBlocks, Table, num_steps
-from hpcbal.paramserver.engine.several_blocks import most_times
+from hpcbal.paramserver.engine.several_blocks import size_factor
 from hpcbal.paramserver.store.layout import Layout
 
 Points = Sequence[tuple[float, float]]
@@ -209,7 +209,7 @@ class ServingJob:
             bytes_of: of so many blocks, in any unit.
         """
         turn_samples = self.mini_batch * (1.0 if self.is_async else owned / self.num_data_blocks)
-        most, count = most_times(turn_samples, self.cut.size(0)) * bytes_of(1), 1
+        most, count = size_factor(turn_samples, self.cut.size(0)) * bytes_of(1), 1
         while count < len(blocks) and bytes_of(count + 1) <= most:
             count += 1
         return [blocks[start : start + count] for start in range(0, len(blocks), count)]

@@ -20,7 +20,7 @@ from hpcbal.paramserver.contract import App, Batch, DataBlock, IntArray, Paramet
 from hpcbal.paramserver.engine.client import ParameterClient
 from hpcbal.paramserver.engine.held_block import BEFORE_ALL_STEPS
 from hpcbal.paramserver.engine.samples import WorkerSamples
-from hpcbal.paramserver.engine.several_blocks import UpdateSum, bytes_of, most_times
+from hpcbal.paramserver.engine.several_blocks import UpdateSum, bytes_of, size_factor
 
 NUM_ROWS = {"dense": 7, "sparse": 9}
 
@@ -87,9 +87,9 @@ def test_updates_of_the_same_rows_become_one_and_those_of_others_as_few_as_there
 
 
 def test_memory_of_a_turn_is_used_as_far_as_it_goes() -> None:
-    assert most_times(0.0, 100) == 1.0
-    assert most_times(25.0, 100) == 1.25
-    assert most_times(4000.0, 100) == 2.0
+    assert size_factor(0.0, 100) == 1.0
+    assert size_factor(25.0, 100) == 1.25
+    assert size_factor(4000.0, 100) == 2.0
 
 
 class Largest(Documents):
