@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import hashlib
 import html
 import json
@@ -68,6 +69,14 @@ addEventListener("load", () => setTimeout(() => {
         seen.overlapping.push(`${name}: ${texts[i][0].textContent} | ${texts[j][0].textContent}`);
     }
   }
+  seen.broken_words = [...document.querySelectorAll("td, th")].filter(shown).filter((cell) => {
+    const words = document.createRange();
+    const text = document.createTreeWalker(cell, NodeFilter.SHOW_TEXT).nextNode();
+    if (!text || cell.className === "long" || text.data.length > 36) return false;
+    words.selectNodeContents(text);
+    return !/\\s/.test(text.data.trim()) && words.getClientRects().length > 1;
+  }).map((cell) => cell.textContent);
+  seen.settings = [...document.querySelectorAll("#jobs th")].filter(shown).map((cell) => cell.textContent);
   const hit = [...document.querySelectorAll("svg [data-job]")].find(shown);
   const click = () => hit.dispatchEvent(new MouseEvent("click", {bubbles: true}));
   if (hit) {
@@ -149,6 +158,7 @@ def assert_legible_and_alone(seen: dict[str, Any], width: int, charts: set[str])
     assert seen["sticking_out"] == []
     assert seen["overlapping"] == []
     assert seen["small"] == []
+    assert seen["broken_words"] == []
     assert seen["errors"] == []
     assert seen["violations"] == []
     assert seen["resources"] == []
@@ -169,7 +179,10 @@ def many_dnns() -> ReportData:
         start_s += length_s + 5.0
     curves = {
         name: tuple(
-            EpochPoint(e, {"val_accuracy": 0.93 - 0.5 / e - rng.uniform(0.0, 0.08)})
+            EpochPoint(
+                e,
+                {"val_accuracy": 0.93 - 0.5 / e - rng.uniform(0.0, 0.08), "val_loss": 1 / e, "loss": 0.9 / e},
+            )
             for e in range(1, rng.randint(3, 40))
         )
         for name in names
@@ -181,14 +194,20 @@ def many_dnns() -> ReportData:
     jobs = tuple(
         JobReport(
             name,
-            "failed" if name in failed else "done",
+            "failed" if name in failed else "pruned" if len(curves[name]) < 30 else "done",
             len(curves[name]),
-            0.9,
+            max(point.metrics["val_accuracy"] or 0.0 for point in curves[name]),
             4e3,
             9e3,
             "oom" if name in failed else "",
             detail if name in failed else "",
             curves[name],
+            settings={
+                "args.depth": name.split("-")[1],
+                "optimizer.learning_rate": str(rng.choice([0.0001, 0.003, 0.1])),
+                "optimizer.name": rng.choice(["sgd", "a_long_name_of_an_optimizer", "adamw"]),
+                "args.dropout": str(round(rng.uniform(0.0, 0.5), 3)),
+            },
         )
         for name in names
     )
@@ -233,24 +252,44 @@ def many_dnns() -> ReportData:
     )
 
 
-UNBALANCED = {"slots", "learning", "use", "rates", "preprocessing"}
+UNBALANCED = {"slots", "learning", "losses", "use", "rates", "preprocessing"}
 ALL = {*UNBALANCED, "shares"}
+OF_A_SEARCH = {*ALL, "settings", "rungs"}
 
 
 @pytest.mark.parametrize("device", WIDTHS)
 def test_a_large_ensemble_is_legible(browser: str, device: str, tmp_path: Path) -> None:
     seen = look(browser, render_page(many_dnns()), WIDTHS[device], tmp_path)
-    assert_legible_and_alone(seen, WIDTHS[device], ALL)
+    assert_legible_and_alone(seen, WIDTHS[device], OF_A_SEARCH)
     assert set(seen["followed"]) == {seen["wanted"]}
     assert len(seen["followed"]) > 3  # in several charts and the table
     assert seen["followed_after"] == 0
+
+
+@pytest.mark.parametrize("device", WIDTHS)
+def test_the_table_of_a_sweep_breaks_no_word_and_shows_the_settings(
+    browser: str, device: str, tmp_path: Path
+) -> None:
+    data = many_dnns()
+    nine = data.jobs[:9]
+    data = dataclasses.replace(
+        data, jobs=nine, spans=(), rates=(), waits=(), works=(), shares={}, left_out=()
+    )
+    page = render_page(data)
+    seen = look(browser, page, WIDTHS[device], tmp_path)
+    assert_legible_and_alone(
+        seen, WIDTHS[device], {"learning", "losses", "settings", "rungs", "use", "preprocessing"}
+    )
+    assert {"args.depth", "optimizer.learning_rate", "optimizer.name", "args.dropout"} <= {*seen["settings"]}
+    table = page.partition('<table id="jobs">')[2].partition("</table>")[0]
+    assert len({*re.findall("background:(#......)", table)}) == len(nine)  # each has a colour of its own
 
 
 @pytest.mark.mpi
 def test_the_page_of_a_real_run_is_legible(browser: str, finished: Any, tmp_path: Path) -> None:
     page = (finished.lab.out / "report.html").read_text(encoding="utf-8")
     for width in WIDTHS.values():
-        assert_legible_and_alone(look(browser, page, width, tmp_path), width, UNBALANCED)
+        assert_legible_and_alone(look(browser, page, width, tmp_path), width, {*UNBALANCED, "settings"})
 
 
 @pytest.mark.mpi
@@ -275,7 +314,7 @@ def test_the_page_of_a_balanced_run_names_who_was_late_left_out_and_failed(
     page = (lab.out / "report.html").read_text(encoding="utf-8")
     assert "RuntimeError: the layers do not fit" in page
     assert "<b>a</b> continued without slot 2" in page
-    assert '<td class="slot" title="1 of 3 slots">slot 2</td><td class="why">computed longer</td>' in page
+    assert '<td class="slot" title="1 of 3 slots">slot 2</td><td>computed longer</td>' in page
     for width in WIDTHS.values():
         assert_legible_and_alone(look(browser, page, width, tmp_path), width, ALL)
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from hpcbal.report.charts.curves import draw_curves
+from hpcbal.report.charts.curves import draw_curves, draw_losses
 from hpcbal.report.charts.gantt import draw_gantt
 from hpcbal.report.charts.rates import draw_rates
+from hpcbal.report.charts.rungs import draw_rungs
+from hpcbal.report.charts.settings import draw_settings
 from hpcbal.report.charts.shares import draw_shares
 from hpcbal.report.charts.slot_use import draw_slot_use
 from hpcbal.report.charts.stream_load import draw_stream_load
@@ -23,6 +25,9 @@ def draw_charts(data: ReportData, width: float) -> dict[str, Drawing]:
     drawings = (
         draw_gantt(data, colors, width) if data.spans else None,
         draw_curves(data, colors, width),
+        draw_losses(data, colors, width),
+        draw_settings(data, colors, width),
+        draw_rungs(data, width),
         draw_slot_use(data, width),
         draw_rates(data, colors, width),
         draw_shares(data, colors, width),

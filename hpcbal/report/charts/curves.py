@@ -1,11 +1,11 @@
-"""Learning curves: one line per DNN, with the names of the best ones at their ends."""
+"""Learning curves and losses: one line per DNN, with the names of the best ones at their ends."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
 from hpcbal.report.drawing.axes import AXIS_HEIGHT, LABEL_SIZE, draw_below, draw_left, spread
-from hpcbal.report.drawing.colors import PALETTE, colors_of
+from hpcbal.report.drawing.colors import colors_of
 from hpcbal.report.drawing.names import distinct_names
 from hpcbal.report.drawing.scales import Scale, epoch_ticks, number_label, number_ticks
 from hpcbal.report.drawing.shapes import INK, QUIET, Drawing, Sheet, text_width
@@ -18,7 +18,8 @@ MAX_NAMED = 8
 
 _LABEL_GAP = 15.0
 _GREY = "#c8cdd3"
-_SECOND_DASH = "6 3"  # for lines that share their colour with another line
+_FIRST_COLORS = 8  # lines with later colours are dashed, because they are less distinct
+_DASH = "6 3"
 
 
 def metric_of(data: ReportData) -> str | None:
@@ -34,24 +35,51 @@ def _has(epochs: Iterable[Mapping[str, float | None]], metric: str) -> bool:
 
 
 def draw_curves(data: ReportData, colors: Mapping[str, str], width: float) -> Drawing | None:
-    """The chart, `width` pixels wide; None if there is nothing to draw.
+    """Draw the main metric of all DNNs, `width` pixels wide; None if there is nothing to draw.
 
     If there are more DNNs than labels fit, the best ones have colours and names, and the others are grey.
     """
     metric = metric_of(data)
     if metric is None:
         return None
+    return _draw(data, metric, "", ("learning", "Learning curves"), colors, width)
+
+
+def draw_losses(data: ReportData, colors: Mapping[str, str], width: float) -> Drawing | None:
+    """Draw the validation losses, with the training losses as thin dotted lines; None if the learning curves
+    show the same, or no DNN has a loss."""
+    training = LOSS
+    metric = f"{VALIDATION}{LOSS}"
+    if not any(_has([point.metrics for point in job.curve], metric) for job in data.jobs):
+        metric, training = LOSS, ""
+    if metric == metric_of(data) and not training:
+        return None
+    return _draw(data, metric, training, ("losses", "Losses"), colors, width)
+
+
+def _draw(
+    data: ReportData,
+    metric: str,
+    beside: str,
+    title: tuple[str, str],
+    colors: Mapping[str, str],
+    width: float,
+) -> Drawing | None:
+    """One line of `metric` per DNN, and a thin dotted one of the metric `beside` for those with colours."""
     lines = {job.name: _points(job, metric) for job in data.jobs}
     lines = {name: points for name, points in lines.items() if points}
+    if not lines:
+        return None
     height = 300.0 if width > 600.0 else 250.0
     are_many = len(lines) > 2 * MAX_NAMED
     named = _best(lines, metric, MAX_NAMED if are_many else int(height / _LABEL_GAP))
     if are_many:  # colours repeat often in the other charts, so use distinct ones here for the best
         colors = colors_of(named)
+    dotted = {job.name: _points(job, beside) for job in data.jobs if job.name in named}
     share = 0.36 if width > 600.0 else 0.4
     texts = _labels({name: lines[name] for name in named}, share * width - 14.0)
     room = max(text_width(text, LABEL_SIZE) for text in texts.values()) + 16.0
-    values = [value for points in lines.values() for _, value in points]
+    values = [value for points in (*lines.values(), *dotted.values()) for _, value in points]
     low, high = min(values), max(values)
     if low == high:
         low, high = low - 0.5 * abs(low or 1.0), high + 0.5 * abs(high or 1.0)
@@ -66,12 +94,15 @@ def draw_curves(data: ReportData, colors: Mapping[str, str], width: float) -> Dr
     draw_left(sheet, y, number_ticks(y.low, y.high, 5), left, x.end)
     ticks = epoch_ticks(x.high, x.end - left)
     draw_below(sheet, x, ticks, lambda tick: f"{tick:.0f}", bottom, bottom, width, "epochs")
+    for name, points in dotted.items():
+        if len(points) > 1:
+            sheet.line([(x(epoch), y(value)) for epoch, value in points], colors[name], dash="1 3", job=name)
     for name in sorted(lines, key=lambda name: name in texts):  # lines with names on top
         color = colors[name] if name in texts else _GREY
-        dash = _SECOND_DASH if name in list(colors)[len(PALETTE) :] else ""
+        dash = _DASH if name in list(colors)[_FIRST_COLORS:] else ""
         _draw_line(sheet, name, lines[name], x, y, color, dash)
     _draw_labels(sheet, texts, lines, x, y, colors)
-    return sheet.done("learning", f"Learning curves, {data.name}", width, bottom + AXIS_HEIGHT)
+    return sheet.done(title[0], f"{title[1]}, {data.name}", width, bottom + AXIS_HEIGHT)
 
 
 def _points(job: JobReport, metric: str) -> list[tuple[int, float]]:

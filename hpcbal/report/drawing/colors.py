@@ -8,7 +8,10 @@ from hpcbal.report.drawing.shapes import INK
 
 # Okabe and Ito's palette (jfly.uni-koeln.de/color, "Color Universal Design", 2008) without black and yellow
 # (too faint on white), plus two greys. Neighbours in this order differ in both lightness and hue.
-PALETTE = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#4d4d4d", "#a6a6a6")
+_HUES = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#4d4d4d", "#a6a6a6")
+# More names than that: colours between the first ones, or much darker.
+_MORE = ("#7a3d60", "#6b6b00", "#003f63", "#f4a6a0", "#8c6bb1", "#8a4b20", "#9ad17b", "#b8a100")
+PALETTE = (*_HUES, *_MORE)
 
 USE_COLORS: Mapping[str, str] = {
     "training": "#0072b2",
@@ -23,7 +26,7 @@ USE_COLORS: Mapping[str, str] = {
 
 
 def colors_of(names: Iterable[str]) -> dict[str, str]:
-    """A colour per name; if there are more names than colours, colours repeat, so labels are needed too."""
+    """Return a colour per name; with more than 16 names colours repeat, so labels are needed too."""
     return {name: PALETTE[index % len(PALETTE)] for index, name in enumerate(names)}
 
 

@@ -29,6 +29,7 @@ from hpcbal.telemetry.views.evaluation import title_of
 from hpcbal.telemetry.views.kinds import view_of
 from hpcbal.telemetry.views.summary import metric_words
 from hpcbal.telemetry.views.table import count_text, key_line
+from hpcbal.values.metric_names import LOSS, VALIDATION
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -67,6 +68,9 @@ def render_page(data: ReportData) -> str:
             measure=view_of(data.run_kind).measure(data.measure),
             with_epochs=any(job.best_epoch is not None for job in data.jobs),
             with_losses=any(job.best_loss is not None for job in data.jobs),
+            with_val_losses=any(
+                VALIDATION + LOSS in point.metrics for job in data.jobs for point in job.curve
+            ),
             with_kept=any(kept_text(job) for job in data.jobs),
             ranked=best_first(data),
             metric=metric_words(metric_of(data) or "val_accuracy"),

@@ -152,7 +152,7 @@ def test_writing_on_a_colour_has_contrast() -> None:
     assert ink_on("#0072b2") == "#ffffff"
     assert ink_on("#ffffff") != "#ffffff"
     assert [tint("#000000"), tint("#ffffff")] == ["#aaaaaa", "#ffffff"]
-    assert len(set(colors_of("abcdefgh").values())) == len(PALETTE)
+    assert len(set(colors_of("abcdefghijklmnop").values())) == len(PALETTE) == 16
 
 
 def test_neighbouring_slots_of_a_dnn_are_one_block() -> None:
