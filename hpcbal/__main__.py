@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
-from hpcbal.errors import INTERRUPTED
-from hpcbal.stderr import say
+_VERBS_THAT_STOP = ("run", "profile", "evaluate")
 
 
 def main() -> int:
     """Run the command line; Ctrl-C while its modules are being imported leaves no traceback either."""
+    _open_missing_streams()
+    here = _put_current_folder_last()
+    from hpcbal.errors import INTERRUPTED, ExitCode
+    from hpcbal.stderr import say
+    from hpcbal.stop_signals import keep_stop_signals
+
+    if here is None:
+        say("hpcbal: the current directory no longer exists; change to one that does (cd) and start again")
+        return int(ExitCode.WRONG_INPUT)
+    if sys.argv[1:2] and sys.argv[1] in _VERBS_THAT_STOP:
+        keep_stop_signals()  # the imports take a moment; `Requests` and `StopFlag` deliver them
     try:
         from hpcbal.cli import main as run
 
@@ -17,6 +28,30 @@ def main() -> int:
     except KeyboardInterrupt:
         say("hpcbal: interrupted")
         return INTERRUPTED
+
+
+def _open_missing_streams() -> None:
+    """Give a process whose standard streams are closed (`>&-`) ones that lead nowhere.
+
+    Otherwise the next files that it opens would get their descriptors, and `print` would fail.
+    """
+    for name in ("stdin", "stdout", "stderr"):  # in the order of descriptors: the lowest free one is taken
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "r" if name == "stdin" else "w"))  # noqa: SIM115
+
+
+def _put_current_folder_last() -> str | None:
+    """Import from the current folder only what is nowhere else; returns the folder, None if it was removed.
+
+    `python -m`, or an empty entry of PYTHONPATH, makes its modules come before Python's own, so that a user's
+    json.py would replace them in every rank.
+    """
+    try:
+        here = os.path.realpath(os.getcwd())
+    except FileNotFoundError:
+        return None
+    sys.path.sort(key=lambda entry: os.path.realpath(entry or here) == here)
+    return here
 
 
 if __name__ == "__main__":

@@ -48,7 +48,7 @@ _VERBS = (
 _EPILOG = """\
 exit codes: 0 done, 1 internal error, 2 wrong input, 3 finished but some DNNs or jobs failed,
             70 stalled, 75 stopped cleanly: run the same command again to continue,
-            130 interrupted by Ctrl-C before a run had begun
+            130 interrupted by Ctrl-C in a verb that does not train
 
 first steps: hpcbal validate configs/quickstart.yaml
              hpcbal run configs/quickstart.yaml

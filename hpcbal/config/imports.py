@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import importlib.machinery
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -17,17 +19,46 @@ from hpcbal.user_code import summary
 def add_import_roots(config_path: str | Path, first: Sequence[str] = ()) -> None:
     """Make modules importable from the configuration's directory and from the current one.
 
-    Every rank calls this before it loads objects. As for `python script.py`, these directories come first;
-    the configuration's directory comes before the current one.
+    Every rank calls this before it loads objects. These directories come last, so that a user's json.py does
+    not replace Python's for hpcbal and its libraries (`hidden_modules` names such files); the configuration's
+    directory comes before the current one.
 
     Args:
         config_path: the configuration.
         first: directories to look in before these two, such as that of the file which a run was started with.
     """
-    for directory in (os.getcwd(), str(Path(config_path).resolve().parent), *reversed(first)):
-        if directory in sys.path:
-            sys.path.remove(directory)
-        sys.path.insert(0, directory)
+    roots = list(dict.fromkeys([*first, *_own_roots(config_path)]))
+    sys.path[:] = [*(directory for directory in sys.path if directory not in roots), *roots]
+
+
+def _own_roots(config_path: str | Path) -> list[str]:
+    roots = [str(Path(config_path).resolve().parent)]
+    with contextlib.suppress(FileNotFoundError):  # the current directory was removed
+        roots.append(os.getcwd())
+    return roots
+
+
+def hidden_modules(config_path: str | Path) -> list[str]:
+    """Return a warning for each module beside the configuration that Python or a library hides.
+
+    Such a module is never imported, because the libraries' own come first.
+    """
+    folder = Path(config_path).resolve().parent
+    before = [entry for entry in sys.path if entry not in _own_roots(config_path)]
+    warnings = []
+    for file in sorted([*folder.glob("*.py"), *folder.glob("*/__init__.py")]):
+        name = file.parent.name if file.name == "__init__.py" else file.stem
+        if name in sys.builtin_module_names:
+            other: str | None = "Python itself"
+        else:
+            found = importlib.machinery.PathFinder.find_spec(name, before)
+            other = None if found is None or found.origin in (None, str(file)) else found.origin
+        if other is not None:
+            warnings.append(
+                f"{file}: hidden by the module of the same name in {other}; if your code imports it, "
+                "give the file another name"
+            )
+    return warnings
 
 
 def load_object(path: str) -> Callable[..., Any]:

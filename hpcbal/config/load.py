@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from hpcbal.collector import without_garbage_collection
-from hpcbal.config.imports import add_import_roots
+from hpcbal.config.imports import add_import_roots, hidden_modules
 from hpcbal.config.kinds.kind import C, Draft, Kind
 from hpcbal.config.kinds.table import AnyConfig, kind_of
 from hpcbal.config.messages import explain
@@ -44,7 +44,8 @@ def load_config(
         check_imports: also check that models and datasets exist at their import paths and accept the given
             arguments, and that required packages are installed; this runs no user code.
         warn: called with a line for each key that is valid but has no effect (see `keys_without_effect`), or
-            that may keep a run from training (`walltime_warnings`).
+            that may keep a run from training (`walltime_warnings`), and for each module of the user that
+            another one hides (`hidden_modules`).
         beforehand: the allocation is not known yet: also warn of keys that may not fit it (see
             `size_warnings`).
         import_roots: more directories with modules; see `add_import_roots`.
@@ -83,7 +84,7 @@ def _load(
     if problems or config is None:
         raise ConfigError(sorted(dict.fromkeys(problems), key=_position))
     if warn is not None:
-        lines = sorted(kind.warnings(config, full, beforehand), key=_position)
+        lines = sorted(kind.warnings(config, full, beforehand), key=_position) + hidden_modules(path)
         for line in lines[:MOST_PROBLEMS]:
             warn(line)
         if len(lines) > MOST_PROBLEMS:

@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -137,13 +138,19 @@ def _as_rank(
     for name, value in MPI_SETTINGS.items():
         os.environ.setdefault(name, value)
     try:
-        importlib.import_module("mpi4py.MPI")
+        mpi = importlib.import_module("mpi4py.MPI")
     except (ImportError, RuntimeError) as error:  # RuntimeError: mpi4py finds no MPI library
         start.hint(abort_code=int(ExitCode.WRONG_INPUT))
         raise _no_mpi(str(error)) from error
     activity = Activity()
     with own_exit_code(launcher.rank, activity, sentences.again):
-        return body(stop, activity)
+        try:
+            return body(stop, activity)
+        except BaseException:  # if this rank merely left, the others would wait for it, and it for them
+            traceback.print_exc()
+            if mpi.Is_initialized() and not mpi.Is_finalized():
+                mpi.COMM_WORLD.Abort(int(ExitCode.INTERNAL_ERROR))
+            raise
 
 
 def _no_mpi(reason: str) -> InputError:

@@ -97,6 +97,27 @@ def test_ctrl_c_during_start_up_and_later_changes_nothing(lab, undisturbed, same
     same_outcome(lab.outcome(), undisturbed)
 
 
+def test_ranks_that_do_not_answer_a_stop_are_ended(lab):
+    """Rank 0 is suspended, as if it hung: nobody would ever stop cleanly."""
+    running = lab.start()
+    wait_for_epochs(lab, running, 2)
+    running.signal_rank(SCHEDULER, signal.SIGSTOP)
+    running.process.send_signal(signal.SIGTERM)
+    done = running.wait()
+    assert done.code == 75, done
+    assert "the ranks did not answer for 10 s; killing the ranks" in done.err, done
+
+
+def test_a_module_named_as_pythons_own_does_not_disturb_a_run(lab):
+    (lab.folder / "json.py").write_text("raise ImportError('the wrong json')", encoding="utf-8")
+    lab.configure(
+        dnns=[{"name": "a", "model": "toys:toy"}], backend={"name": "emulated", "rates": {"a": {1: 900}}}
+    )
+    done = lab.run()
+    assert done.code == 0, done
+    assert done.err.count("json.py: hidden by the module of the same name in ") == 1, done
+
+
 def catches_signals(pid: int) -> bool:
     """Whether a process has handlers of hpcbal, which are the only ones for USR2."""
     (caught,) = re.findall(r"SigCgt:\s*([0-9a-f]+)", Path(f"/proc/{pid}/status").read_text())

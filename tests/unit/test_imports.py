@@ -44,6 +44,7 @@ env               | -                                     | -
 stderr            | -                                     | printable
 forks             | -                                     | stderr
 collector         | -                                     | -
+stop_signals      | -                                     | -
 user_code         | -                                     | printable errors
 values            | numpy                                 | errors
 cluster.layout    | -                                     | -
@@ -140,13 +141,15 @@ report.page       | jinja2                                | printable values tel
                   |                                       | report.model report.drawing report.charts
                   |                                       | report.comparing
 report            | -                                     | report.model report.reading report.page
-runtime.handoff   | -                                     | errors env stderr cluster telemetry.files
-                  |                                       | telemetry.host telemetry.ledger telemetry.views
-                  |                                       | telemetry checkpoint config.submission config
+runtime.handoff   | -                                     | errors env stderr stop_signals cluster
+                  |                                       | telemetry.files telemetry.host telemetry.ledger
+                  |                                       | telemetry.views telemetry checkpoint
+                  |                                       | config.submission config
 runtime.wire      | -                                     | comm control telemetry.streams telemetry.ledger
                   |                                       | dataplane
-runtime.health    | mpi4py numpy                          | printable errors comm cluster telemetry.files
-                  |                                       | telemetry.host runtime.handoff runtime.wire
+runtime.health    | mpi4py numpy                          | printable errors stop_signals comm cluster
+                  |                                       | telemetry.files telemetry.host
+                  |                                       | runtime.handoff runtime.wire
 runtime.balance   | numpy                                 | errors env values cluster policies.batching
                   |                                       | policies.samples control telemetry.files
                   |                                       | telemetry.host speed_models config.schema
@@ -228,7 +231,7 @@ cli               | -                                     | hpcbal printable err
                   |                                       | runtime.handoff
                   |                                       | runtime.evaluating runtime.paramserver
                   |                                       | runtime.simulating runtime
-__main__          | -                                     | errors stderr cli
+__main__          | -                                     | errors stderr stop_signals cli
 """
 
 

@@ -17,6 +17,7 @@ from hpcbal.runtime.handoff.sentences import TRAINING, Sentences
 from hpcbal.runtime.handoff.start_file import LAUNCH_DIR, StartFile
 from hpcbal.runtime.handoff.start_machine import Action, StartMachine, is_killed
 from hpcbal.stderr import say
+from hpcbal.stop_signals import STOP_SIGNALS, deliver_stop_signals
 from hpcbal.telemetry.host.processes import process_is_gone, started_with
 
 POLL_INTERVAL_S = 0.1
@@ -27,26 +28,29 @@ DRAIN_S = 2.0
 LAST_WORDS_S = 3.0
 """How long the reason of an end waits for mpirun, which takes about a second to end the ranks."""
 
+SAME_SIGNAL_S = 1.0
+"""A TERM that follows another signal sooner than this is the same request."""
+
 ORPHANS_S = 30.0
 """How long to wait for ranks whose mpirun was killed; they stop at the end of a step."""
 
 
 class Requests:
-    """The user's requests, sent as signals: stop, and with a second Ctrl-C, kill the ranks.
+    """The user's requests, sent as signals: stop, and with a second Ctrl-C or a later TERM, kill the ranks.
 
-    A context manager that catches the signals.
+    A context manager that catches the signals, also those that have waited since the program began.
     """
-
-    SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR2)
 
     def __init__(self) -> None:
         self.num_signals = 0
+        self._first_s = 0.0
         self.first_signal: str | None = None
         self._kill = False
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Requests:
-        self._before = {number: signal.signal(number, self._handle) for number in self.SIGNALS}
+        self._before = {number: signal.signal(number, self._handle) for number in STOP_SIGNALS}
+        deliver_stop_signals()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -54,7 +58,12 @@ class Requests:
             signal.signal(number, handler)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        self._kill |= number == signal.SIGINT and self.num_signals > 0  # later signals do not cancel it
+        now_s = time.monotonic()
+        if self.num_signals == 0:
+            self._first_s = now_s
+        # Batch systems send TERM to several processes of a job, so that one of them may get it twice at once.
+        asks_again = number == signal.SIGINT or (number == signal.SIGTERM and self.stop_s > SAME_SIGNAL_S)
+        self._kill |= asks_again and self.num_signals > 0  # later signals do not cancel it
         self.first_signal = self.first_signal or signal.Signals(number).name
         self.num_signals += 1
 
@@ -62,6 +71,11 @@ class Requests:
     def stop(self) -> bool:
         """Whether a signal has arrived."""
         return self.num_signals > 0
+
+    @property
+    def stop_s(self) -> float:
+        """Seconds since the first signal; 0 if there was none."""
+        return time.monotonic() - self._first_s if self.stop else 0.0
 
     def take_kill(self) -> bool:
         """Whether to kill the ranks; True once per request."""
@@ -93,13 +107,15 @@ def mind(
             break
         except subprocess.TimeoutExpired:
             facts = start.read()
-        machine, actions = machine.look(facts, stop=requests.stop, kill=requests.take_kill())
+        machine, actions = machine.look(
+            facts, stop=requests.stop, kill=requests.take_kill(), stop_s=requests.stop_s
+        )
         for action in actions:
             if action is Action.PASS_ON_STOP:
                 with contextlib.suppress(OutputError):  # on a full disk the ranks report USR2
                     start.add(stop_signal=requests.first_signal)
                 process.send_signal(signal.SIGUSR2)
-            elif action is Action.KILL:
+            elif action in (Action.KILL, Action.GIVE_UP):
                 process.terminate()
             if action is Action.REPORT_LAST_WORDS:
                 _let_mpirun_speak(process, drain)

@@ -26,6 +26,11 @@ class Action(enum.Enum):
     REPORT_LAST_WORDS = enum.auto()
     PASS_ON_STOP = enum.auto()
     KILL = enum.auto()
+    GIVE_UP = enum.auto()
+
+
+ANSWER_S = 10.0
+"""Rank 0 answers a request to stop at once; if there is no answer for so long, the ranks are killed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +53,14 @@ class StartMachine:
     Attributes:
         has_passed_on: it has asked the ranks to stop.
         has_killed: it has killed them at the user's request.
+        has_given_up: it has killed them because they did not answer a request to stop.
         has_reported: it has reported the last words of a rank.
         sentences: what to say; they depend on the verb.
     """
 
     has_passed_on: bool = False
     has_killed: bool = False
+    has_given_up: bool = False
     has_reported: bool = False
     sentences: Sentences = TRAINING
 
@@ -61,9 +68,13 @@ class StartMachine:
         """What to print when the action is taken."""
         if action is Action.REPORT_LAST_WORDS:
             return str(facts.last_words)
+        if action is Action.GIVE_UP:
+            return f"the ranks did not answer for {ANSWER_S:.0f} s; {self.sentences.killing}"
         return self.sentences.stopping if action is Action.PASS_ON_STOP else self.sentences.killing
 
-    def look(self, facts: StartFacts, *, stop: bool, kill: bool) -> tuple[StartMachine, tuple[Action, ...]]:
+    def look(
+        self, facts: StartFacts, *, stop: bool, kill: bool, stop_s: float = 0.0
+    ) -> tuple[StartMachine, tuple[Action, ...]]:
         """Decide what to do now, while mpirun runs; returns the next state and the actions.
 
         Last words are reported soon, because mpirun may take long to end the ranks. A stop is forwarded
@@ -72,7 +83,8 @@ class StartMachine:
         Args:
             facts: the facts so far.
             stop: whether a signal has asked for a stop, now or earlier.
-            kill: whether Ctrl-C has asked to kill the ranks since the last call.
+            kill: whether the user has asked to kill the ranks since the last call.
+            stop_s: seconds since the first signal.
         """
         after, actions = self, []
         if facts.last_words is not None and not self.has_reported and not self.has_killed:
@@ -85,6 +97,9 @@ class StartMachine:
         if kill:
             after = replace(after, has_killed=True)
             actions.append(Action.KILL)
+        elif stop_s > ANSWER_S and not (facts.is_stopping or self.has_killed) and facts.exit_code is None:
+            after = replace(after, has_killed=True, has_given_up=True)
+            actions.append(Action.GIVE_UP)
         return after, tuple(actions)
 
     def end(
@@ -124,6 +139,8 @@ class StartMachine:
         if is_killed(returncode):
             return code, self.sentences.gone_with_mpirun if are_gone else self.sentences.left_by_mpirun
         if self.has_killed:
+            if self.has_given_up and facts.abort_code is None:
+                code = int(ExitCode.RUN_AGAIN)
             return code, self.sentences.killed
         if facts.abort_code is not None or is_reported:  # the rank that aborts has reported why
             return code, None

@@ -69,9 +69,11 @@ class JobEnd:
     def abort(self, code: int) -> None:
         """End all ranks at once; does not return."""
         self._ending[self._mine] = 1
-        StartFile.of_rank().hint(abort_code=code)  # mpirun's own code may be that of a rank that crashed
-        logging.shutdown()
-        self._world.Abort(code)
+        try:
+            StartFile.of_rank().hint(abort_code=code)  # mpirun's own code may be that of a rank that crashed
+            logging.shutdown()
+        finally:
+            self._world.Abort(code)
 
     def abort_for(self, error: BaseException) -> None:
         """Report the error and end the job; does not return.

@@ -7,6 +7,7 @@ import threading
 from types import FrameType
 
 from hpcbal.runtime.handoff.start_file import StartFile
+from hpcbal.stop_signals import STOP_SIGNALS, deliver_stop_signals
 
 _PASSED_ON = f"signal {signal.SIGUSR2.name}"
 
@@ -14,12 +15,9 @@ _PASSED_ON = f"signal {signal.SIGUSR2.name}"
 class StopFlag:
     """Remembers the first signal that asked for a clean stop.
 
-    These signals are TERM, USR2 (NCCL catches USR1), and INT, for a rank that a user interrupts directly.
-    A second INT ends the process at once. `hpcbal run` passes every signal on as USR2; the reason names the
-    one that it got.
+    These signals are `STOP_SIGNALS`: a batch system may send any of them to the ranks. A second INT ends the
+    process at once. `hpcbal run` passes every signal on as USR2; the reason names the one that it got.
     """
-
-    SIGNALS = (signal.SIGTERM, signal.SIGUSR2, signal.SIGINT)
 
     def __init__(self) -> None:
         self.reason: str | None = None
@@ -29,12 +27,13 @@ class StopFlag:
         """Catch the signals; must be called from the main thread."""
         if threading.current_thread() is not threading.main_thread():
             raise RuntimeError("signal handlers can only be installed from the main thread")
-        for number in self.SIGNALS:
+        for number in STOP_SIGNALS:
             signal.signal(number, self._handle)
+        deliver_stop_signals()
 
     def ignore(self) -> None:
         """Ignore the signals from now on, because the exit code is decided."""
-        for number in self.SIGNALS:
+        for number in STOP_SIGNALS:
             signal.signal(number, signal.SIG_IGN)
 
     def take(self) -> str | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.machinery
+import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from hpcbal.config import load_config, load_object
-from hpcbal.config.imports import add_import_roots
+from hpcbal.config.imports import add_import_roots, hidden_modules
 from hpcbal.errors import ConfigError, ExitCode, InputError, UserCodeError
 
 MODULE = '''\
@@ -379,5 +381,21 @@ def test_modules_beside_the_configuration_come_before_those_of_the_current_direc
     add_import_roots(here / "run.yaml")
     add_import_roots(here / "run.yaml")
     assert load_object("both_places:f")() == 1
-    assert sys.path[:2] == [str(here), str(there)]
+    assert sys.path[-2:] == [str(here), str(there)]
     assert sys.path.count(str(here)) == 1
+
+
+def test_a_module_named_as_a_librarys_does_not_replace_it_and_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (tmp_path / "run.yaml").write_text("dnns: []", encoding="utf-8")
+    for name in ("json.py", "h5py.py", "nets_of_mine.py", "time.py"):
+        (tmp_path / name).write_text("", encoding="utf-8")
+    add_import_roots(tmp_path / "run.yaml")
+    warnings = hidden_modules(tmp_path / "run.yaml")
+    assert [Path(line.partition(":")[0]).name for line in warnings] == ["h5py.py", "json.py", "time.py"]
+    assert "if your code imports it, give the file another name" in warnings[1]
+    found = importlib.machinery.PathFinder.find_spec("json")
+    assert found is not None
+    assert found.origin == json.__file__

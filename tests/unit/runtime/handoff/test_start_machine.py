@@ -13,6 +13,7 @@ from hpcbal.errors import ExitCode
 from hpcbal.runtime.handoff.sentences import EVALUATING, TRAINING
 from hpcbal.runtime.handoff.start_file import StartFacts
 from hpcbal.runtime.handoff.start_machine import (
+    ANSWER_S,
     ENDED_EARLY,
     Action,
     StartMachine,
@@ -51,6 +52,22 @@ def test_each_wish_is_passed_on_once_when_the_ranks_can_answer(
         machine, now = machine.look(known, stop=bool(look), kill="kill" in look)
         done.append(now)
     assert done == actions
+
+
+@pytest.mark.parametrize("known", [StartFacts(), RUNNING], ids=["starting", "running"])
+def test_ranks_that_do_not_answer_a_stop_are_killed_and_the_run_can_go_on(known: StartFacts):
+    machine, _ = FRESH.look(known, stop=True, kill=False, stop_s=ANSWER_S - 1.0)
+    machine, actions = machine.look(known, stop=True, kill=False, stop_s=ANSWER_S + 1.0)
+    assert actions == (Action.GIVE_UP,)
+    assert "did not answer for 10 s" in machine.sentence_of(Action.GIVE_UP, known)
+    assert machine.look(known, stop=True, kill=False, stop_s=ANSWER_S + 2.0)[1] == ()
+    assert machine.end(143, known, stop=True).code == ExitCode.RUN_AGAIN
+
+
+def test_ranks_that_have_answered_may_finish_their_step():
+    machine, _ = FRESH.look(RUNNING, stop=True, kill=False)
+    assert machine.look(STOPPING, stop=True, kill=False, stop_s=3600.0)[1] == ()
+    assert machine.look(facts(75), stop=True, kill=False, stop_s=3600.0)[1] == ()
 
 
 def test_words_of_ranks_that_people_have_killed_are_not_reported():
@@ -180,6 +197,8 @@ def test_only_a_decided_end_gives_its_code(
     may_be = decided or {1}
     is_early = not known.is_ready
     if known.exit_code is None and (stop or returncode in (-15, 143) or (is_early and returncode == 130)):
+        may_be = may_be | {75}
+    if machine.has_given_up and not decided:
         may_be = may_be | {75}
     if is_early and returncode < 0:
         may_be = may_be | {1}

@@ -12,11 +12,12 @@ import pytest
 
 from hpcbal.runtime.handoff.start_file import LAUNCH_DIR, NAME, StartFile
 from hpcbal.runtime.health.signals import StopFlag
+from hpcbal.stop_signals import STOP_SIGNALS
 
 
 @pytest.fixture
 def flag() -> Iterator[StopFlag]:
-    before = {number: signal.getsignal(number) for number in StopFlag.SIGNALS}
+    before = {number: signal.getsignal(number) for number in STOP_SIGNALS}
     flag = StopFlag()
     flag.install()
     yield flag
@@ -24,7 +25,7 @@ def flag() -> Iterator[StopFlag]:
         signal.signal(number, handler)
 
 
-@pytest.mark.parametrize("number", StopFlag.SIGNALS, ids=lambda number: number.name)
+@pytest.mark.parametrize("number", STOP_SIGNALS, ids=lambda number: number.name)
 def test_the_first_signal_is_reported_once(flag: StopFlag, number: signal.Signals):
     assert flag.take() is None
     signal.raise_signal(number)
