@@ -30,6 +30,7 @@ from hpcbal.runtime.handoff.own_exit import own_exit_code
 from hpcbal.runtime.handoff.run_request import RunRequest, load_requested
 from hpcbal.runtime.handoff.sentences import EVALUATING, PROFILING, TRAINING, Sentences
 from hpcbal.runtime.handoff.start_file import LAUNCH_DIR, StartFile
+from hpcbal.runtime.health.lifeline import Lifeline
 from hpcbal.runtime.health.signals import StopFlag
 from hpcbal.stderr import say
 
@@ -143,6 +144,7 @@ def _as_rank(
         start.hint(abort_code=int(ExitCode.WRONG_INPUT))
         raise _no_mpi(str(error)) from error
     activity = Activity()
+    Lifeline(launcher.rank, start, activity, sentences.again)
     with own_exit_code(launcher.rank, activity, sentences.again):
         try:
             return body(stop, activity)

@@ -147,7 +147,7 @@ runtime.handoff   | -                                     | errors env stderr st
                   |                                       | config.submission config
 runtime.wire      | -                                     | comm control telemetry.streams telemetry.ledger
                   |                                       | dataplane
-runtime.health    | mpi4py numpy                          | printable errors stop_signals comm cluster
+runtime.health    | mpi4py numpy                          | printable errors stderr stop_signals comm cluster
                   |                                       | telemetry.files telemetry.host
                   |                                       | runtime.handoff runtime.wire
 runtime.balance   | numpy                                 | errors env values cluster policies.batching

@@ -11,9 +11,13 @@ import fcntl
 import os
 import re
 import threading
+import time
+from collections import deque
 
 _CHUNK_BYTES = 1 << 16
 _PIPE_BYTES = 1 << 20
+_MOST_WAITING_BYTES = 8 << 20  # in memory, for a slow reader
+_BURST_BYTES, _RATE_BYTES_PER_S = 8 << 20, 64 << 10
 _UNFINISHED = re.compile(rb"(?:\x1b(?:\[[\d;]{0,32})?|\xc2|\r)\Z")
 """Bytes at the end of a chunk that mean something else if others follow."""
 _UNSAFE = re.compile(
@@ -58,12 +62,49 @@ class Cleaner:
         return b"" if control == b"\0" else b"\\x%02x" % control[0]
 
 
+class Allowance:
+    """How much output is forwarded: a burst, and then a steady rate.
+
+    Code of a user, or a library in trouble, may print without an end; logs and disks are shared with others.
+
+    Args:
+        burst_bytes: bytes that pass at once.
+        rate_bytes_per_s: bytes per second after that.
+    """
+
+    def __init__(self, burst_bytes: int = _BURST_BYTES, rate_bytes_per_s: int = _RATE_BYTES_PER_S) -> None:
+        self._burst, self._rate = burst_bytes, rate_bytes_per_s
+        self._left = float(burst_bytes)
+        self._at_s = 0.0
+        self._dropped = 0
+
+    def take(self, chunk: bytes, now_s: float, *, has_room: bool = True) -> bytes:
+        """Return what passes of a chunk: all of it, with a line about what was dropped before, or nothing."""
+        self._left = min(self._burst, self._left + self._rate * (now_s - self._at_s))
+        self._at_s = now_s
+        if not has_room or len(chunk) > self._left:
+            self._dropped += len(chunk)
+            return b""
+        self._left -= len(chunk)
+        return self.finish() + chunk
+
+    def finish(self) -> bytes:
+        """Return a line about what was dropped since the last one; empty if nothing was."""
+        dropped, self._dropped = self._dropped, 0
+        if not dropped:
+            return b""
+        return b"\nhpcbal: the ranks print too much: %d bytes of their output were dropped here\n" % dropped
+
+
 class CleanOutput:
-    """A pipe for what mpirun writes to a descriptor, and a thread that cleans and forwards it.
+    """A pipe for what mpirun writes to a descriptor, and threads that clean and forward it.
 
     mpirun inherits the reading end too. So if `hpcbal run` is killed, mpirun gets no SIGPIPE, after some of
     which it would abort the ranks instead of letting them stop cleanly. The pipe is large, because nobody
     reads it then.
+
+    mpirun keeps in memory what is not read, without a bound. So one thread always reads, and what the other
+    one cannot write is dropped with a count, as is what exceeds an `Allowance`.
 
     Args:
         target: descriptor to forward to, such as 1 or 2.
@@ -77,50 +118,67 @@ class CleanOutput:
         with contextlib.suppress(OSError):  # a system may allow less
             fcntl.fcntl(self.writing_end, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
         self._target = target
-        self._is_writing = False
-        self._thread: threading.Thread | None = None
+        self._waiting: deque[bytes] = deque()
+        self._num_waiting = 0  # bytes that were read and not yet written
+        self._is_over = False
+        self._changed = threading.Condition()
+        self._writer: threading.Thread | None = None
 
     def __enter__(self) -> CleanOutput:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._thread is None:
+        if self._writer is None:
             os.close(self.reading_end)
             os.close(self.writing_end)
 
     def forward(self) -> None:
         """Start forwarding; call this once mpirun has the pipe."""
         os.close(self.writing_end)
-        self._thread = threading.Thread(target=self._forward, name="output-of-mpirun", daemon=True)
-        self._thread.start()
+        self._writer = threading.Thread(target=self._write, name="output-of-mpirun", daemon=True)
+        self._writer.start()
+        threading.Thread(target=self._read, name="input-from-mpirun", daemon=True).start()
 
     def drain(self, timeout_s: float) -> None:
         """Wait until everything is forwarded, but not for processes that outlive mpirun and hold the pipe.
 
         It waits longer than `timeout_s` while the reader of the forwarded output is slow.
         """
-        while self._thread is not None and self._thread.is_alive():
-            self._thread.join(timeout_s)
-            if not self._is_writing:
+        while self._writer is not None and self._writer.is_alive():
+            self._writer.join(timeout_s)
+            if not self._num_waiting:
                 break
 
-    def _forward(self) -> None:
+    def _read(self) -> None:
         cleaner = Cleaner(keeps_colors=os.isatty(self._target))
-        is_read = True
+        allowance = Allowance()
         while chunk := os.read(self.reading_end, _CHUNK_BYTES):
-            is_read = is_read and self._write(cleaner.clean(chunk))
-        if is_read:
-            self._write(cleaner.finish())
+            has_room = self._num_waiting < _MOST_WAITING_BYTES
+            self._keep(allowance.take(cleaner.clean(chunk), time.monotonic(), has_room=has_room))
+        self._keep(cleaner.finish() + allowance.finish())
         os.close(self.reading_end)
+        with self._changed:
+            self._is_over = True
+            self._changed.notify()
 
-    def _write(self, rest: bytes) -> bool:
-        """Whether anybody still reads what is forwarded; if not, mpirun must not be blocked by that."""
-        self._is_writing = True
-        try:
-            while rest:
-                rest = rest[os.write(self._target, rest) :]
-        except OSError:
-            return False
-        finally:
-            self._is_writing = False
-        return True
+    def _keep(self, text: bytes) -> None:
+        with self._changed:
+            self._waiting.append(text)
+            self._num_waiting += len(text)
+            self._changed.notify()
+
+    def _write(self) -> None:
+        is_read = True  # whether anybody still reads what is forwarded; if not, it is lost
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._waiting or self._is_over)
+                if not self._waiting:
+                    return
+                text = rest = self._waiting.popleft()
+            try:
+                while rest and is_read:
+                    rest = rest[os.write(self._target, rest) :]
+            except OSError:
+                is_read = False
+            with self._changed:
+                self._num_waiting -= len(text)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpcbal.runtime.handoff.clean_output import Cleaner, CleanOutput
+from hpcbal.runtime.handoff.clean_output import Allowance, Cleaner, CleanOutput
 
 PIECES = [
     b"a",
@@ -98,5 +98,30 @@ def test_mpirun_is_not_blocked_if_nobody_reads() -> None:
     for _ in range(40):
         os.write(writer, (1 << 16) * b"x")
     os.close(writer)
+    output.drain(30.0)
+    os.close(target)
+
+
+def test_a_flood_passes_at_a_rate_and_what_was_dropped_is_counted() -> None:
+    allowance = Allowance(burst_bytes=10, rate_bytes_per_s=2)
+    passed = [allowance.take(b"12345", now_s) for now_s in (0.0, 0.0, 0.0, 1.0, 2.5)]
+    assert passed[:4] == [b"12345", b"12345", b"", b""]
+    assert (
+        passed[4] == b"\nhpcbal: the ranks print too much: 10 bytes of their output were dropped here\n12345"
+    )
+    assert allowance.take(b"1", 100.0, has_room=False) == b""
+    assert b" 1 bytes " in allowance.finish()
+    assert allowance.finish() == b""
+
+
+def test_a_reader_that_never_reads_does_not_block_mpirun() -> None:
+    source, target = os.pipe()
+    with CleanOutput(target) as output:
+        writer = os.dup(output.writing_end)
+        output.forward()
+    for _ in range(320):  # 20 MiB: more than is kept for a slow reader
+        os.write(writer, (1 << 16) * b"x")
+    os.close(writer)
+    os.close(source)
     output.drain(30.0)
     os.close(target)
