@@ -8,8 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hpcbal.data.dataset import Dataset
+from hpcbal.errors import DataError
 
 _MAX_NAMED = 5
+_MANY_UNUSED = 1000
 
 
 def class_labels(dataset: Dataset) -> NDArray[np.int64] | None:
@@ -30,8 +32,48 @@ def doubts_about(dataset: Dataset) -> tuple[str, ...]:
     """What is strange about the classes of a dataset, as sentences for a warning.
 
     Networks get one output for each of `num_classes`. Doubtful are labels that are no class, data of one
-    class, and classes without samples, as with labels that start at 1 or are the ids of something else.
+    class, and classes without samples, as with labels that start at 1 or are the ids of something else; and
+    another number of names.
     """
+    num_classes = dataset.num_classes
+    names = getattr(dataset, "class_names", None)
+    if isinstance(names, list | tuple | np.ndarray) and len(names) != num_classes:
+        return (
+            *_doubts_about_labels(dataset),
+            f"class_names has {len(names)} names for {num_classes} classes, so it is not used",
+        )
+    return _doubts_about_labels(dataset)
+
+
+def check_classes(dataset: Dataset) -> None:
+    """Refuse labels that are the ids of something else, for which networks would get a huge last layer.
+
+    A dataset may have as many classes without samples as it likes if it names its classes.
+
+    Raises:
+        DataError: if there are `_MANY_UNUSED` classes without samples, and 100 for each with samples.
+    """
+    num_classes = dataset.num_classes
+    if num_classes <= _MANY_UNUSED or not dataset.label_spec.is_class:
+        return
+    labels = None if getattr(dataset, "class_names", None) is not None else class_labels(dataset)
+    if labels is None:
+        return
+    used = np.unique(labels)
+    num_unused = num_classes - len(used)
+    if num_unused < max(_MANY_UNUSED, 100 * len(used)) or used[0] < 0 or used[-1] >= num_classes:
+        return
+    first = ", ".join(f"{label}: {number}" for number, label in enumerate(used[:_MAX_NAMED].tolist()))
+    more = f", and so on for {len(used) - _MAX_NAMED} more" if len(used) > _MAX_NAMED else ""
+    raise DataError(
+        f"data.dataset: the labels are {used[0]} to {used[-1]}, but only {len(used)} different ones occur, "
+        f"and each network would get {num_classes} outputs; number the classes from 0 without gaps, "
+        f"{{{first}}}{more}, as np.unique(labels, return_inverse=True)[1] does; if all {num_classes} "
+        "are classes, name them in class_names"
+    )
+
+
+def _doubts_about_labels(dataset: Dataset) -> tuple[str, ...]:
     num_classes = dataset.num_classes
     if not dataset.label_spec.is_class:
         return ()

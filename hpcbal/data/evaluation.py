@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hpcbal.data.dataset import Dataset
-from hpcbal.data.held_out import check_same_kind, open_held_out
+from hpcbal.data.held_out import of_same_kind, open_held_out
 from hpcbal.data.opening import open_dataset
 from hpcbal.data.pipeline import build_operations
 from hpcbal.data.source import SampleSource
@@ -70,8 +70,7 @@ def open_sample_set(
         return SampleSet("data.test_fraction", trained, trained.test_ids)
     if wanted == TEST:
         return _whole("data.test", open_held_out(config, TEST, trained.dataset), config)
-    dataset = open_dataset(wanted, args, "--data")
-    check_same_kind(dataset, trained.dataset, f"--data {wanted}")
+    dataset = of_same_kind(open_dataset(wanted, args, "--data"), trained.dataset, f"--data {wanted}")
     return _whole(wanted, dataset, config)
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hpcbal.data.class_labels import class_labels
+from hpcbal.data.class_names import Relabelled, class_names, difference, in_words
 from hpcbal.data.dataset import Dataset, RawSample
 from hpcbal.data.opening import open_dataset
 from hpcbal.data.sample_weights import declared_weights
@@ -21,10 +22,10 @@ if TYPE_CHECKING:
 
 
 def open_held_out(config: EnsembleConfig, name: Literal["validation", "test"], trained: Dataset) -> Dataset:
-    """Open the dataset in `data.validation` or `data.test`, and compare it with the one that trains.
+    """Open the dataset in `data.validation` or `data.test`, with the classes of the one that trains.
 
     Raises:
-        DataError: if it cannot be opened, or its samples are of another kind.
+        DataError: if it cannot be opened, or its samples or classes are others.
         InputError: if nothing exists at the import path.
         UserCodeError: if its module or its callable raises.
     """
@@ -32,19 +33,39 @@ def open_held_out(config: EnsembleConfig, name: Literal["validation", "test"], t
     assert section is not None
     path, key = section.path_beside(config.data), f"data.{name}.dataset"
     dataset = open_dataset(path, section.args, key)
-    check_same_kind(dataset, trained, f"{key} {path}")
-    return dataset
+    return of_same_kind(dataset, trained, f"{key} {path}")
 
 
-def check_same_kind(dataset: Dataset, trained: Dataset, shown: str) -> None:
-    """Check that networks trained on one dataset can be tried on another.
+def of_same_kind(dataset: Dataset, trained: Dataset, shown: str) -> Dataset:
+    """Return a dataset on which networks trained on another one can be tried.
+
+    Classes are compared by name where both datasets name them, and by number otherwise.
 
     Args:
         shown: key and import path of `dataset`, for the message.
 
+    Returns: the dataset; if only the order of its classes differs, with the numbers of the other one.
+
     Raises:
         DataError: if samples, labels or classes differ; all differences are named.
     """
+    theirs, ours = class_names(dataset), class_names(trained)
+    if theirs is None or ours is None:
+        _check_kinds(dataset, trained, shown)
+        return dataset
+    why = difference(theirs, ours)
+    if why is None and theirs != ours and not trained.label_spec.is_class:
+        why = "their order differs, and a label is not one class"
+    if why is not None:
+        raise DataError(
+            f"{shown}: its classes are {in_words(theirs)}, but {in_words(ours)} in data.dataset: {why}; both "
+            "need the same classes with the same names"
+        )
+    _check_kinds(dataset, trained, shown)
+    return dataset if theirs == ours else Relabelled(dataset, ours)
+
+
+def _check_kinds(dataset: Dataset, trained: Dataset, shown: str) -> None:
     different = [
         f"{member} is {theirs}, but {ours} in data.dataset"
         for member, theirs, ours in (
@@ -72,6 +93,8 @@ class WithOwnValidation:
         validation_ids: ids of the validation samples: all from the number of training samples on.
         fingerprint: of both.
         labels: classes of all samples, if both datasets declare them.
+        class_names: those of the training samples.
+        remarks: those of both datasets.
         sizes, sample_weights: of all samples, if both datasets declare them.
 
     Args:
@@ -96,6 +119,9 @@ class WithOwnValidation:
         self.validation_ids = np.arange(self._num_trained, len(self))
         self.fingerprint = " and ".join(str(getattr(part, "fingerprint", "")) for part in self._parts)
         self.labels = _of_both(self._parts, class_labels)
+        self.class_names = class_names(trained)
+        of_validation = [f"data.validation: {remark}" for remark in getattr(validation, "remarks", ())]
+        self.remarks = (*getattr(trained, "remarks", ()), *of_validation)
         self.sizes = self._declared_by_both("sizes", declared_sizes)
         self.sample_weights = self._declared_by_both("sample_weights", declared_weights)
 

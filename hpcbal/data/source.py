@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hpcbal.data.bad_sample import BadSample, UnusableSampleError
-from hpcbal.data.class_labels import class_labels, doubts_about
+from hpcbal.data.class_labels import check_classes, class_labels, doubts_about
 from hpcbal.data.dataset import Dataset, RawSample
 from hpcbal.data.finite import describe_nonfinite, is_finite
 from hpcbal.data.mixing import Mixing, Sample
@@ -88,8 +88,8 @@ class SampleSource:
         Raises:
             ConfigError: if an operation does not fit the samples.
             DataError: if the split leaves no training sample, or no validation sample although some were
-                requested, or nothing bounds the samples, or labels cannot be mixed; if the dataset's sizes
-                are wrong, or missing where `order` needs them.
+                requested, or nothing bounds the samples, or labels cannot be mixed, or are ids of something
+                else; if the dataset's sizes are wrong, or missing where `order` needs them.
         """
         self._dataset = dataset
         self._pipeline = Pipeline(operations, dataset.sample_spec, max_sample_bytes, on_device=on_device)
@@ -100,6 +100,7 @@ class SampleSource:
         self.num_train = len(self._train_ids)
         self.num_validation = len(self._validation_ids)
         self.num_classes = int(dataset.num_classes)
+        check_classes(dataset)
         self.sample_spec: SampleSpec = self._pipeline.host_spec
         self.on_device = self._pipeline.on_device
         mixing = self._pipeline.mixing

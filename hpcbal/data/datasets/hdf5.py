@@ -7,6 +7,7 @@ import hashlib
 import logging
 import math
 import os
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +34,8 @@ class Hdf5Dataset:
 
     Attributes:
         num_classes: attribute `num_classes` of the labels, else the largest label + 1.
+        class_names: attribute `class_names` of the labels, or the texts that they are; None without names.
+        remarks: how labels were read that are no integers.
         sample_spec: spec of one array; None for encoded images.
         label_spec: one class.
         labels: the class of each sample, shape (num_samples,).
@@ -49,7 +52,9 @@ class Hdf5Dataset:
         self._file_pid = -1
         with _open(path) as file:
             stored = _member(file, path, images)
-            self.num_classes, self.labels = _read_labels(_member(file, path, labels), f"{path}:{labels}")
+            found = _read_labels(_member(file, path, labels), f"{path}:{labels}")
+            self.num_classes, self.labels = found.num_classes, found.numbers
+            self.class_names, self.remarks = found.names, found.remarks
             if len(stored.shape) < 1 or stored.shape[0] != len(self.labels):
                 raise DataError(
                     f"{path}: {images} has shape {stored.shape} and {labels} {len(self.labels)} rows; "
@@ -61,7 +66,9 @@ class Hdf5Dataset:
             self.sample_spec = _sample_spec(stored, self._shapes, f"{path}:{images}")
             self._adds_channel = _is_gray(stored)
             self._cache_bytes = _cache_bytes(stored, path)
-            facts = (stored.shape, str(stored.dtype), self.labels.tolist())
+            facts: tuple[Any, ...] = (stored.shape, str(stored.dtype), self.labels.tolist())
+        if self.class_names is not None:
+            facts = (*facts, self.class_names)
         self.label_spec = LabelSpec()
         self.fingerprint = hashlib.sha256(repr(facts).encode()).hexdigest()
 
@@ -107,7 +114,9 @@ def hdf5(path: str, images: str = "images", labels: str = "labels", shapes: str 
         path: the file; a relative path starts at the current directory.
         images: dataset (num_samples, ...) of numbers; (num_samples, height, width) gets a channel axis. Or
             (num_samples,) of variable-length uint8: encoded images, the bytes of one file each.
-        labels: dataset (num_samples,) of integers >= 0.
+        labels: dataset (num_samples,) of integers >= 0, or of whole numbers, booleans or text; or one-hot
+            rows (num_samples, num_classes). Text is numbered in alphabetical order, or in that of its
+            attribute `class_names`.
         shapes: dataset (num_samples, num_axes) of integers: `images` then holds variable-length arrays that
             get these shapes.
 
@@ -137,26 +146,89 @@ def _member(file: h5py.File, path: Path, name: str) -> h5py.Dataset:
     import h5py
 
     member = file.get(name)
-    if not isinstance(member, h5py.Dataset):
+    if isinstance(member, h5py.Dataset):
+        _check_sources(member, path)
+    else:
         found: list[str] = []
         file.visititems(lambda key, item: found.append(key) if isinstance(item, h5py.Dataset) else None)
         raise DataError(f"hdf5: {path}: no dataset {name!r}, there are: {', '.join(found) or 'none'}")
     return member
 
 
-def _read_labels(stored: h5py.Dataset, where: str) -> tuple[int, NDArray[np.int64]]:
-    values = stored[:, 0] if stored.ndim == 2 and stored.shape[1] == 1 else stored[()]
-    if getattr(values, "ndim", None) != 1 or not len(values) or values.dtype.kind not in "iu":
+@dataclass(frozen=True)
+class _Labels:
+    """The class of each row, the number of classes, their names if they have any, and how they were read."""
+
+    numbers: NDArray[np.int64]
+    num_classes: int
+    names: tuple[str, ...] | None
+    remarks: tuple[str, ...]
+
+
+def _read_labels(stored: h5py.Dataset, where: str) -> _Labels:
+    """Read labels in any form that has one meaning: numbers, one-hot rows, booleans or text."""
+    values = np.asarray(stored[()])
+    given = stored.attrs.get("class_names")
+    names = None if given is None else _texts(np.asarray(given))
+    remark = ""
+    if values.ndim == 2 and 1 in values.shape:
+        values = values.reshape(-1)
+    if values.ndim == 2 and values.dtype.kind in "biuf" and _is_one_hot(values):
+        remark = f"read as one-hot rows: the class is the column of the 1, of {values.shape[1]}"
+        num_columns, values = values.shape[1], values.argmax(axis=1)
+    else:
+        num_columns = 0
+    if values.ndim == 1 and values.dtype.kind in "OSU" and len(values):
+        texts = _texts(values)
+        unknown = sorted(set(texts) - set(names)) if names is not None else []
+        if unknown:
+            raise DataError(
+                f"hdf5: {where}: got the label {unknown[0]!r}, allowed: those in its attribute class_names: "
+                f"{', '.join((names or ())[:10])}"
+            )
+        names = names or tuple(sorted(set(texts)))
+        remark = f"read as text: class 0 is {names[0]!r}, class {len(names) - 1} is {names[-1]!r}"
+        values = np.array([names.index(text) for text in texts], np.int64)
+    if values.ndim == 1 and values.dtype.kind == "b":
+        remark, values = "read as booleans: class 0 is false, class 1 is true", values.astype(np.int64)
+    if values.ndim == 1 and values.dtype.kind == "f" and len(values) and np.all(values == np.floor(values)):
+        remark, values = "read as whole numbers, though stored as floats", values.astype(np.int64)
+    if values.ndim != 1 or not len(values) or values.dtype.kind not in "iu":
         raise DataError(
-            f"hdf5: {where}: got shape {stored.shape} of {stored.dtype}, allowed: (num_samples,) integers"
+            f"hdf5: {where}: got shape {stored.shape} of {stored.dtype}, allowed: (num_samples,) integers, "
+            "whole numbers, booleans or text, or one-hot rows (num_samples, num_classes)"
         )
     labels = values.astype(np.int64)
-    num_classes = int(stored.attrs.get("num_classes", labels.max() + 1))
+    least = max(num_columns, len(names or ()), int(labels.max()) + 1)
+    num_classes = int(stored.attrs.get("num_classes", least))
     if labels.min() < 0 or labels.max() >= num_classes:
         raise DataError(
             f"hdf5: {where}: got labels {labels.min()}..{labels.max()}, allowed: 0..{num_classes - 1}"
         )
-    return num_classes, labels
+    return _Labels(labels, num_classes, names, (f"{where}: {remark}",) if remark else ())
+
+
+def _is_one_hot(rows: NDArray[Any]) -> bool:
+    return bool(np.all((rows == 0) | (rows == 1)) and np.all(rows.sum(axis=1) == 1))
+
+
+def _texts(values: NDArray[Any]) -> tuple[str, ...]:
+    return tuple(
+        each.decode("utf-8", "replace") if isinstance(each, bytes) else str(each) for each in values.ravel()
+    )
+
+
+def _check_sources(stored: h5py.Dataset, path: Path) -> None:
+    """Refuse a dataset whose values lie in other files that are gone: HDF5 reads zeros instead."""
+    wanted = [entry[0] for entry in stored.external or ()]
+    if stored.is_virtual:
+        wanted += [source.file_name for source in stored.virtual_sources() if source.file_name != "."]
+    for name in map(os.fsdecode, wanted):
+        if not any((folder / name).exists() for folder in (path.parent, Path())) and "%" not in name:
+            raise DataError(
+                f"hdf5: {path}:{stored.name}: its values are in {name}, which does not exist, so HDF5 would "
+                "read zeros; put that file beside this one, or copy the values into it"
+            )
 
 
 def _read_shapes(stored: h5py.Dataset, num_samples: int) -> NDArray[np.int64]:

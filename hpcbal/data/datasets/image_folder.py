@@ -14,6 +14,8 @@ from hpcbal.data.spec import LabelSpec
 from hpcbal.errors import DataError
 
 DEFAULT_EXTENSIONS = ("png", "jpg", "jpeg")
+_OF_TRAINING = ("train", "training")
+_OF_VALIDATION = ("val", "valid", "validation", "test")
 
 
 class ImageFolder:
@@ -83,6 +85,14 @@ def image_folder(path: str, extensions: Sequence[str] = DEFAULT_EXTENSIONS) -> I
     if not class_names:
         raise DataError(f"image_folder: {root} holds no folders; expected one per class, with its images")
     files = [_image_names(root / name, endings) for name in class_names]
+    split = [name for name in _OF_TRAINING if name in class_names]
+    held_out = [name for name in _OF_VALIDATION if name in class_names]
+    if split and held_out and len(class_names) <= 4:  # nobody's classes
+        raise DataError(
+            f"image_folder: {root} holds {', '.join(class_names)}, which are parts of the data, not "
+            f"classes; set data.args.path to {root / split[0]}, and data.validation: "
+            f"{{args: {{path: {root / held_out[0]}}}}}"
+        )
     empty = [name for name, names in zip(class_names, files, strict=True) if not names]
     if empty:
         shown = ", ".join(empty[:5]) + (f" and {len(empty) - 5} more" if len(empty) > 5 else "")

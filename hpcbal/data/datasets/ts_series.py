@@ -30,6 +30,7 @@ class TsSeries:
 
     Attributes:
         num_classes: number of class labels that the header lists.
+        class_names: these labels.
         sample_spec: (length, channels) float32; the length is None if it differs.
         label_spec: one class.
         labels: the class of each sample, shape (num_samples,).
@@ -45,6 +46,7 @@ class TsSeries:
         self._where = [(file.path, index) for file in files for index in range(len(file.series))]
         self.labels = np.array([label for file in files for label in file.labels], np.int64)
         self.sizes = np.array([len(series) for series in self._series], np.float64)
+        self.class_names = train.names
         self.num_classes = len(train.names)
         self.label_spec = LabelSpec()
         self.validation_ids = None if test is None else range(len(train.series), len(self._series))
@@ -84,12 +86,16 @@ def ts_series(train: str, test: str | None = None) -> TsSeries:
     """
     files = [_read(Path(path).expanduser()) for path in (train, test) if path is not None]
     for file in files[1:]:
-        if (file.names, file.series[0].shape[1]) != (files[0].names, files[0].series[0].shape[1]):
+        if (sorted(file.names), file.series[0].shape[1]) != (
+            sorted(files[0].names),
+            files[0].series[0].shape[1],
+        ):
             raise DataError(
                 f"ts_series: {file.path} has {file.series[0].shape[1]} channels and classes "
                 f"{', '.join(file.names)}, {files[0].path} has {files[0].series[0].shape[1]} and "
                 f"{', '.join(files[0].names)}; allowed: the same"
             )
+        file.labels[:] = [files[0].names.index(file.names[label]) for label in file.labels]
     return TsSeries(files[0], files[1] if len(files) > 1 else None)
 
 

@@ -31,6 +31,7 @@ class StreamFacts:
             dataset,); None: all count 1.
         class_counts: training samples of each class, shape (num_classes,); None if the dataset does not list
             its labels.
+        remarks: what people should know about how the data was read.
     """
 
     spec: StreamSpec
@@ -42,6 +43,7 @@ class StreamFacts:
     on_device: tuple[Affine, ...] = ()
     sample_weights: NDArray[np.float32] | None = None
     class_counts: NDArray[np.int64] | None = None
+    remarks: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, config: EnsembleConfig, source: SampleSource) -> StreamFacts:
@@ -58,6 +60,7 @@ class StreamFacts:
             source.on_device,
             source.sample_weights,
             source.class_counts(),
+            tuple(map(str, getattr(source.dataset, "remarks", ()))),
         )
 
 

@@ -115,7 +115,7 @@ def make_scheduler(
 def _start_warnings(context: RankContext, facts: StreamFacts) -> list[str]:
     """Warn of what may be a mistake, before the DNNs start."""
     config = context.config
-    doubts = [f"data.dataset {config.data.dataset}: {doubt}" for doubt in facts.doubts]
+    doubts = [f"data.dataset {config.data.dataset}: {doubt}" for doubt in (*facts.remarks, *facts.doubts)]
     if facts.spec.is_sized and config.data.access == "partitioned" and config.balance.samples != "chronica":
         doubts.append(
             "samples differ in size, but with data.access: partitioned and balance.samples: "

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hpcbal.config import load_config
 from hpcbal.data import LabelSpec, SampleSource, SampleSpec, open_source
 from hpcbal.data.evaluation import open_sample_set
-from hpcbal.data.held_out import WithOwnValidation, check_same_kind
+from hpcbal.data.held_out import WithOwnValidation, of_same_kind
 from hpcbal.data.split import ids_for_test, split_ids
 from hpcbal.errors import ConfigError, DataError
 
@@ -224,12 +224,12 @@ def test_labels_of_another_kind_are_refused(array_dataset: Any) -> None:
     one, other = (array_dataset(np.zeros((4, 2), np.uint8)) for _ in range(2))
     other.label_spec = LabelSpec((2,), "float32")
     with pytest.raises(DataError, match=r"the set: label_spec is LabelSpec\(shape=\(2,\)"):
-        check_same_kind(other, one, "the set")
+        of_same_kind(other, one, "the set")
 
 
 def test_samples_of_unequal_size_may_have_another_bound(array_dataset: Any) -> None:
     one, other = (array_dataset(np.zeros((4, 2), np.uint8)) for _ in range(2))
     one.sample_spec = SampleSpec.of((None, 2), "uint8", 100)
     other.sample_spec = SampleSpec.of((None, 2), "uint8", 300)
-    check_same_kind(other, one, "the set")
+    of_same_kind(other, one, "the set")
     assert WithOwnValidation(one, other).sample_spec == other.sample_spec

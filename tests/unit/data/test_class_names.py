@@ -1,0 +1,127 @@
+"""Classes of two datasets are compared by name, and labels in any form with one meaning are read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+from PIL import Image
+
+from hpcbal.data.class_labels import check_classes
+from hpcbal.data.class_names import Relabelled, difference
+from hpcbal.data.datasets.hdf5 import hdf5
+from hpcbal.data.datasets.image_folder import image_folder
+from hpcbal.data.held_out import WithOwnValidation, of_same_kind
+from hpcbal.errors import DataError
+
+
+def folder(root: Path, *classes: str) -> Path:
+    for number, name in enumerate(classes):
+        (root / name).mkdir(parents=True)
+        Image.new("L", (2, 2), color=number).save(root / name / "x.png")
+    return root
+
+
+@pytest.mark.parametrize(
+    ("classes", "words"),
+    [
+        (("Dogs", "cats", "horses"), "'Dogs' is 'dogs' there: upper and lower case and spaces count"),
+        (("cats", "cows", "horses"), "cows is not among them, dogs is missing"),
+        (("cats", "dogs"), "horses is missing"),
+    ],
+)
+def test_other_classes_are_refused_by_name(tmp_path: Path, classes: tuple[str, ...], words: str) -> None:
+    ours = image_folder(str(folder(tmp_path / "train", "cats", "dogs", "horses")))
+    theirs = image_folder(str(folder(tmp_path / "validation", *classes)))
+    with pytest.raises(DataError) as caught:
+        of_same_kind(theirs, ours, "--data validation")
+    assert words in str(caught.value)
+    assert "but cats, dogs, horses in data.dataset" in str(caught.value)
+
+
+def write(path: Path, labels: Any, **attributes: Any) -> Path:
+    with h5py.File(path, "w") as file:
+        file["images"] = np.arange(4, dtype=np.float32).reshape(4, 1)
+        stored = file.create_dataset("labels", data=labels)
+        stored.attrs.update(attributes)
+    return path
+
+
+def test_classes_in_another_order_are_matched_by_name(tmp_path: Path) -> None:
+    ours = hdf5(
+        str(write(tmp_path / "a.h5", ["cat", "dog", "cow", "cat"], class_names=["dog", "cat", "cow"]))
+    )
+    theirs = hdf5(str(write(tmp_path / "b.h5", ["cat", "dog", "cow", "cat"])))
+    assert (ours.labels.tolist(), theirs.labels.tolist()) == ([1, 0, 2, 1], [0, 2, 1, 0])
+    matched = of_same_kind(theirs, ours, "data.validation.dataset b.h5")
+    assert isinstance(matched, Relabelled)
+    assert np.asarray(matched.labels).tolist() == [1, 0, 2, 1]
+    assert [int(matched.read(i)[1]) for i in range(4)] == [1, 0, 2, 1]
+    both = WithOwnValidation(ours, matched)
+    assert any("were matched by name" in remark for remark in both.remarks)
+
+
+def test_names_that_occur_twice_cannot_be_matched() -> None:
+    assert difference(("a", "a", "b"), ("b", "a", "a")) == (
+        "several classes have the same name, and their order differs"
+    )
+
+
+@pytest.mark.parametrize(
+    ("labels", "numbers", "words"),
+    [
+        (np.eye(3)[[2, 0, 1, 2]], [2, 0, 1, 2], "one-hot"),
+        ([b"b", b"a", b"c", b"a"], [1, 0, 2, 0], "class 0 is 'a'"),
+        ([True, False, True, True], [1, 0, 1, 1], "booleans"),
+        ([2.0, 0.0, 1.0, 2.0], [2, 0, 1, 2], "stored as floats"),
+        ([[2], [0], [1], [2]], [2, 0, 1, 2], ""),
+        ([[2, 0, 1, 2]], [2, 0, 1, 2], ""),
+    ],
+    ids=["one-hot", "text", "booleans", "floats", "a column", "a row"],
+)
+def test_labels_with_one_meaning_are_read(
+    tmp_path: Path, labels: Any, numbers: list[int], words: str
+) -> None:
+    dataset = hdf5(str(write(tmp_path / "a.h5", labels)))
+    assert dataset.labels.tolist() == numbers
+    assert words in " ".join(dataset.remarks)
+
+
+@pytest.mark.parametrize("labels", [[0.5, 1.0, 2.0, 0.0], np.ones((4, 3))], ids=["fractions", "several"])
+def test_labels_with_no_one_meaning_are_refused(tmp_path: Path, labels: Any) -> None:
+    with pytest.raises(DataError, match=r"allowed: .*one-hot rows"):
+        hdf5(str(write(tmp_path / "a.h5", labels)))
+
+
+def test_ids_of_something_else_are_refused_with_a_mapping(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"only 3 different ones occur.*\{7: 0, 500: 1, 1000000: 2\}"):
+        check_classes(hdf5(str(write(tmp_path / "a.h5", [7, 1_000_000, 500, 7]))))
+
+
+def test_values_in_a_file_that_is_gone_are_refused(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "source.h5", "w") as file:
+        file["x"] = np.ones((4, 2), np.float32)
+    layout = h5py.VirtualLayout((4, 2), np.float32)
+    layout[:] = h5py.VirtualSource(tmp_path / "source.h5", "x", (4, 2))
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file.create_virtual_dataset("images", layout)
+        file["labels"] = [0, 1, 0, 1]
+        file.create_dataset("raw", (4,), np.uint8, external=[(str(tmp_path / "raw.bin"), 0, 4)])
+    assert hdf5(str(tmp_path / "a.h5")).read(0)[0].tolist() == [1.0, 1.0]
+    (tmp_path / "source.h5").unlink()
+    with pytest.raises(DataError, match=r"source\.h5, which does not exist, so HDF5 would read zeros"):
+        hdf5(str(tmp_path / "a.h5"))
+    (tmp_path / "raw.bin").unlink(missing_ok=True)
+    with pytest.raises(DataError, match=r"raw\.bin, which does not exist"):
+        hdf5(str(tmp_path / "a.h5"), images="raw")
+
+
+def test_parts_of_the_data_are_no_classes(tmp_path: Path) -> None:
+    for part in ("train", "val"):
+        folder(tmp_path / part, "cats", "dogs")
+    with pytest.raises(DataError) as caught:
+        image_folder(str(tmp_path))
+    assert f"set data.args.path to {tmp_path / 'train'}, and data.validation: " in str(caught.value)
