@@ -7,6 +7,7 @@ import importlib
 import importlib.machinery
 import os
 import sys
+import sysconfig
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -44,7 +45,7 @@ def hidden_modules(config_path: str | Path) -> list[str]:
     Such a module is never imported, because the libraries' own come first.
     """
     folder = Path(config_path).resolve().parent
-    before = [entry for entry in sys.path if entry not in _own_roots(config_path)]
+    before = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
     warnings = []
     for file in sorted([*folder.glob("*.py"), *folder.glob("*/__init__.py")]):
         name = file.parent.name if file.name == "__init__.py" else file.stem

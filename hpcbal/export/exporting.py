@@ -94,10 +94,14 @@ def _network(
     """The network of a DNN with these weights."""
     from hpcbal.training.tensorflow_backend import TensorFlowBackend
 
-    dnn = dnn.model_copy(update={"class_weights": None})  # they are part of the loss, not of the network
     backend = TensorFlowBackend("cpu", config.backend.precision)
     replica = backend.build(
-        dnn, source.sample_spec, source.num_classes, config.seed, source.on_device, source.label_spec
+        dnn.for_prediction(),
+        source.sample_spec,
+        source.num_classes,
+        config.seed,
+        source.on_device,
+        source.label_spec,
     )
     try:
         replica.load_state({**replica.state(), **weights.arrays})

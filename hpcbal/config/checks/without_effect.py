@@ -15,6 +15,7 @@ from pydantic import BaseModel
 
 from hpcbal.config.schema.dnn import DnnConfig
 from hpcbal.config.schema.ensemble import EnsembleConfig
+from hpcbal.config.schema.optimizer import ScheduleOfRateConfig
 from hpcbal.config.schema.prune import NO_RULE
 from hpcbal.config.source.nodes import YamlNode
 from hpcbal.config.source.shown import show
@@ -117,6 +118,22 @@ def _takes_shares(config: EnsembleConfig, dnn: DnnConfig) -> bool:
 
 _PARTITIONED = "with data.access: partitioned"
 _SHARED = "with data.access: shared"
+
+
+def _rate_of(dnn: DnnConfig) -> ScheduleOfRateConfig:
+    assert dnn.optimizer.schedule is not None  # one of its keys is in the file
+    return dnn.optimizer.schedule
+
+
+def _may_fall(dnn: DnnConfig) -> bool:
+    """Whether a plateau can lower the rate before the DNN stops."""
+    rate, stop = _rate_of(dnn), dnn.stop
+    stops_first = (
+        stop.patience is not None and stop.patience <= rate.patience and stop.min_delta >= rate.min_delta
+    )
+    return not stops_first and rate.patience < stop.max_epochs
+
+
 _EMULATED = "with backend.name: emulated"
 _PREDICTING = _with_policy(lambda policy: policy.takes_predictor)
 
@@ -181,6 +198,26 @@ _DNN_RULES = (
         "optimizer.no_weight_decay",
         lambda config, dnn: not _is_emulated(config) and dnn.optimizer.decays,
         "with backend.name: tensorflow",
+    ),
+    _DnnRule(
+        "optimizer.schedule.patience",
+        lambda config, dnn: _rate_of(dnn).name != "plateau" or _may_fall(dnn),
+        "if it is less than stop.max_epochs, and than stop.patience: the DNN stops before the rate falls",
+    ),
+    _DnnRule(
+        "optimizer.schedule.warmup",
+        lambda config, dnn: _rate_of(dnn).unit == "steps" or _rate_of(dnn).warmup < dnn.stop.max_epochs,
+        "in full, if it is less than stop.max_epochs: training ends while the rate still grows",
+    ),
+    _DnnRule(
+        "optimizer.schedule.at",
+        lambda config, dnn: _rate_of(dnn).unit == "steps" or _rate_of(dnn).at[-1] < dnn.stop.max_epochs,
+        "in full, if all its epochs are before stop.max_epochs",
+    ),
+    _DnnRule(
+        "stop.patience",
+        lambda config, dnn: dnn.stop.patience is None or dnn.stop.patience < dnn.stop.max_epochs,
+        "if it is less than max_epochs",
     ),
     _DnnRule("stop.min_delta", lambda config, dnn: dnn.stop.patience is not None, "with patience"),
 )

@@ -90,16 +90,6 @@ class StopConfig(Section):
         """`monitor`; a DNN fills it in (`DnnConfig`), a stop rule alone has that of a classifier."""
         return "val_accuracy" if self.monitor is None else self.monitor
 
-    @model_validator(mode="after")
-    def _check(self) -> StopConfig:
-        if self.patience is not None and self.patience >= self.max_epochs:
-            raise wrong(
-                "patience",
-                f"got {self.patience}, allowed: null or less than max_epochs ({self.max_epochs}); "
-                "otherwise it has no effect",
-            )
-        return self
-
     def rule(self) -> StopRule:
         """The rule as the state machine uses it."""
         from hpcbal.control.stopping import StopRule
@@ -218,19 +208,8 @@ class DnnConfig(Section):
                 f"a shown_as {word} one of {', '.join(LESS_IS_BETTER)} in it",
             )
         object.__setattr__(self, "stop", stop)
-        if self.optimizer.schedule is not None:
-            self.optimizer.schedule.check_against(stop.max_epochs, stop.patience, stop.min_delta)
         return self
 
-    @model_validator(mode="after")
-    def _check_warmup(self) -> DnnConfig:
-        schedule = self.optimizer.schedule
-        if schedule is not None and schedule.unit == "epochs":
-            times = {"warmup": schedule.warmup, "at": schedule.at[0] if schedule.at else 0.0}
-            for name, time in times.items():
-                if time >= self.stop.max_epochs:
-                    raise wrong(
-                        f"optimizer.schedule.{name}",
-                        f"got {time:g} epochs, allowed: less than stop.max_epochs ({self.stop.max_epochs})",
-                    )
-        return self
+    def for_prediction(self) -> DnnConfig:
+        """Return what builds the network for predictions: weights of classes belong to the training loss."""
+        return self.model_copy(update={"class_weights": None})

@@ -103,40 +103,6 @@ class ScheduleOfRateConfig(Section):
             raise wrong("length", f"got {self.length:g}, allowed: more than warmup ({self.warmup:g})")
         return self
 
-    def check_against(self, max_epochs: int, patience: int | None, min_delta: float) -> None:
-        """Refuse times that a DNN with this stop rule never reaches; only the run knows times in steps.
-
-        Raises:
-            ValueError: names the key, as a key of a DNN.
-        """
-        is_plateau = self.name == "plateau"
-        stops_first = patience is not None and patience <= self.patience and min_delta >= self.min_delta
-        if is_plateau and stops_first:
-            raise wrong(
-                "optimizer.schedule.patience",
-                f"got {self.patience}, allowed: less than stop.patience ({patience}); otherwise the DNN "
-                "stops before the rate falls",
-            )
-        if is_plateau and self.patience >= max_epochs:
-            raise wrong(
-                "optimizer.schedule.patience",
-                f"got {self.patience}, allowed: less than stop.max_epochs ({max_epochs}); otherwise the "
-                "rate never falls",
-            )
-        if self.unit == "steps":
-            return
-        if self.warmup >= max_epochs:
-            raise wrong(
-                "optimizer.schedule.warmup",
-                f"got {self.warmup:g} epochs, allowed: less than stop.max_epochs ({max_epochs})",
-            )
-        if self.at and self.at[-1] >= max_epochs:
-            raise wrong(
-                "optimizer.schedule.at",
-                f"got {self.at[-1]:g} epochs, allowed: less than stop.max_epochs ({max_epochs}); otherwise "
-                "it has no effect",
-            )
-
 
 class OptimizerConfig(Section):
     """How gradients change the weights; names and meanings as in Keras."""

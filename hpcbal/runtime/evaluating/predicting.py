@@ -207,7 +207,7 @@ class Predictor:
         self._note(f"building {dnn.name}")
         weights, warnings = read_weights(self._directory_of(dnn.name), self._which)
         replica = self._backend.build(
-            dnn,
+            dnn.for_prediction(),
             self._trained.sample_spec,
             self._trained.num_classes,
             self._seed,

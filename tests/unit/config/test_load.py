@@ -285,27 +285,9 @@ WRONG_DNN = [
         "dnns.2.optimizer.momentum: got 0.5, allowed:",
     ),
     (
-        "optimizer: {schedule: {name: cosine, warmup: 10}}",
-        "dnns.2.optimizer.schedule.warmup: got 10 epochs, allowed: less than stop.max_epochs (10)",
-    ),
-    (
-        "optimizer: {schedule: {name: step, at: [5, 10]}}",
-        "dnns.2.optimizer.schedule.at: got 10 epochs, allowed: less than stop.max_epochs (10)",
-    ),
-    (
-        "optimizer: {schedule: {name: plateau, patience: 3}}",
-        "dnns.2.optimizer.schedule.patience: got 3, allowed: less than stop.patience (3); otherwise the DNN",
-    ),
-    (
-        "optimizer: {schedule: plateau}\n    stop: {patience: null}",
-        "dnns.2.optimizer.schedule.patience: got 10, allowed: less than stop.max_epochs (10); otherwise",
-    ),
-    (
         "optimizer: {name: sgd, learning_rate: 1, nesterov: true}",
         "dnns.2.optimizer.nesterov: got true, allowed:",
     ),
-    ("stop: {max_epochs: 2}", "defaults.stop.patience: got 3, allowed: null or less than max_epochs (2)"),
-    ("stop: {patience: 10}", "dnns.2.stop.patience: got 10, allowed: null or less than max_epochs (10)"),
     (
         "stop: {target: 95}",
         "dnns.2.stop.target: got 95.0, allowed: 0 < target <= 1 (val_accuracy is a share)",

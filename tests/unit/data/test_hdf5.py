@@ -176,7 +176,7 @@ def test_the_error_for_a_missing_dataset_lists_the_existing_ones(tmp_path: Path,
     ("labels", "message"),
     [
         (LABELS[:3], "allowed: as many rows as labels"),
-        (LABELS.astype(np.float32), "allowed: .num_samples,. integers"),
+        (LABELS.astype(np.float32) / 8, "allowed: .num_samples,. integers"),
         (np.zeros((4, 2), np.int64), "allowed: .num_samples,. integers"),
         (np.array([0, -1, 0, 0]), r"got labels -1\.\.0, allowed: 0\.\."),
     ],

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from hpcbal.config import DnnConfig
 from hpcbal.errors import CheckpointError, InputError
 from hpcbal.training.collective import LocalCollective
 from hpcbal.training.failure import GroupFailed, NonFiniteError
@@ -288,3 +289,25 @@ def test_predictions_are_probabilities_and_change_nothing(build: Make, make_batc
     assert losses.sum() == pytest.approx(replica.evaluate(batch).loss, rel=1e-6)
     for name, array in replica.state().items():
         np.testing.assert_array_equal(array, before[name])
+
+
+@pytest.mark.parametrize("weights", ["balanced", {0: 2.0, 1: 0.5}], ids=["balanced", "given"])
+def test_a_network_predicts_without_the_weights_of_its_classes(
+    backend: TensorFlowBackend, make_spec: Make, make_batch: Make, weights: Any
+) -> None:
+    """`evaluate` and `export` have no training samples from which balanced weights could be counted."""
+    optimizer = {"name": "sgd", "learning_rate": 0.1}
+    dnn = DnnConfig(
+        name="a",
+        model=LINEAR,
+        optimizer=optimizer,
+        batch_size=8,
+        stop={"max_epochs": 1},
+        class_weights=weights,
+    )
+    batch = make_batch(6)
+    plain, weighted = (
+        backend.build(each.for_prediction(), make_spec(), 5, 0)
+        for each in (dnn.model_copy(update={"class_weights": None}), dnn)
+    )
+    assert weighted.evaluate(batch) == plain.evaluate(batch)

@@ -77,6 +77,7 @@ IN_VAIN = [
     ("balance.regroup", "false", "with policy: fitted, lb-bsp-cpu or", ["balance.policy=fitted"]),
     ("balance.regroup", "false", "with policy: fitted, lb-bsp-cpu or", ["dnns.b.balance=lb-bsp-cpu"]),
     ("dnns.a.shares", "[1, 2]", "with balance: fixed", ["dnns.a.balance=fixed"]),
+    ("defaults.stop.patience", "9", "if it is less than max_epochs", ["dnns.a.stop.max_epochs=10"]),
     ("defaults.stop.min_delta", "0.1", "with patience", ["dnns.a.stop.patience=2"]),
 ]
 
@@ -90,6 +91,23 @@ def test_only_a_key_without_effect_causes_a_warning(
     assert f", which has an effect only {needs}" in message
     if settings is not None:
         assert warnings_of(path, f"{key}={value}", *settings) == []
+
+
+@pytest.mark.parametrize(
+    ("schedule", "key", "needs"),
+    [
+        ("{name: plateau, patience: 9}", "patience", "if it is less than stop.max_epochs"),
+        ("{name: cosine, warmup: 9}", "warmup", "in full, if it is less than stop.max_epochs"),
+        ("{name: step, at: [3, 9]}", "at", "in full, if all its epochs are before stop.max_epochs"),
+    ],
+)
+def test_a_trial_of_one_epoch_only_warns_of_what_it_never_reaches(
+    path: Path, schedule: str, key: str, needs: str
+) -> None:
+    given = f"defaults.optimizer.schedule={schedule}"
+    assert warnings_of(path, given, "defaults.stop.max_epochs=10") == []
+    messages = warnings_of(path, given, "defaults.stop.patience=3", "defaults.stop.max_epochs=1")
+    assert any(f"which has an effect only {needs}" in message for message in messages)
 
 
 def test_keys_of_partitioned_data_have_an_effect_with_it(path: Path) -> None:
