@@ -75,7 +75,7 @@ class KerasMetric(Metric):
         self.num_states = 0
 
     def build(self, y: Any, predictions: Any) -> None:
-        predictions = keras.ops.cast(predictions, self._metric.dtype)
+        predictions = self._as_taken(predictions)
         self._metric.update_state(y, predictions)  # some make their variables only now
         self._metric.reset_state()
         self._start = [np.array(variable.value) for variable in self._metric.variables]
@@ -108,9 +108,19 @@ class KerasMetric(Metric):
             keras.ops.convert_to_tensor(array, variable.dtype)
             for array, variable in zip(self._start, self._metric.variables, strict=True)
         ]
-        predictions = keras.ops.cast(predictions, self._metric.dtype)
-        found: Sequence[Any] = self._metric.stateless_update_state(start, y, predictions)
+        found: Sequence[Any] = self._metric.stateless_update_state(start, y, self._as_taken(predictions))
         return found
+
+    def _as_taken(self, predictions: Any) -> Any:
+        """Return predictions as they are, except that a metric in float32 gets those of float64 in float32.
+
+        Like Keras, which leaves it to a metric to convert them: the dtype of a metric is that of its states,
+        and may be int. Kernels of TensorFlow, such as that of top-k metrics, take no float64.
+        """
+        is_wide = keras.backend.standardize_dtype(predictions.dtype) == "float64"
+        if is_wide and self._metric.dtype == "float32":
+            return keras.ops.cast(predictions, "float32")
+        return predictions
 
     def result(self, states: Array, count: int) -> float:
         values, begin = [], 0
@@ -123,7 +133,7 @@ class KerasMetric(Metric):
             raise TypeError(
                 f"its result is a dict ({', '.join(map(str, found))}), allowed: a number or an array"
             )
-        return float(np.mean(np.asarray(found)))
+        return float(np.mean(np.asarray(found, np.float64)))
 
 
 def accuracy_of_whole_labels(y: Any, predictions: Any) -> Any:

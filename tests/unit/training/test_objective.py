@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import keras
 import numpy as np
 import pytest
+from sklearn.metrics import jaccard_score
 
 from hpcbal.config.schema.objective import KERAS_LOSSES, LossConfig, MetricConfig
 from hpcbal.data.spec import LabelSpec
 from hpcbal.errors import InputError
 from hpcbal.training.backend import Sums
+from hpcbal.training.metric_states import KerasMetric
 from hpcbal.training.tensorflow_backend import TensorFlowBackend
 from hpcbal.values.metric_names import KERAS_METRICS
 
@@ -247,6 +251,40 @@ def test_a_loss_and_a_metric_of_ones_own(build: Make, make_batch: Make) -> None:
     found = replica.metrics(replica.evaluate(batch))
     assert found["loss"] == pytest.approx(np.maximum(0.9 * difference, -0.1 * difference).mean(), rel=1e-9)
     assert found["within_one"] == pytest.approx((np.abs(difference) <= 1.0).mean(), rel=1e-6)
+
+
+@pytest.mark.parametrize("precision", ["float32", "float64"])
+@pytest.mark.parametrize("dtype", ["uint8", "int32", "int64", "float16", "bfloat16", "float32", "float64"])
+def test_metrics_of_every_dtype_are_those_of_keras(precision: str, dtype: str) -> None:
+    own = importlib.import_module("own_objectives")
+    rng = np.random.default_rng(3)
+    y = rng.integers(0, 3, 97)
+    predictions = keras.ops.convert_to_tensor(rng.dirichlet(np.ones(3), 97).astype(precision))
+    for make in (
+        partial(own.MeanIoUOfProbabilities, 3),
+        own.Hits,
+        partial(keras.metrics.MeanMetricWrapper, keras.metrics.sparse_categorical_accuracy),
+    ):
+        alone, metric = make(dtype=dtype), KerasMetric(make(dtype=dtype))
+        alone.update_state(y, predictions)
+        metric.build(y[:5], predictions[:5])
+        assert metric.why_not_additive(y[:5], predictions[:5]) == ""
+        states = np.zeros(metric.num_states)
+        for share in (slice(0, 30), slice(30, 97)):
+            found = metric.states(y[share], predictions[share])
+            states += np.concatenate([keras.ops.cast(each, "float64").numpy().ravel() for each in found])
+        expected = keras.ops.cast(alone.result(), "float64").numpy()
+        assert metric.result(states, 97) == pytest.approx(float(expected), rel=1e-6)
+
+
+def test_a_metric_of_integers_gets_probabilities(build: Make, make_batch: Make) -> None:
+    metric = MetricConfig(name="own_objectives:MeanIoUOfProbabilities", args={"num_classes": 5})
+    replica = build(metrics=(metric,))
+    batch = batch_of(make_batch, CLASSES, 90, 5)
+    found = replica.metrics(replica.evaluate(batch))
+    classes = np.argmax(replica.predict(batch), axis=-1)
+    expected = jaccard_score(batch.y, classes, average="macro")
+    assert found["MeanIoUOfProbabilities"] == pytest.approx(expected, rel=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -43,6 +43,30 @@ class Largest(keras.metrics.Metric):
         return self.largest
 
 
+class MeanIoUOfProbabilities(keras.metrics.MeanIoU):
+    """What users write to get an IoU from probabilities; its dtype is int unless given."""
+
+    def update_state(self, y: Any, predictions: Any, sample_weight: Any = None) -> None:
+        super().update_state(y, ops.argmax(predictions, axis=-1), sample_weight)
+
+
+class Hits(keras.metrics.Metric):
+    """Counts in variables of its dtype."""
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given)
+        self.hits = self.add_variable((), initializer="zeros", dtype=self.dtype, name="hits")
+        self.seen = self.add_variable((), initializer="zeros", dtype=self.dtype, name="seen")
+
+    def update_state(self, y: Any, predictions: Any, sample_weight: Any = None) -> None:
+        found = ops.equal(ops.cast(ops.argmax(predictions, axis=-1), "int64"), ops.cast(y, "int64"))
+        self.hits.assign_add(ops.sum(ops.cast(found, self.dtype)))
+        self.seen.assign_add(ops.sum(ops.ones_like(found, self.dtype)))
+
+    def result(self) -> Any:
+        return ops.cast(self.hits, "float32") / ops.cast(self.seen, "float32")
+
+
 class Unfinished(keras.metrics.Mean):
     """Its result raises."""
 
