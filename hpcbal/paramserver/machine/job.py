@@ -129,6 +129,11 @@ class JobMachine:
         """Whether workers have been allowed a step that not all of them have done."""
         return self._cursors.done < self._limit
 
+    @property
+    def is_iterating(self) -> bool:
+        """Whether its workers do nothing but take turns: no start, objective or checkpoint is under way."""
+        return self._phase == "running" and self._evaluating is None
+
     def owners(self, what: What) -> tuple[int, ...]:
         """Rank that owns each block; of one on its way the old one."""
         return tuple(self._owner[what])

@@ -7,6 +7,7 @@ times the least of the last iterations counts.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -30,13 +31,11 @@ class Measured:
     Attributes:
         compute_s: of the CPU subtask of the slowest worker.
         network_s: of the network subtasks: the pull of the slowest worker, and the push of the slowest.
-        period_s: from one iteration to the next, with all that it waits for others.
         num_bytes: that a worker pulls and pushes.
     """
 
     compute_s: float
     network_s: float
-    period_s: float
     num_bytes: float
 
 
@@ -86,6 +85,12 @@ class IterationMeter:
     Args:
         workers: ranks that take turns.
         warm_up: iterations that are not measured.
+
+    Attributes:
+        num_measured: iterations so far.
+        periods: seconds from one iteration to the next, with all that it waits for others: of the last
+            iterations in which nobody did anything else.
+        num_periods: of them so far.
     """
 
     def __init__(self, workers: Iterable[int], warm_up: int) -> None:
@@ -95,8 +100,19 @@ class IterationMeter:
         self._turns: dict[int, TurnDone] = {}
         self._ended_s: float | None = None
         self._window: deque[Measured] = deque(maxlen=WINDOW)
-        self.num_measured = 0
+        self._disturbed_s = -math.inf
+        self.num_measured = self.num_periods = 0
+        self.periods: deque[float] = deque(maxlen=WINDOW)
         self._has_long = False
+
+    @property
+    def is_warm(self) -> bool:
+        """Whether the next iteration is measured."""
+        return not self._skip and self._ended_s is not None
+
+    def disturb(self, now_s: float) -> None:
+        """Somebody on the machines does something else than iterations, such as an objective or a start."""
+        self._disturbed_s = now_s
 
     def note(self, worker: int, turn: TurnDone, now_s: float) -> bool:
         """A worker has taken its turn; returns whether that ended an iteration that is measured."""
@@ -113,11 +129,13 @@ class IterationMeter:
         measured = Measured(
             max(each.compute_s for each in turns),
             max(each.pull_s for each in turns) + max(each.push_s for each in turns),
-            now_s - began_s,
             sum(each.num_bytes for each in turns) / len(turns),
         )
         self._window.append(measured)
         self.num_measured += 1
+        if began_s >= self._disturbed_s:
+            self.periods.append(now_s - began_s)
+            self.num_periods += 1
         self._has_long |= measured.compute_s + measured.network_s >= LONG_S
         return True
 
@@ -138,6 +156,5 @@ class IterationMeter:
         return Measured(
             sum(each.compute_s for each in self._window) / count,
             min(each.network_s for each in self._window),
-            sum(each.period_s for each in self._window) / count,
             sum(each.num_bytes for each in self._window) / count,
         )

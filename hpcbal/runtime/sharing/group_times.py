@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Mapping, Sequence
 
 from hpcbal.paramserver.sharing.placing import Sharing
 from hpcbal.paramserver.sharing.profiling import WINDOW
 from hpcbal.policies.grouping import JobLoad
 from hpcbal.runtime.sharing.running_job import RunningJob
+
+LEAST_ITERATIONS = 4
+"""Of each job of a group, so that its iterations are measured."""
 
 
 class GroupTimes:
@@ -32,7 +36,7 @@ class GroupTimes:
             for group in groups
         }
         self._since = {
-            group: self._since.get(group, {job.start: job.meter.num_measured for job in running.values()})
+            group: self._since.get(group, {job.start: job.meter.num_periods for job in running.values()})
             for group in groups
         }
 
@@ -41,18 +45,18 @@ class GroupTimes:
         return self._predicted[group]
 
     def measured_s(self, group: Sharing, running: Mapping[str, RunningJob]) -> float | None:
-        """Seconds from one iteration to the next of the slowest job, mean of the last `WINDOW`.
+        """Seconds from one iteration to the next of the slowest job, mean of the last ones.
 
-        None: a job has had fewer of them since the group was formed.
+        Only those count beside which no job on its machines did anything else, as in predictions. None: a job
+        has had fewer than `LEAST_ITERATIONS` of them since the group was formed.
         """
-        periods = []
+        found = []
         for name in group.jobs:
             job = running.get(name)
             if job is None or job.machines != group.machines:
                 return None
-            before = self._since[group].get(job.start, 0)
-            average = job.meter.average
-            if average is None or job.meter.num_measured - before < WINDOW:
+            count = min(job.meter.num_periods - self._since[group].get(job.start, 0), WINDOW)
+            if count < LEAST_ITERATIONS:
                 return None
-            periods.append(average.period_s)
-        return max(periods)
+            found.append(statistics.mean(list(job.meter.periods)[-count:]))
+        return max(found)

@@ -50,7 +50,7 @@ from hpcbal.runtime.sharing.opening import OpenedJobs
 from hpcbal.runtime.sharing.paradigms import check_fits
 from hpcbal.runtime.sharing.protocol import Forget, ForJob, HostJob, Leave, Left, MachineLoad
 from hpcbal.runtime.sharing.record import JobsRecord
-from hpcbal.runtime.sharing.running_job import RunningJob, start_of
+from hpcbal.runtime.sharing.running_job import RunningJob, look_for_disturbance, start_of
 from hpcbal.runtime.wire import protocol
 from hpcbal.telemetry.ledger import JobFailedLine
 
@@ -173,8 +173,10 @@ class JobsMaster:
                 self._grant(self._network.idle(job.name, source, step))
             case messages.Failed():
                 self._grant(self._network.let_go(job.name))
-        if isinstance(report, messages.TurnDone) and job.note_turn(source, report):
-            self._measured(job)
+        if isinstance(report, messages.TurnDone):
+            look_for_disturbance(job, self._running.values())
+            if job.note_turn(source, report):
+                self._measured(job)
         self._events.append((job, Heard(source, report)))  # type: ignore[arg-type]
 
     def _grant(self, grants: Iterable[Grant]) -> None:
@@ -322,10 +324,12 @@ class JobsMaster:
     def _handle(self, job: RunningJob, event: Event) -> None:
         if job.end is not None:
             return
+        look_for_disturbance(job, self._running.values())
         for instruction in job.machine.handle(event):
             log.debug("%s: %r", job.name, instruction)
             self._perform(job, instruction)
         job.note_phase()
+        look_for_disturbance(job, self._running.values())
 
     def _perform(self, job: RunningJob, instruction: Instruction) -> None:
         match instruction:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -252,7 +253,7 @@ class JobsRecord:
                     job.meter.num_measured,
                     None if average is None else average.compute_s,
                     None if average is None else average.network_s,
-                    None if average is None else average.period_s,
+                    statistics.mean(job.meter.periods) if job.meter.periods else None,
                 )
             )
             return
@@ -358,16 +359,11 @@ class JobsRecord:
         status["busy_gpus"] = len({rank for group in self._groups.groups for rank in group.machines})
 
     def _group_status(self, group: Sharing, running: Mapping[str, RunningJob]) -> GroupStatus:
-        periods = [
-            average.period_s
-            for job in group.jobs
-            if job in running and (average := running[job].meter.average) is not None
-        ]
         return {
             "jobs": list(group.jobs),
             "machines": list(group.machines),
             "predicted_s": self._groups.predicted_s(group),
-            "measured_s": max(periods, default=None),
+            "measured_s": self._groups.measured_s(group, running),
         }
 
     def _job_status(self, name: str, entry: _Entry, job: RunningJob | None) -> PsJobStatus:

@@ -62,7 +62,8 @@ class GroupMeasuredLine(Line):
         machines: ranks of the machines.
         predicted_s: predicted seconds of one iteration of all its jobs, when the group was formed, or when
             all of them had been profiled; null if they were not.
-        measured_s: seconds from one iteration to the next of its slowest job, mean of the last eight.
+        measured_s: seconds from one iteration to the next of its slowest job, mean of the last four to eight
+            during which no job on its machines started, computed an objective or wrote a checkpoint.
     """
 
     event: ClassVar[str] = "group-measured"
@@ -98,7 +99,8 @@ class JobRestedLine(Line):
         iterations: number of measured iterations there.
         compute_s: average time of the CPU subtasks of an iteration; null if none was measured.
         network_s: average time of the network subtasks of an iteration; null if none was measured.
-        period_s: average time from one iteration to the next; null if none was measured.
+        period_s: average time from one iteration to the next, as in `group-measured`; null if none was
+            measured.
     """
 
     event: ClassVar[str] = "job-rested"

@@ -484,3 +484,17 @@ def test_in_sync_a_pause_waits_until_all_blocks_have_done_the_step() -> None:
         job.choices()[0]()
     assert [manifest.step for manifest in job.manifests] == [1]
     assert messages.MayStart(2) in job.orders[1]
+
+
+def test_it_iterates_unless_it_starts_measures_or_saves() -> None:
+    job = start(Pace(2, 0, 2))
+    seen: list[tuple[str, int, bool]] = [("new", 0, job.machine.is_iterating)]
+    job.tell(Started())
+    while job.end is None:
+        now = (job.machine.phase, job.machine.epochs, job.machine.is_iterating)
+        if now != seen[-1]:
+            seen.append(now)
+        job.choices()[0]()
+    loading = [("new", 0, False), ("loading", 0, False), ("initialising", 0, False)]
+    trained = [("running", 0, True), ("running", 1, False), ("running", 1, True), ("running", 2, False)]
+    assert seen == [*loading, *trained, ("pausing", 2, False), ("saving", 2, False), ("writing", 2, False)]

@@ -22,7 +22,8 @@ def test_an_iteration_is_as_long_as_its_slowest_worker() -> None:
     assert meter.note(1, turn(1, 1.5, 1.0, 0.5, 100), 4.0)
     found = meter.average
     assert found is not None
-    assert (found.compute_s, found.network_s, found.period_s, found.num_bytes) == (2.0, 1.5, 3.0, 200)
+    assert (found.compute_s, found.network_s, found.num_bytes) == (2.0, 1.5, 200)
+    assert list(meter.periods) == [3.0]
 
 
 def test_the_first_iterations_are_left_out() -> None:
@@ -39,7 +40,18 @@ def test_computing_is_averaged_and_of_the_network_the_least_counts() -> None:
     found = meter.average
     assert found is not None
     assert found.compute_s == pytest.approx(sum(range(3, WINDOW + 3)) / WINDOW)
-    assert (found.network_s, found.period_s) == (1.5, 1.0)
+    assert found.network_s == 1.5
+
+
+def test_a_period_counts_unless_something_else_went_on_in_it() -> None:
+    meter = IterationMeter((1,), warm_up=0)
+    for step, now_s in enumerate((0.0, 1.0, 4.0, 5.0, 9.0, 10.0)):
+        if now_s == 4.0:
+            meter.disturb(3.0)  # an objective ends
+        if now_s == 9.0:
+            meter.disturb(9.0)  # one is still under way
+        meter.note(1, turn(step, 1, 1, 1), now_s)
+    assert (list(meter.periods), meter.num_periods, meter.num_measured) == ([1.0, 1.0, 1.0], 3, 5)
 
 
 def test_a_step_that_was_cut_short_is_not_counted() -> None:
@@ -67,7 +79,7 @@ def test_a_load_says_how_long_the_job_took_to_start_and_to_save() -> None:
     def times(loading_s: float | None, saving_s: float | None) -> tuple[float, float]:
         load = load_of(
             "job",
-            Measured(2.0, 1.0, 3.0, 100.0),
+            Measured(2.0, 1.0, 100.0),
             machines=2,
             data_blocks=8,
             parameter_blocks=8,

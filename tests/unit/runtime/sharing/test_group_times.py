@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import cast
@@ -12,8 +13,8 @@ from hpcbal.paramserver.machine.messages import TurnDone
 from hpcbal.paramserver.sharing.placing import Sharing
 from hpcbal.paramserver.sharing.profiling import WINDOW, IterationMeter
 from hpcbal.policies.grouping import JobLoad
-from hpcbal.runtime.sharing.group_times import GroupTimes
-from hpcbal.runtime.sharing.running_job import RunningJob
+from hpcbal.runtime.sharing.group_times import LEAST_ITERATIONS, GroupTimes
+from hpcbal.runtime.sharing.running_job import RunningJob, look_for_disturbance
 
 
 @dataclass
@@ -22,6 +23,7 @@ class Job:
 
     start: int
     machines: tuple[int, ...] = (1, 2)
+    is_iterating: bool = True
     meter: IterationMeter = field(default_factory=lambda: IterationMeter((1,), warm_up=0))
     now_s: float = 0.0
     step: int = -1
@@ -67,8 +69,12 @@ def test_only_iterations_of_the_group_count() -> None:
     a.take_turns(30, 1.0)  # alone, before the group is formed
     times.become([BOTH], LOADS, running(a=a, b=b))
     b.take_turns(WINDOW + 1, 2.0)
+    a.take_turns(LEAST_ITERATIONS - 1, 3.0)
     assert times.measured_s(BOTH, running(a=a, b=b)) is None
-    a.take_turns(WINDOW, 3.0)
+    a.meter.disturb(a.now_s + 1.0)  # by an objective of b
+    a.take_turns(1, 9.0)
+    assert times.measured_s(BOTH, running(a=a, b=b)) is None
+    a.take_turns(1, 3.0)
     times.become([BOTH, Sharing(("c",), (3,))], LOADS, running(a=a, b=b))  # it goes on
     assert times.measured_s(BOTH, running(a=a, b=b)) == pytest.approx(3.0)
     assert times.measured_s(BOTH, running(a=a)) is None
@@ -78,3 +84,18 @@ def test_only_iterations_of_the_group_count() -> None:
     assert times.measured_s(BOTH, running(a=a, b=again)) == pytest.approx(4.0)
     again.machines = (1, 2, 3)  # and has not come to the machines of the group yet
     assert times.measured_s(BOTH, running(a=a, b=again)) is None
+
+
+@pytest.mark.parametrize(("heard_of", "disturbed"), [("near", "near"), ("busy", "near"), ("far", "")])
+def test_what_a_job_does_beside_iterations_disturbs_those_on_its_machines(
+    monkeypatch: pytest.MonkeyPatch, heard_of: str, disturbed: str
+) -> None:
+    jobs = {"near": Job(1), "far": Job(2, (3,)), "busy": Job(3, (2, 4), is_iterating=False)}
+    for job in jobs.values():
+        job.take_turns(2, 1.0)
+    monkeypatch.setattr(time, "monotonic", lambda: 2.5)
+    everyone = running(**jobs)
+    look_for_disturbance(everyone[heard_of], everyone.values())
+    for name in ("near", "far"):
+        jobs[name].take_turns(1, 1.0)
+        assert jobs[name].meter.num_periods == (1 if name == disturbed else 2)
