@@ -14,8 +14,8 @@ Four parts (`--parts`), each with a table:
   cores as in the recording (contention/real.py). The table shows seconds of a step with each predictor over
   those with even shares. It takes 20 minutes for each schedule of bursts (`--schedules`).
 
-In the first two parts, traces drive Alg. 1. Fitted predictors return the average until enough iterations are
-recorded and the time of a first fit, which runs beside training, has passed; they are refitted during
+In the first two parts, traces drive Alg. 1. Fitted predictors return the last speed until enough iterations
+are recorded and the time of a first fit, which runs beside training, has passed; they are refitted during
 training. Errors and times count from the first model on, equally for all predictors.
 `rmse` is in samples/s, the mean over workers; `time` is the mean iteration time over that of even batches
 (BSP). Below them are the policy `fitted`, which is made for workers that rarely change, and the limit: all

@@ -20,7 +20,7 @@ def fit_arima(recording: SpeedHistory, previous: SpeedPredictor | None = None) -
     """Fit the coefficients of maximum likelihood to a recording.
 
     A worker with fewer than 40 recorded speeds, or with constant speed, gets NaN coefficients: `Arima` then
-    falls back to the average.
+    falls back to the last speed.
 
     Args:
         recording: recording of one group; see `SpeedRecording.snapshot`.

@@ -20,7 +20,7 @@ DEFAULT_GUARD = Guard()
 
 
 class SpeedLearner:
-    """The predictor of one group: first an average, then models fitted to more and more iterations.
+    """The predictor of one group: first the last speeds, then models fitted to more and more iterations.
 
     Fitting takes far longer than an iteration may wait, so it is not done here: `job` returns a job that
     another process may run (`FitProcess`), and `use` accepts its result.
@@ -28,7 +28,7 @@ class SpeedLearner:
     Args:
         name: name of a predictor: `memoryless`, `ema`, or one that is fitted.
         num_workers: workers of the group, >= 1.
-        model: model of an earlier run, to start with instead of the average; None: there is none.
+        model: model of an earlier run, to start with instead of the last speeds; None: there is none.
         first_fit, refit_every: iterations, >= 1.
         guard: limits what wrong predictions may cost; None: nothing does.
 
@@ -65,7 +65,7 @@ class SpeedLearner:
                 f"speed predictor {name}: first fit after {first_fit} iterations and again every "
                 f"{refit_every}; allowed: 1 or more"
             )
-        self.policy = LbBspCpu(model or PREDICTORS.get(name, PREDICTORS["ema"]), guard=guard)
+        self.policy = LbBspCpu(model or PREDICTORS.get(name, PREDICTORS["memoryless"]), guard=guard)
         self.name = name
         self._recording = SpeedRecording(num_workers)
         self._due_at = first_fit

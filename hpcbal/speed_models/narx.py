@@ -25,7 +25,7 @@ def fit_narx(recording: SpeedHistory, previous: SpeedPredictor | None = None, se
     A worker's weights start from those of `previous`, if given, so that a refit takes few steps; the scales
     of the inputs are then kept as well. Otherwise they start from the best linear model, which fitting can
     then only improve. A worker with fewer than 40 complete rows, or without measured CPU and memory, gets a
-    network that always returns NaN: `Narx` then falls back to the average.
+    network that always returns NaN: `Narx` then falls back to the last speed.
 
     Args:
         recording: recording of one group; see `SpeedRecording.snapshot`.

@@ -28,7 +28,7 @@ def fit_lstm(recording: SpeedHistory, previous: SpeedPredictor | None = None, se
     """Fit LSTM networks to a recording, with early stopping.
 
     A worker's weights start from those of `previous`, if it has the same cell, and its scales are kept. A
-    worker with fewer than 40 known triples of speeds is not fitted: `Recurrent` falls back to the average.
+    worker with fewer than 40 known triples of speeds is not fitted: `Recurrent` falls back to the last speed.
 
     Args:
         recording: recording of one group; see `SpeedRecording.snapshot`.

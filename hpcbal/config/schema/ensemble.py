@@ -290,9 +290,9 @@ class BalanceConfig(Section):
         SHARES_ALLOWED,
     )
     predictor: Literal["ema", "memoryless", "arima", "lstm", "narx", "rnn"] = key(
-        "ema",
-        "How lb-bsp-cpu predicts speeds: a moving average (ema), the last step's speed, or a model fitted "
-        "while training: narx from speeds, CPU and memory; arima, lstm, rnn from speeds.",
+        "memoryless",
+        "How lb-bsp-cpu predicts speeds: the last step's speed (memoryless), a moving average (ema), or a "
+        "model fitted while training: narx from speeds, CPU and memory; arima, lstm, rnn from speeds.",
         "ema, memoryless, arima, lstm, narx, rnn",
     )
     first_fit: int = key(500, "Steps of a group before its first model is fitted.", COUNT_ALLOWED, ge=1)

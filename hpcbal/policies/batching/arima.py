@@ -8,11 +8,11 @@ import numpy as np
 
 from hpcbal.policies.batching.curves import FloatArray
 from hpcbal.policies.batching.speed import (
-    Ema,
+    Memoryless,
     SpeedHistory,
     SpeedPredictor,
     check_same_workers,
-    or_average,
+    or_last_speed,
 )
 
 LEAST_ITERATIONS = 6  # two differences, two autoregressive terms, and an error to start from
@@ -25,7 +25,7 @@ class Arima(SpeedPredictor):
         w_k = phi_1 w_(k-1) + phi_2 w_(k-2) + e_k + theta e_(k-1)
 
     The next speed is the sum of the last speed, the last change, and the w that the model expects. If fewer
-    than six iterations are known, or a worker's coefficients are NaN, the average of the last speeds is used.
+    than six iterations are known, or a worker's coefficients are NaN, the last speeds are used.
 
     Attributes:
         phi: shape (num_workers, 2).
@@ -41,7 +41,7 @@ class Arima(SpeedPredictor):
         """Raises: PolicyError: the history has other workers than those that the model was fitted to."""
         check_same_workers("arima", len(self.theta), history)
         if history.num_iterations < LEAST_ITERATIONS:
-            return Ema().predict(history)
+            return Memoryless().predict(history)
         speeds = history.speeds
         w = np.diff(speeds, n=2, axis=1)
         innovations = w[:, 2:] - self.phi[:, :1] * w[:, 1:-1] - self.phi[:, 1:] * w[:, :-2]
@@ -49,4 +49,4 @@ class Arima(SpeedPredictor):
         age = np.arange(innovations.shape[1])[::-1]
         error = (innovations * (-self.theta[:, None]) ** age).sum(axis=1)
         expected = self.phi[:, 0] * w[:, -1] + self.phi[:, 1] * w[:, -2] + self.theta * error
-        return or_average(2.0 * speeds[:, -1] - speeds[:, -2] + expected, history)
+        return or_last_speed(2.0 * speeds[:, -1] - speeds[:, -2] + expected, history)

@@ -14,7 +14,7 @@ from hpcbal.policies.batching.guard import Guard, GuardState
 from hpcbal.policies.batching.hopeless import hopeless_worker
 from hpcbal.policies.batching.memory_guard import largest_so_far, most_in_memory
 from hpcbal.policies.batching.rounding import apportion
-from hpcbal.policies.batching.speed import Ema, SpeedHistory, SpeedPredictor, positive_speeds
+from hpcbal.policies.batching.speed import Memoryless, SpeedHistory, SpeedPredictor, positive_speeds
 from hpcbal.policies.batching.task import (
     BatchingPolicy,
     BatchState,
@@ -75,7 +75,7 @@ class LbBspCpu(BatchingPolicy[LbBspCpuState]):
     takes_predictor: ClassVar[bool] = True
     offers_removal: ClassVar[bool] = True
 
-    predictor: SpeedPredictor = field(default_factory=Ema)
+    predictor: SpeedPredictor = field(default_factory=Memoryless)
     offer_after: int = 20
     removal_gain: float = 0.05
     guard: Guard | None = field(default_factory=Guard)

@@ -8,11 +8,11 @@ import numpy as np
 
 from hpcbal.policies.batching.curves import FloatArray
 from hpcbal.policies.batching.speed import (
-    Ema,
+    Memoryless,
     SpeedHistory,
     SpeedPredictor,
     check_same_workers,
-    or_average,
+    or_last_speed,
 )
 
 LOOK_BACK = 2  # d_v = d_c = d_m
@@ -26,7 +26,7 @@ class Narx(SpeedPredictor):
     Inputs and outputs are square roots of speeds: an error of one sample/s then counts more for a slow
     worker, and all others wait for the slow ones. The network has one hidden layer of tanh units, and direct
     weights from inputs to output for the linear part. If the history is shorter than the look-back, or CPU or
-    memory were not measured, the average of the last speeds is used.
+    memory were not measured, the last speeds are used.
 
     Attributes:
         input_mean, input_scale: of the inputs, shape (num_workers, NUM_INPUTS).
@@ -54,12 +54,12 @@ class Narx(SpeedPredictor):
         """Raises: PolicyError: the history has other workers than those that the networks were fitted to."""
         check_same_workers("narx", len(self.speed_mean), history)
         if history.num_iterations <= LOOK_BACK:
-            return Ema().predict(history)
+            return Memoryless().predict(history)
         inputs = (narx_inputs(history) - self.input_mean) / self.input_scale
         hidden = np.tanh(np.einsum("wi,wih->wh", inputs, self.hidden_weights) + self.hidden_bias)
         output = (hidden * self.output_weights).sum(axis=1) + (inputs * self.direct_weights).sum(axis=1)
         root = self.speed_mean + self.speed_scale * (output + self.output_bias)
-        return or_average(np.maximum(root, 0.0) ** 2, history)
+        return or_last_speed(np.maximum(root, 0.0) ** 2, history)
 
 
 def narx_inputs(history: SpeedHistory) -> FloatArray:

@@ -9,11 +9,11 @@ import numpy as np
 
 from hpcbal.policies.batching.curves import FloatArray
 from hpcbal.policies.batching.speed import (
-    Ema,
+    Memoryless,
     SpeedHistory,
     SpeedPredictor,
     check_same_workers,
-    or_average,
+    or_last_speed,
 )
 
 LOOK_BACK = 2
@@ -28,7 +28,7 @@ class Recurrent(SpeedPredictor):
     """Fitted networks: a plain recurrent cell or an LSTM sees the last two speeds, older one first.
 
     Inputs and outputs are square roots of speeds, as in `Narx`. If the history is shorter, or a worker was
-    not fitted, the average of the last speeds is used.
+    not fitted, the last speeds are used.
 
     Attributes:
         cell: kind of the hidden units.
@@ -47,7 +47,7 @@ class Recurrent(SpeedPredictor):
         """Raises: PolicyError: the history has other workers than those that the networks were fitted to."""
         check_same_workers(self.cell, len(self.mean), history)
         if history.num_iterations < LOOK_BACK:
-            return Ema().predict(history)
+            return Memoryless().predict(history)
         inputs = (np.sqrt(history.speeds[:, -LOOK_BACK:]) - self.mean[:, None]) / self.scale[:, None]
         wx, u, bias, out, last = unpack(self.cell, self.weights)
         hidden = memory = np.zeros((len(self.mean), NUM_HIDDEN))
@@ -55,7 +55,7 @@ class Recurrent(SpeedPredictor):
             gates = x[:, None] * wx + np.einsum("wh,whg->wg", hidden, u) + bias
             hidden, memory = step(self.cell, gates, memory)
         root = self.mean + self.scale * ((hidden * out).sum(axis=1) + last)
-        return or_average(np.maximum(root, 0.0) ** 2, history)
+        return or_last_speed(np.maximum(root, 0.0) ** 2, history)
 
 
 def num_weights(cell: Cell) -> int:

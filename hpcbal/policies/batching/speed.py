@@ -156,10 +156,10 @@ def positive_speeds(predicted: FloatArray, history: SpeedHistory) -> FloatArray:
     return limited
 
 
-def or_average(predicted: FloatArray, history: SpeedHistory) -> FloatArray:
-    """Predictions; the average of the last speeds for workers without one."""
+def or_last_speed(predicted: FloatArray, history: SpeedHistory) -> FloatArray:
+    """Return the predictions; the last speed for workers without one."""
     known = np.isfinite(predicted)
-    return predicted if known.all() else np.where(known, predicted, Ema().predict(history))
+    return predicted if known.all() else np.where(known, predicted, Memoryless().predict(history))
 
 
 def check_same_workers(name: str, num_fitted: int, history: SpeedHistory) -> None:

@@ -63,8 +63,8 @@ def test_weights_and_predictors_are_only_of_policies_that_take_them() -> None:
     [
         ("memoryless", LbBspCpu(Memoryless()), False, False),
         ("ema", LbBspCpu(Ema()), False, False),
-        ("arima", LbBspCpu(Ema()), True, False),
-        ("narx", LbBspCpu(Ema()), True, True),
+        ("arima", LbBspCpu(Memoryless()), True, False),
+        ("narx", LbBspCpu(Memoryless()), True, True),
     ],
 )
 def test_a_predictor_says_whether_it_is_fitted_and_reads_the_host(

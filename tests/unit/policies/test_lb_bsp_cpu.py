@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hpcbal.config.schema.ensemble import BalanceConfig
 from hpcbal.errors import PolicyError
 from hpcbal.policies.batching import BATCHING, BatchTask, Observation, WorkerLimits
 from hpcbal.policies.batching.curves import TimeCurves
@@ -55,8 +56,9 @@ def test_shares_follow_the_speeds() -> None:
     assert state.batch_sizes == (40, 20, 10, 10)
 
 
-def test_the_default_predictor_is_the_paper_s_average() -> None:
-    assert BATCHING["lb-bsp-cpu"] == LbBspCpu(Ema(0.2))
+def test_the_default_predictor_is_the_best_measured_one_that_needs_no_fitting() -> None:
+    assert BATCHING["lb-bsp-cpu"] == LbBspCpu(Memoryless())
+    assert BalanceConfig().predictor == "memoryless"
     assert set(PREDICTORS) == {"ema", "memoryless"}
 
 

@@ -106,22 +106,22 @@ def test_a_refitted_model_is_at_least_as_good_on_its_new_recording(name: str) ->
 
 
 @pytest.mark.parametrize("name", FITTERS)
-def test_the_average_predicts_what_was_not_recorded(name: str) -> None:
+def test_the_last_speed_predicts_what_was_not_recorded(name: str) -> None:
     recording = shared_workers(30)
     nothing = np.full(recording.speeds.shape, np.nan)
     for unknown in (part(recording, 4), SpeedHistory(nothing, nothing, nothing)):
         model = FITTERS[name](unknown, None)
-        np.testing.assert_array_equal(model.predict(recording), Ema().predict(recording))
+        np.testing.assert_array_equal(model.predict(recording), Memoryless().predict(recording))
     model = model_of_200(name)
     np.testing.assert_array_equal(model.predict(part(recording, 1)), recording.speeds[:, 0])
 
 
-def test_narx_without_cpu_and_memory_is_the_average() -> None:
+def test_narx_without_cpu_and_memory_expects_the_last_speed() -> None:
     recording = shared_workers(200)
     nothing = np.full(recording.speeds.shape, np.nan)
     blind = SpeedHistory(recording.speeds, nothing, nothing)
-    np.testing.assert_array_equal(model_of_200("narx").predict(blind), Ema().predict(blind))
-    np.testing.assert_array_equal(fit_narx(blind).predict(recording), Ema().predict(recording))
+    np.testing.assert_array_equal(model_of_200("narx").predict(blind), Memoryless().predict(blind))
+    np.testing.assert_array_equal(fit_narx(blind).predict(recording), Memoryless().predict(recording))
 
 
 @pytest.mark.parametrize("name", FITTERS)
@@ -180,7 +180,7 @@ def learn(learner: SpeedLearner, source: SpeedHistory, iterations: Sequence[int]
 def test_a_learner_fits_first_after_some_iterations_and_then_again_and_again() -> None:
     """It treats all predictors alike; ARIMA is fitted in the shortest time."""
     learner = SpeedLearner("arima", WORKERS, first_fit=50, refit_every=30)
-    assert learner.policy.predictor == Ema()
+    assert learner.policy.predictor == Memoryless()
     assert learn(learner, shared_workers(91), range(90)) == [49, 79]
     assert isinstance(learner.policy.predictor, Arima)
 

@@ -175,7 +175,9 @@ def test_warnings_name_line_and_key_in_the_order_of_lines(path: Path) -> None:
 
 
 def test_defaults_that_are_written_out_cause_no_warning(path: Path) -> None:
-    text = TEXT + "balance: {predictor: ema, first_fit: 500, shares: []}\ndata: {max_traversal_gap: 2}\n"
+    text = (
+        TEXT + "balance: {predictor: memoryless, first_fit: 500, shares: []}\ndata: {max_traversal_gap: 2}\n"
+    )
     path.write_text(text + "backend: {workers: [], rates: {}}\n", encoding="utf-8")
     assert warnings_of(path) == []
 
