@@ -124,6 +124,7 @@ def tuner_of(
             "mini_batch": job.mini_batch,
             "consistency": {None: "async", 0: "sync"}.get(staleness, {"stale": staleness}),
             "stop": {"max_epochs": job.max_epochs},
+            "links": "in_turn",  # as those of the simulation
             "machines": [{"bandwidth": each.bandwidth} for each in machines or ()],
             "tune": {} if min_gain is None else {"min_gain": min_gain},
         }

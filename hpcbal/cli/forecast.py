@@ -77,8 +77,8 @@ def _add_model(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--links",
         choices=LINKS,
-        help="whether all transfers of a link share it, or it carries one message after another (default: "
-        "in-turn for CONFIG's emulated machines, which do so, else shared)",
+        help="whether all transfers of a link share it, or it carries one message after another (default: as "
+        "links of CONFIG say: in-turn if its machines emulate them, else shared)",
     )
     parser.add_argument(
         "--order",

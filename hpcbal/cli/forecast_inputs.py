@@ -126,8 +126,8 @@ def _with_overhead(inputs: Inputs, recorded_trace: Trace, args: argparse.Namespa
     samples_per_s, bytes_per_s = args.measured
     in_turn = inputs.settings.in_turn
     if bytes_per_s is None:
-        has_links = inputs.config is not None and _emulates_links(inputs.config)
-        bytes_per_s, in_turn = (None, True) if has_links else (inputs.bytes_per_s, in_turn)
+        emulated = inputs.config is not None and any(each.bandwidth for each in inputs.config.machines)
+        bytes_per_s, in_turn = (None, True) if emulated else (inputs.bytes_per_s, in_turn)
     settings = replace(inputs.settings, order=AS_THEY_COME, in_turn=in_turn)
     recorded = replace(inputs, trace=recorded_trace, bytes_per_s=bytes_per_s, settings=settings)
     seconds = step_overhead(recorded.job(1, recorded_trace.num_servers), samples_per_s)
@@ -143,16 +143,12 @@ def _with_overhead(inputs: Inputs, recorded_trace: Trace, args: argparse.Namespa
 
 
 def _are_in_turn(args: argparse.Namespace, config: ParamServerConfig | None) -> bool:
-    """Whether links carry one message after another, as those of emulated machines do."""
+    """Whether links carry one message after another: as asked for, or as those of the file do."""
     if args.links is not None:
         return bool(args.links == "in-turn")
-    return config is not None and args.bandwidth is None and _emulates_links(config)
-
-
-def _emulates_links(config: ParamServerConfig) -> bool:
-    from hpcbal.planning.throughput import are_in_turn
-
-    return are_in_turn(config)
+    if config is None or (args.bandwidth is not None and config.links == "auto"):
+        return False
+    return config.link_model == "in_turn"
 
 
 def _config(args: argparse.Namespace) -> ParamServerConfig:

@@ -11,8 +11,7 @@ from hpcbal.errors import InputError, PolicyError
 from hpcbal.policies.configuring import (
     Machine,
     Problem,
-    best_heterogeneous,
-    best_homogeneous,
+    best_configuration,
     epoch_cost,
     measured_bandwidth,
 )
@@ -131,8 +130,7 @@ def predicted(config: ParamServerConfig, measured: Measured, num_executors: int)
     problem = _problem(config, measured, num_executors)
     first = problem.machines[0]
     try:
-        is_alike = len(set(problem.machines)) == 1
-        chosen = best_homogeneous(problem) if is_alike else best_heterogeneous(problem).configuration
+        chosen = best_configuration(problem)
         cost = epoch_cost(problem, chosen)
     except PolicyError:
         return None
@@ -153,6 +151,7 @@ def _problem(config: ParamServerConfig, measured: Measured, num_executors: int) 
         push_bytes=measured.turn_bytes / 2,
         has_barrier=config.staleness == 0,
         model_bytes=float(measured.parameter_bytes),
+        links=config.link_model,
     )
 
 
@@ -204,4 +203,5 @@ def _bandwidth(config: ParamServerConfig, measured: Measured) -> float:
         measured.communication_s,
         turn_samples * measured.seconds_per_sample,
         config.staleness == 0,
+        config.link_model,
     )

@@ -37,11 +37,6 @@ def links_of(config: ParamServerConfig, executor: int, bytes_per_s: float | None
     return Links(rate, rate, slowness)
 
 
-def are_in_turn(config: ParamServerConfig) -> bool:
-    """Whether links carry one message after another, as those of emulated machines do."""
-    return any(machine.bandwidth for machine in config.machines)
-
-
 def forecast_job(config: ParamServerConfig, workers: Sequence[int], servers: Sequence[int]) -> Job | None:
     """The job on these executors, to be simulated; None where no profile was recorded, or it says too little.
 
@@ -71,7 +66,7 @@ def forecast_job(config: ParamServerConfig, workers: Sequence[int], servers: Seq
         tuple(links_of(config, executor) for executor in workers),
         tuple(Links(each.down_bytes_per_s, each.up_bytes_per_s) for each in links),
     )
-    settings = Settings(NUM_STEPS, window_bytes=FLOW_CONTROL_OFF, in_turn=are_in_turn(config))
+    settings = Settings(NUM_STEPS, window_bytes=FLOW_CONTROL_OFF, in_turn=config.link_model == "in_turn")
     return Job(on_servers(trace, len(servers)), cluster, settings=settings)
 
 

@@ -231,6 +231,12 @@ class ParamServerConfig(PsJobConfig, RunConfig):
         None, "Executors that come and go.", "keys of executors", default_factory=ExecutorsConfig
     )
     tune: TuneConfig = key(None, "How the job configures itself.", "keys of tune", default_factory=TuneConfig)
+    links: Literal["auto", "shared", "in_turn"] = key(
+        "auto",
+        "What predictions take links for: messages share a link, or it carries one after the other; auto: "
+        "in_turn if machines have a bandwidth, which emulates such links, otherwise shared, as TCP does.",
+        "auto, shared, in_turn",
+    )
     machines: Annotated[tuple[PsMachineConfig, ...], Strict(False)] = key(
         (),
         "Emulated executors, to try a job on fewer cores; repeated from the first; empty: real ones.",
@@ -247,6 +253,23 @@ class ParamServerConfig(PsJobConfig, RunConfig):
                 f"servers: {self.servers}",
             )
         return self
+
+    @model_validator(mode="after")
+    def _check_links(self) -> ParamServerConfig:
+        if self.links == "shared" and any(machine.bandwidth for machine in self.machines):
+            raise wrong(
+                "links",
+                "got shared with machines that have a bandwidth, allowed: auto, in_turn, because emulated "
+                "links carry one message after the other; hpcbal forecast --links shared predicts others",
+            )
+        return self
+
+    @property
+    def link_model(self) -> Literal["shared", "in_turn"]:
+        """What predictions of this job take links for."""
+        if self.links != "auto":
+            return self.links
+        return "in_turn" if any(machine.bandwidth for machine in self.machines) else "shared"
 
     def machine_of(self, executor: int) -> PsMachineConfig | None:
         """The emulated machine of an executor, counted from 0; None if executors are real."""

@@ -28,7 +28,7 @@ from hpcbal.policies.configuring.homogeneous import analytic_epoch_s, best_homog
 from hpcbal.policies.configuring.metrics import Metrics, ServerMetrics, TurnMetrics, estimate_machines
 from hpcbal.policies.configuring.moving import MovingCost, cost_of_moving
 from hpcbal.policies.configuring.paper import paper_epoch_s, paper_optimum
-from hpcbal.policies.configuring.resources import best_within, spread
+from hpcbal.policies.configuring.resources import best_configuration, best_within, spread
 from hpcbal.policies.configuring.trigger import Decision, Trigger
 
 __all__ = [
@@ -55,6 +55,7 @@ __all__ = [
     "Turns",
     "What",
     "analytic_epoch_s",
+    "best_configuration",
     "best_heterogeneous",
     "best_homogeneous",
     "best_within",

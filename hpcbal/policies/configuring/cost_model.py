@@ -11,6 +11,7 @@ from hpcbal.errors import PolicyError
 
 Role = Literal["worker", "server", "standby"]
 Turns = Literal["per_worker", "shared"]
+Links = Literal["shared", "in_turn"]
 
 ROLES: tuple[Role, ...] = ("worker", "server", "standby")
 _WHOLE = 1e-9
@@ -66,6 +67,7 @@ class Problem:
         turn_overhead_s: time of a turn that neither bytes nor samples explain (latency), >= 0.
         model_bytes: size of the model on the servers, [PS] M; only for memory limits, >= 0.
         sample_bytes: size of a sample and its state on a worker; only for memory limits, >= 0.
+        links: whether a link carries one message after another, or all transfers share it.
     """
 
     machines: tuple[Machine, ...]
@@ -82,6 +84,7 @@ class Problem:
     turn_overhead_s: float = 0.0
     model_bytes: float = 0.0
     sample_bytes: float = 0.0
+    links: Links = "in_turn"
 
     def __post_init__(self) -> None:
         _check("machines", len(self.machines), len(self.machines) >= 1, "at least 1")
@@ -270,12 +273,16 @@ def epoch_cost(problem: Problem, configuration: Configuration) -> EpochCost:
         A server's link is shared by all and sends to a fast worker while a slow one still receives, so it
         counts alone and not as b_ij. The shared rule, bytes that grow with samples, the processor of servers
         and the overhead of a turn.
+
+        (4) Links that all transfers share: see `on_shared_links`.
     """
     _check_fit(problem, configuration)
     workers, servers = configuration.workers, configuration.servers
     machines = problem.machines
     share = {j: configuration.parameter_blocks[j] / problem.num_parameter_blocks for j in servers}
     slowest = max(share[j] * problem.serve_s_per_byte(machines[j]) for j in servers)
+    fullest_s = max(share[j] / machines[j].bandwidth for j in servers)
+    processing_s = max(share[j] * machines[j].service_s_per_byte for j in servers)
     compute, communication = [0.0] * len(machines), [0.0] * len(machines)
     served_s = served_bytes(problem, len(workers)) * slowest
     for i in workers:
@@ -288,12 +295,47 @@ def epoch_cost(problem: Problem, configuration: Configuration) -> EpochCost:
         link_s = sum(share[j] / min(machines[i].bandwidth, machines[j].bandwidth) for j in servers)
         compute[i] = machines[i].seconds_per_sample * samples
         own_s = moved * link_s + turns * problem.turn_overhead_s
-        if problem.has_barrier:
+        if problem.has_barrier and problem.links == "in_turn":
             communication[i] = own_s + served_s
+        elif problem.has_barrier:
+            shared_s = on_shared_links(problem, len(workers), own_s, moved * link_s, moved * fullest_s)
+            communication[i] = max(shared_s, own_s + served_bytes(problem, len(workers)) * processing_s)
         else:
             served_turns = 1 if problem.turns == "shared" else turns
-            communication[i] = max(own_s, served_turns * served_s - compute[i])
+            alone_s = compute[i] + own_s
+            if problem.links == "shared":
+                alone_s = on_shared_links(problem, len(workers), alone_s, moved * link_s, moved * fullest_s)
+            communication[i] = max(alone_s, served_turns * served_s) - compute[i]
     return EpochCost(tuple(compute), tuple(communication))
+
+
+def on_shared_links(
+    problem: Problem, num_workers: int, own_s: float, link_s: float, fullest_s: float
+) -> float:
+    """Return the time of a worker's turns if all transfers of a link share it.
+
+    With a barrier all workers pull at once, and push at once. Otherwise nobody waits if all workers together
+    fill no server's link. If they do, the two ways of the fullest server are queues of a closed network: a
+    worker meets the others there as often as they are there, and each of them gets its part of the link. This
+    is solved for workers that are alike, by Schweitzer's approximation of mean value analysis:
+    t = z + 2 r, r = d (1 + (w - 1) r / t) for w workers, d seconds one way and z seconds elsewhere.
+
+    Args:
+        problem: says whether there is a barrier.
+        num_workers: >= 1.
+        own_s: of the turns if the worker is alone.
+        link_s: of this, on its link.
+        fullest_s: time of its bytes on the link of the server that takes longest for them, one way after the
+            other.
+    """
+    if problem.has_barrier:
+        return own_s + max(0.0, num_workers * fullest_s - link_s)
+    if num_workers * fullest_s <= link_s * (1 + _WHOLE):
+        return own_s
+    one_way_s, apart_s = fullest_s / 2, max(0.0, own_s - fullest_s)
+    total_s = apart_s + (num_workers + 1) * one_way_s
+    root = total_s * total_s - 4 * apart_s * (num_workers - 1) * one_way_s
+    return max(own_s, (total_s + math.sqrt(max(0.0, root))) / 2)
 
 
 def served_bytes(problem: Problem, num_workers: int) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hpcbal.errors import PolicyError
 from hpcbal.policies.batching import split_evenly
-from hpcbal.policies.configuring.cost_model import Configuration, Problem, served_bytes
+from hpcbal.policies.configuring.cost_model import Configuration, Problem, on_shared_links, served_bytes
 
 
 def analytic_epoch_s(problem: Problem, num_workers: int) -> float:
@@ -85,5 +85,10 @@ def _longer_s(problem: Problem, num_workers: int, samples: float, share: float, 
         moved, served_s = turns * problem.full_turn_bytes, turns * served_s
     else:
         moved = turns * problem.turn_bytes + samples * problem.bytes_per_sample
-    own_s = samples * machine.seconds_per_sample + moved / machine.bandwidth + turns * problem.turn_overhead_s
+    link_s = moved / machine.bandwidth
+    own_s = samples * machine.seconds_per_sample + link_s + turns * problem.turn_overhead_s
+    if problem.links == "shared":
+        shared_s = on_shared_links(problem, num_workers, own_s, link_s, share * link_s)
+        processed_s = share * machine.service_s_per_byte * served_bytes(problem, num_workers)
+        return max(shared_s, own_s + processed_s) if problem.has_barrier else max(shared_s, served_s)
     return own_s + served_s if problem.has_barrier else max(own_s, served_s)

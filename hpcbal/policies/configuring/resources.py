@@ -7,9 +7,36 @@ from dataclasses import replace
 
 from hpcbal.errors import PolicyError
 from hpcbal.policies.batching import split_evenly
-from hpcbal.policies.configuring.cost_model import Configuration, Problem
+from hpcbal.policies.configuring.cost_model import Configuration, Problem, epoch_cost
 from hpcbal.policies.configuring.heterogeneous import best_heterogeneous
 from hpcbal.policies.configuring.homogeneous import best_homogeneous
+
+_SLOWER = (1.0, 1.5, 2.0)
+"""How much slower servers are taken to be, where links are shared and machines unlike."""
+
+
+def best_configuration(problem: Problem) -> Configuration:
+    """Return the configuration with the shortest epoch.
+
+    The search over unlike machines knows only links that carry one message after another. If links are
+    shared, it proposes configurations for servers of several speeds, and the best of these is returned.
+
+    Raises:
+        PolicyError: there are too few machines, or the blocks do not fit into their memory.
+    """
+    if len(set(problem.machines)) == 1:
+        return best_homogeneous(problem)
+    if problem.links == "in_turn":
+        return best_heterogeneous(problem).configuration
+    proposed = [best_heterogeneous(_with_slower_servers(problem, factor)).configuration for factor in _SLOWER]
+    return min(proposed, key=lambda each: epoch_cost(problem, each).epoch_s)
+
+
+def _with_slower_servers(problem: Problem, factor: float) -> Problem:
+    machines = tuple(
+        replace(each, service_s_per_byte=factor * problem.serve_s_per_byte(each)) for each in problem.machines
+    )
+    return replace(problem, machines=machines, links="in_turn")
 
 
 def best_within(problem: Problem, in_use: Collection[int]) -> Configuration:
@@ -23,9 +50,7 @@ def best_within(problem: Problem, in_use: Collection[int]) -> Configuration:
     """
     chosen = _checked(in_use, len(problem.machines))
     machines = tuple(problem.machines[i] for i in chosen)
-    smaller = replace(problem, machines=machines)
-    is_alike = len(set(machines)) == 1
-    found = best_homogeneous(smaller) if is_alike else best_heterogeneous(smaller).configuration
+    found = best_configuration(replace(problem, machines=machines))
     return _expanded(found.data_blocks, found.parameter_blocks, chosen, len(problem.machines))
 
 

@@ -298,7 +298,13 @@ class Tuner:
         per_sample = self._row_growth * rows_bytes / turn_samples
         fixed = bytes_per_turn - per_sample * turn_samples
         measured = measured_bandwidth(
-            bytes_per_turn, len(found), largest, communication_s, compute_s, self._config.staleness == 0
+            bytes_per_turn,
+            len(found),
+            largest,
+            communication_s,
+            compute_s,
+            self._config.staleness == 0,
+            self._config.link_model,
         )
         emulated = [self._config.machine_of(i) for i in range(len(self._executors))]
         limit = self._config.memory_per_rank
@@ -321,6 +327,7 @@ class Tuner:
             has_barrier=self._config.staleness == 0,
             model_bytes=held_bytes(self._model_bytes, self._config.staleness),
             sample_bytes=self._data_bytes / self._num_samples,
+            links=self._config.link_model,
         )
 
 

@@ -164,7 +164,7 @@ def forecast_job(
 
     def watch(machine: JobMachine) -> Watching:
         tuner = Tuner(
-            config,
+            config.model_copy(update={"links": "in_turn"}),  # as those of the simulation
             machine,
             job.num_samples,
             loaded.parameter_bytes,

@@ -129,6 +129,7 @@ MAY_DIFFER_BY_KIND: Mapping[str, MayDiffer] = {
             "servers",
             "memory_per_rank",
             "tune",
+            "links",
             "machines",
             "objective",
             "stop",

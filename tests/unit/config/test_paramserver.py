@@ -84,6 +84,19 @@ def test_emulated_machines_are_dealt_out_in_order_and_repeat(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        ("", "shared"),
+        ("machines: [{seconds_per_sample: 0.1}]", "shared"),
+        ("machines: [{seconds_per_sample: 0.1}, {bandwidth: 1MB/s}]", "in_turn"),
+        ("links: in_turn", "in_turn"),
+    ],
+)
+def test_links_are_shared_unless_they_are_emulated(tmp_path: Path, lines: str, expected: str) -> None:
+    assert load(tmp_path, f"{JOB}{lines}\n").link_model == expected
+
+
+@pytest.mark.parametrize(
     ("line", "problem"),
     [
         (
@@ -100,6 +113,11 @@ def test_emulated_machines_are_dealt_out_in_order_and_repeat(tmp_path: Path) -> 
         (
             "workers: 2\nexecutors: {start: 2}",
             "job.yaml:6: executors.start: got 2, allowed: 3 or more, for workers: 2 and servers: auto",
+        ),
+        ("links: fair", "job.yaml:5: links: got 'fair', allowed: auto, shared, in_turn"),
+        (
+            "machines: [{bandwidth: 10}]\nlinks: shared",
+            "job.yaml:6: links: got shared with machines that have a bandwidth, allowed: auto, in_turn",
         ),
         ("stop: {mode: up}", "job.yaml:5: stop.mode: got 'up', allowed: auto, min, max"),
     ],

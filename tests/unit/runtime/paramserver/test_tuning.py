@@ -388,7 +388,7 @@ def test_a_job_with_sparse_tables_gets_more_workers_because_each_pulls_fewer_row
         sample_bytes=1e3,
     )
     machine = ServingMachine(0.3 * 2 * 100 * table.row_bytes / bandwidth, bandwidth)
-    of_file = config(mini_batch=job.mini_batch, stop={"max_epochs": 100})
+    of_file = config(mini_batch=job.mini_batch, stop={"max_epochs": 100}, links="in_turn")
     ranks = range(1, count + 1)
     owners = dealt_out(8 * count, ranks[:4]), dealt_out(8 * count, ranks[4:])
     delays = Delays(send_s=1e-3, notice_s=1e-3, control_s=1e-3)
