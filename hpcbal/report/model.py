@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from hpcbal.telemetry.views.evaluation import Evaluation
+from hpcbal.telemetry.views.kinds import KindView
 
 SpanKind = Literal["training", "profiling"]
 
@@ -18,7 +19,7 @@ USE_KINDS = ("training", "data", "peers", "checkpoint", "starting", "profiling",
 """Kinds of use of a slot, in display order; every second of a slot has exactly one kind."""
 
 _USE_NAMES: Mapping[str, str] = {
-    "training": "training",
+    "training": "{training}",
     "data": "waiting for data",
     "peers": "waiting for other {job}s",
     "checkpoint": "checkpointing",
@@ -28,9 +29,9 @@ _USE_NAMES: Mapping[str, str] = {
 }
 
 
-def use_name(kind: str, job: str) -> str:
-    """The name of a kind of use for users; `job` is the users' word for a job, such as DNN."""
-    return _USE_NAMES[kind].format(job=job)
+def use_name(kind: str, view: KindView) -> str:
+    """Return the name of a kind of use for users of that kind of run."""
+    return _USE_NAMES[kind].format(job=view.job, training=view.training)
 
 
 @dataclass(frozen=True, slots=True)

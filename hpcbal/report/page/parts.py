@@ -41,7 +41,8 @@ def cards(data: ReportData) -> list[tuple[str, str]]:
         shown.append(_card_of(data.prediction, view.job))
     if data.use and data.duration_s > 0.0:
         idle = percent_label(data.use_share("idle"))
-        shown.append((percent_label(data.use_share("training")), f"of all slot time training; {idle} idle"))
+        busy = percent_label(data.use_share("training"))
+        shown.append((busy, f"of all slot time {view.training}; {idle} idle"))
     if data.preprocessing.num_bad_samples:
         shown.append((f"{data.preprocessing.num_bad_samples:,}", "broken samples left out"))
     for job in best_first(data)[:1]:

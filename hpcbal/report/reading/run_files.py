@@ -241,12 +241,14 @@ def _facts(replay: Replay) -> tuple[tuple[str, str], ...]:
 
 
 def _with_overheads(data: ReportData, decided_s: float) -> ReportData:
-    """`data` with the overheads, which are neither training nor waiting."""
+    """`data` with the overheads, neither training nor waiting; only ensembles profile and form rounds."""
     scheduling = decided_s / data.duration_s if data.duration_s > 0.0 else 0.0
-    overheads = (
+    overheads: tuple[Overhead, ...] = (
         Overhead("profiling", data.use_share("profiling"), "measuring rates before the first round"),
         Overhead("scheduling", scheduling, "making decisions; counted as if all slots had waited"),
         Overhead("starting groups", data.use_share("starting"), "from a round's start to its first step"),
         Overhead("checkpointing", data.use_share("checkpoint"), "training paused; writing in the background"),
     )
+    if data.run_kind != "ensemble":
+        overheads = tuple(each for each in overheads if each.share > 0.0)
     return dataclasses.replace(data, overheads=overheads)

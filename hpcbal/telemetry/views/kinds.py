@@ -72,6 +72,8 @@ class KindView:
         status_type: the TypedDict of a status.json of this kind.
         place_of: returns the parts of the headline that show how far the run is.
         body_of: returns the lines below the headline.
+        training: what a slot does that has a job.
+        checkpoint: what holds the last epoch of a job.
     """
 
     job: str
@@ -82,6 +84,8 @@ class KindView:
     status_type: type[EnsembleStatus] | type[ParamServerStatus] | type[JobsStatus]
     place_of: Callable[[Any], list[str]]
     body_of: Callable[[Any], list[str]]
+    training: str = "in use"
+    checkpoint: str = "the last checkpoint"
 
     def measure(self, best_key: str) -> Measure:
         """The measure of that key; the main one if the key is empty."""
@@ -103,6 +107,8 @@ ENSEMBLE = KindView(
     status_type=EnsembleStatus,
     place_of=ensemble_table.place_of,
     body_of=ensemble_table.body_of,
+    training="training",
+    checkpoint="checkpoint.h5",
 )
 PARAMSERVER = KindView(
     job="job",

@@ -199,7 +199,7 @@ def render_results(rows: Sequence[ResultRow], view: KindView = ENSEMBLE) -> str:
     elif any(
         "best_epoch" in each and each.get(measure.final_key) != each.get(measure.best_key) for each in numbers
     ):
-        lines += ["", f"checkpoint.h5 of a {view.job} holds its last epoch, not its best"]
+        lines += ["", f"{view.checkpoint} of a {view.job} holds its last epoch, not its best"]
     return "\n".join(lines) + "\n"
 
 

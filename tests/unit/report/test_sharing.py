@@ -87,3 +87,18 @@ def test_time_on_machines_counts_over_all_starts(placed: ReportData) -> None:
     assert jobs == {"a": (4.0, 8.0), "b": (6.0 + 1.0 + 2.0, 12.0 + 1.0 + 2.0)}
     assert [use.seconds["training"] for use in placed.use] == [6.0, 6.0, 3.0]
     assert all(sum(use.seconds.values()) == placed.duration_s for use in placed.use)
+
+
+def test_the_page_of_jobs_has_no_words_of_ensembles(history: Any) -> None:
+    history.start(0, (2,), kind="jobs")
+    history.add(1, "job-placed", job="a", machines=(1, 2), epochs=0)
+    for number in (1, 2):
+        history.add(1 + number, "job-epoch", job="a", epoch=number, seconds=1.0, metrics={"loss": 1.0})
+    history.add(4, "job-done", job="a", epochs=2, detail="after 2 epochs")
+    data = history.add(5, "run-finished", outcome="done", decided_s=0.5).read()
+    page = render_page(data)
+    for words in ("best.h5", "checkpoint.h5", "starting groups", "slot time training"):
+        assert words not in page
+    assert "Kept are the parameters of the last checkpoint" in page
+    assert "of all slot time in use" in page
+    assert [each.name for each in data.overheads] == ["scheduling"]
