@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 import traceback
 from collections.abc import Iterator
 
@@ -13,10 +12,6 @@ from hpcbal.printable import one_line
 
 MAX_CHARACTERS = 1500
 """Longest message in one line; the middle of a longer one is left out. The traceback has all of it."""
-
-_LIBRARIES = frozenset(
-    {"hpcbal", "__main__", "keras", "tensorflow", "numpy", "h5py", "PIL", "horovod", "mpi4py", "sklearn"}
-)
 
 _TRACEBACK = re.compile(
     r"Traceback \(most recent call last\):\n(?P<frames>(?:[ \t].*\n|\n)*)(?P<error>[A-Za-z_].*(?:\n.+)*)"
@@ -103,9 +98,7 @@ def _places(error: BaseException) -> Iterator[str]:
     step = error.__traceback__
     while step is not None:
         file = step.tb_frame.f_code.co_filename
-        package = str(step.tb_frame.f_globals.get("__name__", "")).partition(".")[0]
-        is_library = package in _LIBRARIES or package in sys.stdlib_module_names
-        if not file.startswith("<") and not is_library:
+        if not file.startswith("<") and not _is_of_library(file):
             yield f"{_short(file)}:{step.tb_lineno}"
         step = step.tb_next
 

@@ -13,6 +13,7 @@ from pydantic_core import ErrorDetails
 
 from hpcbal.config.checks.import_check import arguments_of
 from hpcbal.config.listed import LISTED, Listed
+from hpcbal.config.schema.document import DEFAULT_KEYS, JOB_DEFAULT_KEYS
 from hpcbal.config.schema.section import CUSTOM_ERROR, Section
 from hpcbal.config.source.nodes import Path, YamlNode, join_key
 from hpcbal.config.source.shown import show
@@ -192,10 +193,19 @@ def _meant_in(root: YamlNode, item: Path, name: str, listed: Listed) -> str:
 def _elsewhere(name: str, model: type[BaseModel]) -> str:
     """A key with that name, or a similar one, in another section; sections of the file come first."""
     last_parts: dict[str, str] = {}
-    for dotted in sorted(all_keys(model), key=lambda key: key.count(".")):
+    for dotted in sorted(map(_place_in_a_file, all_keys(model)), key=lambda key: key.count(".")):
         last_parts.setdefault(dotted.rpartition(".")[2], dotted)
     near = nearest(name, last_parts, cutoff=0.8)
     return f" (did you mean '{last_parts[near]}'?)" if near is not None else ""
+
+
+def _place_in_a_file(dotted: str) -> str:
+    """Where a key of each item of a list is written: among the defaults of all items, or with one's name."""
+    for items, default_keys in (("dnns.", DEFAULT_KEYS), ("jobs.", JOB_DEFAULT_KEYS)):
+        if dotted.startswith(items):
+            rest = dotted.removeprefix(items)
+            return f"defaults.{rest}" if rest.partition(".")[0] in default_keys else f"{items}NAME.{rest}"
+    return dotted
 
 
 def _field_at(model: type[BaseModel], path: Path) -> tuple[type[BaseModel], FieldInfo | None]:

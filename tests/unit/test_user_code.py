@@ -154,3 +154,23 @@ def test_of_an_error_that_tensorflow_quotes_the_users_own_is_shown(library_below
 def test_a_quoted_error_of_libraries_alone_is_shown_whole() -> None:
     error = RuntimeError(QUOTED.replace("/home/me", "/venv/lib/python3.11/site-packages/keras") % "")
     assert "Graph execution error: Detected at node" in summary(error)
+
+
+def test_the_line_of_the_user_is_named_whatever_libraries_lie_between(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A library that hpcbal does not know, as pandas, in any folder of packages."""
+    packages = tmp_path / "lib" / "site-packages"
+    packages.mkdir(parents=True)
+    (packages / "unknown_frames.py").write_text("def look(key):\n    return {}[key]\n")
+    (tmp_path / "table_of_theirs.py").write_text(
+        "import unknown_frames\n\ndef read():\n    unknown_frames.look(50)\n"
+    )
+    monkeypatch.syspath_prepend(str(packages))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    import table_of_theirs  # type: ignore[import-not-found]
+
+    with pytest.raises(KeyError) as caught:
+        table_of_theirs.read()
+    assert summary(caught.value) == "table_of_theirs.py:4: KeyError: 50"

@@ -35,6 +35,7 @@ from hpcbal.config.contract import (
     misfits,
     names_of_args,
 )
+from hpcbal.config.schema.callbacks import INSTEAD_OF_KERAS_CALLBACKS
 from hpcbal.config.schema.run import DatasetConfig
 from hpcbal.config.schema.section import is_import_path
 from hpcbal.config.source.nodes import YamlNode, join_key
@@ -81,12 +82,27 @@ def import_problems(root: YamlNode) -> list[str]:
                 problems |= dict.fromkeys(_entry_problems(_named(schedule), "name", SCHEDULE))
             callbacks = dnn.get("callbacks")
             for callback in callbacks.value if callbacks is not None and callbacks.is_list else ():
-                problems |= dict.fromkeys(_entry_problems(_named(callback), "name", CALLBACK))
+                problems |= dict.fromkeys(_callback_problems(_named(callback)))
             for named in _losses_and_metrics(dnn):
                 problems |= dict.fromkeys(_entry_problems(named, "name", PER_SAMPLE))
         if len(problems) > MOST_PROBLEMS:
             break
     return list(problems)
+
+
+def _callback_problems(callback: YamlNode) -> list[str]:
+    """Problems with one callback; Keras' own classes are for `fit`, which hpcbal does not call."""
+    name = callback.get("name")
+    package, _, attribute = str(name.value if name is not None else "").partition(":")
+    if name is not None and "keras" in package.split(".") and package.split(".")[-1] == "callbacks":
+        instead = INSTEAD_OF_KERAS_CALLBACKS.get(attribute, "a function or class of your own")
+        return [
+            name.problem(
+                f"got {show(name.value)}, a class for Keras' fit(), allowed: a callable that gets an "
+                f"EpochEnd (docs/training.md, Callbacks); instead of {attribute} use {instead}"
+            )
+        ]
+    return _entry_problems(callback, "name", CALLBACK)
 
 
 def paramserver_import_problems(root: YamlNode) -> list[str]:

@@ -11,6 +11,18 @@ from hpcbal.config.schema.section import ARGS_ALLOWED, IMPORT_ALLOWED, ImportPat
 
 CALLBACKS_ALLOWED = f"a list of {IMPORT_ALLOWED}, or of {{name: path, args: {{...}}}}"
 
+INSTEAD_OF_KERAS_CALLBACKS = {
+    "EarlyStopping": "stop.patience",
+    "ModelCheckpoint": "checkpoint.keep",
+    "ReduceLROnPlateau": "optimizer.schedule: plateau",
+    "LearningRateScheduler": "optimizer.schedule",
+    "TensorBoard": "the event files that every run writes (dnns/<name>/)",
+    "CSVLogger": "results.csv and dnns/<name>/metrics.jsonl, which every run writes",
+    "TerminateOnNaN": "nothing: a DNN whose loss is not finite fails by itself",
+    "BackupAndRestore": "nothing: the same command resumes a run",
+}
+"""What hpcbal has for classes of keras.callbacks."""
+
 
 def _from_name(value: Any) -> Any:
     """`mymodule:record` is short for `{name: mymodule:record}`."""

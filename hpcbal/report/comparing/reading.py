@@ -43,7 +43,7 @@ class _Run:
 def read_comparison(
     directories: Sequence[Path], metric: str | None = None, now: float | None = None
 ) -> Comparison:
-    """Read runs in any state.
+    """Read runs in any state; directories without a run that has started are named among the problems.
 
     Args:
         directories: output directories, all different.
@@ -52,13 +52,23 @@ def read_comparison(
         now: Unix seconds (default: the current time).
 
     Raises:
-        InputError: if one of them holds no run, two are the same, or no DNN has the metric.
+        HpcbalError: if none of them holds a run that has started, or one does not exist.
+        InputError: if two are the same, or no DNN has the metric.
     """
     paths = [Path(directory) for directory in directories]
     again = [path for path, count in Counter(map(os.path.realpath, paths)).items() if count > 1]
     if again:
         raise InputError(f"{again[0]}: given twice; give each run once")
-    read = [(path, read_run(path, now), *_config_of(path)) for path in paths]
+    read, unread = [], []
+    for path in paths:
+        try:
+            read.append((path, read_run(path, now), *_config_of(path)))
+        except HpcbalError as error:
+            if not path.exists():
+                raise
+            unread.append(error)
+    if not read:
+        raise unread[0]
     labels = _labels([(path, data.name) for path, data, _, _ in read])
     runs = [
         _Run(label, path, data, config) for label, (path, data, config, _) in zip(labels, read, strict=True)
@@ -75,6 +85,7 @@ def read_comparison(
     dnns = _with_best(dnns)
     problems = [f"{path}: {data.problem}" for path, data, _, _ in read if data.problem]
     problems += [problem for _, _, _, problem in read if problem]
+    problems += [f"not compared: {error}" for error in unread]
     summaries = [_summary(run, [each for each in dnns if each.run == run.label]) for run in runs]
     return Comparison(tuple(summaries), tuple(dnns), _settings(runs), tuple(problems))
 

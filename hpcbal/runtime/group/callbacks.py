@@ -12,7 +12,7 @@ import numpy as np
 
 from hpcbal.config import DnnConfig
 from hpcbal.config.imports import load_object
-from hpcbal.errors import HpcbalError, UserCodeError
+from hpcbal.errors import HpcbalError, InputError, UserCodeError
 from hpcbal.training.backend import Replica
 from hpcbal.training.failure import USER_ERRORS
 from hpcbal.user_code import summary
@@ -127,6 +127,23 @@ class Callbacks:
             raise UserCodeError(
                 f"DNN {self._dnn.name}: callback {name}: {doing} failed: {summary(error)}"
             ) from error
+
+
+def check_callbacks(dnn: DnnConfig) -> None:
+    """Check before training that what the callbacks name can be called at the end of an epoch.
+
+    Raises:
+        InputError: if a module, a name or a method `__call__` is missing.
+        UserCodeError: if a module raises on import.
+    """
+    for given in dnn.callbacks:
+        found: Any = load_object(given.name)
+        if inspect.isclass(found) and not any("__call__" in vars(base) for base in found.__mro__):
+            raise InputError(
+                f"DNN {dnn.name}: callback {given.name}: objects of this class cannot be called, allowed: a "
+                "function, or a class with __call__(self, end), which gets an EpochEnd (docs/training.md, "
+                "Callbacks); classes for Keras' fit() do not work here"
+            )
 
 
 def _make(path: str, args: Mapping[str, Any]) -> Callable[[EpochEnd], object]:

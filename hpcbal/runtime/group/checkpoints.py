@@ -7,6 +7,7 @@ from pathlib import Path
 from hpcbal.checkpoint import TrainingState, read_checkpoint
 from hpcbal.config import DnnConfig
 from hpcbal.errors import CheckpointError, InputError
+from hpcbal.runtime.group.callbacks import check_callbacks
 from hpcbal.runtime.group.initialising import initialise
 from hpcbal.runtime.group.saved_arrays import NOT_OF_REPLICA
 from hpcbal.runtime.rank.context import RankContext
@@ -77,6 +78,7 @@ def check_model(context: RankContext, facts: StreamFacts, backend: Backend, dnn:
     Raises:
         InputError: if the model is wrong, or does not fit.
     """
+    check_callbacks(dnn)
     replica = build_replica(backend, dnn, facts, context.config.seed)
     try:
         directory = context.dnn_directory(dnn.name)

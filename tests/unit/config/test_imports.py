@@ -399,3 +399,26 @@ def test_a_module_named_as_a_librarys_does_not_replace_it_and_is_named(
     found = importlib.machinery.PathFinder.find_spec("json")
     assert found is not None
     assert found.origin == json.__file__
+
+
+@pytest.mark.parametrize(
+    ("callback", "instead"),
+    [
+        ("keras.callbacks:EarlyStopping", "stop.patience"),
+        ("tensorflow.keras.callbacks:Callback", "of your own"),
+    ],
+)
+def test_callbacks_of_keras_are_refused_with_what_to_use_instead(
+    tmp_path: Path, callback: str, instead: str
+) -> None:
+    path = tmp_path / "run.yaml"
+    path.write_text(
+        "defaults: {optimizer: {name: sgd, learning_rate: 0.1}, batch_size: 8, stop: {max_epochs: 3}}\n"
+        f"dnns:\n  - {{name: a, model: 'hpcbal.models:softmax', callbacks: ['{callback}']}}\n",
+        encoding="utf-8",
+    )
+    with pytest.raises(ConfigError) as caught:
+        load_config(path, check_imports=True)
+    (problem,) = caught.value.problems
+    assert f"got '{callback}', a class for Keras' fit(), allowed: a callable that gets an EpochEnd" in problem
+    assert instead in problem

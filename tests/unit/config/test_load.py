@@ -174,6 +174,10 @@ WRONG = [
     ('output: {dir: "a\\x1b[2Jb"}', "output.dir: got 'a\\x1b[2Jb', allowed: a path of printable characters"),
     (f"output: {{dir: {'x' * 300}}}", "output.dir: got 'xxx"),
     ("alpha: 1", "alpha: unknown key (did you mean 'schedule.alpha'?), allowed: schema, kind, name,"),
+    ("batch_size: 3", "batch_size: unknown key (did you mean 'defaults.batch_size'?), allowed: schema,"),
+    ("epochs: 3", "epochs: unknown key (did you mean 'defaults.stop.max_epochs'?), allowed: schema,"),
+    ("model: m:f", "model: unknown key (did you mean 'dnns.NAME.model'?), allowed: schema,"),
+    ("gpus: 4", "gpus: unknown key (did you mean 'slots.per_node'?), allowed: schema,"),
     ("schedul: {}", "schedul: unknown key (did you mean 'schedule'?), allowed: schema, kind, name,"),
     ("schedule: 3", "schedule: got 3, allowed: a mapping with the keys paradigm, delta, alpha, max_gpus_per"),
     (

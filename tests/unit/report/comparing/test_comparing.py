@@ -155,3 +155,18 @@ def test_wrong_input_is_refused_in_a_sentence(two: list[Path], tmp_path: Path, c
     assert "no such directory; give the output directory of a run" in capsys.readouterr().err
     with pytest.raises(InputError, match="--metric: got 'f1', allowed: val_accuracy"):
         read_comparison(two, "f1")
+
+
+def test_directories_in_which_nothing_has_started_are_named(
+    two: list[Path], tmp_path: Path, capsys: Any
+) -> None:
+    waiting, other = tmp_path / "waiting", tmp_path / "notes.txt"
+    waiting.mkdir()
+    (waiting / "config.yaml").write_text("schema: 1")
+    other.write_text("mine")
+    assert main(["compare", *map(str, (*two, waiting, other))]) == 0
+    shown = capsys.readouterr()
+    assert "warning: not compared: " in shown.err
+    assert "waiting: no ledger.jsonl: the run has not started yet" in shown.err
+    assert "notes.txt" in shown.err
+    assert main(["compare", str(waiting)]) == 2

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from hpcbal.config import DnnConfig
-from hpcbal.runtime.group.callbacks import Callbacks, EpochEnd, Weights
+from hpcbal.errors import InputError
+from hpcbal.runtime.group.callbacks import Callbacks, EpochEnd, Weights, check_callbacks
 from hpcbal.values import EpochRecord
 
 
@@ -65,3 +66,17 @@ def test_what_may_take_long_is_announced_by_name() -> None:
     Callbacks(dnn).end_epoch(Training(), EpochRecord(2, 1, {"loss": 1.0}, 0.5), announce)  # type: ignore[arg-type]
     assert SEEN == ["a 2"]
     assert announced == [f"0: in callback {__name__}:note of a after epoch 2"]
+
+
+@pytest.mark.parametrize("name", ["collections:OrderedDict", "collections:Counter"])
+def test_objects_that_cannot_be_called_are_refused_before_training(name: str) -> None:
+    dnn = DnnConfig(
+        name="a",
+        model="m:f",
+        optimizer={"name": "sgd", "learning_rate": 0.1},
+        batch_size=4,
+        stop={"max_epochs": 1},
+        callbacks=["builtins:print", name],
+    )
+    with pytest.raises(InputError, match=f"DNN a: callback {name}: objects of this class cannot be called"):
+        check_callbacks(dnn)
