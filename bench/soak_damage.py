@@ -54,6 +54,7 @@ from hpcbal.runtime.handoff.finished import report_of_finished
 from hpcbal.runtime.handoff.run_request import RunRequest
 from hpcbal.runtime.record.final_report import write_final_report
 from hpcbal.telemetry import RunDirectory, RunLock, configure_rank_logging
+from hpcbal.telemetry.host.processes import identity_of
 
 ROLES = Path(__file__).resolve().parents[1] / "tests" / "unit" / "runtime"
 """The folder of the tests that play all roles in one process; `load_roles` borrows what plays them."""
@@ -366,9 +367,9 @@ def make_lab(folder: Path, run: Any, hooks: dict[str, Callable[[int], Any]]) -> 
 
 def lock_of_dead_run() -> str:
     """The lock that a killed run leaves on this host."""
-    dead = subprocess.Popen([sys.executable, "-c", ""])
-    dead.wait()
-    return json.dumps({"host": socket.gethostname(), "pid": dead.pid, "token": "dead", "beat": 3}) + "\n"
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as dead:
+        process = {"pid": dead.pid, **identity_of(dead.pid)}
+    return json.dumps({"host": socket.gethostname(), **process, "token": "dead", "beat": 3}) + "\n"
 
 
 def hurry() -> None:

@@ -1,9 +1,9 @@
 """Prevent two runs from using one output directory, without file locks.
 
 Many parallel file systems have no `flock`, or one that does not work. So the lock is a file, `run.lock`,
-created with O_EXCL. It names the host and the process, and holds a count that its owner increases every few
-seconds. Clocks of different hosts are never compared: a process that finds another host's lock checks
-whether the count still increases.
+created with O_EXCL. It identifies the host and the process, and holds a count that its owner increases every
+few seconds. A process that cannot see the owner, because it is on another host or in another container,
+checks whether the count still increases. Clocks of different hosts are never compared.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from hpcbal.errors import OutputError
 from hpcbal.telemetry.files.atomic_file import output_error, remove_quietly, write_atomic
 from hpcbal.telemetry.files.run_directory import RunDirectory
 from hpcbal.telemetry.files.utc import utc_text
-from hpcbal.telemetry.host.processes import process_is_gone
+from hpcbal.telemetry.host.processes import identity_of, is_running
 
 log = logging.getLogger(__name__)
 
@@ -33,13 +33,14 @@ log = logging.getLogger(__name__)
 class RunLock:
     """Holds `run.lock` of a directory from construction to `release`; a thread sends its heartbeats.
 
-    The lock of a killed run is taken over: at once if it belongs to this host and its process is gone, or
-    after `stale_s` without a heartbeat if it belongs to another host.
+    The lock of a killed run is taken over: at once if its process was in this one's process namespace and is
+    gone, otherwise after `stale_s` without a heartbeat.
 
     Args:
         directory: an existing directory.
         beat_s: seconds between two heartbeats.
-        stale_s: seconds without a heartbeat after which another host's lock is stale; many times `beat_s`.
+        stale_s: seconds without a heartbeat after which a lock is stale whose process cannot be seen; many
+            times `beat_s`.
         host: this host's name, for tests.
 
     Raises:
@@ -58,6 +59,7 @@ class RunLock:
         self._beat_s = beat_s
         self._stale_s = stale_s
         self._host = host or socket.gethostname()
+        self._identity = identity_of(os.getpid())
         self._token = uuid.uuid4().hex
         self._beat = 0
         self._lost: str | None = None
@@ -123,13 +125,13 @@ class RunLock:
 
     def _refuse_if_alive(self, owner: dict[str, Any]) -> None:
         """Raise if `owner` is alive; otherwise return, if necessary after watching its heartbeats."""
-        if owner.get("host") == self._host:
-            pid = owner.get("pid")
-            # This process's own id with another token: the id was reused, as in containers.
-            if isinstance(pid, int) and pid != os.getpid() and not process_is_gone(pid):
-                raise self._held(owner)
-            if isinstance(pid, int):
+        pid = owner.get("pid")
+        if owner.get("host") == self._host and isinstance(pid, int):
+            running = is_running(pid, owner)
+            if running is False or (running and pid == os.getpid()):  # this process has left it behind itself
                 return
+            if running:
+                raise self._held(owner)
         log.info(
             "%s is held by %s: waiting %.0f s for a sign of life", self._path, _name(owner), self._stale_s
         )
@@ -171,6 +173,7 @@ class RunLock:
         lock = {
             "host": self._host,
             "pid": os.getpid(),
+            **self._identity,
             "token": self._token,
             "beat": self._beat,
             "time": utc_text(),

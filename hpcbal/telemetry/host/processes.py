@@ -3,7 +3,32 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
+
+
+def identity_of(pid: int) -> dict[str, str]:
+    """Return what distinguishes a process of this host from all others with its id; empty without /proc.
+
+    Containers on one machine may share a host name and reuse each other's process ids, so the identity
+    names the boot of the machine, the namespace of the id, and the time at which the process started.
+    """
+    try:
+        return {
+            "boot": Path("/proc/sys/kernel/random/boot_id").read_text().strip(),
+            "pid_namespace": os.readlink("/proc/self/ns/pid"),
+            "started": _stat(pid)[19].decode(),
+        }
+    except OSError:
+        return {}
+
+
+def is_running(pid: int, identity: Mapping[str, object]) -> bool | None:
+    """Whether the process of this id and identity runs; None if that cannot be seen from this process."""
+    mine = identity_of(os.getpid())
+    if not mine or any(identity.get(key) != mine[key] for key in ("boot", "pid_namespace")):
+        return None
+    return not process_is_gone(pid) and identity_of(pid).get("started") == identity.get("started")
 
 
 def process_is_gone(pid: int) -> bool:
@@ -15,10 +40,15 @@ def process_is_gone(pid: int) -> bool:
     except PermissionError:
         return False
     try:
-        status = Path(f"/proc/{pid}/stat").read_bytes()  # bytes: a process may have any name
+        state = _stat(pid)[0]
     except (FileNotFoundError, ProcessLookupError):  # the latter if it ends between opening and reading
         return Path("/proc/self/stat").exists()  # it has just ended; without /proc, assume it runs
-    return status.rpartition(b")")[2].split()[0] in (b"Z", b"X")
+    return state in (b"Z", b"X")
+
+
+def _stat(pid: int) -> list[bytes]:
+    """Return the fields of /proc/PID/stat from the third, the state; the name before it may hold anything."""
+    return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()
 
 
 def living_children(pid: int) -> list[int] | None:

@@ -13,7 +13,7 @@ from typing import NotRequired, TypedDict
 
 from hpcbal.telemetry.files.atomic_file import write_json_atomic
 from hpcbal.telemetry.files.utc import unix_seconds, utc_text
-from hpcbal.telemetry.host.processes import process_is_gone
+from hpcbal.telemetry.host.processes import identity_of, is_running
 
 STATUS_SCHEMA = 1
 PHASES = ("starting", "profiling", "training", "suspending", "suspended", "finished")
@@ -49,7 +49,8 @@ class RunStatus(TypedDict):
     Outcomes are done, failed-dnns, suspended and profiled. `started_at` and `elapsed_s` refer to this start.
     The file is updated every `heartbeat_s`. `prediction` is missing while it is unknown. `death` is why the
     start ended without recording its end, where another rank has seen it. `import_roots` are the
-    directories in which this start looked for the user's modules, on its machine.
+    directories in which this start looked for the user's modules, on its machine. `process` identifies the
+    process of `pid`, see `identity_of`.
     """
 
     schema: int
@@ -69,6 +70,7 @@ class RunStatus(TypedDict):
     import_roots: NotRequired[list[str]]
     host: str
     pid: int
+    process: NotRequired[dict[str, str]]
 
 
 def new_run_status(kind: str, name: str, num_gpus: int, heartbeat_s: float, now: float | None) -> RunStatus:
@@ -97,6 +99,7 @@ def new_run_status(kind: str, name: str, num_gpus: int, heartbeat_s: float, now:
         "busy_gpus": 0,
         "host": socket.gethostname(),
         "pid": os.getpid(),
+        "process": identity_of(os.getpid()),
     }
 
 
@@ -131,14 +134,15 @@ def silence_s(status: RunStatus, now: float | None = None) -> float:
 def death_note(status: RunStatus, now: float | None = None) -> str | None:
     """Why the run seems to have died without recording its end; None if there is no sign of that.
 
-    On the run's own host the process is checked. Otherwise silence for 6 heartbeats, at least 30 s, counts.
+    The process is checked where it can be seen. Otherwise silence for 6 heartbeats, at least 30 s, counts.
     """
     if has_ended(status):
         return None
     if "death" in status:
         return status["death"]
     who = f"process {status['pid']} on {status['host']}"
-    if status["host"] == socket.gethostname() and process_is_gone(status["pid"]):
+    is_here = status["host"] == socket.gethostname()
+    if is_here and is_running(status["pid"], status.get("process", {})) is False:
         return f"{who} is gone: the run was killed; run the same command again to resume it"
     silence = silence_s(status, now)
     if silence > max(30.0, 6 * status["heartbeat_s"]):

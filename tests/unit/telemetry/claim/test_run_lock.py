@@ -10,6 +10,8 @@ import pytest
 
 from hpcbal.errors import OutputError
 from hpcbal.telemetry import RunLock
+from hpcbal.telemetry.claim import run_lock
+from hpcbal.telemetry.host.processes import identity_of
 
 
 def write_lock(directory, **fields):
@@ -17,10 +19,10 @@ def write_lock(directory, **fields):
     (directory / "run.lock").write_text(json.dumps({**lock, **fields}))
 
 
-def dead_pid() -> int:
-    process = subprocess.Popen([sys.executable, "-c", ""])
-    process.wait()
-    return process.pid
+def dead_process() -> dict[str, object]:
+    """What a lock says of a process that has ended."""
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as process:
+        return {"pid": process.pid, **identity_of(process.pid)}
 
 
 def wait_until(condition) -> None:
@@ -38,7 +40,7 @@ def test_the_lock_is_there_while_held_and_gone_after(tmp_path):
 
 
 def test_a_second_run_on_this_host_is_refused_at_once_and_the_owner_named(tmp_path):
-    write_lock(tmp_path, host="here", pid=os.getppid())
+    write_lock(tmp_path, host="here", pid=os.getppid(), **identity_of(os.getppid()))
     with pytest.raises(
         OutputError, match=rf"another run is using .*process {os.getppid()} on here.*--output"
     ):
@@ -47,7 +49,7 @@ def test_a_second_run_on_this_host_is_refused_at_once_and_the_owner_named(tmp_pa
 
 
 def test_a_lock_of_a_killed_process_of_this_host_is_taken_over_at_once(tmp_path):
-    write_lock(tmp_path, host="here", pid=dead_pid())
+    write_lock(tmp_path, host="here", **dead_process())
     with RunLock(tmp_path, host="here", stale_s=1e6) as lock:
         lock.check()
         assert json.loads((tmp_path / "run.lock").read_text())["token"] != "other"
@@ -57,16 +59,41 @@ def test_a_lock_of_a_killed_process_of_this_host_is_taken_over_at_once(tmp_path)
 def test_a_lock_of_a_killed_process_that_nobody_has_reaped_is_taken_over_too(tmp_path):
     """Who was killed with its parent is a zombie until the system's first process looks after it."""
     killed = subprocess.Popen(["sleep", "1000"])
+    identity = identity_of(killed.pid)
     killed.kill()
     os.waitid(os.P_PID, killed.pid, os.WEXITED | os.WNOWAIT)
-    write_lock(tmp_path, host="here", pid=killed.pid)
+    write_lock(tmp_path, host="here", pid=killed.pid, **identity)
     RunLock(tmp_path, host="here", stale_s=1e6).release()
     killed.wait()
 
 
-def test_a_process_id_that_was_given_anew_to_this_process_is_no_owner(tmp_path):
-    write_lock(tmp_path, host="here", pid=os.getpid())
+@pytest.mark.parametrize("whose", [os.getpid, os.getppid])
+def test_a_process_id_that_was_given_anew_to_another_process_is_no_owner(tmp_path, whose):
+    write_lock(tmp_path, host="here", pid=whose(), **{**identity_of(whose()), "started": "1"})
     RunLock(tmp_path, host="here", stale_s=1e6).release()
+
+
+OUT_OF_SIGHT = {
+    "another container on this machine": {"pid_namespace": "pid:[1]"},
+    "another machine of this name": {"boot": "another"},
+    "a machine without /proc, or an earlier hpcbal": {},
+}
+
+
+@pytest.mark.parametrize("other", OUT_OF_SIGHT.values(), ids=OUT_OF_SIGHT)
+def test_a_living_owner_of_this_host_name_that_cannot_be_seen_is_respected(tmp_path, monkeypatch, other):
+    with monkeypatch.context() as patch:
+        patch.setattr(run_lock, "identity_of", lambda pid: other and {**identity_of(pid), **other})
+        owner = RunLock(tmp_path, host="here", beat_s=0.01)
+    with owner:
+        with pytest.raises(OutputError, match=r"another run is using .*on here"):
+            RunLock(tmp_path, host="here", beat_s=0.01, stale_s=20.0)
+        owner.check()
+
+
+def test_a_silent_owner_of_this_host_name_that_cannot_be_seen_is_replaced(tmp_path):
+    write_lock(tmp_path, host="here", pid=os.getppid(), **{**identity_of(os.getppid()), "boot": "another"})
+    RunLock(tmp_path, host="here", beat_s=0.01, stale_s=0.05).release()
 
 
 def test_a_lock_of_another_host_that_shows_life_is_respected(tmp_path):
@@ -132,7 +159,7 @@ def test_of_many_that_start_at_once_one_gets_the_lock(tmp_path):
         "    print('refused', flush=True)\n"
         "sys.stdin.readline()\n"
     )
-    write_lock(tmp_path, host=os.uname().nodename, pid=dead_pid())
+    write_lock(tmp_path, host=os.uname().nodename, **dead_process())
     command = [sys.executable, "-c", code, str(tmp_path)]
     starts = [
         subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(4)

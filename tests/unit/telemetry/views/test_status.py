@@ -147,6 +147,14 @@ def test_a_run_whose_process_is_gone_is_reported_at_once():
     assert f"process {2**22 + 1} on {os.uname().nodename} is gone" in render_status(status, now=NOW)
 
 
+def test_a_run_in_a_container_that_shares_the_name_of_this_host_is_not_called_dead():
+    status = a_status()
+    status.update(host=os.uname().nodename, pid=2**22 + 1)
+    status["process"]["pid_namespace"] = "pid:[1]"
+    assert "WARNING" not in render_status(status, now=NOW + 20)
+    assert "has been silent for 31 s" in render_status(status, now=NOW + 31)
+
+
 def test_a_living_process_of_this_host_is_not_called_dead():
     status = a_status()
     status.update(host=os.uname().nodename, pid=os.getpid())
