@@ -7,7 +7,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from hpcbal.telemetry.claim.directory import claim_output, prepare_output
+    from hpcbal.telemetry.claim.directory import Claim, check_output, claim_output
     from hpcbal.telemetry.claim.run_lock import RunLock
     from hpcbal.telemetry.claim.same_config import is_same_config
     from hpcbal.telemetry.files.atomic_file import output_error, write_atomic, write_json_atomic
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = [
     "LEDGER_SCHEMA",
     "STATUS_SCHEMA",
+    "Claim",
     "DnnStatus",
     "EnsembleStatus",
     "Ledger",
@@ -39,13 +40,13 @@ __all__ = [
     "ResultRow",
     "RunDirectory",
     "RunLock",
+    "check_output",
     "claim_output",
     "configure_rank_logging",
     "environment_versions",
     "is_same_config",
     "new_status",
     "output_error",
-    "prepare_output",
     "read_ledger",
     "read_metrics",
     "read_results",
@@ -61,6 +62,7 @@ __all__ = [
 _MODULE_OF = {
     "LEDGER_SCHEMA": "ledger",
     "STATUS_SCHEMA": "views.status",
+    "Claim": "claim.directory",
     "DnnStatus": "views.ensemble_status",
     "EnsembleStatus": "views.ensemble_status",
     "Ledger": "ledger",
@@ -70,13 +72,13 @@ _MODULE_OF = {
     "ResultRow": "views.results",
     "RunDirectory": "files.run_directory",
     "RunLock": "claim.run_lock",
+    "check_output": "claim.directory",
     "claim_output": "claim.directory",
     "configure_rank_logging": "streams.rank_log",
     "environment_versions": "host.environment",
     "is_same_config": "claim.same_config",
     "new_status": "views.ensemble_status",
     "output_error": "files.atomic_file",
-    "prepare_output": "claim.directory",
     "read_ledger": "ledger",
     "read_metrics": "streams.metrics",
     "read_results": "views.results",

@@ -10,7 +10,7 @@ from hpcbal.errors import ExitCode, OutputError
 from hpcbal.paramserver.machine.stopping import JobStop
 from hpcbal.runtime.handoff.run_request import RunRequest, output_of
 from hpcbal.runtime.paramserver.checkpoint import SavedJob, read_saved
-from hpcbal.telemetry import Ledger, RunDirectory, RunLock, claim_output
+from hpcbal.telemetry import Claim, Ledger, RunDirectory, RunLock, claim_output
 from hpcbal.telemetry.ledger import (
     JobDoneLine,
     JobFailedLine,
@@ -43,7 +43,7 @@ class OpenedJob:
         ledger: the open ledger.
         saved: the last checkpoint; None if there is none.
         last_saved: what the ledger says of that checkpoint; None: nothing.
-        resumed: whether the directory held this run before.
+        claim: whether the directory held this run before, and how its config has changed.
         notes: what people should know about how it was opened.
     """
 
@@ -54,7 +54,7 @@ class OpenedJob:
     ledger: Ledger
     saved: SavedJob | None
     last_saved: JobSavedLine | None
-    resumed: bool
+    claim: Claim
     notes: Sequence[str] = ()
 
     def close(self) -> None:
@@ -73,8 +73,8 @@ def open_job(request: RunRequest, config: ParamServerConfig) -> OpenedJob:
     """
     add_import_roots(request.config_path)
     run = RunDirectory(output_of(request, config).root, JOBS)
-    notes: list[str] = []
-    resumed, lock = claim_output(run.root, resolved_yaml(config), request.resume, notes.append, JOBS)
+    claim, lock = claim_output(run.root, resolved_yaml(config), request.resume, JOBS)
+    notes = list(claim.notes)
     try:
         scan = scan_ledger(run.ledger)
         if scan.problem is not None:
@@ -98,7 +98,7 @@ def open_job(request: RunRequest, config: ParamServerConfig) -> OpenedJob:
     last_saved = next((line for line in lines if isinstance(line, JobSavedLine)), None)
     if saved is None:
         last_saved = None
-    return OpenedJob(request, config, run, lock, ledger, saved, last_saved, resumed, notes)
+    return OpenedJob(request, config, run, lock, ledger, saved, last_saved, claim, notes)
 
 
 def stop_rule(config: PsJobConfig) -> JobStop:

@@ -121,6 +121,7 @@ def make_master(
         None if saved is None else saved.number,
         history,
     )
+    opened.claim.record()
     record = JobRecord(opened, rank.roles, in_use)
     for note in (*opened.notes, *without_blocks(config, data_owner, parameter_owner)):
         record.note(note)

@@ -97,7 +97,10 @@ def open_profile(request: RunRequest, config: ParamServerConfig, num_steps: int)
     """
     add_import_roots(request.config_path)
     run = RunDirectory(output_of(request, config).root, JOBS)
-    _, lock = claim_output(run.root, resolved_yaml(config), False, log.info, JOBS)
+    claim, lock = claim_output(run.root, resolved_yaml(config), False, JOBS)
+    claim.record()
+    for note in claim.notes:
+        log.info("%s: %s", run.root, note)
     return OpenedProfile(request, profiled(config), run, lock, num_steps)
 
 

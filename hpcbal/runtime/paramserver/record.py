@@ -82,7 +82,7 @@ class JobRecord:
         self._main = ""
         self._earlier_s = 0.0
         history = opened.saved.history if opened.saved is not None else ()
-        if opened.resumed:
+        if opened.claim.resumed:
             self._metrics.rewind(self._name, history[-1].epoch if history else 0, history)
         if opened.last_saved is not None:
             self._earlier_s = opened.last_saved.wall_s or 0.0
@@ -91,7 +91,7 @@ class JobRecord:
             RunStartedLine(
                 kind="paramserver",
                 name=self._name,
-                resumed=opened.resumed,
+                resumed=opened.claim.resumed,
                 nodes=tuple(NodeFacts(node.host, node.num_gpus) for node in roles.cluster.nodes),
                 num_ranks=len(roles.ranks),
                 device="CPU",

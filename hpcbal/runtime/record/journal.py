@@ -110,7 +110,7 @@ class Journal:
         self._decided_s = 0.0
         self._timeline = RunTimeline(opened.run.timeline, opened.config.timeline.max_bytes)
         for dnn_id, progress in opened.earlier.resume.dnns.items():
-            if opened.resumed:
+            if opened.claim.resumed:
                 self._metrics.rewind(dnn_id, progress.epochs, progress.history)
 
     # ---- what the state machine sees and says --------------------------------------------------

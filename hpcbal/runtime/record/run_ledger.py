@@ -87,7 +87,7 @@ class RunLedger:
             RunStartedLine(
                 kind="ensemble",
                 name=opened.config.name,
-                resumed=opened.resumed,
+                resumed=opened.claim.resumed,
                 nodes=tuple(NodeFacts(node.host, node.num_gpus) for node in cluster.nodes),
                 num_ranks=num_ranks,
                 device=device,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hpcbal.checkpoint import TrainingState, forget_best, recover_best
+from hpcbal.checkpoint import TrainingState, recover_best
 from hpcbal.checkpoint.best import BEST_BY, ONLY_BEST
 from hpcbal.control import DnnSpec
 from hpcbal.control.stopping import best, evaluate
@@ -42,7 +42,7 @@ def recover_weights(
 
     Args:
         state: the progress in the checkpoint; None if there is none.
-        keep: `checkpoint.keep`; with `last`, best weights are removed.
+        keep: `checkpoint.keep`; with `last`, best weights do not count.
 
     Returns:
         What is on disk now, and warnings for people.
@@ -63,8 +63,7 @@ def recover_weights(
         )
     last = None if state is None or only_best else state.epoch
     if keep == "last" and not only_best:
-        forget_best(directory)
-        return SavedWeights(last=last), ()
+        return SavedWeights(last=last), ()  # they are removed once nothing refuses the start
     epoch = 0 if state is None else best(spec.stop, state.history).epoch
     found, warnings = recover_best(directory, state, epoch)
     if found is None:

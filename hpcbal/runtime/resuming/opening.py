@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from hpcbal.checkpoint import forget_best
 from hpcbal.config import EnsembleConfig, add_import_roots, resolved_yaml
 from hpcbal.config.scheduling import specs_of
 from hpcbal.control.states import TERMINAL
 from hpcbal.runtime.handoff.run_request import RunRequest, output_of
 from hpcbal.runtime.resuming.resume import Earlier, read_earlier
-from hpcbal.telemetry import Ledger, RunDirectory, RunLock, claim_output
+from hpcbal.telemetry import Claim, Ledger, RunDirectory, RunLock, claim_output
 from hpcbal.telemetry.ledger import scan_ledger
 
 log = logging.getLogger(__name__)
@@ -28,7 +29,7 @@ class OpenedRun:
     lock: RunLock
     ledger: Ledger
     earlier: Earlier
-    resumed: bool
+    claim: Claim
     notes: Sequence[str] = ()
     """What people should know about how it was opened."""
 
@@ -41,6 +42,18 @@ class OpenedRun:
         """Whether a DNN has a checkpoint, by the names of those that are still to be trained."""
         dnns = self.earlier.resume.dnns
         return {name: dnn.position is not None for name, dnn in dnns.items() if dnn.state not in TERMINAL}
+
+    def accept(self) -> None:
+        """Make the changes of the config, which nothing refuses any more.
+
+        Raises:
+            OutputError, CheckpointError: if a file cannot be written or removed.
+        """
+        self.claim.record()
+        if self.config.checkpoint.keep == "last":
+            for name, saved in self.earlier.saved.items():
+                if not saved.best:
+                    forget_best(self.run.job(name))
 
     def close(self) -> None:
         self.ledger.close()
@@ -55,8 +68,7 @@ def open_run(request: RunRequest, config: EnsembleConfig) -> OpenedRun:
     """
     add_import_roots(request.config_path)
     run = output_of(request, config)
-    notes: list[str] = []
-    resumed, lock = claim_output(run.root, resolved_yaml(config), request.resume, notes.append)
+    claim, lock = claim_output(run.root, resolved_yaml(config), request.resume)
     try:
         scan = scan_ledger(run.ledger)
         earlier = read_earlier(
@@ -72,4 +84,4 @@ def open_run(request: RunRequest, config: EnsembleConfig) -> OpenedRun:
     except BaseException:
         lock.release()
         raise
-    return OpenedRun(request, config, run, lock, ledger, earlier, resumed, notes)
+    return OpenedRun(request, config, run, lock, ledger, earlier, claim, claim.notes)

@@ -10,7 +10,7 @@ from hpcbal.runtime.handoff.run_request import RunRequest, output_of
 from hpcbal.runtime.handoff.submissions import submitted_names
 from hpcbal.runtime.paramserver.checkpoint import SavedJob, read_saved
 from hpcbal.runtime.paramserver.opening import JOBS, stop_rule
-from hpcbal.telemetry import Ledger, RunDirectory, RunLock, claim_output
+from hpcbal.telemetry import Claim, Ledger, RunDirectory, RunLock, claim_output
 from hpcbal.telemetry.ledger import (
     Entry,
     JobDoneLine,
@@ -35,7 +35,7 @@ class OpenedJobs:
         saved: the last checkpoint of each job that has one.
         over: how each job that is over has ended, in an earlier start.
         unrecorded: submitted jobs that the ledger does not mention yet.
-        resumed: whether the directory held this run before.
+        claim: whether the directory held this run before, and how its config has changed.
         notes: what people should know about how it was opened.
         used_s: machine-seconds of each job in earlier starts.
     """
@@ -48,7 +48,7 @@ class OpenedJobs:
     saved: Mapping[str, SavedJob]
     over: Mapping[str, JobDoneLine | JobFailedLine]
     unrecorded: frozenset[str]
-    resumed: bool
+    claim: Claim
     notes: Sequence[str] = ()
     used_s: Mapping[str, float] = field(default_factory=dict)
 
@@ -67,8 +67,8 @@ def open_jobs(request: RunRequest, config: JobsConfig) -> OpenedJobs:
     """
     add_import_roots(request.config_path)
     run = RunDirectory(output_of(request, config).root, JOBS)
-    notes: list[str] = []
-    resumed, lock = claim_output(run.root, resolved_yaml(config), request.resume, notes.append, JOBS)
+    claim, lock = claim_output(run.root, resolved_yaml(config), request.resume, JOBS)
+    notes = list(claim.notes)
     try:
         scan = scan_ledger(run.ledger)
         if scan.problem is not None:
@@ -90,7 +90,7 @@ def open_jobs(request: RunRequest, config: JobsConfig) -> OpenedJobs:
         lock.release()
         raise
     used_s = machine_seconds(scan.entries)
-    return OpenedJobs(request, config, run, lock, ledger, saved, over, unrecorded, resumed, notes, used_s)
+    return OpenedJobs(request, config, run, lock, ledger, saved, over, unrecorded, claim, notes, used_s)
 
 
 def how_jobs_ended(entries: Sequence[Entry]) -> dict[str, JobDoneLine | JobFailedLine]:

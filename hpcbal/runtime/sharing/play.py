@@ -64,6 +64,7 @@ def _check_threads() -> None:
 def _master(rank: LiveRank, config: JobsConfig, opened: OpenedJobs) -> JobsMaster:
     machines = rank.roles.executor_ranks
     jobs = Scheduler(machines, policy_of(config, len(machines)))
+    opened.claim.record()
     record = JobsRecord(opened, rank.roles)
     for note in opened.notes:
         record.note(note)

@@ -117,7 +117,7 @@ class JobsRecord:
             RunStartedLine(
                 kind="jobs",
                 name=opened.config.name,
-                resumed=opened.resumed,
+                resumed=opened.claim.resumed,
                 nodes=tuple(NodeFacts(node.host, node.num_gpus) for node in roles.cluster.nodes),
                 num_ranks=len(roles.ranks),
                 device="CPU",
@@ -145,7 +145,7 @@ class JobsRecord:
             entry.state = "done" if isinstance(over, JobDoneLine) else "failed"
             entry.cause = over.cause if isinstance(over, JobFailedLine) else ""
             entry.detail = over.detail
-        elif opened.resumed:
+        elif opened.claim.resumed:
             self._metrics.rewind(name, entry.epochs, entry.history)
 
     def _append(self, line: Line) -> None:

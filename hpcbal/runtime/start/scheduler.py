@@ -67,7 +67,7 @@ def make_scheduler(
     check_parts(config, roles.cluster.num_gpus, facts.spec.num_train)
     for dnn in config.dnns:
         facts.spec.check_read(min(dnn.batch_size, facts.spec.num_positions))
-    if opened.resumed:
+    if opened.claim.resumed:
         check_fingerprint(opened.run, opened.earlier, facts.fingerprint)
     device = " + ".join(sorted({name for name in devices if name is not None}))
     keys = rate_keys(config, facts.spec.sample.shape, facts.num_classes, device)
@@ -79,6 +79,7 @@ def make_scheduler(
         known_rates(config, opened.run, keys, roles.cluster.max_gpus_per_node),
         opened.earlier.resume,
     )
+    opened.accept()
     journal = Journal(opened, roles.cluster.num_gpus, keys)
     console = Console(config, roles.cluster.num_gpus, facts.spec.num_train)
     if ensemble.forgotten:

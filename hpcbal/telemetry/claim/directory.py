@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from hpcbal.errors import OutputError
@@ -22,8 +22,6 @@ from hpcbal.telemetry.ledger import (
     scan_ledger,
 )
 
-log = logging.getLogger(__name__)
-
 # Files that batch systems create in the directory before the run starts, and hpcbal's own first files.
 _HARMLESS_SUFFIXES = (".out", ".err", ".log", ".tmp")
 _HARMLESS_NAMES = ("run.lock", "logs")
@@ -31,20 +29,32 @@ _PROBE_BYTES = 1 << 16
 _TRAINING_HAS_BEGUN = (RoundStartedLine, StartedAloneLine, RolesAssignedLine)
 
 
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """An output directory that a start may use.
+
+    Attributes:
+        resumed: whether there is a run to resume.
+        notes: sentences for people: how the config of the run has changed.
+        record: writes a changed config into the directory. Call it once nothing else can refuse the start,
+            so that a refused change leaves the run as it was.
+    """
+
+    resumed: bool
+    notes: tuple[str, ...]
+    record: Callable[[], None]
+
+
 def claim_output(
-    directory: str | os.PathLike[str],
-    config_yaml: str,
-    resume_required: bool = False,
-    report: Callable[[str], object] = log.info,
-    jobs: str = "dnns",
-) -> tuple[bool, RunLock]:
-    """Call `prepare_output` while holding the directory's lock, so that a running run is never touched.
+    directory: str | os.PathLike[str], config_yaml: str, resume_required: bool = False, jobs: str = "dnns"
+) -> tuple[Claim, RunLock]:
+    """Call `check_output` while holding the directory's lock, so that a running run is never touched.
 
     Returns:
-        Whether there is a run to resume, and the lock, which is held.
+        The claim, and the lock, which is held.
 
     Raises:
-        OutputError: see `prepare_output`; also if another run is using the directory.
+        OutputError: see `check_output`; also if another run is using the directory.
     """
     root = Path(directory)
     try:
@@ -55,19 +65,15 @@ def claim_output(
         raise output_error(root, error, "use the output directory") from error
     lock = RunLock(root)
     try:
-        return prepare_output(root, config_yaml, resume_required, report, jobs), lock
+        return check_output(root, config_yaml, resume_required, jobs), lock
     except BaseException:
         lock.release()
         raise
 
 
-def prepare_output(
-    directory: str | os.PathLike[str],
-    config_yaml: str,
-    resume_required: bool = False,
-    report: Callable[[str], object] = log.info,
-    jobs: str = "dnns",
-) -> bool:
+def check_output(
+    directory: str | os.PathLike[str], config_yaml: str, resume_required: bool = False, jobs: str = "dnns"
+) -> Claim:
     """Create or check the output directory of a run.
 
     At the first start, the directory is created and the resolved config written into it. Once a round has
@@ -78,11 +84,7 @@ def prepare_output(
         directory: directory of the run; its parents are created too.
         config_yaml: the resolved config.
         resume_required: whether to accept only an existing run (`--resume`).
-        report: called with a sentence if the config of the run has changed.
         jobs: name of the folder of the run's jobs, see `RunDirectory`.
-
-    Returns:
-        Whether there is a run to resume.
 
     Raises:
         OutputError: if the directory is not writable or full, belongs to another run, or holds other files.
@@ -99,21 +101,20 @@ def prepare_output(
     folder = run.root / run.jobs
     if folder.exists() and not folder.is_dir():
         raise OutputError(f"{folder}: is a file, but results go to a directory of that name; move it away")
-    if existing is None:
+    if existing is None or not _has_trained(run):  # at most a failed start, or profiling: it does not count
         write_atomic(run.config, config_yaml, durable=True)
-        return False
-    if not _has_trained(run):  # a failed start, or only profiling: nothing depends on the config yet
-        write_atomic(run.config, config_yaml, durable=True)
-        return True
+        return Claim(existing is not None, (), lambda: None)
     removed_before = read_removed(run)
     changes = check_same(run.root, existing, config_yaml, removed_before)
-    if changes:
-        if words := changes.in_words():
-            report(f"resuming {words}")
+
+    def record() -> None:
         if changes.removed:  # before config.yaml, so that a kill in between loses nothing
             write_removed(run, {**removed_before, **changes.removed})
-        write_atomic(run.config, config_yaml, durable=True)
-    return True
+        if changes:
+            write_atomic(run.config, config_yaml, durable=True)
+
+    words = changes.in_words()
+    return Claim(True, (f"resuming {words}",) if words else (), record)
 
 
 def _text_of(config: Path) -> str | None:

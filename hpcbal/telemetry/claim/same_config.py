@@ -50,11 +50,13 @@ class Changes:
         keys: dotted keys that differ.
         added: names of jobs that are new in the file.
         removed: jobs that the file no longer has, with their configs, by name.
+        grown: the key of jobs that has grown; empty if none has.
     """
 
     keys: tuple[str, ...] = ()
     added: tuple[str, ...] = ()
     removed: Mapping[str, Any] = field(default_factory=dict)
+    grown: str = ""
 
     def __bool__(self) -> bool:
         return bool(self.keys or self.added or self.removed)
@@ -66,6 +68,7 @@ class Changes:
             f"with {_listed(self.added)} added" if self.added else "",
             f"without {_listed(self.removed)}, whose files stay" if self.removed else "",
             f"with changed {', '.join(keys)}" if keys else "",
+            f"from now on {self.grown} cannot be lowered again" if self.grown else "",
         )
         return "; ".join(part for part in parts if part)
 
@@ -218,6 +221,7 @@ def check_same(root: Path, before: str, now: str, removed_before: Mapping[str, A
         tuple(allowed),
         added=tuple(name for name in jobs_now if name not in jobs_before),
         removed={name: job for name, job in jobs_before.items() if name not in jobs_now},
+        grown=rule.may_grow if any(key.endswith(f".{rule.may_grow}") for key in allowed) else "",
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 
 from hpcbal.checkpoint import TrainingState, read_best, read_weights
 from hpcbal.control.stopping import best
-from hpcbal.errors import InputError
+from hpcbal.errors import DataError, InputError
 from hpcbal.report import read_run, render_page
 from hpcbal.runtime.group import saving
 from hpcbal.runtime.handoff.finished import report_of_finished
@@ -140,6 +141,21 @@ def test_a_dnn_without_its_last_weights_cannot_train_longer(lab: Any) -> None:
     lab.use(dnns=[lab.dnn(name, epochs + 1) for name, epochs in lab.epochs.items()])
     with pytest.raises(InputError, match=r"a was done after epoch 4 and only its best weights were kept"):
         lab.run()
+    lab.use(checkpoint={"keep": "best"})  # as the message says
+    assert lab.run() == 0
+
+
+def test_a_refused_start_removes_no_best_weights(lab: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    lab.use(dnns=dnns(lab))
+    lab.stop_at(14, rank=1)
+    kept = sorted(lab.out.glob("dnns/*/best*"))
+    assert kept
+    lab.use(dnns=dnns(lab), checkpoint={"keep": "last"})
+    toys = importlib.import_module("in_process_toys")
+    monkeypatch.setattr(toys, "points", lambda num_samples=66, broken=0: toys.Points(num_samples, broken))
+    with pytest.raises(DataError, match="trained on other data"):
+        lab.run()
+    assert sorted(lab.out.glob("dnns/*/best*")) == kept
 
 
 def test_best_weights_that_are_gone_are_trained_again_if_there_are_no_others(lab: Any, capsys: Any) -> None:

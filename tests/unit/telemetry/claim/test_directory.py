@@ -9,7 +9,7 @@ from ledger_lines import a
 from hpcbal.config import load_config, resolved_yaml
 from hpcbal.config.kinds.table import KINDS
 from hpcbal.errors import ExitCode, OutputError
-from hpcbal.telemetry import Ledger, RunLock, claim_output, is_same_config, prepare_output
+from hpcbal.telemetry import Ledger, RunLock, check_output, claim_output, is_same_config
 from hpcbal.telemetry.claim import directory
 from hpcbal.telemetry.claim.same_config import MAY_DIFFER_BY_KIND, check_same
 from hpcbal.telemetry.ledger import RoundStartedLine, StartedAloneLine
@@ -30,6 +30,13 @@ stall_timeout_s: 600
 dataplane: {ring_bytes: 1024}
 backend: {rates: {}}
 """
+
+
+def prepare_output(root, config, **options):
+    """What a start does that nothing refuses; returns whether it resumes."""
+    claim = check_output(root, config, **options)
+    claim.record()
+    return claim.resumed
 
 
 def train(root, start=RoundStartedLine):
@@ -177,19 +184,37 @@ def test_the_refusal_lists_what_may_change(tmp_path):
 def test_jobs_may_be_added_and_removed(tmp_path):
     prepare_output(tmp_path, CONFIG)
     train(tmp_path)
-    notes = []
     changed = WITH_C.replace(LINE_OF_B, "").replace("walltime: null", "walltime: 60")
-    assert prepare_output(tmp_path, changed, report=notes.append) is True
-    assert notes == ["resuming with c added; without b, whose files stay; with changed walltime"]
+    claim = check_output(tmp_path, changed)
+    assert claim.resumed
+    assert claim.notes == ("resuming with c added; without b, whose files stay; with changed walltime",)
+
+
+def test_a_change_is_recorded_once_the_run_has_accepted_it(tmp_path):
+    prepare_output(tmp_path, CONFIG)
+    train(tmp_path)
+    longer = CONFIG.replace("patience: 3, max_epochs: 10", "patience: 3, max_epochs: 20")
+    refused = check_output(tmp_path, WITHOUT_B)
+    assert (tmp_path / "config.yaml").read_text() == CONFIG
+    assert [path.name for path in tmp_path.iterdir() if "removed" in path.name] == []
+    assert "without b, whose files stay" in refused.notes[0]
+    claim = check_output(tmp_path, longer)
+    assert claim.notes == (
+        "resuming with changed dnns.b.stop.max_epochs; from now on stop.max_epochs cannot be lowered again",
+    )
+    assert check_output(tmp_path, CONFIG).notes == ()
+    claim.record()
+    with pytest.raises(OutputError, match=r"dnns\.b\.stop\.max_epochs: was 20, is 10"):
+        check_output(tmp_path, CONFIG)
 
 
 def test_another_name_of_the_directory_is_not_worth_a_line(tmp_path):
     prepare_output(tmp_path, CONFIG)
     train(tmp_path)
-    notes = []
     moved = CONFIG + "output: {dir: elsewhere}\n"
-    assert prepare_output(tmp_path, moved, report=notes.append) is True
-    assert notes == []
+    claim = check_output(tmp_path, moved)
+    assert (claim.resumed, claim.notes) == (True, ())
+    claim.record()
     assert (tmp_path / "config.yaml").read_text() == moved
 
 
@@ -318,12 +343,12 @@ def test_an_unwritable_directory_is_reported(tmp_path, monkeypatch):
 
 
 def test_a_directory_is_claimed_with_its_lock(tmp_path):
-    resumed, lock = claim_output(tmp_path / "run", CONFIG)
-    assert (resumed, (tmp_path / "run/run.lock").exists()) == (False, True)
+    claim, lock = claim_output(tmp_path / "run", CONFIG)
+    assert (claim.resumed, (tmp_path / "run/run.lock").exists()) == (False, True)
     lock.release()
-    resumed, lock = claim_output(tmp_path / "run", CONFIG)
+    claim, lock = claim_output(tmp_path / "run", CONFIG)
     lock.release()
-    assert resumed
+    assert claim.resumed
 
 
 def test_the_config_of_a_living_run_is_not_touched(tmp_path):
