@@ -15,7 +15,7 @@ from pathlib import Path
 
 from hpcbal.checkpoint.reader import read_file
 from hpcbal.checkpoint.state import TrainingState
-from hpcbal.checkpoint.writer import CURRENT, PREVIOUS, write_sealed
+from hpcbal.checkpoint.writer import CURRENT, PREVIOUS, set_aside, write_sealed
 from hpcbal.errors import CheckpointError
 from hpcbal.telemetry.files.atomic_file import output_error, remove_quietly, sync_directory
 from hpcbal.telemetry.files.own_files import create_new
@@ -23,6 +23,8 @@ from hpcbal.telemetry.files.own_files import create_new
 BEST = "best.h5"
 BEST_BEFORE = "best.previous.h5"
 BEST_ASIDE = "best.h5.tmp"
+BEST_UNUSED = "best.unused{}.h5"
+"""Names under which whole best weights are kept of a job whose checkpoint is lost."""
 WEIGHTS = "weights/"
 """Prefix of the arrays of a checkpoint that are weights."""
 BEST_BY = "best_by"
@@ -111,10 +113,20 @@ def read_best(
     return None, folder / BEST, warnings
 
 
+def holds_best(directory: str | os.PathLike[str], epoch: float) -> bool:
+    """Whether `best.h5` is whole and holds the weights of this epoch.
+
+    Raises:
+        CheckpointError: if a file exists but cannot be opened.
+    """
+    state, path, _ = read_best(directory, with_arrays=False)
+    return state is not None and path.name == BEST and state.epoch == epoch
+
+
 def recover_best(
-    directory: str | os.PathLike[str], state: TrainingState | None, epoch: int
+    directory: str | os.PathLike[str], state: TrainingState | None, epoch: int, *, is_lost: bool = False
 ) -> tuple[TrainingState | None, list[str]]:
-    """Make `best.h5` the best epoch of what the checkpoint has seen.
+    """Make `best.h5` the best epoch of what the checkpoint has seen, or else the newest earlier best epoch.
 
     Weights of epochs that training repeats, because they came after the checkpoint, are removed. Only for the
     one process that uses the directory.
@@ -122,6 +134,7 @@ def recover_best(
     Args:
         state: the checkpoint's progress; None if there is no checkpoint.
         epoch: the best epoch of its history; 0 if there is none, which removes the best weights.
+        is_lost: whether a newer checkpoint is lost: the best weights are not removed, but set aside.
 
     Returns:
         The progress of the best weights, None if they are not kept; and warnings for people.
@@ -131,26 +144,54 @@ def recover_best(
     """
     folder = Path(directory)
     if state is None or epoch == 0:
-        forget_best(folder)
-        return None, []
+        return None, _give_up(folder, is_lost)
     warnings: list[str] = []
+    earlier: dict[str, TrainingState] = {}
     sources = [BEST, BEST_BEFORE]
     if state.epoch == epoch:  # killed between the checkpoint and the link to it
         sources.append(CURRENT if (folder / CURRENT).exists() else PREVIOUS)
     for name in sources:
         try:
             found = read_file(folder / name, with_arrays=False)
-            if BEST_BY in found.meta and _is_part_of(found, state, epoch):
-                _adopt(folder, name)
-                return found, warnings
+            if BEST_BY in found.meta and _is_part_of(found, state):
+                if found.epoch == epoch:
+                    _adopt(folder, name)
+                    return found, warnings
+                earlier[name] = found
         except FileNotFoundError:
             continue
         except CheckpointError as error:
             warnings.append(f"{folder / name}: {error}; it is not used")
         except OSError as error:
             raise _unreadable(folder / name, error) from error
+    if not earlier:
+        return None, [*warnings, *_give_up(folder, is_lost)]
+    name, found = max(earlier.items(), key=lambda item: item[1].epoch)
+    _adopt(folder, name)
+    warnings.append(
+        f"{folder / BEST}: the best weights, of epoch {epoch}, are lost; those of the best epoch before, "
+        f"{found.epoch}, are kept instead"
+    )
+    return found, warnings
+
+
+def _give_up(folder: Path, is_lost: bool) -> list[str]:
+    """Remove the best weights; if they may be the last whole ones, set them aside and return a warning."""
+    state = path = None
+    if is_lost:
+        state, path, _ = read_best(folder, with_arrays=False)
+    if state is None or path is None:
+        forget_best(folder)
+        return []
+    try:
+        kept = set_aside(path, BEST_UNUSED)
+    except OSError as error:
+        raise CheckpointError(
+            f"{path}: cannot be renamed ({error.strerror or error}); restore access to its directory"
+        ) from error
     forget_best(folder)
-    return None, warnings
+    unused = f"its weights, of epoch {state.epoch}, are kept as {kept.name}"
+    return [f"{path}: belongs to no checkpoint that is left; {unused}"]
 
 
 def forget_best(directory: str | os.PathLike[str]) -> None:
@@ -187,11 +228,10 @@ def _adopt(folder: Path, name: str) -> None:
         _put_in_place(folder, is_ahead=False)
 
 
-def _is_part_of(best: TrainingState, state: TrainingState, epoch: int) -> bool:
-    """Whether `best` is what `state` was after this epoch; as text, because a NaN equals nothing."""
-    return (
-        best.name == state.name and best.epoch == epoch and repr(best.history) == repr(state.history[:epoch])
-    )
+def _is_part_of(best: TrainingState, state: TrainingState) -> bool:
+    """Whether `best` is what `state` was after an epoch; as text, because a NaN equals nothing."""
+    is_same = best.name == state.name and 0 < best.epoch <= state.epoch
+    return is_same and repr(best.history) == repr(state.history[: best.epoch])
 
 
 def _unreadable(path: Path, error: OSError) -> CheckpointError:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from hpcbal.checkpoint.layout import read_array
 from hpcbal.checkpoint.seal import OtherVersionError, verify
 from hpcbal.checkpoint.state import TrainingState, progress_from_json
-from hpcbal.checkpoint.writer import ARRAYS, ASIDE, CURRENT, DAMAGED, PREVIOUS, PROGRESS, keep_damaged
+from hpcbal.checkpoint.writer import ARRAYS, ASIDE, CURRENT, DAMAGED, PREVIOUS, PROGRESS, set_aside
 from hpcbal.errors import CheckpointError
 
 
@@ -92,7 +92,7 @@ def _read_newest(
 def _keep(damaged: Path) -> str:
     """The name under which a damaged file is kept."""
     try:
-        return keep_damaged(damaged).name
+        return set_aside(damaged).name
     except OSError as error:
         raise CheckpointError(
             f"{damaged}: it is damaged and cannot be renamed ({error.strerror or error}); restore access to "

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from numpy.typing import NDArray
 
-from hpcbal.checkpoint.best import BEST_BY, ONLY_BEST, WEIGHTS, read_best
+from hpcbal.checkpoint.best import BEST_BY, ONLY_BEST, WEIGHTS, holds_best, read_best
 from hpcbal.checkpoint.reader import read_checkpoint, read_progress
 from hpcbal.checkpoint.seal import has_sealed_length
 from hpcbal.checkpoint.state import TrainingState
@@ -82,6 +82,12 @@ def read_weights(
             f"{folder}: its best weights are not kept, only the last ones (epoch {last.epoch}); take them "
             "with --weights last, or train with checkpoint.keep: both or best"
         )
+    if last.meta.get(ONLY_BEST) and which is None:
+        trouble = f" ({'; '.join(warnings)})" if warnings else ""
+        raise InputError(
+            f"{folder}: the best weights, the only ones that were kept, are lost{trouble}; run the same "
+            "'hpcbal run' again, which trains this DNN again"
+        )
     if last.meta.get(ONLY_BEST):
         raise InputError(
             f"{folder}: its last weights (epoch {last.epoch}) are not kept, only the best ones; take them "
@@ -90,13 +96,21 @@ def read_weights(
     return _weights_of(last, "last", folder / CURRENT), warnings
 
 
-def has_trained(directory: str | os.PathLike[str], name: str, epoch: int, *, thoroughly: bool) -> bool:
+def has_trained(
+    directory: str | os.PathLike[str],
+    name: str,
+    epoch: int,
+    *,
+    best_epoch: float | None = None,
+    thoroughly: bool,
+) -> bool:
     """Whether there is a whole checkpoint of a job, of `epoch` or a later epoch, with weights.
 
     Args:
         directory: the job's directory.
         name: of the job.
         epoch: number of completed epochs.
+        best_epoch: the epoch whose weights `best.h5` must hold too, if thoroughly; None: any.
         thoroughly: whether to read all of the file. Otherwise a newest checkpoint counts as whole, of that
             job and of that epoch, if it has its full length, which takes no time.
     """
@@ -106,6 +120,8 @@ def has_trained(directory: str | os.PathLike[str], name: str, epoch: int, *, tho
         state, _ = read_progress(directory)
         if state is None or state.name != name or state.epoch < epoch:
             return False
+        if best_epoch is not None:
+            return holds_best(directory, best_epoch)
         return not state.meta.get(ONLY_BEST) or read_best(directory, with_arrays=False)[0] is not None
     except (OSError, CheckpointError):
         return False

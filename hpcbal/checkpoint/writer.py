@@ -80,7 +80,7 @@ def write_checkpoint(
         if _is_whole(current, known_whole):
             os.replace(current, folder / PREVIOUS)
         elif current.exists():
-            keep_damaged(current)
+            set_aside(current)
         identity = FileIdentity.of(aside)
         os.replace(aside, current)
         sync_directory(folder)
@@ -93,14 +93,17 @@ def write_checkpoint(
     return identity
 
 
-def keep_damaged(path: Path) -> Path:
-    """Give a damaged file a name that no save overwrites, and return it.
+def set_aside(path: Path, pattern: str = DAMAGED) -> Path:
+    """Give a file a name that no save overwrites, and return it.
+
+    Args:
+        pattern: of the new name, with a place for its number.
 
     Raises:
         OSError: if it cannot be renamed.
     """
     numbers = itertools.chain([""], map("-{}".format, itertools.count(2)))
-    names = (path.with_name(DAMAGED.format(number)) for number in numbers)
+    names = (path.with_name(pattern.format(number)) for number in numbers)
     kept = next(name for name in names if not name.exists())
     os.replace(path, kept)
     return kept

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from hpcbal.checkpoint import BackgroundWriter, TrainingState
+from hpcbal.checkpoint import BackgroundWriter, TrainingState, holds_best
 from hpcbal.checkpoint.best import BEST_BY, ONLY_BEST
 from hpcbal.cluster.roles import SCHEDULER_RANK
 from hpcbal.control.messages import CheckpointWritten
@@ -121,9 +121,12 @@ class Saving:
         if final and self._keeps_only_best(inside_pass):
             if self._best_since_s is not None:
                 self._save_best(replica, position)
-            state = self._state(position, {}, {ONLY_BEST: True})
-            self._writer.submit(self._directory, state, final=True)
-            return
+            self._writer.wait()
+            self.report_written()  # raises if the best weights could not be written
+            if holds_best(self._directory, best(self._rule, self._history).epoch):
+                state = self._state(position, {}, {ONLY_BEST: True})
+                self._writer.submit(self._directory, state, final=True)
+                return
         began = time.monotonic()
         is_best = self._best_since_s is not None
         arrays = {**replica.state(), **self._other_arrays(replica, inside_pass)}

@@ -83,7 +83,9 @@ def _are_weights_whole(run: RunDirectory, rows: Sequence[ResultRow]) -> bool:
     from hpcbal.checkpoint import has_trained  # not at the top: h5py takes long to load
 
     def is_whole(row: ResultRow) -> bool:
-        return has_trained(run.job(row.name), row.name, row.epochs, thoroughly=True)
+        best_epoch = row.numbers.get("saved_best_epoch")
+        folder = run.job(row.name)
+        return has_trained(folder, row.name, row.epochs, best_epoch=best_epoch, thoroughly=True)
 
     done = [row for row in rows if row.state == "done"]
     with ThreadPoolExecutor(NUM_READERS) as readers:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hpcbal.checkpoint import TrainingState, recover_best
+from hpcbal.checkpoint import TrainingState, read_best, recover_best, recover_progress, set_aside
 from hpcbal.checkpoint.best import BEST_BY, ONLY_BEST
+from hpcbal.checkpoint.writer import CURRENT
 from hpcbal.control import DnnSpec
 from hpcbal.control.stopping import best, evaluate
-from hpcbal.errors import InputError
+from hpcbal.errors import CheckpointError, InputError
 from hpcbal.telemetry import RunDirectory
 
 
@@ -35,13 +36,51 @@ class SavedWeights:
         return bool(self.best) or self.last is not None
 
 
+def recover_dnn(
+    run: RunDirectory, spec: DnnSpec, keep: str, *, was_saved: bool
+) -> tuple[TrainingState | None, SavedWeights, list[str]]:
+    """Find the newest checkpoint of a DNN that training can go on from, and its best weights.
+
+    Args:
+        keep: `checkpoint.keep`.
+        was_saved: whether the ledger says that there was a checkpoint.
+
+    Returns:
+        The progress in the checkpoint, None if there is none; what is on disk; and warnings for people.
+
+    Raises:
+        InputError: if training would have to continue from weights that are not kept.
+        CheckpointError: if a file cannot be opened, renamed or removed.
+    """
+    directory = run.job(spec.dnn_id)
+    state, warnings = recover_progress(directory)
+    is_lost = bool(warnings) or (was_saved and state is None)
+    weights, of_best = recover_weights(run, spec, state, keep, is_lost)
+    warnings += of_best
+    if state is None or weights.any or state.name != spec.dnn_id:
+        return state, weights, warnings
+    try:  # its history is of no use without weights, and would be taken for a checkpoint
+        set_aside(directory / CURRENT)
+    except OSError as error:
+        raise CheckpointError(
+            f"{directory / CURRENT}: cannot be renamed ({error.strerror or error}); restore access to its "
+            "directory"
+        ) from error
+    state, others = recover_progress(directory)
+    weights, of_best = recover_weights(run, spec, state, keep, True)
+    goes_on = "starts again" if state is None else f"continues from epoch {state.epoch}"
+    gone = f"{directory}: the best weights, the only ones that were kept, are gone; {spec.dnn_id} {goes_on}"
+    return state, weights, [*warnings, gone, *others, *of_best]
+
+
 def recover_weights(
-    run: RunDirectory, spec: DnnSpec, state: TrainingState | None, keep: str
+    run: RunDirectory, spec: DnnSpec, state: TrainingState | None, keep: str, is_lost: bool
 ) -> tuple[SavedWeights, Sequence[str]]:
     """Make the best weights on disk those of the best epoch that the checkpoint has seen.
 
     Args:
         state: the progress in the checkpoint; None if there is none.
+        is_lost: whether a newer checkpoint is lost.
         keep: `checkpoint.keep`; with `last`, best weights do not count.
 
     Returns:
@@ -55,7 +94,8 @@ def recover_weights(
     if state is not None and state.name != spec.dnn_id:
         return SavedWeights(), ()  # the caller refuses it
     only_best = state is not None and bool(state.meta.get(ONLY_BEST))
-    if state is not None and only_best and evaluate(spec.stop, state.history) is None:
+    goes_on = state is not None and evaluate(spec.stop, state.history) is None
+    if state is not None and only_best and goes_on and read_best(directory, with_arrays=False)[0] is not None:
         raise InputError(
             f"{directory}: {spec.dnn_id} was done after epoch {state.epoch} and only its best weights were "
             "kept (checkpoint.keep: best), so its training cannot continue; give stop.max_epochs as it was, "
@@ -65,11 +105,9 @@ def recover_weights(
     if keep == "last" and not only_best:
         return SavedWeights(last=last), ()  # they are removed once nothing refuses the start
     epoch = 0 if state is None else best(spec.stop, state.history).epoch
-    found, warnings = recover_best(directory, state, epoch)
+    found, warnings = recover_best(directory, state, epoch, is_lost=is_lost)
     if found is None:
-        if only_best:
-            gone = "the best weights, the only ones that were kept, are gone"
-            warnings.append(f"{directory}: {gone}; {spec.dnn_id} starts again")
         return SavedWeights(last=last), warnings
     metric = str(found.meta[BEST_BY])
-    return SavedWeights(epoch, metric, found.history[-1].metrics.get(metric, float("nan")), last), warnings
+    value = found.history[-1].metrics.get(metric, float("nan"))
+    return SavedWeights(found.epoch, metric, value, last), warnings

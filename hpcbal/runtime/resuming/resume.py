@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
-from hpcbal.checkpoint import TrainingState, recover_progress
+from hpcbal.checkpoint import TrainingState
 from hpcbal.cluster.layout import Cluster, Node
 from hpcbal.control import Choice, DnnProgress, DnnSpec, DnnState, ResumeState
 from hpcbal.control.messages import RoundPlan
@@ -17,7 +18,7 @@ from hpcbal.control.states import TERMINAL
 from hpcbal.control.stopping import evaluate
 from hpcbal.errors import DataError
 from hpcbal.runtime.resuming.initial_files import changed_files
-from hpcbal.runtime.resuming.kept_best import SavedWeights, recover_weights
+from hpcbal.runtime.resuming.kept_best import SavedWeights, recover_dnn
 from hpcbal.telemetry import RunDirectory
 from hpcbal.telemetry.ledger import (
     BadSampleLine,
@@ -27,6 +28,7 @@ from hpcbal.telemetry.ledger import (
     DnnFailedLine,
     DnnPrunedLine,
     DnnRetriedLine,
+    EpochDoneLine,
     GpuLeftOutLine,
     GroupLeftLine,
     InitialWeightsLine,
@@ -121,23 +123,22 @@ def read_earlier(
     fingerprints: dict[str, str] = {}
     next_pass = facts.next_pass
     with ThreadPoolExecutor(NUM_READERS) as readers:  # reading and checking the sums release the GIL
-        found = list(readers.map(lambda spec: recover_progress(run.job(spec.dnn_id)), specs))
-        states = [state for state, _ in found]
-        best = list(readers.map(lambda spec, its: recover_weights(run, spec, its, keep), specs, states))
+        found = list(
+            readers.map(
+                lambda spec: recover_dnn(run, spec, keep, was_saved=spec.dnn_id in facts.saved), specs
+            )
+        )
     saved: dict[str, SavedWeights] = {}
-    for spec, (state, problems), (weights, of_best) in zip(specs, found, best, strict=True):
+    for spec, (state, weights, problems) in zip(specs, found, strict=True):
         saved[spec.dnn_id] = weights
-        problems.extend(of_best)
         warnings.extend(problems)
-        if state is None and not problems and spec.dnn_id in facts.saved:
-            warnings.append(f"{run.job(spec.dnn_id)}: the checkpoint is gone; {spec.dnn_id} starts again")
+        if not problems and problem is None and facts.has_started:
+            warnings.extend(facts.unlike(run.job(spec.dnn_id), spec.dnn_id, state))
         if state is not None and state.name != spec.dnn_id:
             raise DataError(
                 f"{run.job(spec.dnn_id)}: the checkpoint belongs to {state.name!r}; restore that of "
                 f"{spec.dnn_id!r}"
             )
-        if state is not None and not weights.any:
-            state = None  # only the best ones were kept, and they are gone
         if state is not None:
             next_pass = max(next_pass, state.position.pass_index + 1)
             fingerprints[spec.dnn_id] = state.fingerprint
@@ -228,7 +229,8 @@ class _Facts:
         self.done: dict[str, str] = {}
         self.pruned: dict[str, str] = {}
         self.failed: dict[str, tuple[str, str]] = {}
-        self.saved: set[str] = set()
+        self.passes: dict[str, set[int]] = {}  # that each DNN has trained
+        self.saved: dict[str, int] = {}  # the epoch of the last checkpoint
         self.best: dict[str, int] = {}
         self.initial: dict[str, InitialWeightsLine] = {}
         self.accounts: dict[str, Account] = {}
@@ -307,8 +309,10 @@ class _Facts:
                 self.failed.pop(dnn, None)
             case DnnPrunedLine(dnn, detail):
                 self.pruned[dnn] = detail
-            case CheckpointWrittenLine(dnn):
-                self.saved.add(dnn)
+            case EpochDoneLine(dnn, pass_index):
+                self.passes.setdefault(dnn, set()).add(pass_index)
+            case CheckpointWrittenLine(dnn, epoch):
+                self.saved[dnn] = epoch
             case BestKeptLine(dnn, epoch):
                 self.best[dnn] = epoch
             case InitialWeightsLine(dnn):
@@ -322,6 +326,25 @@ class _Facts:
                 account = self.accounts.setdefault(dnn, Account())
                 account.wall_time_s += line.wall_time_s if math.isfinite(line.wall_time_s) else 0.0
                 account.slot_seconds += line.slot_seconds if math.isfinite(line.slot_seconds) else 0.0
+
+    def unlike(self, folder: Path, dnn: str, state: TrainingState | None) -> Iterator[str]:
+        """Yield a warning if a whole checkpoint is older than the ledger says, or newer."""
+        saved, passes = self.saved.get(dnn), self.passes.get(dnn, set())
+        if state is None:
+            if saved is not None:
+                yield f"{folder}: the checkpoint is gone; {dnn} starts again"
+            return
+        if saved is not None and state.epoch < saved:
+            yield (
+                f"{folder}: the checkpoint is of epoch {state.epoch}, but the ledger has a later one, of "
+                f"epoch {saved} (was the run copied while it trained?); {dnn} continues from the older one"
+            )
+        if unknown := [record.epoch for record in state.history if record.pass_index not in passes]:
+            yield (
+                f"{folder}: the checkpoint has epochs that the ledger lacks, {unknown[0]} to {unknown[-1]} "
+                "(was the run copied while it trained?); training resumes from the checkpoint, but reports "
+                "lack these epochs"
+            )
 
     def _drop_paused(self, dnn: str) -> None:
         """An interrupted round continues without a DNN that was paused and has left it."""

@@ -23,6 +23,7 @@ from hpcbal.checkpoint import (
 )
 from hpcbal.checkpoint.background import _still_needed, _Submission
 from hpcbal.checkpoint.best import BEST_BY, ONLY_BEST
+from hpcbal.checkpoint.reader import read_file
 from hpcbal.errors import CheckpointError, InputError, OutputError
 from hpcbal.values import EpochRecord, Position
 
@@ -130,7 +131,7 @@ def test_a_best_epoch_that_is_the_last_one_takes_no_further_bytes(tmp_path):
     save(tmp_path, (1, "both"))
     assert (tmp_path / "best.h5").samefile(tmp_path / "checkpoint.h5")
     save(tmp_path, (2, "last"), (3, "last"))
-    assert (recovered(tmp_path) or state_of(0)).epoch == 0  # epoch 2 is better, and nobody has saved it
+    assert recovered(tmp_path).epoch == 1  # epoch 2 is better, but nobody has saved it
     save(tmp_path, (4, "best"))
     state, _, _ = read_best(tmp_path, with_arrays=True)
     assert set(state.arrays) == {"weights/w"}
@@ -153,6 +154,28 @@ def test_damaged_best_weights_are_reported_and_the_ones_before_are_used(tmp_path
     assert f"{tmp_path / 'best.h5'}: it is truncated" in warning
     progress, _ = recover_progress(tmp_path)
     assert recover_best(tmp_path, progress, 1)[0].epoch == 1
+
+
+def test_lost_best_weights_are_replaced_by_those_before_with_a_word(tmp_path):
+    save(tmp_path, (1, "both"), (2, "best"), (3, "last"))
+    (tmp_path / "best.h5").unlink()
+    progress, _ = recover_progress(tmp_path)
+    found, (warning,) = recover_best(tmp_path, progress, 2)
+    assert found.epoch == 1
+    assert (
+        "best.h5: the best weights, of epoch 2, are lost; those of the best epoch before, 1, are" in warning
+    )
+    assert recovered(tmp_path).epoch == 1
+
+
+def test_the_last_whole_weights_are_set_aside_when_the_checkpoints_are_lost(tmp_path):
+    save(tmp_path, (1, "both"), (2, "best"))
+    (warning,) = recover_best(tmp_path, None, 0, is_lost=True)[1]
+    assert "best.h5: belongs to no checkpoint that is left; its weights, of epoch 2, are kept as" in warning
+    (kept,) = tmp_path.glob("best.*")
+    assert read_file(kept, with_arrays=True).arrays["weights/w"][0] == 2
+    assert recover_best(tmp_path, None, 0, is_lost=True) == (None, [])
+    assert kept.exists()
 
 
 def test_a_full_disk_keeps_the_old_best_weights(tmp_path, monkeypatch):
@@ -234,3 +257,8 @@ def test_a_job_that_keeps_only_its_best_weights_keeps_its_progress(tmp_path):
     assert read_weights(tmp_path)[0].epoch == 2
     with pytest.raises(InputError, match=r"last weights \(epoch 3\) are not kept, only the best ones"):
         read_weights(tmp_path, "last")
+    forget_best(tmp_path)
+    with pytest.raises(
+        InputError, match=r"the only ones that were kept, are lost; run the same 'hpcbal run'"
+    ):
+        read_weights(tmp_path)

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from hpcbal.checkpoint import TrainingState, read_best, read_weights
-from hpcbal.control.stopping import best
-from hpcbal.errors import DataError, InputError
+from hpcbal.checkpoint import TrainingState, background, holds_best, read_best, read_checkpoint, read_weights
+from hpcbal.config.scheduling import specs_of
+from hpcbal.control.stopping import StopRule, best
+from hpcbal.errors import DataError, InputError, OutputError
 from hpcbal.report import read_run, render_page
 from hpcbal.runtime.group import saving
 from hpcbal.runtime.handoff.finished import report_of_finished
 from hpcbal.runtime.handoff.run_request import RunRequest
-from hpcbal.telemetry import read_results
+from hpcbal.runtime.resuming.resume import read_earlier
+from hpcbal.telemetry import RunDirectory, read_results
 from hpcbal.telemetry.views.read_status import read_status
 from hpcbal.telemetry.views.status_table import render_status
 
@@ -33,12 +37,17 @@ def best_of(lab: Any, name: str) -> TrainingState:
     assert state is not None
     assert not warnings
     assert path.name == "best.h5"
-    rule = next(dnn.stop for dnn in lab.load().dnns if dnn.name == name).rule()
     last = last_of(lab, name)
-    assert state.epoch == best(rule, last.history).epoch
+    assert state.epoch == best(rule_of(lab, name), last.history).epoch
     assert repr(state.history) == repr(last.history[: state.epoch])
     assert any(key.startswith("weights/") for key in state.arrays)
     return state
+
+
+def rule_of(lab: Any, name: str) -> StopRule:
+    rule = next(dnn.stop for dnn in lab.load().dnns if dnn.name == name).rule()
+    assert isinstance(rule, StopRule)
+    return rule
 
 
 def last_of(lab: Any, name: str) -> TrainingState:
@@ -166,9 +175,68 @@ def test_best_weights_that_are_gone_are_trained_again_if_there_are_no_others(lab
     for path in (lab.out / "dnns" / "b").glob("best*"):
         path.unlink()
     assert report_of_finished(request, lab.load()) is None
+    read_earlier(RunDirectory(lab.out), [], specs_of(lab.load()), retry_failed=False, keep="best")
+    assert read_checkpoint(lab.out / "dnns" / "b") == (None, [])  # nothing that a model would not fit
+    for path in (lab.out / "dnns" / "c").glob("best*"):
+        path.unlink()
     assert lab.run() == 0
     assert (
-        "the best weights, the only ones that were kept, are gone; b starts again" in capsys.readouterr().out
+        "the best weights, the only ones that were kept, are gone; c starts again" in capsys.readouterr().out
     )
     assert best_of(lab, "b").epoch > 0
     assert lab.states() == {dnn: ("done", epochs) for dnn, epochs in lab.epochs.items()}
+
+
+def flip_a_bit(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("damage", [Path.unlink, flip_a_bit])
+def test_best_weights_that_are_lost_are_replaced_by_those_of_the_best_epoch_before(
+    lab: Any, capsys: Any, damage: Callable[[Path], None]
+) -> None:
+    lab.use(dnns=dnns(lab), checkpoint={"keep": "best"})
+    assert lab.run() == 0
+    name, folder = next((path.parent.name, path.parent) for path in lab.out.glob("dnns/*/best.previous.h5"))
+    older, _, _ = read_best(folder, with_arrays=False)
+    damage(folder / "best.h5")
+    before, _, _ = read_best(folder, with_arrays=False)
+    assert older is not None
+    assert before is not None
+    request = RunRequest(lab.out.parent / "run.yaml")
+    assert report_of_finished(request, lab.load()) is None
+    capsys.readouterr()
+    assert lab.run() == 0
+    lost = (
+        f"the best weights, of epoch {older.epoch}, are lost; those of the best epoch before, {before.epoch},"
+    )
+    assert lost in capsys.readouterr().out
+    assert shown_of(lab)[name][0] == before.epoch
+    assert lab.states() == {dnn: ("done", epochs) for dnn, epochs in lab.epochs.items()}
+    assert report_of_finished(request, lab.load()) is not None
+
+
+def test_after_a_failed_write_of_the_last_best_weights_training_goes_on_from_the_checkpoint(
+    lab: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A full disk, at the last epoch of a DNN that keeps only its best weights."""
+    lab.use(dnns=dnns(lab), checkpoint={"keep": "best", "interval_s": 0})
+    write_best = background.write_best
+
+    def full(directory: Path, state: TrainingState, *, is_ahead: bool) -> None:
+        if state.epoch == lab.epochs[state.name]:
+            raise OutputError(f"{directory}/best.h5: cannot write: No space left on device")
+        write_best(directory, state, is_ahead=is_ahead)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(background, "write_best", full)
+        with pytest.raises(OutputError, match="No space left"):
+            lab.run()
+    for folder in (lab.out / "dnns").iterdir():
+        state, _ = read_checkpoint(folder)
+        assert state is not None
+        assert state.arrays or holds_best(folder, best(rule_of(lab, folder.name), state.history).epoch)
+    assert lab.run() == 0
+    assert shown_of(lab) == {name: (best_of(lab, name).epoch, None) for name in lab.epochs}

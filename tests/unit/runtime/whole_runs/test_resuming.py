@@ -6,6 +6,8 @@ import importlib
 import math
 import re
 import time
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -49,6 +51,33 @@ def test_both_checkpoints_damaged_or_gone_start_that_dnn_anew(stopped: Any, caps
     assert stopped.run() == 0
     assert "there is no whole checkpoint, so training starts from the beginning" in capsys.readouterr().out
     assert stopped.states() == {dnn: ("done", epochs) for dnn, epochs in stopped.epochs.items()}
+
+
+def test_a_copy_whose_files_are_of_different_moments_is_noticed(lab: Any, capsys: Any) -> None:
+    """As one that is made file by file while the run trains."""
+    sections = {"dnns": lab.dnns(hook="act"), "checkpoint": {"interval_s": 0}}
+    lab.use(**sections)
+    lab.stop_at(22, rank=1)
+    early = {path.relative_to(lab.out): path.read_bytes() for path in lab.out.rglob("*") if path.is_file()}
+    assert lab.run() == 0
+    late = {path.relative_to(lab.out): path.read_bytes() for path in lab.out.rglob("*") if path.is_file()}
+
+    def copy(output: str, ledger: Mapping[Path, bytes], rest: Mapping[Path, bytes]) -> str:
+        lab.use(output=output, **sections)
+        for path, content in {**rest, Path("ledger.jsonl"): ledger[Path("ledger.jsonl")]}.items():
+            (lab.out / path).parent.mkdir(parents=True, exist_ok=True)
+            (lab.out / path).write_bytes(content)
+        capsys.readouterr()
+        assert lab.run() == 0
+        assert lab.states() == {dnn: ("done", epochs) for dnn, epochs in lab.epochs.items()}
+        return str(capsys.readouterr().out)
+
+    assert "a: the checkpoint has epochs that the ledger lacks, " in copy("newer", ledger=early, rest=late)
+    older = copy("older", ledger=late, rest=early)
+    assert re.search(
+        r"a: the checkpoint is of epoch \d, but the ledger has a later one, of epoch 4 \(was", older
+    )
+    assert "copied" not in copy("whole", ledger=early, rest=early)
 
 
 def test_checkpoints_of_other_data_are_refused(stopped: Any, monkeypatch: pytest.MonkeyPatch) -> None:
