@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
+from typing import Any
+
+from hpcbal.errors import InputError
 
 DRIVERS_ORDER = "PCI_BUS_ID"
 """Value of `CUDA_DEVICE_ORDER` that makes CUDA number GPUs as the driver does."""
@@ -88,3 +92,37 @@ def read(name: str, environ: Mapping[str, str] | None = None) -> str | None:
     if name not in VARIABLES:
         raise KeyError(f"{name} is not in hpcbal.env.VARIABLES")
     return (os.environ if environ is None else environ).get(name) or None
+
+
+_IN_TEXT = re.compile(r"\$(?:(?P<dollar>\$)|\{(?P<braced>\w+)\}|(?P<plain>[A-Za-z_]\w*))")
+
+
+def expanded(args: Any, key: str) -> Any:
+    """Replace $NAME and ${NAME} in the text of arguments by the user's environment variables, and $$ by $.
+
+    Args:
+        args: a value of the configuration; lists and mappings are searched for text.
+        key: the value's dotted key, for messages.
+
+    Raises:
+        InputError: if a variable is not set.
+    """
+    if isinstance(args, Mapping):
+        return {name: expanded(value, f"{key}.{name}") for name, value in args.items()}
+    if isinstance(args, list):
+        return [expanded(value, f"{key}.{index}") for index, value in enumerate(args)]
+    if not isinstance(args, str):
+        return args
+
+    def value_of(found: re.Match[str]) -> str:
+        if found["dollar"]:
+            return "$"
+        name = found["braced"] or found["plain"]
+        if name not in os.environ:
+            raise InputError(
+                f"{key}: got {args!r}, but the environment variable {name} is not set here; set it, or write "
+                "the value out; a plain $ is written $$"
+            )
+        return os.environ[name]
+
+    return _IN_TEXT.sub(value_of, args)

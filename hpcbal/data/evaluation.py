@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from hpcbal import env
 from hpcbal.data.dataset import Dataset
 from hpcbal.data.held_out import of_same_kind, open_held_out
 from hpcbal.data.opening import open_dataset
@@ -70,7 +71,8 @@ def open_sample_set(
         return SampleSet("data.test_fraction", trained, trained.test_ids)
     if wanted == TEST:
         return _whole("data.test", open_held_out(config, TEST, trained.dataset), config)
-    dataset = of_same_kind(open_dataset(wanted, args, "--data"), trained.dataset, f"--data {wanted}")
+    dataset = open_dataset(wanted, env.expanded(args, "--data-args"), "--data")
+    dataset = of_same_kind(dataset, trained.dataset, f"--data {wanted}")
     return _whole(wanted, dataset, config)
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from hpcbal import env
 from hpcbal.data.class_labels import class_labels
 from hpcbal.data.class_names import Relabelled, class_names, difference, in_words
 from hpcbal.data.dataset import Dataset, RawSample
@@ -32,7 +33,7 @@ def open_held_out(config: EnsembleConfig, name: Literal["validation", "test"], t
     section = config.data.validation if name == "validation" else config.data.test
     assert section is not None
     path, key = section.path_beside(config.data), f"data.{name}.dataset"
-    dataset = open_dataset(path, section.args, key)
+    dataset = open_dataset(path, env.expanded(section.args, f"data.{name}.args"), key)
     return of_same_kind(dataset, trained, f"{key} {path}")
 
 
@@ -92,6 +93,7 @@ class WithOwnValidation:
         sample_spec: shape and type of both; its bound is the larger one.
         validation_ids: ids of the validation samples: all from the number of training samples on.
         fingerprint: of both.
+        is_identified: whether both have one.
         labels: classes of all samples, if both datasets declare them.
         class_names: those of the training samples.
         remarks: those of both datasets.
@@ -117,7 +119,9 @@ class WithOwnValidation:
         self.label_spec = trained.label_spec
         self.sample_spec = _larger(trained.sample_spec, validation.sample_spec)
         self.validation_ids = np.arange(self._num_trained, len(self))
-        self.fingerprint = " and ".join(str(getattr(part, "fingerprint", "")) for part in self._parts)
+        fingerprints = [str(getattr(part, "fingerprint", "")) for part in self._parts]
+        self.fingerprint = " and ".join(fingerprints)
+        self.is_identified = all(fingerprints)
         self.labels = _of_both(self._parts, class_labels)
         self.class_names = class_names(trained)
         of_validation = [f"data.validation: {remark}" for remark in getattr(validation, "remarks", ())]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hpcbal import env
 from hpcbal.data.bad_sample import BadSample, UnusableSampleError
 from hpcbal.data.class_labels import check_classes, class_labels, doubts_about
 from hpcbal.data.dataset import Dataset, RawSample
@@ -351,7 +352,7 @@ def open_source(config: EnsembleConfig) -> SampleSource:
     from hpcbal.data.opening import open_dataset
 
     operations = build_operations([(step.name, step.args) for step in config.preprocessing])
-    dataset = open_dataset(config.data.dataset, config.data.args)
+    dataset = open_dataset(config.data.dataset, env.expanded(config.data.args, "data.args"))
     if config.data.validation is not None:
         dataset = WithOwnValidation(dataset, open_held_out(config, "validation", dataset))
     source = SampleSource(

@@ -40,7 +40,7 @@ TABLE = """\
 hpcbal            | -                                     | -
 printable         | -                                     | -
 errors            | -                                     | printable
-env               | -                                     | -
+env               | -                                     | errors
 stderr            | -                                     | printable
 forks             | -                                     | stderr
 collector         | -                                     | -
@@ -98,7 +98,7 @@ config            | -                                     | config.schema config
                   |                                       | config.load
 config.scheduling | -                                     | control config.schema config.balance
 models            | keras numpy tensorflow                | errors
-data              | PIL h5py numpy sklearn                | errors forks user_code values policies.samples
+data              | PIL h5py numpy sklearn                | errors env forks user_code values policies.samples
                   |                                       | policies config.contract config.imports
 paramserver.apps  | numpy scipy                           | errors paramserver.contract data
 paramserver.alone | numpy                                 | errors paramserver.contract
@@ -190,8 +190,8 @@ runtime.evaluating | mpi4py numpy                          | printable errors va
                   |                                       | telemetry.files telemetry.views telemetry
                   |                                       | checkpoint config.source config.schema config data
                   |                                       | dataplane training runtime.handoff runtime.group
-runtime.paramserver | numpy                                 | printable errors stderr forks user_code values
-                  |                                       | comm cluster policies.configuring
+runtime.paramserver | numpy                                 | printable errors env stderr forks user_code
+                  |                                       | values comm cluster policies.configuring
                   |                                       | paramserver.contract paramserver.store
                   |                                       | telemetry.files telemetry.host telemetry.ledger
                   |                                       | telemetry.streams

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from hpcbal import env
 from hpcbal.config import PsJobConfig, load_object
 from hpcbal.config.contract import APP, DATASET, Contract, misfits
 from hpcbal.errors import HpcbalError, InputError, UserCodeError
@@ -79,7 +80,8 @@ def load_job(config: PsJobConfig) -> LoadedJob:
         InputError: if nothing exists at an import path, arguments are wrong, or a result is of a wrong type.
         UserCodeError: if their code raises.
     """
-    source = _call("data.dataset", config.data.dataset, DATASET, (), config.data.args)
+    args = env.expanded(config.data.args, "data.args")
+    source = _call("data.dataset", config.data.dataset, DATASET, (), args)
     _check_source(source, config.data.dataset)
     app = _call("app", config.app, APP, (source,), config.args)
     if not isinstance(app, App):

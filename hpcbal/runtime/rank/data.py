@@ -32,6 +32,7 @@ class StreamFacts:
         class_counts: training samples of each class, shape (num_classes,); None if the dataset does not list
             its labels.
         remarks: what people should know about how the data was read.
+        is_identified: whether the dataset has a fingerprint of its own, which enters `fingerprint`.
     """
 
     spec: StreamSpec
@@ -44,6 +45,7 @@ class StreamFacts:
     sample_weights: NDArray[np.float32] | None = None
     class_counts: NDArray[np.int64] | None = None
     remarks: tuple[str, ...] = ()
+    is_identified: bool = False
 
     @classmethod
     def of(cls, config: EnsembleConfig, source: SampleSource) -> StreamFacts:
@@ -61,6 +63,7 @@ class StreamFacts:
             source.sample_weights,
             source.class_counts(),
             tuple(map(str, getattr(source.dataset, "remarks", ()))),
+            getattr(source.dataset, "is_identified", bool(getattr(source.dataset, "fingerprint", ""))),
         )
 
 

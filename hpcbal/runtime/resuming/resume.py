@@ -183,12 +183,24 @@ def read_earlier(
     )
 
 
-def check_fingerprint(run: RunDirectory, earlier: Earlier, fingerprint: str) -> None:
+def check_fingerprint(
+    run: RunDirectory, earlier: Earlier, fingerprint: str, moved: Sequence[str], *, is_identified: bool
+) -> None:
     """Refuse to resume with other data.
 
+    Args:
+        moved: keys of paths of the data that have changed.
+        is_identified: whether the dataset has a fingerprint of its own.
+
     Raises:
-        DataError: if a checkpoint was made with data or preprocessing of another fingerprint.
+        DataError: if a checkpoint was made with data or preprocessing of another fingerprint, or it is not
+            known whether it was.
     """
+    if earlier.fingerprints and moved and not is_identified:
+        raise DataError(
+            f"{run.root}: {', '.join(moved)}: changed, but the dataset has no attribute 'fingerprint' that "
+            "shows whether these are the data of the run; undo the change, or choose another output.dir"
+        )
     for dnn_id, trained_on in earlier.fingerprints.items():
         if trained_on != fingerprint:
             raise DataError(

@@ -68,7 +68,8 @@ def make_scheduler(
     for dnn in config.dnns:
         facts.spec.check_read(min(dnn.batch_size, facts.spec.num_positions))
     if opened.claim.resumed:
-        check_fingerprint(opened.run, opened.earlier, facts.fingerprint)
+        moved, is_identified = opened.claim.moved, facts.is_identified
+        check_fingerprint(opened.run, opened.earlier, facts.fingerprint, moved, is_identified=is_identified)
     device = " + ".join(sorted({name for name in devices if name is not None}))
     keys = rate_keys(config, facts.spec.sample.shape, facts.num_classes, device)
     settings = _settings(config, context, facts, opened)

@@ -36,12 +36,14 @@ class Claim:
     Attributes:
         resumed: whether there is a run to resume.
         notes: sentences for people: how the config of the run has changed.
+        moved: keys of paths of the data that have changed.
         record: writes a changed config into the directory. Call it once nothing else can refuse the start,
             so that a refused change leaves the run as it was.
     """
 
     resumed: bool
     notes: tuple[str, ...]
+    moved: tuple[str, ...]
     record: Callable[[], None]
 
 
@@ -103,7 +105,7 @@ def check_output(
         raise OutputError(f"{folder}: is a file, but results go to a directory of that name; move it away")
     if existing is None or not _has_trained(run):  # at most a failed start, or profiling: it does not count
         write_atomic(run.config, config_yaml, durable=True)
-        return Claim(existing is not None, (), lambda: None)
+        return Claim(existing is not None, (), (), lambda: None)
     removed_before = read_removed(run)
     changes = check_same(run.root, existing, config_yaml, removed_before)
 
@@ -114,7 +116,7 @@ def check_output(
             write_atomic(run.config, config_yaml, durable=True)
 
     words = changes.in_words()
-    return Claim(True, (f"resuming {words}",) if words else (), record)
+    return Claim(True, (f"resuming {words}",) if words else (), changes.moved, record)
 
 
 def _text_of(config: Path) -> str | None:

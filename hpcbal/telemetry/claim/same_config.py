@@ -23,6 +23,7 @@ class MayDiffer:
     Attributes:
         keys: dotted keys, in addition to those that all kinds of runs share.
         but_not: dotted keys below them that must not.
+        paths: dotted keys below which paths may differ, if the fingerprint of the data stays the same.
         jobs: the key of the list of jobs, which may be added and removed; differences name a job, not its
             index. Empty if the run is one job, whose keys are at the top level.
         job: what users call a job.
@@ -34,6 +35,7 @@ class MayDiffer:
 
     keys: tuple[str, ...]
     but_not: tuple[str, ...]
+    paths: tuple[str, ...]
     jobs: str
     job: str
     of_job: tuple[str, ...]
@@ -51,12 +53,14 @@ class Changes:
         added: names of jobs that are new in the file.
         removed: jobs that the file no longer has, with their configs, by name.
         grown: the key of jobs that has grown; empty if none has.
+        moved: keys of paths of the data that differ.
     """
 
     keys: tuple[str, ...] = ()
     added: tuple[str, ...] = ()
     removed: Mapping[str, Any] = field(default_factory=dict)
     grown: str = ""
+    moved: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
         return bool(self.keys or self.added or self.removed)
@@ -91,6 +95,7 @@ MAY_DIFFER_BY_KIND: Mapping[str, MayDiffer] = {
             "dataplane.on_device",
         ),
         but_not=("balance.samples", "balance.gradient_weights"),
+        paths=("data.args", "data.validation.args"),
         jobs="dnns",
         job="DNN",
         of_job=("balance", "shares", "callbacks"),
@@ -138,6 +143,7 @@ MAY_DIFFER_BY_KIND: Mapping[str, MayDiffer] = {
             "stop",
         ),
         but_not=(),
+        paths=(),
         jobs="",
         job="job",
         of_job=(),
@@ -148,6 +154,7 @@ MAY_DIFFER_BY_KIND: Mapping[str, MayDiffer] = {
     "jobs": MayDiffer(
         keys=("schedule", "memory_per_node", "spill", "machines"),
         but_not=(),
+        paths=(),
         jobs="jobs",
         job="job",
         of_job=("arrives_s", "seconds_per_sample", "objective", "stop"),
@@ -196,17 +203,17 @@ def check_same(root: Path, before: str, now: str, removed_before: Mapping[str, A
     known = {**{name: _whole(job, rule) for name, job in removed_before.items()}, **jobs_before}
     _check_case(root, rule.jobs, known, jobs_now)
     allowed: list[str] = []
+    moved: list[str] = []
     refused: list[tuple[str, Any, Any]] = []
     for key, given_before, given_now in _differences("", _without(rule.jobs, old), _without(rule.jobs, new)):
-        may_differ = key not in rule.but_not and any(
-            f"{key}.".startswith(f"{prefix}.") for prefix in (*ALL_MAY_DIFFER, *rule.keys)
-        )
-        allowed.append(key) if may_differ else refused.append((key, given_before, given_now))
+        may_differ = key not in rule.but_not and _is_below(key, (*ALL_MAY_DIFFER, *rule.keys))
+        is_moved = _is_below(key, rule.paths) and _is_path(given_before) and _is_path(given_now)
+        moved += [key] if is_moved else []
+        allowed.append(key) if may_differ or is_moved else refused.append((key, given_before, given_now))
     for name, job in jobs_now.items():
         for key, given_before, given_now in _differences("", known.get(name, job), job):
             whole_key = f"{rule.jobs}.{name}.{key}"
-            may_differ = any(f"{key}.".startswith(f"{prefix}.") for prefix in rule.of_job)
-            if may_differ or (key == rule.may_grow and _has_grown(given_before, given_now)):
+            if _is_below(key, rule.of_job) or (key == rule.may_grow and _has_grown(given_before, given_now)):
                 allowed.append(whole_key)
             else:
                 refused.append((whole_key, given_before, given_now))
@@ -222,6 +229,7 @@ def check_same(root: Path, before: str, now: str, removed_before: Mapping[str, A
         added=tuple(name for name in jobs_now if name not in jobs_before),
         removed={name: job for name, job in jobs_before.items() if name not in jobs_now},
         grown=rule.may_grow if any(key.endswith(f".{rule.may_grow}") for key in allowed) else "",
+        moved=tuple(moved),
     )
 
 
@@ -269,12 +277,24 @@ def _what_may_change(rule: MayDiffer) -> str:
         return f"These may change when a run is resumed: {', '.join((*ALL_MAY_DIFFER, *rule.keys))}."
     but_not = f" (but not {' or '.join(rule.but_not)})" if rule.but_not else ""
     may_grow = f", and {rule.may_grow} if it grows" if rule.may_grow else ""
+    but_not += f", paths in {' and '.join(rule.paths)} to the same data" if rule.paths else ""
     plural = f"{rule.job[0].upper()}{rule.job[1:]}s"
     return (
         f"These may change when a run is resumed: {', '.join((*ALL_MAY_DIFFER, *rule.keys))}{but_not}; "
         f"of a {rule.job} {', '.join(rule.of_job)}{may_grow}. {plural} may be added and removed; to train a "
         f"{rule.job} with other settings, add it under another name."
     )
+
+
+def _is_below(key: str, prefixes: Iterable[str]) -> bool:
+    return any(f"{key}.".startswith(f"{prefix}.") for prefix in prefixes)
+
+
+def _is_path(value: Any) -> bool:
+    """Whether a value may be a path, or paths; which data they lead to, only the fingerprint shows."""
+    if isinstance(value, list):
+        return bool(value) and all(map(_is_path, value))
+    return isinstance(value, str) and ("/" in value or value[:1] in ("~", "$"))
 
 
 def _has_grown(before: Any, now: Any) -> bool:

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from hpcbal import env
 from hpcbal.config import load_config
 from hpcbal.data import LabelSpec, SampleSource, SampleSpec, open_source
 from hpcbal.data.opening import open_dataset
@@ -191,29 +192,41 @@ def test_an_import_path_that_leads_nowhere_is_an_input_error() -> None:
         open_dataset("hpcbal.data:digitz", {})
 
 
-def test_a_config_becomes_a_source(image_tree: Path, tmp_path: Path) -> None:
+def test_a_config_becomes_a_source(image_tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("IMAGES", str(image_tree.parent))
+    monkeypatch.setenv("TREE", image_tree.name)
     file = tmp_path / "run.yaml"
     file.write_text(
-        f"""
+        """
 schema: 1
 seed: 5
 data:
   dataset: hpcbal.data:image_folder
-  args: {{path: {image_tree}}}
+  args: {path: "$IMAGES/${TREE}"}
   validation_fraction: 0.4
 preprocessing:
-  - decode: {{mode: gray}}
-  - normalize: {{mean: 0.5, std: 0.25}}
-dataplane: {{max_sample_bytes: 10000}}
+  - decode: {mode: gray}
+  - normalize: {mean: 0.5, std: 0.25}
+dataplane: {max_sample_bytes: 10000}
 dnns:
   - name: a
     model: hpcbal.models:resnet
-    optimizer: {{name: sgd, learning_rate: 0.1}}
+    optimizer: {name: sgd, learning_rate: 0.1}
     batch_size: 2
-    stop: {{max_epochs: 1}}
+    stop: {max_epochs: 1}
 """
     )
     source = open_source(load_config(file))
     assert (source.num_train, source.num_validation) == (3, 2)
     assert source.sample_spec == SampleSpec.of((None, None, 1), "uint8", 2_500)  # normalized on the device
     assert source.sample(0, 0, training=True)[0].shape[1:] == (30, 1)
+    monkeypatch.delenv("TREE")
+    with pytest.raises(InputError, match=r"data\.args\.path: got '\$IMAGES/.*, but .* TREE is not set"):
+        open_source(load_config(file))
+
+
+def test_variables_are_replaced_everywhere_in_arguments(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HERE", "/here")
+    args = {"paths": ["$HERE/a", {"b": "${HERE}b"}], "pattern": "^.*$", "price": "5$$", "number": 3}
+    expected = {"paths": ["/here/a", {"b": "/hereb"}], "pattern": "^.*$", "price": "5$", "number": 3}
+    assert env.expanded(args, "data.args") == expected

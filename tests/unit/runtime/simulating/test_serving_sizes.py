@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from hpcbal.config import JobsConfig, load_config
-from hpcbal.errors import UserCodeError
+from hpcbal.errors import InputError, UserCodeError
 from hpcbal.paramserver.contract import Ragged
 from hpcbal.runtime.paramserver.cutting import first_cut
 from hpcbal.runtime.paramserver.loading import LoadedJob, load_job
@@ -39,6 +39,17 @@ def sizes_of(tmp_path: Path, app: str, args: dict[str, Any], dataset: str, data:
     assert isinstance(config, JobsConfig)
     loaded = load_job(config.jobs[0])
     return loaded, serving_job(config.jobs[0], 0, loaded, first_cut(config.jobs[0], loaded, 2), None)
+
+
+def test_variables_in_the_arguments_of_a_jobs_data_are_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As paths in node-local scratch."""
+    data = {"dataset": "${WHERE}.data:digits", "num_samples": 40}
+    with pytest.raises(InputError, match=r"data\.args\.dataset: got .* WHERE is not set here; set it"):
+        sizes_of(tmp_path, "MLR", {}, "labelled", data)
+    monkeypatch.setenv("WHERE", "hpcbal")
+    assert sizes_of(tmp_path, "MLR", {}, "labelled", data)[0].num_samples == 40
 
 
 def distinct(loaded: LoadedJob, column: str) -> list[int]:

@@ -88,6 +88,47 @@ def test_checkpoints_of_other_data_are_refused(stopped: Any, monkeypatch: pytest
     assert refused.value.exit_code == 2
 
 
+def test_the_same_data_may_move_between_starts(
+    lab: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in the local scratch of a batch job, in a variable or written out."""
+
+    def use(path: Path | str, num_points: int = 60, **args: Any) -> None:
+        if isinstance(path, Path):
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(f"{num_points}")
+        data = {"dataset": "in_process_toys:in_file", "args": {"path": str(path), **args}}
+        lab.use(data=data, dnns=lab.dnns(hook="act"))
+
+    use(tmp_path / "first" / "points")
+    monkeypatch.setenv("SCRATCH", str(tmp_path / "first"))
+    use("$SCRATCH/points")
+    lab.stop_at(5, rank=1)
+    (tmp_path / "first").rename(tmp_path / "second")
+    with pytest.raises(HpcbalError, match="cannot be opened"):
+        lab.run()
+    monkeypatch.setenv("SCRATCH", str(tmp_path / "second"))
+    lab.stop_at(5, rank=1)
+    use(tmp_path / "third" / "points", num_points=66)
+    with pytest.raises(HpcbalError, match="trained on other data"):
+        lab.run()
+    use(tmp_path / "third" / "points")
+    assert lab.run() == 0
+
+
+def test_a_path_may_not_change_if_nothing_identifies_the_data(lab: Any, tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).write_text("60")
+        args = {"path": str(tmp_path / name), "is_identified": False}
+        lab.use(data={"dataset": "in_process_toys:in_file", "args": args}, dnns=lab.dnns(hook="act"))
+        if name == "a":
+            lab.stop_at(5, rank=1)
+    with pytest.raises(
+        HpcbalError, match=r"data\.args\.path: changed, but the dataset has no attribute 'fing"
+    ):
+        lab.run()
+
+
 def test_a_failed_dnn_stays_failed_until_it_is_to_be_retried(lab: Any, hooks: Any) -> None:
     trouble = [lab.dnn("a", 4), lab.dnn("b", 2, hook="act"), lab.dnn("c", 3)]
     lab.use(dnns=trouble)

@@ -218,6 +218,16 @@ def test_another_name_of_the_directory_is_not_worth_a_line(tmp_path):
     assert (tmp_path / "config.yaml").read_text() == moved
 
 
+def test_paths_of_the_data_may_change_and_other_arguments_not(tmp_path):
+    before = CONFIG.replace("args: {}", "args: {path: /scratch/1/x.h5, split: train}")
+    prepare_output(tmp_path, before)
+    train(tmp_path)
+    moved = before.replace("/scratch/1/", "$SLURM_TMPDIR/")
+    assert check_output(tmp_path, moved).moved == ("data.args.path",)
+    with pytest.raises(OutputError, match=r"data\.args\.split: was train, is test"):
+        check_output(tmp_path, moved.replace("train}", "test}"))
+
+
 def test_a_job_that_is_back_must_be_as_it_was(tmp_path):
     prepare_output(tmp_path, CONFIG)
     train(tmp_path)
