@@ -25,6 +25,7 @@ import contextlib
 import ctypes
 import importlib.util
 import io
+import itertools
 import json
 import logging
 import os
@@ -46,7 +47,7 @@ import numpy as np
 from support.damages import FOREIGN, choose, foreign_file
 from support.provenance import provenance
 
-from hpcbal.checkpoint import read_checkpoint
+from hpcbal.checkpoint import read_best, read_checkpoint
 from hpcbal.cli.main import main as hpcbal
 from hpcbal.config import load_ensemble
 from hpcbal.errors import HpcbalError
@@ -60,8 +61,10 @@ ROLES = Path(__file__).resolve().parents[1] / "tests" / "unit" / "runtime"
 """The folder of the tests that play all roles in one process; `load_roles` borrows what plays them."""
 
 EPOCHS = {"a": 4, "b": 2, "c": 3}
-STOP_STEPS = (8, 22)
-"""When runs are stopped: two DNNs train and one waits; two are done and one trains."""
+STOP_STEPS = (8, 22, None)
+"""When runs are stopped: two DNNs train and one waits; two are done and one trains; None: all are done."""
+KEEPS = ("both", "best")
+"""The values of `checkpoint.keep` that are tried; with `best`, a DNN that is done has no other weights."""
 TOLERANCE = 1e-9
 """Weights in float64 differ by less if only the number of GPUs differs, which changes the order of sums."""
 
@@ -80,6 +83,8 @@ FILES = (
     "logs/rank-000.log",
     "dnns/*/checkpoint.h5",
     "dnns/*/checkpoint.previous.h5",
+    "dnns/*/best.h5",
+    "dnns/*/best.previous.h5",
     "dnns/*/metrics.jsonl",
     "dnns/*/events.out.tfevents.*",
     "run.lock",
@@ -199,12 +204,14 @@ def judge(start: Start, root: Path, damaged: Path, calm: Mapping[str, Any]) -> J
 
 
 def outcome_of(root: Path) -> dict[str, Any]:
-    """Of each DNN the history, without times, and the arrays of its checkpoint; None if it has none."""
+    """Of each DNN the history, without times, and the last and best arrays; None if it has no checkpoint."""
     found: dict[str, Any] = {}
     for name in EPOCHS:
         state, _ = read_checkpoint(root / "dnns" / name)
         history = [] if state is None else [(r.epoch, r.pass_index, dict(r.metrics)) for r in state.history]
-        found[name] = None if state is None else (history, dict(state.arrays))
+        best, _, _ = read_best(root / "dnns" / name, with_arrays=True)
+        arrays = {} if best is None else {f"best/{key}": array for key, array in best.arrays.items()}
+        found[name] = None if state is None else (history, {**state.arrays, **arrays})
     return found
 
 
@@ -217,6 +224,10 @@ def differs(got: Mapping[str, Any], wanted: Mapping[str, Any]) -> str | None:
         if [record[0] for record in own_history] != [record[0] for record in history]:
             return f"epochs: {name} has {[record[0] for record in own_history]}"
         for key, array in arrays.items():
+            if key.startswith("best/optimizer/"):  # there if the best epoch is also that of the checkpoint
+                continue
+            if key not in own_arrays:
+                return f"weights: {name}/{key} is lost"
             distance = float(np.max(np.abs(own_arrays[key] - array), initial=0.0))
             if not distance <= TOLERANCE:
                 return f"weights: {name}/{key} differs by {distance:.3g}"
@@ -254,7 +265,7 @@ def load_roles() -> Any:
     return module
 
 
-def configure(run: Any) -> None:
+def configure(run: Any, keep: str) -> None:
     """Write the configuration of the ensemble: three DNNs on two GPUs, so that one has to wait."""
     rates = {
         "a": {1: 4e5, 2: 7.8e5},
@@ -264,7 +275,10 @@ def configure(run: Any) -> None:
     model = {"model": "in_process_toys:toy", "args": {"hook": "act"}}
     dnns = [{"name": name, **model, "stop": {"max_epochs": epochs}} for name, epochs in EPOCHS.items()]
     backend = {"name": "emulated", "precision": "float64", "collective": "mpi", "rates": rates}
-    run.configure(dnns=dnns, backend=backend, schedule={"paradigm": "global", "delta": "15%"})
+    checkpoint = {"interval_s": 0.0, "keep": keep}
+    run.configure(
+        dnns=dnns, backend=backend, schedule={"paradigm": "global", "delta": "15%"}, checkpoint=checkpoint
+    )
 
 
 def start_in_process(run: Any) -> int:
@@ -288,16 +302,18 @@ class Lab:
 
     Attributes:
         run: the run in process; its `out` is the directory that each start uses.
-        stopped: directories of runs that were stopped at different moments, never changed.
-        calm: the outcome of the undisturbed run.
+        stopped: directories of runs that were stopped at different moments, never changed, each with its
+            `checkpoint.keep`.
+        calm: the outcome of the undisturbed run, by `checkpoint.keep`.
     """
 
     run: Any
-    stopped: Sequence[Path]
-    calm: Mapping[str, Any]
+    stopped: Sequence[tuple[Path, str]]
+    calm: Mapping[str, Mapping[str, Any]]
 
-    def restore(self, stopped: Path) -> None:
-        """Make `out` a copy of a stopped run, and the foreign file as it was."""
+    def restore(self, stopped: Path, keep: str) -> None:
+        """Make `out` a copy of a stopped run, with its configuration, and the foreign file as it was."""
+        configure(self.run, keep)
         if self.run.out.exists():
             remove_tree(self.run.out)
         shutil.copytree(stopped, self.run.out, symlinks=True)
@@ -315,15 +331,18 @@ class Lab:
             start: the start to judge; by default in this process.
         """
         rng = random.Random(f"{pattern} {seed}")
-        self.restore(self.stopped[seed % len(self.stopped)])
+        moments = [each for each in self.stopped if next(each[0].glob(pattern), None) is not None]
+        stopped, keep = moments[seed % len(moments)]
+        self.restore(stopped, keep)
         damaged = rng.choice(sorted(self.run.out.glob(pattern)))
         name, damage = choose(damaged, rng)
-        what = f"{damaged.relative_to(self.run.out)}, seed {seed}: {name}: {damage(damaged, rng)}"
+        path = damaged.relative_to(self.run.out)
+        what = f"{stopped.name}, {path}, seed {seed}: {name}: {damage(damaged, rng)}"
         if pattern in READ_BY_VERBS:
             fault = try_readers(self.run.folder / "run.yaml", self.run.out)
             if fault is not None:
                 return what, Judgement("a reader fails", fault)
-        found = judge(start or (lambda: start_in_process(self.run)), self.run.out, damaged, self.calm)
+        found = judge(start or (lambda: start_in_process(self.run)), self.run.out, damaged, self.calm[keep])
         return what, found
 
 
@@ -338,7 +357,7 @@ def remove_tree(root: Path) -> None:
 
 
 def make_lab(folder: Path, run: Any, hooks: dict[str, Callable[[int], Any]]) -> Lab:
-    """Train an undisturbed run, and runs that are stopped by a signal to a trainer.
+    """Train undisturbed runs, and runs that are stopped by a signal to a trainer or have finished.
 
     Args:
         folder: a new folder for all of them.
@@ -346,21 +365,19 @@ def make_lab(folder: Path, run: Any, hooks: dict[str, Callable[[int], Any]]) -> 
         hooks: what the models call in their steps.
     """
     (folder / ".run").touch()
-    hooks["act"] = lambda step: None
-    run.out = folder / "calm"
-    configure(run)
-    assert start_in_process(run) == 0
-    calm = outcome_of(run.out)
     run.out = folder / "out"
-    configure(run)
-    stopped = []
-    for stop_step in STOP_STEPS:
-        stopped.append(folder / f"stopped-{stop_step}")
-        hooks["act"] = _stop_at(stop_step, run)
-        code = start_in_process(run)
-        assert code == 75, f"the run was to be stopped, but ended with {code}"
+    calm, stopped = {}, []
+    for keep, stop_step in itertools.product(KEEPS, STOP_STEPS):
+        configure(run, keep)
+        hooks["act"] = (lambda step: None) if stop_step is None else _stop_at(stop_step, run)
+        code, wanted = start_in_process(run), 0 if stop_step is None else 75
+        assert code == wanted, f"the run was to end with {wanted}, but ended with {code}"
+        if stop_step is None:
+            calm[keep] = outcome_of(run.out)
         RunDirectory(run.out).lock.write_text(lock_of_dead_run(), encoding="utf-8")
-        run.out.rename(stopped[-1])
+        when = "finished" if stop_step is None else f"stopped-{stop_step}"
+        stopped.append((folder / f"{when}-{keep}", keep))
+        run.out.rename(stopped[-1][0])
     hooks["act"] = lambda step: None
     return Lab(run, stopped, calm)
 

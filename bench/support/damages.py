@@ -106,6 +106,22 @@ def remove(path: Path, rng: random.Random) -> str:
     return "removed"
 
 
+def take_from_another_moment(path: Path, rng: random.Random) -> str:
+    """Put the file of another moment of the run in its place, as a copy that is made in training may have."""
+    folder = _folder(path)
+    root = folder / path.relative_to(folder).parts[0]
+    config = _content(root / "config.yaml")
+    others = [
+        other / path.relative_to(root)
+        for other in sorted(folder.iterdir())
+        if other != root and _content(other / "config.yaml") == config
+    ]
+    contents = [content for other in others if (content := _content(other)) not in (None, path.read_bytes())]
+    if contents:
+        path.write_bytes(rng.choice(contents) or b"")
+    return "as it was at another moment" if contents else "left as it was"
+
+
 def make_unreadable(path: Path, rng: random.Random) -> str:
     """Take all permissions away."""
     path.chmod(0)
@@ -151,8 +167,15 @@ def link_temporary(path: Path, rng: random.Random) -> str:
 
 def foreign_file(path: Path) -> Path:
     """Somebody else's file, in a folder beside the run that holds `path`."""
-    root = next(folder for folder in path.parents if (folder / ".run").exists())
-    return root / "foreign" / "file"
+    return _folder(path) / "foreign" / "file"
+
+
+def _folder(path: Path) -> Path:
+    return next(folder for folder in path.parents if (folder / ".run").exists())
+
+
+def _content(path: Path) -> bytes | None:
+    return path.read_bytes() if path.is_file() else None
 
 
 def _remove(path: Path) -> None:
@@ -177,6 +200,7 @@ OF_FILES: Mapping[str, tuple[Damage, int]] = {
     "garbage": (replace_by_garbage, 1),
     "empty": (empty, 1),
     "remove": (remove, 1),
+    "another-moment": (take_from_another_moment, 2),
     "unreadable": (make_unreadable, 1),
     "directory": (make_directory, 1),
     "link": (link_outside, 1),

@@ -23,6 +23,9 @@ from hpcbal.telemetry.views.kinds import VIEWS
 NUM_READERS = 8
 """Number of checkpoints to check at the same time."""
 
+OVER = ("done", "pruned", "failed")
+"""States of DNNs that do not train any more."""
+
 CODE_OF_END = {
     "done": ExitCode.DONE,
     "failed-dnns": ExitCode.FAILED_DNNS,
@@ -49,7 +52,9 @@ def report_of_finished(request: RunRequest, config: EnsembleConfig) -> tuple[str
         rows = read_results(run.results)
     except HpcbalError:
         return None
-    if [row.name for row in rows] != [dnn.name for dnn in config.dnns] or not _are_weights_whole(run, rows):
+    if [row.name for row in rows] != [dnn.name for dnn in config.dnns]:
+        return None
+    if not all(row.state in OVER for row in rows) or not _are_weights_whole(run, rows):
         return None
     end = "this run has already finished; nothing to do"
     if code == ExitCode.FAILED_DNNS:

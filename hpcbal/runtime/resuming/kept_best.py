@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hpcbal.checkpoint import TrainingState, read_best, recover_best, recover_progress, set_aside
-from hpcbal.checkpoint.best import BEST_BY, ONLY_BEST
+from hpcbal.checkpoint.best import BEST, BEST_BY, ONLY_BEST
 from hpcbal.checkpoint.writer import CURRENT
 from hpcbal.control import DnnSpec
 from hpcbal.control.stopping import best, evaluate
@@ -37,13 +37,14 @@ class SavedWeights:
 
 
 def recover_dnn(
-    run: RunDirectory, spec: DnnSpec, keep: str, *, was_saved: bool
+    run: RunDirectory, spec: DnnSpec, keep: str, *, was_saved: bool, had_best: bool
 ) -> tuple[TrainingState | None, SavedWeights, list[str]]:
     """Find the newest checkpoint of a DNN that training can go on from, and its best weights.
 
     Args:
         keep: `checkpoint.keep`.
         was_saved: whether the ledger says that there was a checkpoint.
+        had_best: the same of best weights.
 
     Returns:
         The progress in the checkpoint, None if there is none; what is on disk; and warnings for people.
@@ -57,6 +58,9 @@ def recover_dnn(
     is_lost = bool(warnings) or (was_saved and state is None)
     weights, of_best = recover_weights(run, spec, state, keep, is_lost)
     warnings += of_best
+    if had_best and keep != "last" and weights.last is not None and not weights.best:
+        lost = f"the best weights of {CURRENT} are lost; the last ones, of epoch {weights.last}, are left"
+        warnings.append(f"{directory / BEST}: {lost}")
     if state is None or weights.any or state.name != spec.dnn_id:
         return state, weights, warnings
     try:  # its history is of no use without weights, and would be taken for a checkpoint
@@ -69,8 +73,8 @@ def recover_dnn(
     state, others = recover_progress(directory)
     weights, of_best = recover_weights(run, spec, state, keep, True)
     goes_on = "starts again" if state is None else f"continues from epoch {state.epoch}"
-    gone = f"{directory}: the best weights, the only ones that were kept, are gone; {spec.dnn_id} {goes_on}"
-    return state, weights, [*warnings, gone, *others, *of_best]
+    gone = f"the best weights, the only ones that were kept, are gone; {spec.dnn_id} {goes_on}"
+    return state, weights, [*warnings, f"{directory / BEST}: {gone}", *others, *of_best]
 
 
 def recover_weights(

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from hpcbal.checkpoint import TrainingState
+from hpcbal.checkpoint.writer import CURRENT
 from hpcbal.cluster.layout import Cluster, Node
 from hpcbal.control import Choice, DnnProgress, DnnSpec, DnnState, ResumeState
 from hpcbal.control.messages import RoundPlan
@@ -123,17 +124,14 @@ def read_earlier(
     fingerprints: dict[str, str] = {}
     next_pass = facts.next_pass
     with ThreadPoolExecutor(NUM_READERS) as readers:  # reading and checking the sums release the GIL
-        found = list(
-            readers.map(
-                lambda spec: recover_dnn(run, spec, keep, was_saved=spec.dnn_id in facts.saved), specs
-            )
-        )
+        found = list(readers.map(lambda spec: facts.recover(run, spec, keep), specs))
     saved: dict[str, SavedWeights] = {}
     for spec, (state, weights, problems) in zip(specs, found, strict=True):
         saved[spec.dnn_id] = weights
         warnings.extend(problems)
-        if not problems and problem is None and facts.has_started:
-            warnings.extend(facts.unlike(run.job(spec.dnn_id), spec.dnn_id, state))
+        path = run.job(spec.dnn_id) / CURRENT
+        if problem is None and facts.has_started and not any(str(path) in text for text in problems):
+            warnings.extend(facts.unlike(path, spec.dnn_id, state))
         if state is not None and state.name != spec.dnn_id:
             raise DataError(
                 f"{run.job(spec.dnn_id)}: the checkpoint belongs to {state.name!r}; restore that of "
@@ -184,7 +182,12 @@ def read_earlier(
 
 
 def check_fingerprint(
-    run: RunDirectory, earlier: Earlier, fingerprint: str, moved: Sequence[str], *, is_identified: bool
+    run: RunDirectory,
+    earlier: Earlier,
+    fingerprint: str,
+    moved: Sequence[str] = (),
+    *,
+    is_identified: bool = True,
 ) -> None:
     """Refuse to resume with other data.
 
@@ -339,21 +342,28 @@ class _Facts:
                 account.wall_time_s += line.wall_time_s if math.isfinite(line.wall_time_s) else 0.0
                 account.slot_seconds += line.slot_seconds if math.isfinite(line.slot_seconds) else 0.0
 
-    def unlike(self, folder: Path, dnn: str, state: TrainingState | None) -> Iterator[str]:
+    def recover(
+        self, run: RunDirectory, spec: DnnSpec, keep: str
+    ) -> tuple[TrainingState | None, SavedWeights, list[str]]:
+        """Find the checkpoint of a DNN, see `recover_dnn`."""
+        was_saved, had_best = spec.dnn_id in self.saved, bool(self.best.get(spec.dnn_id))
+        return recover_dnn(run, spec, keep, was_saved=was_saved, had_best=had_best)
+
+    def unlike(self, path: Path, dnn: str, state: TrainingState | None) -> Iterator[str]:
         """Yield a warning if a whole checkpoint is older than the ledger says, or newer."""
         saved, passes = self.saved.get(dnn), self.passes.get(dnn, set())
         if state is None:
             if saved is not None:
-                yield f"{folder}: the checkpoint is gone; {dnn} starts again"
+                yield f"{path.parent}: the checkpoint is gone; {dnn} starts again"
             return
         if saved is not None and state.epoch < saved:
             yield (
-                f"{folder}: the checkpoint is of epoch {state.epoch}, but the ledger has a later one, of "
+                f"{path}: the checkpoint is of epoch {state.epoch}, but ledger.jsonl has a later one, of "
                 f"epoch {saved} (was the run copied while it trained?); {dnn} continues from the older one"
             )
         if unknown := [record.epoch for record in state.history if record.pass_index not in passes]:
             yield (
-                f"{folder}: the checkpoint has epochs that the ledger lacks, {unknown[0]} to {unknown[-1]} "
+                f"{path}: the checkpoint has epochs that ledger.jsonl lacks, {unknown[0]} to {unknown[-1]} "
                 "(was the run copied while it trained?); training resumes from the checkpoint, but reports "
                 "lack these epochs"
             )

@@ -187,6 +187,20 @@ def test_best_weights_that_are_gone_are_trained_again_if_there_are_no_others(lab
     assert lab.states() == {dnn: ("done", epochs) for dnn, epochs in lab.epochs.items()}
 
 
+def test_best_weights_that_are_lost_beside_the_last_ones_are_reported_once(lab: Any, capsys: Any) -> None:
+    lab.use(dnns=dnns(lab))
+    lab.stop_at(22, rank=1)
+    assert best_of(lab, "b").epoch < last_of(lab, "b").epoch
+    for path in (lab.out / "dnns" / "b").glob("best*"):
+        path.unlink()
+    capsys.readouterr()
+    lab.stop_at(3, rank=1)
+    lost = "b/best.h5: the best weights of checkpoint.h5 are lost; the last ones, of epoch "
+    assert lost in capsys.readouterr().out
+    assert lab.run() == 0
+    assert "are lost" not in capsys.readouterr().out
+
+
 def flip_a_bit(path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1

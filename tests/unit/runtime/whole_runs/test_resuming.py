@@ -72,10 +72,12 @@ def test_a_copy_whose_files_are_of_different_moments_is_noticed(lab: Any, capsys
         assert lab.states() == {dnn: ("done", epochs) for dnn, epochs in lab.epochs.items()}
         return str(capsys.readouterr().out)
 
-    assert "a: the checkpoint has epochs that the ledger lacks, " in copy("newer", ledger=early, rest=late)
+    assert "checkpoint.h5: the checkpoint has epochs that ledger.jsonl lacks, " in copy(
+        "newer", ledger=early, rest=late
+    )
     older = copy("older", ledger=late, rest=early)
     assert re.search(
-        r"a: the checkpoint is of epoch \d, but the ledger has a later one, of epoch 4 \(was", older
+        r"a/checkpoint.h5: the checkpoint is of epoch \d, but ledger.jsonl has a later one, of epoch 4", older
     )
     assert "copied" not in copy("whole", ledger=early, rest=early)
 
