@@ -102,7 +102,7 @@ def read_results(path: str | os.PathLike[str]) -> list[ResultRow]:
                     slot_seconds=_finite(row["slot_seconds"]),
                     cause=row["cause"],
                     numbers={key: _number(row[key]) for key in numbers},
-                    settings={key: row[key] for key in settings},
+                    settings={key: row[key] or "" for key in settings},  # None in a row that is cut off
                     best_key="" if best_key == view.main.best_key else best_key,
                 )
                 for row in rows

@@ -167,3 +167,14 @@ def test_another_kind_of_run_names_its_best_value_and_its_jobs(tmp_path, monkeyp
     assert "best objective" in lines[0]
     assert lines[-1].split()[:5] == ["2", "jobs", "2", "done", "7"]
     assert lines[-1].split()[5] == "0.2500"
+
+
+def test_a_setting_in_a_row_that_is_cut_off_counts_as_not_given(tmp_path):
+    row = ResultRow("a", "done", 3, 0.5, 1.0, 2.0, settings={"batch_size": "32"})
+    write_results(tmp_path / "results.csv", [row, dataclasses.replace(row, name="b")])
+    text = (tmp_path / "results.csv").read_text()
+    (tmp_path / "results.csv").write_text(text[: text.rindex(",")])
+    assert [row.settings for row in read_results(tmp_path / "results.csv")] == [
+        {"batch_size": "32"},
+        {"batch_size": ""},
+    ]
