@@ -354,7 +354,7 @@ class _Facts:
         saved, passes = self.saved.get(dnn), self.passes.get(dnn, set())
         if state is None:
             if saved is not None:
-                yield f"{path.parent}: the checkpoint is gone; {dnn} starts again"
+                yield f"{path}: the checkpoint is gone; {dnn} starts again"
             return
         if saved is not None and state.epoch < saved:
             yield (
