@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+
+import numpy as np
+from numpy.typing import NDArray
+
 from hpcbal.data.bad_sample import BadSample
 from hpcbal.data.source import SampleSource
 from hpcbal.errors import DataError
@@ -37,3 +42,48 @@ def check_first(source: SampleSource, num_samples: int = 3) -> None:
             raise DataError(
                 f"preprocessing: none of the {kind} samples that were tried can be preprocessed: {broken[0]}"
             )
+
+
+_MOST = 4.0
+_LEAST = 0.05
+
+
+def doubts_about_values(
+    source: SampleSource, *, is_normalised: bool, num_samples: int = 8
+) -> tuple[str, ...]:
+    """Return a sentence if values after preprocessing are far from what networks train well on.
+
+    Standardised values have a mean of about 0 and a standard deviation of about 1. Looked for are means and
+    deviations of `normalize` that are meant for bytes, a normalisation that is done twice, and none at all.
+    Whole numbers other than bytes are not judged: they may be words.
+
+    Args:
+        is_normalised: whether `normalize` is among the operations.
+        num_samples: training samples, taken evenly; those that cannot be read or preprocessed are skipped.
+    """
+    ids = source.train_ids
+    values: list[NDArray[np.float64]] = []
+    for sample_id in ids[:: max(1, len(ids) // num_samples)][:num_samples].tolist():
+        with contextlib.suppress(BadSample):
+            array, _ = source.sample(sample_id, 0, training=False)
+            for operation in source.on_device:
+                array = operation.apply(array)
+            if array.dtype.kind != "f" and array.dtype != np.uint8:
+                return ()
+            values.append(np.asarray(array, np.float64).ravel())
+    if not values:
+        return ()
+    found = np.concatenate(values)
+    mean, deviation = float(found.mean()), float(found.std())
+    if abs(mean) <= _MOST and deviation <= _MOST and (deviation >= _LEAST or not is_normalised):
+        return ()
+    advice = (
+        "mean and std must be in the units that it gets (bytes become 0 to 1 first), and once is enough"
+        if is_normalised
+        else "add it, unless the network scales its inputs itself"
+    )
+    return (
+        f"values after preprocessing are {found.min():.4g} to {found.max():.4g}, with mean {mean:.4g} and "
+        f"standard deviation {deviation:.4g} (of {len(values)} samples); networks train best with about 0 "
+        f"and 1. Check normalize: {advice}",
+    )

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hpcbal.config import EnsembleConfig
+from hpcbal.data.first_samples import doubts_about_values
 from hpcbal.data.source import SampleSource, open_source
 from hpcbal.dataplane.ring import NodeRing
 from hpcbal.dataplane.stream import StreamSpec
@@ -25,7 +26,7 @@ class StreamFacts:
         fingerprint: identifies the data and their preprocessing; checkpoints store it.
         max_broken: number of broken samples allowed in a pass; with more, the scheduler ends the run.
         mean_size: of the training samples, if the dataset declares sizes; else None.
-        doubts: what is strange about the dataset's classes, as sentences for warnings.
+        doubts: what is strange about the dataset's classes and values, as sentences for warnings.
         on_device: operations that trainers apply to the samples of the stream.
         sample_weights: how much each sample counts in the loss, by id, float32, shape (samples of the
             dataset,); None: all count 1.
@@ -51,13 +52,14 @@ class StreamFacts:
     def of(cls, config: EnsembleConfig, source: SampleSource) -> StreamFacts:
         """The facts about `source`, on a rank that has it."""
         spec = StreamSpec.of_source(source, config.dataplane)
+        is_normalised = any(step.name == "normalize" for step in config.preprocessing)
         max_broken = config.data.max_bad_fraction * spec.num_positions
         return cls(
             spec,
             source.num_classes,
             source.fingerprint,
             max_broken,
-            source.doubts(),
+            (*source.doubts(), *doubts_about_values(source, is_normalised=is_normalised)),
             source.mean_size,
             source.on_device,
             source.sample_weights,

@@ -128,6 +128,13 @@ class ThreadWorkers:
         return self._group.all_reduce(array, reduction)
 
 
+class Settings(SimpleNamespace):
+    """What evaluation reads of a DNN's configuration."""
+
+    def for_prediction(self) -> Any:
+        return self
+
+
 class Lab:
     """Trained networks on disk, and the data to evaluate them on."""
 
@@ -139,7 +146,7 @@ class Lab:
         self.validation = SampleSet("the validation set", self.source, self.source.validation_ids)
         self.data = EvaluationData(self.source, self.test, self.validation)
         self.dnns: list[Any] = [
-            SimpleNamespace(name=f"d{i}", batch_size=4 + i, loss=None, metrics=None, label_smoothing=0.0)
+            Settings(name=f"d{i}", batch_size=4 + i, loss=None, metrics=None, label_smoothing=0.0)
             for i in range(num_dnns)
         ]
         rng = np.random.default_rng(9)

@@ -1,0 +1,58 @@
+"""A few samples show what is wrong with the values that networks would get."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hpcbal.data import SampleSource
+from hpcbal.data.first_samples import doubts_about_values
+from hpcbal.data.pipeline import build_operations
+
+RNG = np.random.default_rng(0)
+BYTES = RNG.integers(0, 256, (30, 6, 6, 3), np.uint8)
+STANDARD = RNG.normal(size=(30, 5)).astype(np.float32)
+RIGHT = {"mean": 0.5, "std": 0.29}
+
+
+def doubts(array_dataset: Any, samples: Any, *normalisations: dict[str, float]) -> tuple[str, ...]:
+    operations = build_operations([("normalize", args) for args in normalisations])
+    source = SampleSource(array_dataset(samples), operations, 0, validation_fraction=0.2)
+    return doubts_about_values(source, is_normalised=bool(normalisations))
+
+
+@pytest.mark.parametrize(
+    ("samples", "normalisations", "words"),
+    [
+        (BYTES, (), "are 0 to 255, with mean"),
+        (BYTES, ({"mean": 127.0, "std": 74.0},), "mean and std must be in the units that it gets"),
+        (BYTES, (RIGHT, RIGHT), "once is enough"),
+        (STANDARD * 1e6, (), "add it, unless the network scales its inputs itself"),
+    ],
+    ids=["not at all", "means in bytes", "twice", "large features"],
+)
+def test_values_that_networks_train_badly_on_cause_one_warning(
+    array_dataset: Any, samples: Any, normalisations: tuple[dict[str, float], ...], words: str
+) -> None:
+    (warning,) = doubts(array_dataset, samples, *normalisations)
+    assert words in warning
+    assert "(of 8 samples)" in warning
+
+
+@pytest.mark.parametrize(
+    ("samples", "normalisations"),
+    [
+        (BYTES, (RIGHT,)),
+        (BYTES, ({},)),
+        (STANDARD, ()),
+        (np.zeros((30, 50), np.float32), ()),
+        (RNG.integers(0, 30_000, (30, 9), np.int32), ()),
+    ],
+    ids=["normalised", "0 to 1", "standardised", "sparse", "words"],
+)
+def test_other_values_cause_none(
+    array_dataset: Any, samples: Any, normalisations: tuple[dict[str, float], ...]
+) -> None:
+    assert doubts(array_dataset, samples, *normalisations) == ()
