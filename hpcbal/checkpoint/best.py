@@ -29,6 +29,8 @@ WEIGHTS = "weights/"
 """Prefix of the arrays of a checkpoint that are weights."""
 BEST_BY = "best_by"
 """In the `meta` of a file that holds a best epoch: the metric that says so."""
+CLASSES = "class_names"
+"""In the `meta` of a file of a DNN: names of the classes of its data, if these have names."""
 ONLY_BEST = "only_best"
 """In the `meta` of the checkpoint of a job that has ended and keeps only its best weights: true."""
 

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from numpy.typing import NDArray
 
-from hpcbal.checkpoint.best import BEST_BY, ONLY_BEST, WEIGHTS, holds_best, read_best
+from hpcbal.checkpoint.best import BEST_BY, CLASSES, ONLY_BEST, WEIGHTS, holds_best, read_best
 from hpcbal.checkpoint.reader import read_checkpoint, read_progress
 from hpcbal.checkpoint.seal import has_sealed_length
 from hpcbal.checkpoint.state import TrainingState
@@ -33,6 +33,7 @@ class KeptWeights:
         path: the file that was read.
         fingerprint: fingerprint of the data that they were trained on.
         arrays: by their names in the checkpoint, "weights/...".
+        class_names: of the data that they were trained on; empty if these had none.
     """
 
     name: str
@@ -43,6 +44,7 @@ class KeptWeights:
     path: Path
     fingerprint: str
     arrays: Mapping[str, NDArray[Any]]
+    class_names: tuple[str, ...] = ()
 
     def in_words(self) -> str:
         """Which weights these are, for people: `best, epoch 7, val_accuracy 0.9312`."""
@@ -137,4 +139,5 @@ def _weights_of(state: TrainingState, which: Which, path: Path) -> KeptWeights:
         path=path,
         fingerprint=state.fingerprint,
         arrays={name: array for name, array in state.arrays.items() if name.startswith(WEIGHTS)},
+        class_names=tuple(map(str, state.meta.get(CLASSES, ()))),
     )

@@ -167,7 +167,7 @@ runtime.record    | -                                     | printable errors env
                   |                                       | checkpoint simulator config.checks config
                   |                                       | dataplane report runtime.handoff runtime.wire
                   |                                       | runtime.resuming
-runtime.group     | numpy                                 | errors forks user_code values comm cluster
+runtime.group     | numpy                                 | errors forks user_code values comm cluster data
                   |                                       | policies control telemetry.streams
                   |                                       | telemetry.ledger telemetry checkpoint
                   |                                       | config.schema config.imports config dataplane

@@ -16,6 +16,7 @@ from hpcbal.checkpoint.weights import Which
 from hpcbal.config import DnnConfig
 from hpcbal.config.schema.objective import KERAS_LOSSES
 from hpcbal.data import BadSample, SampleSource
+from hpcbal.data.class_names import class_names, in_words
 from hpcbal.data.evaluation import SampleSet
 from hpcbal.dataplane.batch import Batch
 from hpcbal.ensembling import Kind, has_soft_labels, items_of, labels_of, predictions_of, y_of
@@ -206,6 +207,12 @@ class Predictor:
             return replica
         self._note(f"building {dnn.name}")
         weights, warnings = read_weights(self._directory_of(dnn.name), self._which)
+        names = class_names(self._trained.dataset) or ()
+        if weights.class_names and names and weights.class_names != names:
+            raise InputError(
+                f"it was trained on the classes {in_words(weights.class_names)}, but the data have "
+                f"{in_words(names)} now (in this order)"
+            )
         replica = self._backend.build(
             dnn.for_prediction(),
             self._trained.sample_spec,

@@ -86,6 +86,6 @@ def check_model(context: RankContext, facts: StreamFacts, backend: Backend, dnn:
         if state is not None:
             load_replica(replica, state, directory)
         else:
-            initialise(replica, dnn)
+            initialise(replica, dnn, facts.class_names)
     finally:
         replica.close()

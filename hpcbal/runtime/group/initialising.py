@@ -12,6 +12,7 @@ from hpcbal.checkpoint.digest import digest_of
 from hpcbal.checkpoint.keras_file import read_keras_file
 from hpcbal.config import DnnConfig
 from hpcbal.config.schema.initial import InitConfig
+from hpcbal.data.class_names import in_words
 from hpcbal.errors import HpcbalError, InputError
 from hpcbal.telemetry import RunDirectory
 from hpcbal.training.backend import Replica
@@ -35,16 +36,20 @@ class Initialised:
     layers: tuple[str, ...]
 
 
-def initialise(replica: Replica, dnn: DnnConfig) -> Initialised | None:
+def initialise(replica: Replica, dnn: DnnConfig, class_names: Sequence[str] = ()) -> Initialised | None:
     """Load the weights that `dnn.init` names into a new replica; None without `init`.
 
+    Args:
+        class_names: of the data, by number; empty if these have none.
+
     Raises:
-        InputError: if they cannot be read, or do not fit.
+        InputError: if they cannot be read, or do not fit; if the last layer is among them, and its outputs
+            mean other classes than those of the data.
     """
     if dnn.init is None:
         return None
     try:
-        path, digest, which, source = _read(dnn.init)
+        path, digest, which, source, trained_on = _read(dnn.init)
     except HpcbalError as error:
         raise InputError(f"DNN {dnn.name}: init: {error}") from error
     own = replica.state()
@@ -52,17 +57,24 @@ def initialise(replica: Replica, dnn: DnnConfig) -> Initialised | None:
         found = initial_weights(replica.layers(), own, source, dnn.init.layers, dnn.init.skip)
     except InputError as error:
         raise InputError(f"DNN {dnn.name}: {path}: {error}") from error
+    last = next((layer.path for layer in reversed(replica.layers()) if layer.weights), None)
+    if trained_on and class_names and trained_on != tuple(class_names) and last in found.layers:
+        raise InputError(
+            f"DNN {dnn.name}: {path}: was trained on the classes {in_words(trained_on)}, but the data have "
+            f"{in_words(class_names)} (in this order), so outputs of its last layer mean other classes; let "
+            f"that layer keep its random weights: init.skip: [{last}]"
+        )
     replica.load_state({**own, **found.arrays})
     return Initialised(path, digest, which, found.layers)
 
 
-def _read(init: InitConfig) -> tuple[Path, str, str, Sequence[SourceLayer]]:
-    """The file, its digest, which weights it holds, and its layers."""
+def _read(init: InitConfig) -> tuple[Path, str, str, Sequence[SourceLayer], tuple[str, ...]]:
+    """The file, its digest, which weights it holds, its layers, and names of the classes that it knows."""
     path = Path(os.path.abspath(init.source))
     if init.is_keras_file:
         before = _identities(path)
         layers = [SourceLayer(name, arrays) for name, arrays in read_keras_file(path)]
-        return path, _digest_of_same(path, before), "", layers
+        return path, _digest_of_same(path, before), "", layers, ()
     if not path.is_dir():
         raise InputError(f"{path}: there is no such directory, allowed: the output directory of a run")
     assert init.dnn is not None, "checked with the configuration"
@@ -70,7 +82,8 @@ def _read(init: InitConfig) -> tuple[Path, str, str, Sequence[SourceLayer]]:
     before = _identities(*folder.glob("*.h5"))  # a run that still trains replaces its files
     weights, _ = read_weights(folder, init.weights)
     layers = layers_of_checkpoint(weights.arrays)
-    return weights.path, _digest_of_same(weights.path, before), weights.in_words(), layers
+    digest = _digest_of_same(weights.path, before)
+    return weights.path, digest, weights.in_words(), layers, weights.class_names
 
 
 def _identities(*paths: Path) -> dict[Path, FileIdentity]:

@@ -151,7 +151,7 @@ class GroupMember:
 
     def _initialise(self, replica: Replica) -> None:
         """Load the weights that the DNN starts from, and report them."""
-        found = initialise(replica, self.dnn)
+        found = initialise(replica, self.dnn, self.facts.class_names)
         self.cache.mark(self.dnn.name, UNTRAINED)
         if found is None:
             return

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from hpcbal.checkpoint import BackgroundWriter, TrainingState, holds_best
-from hpcbal.checkpoint.best import BEST_BY, ONLY_BEST
+from hpcbal.checkpoint.best import BEST_BY, CLASSES, ONLY_BEST
 from hpcbal.cluster.roles import SCHEDULER_RANK
 from hpcbal.control.messages import CheckpointWritten
 from hpcbal.control.stopping import best, evaluate
@@ -165,5 +165,5 @@ class Saving:
             history=tuple(self._history),
             arrays=arrays,
             fingerprint=self._member.facts.fingerprint,
-            meta=meta,
+            meta={**meta, CLASSES: list(names)} if (names := self._member.facts.class_names) else meta,
         )

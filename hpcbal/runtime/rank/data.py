@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hpcbal.config import EnsembleConfig
+from hpcbal.data.class_names import class_names
 from hpcbal.data.first_samples import doubts_about_values
 from hpcbal.data.source import SampleSource, open_source
 from hpcbal.dataplane.ring import NodeRing
@@ -32,6 +33,7 @@ class StreamFacts:
             dataset,); None: all count 1.
         class_counts: training samples of each class, shape (num_classes,); None if the dataset does not list
             its labels.
+        class_names: names of the classes, by number; empty if the data have none.
         remarks: what people should know about how the data was read.
         is_identified: whether the dataset has a fingerprint of its own, which enters `fingerprint`.
     """
@@ -46,6 +48,7 @@ class StreamFacts:
     sample_weights: NDArray[np.float32] | None = None
     class_counts: NDArray[np.int64] | None = None
     remarks: tuple[str, ...] = ()
+    class_names: tuple[str, ...] = ()
     is_identified: bool = False
 
     @classmethod
@@ -65,6 +68,7 @@ class StreamFacts:
             source.sample_weights,
             source.class_counts(),
             tuple(map(str, getattr(source.dataset, "remarks", ()))),
+            class_names(source.dataset) or (),
             getattr(source.dataset, "is_identified", bool(getattr(source.dataset, "fingerprint", ""))),
         )
 

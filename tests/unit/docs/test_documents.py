@@ -190,4 +190,4 @@ def test_the_list_of_what_may_change_in_a_resumed_run_is_the_one_that_the_code_u
     keys = [row.split("|")[1] for row in table.splitlines() if row.startswith("| ") and "`" in row]
     listed = [name for cell in keys for name in re.findall(r"`([^`]+)`", cell)]
     rule = MAY_DIFFER_BY_KIND["ensemble"]
-    assert sorted(listed) == sorted([*ALL_MAY_DIFFER, *rule.keys, *rule.of_job, rule.may_grow])
+    assert sorted(listed) == sorted([*ALL_MAY_DIFFER, *rule.keys, *rule.paths, *rule.of_job, rule.may_grow])

@@ -46,6 +46,7 @@ def run(tmp_path: Path) -> dict[str, Any]:
             label = LabelSpec()
 
         num_classes = 3
+        class_names = ()
         on_device = ()
         sample_weights = None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import shutil
 from typing import Any
 
@@ -67,3 +68,20 @@ def test_weights_are_the_initial_ones_before_the_first_step(lab: Any, hooks: Any
         now = read_weights(lab.out / "dnns" / name)[0].arrays
         for key, array in now.items():
             np.testing.assert_allclose(array, begun[key], atol=1e-9)
+
+
+def test_a_last_layer_of_other_classes_is_not_taken_over(
+    lab: Any, hooks: Any, base: str, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its outputs would mean others; a first run without names for its classes cannot be compared."""
+    hooks["act"] = lambda step: None
+    toys = importlib.import_module("in_process_toys")
+    for output, names in (("named", ("ant", "bee", "cow")), ("other", ("cow", "bee", "ant"))):
+        monkeypatch.setattr(toys.Points, "class_names", names, raising=False)
+        use(lab, output, f"{base}:b" if output == "named" else f"{lab.out}:b")
+        code = lab.run()
+        assert code == (0 if output == "named" else 3)  # real runs check models first, and end with 2
+    err = capsys.readouterr()
+    said = " ".join((err.out + err.err).split())
+    assert "was trained on the classes ant, bee, cow, but the data have cow, bee, ant (in this order)" in said
+    assert "let that layer keep its random weights: init.skip: [" in said
