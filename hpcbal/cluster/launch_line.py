@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from hpcbal.errors import ClusterError
 
-# All ranks exit with 75 when the job is to be run again; the first one must not kill the others.
-_SRUN_OPTIONS = ("--mpi=pmix", "--kill-on-bad-exit=0")
+# All ranks exit with 75 when the job is to be run again; the first one must not kill the others. The environment
+# is that of the script, even in a job that was submitted with `--export=NONE`.
+_SRUN_OPTIONS = ("--mpi=pmix", "--kill-on-bad-exit=0", "--export=ALL")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +51,15 @@ def ranks_of_slurm_job(environ: Mapping[str, str]) -> RanksToStart:
     """What a Slurm job has requested, from the variables of its batch script.
 
     Raises:
-        ClusterError: outside of a job, or if the nodes do not all get the same number of ranks.
+        ClusterError: outside of a job, in a heterogeneous one, or if the nodes do not all get the same number
+            of ranks.
     """
+    components = environ.get("SLURM_HET_SIZE", "")
+    if components.isdigit() and int(components) > 1:
+        raise ClusterError(
+            f"this is a heterogeneous job of {components} components, and one line can start ranks in the first "
+            "component only; request all nodes as one component, with the same --ntasks-per-node"
+        )
     nodes = environ.get("SLURM_JOB_NUM_NODES", "")
     if not nodes.isdigit():
         raise ClusterError(

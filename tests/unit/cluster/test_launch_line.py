@@ -30,6 +30,10 @@ def test_a_job_says_what_it_has_requested(more: dict[str, str], ranks: RanksToSt
         ({}, "this is no Slurm job.*hpcbal plan"),
         ({"SLURM_JOB_NUM_NODES": "4", "SLURM_NTASKS": "23"}, "23 tasks on 4 nodes.*--ntasks-per-node"),
         ({"SLURM_JOB_NUM_NODES": "4"}, "no tasks on 4 nodes"),
+        (
+            {"SLURM_JOB_NUM_NODES": "1", "SLURM_HET_SIZE": "2"},
+            "heterogeneous job of 2 components.*as one component",
+        ),
     ],
 )
 def test_without_the_same_number_of_ranks_on_each_node_there_is_no_line(
@@ -40,7 +44,7 @@ def test_without_the_same_number_of_ranks_on_each_node_there_is_no_line(
 
 
 def test_srun_gets_cores_gpus_and_pmix() -> None:
-    options = "--cpus-per-task=8 --gpus-per-node=4 --mpi=pmix --kill-on-bad-exit=0"
+    options = "--cpus-per-task=8 --gpus-per-node=4 --mpi=pmix --kill-on-bad-exit=0 --export=ALL"
     assert " ".join(RanksToStart(4, 6, 8, "4").srun()) == f"srun --nodes=4 --ntasks-per-node=6 {options}"
 
 
