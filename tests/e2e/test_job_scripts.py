@@ -28,7 +28,8 @@ LAUNCHER_OF_SCRIPT = {
 }
 # Stays until it is signalled, as ranks do that write a checkpoint first.
 STOPS_CLEANLY = (
-    "trap 'sleep 0.3; echo signalled >>\"$CALLS\"; exit 75' USR2; touch started; while :; do sleep 0.05; done"
+    'trap \'sleep 0.3; echo signalled >>"$CALLS"; echo 75 >"$HPCBAL_END_FILE"; exit 75\' USR2; '
+    'echo undecided >"$HPCBAL_END_FILE"; touch started; while :; do sleep 0.05; done'
 )
 
 
@@ -55,6 +56,8 @@ class Site:
             "CALLS": str(self.calls),
             "SLURM_SUBMIT_DIR": str(folder),
             "SLURM_JOB_ID": "42",
+            "LSB_JOBID": "42",
+            "LSB_JOBINDEX": "0",
             "SLURM_JOB_NUM_NODES": "4",
             "SLURM_NTASKS": "24",
             "SLURM_NTASKS_PER_NODE": "6",
@@ -83,6 +86,7 @@ class Site:
         return [line.removeprefix(f"{name} ") for line in lines if line.startswith(f"{name} ")]
 
 
+ENDS = 'echo "${LAUNCHER_STATUS:-0}" >"$HPCBAL_END_FILE"; exit "${LAUNCHER_STATUS:-0}"'
 REAL_HPCBAL = f'PYTHONPATH={ROOT} exec {sys.executable} -m hpcbal "$@"'
 QUICK_HPCBAL = 'echo "$2 --nodes=4"'  # stands in for `hpcbal launcher`, which takes a third of a second
 
@@ -96,6 +100,13 @@ def make_venv(venv: Path, hpcbal: str = QUICK_HPCBAL) -> None:
     program = venv / "bin" / "hpcbal"
     program.write_text(f"#!/usr/bin/env bash\n{hpcbal}\n")
     program.chmod(0o755)
+
+
+def wait_for_file(path: Path) -> None:
+    deadline = time.monotonic() + 30
+    while not path.exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
 
 
 def edited(script: str, folder: Path, **site: str) -> Path:
@@ -116,7 +127,7 @@ def site(tmp_path: Path) -> Site:
     make_venv(tmp_path / ".venv")
     made = Site(tmp_path, tmp_path / "calls")
     for name in ("srun", "mpirun", "jsrun"):
-        made.add(name, '[[ ${ACTIVATED:-} == 1 ]] && exit "${LAUNCHER_STATUS:-0}"; exit 99')
+        made.add(name, f"[[ ${{ACTIVATED:-}} == 1 ]] || exit 99; {ENDS}")
     made.add("scontrol", ":")
     return made
 
@@ -156,7 +167,7 @@ def test_exits_with_the_code_of_the_run(site: Site, script: str, status: int) ->
 def test_a_process_that_ends_itself_with_75_is_not_started_again(
     site: Site, script: str, noted: str, status: int
 ) -> None:
-    """Where rank 0 cannot write the file, the exit code is trusted."""
+    """Where rank 0 cannot write the file, 75 is trusted."""
     site.add(
         LAUNCHER_OF_SCRIPT[script],
         f'printf %s "{noted}" >"$HPCBAL_END_FILE"; echo "$HPCBAL_END_FILE" >named; exit 75',
@@ -166,16 +177,65 @@ def test_a_process_that_ends_itself_with_75_is_not_started_again(
     assert job.returncode == status
     assert ("ended itself with code 75" in reported) == (status == 1)
     assert len(site.requeues) == (script.startswith("slurm") and status == 75)
-    assert not Path((site.folder / "named").read_text().strip()).exists()
+    assert Path((site.folder / "named").read_text().strip()).exists() == bool(site.requeues)
+
+
+@pytest.mark.parametrize("noted", ["", "undecided"])
+def test_success_is_what_the_run_has_recorded(site: Site, script: str, noted: str) -> None:
+    """`mpirun` also ends with 0 when it has lost a node."""
+    site.add(LAUNCHER_OF_SCRIPT[script], f'printf %s "{noted}" >"$HPCBAL_END_FILE"')
+    job = site.start(script, "a.yaml")
+    _, reported = job.communicate(timeout=30)
+    assert job.returncode == 1
+    assert "the launcher has ended with 0, but the run has recorded no end" in reported
+
+
+def test_a_recorded_end_outweighs_the_code_of_the_launcher(site: Site, script: str) -> None:
+    site.add(LAUNCHER_OF_SCRIPT[script], 'echo 3 >"$HPCBAL_END_FILE"; exit 139')
+    job = site.start(script, "a.yaml")
+    job.communicate(timeout=30)
+    assert (job.returncode, site.requeues) == (3, [])
+
+
+@pytest.mark.parametrize("script", ["slurm/one_node.sbatch", "slurm/several_nodes.sbatch"])
+@pytest.mark.parametrize("code", [0, 14, 137])
+def test_a_start_that_lost_a_rank_is_repeated_once(site: Site, script: str, code: int) -> None:
+    site.add("srun", f'echo undecided >"$HPCBAL_END_FILE"; exit {code}')
+    for _ in range(2):
+        job = site.start(script, "a.yaml")
+        _, reported = job.communicate(timeout=30)
+        assert job.returncode == (code or 1)
+        assert "was lost" in reported
+    assert site.requeues == ["requeue 42"]
+    assert "the start before was lost, too" in reported
+
+
+@pytest.mark.parametrize("script", ["slurm/one_node.sbatch", "slurm/several_nodes.sbatch"])
+def test_a_requeue_that_fails_keeps_the_exit_code(site: Site, script: str) -> None:
+    site.add("scontrol", "[[ $1 == show ]]")
+    job = site.start(script, "a.yaml", LAUNCHER_STATUS="75")
+    _, reported = job.communicate(timeout=30)
+    assert job.returncode == 75
+    assert "the job could not be requeued and ends here; submit it again to continue" in reported
+
+
+def test_a_signal_before_the_ranks_catch_it_is_kept(site: Site, script: str) -> None:
+    """The launcher would die of it, as any program does that has not installed a handler."""
+    launcher = LAUNCHER_OF_SCRIPT[script]
+    site.add(launcher, f"touch early; until [[ -e go ]]; do sleep 0.05; done; {STOPS_CLEANLY}")
+    job = site.start(script, "a.yaml")
+    wait_for_file(site.folder / "early")
+    job.send_signal(signal.SIGUSR2)
+    (site.folder / "go").touch()
+    job.communicate(timeout=30)
+    assert job.returncode == 75
+    assert "signalled" in site.calls.read_text()
 
 
 def test_passes_the_signal_on_and_waits_for_the_checkpoints(site: Site, script: str) -> None:
     site.add(LAUNCHER_OF_SCRIPT[script], STOPS_CLEANLY)
     job = site.start(script, "a.yaml")
-    deadline = time.monotonic() + 30
-    while not (site.folder / "started").exists():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    wait_for_file(site.folder / "started")
     job.send_signal(signal.SIGUSR2)
     job.communicate(timeout=30)
     assert job.returncode == 75
@@ -186,8 +246,9 @@ def test_passes_the_signal_on_and_waits_for_the_checkpoints(site: Site, script: 
 @pytest.mark.parametrize("script", ["slurm/one_node.sbatch", "slurm/several_nodes.sbatch"])
 def test_a_job_is_not_requeued_for_ever(site: Site, script: str) -> None:
     job = site.start(script, "a.yaml", LAUNCHER_STATUS="75", SLURM_RESTART_COUNT="50")
-    job.communicate(timeout=30)
+    _, reported = job.communicate(timeout=30)
     assert job.returncode == 75
+    assert "the job was started again 50 times (MAX_RESTARTS) and ends here" in reported
     assert site.requeues == []
 
 
@@ -270,7 +331,7 @@ def test_a_container_needs_no_environment_and_starts_the_ranks(
     (tmp_path / ".venv").rename(tmp_path / "inside")
     site.add("apptainer", f'PATH={tmp_path}/inside/bin:$PATH; "${{@:4}}"')
     launcher = LAUNCHER_OF_SCRIPT[script]
-    site.add(launcher, "")
+    site.add(launcher, ENDS)
     job = site.start(edited(script, tmp_path, CONTAINER="(apptainer exec --nv a.sif)"), "a.yaml")
     _, reported = job.communicate(timeout=30)
     assert job.returncode == 0, reported
