@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from hpcbal.errors import ClusterError
 
-# All ranks exit with 75 when the job is to be run again; the first one must not kill the others. The environment
-# is that of the script, even in a job that was submitted with `--export=NONE`.
+# All ranks exit with 75 when the job is to be run again; the first one must not kill the others.
+# The environment is that of the script, even in a job that was submitted with `--export=NONE`.
 _SRUN_OPTIONS = ("--mpi=pmix", "--kill-on-bad-exit=0", "--export=ALL")
 
 
@@ -57,8 +57,8 @@ def ranks_of_slurm_job(environ: Mapping[str, str]) -> RanksToStart:
     components = environ.get("SLURM_HET_SIZE", "")
     if components.isdigit() and int(components) > 1:
         raise ClusterError(
-            f"this is a heterogeneous job of {components} components, and one line can start ranks in the first "
-            "component only; request all nodes as one component, with the same --ntasks-per-node"
+            f"this is a heterogeneous job of {components} components, and the line would start ranks in the "
+            "first one only; request all nodes as one component, with the same --ntasks-per-node"
         )
     nodes = environ.get("SLURM_JOB_NUM_NODES", "")
     if not nodes.isdigit():

@@ -211,6 +211,24 @@ def test_a_start_that_lost_a_rank_is_repeated_once(site: Site, script: str, code
 
 
 @pytest.mark.parametrize("script", ["slurm/one_node.sbatch", "slurm/several_nodes.sbatch"])
+def test_two_starts_that_are_stopped_before_training_end_the_job(site: Site, script: str) -> None:
+    """With a limit that is shorter than the lead of the signal, the signal comes at once."""
+    site.add("srun", f"touch early; until [[ -e go ]]; do sleep 0.05; done; {STOPS_CLEANLY}")
+    for _ in range(2):
+        for name in ("early", "go"):
+            (site.folder / name).unlink(missing_ok=True)
+        job = site.start(script, "a.yaml")
+        wait_for_file(site.folder / "early")
+        job.send_signal(signal.SIGUSR2)
+        time.sleep(0.1)  # the script looks at the file when it handles the signal
+        (site.folder / "go").touch()
+        _, reported = job.communicate(timeout=30)
+        assert job.returncode == 75
+    assert site.requeues == ["requeue 42"]
+    assert "twice in a row the signal came before training began" in reported
+
+
+@pytest.mark.parametrize("script", ["slurm/one_node.sbatch", "slurm/several_nodes.sbatch"])
 def test_a_requeue_that_fails_keeps_the_exit_code(site: Site, script: str) -> None:
     site.add("scontrol", "[[ $1 == show ]]")
     job = site.start(script, "a.yaml", LAUNCHER_STATUS="75")

@@ -1,8 +1,9 @@
-"""The file through which a job script learns whether the run has decided its own end.
+"""The file through which a job script learns how the run has ended.
 
-A model may end its process with code 75 in ways that Python cannot catch (`_exit` of C), and `srun` passes
-that code on. The script creates the file and names it in HPCBAL_END_FILE; rank 0 writes into it. If it
-cannot, the file stays empty, and the script trusts the exit code.
+A launcher's exit code does not say it: mpirun ends with 0 when it has lost a node, and a model may end its
+process with code 75 in ways that Python cannot catch (`_exit` of C). The script creates the file and names
+it in HPCBAL_END_FILE. Rank 0 writes `undecided` when all ranks catch signals, and the exit code of the run
+at its end.
 """
 
 from __future__ import annotations
