@@ -4,7 +4,7 @@
 #   scripts/test.sh [ARGUMENT...]      arguments for pytest, for example: scripts/test.sh tests/unit -k flotilla
 #
 # The last line is pytest's. scripts/setup.sh lists the options of the set-up. The tests of the report open its
-# page in Chromium, which this script installs if apt-get may do so.
+# page in Chromium, and those of the job scripts start a Slurm: this script installs both if apt-get may do so.
 set -euo pipefail
 
 case ${1:-} in -h | --help)
@@ -19,6 +19,9 @@ set_up dev
 # shellcheck source=scripts/browser.sh
 source "$ROOT/scripts/browser.sh"
 bring_browser "$LOG"
+# shellcheck source=scripts/slurm.sh
+source "$ROOT/scripts/slurm.sh"
+bring_slurm "$LOG"
 cd "$ROOT"
 export PATH=$VENV/bin:$PATH
 
@@ -35,7 +38,7 @@ check "ruff format" ruff format --check .
 check "mypy" mypy
 check "codespell" codespell
 check "yamllint" yamllint --strict .
-check "shellcheck" shellcheck --external-sources .ci/run scripts/*.sh slurm/*.sbatch lsf/*.lsf
+check "shellcheck" shellcheck --external-sources .ci/run scripts/*.sh tests/e2e/*.sh slurm/*.sbatch lsf/*.lsf
 
 if ((${#failed[@]})); then
   printf -- '---- failed: %s; pytest follows\n' "$(IFS=,; printf '%s' "${failed[*]}")"

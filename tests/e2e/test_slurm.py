@@ -1,0 +1,203 @@
+"""The job scripts on a real Slurm: slurm.sh beside this file brings up virtual nodes on this machine.
+
+scripts/test.sh installs what it needs where apt-get may do so.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+VENV = Path(sys.prefix)
+HPCBAL = VENV / "bin" / "hpcbal"
+FIXTURE = Path(__file__).with_name("slurm.sh")
+ENSEMBLE = """
+schema: 1
+data: {dataset: "hpcbal.data:digits", validation_fraction: 0.2}
+preprocessing: [normalize: {mean: 0.305, std: 0.376}]
+defaults:
+  batch_size: 64
+  optimizer: {name: sgd, learning_rate: 0.05, momentum: 0.9}
+  stop: {max_epochs: EPOCHS}
+dnns:
+  - {name: a, model: "hpcbal.models:softmax"}
+  - {name: b, model: "hpcbal.models:softmax", optimizer: {name: sgd, learning_rate: 0.02}}
+backend: {name: emulated, rates: {a: {1: 900}, b: {1: 700}}}
+slots: {per_node: 1, preprocessors_per_node: 1}
+"""
+TASKS = ("--ntasks-per-node=3", "--cpus-per-task=1", "--gpus-per-node=0")
+OVER = {"COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "BOOT_FAIL"}
+
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.skipif(
+        os.geteuid() != 0 or any(shutil.which(name) is None for name in ("slurmctld", "munged", "ip")),
+        reason="needs root, slurm-wlm, munge, libpmix-dev and iproute2 (scripts/test.sh)",
+    ),
+]
+
+
+class Job:
+    """A job of the throw-away Slurm."""
+
+    def __init__(self, cluster: Cluster, number: str) -> None:
+        self.cluster, self.number = cluster, number
+
+    def show(self, key: str) -> str:
+        text = self.cluster.run("scontrol", "show", "job", self.number)
+        found = re.search(rf"\b{key}=(\S+)", text)
+        return found[1] if found else ""
+
+    @property
+    def log(self) -> str:
+        path = self.cluster.folder / f"hpcbal-{self.number}.log"
+        return path.read_text(errors="replace") if path.exists() else ""
+
+    def wait_for(self, what: Callable[[], bool], timeout_s: float = 150) -> None:
+        deadline = time.monotonic() + timeout_s
+        while not what():
+            assert time.monotonic() < deadline, f"{self.show('JobState')}\n{self.log[-3000:]}"
+            time.sleep(0.2)
+
+    def wait_until_trained(self, passes: int = 1) -> None:
+        self.wait_for(lambda: f"] pass {passes} " in self.log)
+
+    def end(self, timeout_s: float = 150) -> tuple[str, str]:
+        """State and exit code."""
+        self.wait_for(lambda: self.show("JobState") in OVER, timeout_s)
+        return self.show("JobState"), self.show("ExitCode")
+
+    def has_started_ranks(self) -> bool:
+        """Whether the script has come to the launcher; the ranks may not catch signals yet."""
+        return (self.cluster.folder / f".hpcbal-{self.number}.end").exists()
+
+    def signal(self, name: str) -> None:
+        """What `--signal=B:NAME@...` does."""
+        self.cluster.run("scancel", "--batch", f"--signal={name}", self.number)
+
+
+class Cluster:
+    """Eight virtual nodes, and a folder from which a user submits."""
+
+    def __init__(self, home: Path, folder: Path) -> None:
+        self.home, self.folder = home, folder
+
+    def control(self, verb: str, *arguments: str, **options: object) -> subprocess.CompletedProcess[str]:
+        command = [str(FIXTURE), verb, str(self.home), *arguments]
+        return subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=self.folder, **options)
+
+    def run(self, *command: str, environ: dict[str, str] | None = None) -> str:
+        done = self.control(
+            "exec", *command, env=os.environ | {"PYTHONDONTWRITEBYTECODE": "1"} | (environ or {})
+        )
+        return done.stdout + done.stderr
+
+    def submit(
+        self, name: str, *options: str, script: str | Path = "several_nodes.sbatch", epochs: int = 3
+    ) -> Job:
+        config = self.folder / f"{name}.yaml"
+        config.write_text(ENSEMBLE.replace("EPOCHS", str(epochs)))
+        script = ROOT / "slurm" / script
+        return self.submit_words(*TASKS, *options, str(script), config.name, "--output", f"runs/{name}")
+
+    def submit_words(self, *words: str) -> Job:
+        answer = self.run("sbatch", "--parsable", *words, environ={"HPCBAL_VENV": str(VENV)})
+        assert answer.strip().isdigit(), answer
+        return Job(self, answer.strip())
+
+    def with_mpirun(self) -> Path:
+        """The script as a site without PMIx edits it."""
+        path = self.folder / "mpirun.sbatch"
+        text = (ROOT / "slurm" / "several_nodes.sbatch").read_text()
+        path.write_text(text.replace("LAUNCHER=srun", "LAUNCHER=mpirun", 1))
+        return path
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    home = Path(tempfile.gettempdir()) / f"sl{os.getpid()}"  # short, for Unix sockets
+    made = Cluster(home, tmp_path_factory.mktemp("user"))
+    up = made.control("up", "8")
+    assert up.returncode == 0, up.stdout + up.stderr
+    yield made
+    assert made.control("down").returncode == 0
+    shutil.rmtree(home)
+
+
+def results(cluster: Cluster, name: str) -> dict[str, list[list[object]]]:
+    """What each DNN learnt: the numbers of all epochs."""
+    keys = ("epoch", "loss", "accuracy", "val_loss", "val_accuracy")
+    found: dict[str, list[list[object]]] = {}
+    for path in sorted((cluster.folder / "runs" / name / "dnns").glob("*/metrics.jsonl")):
+        rows = [json.loads(line) for line in path.read_text().splitlines()]
+        found[path.parent.name] = [[row[key] for key in keys] for row in rows]
+    assert found
+    return found
+
+
+def test_jobs_that_are_stopped_go_on_and_learn_the_same(cluster: Cluster) -> None:
+    """`scancel --signal` does at any time what `--signal=B:USR2@...` does before the time limit."""
+    whole = cluster.submit("whole", "--nodes=2", epochs=8)
+    stopped = cluster.submit("stopped", "--nodes=2", epochs=8)
+    stopped.wait_until_trained()
+    stopped.signal("USR2")
+    assert [job.end() for job in (stopped, whole)] == [("COMPLETED", "0:0")] * 2
+    assert [job.show("Restarts") for job in (stopped, whole)] == ["1", "0"]
+    assert "stopping (signal SIGUSR2" in stopped.log
+    assert results(cluster, "stopped") == results(cluster, "whole")
+
+
+def test_an_early_signal_is_kept_and_srun_gets_the_environment(cluster: Cluster) -> None:
+    job = cluster.submit("early", "--nodes=1", "--export=NONE", epochs=1)
+    job.wait_for(job.has_started_ranks)
+    job.signal("USR2")
+    assert job.end() == ("COMPLETED", "0:0")
+    assert job.show("Restarts") == "1"
+
+
+def test_jobs_end_with_what_the_run_has_recorded(cluster: Cluster) -> None:
+    (cluster.folder / "het.sbatch").write_text(
+        "#!/bin/bash\n#SBATCH --nodes=1 --ntasks-per-node=3\n"
+        "#SBATCH hetjob\n#SBATCH --nodes=1 --ntasks-per-node=2\n"
+        f"{HPCBAL} launcher >line 2>&1\n"
+    )
+    lost = cluster.submit("lost", "--nodes=2", "--no-requeue", script=cluster.with_mpirun(), epochs=500)
+    once = cluster.submit("once", "--no-requeue", "--nodes=1", epochs=500)
+    whole = [
+        cluster.submit("mpirun", "--nodes=2", script=cluster.with_mpirun(), epochs=1),
+        cluster.submit("one", script="one_node.sbatch", epochs=1),
+        cluster.submit("export", "--export=NONE", "--nodes=1", epochs=1),
+    ]
+    lost.wait_until_trained()
+    status = subprocess.run(
+        [HPCBAL, "status", "runs/lost"], cwd=cluster.folder, capture_output=True, text=True, timeout=60
+    )
+    assert "training" in status.stdout  # from outside of the cluster
+    once.wait_until_trained()
+    once.signal("USR2")
+    heterogeneous = cluster.submit_words("het.sbatch")
+    last = cluster.run("squeue", "-hj", lost.number, "-o", "%N").strip()
+    node = f"n{re.findall('[0-9]+', last)[-1]}"
+    cluster.control("kill-node", node)
+    try:
+        lost.wait_for(lambda: lost.show("JobState") != "RUNNING")
+        # otherwise Slurm notices it after SlurmdTimeout
+        cluster.run("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=test")
+        assert lost.end()[0] in ("FAILED", "NODE_FAIL")
+    finally:
+        cluster.control("start-node", node)
+    assert [job.end() for job in whole] == [("COMPLETED", "0:0")] * 3
+    assert once.end() == ("FAILED", "75:0")
+    heterogeneous.end()
+    assert "as one component" in (cluster.folder / "line").read_text()
