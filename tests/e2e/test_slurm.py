@@ -93,9 +93,11 @@ class Cluster:
     def __init__(self, home: Path, folder: Path) -> None:
         self.home, self.folder = home, folder
 
-    def control(self, verb: str, *arguments: str, **options: object) -> subprocess.CompletedProcess[str]:
+    def control(
+        self, verb: str, *arguments: str, env: dict[str, str] | None = None
+    ) -> subprocess.CompletedProcess[str]:
         command = [str(FIXTURE), verb, str(self.home), *arguments]
-        return subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=self.folder, **options)
+        return subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=self.folder, env=env)
 
     def run(self, *command: str, environ: dict[str, str] | None = None) -> str:
         done = self.control(
