@@ -144,7 +144,7 @@ def _as_rank(
         start.hint(abort_code=int(ExitCode.WRONG_INPUT))
         raise _no_mpi(str(error)) from error
     activity = Activity()
-    Lifeline(launcher.rank, start, activity, sentences.again)
+    Lifeline(launcher.rank, start, activity, sentences)
     with own_exit_code(launcher.rank, activity, sentences.again):
         try:
             return body(stop, activity)

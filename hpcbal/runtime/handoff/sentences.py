@@ -1,4 +1,4 @@
-"""What hpcbal says while the ranks that it has started end: one set of sentences for each verb."""
+"""What hpcbal says while the ranks that it has started end, and how long they may take, for each verb."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ class Sentences:
         ended_undecided: the ranks ended without a reason.
         died_early: what to do after a death while the ranks were starting.
         again: what to do after a death or another end.
+        orphaned_s: how long ranks may go on after the end of their hpcbal, to end a step and to write state.
     """
 
     stopping: str
@@ -34,6 +35,7 @@ class Sentences:
     ended_undecided: str
     died_early: str
     again: str
+    orphaned_s: float = 120.0
 
 
 TRAINING = Sentences(
@@ -97,4 +99,5 @@ EVALUATING = Sentences(
     ),
     died_early="Nothing was evaluated; run the same command again",
     again="Nothing was written; run the same command again",
+    orphaned_s=10.0,  # they have nothing to save
 )

@@ -13,14 +13,12 @@ import time
 
 from hpcbal.errors import ExitCode
 from hpcbal.runtime.handoff.activity import Activity, seen
-from hpcbal.runtime.handoff.sentences import TRAINING
+from hpcbal.runtime.handoff.sentences import TRAINING, Sentences
 from hpcbal.runtime.handoff.start_file import StartFile
 from hpcbal.stderr import say
 from hpcbal.telemetry.host.processes import process_is_gone
 
 POLL_INTERVAL_S = 0.2
-ORPHANED_S = 120.0
-"""How long a rank may go on after the end of `hpcbal run`, to end its step and to write checkpoints."""
 
 
 class Lifeline:
@@ -30,14 +28,14 @@ class Lifeline:
         rank: rank of this process, if known.
         start: the start file; without one, a launcher of the site has started the rank.
         activity: what the rank does, for the message.
-        again: what to do next, for the message; a sentence.
+        sentences: of the verb.
     """
 
     def __init__(
-        self, rank: int | None, start: StartFile, activity: Activity, again: str = TRAINING.again
+        self, rank: int | None, start: StartFile, activity: Activity, sentences: Sentences = TRAINING
     ) -> None:
         self._who = f"{'a rank' if rank is None else f'rank {rank}'} on {socket.gethostname()}"
-        self._start, self._activity, self._again = start, activity, again
+        self._start, self._activity, self._sentences = start, activity, sentences
         self._starter_pid = start.read().starter_pid
         self._exit = os._exit  # of the system: `own_exit_code` replaces it
         self._canary = os.open(os.devnull, os.O_RDWR)
@@ -46,7 +44,7 @@ class Lifeline:
 
     def _watch(self) -> None:
         orphaned_s: float | None = None
-        while orphaned_s is None or time.monotonic() - orphaned_s < ORPHANED_S:
+        while orphaned_s is None or time.monotonic() - orphaned_s < self._sentences.orphaned_s:
             time.sleep(POLL_INTERVAL_S)
             if self._is_cut():
                 self._report()
@@ -68,7 +66,7 @@ class Lifeline:
         text = (
             f"{self._who}{seen(self._activity)}: code of the user closed file descriptors that it had not "
             "opened (for example with os.closerange), and MPI cannot work without them; the job ends here. "
-            f"Close only what your code has opened. {self._again}"
+            f"Close only what your code has opened. {self._sentences.again}"
         )
         if not self._start.leave_last_words(text):
             say(f"hpcbal: {text}")

@@ -12,7 +12,7 @@ from hpcbal.runtime.handoff.start_file import StartFile
 from hpcbal.runtime.health.ending import JobEnd, write_last_words
 from hpcbal.runtime.health.silence import SilenceWatchdog
 from hpcbal.runtime.health.watchdog import PeerWatchdog
-from hpcbal.telemetry.host.processes import process_is_gone
+from hpcbal.telemetry.host.processes import process_is_gone, process_is_suspended
 
 SPEAKER_GRACE_S = 1.0
 """How long the other ranks of a node wait for the lowest one to report a death."""
@@ -21,8 +21,8 @@ SPEAKER_GRACE_S = 1.0
 class PeerWatch:
     """Watches the ranks of this rank's node.
 
-    The lowest living rank reports. If `hpcbal` started the ranks, it reports instead, so each death is
-    reported once even if no rank has the time for it.
+    The lowest rank that is neither dead nor suspended reports. If `hpcbal` started the ranks, it reports
+    instead, so each death is reported once even if no rank has the time for it.
 
     Args:
         rank: this rank.
@@ -84,7 +84,7 @@ class PeerWatch:
 
     def _end_job(self, message: str, code: ExitCode) -> None:
         me = self._me.rank
-        lower = [peer for peer in self._peers if peer.rank < me and not process_is_gone(peer.pid)]
+        lower = [peer for peer in self._peers if peer.rank < me and _runs(peer.pid)]
         if self._end.announced() or lower:
             time.sleep(SPEAKER_GRACE_S)  # another rank reports the reason; abort even if it cannot
         else:
@@ -95,3 +95,7 @@ class PeerWatch:
                 write_last_words(message)
             self._note(words)
         self._end.abort(int(code))
+
+
+def _runs(pid: int) -> bool:
+    return not process_is_gone(pid) and not process_is_suspended(pid)

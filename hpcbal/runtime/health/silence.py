@@ -1,4 +1,4 @@
-"""Detect that a rank of this node hangs: what it does has not changed for too long.
+"""Detect that a rank of this node hangs or is suspended: what it does has not changed for too long.
 
 For jobs in which no rank is free to collect heartbeats. Each rank notes what it does in memory that the ranks
 of its node share, and every rank has a thread that reads all of these notes. So a rank is also detected if no
@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from hpcbal.cluster.roles import RankInfo
+from hpcbal.telemetry.host.processes import process_is_suspended
 
 POLL_INTERVAL_S = 0.5
 LONGEST_NAP_S = 5.0
@@ -25,7 +26,7 @@ class SilenceDetector:
     Args:
         ranks: the ranks of this node, this one included.
         timeout_s: longest silence allowed, in seconds.
-        waiting: the activity of a rank that waits for others: it may last.
+        waiting: the activity of a rank that waits for others: it may last, unless the rank is suspended.
         where: the directory of the ranks' logs, for the message.
     """
 
@@ -49,7 +50,7 @@ class SilenceDetector:
         if nap_s > LONGEST_NAP_S:
             self._seen = {rank: (text, since_s + nap_s) for rank, (text, since_s) in self._seen.items()}
         for rank, text in doing.items():
-            if rank not in self._seen or self._seen[rank][0] != text or text == self._waiting:
+            if rank not in self._seen or self._seen[rank][0] != text or self._waits(rank, text):
                 self._seen[rank] = (text, now_s)
         silent_s = {rank: now_s - since_s for rank, (_, since_s) in self._seen.items()}
         longest_s = max(silent_s.values(), default=0.0)
@@ -57,7 +58,8 @@ class SilenceDetector:
             return None
         silent = sorted(rank for rank, each_s in silent_s.items() if each_s > self._timeout_s / 2)
         shown = ", ".join(
-            f"rank {rank} on host {self._ranks[rank].host} (last seen {doing[rank] or 'starting'})"
+            f"rank {rank} on host {self._ranks[rank].host} (last seen {doing[rank] or 'starting'}"
+            f"{self._state(rank)})"
             for rank in silent[:MAX_SHOWN]
         )
         more = f" and {len(silent) - MAX_SHOWN} more" if len(silent) > MAX_SHOWN else ""
@@ -65,6 +67,12 @@ class SilenceDetector:
             f"no sign of life for {longest_s:.0f} s (stall_timeout_s: {self._timeout_s:g}) of {shown}{more}; "
             f"stack traces are in {self._where}. The job ends here, and nothing is written"
         )
+
+    def _waits(self, rank: int, text: str) -> bool:
+        return text == self._waiting and not self._state(rank)
+
+    def _state(self, rank: int) -> str:
+        return ", suspended" if process_is_suspended(self._ranks[rank].pid) else ""
 
 
 class SilenceWatchdog:

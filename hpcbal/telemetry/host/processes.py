@@ -46,6 +46,14 @@ def process_is_gone(pid: int) -> bool:
     return state in (b"Z", b"X")
 
 
+def process_is_suspended(pid: int) -> bool:
+    """Whether a signal or a debugger has stopped process `pid`; False if that cannot be seen."""
+    try:
+        return _stat(pid)[0] in (b"T", b"t")
+    except OSError:
+        return False
+
+
 def _stat(pid: int) -> list[bytes]:
     """Return the fields of /proc/PID/stat from the third, the state; the name before it may hold anything."""
     return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()

@@ -12,15 +12,16 @@ import pytest
 from hpcbal.runtime.handoff.start_file import NAME, StartFile
 
 PROGRAM = """\
-import os, sys, time
+import dataclasses, os, sys, time
 from pathlib import Path
 from hpcbal.runtime.handoff.activity import Activity
 from hpcbal.runtime.handoff.start_file import StartFile
+from hpcbal.runtime.handoff.sentences import TRAINING
 from hpcbal.runtime.health import lifeline
-lifeline.ORPHANED_S = 0.2
+soon = dataclasses.replace(TRAINING, orphaned_s=0.2)
 activity = Activity()
 activity.note("training a")
-lifeline.Lifeline(3, StartFile(Path(sys.argv[1]) if sys.argv[1] else None), activity)
+lifeline.Lifeline(3, StartFile(Path(sys.argv[1]) if sys.argv[1] else None), activity, soon)
 if sys.argv[2] == "close":
     os.closerange(3, 256)
 while True:  # as MPI does without its sockets

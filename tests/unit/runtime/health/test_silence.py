@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import queue
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
+
+import pytest
 
 from hpcbal.cluster.roles import RankInfo
 from hpcbal.errors import ExitCode
@@ -16,6 +23,16 @@ from hpcbal.runtime.health.silence import SilenceDetector
 
 RANKS = [RankInfo(rank, 0, "here", 0, 0) for rank in range(2)]
 TIMEOUT_S = 10.0
+
+
+@pytest.fixture
+def suspended() -> Iterator[int]:
+    """A process that SIGSTOP has suspended."""
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        process.send_signal(signal.SIGSTOP)
+        os.waitpid(process.pid, os.WUNTRACED)
+        yield process.pid
+        process.kill()
 
 
 def looks(*doing: tuple[float, str, str]) -> list[str | None]:
@@ -36,6 +53,28 @@ def test_the_silent_rank_is_named_with_what_it_does() -> None:
 
 def test_progress_and_waiting_are_no_silence() -> None:
     assert looks(*((4.0 * i, WAITING, f"sample {i}") for i in range(20))) == [None] * 20
+
+
+def test_a_suspended_rank_is_silent_even_while_it_waits(suspended: int) -> None:
+    ranks = [RankInfo(0, 0, "here", os.getpid(), 0), RankInfo(1, 0, "here", suspended, 0)]
+    detector = SilenceDetector(ranks, TIMEOUT_S, WAITING, "logs")
+    *before, message = [detector.look(dict.fromkeys(range(2), WAITING), 4.0 * i) for i in range(4)]
+    assert before == [None] * 3
+    assert message is not None
+    assert "of rank 1 on host here (last seen waiting for other ranks, suspended);" in message
+
+
+def test_another_rank_reports_the_silence_of_a_suspended_first_rank(
+    suspended: int, capfd: pytest.CaptureFixture[str]
+) -> None:
+    codes: queue.Queue[int] = queue.Queue()
+    end: Any = SimpleNamespace(announced=lambda: False, abort=codes.put, activity_of=lambda rank: WAITING)
+    ranks = [RankInfo(0, 0, "here", suspended, 0), RankInfo(1, 0, "here", os.getpid(), 0)]
+    watch = PeerWatch(1, ranks, lambda rank: "evaluator", end, StartFile(None))
+    watch.watch_silence(0.2, WAITING, "logs")
+    assert codes.get(timeout=20) == ExitCode.STALLED
+    watch.stop()
+    assert "rank 0 on host here (last seen waiting for other ranks, suspended)" in capfd.readouterr().err
 
 
 def test_the_time_in_which_this_process_was_stopped_does_not_count() -> None:
