@@ -106,12 +106,14 @@ class Journal:
         self._initial: dict[str, InitialWeightsLine] = {}
         self._model_warnings: set[tuple[str, str]] = set()
         self._idle: tuple[int, str] | None = None  # the last reason for idle slots
-        self._learning_rates: dict[str, float | None] = {}  # of the last epoch
+        self._last_facts: dict[str, EpochFacts] = {}  # of the last epoch
         self._decided_s = 0.0
         self._timeline = RunTimeline(opened.run.timeline, opened.config.timeline.max_bytes)
         for dnn_id, progress in opened.earlier.resume.dnns.items():
             if opened.claim.resumed:
-                self._metrics.rewind(dnn_id, progress.epochs, progress.history)
+                passes = opened.earlier.passes.get(dnn_id, {})
+                more = {number: _more_metrics(facts) for number, facts in passes.items()}
+                self._metrics.rewind(dnn_id, progress.epochs, progress.history, more)
 
     # ---- what the state machine sees and says --------------------------------------------------
 
@@ -157,7 +159,7 @@ class Journal:
             case RateMeasured(), ProfileFacts(start_s):
                 self._profile.note_start(event.dnn_id, start_s)
             case EpochDone(), EpochFacts():
-                self._learning_rates[event.dnn_id] = facts.learning_rate
+                self._last_facts[event.dnn_id] = facts
                 notes = self._note_epoch(event, facts)
             case CheckpointWritten(), CheckpointFacts(seconds, held_s, only):
                 self._saved.note_last(event, only_progress=only)
@@ -331,10 +333,7 @@ class Journal:
         history = ensemble.state.dnns[event.dnn_id].history
         if not history or history[-1].pass_index != event.pass_index:
             return  # the DNN has failed meanwhile
-        gpus = len(ensemble.state.groups[event.dnn_id].gpus)
-        rate = self._learning_rates.get(event.dnn_id)
-        more = {} if rate is None else {"learning_rate": float(rate)}
-        self._metrics.write(event.dnn_id, history[-1], {"num_gpus": float(gpus), **more})
+        self._metrics.write(event.dnn_id, history[-1], _more_metrics(self._last_facts[event.dnn_id]))
 
     def _note_epoch(self, event: EpochDone, facts: EpochFacts) -> Sequence[str]:
         """Record an epoch in the ledger and the timeline; returns notes for the user."""
@@ -350,3 +349,10 @@ class Journal:
     def _join(self, groups: tuple[GroupPlan, ...]) -> None:
         self._accounts.join(groups)
         self._watch.join(groups)
+
+
+def _more_metrics(facts: EpochFacts) -> dict[str, float]:
+    """Return the numbers of an epoch that stand beside its metrics."""
+    num_gpus = 1 if facts.ranks is None else len(facts.ranks.samples)
+    rate = {} if facts.learning_rate is None else {"learning_rate": float(facts.learning_rate)}
+    return {"num_gpus": float(num_gpus), **rate}

@@ -30,6 +30,7 @@ from hpcbal.telemetry.ledger import (
     DnnPrunedLine,
     DnnRetriedLine,
     EpochDoneLine,
+    EpochFacts,
     GpuLeftOutLine,
     GroupLeftLine,
     InitialWeightsLine,
@@ -72,6 +73,7 @@ class Earlier:
         bad_samples: ids of samples that could not be used.
         saved: the epochs whose weights are on disk, by DNN.
         other_best: DNNs whose best weights are of another epoch than the ledger says.
+        passes: measurements of the passes that each DNN has trained, by DNN and pass.
     """
 
     resume: ResumeState
@@ -83,6 +85,7 @@ class Earlier:
     bad_samples: Collection[int] = ()
     saved: Mapping[str, SavedWeights] = field(default_factory=dict)
     other_best: Sequence[str] = ()
+    passes: Mapping[str, Mapping[int, EpochFacts]] = field(default_factory=dict)
 
 
 def read_earlier(
@@ -178,6 +181,7 @@ def read_earlier(
         facts.bad_samples,
         saved,
         other_best,
+        facts.passes,
     )
 
 
@@ -244,7 +248,7 @@ class _Facts:
         self.done: dict[str, str] = {}
         self.pruned: dict[str, str] = {}
         self.failed: dict[str, tuple[str, str]] = {}
-        self.passes: dict[str, set[int]] = {}  # that each DNN has trained
+        self.passes: dict[str, dict[int, EpochFacts]] = {}  # that each DNN has trained
         self.saved: dict[str, int] = {}  # the epoch of the last checkpoint
         self.best: dict[str, int] = {}
         self.initial: dict[str, InitialWeightsLine] = {}
@@ -325,7 +329,7 @@ class _Facts:
             case DnnPrunedLine(dnn, detail):
                 self.pruned[dnn] = detail
             case EpochDoneLine(dnn, pass_index):
-                self.passes.setdefault(dnn, set()).add(pass_index)
+                self.passes.setdefault(dnn, {})[pass_index] = line.facts
             case CheckpointWrittenLine(dnn, epoch):
                 self.saved[dnn] = epoch
             case BestKeptLine(dnn, epoch):
@@ -351,7 +355,7 @@ class _Facts:
 
     def unlike(self, path: Path, dnn: str, state: TrainingState | None) -> Iterator[str]:
         """Yield a warning if a whole checkpoint is older than the ledger says, or newer."""
-        saved, passes = self.saved.get(dnn), self.passes.get(dnn, set())
+        saved, passes = self.saved.get(dnn), self.passes.get(dnn, {})
         if state is None:
             if saved is not None:
                 yield f"{path}: the checkpoint is gone; {dnn} starts again"

@@ -81,7 +81,7 @@ class MetricsWriter:
             lines = self._waiting[job]
             if job not in self._event_files:
                 # Lines in the file from the first of these epochs on come from a failed flush of these lines.
-                self._repair(job, lines[0]["epoch"] - 1, ())
+                self._repair(job, lines[0]["epoch"] - 1, (), {})
             try:
                 _append(self._run.metrics(job), b"".join(encode_line(line) for line in lines))
                 _append(self._event_files[job], b"".join(_event_of(line) for line in lines))
@@ -90,20 +90,27 @@ class MetricsWriter:
                 raise output_error(self._run.metrics(job), error) from error
             del self._waiting[job]
 
-    def rewind(self, job: str, epoch: int, history: Sequence[EpochRecord] = ()) -> None:
+    def rewind(
+        self,
+        job: str,
+        epoch: int,
+        history: Sequence[EpochRecord] = (),
+        more: Mapping[int, Mapping[str, float]] | None = None,
+    ) -> None:
         """Cut the files of a job after `epoch`, from whose checkpoint the job resumes.
 
         Args:
             job: name of the job.
             epoch: later epochs are dropped, because they will be trained again; 0 drops all.
             history: history of the checkpoint; it supplies epochs that were not flushed before a kill.
+            more: further numbers of these epochs, by pass; see `write`.
 
         Raises:
             OutputError: if a file cannot be written.
         """
         self._waiting.pop(job, None)
         if history or self._run.job(job).exists():  # nothing is created for a job that has not started
-            self._repair(job, epoch, history)
+            self._repair(job, epoch, history, more or {})
 
     def close(self) -> None:
         """Flush."""
@@ -117,12 +124,21 @@ class MetricsWriter:
     ) -> None:
         self.close()
 
-    def _repair(self, job: str, last_epoch: int, history: Iterable[EpochRecord]) -> None:
+    def _repair(
+        self,
+        job: str,
+        last_epoch: int,
+        history: Iterable[EpochRecord],
+        more: Mapping[int, Mapping[str, float]],
+    ) -> None:
         """Rewrite both files: each epoch up to `last_epoch` once, with gaps filled from `history`."""
         path = self._run.metrics(job)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            line_by_epoch = {record.epoch: _line_of(record, utc_text(), {}) for record in history}
+            line_by_epoch = {
+                record.epoch: _line_of(record, utc_text(), more.get(record.pass_index, {}))
+                for record in history
+            }
             line_by_epoch.update((line["epoch"], line) for line in read_metrics(path))
             old_event_files = sorted(path.parent.glob("events.out.tfevents.*"))
         except OSError as error:

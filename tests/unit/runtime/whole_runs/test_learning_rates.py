@@ -42,6 +42,23 @@ def test_a_stopped_run_goes_on_with_the_rates_of_an_undisturbed_one(
     assert {name: rates_of(lab, name) for name in lab.epochs} == rates
 
 
+def test_the_numbers_of_epochs_are_the_same_after_a_kill(lab: Any, hooks: Any) -> None:
+    def numbers() -> list[dict[str, Any]]:
+        lines = (lab.out / "dnns" / "a" / "metrics.jsonl").read_text().splitlines()
+        return [{**json.loads(line), "time": "", "seconds": 0.0} for line in lines]
+
+    hooks["act"] = lambda step: None
+    use(lab, "whole", SCHEDULES["cosine"])
+    assert lab.run() == 0
+    wanted = numbers()
+    use(lab, "killed", SCHEDULES["cosine"])
+    lab.kill_when(lambda: any(line.epoch > 1 for line in lab.events("checkpoint-written")))
+    (lab.out / "dnns" / "a" / "metrics.jsonl").unlink(missing_ok=True)  # as if nothing had been flushed
+    assert lab.run() == 0
+    assert numbers() == wanted
+    assert {"num_gpus", "learning_rate"} <= wanted[0].keys()
+
+
 def test_a_schedule_that_raises_fails_its_dnn_only(lab: Any) -> None:
     dnns = lab.dnns()
     wrong = {"name": "sgd", "learning_rate": 0.3, "schedule": "in_process_toys:negative"}
