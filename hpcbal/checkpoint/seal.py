@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from hpcbal.errors import CheckpointError
+from hpcbal.telemetry.files.own_files import regular_file
 
 FORMAT_VERSION = 1
 SEAL_BYTES = 512
@@ -44,7 +45,7 @@ def verify(path: Path) -> None:
         OtherVersionError: if it is whole, but another version wrote it. All versions use the same seal.
         OSError: if it cannot be opened or read.
     """
-    with open(path, "rb", buffering=0) as file:
+    with open(path, "rb", buffering=0, opener=regular_file) as file:
         version, num_bytes, crc32 = _read_seal(file)
         actual_bytes = file.seek(0, 2) - SEAL_BYTES
         if actual_bytes != num_bytes:
@@ -66,7 +67,7 @@ def has_sealed_length(path: Path) -> bool:
     Raises:
         OSError: if it cannot be opened or read.
     """
-    with open(path, "rb", buffering=0) as file:
+    with open(path, "rb", buffering=0, opener=regular_file) as file:
         try:
             _, num_bytes, _ = _read_seal(file)
         except CheckpointError:

@@ -12,7 +12,7 @@ from hpcbal.telemetry.claim.removed_jobs import read_removed, write_removed
 from hpcbal.telemetry.claim.run_lock import RunLock
 from hpcbal.telemetry.claim.same_config import check_same, damaged_config
 from hpcbal.telemetry.files.atomic_file import output_error, remove_quietly, write_atomic
-from hpcbal.telemetry.files.own_files import create_new
+from hpcbal.telemetry.files.own_files import create_new, read_file
 from hpcbal.telemetry.files.run_directory import RunDirectory
 from hpcbal.telemetry.ledger import (
     RolesAssignedLine,
@@ -126,7 +126,7 @@ def _text_of(config: Path) -> str | None:
         OutputError: if it is not text.
     """
     try:
-        return config.read_text(encoding="utf-8")
+        return read_file(config).decode()
     except FileNotFoundError:
         return None
     except UnicodeDecodeError as error:

@@ -7,6 +7,7 @@ from typing import Any
 
 from hpcbal.errors import OutputError
 from hpcbal.telemetry.files.atomic_file import write_atomic
+from hpcbal.telemetry.files.own_files import read_file
 from hpcbal.telemetry.files.run_directory import RunDirectory
 
 
@@ -20,7 +21,7 @@ def read_removed(run: RunDirectory) -> Mapping[str, Any]:
 
     path = run.removed_jobs
     try:
-        found = yaml.safe_load(path.read_text(encoding="utf-8")) if path.exists() else {}
+        found = yaml.safe_load(read_file(path).decode()) if path.exists() else {}
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
         found = error
     if not isinstance(found, Mapping) or not all(isinstance(job, Mapping) for job in found.values()):

@@ -23,6 +23,7 @@ from typing import Any
 
 from hpcbal.errors import OutputError
 from hpcbal.telemetry.files.atomic_file import output_error, remove_quietly, write_atomic
+from hpcbal.telemetry.files.own_files import read_file
 from hpcbal.telemetry.files.run_directory import RunDirectory
 from hpcbal.telemetry.files.utc import utc_text
 from hpcbal.telemetry.host.processes import identity_of, is_running
@@ -200,7 +201,7 @@ class RunLock:
 def _read(path: Path) -> dict[str, Any] | None:
     """The content of the lock; None if there is no lock; empty if it is being created or damaged."""
     try:
-        lock = json.loads(path.read_text(encoding="utf-8"))
+        lock = json.loads(read_file(path))
     except FileNotFoundError:
         return None
     except (OSError, ValueError, RecursionError):

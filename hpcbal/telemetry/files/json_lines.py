@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 import logging
 import os
-from pathlib import Path
 from typing import Any, BinaryIO
 
 from hpcbal.telemetry.files.jsonable import to_jsonable
-from hpcbal.telemetry.files.own_files import own_file
+from hpcbal.telemetry.files.own_files import own_file, read_file
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +31,7 @@ def read_json_lines(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
         OSError: if the file exists but cannot be read.
     """
     try:
-        data = Path(path).read_bytes()
+        data = read_file(path)
     except FileNotFoundError:
         return []
     objects = []

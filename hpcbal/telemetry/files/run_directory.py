@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hpcbal.errors import InputError
+from hpcbal.telemetry.files.own_files import NO_FILE
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +30,8 @@ class RunDirectory:
         if not self.root.is_dir():
             what = "is a file" if self.root.exists() else "no such directory"
             raise InputError(f"{self.root}: {what}; give the output directory of a run")
+        if self.config.is_fifo():
+            raise InputError(f"{self.config}: {NO_FILE}")
 
     @property
     def config(self) -> Path:

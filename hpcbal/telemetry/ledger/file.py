@@ -10,13 +10,13 @@ import logging
 import os
 import stat
 from collections.abc import Iterable
-from pathlib import Path
 from types import TracebackType
 from typing import TypeVar
 
 from hpcbal.errors import OutputError
 from hpcbal.telemetry.files.atomic_file import output_error
 from hpcbal.telemetry.files.json_lines import encode_line, open_to_append, write_all
+from hpcbal.telemetry.files.own_files import read_file
 from hpcbal.telemetry.files.utc import utc_text
 from hpcbal.telemetry.ledger.checksum import seal
 from hpcbal.telemetry.ledger.codec import Entry, plain_of
@@ -144,7 +144,7 @@ def read_ledger(path: str | os.PathLike[str]) -> list[Entry]:
 def scan_ledger(path: str | os.PathLike[str]) -> LedgerScan:
     """What `read_ledger` returns, with the warning that it logs."""
     try:
-        data = Path(path).read_bytes()
+        data = read_file(path)
     except FileNotFoundError:
         data = b""
     except OSError as error:

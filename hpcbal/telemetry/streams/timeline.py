@@ -22,7 +22,7 @@ from pathlib import Path
 
 from hpcbal.errors import OutputError
 from hpcbal.telemetry.files.atomic_file import write_atomic
-from hpcbal.telemetry.files.own_files import own_file
+from hpcbal.telemetry.files.own_files import own_file, read_file
 from hpcbal.telemetry.streams.slices import DETAIL, MARK, Slice
 
 log = logging.getLogger(__name__)
@@ -191,7 +191,7 @@ def _salvage(path: Path) -> bytes:
     first = json.dumps({"ph": "M", "name": "hpcbal", "pid": FIRST_PID, "args": {"timeline": 1}})
     new = b"[\n" + first.encode()
     try:
-        data = path.read_bytes()
+        data = read_file(path)
     except FileNotFoundError:
         return new
     unpacker = zlib.decompressobj(zlib.MAX_WBITS | 16)

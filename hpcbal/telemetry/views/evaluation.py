@@ -11,6 +11,7 @@ from typing import Any
 
 from hpcbal.errors import InputError
 from hpcbal.telemetry.files.atomic_file import write_json_atomic
+from hpcbal.telemetry.files.own_files import read_file
 from hpcbal.telemetry.views.table import count_text, format_table, number_text
 
 EVALUATION_SCHEMA = 1
@@ -152,7 +153,7 @@ def read_evaluation(path: Path) -> Evaluation | None:
         InputError: if the file cannot be read, is damaged, or from another version.
     """
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = json.loads(read_file(path))
         if found.pop("schema") != EVALUATION_SCHEMA:
             raise ValueError("it has another schema")
         evaluation = Evaluation(

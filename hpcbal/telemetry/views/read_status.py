@@ -11,6 +11,7 @@ from typing import Any, cast
 
 from hpcbal.errors import HpcbalError, InputError
 from hpcbal.telemetry.files.atomic_file import write_json_atomic
+from hpcbal.telemetry.files.own_files import read_file
 from hpcbal.telemetry.files.run_directory import RunDirectory
 from hpcbal.telemetry.files.utc import unix_seconds
 from hpcbal.telemetry.views.conforming import misfit
@@ -30,7 +31,7 @@ def read_status(directory: str | os.PathLike[str]) -> AnyStatus:
     run.check_exists()
     path = run.status
     try:
-        status: Any = json.loads(path.read_text())
+        status: Any = json.loads(read_file(path))
     except FileNotFoundError:
         raise InputError(
             f"{os.fspath(directory)}: no status.json: not the output directory of a run, "

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from hpcbal.errors import InputError
 from hpcbal.telemetry.files.atomic_file import write_atomic
+from hpcbal.telemetry.files.own_files import regular_file
 from hpcbal.telemetry.files.utc import duration_text
 from hpcbal.telemetry.views.kinds import ENSEMBLE, VIEWS, KindView, Measure
 from hpcbal.telemetry.views.summary import SAVED, Number
@@ -86,7 +87,7 @@ def read_results(path: str | os.PathLike[str]) -> list[ResultRow]:
         InputError: if the file cannot be read or was not written by hpcbal.
     """
     try:
-        with open(path, newline="", encoding="utf-8") as file:
+        with open(path, newline="", encoding="utf-8", opener=regular_file) as file:
             rows = csv.DictReader(file)
             names = rows.fieldnames or ()
             view, best_key = _view_of(names)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -40,3 +41,21 @@ def test_a_run_under_way_has_a_report(lab: Any, hooks: dict[str, Callable[[int],
     assert max(span.end_s for span in data.spans) == pytest.approx(data.duration_s)
     assert code == 0
     assert "running" in page
+
+
+def test_no_file_of_a_run_can_be_waited_for(lab: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    lab.use(dnns=lab.dnns())
+    assert lab.run() == 0
+    said = {}
+    for path in [path for path in lab.out.iterdir() if path.is_file()]:
+        kept = path.with_name("kept")
+        path.rename(kept)
+        os.mkfifo(path)
+        for verb in (("status",), ("compare",), ("report", "--no-plots")):
+            assert main([*verb, str(lab.out)]) in (0, 1, 2)
+        said[path.name] = capsys.readouterr().err
+        path.unlink()
+        kept.rename(path)
+    for name in ("status.json", "config.yaml", "ledger.jsonl"):
+        assert f"{name}: " in said[name]
+        assert "it is a pipe or a device, not a file" in said[name]
