@@ -58,7 +58,7 @@ VARIABLES: Mapping[str, str] = {
     "TF_NUM_INTEROP_THREADS": "TensorFlow operations that run in parallel",
     # Set for the ranks, unless the user has set them.
     "TF_CPP_MIN_LOG_LEVEL": "how much TensorFlow logs; 2 (errors) unless set",
-    "KERAS_BACKEND": "tensorflow unless set",
+    "KERAS_BACKEND": "always tensorflow, also if the user's keras.json says otherwise",
     "CUDA_DEVICE_ORDER": "PCI_BUS_ID unless set: numbers GPUs as nvidia-smi does",
     "HOROVOD_DYNAMIC_PROCESS_SETS": "always 1: trainer groups are formed and dissolved during a run",
     "OMPI_MCA_osc": "^ucx for ranks that hpcbal starts: Open MPI 5's wheel prints errors otherwise",

@@ -22,13 +22,15 @@ def add_import_roots(config_path: str | Path, first: Sequence[str] = ()) -> None
 
     Every rank calls this before it loads objects. These directories come last, so that a user's json.py does
     not replace Python's for hpcbal and its libraries (`hidden_modules` names such files); the configuration's
-    directory comes before the current one.
+    directory comes before the current one. Keras computes with TensorFlow, whatever a variable or the user's
+    keras.json says.
 
     Args:
         config_path: the configuration.
         first: directories to look in before these two, such as that of the file which a run was started with.
     """
     roots = list(dict.fromkeys([*first, *_own_roots(config_path)]))
+    os.environ["KERAS_BACKEND"] = "tensorflow"  # before a user's module imports Keras
     sys.path[:] = [*(directory for directory in sys.path if directory not in roots), *roots]
 
 

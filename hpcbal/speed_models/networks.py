@@ -29,7 +29,7 @@ Weights = tuple[FloatArray, ...]
 
 def import_keras() -> Any:
     """Import Keras with TensorFlow."""
-    os.environ.setdefault("KERAS_BACKEND", "tensorflow")
+    os.environ["KERAS_BACKEND"] = "tensorflow"
     import keras
 
     return keras

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.machinery
 import json
+import os
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -422,3 +424,21 @@ def test_callbacks_of_keras_are_refused_with_what_to_use_instead(
     (problem,) = caught.value.problems
     assert f"got '{callback}', a class for Keras' fit(), allowed: a callable that gets an EpochEnd" in problem
     assert instead in problem
+
+
+def test_keras_computes_with_tensorflow_whatever_the_user_has_set(tmp_path: Path) -> None:
+    (tmp_path / ".keras").mkdir()
+    (tmp_path / ".keras" / "keras.json").write_text('{"backend": "jax"}')
+    (tmp_path / "own.py").write_text("import keras\nprint(keras.backend.backend())\n")
+    code = "from hpcbal.config import add_import_roots; add_import_roots('run.yaml'); import own"
+    for variables in ({}, {"KERAS_BACKEND": "torch"}):
+        others = {name: value for name, value in os.environ.items() if name != "KERAS_BACKEND"}
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            cwd=tmp_path,
+            env={**others, "HOME": str(tmp_path), **variables},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.stdout == "tensorflow\n", done.stderr
