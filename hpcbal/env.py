@@ -45,6 +45,7 @@ VARIABLES: Mapping[str, str] = {
     "SLURM_STEP_NUM_TASKS": "number of ranks of the step, set by srun",
     "SLURM_NTASKS": "number of ranks, set by older versions of srun, and in batch scripts",
     "SLURM_JOB_NUM_NODES": "nodes of the job, for `hpcbal launcher`",
+    "SLURM_HET_SIZE": "number of components of a heterogeneous job, which `hpcbal launcher` refuses",
     "SLURM_NTASKS_PER_NODE": "ranks per node that the job has requested, for `hpcbal launcher`",
     "SLURM_CPUS_PER_TASK": "cores per rank that the job has requested, for `hpcbal launcher`",
     "SLURM_GPUS_PER_NODE": "GPUs per node that the job has requested, for `hpcbal launcher`",

@@ -36,8 +36,8 @@ def difference(theirs: Sequence[str], ours: Sequence[str]) -> str | None:
     """
     if sorted(theirs) == sorted(ours) and len(set(ours)) == len(ours):
         return None
-    if sorted(theirs) == sorted(ours):
-        return "several classes have the same name, and their order differs"
+    if len(set(ours)) < len(ours) or len(set(theirs)) < len(theirs):
+        return "several classes have the same name, so they cannot be matched"
     wrong = [name for name in theirs if name not in set(ours)]
     missing = [name for name in ours if name not in set(theirs)]
     same = {_folded(name): name for name in missing}
@@ -46,7 +46,7 @@ def difference(theirs: Sequence[str], ours: Sequence[str]) -> str | None:
         return f"{_some(alike)}: upper and lower case and spaces count"
     parts = [f"{_some(wrong)} {'is' if len(wrong) == 1 else 'are'} not among them"] if wrong else []
     parts += [f"{_some(missing)} {'is' if len(missing) == 1 else 'are'} missing"] if missing else []
-    return ", ".join(parts) or f"it has {len(theirs)} classes, not {len(ours)}"
+    return ", ".join(parts)
 
 
 def in_words(names: Sequence[str]) -> str:

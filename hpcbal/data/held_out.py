@@ -51,7 +51,7 @@ def of_same_kind(dataset: Dataset, trained: Dataset, shown: str) -> Dataset:
         DataError: if samples, labels or classes differ; all differences are named.
     """
     theirs, ours = class_names(dataset), class_names(trained)
-    if theirs is None or ours is None:
+    if theirs is None or ours is None or theirs == ours:
         _check_kinds(dataset, trained, shown)
         return dataset
     why = difference(theirs, ours)

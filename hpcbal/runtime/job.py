@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import signal
 from collections.abc import Callable
 from contextlib import ExitStack
 
@@ -18,6 +19,9 @@ from hpcbal.runtime.handoff.activity import Activity
 from hpcbal.runtime.handoff.end_file import UNDECIDED, note_end
 from hpcbal.runtime.handoff.start_file import StartFile
 from hpcbal.runtime.health.ending import JobEnd, write_last_words
+
+FINALIZE_S = 60
+"""The end of the run is recorded by then: a rank that cannot leave MPI is ended."""
 
 Body = Callable[[MPI.Intracomm, JobEnd, ExitStack], int]
 """Gets the communicator of all ranks, what ends the job, and a stack that is unwound after the exit code is
@@ -47,7 +51,10 @@ def run_in_job(launcher: Launcher, activity: Activity, body: Body) -> int:
             raise
     patient_barrier(world)
     end.close()
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.alarm(FINALIZE_S)  # it holds the interpreter, so no thread could end this process
     MPI.Finalize()
+    signal.alarm(0)
     return code
 
 

@@ -294,7 +294,7 @@ def start_mpirun(argv: Sequence[str], ranks: int, requests: Requests, sentences:
             stderr.forward()
 
             def drain(timeout_s: float) -> None:
-                stdout.drain(timeout_s)
-                stderr.drain(timeout_s)
+                stdout.drain(timeout_s, lambda: requests.stop)
+                stderr.drain(timeout_s, lambda: requests.stop)
 
             return mind(process, directory, requests, drain, sentences)

@@ -94,7 +94,8 @@ def _callback_problems(callback: YamlNode) -> list[str]:
     """Problems with one callback; Keras' own classes are for `fit`, which hpcbal does not call."""
     name = callback.get("name")
     package, _, attribute = str(name.value if name is not None else "").partition(":")
-    if name is not None and "keras" in package.split(".") and package.split(".")[-1] == "callbacks":
+    is_keras = package.split(".")[0] in ("keras", "tf_keras", "tensorflow")
+    if name is not None and is_keras and package.split(".")[-1] == "callbacks":
         instead = INSTEAD_OF_KERAS_CALLBACKS.get(attribute, "a function or class of your own")
         return [
             name.problem(

@@ -67,7 +67,7 @@ class Hdf5Dataset:
             self._adds_channel = _is_gray(stored)
             self._cache_bytes = _cache_bytes(stored, path)
             facts: tuple[Any, ...] = (stored.shape, str(stored.dtype), self.labels.tolist())
-        if self.class_names is not None:
+        if found.are_texts:  # of numbers the names are left out, as they were before there were names
             facts = (*facts, self.class_names)
         self.label_spec = LabelSpec()
         self.fingerprint = hashlib.sha256(repr(facts).encode()).hexdigest()
@@ -163,6 +163,7 @@ class _Labels:
     num_classes: int
     names: tuple[str, ...] | None
     remarks: tuple[str, ...]
+    are_texts: bool = False
 
 
 def _read_labels(stored: h5py.Dataset, where: str) -> _Labels:
@@ -170,7 +171,7 @@ def _read_labels(stored: h5py.Dataset, where: str) -> _Labels:
     values = np.asarray(stored[()])
     given = stored.attrs.get("class_names")
     names = None if given is None else _texts(np.asarray(given))
-    remark = ""
+    remark, are_texts = "", False
     if values.ndim == 2 and 1 in values.shape:
         values = values.reshape(-1)
     if values.ndim == 2 and values.dtype.kind in "biuf" and _is_one_hot(values):
@@ -188,7 +189,9 @@ def _read_labels(stored: h5py.Dataset, where: str) -> _Labels:
             )
         names = names or tuple(sorted(set(texts)))
         remark = f"read as text: class 0 is {names[0]!r}, class {len(names) - 1} is {names[-1]!r}"
-        values = np.array([names.index(text) for text in texts], np.int64)
+        number_of = {name: number for number, name in enumerate(names)}
+        values = np.array([number_of[text] for text in texts], np.int64)
+        are_texts = True
     if values.ndim == 1 and values.dtype.kind == "b":
         remark, values = "read as booleans: class 0 is false, class 1 is true", values.astype(np.int64)
     if values.ndim == 1 and values.dtype.kind == "f" and len(values) and np.all(values == np.floor(values)):
@@ -205,7 +208,7 @@ def _read_labels(stored: h5py.Dataset, where: str) -> _Labels:
         raise DataError(
             f"hdf5: {where}: got labels {labels.min()}..{labels.max()}, allowed: 0..{num_classes - 1}"
         )
-    return _Labels(labels, num_classes, names, (f"{where}: {remark}",) if remark else ())
+    return _Labels(labels, num_classes, names, (f"{where}: {remark}",) if remark else (), are_texts)
 
 
 def _is_one_hot(rows: NDArray[Any]) -> bool:

@@ -13,10 +13,12 @@ import re
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 
 _CHUNK_BYTES = 1 << 16
 _PIPE_BYTES = 1 << 20
 _MOST_WAITING_BYTES = 8 << 20  # in memory, for a slow reader
+_MOST_LINES, _MOST_UNLIKE_BYTES = 1000, 4096
 _BURST_BYTES, _RATE_BYTES_PER_S = 8 << 20, 64 << 10
 _UNFINISHED = re.compile(rb"(?:\x1b(?:\[[\d;]{0,32})?|\xc2|\r)\Z")
 """Bytes at the end of a chunk that mean something else if others follow."""
@@ -77,16 +79,33 @@ class Allowance:
         self._left = float(burst_bytes)
         self._at_s = 0.0
         self._dropped = 0
+        self._seen: set[bytes] = set()
 
     def take(self, chunk: bytes, now_s: float, *, has_room: bool = True) -> bytes:
-        """Return what passes of a chunk: all of it, with a line about what was dropped before, or nothing."""
+        """Return what passes of a chunk: all of it, with a line about what was dropped before.
+
+        In a flood only the few lines pass that are unlike the others.
+        """
         self._left = min(self._burst, self._left + self._rate * (now_s - self._at_s))
         self._at_s = now_s
-        if not has_room or len(chunk) > self._left:
+        if not has_room:
             self._dropped += len(chunk)
             return b""
+        if len(chunk) > self._left:
+            kept = self._unlike(chunk)
+            self._dropped += len(chunk) - len(kept)
+            return kept
         self._left -= len(chunk)
         return self.finish() + chunk
+
+    def _unlike(self, chunk: bytes) -> bytes:
+        """Return the lines of a flood that are unlike those before, such as what hpcbal itself reports."""
+        lines = chunk.splitlines(keepends=True)
+        new = b"".join(line for line in dict.fromkeys(lines) if line not in self._seen)
+        if len(self._seen) > _MOST_LINES:
+            self._seen.clear()
+        self._seen.update(lines[:_MOST_LINES])
+        return new if len(new) <= _MOST_UNLIKE_BYTES else b""
 
     def finish(self) -> bytes:
         """Return a line about what was dropped since the last one; empty if nothing was."""
@@ -139,14 +158,15 @@ class CleanOutput:
         self._writer.start()
         threading.Thread(target=self._read, name="input-from-mpirun", daemon=True).start()
 
-    def drain(self, timeout_s: float) -> None:
+    def drain(self, timeout_s: float, is_hurried: Callable[[], bool] = lambda: False) -> None:
         """Wait until everything is forwarded, but not for processes that outlive mpirun and hold the pipe.
 
-        It waits longer than `timeout_s` while the reader of the forwarded output is slow.
+        It waits longer than `timeout_s` while the reader of the forwarded output is slow, unless it
+        `is_hurried`.
         """
         while self._writer is not None and self._writer.is_alive():
             self._writer.join(timeout_s)
-            if not self._num_waiting:
+            if not self._num_waiting or is_hurried():
                 break
 
     def _read(self) -> None:
@@ -162,6 +182,8 @@ class CleanOutput:
             self._changed.notify()
 
     def _keep(self, text: bytes) -> None:
+        if not text:
+            return
         with self._changed:
             self._waiting.append(text)
             self._num_waiting += len(text)

@@ -116,7 +116,13 @@ def check_output(
             write_atomic(run.config, config_yaml, durable=True)
 
     words = changes.in_words()
-    return Claim(True, (f"resuming {words}",) if words else (), changes.moved, record)
+    notes = [f"resuming {words}"] if words else []
+    if changes.moved:
+        notes.append(
+            f"{', '.join(changes.moved)}: the data count as the same because their fingerprint is; that of "
+            "hdf5 covers shapes and labels, that of image_folder the names of files, not what is in them"
+        )
+    return Claim(True, tuple(notes), changes.moved, record)
 
 
 def _text_of(config: Path) -> str | None:

@@ -294,7 +294,7 @@ def _is_path(value: Any) -> bool:
     """Whether a value may be a path, or paths; which data they lead to, only the fingerprint shows."""
     if isinstance(value, list):
         return bool(value) and all(map(_is_path, value))
-    return isinstance(value, str) and ("/" in value or value[:1] in ("~", "$"))
+    return isinstance(value, str) and ("/" in value or value[:1] in ("~", "$") or bool(Path(value).suffix))
 
 
 def _has_grown(before: Any, now: Any) -> bool:

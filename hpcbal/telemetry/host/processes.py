@@ -28,7 +28,10 @@ def is_running(pid: int, identity: Mapping[str, object]) -> bool | None:
     mine = identity_of(os.getpid())
     if not mine or any(identity.get(key) != mine[key] for key in ("boot", "pid_namespace")):
         return None
-    return not process_is_gone(pid) and identity_of(pid).get("started") == identity.get("started")
+    if process_is_gone(pid):
+        return False
+    found = identity_of(pid)  # empty if /proc hides the processes of others
+    return found.get("started") == identity.get("started") if found else None
 
 
 def process_is_gone(pid: int) -> bool:

@@ -66,8 +66,17 @@ def test_classes_in_another_order_are_matched_by_name(tmp_path: Path) -> None:
 
 def test_names_that_occur_twice_cannot_be_matched() -> None:
     assert difference(("a", "a", "b"), ("b", "a", "a")) == (
-        "several classes have the same name, and their order differs"
+        "several classes have the same name, so they cannot be matched"
     )
+
+
+def test_equal_names_need_no_matching(tmp_path: Path) -> None:
+    """ImageNet has two classes of the name crane."""
+    ours, theirs = (
+        hdf5(str(write(tmp_path / f"{name}.h5", [0, 1, 2, 0], class_names=["crane", "crane", "dog"])))
+        for name in "ab"
+    )
+    assert of_same_kind(theirs, ours, "--data b") is theirs
 
 
 @pytest.mark.parametrize(

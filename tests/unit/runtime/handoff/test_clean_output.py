@@ -104,6 +104,7 @@ def test_mpirun_is_not_blocked_if_nobody_reads() -> None:
 
 def test_a_flood_passes_at_a_rate_and_what_was_dropped_is_counted() -> None:
     allowance = Allowance(burst_bytes=10, rate_bytes_per_s=2)
+    assert allowance.take(b"12345", 0.0) == b"12345"
     passed = [allowance.take(b"12345", now_s) for now_s in (0.0, 0.0, 0.0, 1.0, 2.5)]
     assert passed[:4] == [b"12345", b"12345", b"", b""]
     assert (
@@ -112,6 +113,15 @@ def test_a_flood_passes_at_a_rate_and_what_was_dropped_is_counted() -> None:
     assert allowance.take(b"1", 100.0, has_room=False) == b""
     assert b" 1 bytes " in allowance.finish()
     assert allowance.finish() == b""
+
+
+def test_a_flood_does_not_drown_what_is_unlike_it() -> None:
+    allowance = Allowance(burst_bytes=0, rate_bytes_per_s=0)
+    flood = 1000 * b"retrying\n"
+    assert allowance.take(flood, 0.0) == b"retrying\n"
+    assert allowance.take(flood, 0.0) == b""
+    assert allowance.take(flood + b"[0:00:27] finished\n" + flood, 0.0) == b"[0:00:27] finished\n"
+    assert allowance.take(b"".join(b"%d\n" % i for i in range(3000)), 0.0) == b""
 
 
 def test_a_reader_that_never_reads_does_not_block_mpirun() -> None:

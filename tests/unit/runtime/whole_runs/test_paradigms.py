@@ -121,3 +121,15 @@ def test_a_run_predicts_its_duration_and_reports_the_error(lab: Any, capsys: Any
     assert 0.1 < last.predicted_s < last.actual_s
     status = json.loads((lab.out / "status.json").read_text(encoding="utf-8"))
     assert status["prediction"]["remaining_s"] == 0.0
+
+
+def test_independent_dnns_become_the_same_whatever_the_speeds_and_slots(lab: Any) -> None:
+    outcomes = []
+    for number, (num_gpus, speed) in enumerate(((1, 1.0), (2, 1.0), (3, 0.3))):
+        rates = {name: {1: speed * rate} for name, rate in zip("abc", (900, 500, 700), strict=True)}
+        backend = {"name": "emulated", "rates": rates}
+        lab.use("independent", num_gpus=num_gpus, output=f"run{number}", backend=backend)
+        assert lab.run() == 0
+        outcomes.append(lab.outcome())
+    for outcome in outcomes[1:]:
+        lab.assert_same(outcome, outcomes[0])
