@@ -46,7 +46,7 @@ def test_page_plots_and_values_of_a_copy(finished: Any, tmp_path: Path) -> None:
     assert done.err == ""
     assert (tmp_path / "mine.html").read_text().startswith("<!DOCTYPE html>")
     plots = {path.name for path in (tmp_path / "mine-plots").iterdir()}
-    names = ("slots", "learning", "use", "rates", "preprocessing")
+    names = ("slots", "learning", "losses", "settings", "use", "rates", "preprocessing")
     assert plots == {f"{name}.{suffix}" for name in names for suffix in ("png", "svg")}
     reported = json.loads(lab.run("report", str(copy), "--json").out)
     assert (reported["name"], reported["state"], len(reported["dnns"])) == ("lab", "done", 3)

@@ -76,8 +76,8 @@ def test_a_directory_that_another_run_is_using(lab):
 
 def test_a_changed_config_is_refused_and_more_epochs_are_not(lab):
     """Each start warns once of a key that has no effect; with several ranks, rank 0 does."""
-    lab.configure(balance={"policy": "even", "predictor": "memoryless"})
-    warning = "balance.predictor: got 'memoryless', which has an effect only with policy: lb-bsp-cpu"
+    lab.configure(balance={"policy": "even", "predictor": "ema"})
+    warning = "balance.predictor: got 'ema', which has an effect only with policy: lb-bsp-cpu"
     done = lab.run()
     assert (done.code, done.err.count(warning)) == (0, 1), done
     again = lab.run()
@@ -94,7 +94,7 @@ def test_a_changed_config_is_refused_and_more_epochs_are_not(lab):
     def more_epochs(config) -> None:
         config["dnns"][1]["stop"]["max_epochs"] = 5
 
-    lab.configure(more_epochs, balance={"policy": "even", "predictor": "memoryless"})
+    lab.configure(more_epochs, balance={"policy": "even", "predictor": "ema"})
     done = lab.run()
     assert done.code == 0, done
     assert {name: row.epochs for name, row in lab.results().items()} == {"a": 5, "b": 5, "c": 4}
