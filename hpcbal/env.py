@@ -17,7 +17,7 @@ TENSORFLOW_DEFAULTS: Mapping[str, str] = {
     "KERAS_BACKEND": "tensorflow",
     "CUDA_DEVICE_ORDER": DRIVERS_ORDER,  # otherwise the fastest GPU is number 0
 }
-"""What TensorFlow and Keras read when they are imported; a user's own setting wins."""
+"""What TensorFlow and Keras read when they are imported; a user's own setting wins, except for Keras."""
 
 # name -> what it does here. A test checks that the package uses no other variable.
 VARIABLES: Mapping[str, str] = {

@@ -160,7 +160,7 @@ def look_for_disturbance(job: RunningJob, running: Iterable[RunningJob]) -> None
     """Note what makes iterations longer than they are predicted: starts, objectives, checkpoints.
 
     Args:
-        job: of which something is heard.
+        job: the job that sent the message.
         running: all jobs, among them this one.
     """
     now_s, machines = time.monotonic(), frozenset(job.machines)
