@@ -31,8 +31,6 @@ class Relief(Protocol):
 
     def relieve(self, num_bytes: int) -> None: ...
 
-    def others_parameter_bytes(self, job: str) -> int: ...
-
 
 class MachineMemory:
     """The memory of a machine that executors of several jobs share.
@@ -75,9 +73,9 @@ class MachineMemory:
         if self.num_bytes + num_bytes > self.limit_bytes:
             self.make_room(num_bytes)
 
-    def open(self, job: str) -> Buffers:
-        """The buffers of the executor of a job, which are closed when it leaves."""
-        self._members.append(Buffers(self.limit_bytes, self, job))
+    def open(self) -> Buffers:
+        """Return the buffers of one more executor, which are closed when it leaves."""
+        self._members.append(Buffers(self.limit_bytes, self))
         return self._members[-1]
 
     def close(self, buffers: Buffers) -> None:
@@ -87,10 +85,6 @@ class MachineMemory:
     def held_by_others(self, buffers: Buffers) -> int:
         """Bytes of the blocks of other executors."""
         return sum(each.held_bytes for each in self._members if each is not buffers)
-
-    def given_later(self, job: str) -> int:
-        """Bytes of the parameters of other jobs that are in use, and may go to disk once they are not."""
-        return 0 if self.relief is None else self.relief.others_parameter_bytes(job)
 
     def taken_by_others(self, buffers: Buffers) -> int:
         """Bytes of other executors, with their buffers, rows and updates."""
@@ -108,7 +102,6 @@ class Buffers:
     Args:
         limit_bytes: of all that the executor holds; None: no limit.
         machine: where other executors use the same memory; None: this one has it for itself.
-        job: of the executor, unique on the machine.
 
     Attributes:
         held_bytes: of blocks and dense tables.
@@ -117,10 +110,8 @@ class Buffers:
         most_bytes: the most of used and kept bytes at a time.
     """
 
-    def __init__(
-        self, limit_bytes: int | None = None, machine: MachineMemory | None = None, job: str = ""
-    ) -> None:
-        self._limit, self._machine, self.job = limit_bytes, machine, job
+    def __init__(self, limit_bytes: int | None = None, machine: MachineMemory | None = None) -> None:
+        self._limit, self._machine = limit_bytes, machine
         self._free: dict[int, list[NDArray[np.uint8]]] = defaultdict(list)
         self._free_bytes = 0
         self.held_bytes = 0
@@ -185,18 +176,6 @@ class Buffers:
             return True
         others = 0 if self._machine is None else self._machine.taken_by_others(self)
         return self.num_bytes + num_bytes + others <= self._limit
-
-    def may_find_room(self, num_bytes: int) -> bool:
-        """Let others give up what they can for so many bytes; returns whether more can come of waiting.
-
-        It is no use to wait if `keep` would count them now, or if even without the parameters of other jobs
-        there is no room.
-        """
-        if self._limit is None or self._machine is None:
-            return False
-        self._machine.make_room(num_bytes)
-        missing = self.kept_bytes + num_bytes - self._left(self._limit)
-        return 0 < missing <= self._machine.given_later(self.job)
 
     def keep(self, num_bytes: int) -> None:
         """Count so many bytes that a worker keeps, until `drop`.

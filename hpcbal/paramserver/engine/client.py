@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -55,9 +54,6 @@ class _Placed:
 class ParameterClient:
     """Pulls and pushes of one worker. A pull sees every earlier push of this worker.
 
-    Attributes:
-        waited_s: for how long the last pull or push has waited for memory before it was sent.
-
     Args:
         wire, reactor: carry the frames; `pull` drives the reactor until the values are here.
         layout: of the tables.
@@ -84,7 +80,6 @@ class ParameterClient:
         self._num_unsent = 0
         self._buffers = buffers or Buffers()
         self._row_bytes = self._unsent_bytes = 0  # that the buffers count
-        self.waited_s = 0.0
         self._dense = DenseTables(wire, reactor, layout, self._client, self._answered)
         wire.on(Kind.PULLED, self._on_pulled)
         wire.on(Kind.APPLIED, self._on_applied)
@@ -127,7 +122,6 @@ class ParameterClient:
             MemoryLimitError: there is no room for the rows.
         """
         self.drop_rows()
-        self.waited_s = 0.0
         sparse = {name: ids for name, ids in needs.items() if len(ids)}
         row_bytes = sum(len(ids) * self._layout.table(name).row_bytes for name, ids in sparse.items())
         self._count_rows(2 * row_bytes)  # as they come, and in order
@@ -157,22 +151,10 @@ class ParameterClient:
 
     def _count_rows(self, num_bytes: int) -> None:
         if num_bytes > 0:
-            self._keep(num_bytes)
+            self._buffers.keep(num_bytes)
         else:
             self._buffers.drop(-num_bytes)
         self._row_bytes += num_bytes
-
-    def _keep(self, num_bytes: int) -> None:
-        """Count bytes that are about to be kept, once other jobs have given up what is in their way."""
-        began_s = time.monotonic()
-        until_s = began_s + ROOM_PATIENCE_S
-        while self._buffers.may_find_room(num_bytes) and (now_s := time.monotonic()) < until_s:
-            self._reactor.sleep_until(now_s + LOOK_AGAIN_S)
-        self.waited_s = time.monotonic() - began_s
-        if self.waited_s > LONG_WAIT_S:
-            job = self._buffers.job
-            log.warning("job %s waited %.1f s for memory that other jobs used", job, self.waited_s)
-        self._buffers.keep(num_bytes)
 
     def _wait_for(self, pull: int) -> None:
         open_pulls = self._client.open_pulls
@@ -246,7 +228,6 @@ class ParameterClient:
             MemoryLimitError: there is no room for the updates.
         """
         self.wait_sent()
-        self.waited_s = 0.0
         is_routed = self._dense.may_push(updates)
         pieces: dict[int, tuple[list[IntArray], NDArray[Any]]] = {}
         for name, update in updates.items():
@@ -263,7 +244,7 @@ class ParameterClient:
         # The app's arrays, and copies of rows in the order of blocks.
         copied = sum(update.deltas.nbytes for update in updates.values() if update.rows is not None)
         unsent_bytes = copied + sum(update.deltas.nbytes for update in updates.values())
-        self._keep(unsent_bytes)
+        self._buffers.keep(unsent_bytes)
         self._unsent_bytes = unsent_bytes
         request = self._client.push(pushed if pieces else self._dense.blocks)
         self._applied[request] = then

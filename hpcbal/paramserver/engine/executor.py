@@ -103,7 +103,6 @@ class Executor:
             self.buffers,
             job.cut.num_blocks if job.staleness == 0 else None,
         )
-        self._place.serves(self.server, self._share_memory)
         reports = LoadReports(self.server, self._wire, lambda report: channel.send(MASTER, report))
         self.reactor.add(reports.poll)
         if self._trace.records_messages:
@@ -173,7 +172,6 @@ class Executor:
         self._requests.close()
         self._wire.transport.close()
         self.samples.close()
-        self._place.close()
         self.buffers.close()
 
     # The loop.
@@ -322,7 +320,7 @@ class Executor:
     def _save(self, number: int) -> None:
         assert self._checkpoints is not None
         self.samples.make_room_for_states()
-        with self._place.using_parameters(), self._place.aside():
+        with self._place.aside():
             blocks: dict[What, dict[int, dict[str, Any]]] = {
                 "parameters": {block: {VALUES: self.server.values(block)} for block in self.server.blocks},
                 "data": {
@@ -360,11 +358,7 @@ class Executor:
         parameters = {}
         for block in self.server.take_unevaluated(epoch):
             table = self._job.layout.table_of(block).name
-            with (
-                self._place.using_parameters(),
-                self._place.computing(),
-                calling(self._job.app, "parameter_objective"),
-            ):
+            with self._place.computing(), calling(self._job.app, "parameter_objective"):
                 terms = self._job.app.parameter_objective(table, self.server.values(block))
             parameters[block] = checked_terms("parameter_objective", terms)
         if data or parameters:

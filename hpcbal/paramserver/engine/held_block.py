@@ -114,30 +114,6 @@ class HeldBlock:
             changed = np.flatnonzero(self._kept[places])
             out[changed] = self._before[places[changed]]
 
-    # Its memory may be taken away for a while.
-
-    @property
-    def can_put_away(self) -> bool:
-        """Whether its memory can be given back."""
-        return self.release is not _nothing
-
-    def arrays(self) -> list[NDArray[Any]]:
-        """The values, and what they were before the step if any of that is kept."""
-        if not self.has_kept:
-            return [self.values]
-        assert self._before is not None
-        return [self.values, self._before]
-
-    def put_away(self) -> None:
-        """Give the memory of the arrays back; the caller has written them elsewhere."""
-        self._before = None
-        self.release()
-
-    def take_back(self) -> None:
-        """Allocate what `put_away` gave back; the caller fills `arrays`."""
-        if self.has_kept:
-            self._before = np.empty_like(self.values)
-
     @property
     def has_kept(self) -> bool:
         """Whether any rows are kept as they were before `step`."""

@@ -13,7 +13,6 @@ from hpcbal.paramserver.engine.job import Job
 from hpcbal.paramserver.engine.pacing import PacedLink
 from hpcbal.paramserver.engine.reactor import Reactor
 from hpcbal.paramserver.engine.samples import WorkerSamples
-from hpcbal.paramserver.engine.server import Server
 from hpcbal.paramserver.engine.transport import Transport
 
 
@@ -62,21 +61,6 @@ class Place:
             on_change: called when they have come to take more or less memory without the executor's doing.
         """
         return WorkerSamples(job.cut, job.seed, None if job.is_async else job.steps, job.mini_batch)
-
-    def serves(self, server: Server, on_change: Callable[[], None]) -> None:
-        """The executor has made its server.
-
-        Args:
-            on_change: called when its values have come to take more or less memory without the executor's
-                doing.
-        """
-
-    def using_parameters(self) -> AbstractContextManager[None]:
-        """Keep the values of the executor's own server in memory while they are read outside of requests."""
-        return nullcontext()
-
-    def close(self) -> None:
-        """The executor leaves."""
 
     def computing(self) -> AbstractContextManager[None]:
         """A subtask that uses the machine's cores. It must not touch what other ranks' frames change."""

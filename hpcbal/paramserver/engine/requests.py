@@ -67,7 +67,6 @@ class Requests:
 
     def _serve_pull(self, pull: Pull, start_s: float) -> None:
         server = self._server
-        server.bring_back()
         blocks, numbers = list(pull.number), list(pull.number.values())
         server.perform(server.host.pull(pull, pull.worker, blocks, numbers, lends=not pull.places))
         server.count(pull.request, start_s, is_pull=True, is_routed=False)
@@ -79,7 +78,6 @@ class Requests:
     def _on_pushed(self, frame: Frame, buffer: NDArray[np.uint8]) -> None:
         start_s = time.perf_counter()
         server = self._server
-        server.bring_back()
         push = Push(frame.origin, frame.request, frame.step, buffer)
         push.parse(frame.entries.tolist(), server.shape_of)
         blocks, numbers = list(push.number), list(push.number.values())

@@ -177,7 +177,6 @@ class Routes:
     def _on_pull(self, frame: Frame) -> None:
         start_s = time.perf_counter()
         server = self._server
-        server.bring_back()
         id_, number, is_bare = frame.first
         route = self._routes[frame.origin, id_]
         if not server.host.answer_bundle(route.bundle, number):
@@ -244,7 +243,6 @@ class Routes:
         start_s = time.perf_counter()
         route.num_pushes -= 1
         server, blocks = self._server, route.blocks
-        server.bring_back()
         number = frame.first[1]
         if server.host.apply_bundle(route.bundle, number):
             # All blocks may be changed at once, unless a pull still needs them as they are.
@@ -272,7 +270,6 @@ class Routes:
 
     def _apply(self, route: _Route, receiver: _Receiver) -> None:
         """Change all blocks of a route, neighbours in memory at once."""
-        self._server.num_changes += 1
         if route.runs_generation != self._server.generation:
             self._join(route)
         if receiver.generation != route.runs_generation:

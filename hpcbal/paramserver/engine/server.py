@@ -66,9 +66,6 @@ class Server:
             them.
         generation: counts changes of what is here.
         kept_step: the last step before which rows of any block are kept.
-        bring_back: called before values are read or changed, which may be on disk.
-        is_away: whether they are there.
-        num_changes: of values, by pushes.
         on_free: called when an answer that lent blocks has been sent.
         on_move: performs what blocks need that change their owner.
         trace: gets all requests; None: nobody does.
@@ -98,9 +95,6 @@ class Server:
         self._held: dict[int, HeldBlock] = {}
         self._actions: deque[Action[Pull | Push]] = deque()
         self.together = PulledTogether()
-        self.bring_back: Callable[[], None] = _nothing
-        self.is_away = False
-        self.num_changes = 0
         self.on_free: Callable[[], None] = _nothing
         self.on_move: Callable[[Give | Took | Moved], None] = _cannot_move
         self.load = ServerLoad()
@@ -118,13 +112,8 @@ class Server:
 
     @property
     def num_bytes(self) -> int:
-        """Of all values in memory, see `whole_bytes`."""
-        return 0 if self.is_away else self.whole_bytes
-
-    @property
-    def whole_bytes(self) -> int:
-        """Of all values, wherever they are. In `sync` any of them may have to be kept as they were before a
-        step: they count twice."""
+        """Of all values. In `sync` any of them may have to be kept as they were before a step: they count
+        twice."""
         values = sum(held.values.nbytes for held in self._held.values())
         return held_bytes(values, None if self.sync_blocks is None else 0)
 
@@ -135,20 +124,7 @@ class Server:
 
     def values(self, block: int) -> NDArray[Any]:
         """The values of a block that is here; read only between polls."""
-        self.bring_back()
         return self._held[block].values
-
-    # All values may go to disk, see `SpilledParameters`.
-
-    def held(self) -> list[tuple[int, HeldBlock]]:
-        """All blocks, ascending, wherever their values are."""
-        return sorted(self._held.items())
-
-    @property
-    def may_put_away(self) -> bool:
-        """Whether no request reads or changes values, now or later without a further one."""
-        is_busy = self._actions or not self.is_idle
-        return bool(self._held) and not is_busy and all(held.can_put_away for held in self._held.values())
 
     def begin(self, blocks: Sequence[int]) -> None:
         """The job begins, and these blocks begin here; `add` follows for each."""
@@ -172,14 +148,12 @@ class Server:
         """
         self._held[block] = held
         self.generation += 1
-        self.num_changes += 1
         if held.has_kept:
             self.kept_step = max(self.kept_step, held.step)
         self.perform(self.host.arrived(block, applied))
 
     def let_go(self, block: int) -> HeldBlock:
         """A block leaves, as `Give` says; returns what is here of it."""
-        self.bring_back()
         self._note_pulls(block)
         self.generation += 1
         return self._held.pop(block)
@@ -325,7 +299,6 @@ class Server:
         self._wire.send(owner, Kind.PULL, entries, payload, pull.request, pull.worker, pull.step, pull.share)
 
     def _apply(self, push: Push, blocks: Sequence[int]) -> None:
-        self.num_changes += 1
         for block in blocks:
             held, table = self._held[block], self.shape_of(block)[0]
             places = push.places.get(block)

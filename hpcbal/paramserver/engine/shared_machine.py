@@ -13,7 +13,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 
 from hpcbal.comm.channel import Channel
@@ -24,8 +24,6 @@ from hpcbal.paramserver.engine.pacing import PacedLink
 from hpcbal.paramserver.engine.place import Place
 from hpcbal.paramserver.engine.reactor import FIRST_SLEEP_S, LATE_SHARE, MAX_SLEEP_S, SPIN_S, Reactor
 from hpcbal.paramserver.engine.samples import WorkerSamples
-from hpcbal.paramserver.engine.server import Server
-from hpcbal.paramserver.engine.spilled_parameters import SpilledParameters
 from hpcbal.paramserver.engine.spilled_samples import SpilledSamples
 from hpcbal.paramserver.engine.transport import Transport
 from hpcbal.paramserver.sharing.messages import WITH_TICKET, AskForNetwork, NetworkUsed, UseNetwork
@@ -167,7 +165,6 @@ class Tenant(Place):
 
     Attributes:
         spilled: its data blocks, if the machine has a disk.
-        parameters: takes its parameters to the disk, as a last resort.
     """
 
     waits_for_pushes = True
@@ -179,7 +176,6 @@ class Tenant(Place):
         self.machine, self.job = machine, job
         self._memory, self._num_machines = memory or JobMemory(), num_machines
         self.spilled: SpilledSamples | None = None
-        self.parameters: SpilledParameters | None = None
         self.link = machine.link
         self.changed = threading.Condition(machine.lock)
         self.inbox: deque[Message] = deque()
@@ -215,7 +211,7 @@ class Tenant(Place):
         return self._reactor
 
     def buffers(self, limit_bytes: int | None) -> Buffers:
-        return self.machine.memory.open(self.job)
+        return self.machine.memory.open()
 
     def samples(self, job: Job, on_change: Callable[[], None]) -> WorkerSamples:
         spill = self.machine.spill
@@ -236,21 +232,6 @@ class Tenant(Place):
         spill.add(self.job, samples, self._memory, self._num_machines, job.steps)
         return samples
 
-    def serves(self, server: Server, on_change: Callable[[], None]) -> None:
-        spill = self.machine.spill
-        if spill is None or self.spilled is None:
-            return
-        make_room = self.machine.memory.make_room
-        self.parameters = SpilledParameters(server, spill.disk, make_room, self.aside, on_change)
-        spill.add_parameters(self.job, self.parameters)
-
-    def using_parameters(self) -> AbstractContextManager[None]:
-        return nullcontext() if self.parameters is None else self.parameters.using()
-
-    def close(self) -> None:
-        if self.parameters is not None:
-            self.parameters.close()
-
     @contextmanager
     def computing(self) -> Iterator[None]:
         machine = self.machine
@@ -260,11 +241,7 @@ class Tenant(Place):
     @contextmanager
     def communicating(self, step: int | None = None) -> Iterator[None]:
         machine = self.machine
-        with (
-            self._synchronised(step),
-            self._using(machine.network, machine.network_busy),
-            self.using_parameters(),
-        ):
+        with self._synchronised(step), self._using(machine.network, machine.network_busy):
             yield
 
     @contextmanager

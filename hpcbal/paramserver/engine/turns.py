@@ -111,7 +111,7 @@ class Turns:
             push_start_s = time.monotonic()
 
             def applied() -> None:
-                push_s = time.monotonic() - push_start_s - self._client.waited_s
+                push_s = time.monotonic() - push_start_s
                 then(
                     TurnDone(
                         step,
@@ -152,7 +152,7 @@ class Turns:
             start_s = time.monotonic()
             parameters = self._client.pull(needs, step, share, keeps_dense=keeps_dense)
             self._client.wait_sent()  # the app may use the memory of its last updates again
-            return parameters, _Span(start_s + self._client.waited_s, time.monotonic())
+            return parameters, _Span(start_s, time.monotonic())
 
     def _paced(self, num_samples: int) -> AbstractContextManager[None]:
         """Computing of so many samples: as long as it takes on the emulated machine, if there is one."""

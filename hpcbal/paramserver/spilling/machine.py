@@ -61,20 +61,6 @@ class Spilled(Protocol):
     def put_on_disk(self) -> None: ...
 
 
-class Parameters(Protocol):
-    """The parameters of a job on the machine, see `SpilledParameters`."""
-
-    used_s: float
-
-    @property
-    def num_bytes(self) -> int: ...
-
-    @property
-    def may_leave(self) -> bool: ...
-
-    def leave(self) -> None: ...
-
-
 @dataclass(slots=True)
 class _Counts:
     """Totals of a job at the last look, and when that was."""
@@ -95,7 +81,6 @@ class _Member:
         memory: what it needs, as estimated; machines: of the job. steps: of an epoch.
         since: see `_Counts`.
         period_s: of an iteration, as last measured; None: not yet.
-        parameters: that the machine serves for it.
     """
 
     samples: Spilled
@@ -104,7 +89,6 @@ class _Member:
     steps: int
     since: _Counts = field(default_factory=lambda: _Counts(time.monotonic()))
     period_s: float | None = None
-    parameters: Parameters | None = None
 
     def state(self, job: str, bytes_per_s: float, period_s: float) -> SpillableJob:
         """As measured since the last look, or as estimated; `period_s` if its own is not known."""
@@ -148,7 +132,7 @@ class MachineSpill:
         self.disk, self._memory, self._alpha = disk, memory, alpha
         self._members: dict[str, _Member] = {}
         self._climber = SpillClimber()
-        self._is_measuring = False
+        self._is_measuring = self._is_full = False
         self._returning: Mapping[str, int] = {}  # once others have made room
 
     @property
@@ -167,10 +151,6 @@ class MachineSpill:
         """
         self._members[job] = _Member(samples, memory, machines, steps)
         self._climber.forget()
-
-    def add_parameters(self, job: str, parameters: Parameters) -> None:
-        """The parameters of a job that has been added may go to disk, too."""
-        self._members[job].parameters = parameters
 
     def remove(self, job: str) -> None:
         """A job has left: others take the memory of its blocks at once."""
@@ -212,49 +192,22 @@ class MachineSpill:
         return found[job]
 
     def relieve(self, num_bytes: int) -> None:
-        """Give so many bytes back, or as many as there are: samples first, then parameters.
+        """Give so many bytes of samples back, or as many as there are and the disk takes.
 
-        Raises:
-            SpillError: the disk is full.
+        Who needs more than that fails by its own account of memory, and not the machine's other jobs.
         """
         if not self._adapts:
             return
         until_bytes = self._memory.num_bytes - num_bytes
-        while self._memory.num_bytes > until_bytes:
-            job = next_to_spill(self._states())
-            if job is not None:
-                self._climber.overruled()
+        while self._memory.num_bytes > until_bytes and (job := next_to_spill(self._states())) is not None:
+            self._climber.overruled()
+            try:
                 self._members[job.job].samples.put_on_disk()
-            elif not self._put_parameters_on_disk():
+            except SpillError as error:
+                if not self._is_full:
+                    log.warning("samples of job %s stay in memory: %s", job.job, error)
+                self._is_full = True
                 return
-
-    def others_parameter_bytes(self, job: str) -> int:
-        """Bytes in memory of the parameters of other jobs, which may go to disk while nobody uses them."""
-        if not self._adapts:
-            return 0
-        others = (each.parameters for name, each in self._members.items() if name != job)
-        return sum(parameters.num_bytes for parameters in others if parameters is not None)
-
-    def _put_parameters_on_disk(self) -> bool:
-        """Put the parameters of one job on disk, if it is not full; returns whether there were any to try.
-
-        Those that were used last go first: jobs take turns, so theirs comes last again. The paper does not
-        say whose parameters go.
-        """
-        able = {
-            job: each.parameters
-            for job, each in self._members.items()
-            if each.parameters is not None and each.parameters.may_leave
-        }
-        if not able:
-            return False
-        job = max(able, key=lambda each: able[each].used_s)
-        try:
-            able[job].leave()
-        except SpillError as error:  # whoever needs the room fails if there is none; the run goes on
-            log.warning("the parameters of job %s stay in memory: %s", job, error)
-            self._members[job].parameters = None
-        return True
 
     def note_turn(self) -> None:
         """A job has taken a turn: if all have taken enough of them, take the next step."""

@@ -6,8 +6,8 @@ longer than computing what is in memory, so the job need not wait for it. Blocks
 only if memory still does not suffice.
 
 How the paper is read here (docs/adr/0022): it bounds alpha, and does not say which job of a group gives way.
-"Hill-climbing" names neither step nor aim. A step here brings blocks back to memory, chooses anew as if none
-were on disk, or lets two jobs trade places. The aim is the share of time for which jobs wait for blocks, then
+"Hill-climbing" names neither step nor aim. A step here brings blocks back to memory, or chooses anew as if
+none were on disk. The aim is the share of time for which jobs wait for blocks, then
 that for which the disk reads.
 """
 
@@ -21,7 +21,7 @@ WORSE = 1.05
 """A step is taken back if jobs then wait longer than ever since the climber began, by this factor."""
 
 MUCH_CHEAPER = 0.8
-"""Jobs trade places if reading then takes at most this share of what it took."""
+"""The choice is made anew if reading then takes at most this share of what it took."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +149,7 @@ class SpillClimber:
         if free_bytes < 0:
             wanted = blocks_on_disk(jobs, -free_bytes)
             return {job.job: wanted[job.job] - job.on_disk for job in jobs if wanted[job.job] != job.on_disk}
-        for found in (returns(jobs, free_bytes), *_chosen_anew(jobs), *_trades(jobs)):
+        for found in (returns(jobs, free_bytes), *_chosen_anew(jobs)):
             if found and _key(found) not in self._barred and _fits(jobs, found, free_bytes):
                 self._last = found
                 return found
@@ -195,20 +195,6 @@ def _chosen_anew(jobs: Sequence[SpillableJob]) -> list[dict[str, int]]:
     if sum(wanted[job.job] * job.read_share for job in jobs) > before * MUCH_CHEAPER:
         return []
     return [{job.job: wanted[job.job] - job.on_disk for job in jobs if wanted[job.job] != job.on_disk}]
-
-
-def _trades(jobs: Sequence[SpillableJob]) -> list[dict[str, int]]:
-    """A block comes back and blocks of another job go to disk, which take less time to read."""
-    found = []
-    for one in jobs:
-        for other in jobs:
-            if one.job == other.job or not one.on_disk or not one.read_s:
-                continue
-            count = math.ceil(one.block_bytes / other.block_bytes)
-            share = count * other.read_share / one.read_share
-            if other.on_disk + count <= other.most_without_stop and share <= MUCH_CHEAPER:
-                found.append((share, one.job, {one.job: -1, other.job: count}))
-    return [change for _, _, change in sorted(found, key=lambda each: each[:2])]
 
 
 def _key(change: Mapping[str, int]) -> tuple[tuple[str, int], ...]:

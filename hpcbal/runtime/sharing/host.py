@@ -175,8 +175,6 @@ class MachineHost:
                 samples.disk_bytes,
                 samples.stop_s,
                 samples.read_s,
-                0 if tenant.parameters is None else tenant.parameters.most_bytes,
-                0.0 if tenant.parameters is None else tenant.parameters.stop_s,
             )
             for start, tenant in self._tenants.items()
             if (samples := tenant.spilled) is not None

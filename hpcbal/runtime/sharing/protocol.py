@@ -84,8 +84,6 @@ class SpilledJob(Message):
         num_bytes: of blocks on disk.
         stop_s: seconds for which its turns have waited for the disk so far.
         read_s: seconds that the disk has read for it so far.
-        parameter_bytes: the most of its parameters that has been on disk, which they are as a last resort.
-        parameter_stop_s: seconds for which its subtasks and requests have waited for them so far.
     """
 
     start: int
@@ -94,8 +92,6 @@ class SpilledJob(Message):
     num_bytes: int
     stop_s: float
     read_s: float
-    parameter_bytes: int = 0
-    parameter_stop_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -230,18 +230,8 @@ class JobsRecord:
         """A job has left its machines, at its end or before."""
         entry, now_s = self._jobs[job.name], time.monotonic()
         entry.used_s += (now_s - job.began_s) * len(job.machines)
-        if job.most_spilled_bytes or job.parameter_bytes:
-            self._append(
-                JobSpilledLine(
-                    job.name,
-                    job.alpha,
-                    job.most_spilled_bytes,
-                    job.stop_s,
-                    job.read_s,
-                    job.parameter_bytes,
-                    job.parameter_stop_s,
-                )
-            )
+        if job.most_spilled_bytes:
+            self._append(JobSpilledLine(job.name, job.alpha, job.most_spilled_bytes, job.stop_s, job.read_s))
         average = job.meter.average
         if end.outcome == "suspended":
             del self._running[job.name]

@@ -105,16 +105,6 @@ class RunningJob:
         return sum(each.read_s for each in self.spilled.values()) / max(1, len(self.spilled))
 
     @property
-    def parameter_bytes(self) -> int:
-        """The most of its parameters that has been on disk, summed over the machines."""
-        return sum(each.parameter_bytes for each in self.spilled.values())
-
-    @property
-    def parameter_stop_s(self) -> float:
-        """Seconds for which it has waited for parameters on disk, mean of its machines."""
-        return sum(each.parameter_stop_s for each in self.spilled.values()) / max(1, len(self.spilled))
-
-    @property
     def alpha(self) -> float:
         """Share of its data blocks that is on disk."""
         blocks = sum(each.blocks for each in self.spilled.values())

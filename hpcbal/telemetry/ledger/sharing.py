@@ -114,7 +114,7 @@ class JobRestedLine(Line):
 
 @dataclass(frozen=True, slots=True)
 class JobSpilledLine(Line):
-    """Written when a job has left its machines, if samples or parameters of it were on their disks.
+    """Written when a job has left its machines, if samples of it were on their disks.
 
     Attributes:
         job: name of the job.
@@ -122,8 +122,6 @@ class JobSpilledLine(Line):
         most_bytes: the most that its blocks took on all disks together.
         stop_s: seconds for which its turns waited for a disk, mean of its machines.
         read_s: seconds for which disks read for it, mean of its machines.
-        parameter_bytes: the most that parameters took on each disk, summed; 0 in ledgers of older versions.
-        parameter_stop_s: seconds for which it waited for parameters on disk, mean of its machines.
     """
 
     event: ClassVar[str] = "job-spilled"
@@ -132,8 +130,6 @@ class JobSpilledLine(Line):
     most_bytes: int
     stop_s: Number
     read_s: Number
-    parameter_bytes: int = 0
-    parameter_stop_s: Number = 0.0
 
 
 @dataclass(frozen=True, slots=True)

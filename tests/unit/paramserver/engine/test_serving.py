@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpcbal.comm.loopback import LoopbackChannel
@@ -22,9 +20,7 @@ from hpcbal.paramserver.engine.parameter_moves import ParameterMoves
 from hpcbal.paramserver.engine.reactor import Reactor
 from hpcbal.paramserver.engine.requests import Requests
 from hpcbal.paramserver.engine.server import Server
-from hpcbal.paramserver.engine.spilled_parameters import SpilledParameters
 from hpcbal.paramserver.engine.wire import Kind, Wire
-from hpcbal.paramserver.spilling import LocalDisk
 from hpcbal.paramserver.store.layout import Layout
 from hpcbal.paramserver.store.moving import MoveQueue
 from hpcbal.paramserver.store.numbers import Bundle
@@ -60,7 +56,6 @@ class Cluster:
         self,
         limit_bytes: int | None = None,
         sync_blocks: int | None = None,
-        disk: Path | None = None,
         memory: MachineMemory | None = None,
     ) -> None:
         self.layout = Layout((DENSE, SPARSE), (5, 7))
@@ -69,7 +64,7 @@ class Cluster:
         self.moved: list[tuple[tuple[int, ...], int]] = []
         self.under_way: set[int] = set()  # blocks that have an order to move
         self.buffers = {rank: Buffers(limit_bytes) for rank in (1, 2)}
-        self.kept = {rank: memory.open("this") if memory else Buffers(limit_bytes) for rank in (3, 4)}
+        self.kept = {rank: memory.open() if memory else Buffers(limit_bytes) for rank in (3, 4)}
         self.servers: dict[int, Server] = {}
         self.requests: dict[int, Requests] = {}
         self.moves: dict[int, ParameterMoves] = {}
@@ -89,11 +84,6 @@ class Cluster:
                 self.layout, np.flatnonzero(self.owners == owner).tolist()
             ):
                 server.add(block, values, release)
-        self.parameters = {
-            rank: SpilledParameters(server, LocalDisk(disk), lambda num_bytes: True, nullcontext, ignore)
-            for rank, server in self.servers.items()
-            if disk is not None
-        }
         self.clients: dict[int, ParameterClient] = {}
         self.ownerships: dict[int, Ownership] = {}
         channels = LoopbackChannel.connect(5)
@@ -106,10 +96,6 @@ class Cluster:
             )
         for wire in self.wires:
             wire.open()
-
-    def close_files(self) -> None:
-        for parameters in self.parameters.values():
-            parameters.close()
 
     def note_moved(self, blocks: tuple[int, ...], destination: int) -> None:
         self.moved.append((blocks, destination))
@@ -326,68 +312,6 @@ def test_no_update_is_lost_or_applied_twice_while_blocks_move(
     assert all(requests.num_routes <= len(cluster.clients) for requests in cluster.requests.values())
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(seed=st.integers(0, 10**6), sync_blocks=st.sampled_from([None, 2]))
-def test_values_that_go_to_disk_between_requests_stay_the_same(
-    tmp_path: Path, seed: int, sync_blocks: int | None
-) -> None:
-    rng = np.random.default_rng(seed)
-    cluster, other = Cluster(None, sync_blocks, tmp_path), Cluster(None, sync_blocks)
-    num_times = 0
-    for number in range(40):
-        step = number // 4
-        ids = np.unique(rng.integers(0, 100, rng.integers(1, 40)))
-        deltas = rng.normal(size=(10, 3)), rng.normal(size=(len(ids), 2)).astype(np.float32)
-        rank, action = 3 + number % 2, rng.random()
-        pulled = []
-        for each in (cluster, other):
-            client = each.clients[rank]
-            if number % 4 < 2:
-                pulled.append(client.pull({"sparse": ids}, step, 1))
-            else:
-                updates = {"sparse": Update(deltas[1], ids)}
-                if action < 0.7:
-                    updates["dense"] = Update(deltas[0])
-                client.push(updates, ignore, step)
-            if action < 0.8:
-                each.settle()
-        if pulled:
-            for table in ("dense", "sparse"):
-                np.testing.assert_array_equal(pulled[0][table], pulled[1][table])
-        for parameters in cluster.parameters.values():
-            if rng.random() < 0.6 and parameters.may_leave:
-                parameters.leave()
-                num_times += 1
-    assert num_times
-    for each in (cluster, other):
-        each.settle()
-    for table in (DENSE, SPARSE):
-        np.testing.assert_array_equal(cluster.table(table), other.table(table))
-    cluster.close_files()
-
-
-def test_values_that_are_used_or_lent_stay_in_memory(tmp_path: Path) -> None:
-    cluster = Cluster(disk=tmp_path)
-    server, parameters = cluster.servers[1], cluster.parameters[1]
-    with parameters.using():
-        assert not parameters.may_leave
-    request = cluster.clients[3].start_dense_pull(0, 0)  # nobody receives the answer yet
-    cluster.poll_ranks(1, 2)
-    assert server.host.is_lending
-    assert not parameters.may_leave
-    cluster.settle()
-    cluster.clients[3]._dense.finish_pull(request)
-    before = server.num_bytes
-    parameters.leave()
-    assert (server.num_bytes, parameters.most_bytes) == (0, before)
-    assert not parameters.may_leave
-    cluster.clients[3].push({"dense": Update(np.ones((10, 3)))}, ignore)
-    cluster.settle()
-    assert server.num_bytes == before
-    assert cluster.table(DENSE).sum() == 30
-    cluster.close_files()
-
-
 def test_rows_count_as_they_come_and_updates_until_they_are_received() -> None:
     cluster = Cluster()
     client, kept = cluster.clients[3], cluster.kept[3]
@@ -424,58 +348,9 @@ def test_rows_or_updates_without_room_are_refused_before_anything_is_sent() -> N
     assert client.pull({"sparse": ids[:20]})["sparse"].shape == (20, 2)
 
 
-class InUse:
-    """The parameters of another job, which go to disk at the third look."""
-
-    def __init__(self, memory: MachineMemory, num_bytes: int, uses: float = 3) -> None:
-        self.buffers, self.uses = memory.open("other"), uses
-        self.buffers.hold(num_bytes)
-        memory.relief = self
-
-    def relieve(self, num_bytes: int) -> None:
-        self.uses -= 1
-        if self.uses <= 0:
-            self.buffers.hold(0)
-
-    def others_parameter_bytes(self, job: str) -> int:
-        assert job == "this"
-        return self.buffers.held_bytes
-
-
-@pytest.mark.parametrize("is_push", [False, True])
-def test_rows_and_updates_wait_for_parameters_that_are_in_use(is_push: bool) -> None:
-    memory, ids = MachineMemory(10_000), np.arange(40)
-    other = InUse(memory, 9_500)
-    client = Cluster(memory=memory).clients[3]
-    if is_push:
-        client.push({"sparse": Update(np.ones((40, 2), np.float32), ids)}, ignore)
-    else:
-        client.pull({"sparse": ids})
-    assert other.uses <= 0
-
-
-def test_rows_do_not_wait_for_parameters_that_are_not_enough() -> None:
-    memory, ids = MachineMemory(10_000), np.arange(40)
-    other = InUse(memory, 500, uses=1e9)
-    cluster = Cluster(memory=memory)
-    cluster.kept[3].hold(9_500)
-    with pytest.raises(MemoryLimitError, match=r"a turn keeps 640 bytes .* of all jobs leave 0; lower"):
-        cluster.clients[3].pull({"sparse": ids})
-    assert other.uses > 1e9 - 9  # else it would have waited
-    assert cluster.kept[3].kept_bytes == 0
-
-
-def test_two_workers_that_wait_for_each_other_do_not_do_so_forever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hpcbal.paramserver.engine.client.ROOM_PATIENCE_S", 0.1)
-    memory = MachineMemory(10_000)
-    InUse(memory, 9_500, uses=1e9)
-    with pytest.raises(MemoryLimitError, match=r"a turn keeps 640 bytes .* of all jobs leave 500; lower"):
-        Cluster(memory=memory).clients[3].pull({"sparse": np.arange(40)})
-
-
 def test_executors_of_one_machine_share_its_memory() -> None:
     machine = MachineMemory(10 * SMALLEST)
-    one, other = machine.open("one"), machine.open("other")
+    one, other = machine.open(), machine.open()
     one.hold(6 * SMALLEST)
     one.check(7)
     other.hold(5 * SMALLEST)

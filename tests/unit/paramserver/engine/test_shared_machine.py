@@ -25,7 +25,6 @@ from hpcbal.paramserver.engine.executor import Executor
 from hpcbal.paramserver.engine.job import EmulatedMachine
 from hpcbal.paramserver.engine.loopback_transport import LoopbackTransport
 from hpcbal.paramserver.engine.shared_machine import SharedMachine, Tenant
-from hpcbal.paramserver.engine.spilled_parameters import SpilledParameters
 from hpcbal.paramserver.engine.spilled_samples import SpilledSamples
 from hpcbal.paramserver.machine import messages
 from hpcbal.paramserver.spilling import LocalDisk, SpillError
@@ -354,37 +353,6 @@ def test_jobs_that_need_three_times_the_memory_stay_below_the_limit(tmp_path: Pa
     machines = same_results(setups, lambda: SharedMachine(memory_bytes=limit, disk=LocalDisk(tmp_path)))
     for machine in machines.machines.values():
         assert machine.memory.most_bytes <= limit
-
-
-@pytest.mark.parametrize("bytes_per_s", [None, 20e6])
-def test_parameters_go_to_disk_when_samples_are_not_enough(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bytes_per_s: float | None
-) -> None:
-    def wide() -> App:
-        rng = np.random.default_rng(8)
-        features = rng.normal(size=(12, 300))
-        labels = (features @ rng.normal(size=(300, 40))).argmax(axis=1)
-        return MLR(
-            ArraySource({"features": features, "labels": labels}, {"num_features": 300, "num_classes": 40})
-        )
-
-    went: list[int] = []
-    leave = SpilledParameters.leave
-
-    def count(parameters: SpilledParameters) -> None:
-        went.append(1)
-        leave(parameters)
-
-    monkeypatch.setattr(SpilledParameters, "leave", count)
-    setups = {f"job {n}": Setup(wide, (1,), (2,), 4, epochs=3, num_data_blocks=3) for n in range(4)}
-    _, roomy = run_jobs(setups, 2, lambda: SharedMachine(disk=LocalDisk(tmp_path)))
-    assert not went
-    limit = roomy.machines[2].memory.most_bytes // 2
-    limits = iter([None, limit])  # the worker's tables could not go
-    same_results(
-        setups, lambda: SharedMachine(memory_bytes=next(limits), disk=LocalDisk(tmp_path, bytes_per_s))
-    )
-    assert len(went) > len(setups)
 
 
 def test_a_full_disk_ends_the_job_with_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

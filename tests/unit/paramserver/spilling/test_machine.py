@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -29,8 +28,11 @@ class Blocks:
     compute_s: float = 0.0
     num_turns: int = 0
     moves: list[int] = field(default_factory=list)
+    is_full: bool = False
 
     def put_on_disk(self) -> None:
+        if self.is_full:
+            raise SpillError("spill.directory: it is full")
         self.num_on_disk += 1
 
     def settle(self) -> None:
@@ -50,11 +52,10 @@ class Account:
     jobs: dict[str, Blocks]
     limit_bytes: int | None = LIMIT
     lately_bytes: int = 0
-    others: Callable[[], int] = int
 
     @property
     def num_bytes(self) -> int:
-        return sum(job.in_memory for job in self.jobs.values()) + self.others()
+        return sum(job.in_memory for job in self.jobs.values())
 
 
 class Machine:
@@ -140,8 +141,6 @@ def test_blocks_go_before_others_come_back(tmp_path: Path) -> None:
 def test_a_fixed_share_is_kept(tmp_path: Path, alpha: float, count: int) -> None:
     machine = Machine(tmp_path, alpha)
     assert machine.come("a", 80).num_on_disk == count
-    machine.spill.add_parameters("a", Values(1.0))
-    assert not machine.spill.others_parameter_bytes("b"), "they stay in memory"
     machine.spill.relieve(500)
     for _ in range(3 * TURNS_OF_A_STEP):
         machine.take_turns(stop_s=1.0)
@@ -157,57 +156,13 @@ def test_blocks_go_when_estimates_were_too_low(tmp_path: Path) -> None:
     assert job.num_on_disk == 80
 
 
-@dataclass
-class Values:
-    """Parameters of one job."""
-
-    used_s: float
-    name: str = ""
-    may_leave: bool = True
-    num_bytes: int = 200
-    left: list[str] = field(default_factory=list)
-
-    is_full: bool = False
-
-    def leave(self) -> None:
-        if self.is_full:
-            raise SpillError("spill.directory: it is full")
-        self.left.append(self.name)
-        self.may_leave, self.num_bytes = False, 0
-
-
-def test_parameters_go_last_and_those_that_were_used_last_go_first(tmp_path: Path) -> None:
-    machine = Machine(tmp_path)
-    left: list[str] = []
-    values = {name: Values(used_s, name, left=left) for name, used_s in (("a", 2.0), ("b", 3.0), ("c", 1.0))}
-    values["b"].may_leave = False  # a request uses them
-    for name in values:
-        machine.come(name, 10)
-        machine.spill.add_parameters(name, values[name])
-    machine.memory.others = lambda: sum(each.num_bytes for each in values.values())
-    assert machine.spill.others_parameter_bytes("a") == 400
-    machine.spill.relieve(250)
-    assert sum(job.num_on_disk for job in machine.jobs.values()) == 25
-    assert not left
-    machine.spill.relieve(250)  # 50 bytes of samples are left
-    assert all(job.num_on_disk == job.num_blocks for job in machine.jobs.values())
-    assert left == ["a"]
-    machine.spill.relieve(1000)
-    assert left == ["a", "c"]
-    assert machine.spill.others_parameter_bytes("a") == 200
-    assert not machine.spill.others_parameter_bytes("b")
-
-
-def test_parameters_stay_in_memory_when_the_disk_is_full(
+def test_a_full_disk_leaves_samples_in_memory_and_is_reported_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     machine = Machine(tmp_path)
-    left: list[str] = []
-    for name, is_full in (("a", True), ("b", False)):
-        machine.come(name, 1)
-        machine.spill.add_parameters(name, Values(2.0 if is_full else 1.0, name, left=left, is_full=is_full))
-    machine.spill.relieve(1000)
-    assert left == ["b"]
-    assert "the parameters of job a stay in memory: spill.directory: it is full" in caplog.text
-    machine.spill.relieve(1000)  # it is not tried again
-    assert caplog.text.count("stay in memory") == 1
+    job = machine.come("a", 80)
+    job.is_full = True
+    for _ in range(3):
+        machine.spill.relieve(100)  # called for any job's message: it must not raise there
+    assert job.num_on_disk == 0
+    assert caplog.text.count("samples of job a stay in memory: spill.directory: it is full") == 1

@@ -156,21 +156,6 @@ def test_a_step_that_others_have_undone_is_not_tried_again() -> None:
     assert climber.step([job], 12.0) == {}
 
 
-def test_waiting_does_not_creep_up_step_by_step() -> None:
-    climber = SpillClimber()
-    one = SpillableJob("one", 40, 20, 1.0, 5.0, 100.0, stop_s=1.0)
-    other = SpillableJob("other", 40, 0, 1.0, 1.0, 100.0)
-    moved, waits = 0, [1.0]
-    for _ in range(20):
-        jobs = [replace(one, on_disk=20 - moved, stop_s=waits[-1]), replace(other, on_disk=moved)]
-        change = climber.step(jobs, 0.0)
-        if not change:
-            break
-        moved += change["other"]
-        waits.append(waits[-1] * (1.04 if change["other"] > 0 else 1 / 1.04))
-    assert waits[-1] <= 1.05
-
-
 @given(st.floats(1, 1e6), st.integers(1, 20), st.integers(1, 8), st.floats(0, 1e5), st.floats(0, 1))
 def test_a_job_on_disk_takes_no_more_memory(inputs, blocks, machines, batch, alpha) -> None:
     job = JobMemory(inputs, work_bytes=10.0, data_blocks=blocks, batch_bytes=batch)
@@ -215,4 +200,4 @@ def test_the_choice_is_made_anew_with_what_was_measured() -> None:
     # That was no good: jobs wait, and did not before.
     after = [replace(often, on_disk=0), replace(rarely, on_disk=8, stop_s=5.0)]
     assert climber.step(after, 0.0) == {"often": 6, "rarely": -6}
-    assert climber.step([often, rarely], 0.0) == {"often": -1, "rarely": 1}
+    assert climber.step([often, rarely], 0.0) == {}
