@@ -16,7 +16,7 @@ _ORDER = {
     "global": "as if the DNNs of each flotilla converged together",
     "local": "the first flotilla; free slots are refilled at once",
     "homogeneous": "random subsets, one slot each, one subset after the other",
-    "independent": "the first DNNs; a free slot takes the next DNN in random order",
+    "independent": "the first DNNs; a free slot takes the next DNN, the longest if rates are known",
 }
 """What the table shows, per paradigm."""
 

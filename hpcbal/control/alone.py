@@ -15,12 +15,13 @@ from hpcbal.values import Position
 def fill_gpus(core: Core) -> list[Instruction]:
     """Give free GPUs to the next DNNs; finish when no DNN is left.
 
-    DNNs that an earlier start began come first; the others follow in a random order that is fixed for the
-    run. So the choice for a free GPU is as random as in the paper, and the same after a resume. If several
+    DNNs that an earlier start began come first. If the rates of all DNNs on one GPU are known, the next ones
+    are those that need the longest to `max_epochs`, so that no long one is left when the other GPUs are idle.
+    Otherwise the order is random. Either order is fixed for the run, and the same after a resume. If several
     GPUs are free, a DNN gets one where its network is built.
 
     Source: [FLEET] Sec. 6.1, "Baseline": a GPU randomly picks one yet-to-be-trained DNN whenever it becomes
-        free until there are no DNN left.
+        free until there are no DNN left. Deviation: the longest one if rates are known.
     """
     s = core.state
     instructions: list[Instruction] = []

@@ -19,7 +19,7 @@ from hpcbal.control.state import Dnn, EnsembleState
 from hpcbal.control.states import TERMINAL, TRANSITIONS, DnnState, Phase
 from hpcbal.errors import ClusterError
 from hpcbal.machines import EventLog
-from hpcbal.policies import Delta, FlotillaPlanner, RateTable, random_order
+from hpcbal.policies import Delta, FlotillaPlanner, RateTable, order_alone
 
 
 class Core:
@@ -151,12 +151,12 @@ class Core:
     def waiting_alone(self) -> deque[Dnn]:
         """DNNs in the order in which they train alone, from the first one that waits on; see `fill_gpus`.
 
-        DNNs that an earlier start began come first; the others follow in a random order that is fixed for the
-        run. No DNN starts to wait again before the run ends, so the order is made once.
+        No DNN starts to wait again before the run ends, so the order is made once.
         """
         if self._waiting is None:
-            dnns = self.state.dnns
-            order = [dnns[dnn_id] for dnn_id in random_order(list(dnns), self.settings.seed)]
+            s = self.state
+            left = {d: s.dnns[d].spec.stop.max_epochs - s.dnns[d].epochs for d in s.live}
+            order = [s.dnns[dnn_id] for dnn_id in order_alone(left, s.rates, self.settings.seed)]
             order.sort(key=lambda dnn: not (dnn.epochs or dnn.position))  # stable
             self._waiting = deque(order)
         while self._waiting and self._waiting[0].state is not DnnState.WAITING:

@@ -21,6 +21,7 @@ from hpcbal.policies import (
     assign_gpus,
     demand,
     num_preprocessors,
+    order_alone,
     plan_all_flotillas,
     random_order,
 )
@@ -176,10 +177,13 @@ def _flotillas(
             {dnn.name: dnn.batch_size for dnn in config.dnns},
         )
         return flotillas if schedule.paradigm == "global" else flotillas[:1]
+    if schedule.paradigm == INDEPENDENT:
+        order = order_alone({dnn.name: dnn.stop.max_epochs for dnn in config.dnns}, rates.table, config.seed)
+        return [_one_gpu_each(order[: cluster.num_gpus], rates)]
     order = random_order(names, config.seed)
-    subsets = [order[first : first + cluster.num_gpus] for first in range(0, len(order), cluster.num_gpus)]
     return [
-        _one_gpu_each(subset, rates) for subset in subsets[: 1 if schedule.paradigm == INDEPENDENT else None]
+        _one_gpu_each(order[first : first + cluster.num_gpus], rates)
+        for first in range(0, len(order), cluster.num_gpus)
     ]
 
 

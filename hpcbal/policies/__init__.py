@@ -21,7 +21,7 @@ from hpcbal.policies.profile import (
     starts_by_name,
     starts_from_dict,
 )
-from hpcbal.policies.random_order import random_order
+from hpcbal.policies.random_order import order_alone, random_order
 from hpcbal.policies.rates import RateTable, profiling_counts, rate_key
 from hpcbal.policies.rough_placement import assign_gpus_roughly
 from hpcbal.policies.sample_order import sample_order
@@ -41,6 +41,7 @@ __all__ = [
     "demand",
     "free_where_built",
     "num_preprocessors",
+    "order_alone",
     "placement_score",
     "plan_all_flotillas",
     "profile_by_name",

@@ -1,9 +1,11 @@
-"""Put DNNs into a random order that is the same in every run, for schedules that do not use rates."""
+"""Order DNNs that train on one GPU each: at random, or the longest first; the same in every run."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+
+from hpcbal.policies.rates import RateTable
 
 
 def random_order(dnn_ids: Sequence[str], seed: int) -> tuple[str, ...]:
@@ -22,3 +24,17 @@ def random_order(dnn_ids: Sequence[str], seed: int) -> tuple[str, ...]:
         return hashlib.sha256(f"{seed}\0{dnn_id}".encode()).digest()
 
     return tuple(sorted(dnn_ids, key=key))
+
+
+def order_alone(epochs_left: Mapping[str, int], rates: RateTable, seed: int) -> tuple[str, ...]:
+    """Order DNNs that train without each other: the one that needs the longest on one GPU comes first.
+
+    Args:
+        epochs_left: epochs that each DNN may still train.
+        rates: if the rate of a DNN on one GPU is missing, the order is random.
+        seed: seed of the run; it also orders DNNs that need equally long.
+    """
+    order = random_order(list(epochs_left), seed)
+    if not all(rates.is_measured(dnn_id, 1) for dnn_id in order):
+        return order
+    return tuple(sorted(order, key=lambda dnn_id: -epochs_left[dnn_id] / rates.rate(dnn_id, 1)))

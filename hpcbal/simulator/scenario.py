@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from hpcbal.cluster.layout import Cluster, Node
-from hpcbal.control import AUTO, DnnSpec, ScheduleSettings, is_random
+from hpcbal.control import AUTO, INDEPENDENT, DnnSpec, ScheduleSettings, is_random
 from hpcbal.policies import RateTable
 from hpcbal.simulator.balancing import Balancing
 from hpcbal.simulator.choosing import MOST_DNNS
@@ -108,6 +108,8 @@ class Scenario:
         return replace(self, settings=replace(self.settings, prune=None))
 
     def _simulate(self, workload: Workload, num_gpus: int, paradigm: str, seed: int) -> SimulatedRun:
+        # [FLEET] Sec. 6.1: the baseline picks DNNs at random, as a run does that knows no rates.
+        is_published_baseline = paradigm == INDEPENDENT and self.published is not None
         settings = replace(
             self.settings, paradigm=paradigm, seed=seed, max_preprocessors=self.max_preprocessors(num_gpus)
         )
@@ -118,7 +120,7 @@ class Scenario:
             workload.rates,
             self.passes,
             epochs=workload.epochs,
-            known=workload.known,
+            known=RateTable({}, self.gpus_per_node) if is_published_baseline else workload.known,
             costs=self.costs,
             kept_per_added_node=self.kept_per_added_node,
             balancing=self.balancing,

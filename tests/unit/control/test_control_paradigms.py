@@ -184,6 +184,27 @@ def test_independent_streams_begin_with_the_first_pass_and_continue_with_the_nex
     assert instruction.plan.epochs[name] == 1
 
 
+def test_independent_starts_the_longest_dnn_first_if_all_rates_are_known(drive: Drive) -> None:
+    epochs = {"a": 2, "b": 2, "c": 6, "d": 9}
+    rates = {"a": [10.0], "b": [5.0], "c": [10.0], "d": [90.0]}  # 0.2, 0.4, 0.6 and 0.1 of a pass at 1/s
+    run = drive(epochs, (1,), rates, paradigm="independent")
+    assert list(alone_of(run.start())) == ["c"]
+    for _ in range(3):
+        run.epoch("c")
+    run.send(SuspendRequested("walltime"))
+    run.save("c", Position(3))
+    run.send(left("c"))
+    run = drive(epochs, (1,), rates, run.ensemble.resume_state(), paradigm="independent")
+    order = [*alone_of(run.start())]
+    for num_left in (3, 2, 2):
+        for _ in range(num_left):
+            run.epoch(order[-1])
+        order += alone_of(run.leave(order[-1]))
+    assert order == ["c", "b", "a", "d"]  # as without the stop: "b" now needs longer than "c"
+    unknown = drive(epochs, (4,), {"a": [10.0]}, paradigm="independent")
+    assert tuple(alone_of(unknown.start())) == random_order("abcd", 0)
+
+
 def test_a_failed_independent_dnn_frees_its_gpu(drive: Drive) -> None:
     run = drive({"a": 1, "b": 1}, (1,), EQUAL, paradigm="independent")
     (first,) = alone_of(run.start())

@@ -64,6 +64,12 @@ def test_the_next_independent_dnn_starts_when_a_gpu_is_free(sim: Sim) -> None:
     assert sorted(dnn.start_s for dnn in result.dnns) == pytest.approx([0.0, 0.0, 20.0, 20.0])
 
 
+def test_an_independent_dnn_that_is_long_does_not_start_last(sim: Sim) -> None:
+    epochs = dict.fromkeys("abcdefgh", 1) | {"long": 4}
+    result = sim(dict.fromkeys(epochs, 100.0), epochs, gpus=(3,), paradigm="independent")
+    assert result.makespan_s == pytest.approx(40.0)  # as long as the longest one
+
+
 def test_independent_preprocessing_limits_each_dnn_alone(sim: Sim) -> None:
     passes = PassModel(1000, preprocessing_samples_per_s=50.0)
     result = sim({"a": 100.0, "b": 25.0}, {"a": 1, "b": 1}, gpus=(2,), paradigm="independent", passes=passes)

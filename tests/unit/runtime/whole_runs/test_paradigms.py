@@ -124,12 +124,16 @@ def test_a_run_predicts_its_duration_and_reports_the_error(lab: Any, capsys: Any
 
 
 def test_independent_dnns_become_the_same_whatever_the_speeds_and_slots(lab: Any) -> None:
-    outcomes = []
-    for number, (num_gpus, speed) in enumerate(((1, 1.0), (2, 1.0), (3, 0.3))):
-        rates = {name: {1: speed * rate} for name, rate in zip("abc", (900, 500, 700), strict=True)}
+    outcomes, orders = [], set()
+    for number, (num_gpus, speeds) in enumerate(
+        ((1, (900, 500, 700)), (1, (200, 800, 1600)), (3, (270, 150, 210)))
+    ):
+        rates = {name: {1: speed} for name, speed in zip("abc", speeds, strict=True)}
         backend = {"name": "emulated", "rates": rates}
         lab.use("independent", num_gpus=num_gpus, output=f"run{number}", backend=backend)
         assert lab.run() == 0
         outcomes.append(lab.outcome())
+        orders.add(tuple(next(iter(line.plan.start)) for line in lab.events("started-alone")))
+    assert len(orders) > 1, "the speeds did not change which DNN starts first"
     for outcome in outcomes[1:]:
         lab.assert_same(outcome, outcomes[0])
