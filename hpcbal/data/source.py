@@ -215,14 +215,10 @@ class SampleSource:
         """
         order = sample_order(self.num_train, self._seed, pass_index)
         if self.order.num_batches > 1 and self.sizes is not None:
-            by_size = order_in_windows(
-                self.sizes[self._train_ids[order]],
-                self.order.batch_size,
-                self.order.num_batches,
-                self._seed,
-                pass_index,
-            )
-            order = order[by_size]
+            sizes, windows = self.sizes[self._train_ids[order]], self.order
+            order = order[
+                order_in_windows(sizes, windows.batch_size, windows.num_batches, self._seed, pass_index)
+            ]
         return np.concatenate([self._train_ids[order], self._validation_ids])
 
     def sample(self, sample_id: int, pass_index: int, training: bool) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -261,7 +257,7 @@ class SampleSource:
             if self._mixing is None:
                 return array, label
             return array if training else self._pipeline.finish(array), self._mixing.label(label)
-        except MemoryError:  # the rank is in trouble, not the sample
+        except (MemoryError, KeyboardInterrupt):  # they concern the rank, not the sample
             raise
         except BaseException as error:  # whatever the dataset raises affects only this sample
             raise BadSample(sample_id, self.where(sample_id), _reason(error)) from error
@@ -293,7 +289,7 @@ class SampleSource:
             if isinstance(raw, np.ndarray) and self._may_be_nonfinite and not is_finite(raw):
                 raise UnusableSampleError(describe_nonfinite(raw))
             return raw, label
-        except MemoryError:  # the rank is in trouble, not the sample
+        except (MemoryError, KeyboardInterrupt):  # they concern the rank, not the sample
             raise
         except BaseException as error:  # as in `sample`
             raise BadSample(sample_id, self.where(sample_id), _reason(error)) from error
@@ -311,6 +307,8 @@ class SampleSource:
         """What the dataset calls a sample, such as a file name."""
         try:
             return self._dataset.describe(sample_id)
+        except KeyboardInterrupt:
+            raise
         except BaseException as error:  # an error here must not hide why the sample is bad
             return f"describe() raised {_reason(error)}"
 
