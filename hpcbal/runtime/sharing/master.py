@@ -118,6 +118,8 @@ class JobsMaster:
             elif (found := self._rank.channel.receive()) is not None:
                 self._take(*found)
                 patience.reset()
+                if self._stall.is_due():
+                    self._look_at_clocks()
             else:
                 self._look_at_clocks()
                 patience.wait(time.monotonic())
@@ -140,12 +142,10 @@ class JobsMaster:
     def _take(self, source: int, message: Message) -> None:
         self._stall.heard_of(source, message)
         match message:
-            case protocol.Heartbeat():
+            case protocol.Heartbeat() | protocol.TimelinePart():
                 pass
             case protocol.StopRequest(reason):
                 self._stop(reason)
-            case protocol.TimelinePart():
-                pass
             case MachineLoad():
                 self._record.note_load(source, message)
                 for spilled in message.spilled:
