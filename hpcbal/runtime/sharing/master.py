@@ -50,7 +50,7 @@ from hpcbal.runtime.sharing.opening import OpenedJobs
 from hpcbal.runtime.sharing.paradigms import check_fits
 from hpcbal.runtime.sharing.protocol import Forget, ForJob, HostJob, Leave, Left, MachineLoad
 from hpcbal.runtime.sharing.record import JobsRecord
-from hpcbal.runtime.sharing.running_job import RunningJob, look_for_disturbance, start_of
+from hpcbal.runtime.sharing.running_job import RunningJob, look_for_disturbance, next_start, start_of
 from hpcbal.runtime.wire import protocol
 from hpcbal.telemetry.ledger import JobFailedLine
 
@@ -86,7 +86,7 @@ class JobsMaster:
         self._needs: dict[str, Needs] = {}
         self._running: dict[str, RunningJob] = {}
         self._by_start: dict[int, RunningJob] = {}
-        self._num_starts = 0
+        self._last_start = 0
         self._failed = sum(isinstance(line, JobFailedLine) for line in opened.over.values())
         self._expected = sorted(
             (job.arrives_s, index, job.name)
@@ -303,8 +303,8 @@ class JobsMaster:
 
     def _start_job(self, name: str, machines: tuple[int, ...]) -> None:
         config, saved, cut = self._configs[name], self._saved.get(name), self._cuts[name]
-        self._num_starts += 1
-        job = start_of(self._num_starts, self._config, config, self._loaded[name], cut, saved, machines)
+        self._last_start = next_start(self._last_start, self._by_start)
+        job = start_of(self._last_start, self._config, config, self._loaded[name], cut, saved, machines)
         needs = self._needs[name]
         job.row_growth = needs.row_growth
         self._running[name] = self._by_start[job.start] = job
