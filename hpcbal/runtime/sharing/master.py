@@ -7,7 +7,6 @@ import time
 from bisect import insort
 from collections import deque
 from collections.abc import Iterable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 
 from hpcbal.cluster.walltime import WalltimeLimit
@@ -45,6 +44,7 @@ from hpcbal.runtime.paramserver.loading import LoadedJob, load_job
 from hpcbal.runtime.paramserver.measuring import measure
 from hpcbal.runtime.rank.context import LiveRank
 from hpcbal.runtime.sharing.decisions import Decision, Decisions
+from hpcbal.runtime.sharing.loader import Loader
 from hpcbal.runtime.sharing.needs import Needs, needs_of
 from hpcbal.runtime.sharing.opening import OpenedJobs
 from hpcbal.runtime.sharing.paradigms import check_fits
@@ -94,8 +94,7 @@ class JobsMaster:
             if job.name not in opened.over
         )
         self._num_left = len(self._expected)
-        self._loading: dict[str, Future[tuple[LoadedJob, Cut, Needs]]] = {}
-        self._loader = ThreadPoolExecutor(1, "load")
+        self._loader = Loader(self._open, record.note)
         self._network = NetworkSynchroniser()
         self._events: deque[tuple[RunningJob, Event]] = deque()
         self._stall = StallDetector(config.stall_timeout_s, rank.roles, opened.run.logs)
@@ -123,7 +122,6 @@ class JobsMaster:
             else:
                 self._look_at_clocks()
                 patience.wait(time.monotonic())
-        self._loader.shutdown(wait=False, cancel_futures=True)
         self._decisions.close()
         code = (
             ExitCode.RUN_AGAIN if self._num_left else ExitCode.FAILED_DNNS if self._failed else ExitCode.DONE
@@ -233,11 +231,9 @@ class JobsMaster:
         while self._expected and self._expected[0][0] <= now_s - self._began_s:
             name = self._expected.pop(0)[2]
             self._record.note_arrived(name)
-            self._loading[name] = self._loader.submit(self._open, name)
-        if not self._loading or not all(future.done() for future in self._loading.values()):
-            return
+            self._loader.add(name)
         arrived: dict[str, JobMemory] = {}
-        for name, future in self._loading.items():
+        for name, future in self._loader.take().items():
             try:
                 self._loaded[name], self._cuts[name], needs = future.result()
                 check_fits(self._config, name, needs.memory, len(self._rank.roles.executor_ranks))
@@ -246,12 +242,11 @@ class JobsMaster:
             except HpcbalError as error:
                 cause = "app" if isinstance(error, UserCodeError) else "error"
                 self._over(name, End("failed", cause, str(error)))
-        self._loading = {}
         if arrived:
             self._schedule(scheduler.Arrived(tuple(arrived), arrived))
 
     def _open(self, name: str) -> tuple[LoadedJob, Cut, Needs]:
-        """Open a job that has arrived; in the loader's thread."""
+        """Open a job that has arrived; in a thread of the loader."""
         loaded = load_job(self._configs[name])
         cut = self._cut(name, loaded)
         return loaded, cut, needs_of(loaded, self._configs[name], cut, self._seed_of(name))
