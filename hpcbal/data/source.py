@@ -31,7 +31,7 @@ from hpcbal.errors import DataError, HpcbalError
 from hpcbal.forks import leave_if_forked
 from hpcbal.policies.sample_order import sample_order
 from hpcbal.policies.samples import order_in_windows
-from hpcbal.user_code import summary
+from hpcbal.user_code import is_ctrl_c, summary
 
 if TYPE_CHECKING:
     from hpcbal.config import EnsembleConfig
@@ -257,7 +257,7 @@ class SampleSource:
             if self._mixing is None:
                 return array, label
             return array if training else self._pipeline.finish(array), self._mixing.label(label)
-        except (MemoryError, KeyboardInterrupt):  # they concern the rank, not the sample
+        except MemoryError:  # the rank is in trouble, not the sample
             raise
         except BaseException as error:  # whatever the dataset raises affects only this sample
             raise BadSample(sample_id, self.where(sample_id), _reason(error)) from error
@@ -289,7 +289,7 @@ class SampleSource:
             if isinstance(raw, np.ndarray) and self._may_be_nonfinite and not is_finite(raw):
                 raise UnusableSampleError(describe_nonfinite(raw))
             return raw, label
-        except (MemoryError, KeyboardInterrupt):  # they concern the rank, not the sample
+        except MemoryError:  # the rank is in trouble, not the sample
             raise
         except BaseException as error:  # as in `sample`
             raise BadSample(sample_id, self.where(sample_id), _reason(error)) from error
@@ -307,8 +307,6 @@ class SampleSource:
         """What the dataset calls a sample, such as a file name."""
         try:
             return self._dataset.describe(sample_id)
-        except KeyboardInterrupt:
-            raise
         except BaseException as error:  # an error here must not hide why the sample is bad
             return f"describe() raised {_reason(error)}"
 
@@ -391,6 +389,9 @@ def check_largest(source: SampleSource, max_work: float | None) -> None:
 
 
 def _reason(error: BaseException) -> str:
+    """Return why a sample is bad; Ctrl-C is no reason, and is raised again."""
+    if is_ctrl_c(error):
+        raise error
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     if isinstance(error, HpcbalError):
