@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import traceback
 from collections.abc import Iterator
 
@@ -18,6 +19,12 @@ _TRACEBACK = re.compile(
 )
 _FRAME = re.compile(r'^  File "(?P<file>[^"<]+)", line (?P<line>\d+), in ', re.MULTILINE)
 _FOLDERS_OF_LIBRARIES = (os.path.dirname(os.__file__) + os.sep, os.path.dirname(__file__) + os.sep)
+
+
+def is_ctrl_c(error: BaseException) -> bool:
+    """Whether somebody has pressed Ctrl-C: where signals are caught, as on ranks, code has raised it."""
+    is_default = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    return is_default and isinstance(error, KeyboardInterrupt)
 
 
 def summary(error: BaseException) -> str:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import logging
+import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 
 from hpcbal.comm.backoff import Backoff
 from hpcbal.comm.message import Message
+
+log = logging.getLogger(__name__)
 
 
 class Channel(ABC):
@@ -63,15 +67,20 @@ class Channel(ABC):
                 meanwhile()
             backoff.wait()
 
-    def flush(self, timeout_s: float = 10.0) -> bool:
-        """Wait until every message has left this rank.
+    def flush(self, patience_s: float = 10.0) -> None:
+        """Wait until every message has left this rank; the memory of those that have not is in use.
 
-        Returns: False if that took longer than `timeout_s`.
+        Args:
+            patience_s: after this time, a line in the log says that it still waits.
         """
         backoff = Backoff()
-        deadline_s = time.monotonic() + timeout_s
+        warn_s = time.monotonic() + patience_s
         while not self.is_sent():
-            if time.monotonic() > deadline_s:
-                return False
+            if time.monotonic() > warn_s:
+                log.warning(
+                    "rank %d waits for its last messages to leave: a rank has received nothing for %g s",
+                    self.rank,
+                    patience_s,
+                )
+                warn_s = math.inf
             backoff.wait()
-        return True

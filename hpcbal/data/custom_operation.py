@@ -57,8 +57,10 @@ class CustomOperation:
             return require_array(self.path, spec)
         try:
             given = self.spec_function(spec)
-        except (HpcbalError, KeyboardInterrupt) as error:
+        except HpcbalError as error:
             raise OperationError(f"{self.path}: output_spec: {error}") from error
+        except KeyboardInterrupt:
+            raise
         except BaseException as error:  # a user's code may raise anything
             text = f"preprocessing: {self.path}: output_spec failed for samples {spec}: {summary(error)}"
             raise UserCodeError(text) from error

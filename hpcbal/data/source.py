@@ -31,7 +31,7 @@ from hpcbal.errors import DataError, HpcbalError
 from hpcbal.forks import leave_if_forked
 from hpcbal.policies.sample_order import sample_order
 from hpcbal.policies.samples import order_in_windows
-from hpcbal.user_code import summary
+from hpcbal.user_code import is_ctrl_c, summary
 
 if TYPE_CHECKING:
     from hpcbal.config import EnsembleConfig
@@ -215,14 +215,10 @@ class SampleSource:
         """
         order = sample_order(self.num_train, self._seed, pass_index)
         if self.order.num_batches > 1 and self.sizes is not None:
-            by_size = order_in_windows(
-                self.sizes[self._train_ids[order]],
-                self.order.batch_size,
-                self.order.num_batches,
-                self._seed,
-                pass_index,
-            )
-            order = order[by_size]
+            sizes, windows = self.sizes[self._train_ids[order]], self.order
+            order = order[
+                order_in_windows(sizes, windows.batch_size, windows.num_batches, self._seed, pass_index)
+            ]
         return np.concatenate([self._train_ids[order], self._validation_ids])
 
     def sample(self, sample_id: int, pass_index: int, training: bool) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -393,6 +389,9 @@ def check_largest(source: SampleSource, max_work: float | None) -> None:
 
 
 def _reason(error: BaseException) -> str:
+    """Return why a sample is bad; Ctrl-C is no reason, and is raised again."""
+    if is_ctrl_c(error):
+        raise error
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     if isinstance(error, HpcbalError):

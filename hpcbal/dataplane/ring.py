@@ -14,6 +14,7 @@ from hpcbal.dataplane.nontemporal import Copy, QuickerWrite
 from hpcbal.dataplane.slot import Slot
 from hpcbal.dataplane.stream import StreamSpec
 from hpcbal.errors import InputError
+from hpcbal.telemetry.host.cgroup import own_control_group
 from hpcbal.values.aligned import LINE_BYTES
 
 if TYPE_CHECKING:
@@ -105,15 +106,15 @@ class NodeRing:
             num_writers: preprocessor ranks of all nodes, >= 1: each makes a part of the ring's content.
 
         Raises:
-            InputError: on all ranks, if the node has too little shared memory.
+            InputError: on all ranks, if the node has too little shared memory, or the job too little memory.
         """
-        from mpi4py import MPI  # imported here: a private ring needs no MPI
-
         num_bytes = _num_bytes(spec, num_readers, num_producers)
         is_owner = node_comm.rank == 0
         problem = node_comm.bcast(_shortage(num_bytes) if is_owner else None)
         if problem is not None:
             raise InputError(problem)
+        from mpi4py import MPI  # imported here: a private ring needs no MPI
+
         try:
             window = MPI.Win.Allocate_shared(num_bytes if is_owner else 0, 1, MPI.INFO_NULL, node_comm)
         except MPI.Exception as error:
@@ -243,6 +244,14 @@ def _memory_of(window: MPI.Win) -> NDArray[np.uint8]:
 
 def _shortage(num_bytes: int) -> str | None:
     """Why `num_bytes` of shared memory are not available; None if they are, or if that is unknown."""
+    group = own_control_group()
+    left_bytes = group.memory_left_bytes()
+    if left_bytes is not None and num_bytes > left_bytes:  # the system would kill a rank that fills the ring
+        return (
+            f"not enough memory for the ring of this node, {num_bytes} bytes: the job's control group may "
+            f"use {group.memory_limit_bytes} bytes, {left_bytes} of them are free; lower "
+            "dataplane.ring_bytes, or request more memory for the job (or container)"
+        )
     if not os.path.isdir(SHARED_MEMORY_DIR):
         return None
     space = os.statvfs(SHARED_MEMORY_DIR)

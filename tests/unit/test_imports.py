@@ -118,7 +118,7 @@ simulator.sharing | -                                     | errors collector val
                   |                                       | paramserver.store paramserver.machine
                   |                                       | paramserver.sharing paramserver.engine
                   |                                       | simulator.serving
-dataplane         | mpi4py numpy                          | errors values comm data
+dataplane         | mpi4py numpy                          | errors values comm telemetry.host data
 training          | horovod keras mpi4py numpy tensorflow | errors env forks user_code values comm policies
                   |                                       | config.source config.schema config.contract
                   |                                       | config.imports models

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import numpy as np
 
+from hpcbal.data.promises import kind_of
 from hpcbal.errors import InputError
-from hpcbal.paramserver.contract import Columns, SampleSource
+from hpcbal.paramserver.contract import Array, Columns, Ragged, SampleSource
 
 _NUM_LOOKED_AT = 1000
 
@@ -57,18 +60,51 @@ def count_of(app: str, source: SampleSource, fact: str) -> int:
     return value
 
 
-def first_samples(app: str, source: SampleSource, *choices: tuple[str, ...]) -> Columns:
+def ragged_column(app: str, columns: Columns, name: str) -> Ragged:
+    """Return a column of lists.
+
+    Raises:
+        InputError: the dataset gives anything else.
+    """
+    column = columns[name]
+    if not isinstance(column, Ragged):
+        raise InputError(
+            f"data: {app} needs a column {name!r} of lists, one for each sample (Ragged.of(lists)); this "
+            f"dataset gives {kind_of(column)}"
+        )
+    return column
+
+
+def dense_column(app: str, columns: Columns, name: str) -> Array:
+    """Return a column that is an array, one row for each sample.
+
+    Raises:
+        InputError: the dataset gives lists of unequal length.
+    """
+    column = columns[name]
+    if isinstance(column, Ragged):
+        raise InputError(
+            f"data: {app} needs a column {name!r} that is an array, one row for each sample; this dataset "
+            "gives lists (Ragged)"
+        )
+    return column
+
+
+def first_samples(
+    app: str, source: SampleSource, *choices: tuple[str, ...], lists: Collection[str] = ()
+) -> Columns:
     """Read the first samples of a dataset, to see what they are like.
 
     Args:
         app: its name.
         source: the dataset.
         choices: groups of columns that the app can train on.
+        lists: names of those that are `Ragged`; the others are arrays.
 
     Returns: the columns of at most 1,000 samples.
 
     Raises:
-        InputError: the dataset has all columns of none of the groups.
+        InputError: the dataset has all columns of none of the groups, or one is of the wrong kind.
     """
     columns = source.read(np.arange(min(source.num_samples, _NUM_LOOKED_AT)))
     if not any(set(names) <= set(columns) for names in choices):
@@ -76,4 +112,6 @@ def first_samples(app: str, source: SampleSource, *choices: tuple[str, ...]) -> 
         raise InputError(
             f"data: {app} needs a dataset with columns {allowed}; this one has {', '.join(columns)}"
         )
+    for name in (name for names in choices for name in names if name in columns):
+        (ragged_column if name in lists else dense_column)(app, columns, name)
     return columns

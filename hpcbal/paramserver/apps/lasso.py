@@ -10,7 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hpcbal.errors import InputError
-from hpcbal.paramserver.apps.arguments import check_at_least, check_choice, first_samples
+from hpcbal.paramserver.apps.arguments import (
+    check_at_least,
+    check_choice,
+    dense_column,
+    first_samples,
+    ragged_column,
+)
 from hpcbal.paramserver.apps.damping import Damping
 from hpcbal.paramserver.apps.descent import Penalty, Terms, fastest_descend
 from hpcbal.paramserver.apps.sparse_rows import SparseRows, sum_by_sample
@@ -23,7 +29,6 @@ from hpcbal.paramserver.contract import (
     IntArray,
     Needs,
     Parameters,
-    Ragged,
     SampleSource,
     Table,
     Updates,
@@ -92,7 +97,9 @@ class Lasso(App):
                 "samples are features (columns of X)"
             )
         self._target, self._l1 = target, float(l1)
-        is_sparse = "rows" in first_samples(_NAME, source, ("column",), ("rows", "values"))
+        is_sparse = "rows" in first_samples(
+            _NAME, source, ("column",), ("rows", "values"), lists=("rows", "values")
+        )
         if access == "sparse" and not is_sparse:
             raise InputError("args.access of Lasso: got sparse, but the features of this dataset are dense")
         self._access = access
@@ -158,24 +165,18 @@ class Lasso(App):
 
     def _columns_of(self, columns: Columns) -> SparseRows | Array:
         if "rows" not in columns:
-            dense = columns["column"]
-            assert not isinstance(dense, Ragged)
-            return dense
-        rows, values = columns["rows"], columns["values"]
-        assert isinstance(rows, Ragged)
-        assert isinstance(values, Ragged)
+            return dense_column(_NAME, columns, "column")
+        rows, values = (ragged_column(_NAME, columns, name) for name in ("rows", "values"))
         if self._access == "sparse":
             return SparseRows.of(rows, values)
         return SparseRows.over_all(rows, values, len(self._target))
 
     def _mean_squares(self, columns: Columns) -> Array:
         if "values" in columns:
-            values = columns["values"]
-            assert isinstance(values, Ragged)
+            values = ragged_column(_NAME, columns, "values")
             squares = sum_by_sample(np.square(values.values), values.offsets)
         else:
-            dense = columns["column"]
-            assert not isinstance(dense, Ragged)
+            dense = dense_column(_NAME, columns, "column")
             squares = np.einsum("ij,ij->i", dense, dense)
         means: Array = squares / len(self._target)
         return means
@@ -185,10 +186,7 @@ class Lasso(App):
         columns = self.source.read(features)
         if "rows" not in columns:
             return self._columns_of(columns)
-        rows, values = columns["rows"], columns["values"]
-        assert isinstance(rows, Ragged)
-        assert isinstance(values, Ragged)
-        return SparseRows.of(rows, values)
+        return SparseRows.of(*(ragged_column(_NAME, columns, name) for name in ("rows", "values")))
 
 
 def _terms(features: SparseRows | Array) -> Terms:

@@ -9,7 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hpcbal.paramserver.apps.arguments import check_above, check_at_least, count_of, first_samples
+from hpcbal.paramserver.apps.arguments import (
+    check_above,
+    check_at_least,
+    count_of,
+    first_samples,
+    ragged_column,
+)
 from hpcbal.paramserver.apps.gibbs import Counts, Prior, fastest_sample
 from hpcbal.paramserver.contract import (
     App,
@@ -58,7 +64,7 @@ class LDA(App):
     ) -> None:
         super().__init__(source)
         check_at_least(_NAME, 2, num_topics=num_topics)
-        first_samples(_NAME, source, ("words",))
+        first_samples(_NAME, source, ("words",), lists=("words",))
         self._num_topics, self._num_words = int(num_topics), count_of(_NAME, source, "num_words")
         alpha = min(0.1, 50.0 / num_topics) if alpha is None else alpha
         check_above(_NAME, 0, alpha=alpha, beta=beta)
@@ -73,8 +79,7 @@ class LDA(App):
 
     def initial_state(self, columns: Columns, rng: np.random.Generator) -> Columns:
         """Random topics."""
-        words = columns["words"]
-        assert isinstance(words, Ragged)
+        words = ragged_column(_NAME, columns, "words")
         topics = rng.integers(self._num_topics, size=len(words.values), dtype=np.int32)
         return {"topics": Ragged(topics, words.offsets)}
 

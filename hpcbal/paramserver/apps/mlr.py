@@ -66,7 +66,13 @@ class MLR(App):
         check_choice(_NAME, "dtype", dtype, ("float64", "float32"))
         self._num_features = count_of(_NAME, source, "num_features")
         self._num_classes = count_of(_NAME, source, "num_classes")
-        columns = first_samples(_NAME, source, ("features", "labels"), ("indices", "values", "labels"))
+        columns = first_samples(
+            _NAME,
+            source,
+            ("features", "labels"),
+            ("indices", "values", "labels"),
+            lists=("indices", "values"),
+        )
         self._is_sparse = "indices" in columns
         self._learning_rate, self._decay, self._l2, self._dtype = learning_rate, decay, l2, dtype
 

@@ -14,6 +14,7 @@ from hpcbal.paramserver.apps.arguments import (
     check_choice,
     count_of,
     first_samples,
+    ragged_column,
 )
 from hpcbal.paramserver.apps.sparse_rows import sum_by_sample
 from hpcbal.paramserver.contract import (
@@ -208,7 +209,7 @@ def _squares(factors: Array) -> Array:
 
 def _scale_of(source: SampleSource, rank: int) -> float:
     """Factors whose product is the mean rating of the first samples."""
-    ratings = first_samples(_NAME, source, ("items", "ratings"))["ratings"]
-    assert isinstance(ratings, Ragged)
+    columns = first_samples(_NAME, source, ("items", "ratings"), lists=("items", "ratings"))
+    ratings = ragged_column(_NAME, columns, "ratings")
     mean = float(ratings.values.mean()) if len(ratings.values) else 1.0
     return float(np.sqrt(max(mean, _TINY) / rank))

@@ -13,6 +13,7 @@ from mpi4py import MPI
 
 from hpcbal.paramserver.engine.transport import (
     MAX_HEADER_WORDS,
+    NUM_STREAMS,
     Header,
     Lane,
     Segments,
@@ -20,9 +21,6 @@ from hpcbal.paramserver.engine.transport import (
     Transfer,
     Transport,
 )
-
-NUM_STREAMS = 2048
-"""Streams that a communicator can carry: MPI allows tags up to 32,767 at least."""
 
 TAGS_OF_STREAM = 8
 

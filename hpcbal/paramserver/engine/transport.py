@@ -12,6 +12,9 @@ from numpy.typing import NDArray
 Header = NDArray[np.int64]
 """The first message of a frame, shape (num_words,). Word 0 is the rank that sends it."""
 
+NUM_STREAMS = 2048
+"""Streams that a communicator can carry: MPI allows tags up to 32,767 at least, and a stream has 8."""
+
 MAX_HEADER_WORDS = 8192
 """64 KB; longer requests are sent as several frames."""
 

@@ -6,7 +6,7 @@ from types import TracebackType
 
 from hpcbal.errors import HpcbalError, UserCodeError
 from hpcbal.paramserver.contract import App
-from hpcbal.user_code import summary
+from hpcbal.user_code import is_ctrl_c, summary
 
 
 class calling:  # noqa: N801 - reads as a statement
@@ -27,8 +27,7 @@ class calling:  # noqa: N801 - reads as a statement
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # Signals are caught elsewhere, so a KeyboardInterrupt is the app's own, as `sys.exit` is.
-        is_users = isinstance(error, Exception | SystemExit | KeyboardInterrupt)
+        is_users = isinstance(error, Exception | SystemExit | KeyboardInterrupt) and not is_ctrl_c(error)
         if is_users and not isinstance(error, HpcbalError):
             method = f"{type(self._app).__name__}.{self._method}"
             assert error is not None

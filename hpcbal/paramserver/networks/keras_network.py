@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from hpcbal.config.schema.objective import KERAS_LOSSES
 from hpcbal.config.schema.section import is_import_path
 from hpcbal.errors import InputError
-from hpcbal.paramserver.apps.arguments import check_above, check_at_least, first_samples
+from hpcbal.paramserver.apps.arguments import check_above, check_at_least, dense_column, first_samples
 from hpcbal.paramserver.contract import (
     App,
     AppError,
@@ -22,7 +22,6 @@ from hpcbal.paramserver.contract import (
     Batch,
     IntArray,
     Parameters,
-    Ragged,
     SampleSource,
     Table,
     Updates,
@@ -158,9 +157,7 @@ class KerasNetwork(App):
             seed,
         )
         columns = first_samples(_NAME, source, ("samples", "labels"))
-        samples, labels = columns["samples"], columns["labels"]
-        if isinstance(samples, Ragged) or isinstance(labels, Ragged):
-            raise InputError(f"data: {_NAME} needs samples and labels of one shape; these differ in length")
+        samples, labels = (dense_column(_NAME, columns, name) for name in ("samples", "labels"))
         self._sample = _Shape(samples.shape[1:], str(samples.dtype))
         self._label = _Shape(
             labels.shape[1:], str(labels.dtype), labels.ndim == 1 and labels.dtype.kind in "iu"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Generator
-from concurrent.futures import Executor, Future
+from concurrent.futures import Executor, Future, wait
 from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
@@ -248,11 +248,9 @@ class Feeder:
                 ahead.exception()
 
     def _wait_for(self, ahead: Future[Step]) -> Step:
-        while True:
-            try:
-                return ahead.result(POLL_INTERVAL_S)
-            except TimeoutError:
-                self._poll()
+        while not wait((ahead,), POLL_INTERVAL_S).done:
+            self._poll()
+        return ahead.result()
 
     def _ranges(self, offset: int) -> list[tuple[int, int]]:
         ranges = []

@@ -18,6 +18,8 @@ HEARTBEAT_INTERVAL_S = 5.0
 BEATS_PER_TIMEOUT = 5
 LONGEST_NAP_S = 5.0
 MAX_SHOWN = 4
+LOOK_INTERVAL_S = 1.0
+"""Longest time between two looks at the clocks while messages keep coming."""
 
 
 class StalledError(HpcbalError):
@@ -62,8 +64,12 @@ class StallDetector:
         if isinstance(message, Heartbeat):
             self._doing[rank] = message.doing
 
+    def is_due(self) -> bool:
+        """Whether it is time to check, and to look at the other clocks, even if messages are waiting."""
+        return self._clock() - self._checked_s >= LOOK_INTERVAL_S
+
     def check(self) -> None:
-        """Check for silent ranks; call this often, when no message is waiting.
+        """Check for silent ranks; call this often: when no message is waiting, or when it `is_due`.
 
         Raises:
             StalledError: if a rank has been silent for too long.

@@ -115,7 +115,8 @@ class Master:
             if found is not None:
                 self._take(*found)
                 patience.reset()
-                continue
+                if not self._stall.is_due():
+                    continue
             self._look_at_clocks()
             patience.wait(time.monotonic())
         code = int(CODE_OF_OUTCOME[self._end.outcome] if self._end.exit_code is None else self._end.exit_code)

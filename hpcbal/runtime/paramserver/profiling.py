@@ -193,6 +193,8 @@ class ProfileMaster:
             elif (found := self._rank.channel.receive()) is not None:
                 self._take(*found)
                 patience.reset()
+                if self._stall.is_due():
+                    self._look_at_clocks()
             else:
                 self._look_at_clocks()
                 patience.wait(time.monotonic())

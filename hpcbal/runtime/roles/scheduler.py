@@ -160,14 +160,15 @@ class Scheduler:
                 self._console.note_idle(idle)
 
     def _await(self, condition: Callable[[], bool]) -> None:
-        """Receive messages until `condition` holds; queue events."""
+        """Receive messages until `condition` holds, and look at the clocks; queue events."""
         backoff = self._make_backoff()
         while not condition():
             found = self._context.channel.receive()
             if found is not None:
                 self._take(*found)
                 backoff.reset()
-                continue
+                if not self._stall.is_due():
+                    continue
             self._look_at_clocks()
             backoff.wait()
 

@@ -7,7 +7,6 @@ import time
 from bisect import insort
 from collections import deque
 from collections.abc import Iterable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 
 from hpcbal.cluster.walltime import WalltimeLimit
@@ -45,12 +44,13 @@ from hpcbal.runtime.paramserver.loading import LoadedJob, load_job
 from hpcbal.runtime.paramserver.measuring import measure
 from hpcbal.runtime.rank.context import LiveRank
 from hpcbal.runtime.sharing.decisions import Decision, Decisions
+from hpcbal.runtime.sharing.loader import Loader
 from hpcbal.runtime.sharing.needs import Needs, needs_of
 from hpcbal.runtime.sharing.opening import OpenedJobs
 from hpcbal.runtime.sharing.paradigms import check_fits
 from hpcbal.runtime.sharing.protocol import Forget, ForJob, HostJob, Leave, Left, MachineLoad
 from hpcbal.runtime.sharing.record import JobsRecord
-from hpcbal.runtime.sharing.running_job import RunningJob, look_for_disturbance, start_of
+from hpcbal.runtime.sharing.running_job import RunningJob, look_for_disturbance, next_start, start_of
 from hpcbal.runtime.wire import protocol
 from hpcbal.telemetry.ledger import JobFailedLine
 
@@ -86,7 +86,7 @@ class JobsMaster:
         self._needs: dict[str, Needs] = {}
         self._running: dict[str, RunningJob] = {}
         self._by_start: dict[int, RunningJob] = {}
-        self._num_starts = 0
+        self._last_start = 0
         self._failed = sum(isinstance(line, JobFailedLine) for line in opened.over.values())
         self._expected = sorted(
             (job.arrives_s, index, job.name)
@@ -94,8 +94,7 @@ class JobsMaster:
             if job.name not in opened.over
         )
         self._num_left = len(self._expected)
-        self._loading: dict[str, Future[tuple[LoadedJob, Cut, Needs]]] = {}
-        self._loader = ThreadPoolExecutor(1, "load")
+        self._loader = Loader(self._open, record.note)
         self._network = NetworkSynchroniser()
         self._events: deque[tuple[RunningJob, Event]] = deque()
         self._stall = StallDetector(config.stall_timeout_s, rank.roles, opened.run.logs)
@@ -118,10 +117,11 @@ class JobsMaster:
             elif (found := self._rank.channel.receive()) is not None:
                 self._take(*found)
                 patience.reset()
+                if self._stall.is_due():
+                    self._look_at_clocks()
             else:
                 self._look_at_clocks()
                 patience.wait(time.monotonic())
-        self._loader.shutdown(wait=False, cancel_futures=True)
         self._decisions.close()
         code = (
             ExitCode.RUN_AGAIN if self._num_left else ExitCode.FAILED_DNNS if self._failed else ExitCode.DONE
@@ -140,12 +140,10 @@ class JobsMaster:
     def _take(self, source: int, message: Message) -> None:
         self._stall.heard_of(source, message)
         match message:
-            case protocol.Heartbeat():
+            case protocol.Heartbeat() | protocol.TimelinePart():
                 pass
             case protocol.StopRequest(reason):
                 self._stop(reason)
-            case protocol.TimelinePart():
-                pass
             case MachineLoad():
                 self._record.note_load(source, message)
                 for spilled in message.spilled:
@@ -233,11 +231,9 @@ class JobsMaster:
         while self._expected and self._expected[0][0] <= now_s - self._began_s:
             name = self._expected.pop(0)[2]
             self._record.note_arrived(name)
-            self._loading[name] = self._loader.submit(self._open, name)
-        if not self._loading or not all(future.done() for future in self._loading.values()):
-            return
+            self._loader.add(name)
         arrived: dict[str, JobMemory] = {}
-        for name, future in self._loading.items():
+        for name, future in self._loader.take().items():
             try:
                 self._loaded[name], self._cuts[name], needs = future.result()
                 check_fits(self._config, name, needs.memory, len(self._rank.roles.executor_ranks))
@@ -246,12 +242,11 @@ class JobsMaster:
             except HpcbalError as error:
                 cause = "app" if isinstance(error, UserCodeError) else "error"
                 self._over(name, End("failed", cause, str(error)))
-        self._loading = {}
         if arrived:
             self._schedule(scheduler.Arrived(tuple(arrived), arrived))
 
     def _open(self, name: str) -> tuple[LoadedJob, Cut, Needs]:
-        """Open a job that has arrived; in the loader's thread."""
+        """Open a job that has arrived; in a thread of the loader."""
         loaded = load_job(self._configs[name])
         cut = self._cut(name, loaded)
         return loaded, cut, needs_of(loaded, self._configs[name], cut, self._seed_of(name))
@@ -303,8 +298,8 @@ class JobsMaster:
 
     def _start_job(self, name: str, machines: tuple[int, ...]) -> None:
         config, saved, cut = self._configs[name], self._saved.get(name), self._cuts[name]
-        self._num_starts += 1
-        job = start_of(self._num_starts, self._config, config, self._loaded[name], cut, saved, machines)
+        self._last_start = next_start(self._last_start, self._by_start)
+        job = start_of(self._last_start, self._config, config, self._loaded[name], cut, saved, machines)
         needs = self._needs[name]
         job.row_growth = needs.row_growth
         self._running[name] = self._by_start[job.start] = job

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from hpcbal.config import JobsConfig, SharedJobConfig
+from hpcbal.errors import InputError
 from hpcbal.paramserver.contract import num_steps
+from hpcbal.paramserver.engine.transport import NUM_STREAMS
 from hpcbal.paramserver.machine.events import End
 from hpcbal.paramserver.machine.job import JobMachine, JobSpec
 from hpcbal.paramserver.machine.messages import TurnDone
@@ -160,6 +162,25 @@ def look_for_disturbance(job: RunningJob, running: Iterable[RunningJob]) -> None
             other.meter.disturb(now_s)
     elif not all(other.is_iterating for other in sharing):
         job.meter.disturb(now_s)
+
+
+def next_start(last: int, live: Collection[int]) -> int:
+    """Number a start so that the frames of no other start have its tags.
+
+    Args:
+        last: number of the last start.
+        live: numbers of starts whose executors have not all left.
+
+    Raises:
+        InputError: so many starts are live that there are no more tags.
+    """
+    taken = {start % NUM_STREAMS for start in live}
+    for start in range(last + 1, last + 1 + NUM_STREAMS):
+        if start % NUM_STREAMS not in taken:
+            return start
+    raise InputError(
+        f"{len(live)} jobs run at the same time, allowed: at most {NUM_STREAMS}; spread them over more runs"
+    )
 
 
 def start_of(

@@ -22,8 +22,8 @@ from types import TracebackType
 from typing import Any
 
 from hpcbal.errors import OutputError
-from hpcbal.telemetry.files.atomic_file import output_error, remove_quietly, write_atomic
-from hpcbal.telemetry.files.own_files import read_file
+from hpcbal.telemetry.files.atomic_file import output_error, remove_quietly
+from hpcbal.telemetry.files.own_files import own_file, read_file
 from hpcbal.telemetry.files.run_directory import RunDirectory
 from hpcbal.telemetry.files.utc import utc_text
 from hpcbal.telemetry.host.processes import identity_of, is_running
@@ -86,8 +86,8 @@ class RunLock:
         self._thread.join()
         owner = _read(self._path)
         if owner is not None and owner.get("token") == self._token:
-            with contextlib.suppress(OSError):
-                os.unlink(self._path)
+            with contextlib.suppress(OutputError):
+                self._remove(owner)
 
     def __enter__(self) -> RunLock:
         return self
@@ -104,7 +104,7 @@ class RunLock:
                 continue
             self._refuse_if_alive(owner)
             log.info("taking over %s, left behind by %s", self._path, _name(owner))
-            self._remove_stale(owner)
+            self._remove(owner)
 
     def _create(self) -> bool:
         """Create the lock; False if it exists already."""
@@ -152,15 +152,15 @@ class RunLock:
             f"{self._path.name}"
         )
 
-    def _remove_stale(self, owner: dict[str, Any]) -> None:
-        """Remove the stale lock; if several processes try, the rename succeeds for only one."""
+    def _remove(self, owner: dict[str, Any]) -> None:
+        """Remove the lock of `owner`; if several processes try, the rename succeeds for only one."""
         grave = self._path.with_name(f"{self._path.name}.{self._token}.tmp")
         try:
             os.rename(self._path, grave)
         except FileNotFoundError:
             return
         except OSError as error:
-            raise output_error(self._path, error, "take over the lock") from error
+            raise output_error(self._path, error, "remove the lock") from error
         taken = _read(grave)
         if taken is not None and taken.get("token") != owner.get("token"):
             # Another process took over in between, and this is its new lock: put it back.
@@ -182,29 +182,48 @@ class RunLock:
         return json.dumps(lock) + "\n"
 
     def _keep_alive(self) -> None:
-        while not self._released.wait(self._beat_s):
-            owner = _read(self._path)
-            if owner is not None and owner.get("token") != self._token:
-                self._lost = (
-                    f"{self._path.parent}: this run was silent for too long, and {_name(owner)} has taken "
-                    "over the directory; this run writes nothing more here"
-                )
-                log.error("%s", self._lost)
-                return
-            self._beat += 1
+        while self._lost is None and not self._released.wait(self._beat_s):
             try:
-                write_atomic(self._path, self._content())
-            except OutputError as error:
+                self._write_beat()
+            except FileNotFoundError:  # somebody has removed the lock
+                with contextlib.suppress(OutputError):
+                    self._create()
+            except OSError as error:
                 log.warning("the heartbeat of the lock could not be written: %s", error)
+
+    def _write_beat(self) -> None:
+        """Write into this run's own lock, which is never replaced.
+
+        A successor moves a stale lock away before it creates its own. So a heartbeat that is late by more
+        than `stale_s` goes into the old file, wherever it is now.
+        """
+        with open(self._path, "r+b", buffering=0, opener=own_file) as file:
+            owner = _parsed(file.readall())
+            if owner.get("token") == self._token:
+                self._beat += 1
+                os.pwrite(file.fileno(), self._content().encode(), 0)
+                return
+        self._lost = (
+            f"{self._path.parent}: this run was silent for too long, and {_name(owner)} has taken "
+            "over the directory; this run writes nothing more here"
+        )
+        log.error("%s", self._lost)
 
 
 def _read(path: Path) -> dict[str, Any] | None:
     """The content of the lock; None if there is no lock; empty if it is being created or damaged."""
     try:
-        lock = json.loads(read_file(path))
+        return _parsed(read_file(path))
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, RecursionError):
+    except OSError:
+        return {}
+
+
+def _parsed(content: bytes) -> dict[str, Any]:
+    try:
+        lock = json.loads(content)
+    except (ValueError, RecursionError):
         return {}
     return lock if isinstance(lock, dict) else {}
 

@@ -37,6 +37,20 @@ class ControlGroup:
         idle = _entry(self.memory_used.with_name("memory.stat"), "inactive_file") or 0
         return min(max(used - idle, 0) / self.memory_limit_bytes, 1.0)
 
+    def memory_left_bytes(self) -> int | None:
+        """Bytes that the group may still use; None if nothing is limited or can be read.
+
+        No file pages count as used: the kernel reclaims them all before it ends a process.
+        """
+        if self.memory_used is None or self.memory_limit_bytes is None:
+            return None
+        used = _number(self.memory_used)
+        if used is None:
+            return None
+        statistics = self.memory_used.with_name("memory.stat")
+        files = (_entry(statistics, "inactive_file") or 0) + (_entry(statistics, "active_file") or 0)
+        return max(0, self.memory_limit_bytes - max(0, used - files))
+
     def cpu_seconds(self) -> float | None:
         """CPU time that all processes of the group have used so far; None if nothing is limited."""
         if self.cpu_used is None:
@@ -48,7 +62,7 @@ class ControlGroup:
 def own_control_group(
     root: Path = Path("/sys/fs/cgroup"), membership: Path = Path("/proc/self/cgroup")
 ) -> ControlGroup:
-    """The tightest limits from this process's group up to the root.
+    """The tightest limits from this process's group up to the root; of equal ones the uppermost.
 
     Memory and CPU limits are read from version 2, only memory limits from version 1. Missing files, as on
     other systems than Linux or in a container that hides them, mean that there is no limit.
@@ -71,7 +85,7 @@ def own_control_group(
         )
         for folder in _upwards(top, path):
             limit = _number(folder / limit_name)
-            if limit is not None and limit < NO_LIMIT_BYTES and (memory is None or limit < memory[0]):
+            if limit is not None and limit < NO_LIMIT_BYTES and (memory is None or limit <= memory[0]):
                 memory = (limit, folder / used_name)
             quota = None if is_v1 else _quota(folder / "cpu.max")
             if quota is not None and (cpu is None or quota < cpu[0]):

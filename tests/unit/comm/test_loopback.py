@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import threading
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -113,3 +114,24 @@ def test_a_group_of_one_waits_for_nobody() -> None:
     comm = LoopbackGroupComm.alone()
     assert (comm.rank, comm.size) == (0, 1)
     assert comm.all_gather(np.array([3.0])).tolist() == [[3.0]]
+
+
+def test_a_flush_ends_when_the_messages_have_left_and_says_that_it_waits(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Whoever drops a channel whose messages are still being sent drops the memory that MPI sends from."""
+
+    class Slow(LoopbackChannel):
+        polls = 0
+
+        def is_sent(self) -> bool:
+            self.polls += 1
+            return self.polls > 50
+
+    channel = Slow(3, [deque()])
+    channel.flush(0.0)
+    assert channel.is_sent()
+    assert channel.polls > 50
+    assert [record.getMessage() for record in caplog.records] == [
+        "rank 3 waits for its last messages to leave: a rank has received nothing for 0 s"
+    ]

@@ -45,6 +45,17 @@ def needs_rng(sample, rng):
 def lonely(x):
     return x
 
+class Interrupted:
+    def __init__(self, early=False):
+        if early:
+            raise KeyboardInterrupt
+
+    def output_spec(self, spec):
+        raise KeyboardInterrupt
+
+    def apply(self, sample, rng):
+        return sample
+
 class Twice:
     def __init__(self, axis=0):
         self.axis = axis
@@ -232,6 +243,13 @@ def test_what_a_class_raises_is_shown_with_its_line(array_dataset: Any, images: 
         source_of(array_dataset(images), own("Twice", axis=5))
     with pytest.raises(ConfigError, match=r"output_spec returned a value of type str, allowed: SampleSpec"):
         source_of(array_dataset(images), own("Liar"))
+
+
+def test_ctrl_c_in_a_users_operation_is_not_its_error(array_dataset: Any, images: np.ndarray) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        source_of(array_dataset(images), own("Interrupted"))
+    with pytest.raises(KeyboardInterrupt):
+        build_operations([own("Interrupted", early=True)])
 
 
 def test_path_and_arguments_are_part_of_the_fingerprint(array_dataset: Any, images: np.ndarray) -> None:

@@ -153,6 +153,22 @@ def test_running_out_of_memory_is_not_the_samples_fault(array_dataset: Any, imag
         make(Huge(images)).sample(4, 0, training=True)
 
 
+@pytest.mark.parametrize("method", ["read", "describe"])
+def test_ctrl_c_is_not_the_samples_fault(array_dataset: Any, images: np.ndarray, method: str) -> None:
+    class Interrupted(array_dataset):  # type: ignore[misc]
+        def read(self, sample_id: int) -> tuple[Any, Any]:
+            raise KeyboardInterrupt if method == "read" else OSError("no disk")
+
+        def describe(self, sample_id: int) -> str:
+            raise KeyboardInterrupt
+
+    source = make(Interrupted(images))
+    with pytest.raises(KeyboardInterrupt):
+        source.sample(4, 0, training=True)
+    with pytest.raises(KeyboardInterrupt):
+        source.read(4)
+
+
 def test_a_broken_describe_does_not_hide_the_reason(array_dataset: Any, images: np.ndarray) -> None:
     class Nameless(array_dataset):  # type: ignore[misc]
         def read(self, sample_id: int) -> tuple[Any, Any]:

@@ -131,6 +131,39 @@ def test_an_app_says_what_is_missing_in_its_data(app: Any, source: SampleSource,
     assert message in str(raised.value)
 
 
+LISTS = Ragged.of([np.arange(2), np.arange(3)])
+ARRAY = np.ones((2, 4))
+
+
+@pytest.mark.parametrize(
+    ("app", "columns", "message"),
+    [
+        (apps.NMF, {"items": ARRAY, "ratings": LISTS}, "NMF needs a column 'items' of lists, one for each"),
+        (apps.NMF, {"items": LISTS, "ratings": ARRAY}, r"gives an array of shape (2, 4) and type float64"),
+        (apps.LDA, {"words": ARRAY}, "LDA needs a column 'words' of lists"),
+        (apps.Lasso, {"column": LISTS}, "Lasso needs a column 'column' that is an array, one row for each"),
+        (apps.Lasso, {"rows": LISTS, "values": ARRAY}, "Lasso needs a column 'values' of lists"),
+        (
+            apps.MLR,
+            {"features": LISTS, "labels": np.zeros(2, int)},
+            "a column 'features' that is an array",
+        ),
+        (apps.MLR, {"indices": ARRAY, "values": LISTS, "labels": np.zeros(2, int)}, "a column 'indices' of"),
+        (apps.DenseNMF, {"features": LISTS}, "DenseNMF needs a column 'features' that is an array"),
+    ],
+)
+def test_an_app_says_which_of_its_columns_is_of_the_wrong_kind(app: Any, columns: Any, message: str) -> None:
+    facts = {"num_items": 4, "num_words": 4, "num_features": 4, "num_classes": 2}
+    with pytest.raises(InputError) as raised:
+        app(ArraySource(columns, facts, target=np.ones(4)))
+    assert message in str(raised.value)
+
+
+def test_an_app_says_that_later_samples_are_of_another_kind_than_the_first() -> None:
+    with pytest.raises(InputError, match="LDA needs a column 'words' of lists"):
+        apps.LDA(GENERATED["documents"]).initial_state({"words": ARRAY}, np.random.default_rng(0))
+
+
 def test_digits_serve_as_classes_and_as_ratings() -> None:
     classes, users = apps.labelled(num_samples=50), apps.pixels()
     read = classes.read(np.arange(50))

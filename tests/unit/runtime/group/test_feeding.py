@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections.abc import Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
@@ -116,6 +117,22 @@ def test_positions_and_moments(ahead: bool, plans_ahead: bool, turns: list[int],
                 seen += step.batch.ids.tolist()
             assert number + 1 == len(turns)
     assert sorted(seen) == list(range(NUM_POSITIONS))
+
+
+def test_a_timeout_of_the_fetch_itself_ends_the_wait() -> None:
+    """Python has one class for it and for a poll that ended without a batch."""
+
+    class Late(Positions):
+        def count_valid(self, pass_index: int, start: int, stop: int) -> int:
+            raise TimeoutError("the file server did not answer")
+
+    def poll() -> None:
+        assert next(polls) < 100, "the wait goes on"
+
+    polls = itertools.count()
+    batches = StreamBatches(SPEC, cast(StreamReader, Late()), BATCH_SIZE, 0, EvenSplit(RANKS))
+    with ThreadPoolExecutor(1) as executor, pytest.raises(TimeoutError, match="file server"):
+        next(Feeder(SPEC, batches, BATCH_SIZE, executor, poll).steps(0, 0))
 
 
 def test_samples_that_are_no_neighbours_reach_one_rank_each() -> None:

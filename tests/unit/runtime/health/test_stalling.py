@@ -46,6 +46,14 @@ def test_ranks_that_speak_are_left_alone(detector: StallDetector, clock: Clock):
     live(detector, clock, 500, 1, 2, 3, 4, 5)
 
 
+def test_a_check_is_due_a_second_after_the_last_one(detector: StallDetector, clock: Clock):
+    assert not detector.is_due()
+    clock.now += 1.0
+    assert detector.is_due()
+    detector.check()
+    assert not detector.is_due()
+
+
 def test_any_message_is_a_sign_of_life(detector: StallDetector, clock: Clock):
     live(detector, clock, 50, 1, 2, 3, 4)
     detector.heard_of(5, ReaderReady(1))

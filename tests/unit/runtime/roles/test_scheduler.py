@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -26,6 +27,7 @@ from hpcbal.control.messages import (
 )
 from hpcbal.errors import HpcbalError
 from hpcbal.policies import RateTable
+from hpcbal.runtime.health import stalling
 from hpcbal.runtime.record.console import Console
 from hpcbal.runtime.record.journal import Journal
 from hpcbal.runtime.roles.schedule_chooser import ScheduleChooser
@@ -296,6 +298,31 @@ def test_a_request_to_stop_suspends_the_groups(stage, who: str) -> None:
     reason = "signal TERM at rank 1" if who == "another rank" else "signal USR2"
     assert [e for e in on.ensemble.seen if isinstance(e, SuspendRequested)] == [SuspendRequested(reason)]
     assert on.ensemble.state.dnns["a"].position == Position(0, 32)
+
+
+def test_messages_that_keep_coming_do_not_hide_a_signal(stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    on = stage()
+    receive, numbers = on.channels[0].receive, itertools.count()
+
+    def never_empty() -> tuple[int, Message]:
+        assert next(numbers) < 1000, "the scheduler only reads messages"
+        return receive() or (PREPROCESSOR, Heartbeat("preprocessing"))
+
+    def script() -> Script:
+        yield from on.open()
+        on.ranks.signal(0, "signal USR2")
+        monkeypatch.setattr(on.channels[0], "receive", never_empty)
+        monkeypatch.setattr(stalling, "LOOK_INTERVAL_S", 0.0, raising=False)
+        yield
+        yield
+        for rank in TRAINERS:
+            assert on.get(rank) == Suspend(on.opened.serial)
+        monkeypatch.undo()
+        on.leave("a", 0, Position(0, 32))
+        yield
+        yield from on.end_stream()
+
+    assert on.play(script()) == 75
 
 
 def test_a_failed_dnn_frees_its_gpus_and_gives_the_exit_code_3(stage) -> None:

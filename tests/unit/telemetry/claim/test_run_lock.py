@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
@@ -30,6 +31,14 @@ def wait_until(condition) -> None:
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.005)
+
+
+def is_lost(lock: RunLock) -> bool:
+    try:
+        lock.check()
+    except OutputError as error:
+        return "has taken over" in str(error)
+    return False
 
 
 def test_the_lock_is_there_while_held_and_gone_after(tmp_path):
@@ -144,6 +153,41 @@ def test_a_run_whose_lock_was_taken_gets_an_error_and_leaves_the_new_lock_alone(
     assert "has taken over" in reported
     lock.release()
     assert json.loads((tmp_path / "run.lock").read_text())["token"] == "other"
+
+
+@pytest.mark.parametrize(("moment", "ending"), [("utc_text", False), ("read_file", True)])
+def test_an_owner_that_wakes_late_does_not_overwrite_the_lock_of_its_successor(
+    tmp_path, monkeypatch, moment, ending
+):
+    """The owner has just read its own lock when it is suspended, and the successor takes over."""
+    woken = threading.Event()
+    original = getattr(run_lock, moment)
+
+    def suspended(*args):
+        result = original(*args)
+        if not woken.is_set():
+            (tmp_path / "run.lock").unlink()
+            write_lock(tmp_path)
+            woken.set()
+        return result
+
+    lock = RunLock(tmp_path, beat_s=100 if ending else 0.005)
+    monkeypatch.setattr(run_lock, moment, suspended)
+    if not ending:
+        assert woken.wait(20)
+        wait_until(lambda: is_lost(lock))
+    lock.release()
+    assert woken.is_set()
+    assert json.loads((tmp_path / "run.lock").read_text())["token"] == "other"
+    assert [path.name for path in tmp_path.iterdir()] == ["run.lock"]
+
+
+def test_a_lock_that_somebody_has_removed_is_made_again(tmp_path):
+    with RunLock(tmp_path, beat_s=0.005) as lock:
+        (tmp_path / "run.lock").unlink()
+        wait_until((tmp_path / "run.lock").exists)
+        lock.check()
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_of_many_that_start_at_once_one_gets_the_lock(tmp_path):

@@ -267,6 +267,24 @@ def test_of_version_1_the_memory_is_read(tmp_path: Path) -> None:
     assert own_control_group(tmp_path, membership) == ControlGroup(500, folder / "memory.usage_in_bytes")
 
 
+def test_of_equal_limits_the_uppermost_counts_because_more_processes_use_it(tmp_path: Path) -> None:
+    membership = tmp_path / "cgroup"
+    membership.write_text("0::/job/task\n")
+    write(tmp_path / "job", memory__max="1000\n", memory__current="900\n")
+    write(tmp_path / "job" / "task", memory__max="1000\n", memory__current="200\n")
+    assert own_control_group(tmp_path, membership).memory_left_bytes() == 100
+
+
+def test_memory_that_holds_files_is_left(tmp_path: Path) -> None:
+    membership = tmp_path / "cgroup"
+    membership.write_text("4:memory:/job\n")
+    files = "cache 300\ninactive_file 100\nactive_file 150\n"
+    folder = tmp_path / "memory" / "job"
+    write(folder, memory__limit_in_bytes="500\n", memory__usage_in_bytes="450\n", memory__stat=files)
+    assert own_control_group(tmp_path, membership).memory_left_bytes() == 300
+    assert own_control_group(tmp_path, tmp_path / "nothing").memory_left_bytes() is None
+
+
 def test_no_control_groups_mean_no_limits(tmp_path: Path) -> None:
     found = own_control_group(tmp_path, tmp_path / "nothing")
     assert found == ControlGroup()

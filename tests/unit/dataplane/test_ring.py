@@ -1,0 +1,37 @@
+"""A ring is made only where it fits into the memory that the job may use."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from hpcbal.data.spec import LabelSpec, SampleSpec
+from hpcbal.dataplane import ring
+from hpcbal.dataplane.ring import NodeRing
+from hpcbal.dataplane.stream import StreamSpec
+from hpcbal.errors import InputError
+from hpcbal.telemetry.host.cgroup import ControlGroup
+
+SPEC = StreamSpec(9000, 9000, 100, SampleSpec.of((32,), "uint8"), LabelSpec((), "int64"), ring_bytes=2**18)
+
+
+class OneRank:
+    """The communicator of a node's only rank."""
+
+    rank, size = 0, 1
+
+    def bcast(self, value: Any) -> Any:
+        return value
+
+
+def test_a_ring_beyond_the_memory_limit_of_the_job_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    used = tmp_path / "memory.current"
+    used.write_text("900000")
+    monkeypatch.setattr(ring, "own_control_group", lambda: ControlGroup(1_000_000, used), raising=False)
+    expected = r"ring of this node, \d+ bytes: .* may use 1000000 bytes, 100000 of them are free; lower"
+    with pytest.raises(InputError, match=expected):
+        NodeRing.create(cast(Any, OneRank()), SPEC, 1, 1)
