@@ -1,4 +1,4 @@
-"""Try a user's operations before anything is trained: a mistake in one of them breaks all samples."""
+"""Try a few samples before anything is trained: one mistake in data or operations breaks all of them."""
 
 from __future__ import annotations
 
@@ -12,35 +12,29 @@ from hpcbal.data.source import SampleSource
 from hpcbal.errors import DataError
 
 
-def check_first(source: SampleSource, num_samples: int = 3) -> None:
-    """Preprocess a few training and validation samples; does nothing if there are no operations of a user.
-
-    A sample that cannot be read shows nothing about operations.
+def check_first(source: SampleSource, num_samples: int = 20) -> None:
+    """Read and preprocess training and validation samples until one of either kind is good.
 
     Args:
-        num_samples: of either kind, >= 1.
+        num_samples: most samples of either kind that are tried, taken evenly, >= 1.
 
     Raises:
-        DataError: if none of these samples can be preprocessed.
+        DataError: if none of these samples can be read and preprocessed.
     """
-    if not source.is_custom:
-        return
     for kind, ids in (("training", source.train_ids), ("validation", source.validation_ids)):
+        tried = ids[:: max(1, len(ids) // num_samples)][:num_samples].tolist()
         broken: list[BadSample] = []
-        num_tried = 0
-        for sample_id in ids[:num_samples].tolist():
-            try:
-                source.read(sample_id)
-            except BadSample:
-                continue
-            num_tried += 1
+        for sample_id in tried:
             try:
                 source.sample(sample_id, 0, training=kind == "training")
             except BadSample as error:
                 broken.append(error)
-        if broken and len(broken) == num_tried:
+            else:
+                break
+        if broken and len(broken) == len(tried):
             raise DataError(
-                f"preprocessing: none of the {kind} samples that were tried can be preprocessed: {broken[0]}"
+                f"data: none of the {len(tried)} {kind} samples that were tried can be used, the first one: "
+                f"{broken[0]}. Fix the cause, then run the same command again"
             )
 
 

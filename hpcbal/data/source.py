@@ -150,11 +150,6 @@ class SampleSource:
         return self._dataset
 
     @property
-    def is_custom(self) -> bool:
-        """Whether a user's code preprocesses the samples."""
-        return self._pipeline.is_custom
-
-    @property
     def mixes(self) -> bool:
         """Whether training samples are mixed in pairs, see `mixed`."""
         return self._mixing is not None

@@ -74,17 +74,17 @@ def export_dnn(directory: Path, name: str, to: Path, which: Which | None = None,
         model, modules = plain_model.plain_model(who, model, shape)
         if modules:
             notes.append(f"import {', '.join(modules)} before you load it: layers of it are registered there")
-    if None in shape:
-        notes.append("all samples of a call must have the same length: it takes no mask of padded ones")
     with place.written_aside() as aside:
         if place.format == "keras":
             plain_model.save_keras(model, aside)
         else:
             plain_model.save_tensorflow(model, aside, shape)
-        output_shape = plain_model.check_saved(who, plain_model.user_model(replica), aside, shape)
+        output_shape, takes_mask = plain_model.check_saved(who, plain_model.user_model(replica), aside, shape)
         meaning = plain_model.meaning_of_outputs(replica, dnn.loss.name if dnn.loss is not None else None)
         text = describe(config, dnn, source, weights, output_shape, meaning, place.format, modules)
         write_json_atomic(place.description, text, durable=True)
+    if None in shape and not takes_mask:
+        notes.append("all samples of a call must have the same length: it takes no mask of padded ones")
     return Exported(place.path, place.description, weights, notes)
 
 

@@ -126,14 +126,15 @@ class RateComparison:
     Attributes:
         planned: the rate that the schedule assumed, or that was forecast of a job on parameter servers; None
             if there is neither.
-        measured: the rate of the training steps, without waiting for data; mean over the epochs. Of a job on
-            parameter servers all of its epochs' time counts, with objectives.
+        measured: the rate of the training steps, without waiting for data; mean over the epochs except the
+            first one of each stay on slots, which builds the network. Of a job on parameter servers all of
+            its epochs' time counts, with objectives. None if there are only first epochs.
     """
 
     job: str
     num_gpus: int
     planned: float | None
-    measured: float
+    measured: float | None
 
 
 @dataclass(frozen=True, slots=True)

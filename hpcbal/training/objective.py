@@ -84,6 +84,7 @@ class Objective:
         self.takes_classes = dnn.loss is None
         self.link: Link = "softmax"
         kind = None if dnn.loss is None else KERAS_LOSSES.get(dnn.loss.name)
+        self._keras_loss = None if dnn.loss is None or kind is None else dnn.loss.name
         self._is_own_loss = dnn.loss is not None and kind is None
         self._is_of_classes = dnn.loss is None or _LOGITS_OF.get(kind or "") == "softmax"
         if dnn.loss is None:
@@ -118,6 +119,7 @@ class Objective:
         """
         # Keras remembers the logits of a softmax in an attribute, which parts of the tensor would not have.
         probe = Probe(probe.y, keras.ops.convert_to_tensor(np.asarray(probe.outputs)))
+        self._check_outputs(tuple(probe.outputs.shape[1:]))
         doing = f"{self._who}: computing the loss of {len(probe.y)} samples"
         with _user_errors(doing):
             whole = np.asarray(self._loss_of_samples(probe.y, probe.outputs))
@@ -226,6 +228,33 @@ class Objective:
                 f"{self._who}: loss: it returns one number for a batch, allowed: a number for each sample"
             )
         return keras.ops.mean(values, axis=tuple(range(1, rank))) if rank > 1 else values
+
+    def _check_outputs(self, outputs: tuple[int, ...]) -> None:
+        """Refuse outputs of a shape that a loss of Keras does not take: it fails on them, or broadcasts.
+
+        Args:
+            outputs: shape of the outputs for one sample.
+        """
+        label, whole = tuple(self._label.shape), self._has_whole_labels
+        if self._keras_loss is None or _without_ones(outputs) == _without_ones(label):
+            return
+        if KERAS_LOSSES[self._keras_loss] == "SparseCategoricalCrossentropy":
+            if outputs[:-1] == label:
+                return
+            allowed = f"outputs of shape {(*label, self._num_classes)}"
+        elif whole and outputs[:-1] == label:
+            leave_out = "leave loss out, or " if self._label.is_class else ""
+            raise InputError(
+                f"{self._who}: loss {self._keras_loss}: labels are numbers of classes, and the model returns "
+                f"{outputs[-1]} numbers for each; allowed for such labels: {leave_out}set "
+                "sparse_categorical_crossentropy; other losses need labels of the shape of the outputs"
+            )
+        else:
+            allowed = "outputs of the shape of the labels"
+        raise InputError(
+            f"{self._who}: loss {self._keras_loss}: labels have shape {label}, and the model returns outputs "
+            f"of shape {outputs}, allowed with this loss: {allowed}"
+        )
 
     def _check_default_loss(self, label: LabelShape) -> None:
         if label.is_class or are_shares(label, self._num_classes):
@@ -369,6 +398,11 @@ class Objective:
         for number, weight in given.items():
             weights[number] = weight
         return weights
+
+
+def _without_ones(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape without an axis of length 1 at its end: Keras treats labels of (n, 1) and (n,) alike."""
+    return shape[:-1] if shape[-1:] == (1,) else shape
 
 
 class _user_errors:  # noqa: N801  (a context manager, used like a function)

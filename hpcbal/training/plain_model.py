@@ -9,6 +9,7 @@ that it calls.
 from __future__ import annotations
 
 import inspect
+import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -120,10 +121,13 @@ def save_tensorflow(model: keras.Model, path: Path, shape: Sequence[int | None])
         model.export(path, format="tf_saved_model", input_signature=signature, verbose=False)
 
 
-def check_saved(who: str, model: keras.Model, path: Path, shape: Sequence[int | None]) -> tuple[int, ...]:
+def check_saved(
+    who: str, model: keras.Model, path: Path, shape: Sequence[int | None]
+) -> tuple[tuple[int, ...], bool]:
     """Load a file or directory that was written, and compare its outputs with those of the model.
 
-    Returns: shape of the output for one sample.
+    Returns: shape of the output for one sample, and whether it takes the mask of padded samples as the model
+        does.
 
     Raises:
         InputError: if it cannot be loaded, or gives other outputs.
@@ -134,7 +138,8 @@ def check_saved(who: str, model: keras.Model, path: Path, shape: Sequence[int | 
     probes = np.random.default_rng(0).integers(0, 2, (_NUM_PROBES, *lengths)).astype(dtype)
     wanted = np.asarray(keras.ops.cast(model(probes, training=False), "float64"))
     try:
-        outputs = _load(path, dtype)(probes)
+        load = _load(path, dtype)
+        outputs = load(probes)
     except USER_ERRORS as error:
         what = f"{who} was written, but cannot be loaded again: {summary(error)}"
         raise InputError(f"{what}; {USE_SAVED_MODEL}" if path.is_file() else what) from error
@@ -146,13 +151,29 @@ def check_saved(who: str, model: keras.Model, path: Path, shape: Sequence[int | 
             f"{who} gives other outputs once it is written and loaded again; a layer seems to lack a "
             f"part of its get_config{f', or {USE_SAVED_MODEL}' if path.is_file() else ''}"
         )
-    return found.shape[1:]
+    takes_mask = None in shape and path.is_file()
+    if takes_mask:
+        mask = np.ones(
+            (_NUM_PROBES, *(n for n, given in zip(lengths, shape, strict=True) if given is None)), bool
+        )
+        mask[0, _PROBE_LENGTH // 2 :] = False
+        padded = np.where(mask.reshape(mask.shape + (1,) * (probes.ndim - mask.ndim)), probes, 0.0)
+        try:
+            with warnings.catch_warnings():  # of layers after which there is no mask
+                warnings.simplefilter("ignore")
+                own, other = model(padded, mask=mask, training=False), load(padded, mask)
+        except USER_ERRORS:
+            takes_mask = False
+        else:
+            difference = keras.ops.cast(own, "float64") - keras.ops.cast(other, "float64")
+            takes_mask = float(np.abs(np.asarray(difference)).max()) <= tolerance
+    return found.shape[1:], takes_mask
 
 
 def _load(path: Path, dtype: str) -> Any:
     if path.is_file():
         loaded = keras.saving.load_model(path)
-        return lambda samples: loaded(samples, training=False)
+        return lambda samples, mask=None: loaded(samples, mask=mask, training=False)
     return keras.layers.TFSMLayer(path, call_endpoint="serve", dtype=dtype)
 
 

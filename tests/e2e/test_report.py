@@ -32,9 +32,10 @@ def test_a_finished_run_has_its_page_and_every_second_adds_up(finished: Any) -> 
         assert sum(use.seconds.values()) == pytest.approx(data.duration_s)
         assert all(seconds >= 0.0 for seconds in use.seconds.values())
     assert data.use_share("training") > 0.3
+    assert any(rate.measured is not None for rate in data.rates)
     for rate in data.rates:
         assert rate.planned is not None
-        assert 0.3 < rate.measured / rate.planned < 1.1
+        assert rate.measured is None or 0.3 < rate.measured / rate.planned < 1.1
     assert all(each.stream_samples_per_s for each in data.rounds)
 
 

@@ -47,7 +47,9 @@ def test_a_missing_dataset(lab):
 def test_an_operation_of_the_user_that_fails_for_every_sample(lab):
     (lab.folder / "steps.py").write_text("def broken(sample, rng):\n    return sample.missing\n")
     lab.configure(preprocessing=[{"steps:broken": {}}])
-    check_refused(lab.run(), "none of the training samples", "steps.py:2: AttributeError", "'missing'")
+    check_refused(
+        lab.run(), "training samples that were tried can be used", "steps.py:2: AttributeError", "'missing'"
+    )
 
 
 def test_fewer_ranks_than_the_config_needs(lab):

@@ -19,18 +19,17 @@ MAX_NAMED = 6
 
 def draw_rates(data: ReportData, colors: Mapping[str, str], width: float) -> Drawing | None:
     """The chart, `width` pixels wide; None if no rate has been measured."""
-    rates = [rate for rate in data.rates if rate.measured > 0.0]
-    if not rates:
+    if all(rate.measured is None for rate in data.rates):
         return None
-    if len(rates) <= MAX_ROWS:
-        return _draw_rows(data, rates, colors, width)
-    with_plan = [rate for rate in rates if rate.planned is not None]
+    if len(data.rates) <= MAX_ROWS:
+        return _draw_rows(data, data.rates, colors, width)
+    with_plan = [rate for rate in data.rates if rate.planned and rate.measured]
     return _draw_cloud(data, with_plan, colors, width) if with_plan else None
 
 
 def deviation(rate: RateComparison) -> float | None:
-    """Measured over planned, minus 1; None without a plan."""
-    return rate.measured / rate.planned - 1.0 if rate.planned else None
+    """Measured over planned, minus 1; None if either is not known."""
+    return rate.measured / rate.planned - 1.0 if rate.planned and rate.measured else None
 
 
 def _draw_rows(
@@ -43,10 +42,11 @@ def _draw_rows(
     names = distinct_names((rate.job for rate in rates), room - widest, LABEL_SIZE)
     labels = [names[rate.job] + suffix for rate, suffix in zip(rates, suffixes, strict=True)]
     left = max(text_width(label, LABEL_SIZE) for label in labels) + 14.0
-    high = max(max(rate.measured, rate.planned or 0.0) for rate in rates)
+    changes = [_deviation_label(rate) for rate in rates]
+    high = max(max(rate.measured or 0.0, rate.planned or 0.0) for rate in rates)
     top = 24.0
     bottom = top + _ROW * len(rates)
-    x = Scale(0.0, high, left, width - 56.0)
+    x = Scale(0.0, high, left, width - max(56.0, *(text_width(each, LABEL_SIZE) + 10.0 for each in changes)))
     most = max(2, int((x.end - x.start) / 80.0))
     draw_below(sheet, x, number_ticks(0.0, high, most), "{:,g}".format, top, bottom, width, "samples/s")
     sheet.circle(left + 4.0, 8.0, 4.5, "#ffffff", INK)
@@ -57,11 +57,13 @@ def _draw_rows(
         y, color = top + _ROW * (index + 0.5), colors.get(rate.job, INK)
         sheet.text(left - 10.0, y + 4.0, labels[index], LABEL_SIZE, INK, "end", job=rate.job)
         title = _title(rate)
-        if rate.planned is not None:
+        if rate.planned is not None and rate.measured is not None:
             sheet.line([(x(rate.planned), y), (x(rate.measured), y)], color, 2.0, job=rate.job)
+        if rate.planned is not None:
             sheet.circle(x(rate.planned), y, 4.5, "#ffffff", color, job=rate.job, title=title)
-        sheet.circle(x(rate.measured), y, 4.5, color, color, job=rate.job, title=title)
-        sheet.text(width, y + 4.0, _deviation_label(rate), LABEL_SIZE, INK, "end", job=rate.job)
+        if rate.measured is not None:
+            sheet.circle(x(rate.measured), y, 4.5, color, color, job=rate.job, title=title)
+        sheet.text(width, y + 4.0, changes[index], LABEL_SIZE, INK, "end", job=rate.job)
     return sheet.done("rates", f"Training rates, {data.name}", width, bottom + AXIS_HEIGHT)
 
 
@@ -70,7 +72,7 @@ def _draw_cloud(
 ) -> Drawing:
     sheet = Sheet()
     top, left, height = 24.0, 52.0, 360.0 if width > 600.0 else 280.0
-    high = 1.03 * max(max(rate.measured, rate.planned or 0.0) for rate in rates)
+    high = 1.03 * max(max(rate.measured or 0.0, rate.planned or 0.0) for rate in rates)
     x = Scale(0.0, high, left, min(width - 16.0, left + 2.0 * height))
     y = Scale(0.0, high, top + height, top)
     sheet.text(0.0, 12.0, "measured, samples/s", LABEL_SIZE, QUIET)
@@ -80,7 +82,7 @@ def _draw_cloud(
     sheet.line([(x(0.0), y(0.0)), (x(high), y(high))], QUIET, 1.0, dash="4 3")
     for rate in rates:
         color = colors.get(rate.job, INK)
-        place = (x(rate.planned or 0.0), y(rate.measured))
+        place = (x(rate.planned or 0.0), y(rate.measured or 0.0))
         sheet.circle(*place, 4.0, color, "#ffffff", job=rate.job, title=_title(rate))
     _name_the_worst(sheet, rates, x, y, width)
     return sheet.done("rates", f"Training rates, {data.name}", width, top + height + AXIS_HEIGHT)
@@ -91,7 +93,7 @@ def _name_the_worst(sheet: Sheet, rates: Sequence[RateComparison], x: Scale, y: 
     taken: list[tuple[float, float, float]] = []  # (left, right, base line) of labels
     for rate in sorted(rates, key=lambda rate: -abs(deviation(rate) or 0.0))[: 3 * MAX_NAMED]:
         text = f"{rate.job} {_deviation_label(rate)}"
-        room, base = text_width(text, LABEL_SIZE), y(rate.measured) + 4.0
+        room, base = text_width(text, LABEL_SIZE), y(rate.measured or 0.0) + 4.0
         start = x(rate.planned or 0.0) + 8.0
         if start + room > width:
             start -= room + 16.0
@@ -107,11 +109,16 @@ def _name_the_worst(sheet: Sheet, rates: Sequence[RateComparison], x: Scale, y: 
 
 
 def _deviation_label(rate: RateComparison) -> str:
+    if rate.measured is None:
+        return "not measured"
     share = deviation(rate)
     return "no plan" if share is None else change_label(share)
 
 
 def _title(rate: RateComparison) -> str:
-    planned = "no planned rate" if rate.planned is None else f"planned {number_label(rate.planned)}"
+    planned = "no planned rate" if rate.planned is None else f"planned {number_label(rate.planned)} samples/s"
     gpus = f"{rate.num_gpus} slot{'' if rate.num_gpus == 1 else 's'}"
-    return f"{rate.job} on {gpus}: {planned}, measured {number_label(rate.measured)} samples/s"
+    measured = (
+        "not measured" if rate.measured is None else f"measured {number_label(rate.measured)} samples/s"
+    )
+    return f"{rate.job} on {gpus}: {planned}, {measured}"

@@ -187,9 +187,10 @@ class Replay:
     def rates(self) -> tuple[RateComparison, ...]:
         """The rates of every DNN on every number of slots, in order of appearance."""
         return tuple(
-            RateComparison(dnn, num_gpus, self._planned.get((dnn, num_gpus)), samples / seconds)
+            RateComparison(
+                dnn, num_gpus, self._planned.get((dnn, num_gpus)), samples / seconds if seconds else None
+            )
             for (dnn, num_gpus), (samples, seconds) in self._trained.items()
-            if seconds > 0.0 and samples > 0.0
         )
 
     def round_reports(self) -> tuple[RoundReport, ...]:
@@ -298,11 +299,10 @@ class Replay:
         point = share_point(line, hold.gpus, len(curve))
         if point is not None:
             self.shares.setdefault(dnn, []).append(point)
-        if not facts.trained_s >= _LEAST_TRAINED_S:
-            return
-        key = (dnn, len(hold.gpus))
-        trained, seconds = self._trained.get(key, (0.0, 0.0))
-        self._trained[key] = (trained + facts.num_trained, seconds + facts.trained_s)
+        trained, seconds = self._trained.setdefault((dnn, len(hold.gpus)), (0.0, 0.0))
+        # The first epoch on these slots builds and traces the network; planned rates leave that out.
+        if len(hold.epochs) > 1 and facts.num_trained and facts.trained_s >= _LEAST_TRAINED_S:
+            self._trained[dnn, len(hold.gpus)] = (trained + facts.num_trained, seconds + facts.trained_s)
 
     def _take_job_epoch(self, line: JobEpochLine) -> None:
         curve = self.curves.setdefault(line.job, [])

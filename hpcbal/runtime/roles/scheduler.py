@@ -143,7 +143,7 @@ class Scheduler:
         self._journal.note_event(event, self._ensemble)
         for name in concerned:
             if dnns[name].state is DnnState.DONE:
-                self._console.note_converged(name, dnns[name].epochs, dnns[name].detail)
+                self._console.note_done(name, dnns[name].epochs, dnns[name].detail)
         for name in live_before:
             if name not in live and dnns[name].state is DnnState.PRUNED:
                 self._console.note_pruned(name, dnns[name].epochs, dnns[name].detail)

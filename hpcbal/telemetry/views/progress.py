@@ -77,7 +77,7 @@ class Progress:
         self._rates: list[str] = []
         self._profiling: set[str] = set()
         self._best: dict[str, tuple[str, float]] = {}  # title and value, by DNN
-        self._converged: set[str] = set()
+        self._done: set[str] = set()
         self._pruned: set[str] = set()
         self._num_failed = 0
         self._has_error = False
@@ -95,17 +95,17 @@ class Progress:
         stamp = f"[{duration_text(self._clock() - self._started_s)}] "
         self._print([stamp + first, *(" " * len(stamp) + line for line in rest)])
 
-    def note_converged(self, dnn_id: str, num_epochs: int, detail: str) -> None:
-        """Show once that a DNN has converged; it may do so as the run stops or starts, without a decision."""
-        if dnn_id in self._converged:
+    def note_done(self, dnn_id: str, num_epochs: int, detail: str) -> None:
+        """Show once that a DNN is done; it may be so as the run stops or starts, without a decision."""
+        if dnn_id in self._done:
             return
-        self._converged.add(dnn_id)
+        self._done.add(dnn_id)
         if self._round is not None:
-            self._round.num_converged += 1
+            self._round.num_done += 1
         why = f" ({detail})" if detail else ""
         title, value = self._best.get(dnn_id, ("val acc", None))
         best = "" if value is None else f", best {title} {number_text(value)}"  # unknown without a ledger
-        self.note(f"{dnn_id} converged after {count_text(num_epochs, 'epoch')}{best}{why}", _GREEN)
+        self.note(f"{dnn_id} done after {count_text(num_epochs, 'epoch')}{best}{why}", _GREEN)
 
     def note_pruned(self, dnn_id: str, num_epochs: int, detail: str) -> None:
         """Show once that a DNN was stopped early; it may be while it waits, or as the run starts."""
@@ -246,7 +246,7 @@ class Progress:
         dnn_id = message.dnn_id
         epochs_by_name = self._round.epochs if self._round is not None else self._alone_epochs
         if message.reason == "converged":
-            self.note_converged(dnn_id, epochs_by_name.get(dnn_id, 0), message.detail)
+            self.note_done(dnn_id, epochs_by_name.get(dnn_id, 0), message.detail)
         elif message.reason == "pruned":
             self.note_pruned(dnn_id, epochs_by_name.get(dnn_id, 0), message.detail)
         elif message.reason == "paused":
@@ -281,8 +281,8 @@ class Progress:
         round_.active.clear()
         self._show_pass_if_complete()
         self._round = None
-        num_left = len(round_.order) - round_.num_converged - len(round_.stopped) - round_.num_failed
-        parts = [f"{round_.num_converged} converged"]
+        num_left = len(round_.order) - round_.num_done - len(round_.stopped) - round_.num_failed
+        parts = [f"{round_.num_done} done"]
         if round_.stopped:
             parts.append(f"{len(round_.stopped)} paused or pruned")
         if round_.num_failed:
@@ -311,7 +311,7 @@ class Progress:
 
     def _counts(self) -> str:
         pruned = f", {len(self._pruned)} pruned" if self._pruned else ""
-        return f"{len(self._converged)} converged{pruned}"
+        return f"{len(self._done)} done{pruned}"
 
     def _paint(self, code: str, text: str) -> str:
         return f"\x1b[{code}m{text}\x1b[0m" if self._color and code else text
@@ -339,7 +339,7 @@ class _Round:
         self.epochs = {name: plan.epochs.get(name, 0) for name in self.order}
         self.reports: dict[str, EpochDone] = {}
         self.saved: list[str] = []
-        self.num_converged = 0
+        self.num_done = 0
         self.stopped: set[str] = set()  # paused or pruned
         self.num_failed = 0
 

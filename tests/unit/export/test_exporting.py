@@ -74,6 +74,23 @@ def test_models_load_without_hpcbal_and_give_the_same_outputs(make_run: MakeRun,
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize(
+    ("model", "name", "takes_mask"),
+    [
+        ("exported_models:lstm", "a.keras", True),
+        ("exported_models:lstm", "a", False),
+        ("hpcbal.models:temporal_cnn", "a.keras", False),
+    ],
+)
+def test_only_what_ignores_the_mask_of_padded_samples_is_warned_about(
+    make_run: MakeRun, tmp_path: Path, model: str, name: str, takes_mask: bool
+) -> None:
+    run = make_run(model, data=WALKS, preprocessing=[])
+    notes = export_dnn(run.out, "a", tmp_path / name, None, force=False).notes
+    warned = ["all samples of a call must have the same length: it takes no mask of padded ones"]
+    assert notes == ([] if takes_mask else warned)
+
+
 def test_the_description_says_what_the_model_takes_and_gives(make_run: MakeRun, tmp_path: Path) -> None:
     steps = [{"random_flip": {}}, {"mixup": {"alpha": 0.5}}]
     steps += [{"normalize": {"mean": 0.3, "std": 0.4, "scale": 0.0625}}]

@@ -299,7 +299,29 @@ def test_a_metric_of_integers_gets_probabilities(build: Make, make_batch: Make) 
             "returns one number for a batch, allowed: a number",
         ),
         (NUMBER, 1, "own_objectives:ranked", None, "the loss of a sample depends on the other samples"),
-        (NUMBER, 5, "mse", None, "the loss of a sample depends on the other samples|failed"),
+        (
+            CLASSES,
+            5,
+            "mse",
+            None,
+            "loss mse: labels are numbers of classes, and the model returns 5 numbers for each; allowed for "
+            "such labels: leave loss out, or set sparse_categorical_crossentropy",
+        ),
+        (CLASSES, 3, "categorical_crossentropy", None, "labels are numbers of classes"),  # as many as probes
+        (
+            NUMBER,
+            5,
+            "mse",
+            None,
+            r"labels have shape \(\), and the model returns outputs of shape \(5,\), all",
+        ),
+        (
+            NUMBERS,
+            1,
+            "mse",
+            None,
+            r"shape \(1,\), allowed with this loss: outputs of the shape of the labels",
+        ),
         (NUMBER, 1, "own_objectives:raising", None, "own_objectives.py:.*ValueError: no such label"),
         (NUMBER, 1, "own_objectives:nothing", None, "nothing"),
         (

@@ -87,3 +87,7 @@ def nested(input_shape: tuple[int, ...], num_classes: int) -> Any:
     images = keras.Input(input_shape)
     features = resnet(input_shape, 12, depth=8, width=4, batch_norm="sync")(images)
     return keras.Model(images, layers.Dense(num_classes)(features))
+
+
+def lstm(input_shape: tuple[int, ...], num_classes: int) -> Any:
+    return keras.Sequential([keras.Input(input_shape), layers.LSTM(4), layers.Dense(num_classes)])

@@ -72,8 +72,10 @@ def test_the_page_is_whole_and_refers_to_nothing_outside(finished: ReportData) -
     assert not re.search(r"https?://|@import|url\(", page)
 
 
-def test_all_charts_stand_in_both_widths(finished: ReportData) -> None:
-    page = render_page(finished)
+def test_all_charts_stand_in_both_widths(history: Any) -> None:
+    history.start(0).round(1, 0, {"a": (0,), "b": (1,)}).epoch(5, "a", seconds=3.0).epoch(7, "a", seconds=2.0)
+    history.add(8, "dnn-failed", dnn="b", cause="nan", detail="ValueError").leave(9, "a")
+    page = render_page(history.read())
     for section in ("slots", "learning", "use", "rates"):
         part = page.partition(f'<section id="{section}">')[2].partition("</section>")[0]
         assert part.count("<svg ") == 2, section

@@ -87,10 +87,20 @@ def test_a_stopped_run_shows_how_it_goes_on(history: Any, code: int, how: str) -
     assert how in data.note
 
 
-def test_rates_planned_and_measured(finished: ReportData) -> None:
-    (rate,) = finished.rates
-    assert (rate.job, rate.num_gpus, rate.planned) == ("a", 1, 100.0)
-    assert rate.measured == pytest.approx(800 / 1.8)
+def test_rates_leave_out_the_epoch_that_builds_the_network(history: Any) -> None:
+    history.start(0).round(1, 0, {"a": (0,), "b": (1,)})
+    history.epoch(11, "a", seconds=10.0).epoch(12, "b", seconds=11.0)
+    history.epoch(13, "a", seconds=2.0, wait_s=1.0).leave(14, "a").leave(14, "b")
+    history.round(14, 1, {"a": (1,)}, a=2).epoch(24, "a", seconds=10.0).epoch(
+        26, "a", seconds=2.0, wait_s=1.0
+    )
+    data = history.read()
+    a, b = data.rates
+    assert (a.job, a.num_gpus, a.planned, a.measured) == ("a", 1, 100.0, pytest.approx(800 / 0.9))
+    assert (b.job, b.planned, b.measured) == ("b", 100.0, None)
+    page = render_page(data)
+    assert "b on 1 slot: planned 100 samples/s, not measured" in page
+    assert "+789 %" in page
 
 
 def test_overheads_are_shares_of_all_slot_time(finished: ReportData) -> None:

@@ -36,7 +36,7 @@ def test_only_the_best_dnn_trains_to_its_end(lab: Any, capsys: Any, paradigm: st
     assert pruned["a"].endswith("after epoch 1, 1 promoted")
     shown = capsys.readouterr().out
     assert f"a pruned after 1 epoch, best val acc 0.2500 ({pruned['a']})" in shown
-    assert "1 converged, 2 pruned in this start" in shown
+    assert "1 done, 2 pruned in this start" in shown
     assert "1 done, 2 pruned" in shown
     with open(lab.out / "results.csv", newline="") as file:
         assert {row["name"]: row["state"] for row in csv.DictReader(file)}["a"] == "pruned"

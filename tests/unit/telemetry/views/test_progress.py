@@ -111,7 +111,7 @@ def test_without_validation_a_pass_shows_the_accuracy_of_training():
     progress.show(LeaveRound("a", "converged", ""))
     assert progress.lines()[-2:] == [
         "[0:00:00] pass 7      2.0 s  train acc  a 0.2500",
-        "[0:00:00] a converged after 3 epochs, best train acc 0.2500",
+        "[0:00:00] a done after 3 epochs, best train acc 0.2500",
     ]
 
 
@@ -123,8 +123,8 @@ def test_columns_stay_when_a_dnn_has_left():
     progress.show(LeaveRound("b", "converged", "patience of 3 epochs"))
     progress.show(GroupLeft("b"))
     progress.show(NextPass(("a", "c"), 8))
-    before, converged = progress.lines()[-2:]
-    assert converged == "[0:00:00] b converged after 3 epochs, best val acc 0.5000 (patience of 3 epochs)"
+    before, ended = progress.lines()[-2:]
+    assert ended == "[0:00:00] b done after 3 epochs, best val acc 0.5000 (patience of 3 epochs)"
     for name in "ac":
         progress.show(done(name, 0.6, 8))
     (after,) = progress.lines()
@@ -210,18 +210,16 @@ def test_the_end_of_a_round_shows_the_results_of_its_dnns():
     progress.show(LeaveRound("c", "regroup"))
     progress.now = 65
     progress.show(StopStream(3))
-    assert (
-        progress.lines()[-1] == "[0:01:05] round 3 over after 0:01:05: 1 converged, 1 failed, 1 to continue"
-    )
+    assert progress.lines()[-1] == "[0:01:05] round 3 over after 0:01:05: 1 done, 1 failed, 1 to continue"
 
 
 @pytest.mark.parametrize(
     ("events", "last"),
     [
-        ([Finish("done")], "finished after 0:00:09: 0 converged in this start"),
+        ([Finish("done")], "finished after 0:00:09: 0 done in this start"),
         (
             [DnnFailed("a", "error", "bug"), Finish("failed-dnns")],
-            "finished after 0:00:09: 0 converged, 1 failed",
+            "finished after 0:00:09: 0 done, 1 failed",
         ),
         (
             [SuspendRequested("SIGTERM"), Finish("suspended")],
@@ -281,11 +279,11 @@ def test_a_dnn_that_converges_as_the_run_stops_is_counted_once():
     progress.show(done("a", 0.75))
     progress.lines()
     for _ in range(2):
-        progress.note_converged("a", 3, "max_epochs (3)")
+        progress.note_done("a", 3, "max_epochs (3)")
     progress.show(StopStream(3))
     progress.show(Finish("done"))
     shown = [line.partition("] ")[2] for line in progress.lines()]
-    assert shown[0] == "a converged after 3 epochs, best val acc 0.7500 (max_epochs (3))"
-    assert shown[-2].endswith(": 1 converged, 1 to continue")
-    assert shown[-1].endswith(": 1 converged in this start")
+    assert shown[0] == "a done after 3 epochs, best val acc 0.7500 (max_epochs (3))"
+    assert shown[-2].endswith(": 1 done, 1 to continue")
+    assert shown[-1].endswith(": 1 done in this start")
     assert len(shown) == 4
