@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hpcbal.data.datasets.hdf5_sources import check_sources
 from hpcbal.data.spec import LabelSpec, SampleSpec
 from hpcbal.errors import DataError
 
@@ -147,7 +148,7 @@ def _member(file: h5py.File, path: Path, name: str) -> h5py.Dataset:
 
     member = file.get(name)
     if isinstance(member, h5py.Dataset):
-        _check_sources(member, path)
+        check_sources(member)
     else:
         found: list[str] = []
         file.visititems(lambda key, item: found.append(key) if isinstance(item, h5py.Dataset) else None)
@@ -219,19 +220,6 @@ def _texts(values: NDArray[Any]) -> tuple[str, ...]:
     return tuple(
         each.decode("utf-8", "replace") if isinstance(each, bytes) else str(each) for each in values.ravel()
     )
-
-
-def _check_sources(stored: h5py.Dataset, path: Path) -> None:
-    """Refuse a dataset whose values lie in other files that are gone: HDF5 reads zeros instead."""
-    wanted = [entry[0] for entry in stored.external or ()]
-    if stored.is_virtual:
-        wanted += [source.file_name for source in stored.virtual_sources() if source.file_name != "."]
-    for name in map(os.fsdecode, wanted):
-        if not any((folder / name).exists() for folder in (path.parent, Path())) and "%" not in name:
-            raise DataError(
-                f"hdf5: {path}:{stored.name}: its values are in {name}, which does not exist, so HDF5 would "
-                "read zeros; put that file beside this one, or copy the values into it"
-            )
 
 
 def _read_shapes(stored: h5py.Dataset, num_samples: int) -> NDArray[np.int64]:

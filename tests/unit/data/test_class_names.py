@@ -110,24 +110,6 @@ def test_ids_of_something_else_are_refused_with_a_mapping(tmp_path: Path) -> Non
         check_classes(hdf5(str(write(tmp_path / "a.h5", [7, 1_000_000, 500, 7]))))
 
 
-def test_values_in_a_file_that_is_gone_are_refused(tmp_path: Path) -> None:
-    with h5py.File(tmp_path / "source.h5", "w") as file:
-        file["x"] = np.ones((4, 2), np.float32)
-    layout = h5py.VirtualLayout((4, 2), np.float32)
-    layout[:] = h5py.VirtualSource(tmp_path / "source.h5", "x", (4, 2))
-    with h5py.File(tmp_path / "a.h5", "w") as file:
-        file.create_virtual_dataset("images", layout)
-        file["labels"] = [0, 1, 0, 1]
-        file.create_dataset("raw", (4,), np.uint8, external=[(str(tmp_path / "raw.bin"), 0, 4)])
-    assert hdf5(str(tmp_path / "a.h5")).read(0)[0].tolist() == [1.0, 1.0]
-    (tmp_path / "source.h5").unlink()
-    with pytest.raises(DataError, match=r"source\.h5, which does not exist, so HDF5 would read zeros"):
-        hdf5(str(tmp_path / "a.h5"))
-    (tmp_path / "raw.bin").unlink(missing_ok=True)
-    with pytest.raises(DataError, match=r"raw\.bin, which does not exist"):
-        hdf5(str(tmp_path / "a.h5"), images="raw")
-
-
 def test_parts_of_the_data_are_no_classes(tmp_path: Path) -> None:
     for part in ("train", "val"):
         folder(tmp_path / part, "cats", "dogs")
