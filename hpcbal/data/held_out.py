@@ -92,7 +92,7 @@ class WithOwnValidation:
         num_classes, label_spec: those of both datasets.
         sample_spec: shape and type of both; its bound is the larger one.
         validation_ids: ids of the validation samples: all from the number of training samples on.
-        fingerprint: of both.
+        fingerprint, content_fingerprint: of both.
         is_identified: whether both have one.
         labels: classes of all samples, if both datasets declare them.
         class_names: those of the training samples.
@@ -122,6 +122,8 @@ class WithOwnValidation:
         fingerprints = [str(getattr(part, "fingerprint", "")) for part in self._parts]
         self.fingerprint = " and ".join(fingerprints)
         self.is_identified = all(fingerprints)
+        contents = [str(getattr(part, "content_fingerprint", "")) for part in self._parts]
+        self.content_fingerprint = "+".join(contents) if any(contents) else ""
         self.labels = _of_both(self._parts, class_labels)
         self.class_names = class_names(trained)
         of_validation = [f"data.validation: {remark}" for remark in getattr(validation, "remarks", ())]

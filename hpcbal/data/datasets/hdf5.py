@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hpcbal.data.datasets.hdf5_sources import check_sources
+from hpcbal.data.fingerprint import evenly
 from hpcbal.data.spec import LabelSpec, SampleSpec
 from hpcbal.errors import DataError
 
@@ -25,6 +26,9 @@ log = logging.getLogger(__name__)
 
 CACHE_BYTES = 64 * 2**20
 """Chunk cache per process. Samples are read in random order, so a larger cache unpacks fewer chunks."""
+
+DIGEST_ROWS, DIGEST_BYTES = 64, 64 * 2**20
+"""Rows and bytes at most that are read when a file is opened, to know it again; at least one row."""
 
 _LOCK_ERRORS = (errno.EAGAIN, errno.ENOLCK, errno.ENOSYS, 524)  # 524: from Lustre and NFS without locks
 _LOCK_WORDS = ("unable to lock file", "file locking")
@@ -41,6 +45,7 @@ class Hdf5Dataset:
         label_spec: one class.
         labels: the class of each sample, shape (num_samples,).
         fingerprint: digest of shapes and labels.
+        content_fingerprint: digest of the names of classes, and of the values of at most 64 rows.
     """
 
     def __init__(self, path: Path, images: str, labels: str, shapes: str | None) -> None:
@@ -67,6 +72,7 @@ class Hdf5Dataset:
             self.sample_spec = _sample_spec(stored, self._shapes, f"{path}:{images}")
             self._adds_channel = _is_gray(stored)
             self._cache_bytes = _cache_bytes(stored, path)
+            self.content_fingerprint = _digest_of_rows(stored, self.class_names)
             facts: tuple[Any, ...] = (stored.shape, str(stored.dtype), self.labels.tolist())
         if found.are_texts:  # of numbers the names are left out, as they were before there were names
             facts = (*facts, self.class_names)
@@ -220,6 +226,23 @@ def _texts(values: NDArray[Any]) -> tuple[str, ...]:
     return tuple(
         each.decode("utf-8", "replace") if isinstance(each, bytes) else str(each) for each in values.ravel()
     )
+
+
+def _digest_of_rows(stored: h5py.Dataset, class_names: tuple[str, ...] | None) -> str:
+    digest = hashlib.sha256(repr(class_names).encode())
+    chunk_bytes = math.prod(stored.chunks or (0,)) * stored.dtype.itemsize
+    num_bytes = 0
+    for row in evenly(len(stored), DIGEST_ROWS):
+        if num_bytes >= DIGEST_BYTES:
+            break
+        try:
+            values = np.ascontiguousarray(stored[row])
+        except OSError:  # a damaged row is a broken sample, which a run may have some of
+            digest.update(f"{row} cannot be read".encode())
+            continue
+        digest.update(f"{row} {values.shape}".encode() + values.tobytes())
+        num_bytes += max(values.nbytes, chunk_bytes)
+    return digest.hexdigest()[:32]
 
 
 def _read_shapes(stored: h5py.Dataset, num_samples: int) -> NDArray[np.int64]:
