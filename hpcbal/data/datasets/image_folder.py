@@ -33,8 +33,8 @@ class ImageFolder:
         sample_spec: None: samples are encoded images, so the preprocessing starts with `decode`.
         label_spec: one class.
         fingerprint: digest of the relative paths.
-        content_fingerprint: digest of the sizes of at most `DIGEST_SIZES` files, and of the first 64 KiB of at
-            most `DIGEST_FILES`.
+        content_fingerprint: digest of the sizes of at most `DIGEST_SIZES` files, and of the first 64 KiB of
+            at most `DIGEST_FILES`.
     """
 
     sample_spec = None

@@ -30,7 +30,7 @@ def folder(root: Path, *classes: str) -> Path:
     [
         (("Dogs", "cats", "horses"), "'Dogs' is 'dogs' there: upper and lower case and spaces count"),
         (("cats", "cows", "horses"), "cows is not among them, dogs is missing"),
-        (("cats", "dogs"), "horses is missing"),
+        (("cats", "cows", "dogs", "horses"), "cows is not among them"),
     ],
 )
 def test_other_classes_are_refused_by_name(tmp_path: Path, classes: tuple[str, ...], words: str) -> None:
@@ -62,6 +62,33 @@ def test_classes_in_another_order_are_matched_by_name(tmp_path: Path) -> None:
     assert [int(matched.read(i)[1]) for i in range(4)] == [1, 0, 2, 1]
     both = WithOwnValidation(ours, matched)
     assert any("were matched by name" in remark for remark in both.remarks)
+
+
+@pytest.mark.parametrize("classes", [("horses", "cats"), ("dogs",)])
+def test_held_out_data_may_lack_classes(tmp_path: Path, classes: tuple[str, ...]) -> None:
+    ours = image_folder(str(folder(tmp_path / "train", "cats", "dogs", "horses")))
+    theirs = image_folder(str(folder(tmp_path / "validation", *classes)))
+    matched = of_same_kind(theirs, ours, "data.validation")
+    numbers = [ours.class_names.index(name) for name in sorted(classes)]
+    assert [int(matched.read(i)[1]) for i in range(len(classes))] == numbers
+    both = WithOwnValidation(ours, matched)
+    assert both.labels is not None
+    assert (both.labels.tolist(), both.num_classes) == ([0, 1, 2, *numbers], 3)
+    assert any("its classes were matched by name: it has no" in remark for remark in both.remarks)
+
+
+def test_numbers_beside_names_cause_a_warning_that_names_both(tmp_path: Path) -> None:
+    named = hdf5(str(write(tmp_path / "a.h5", ["cat", "dog", "dog", "cat"])))
+    numbers = hdf5(str(write(tmp_path / "b.h5", [1, 0, 1, 0])))
+    for ours, theirs, words in (
+        (named, numbers, "the classes of data.validation are numbers and those of data.dataset have names"),
+        (numbers, named, "the classes of data.dataset are numbers and those of data.validation have names"),
+    ):
+        both = WithOwnValidation(ours, of_same_kind(theirs, ours, "data.validation"))
+        (remark,) = [text for text in both.remarks if "was taken" in text]
+        assert words in remark
+        assert "class 0 was taken for 'cat', and class 1 for 'dog'" in remark
+    assert not any("was taken" in text for text in WithOwnValidation(numbers, numbers).remarks)
 
 
 def test_names_that_occur_twice_cannot_be_matched() -> None:
