@@ -201,6 +201,12 @@ def _read_labels(stored: h5py.Dataset, where: str) -> _Labels:
         are_texts = True
     if values.ndim == 1 and values.dtype.kind == "b":
         remark, values = "read as booleans: class 0 is false, class 1 is true", values.astype(np.int64)
+    if values.ndim == 1 and values.dtype.kind in "uf" and not np.all(np.abs(values) < 2**53):
+        broken = values[~(np.abs(values) < 2**53)][0]
+        raise DataError(
+            f"hdf5: {where}: got the label {broken}, allowed: whole numbers from 0 on, one for each class; "
+            "give the sample a class, or leave it out"
+        )
     if values.ndim == 1 and values.dtype.kind == "f" and len(values) and np.all(values == np.floor(values)):
         remark, values = "read as whole numbers, though stored as floats", values.astype(np.int64)
     if values.ndim != 1 or not len(values) or values.dtype.kind not in "iu":
@@ -212,8 +218,12 @@ def _read_labels(stored: h5py.Dataset, where: str) -> _Labels:
     least = max(num_columns, len(names or ()), int(labels.max()) + 1)
     num_classes = int(stored.attrs.get("num_classes", least))
     if labels.min() < 0 or labels.max() >= num_classes:
+        remedy = "raise its attribute num_classes, or number the classes from 0 without gaps"
+        if labels.min() < 0:
+            remedy = "number the classes from 0, and leave out samples without a class"
         raise DataError(
-            f"hdf5: {where}: got labels {labels.min()}..{labels.max()}, allowed: 0..{num_classes - 1}"
+            f"hdf5: {where}: got labels {labels.min()}..{labels.max()}, allowed: 0..{num_classes - 1}; "
+            f"{remedy}"
         )
     return _Labels(labels, num_classes, names, (f"{where}: {remark}",) if remark else (), are_texts)
 

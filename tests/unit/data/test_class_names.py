@@ -132,6 +132,20 @@ def test_labels_with_no_one_meaning_are_refused(tmp_path: Path, labels: Any) -> 
         hdf5(str(write(tmp_path / "a.h5", labels)))
 
 
+@pytest.mark.parametrize(
+    ("labels", "words"),
+    [
+        ([0.0, np.inf, 1.0, 2.0], "got the label inf, allowed: whole numbers from 0 on"),
+        ([0.0, np.nan, 1.0, 2.0], "got the label nan, allowed"),
+        (np.array([0, 2**63 + 5, 1, 2], np.uint64), "got the label 9223372036854775813, allowed"),
+        ([-1, 0, 1, 2], r"got labels -1\.\.2, allowed: 0\.\.2; number the classes from 0, and leave out"),
+    ],
+)
+def test_labels_that_are_no_class_are_named(tmp_path: Path, labels: Any, words: str) -> None:
+    with pytest.raises(DataError, match=words):
+        hdf5(str(write(tmp_path / "a.h5", labels)))
+
+
 def test_ids_of_something_else_are_refused_with_a_mapping(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"only 3 different ones occur.*\{7: 0, 500: 1, 1000000: 2\}"):
         check_classes(hdf5(str(write(tmp_path / "a.h5", [7, 1_000_000, 500, 7]))))
