@@ -53,6 +53,9 @@ VARIABLES: Mapping[str, str] = {
     # Node-local disk.
     "SLURM_TMPDIR": "directory on node-local disk, for samples that do not fit into memory",
     "TMPDIR": "the same, where SLURM_TMPDIR is not set; also for temporary files",
+    # Where HDF5 looks for the files of virtual and external datasets.
+    "HDF5_VDS_PREFIX": "directories of the files of virtual datasets",
+    "HDF5_EXTFILE_PREFIX": "directory of the raw files of external datasets",
     # Threads; the user's setting overrides a rank's share of the cores.
     "OMP_NUM_THREADS": "threads of a rank",
     "TF_NUM_INTRAOP_THREADS": "threads inside one TensorFlow operation",

@@ -25,6 +25,8 @@ def class_labels(dataset: Dataset) -> NDArray[np.int64] | None:
         return None
     if labels.shape != (len(dataset),) or labels.dtype.kind not in "iu":
         return None
+    if labels.dtype == np.uint64:  # what is beyond int64 is no class, and must not become a negative number
+        labels = np.minimum(labels, np.uint64(np.iinfo(np.int64).max))
     return labels.astype(np.int64)
 
 

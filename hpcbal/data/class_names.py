@@ -27,18 +27,21 @@ def class_names(dataset: Dataset) -> tuple[str, ...] | None:
     return tuple(name.decode("utf-8", "replace") if isinstance(name, bytes) else str(name) for name in given)
 
 
-def difference(theirs: Sequence[str], ours: Sequence[str]) -> str | None:
+def difference(theirs: Sequence[str], ours: Sequence[str], *, may_lack: bool = False) -> str | None:
     """Return how two lists of class names differ, other than in their order; None if they do not.
 
     Args:
         theirs: "cows is no class there" is said of one that only `theirs` has.
         ours: "horses is missing" is said of one that only `ours` has.
+        may_lack: whether `theirs` may lack some, as held-out data without samples of a rare class do.
     """
     if sorted(theirs) == sorted(ours) and len(set(ours)) == len(ours):
         return None
     if len(set(ours)) < len(ours) or len(set(theirs)) < len(theirs):
         return "several classes have the same name, so they cannot be matched"
     wrong = [name for name in theirs if name not in set(ours)]
+    if may_lack and not wrong:
+        return None
     missing = [name for name in ours if name not in set(theirs)]
     same = {_folded(name): name for name in missing}
     alike = [f"{name!r} is {same[_folded(name)]!r} there" for name in wrong if _folded(name) in same]
@@ -59,11 +62,12 @@ class Relabelled:
 
     Args:
         dataset: its labels are classes, with names.
-        names: the same names in the order that is wanted.
+        names: all names in the order that is wanted; the dataset may have only some of these.
 
     Attributes:
         class_names: `names`.
         labels: the new numbers, if the dataset lists its labels.
+        num_classes: number of `names`.
         remarks: those of the dataset, and that its classes have other numbers now.
     """
 
@@ -73,13 +77,12 @@ class Relabelled:
         self._dataset = dataset
         self._numbers = np.array([names.index(name) for name in own], np.int64)
         self._promises = Promises(dataset.sample_spec, dataset.label_spec, dataset.num_classes)
-        self.class_names = tuple(names)
+        self.class_names, self.num_classes = tuple(names), len(names)
         found = class_labels(dataset)
         self.labels = None if found is None else self._renumbered(found)
-        self.remarks = (
-            *getattr(dataset, "remarks", ()),
-            f"its classes are numbered in another order ({in_words(own)}), so they were matched by name",
-        )
+        lacking = [name for name in names if name not in own]
+        how = f"it has no {_some(lacking)}" if lacking else f"its order is another one ({in_words(own)})"
+        self.remarks = (*getattr(dataset, "remarks", ()), f"its classes were matched by name: {how}")
 
     def __getattr__(self, name: str) -> Any:
         """Everything else is as in the dataset."""

@@ -48,15 +48,16 @@ def doubts_about_values(
     """Return a sentence if values after preprocessing are far from what networks train well on.
 
     Standardised values have a mean of about 0 and a standard deviation of about 1. Looked for are means and
-    deviations of `normalize` that are meant for bytes, a normalisation that is done twice, and none at all.
-    Whole numbers other than bytes are not judged: they may be words.
+    deviations of `normalize` that are meant for bytes, a normalisation that is done twice, and none at all;
+    in all values together, then in each feature (along the last axis: a column, a channel), where only the
+    worst is named. Whole numbers other than bytes are not judged: they may be words.
 
     Args:
         is_normalised: whether `normalize` is among the operations.
         num_samples: training samples, taken evenly; those that cannot be read or preprocessed are skipped.
     """
     ids = source.train_ids
-    values: list[NDArray[np.float64]] = []
+    samples: list[NDArray[np.float64]] = []
     for sample_id in ids[:: max(1, len(ids) // num_samples)][:num_samples].tolist():
         with contextlib.suppress(BadSample):
             array, _ = source.sample(sample_id, 0, training=False)
@@ -64,12 +65,19 @@ def doubts_about_values(
                 array = operation.apply(array)
             if array.dtype.kind != "f" and array.dtype != np.uint8:
                 return ()
-            values.append(np.asarray(array, np.float64).ravel())
-    if not values:
+            samples.append(np.asarray(array, np.float64).reshape(-1, array.shape[-1] if array.ndim else 1))
+    if not samples:
         return ()
-    found = np.concatenate(values)
-    mean, deviation = float(found.mean()), float(found.std())
-    if abs(mean) <= _MOST and deviation <= _MOST and (deviation >= _LEAST or not is_normalised):
+    which, values = "values", np.concatenate([each.ravel() for each in samples])
+    if _are_usual(values) and len({each.shape[1] for each in samples}) == 1:
+        features = np.concatenate(samples)  # (values of a feature, features)
+        # Medians, because a rare word that is standardised has a large mean if it is in one of few samples.
+        medians = np.median(np.abs(features), axis=0)
+        worst = int(np.argmax(medians))
+        if medians[worst] > _MOST:
+            which, values = f"values of feature {worst} (of {len(medians)})", features[:, worst]
+    mean, deviation = float(values.mean()), float(values.std())
+    if _are_usual(values) and (deviation >= _LEAST or not is_normalised):
         return ()
     advice = (
         "mean and std must be in the units that it gets (bytes become 0 to 1 first), and once is enough"
@@ -77,7 +85,11 @@ def doubts_about_values(
         else "add it, unless the network scales its inputs itself"
     )
     return (
-        f"values after preprocessing are {found.min():.4g} to {found.max():.4g}, with mean {mean:.4g} and "
-        f"standard deviation {deviation:.4g} (of {len(values)} samples); networks train best with about 0 "
+        f"{which} after preprocessing are {values.min():.4g} to {values.max():.4g}, with mean {mean:.4g} and "
+        f"standard deviation {deviation:.4g} (of {len(samples)} samples); networks train best with about 0 "
         f"and 1. Check normalize: {advice}",
     )
+
+
+def _are_usual(values: NDArray[np.float64]) -> bool:
+    return abs(values.mean()) <= _MOST and bool(values.std() <= _MOST)

@@ -45,7 +45,8 @@ def of_same_kind(dataset: Dataset, trained: Dataset, shown: str) -> Dataset:
     Args:
         shown: key and import path of `dataset`, for the message.
 
-    Returns: the dataset; if only the order of its classes differs, with the numbers of the other one.
+    Returns: the dataset; if its classes are those of the other one in another order, or only some of them,
+        with the numbers of the other one.
 
     Raises:
         DataError: if samples, labels or classes differ; all differences are named.
@@ -54,16 +55,34 @@ def of_same_kind(dataset: Dataset, trained: Dataset, shown: str) -> Dataset:
     if theirs is None or ours is None or theirs == ours:
         _check_kinds(dataset, trained, shown)
         return dataset
-    why = difference(theirs, ours)
-    if why is None and theirs != ours and not trained.label_spec.is_class:
+    why = difference(theirs, ours, may_lack=True)
+    if why is None and not trained.label_spec.is_class:
         why = "their order differs, and a label is not one class"
     if why is not None:
         raise DataError(
-            f"{shown}: its classes are {in_words(theirs)}, but {in_words(ours)} in data.dataset: {why}; both "
-            "need the same classes with the same names"
+            f"{shown}: its classes are {in_words(theirs)}, but {in_words(ours)} in data.dataset: {why}; all "
+            "its classes must be among those, with the same names"
         )
-    _check_kinds(dataset, trained, shown)
-    return dataset if theirs == ours else Relabelled(dataset, ours)
+    matched = Relabelled(dataset, ours)
+    _check_kinds(matched, trained, shown)
+    return matched
+
+
+def only_counted(dataset: Dataset, trained: Dataset, shown: str) -> tuple[str, ...]:
+    """Return a sentence if classes cannot be compared by name, because only one dataset names them.
+
+    Args:
+        shown: what names `dataset`, for the sentence.
+    """
+    theirs, ours = class_names(dataset), class_names(trained)
+    names = theirs or ours
+    if names is None or (theirs is None) is (ours is None) or not trained.label_spec.is_class:
+        return ()
+    with_names, without = (shown, "data.dataset") if theirs else ("data.dataset", shown)
+    return (
+        f"the classes of {without} are numbers and those of {with_names} have names, so class 0 was taken "
+        f"for {names[0]!r}, and class {len(names) - 1} for {names[-1]!r}; if that is wrong, add class_names",
+    )
 
 
 def _check_kinds(dataset: Dataset, trained: Dataset, shown: str) -> None:
@@ -92,11 +111,11 @@ class WithOwnValidation:
         num_classes, label_spec: those of both datasets.
         sample_spec: shape and type of both; its bound is the larger one.
         validation_ids: ids of the validation samples: all from the number of training samples on.
-        fingerprint: of both.
+        fingerprint, content_fingerprint: of both.
         is_identified: whether both have one.
         labels: classes of all samples, if both datasets declare them.
         class_names: those of the training samples.
-        remarks: those of both datasets.
+        remarks: those of both datasets, and whether their classes could not be compared.
         sizes, sample_weights: of all samples, if both datasets declare them.
 
     Args:
@@ -122,10 +141,13 @@ class WithOwnValidation:
         fingerprints = [str(getattr(part, "fingerprint", "")) for part in self._parts]
         self.fingerprint = " and ".join(fingerprints)
         self.is_identified = all(fingerprints)
+        contents = [str(getattr(part, "content_fingerprint", "")) for part in self._parts]
+        self.content_fingerprint = "+".join(contents) if any(contents) else ""
         self.labels = _of_both(self._parts, class_labels)
         self.class_names = class_names(trained)
         of_validation = [f"data.validation: {remark}" for remark in getattr(validation, "remarks", ())]
-        self.remarks = (*getattr(trained, "remarks", ()), *of_validation)
+        of_both = only_counted(validation, trained, "data.validation")
+        self.remarks = (*getattr(trained, "remarks", ()), *of_validation, *of_both)
         self.sizes = self._declared_by_both("sizes", declared_sizes)
         self.sample_weights = self._declared_by_both("sample_weights", declared_weights)
 

@@ -17,6 +17,7 @@ from hpcbal import env
 from hpcbal.data.bad_sample import BadSample, UnusableSampleError
 from hpcbal.data.class_labels import check_classes, class_labels, doubts_about
 from hpcbal.data.dataset import Dataset, RawSample
+from hpcbal.data.fingerprint import with_content
 from hpcbal.data.finite import describe_nonfinite, is_finite
 from hpcbal.data.mixing import Mixing, Sample
 from hpcbal.data.operations import MixingOperation, Operation
@@ -56,8 +57,7 @@ class SampleSource:
         order: how the training samples of a pass are ordered.
         reading: id of the sample that the dataset is reading now, and `time.monotonic` when it began; None
             between two reads.
-        fingerprint: hexadecimal digest of everything the stream depends on: the dataset's length, classes,
-            spec and own fingerprint, the split, the operations and the seed.
+        fingerprint: digest of all that the stream depends on, and of content, see `with_content`.
     """
 
     def __init__(
@@ -325,7 +325,7 @@ class SampleSource:
             digest.update(self.sample_weights.astype("<f4").tobytes())
         for ids in (self._train_ids, self._validation_ids):
             digest.update(ids.astype("<i8").tobytes())
-        return digest.hexdigest()
+        return with_content(digest.hexdigest(), getattr(self._dataset, "content_fingerprint", ""))
 
 
 def open_source(config: EnsembleConfig) -> SampleSource:

@@ -154,7 +154,7 @@ runtime.balance   | numpy                                 | errors env values cl
                   |                                       | policies.samples control telemetry.files
                   |                                       | telemetry.host speed_models config.schema
                   |                                       | config.balance config dataplane training
-runtime.resuming  | -                                     | errors cluster.layout policies control
+runtime.resuming  | -                                     | errors cluster.layout data policies control
                   |                                       | telemetry.files telemetry.ledger telemetry.views
                   |                                       | telemetry checkpoint config config.scheduling
                   |                                       | runtime.handoff

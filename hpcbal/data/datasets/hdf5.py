@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hpcbal.data.datasets.hdf5_sources import check_sources
+from hpcbal.data.fingerprint import evenly
 from hpcbal.data.spec import LabelSpec, SampleSpec
 from hpcbal.errors import DataError
 
@@ -24,6 +26,9 @@ log = logging.getLogger(__name__)
 
 CACHE_BYTES = 64 * 2**20
 """Chunk cache per process. Samples are read in random order, so a larger cache unpacks fewer chunks."""
+
+DIGEST_ROWS, DIGEST_BYTES = 64, 64 * 2**20
+"""Rows and bytes at most that are read when a file is opened, to know it again; at least one row."""
 
 _LOCK_ERRORS = (errno.EAGAIN, errno.ENOLCK, errno.ENOSYS, 524)  # 524: from Lustre and NFS without locks
 _LOCK_WORDS = ("unable to lock file", "file locking")
@@ -40,6 +45,7 @@ class Hdf5Dataset:
         label_spec: one class.
         labels: the class of each sample, shape (num_samples,).
         fingerprint: digest of shapes and labels.
+        content_fingerprint: digest of the names of classes, and of the values of at most 64 rows.
     """
 
     def __init__(self, path: Path, images: str, labels: str, shapes: str | None) -> None:
@@ -66,6 +72,7 @@ class Hdf5Dataset:
             self.sample_spec = _sample_spec(stored, self._shapes, f"{path}:{images}")
             self._adds_channel = _is_gray(stored)
             self._cache_bytes = _cache_bytes(stored, path)
+            self.content_fingerprint = _digest_of_rows(stored, self.class_names)
             facts: tuple[Any, ...] = (stored.shape, str(stored.dtype), self.labels.tolist())
         if found.are_texts:  # of numbers the names are left out, as they were before there were names
             facts = (*facts, self.class_names)
@@ -147,7 +154,7 @@ def _member(file: h5py.File, path: Path, name: str) -> h5py.Dataset:
 
     member = file.get(name)
     if isinstance(member, h5py.Dataset):
-        _check_sources(member, path)
+        check_sources(member)
     else:
         found: list[str] = []
         file.visititems(lambda key, item: found.append(key) if isinstance(item, h5py.Dataset) else None)
@@ -194,6 +201,12 @@ def _read_labels(stored: h5py.Dataset, where: str) -> _Labels:
         are_texts = True
     if values.ndim == 1 and values.dtype.kind == "b":
         remark, values = "read as booleans: class 0 is false, class 1 is true", values.astype(np.int64)
+    if values.ndim == 1 and values.dtype.kind in "uf" and not np.all(np.abs(values) < 2**53):
+        broken = values[~(np.abs(values) < 2**53)][0]
+        raise DataError(
+            f"hdf5: {where}: got the label {broken}, allowed: whole numbers from 0 on, one for each class; "
+            "give the sample a class, or leave it out"
+        )
     if values.ndim == 1 and values.dtype.kind == "f" and len(values) and np.all(values == np.floor(values)):
         remark, values = "read as whole numbers, though stored as floats", values.astype(np.int64)
     if values.ndim != 1 or not len(values) or values.dtype.kind not in "iu":
@@ -205,8 +218,12 @@ def _read_labels(stored: h5py.Dataset, where: str) -> _Labels:
     least = max(num_columns, len(names or ()), int(labels.max()) + 1)
     num_classes = int(stored.attrs.get("num_classes", least))
     if labels.min() < 0 or labels.max() >= num_classes:
+        remedy = "raise its attribute num_classes, or number the classes from 0 without gaps"
+        if labels.min() < 0:
+            remedy = "number the classes from 0, and leave out samples without a class"
         raise DataError(
-            f"hdf5: {where}: got labels {labels.min()}..{labels.max()}, allowed: 0..{num_classes - 1}"
+            f"hdf5: {where}: got labels {labels.min()}..{labels.max()}, allowed: 0..{num_classes - 1}; "
+            f"{remedy}"
         )
     return _Labels(labels, num_classes, names, (f"{where}: {remark}",) if remark else (), are_texts)
 
@@ -221,17 +238,21 @@ def _texts(values: NDArray[Any]) -> tuple[str, ...]:
     )
 
 
-def _check_sources(stored: h5py.Dataset, path: Path) -> None:
-    """Refuse a dataset whose values lie in other files that are gone: HDF5 reads zeros instead."""
-    wanted = [entry[0] for entry in stored.external or ()]
-    if stored.is_virtual:
-        wanted += [source.file_name for source in stored.virtual_sources() if source.file_name != "."]
-    for name in map(os.fsdecode, wanted):
-        if not any((folder / name).exists() for folder in (path.parent, Path())) and "%" not in name:
-            raise DataError(
-                f"hdf5: {path}:{stored.name}: its values are in {name}, which does not exist, so HDF5 would "
-                "read zeros; put that file beside this one, or copy the values into it"
-            )
+def _digest_of_rows(stored: h5py.Dataset, class_names: tuple[str, ...] | None) -> str:
+    digest = hashlib.sha256(repr(class_names).encode())
+    chunk_bytes = math.prod(stored.chunks or (0,)) * stored.dtype.itemsize
+    num_bytes = 0
+    for row in evenly(len(stored), DIGEST_ROWS):
+        if num_bytes >= DIGEST_BYTES:
+            break
+        try:
+            values = np.ascontiguousarray(stored[row])
+        except OSError:  # a damaged row is a broken sample, which a run may have some of
+            digest.update(f"{row} cannot be read".encode())
+            continue
+        digest.update(f"{row} {values.shape}".encode() + values.tobytes())
+        num_bytes += max(values.nbytes, chunk_bytes)
+    return digest.hexdigest()[:32]
 
 
 def _read_shapes(stored: h5py.Dataset, num_samples: int) -> NDArray[np.int64]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from hpcbal.config import DnnConfig
 from hpcbal.data.evaluation import SampleSet
+from hpcbal.data.held_out import only_counted
 from hpcbal.data.source import SampleSource
 from hpcbal.errors import DataError, InputError, OutputError
 from hpcbal.printable import printable
@@ -218,6 +219,7 @@ def metrics_beside(
 def _notes_on_ensembles(num_dnns: int, run: TrainedRun, data: EvaluationData, outcome: Outcome) -> list[str]:
     trouble = outcome.scores.trouble
     notes = [f"the metrics of the ensembles are not known: {trouble}"] if trouble else []
+    notes += only_counted(data.samples.source.dataset, data.trained.dataset, data.samples.name)
     return notes + _notes_on_selection(num_dnns, run, data, outcome)
 
 

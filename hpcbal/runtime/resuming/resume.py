@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from hpcbal.checkpoint import TrainingState
+from hpcbal.checkpoint.best import CLASSES
 from hpcbal.checkpoint.writer import CURRENT
 from hpcbal.cluster.layout import Cluster, Node
 from hpcbal.control import Choice, DnnProgress, DnnSpec, DnnState, ResumeState
@@ -74,6 +75,7 @@ class Earlier:
         saved: the epochs whose weights are on disk, by DNN.
         other_best: DNNs whose best weights are of another epoch than the ledger says.
         passes: measurements of the passes that each DNN has trained, by DNN and pass.
+        class_names: names of the classes that each checkpoint was trained on, by DNN; empty without names.
     """
 
     resume: ResumeState
@@ -86,6 +88,7 @@ class Earlier:
     saved: Mapping[str, SavedWeights] = field(default_factory=dict)
     other_best: Sequence[str] = ()
     passes: Mapping[str, Mapping[int, EpochFacts]] = field(default_factory=dict)
+    class_names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 def read_earlier(
@@ -125,6 +128,7 @@ def read_earlier(
     warnings = [] if problem is None else [f"{problem}; training resumes from the checkpoints"]
     progress: dict[str, DnnProgress] = {}
     fingerprints: dict[str, str] = {}
+    class_names: dict[str, tuple[str, ...]] = {}
     next_pass = facts.next_pass
     with ThreadPoolExecutor(NUM_READERS) as readers:  # reading and checking the sums release the GIL
         found = list(readers.map(lambda spec: facts.recover(run, spec, keep), specs))
@@ -143,6 +147,7 @@ def read_earlier(
         if state is not None:
             next_pass = max(next_pass, state.position.pass_index + 1)
             fingerprints[spec.dnn_id] = state.fingerprint
+            class_names[spec.dnn_id] = tuple(map(str, state.meta.get(CLASSES, ())))
         progress[spec.dnn_id] = _progress_of(spec, state, facts, retry_failed=retry_failed)
     going_on = [name for name in fingerprints if progress[name].state not in TERMINAL]
     warnings.extend(changed_files(facts.initial[name] for name in going_on if name in facts.initial))
@@ -182,39 +187,8 @@ def read_earlier(
         saved,
         other_best,
         facts.passes,
+        class_names,
     )
-
-
-def check_fingerprint(
-    run: RunDirectory,
-    earlier: Earlier,
-    fingerprint: str,
-    moved: Sequence[str] = (),
-    *,
-    is_identified: bool = True,
-) -> None:
-    """Refuse to resume with other data.
-
-    Args:
-        moved: keys of paths of the data that have changed.
-        is_identified: whether the dataset has a fingerprint of its own.
-
-    Raises:
-        DataError: if a checkpoint was made with data or preprocessing of another fingerprint, or it is not
-            known whether it was.
-    """
-    if earlier.fingerprints and moved and not is_identified:
-        raise DataError(
-            f"{run.root}: {', '.join(moved)}: changed, but the dataset has no attribute 'fingerprint' that "
-            "shows whether these are the data of the run; undo the change, or choose another output.dir"
-        )
-    for dnn_id, trained_on in earlier.fingerprints.items():
-        if trained_on != fingerprint:
-            raise DataError(
-                f"{run.job(dnn_id)}: the checkpoint was trained on other data or preprocessing (fingerprint "
-                f"{trained_on}, now {fingerprint}); restore the dataset (and with data.lookahead the largest "
-                "batch_size, by which the order is cut), or choose another output.dir"
-            )
 
 
 def _progress_of(

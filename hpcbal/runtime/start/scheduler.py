@@ -21,7 +21,7 @@ from hpcbal.runtime.record.journal import Journal
 from hpcbal.runtime.record.node_lines import node_lines
 from hpcbal.runtime.resuming.known_rates import known_rates, rate_keys
 from hpcbal.runtime.resuming.opening import OpenedRun
-from hpcbal.runtime.resuming.resume import check_fingerprint
+from hpcbal.runtime.resuming.same_data import check_fingerprint
 from hpcbal.runtime.roles.scheduler import Scheduler
 from hpcbal.runtime.start.recipe import Recipe
 from hpcbal.telemetry import RunDirectory
@@ -69,7 +69,16 @@ def make_scheduler(
         facts.spec.check_read(min(dnn.batch_size, facts.spec.num_positions))
     if opened.claim.resumed:
         moved, is_identified = opened.claim.moved, facts.is_identified
-        check_fingerprint(opened.run, opened.earlier, facts.fingerprint, moved, is_identified=is_identified)
+        note = check_fingerprint(
+            opened.run,
+            opened.earlier,
+            facts.fingerprint,
+            moved,
+            is_identified=is_identified,
+            class_names=facts.class_names,
+        )
+        if note:
+            log.info("%s: %s", opened.run.root, note)
     device = " + ".join(sorted({name for name in devices if name is not None}))
     keys = rate_keys(config, facts.spec.sample.shape, facts.num_classes, device)
     settings = _settings(config, context, facts, opened)

@@ -117,11 +117,6 @@ def check_output(
 
     words = changes.in_words()
     notes = [f"resuming {words}"] if words else []
-    if changes.moved:
-        notes.append(
-            f"{', '.join(changes.moved)}: the data count as the same because their fingerprint is; that of "
-            "hdf5 covers shapes and labels, that of image_folder the names of files, not what is in them"
-        )
     return Claim(True, tuple(notes), changes.moved, record)
 
 

@@ -30,7 +30,7 @@ def folder(root: Path, *classes: str) -> Path:
     [
         (("Dogs", "cats", "horses"), "'Dogs' is 'dogs' there: upper and lower case and spaces count"),
         (("cats", "cows", "horses"), "cows is not among them, dogs is missing"),
-        (("cats", "dogs"), "horses is missing"),
+        (("cats", "cows", "dogs", "horses"), "cows is not among them"),
     ],
 )
 def test_other_classes_are_refused_by_name(tmp_path: Path, classes: tuple[str, ...], words: str) -> None:
@@ -62,6 +62,33 @@ def test_classes_in_another_order_are_matched_by_name(tmp_path: Path) -> None:
     assert [int(matched.read(i)[1]) for i in range(4)] == [1, 0, 2, 1]
     both = WithOwnValidation(ours, matched)
     assert any("were matched by name" in remark for remark in both.remarks)
+
+
+@pytest.mark.parametrize("classes", [("horses", "cats"), ("dogs",)])
+def test_held_out_data_may_lack_classes(tmp_path: Path, classes: tuple[str, ...]) -> None:
+    ours = image_folder(str(folder(tmp_path / "train", "cats", "dogs", "horses")))
+    theirs = image_folder(str(folder(tmp_path / "validation", *classes)))
+    matched = of_same_kind(theirs, ours, "data.validation")
+    numbers = [ours.class_names.index(name) for name in sorted(classes)]
+    assert [int(matched.read(i)[1]) for i in range(len(classes))] == numbers
+    both = WithOwnValidation(ours, matched)
+    assert both.labels is not None
+    assert (both.labels.tolist(), both.num_classes) == ([0, 1, 2, *numbers], 3)
+    assert any("its classes were matched by name: it has no" in remark for remark in both.remarks)
+
+
+def test_numbers_beside_names_cause_a_warning_that_names_both(tmp_path: Path) -> None:
+    named = hdf5(str(write(tmp_path / "a.h5", ["cat", "dog", "dog", "cat"])))
+    numbers = hdf5(str(write(tmp_path / "b.h5", [1, 0, 1, 0])))
+    for ours, theirs, words in (
+        (named, numbers, "the classes of data.validation are numbers and those of data.dataset have names"),
+        (numbers, named, "the classes of data.dataset are numbers and those of data.validation have names"),
+    ):
+        both = WithOwnValidation(ours, of_same_kind(theirs, ours, "data.validation"))
+        (remark,) = [text for text in both.remarks if "was taken" in text]
+        assert words in remark
+        assert "class 0 was taken for 'cat', and class 1 for 'dog'" in remark
+    assert not any("was taken" in text for text in WithOwnValidation(numbers, numbers).remarks)
 
 
 def test_names_that_occur_twice_cannot_be_matched() -> None:
@@ -105,27 +132,23 @@ def test_labels_with_no_one_meaning_are_refused(tmp_path: Path, labels: Any) -> 
         hdf5(str(write(tmp_path / "a.h5", labels)))
 
 
+@pytest.mark.parametrize(
+    ("labels", "words"),
+    [
+        ([0.0, np.inf, 1.0, 2.0], "got the label inf, allowed: whole numbers from 0 on"),
+        ([0.0, np.nan, 1.0, 2.0], "got the label nan, allowed"),
+        (np.array([0, 2**63 + 5, 1, 2], np.uint64), "got the label 9223372036854775813, allowed"),
+        ([-1, 0, 1, 2], r"got labels -1\.\.2, allowed: 0\.\.2; number the classes from 0, and leave out"),
+    ],
+)
+def test_labels_that_are_no_class_are_named(tmp_path: Path, labels: Any, words: str) -> None:
+    with pytest.raises(DataError, match=words):
+        hdf5(str(write(tmp_path / "a.h5", labels)))
+
+
 def test_ids_of_something_else_are_refused_with_a_mapping(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"only 3 different ones occur.*\{7: 0, 500: 1, 1000000: 2\}"):
         check_classes(hdf5(str(write(tmp_path / "a.h5", [7, 1_000_000, 500, 7]))))
-
-
-def test_values_in_a_file_that_is_gone_are_refused(tmp_path: Path) -> None:
-    with h5py.File(tmp_path / "source.h5", "w") as file:
-        file["x"] = np.ones((4, 2), np.float32)
-    layout = h5py.VirtualLayout((4, 2), np.float32)
-    layout[:] = h5py.VirtualSource(tmp_path / "source.h5", "x", (4, 2))
-    with h5py.File(tmp_path / "a.h5", "w") as file:
-        file.create_virtual_dataset("images", layout)
-        file["labels"] = [0, 1, 0, 1]
-        file.create_dataset("raw", (4,), np.uint8, external=[(str(tmp_path / "raw.bin"), 0, 4)])
-    assert hdf5(str(tmp_path / "a.h5")).read(0)[0].tolist() == [1.0, 1.0]
-    (tmp_path / "source.h5").unlink()
-    with pytest.raises(DataError, match=r"source\.h5, which does not exist, so HDF5 would read zeros"):
-        hdf5(str(tmp_path / "a.h5"))
-    (tmp_path / "raw.bin").unlink(missing_ok=True)
-    with pytest.raises(DataError, match=r"raw\.bin, which does not exist"):
-        hdf5(str(tmp_path / "a.h5"), images="raw")
 
 
 def test_parts_of_the_data_are_no_classes(tmp_path: Path) -> None:

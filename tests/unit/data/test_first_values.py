@@ -41,16 +41,33 @@ def test_values_that_networks_train_badly_on_cause_one_warning(
     assert "(of 8 samples)" in warning
 
 
+def test_one_large_feature_among_many_is_named(array_dataset: Any) -> None:
+    samples = np.zeros((30, 40_000), np.float32)
+    samples[:, 17] = RNG.normal(size=30) * 30
+    samples[:, 7_000] = 50 + RNG.normal(size=30)
+    (warning,) = doubts(array_dataset, samples)
+    assert warning.startswith("values of feature 7000 (of 40000) after preprocessing are 4")
+    channels = RNG.normal(size=(30, 6, 6, 3)) + np.array([0.0, 0.0, 6.0])
+    (warning,) = doubts(array_dataset, channels.astype(np.float32))
+    assert warning.startswith("values of feature 2 (of 3)")
+
+
+def rare_words() -> Any:
+    """Standardised columns that are large in one sample of a hundred."""
+    return np.where(RNG.random((30, 500)) < 0.01, 10.0, -0.1).astype(np.float32)
+
+
 @pytest.mark.parametrize(
     ("samples", "normalisations"),
     [
         (BYTES, (RIGHT,)),
+        (rare_words(), ()),
         (BYTES, ({},)),
         (STANDARD, ()),
         (np.zeros((30, 50), np.float32), ()),
         (RNG.integers(0, 30_000, (30, 9), np.int32), ()),
     ],
-    ids=["normalised", "0 to 1", "standardised", "sparse", "words"],
+    ids=["normalised", "rare words", "0 to 1", "standardised", "sparse", "words"],
 )
 def test_other_values_cause_none(
     array_dataset: Any, samples: Any, normalisations: tuple[dict[str, float], ...]

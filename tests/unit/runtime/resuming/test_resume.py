@@ -16,7 +16,8 @@ from hpcbal.control import Choice, DnnSpec, DnnState, Prediction, Schedule, Stop
 from hpcbal.control.messages import GroupPlan, RoundPlan
 from hpcbal.errors import DataError
 from hpcbal.policies import Delta
-from hpcbal.runtime.resuming.resume import Earlier, check_fingerprint, read_earlier
+from hpcbal.runtime.resuming.resume import Earlier, read_earlier
+from hpcbal.runtime.resuming.same_data import check_fingerprint
 from hpcbal.telemetry import RunDirectory
 from hpcbal.telemetry.ledger import (
     CheckpointWrittenLine,
@@ -62,10 +63,10 @@ def spec(name: str, max_epochs: int = 5) -> DnnSpec:
     return DnnSpec(name, 16, rule)
 
 
-def save(run: RunDirectory, name: str, epochs: int, position: Position) -> None:
+def save(run: RunDirectory, name: str, epochs: int, position: Position, data="data-1", meta=None) -> None:
     metrics = {"loss": 1.0, "accuracy": 0.5, "val_loss": 1.0, "val_accuracy": 0.5}
     history = tuple(EpochRecord(e, e + 4, metrics, 1.0) for e in range(1, epochs + 1))
-    state = TrainingState(name, epochs, position, history, {"weights/w": np.ones(3)}, "data-1")
+    state = TrainingState(name, epochs, position, history, {"weights/w": np.ones(3)}, data, meta or {})
     write_checkpoint(run.job(name), state)
 
 
@@ -259,6 +260,38 @@ def test_checkpoints_of_other_data_are_refused(run: RunDirectory):
         DataError, match=r"fingerprint data-1, now data-2\); restore the dataset .*, or choose"
     ):
         check_fingerprint(run, earlier, "data-2")
+
+
+@pytest.mark.parametrize(
+    ("trained_on", "now", "words"),
+    [
+        (
+            "data.content",
+            "data.content",
+            "data.args.path: changed, but the fingerprint of the data is the same",
+        ),
+        ("data", "data", "data.args.path: changed, but the fingerprint"),
+        (
+            "data",
+            "data.content",
+            "of these checkpoints, of an earlier version, covers shapes, labels and names",
+        ),
+    ],
+)
+def test_data_that_moved_are_known_by_their_fingerprint(run: RunDirectory, trained_on, now, words):
+    save(run, "a", 1, Position(5, 120), data=trained_on)
+    assert words in check_fingerprint(run, read(run), now, ["data.args.path"])
+    assert check_fingerprint(run, read(run), now) == ""
+
+
+def test_other_content_and_other_names_of_classes_are_refused(run: RunDirectory):
+    save(run, "a", 1, Position(5, 120), data="data.content", meta={"class_names": ["cat", "dog"]})
+    earlier = read(run)
+    with pytest.raises(DataError, match=r"fingerprint data\.content, now data\.other"):
+        check_fingerprint(run, earlier, "data.other")
+    with pytest.raises(DataError, match=r"trained on the classes cat, dog, but the data have dog, cat now"):
+        check_fingerprint(run, earlier, "data.content", class_names=("dog", "cat"))
+    check_fingerprint(run, earlier, "data.content", class_names=("cat", "dog"))
 
 
 def test_swapped_checkpoints_are_refused(run: RunDirectory):

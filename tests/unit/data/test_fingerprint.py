@@ -1,0 +1,83 @@
+"""The fingerprints of files cover a bounded part of their content, and not where they are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hpcbal.data import SampleSource, hdf5
+from hpcbal.data.datasets.image_folder import image_folder
+from hpcbal.data.fingerprint import evenly, is_same_data
+from hpcbal.data.held_out import WithOwnValidation
+from hpcbal.data.operations import Decode
+
+
+def h5(folder: Path, value: int = 0, **attributes: Any) -> str:
+    folder.mkdir()
+    with h5py.File(folder / "data.h5", "w") as file:
+        file["images"] = np.arange(40, dtype=np.float32).reshape(10, 4) + value
+        file.create_dataset("labels", data=np.arange(10) % 2).attrs.update(attributes)
+    return str(folder / "data.h5")
+
+
+def images(folder: Path, content: bytes = b"image") -> str:
+    for label in ("cat", "dog"):
+        (folder / label).mkdir(parents=True)
+        for number in range(3):
+            (folder / label / f"{number}.png").write_bytes(content + bytes([number]))
+    return str(folder)
+
+
+def fingerprint(dataset: Any, *operations: Any) -> str:
+    return SampleSource(dataset, operations, 0, 0.2, max_sample_bytes=1000).fingerprint
+
+
+def test_hdf5_files_are_known_by_shapes_labels_names_and_values(tmp_path: Path) -> None:
+    first = fingerprint(hdf5(h5(tmp_path / "a")))
+    assert fingerprint(hdf5(h5(tmp_path / "b"))) == first
+    for name, other in (("c", {"value": 1}), ("d", {"class_names": ["x", "y"]})):
+        other_one = fingerprint(hdf5(h5(tmp_path / name, **other)))
+        assert not is_same_data(first, other_one)
+        assert is_same_data(first.partition(".")[0], other_one)  # as in checkpoints of earlier versions
+
+
+def test_image_folders_are_known_by_names_sizes_and_content(tmp_path: Path) -> None:
+    first = fingerprint(image_folder(images(tmp_path / "a")), Decode())
+    assert fingerprint(image_folder(images(tmp_path / "b")), Decode()) == first
+    for name, content in (("c", b"other"), ("d", b"longer image")):
+        assert not is_same_data(first, fingerprint(image_folder(images(tmp_path / name, content)), Decode()))
+    (tmp_path / "b" / "cat" / "1.png").unlink()
+    (tmp_path / "b" / "cat" / "1.png").symlink_to("nowhere.png")
+    assert not is_same_data(first, fingerprint(image_folder(str(tmp_path / "b")), Decode()))
+
+
+def test_the_content_of_validation_data_counts_too(tmp_path: Path) -> None:
+    trained, same, other = (
+        hdf5(h5(tmp_path / name, value)) for name, value in (("a", 0), ("b", 5), ("c", 6))
+    )
+    assert not is_same_data(
+        fingerprint(WithOwnValidation(trained, same)), fingerprint(WithOwnValidation(trained, other))
+    )
+
+
+@given(st.integers(1, 1000), st.integers(1, 100))
+def test_numbers_are_spread_evenly(length: int, most: int) -> None:
+    found = sorted(evenly(length, most))
+    assert len(found) == len(set(found)) == min(length, most)
+    assert 0 <= found[0] <= found[-1] < length
+    gaps = np.diff(found)
+    assert not len(gaps) or gaps.max() - gaps.min() <= 1
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [("a.b", "a.b", True), ("a", "a.b", True), ("a.b", "a.c", False), ("a", "b", False)],
+)
+def test_only_what_both_cover_is_compared(one: str, other: str, same: bool) -> None:
+    assert is_same_data(one, other) is is_same_data(other, one) is same
