@@ -14,7 +14,6 @@ from hpcbal.printable import shortened
 
 _MAX_SHOWN = 8
 _MAX_CHARACTERS = 60  # of a value
-_MAX_COMMON = 20  # characters with which both values begin
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +102,7 @@ MAY_DIFFER_BY_KIND: Mapping[str, MayDiffer] = {
         may_grow="stop.max_epochs",
         new={
             "data.lookahead": 1,
+            "data.max_samples": None,
             "data.validation": None,
             "data.test": None,
             "data.test_fraction": 0.0,
@@ -350,10 +350,7 @@ def _whole(job: Any, rule: MayDiffer) -> Any:
 
 
 def _differences(prefix: str, old: Any, new: Any, in_lists: bool = False) -> Iterator[tuple[str, Any, Any]]:
-    """Yield (dotted key, value before, value now) for every leaf that differs.
-
-    A list is one leaf, unless `in_lists`: then its elements have their index for a key.
-    """
+    """Yield (dotted key, value before, value now) for every leaf that differs, also `in_lists`."""
     if in_lists and isinstance(old, list) and isinstance(new, list):
         both = range(1, 1 + min(len(old), len(new)))
         equal_at_end = next((n - 1 for n in both if not _same(old[-n], new[-n])), len(both))
@@ -385,11 +382,10 @@ def _listed(names: Collection[str]) -> str:
 def _was_and_is(old: Any, new: Any) -> str:
     """Return two values as in the file, in one line, without the middle of what they have in common."""
     texts = [_text(old), _text(new)]
-    if texts[0] == texts[1]:  # they differ in white space
-        texts = [repr(old), repr(new)]
+    texts = texts if texts[0] != texts[1] else [repr(old), repr(new)]  # which differ in white space
     common = next((n for n, (a, b) in enumerate(zip(*texts, strict=False)) if a != b), min(map(len, texts)))
-    if common > _MAX_COMMON and max(map(len, texts)) > _MAX_CHARACTERS:
-        texts = [f"...{text[common - _MAX_COMMON :]}" for text in texts]
+    if common > 20 and max(map(len, texts)) > _MAX_CHARACTERS:
+        texts = [f"...{text[common - 20 :]}" for text in texts]
     return "was {}, is {}".format(*(shortened(text, _MAX_CHARACTERS) for text in texts))
 
 
@@ -398,7 +394,5 @@ def _text(value: Any) -> str:
 
     if value is _ABSENT:
         return "absent"
-    written = yaml.safe_dump(
-        value, default_flow_style=True, sort_keys=False, allow_unicode=True, width=math.inf
-    )
+    written = yaml.safe_dump(value, default_flow_style=True, sort_keys=False, allow_unicode=True, width=1e9)
     return " ".join(written.removesuffix("...\n").split())
