@@ -11,7 +11,7 @@ _VERBS_THAT_STOP = ("run", "profile", "evaluate")
 def main() -> int:
     """Run the command line; Ctrl-C while its modules are being imported leaves no traceback either."""
     _open_missing_streams()
-    here = _put_current_folder_last()
+    here = _put_own_folders_last()
     from hpcbal.errors import INTERRUPTED, ExitCode
     from hpcbal.stderr import say
     from hpcbal.stop_signals import keep_stop_signals
@@ -40,18 +40,30 @@ def _open_missing_streams() -> None:
             setattr(sys, name, open(os.devnull, "r" if name == "stdin" else "w"))  # noqa: SIM115
 
 
-def _put_current_folder_last() -> str | None:
-    """Import from the current folder only what is nowhere else; returns the folder, None if it was removed.
+def _put_own_folders_last() -> str | None:
+    """Import from the current folder and from PYTHONPATH only what is nowhere else.
 
-    `python -m`, or an empty entry of PYTHONPATH, makes its modules come before Python's own, so that a user's
-    json.py would replace them in every rank.
+    Their modules come before Python's own, so that a user's json.py would replace it in every rank. Folders
+    of PYTHONPATH in which libraries are installed, such as those of a site's modules, keep their place.
+
+    Returns: the current folder; None if it was removed.
     """
     try:
         here = os.path.realpath(os.getcwd())
     except FileNotFoundError:
         return None
-    sys.path.sort(key=lambda entry: os.path.realpath(entry or here) == here)
+    stdlib = os.path.dirname(os.__file__)
+    before_stdlib = sys.path[: sys.path.index(stdlib)] if stdlib in sys.path else []
+    own = {here, *(os.path.realpath(entry) for entry in before_stdlib if entry and not _has_libraries(entry))}
+    sys.path.sort(key=lambda entry: os.path.realpath(entry or here) in own)
     return here
+
+
+def _has_libraries(folder: str) -> bool:
+    try:
+        return any(name.endswith((".dist-info", ".egg-info", ".egg")) for name in os.listdir(folder))
+    except OSError:  # a zip file, or nothing
+        return True
 
 
 if __name__ == "__main__":

@@ -15,13 +15,14 @@ def start(
     resume: bool,
     retry_failed: bool,
     profile_only: bool,
+    smoke: bool = False,
     num_operation_steps: int | None = None,
 ) -> int:
     """Run, or start the ranks that run.
 
     Args:
         args: parsed arguments of `run` or `profile`.
-        resume, retry_failed, profile_only, num_operation_steps: see `RunRequest`.
+        resume, retry_failed, profile_only, smoke, num_operation_steps: see `RunRequest`.
 
     Returns:
         The exit code.
@@ -43,6 +44,7 @@ def start(
         resume=resume,
         retry_failed=retry_failed,
         profile_only=profile_only,
+        smoke=smoke,
         num_operation_steps=num_operation_steps,
         log_level=level,
     )

@@ -44,14 +44,19 @@ def _own_roots(config_path: str | Path) -> list[str]:
 
 
 def hidden_modules(config_path: str | Path) -> list[str]:
-    """Return a warning for each module beside the configuration that Python or a library hides.
+    """Return a warning for each module of the user that Python or a library hides.
 
-    Such a module is never imported, because the libraries' own come first.
+    Such a module is never imported, because the libraries' own come first. The user's modules are beside the
+    configuration, and in folders of PYTHONPATH that come after the libraries.
     """
-    folder = Path(config_path).resolve().parent
     before = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
+    last = max((n for n, entry in enumerate(sys.path) if entry in before), default=len(sys.path))
+    given = [os.path.abspath(entry) for entry in (env.read("PYTHONPATH") or "").split(os.pathsep) if entry]
+    own = [Path(config_path).resolve().parent, *(Path(entry) for entry in sys.path[last:] if entry in given)]
     warnings = []
-    for file in sorted([*folder.glob("*.py"), *folder.glob("*/__init__.py")]):
+    for file in dict.fromkeys(
+        file for folder in own for file in sorted([*folder.glob("*.py"), *folder.glob("*/__init__.py")])
+    ):
         name = file.parent.name if file.name == "__init__.py" else file.stem
         if name in sys.builtin_module_names:
             other: str | None = "Python itself"

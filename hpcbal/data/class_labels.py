@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hpcbal.data.dataset import Dataset
+from hpcbal.data.dataset import MAX_CLASSES, Dataset
 from hpcbal.errors import DataError
 
 _MAX_NAMED = 5
@@ -25,9 +25,7 @@ def class_labels(dataset: Dataset) -> NDArray[np.int64] | None:
         return None
     if labels.shape != (len(dataset),) or labels.dtype.kind not in "iu":
         return None
-    if labels.dtype == np.uint64:  # what is beyond int64 is no class, and must not become a negative number
-        labels = np.minimum(labels, np.uint64(np.iinfo(np.int64).max))
-    return labels.astype(np.int64)
+    return np.minimum(labels, np.iinfo(np.int64).max).astype(np.int64)  # of uint64, no class either way
 
 
 def doubts_about(dataset: Dataset) -> tuple[str, ...]:
@@ -110,7 +108,7 @@ def _beyond(labels: NDArray[np.int64], num_classes: int) -> str:
     num_broken = int(((labels < 0) | (labels >= num_classes)).sum())
     if least == 1 and most == num_classes:
         remedy = "subtract 1"
-    elif least < 0:
+    elif least < 0 or most >= MAX_CLASSES:
         remedy = "number the classes from 0"
     else:
         remedy = f"raise num_classes to {most + 1}, or number the classes from 0 without gaps"

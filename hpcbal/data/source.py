@@ -27,7 +27,7 @@ from hpcbal.data.random_stream import SampleStreams
 from hpcbal.data.sample_weights import declared_weights
 from hpcbal.data.sizes import RANDOM_ORDER, SizeOrder, declared_sizes
 from hpcbal.data.spec import LabelSpec, SampleSpec
-from hpcbal.data.split import ids_for_test, split_ids
+from hpcbal.data.split import drawn_ids, ids_for_test, split_ids
 from hpcbal.errors import DataError, HpcbalError
 from hpcbal.forks import leave_if_forked
 from hpcbal.policies.sample_order import sample_order
@@ -71,6 +71,7 @@ class SampleSource:
         *,
         on_device: bool = False,
         test_fraction: float = 0.0,
+        max_samples: int | None = None,
     ) -> None:
         """Split the dataset and check the operations against it; reads no sample.
 
@@ -84,7 +85,7 @@ class SampleSource:
                 advance.
             order: of the training samples of a pass.
             on_device: whether elementwise operations at the end are left for the trainers.
-            test_fraction: share of the samples that neither train nor validate, in [0, 1).
+            test_fraction, max_samples: see `ids_for_test` and `drawn_ids`.
 
         Raises:
             ConfigError: if an operation does not fit the samples.
@@ -95,7 +96,8 @@ class SampleSource:
         self._dataset = dataset
         self._pipeline = Pipeline(operations, dataset.sample_spec, max_sample_bytes, on_device=on_device)
         self._test_ids = ids_for_test(dataset, seed, test_fraction)
-        self._train_ids, self._validation_ids = split_ids(dataset, seed, validation_fraction, self._test_ids)
+        parts = split_ids(dataset, seed, validation_fraction, self._test_ids)
+        self._train_ids, self._validation_ids = drawn_ids(*parts, seed, max_samples)
         self._seed = seed
         self._streams = SampleStreams(seed)
         self.num_train = len(self._train_ids)
@@ -331,9 +333,6 @@ class SampleSource:
 def open_source(config: EnsembleConfig) -> SampleSource:
     """Open the dataset that the config names, with its split and preprocessing.
 
-    Args:
-        config: uses `data`, `preprocessing`, `seed`, `dataplane`, and of `balance` the limit of work.
-
     Raises:
         ConfigError: if an operation is wrong.
         DataError: if the dataset cannot be opened, or does not fit; see also `check_largest`.
@@ -355,6 +354,7 @@ def open_source(config: EnsembleConfig) -> SampleSource:
         order=SizeOrder(max(dnn.batch_size for dnn in config.dnns), config.data.lookahead),
         on_device=config.dataplane.on_device,
         test_fraction=config.data.test_fraction,
+        max_samples=config.data.max_samples,
     )
     if config.data.access == "shared" and config.balance.samples == "within-batch":
         check_largest(source, config.balance.max_work_per_gpu)

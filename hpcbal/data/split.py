@@ -14,6 +14,9 @@ _STREAM = 0x591137
 _TEST_STREAM = 0x7E57
 """The same for the choice of test samples."""
 
+_DRAWN_STREAM = 0xD4A3
+"""The same for the choice of a few samples."""
+
 NONE = np.zeros(0, np.int64)
 
 
@@ -77,6 +80,34 @@ def split_ids(
         validation = np.sort(order[is_training[order]][:num_validation]).astype(np.int64)
     is_training[validation] = False
     return np.flatnonzero(is_training).astype(np.int64), validation
+
+
+def drawn_ids(
+    training: NDArray[np.int64], validation: NDArray[np.int64], seed: int, most: int | None
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Draw at most `most` samples from both parts, in proportion; sorted.
+
+    Args:
+        most: at least 2: one is for training, and one for validation if there are such samples; None: all.
+    """
+    numbers = numbers_drawn(len(training), len(validation), most)
+    if numbers == (len(training), len(validation)):
+        return training, validation
+    generator = np.random.Generator(np.random.Philox(np.random.SeedSequence((seed, _DRAWN_STREAM))))
+    first, second = (
+        np.sort(generator.permutation(ids)[:number])
+        for ids, number in zip((training, validation), numbers, strict=True)
+    )
+    return first, second
+
+
+def numbers_drawn(num_training: int, num_validation: int, most: int | None) -> tuple[int, int]:
+    """Return how many samples `drawn_ids` draws from parts of these sizes."""
+    num_samples = num_training + num_validation
+    if most is None or num_samples <= most:
+        return num_training, num_validation
+    validation = min(max(round(most * num_validation / num_samples), 1), most - 1, num_validation)
+    return most - validation, validation
 
 
 def _num_held_out(num_samples: int, fraction: float, num_test: int) -> int:

@@ -151,9 +151,15 @@ def facts_of_size(config: EnsembleConfig, num_samples: int) -> PassFacts:
     """
     num_validation = round(num_samples * config.data.validation_fraction)
     num_test = round(num_samples * config.data.test_fraction)
-    return PassFacts(
-        num_samples - num_validation - num_test, num_validation, 2 * config.dataplane.block_samples
-    )
+    return _drawn_facts(config, num_samples - num_validation - num_test, num_validation)
+
+
+def _drawn_facts(config: EnsembleConfig, num_train: int, num_validation: int) -> PassFacts:
+    if config.data.max_samples is not None:
+        from hpcbal.data.split import numbers_drawn  # not at the top: it takes long to load
+
+        num_train, num_validation = numbers_drawn(num_train, num_validation, config.data.max_samples)
+    return PassFacts(num_train, num_validation, 2 * config.dataplane.block_samples)
 
 
 def known_facts(config: EnsembleConfig) -> PassFacts | None:
@@ -165,7 +171,7 @@ def known_facts(config: EnsembleConfig) -> PassFacts | None:
             return facts_of_size(config, 1797)
         case "hpcbal.data:fashion_mnist":
             num_test = round(60_000 * config.data.test_fraction)
-            return PassFacts(60_000 - num_test, 10_000, 2 * config.dataplane.block_samples)
+            return _drawn_facts(config, 60_000 - num_test, 10_000)
     return None
 
 

@@ -112,13 +112,17 @@ def test_ranks_that_do_not_answer_a_stop_are_ended(lab):
 
 
 def test_a_module_named_as_pythons_own_does_not_disturb_a_run(lab):
-    (lab.folder / "json.py").write_text("raise ImportError('the wrong json')", encoding="utf-8")
+    other = lab.tmp / "of_pythonpath"
+    other.mkdir()
+    for path in (lab.folder / "json.py", other / "random.py", other / "numpy.py", other / "mine.py"):
+        path.write_text("raise ImportError('the wrong one')", encoding="utf-8")
     lab.configure(
         dnns=[{"name": "a", "model": "toys:toy"}], backend={"name": "emulated", "rates": {"a": {1: 900}}}
     )
-    done = lab.run()
+    done = lab.run(PYTHONPATH=f"{Path(__file__).parents[2]}{os.pathsep}{other}")
     assert done.code == 0, done
-    assert done.err.count("json.py: hidden by the module of the same name in ") == 1, done
+    hidden = re.findall(r"warning: (\S+): hidden by the module of the same name in ", done.err)
+    assert hidden == [str(lab.folder / "json.py"), str(other / "numpy.py"), str(other / "random.py")], done
 
 
 def catches_signals(pid: int) -> bool:

@@ -88,7 +88,7 @@ config.messages   | pydantic pydantic_core                | errors config.source
                   |                                       | config.listed
 config.expand     | pydantic                              | config.source config.schema config.checks
                   |                                       | config.listed
-config.imports    | -                                     | errors user_code config.source
+config.imports    | -                                     | env errors user_code config.source
 config.kinds      | pydantic                              | errors config.source config.schema config.checks
                   |                                       | config.listed config.expand
 config.load       | pydantic pydantic_core yaml           | errors collector config.source config.schema

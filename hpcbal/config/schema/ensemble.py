@@ -94,6 +94,9 @@ class DataConfig(DatasetConfig):
         ge=0.0,
         lt=1.0,
     )
+    max_samples: int | None = key(
+        None, "Train and validate on this many samples; null: all.", "null or a whole number, 2 or more", ge=2
+    )
     max_bad_fraction: float = key(
         0.01,
         "The run stops if more than this share of the samples is broken.",

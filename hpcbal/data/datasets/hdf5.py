@@ -201,13 +201,16 @@ def _read_labels(stored: h5py.Dataset, where: str) -> _Labels:
         are_texts = True
     if values.ndim == 1 and values.dtype.kind == "b":
         remark, values = "read as booleans: class 0 is false, class 1 is true", values.astype(np.int64)
-    if values.ndim == 1 and values.dtype.kind in "uf" and not np.all(np.abs(values) < 2**53):
-        broken = values[~(np.abs(values) < 2**53)][0]
-        raise DataError(
-            f"hdf5: {where}: got the label {broken}, allowed: whole numbers from 0 on, one for each class; "
-            "give the sample a class, or leave it out"
-        )
-    if values.ndim == 1 and values.dtype.kind == "f" and len(values) and np.all(values == np.floor(values)):
+    if values.ndim == 1 and values.dtype.kind in "uf":
+        exact = values.astype(np.float64)
+        is_usable = (np.abs(exact) < 2.0**63) & (exact == np.floor(exact))  # neither inf nor NaN
+        if not is_usable.all():
+            row = int(is_usable.argmin())
+            raise DataError(
+                f"hdf5: {where}: row {row} holds {values[row]}, allowed: whole numbers from 0, which are the "
+                "numbers of classes; values to predict need a dataset of your own"
+            )
+    if values.ndim == 1 and values.dtype.kind == "f" and len(values):
         remark, values = "read as whole numbers, though stored as floats", values.astype(np.int64)
     if values.ndim != 1 or not len(values) or values.dtype.kind not in "iu":
         raise DataError(

@@ -108,8 +108,9 @@ def image_folder(path: str, extensions: Sequence[str] = DEFAULT_EXTENSIONS) -> I
     if not class_names:
         raise DataError(f"image_folder: {root} holds no folders; expected one per class, with its images")
     files = [_image_names(root / name, endings) for name in class_names]
-    split = [name for name in _OF_TRAINING if name in class_names]
-    held_out = [name for name in _OF_VALIDATION if name in class_names]
+    folded = {name.lower(): name for name in class_names}
+    split = [folded[name] for name in _OF_TRAINING if name in folded]
+    held_out = [folded[name] for name in _OF_VALIDATION if name in folded]
     if split and held_out and len(class_names) <= 4:  # nobody's classes
         raise DataError(
             f"image_folder: {root} holds {', '.join(class_names)}, which are parts of the data, not "

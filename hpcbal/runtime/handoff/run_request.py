@@ -9,6 +9,7 @@ from pathlib import Path
 from hpcbal import env
 from hpcbal.config import (
     AnyConfig,
+    EnsembleConfig,
     JobsConfig,
     ParamServerConfig,
     RunConfig,
@@ -19,6 +20,10 @@ from hpcbal.errors import InputError
 from hpcbal.runtime.handoff.submissions import with_submitted
 from hpcbal.stderr import say
 from hpcbal.telemetry import RunDirectory
+
+SMOKE_STEPS = 20
+"""Steps of the largest batch size in a trial, training and validation together."""
+SMOKE_PROFILING = {"max_batches": 4, "timed_batches": 2}
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +37,7 @@ class RunRequest:
         resume: whether to refuse to start a new run.
         retry_failed: whether DNNs that failed in an earlier start get another try.
         profile_only: whether to measure the rates and stop.
+        smoke: whether to train each DNN for one small epoch, in a new directory below the run's.
         num_operation_steps: steps of one worker of a parameter-server job to record, and stop; None: train.
         started_s: when this start began, in seconds since the Unix epoch.
         log_level: level of the rank logs, the name of a level of `logging`, such as DEBUG.
@@ -43,6 +49,7 @@ class RunRequest:
     resume: bool = False
     retry_failed: bool = False
     profile_only: bool = False
+    smoke: bool = False
     num_operation_steps: int | None = None
     log_level: str = "INFO"
     started_s: float = field(default_factory=time.time)
@@ -64,13 +71,33 @@ def load_requested(request: RunRequest, *, is_rank: bool) -> AnyConfig:
         say(f"warning: {text}")
 
     has_warned = is_rank and env.read("HPCBAL_LAUNCHED") is not None
-    load = load_ensemble if request.profile_only else load_config
+    load = load_ensemble if request.profile_only or request.smoke else load_config
     config = load(
         request.config_path, request.overrides, check_imports=True, warn=None if has_warned else warn
     )
     if request.num_operation_steps is not None:
         check_has_operations(config, request.config_path)
+    if request.smoke and isinstance(config, EnsembleConfig):
+        return small(config)
     return with_submitted(config, output_of(request, config)) if isinstance(config, JobsConfig) else config
+
+
+def small(config: EnsembleConfig) -> EnsembleConfig:
+    """Return the configuration of a trial: one epoch of each DNN on few samples."""
+    most = SMOKE_STEPS * max(dnn.batch_size for dnn in config.dnns)
+    data = config.data.model_copy(update={"max_samples": min(most, config.data.max_samples or most)})
+    once = {"max_epochs": 1, "patience": None, "target": None}
+    profiling = config.schedule.profiling.model_copy(update=SMOKE_PROFILING)
+    return config.model_copy(
+        update={
+            "data": data,
+            "dnns": tuple(
+                dnn.model_copy(update={"stop": dnn.stop.model_copy(update=once)}) for dnn in config.dnns
+            ),
+            "schedule": config.schedule.model_copy(update={"profiling": profiling}),
+            "prune": config.prune.model_copy(update={"rule": "none"}),
+        }
+    )
 
 
 def check_has_operations(config: AnyConfig, path: Path) -> None:
@@ -95,5 +122,8 @@ def check_has_operations(config: AnyConfig, path: Path) -> None:
 
 
 def output_of(request: RunRequest, config: RunConfig) -> RunDirectory:
-    """The run's directory: `--output` takes precedence over `output.dir`."""
-    return RunDirectory(Path(request.output if request.output is not None else config.output.dir))
+    """The run's directory: `--output` takes precedence over `output.dir`; a trial gets a new one below."""
+    root = Path(request.output if request.output is not None else config.output.dir)
+    if request.smoke:
+        root = root / "smoke" / time.strftime("%Y%m%d-%H%M%S", time.localtime(request.started_s))
+    return RunDirectory(root)

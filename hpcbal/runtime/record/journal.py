@@ -102,6 +102,7 @@ class Journal:
         bad_before = opened.earlier.bad_samples
         self._results = ResultTable(opened.config, self._accounts, bad_before, self._saved)
         self._results_due_s = None if opened.request.profile_only else 0.0
+        self._most_tried = opened.config.data.max_samples if opened.request.smoke else None
         self._watch = GroupWatch()
         self._initial: dict[str, InitialWeightsLine] = {}
         self._model_warnings: set[tuple[str, str]] = set()
@@ -289,6 +290,11 @@ class Journal:
         broken = stats.count_line()
         if broken is not None:
             lines.append(broken)
+        if self._most_tried is not None:
+            lines.append(
+                f"this was a trial: one epoch of each DNN, on at most {self._most_tried} samples; it is not "
+                "part of the run, which you start without --smoke"
+            )
         return "\n".join(lines)
 
     # ---- status --------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ from hpcbal.telemetry.ledger import (
 
 # Files that batch systems create in the directory before the run starts, and hpcbal's own first files.
 _HARMLESS_SUFFIXES = (".out", ".err", ".log", ".tmp")
-_HARMLESS_NAMES = ("run.lock", "logs")
+_HARMLESS_NAMES = ("run.lock", "logs", "smoke")
 _PROBE_BYTES = 1 << 16
 _TRAINING_HAS_BEGUN = (RoundStartedLine, StartedAloneLine, RolesAssignedLine)
 

@@ -102,6 +102,7 @@ MAY_DIFFER_BY_KIND: Mapping[str, MayDiffer] = {
         may_grow="stop.max_epochs",
         new={
             "data.lookahead": 1,
+            "data.max_samples": None,
             "data.validation": None,
             "data.test": None,
             "data.test_fraction": 0.0,
@@ -218,8 +219,9 @@ def check_same(root: Path, before: str, now: str, removed_before: Mapping[str, A
             else:
                 refused.append((whole_key, given_before, given_now))
     if refused:
-        shown = "\n".join(f"  {key}: was {_text(a)}, is {_text(b)}" for key, a, b in refused[:_MAX_SHOWN])
-        more = f"\n  and {len(refused) - _MAX_SHOWN} more" if len(refused) > _MAX_SHOWN else ""
+        exact = [leaf for each in refused for leaf in _differences(*each, in_lists=True)]
+        shown = "\n".join(f"  {key}: {_was_and_is(a, b)}" for key, a, b in exact[:_MAX_SHOWN])
+        more = f"\n  and {len(exact) - _MAX_SHOWN} more" if len(exact) > _MAX_SHOWN else ""
         raise OutputError(
             f"{root}: holds a run with another config. Undo these changes, or choose another directory with "
             f"--output:\n{shown}{more}\n{_what_may_change(rule)}"
@@ -347,12 +349,16 @@ def _whole(job: Any, rule: MayDiffer) -> Any:
     return _with_new(rule.new_in_job, job) if isinstance(job, Mapping) else job
 
 
-def _differences(prefix: str, old: Any, new: Any) -> Iterator[tuple[str, Any, Any]]:
-    """Yield (dotted key, value before, value now) for every leaf that differs."""
+def _differences(prefix: str, old: Any, new: Any, in_lists: bool = False) -> Iterator[tuple[str, Any, Any]]:
+    """Yield (dotted key, value before, value now) for every leaf that differs, also `in_lists`."""
+    if in_lists and isinstance(old, list) and isinstance(new, list):
+        both = range(1, 1 + min(len(old), len(new)))
+        equal_at_end = next((n - 1 for n in both if not _same(old[-n], new[-n])), len(both))
+        old, new = (dict(enumerate(each[: len(each) - equal_at_end])) for each in (old, new))
     if isinstance(old, Mapping) and isinstance(new, Mapping):
         for key in {**old, **new}:
             below = f"{prefix}.{key}" if prefix else str(key)
-            yield from _differences(below, old.get(key, _ABSENT), new.get(key, _ABSENT))
+            yield from _differences(below, old.get(key, _ABSENT), new.get(key, _ABSENT), in_lists)
     elif not _same(old, new):
         yield prefix, old, new
 
@@ -373,13 +379,20 @@ def _listed(names: Collection[str]) -> str:
     return ", ".join([*islice(names, _MAX_SHOWN), *([f"{more} more"] if more > 0 else [])])
 
 
+def _was_and_is(old: Any, new: Any) -> str:
+    """Return two values as in the file, in one line, without the middle of what they have in common."""
+    texts = [_text(old), _text(new)]
+    texts = texts if texts[0] != texts[1] else [repr(old), repr(new)]  # which differ in white space
+    common = next((n for n, (a, b) in enumerate(zip(*texts, strict=False)) if a != b), min(map(len, texts)))
+    if common > 20 and max(map(len, texts)) > _MAX_CHARACTERS:
+        texts = [f"...{text[common - 20 :]}" for text in texts]
+    return "was {}, is {}".format(*(shortened(text, _MAX_CHARACTERS) for text in texts))
+
+
 def _text(value: Any) -> str:
-    """A value as in the file, in one line."""
     import yaml
 
     if value is _ABSENT:
         return "absent"
-    written = yaml.safe_dump(
-        value, default_flow_style=True, sort_keys=False, allow_unicode=True, width=math.inf
-    )
-    return shortened(" ".join(written.removesuffix("...\n").split()), _MAX_CHARACTERS)
+    written = yaml.safe_dump(value, default_flow_style=True, sort_keys=False, allow_unicode=True, width=1e9)
+    return " ".join(written.removesuffix("...\n").split())

@@ -258,6 +258,7 @@ def test_run_passes_everything_to_the_runtime(config: Path, launched: Launched) 
         "output": Path("out"),
         "resume": True,
         "retry_failed": True,
+        "smoke": False,
         "profile_only": False,
         "num_operation_steps": None,
         "log_level": "DEBUG",

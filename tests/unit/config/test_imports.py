@@ -387,6 +387,20 @@ def test_modules_beside_the_configuration_come_before_those_of_the_current_direc
     assert sys.path.count(str(here)) == 1
 
 
+def test_modules_of_pythonpath_are_named_only_if_they_come_after_the_libraries(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "run.yaml").write_text("dnns: []", encoding="utf-8")
+    first, last = tmp_path / "installed", tmp_path / "own"
+    for folder in (first, last):
+        folder.mkdir()
+        (folder / "json.py").write_text("", encoding="utf-8")
+    monkeypatch.setattr(sys, "path", [str(first), *sys.path, str(last)])
+    monkeypatch.setenv("PYTHONPATH", f"{first}{os.pathsep}{last}")
+    (warning,) = hidden_modules(tmp_path / "run.yaml")
+    assert warning.startswith(f"{last / 'json.py'}: hidden by the module of the same name in {json.__file__}")
+
+
 def test_a_module_named_as_a_librarys_does_not_replace_it_and_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -53,6 +53,14 @@ def test_doubtful_labels_are_described(dataset: InMemoryDataset, expected: str) 
     assert re.search(expected, doubt), doubt
 
 
+def test_labels_beyond_every_class_are_not_wrapped_around() -> None:
+    dataset = labelled(0, 1, 0)
+    dataset.labels = np.array([0, 1, 2**64 - 1], np.uint64)
+    (doubt,) = doubts_about(dataset)
+    assert doubt.startswith("the labels are 0 to 9223372036854775807, allowed: 0 to 1, so 1 sample is broken")
+    assert doubt.endswith("; number the classes from 0")
+
+
 def test_every_class_with_samples_raises_no_doubt() -> None:
     assert doubts_about(digits()) == ()
     assert doubts_about(labelled(1, 0, 1)) == ()

@@ -69,6 +69,16 @@ def test_a_directory_without_classes_is_explained(tmp_path: Path) -> None:
         image_folder(str(tmp_path))
 
 
+@pytest.mark.parametrize(("train", "held_out"), [("train", "val"), ("Train", "Val"), ("TRAINING", "test")])
+def test_parts_of_the_data_are_no_classes(tmp_path: Path, train: str, held_out: str) -> None:
+    for part in (train, held_out):
+        (tmp_path / part / "cat").mkdir(parents=True)
+    with pytest.raises(DataError, match="which are parts of the data, not classes") as caught:
+        image_folder(str(tmp_path))
+    assert f"set data.args.path to {tmp_path / train}, and data.validation: " in str(caught.value)
+    assert f"{{args: {{path: {tmp_path / held_out}}}}}" in str(caught.value)
+
+
 def test_a_class_without_images_is_named(image_tree: Path) -> None:
     (image_tree / "bird").mkdir()
     (image_tree / "bird" / "a.bmp").write_bytes(b"")

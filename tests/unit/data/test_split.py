@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hpcbal.data.split import split_ids
+from hpcbal.data.split import drawn_ids, numbers_drawn, split_ids
 from hpcbal.errors import DataError
 
 
@@ -67,3 +67,29 @@ def test_a_wrong_split_of_the_dataset_is_refused(ten: Any, ids: Any) -> None:
     ten.validation_ids = ids
     with pytest.raises(DataError, match=r"the dataset's validation_ids"):
         split_ids(ten, 0, 0.2)
+
+
+@pytest.mark.parametrize(
+    ("parts", "most", "drawn"),
+    [
+        ((80, 20), None, (80, 20)),
+        ((80, 20), 100, (80, 20)),
+        ((80, 20), 10, (8, 2)),
+        ((80, 0), 10, (10, 0)),
+        ((99, 1), 10, (9, 1)),
+        ((1, 99), 10, (1, 9)),
+        ((80, 20), 2, (1, 1)),
+    ],
+)
+def test_a_few_samples_are_drawn_from_both_parts(
+    parts: tuple[int, int], most: int | None, drawn: tuple[int, int]
+) -> None:
+    assert numbers_drawn(*parts, most) == drawn
+    training, validation = np.arange(parts[0]), np.arange(parts[0], sum(parts))
+    found = drawn_ids(training, validation, 3, most)
+    assert tuple(map(len, found)) == drawn
+    assert all((np.diff(ids) > 0).all() for ids in found)
+    assert set(found[0]) <= set(training)
+    assert set(found[1]) <= set(validation)
+    again = drawn_ids(training, validation, 3, most)
+    assert all(np.array_equal(*pair) for pair in zip(found, again, strict=True))

@@ -8,12 +8,13 @@ import re
 import tokenize
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import hpcbal.data
 from hpcbal.config import EnsembleConfig, load_config
 from hpcbal.config.scheduling import settings_of
-from hpcbal.data import dataset, datasets
+from hpcbal.data import dataset, datasets, opening
 from hpcbal.data.operations import OPERATIONS
 from hpcbal.errors import INTERRUPTED, ExitCode
 from hpcbal.policies.pruning import Asha
@@ -21,6 +22,7 @@ from hpcbal.telemetry.claim.same_config import ALL_MAY_DIFFER, MAY_DIFFER_BY_KIN
 
 ROOT = Path(__file__).parents[3]
 OWN_CODE = ROOT / "docs/your-own-model-and-data.md"
+FIRST = ROOT / "docs/first-steps.md"
 UNEQUAL = ROOT / "docs/unequal-samples.md"
 DOCUMENTS = [
     ROOT / "README.md",
@@ -94,7 +96,7 @@ def test_configuration_in_the_readme_is_valid(tmp_path: Path) -> None:
     assert names == ["densenet-121", "resnet-18-w32", "resnet-18-w64", "resnet-34-w32", "resnet-34-w64"]
 
 
-@pytest.mark.parametrize(("page", "example"), [(OWN_CODE, "waves"), (UNEQUAL, "walks")])
+@pytest.mark.parametrize(("page", "example"), [(OWN_CODE, "waves"), (UNEQUAL, "walks"), (FIRST, "tables")])
 def test_pages_show_the_examples_that_are_run(page: Path, example: str) -> None:
     for suffix, kind in ((".py", "python"), (".yaml", "yaml")):
         shown = (ROOT / "docs/examples" / f"{example}{suffix}").read_text()
@@ -104,6 +106,27 @@ def test_pages_show_the_examples_that_are_run(page: Path, example: str) -> None:
 def test_the_page_on_unequal_samples_shows_the_emulated_example() -> None:
     shown = (ROOT / "docs/examples/lengths.yaml").read_text()
     assert f"```yaml\n{shown}```\n" in UNEQUAL.read_text()
+
+
+CSV = "height,width,species\n1.0,2,oak\n3.0,4,fir\n5.0,9,oak\n"
+
+
+def test_the_page_for_beginners_reads_csv_and_numpy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "docs/examples"))
+    monkeypatch.chdir(tmp_path)
+    Path("flowers.csv").write_text(CSV)
+    config = load_config(ROOT / "docs/examples/tables.yaml", check_imports=True)
+    assert isinstance(config, EnsembleConfig)
+    table = opening.open_dataset(config.data.dataset, config.data.args)
+    samples, labels = zip(*(table.read(i) for i in range(len(table))), strict=True)
+    assert (list(labels), table.class_names) == ([1, 0, 1], ["fir", "oak"])
+    np.testing.assert_allclose(np.mean(samples, axis=0), 0.0, atol=1e-6)
+    np.testing.assert_allclose(np.std(samples, axis=0), 1.0, atol=1e-6)
+    np.save("x.npy", np.arange(12.0).reshape(3, 2, 2))
+    np.save("y.npy", np.array([2, 0, 1]))
+    arrays = opening.open_dataset("tables:Arrays", {"samples": "x.npy", "labels": "y.npy"})
+    assert (len(arrays), arrays.num_classes, arrays.read(2)[1]) == (3, 3, 1)
+    np.testing.assert_array_equal(arrays.read(2)[0], [[8.0, 9.0], [10.0, 11.0]])
 
 
 @pytest.mark.parametrize("name", datasets.__all__)

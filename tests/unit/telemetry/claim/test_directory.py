@@ -79,9 +79,9 @@ def test_the_same_config_with_nan_in_args_resumes(tmp_path):
     ("before", "after", "reported"),
     [
         ("scale: .nan", "scale: 1.0", "  data.args.scale: was .nan, is 1.0"),
-        ("{x: .nan}", "{x: .inf}", "  data.args.deep.widths: was [1, .nan, {x: .nan}]"),
-        ("[1, .nan", "[true, .nan", "  data.args.deep.widths: was [1, .nan"),
-        ("[1, .nan, ", "[1, ", "  data.args.deep.widths: was [1, .nan"),
+        ("{x: .nan}", "{x: .inf}", "  data.args.deep.widths.2.x: was .nan, is .inf\n"),
+        ("[1, .nan", "[true, .nan", "  data.args.deep.widths.0: was 1, is true\n"),
+        ("[1, .nan, ", "[1, ", "  data.args.deep.widths.1: was .nan, is absent\n"),
     ],
 )
 def test_a_config_with_nan_that_differs_is_refused(tmp_path, before, after, reported):
@@ -154,6 +154,53 @@ def test_another_config_is_refused_and_its_keys_named(tmp_path, before, after, r
     assert "--output" in str(caught.value)
     assert caught.value.exit_code == ExitCode.WRONG_INPUT
     assert (tmp_path / "config.yaml").read_text() == CONFIG
+
+
+CROP = "{random_crop: {height: 64, width: 64, padding: 4}}"
+OPERATIONS = f"preprocessing: [{{decode: {{mode: rgb}}}}, {CROP}, {{normalize: {{mean: [0.5, 0.4]}}}}]\n"
+LONG = "/scratch/projects/of/a/group/with/a/long/name/and/a/deep/tree/run-{}/data/images/of/all/kinds.h5"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "reported"),
+    [
+        ("padding: 4", "padding: 8", ["preprocessing.1.random_crop.padding: was 4, is 8"]),
+        ("0.4]", "0.4, 0.3]", ["preprocessing.2.normalize.mean.2: was absent, is 0.3"]),
+        (f"{CROP}, ", "", [f"preprocessing.1: was {CROP}, is absent"]),
+        ("rgb}}, ", "rgb}}, {color: {}}, ", ["preprocessing.1: was absent, is {color: {}}"]),
+        ("preprocessing: [{decode: {mode: rgb}}, ", "preprocessing: [", ["preprocessing.0: was {decode"]),
+        (
+            "random_crop",
+            "center_crop",
+            [
+                "preprocessing.1.random_crop: was {height: 64, width: 64, padding: 4}, is absent",
+                "preprocessing.1.center_crop: was absent, is {height: 64, width: 64, padding: 4}",
+            ],
+        ),
+        ("run-1", "run-2", ["text: was ...and/a/deep/tree/run-1/data/", ", is ...and/a/deep/tree/run-2/"]),
+        ("'a b'", "'a  b'", ["spaces: was 'a b', is 'a  b'"]),
+    ],
+)
+def test_the_refusal_shows_what_differs_however_long_the_values_are(tmp_path, before, after, reported):
+    config = f"{CONFIG}{OPERATIONS}text: {LONG.format(1)}\nspaces: 'a b'\n"
+    prepare_output(tmp_path, config)
+    train(tmp_path)
+    assert config.count(before) == 1
+    with pytest.raises(OutputError) as caught:
+        prepare_output(tmp_path, config.replace(before, after))
+    differing = [line for line in str(caught.value).splitlines() if ": was " in line]
+    assert all(part in "\n".join(differing) for part in reported), differing
+    assert len(differing) == max(1, sum(": was " in part for part in reported)), differing
+
+
+def test_lists_that_may_change_are_named_as_a_whole(tmp_path):
+    before = CONFIG.replace("args: {}", "args: {paths: [/a/x.h5, /a/y.h5]}")
+    before = before.replace("name: a, ", "name: a, callbacks: [{'m:f': {n: 1}}], ")
+    prepare_output(tmp_path, before)
+    train(tmp_path)
+    claim = check_output(tmp_path, before.replace("n: 1", "n: 2").replace("/a/y", "/b/y"))
+    assert claim.moved == ("data.args.paths",)
+    assert "with changed data.args.paths, dnns.a.callbacks" in claim.notes[0]
 
 
 def test_a_dnn_that_trains_alone_holds_the_config_too(tmp_path):
