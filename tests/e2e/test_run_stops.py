@@ -121,6 +121,25 @@ def test_a_module_named_as_pythons_own_does_not_disturb_a_run(lab):
     assert done.err.count("json.py: hidden by the module of the same name in ") == 1, done
 
 
+def test_a_thread_that_never_ends_does_not_delay_the_end(lab):
+    (lab.folder / "heart.py").write_text(
+        "import threading, time, toys\n"
+        "def model(input_shape, num_classes):\n"
+        "    threading.Thread(target=time.sleep, args=(3600,), name='heart').start()\n"
+        "    return toys.toy(input_shape, num_classes)\n",
+        encoding="utf-8",
+    )
+    lab.configure(
+        dnns=[{"name": "a", "model": "heart:model"}],
+        backend={"name": "emulated", "rates": {"a": {1: 900}}},
+        slots={"per_node": 1},
+    )
+    done = lab.run()
+    assert done.code == 0, done
+    assert "'heart' still ran 5 s after the end of the run" in done.err, done
+    assert "killed what" not in done.err, done
+
+
 def catches_signals(pid: int) -> bool:
     """Whether a process has handlers of hpcbal, which are the only ones for USR2."""
     (caught,) = re.findall(r"SigCgt:\s*([0-9a-f]+)", Path(f"/proc/{pid}/status").read_text())
