@@ -123,6 +123,21 @@ class Lab:
                 return True
         return False
 
+    def hang_at(self, step: int) -> None:
+        """Let rank 0 get a signal in this training step, which then lasts until the start has failed."""
+
+        def hang() -> None:
+            stop = self._inner.ranks.contexts[0].stop
+            self._inner.ranks.signal(0)
+            while stop.failure is None:
+                time.sleep(0.01)
+
+        self.at_steps([step], hang)
+        try:
+            self.run()
+        finally:
+            self.at_steps([], lambda: None)
+
     def stop_at(self, step: int, rank: int, **options: Any) -> None:
         """Let `rank` get a signal in or soon after this training step; the start must end with 75.
 
