@@ -170,11 +170,11 @@ def recover_best(
         return None, [*warnings, *_give_up(folder, is_lost)]
     name, found = max(earlier.items(), key=lambda item: item[1].epoch)
     _adopt(folder, name)
-    warnings.append(
-        f"{folder / BEST}: the best weights, of epoch {epoch}, are lost; those of the best epoch before, "
-        f"{found.epoch}, are kept instead"
+    lost = (
+        f"the best weights, of epoch {epoch}, are lost; those of the best epoch before, {found.epoch}, are "
+        "kept instead"
     )
-    return found, warnings
+    return found, ["; ".join([*warnings, lost]) if warnings else f"{folder / BEST}: {lost}"]
 
 
 def _give_up(folder: Path, is_lost: bool) -> list[str]:

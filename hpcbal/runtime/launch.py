@@ -26,7 +26,7 @@ from hpcbal.runtime.handoff.clean_output import CleanOutput
 from hpcbal.runtime.handoff.finished import report_of_finished, report_of_finished_job
 from hpcbal.runtime.handoff.launch_dir import hold, launch_directory, sweep
 from hpcbal.runtime.handoff.minding import Requests, mind, report
-from hpcbal.runtime.handoff.own_exit import own_exit_code
+from hpcbal.runtime.handoff.own_exit import leave_soon, own_exit_code
 from hpcbal.runtime.handoff.run_request import RunRequest, load_requested
 from hpcbal.runtime.handoff.sentences import EVALUATING, PROFILING, TRAINING, Sentences
 from hpcbal.runtime.handoff.start_file import LAUNCH_DIR, StartFile
@@ -147,12 +147,14 @@ def _as_rank(
     Lifeline(launcher.rank, start, activity, sentences)
     with own_exit_code(launcher.rank, activity, sentences.again):
         try:
-            return body(stop, activity)
+            code = body(stop, activity)
         except BaseException:  # if this rank merely left, the others would wait for it, and it for them
             traceback.print_exc()
             if mpi.Is_initialized() and not mpi.Is_finalized():
                 mpi.COMM_WORLD.Abort(int(ExitCode.INTERNAL_ERROR))
             raise
+    leave_soon(launcher.rank, code)
+    return code
 
 
 def _no_mpi(reason: str) -> InputError:

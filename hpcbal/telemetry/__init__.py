@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from hpcbal.telemetry.claim.directory import Claim, check_output, claim_output
-    from hpcbal.telemetry.claim.run_lock import RunLock
+    from hpcbal.telemetry.claim.run_lock import RunLock, clear_dead_lock
     from hpcbal.telemetry.claim.same_config import is_same_config
     from hpcbal.telemetry.files.atomic_file import output_error, write_atomic, write_json_atomic
     from hpcbal.telemetry.files.run_directory import RunDirectory
@@ -42,6 +42,7 @@ __all__ = [
     "RunLock",
     "check_output",
     "claim_output",
+    "clear_dead_lock",
     "configure_rank_logging",
     "environment_versions",
     "is_same_config",
@@ -74,6 +75,7 @@ _MODULE_OF = {
     "RunLock": "claim.run_lock",
     "check_output": "claim.directory",
     "claim_output": "claim.directory",
+    "clear_dead_lock": "claim.run_lock",
     "configure_rank_logging": "streams.rank_log",
     "environment_versions": "host.environment",
     "is_same_config": "claim.same_config",

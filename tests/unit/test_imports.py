@@ -68,8 +68,8 @@ telemetry.streams | -                                     | printable errors val
 telemetry.ledger  | pydantic pydantic_core                | errors values policies control telemetry.files
 telemetry.views   | -                                     | printable errors values control telemetry.files
                   |                                       | telemetry.host telemetry.ledger
-telemetry.claim   | yaml                                  | printable errors telemetry.files telemetry.host
-                  |                                       | telemetry.ledger
+telemetry.claim   | yaml                                  | printable errors stderr telemetry.files
+                  |                                       | telemetry.host telemetry.ledger
 telemetry         | -                                     | -
 checkpoint        | h5py numpy                            | errors values telemetry.files
 speed_models      | keras numpy statsmodels               | hpcbal errors policies.batching

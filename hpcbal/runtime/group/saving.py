@@ -13,7 +13,7 @@ from hpcbal.cluster.roles import SCHEDULER_RANK
 from hpcbal.control.messages import CheckpointWritten
 from hpcbal.control.stopping import best, evaluate
 from hpcbal.runtime.group.member import GroupMember
-from hpcbal.runtime.wire.protocol import BestKept, CheckpointFacts
+from hpcbal.runtime.wire.protocol import WRITING, BestKept, CheckpointFacts
 from hpcbal.telemetry.streams.slices import CHECKPOINT
 from hpcbal.training.backend import Replica
 from hpcbal.values import EpochRecord, Position
@@ -86,7 +86,7 @@ class Saving:
     def leave(self, replica: Replica, position: Position, *, inside_pass: bool) -> None:
         """Save durably, and report it."""
         began = time.monotonic()
-        self._context.announce(f"writing the checkpoint of {self._member.dnn.name}")
+        self._context.announce(f"{WRITING}{self._member.dnn.name}")
         self._save(replica, position, inside_pass=inside_pass, final=True)
         self._writer.wait()
         self._held_s = time.monotonic() - began

@@ -20,6 +20,8 @@ _PIPE_BYTES = 1 << 20
 _MOST_WAITING_BYTES = 8 << 20  # in memory, for a slow reader
 _MOST_LINES, _MOST_UNLIKE_BYTES = 1000, 4096
 _BURST_BYTES, _RATE_BYTES_PER_S = 8 << 20, 64 << 10
+_OWN = re.compile(rb"(?:\[\d+:\d\d:\d\d\]|hpcbal:) [^\n]*\n")
+"""A line of hpcbal itself; other ranks may have printed something in front of it."""
 _UNFINISHED = re.compile(rb"(?:\x1b(?:\[[\d;]{0,32})?|\xc2|\r)\Z")
 """Bytes at the end of a chunk that mean something else if others follow."""
 _UNSAFE = re.compile(
@@ -79,19 +81,24 @@ class Allowance:
         self._left = float(burst_bytes)
         self._at_s = 0.0
         self._dropped = 0
+        self._held = b""  # the beginning of a line, in a flood
         self._seen: set[bytes] = set()
 
     def take(self, chunk: bytes, now_s: float, *, has_room: bool = True) -> bytes:
         """Return what passes of a chunk: all of it, with a line about what was dropped before.
 
-        In a flood only the few lines pass that are unlike the others.
+        In a flood only lines of hpcbal itself pass, and lines that are unlike the others if they are few.
         """
         self._left = min(self._burst, self._left + self._rate * (now_s - self._at_s))
         self._at_s = now_s
+        chunk, self._held = self._held + chunk, b""
         if not has_room:
             self._dropped += len(chunk)
             return b""
         if len(chunk) > self._left:
+            whole = chunk.rfind(b"\n") + 1
+            if len(chunk) - whole <= _MOST_UNLIKE_BYTES:
+                chunk, self._held = chunk[:whole], chunk[whole:]
             kept = self._unlike(chunk)
             self._dropped += len(chunk) - len(kept)
             return kept
@@ -99,20 +106,22 @@ class Allowance:
         return self.finish() + chunk
 
     def _unlike(self, chunk: bytes) -> bytes:
-        """Return the lines of a flood that are unlike those before, such as what hpcbal itself reports."""
+        """Return the lines of a flood that are unlike those before; if they are many, those of hpcbal."""
         lines = chunk.splitlines(keepends=True)
         new = b"".join(line for line in dict.fromkeys(lines) if line not in self._seen)
         if len(self._seen) > _MOST_LINES:
             self._seen.clear()
         self._seen.update(lines[:_MOST_LINES])
-        return new if len(new) <= _MOST_UNLIKE_BYTES else b""
+        return new if len(new) <= _MOST_UNLIKE_BYTES else b"".join(_OWN.findall(new))[:_MOST_UNLIKE_BYTES]
 
     def finish(self) -> bytes:
         """Return a line about what was dropped since the last one; empty if nothing was."""
         dropped, self._dropped = self._dropped, 0
+        held, self._held = self._held, b""
         if not dropped:
-            return b""
-        return b"\nhpcbal: the ranks print too much: %d bytes of their output were dropped here\n" % dropped
+            return held
+        text = b"\nhpcbal: the ranks print too much: %d bytes of their output were dropped here\n" % dropped
+        return text + held
 
 
 class CleanOutput:

@@ -12,6 +12,7 @@ from hpcbal.stderr import say
 from hpcbal.telemetry import (
     ResultRow,
     RunDirectory,
+    clear_dead_lock,
     is_same_config,
     read_results,
     read_status,
@@ -37,6 +38,8 @@ CODE_OF_END = {
 def report_of_finished(request: RunRequest, config: EnsembleConfig) -> tuple[str, int] | None:
     """The results table and exit code of a finished run; None if something is left to do or to report.
 
+    A lock that a kill after the end has left behind is removed.
+
     A run is finished if its last start ended with all DNNs done or failed, with exactly the same config, and
     if its status and its results can be read and the checkpoints of all DNNs that are done are still whole.
     Ranks write a damaged file again. The user decides whether failed DNNs get another try.
@@ -56,6 +59,7 @@ def report_of_finished(request: RunRequest, config: EnsembleConfig) -> tuple[str
         return None
     if not all(row.state in OVER for row in rows) or not _are_weights_whole(run, rows):
         return None
+    clear_dead_lock(run.root)
     end = "this run has already finished; nothing to do"
     if code == ExitCode.FAILED_DNNS:
         end += "; to give failed DNNs another try, run the same command with --retry-failed"
@@ -78,6 +82,7 @@ def report_of_finished_job(
         rows = read_results(run.results)
     except HpcbalError:
         return None
+    clear_dead_lock(run.root)
     end = "this run has already finished; nothing to do"
     if code != ExitCode.DONE:
         end += "; to try again, run the same command with --retry-failed"

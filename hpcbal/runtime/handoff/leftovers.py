@@ -6,6 +6,7 @@ import contextlib
 import os
 import signal
 import time
+from collections.abc import Collection
 from pathlib import Path
 
 from hpcbal.runtime.handoff.start_file import LAUNCH_DIR, StartFacts
@@ -56,11 +57,22 @@ class Leftovers:
         is_alone = self._alone_s is not None and now - self._alone_s > GRACE_S
         if not is_alone and (self._decided_s is None or now - self._decided_s <= LINGER_S):
             return None
-        left = started_with(LAUNCH_DIR, str(self._directory)) - {self._mpirun}
-        for pid in left:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        left = kill_started(self._directory, {self._mpirun})
         if not left:
             return None
         ids = ", ".join(str(pid) for pid in sorted(left))
         return f"killed what models or datasets had started and what outlived the run (process ids {ids})"
+
+
+def kill_started(directory: Path, but: Collection[int] = ()) -> Collection[int]:
+    """Kill all processes of a start; returns their ids.
+
+    Args:
+        directory: the launch directory of the start.
+        but: ids of processes that stay.
+    """
+    found = started_with(LAUNCH_DIR, str(directory)).difference(but)
+    for pid in found:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    return found

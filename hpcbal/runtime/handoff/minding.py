@@ -12,13 +12,18 @@ from types import FrameType
 from typing import Any
 
 from hpcbal.errors import OutputError
-from hpcbal.runtime.handoff.leftovers import Leftovers
+from hpcbal.runtime.handoff.leftovers import Leftovers, kill_started
 from hpcbal.runtime.handoff.sentences import TRAINING, Sentences
 from hpcbal.runtime.handoff.start_file import LAUNCH_DIR, StartFile
 from hpcbal.runtime.handoff.start_machine import Action, StartMachine, is_killed
 from hpcbal.stderr import say
 from hpcbal.stop_signals import STOP_SIGNALS, deliver_stop_signals
-from hpcbal.telemetry.host.processes import process_is_gone, started_with
+from hpcbal.telemetry.host.processes import (
+    living_children,
+    process_is_gone,
+    process_is_suspended,
+    started_with,
+)
 
 POLL_INTERVAL_S = 0.1
 
@@ -101,14 +106,22 @@ def mind(
     """
     start = StartFile(directory)
     machine, leftovers = StartMachine(sentences=sentences), Leftovers(process.pid, directory)
+    runs_s = 0.0  # when all processes were last seen to run, or nobody had asked to stop
     while True:
         try:
             returncode = process.wait(POLL_INTERVAL_S)
             break
         except subprocess.TimeoutExpired:
             facts = start.read()
+        now_s = time.monotonic()
+        if not requests.stop or not _is_any_suspended(process.pid):
+            runs_s = now_s
         machine, actions = machine.look(
-            facts, stop=requests.stop, kill=requests.take_kill(), stop_s=requests.stop_s
+            facts,
+            stop=requests.stop,
+            kill=requests.take_kill(),
+            stop_s=requests.stop_s,
+            suspended_s=now_s - runs_s,
         )
         for action in actions:
             if action is Action.PASS_ON_STOP:
@@ -117,6 +130,9 @@ def mind(
                 process.send_signal(signal.SIGUSR2)
             elif action in (Action.KILL, Action.GIVE_UP):
                 process.terminate()
+            elif action is Action.FORCE:
+                kill_started(directory)
+                process.kill()
             if action is Action.REPORT_LAST_WORDS:
                 _let_mpirun_speak(process, drain)
             report(machine.sentence_of(action, facts))
@@ -124,11 +140,20 @@ def mind(
             report(sentence)
     if not is_killed(returncode):  # ranks that outlive it may hold its stderr
         drain(DRAIN_S)
-    are_gone = not is_killed(returncode) or wait_for_orphans(start, directory, requests, -returncode)
+    are_gone = (
+        machine.has_forced
+        or not is_killed(returncode)
+        or wait_for_orphans(start, directory, requests, -returncode)
+    )
     end = machine.end(returncode, start.read(), stop=requests.stop, are_gone=are_gone)
     for sentence in end.sentences:
         report(sentence)
     return end.code
+
+
+def _is_any_suspended(mpirun: int) -> bool:
+    """Whether mpirun or one of its ranks is suspended."""
+    return any(process_is_suspended(pid) for pid in (mpirun, *(living_children(mpirun) or ())))
 
 
 def _let_mpirun_speak(process: subprocess.Popen[bytes], drain: Callable[[float], None]) -> None:

@@ -1,10 +1,16 @@
-"""Keep user code from choosing the exit code of a rank: job scripts run the same job again after 75."""
+"""Keep user code from choosing the exit code of a rank, or the moment of its end.
+
+Job scripts run the same job again after 75, and mpirun waits for the last rank.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import multiprocessing
 import os
 import socket
+import sys
+import threading
 from collections.abc import Iterator
 
 from hpcbal.errors import ExitCode
@@ -12,6 +18,9 @@ from hpcbal.runtime.handoff.activity import Activity, seen
 from hpcbal.runtime.handoff.sentences import TRAINING
 from hpcbal.runtime.handoff.start_file import StartFile
 from hpcbal.stderr import say
+
+LEAVE_S = 5.0
+"""How long code of the user may keep a rank from ending whose work is done."""
 
 
 @contextlib.contextmanager
@@ -43,6 +52,36 @@ def own_exit_code(rank: int | None, activity: Activity, again: str = TRAINING.ag
         yield
     finally:
         vars(os)["_exit"] = real
+
+
+def leave_soon(rank: int | None, code: int) -> None:
+    """End this process in `LEAVE_S` at the latest; everything is recorded.
+
+    Python would wait at its exit for threads that are no daemons, and for processes of `multiprocessing`.
+
+    Args:
+        rank: rank of this process, if known.
+        code: exit code of this process.
+    """
+    real = os._exit
+
+    def leave() -> None:
+        threads = [thread for thread in threading.enumerate() if not thread.daemon]
+        names = [repr(thread.name) for thread in threads if thread is not threading.main_thread()]
+        names += [repr(process.name) for process in multiprocessing.active_children()]
+        if names:
+            who = "a rank" if rank is None else f"rank {rank}"
+            say(
+                f"hpcbal: warning: {who}: {', '.join(names)} still ran {LEAVE_S:.0f} s after the end of the "
+                "run; the rank ends without waiting. Start threads and processes with daemon=True"
+            )
+        with contextlib.suppress(OSError, ValueError, AttributeError):  # closed
+            sys.stdout.flush()
+        real(code)
+
+    timer = threading.Timer(LEAVE_S, leave)
+    timer.daemon = True
+    timer.start()
 
 
 def _report(text: str) -> None:

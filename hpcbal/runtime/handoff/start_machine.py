@@ -27,10 +27,15 @@ class Action(enum.Enum):
     PASS_ON_STOP = enum.auto()
     KILL = enum.auto()
     GIVE_UP = enum.auto()
+    FORCE = enum.auto()
 
 
 ANSWER_S = 10.0
-"""Rank 0 answers a request to stop at once; if there is no answer for so long, the ranks are killed."""
+"""Rank 0 answers a request to stop at once; if there is no answer for so long, or a rank stays suspended for
+so long, the ranks are killed."""
+
+FORCE_S = 5.0
+"""If mpirun has not ended so long after it was asked to kill the ranks, it is killed with them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +58,9 @@ class StartMachine:
     Attributes:
         has_passed_on: it has asked the ranks to stop.
         has_killed: it has killed them at the user's request.
-        has_given_up: it has killed them because they did not answer a request to stop.
+        has_given_up: it has killed them because they did not answer a request to stop, or cannot follow it.
+        killed_s: when it has killed them, in seconds since the first signal.
+        has_forced: it has killed mpirun too, which did not end.
         has_reported: it has reported the last words of a rank.
         sentences: what to say; they depend on the verb.
     """
@@ -61,6 +68,8 @@ class StartMachine:
     has_passed_on: bool = False
     has_killed: bool = False
     has_given_up: bool = False
+    killed_s: float = 0.0
+    has_forced: bool = False
     has_reported: bool = False
     sentences: Sentences = TRAINING
 
@@ -69,11 +78,14 @@ class StartMachine:
         if action is Action.REPORT_LAST_WORDS:
             return str(facts.last_words)
         if action is Action.GIVE_UP:
-            return f"the ranks did not answer for {ANSWER_S:.0f} s; {self.sentences.killing}"
+            why = "a rank was suspended" if self._has_answered(facts) else "the ranks did not answer"
+            return f"{why} for {ANSWER_S:.0f} s; {self.sentences.killing}"
+        if action is Action.FORCE:
+            return f"mpirun did not end within {FORCE_S:.0f} s; killing it with the ranks"
         return self.sentences.stopping if action is Action.PASS_ON_STOP else self.sentences.killing
 
     def look(
-        self, facts: StartFacts, *, stop: bool, kill: bool, stop_s: float = 0.0
+        self, facts: StartFacts, *, stop: bool, kill: bool, stop_s: float = 0.0, suspended_s: float = 0.0
     ) -> tuple[StartMachine, tuple[Action, ...]]:
         """Decide what to do now, while mpirun runs; returns the next state and the actions.
 
@@ -85,6 +97,7 @@ class StartMachine:
             stop: whether a signal has asked for a stop, now or earlier.
             kill: whether the user has asked to kill the ranks since the last call.
             stop_s: seconds since the first signal.
+            suspended_s: how long a rank has been suspended since that signal.
         """
         after, actions = self, []
         if facts.last_words is not None and not self.has_reported and not self.has_killed:
@@ -95,12 +108,20 @@ class StartMachine:
             after = replace(after, has_passed_on=True)
             actions.append(Action.PASS_ON_STOP)
         if kill:
-            after = replace(after, has_killed=True)
+            after = replace(after, has_killed=True, killed_s=self.killed_s or stop_s)
             actions.append(Action.KILL)
-        elif stop_s > ANSWER_S and not (facts.is_stopping or self.has_killed) and facts.exit_code is None:
-            after = replace(after, has_killed=True, has_given_up=True)
+        elif self.has_killed:
+            if stop_s - self.killed_s > FORCE_S and not self.has_forced:
+                after = replace(after, has_forced=True)
+                actions.append(Action.FORCE)
+        elif suspended_s > ANSWER_S or (stop_s > ANSWER_S and not self._has_answered(facts)):
+            after = replace(after, has_killed=True, has_given_up=True, killed_s=stop_s)
             actions.append(Action.GIVE_UP)
         return after, tuple(actions)
+
+    @staticmethod
+    def _has_answered(facts: StartFacts) -> bool:
+        return facts.is_stopping or facts.exit_code is not None
 
     def end(
         self, returncode: int, facts: StartFacts, *, stop: bool = False, are_gone: bool = True
@@ -136,7 +157,7 @@ class StartMachine:
                 return code, self.sentences.stopped
             return code, f"the run has ended with exit code {code}" if is_killed(returncode) else None
         code = int(ExitCode.INTERNAL_ERROR) if facts.abort_code is None else facts.abort_code
-        if is_killed(returncode):
+        if is_killed(returncode) and not (self.has_forced and are_gone):
             return code, self.sentences.gone_with_mpirun if are_gone else self.sentences.left_by_mpirun
         if self.has_killed:
             if self.has_given_up and facts.abort_code is None:

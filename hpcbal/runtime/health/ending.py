@@ -18,6 +18,7 @@ from hpcbal.cluster.roles import SCHEDULER_RANK
 from hpcbal.errors import ExitCode, HpcbalError
 from hpcbal.printable import printable
 from hpcbal.runtime.handoff.activity import NUM_BYTES, Activity, text_in
+from hpcbal.runtime.handoff.end_file import note_end
 from hpcbal.runtime.handoff.start_file import StartFile
 
 log = logging.getLogger(__name__)
@@ -71,6 +72,8 @@ class JobEnd:
         self._ending[self._mine] = 1
         try:
             StartFile.of_rank().hint(abort_code=code)  # mpirun's own code may be that of a rank that crashed
+            if code == ExitCode.RUN_AGAIN:
+                note_end(str(code))  # a job script runs the same job again
             logging.shutdown()
         finally:
             self._world.Abort(code)

@@ -11,7 +11,7 @@ from pathlib import Path
 from hpcbal.cluster.roles import SCHEDULER_RANK, Roles
 from hpcbal.comm.message import Message
 from hpcbal.errors import ExitCode, HpcbalError
-from hpcbal.runtime.wire.protocol import Heartbeat
+from hpcbal.runtime.wire.protocol import WRITING, Heartbeat
 from hpcbal.telemetry.files.own_files import own_file
 
 HEARTBEAT_INTERVAL_S = 5.0
@@ -20,12 +20,22 @@ LONGEST_NAP_S = 5.0
 MAX_SHOWN = 4
 LOOK_INTERVAL_S = 1.0
 """Longest time between two looks at the clocks while messages keep coming."""
+STOP_SILENCES, LEAST_STOP_S, MOST_STOP_S = 2.0, 10.0, 60.0
+"""A run that is to stop waits for a silent rank this many times as long as any rank has been silent before;
+at least and at most so many seconds."""
+_AGAIN = "run the same command again to resume from the last checkpoints"
 
 
 class StalledError(HpcbalError):
     """A rank has been silent for too long."""
 
     exit_code = ExitCode.STALLED
+
+
+class HeldUpError(StalledError):
+    """A rank has been silent for too long in a run that is to stop."""
+
+    exit_code = ExitCode.RUN_AGAIN
 
 
 def heartbeat_interval_s(timeout_s: float) -> float:
@@ -57,10 +67,22 @@ class StallDetector:
         self._checked_s = now = clock()
         self._heard_s = {info.rank: now for info in roles.ranks if info.rank != SCHEDULER_RANK}
         self._doing = dict.fromkeys(self._heard_s, "starting")
+        self._longest_s = 0.0  # that a rank was silent before it was heard of again
+        self._is_stopping = False
+
+    def hasten(self) -> None:
+        """Wait for silent ranks no longer than `STOP_SILENCES` says from now on: the run is to stop.
+
+        Ranks that write a checkpoint keep their time, and the others wait for them.
+        """
+        self._is_stopping = True
 
     def heard_of(self, rank: int, message: Message) -> None:
         """Record that `rank` has sent `message`."""
-        self._heard_s[rank] = self._clock()
+        now = self._clock()
+        if not self._doing[rank].startswith(WRITING):
+            self._longest_s = max(self._longest_s, now - self._heard_s[rank])
+        self._heard_s[rank] = now
         if isinstance(message, Heartbeat):
             self._doing[rank] = message.doing
 
@@ -72,28 +94,37 @@ class StallDetector:
         """Check for silent ranks; call this often: when no message is waiting, or when it `is_due`.
 
         Raises:
-            StalledError: if a rank has been silent for too long.
+            StalledError: if a rank has been silent for too long; a `HeldUpError` in a run that is to stop.
         """
         now = self._clock()
         nap_s, self._checked_s = now - self._checked_s, now
         if nap_s > LONGEST_NAP_S:  # this process was itself stopped, perhaps with the whole job
             self._heard_s = {rank: heard_s + nap_s for rank, heard_s in self._heard_s.items()}
-        if now - min(self._heard_s.values(), default=now) > self._timeout_s:
-            suspects = [r for r, heard_s in self._heard_s.items() if now - heard_s > self._timeout_s / 2]
-            raise StalledError(self._describe(sorted(suspects, key=self._heard_s.__getitem__), now))
+        silent_s = now - min(self._heard_s.values(), default=now)
+        if silent_s > self._timeout_s:
+            raise StalledError(
+                f"no sign of life for {silent_s:.0f} s (stall_timeout_s: {self._timeout_s:g}) of "
+                f"{self._describe(self._timeout_s, now)}; their stack traces are in "
+                f"{self._logs}/rank-NNN.log. The job ends here; {_AGAIN}"
+            )
+        limit_s = min(MOST_STOP_S, max(LEAST_STOP_S, STOP_SILENCES * self._longest_s))
+        is_writing = any(doing.startswith(WRITING) for doing in self._doing.values())
+        if self._is_stopping and silent_s > limit_s and not is_writing:
+            raise HeldUpError(
+                f"the run is to stop, but there is no sign of life for {silent_s:.0f} s of "
+                f"{self._describe(limit_s, now)}; the job ends here; {_AGAIN}"
+            )
 
-    def _describe(self, silent: list[int], now: float) -> str:
+    def _describe(self, limit_s: float, now: float) -> str:
+        """Name the ranks that have been silent for at least half the limit."""
+        suspects = [rank for rank, heard_s in self._heard_s.items() if now - heard_s > limit_s / 2]
+        silent = sorted(suspects, key=self._heard_s.__getitem__)
         shown = ", ".join(
             f"rank {rank} on host {self._roles.ranks[rank].host} (last seen {self._doing[rank]})"
             for rank in silent[:MAX_SHOWN]
         )
         more = f" and {len(silent) - MAX_SHOWN} more" if len(silent) > MAX_SHOWN else ""
-        silent_s = now - self._heard_s[silent[0]]
-        return (
-            f"no sign of life for {silent_s:.0f} s (stall_timeout_s: {self._timeout_s:g}) of {shown}{more}; "
-            f"their stack traces are in {self._logs}/rank-NNN.log. The job ends here; run the same "
-            "command again to resume from the last checkpoints"
-        )
+        return f"{shown}{more}"
 
 
 class HangTrace:

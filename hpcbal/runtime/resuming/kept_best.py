@@ -57,12 +57,12 @@ def recover_dnn(
     state, warnings = recover_progress(directory)
     is_lost = bool(warnings) or (was_saved and state is None)
     weights, of_best = recover_weights(run, spec, state, keep, is_lost)
-    warnings += of_best
     if had_best and keep != "last" and weights.last is not None and not weights.best:
         lost = f"the best weights of {CURRENT} are lost; the last ones, of epoch {weights.last}, are left"
-        warnings.append(f"{directory / BEST}: {lost}")
+        warnings.append("; ".join([*of_best, lost]) if of_best else f"{directory / BEST}: {lost}")
+        of_best = ()
     if state is None or weights.any or state.name != spec.dnn_id:
-        return state, weights, warnings
+        return state, weights, [*warnings, *of_best]
     try:  # its history is of no use without weights, and would be taken for a checkpoint
         set_aside(directory / CURRENT)
     except OSError as error:
@@ -71,10 +71,11 @@ def recover_dnn(
             "directory"
         ) from error
     state, others = recover_progress(directory)
-    weights, of_best = recover_weights(run, spec, state, keep, True)
+    weights, of_older = recover_weights(run, spec, state, keep, True)
     goes_on = "starts again" if state is None else f"continues from epoch {state.epoch}"
-    gone = f"the best weights, the only ones that were kept, are gone; {spec.dnn_id} {goes_on}"
-    return state, weights, [*warnings, f"{directory / BEST}: {gone}", *others, *of_best]
+    why = f" ({'; '.join(of_best)})" if of_best else ""
+    gone = f"the best weights, the only ones that were kept, are gone{why}; {spec.dnn_id} {goes_on}"
+    return state, weights, [*warnings, f"{directory / CURRENT}: {gone}", *others, *of_older]
 
 
 def recover_weights(

@@ -248,6 +248,7 @@ class Scheduler:
         """Request a clean stop once: a launcher passes a signal on to every rank, and each reports it."""
         if not self._is_stopping:
             self._is_stopping = True
+            self._stall.hasten()
             self._events.append(SuspendRequested(reason))
 
     # ---- instructions out --------------------------------------------------------------------

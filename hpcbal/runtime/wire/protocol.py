@@ -152,6 +152,10 @@ class Happened(Message):
     facts: ProfileFacts | CheckpointFacts | EpochFacts | None = None
 
 
+WRITING = "writing the checkpoint of "
+"""How the heartbeat of a rank begins that is silent until a checkpoint is on disk."""
+
+
 @dataclass(frozen=True, slots=True)
 class Heartbeat(Message):
     """Any rank -> scheduler, every few seconds: the rank is alive, and what it is doing."""

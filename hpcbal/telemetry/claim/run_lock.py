@@ -17,11 +17,13 @@ import socket
 import threading
 import time
 import uuid
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from hpcbal.errors import OutputError
+from hpcbal.stderr import say
 from hpcbal.telemetry.files.atomic_file import output_error, remove_quietly
 from hpcbal.telemetry.files.own_files import own_file, read_file
 from hpcbal.telemetry.files.run_directory import RunDirectory
@@ -126,16 +128,13 @@ class RunLock:
 
     def _refuse_if_alive(self, owner: dict[str, Any]) -> None:
         """Raise if `owner` is alive; otherwise return, if necessary after watching its heartbeats."""
-        pid = owner.get("pid")
-        if owner.get("host") == self._host and isinstance(pid, int):
-            running = is_running(pid, owner)
-            if running is False or (running and pid == os.getpid()):  # this process has left it behind itself
-                return
-            if running:
-                raise self._held(owner)
-        log.info(
-            "%s is held by %s: waiting %.0f s for a sign of life", self._path, _name(owner), self._stale_s
-        )
+        running = _runs(owner, self._host)
+        if running is False or (running and owner["pid"] == os.getpid()):  # this process has left it behind
+            return
+        if running:
+            raise self._held(owner)
+        wait = f"waiting {self._stale_s:.0f} s for a sign of life"
+        say(f"hpcbal: {self._path} is held by {_name(owner)}; {wait}")
         deadline = time.monotonic() + self._stale_s
         while time.monotonic() < deadline:
             time.sleep(min(1.0, self._beat_s / 2))
@@ -208,6 +207,22 @@ class RunLock:
             "over the directory; this run writes nothing more here"
         )
         log.error("%s", self._lost)
+
+
+def clear_dead_lock(directory: str | os.PathLike[str]) -> None:
+    """Remove the lock of a directory if its owner's process is seen to be gone, as after a kill."""
+    owner = _read(RunDirectory(Path(directory)).lock)
+    if owner is not None and _runs(owner, socket.gethostname()) is False:
+        with contextlib.suppress(
+            OutputError
+        ):  # another run has just taken it over, or nothing can be written
+            RunLock(directory).release()
+
+
+def _runs(owner: Mapping[str, Any], host: str) -> bool | None:
+    """Whether the owner of a lock runs; None if that cannot be seen from this process on `host`."""
+    pid = owner.get("pid")
+    return is_running(pid, owner) if owner.get("host") == host and isinstance(pid, int) else None
 
 
 def _read(path: Path) -> dict[str, Any] | None:

@@ -104,11 +104,11 @@ def test_mpirun_is_not_blocked_if_nobody_reads() -> None:
 
 def test_a_flood_passes_at_a_rate_and_what_was_dropped_is_counted() -> None:
     allowance = Allowance(burst_bytes=10, rate_bytes_per_s=2)
-    assert allowance.take(b"12345", 0.0) == b"12345"
-    passed = [allowance.take(b"12345", now_s) for now_s in (0.0, 0.0, 0.0, 1.0, 2.5)]
-    assert passed[:4] == [b"12345", b"12345", b"", b""]
+    assert allowance.take(b"1234\n", 0.0) == b"1234\n"
+    passed = [allowance.take(b"1234\n", now_s) for now_s in (0.0, 0.0, 0.0, 1.0, 2.5)]
+    assert passed[:4] == [b"1234\n", b"1234\n", b"", b""]
     assert (
-        passed[4] == b"\nhpcbal: the ranks print too much: 10 bytes of their output were dropped here\n12345"
+        passed[4] == b"\nhpcbal: the ranks print too much: 10 bytes of their output were dropped here\n1234\n"
     )
     assert allowance.take(b"1", 100.0, has_room=False) == b""
     assert b" 1 bytes " in allowance.finish()
@@ -122,6 +122,18 @@ def test_a_flood_does_not_drown_what_is_unlike_it() -> None:
     assert allowance.take(flood, 0.0) == b""
     assert allowance.take(flood + b"[0:00:27] finished\n" + flood, 0.0) == b"[0:00:27] finished\n"
     assert allowance.take(b"".join(b"%d\n" % i for i in range(3000)), 0.0) == b""
+
+
+@pytest.mark.parametrize("num_pieces", [1, 7])
+def test_a_flood_of_ever_different_lines_does_not_drown_those_of_hpcbal(num_pieces: int) -> None:
+    own = b"[0:00:27] a converged after epoch 3\nhpcbal: stopping cleanly\n"
+    text = b"".join(b"retry %d\n" % number for number in range(9000)) + b"..."
+    text += own + b"".join(b"retry %d\n" % number for number in range(9000, 18000))
+    allowance = Allowance(burst_bytes=0, rate_bytes_per_s=0)
+    size = len(text) // num_pieces + 1
+    pieces = [allowance.take(text[at : at + size], 0.0) for at in range(0, len(text), size)]
+    assert b"".join(pieces) == own
+    assert b"%d bytes" % (len(text) - len(own)) in allowance.finish()
 
 
 def test_a_reader_that_never_reads_does_not_block_mpirun() -> None:

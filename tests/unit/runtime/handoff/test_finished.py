@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
+import socket
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +17,7 @@ from hpcbal.config import EnsembleConfig, load_config, resolved_yaml
 from hpcbal.runtime.handoff.finished import report_of_finished
 from hpcbal.runtime.handoff.run_request import RunRequest, output_of
 from hpcbal.telemetry import Ledger, ResultRow, RunDirectory, new_status, write_results, write_status
+from hpcbal.telemetry.host.processes import identity_of
 from hpcbal.telemetry.ledger import RunFinishedLine, RunStartedLine
 from hpcbal.values import Position
 
@@ -59,6 +63,15 @@ def test_the_table_and_the_code_of_then(
     assert report[1] == code
     assert report[0].splitlines()[2].split()[:4] == ["a", "done", "3", "0.7500"]
     assert f"files: {run.root}/" in report[0]
+
+
+def test_a_lock_that_a_kill_after_the_end_has_left_behind_goes(request_: RunRequest, config: EnsembleConfig):
+    run = leave_run(request_, config, "done")
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as process:
+        owner = {"host": socket.gethostname(), "pid": process.pid, **identity_of(process.pid)}
+    run.lock.write_text(json.dumps(owner), encoding="utf-8")
+    assert report_of_finished(request_, config) is not None
+    assert not run.lock.exists()
 
 
 @pytest.mark.parametrize("outcome", ["suspended", "profiled"])

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 
 import pytest
 
-from hpcbal.runtime.handoff import leftovers, minding
+from hpcbal.errors import ExitCode
+from hpcbal.runtime.handoff import leftovers, minding, start_machine
 from hpcbal.runtime.handoff.launch_dir import launch_directory
 from hpcbal.runtime.handoff.minding import Requests, mind
 from hpcbal.runtime.handoff.start_file import LAUNCH_DIR, StartFile
@@ -42,6 +44,27 @@ def test_processes_that_outlive_the_run_are_ended(
         "killed what models or datasets had started and what outlived the run (process ids "
         in capfd.readouterr().err
     )
+
+
+DEAF = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
+
+
+def test_an_mpirun_that_does_not_end_is_killed(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(start_machine, "ANSWER_S", 0.3)
+    monkeypatch.setattr(start_machine, "FORCE_S", 0.3)
+    with launch_directory() as (directory, _), Requests() as requests:
+        start = StartFile(directory)
+        process = subprocess.Popen(
+            [sys.executable, "-c", DEAF], env={**os.environ, LAUNCH_DIR: str(directory)}
+        )
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert mind(process, directory, requests) == ExitCode.RUN_AGAIN
+        assert not start.read().is_orphaned
+    *_, forced, last = capfd.readouterr().err.splitlines()
+    assert forced == "hpcbal: mpirun did not end within 0 s; killing it with the ranks"
+    assert last.startswith("hpcbal: the ranks were killed before the run had written all checkpoints")
 
 
 SPEAKS = "import sys, time; time.sleep(0.5); print('mpirun: a rank has ended', file=sys.stderr)"

@@ -15,6 +15,7 @@ from hpcbal.runtime.handoff.start_file import StartFacts
 from hpcbal.runtime.handoff.start_machine import (
     ANSWER_S,
     ENDED_EARLY,
+    FORCE_S,
     Action,
     StartMachine,
 )
@@ -68,6 +69,29 @@ def test_ranks_that_have_answered_may_finish_their_step():
     machine, _ = FRESH.look(RUNNING, stop=True, kill=False)
     assert machine.look(STOPPING, stop=True, kill=False, stop_s=3600.0)[1] == ()
     assert machine.look(facts(75), stop=True, kill=False, stop_s=3600.0)[1] == ()
+
+
+@pytest.mark.parametrize("answered", ["stopping", "ended"])
+def test_a_rank_that_stays_suspended_does_not_hold_the_end(answered: str):
+    known, code = (STOPPING, ExitCode.RUN_AGAIN) if answered == "stopping" else (facts(0), ExitCode.DONE)
+    machine, _ = FRESH.look(RUNNING, stop=True, kill=False)
+    assert machine.look(known, stop=True, kill=False, stop_s=60.0, suspended_s=ANSWER_S - 1.0)[1] == ()
+    machine, actions = machine.look(known, stop=True, kill=False, stop_s=60.0, suspended_s=ANSWER_S + 1.0)
+    assert actions == (Action.GIVE_UP,)
+    assert "a rank was suspended for 10 s; killing" in machine.sentence_of(Action.GIVE_UP, known)
+    assert machine.end(143, known, stop=True).code == code
+
+
+def test_an_mpirun_that_does_not_end_is_killed_with_the_ranks():
+    machine, actions = FRESH.look(RUNNING, stop=True, kill=False, stop_s=ANSWER_S + 1.0)
+    assert Action.GIVE_UP in actions
+    machine, actions = machine.look(RUNNING, stop=True, kill=False, stop_s=ANSWER_S + FORCE_S)
+    assert actions == ()
+    machine, actions = machine.look(RUNNING, stop=True, kill=False, stop_s=ANSWER_S + FORCE_S + 2.0)
+    assert actions == (Action.FORCE,)
+    assert machine.look(RUNNING, stop=True, kill=False, stop_s=3600.0)[1] == ()
+    end = machine.end(-signal.SIGKILL, RUNNING, stop=True)
+    assert (end.code, end.sentences) == (ExitCode.RUN_AGAIN, (TRAINING.killed,))
 
 
 def test_words_of_ranks_that_people_have_killed_are_not_reported():

@@ -12,7 +12,7 @@ import pytest
 from hpcbal.cluster.roles import RankInfo, assign_roles
 from hpcbal.errors import ExitCode
 from hpcbal.runtime.health.stalling import HangTrace, StallDetector, StalledError, heartbeat_interval_s
-from hpcbal.runtime.wire.protocol import Heartbeat, ReaderReady
+from hpcbal.runtime.wire.protocol import WRITING, Heartbeat, ReaderReady
 
 
 class Clock:
@@ -73,6 +73,29 @@ def test_all_that_fell_silent_together_are_named_with_what_they_did(detector: St
         "out/logs/rank-NNN.log. The job ends here; run the same command again to resume from the last "
         "checkpoints"
     )
+
+
+def test_a_run_that_is_to_stop_waits_less_for_a_silent_rank(detector: StallDetector, clock: Clock):
+    live(detector, clock, 8, 1, 2, 3)
+    live(detector, clock, 9, 1, 2, 3, 4, 5)  # both were silent for 9 s before
+    detector.hasten()
+    live(detector, clock, 18, 1, 2, 3, 4)
+    with pytest.raises(
+        StalledError, match=r"no sign of life for 19 s of rank 5 on host node7 \(last seen training dnn-5\);"
+    ) as caught:
+        live(detector, clock, 1, 1, 2, 3, 4)
+    assert caught.value.exit_code == ExitCode.RUN_AGAIN
+    assert str(caught.value).startswith("the run is to stop, but ")
+
+
+def test_a_run_that_is_to_stop_waits_for_a_checkpoint(detector: StallDetector, clock: Clock):
+    live(detector, clock, 1, 1, 2, 3, 4, 5)
+    detector.hasten()
+    detector.heard_of(5, Heartbeat(f"{WRITING}dnn-5"))
+    live(detector, clock, 50, 1, 2, 3)
+    detector.heard_of(5, Heartbeat("idle"))
+    with pytest.raises(StalledError, match="of rank 4 on"):
+        live(detector, clock, 1, 1, 2, 3)
 
 
 def test_more_than_a_few_are_counted(detector: StallDetector, clock: Clock):

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from hpcbal.runtime.group import member
+from hpcbal.telemetry import Ledger
 from hpcbal.training import step, user_model
 
 RATES = {
@@ -102,6 +103,40 @@ class Lab:
         with pytest.raises(Killed):
             self.run()
         self.at_steps([], lambda: None)
+
+    def dies_after_lines(self, monkeypatch: pytest.MonkeyPatch, number: int) -> bool:
+        """Let rank 0 die when it has written so many lines to the ledger; False if the run ends before."""
+        num_written = 0
+
+        def write(ledger: Ledger, line: Any, append: Any = Ledger.append, **options: Any) -> None:
+            nonlocal num_written
+            append(ledger, line, **options)
+            num_written += 1
+            if num_written == number:
+                raise Killed
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Ledger, "append", write)
+            try:
+                assert self.run() == 0
+            except Killed:
+                return True
+        return False
+
+    def hang_at(self, step: int) -> None:
+        """Let rank 0 get a signal in this training step, which then lasts until the start has failed."""
+
+        def hang() -> None:
+            stop = self._inner.ranks.contexts[0].stop
+            self._inner.ranks.signal(0)
+            while stop.failure is None:
+                time.sleep(0.01)
+
+        self.at_steps([step], hang)
+        try:
+            self.run()
+        finally:
+            self.at_steps([], lambda: None)
 
     def stop_at(self, step: int, rank: int, **options: Any) -> None:
         """Let `rank` get a signal in or soon after this training step; the start must end with 75.

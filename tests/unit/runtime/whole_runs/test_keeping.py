@@ -179,10 +179,10 @@ def test_best_weights_that_are_gone_are_trained_again_if_there_are_no_others(lab
     assert read_checkpoint(lab.out / "dnns" / "b") == (None, [])  # nothing that a model would not fit
     for path in (lab.out / "dnns" / "c").glob("best*"):
         path.unlink()
+    capsys.readouterr()
     assert lab.run() == 0
-    assert (
-        "the best weights, the only ones that were kept, are gone; c starts again" in capsys.readouterr().out
-    )
+    (warning,) = warnings_about(lab, "c", capsys.readouterr().out)
+    assert "the best weights, the only ones that were kept, are gone; c starts again" in warning
     assert best_of(lab, "b").epoch > 0
     assert lab.states() == {dnn: ("done", epochs) for dnn, epochs in lab.epochs.items()}
 
@@ -199,6 +199,11 @@ def test_best_weights_that_are_lost_beside_the_last_ones_are_reported_once(lab: 
     assert lost in capsys.readouterr().out
     assert lab.run() == 0
     assert "are lost" not in capsys.readouterr().out
+
+
+def warnings_about(lab: Any, name: str, shown: str) -> list[str]:
+    """The lines of a start that name files of a DNN."""
+    return [line for line in shown.splitlines() if f"{lab.out / 'dnns' / name}/" in line]
 
 
 def flip_a_bit(path: Path) -> None:
@@ -226,10 +231,24 @@ def test_best_weights_that_are_lost_are_replaced_by_those_of_the_best_epoch_befo
     lost = (
         f"the best weights, of epoch {older.epoch}, are lost; those of the best epoch before, {before.epoch},"
     )
-    assert lost in capsys.readouterr().out
+    (warning,) = warnings_about(lab, name, capsys.readouterr().out)
+    assert lost in warning
     assert shown_of(lab)[name][0] == before.epoch
     assert lab.states() == {dnn: ("done", epochs) for dnn, epochs in lab.epochs.items()}
     assert report_of_finished(request, lab.load()) is not None
+
+
+def test_damage_of_the_only_weights_is_one_warning_that_says_what_follows(lab: Any, capsys: Any) -> None:
+    lab.use(dnns=dnns(lab), checkpoint={"keep": "best"})
+    lab.stop_at(22, rank=1)
+    for path in (lab.out / "dnns" / "b").glob("best*"):
+        flip_a_bit(path)
+    capsys.readouterr()
+    assert lab.run() == 0
+    (warning,) = warnings_about(lab, "b", capsys.readouterr().out)
+    assert "are gone (" in warning
+    assert "best.h5: its content is damaged: " in warning
+    assert warning.endswith("; b starts again")
 
 
 def test_after_a_failed_write_of_the_last_best_weights_training_goes_on_from_the_checkpoint(

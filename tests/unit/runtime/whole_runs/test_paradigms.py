@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import importlib
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
+
+from hpcbal.control import Choice, ChooseSchedule
+from hpcbal.runtime.roles import scheduler
+from hpcbal.runtime.roles.schedule_chooser import ScheduleChooser
+from hpcbal.simulator import Outset, choose_schedule
 
 PARADIGMS = ["global", "local", "homogeneous", "independent", "auto"]
 NUM_SAMPLES, BLOCK_SAMPLES = 60, 8  # as in the conftest of the runtime's tests
@@ -29,6 +35,31 @@ def test_stops_and_deaths_change_nothing(lab: Any, paradigm: str) -> None:
     assert lab.states() == {name: ("done", epochs) for name, epochs in lab.epochs.items()}
     offsets = {line.offset for line in lab.events("checkpoint-written")}
     assert offsets - {NUM_SAMPLES}, "no stop was inside a pass"
+
+
+@pytest.mark.parametrize("num_gpus", [1, 2])
+def test_a_run_whose_schedule_was_chosen_resumes_from_every_line_of_its_ledger(
+    lab: Any, monkeypatch: pytest.MonkeyPatch, num_gpus: int
+) -> None:
+    """Each start dies one line later than the one before, one of them just after `started-alone`."""
+
+    def choose(outset: Outset, asked: ChooseSchedule) -> Choice:
+        choice = choose_schedule(outset, asked)
+        schedules = [prediction.schedule for prediction in choice.predictions]
+        return replace(choice, schedule=next(each for each in schedules if each.paradigm == "independent"))
+
+    monkeypatch.setattr(scheduler, "ScheduleChooser", lambda spec: ScheduleChooser(spec, choose))
+    sections = {"dnns": [lab.dnn("a", 2), lab.dnn("b", 3)], "num_gpus": num_gpus}
+    lab.use("auto", "calm", **sections)
+    assert lab.run() == 0
+    calm = lab.outcome()
+    lab.use("auto", **sections)
+    num_lines = 1
+    while lab.dies_after_lines(monkeypatch, num_lines):
+        num_lines += 1
+    assert lab.states() == {"a": ("done", 2), "b": ("done", 3)}
+    assert lab.events("started-alone")
+    lab.assert_same(lab.outcome(), calm)
 
 
 @pytest.mark.parametrize("paradigm", PARADIGMS)

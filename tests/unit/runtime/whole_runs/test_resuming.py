@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from hpcbal.errors import HpcbalError, InputError
+from hpcbal.errors import ExitCode, HpcbalError, InputError
+from hpcbal.runtime.health import stalling
 
 
 @pytest.fixture
@@ -262,3 +263,14 @@ def test_stops_while_groups_are_formed_change_nothing(lab: Any) -> None:
     assert lab.run() == 0
     lab.assert_same(lab.outcome(), calm)
     assert not (lab.out / "run.lock").exists()
+
+
+def test_a_step_that_hangs_does_not_hold_a_stop(lab: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stalling, "LEAST_STOP_S", 2.0)
+    monkeypatch.setattr(stalling, "MOST_STOP_S", 2.0)
+    lab.use(stall_timeout_s=4.0, dnns=lab.dnns(hook="act"))
+    with pytest.raises(HpcbalError, match=r"the run is to stop, but .* \(last seen training ") as ended:
+        lab.hang_at(4)
+    assert ended.value.exit_code == ExitCode.RUN_AGAIN
+    assert lab.run() == 0
+    assert lab.states() == {name: ("done", epochs) for name, epochs in lab.epochs.items()}

@@ -2,6 +2,7 @@
 
 import json
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -10,7 +11,7 @@ import time
 import pytest
 
 from hpcbal.errors import OutputError
-from hpcbal.telemetry import RunLock
+from hpcbal.telemetry import RunLock, clear_dead_lock
 from hpcbal.telemetry.claim import run_lock
 from hpcbal.telemetry.host.processes import identity_of
 
@@ -100,9 +101,26 @@ def test_a_living_owner_of_this_host_name_that_cannot_be_seen_is_respected(tmp_p
         owner.check()
 
 
-def test_a_silent_owner_of_this_host_name_that_cannot_be_seen_is_replaced(tmp_path):
+@pytest.mark.parametrize(
+    ("owner", "stays"),
+    [
+        ({"host": socket.gethostname(), **dead_process()}, False),
+        ({"host": socket.gethostname(), "pid": os.getppid(), **identity_of(os.getppid())}, True),
+        ({"host": "elsewhere"}, True),
+    ],
+    ids=["dead", "alive", "unseen"],
+)
+def test_only_the_lock_of_a_dead_owner_is_cleared(tmp_path, owner, stays):
+    clear_dead_lock(tmp_path)
+    write_lock(tmp_path, **owner)
+    clear_dead_lock(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["run.lock"] * stays
+
+
+def test_a_silent_owner_of_this_host_name_that_cannot_be_seen_is_replaced(tmp_path, capsys):
     write_lock(tmp_path, host="here", pid=os.getppid(), **{**identity_of(os.getppid()), "boot": "another"})
     RunLock(tmp_path, host="here", beat_s=0.01, stale_s=0.05).release()
+    assert f"run.lock is held by process {os.getppid()} on here, last sign" in capsys.readouterr().err
 
 
 def test_a_lock_of_another_host_that_shows_life_is_respected(tmp_path):
