@@ -32,6 +32,7 @@ def test_signals_follow_from_the_seed_and_reach_everything() -> None:
     assert {one.target for one in drawn} == {STARTER, MPIRUN} | ranks
     assert {one.number for one in drawn} == set(SIGNALS)
     assert {one.num_epochs for one in drawn} == {None, 0, 1, 2}
+    assert {one.while_saving for one in drawn} == {False, True}
 
 
 @pytest.mark.parametrize("case", cases.CASES)
