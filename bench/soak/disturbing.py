@@ -208,8 +208,8 @@ def unexplained(disturbance: Disturbance, end: End) -> str | None:
         return f"it hung for {LONGEST_S:g} s"
     if end.num_left:
         return f"{end.num_left} processes were left behind"
-    if disturbance.target == STARTER and not end.was_caught and _is_not_ours(disturbance, end):
-        return None
+    if not end.was_caught and _is_not_ours(disturbance, end):
+        return None if disturbance.target == STARTER or _reason(end) else "no reason"
     if disturbance.target == STARTER and end.was_sent and disturbance.number == signal.SIGKILL:
         return None if end.code == -signal.SIGKILL else f"exit code {end.code}"
     if end.code not in _codes(disturbance, end):
@@ -229,7 +229,7 @@ def _is_not_ours(disturbance: Disturbance, end: End) -> bool:
     if end.code == -disturbance.number or "Fatal Python error: init" in end.err:
         return True
     frames = re.findall(r'^ +File "([^"]+)"', end.err, re.MULTILINE)
-    interrupted = end.err.rstrip().endswith("KeyboardInterrupt")
+    interrupted = re.search("^KeyboardInterrupt$", end.err, re.MULTILINE) is not None
     return interrupted and bool(frames) and not any(frame.startswith(_PACKAGE) for frame in frames)
 
 

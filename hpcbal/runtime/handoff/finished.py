@@ -17,6 +17,7 @@ from hpcbal.telemetry import (
     read_status,
     render_results,
 )
+from hpcbal.telemetry.claim.run_lock import clear_dead_lock
 from hpcbal.telemetry.ledger import RunFinishedLine, scan_ledger
 from hpcbal.telemetry.views.kinds import VIEWS
 
@@ -39,7 +40,8 @@ def report_of_finished(request: RunRequest, config: EnsembleConfig) -> tuple[str
 
     A run is finished if its last start ended with all DNNs done or failed, with exactly the same config, and
     if its status and its results can be read and the checkpoints of all DNNs that are done are still whole.
-    Ranks write a damaged file again. The user decides whether failed DNNs get another try.
+    Ranks write a damaged file again. The user decides whether failed DNNs get another try. The lock of a
+    process that was killed just after the end is removed.
     """
     run = output_of(request, config)
     if _was_changed_since(run):
@@ -56,6 +58,7 @@ def report_of_finished(request: RunRequest, config: EnsembleConfig) -> tuple[str
         return None
     if not all(row.state in OVER for row in rows) or not _are_weights_whole(run, rows):
         return None
+    clear_dead_lock(run.root)
     end = "this run has already finished; nothing to do"
     if code == ExitCode.FAILED_DNNS:
         end += "; to give failed DNNs another try, run the same command with --retry-failed"
@@ -78,6 +81,7 @@ def report_of_finished_job(
         rows = read_results(run.results)
     except HpcbalError:
         return None
+    clear_dead_lock(run.root)
     end = "this run has already finished; nothing to do"
     if code != ExitCode.DONE:
         end += "; to try again, run the same command with --retry-failed"

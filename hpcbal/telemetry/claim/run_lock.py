@@ -126,13 +126,11 @@ class RunLock:
 
     def _refuse_if_alive(self, owner: dict[str, Any]) -> None:
         """Raise if `owner` is alive; otherwise return, if necessary after watching its heartbeats."""
-        pid = owner.get("pid")
-        if owner.get("host") == self._host and isinstance(pid, int):
-            running = is_running(pid, owner)
-            if running is False or (running and pid == os.getpid()):  # this process has left it behind itself
-                return
-            if running:
-                raise self._held(owner)
+        running = _is_running(owner, self._host)
+        if running is False or (running and owner["pid"] == os.getpid()):  # this process has left it behind
+            return
+        if running:
+            raise self._held(owner)
         log.info(
             "%s is held by %s: waiting %.0f s for a sign of life", self._path, _name(owner), self._stale_s
         )
@@ -196,6 +194,20 @@ class RunLock:
                 write_atomic(self._path, self._content())
             except OutputError as error:
                 log.warning("the heartbeat of the lock could not be written: %s", error)
+
+
+def clear_dead_lock(directory: str | os.PathLike[str]) -> None:
+    """Remove the lock that a process of this host left behind when it was killed."""
+    owner = _read(RunDirectory(Path(directory)).lock)
+    if owner is not None and _is_running(owner, socket.gethostname()) is False:
+        with contextlib.suppress(OutputError):  # another run was faster
+            RunLock(directory).release()
+
+
+def _is_running(owner: dict[str, Any], host: str) -> bool | None:
+    """Whether the owner of a lock runs; None if it cannot be seen from this process on `host`."""
+    pid = owner.get("pid")
+    return is_running(pid, owner) if owner.get("host") == host and isinstance(pid, int) else None
 
 
 def _read(path: Path) -> dict[str, Any] | None:
