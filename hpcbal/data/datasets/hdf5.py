@@ -194,7 +194,12 @@ def _read_labels(stored: h5py.Dataset, where: str) -> _Labels:
         are_texts = True
     if values.ndim == 1 and values.dtype.kind == "b":
         remark, values = "read as booleans: class 0 is false, class 1 is true", values.astype(np.int64)
-    if values.ndim == 1 and values.dtype.kind == "f" and len(values) and np.all(values == np.floor(values)):
+    if values.ndim == 1 and values.dtype.kind == "f" and len(values):
+        wrong = values[~(np.isfinite(values) & (values == np.floor(values)))]
+        if len(wrong):
+            raise DataError(
+                f"hdf5: {where}: got the label {wrong[0]}, allowed: whole numbers from 0 on, or text"
+            )
         remark, values = "read as whole numbers, though stored as floats", values.astype(np.int64)
     if values.ndim != 1 or not len(values) or values.dtype.kind not in "iu":
         raise DataError(
