@@ -31,6 +31,7 @@ import logging
 import os
 import random
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -41,6 +42,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -67,6 +69,9 @@ KEEPS = ("both", "best")
 """The values of `checkpoint.keep` that are tried; with `best`, a DNN that is done has no other weights."""
 TOLERANCE = 1e-9
 """Weights in float64 differ by less if only the number of GPUs differs, which changes the order of sums."""
+
+LONGEST_S = 120.0
+"""A start or a verb that takes longer hangs; a start takes a fraction of a second, if the machine is idle."""
 
 HEARD_THREADS = ("MainThread", "rank-0")
 """Only rank 0 prints its warnings; the other ranks have logs."""
@@ -163,6 +168,26 @@ class Judgement:
         return self.kind in ("right", "lossy", "refused")
 
 
+class Hang(BaseException):
+    """A start or a verb took longer than `LONGEST_S`."""
+
+
+@contextlib.contextmanager
+def limited() -> Iterator[None]:
+    """Raise `Hang` in what takes too long."""
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise Hang(f"longer than {LONGEST_S:g} s")
+
+    previous = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, LONGEST_S)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, previous)
+
+
 Start = Callable[[], int]
 """Starts the run with the same command; returns the exit code, or raises HpcbalError for a refusal."""
 
@@ -175,7 +200,7 @@ def judge(start: Start, root: Path, damaged: Path, calm: Mapping[str, Any]) -> J
         damaged: the path that was damaged.
         calm: what `outcome_of` returned for the undisturbed run.
     """
-    with listening() as heard:
+    with listening() as heard, limited():
         try:
             code, refusal = start(), ""
         except HpcbalError as error:
@@ -194,6 +219,8 @@ def judge(start: Start, root: Path, damaged: Path, calm: Mapping[str, Any]) -> J
         return Judgement("refused" if is_named else "refused without the name", refusal)
     if code != 0:
         return Judgement(f"exit code {code}", heard.text)
+    if (lock := RunDirectory(root).lock) != damaged and lock.is_file():
+        return Judgement("run.lock stays", heard.text)
     problem = differs(outcome_of(root), calm)
     if problem is None:
         return Judgement("right", heard.text)
@@ -244,10 +271,10 @@ def try_readers(config: Path, root: Path) -> str | None:
         ["plan", str(config), "--profile", str(root), "--samples", "60"],
         ["simulate", str(config), "--samples", "60", "--seeds", "1"],
     ):
-        with listening() as heard:
+        with listening() as heard, limited():
             try:
                 hpcbal(argv)
-            except (Exception, SystemExit) as error:
+            except (Exception, SystemExit, Hang) as error:
                 return f"hpcbal {' '.join(argv)}\n{''.join(traceback.format_exception(error))}"
         if heard.tracebacks or "Traceback" in heard.text or heard.repeated():
             return f"hpcbal {' '.join(argv)}\n{''.join(heard.tracebacks)}{heard.text}"

@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,14 +27,29 @@ from support.config_changes import change
 from support.config_trial import FILE, Answer, faults_of, refusal, try_change
 from support.provenance import provenance
 from support.starting import environment
+from support.strange_data import try_data
 
 MEMORY_BYTES = 6 << 30
 PER_CHILD = 500
 """Changes that one process tries; a crash, or a lack of memory, ends only this process."""
 CHILD_TIMEOUT_S = 1800.0
-FRESH_EVERY, RUN_EVERY = 200, 15
+FRESH_EVERY, RUN_EVERY, DATA_EVERY = 100, 15, 50
 RUN_LIMIT_S, PREDICTED_S = 600.0, 20.0
 """A busy machine takes many times as long as predicted."""
+STARTS = {
+    "as it is": 'exec "$@"',
+    "another backend": 'KERAS_BACKEND=jax exec "$@"',
+    "no HOME": 'unset HOME; exec "$@"',
+    "a broken keras.json": 'mkdir -p h/.keras; echo "{" > h/.keras/keras.json; HOME=$PWD/h exec "$@"',
+    "closed output": 'exec "$@" >&-',
+    "closed input": 'exec "$@" <&-',
+    "a full output": 'exec "$@" > /dev/full',
+    "a module named json": 'echo "import nothing" > json.py; exec "$@"',
+    "modules named keras and numpy": 'mkdir keras; echo 1/0 > numpy.py; exec "$@"',
+    "ASCII": 'LC_ALL=C PYTHONUTF8=0 PYTHONIOENCODING=ascii exec "$@"',
+    "an empty PATH": 'PATH= exec "$@"',
+}
+"""How a program of its own is started: commands of a shell, by what is strange about them."""
 CODES_OF_A_RUN = (0, 2, 3)
 """Done, refused, or with failed DNNs: a huge learning rate makes NaN."""
 
@@ -46,6 +62,7 @@ class Findings:
     num_accepted: int = 0
     num_fresh: int = 0
     num_runs: int = 0
+    num_data: int = 0
     faults: dict[int, list[str]] = field(default_factory=dict)
 
     def add(self, index: int, faults: list[str]) -> None:
@@ -99,13 +116,22 @@ def try_in_child(first: int, count: int, seed: int, findings: Findings) -> list[
 
 def try_fresh(index: int, seed: int, findings: Findings) -> None:
     """Validate one change as a user does, in a process of its own."""
-    given = change(index, seed)
+    given, how = change(index, seed), list(STARTS)[index // FRESH_EVERY % len(STARTS)]
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / FILE).write_bytes(given.content)
         sets = [part for override in given.overrides for part in ("--set", override)]
-        answer = _program(["validate", FILE, *sets], Path(folder), RUN_LIMIT_S)
+        answer = _program(["validate", FILE, *sets], Path(folder), RUN_LIMIT_S, how)
     findings.num_fresh += 1
-    findings.add(index, [f"fresh validate: {fault}" for fault in faults_of(answer)])
+    findings.add(index, [f"fresh validate with {how}: {fault}" for fault in faults_of(answer)])
+
+
+def try_some_data(indices: Sequence[int], seed: int, findings: Findings) -> None:
+    """Open datasets with strange labels or folders."""
+    for index in indices:
+        with tempfile.TemporaryDirectory() as folder:
+            what, faults = try_data(index, seed, Path(folder))
+        findings.num_data += 1
+        findings.add(index, [f"{what}: {fault}" for fault in faults])
 
 
 def try_run(index: int, seed: int, findings: Findings) -> None:
@@ -129,8 +155,8 @@ def try_run(index: int, seed: int, findings: Findings) -> None:
         findings.add(index, [f"run: {fault}" for fault in (*faults_of(answer), *refusal(answer))])
 
 
-def _program(arguments: list[str], folder: Path, limit_s: float) -> Answer:
-    command = [sys.executable, "-m", "hpcbal", *arguments]
+def _program(arguments: list[str], folder: Path, limit_s: float, how: str = "as it is") -> Answer:
+    command = ["/bin/sh", "-c", STARTS[how], "sh", sys.executable, "-m", "hpcbal", *arguments]
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen(command, cwd=folder, env=environment(), **pipes) as process:
         try:
@@ -160,6 +186,7 @@ def main() -> int:
         accepted = try_in_child(first, count, args.seed, findings)
         for index in range(first, first + count, FRESH_EVERY):
             try_fresh(index, args.seed, findings)
+        try_some_data(range(first, first + count, DATA_EVERY), args.seed, findings)
         good = [index for index in accepted if index not in findings.faults]
         emulated = [index for index in good if b"name: emulated" in change(index, args.seed).content]
         for index in emulated[::RUN_EVERY]:

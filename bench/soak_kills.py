@@ -3,14 +3,15 @@
     python bench/soak_kills.py --json out.json
 
 Each of 40 runs trains a small ensemble on emulated accelerators: one of four paradigms, a balanced group, or
-partitioned data. One to three of its starts get a signal (KILL, TERM or INT) at a random moment: to a rank,
-to mpirun or to `hpcbal run`, also while these start. Then the same command runs to the end.
+partitioned data; or it trains Keras models with dropout and batch normalisation. One to three of its starts
+get a signal (KILL, TERM or INT) at a random moment: to a rank, to mpirun or to `hpcbal run`, also while these
+start or save. Then the same command runs to the end.
 
 The JSON holds one flat object. `kills_survived`: share of the runs whose weights are bit-equal to those of an
 undisturbed run, and whose ledgers add up to one clean run; wanted: 1. `unexplained_ends`: number of disturbed
 starts with a wrong exit code, a traceback, no reason on stderr, or processes that stay; wanted: 0. Signals
-and moments follow from the seed; how far a run is by then also depends on the machine. Takes about half an
-hour on two cores.
+and moments follow from the seed; how far a run is by then also depends on the machine. Takes about 40 minutes
+on two cores.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import yaml
-from soak.cases import CASES, NUM_RANKS
+from soak.cases import CASES, NUM_RANKS, PROFILE
 from soak.disturbing import MPIRUN, STARTER, Disturbance, disturbed, undisturbed, unexplained
 from soak.outcome import Outcome, difference, ledger_fault, outcome_of
 from support.provenance import provenance
@@ -38,9 +39,13 @@ MAX_SIGNALS = 3
 START_S = 2.5
 """Signals that come while a run starts do so within this time after their target has started."""
 
+SAVING_S = 0.02
+"""Signals that come while a file is saved and renamed do so within this time after it is first seen."""
+
 
 def disturbances(seed: int, run: int) -> list[Disturbance]:
-    """One to three disturbances of a run; a third of the signals comes while it starts."""
+    """One to three disturbances of a run; a third of the signals comes while it starts, and two ninths
+    while a file is saved."""
     rng = random.Random(f"{seed}/{run}")
     return [_draw(rng) for _ in range(rng.randint(1, MAX_SIGNALS))]
 
@@ -51,13 +56,17 @@ def _draw(rng: random.Random) -> Disturbance:
     number = rng.choice(SIGNALS)
     if rng.random() < 1 / 3:
         return Disturbance(target, number, None, rng.uniform(0.0, START_S))
-    return Disturbance(target, number, rng.randint(0, 2), rng.uniform(0.0, 0.3))
+    num_epochs = rng.randint(0, 2)
+    if rng.random() < 1 / 3:
+        return Disturbance(target, number, num_epochs, rng.uniform(0.0, SAVING_S), while_saving=True)
+    return Disturbance(target, number, num_epochs, rng.uniform(0.0, 0.3))
 
 
 def prepare(folder: Path, case: str) -> None:
     """Make a folder with the configuration of a case."""
     (folder / "tmp").mkdir(parents=True)
     (folder / "run.yaml").write_text(yaml.safe_dump(CASES[case](), sort_keys=False), encoding="utf-8")
+    (folder / "rates.json").write_text(json.dumps(PROFILE), encoding="utf-8")
 
 
 def clean_outcome(folder: Path, case: str) -> Outcome:

@@ -24,6 +24,11 @@ _OPTIMIZER = {"name": "sgd", "learning_rate": 0.05, "momentum": 0.9}
 _WORKERS = [{"speed": 1.0}, {"speed": 0.5, "launch_s": 0.002}, {"speed": 0.8}]
 
 
+RATES = {"gpus_per_node": NUM_SLOTS, "samples_per_s": {"1": 400.0, "2": 780.0, "3": 1100.0}}
+PROFILE: Mapping[str, Any] = {"format": 1, "entries": {"a": {"dnn": "a", **RATES}}}
+"""What every run finds as rates.json; a case that names it measures nothing."""
+
+
 def _dnn(name: str, epochs: int, model: str) -> dict[str, Any]:
     stop = {"max_epochs": epochs}
     return {"name": name, "model": model, "batch_size": 16, "optimizer": _OPTIMIZER, "stop": stop}
@@ -73,6 +78,22 @@ def _partitioned(partition: str, gap: float | None) -> dict[str, Any]:
     return _one(data=data, balance={"policy": "fixed", "shares": [4, 1, 2]})
 
 
+def _tensorflow(*names: str, **schedule: Any) -> dict[str, Any]:
+    """Keras models whose results depend on all of their state, whatever speeds are measured."""
+    plateau = {"name": "plateau", "factor": 0.5, "patience": 2}
+    more = {
+        "optimizer": {"name": "adam", "learning_rate": 0.02, "schedule": plateau},
+        "class_weights": "balanced",
+    }
+    return {
+        **_BASE,
+        "dnns": [{**_dnn(name, 20, "workloads.random_layers:dropping"), **more} for name in names],
+        "backend": {"name": "tensorflow", "collective": "mpi"},
+        "schedule": schedule,
+        "checkpoint": {"interval_s": 0.0},
+    }
+
+
 CASES: Mapping[str, Callable[[], dict[str, Any]]] = {
     "global": lambda: _paradigm("global"),
     "fitted": lambda: _measured("fitted"),
@@ -84,5 +105,7 @@ CASES: Mapping[str, Callable[[], dict[str, Any]]] = {
     "lb-bsp-cpu": lambda: _measured("lb-bsp-cpu"),
     "fixed": lambda: _one(balance={"policy": "fixed", "shares": [2, 1, 1]}),
     "independent": lambda: _paradigm("independent"),
+    "tensorflow": lambda: _tensorflow("a", "b", "c", "d", paradigm="independent"),
+    "tensorflow-group": lambda: _tensorflow("a", paradigm="global", profiling={"rates": "rates.json"}),
 }
 """Configurations by name, in the order in which runs take turns."""

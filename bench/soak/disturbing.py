@@ -45,15 +45,18 @@ class Disturbance:
         num_epochs: the signal waits for this many more epochs of the run; None: only for the target process,
             so it comes while the run starts.
         delay_s: further delay.
+        while_saving: before that delay it waits until a checkpoint or best weights are being written.
     """
 
     target: str
     number: signal.Signals
     num_epochs: int | None
     delay_s: float
+    while_saving: bool = False
 
     def __str__(self) -> str:
         after = "its start" if self.num_epochs is None else f"{self.num_epochs} epochs"
+        after += " and a save" if self.while_saving else ""
         return f"{self.number.name} to {self.target} {self.delay_s:.2f} s after {after}"
 
 
@@ -139,6 +142,9 @@ class Start:
         if disturbance.num_epochs is not None:
             wanted = self.num_epochs() + disturbance.num_epochs
             self.wait_for(lambda: self.num_epochs() >= wanted)
+        if disturbance.while_saving:
+            dnns = self.ledger.with_name("dnns")
+            self.wait_for(lambda: any(dnns.glob("*/*.h5.tmp")))
         if not self.wait_for(lambda: self.pid_of(disturbance.target) is not None):
             return False, False
         time.sleep(disturbance.delay_s)
@@ -202,8 +208,8 @@ def unexplained(disturbance: Disturbance, end: End) -> str | None:
         return f"it hung for {LONGEST_S:g} s"
     if end.num_left:
         return f"{end.num_left} processes were left behind"
-    if disturbance.target == STARTER and not end.was_caught and _is_not_ours(disturbance, end):
-        return None
+    if not end.was_caught and _is_not_ours(disturbance, end):
+        return None if disturbance.target == STARTER or _reason(end) else "no reason"
     if disturbance.target == STARTER and end.was_sent and disturbance.number == signal.SIGKILL:
         return None if end.code == -signal.SIGKILL else f"exit code {end.code}"
     if end.code not in _codes(disturbance, end):
@@ -223,7 +229,7 @@ def _is_not_ours(disturbance: Disturbance, end: End) -> bool:
     if end.code == -disturbance.number or "Fatal Python error: init" in end.err:
         return True
     frames = re.findall(r'^ +File "([^"]+)"', end.err, re.MULTILINE)
-    interrupted = end.err.rstrip().endswith("KeyboardInterrupt")
+    interrupted = re.search("^KeyboardInterrupt$", end.err, re.MULTILINE) is not None
     return interrupted and bool(frames) and not any(frame.startswith(_PACKAGE) for frame in frames)
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +27,14 @@ class Outcome:
         history: (epoch, pass, metrics) of the checkpoint, by DNN.
         epochs: metrics in the ledger by pass, by DNN; the last line of a pass counts.
         results: (state, number of epochs) in results.csv, by DNN.
+        rows: what metrics.jsonl has of each epoch, by DNN.
     """
 
     weights: Mapping[str, Mapping[str, NDArray[Any]]]
     history: Mapping[str, list[tuple[int, int, Mapping[str, float]]]]
     epochs: Mapping[str, Epochs]
     results: Mapping[str, tuple[str, int]]
+    rows: Mapping[str, list[Mapping[str, Any]]] = field(default_factory=dict)
 
 
 def outcome_of(out: Path) -> Outcome:
@@ -42,14 +45,17 @@ def outcome_of(out: Path) -> Outcome:
     """
     weights: dict[str, Mapping[str, Any]] = {}
     history: dict[str, list[tuple[int, int, Mapping[str, float]]]] = {}
+    of_epochs: dict[str, list[Mapping[str, Any]]] = {}
     for directory in sorted((out / "dnns").iterdir()):
+        text = (directory / "metrics.jsonl").read_text(encoding="utf-8")
+        of_epochs[directory.name] = [_untimed(json.loads(line)) for line in text.splitlines()]
         state, _ = read_checkpoint(directory)
         if state is not None:
             weights[directory.name] = dict(state.arrays)
             history[directory.name] = [(r.epoch, r.pass_index, dict(r.metrics)) for r in state.history]
     rows: list[ResultRow] = read_results(out / "results.csv")
     epochs = _epochs(read_ledger(out / "ledger.jsonl"))
-    return Outcome(weights, history, epochs, {row.name: (row.state, row.epochs) for row in rows})
+    return Outcome(weights, history, epochs, {row.name: (row.state, row.epochs) for row in rows}, of_epochs)
 
 
 def difference(got: Outcome, wanted: Outcome) -> str | None:
@@ -69,11 +75,16 @@ def difference(got: Outcome, wanted: Outcome) -> str | None:
         return f"epochs of the ledger differ: {_first(got.epochs, wanted.epochs)}"
     if got.results != wanted.results:
         return f"results.csv differs: {dict(got.results)}"
+    for name, rows in wanted.rows.items():
+        if got.rows.get(name) != rows:
+            return f"{name}: metrics.jsonl differs: {got.rows.get(name)}, not {rows}"
     return None
 
 
 def ledger_fault(out: Path) -> str | None:
-    """What is wrong with the ledger of a finished run by itself; None if it adds up."""
+    """What is wrong with the ledger of a finished run by itself; None if it adds up and the lock is gone."""
+    if (out / "run.lock").exists():
+        return "run.lock is still there"
     entries = read_ledger(out / "ledger.jsonl")
     lines = [entry.line for entry in entries]
     if [entry.seq for entry in entries] != list(range(len(entries))):
@@ -104,6 +115,10 @@ def _epochs(entries: list[Entry]) -> dict[str, dict[int, Mapping[str, float | No
         if isinstance(entry.line, EpochDoneLine):
             found.setdefault(entry.line.dnn, {})[entry.line.pass_index] = dict(entry.line.metrics)
     return found
+
+
+def _untimed(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    return {key: value for key, value in row.items() if key not in ("time", "seconds")}
 
 
 def _by(mine: NDArray[Any], theirs: NDArray[Any]) -> str:

@@ -82,6 +82,21 @@ KEYS = (
 )  # fmt: skip
 
 
+HABITS: tuple[tuple[str, Any], ...] = (
+    ("defaults.stop", {"max_epochs": 1, "patience": 3}), ("defaults.stop.monitor", "loss"),
+    ("defaults.callbacks", ["keras.callbacks:EarlyStopping"]), ("defaults.class_weights", "balanced"),
+    ("defaults.optimizer.lr", 0.1), ("defaults.optimizer.learning_rate", [0.1, 0.01]), ("defaults.epochs", 3),
+    ("defaults.stop.patience", [1, 2]), ("defaults.batch_size", [16, 32]), ("defaults.loss", "mse"),
+    ("dnns", {"a": {"model": "hpcbal.models:softmax"}}), ("gpus", 4), ("slots.per_node", [1, 2]),
+    ("data.path", "train.h5"), ("data.args", {"path": "$HOME/x.h5"}), ("data.args", {"path": ["a", "b"]}),
+    ("data.validation_fraction", 0), ("data.validation", "validation"), ("checkpoint.keep", ["best", "last"]),
+    ("preprocessing", [{"normalize": {"mean": 127.5, "std": 58.0}}] * 2),
+    ("preprocessing", [{"rescale": 255}]),
+    ("defaults.init", {"from": "best.h5"}), ("defaults.model", "json:loads"), ("output.dir", "$HOME/../run"),
+)  # fmt: skip
+"""Keys and values that people bring from other tools, or that go together badly."""
+
+
 def any_value(rng: random.Random) -> Tree:
     """A number, text, or something else that may be anywhere."""
     kind = rng.random()
@@ -195,6 +210,18 @@ def add_known_key(tree: Tree, rng: random.Random) -> str:
     return f" {'.'.join(path)}: {tree[key]!r}"
 
 
+def habit(tree: Tree, rng: random.Random) -> str:
+    """A key as other tools have it."""
+    path, value = rng.choice(HABITS)
+    *owners, key = path.split(".")
+    for owner in owners:
+        if not isinstance(tree, dict) or not isinstance(tree.setdefault(owner, {}), dict):
+            return ""
+        tree = tree[owner]
+    tree[key] = copy.deepcopy(value)
+    return f" {path}: {value!r}"
+
+
 def nudge(tree: Tree, rng: random.Random) -> str:
     """A number becomes one of about its size: most of these configurations are good."""
     numbers = [
@@ -269,7 +296,7 @@ def nest(tree: Tree, rng: random.Random) -> str:
 
 TREE_STEPS = (
     remove, replace, replace, retype, scale, scale, nudge, nudge, choose, add_key, add_known_key,
-    add_known_key, swap, rename, repeat, nest,
+    add_known_key, swap, rename, repeat, nest, habit,
 )  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 from collections.abc import Callable, Mapping
@@ -9,6 +10,8 @@ from pathlib import Path
 
 FOREIGN = b"this file belongs to somebody else\n"
 """Content of the file outside of the run to which a symbolic link points."""
+
+NOT_THERE = "left as it was"
 
 WRONG_LINES = (
     b"{}\n",
@@ -119,7 +122,21 @@ def take_from_another_moment(path: Path, rng: random.Random) -> str:
     contents = [content for other in others if (content := _content(other)) not in (None, path.read_bytes())]
     if contents:
         path.write_bytes(rng.choice(contents) or b"")
-    return "as it was at another moment" if contents else "left as it was"
+    return "as it was at another moment" if contents else NOT_THERE
+
+
+def mix_moments(path: Path, rng: random.Random) -> str:
+    """Give each file of a directory the content of a random moment, as a copy made file by file may have."""
+    files = [file for file in sorted(path.rglob("*")) if file.is_file() and rng.random() < 0.5]
+    mixed = [file for file in files if take_from_another_moment(file, rng) != NOT_THERE]
+    return f"{len(mixed)} files as they were at other moments"
+
+
+def make_pipe(path: Path, rng: random.Random) -> str:
+    """Put a pipe in its place, which nobody ever writes to."""
+    _remove(path)
+    os.mkfifo(path)
+    return "a pipe in its place"
 
 
 def make_unreadable(path: Path, rng: random.Random) -> str:
@@ -203,6 +220,7 @@ OF_FILES: Mapping[str, tuple[Damage, int]] = {
     "another-moment": (take_from_another_moment, 2),
     "unreadable": (make_unreadable, 1),
     "directory": (make_directory, 1),
+    "pipe": (make_pipe, 1),
     "link": (link_outside, 1),
     "link-nowhere": (link_nowhere, 1),
     "link-tmp": (link_temporary, 1),
@@ -211,6 +229,8 @@ OF_FILES: Mapping[str, tuple[Damage, int]] = {
 
 OF_DIRECTORIES: Mapping[str, tuple[Damage, int]] = {
     "remove": (remove, 1),
+    "mix": (mix_moments, 2),
+    "pipe": (make_pipe, 1),
     "unreadable": (make_unreadable, 1),
     "file": (make_file, 1),
     "link": (link_outside, 1),

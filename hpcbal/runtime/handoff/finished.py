@@ -18,6 +18,7 @@ from hpcbal.telemetry import (
     read_status,
     render_results,
 )
+from hpcbal.telemetry.claim.run_lock import clear_dead_lock
 from hpcbal.telemetry.ledger import RunFinishedLine, scan_ledger
 from hpcbal.telemetry.views.kinds import VIEWS
 
@@ -42,7 +43,8 @@ def report_of_finished(request: RunRequest, config: EnsembleConfig) -> tuple[str
 
     A run is finished if its last start ended with all DNNs done or failed, with exactly the same config, and
     if its status and its results can be read and the checkpoints of all DNNs that are done are still whole.
-    Ranks write a damaged file again. The user decides whether failed DNNs get another try.
+    Ranks write a damaged file again. The user decides whether failed DNNs get another try. The lock of a
+    process that was killed just after the end is removed.
     """
     run = output_of(request, config)
     if _was_changed_since(run):

@@ -32,6 +32,7 @@ def test_signals_follow_from_the_seed_and_reach_everything() -> None:
     assert {one.target for one in drawn} == {STARTER, MPIRUN} | ranks
     assert {one.number for one in drawn} == set(SIGNALS)
     assert {one.num_epochs for one in drawn} == {None, 0, 1, 2}
+    assert {one.while_saving for one in drawn} == {False, True}
 
 
 @pytest.mark.parametrize("case", cases.CASES)
@@ -91,6 +92,8 @@ def traceback_in(file: str) -> str:
         (STARTER, INT, end(130, "hpcbal: interrupted"), "exit code 130"),
         (STARTER, INT, end(1, traceback_in("/usr/lib/python3.11/importlib/x.py"), was_caught=False), None),
         (STARTER, INT, end(1, traceback_in(hpcbal.__file__), was_caught=False), "exit code 1"),
+        ("rank 2", INT, end(1, f"{traceback_in('/x/runpy.py')}\n{REASON}", was_caught=False), None),
+        ("rank 2", INT, end(1, traceback_in("/x/runpy.py"), was_caught=False), "no reason"),
         (STARTER, KILL, end(-KILL, ""), None),
         (STARTER, KILL, end(-KILL, "", num_left=2), "2 processes were left behind"),
         (STARTER, INT, end(None), f"it hung for {LONGEST_S:g} s"),

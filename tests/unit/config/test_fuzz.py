@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from support.config_changes import Change, change
 from support.config_trial import Answer, faults_of, refusal, try_change
+from support.strange_data import try_data
 
 from hpcbal.config import load_config
 from hpcbal.config.checks.shares import check_shares
@@ -30,6 +31,19 @@ def test_changed_configurations_are_used_or_refused(tmp_path: Path, numbers: ran
         if found:
             faults[f"{number} {given.base}: {given.what}"] = found
     assert not faults
+
+
+def test_strange_datasets_are_read_with_their_classes_or_refused(tmp_path: Path) -> None:
+    faults, tried = {}, set()
+    for number in range(60):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        what, found = try_data(number, 1, folder)
+        tried.add(what)
+        if found:
+            faults[f"{number} {what}"] = found
+    assert not faults
+    assert len(tried) > 20
 
 
 def test_a_change_is_the_same_wherever_it_is_made() -> None:

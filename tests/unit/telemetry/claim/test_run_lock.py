@@ -77,6 +77,20 @@ def test_a_lock_of_a_killed_process_that_nobody_has_reaped_is_taken_over_too(tmp
     killed.wait()
 
 
+def test_only_the_lock_of_a_process_that_is_certainly_dead_is_cleared(tmp_path):
+    here = socket.gethostname()
+    run_lock.clear_dead_lock(tmp_path)
+    for owner, stays in (
+        ({"host": here, **dead_process()}, False),
+        ({"host": here, "pid": os.getppid(), **identity_of(os.getppid())}, True),
+        ({"host": "elsewhere", **dead_process()}, True),
+        ({"host": here, "pid": "soon"}, True),
+    ):
+        write_lock(tmp_path, **owner)
+        run_lock.clear_dead_lock(tmp_path)
+        assert (tmp_path / "run.lock").exists() == stays, owner
+
+
 @pytest.mark.parametrize("whose", [os.getpid, os.getppid])
 def test_a_process_id_that_was_given_anew_to_another_process_is_no_owner(tmp_path, whose):
     write_lock(tmp_path, host="here", pid=whose(), **{**identity_of(whose()), "started": "1"})
