@@ -60,6 +60,8 @@ VARIABLES: Mapping[str, str] = {
     # Set for the ranks, unless the user has set them.
     "TF_CPP_MIN_LOG_LEVEL": "how much TensorFlow logs; 2 (errors) unless set",
     "KERAS_BACKEND": "always tensorflow, also if the user's keras.json says otherwise",
+    "TF_USE_LEGACY_KERAS": "always 0: models are those of Keras 3",
+    "HOME": "of the user's account, or /, unless set: Open MPI does not start without it",
     "CUDA_DEVICE_ORDER": "PCI_BUS_ID unless set: numbers GPUs as nvidia-smi does",
     "HOROVOD_DYNAMIC_PROCESS_SETS": "always 1: trainer groups are formed and dissolved during a run",
     "OMPI_MCA_osc": "^ucx for ranks that hpcbal starts: Open MPI 5's wheel prints errors otherwise",

@@ -22,8 +22,8 @@ def add_import_roots(config_path: str | Path, first: Sequence[str] = ()) -> None
 
     Every rank calls this before it loads objects. These directories come last, so that a user's json.py does
     not replace Python's for hpcbal and its libraries (`hidden_modules` names such files); the configuration's
-    directory comes before the current one. Keras computes with TensorFlow, whatever a variable or the user's
-    keras.json says.
+    directory comes before the current one. Keras is Keras 3 and computes with TensorFlow, whatever variables
+    or the user's keras.json say.
 
     Args:
         config_path: the configuration.
@@ -31,6 +31,7 @@ def add_import_roots(config_path: str | Path, first: Sequence[str] = ()) -> None
     """
     roots = list(dict.fromkeys([*first, *_own_roots(config_path)]))
     os.environ["KERAS_BACKEND"] = "tensorflow"  # before a user's module imports Keras
+    os.environ["TF_USE_LEGACY_KERAS"] = "0"
     sys.path[:] = [*(directory for directory in sys.path if directory not in roots), *roots]
 
 

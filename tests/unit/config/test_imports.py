@@ -429,9 +429,10 @@ def test_callbacks_of_keras_are_refused_with_what_to_use_instead(
 def test_keras_computes_with_tensorflow_whatever_the_user_has_set(tmp_path: Path) -> None:
     (tmp_path / ".keras").mkdir()
     (tmp_path / ".keras" / "keras.json").write_text('{"backend": "jax"}')
-    (tmp_path / "own.py").write_text("import keras\nprint(keras.backend.backend())\n")
+    own = "import keras, tensorflow as tf\ntf.keras.layers\nprint(keras.backend.backend())\n"
+    (tmp_path / "own.py").write_text(own)
     code = "from hpcbal.config import add_import_roots; add_import_roots('run.yaml'); import own"
-    for variables in ({}, {"KERAS_BACKEND": "torch"}):
+    for variables in ({}, {"KERAS_BACKEND": "torch", "TF_USE_LEGACY_KERAS": "1"}):
         others = {name: value for name, value in os.environ.items() if name != "KERAS_BACKEND"}
         done = subprocess.run(
             [sys.executable, "-c", code],
