@@ -17,7 +17,10 @@ TENSORFLOW_DEFAULTS: Mapping[str, str] = {
     "KERAS_BACKEND": "tensorflow",
     "CUDA_DEVICE_ORDER": DRIVERS_ORDER,  # otherwise the fastest GPU is number 0
 }
-"""What TensorFlow and Keras read when they are imported; a user's own setting wins, except for Keras."""
+"""What TensorFlow and Keras read when they are imported; a user's own setting wins."""
+
+KERAS_SETTINGS: Mapping[str, str] = {"KERAS_BACKEND": "tensorflow", "TF_USE_LEGACY_KERAS": "0"}
+"""The same, where no other setting works."""
 
 # name -> what it does here. A test checks that the package uses no other variable.
 VARIABLES: Mapping[str, str] = {
@@ -64,6 +67,8 @@ VARIABLES: Mapping[str, str] = {
     # Set for the ranks, unless the user has set them.
     "TF_CPP_MIN_LOG_LEVEL": "how much TensorFlow logs; 2 (errors) unless set",
     "KERAS_BACKEND": "always tensorflow, also if the user's keras.json says otherwise",
+    "TF_USE_LEGACY_KERAS": "always 0: models are those of Keras 3",
+    "HOME": "of the user's account, or /, unless set: Open MPI does not start without it",
     "CUDA_DEVICE_ORDER": "PCI_BUS_ID unless set: numbers GPUs as nvidia-smi does",
     "HOROVOD_DYNAMIC_PROCESS_SETS": "always 1: trainer groups are formed and dissolved during a run",
     "OMPI_MCA_osc": "^ucx for ranks that hpcbal starts: Open MPI 5's wheel prints errors otherwise",

@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hpcbal import env
 from hpcbal.cli.options import Subparsers, print_text, print_warning
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def run(args: argparse.Namespace) -> int:
     # Before any import of TensorFlow, also by the user's modules.
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # a GPU of this node may be in use, and is not needed here
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    os.environ["KERAS_BACKEND"] = "tensorflow"
+    os.environ.update(env.KERAS_SETTINGS)
     from hpcbal.config import JobsConfig, ParamServerConfig, load_config
     from hpcbal.errors import InputError
     from hpcbal.export import export_dnn

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hpcbal.cli.options import print_json, print_text
-from hpcbal.cli.plan_paramserver import asked_for, command_of, refuse_what_is_for_ensembles
+from hpcbal.cli.plan_paramserver import asked_for, launch_facts, refuse_what_is_for_ensembles, start_lines
 from hpcbal.telemetry.views.table import count_text
 
 if TYPE_CHECKING:
@@ -19,22 +19,24 @@ def run(args: argparse.Namespace, config: JobsConfig) -> int:
     Raises:
         InputError: fixed groups need more machines than these.
     """
-    from hpcbal.cluster.launch_line import RanksToStart
     from hpcbal.cluster.roles import LEAST_EXECUTORS
     from hpcbal.errors import InputError
 
     refuse_what_is_for_ensembles(args, "describes parameter-server jobs")
-    given = asked_for(args, config) or sum(machine.count for machine in config.machines)
     in_groups = sum(group.machines for group in config.schedule.groups or ())
-    machines = max(LEAST_EXECUTORS, given or in_groups)
+    default = max(LEAST_EXECUTORS, sum(machine.count for machine in config.machines) or in_groups)
+    machines = max(LEAST_EXECUTORS, asked_for(args, config, default))
     if (problem := config.schedule.groups_problem(machines)) is not None:
         raise InputError(problem)
-    ranks = RanksToStart(1, machines + 1, args.cpus_per_task)
-    command = command_of(args)
     if args.json:
         jobs = [{"name": job.name, "app": job.app, "arrives_s": job.arrives_s} for job in config.jobs]
-        facts = {"kind": config.kind, "name": config.name, "paradigm": config.schedule.paradigm}
-        print_json({**facts, "machines": machines, "ranks": machines + 1, "jobs": jobs, "command": command})
+        facts: dict[str, Any] = {
+            "kind": config.kind,
+            "name": config.name,
+            "paradigm": config.schedule.paradigm,
+        }
+        facts |= {"machines": machines, "ranks": machines + 1, "jobs": jobs}
+        print_json(facts | launch_facts(args, machines))
         return 0
     arrivals = sorted((job.arrives_s, job.name) for job in config.jobs if job.arrives_s > 0)
     later = ", ".join(f"{name} after {seconds:g} s" for seconds, name in arrivals)
@@ -42,7 +44,7 @@ def run(args: argparse.Namespace, config: JobsConfig) -> int:
         f"{config.name}: {count_text(len(config.jobs), 'parameter-server job')}, {config.schedule.paradigm}",
         f"ranks: {machines + 1} = 1 scheduler + {count_text(machines, 'machine')}",
         *([f"later: {later}"] if later else []),
-        f"start: {' '.join([*ranks.mpirun(), *command])}",
+        *start_lines(args, machines),
     ]
     print_text("\n".join(lines))
     return 0

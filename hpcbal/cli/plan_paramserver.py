@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import math
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,17 +21,12 @@ if TYPE_CHECKING:
 
 def run(args: argparse.Namespace, config: ParamServerConfig) -> int:
     """Print which ranks to request, and what follows from an earlier run in the output directory."""
-    from hpcbal.cluster.launch_line import RanksToStart
     from hpcbal.planning.serving import default_executors
 
     refuse_what_is_for_ensembles(args, "is a parameter-server job")
-    executors = asked_for(args, config)
-    if executors is None:
-        executors = default_executors(config)
+    executors = asked_for(args, config, default_executors(config))
     if executors < 2:
         raise InputError(f"got {executors} executor, allowed: 2 or more, a worker and a server")
-    ranks = RanksToStart(1, executors + 1, args.cpus_per_task)
-    command = command_of(args)
     facts: dict[str, Any] = {
         "kind": config.kind,
         "name": config.name,
@@ -51,7 +48,7 @@ def run(args: argparse.Namespace, config: ParamServerConfig) -> int:
                 "samples_per_s": dataclasses.asdict(forecast.samples_per_s),
                 "limited_by": forecast.limit,
             }
-        print_json({**facts, **found, "command": command})
+        print_json({**facts, **found, **launch_facts(args, executors)})
         return 0
     tuning = "changes them while it trains" if config.tune.enabled else "keeps them"
     print_text(
@@ -62,7 +59,7 @@ def run(args: argparse.Namespace, config: ParamServerConfig) -> int:
                 f"workers: {config.workers}, servers: {config.servers}; the job {tuning}",
                 *([] if earlier is None else text_of(*earlier)),
                 *([] if forecast is None else [_forecast_text(forecast)]),
-                f"start: {' '.join([*ranks.mpirun(), *command])}",
+                *start_lines(args, executors),
             ]
         )
     )
@@ -81,14 +78,44 @@ def refuse_what_is_for_ensembles(args: argparse.Namespace, what: str) -> None:
             raise InputError(f"{option}: works with ensembles only, and {args.config} {what}")
 
 
-def asked_for(args: argparse.Namespace, config: RunConfig) -> int | None:
-    """Ranks beside rank 0 that the command line or the file asks for; None: neither does."""
-    per_node = args.gpus_per_node or (
-        config.slots.per_node if isinstance(config.slots.per_node, int) else None
-    )
+def asked_for(args: argparse.Namespace, config: RunConfig, default: int) -> int:
+    """Return the number of ranks beside rank 0, which fill the nodes: all nodes have equally many ranks.
+
+    Args:
+        args: the command line.
+        config: the file.
+        default: their number, at least, if neither says how many a node has.
+    """
+    per_node = args.gpus_per_node or config.slots.per_node
     if args.gpus is not None:
         return int(args.gpus)
-    return None if per_node is None else per_node * args.nodes
+    if isinstance(per_node, int):
+        return int((per_node + 1) * args.nodes - 1)
+    return int(args.nodes * ranks_per_node(args, default) - 1)
+
+
+def ranks_per_node(args: argparse.Namespace, others: int) -> int:
+    """Return how many ranks a node needs if there are so many beside rank 0."""
+    return math.ceil((others + 1) / args.nodes)
+
+
+def launch_lines(args: argparse.Namespace, others: int) -> list[str]:
+    """Return commands that start rank 0 and the others; any one of them will do."""
+    from hpcbal.cluster.launch_line import RanksToStart
+
+    ranks = RanksToStart(args.nodes, ranks_per_node(args, others), args.cpus_per_task)
+    return [shlex.join([*line, *command_of(args)]) for line in (ranks.mpirun(), ranks.srun())]
+
+
+def launch_facts(args: argparse.Namespace, others: int) -> dict[str, Any]:
+    """Return these commands for `--json`, and the one without a launcher."""
+    return {"command": command_of(args), "launch": launch_lines(args, others)}
+
+
+def start_lines(args: argparse.Namespace, others: int) -> list[str]:
+    """Return these commands for users."""
+    mpirun, srun = launch_lines(args, others)
+    return [f"start: {mpirun}", f"   or: {srun}"]
 
 
 def command_of(args: argparse.Namespace) -> list[str]:

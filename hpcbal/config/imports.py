@@ -23,16 +23,16 @@ def add_import_roots(config_path: str | Path, first: Sequence[str] = ()) -> None
 
     Every rank calls this before it loads objects. These directories come last, so that a user's json.py does
     not replace Python's for hpcbal and its libraries (`hidden_modules` names such files); the configuration's
-    directory comes before the current one. Keras computes with TensorFlow, whatever a variable or the user's
-    keras.json says, and TensorFlow logs errors only, unless the user has set TF_CPP_MIN_LOG_LEVEL.
+    # Before a user's module imports TensorFlow or Keras.
+    os.environ.update({**env.TENSORFLOW_DEFAULTS, **os.environ, **env.KERAS_SETTINGS})
 
     Args:
         config_path: the configuration.
         first: directories to look in before these two, such as that of the file which a run was started with.
     """
     roots = list(dict.fromkeys([*first, *_own_roots(config_path)]))
-    defaults = env.TENSORFLOW_DEFAULTS  # before a user's module imports TensorFlow or Keras
-    os.environ.update({**defaults, **os.environ, "KERAS_BACKEND": defaults["KERAS_BACKEND"]})
+    # Before a user's module imports TensorFlow or Keras.
+    os.environ.update({**env.TENSORFLOW_DEFAULTS, **os.environ, **env.KERAS_SETTINGS})
     sys.path[:] = [*(directory for directory in sys.path if directory not in roots), *roots]
 
 

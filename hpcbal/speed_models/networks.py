@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hpcbal import env
 from hpcbal.policies.batching.curves import FloatArray
 from hpcbal.speed_models.rows import Rows
 
@@ -29,7 +30,7 @@ Weights = tuple[FloatArray, ...]
 
 def import_keras() -> Any:
     """Import Keras with TensorFlow."""
-    os.environ["KERAS_BACKEND"] = "tensorflow"
+    os.environ.update(env.KERAS_SETTINGS)
     import keras
 
     return keras

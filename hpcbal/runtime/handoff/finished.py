@@ -18,7 +18,6 @@ from hpcbal.telemetry import (
     read_status,
     render_results,
 )
-from hpcbal.telemetry.claim.run_lock import clear_dead_lock
 from hpcbal.telemetry.ledger import RunFinishedLine, scan_ledger
 from hpcbal.telemetry.views.kinds import VIEWS
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from hpcbal.config import ParamServerConfig, PsJobConfig, add_import_roots, resolved_yaml
 from hpcbal.errors import ExitCode, OutputError
 from hpcbal.paramserver.machine.stopping import JobStop
+from hpcbal.runtime.handoff.end_file import note_progress
 from hpcbal.runtime.handoff.run_request import RunRequest, output_of
 from hpcbal.runtime.paramserver.checkpoint import SavedJob, read_saved
 from hpcbal.telemetry import Claim, Ledger, RunDirectory, RunLock, claim_output
@@ -90,7 +91,7 @@ def open_job(request: RunRequest, config: ParamServerConfig) -> OpenedJob:
                 f"{run.root}: the job has failed ({failed.detail}); to try again from its checkpoint, run "
                 "the same command with --retry-failed"
             )
-        ledger = Ledger(run.ledger, scan)
+        ledger = Ledger(run.ledger, scan, on_progress=note_progress)
     except BaseException:
         lock.release()
         raise

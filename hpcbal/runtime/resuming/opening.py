@@ -11,6 +11,7 @@ from hpcbal.checkpoint import forget_best
 from hpcbal.config import EnsembleConfig, add_import_roots, resolved_yaml
 from hpcbal.config.scheduling import specs_of
 from hpcbal.control.states import TERMINAL
+from hpcbal.runtime.handoff.end_file import note_progress
 from hpcbal.runtime.handoff.run_request import RunRequest, output_of
 from hpcbal.runtime.resuming.resume import Earlier, read_earlier
 from hpcbal.telemetry import Claim, Ledger, RunDirectory, RunLock, claim_output
@@ -80,7 +81,7 @@ def open_run(request: RunRequest, config: EnsembleConfig) -> OpenedRun:
             regroups=config.balance.regroup,
             keep=config.checkpoint.keep,
         )
-        ledger = Ledger(run.ledger, scan)
+        ledger = Ledger(run.ledger, scan, on_progress=note_progress)
     except BaseException:
         lock.release()
         raise

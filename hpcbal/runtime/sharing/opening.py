@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from hpcbal.config import JobsConfig, add_import_roots, resolved_yaml
+from hpcbal.runtime.handoff.end_file import note_progress
 from hpcbal.runtime.handoff.run_request import RunRequest, output_of
 from hpcbal.runtime.handoff.submissions import submitted_names
 from hpcbal.runtime.paramserver.checkpoint import SavedJob, read_saved
@@ -85,7 +86,7 @@ def open_jobs(request: RunRequest, config: JobsConfig) -> OpenedJobs:
                 del over[job.name]
         told = {entry.line.job for entry in scan.entries if isinstance(entry.line, JobSubmittedLine)}
         unrecorded = submitted_names(run) & {job.name for job in config.jobs} - told
-        ledger = Ledger(run.ledger, scan)
+        ledger = Ledger(run.ledger, scan, on_progress=note_progress)
     except BaseException:
         lock.release()
         raise

@@ -57,6 +57,10 @@ class RateMeasuredLine(Line):
     num_gpus: int
     samples_per_s: Number
 
+    def reached(self) -> tuple[str, object]:
+        """Return that the rate is known."""
+        return f"rate of {self.dnn} on {self.num_gpus}", True
+
 
 @dataclass(frozen=True, slots=True)
 class CheckpointWrittenLine(Line):
@@ -80,6 +84,10 @@ class CheckpointWrittenLine(Line):
     seconds: Number
     held_s: Number
     only_progress: bool = False
+
+    def reached(self) -> tuple[str, object]:
+        """Return the position of the DNN."""
+        return self.dnn, (self.epoch, self.offset)
 
 
 @dataclass(frozen=True, slots=True)

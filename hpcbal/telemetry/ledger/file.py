@@ -9,7 +9,7 @@ import contextlib
 import logging
 import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import TypeVar
 
@@ -34,16 +34,24 @@ class Ledger:
     Args:
         path: path of the file.
         earlier: what `scan_ledger` found in the file; None: the file is scanned here.
+        on_progress: called after a line that says that something got further than the lines before say.
 
     Raises:
         OutputError: if the file cannot be opened, or is a symbolic link.
         LedgerError: if the file holds an invalid line.
     """
 
-    def __init__(self, path: str | os.PathLike[str], earlier: LedgerScan | None = None) -> None:
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        earlier: LedgerScan | None = None,
+        on_progress: Callable[[], None] = lambda: None,
+    ) -> None:
         self._path = os.fspath(path)
+        self._on_progress = on_progress
         try:
             entries = (scan_ledger(path) if earlier is None else earlier).entries
+            self._reached = dict(at for entry in entries if (at := entry.line.reached()) is not None)
             self._next_seq = entries[-1].seq + 1 if entries else 0
             self._file = open_to_append(path)
             self._torn_from: int | None = None  # where a failed append began, if it is not removed
@@ -82,6 +90,9 @@ class Ledger:
                     self._remove_torn(self._torn_from)
             raise output_error(self._path, error, "append to the ledger") from error
         self._next_seq = seq + 1
+        if (at := line.reached()) is not None and self._reached.get(at[0]) != at[1]:
+            self._reached[at[0]] = at[1]
+            self._on_progress()
         return seq
 
     def _remove_torn(self, start: int) -> None:

@@ -50,3 +50,7 @@ class Line(Facts):
 
     __slots__ = ()
     event: ClassVar[str]
+
+    def reached(self) -> tuple[str, object] | None:
+        """Return what has got how far, if the line records work that a later start need not repeat."""
+        return None

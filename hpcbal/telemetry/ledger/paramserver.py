@@ -158,6 +158,10 @@ class JobSavedLine(Line):
     wall_s: float | None = None
     used_s: float | None = None
 
+    def reached(self) -> tuple[str, object]:
+        """Return the position of the job."""
+        return self.job, (self.epoch, self.step)
+
 
 @dataclass(frozen=True, slots=True)
 class JobDoneLine(Line):

@@ -49,6 +49,8 @@ def test_plan_shows_the_ranks_and_who_comes_later(capsys: pytest.CaptureFixture[
         "ranks: 5 = 1 scheduler + 4 machines",
         "later: lasso-70000 after 15 s, lasso-140000 after 30 s, nmf-4000 after 40 s",
         f"start: mpirun -n 5 --bind-to none hpcbal run {EXAMPLE} --set jobs.nmf-4000.arrives_s=40",
+        "   or: srun --nodes=1 --ntasks-per-node=5 --mpi=pmix --kill-on-bad-exit=0 --export=ALL "
+        f"hpcbal run {EXAMPLE} --set jobs.nmf-4000.arrives_s=40",
     ]
 
 
@@ -74,7 +76,7 @@ def test_a_run_has_two_machines_at_least(capsys: pytest.CaptureFixture[str]) -> 
 
 @pytest.mark.parametrize(
     ("options", "machines"),
-    [([], 4), (["--gpus", "12"], 12), (["--nodes", "3", "--gpus-per-node", "5"], 15), (["--nodes", "2"], 4)],
+    [([], 4), (["--gpus", "12"], 12), (["--nodes", "3", "--gpus-per-node", "5"], 17), (["--nodes", "2"], 5)],
 )
 def test_plan_counts_the_machines(
     options: list[str], machines: int, capsys: pytest.CaptureFixture[str]
@@ -83,6 +85,7 @@ def test_plan_counts_the_machines(
     plan = json.loads(capsys.readouterr().out)
     assert (plan["machines"], plan["ranks"], plan["paradigm"]) == (machines, machines + 1, "harmony")
     assert [job["arrives_s"] for job in plan["jobs"]] == [0.0] * 6 + [15.0, 30.0]
+    assert plan["launch"][0].startswith(f"mpirun -n {machines + 1} "), "so many are started"
 
 
 def test_plan_without_any_machines_is_for_the_fewest(capsys: pytest.CaptureFixture[str]) -> None:

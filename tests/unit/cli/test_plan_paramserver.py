@@ -219,3 +219,25 @@ def test_plan_warns_of_a_trace_that_is_damaged(tmp_path: Path, capsys: pytest.Ca
     shown = capsys.readouterr()
     assert "the throughput cannot be forecast" in shown.err
     assert "forecast:" not in shown.out
+
+
+@pytest.mark.parametrize(
+    ("options", "executors", "srun"),
+    [
+        (["--nodes", "4"], 3, "--nodes=4 --ntasks-per-node=1"),
+        (["--nodes", "2", "--gpus-per-node", "5"], 11, "--nodes=2 --ntasks-per-node=6"),
+        (["--nodes", "2", "--set", "slots.per_node=3"], 7, "--nodes=2 --ntasks-per-node=4"),
+        (["--gpus", "5"], 5, "--nodes=1 --ntasks-per-node=6"),
+    ],
+)
+def test_plan_fills_the_nodes_and_shows_how_to_start_on_them(
+    options: list[str], executors: int, srun: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "job.yaml"
+    config = config_of(kind="paramserver").model_dump(mode="json", exclude_unset=True)
+    path.write_text(yaml.safe_dump(config))
+    assert main(["plan", str(path), *options]) == 0
+    text = capsys.readouterr().out
+    assert f"ranks: {executors + 1} = 1 master + {executors} executors" in text
+    assert f"start: mpirun -n {executors + 1} " in text
+    assert f"or: srun {srun} --mpi=pmix" in text

@@ -120,7 +120,9 @@ def test_what_the_user_has_set_stays():
     assert made["OMPI_MCA_btl"] == "^ofi"
     assert made["HOME"] == "/home/u"
     assert made["OMPI_MCA_mpi_yield_when_idle"] == "1"
-    assert "OMPI_MCA_mpi_yield_when_idle" not in launch.mpirun_environment({}, ranks=6, cores=8)
+    bare = launch.mpirun_environment({}, ranks=6, cores=8)
+    assert "OMPI_MCA_mpi_yield_when_idle" not in bare
+    assert os.path.isabs(bare["HOME"]), "Open MPI does not start without it"
 
 
 def start_of(folder: Path) -> StartFile:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from hpcbal.errors import OutputError
 from hpcbal.runtime.handoff import start_file
-from hpcbal.runtime.handoff.end_file import UNDECIDED, note_end
+from hpcbal.runtime.handoff.end_file import UNDECIDED, note_end, note_progress
 from hpcbal.runtime.handoff.start_file import NAME, StarterWatch, StartFacts, StartFile, facts_in
 
 NO_HPCBAL = "the 'hpcbal run' that started the ranks is gone"
@@ -172,17 +172,17 @@ def test_without_an_hpcbal_that_started_them_ranks_watch_nobody(monkeypatch: pyt
     assert StarterWatch(StartFile.of_rank()).lost() is None
 
 
-def test_rank_0_notes_for_a_job_script_how_the_run_ends(
+def test_rank_0_notes_for_a_job_script_how_the_run_goes_and_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     noted = tmp_path / "end"
     monkeypatch.setenv("HPCBAL_END_FILE", str(noted))
     note_end(UNDECIDED)
     assert not noted.exists(), "only a file that the script has created"
-    noted.write_text("something long that was there before")
+    noted.touch()
     note_end(UNDECIDED)
-    assert noted.read_text() == "undecided\n"
     StartFile(None).leave_exit_code(1, 75)
-    assert noted.read_text() == "undecided\n"
+    note_progress()
+    note_progress()
     StartFile(None).leave_exit_code(0, 75)
-    assert noted.read_text() == "75\n"
+    assert noted.read_text() == "undecided\nprogress\n75\n"

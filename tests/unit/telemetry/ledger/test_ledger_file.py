@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import math
 from collections.abc import Callable, Mapping
@@ -19,9 +20,11 @@ from hpcbal.telemetry.ledger import (
     LINE_BY_EVENT,
     BadSampleLine,
     BalanceFacts,
+    CheckpointWrittenLine,
     DnnDoneLine,
     EpochDoneLine,
     EpochFacts,
+    JobSavedLine,
     Line,
     PassStartedLine,
     RateMeasuredLine,
@@ -50,6 +53,22 @@ def test_a_line_is_in_the_file_at_once(tmp_path: Path) -> None:
     with Ledger(tmp_path / "ledger.jsonl") as ledger:
         ledger.append(DONE)
         assert len(read_ledger(tmp_path / "ledger.jsonl")) == 1
+
+
+def test_lines_that_get_further_than_those_before_are_progress(tmp_path: Path) -> None:
+    """Also if a DNN goes back to an earlier epoch because its checkpoint was damaged."""
+    reached: list[int] = []
+    facts = {"pass_index": 1, "offset": 0, "seconds": 0.1, "held_s": 0.1}
+    for start, epochs in enumerate(([1, 1, 2], [2, 2], [1, 2])):
+        note = functools.partial(reached.append, start)
+        with Ledger(tmp_path / "ledger.jsonl", on_progress=note) as ledger:
+            for epoch in epochs:
+                ledger.append(CheckpointWrittenLine("a", epoch, **facts))
+            ledger.append(CheckpointWrittenLine("b", 0, **facts))
+            ledger.append(RateMeasuredLine("a", 1, 100.0 + start))
+            ledger.append(JobSavedLine("job", 0, 5, 0.1))
+            ledger.append(DONE)
+    assert reached == [0] * 5 + [2] * 2
 
 
 def test_the_count_continues_over_starts(tmp_path: Path) -> None:
