@@ -71,7 +71,7 @@ class Job:
             time.sleep(0.2)
 
     def wait_until_trained(self, passes: int = 1) -> None:
-        self.wait_for(lambda: f"] pass {passes} " in self.log)
+        self.wait_for(lambda: re.search(rf"\] (\w+ )?pass {passes} ", self.log) is not None)
 
     def end(self, timeout_s: float = 150) -> tuple[str, str]:
         """State and exit code."""

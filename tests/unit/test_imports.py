@@ -72,7 +72,7 @@ telemetry.claim   | yaml                                  | printable errors std
                   |                                       | telemetry.host telemetry.ledger
 telemetry         | -                                     | -
 checkpoint        | h5py numpy                            | errors values telemetry.files
-speed_models      | keras numpy statsmodels               | hpcbal errors policies.batching
+speed_models      | keras numpy statsmodels               | hpcbal env errors policies.batching
 simulator         | numpy yaml                            | errors collector values cluster.layout
                   |                                       | policies.batching policies control
                   |                                       | telemetry.ledger

@@ -126,18 +126,18 @@ def test_labels_with_one_meaning_are_read(
     assert words in " ".join(dataset.remarks)
 
 
-@pytest.mark.parametrize("labels", [[0.5, 1.0, 2.0, 0.0], np.ones((4, 3))], ids=["fractions", "several"])
-def test_labels_with_no_one_meaning_are_refused(tmp_path: Path, labels: Any) -> None:
+def test_labels_with_no_one_meaning_are_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"allowed: .*one-hot rows"):
-        hdf5(str(write(tmp_path / "a.h5", labels)))
+        hdf5(str(write(tmp_path / "a.h5", np.ones((4, 3)))))
 
 
 @pytest.mark.parametrize(
     ("labels", "words"),
     [
-        ([0.0, np.inf, 1.0, 2.0], "got the label inf, allowed: whole numbers from 0 on"),
-        ([0.0, np.nan, 1.0, 2.0], "got the label nan, allowed"),
-        (np.array([0, 2**63 + 5, 1, 2], np.uint64), "got the label 9223372036854775813, allowed"),
+        ([0.0, np.inf, 1.0, 2.0], "row 1 holds inf, allowed: whole numbers from 0"),
+        ([0.5, 1.0, 2.0, 0.0], r"row 0 holds 0\.5, allowed: whole numbers"),
+        ([0.0, np.nan, 1.0, 2.0], "row 1 holds nan, allowed"),
+        (np.array([0, 2**63 + 5, 1, 2], np.uint64), "row 1 holds 9223372036854775813, allowed"),
         ([-1, 0, 1, 2], r"got labels -1\.\.2, allowed: 0\.\.2; number the classes from 0, and leave out"),
     ],
 )
