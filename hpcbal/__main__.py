@@ -44,7 +44,8 @@ def _put_own_folders_last() -> str | None:
     """Import from the current folder and from PYTHONPATH only what is nowhere else.
 
     Their modules come before Python's own, so that a user's json.py would replace it in every rank. Folders
-    of PYTHONPATH in which libraries are installed, such as those of a site's modules, keep their place.
+    of PYTHONPATH in which libraries are installed, such as those of a site's modules, come before other
+    libraries, but after Python's own modules, too.
 
     Returns: the current folder; None if it was removed.
     """
@@ -55,7 +56,12 @@ def _put_own_folders_last() -> str | None:
     stdlib = os.path.dirname(os.__file__)
     before_stdlib = sys.path[: sys.path.index(stdlib)] if stdlib in sys.path else []
     own = {here, *(os.path.realpath(entry) for entry in before_stdlib if entry and not _has_libraries(entry))}
-    sys.path.sort(key=lambda entry: os.path.realpath(entry or here) in own)
+    pythons_own = (stdlib, os.path.join(stdlib, "lib-dynload"))
+
+    def place(entry: str) -> int:
+        return 0 if entry in pythons_own else 2 if os.path.realpath(entry or here) in own else 1
+
+    sys.path.sort(key=place)
     return here
 
 

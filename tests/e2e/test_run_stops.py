@@ -128,7 +128,10 @@ def test_a_module_named_as_pythons_own_does_not_disturb_a_run(lab):
     lab.configure(
         dnns=[{"name": "a", "model": "toys:toy"}], backend={"name": "emulated", "rates": {"a": {1: 900}}}
     )
-    done = lab.run(PYTHONPATH=f"{Path(__file__).parents[2]}{os.pathsep}{other}")
+    site = lab.tmp / "with_libraries"
+    (site / "tool.egg-info").mkdir(parents=True)
+    (site / "queue.py").write_text("raise ImportError('the wrong one')", encoding="utf-8")
+    done = lab.run(PYTHONPATH=os.pathsep.join(map(str, (Path(__file__).parents[2], site, other))))
     assert done.code == 0, done
     hidden = re.findall(r"warning: (\S+): hidden by the module of the same name in ", done.err)
     assert hidden == [str(lab.folder / "json.py"), str(other / "numpy.py"), str(other / "random.py")], done

@@ -198,7 +198,11 @@ class RunLock:
         """
         with open(self._path, "r+b", buffering=0, opener=own_file) as file:
             owner = _parsed(file.readall())
-            if owner.get("token") == self._token:
+            if (
+                "token" not in owner
+            ):  # damaged, or being written: nobody has taken over yet
+                return
+            if owner["token"] == self._token:
                 self._beat += 1
                 os.pwrite(file.fileno(), self._content().encode(), 0)
                 return
@@ -213,9 +217,8 @@ def clear_dead_lock(directory: str | os.PathLike[str]) -> None:
     """Remove the lock of a directory if its owner's process is seen to be gone, as after a kill."""
     owner = _read(RunDirectory(Path(directory)).lock)
     if owner is not None and _runs(owner, socket.gethostname()) is False:
-        with contextlib.suppress(
-            OutputError
-        ):  # another run has just taken it over, or nothing can be written
+        # Another run may have just taken it over, or nothing can be written.
+        with contextlib.suppress(OutputError):
             RunLock(directory).release()
 
 

@@ -187,6 +187,20 @@ def test_a_run_whose_lock_was_taken_gets_an_error_and_leaves_the_new_lock_alone(
     assert json.loads((tmp_path / "run.lock").read_text())["token"] == "other"
 
 
+def test_a_damaged_lock_is_not_taken_for_that_of_a_successor(tmp_path):
+    lock = RunLock(tmp_path, beat_s=0.005)
+    path = tmp_path / "run.lock"
+    whole = path.read_bytes()
+    path.write_bytes(b"\0" * len(whole))
+    beat = lock._beat
+    time.sleep(0.05)  # a few heartbeats
+    lock.check()
+    path.write_bytes(whole)
+    wait_until(lambda: lock._beat > beat)
+    lock.release()
+    assert not path.exists()
+
+
 @pytest.mark.parametrize(("moment", "ending"), [("utc_text", False), ("read_file", True)])
 def test_an_owner_that_wakes_late_does_not_overwrite_the_lock_of_its_successor(
     tmp_path, monkeypatch, moment, ending
