@@ -210,10 +210,10 @@ def test_jobs_that_are_stopped_go_on_and_learn_the_same(cluster: Cluster) -> Non
     early = cluster.submit("early", "--nodes=1", "--export=NONE", epochs=1)
     early.wait_for(early.has_started_ranks)
     early.signal("USR2")  # is kept; and srun gets an environment
-    stopped = cluster.submit("stopped", "--nodes=2", epochs=6)
+    stopped = cluster.submit("stopped", "--nodes=2", epochs=12)
     stopped.wait_until_trained()
     stopped.signal("USR2")
-    whole = cluster.submit("whole", "--nodes=2", script=cluster.with_mpirun(), epochs=6)
+    whole = cluster.submit("whole", "--nodes=2", script=cluster.with_mpirun(), epochs=12)
     jobs = (stopped, whole, early)
     assert [job.end() for job in jobs] == [("COMPLETED", "0:0")] * 3
     assert [job.show("Restarts") for job in jobs] == ["1", "0", "1"]
