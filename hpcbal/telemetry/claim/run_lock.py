@@ -198,9 +198,7 @@ class RunLock:
         """
         with open(self._path, "r+b", buffering=0, opener=own_file) as file:
             owner = _parsed(file.readall())
-            if (
-                "token" not in owner
-            ):  # damaged, or being written: nobody has taken over yet
+            if "token" not in owner:  # damaged, or being written: nobody has taken over yet
                 return
             if owner["token"] == self._token:
                 self._beat += 1
