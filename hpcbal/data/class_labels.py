@@ -25,7 +25,9 @@ def class_labels(dataset: Dataset) -> NDArray[np.int64] | None:
         return None
     if labels.shape != (len(dataset),) or labels.dtype.kind not in "iu":
         return None
-    return np.minimum(labels, np.iinfo(np.int64).max).astype(np.int64)  # of uint64, no class either way
+    if labels.dtype.itemsize == 8 and labels.dtype.kind == "u":  # what is beyond int64 is no class either way
+        labels = np.minimum(labels, np.iinfo(np.int64).max)
+    return labels.astype(np.int64)
 
 
 def doubts_about(dataset: Dataset) -> tuple[str, ...]:

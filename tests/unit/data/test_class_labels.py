@@ -53,6 +53,16 @@ def test_doubtful_labels_are_described(dataset: InMemoryDataset, expected: str) 
     assert re.search(expected, doubt), doubt
 
 
+@pytest.mark.parametrize("dtype", np.typecodes["AllInteger"])
+def test_labels_may_be_integers_of_any_type(dtype: str) -> None:
+    dataset = labelled(0, 1, 0)
+    dataset.labels = np.array([0, 1, 0], dtype)
+    found = class_labels(dataset)
+    assert found is not None
+    assert (found.dtype, found.tolist()) == (np.int64, [0, 1, 0])
+    assert doubts_about(dataset) == ()
+
+
 def test_labels_beyond_every_class_are_not_wrapped_around() -> None:
     dataset = labelled(0, 1, 0)
     dataset.labels = np.array([0, 1, 2**64 - 1], np.uint64)
