@@ -12,15 +12,20 @@ from hpcbal.errors import InputError
 DRIVERS_ORDER = "PCI_BUS_ID"
 """Value of `CUDA_DEVICE_ORDER` that makes CUDA number GPUs as the driver does."""
 
-TENSORFLOW_DEFAULTS: Mapping[str, str] = {
+_TENSORFLOW_DEFAULTS: Mapping[str, str] = {
     "TF_CPP_MIN_LOG_LEVEL": "2",  # 0 shows TensorFlow's own log
-    "KERAS_BACKEND": "tensorflow",
     "CUDA_DEVICE_ORDER": DRIVERS_ORDER,  # otherwise the fastest GPU is number 0
 }
 """What TensorFlow and Keras read when they are imported; a user's own setting wins."""
 
-KERAS_SETTINGS: Mapping[str, str] = {"KERAS_BACKEND": "tensorflow", "TF_USE_LEGACY_KERAS": "0"}
-"""The same, where no other setting works."""
+_KERAS_SETTINGS: Mapping[str, str] = {"KERAS_BACKEND": "tensorflow", "TF_USE_LEGACY_KERAS": "0"}
+"""The same, where no other setting works: the user's, and that of keras.json, are overridden."""
+
+
+def tensorflow_settings() -> dict[str, str]:
+    """Return what `os.environ` must hold before TensorFlow or Keras is imported."""
+    return {**_TENSORFLOW_DEFAULTS, **os.environ, **_KERAS_SETTINGS}
+
 
 # name -> what it does here. A test checks that the package uses no other variable.
 VARIABLES: Mapping[str, str] = {

@@ -49,8 +49,7 @@ def run(args: argparse.Namespace) -> int:
     """Export, and say what was written."""
     # Before any import of TensorFlow, also by the user's modules.
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # a GPU of this node may be in use, and is not needed here
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    os.environ.update(env.KERAS_SETTINGS)
+    os.environ.update(env.tensorflow_settings())
     from hpcbal.config import JobsConfig, ParamServerConfig, load_config
     from hpcbal.errors import InputError
     from hpcbal.export import export_dnn

@@ -23,16 +23,15 @@ def add_import_roots(config_path: str | Path, first: Sequence[str] = ()) -> None
 
     Every rank calls this before it loads objects. These directories come last, so that a user's json.py does
     not replace Python's for hpcbal and its libraries (`hidden_modules` names such files); the configuration's
-    # Before a user's module imports TensorFlow or Keras.
-    os.environ.update({**env.TENSORFLOW_DEFAULTS, **os.environ, **env.KERAS_SETTINGS})
+    directory comes before the current one. Keras computes with TensorFlow, whatever a variable or the user's
+    keras.json says.
 
     Args:
         config_path: the configuration.
         first: directories to look in before these two, such as that of the file which a run was started with.
     """
     roots = list(dict.fromkeys([*first, *_own_roots(config_path)]))
-    # Before a user's module imports TensorFlow or Keras.
-    os.environ.update({**env.TENSORFLOW_DEFAULTS, **os.environ, **env.KERAS_SETTINGS})
+    os.environ.update(env.tensorflow_settings())  # before a user's module imports it
     sys.path[:] = [*(directory for directory in sys.path if directory not in roots), *roots]
 
 

@@ -30,7 +30,7 @@ Weights = tuple[FloatArray, ...]
 
 def import_keras() -> Any:
     """Import Keras with TensorFlow."""
-    os.environ.update(env.KERAS_SETTINGS)
+    os.environ.update(env.tensorflow_settings())
     import keras
 
     return keras

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from hpcbal import env
 
-os.environ.update({**env.TENSORFLOW_DEFAULTS, **os.environ})  # before the import
+os.environ.update(env.tensorflow_settings())  # before the import
 
 import keras
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from hpcbal import env
 
-os.environ.update({**env.TENSORFLOW_DEFAULTS, **os.environ})  # before the import
+os.environ.update(env.tensorflow_settings())  # before the import
 
 import keras
 import tensorflow as tf

@@ -38,8 +38,6 @@ CODE_OF_END = {
 def report_of_finished(request: RunRequest, config: EnsembleConfig) -> tuple[str, int] | None:
     """The results table and exit code of a finished run; None if something is left to do or to report.
 
-    A lock that a kill after the end has left behind is removed.
-
     A run is finished if its last start ended with all DNNs done or failed, with exactly the same config, and
     if its status and its results can be read and the checkpoints of all DNNs that are done are still whole.
     Ranks write a damaged file again. The user decides whether failed DNNs get another try. The lock of a
