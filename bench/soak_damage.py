@@ -31,7 +31,6 @@ import logging
 import os
 import random
 import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -42,10 +41,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import numpy as np
+from support.config_trial import Hang, limited
 from support.damages import FOREIGN, choose, foreign_file
 from support.provenance import provenance
 
@@ -168,26 +167,6 @@ class Judgement:
         return self.kind in ("right", "lossy", "refused")
 
 
-class Hang(BaseException):
-    """A start or a verb took longer than `LONGEST_S`."""
-
-
-@contextlib.contextmanager
-def limited() -> Iterator[None]:
-    """Raise `Hang` in what takes too long."""
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        raise Hang(f"longer than {LONGEST_S:g} s")
-
-    previous = signal.signal(signal.SIGALRM, stop)
-    signal.setitimer(signal.ITIMER_REAL, LONGEST_S)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0.0)
-        signal.signal(signal.SIGALRM, previous)
-
-
 Start = Callable[[], int]
 """Starts the run with the same command; returns the exit code, or raises HpcbalError for a refusal."""
 
@@ -200,7 +179,7 @@ def judge(start: Start, root: Path, damaged: Path, calm: Mapping[str, Any]) -> J
         damaged: the path that was damaged.
         calm: what `outcome_of` returned for the undisturbed run.
     """
-    with listening() as heard, limited():
+    with listening() as heard, limited(LONGEST_S, of_cpu=False):
         try:
             code, refusal = start(), ""
         except HpcbalError as error:
@@ -271,7 +250,7 @@ def try_readers(config: Path, root: Path) -> str | None:
         ["plan", str(config), "--profile", str(root), "--samples", "60"],
         ["simulate", str(config), "--samples", "60", "--seeds", "1"],
     ):
-        with listening() as heard, limited():
+        with listening() as heard, limited(LONGEST_S, of_cpu=False):
             try:
                 hpcbal(argv)
             except (Exception, SystemExit, Hang) as error:

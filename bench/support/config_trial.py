@@ -77,7 +77,7 @@ def ask(arguments: Sequence[str], limit_s: float = TIME_LIMIT_S) -> Answer:
     from hpcbal.cli.main import main
 
     out, err, code, trace = io.StringIO(), io.StringIO(), 1, ""
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), _limited(limit_s):
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), limited(limit_s):
         try:
             code = main(list(arguments))
         except SystemExit as end:
@@ -180,7 +180,7 @@ def _open(sets: list[str]) -> list[str]:
     if not isinstance(config, EnsembleConfig):
         return []
     try:
-        with _limited(TIME_LIMIT_S):
+        with limited(TIME_LIMIT_S):
             build_operations([(step.name, step.args) for step in config.preprocessing])
             if config.data.dataset == "hpcbal.data:digits":
                 source = open_source(config)
@@ -212,16 +212,22 @@ def _inside(folder: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _limited(limit_s: float) -> Iterator[None]:
-    """Raise `Hang` in what takes more CPU time: on a busy machine, wall time says little."""
+def limited(limit_s: float, *, of_cpu: bool = True) -> Iterator[None]:
+    """Raise `Hang` in what takes longer.
+
+    Args:
+        limit_s: seconds.
+        of_cpu: whether CPU time counts, because wall time says little on a busy machine; False: wall time.
+    """
+    timer, number = (signal.ITIMER_PROF, signal.SIGPROF) if of_cpu else (signal.ITIMER_REAL, signal.SIGALRM)
 
     def stop(number: int, frame: FrameType | None) -> None:
-        raise Hang(f"more than {limit_s:g} s of CPU time")
+        raise Hang(f"more than {limit_s:g} s{' of CPU time' if of_cpu else ''}")
 
-    previous = signal.signal(signal.SIGPROF, stop)
-    signal.setitimer(signal.ITIMER_PROF, limit_s)
+    previous = signal.signal(number, stop)
+    signal.setitimer(timer, limit_s)
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_PROF, 0.0)
-        signal.signal(signal.SIGPROF, previous)
+        signal.setitimer(timer, 0.0)
+        signal.signal(number, previous)

@@ -38,7 +38,8 @@ __all__ = ["RunRequest", "mpirun_command", "mpirun_environment", "num_ranks", "r
 
 # Open MPI 5's wheel prints osc/ucx errors for each new window; our windows only share a node's memory.
 # Open MPI does not start without a home directory; it need not exist.
-MPI_SETTINGS = {"OMPI_MCA_osc": "^ucx", "HOME": os.path.expanduser("~").replace("~", "/", 1)}
+_HOME = os.path.expanduser("~")
+MPI_SETTINGS = {"OMPI_MCA_osc": "^ucx", "HOME": "/" if _HOME == "~" else _HOME}
 # If btl/ofi finds no fast network, it sleeps for a second in MPI_Init.
 ONE_MACHINE_SETTINGS = {"OMPI_MCA_btl": "^ofi"}
 # Where mpirun keeps its files, for Open MPI 5 and 4. A killed mpirun leaves them behind, and a later mpirun

@@ -119,7 +119,7 @@ def test_a_group_of_one_waits_for_nobody() -> None:
 def test_a_flush_ends_when_the_messages_have_left_and_says_that_it_waits(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """Whoever drops a channel whose messages are still being sent drops the memory that MPI sends from."""
+    """MPI still reads the memory of messages that are being sent, so the channel must not be dropped."""
 
     class Slow(LoopbackChannel):
         polls = 0

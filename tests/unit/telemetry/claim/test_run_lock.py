@@ -187,13 +187,17 @@ def test_a_run_whose_lock_was_taken_gets_an_error_and_leaves_the_new_lock_alone(
     assert json.loads((tmp_path / "run.lock").read_text())["token"] == "other"
 
 
-def test_a_damaged_lock_is_not_taken_for_that_of_a_successor(tmp_path):
+def test_a_damaged_lock_is_not_taken_for_that_of_a_successor(tmp_path, monkeypatch):
+    seen = []
+    parsed = run_lock._parsed
+    monkeypatch.setattr(run_lock, "_parsed", lambda content: seen.append(content) or parsed(content))
     lock = RunLock(tmp_path, beat_s=0.005)
     path = tmp_path / "run.lock"
     whole = path.read_bytes()
-    path.write_bytes(b"\0" * len(whole))
+    damaged = b"\0" * len(whole)
+    path.write_bytes(damaged)
+    wait_until(lambda: seen.count(damaged) >= 2)
     beat = lock._beat
-    time.sleep(0.05)  # a few heartbeats
     lock.check()
     path.write_bytes(whole)
     wait_until(lambda: lock._beat > beat)
