@@ -77,7 +77,7 @@ simulator         | numpy yaml                            | errors collector val
                   |                                       | policies.batching policies control
                   |                                       | telemetry.ledger
 config.source     | yaml                                  | printable errors
-config.schema     | pydantic pydantic_core                | values policies control
+config.schema     | pydantic pydantic_core                | env values policies control
 config.contract   | -                                     | config.source
 config.balance    | -                                     | policies.batching config.schema
 config.checks     | pydantic                              | printable errors values policies.batching
@@ -167,7 +167,7 @@ runtime.record    | -                                     | printable errors env
                   |                                       | checkpoint simulator config.checks config
                   |                                       | dataplane report runtime.handoff runtime.wire
                   |                                       | runtime.resuming
-runtime.group     | numpy                                 | errors forks user_code values comm cluster data
+runtime.group     | numpy                                 | env errors forks user_code values comm cluster data
                   |                                       | policies control telemetry.streams
                   |                                       | telemetry.ledger telemetry checkpoint
                   |                                       | config.schema config.imports config dataplane

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from hpcbal.config.schema.ensemble import EnsembleConfig
 from hpcbal.config.schema.initial import InitConfig
 from hpcbal.config.source.nodes import YamlNode
+from hpcbal.errors import InputError
 
 
 def initial_warnings(config: EnsembleConfig, root: YamlNode) -> list[str]:
@@ -28,7 +27,10 @@ def initial_warnings(config: EnsembleConfig, root: YamlNode) -> list[str]:
 
 
 def _missing(init: InitConfig) -> str | None:
-    path = Path(init.source)
+    try:
+        path = init.path
+    except InputError as error:  # on the machines of the run the variable may be set
+        return str(error)
     if init.is_keras_file:
         return None if path.is_file() else f"got {init.source}, but there is no such file"
     if not (path / "config.yaml").is_file():
