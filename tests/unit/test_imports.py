@@ -167,8 +167,8 @@ runtime.record    | -                                     | printable errors env
                   |                                       | checkpoint simulator config.checks config
                   |                                       | dataplane report runtime.handoff runtime.wire
                   |                                       | runtime.resuming
-runtime.group     | numpy                                 | env errors forks user_code values comm cluster data
-                  |                                       | policies control telemetry.streams
+runtime.group     | numpy                                 | env errors forks user_code values comm cluster
+                  |                                       | data policies control telemetry.streams
                   |                                       | telemetry.ledger telemetry checkpoint
                   |                                       | config.schema config.imports config dataplane
                   |                                       | training runtime.wire runtime.balance runtime.rank
