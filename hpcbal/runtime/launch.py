@@ -33,6 +33,7 @@ from hpcbal.runtime.handoff.start_file import LAUNCH_DIR, StartFile
 from hpcbal.runtime.health.lifeline import Lifeline
 from hpcbal.runtime.health.signals import StopFlag
 from hpcbal.stderr import say
+from hpcbal.stop_signals import shielding
 
 __all__ = ["RunRequest", "mpirun_command", "mpirun_environment", "num_ranks", "run", "start_mpirun"]
 
@@ -274,7 +275,8 @@ def mpirun_environment(environ: Mapping[str, str], ranks: int, cores: int) -> di
 def start_mpirun(argv: Sequence[str], ranks: int, requests: Requests, sentences: Sentences = TRAINING) -> int:
     """Start mpirun and supervise its ranks; returns the exit code.
 
-    mpirun runs in its own session, so that Ctrl-C reaches this process and not the ranks.
+    mpirun runs in its own session, so that Ctrl-C reaches this process and not the ranks. TERM and HUP that
+    are sent to mpirun itself, or to all processes of a job, stay pending there, and `mind` sees them.
     """
     command = mpirun_command(argv, ranks)
     environment = mpirun_environment(os.environ, ranks, len(os.sched_getaffinity(0)))
@@ -286,14 +288,15 @@ def start_mpirun(argv: Sequence[str], ranks: int, requests: Requests, sentences:
             report("stopped before any rank was started; run the same command again")
             return int(ExitCode.RUN_AGAIN)
         with CleanOutput(1) as stdout, CleanOutput(2) as stderr:
-            process = subprocess.Popen(
-                command,
-                env=environment,
-                start_new_session=True,
-                stdout=stdout.writing_end,
-                stderr=stderr.writing_end,
-                pass_fds=(lock, stdout.reading_end, stderr.reading_end),
-            )
+            with shielding():
+                process = subprocess.Popen(
+                    command,
+                    env=environment,
+                    start_new_session=True,
+                    stdout=stdout.writing_end,
+                    stderr=stderr.writing_end,
+                    pass_fds=(lock, stdout.reading_end, stderr.reading_end),
+                )
             stdout.forward()
             stderr.forward()
 
