@@ -18,13 +18,13 @@ from hpcbal.cluster.launcher import Launcher, detect_launcher
 from hpcbal.cluster.roles import LEAST_EXECUTORS, num_ranks_needed
 from hpcbal.config import AnyConfig, EnsembleConfig, JobsConfig, ParamServerConfig
 from hpcbal.config.balance import balances_of
-from hpcbal.errors import ClusterError, ExitCode, InputError
+from hpcbal.errors import ClusterError, ExitCode, InputError, OutputError
 from hpcbal.printable import printable
 from hpcbal.runtime.evaluating.request import EvaluationRequest, TrainedRun, open_trained
 from hpcbal.runtime.handoff.activity import Activity
 from hpcbal.runtime.handoff.clean_output import CleanOutput
 from hpcbal.runtime.handoff.finished import report_of_finished, report_of_finished_job
-from hpcbal.runtime.handoff.launch_dir import hold, launch_directory, sweep
+from hpcbal.runtime.handoff.launch_dir import hold, launch_directory, shortage_of_inodes, sweep
 from hpcbal.runtime.handoff.minding import Requests, mind, report
 from hpcbal.runtime.handoff.own_exit import leave_soon, own_exit_code
 from hpcbal.runtime.handoff.run_request import RunRequest, load_requested
@@ -281,6 +281,9 @@ def start_mpirun(argv: Sequence[str], ranks: int, requests: Requests, sentences:
     command = mpirun_command(argv, ranks)
     environment = mpirun_environment(os.environ, ranks, len(os.sched_getaffinity(0)))
     sweep()
+    shortage = shortage_of_inodes(ranks)
+    if shortage is not None and shortage[0]:
+        raise OutputError(shortage[1])
     with launch_directory() as (directory, lock):
         environment[LAUNCH_DIR] = str(directory)
         environment = dict.fromkeys(SESSION_DIRECTORY, str(directory)) | environment
@@ -304,4 +307,7 @@ def start_mpirun(argv: Sequence[str], ranks: int, requests: Requests, sentences:
                 stdout.drain(timeout_s, lambda: requests.stop)
                 stderr.drain(timeout_s, lambda: requests.stop)
 
-            return mind(process, directory, requests, drain, sentences)
+            code = mind(process, directory, requests, drain, sentences)
+    if code == ExitCode.INTERNAL_ERROR and shortage is not None:
+        report(f"perhaps the reason: {shortage[1]}")
+    return code

@@ -214,9 +214,10 @@ runtime.simulating | numpy                                 | errors paramserver.
                   |                                       | config paramserver.machine paramserver.engine
                   |                                       | simulator.serving planning runtime.paramserver
                   |                                       | simulator.sharing runtime.sharing
-runtime           | mpi4py                                | printable errors stop_signals stderr forks comm cluster
-                  |                                       | telemetry.streams telemetry.views telemetry
-                  |                                       | config.balance config data runtime.handoff
+runtime           | mpi4py                                | printable errors stop_signals stderr forks comm
+                  |                                       | cluster telemetry.streams telemetry.views
+                  |                                       | telemetry config.balance config data
+                  |                                       | runtime.handoff
                   |                                       | runtime.health runtime.resuming runtime.rank
                   |                                       | runtime.start runtime.evaluating
                   |                                       | runtime.paramserver runtime.sharing
