@@ -77,7 +77,6 @@ def _make_ring(node_comm: MPI.Intracomm, spec: StreamSpec, roles: Roles, rank: i
         spec,
         num_readers=roles.cluster.nodes[node].num_gpus,
         num_producers=roles.num_local_producers(node),
-        num_writers=len(roles.preprocessor_ranks),
     )
 
 
