@@ -27,7 +27,6 @@ from hpcbal.policies.configuring.hindsight import Hindsight
 from hpcbal.policies.configuring.homogeneous import analytic_epoch_s, best_homogeneous
 from hpcbal.policies.configuring.metrics import Metrics, ServerMetrics, TurnMetrics, estimate_machines
 from hpcbal.policies.configuring.moving import MovingCost, cost_of_moving
-from hpcbal.policies.configuring.paper import paper_epoch_s, paper_optimum
 from hpcbal.policies.configuring.resources import best_configuration, best_within, spread
 from hpcbal.policies.configuring.trigger import Decision, Trigger
 
@@ -63,8 +62,6 @@ __all__ = [
     "epoch_cost",
     "estimate_machines",
     "measured_bandwidth",
-    "paper_epoch_s",
-    "paper_optimum",
     "plan_changes",
     "renamed",
     "spread",
