@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hpcbal.policies.batching import BATCHING, BatchTask, Observation
-from hpcbal.policies.batching.rounding import apportion
+from hpcbal.policies.batching.min_max import apportion
 from hpcbal.policies.batching.speed import SpeedPredictor
 from hpcbal.speed_models import SpeedLearner
 

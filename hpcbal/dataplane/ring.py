@@ -15,7 +15,7 @@ from hpcbal.dataplane.slot import Slot
 from hpcbal.dataplane.stream import StreamSpec
 from hpcbal.errors import InputError
 from hpcbal.telemetry.host.cgroup import own_control_group
-from hpcbal.values.aligned import LINE_BYTES
+from hpcbal.values.arrays import LINE_BYTES
 
 if TYPE_CHECKING:
     from mpi4py import MPI

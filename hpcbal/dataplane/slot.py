@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from hpcbal.data.spec import LabelSpec, SampleSpec
 from hpcbal.dataplane import nontemporal
-from hpcbal.values.aligned import LINE_BYTES, aligned_empty
+from hpcbal.values.arrays import LINE_BYTES, aligned_empty
 
 # Words of a slot's header, int64.
 GENERATION, BLOCK, NUM_SAMPLES, NUM_VALID, PAYLOAD_BYTES = range(5)

@@ -31,8 +31,7 @@ from hpcbal.paramserver.apps.descent import Penalty, Terms, descend_in_python
 from hpcbal.paramserver.apps.factors import improve_in_python
 from hpcbal.paramserver.apps.gibbs import Counts, Prior, sample_in_python
 from hpcbal.policies.samples import EpochQueues, Indicators
-from hpcbal.policies.samples.drawing import LinkedParts, ListParts
-from hpcbal.policies.samples.generated import generated_sizes
+from hpcbal.policies.samples.drawing import LinkedParts, ListParts, generated_sizes
 
 pytestmark = pytest.mark.e2e
 

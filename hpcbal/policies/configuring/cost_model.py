@@ -1,4 +1,4 @@
-"""Predict the epoch time of a job on parameter servers from who does what, and how fast."""
+"""Predict the epoch time of a job on parameter servers, and what a change costs."""
 
 from __future__ import annotations
 

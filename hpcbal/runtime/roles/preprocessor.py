@@ -7,7 +7,7 @@ import time
 
 from hpcbal.cluster.roles import SCHEDULER_RANK
 from hpcbal.comm.backoff import Backoff
-from hpcbal.comm.message import Message
+from hpcbal.comm.channel import Message
 from hpcbal.dataplane import nontemporal
 from hpcbal.dataplane.producer import Producer
 from hpcbal.runtime.rank.context import RankContext
