@@ -266,31 +266,32 @@ def test_jobs_are_submitted_to_a_run_that_is_under_way_killed_or_over(many, monk
         assert (refused.code, text in refused.err) == (2, True), refused
 
 
-@pytest.mark.parametrize(
-    ("changes", "text"),
-    [
-        ({"args": {"trouble": "raises"}}, "bad: Squares.compute: own.py:39: ValueError: no more"),
-        ({"args": {"trouble": "nan"}}, "bad: loss is nan after epoch 1"),
-        ({"args": {"trouble": "leaves"}}, "bad: Squares.metrics: own.py:56: SystemExit: 7"),
-        (
-            {"data": {"dataset": "own:points", "args": {"trouble": "yes"}}},
-            "bad: data.dataset own:points: cannot be opened: own.py:22: OSError: no such file",
-        ),
-        ({"blocks": {"data": 100}}, "bad: blocks.data: got 100, allowed: auto, or at most the number"),
-        (
-            {"stop": {"max_epochs": 4, "monitor": "rmse", "target": 1.0}},
-            "bad: stop.monitor: got 'rmse', but the app has the metrics: loss, visits",
-        ),
-    ],
-    ids=["raises", "nan", "leaves", "data", "blocks", "monitor"],
-)
-def test_one_jobs_failure_is_its_own(many, monkeypatch, changes, text):
-    many.write(job_of("bad", **changes))
+FAILURES: dict[str, tuple[dict[str, Any], str]] = {
+    "raises": ({"args": {"trouble": "raises"}}, "Squares.compute: own.py:39: ValueError: no more"),
+    "nan": ({"args": {"trouble": "nan"}}, "loss is nan after epoch 1"),
+    "leaves": ({"args": {"trouble": "leaves"}}, "Squares.metrics: own.py:56: SystemExit: 7"),
+    "data": (
+        {"data": {"dataset": "own:points", "args": {"trouble": "yes"}}},
+        "data.dataset own:points: cannot be opened: own.py:22: OSError: no such file",
+    ),
+    "blocks": ({"blocks": {"data": 100}}, "blocks.data: got 100, allowed: auto, or at most the number"),
+    "monitor": (
+        {"stop": {"max_epochs": 4, "monitor": "rmse", "target": 1.0}},
+        "stop.monitor: got 'rmse', but the app has the metrics: loss, visits",
+    ),
+}
+"""What is wrong with a job, and what is said of it."""
+
+
+def test_one_jobs_failure_is_its_own(many, monkeypatch):
+    """Each fails for a reason of its own, and the others train to their end beside them."""
+    many.write(*(job_of(name, **changes) for name, (changes, _) in FAILURES.items()))
     done = many.run("run", "jobs.yaml")
     assert done.code == 3, done
-    assert text in done.err, done
     assert "Traceback" not in done.err, done
-    assert many.results()["bad"].state == "failed"
+    for name, (_, text) in FAILURES.items():
+        assert f"{name}: {text}" in done.err, done
+    assert {name for name, row in many.results().items() if row.state == "failed"} == set(FAILURES)
     check_outcome(many, monkeypatch)
     again = many.run("run", "jobs.yaml")
     assert again.code == 3, again
