@@ -10,11 +10,11 @@ import sys
 import pytest
 
 from hpcbal.errors import ExitCode
-from hpcbal.runtime.handoff import leftovers, minding, start_machine
+from hpcbal.processes import shielding
+from hpcbal.runtime.handoff import minding, start_machine, supervision
 from hpcbal.runtime.handoff.launch_dir import launch_directory
 from hpcbal.runtime.handoff.minding import Requests, mind
 from hpcbal.runtime.handoff.start_file import LAUNCH_DIR, StartFile
-from hpcbal.stop_signals import shielding
 from hpcbal.telemetry.host.processes import started_with
 
 # As mpirun does, it reads a rank's output until nobody can write to it any more.
@@ -32,8 +32,8 @@ WAITS = "import os, time\nif os.fork() == 0: time.sleep(600)\nos.wait()"
 def test_processes_that_outlive_the_run_are_ended(
     rank: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(leftovers, "GRACE_S", 0.2)
-    monkeypatch.setattr(leftovers, "LINGER_S", 1.0)
+    monkeypatch.setattr(supervision, "GRACE_S", 0.2)
+    monkeypatch.setattr(supervision, "LINGER_S", 1.0)
     with launch_directory() as (directory, _):
         StartFile(directory).add(is_ready=True, exit_code=0)
         process = subprocess.Popen(
