@@ -9,7 +9,7 @@ from typing import Any
 from hpcbal.config import ParamServerConfig
 from hpcbal.paramserver.contract import Table
 from hpcbal.paramserver.machine.job import JobMachine
-from hpcbal.runtime.paramserver.tuning import Tuner
+from hpcbal.runtime.jobs.tuning import Tuner
 from hpcbal.simulator.serving import ServingJob, ServingMachine
 
 BANDWIDTH = 1.25e9 / 8

@@ -41,7 +41,7 @@ def run(args: argparse.Namespace, config: ParamServerConfig) -> int:
     """Simulate the job on each number of executors, and print what is predicted."""
     from hpcbal.config import add_import_roots
     from hpcbal.planning.serving import default_executors, machines_of
-    from hpcbal.runtime.paramserver.loading import load_job
+    from hpcbal.runtime.jobs.loading import load_job
     from hpcbal.runtime.simulating.forecast import forecast_job
 
     given = [name for name, default in ENSEMBLES_ONLY.items() if getattr(args, name) != default]

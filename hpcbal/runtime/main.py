@@ -25,15 +25,15 @@ from hpcbal.runtime.health.peers import PeerWatch
 from hpcbal.runtime.health.signals import StopFlag
 from hpcbal.runtime.health.stalling import HangTrace
 from hpcbal.runtime.job import run_in_job
-from hpcbal.runtime.paramserver.opening import OpenedJob, open_job
-from hpcbal.runtime.paramserver.play import play_job
-from hpcbal.runtime.paramserver.profiling import OpenedProfile, open_profile, play_profile
+from hpcbal.runtime.jobs.opening import OpenedJobs, open_jobs
+from hpcbal.runtime.jobs.opening_one import OpenedJob, open_job
+from hpcbal.runtime.jobs.play_one import play_job
+from hpcbal.runtime.jobs.profiling import OpenedProfile, open_profile, play_profile
+from hpcbal.runtime.jobs.run import play_jobs
 from hpcbal.runtime.rank.context import LiveRank, RankContext
 from hpcbal.runtime.rank.data import RankData
 from hpcbal.runtime.rank.shared_data import open_data
 from hpcbal.runtime.resuming.opening import OpenedRun, open_run
-from hpcbal.runtime.sharing.opening import OpenedJobs, open_jobs
-from hpcbal.runtime.sharing.play import play_jobs
 from hpcbal.runtime.start.recipe import Setting
 from hpcbal.runtime.start.table import RECIPES
 from hpcbal.telemetry import RunDirectory, configure_rank_logging

@@ -190,36 +190,27 @@ runtime.evaluating | mpi4py numpy                          | printable errors va
                   |                                       | telemetry.files telemetry.views telemetry
                   |                                       | checkpoint config.source config.schema config data
                   |                                       | dataplane training runtime.handoff runtime.group
-runtime.paramserver | numpy                                 | printable errors env stderr forks user_code
+runtime.jobs      | mpi4py numpy                          | printable errors env stderr forks user_code
                   |                                       | values comm cluster policies.configuring
-                  |                                       | paramserver.contract paramserver.store
-                  |                                       | telemetry.files telemetry.host telemetry.ledger
-                  |                                       | telemetry.streams
+                  |                                       | policies.grouping paramserver.contract
+                  |                                       | paramserver.store telemetry.files telemetry.host
+                  |                                       | telemetry.ledger telemetry.streams
                   |                                       | telemetry.views telemetry checkpoint
                   |                                       | config.contract config paramserver.machine
+                  |                                       | paramserver.sharing paramserver.spilling
                   |                                       | paramserver.engine forecast planning
-                  |                                       | runtime.handoff
-                  |                                       | runtime.wire runtime.health runtime.rank
-                  |                                       | runtime.record
-runtime.sharing   | mpi4py                                | printable errors stderr values comm
-                  |                                       | cluster policies.grouping paramserver.contract
-                  |                                       | paramserver.store telemetry.files telemetry.host
-                  |                                       | telemetry.ledger telemetry.views telemetry config
-                  |                                       | paramserver.machine paramserver.sharing env
-                  |                                       | paramserver.spilling
-                  |                                       | paramserver.engine runtime.handoff runtime.wire
-                  |                                       | runtime.health runtime.rank runtime.record
-                  |                                       | runtime.paramserver
+                  |                                       | runtime.handoff runtime.wire runtime.health
+                  |                                       | runtime.rank runtime.record
 runtime.simulating | numpy                                 | errors paramserver.contract paramserver.store
                   |                                       | config paramserver.machine paramserver.engine
-                  |                                       | simulator.serving planning runtime.paramserver
-                  |                                       | simulator.sharing runtime.sharing
+                  |                                       | simulator.serving planning runtime.jobs
+                  |                                       | simulator.sharing
 runtime           | mpi4py                                | printable errors stderr forks comm cluster
                   |                                       | telemetry.streams telemetry.views telemetry
                   |                                       | config.balance config data runtime.handoff
                   |                                       | runtime.health runtime.resuming runtime.rank
                   |                                       | runtime.start runtime.evaluating
-                  |                                       | runtime.paramserver runtime.sharing
+                  |                                       | runtime.jobs
 cli               | -                                     | hpcbal printable errors env stderr collector
                   |                                       | cluster control telemetry.files telemetry.views
                   |                                       | forecast simulator config.schema config.checks
@@ -229,7 +220,7 @@ cli               | -                                     | hpcbal printable err
                   |                                       | report.drawing report.charts report.reading
                   |                                       | report.comparing report.page report
                   |                                       | runtime.handoff
-                  |                                       | runtime.evaluating runtime.paramserver
+                  |                                       | runtime.evaluating runtime.jobs
                   |                                       | runtime.simulating runtime
 __main__          | -                                     | errors stderr stop_signals cli
 """

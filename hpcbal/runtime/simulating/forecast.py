@@ -10,12 +10,10 @@ from hpcbal.paramserver.machine.events import Reconfigure
 from hpcbal.paramserver.machine.job import JobMachine
 from hpcbal.paramserver.machine.messages import TurnDone
 from hpcbal.planning.serving import Measured, machines_of
-from hpcbal.runtime.paramserver.cutting import first_cut
-from hpcbal.runtime.paramserver.loading import LoadedJob
-from hpcbal.runtime.paramserver.owners import first_owners
-from hpcbal.runtime.paramserver.sampling import sample_job
-from hpcbal.runtime.paramserver.supply import ExecutorSupply
-from hpcbal.runtime.paramserver.tuning import Tuner
+from hpcbal.runtime.jobs.executors import ExecutorSupply, first_owners
+from hpcbal.runtime.jobs.loading import LoadedJob, first_cut
+from hpcbal.runtime.jobs.needs import sample_job
+from hpcbal.runtime.jobs.tuning import Tuner
 from hpcbal.runtime.simulating.sizes import serving_job
 from hpcbal.simulator.serving import ChangeTime, Delays, ServingJob, ServingMachine, simulate_job
 
