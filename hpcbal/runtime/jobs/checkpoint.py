@@ -21,9 +21,13 @@ from hpcbal.checkpoint import TrainingState, write_checkpoint
 from hpcbal.checkpoint.parts import read_groups
 from hpcbal.checkpoint.writer import CURRENT
 from hpcbal.errors import CheckpointError
+from hpcbal.paramserver.machine.messages import What
 from hpcbal.printable import shortened
 from hpcbal.telemetry.files.atomic_file import write_json_atomic
 from hpcbal.values import EpochRecord, Position
+
+JOBS = "jobs"
+"""Name of the folder of jobs in the output directory."""
 
 MANIFEST = "checkpoint.json"
 SCHEMA = 1
@@ -170,6 +174,31 @@ def read_blocks(
             ) from error
         found |= {block: groups[f"{what}/{block}"] for block in wanted}
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointFiles:
+    """Where an executor saves and loads blocks: the files of the run.
+
+    Attributes:
+        job: directory of the job.
+        rank: of the executor.
+        saved: the checkpoint from which the job goes on; None: it starts.
+    """
+
+    job: Path
+    rank: int
+    saved: SavedJob | None
+
+    def save(self, number: int, blocks: Mapping[What, Mapping[int, Arrays]]) -> None:
+        """Write this executor's part of checkpoint `number`."""
+        write_blocks(self.job, number, self.rank, {PARAMETERS: blocks["parameters"], DATA: blocks["data"]})
+
+    def load(self, number: int, what: What, blocks: Iterable[int]) -> Mapping[int, Arrays]:
+        """Read blocks of checkpoint `number`, whoever saved them."""
+        assert self.saved is not None
+        assert self.saved.number == number
+        return read_blocks(self.job, self.saved, what, blocks)
 
 
 def _check_holders(saved: SavedJob) -> None:

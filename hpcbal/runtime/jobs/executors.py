@@ -1,4 +1,4 @@
-"""Which executors a job may use: those of the start, of a schedule, or of a file that a site writes."""
+"""Which executors a job that has all ranks for itself may use, and what each of them does at its start."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from hpcbal.paramserver.sharing.placing import Sharing
 from hpcbal.paramserver.sharing.profiling import WINDOW
 from hpcbal.paramserver.sharing.scheduler import GroupingPolicy
 from hpcbal.policies.grouping import Group, JobLoad, JobMemory, MemoryLimit
-from hpcbal.runtime.jobs.job import RunningJob
+from hpcbal.runtime.jobs.job import Start
 from hpcbal.telemetry.views.table import count_text
 
 
@@ -83,10 +83,10 @@ class GroupTimes:
     def __init__(self) -> None:
         self.groups: tuple[Sharing, ...] = ()
         self._predicted: dict[Sharing, float | None] = {}
-        self._since: dict[Sharing, dict[int, int]] = {}  # by start of a job: iterations measured before
+        self._since: dict[Sharing, dict[int, int]] = {}  # by number of a start: iterations measured before
 
     def become(
-        self, groups: Sequence[Sharing], loads: Mapping[str, JobLoad], running: Mapping[str, RunningJob]
+        self, groups: Sequence[Sharing], loads: Mapping[str, JobLoad], running: Mapping[str, Start]
     ) -> None:
         """Groups are now these; what was predicted of one that stays remains."""
         self.groups = tuple(groups)
@@ -95,7 +95,7 @@ class GroupTimes:
             for group in groups
         }
         self._since = {
-            group: self._since.get(group, {job.start: job.meter.num_periods for job in running.values()})
+            group: self._since.get(group, {each.number: each.meter.num_periods for each in running.values()})
             for group in groups
         }
 
@@ -103,7 +103,7 @@ class GroupTimes:
         """Seconds of an iteration of a group of now ([PS] Eq. 4.1); None: a job has not been measured."""
         return self._predicted[group]
 
-    def measured_s(self, group: Sharing, running: Mapping[str, RunningJob]) -> float | None:
+    def measured_s(self, group: Sharing, running: Mapping[str, Start]) -> float | None:
         """Seconds from one iteration to the next of the slowest job, mean of the last ones.
 
         Only those count beside which no job on its machines did anything else, as in predictions. None: a job
@@ -111,11 +111,11 @@ class GroupTimes:
         """
         found = []
         for name in group.jobs:
-            job = running.get(name)
-            if job is None or job.machines != group.machines:
+            start = running.get(name)
+            if start is None or start.ranks != group.machines:
                 return None
-            count = min(job.meter.num_periods - self._since[group].get(job.start, 0), WINDOW)
+            count = min(start.meter.num_periods - self._since[group].get(start.number, 0), WINDOW)
             if count < LEAST_ITERATIONS:
                 return None
-            found.append(statistics.mean(list(job.meter.periods)[-count:]))
+            found.append(statistics.mean(list(start.meter.periods)[-count:]))
         return max(found)

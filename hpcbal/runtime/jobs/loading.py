@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from hpcbal import env
-from hpcbal.config import PsJobConfig, load_object
+from hpcbal.config import ParamServerConfig, PsJobConfig, SharedJobConfig, load_object
 from hpcbal.config.contract import APP, DATASET, Contract, misfits
 from hpcbal.errors import HpcbalError, InputError, OutputError, UserCodeError
 from hpcbal.forks import leave_if_forked
@@ -26,6 +26,9 @@ from hpcbal.paramserver.contract import (
 )
 from hpcbal.runtime.jobs.checkpoint import SavedJob
 from hpcbal.user_code import summary
+
+JobConfig = ParamServerConfig | SharedJobConfig
+"""Of a job that has all ranks for itself, or of one of many."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,19 +1,19 @@
-"""Rank 0 of many parameter-server jobs: starts, stops and feeds them as the scheduler decides."""
+"""Rank 0 of a run of jobs: feeds their machines with what executors report, and performs what they decide."""
 
 from __future__ import annotations
 
 import logging
 import time
-from bisect import insort
 from collections import deque
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Sequence
 
+from hpcbal.cluster.roles import SCHEDULER_RANK
 from hpcbal.cluster.walltime import WalltimeLimit
 from hpcbal.comm.message import Message
-from hpcbal.config import JobsConfig
-from hpcbal.errors import ExitCode, HpcbalError, UserCodeError
+from hpcbal.errors import ExitCode, UserCodeError
+from hpcbal.paramserver.contract import AppError, checked_metrics
 from hpcbal.paramserver.engine.reactor import Patience
+from hpcbal.paramserver.engine.user_app import calling
 from hpcbal.paramserver.machine import messages
 from hpcbal.paramserver.machine.events import (
     ComputeMetrics,
@@ -23,6 +23,7 @@ from hpcbal.paramserver.machine.events import (
     Heard,
     Instruction,
     ManifestWritten,
+    Measured,
     Reconfigured,
     SaveRequested,
     Send,
@@ -30,363 +31,299 @@ from hpcbal.paramserver.machine.events import (
     StopRequested,
     WriteManifest,
 )
-from hpcbal.paramserver.sharing import scheduler
-from hpcbal.paramserver.sharing.messages import AskForNetwork, NetworkUsed, UseNetwork
-from hpcbal.paramserver.sharing.scheduler import Scheduler
-from hpcbal.paramserver.sharing.synchroniser import Grant, NetworkSynchroniser
 from hpcbal.policies.grouping import JobMemory
+from hpcbal.runtime.handoff.run_request import RunRequest
 from hpcbal.runtime.handoff.start_file import StarterWatch, StartFile
-from hpcbal.runtime.handoff.submissions import SubmissionWatch, append_import_roots
 from hpcbal.runtime.health.stalling import StallDetector
-from hpcbal.runtime.jobs.background import Decision, Decisions, Loader
 from hpcbal.runtime.jobs.checkpoint import DATA, PARAMETERS, SavedJob, write_manifest
-from hpcbal.runtime.jobs.groups import check_fits
-from hpcbal.runtime.jobs.job import RunningJob, look_for_disturbance, next_start, start_of
-from hpcbal.runtime.jobs.loading import Cut, LoadedJob, check_saved, first_cut, load_job
-from hpcbal.runtime.jobs.measuring import measure
-from hpcbal.runtime.jobs.messages import Forget, ForJob, HostJob, Leave, Left, MachineLoad
-from hpcbal.runtime.jobs.needs import Needs, needs_of
-from hpcbal.runtime.jobs.opening import OpenedJobs
-from hpcbal.runtime.jobs.record import JobsRecord
+from hpcbal.runtime.jobs.job import Job, Owners, Start, next_start
+from hpcbal.runtime.jobs.messages import Forget, ForJob, HostJob, Leave, Left
+from hpcbal.runtime.jobs.record import Progress
 from hpcbal.runtime.rank.context import LiveRank
 from hpcbal.runtime.wire import protocol
-from hpcbal.telemetry.ledger import JobFailedLine
+from hpcbal.telemetry import RunDirectory
+from hpcbal.telemetry.ledger.run import Outcome
 
 log = logging.getLogger(__name__)
 
-LOOK_INTERVAL_S = 1.0
-"""Between looks for jobs that have been submitted."""
+
+class Placement:
+    """Decides which jobs are on which ranks, and how they get on with each other there."""
+
+    @property
+    def expects_more(self) -> bool:
+        """Whether a job that is on no ranks is to start."""
+        return False
+
+    def hear(self, start: Start, source: int, report: Message) -> bool:
+        """Take what an executor of a job reports; returns whether the job's machine is to hear it too."""
+        return True
+
+    def take(self, source: int, message: Message) -> None:
+        """Take what a rank reports beside the reports of jobs."""
+        raise TypeError(f"the scheduler got {message!r} from rank {source}")
+
+    def follow(self) -> bool:
+        """Do what was decided in the background; returns whether there was anything."""
+        return False
+
+    def look(self, now_s: float) -> None:
+        """Look at what no message tells; called often."""
+
+    def event_comes(self, start: Start) -> None:
+        """Note that the machine of a job handles an event; called before and after."""
+
+    def performed(self, start: Start, instruction: Instruction) -> None:
+        """Note what the machine of a job has decided, after it is done."""
+
+    def end_of(self, end: End) -> End:
+        """Return how a job ends that its machine has ended like this."""
+        return end
+
+    def stop_event(self, reason: str) -> Event:
+        """Return what ends a job's start when the run is to stop."""
+        return StopRequested(reason)
+
+    def left(self, job: Job) -> None:
+        """Note that a job is on no ranks any more."""
+
+    def close(self) -> None:
+        """Forget what has not been decided: the run ends."""
 
 
-class JobsMaster:
-    """Performs what the `Scheduler` and the `JobMachine` of each job decide.
+class Master:
+    """Performs what the machines of jobs and their placement decide.
 
     Args:
         rank: this rank.
-        config: the configuration.
-        opened: the run's files.
-        jobs: places jobs on machines.
+        request: of this start.
+        run: the run's directory.
+        jobs: by name; a placement may add to them.
         record: writes and prints what happens.
+
+    Attributes:
+        jobs: see above.
+        running: starts whose executors have not all left.
+        stop_reason: why the run is to stop; None: it is not.
     """
 
+    placement: Placement
+
     def __init__(
-        self, rank: LiveRank, config: JobsConfig, opened: OpenedJobs, jobs: Scheduler, record: JobsRecord
+        self, rank: LiveRank, request: RunRequest, run: RunDirectory, jobs: dict[str, Job], record: Progress
     ) -> None:
-        self._rank, self._config, self._opened = rank, config, opened
-        self._decisions, self._record = Decisions(jobs), record
-        self._configs = {job.name: job for job in config.jobs}
-        self._submissions = SubmissionWatch(opened.run, self._configs)
-        self._look_due_s = 0.0
-        self._import_roots: tuple[str, ...] = ()
-        self._saved: dict[str, SavedJob] = dict(opened.saved)
-        self._loaded: dict[str, LoadedJob] = {}
-        self._cuts: dict[str, Cut] = {}
-        self._needs: dict[str, Needs] = {}
-        self._running: dict[str, RunningJob] = {}
-        self._by_start: dict[int, RunningJob] = {}
-        self._last_start = 0
-        self._failed = sum(isinstance(line, JobFailedLine) for line in opened.over.values())
-        self._expected = sorted(
-            (job.arrives_s, index, job.name)
-            for index, job in enumerate(config.jobs)
-            if job.name not in opened.over
-        )
-        self._num_left = len(self._expected)
-        self._loader = Loader(self._open, record.note)
-        self._network = NetworkSynchroniser()
-        self._events: deque[tuple[RunningJob, Event]] = deque()
-        self._stall = StallDetector(config.stall_timeout_s, rank.roles, opened.run.logs)
-        self._walltime = WalltimeLimit.of_job(config.walltime, opened.request.started_s)
+        self.jobs, self.running = jobs, dict[str, Start]()
+        self.stop_reason: str | None = None
+        self._rank, self._run, self._record = rank, run, record
+        self._by_number: dict[int, Start] = {}
+        self._last_number = 0
+        self._events: deque[tuple[Start, Event]] = deque()
+        self._stall = StallDetector(rank.config.stall_timeout_s, rank.roles, run.logs)
+        self._walltime = WalltimeLimit.of_job(rank.config.walltime, request.started_s)
         self._start = StartFile.of_rank()
         self._starter = StarterWatch(self._start)
-        self._began_s = time.monotonic()
-        self._stop_reason: str | None = None
+        self._exit_code: int | None = None  # that the end of a job asks for
 
     def run(self) -> int:
         """Work until all jobs are over, or the run is to stop; returns the exit code."""
-        patience = Patience()
-        while (self._num_left or self._look_for_submissions()) and not self._has_stopped():
+        patience = Patience()  # every step waits for the master
+        while self.running or (self.stop_reason is None and self.placement.expects_more):
             if self._events:
                 self._handle(*self._events.popleft())
-                patience.reset()
-            elif (decision := self._decisions.take()) is not None:
-                self._follow(decision)
-                patience.reset()
+            elif self.placement.follow():
+                pass
             elif (found := self._rank.channel.receive()) is not None:
                 self._take(*found)
-                patience.reset()
                 if self._stall.is_due():
                     self._look_at_clocks()
             else:
                 self._look_at_clocks()
                 patience.wait(time.monotonic())
-        self._decisions.close()
-        code = (
-            ExitCode.RUN_AGAIN if self._num_left else ExitCode.FAILED_DNNS if self._failed else ExitCode.DONE
-        )
-        outcome = "suspended" if self._num_left else "failed" if self._failed else "done"
-        self._record.finish(outcome, int(code), self._stop_reason or "" if self._num_left else "")
-        self._rank.channel.send_to_all(self._rank.roles.executor_ranks, Leave(int(code)))
+                continue
+            patience.reset()
+        self.placement.close()
+        outcome, code = self._outcome()
+        is_left = outcome == "suspended" and self._exit_code is None
+        code = self._record.finish(outcome, code, (self.stop_reason or "") if is_left else "")
+        self._rank.channel.send_to_all(self._rank.roles.executor_ranks, Leave(code))
         self._rank.channel.flush()
-        return int(code)
+        return code
 
-    def _has_stopped(self) -> bool:
-        return self._stop_reason is not None and not self._running
+    def _outcome(self) -> tuple[Outcome, int]:
+        """Return how the run ends, and its exit code."""
+        if not all(job.is_over for job in self.jobs.values()):
+            return "suspended", int(ExitCode.RUN_AGAIN if self._exit_code is None else self._exit_code)
+        if any(job.state == "failed" for job in self.jobs.values()):
+            return "failed", int(ExitCode.FAILED_DNNS)
+        return "done", int(ExitCode.DONE)
+
+    # ---- for the placement ---------------------------------------------------------------------
+
+    def start(
+        self, job: Job, ranks: Sequence[int], owners: Owners, roots: tuple[str, ...] = (), warm_up: int = 0
+    ) -> Start:
+        """Start a job on ranks, or let it go on there.
+
+        Args:
+            job: it is loaded and on no ranks.
+            ranks: of its executors, ascending.
+            owners: rank that owns each data block, and each parameter block.
+            roots: directories with its modules beyond those of the run.
+            warm_up: iterations that are not measured.
+        """
+        self._last_number = next_start(self._last_number, self._by_number)
+        start = job.begin(self._last_number, ranks, owners, warm_up)
+        self.running[job.name] = self._by_number[start.number] = start
+        memory = JobMemory() if job.needs is None else job.needs.memory
+        assert job.cut is not None
+        order = HostJob(start.number, job.config, job.seed, roots, job.cut, job.saved, memory, len(ranks))
+        self._rank.channel.send_to_all(start.ranks, order)
+        self.post(start, Started())
+        return start
+
+    def stop_job(self, start: Start, event: Event) -> None:
+        """End a start of a job, with a checkpoint if the event asks for one."""
+        if start.end is None:
+            start.asked_to_stop_s = time.monotonic()
+            self.post(start, event)
+
+    def post(self, start: Start, event: Event) -> None:
+        """Let the machine of a job handle an event soon."""
+        self._events.append((start, event))
+
+    def tell(self, start: Start, order: Message, to: Sequence[int]) -> None:
+        """Send something to executors of a job."""
+        self._rank.channel.send_to_all(to, ForJob(start.number, order))
+
+    def over(self, job: Job, end: End) -> None:
+        """Record that a job is done or has failed."""
+        self._record.note_over(job, end)
+        self._rank.channel.send_to_all(self._rank.roles.executor_ranks, Forget(job.name))
 
     # ---- messages and clocks -------------------------------------------------------------------
 
     def _take(self, source: int, message: Message) -> None:
         self._stall.heard_of(source, message)
         match message:
-            case protocol.Heartbeat() | protocol.TimelinePart():
+            case protocol.Heartbeat():
                 pass
+            case protocol.TimelinePart(slices):
+                self._record.note_slices(source, slices)
             case protocol.StopRequest(reason):
                 self._stop(reason)
-            case MachineLoad():
-                self._record.note_load(source, message)
-                for spilled in message.spilled:
-                    if (job := self._by_start.get(spilled.start)) is not None:
-                        job.note_spilled(source, spilled)
-            case Left(start):
-                self._left(self._by_start[start], source)
-            case ForJob(start, report):
-                self._hear(self._by_start[start], source, report)
+            case Left(number):
+                self._left(self._by_number[number], source)
+            case ForJob(number, report):
+                start = self._by_number[number]
+                if self.placement.hear(start, source, report):
+                    self.post(start, Heard(source, report))  # type: ignore[arg-type]
             case _:
-                raise TypeError(f"the scheduler got {message!r} from rank {source}")
-
-    def _hear(self, job: RunningJob, source: int, report: Message) -> None:
-        match report:
-            case messages.ServerReport():
-                return
-            case AskForNetwork(step):
-                self._grant(self._network.ask(job.name, source, step))
-                return
-            case NetworkUsed():
-                goes_on = job.end is None and job.machine.is_amid_step
-                self._grant(self._network.used(job.name, source, time.monotonic(), goes_on=goes_on))
-                return
-            case messages.TurnDone(step=step, samples=0):
-                self._grant(self._network.idle(job.name, source, step))
-            case messages.Failed():
-                self._grant(self._network.let_go(job.name))
-        if isinstance(report, messages.TurnDone):
-            look_for_disturbance(job, self._running.values())
-            if job.note_turn(source, report):
-                self._measured(job)
-        self._events.append((job, Heard(source, report)))  # type: ignore[arg-type]
-
-    def _grant(self, grants: Iterable[Grant]) -> None:
-        """Let workers begin that have waited for the network."""
-        for name, workers in grants:
-            self._rank.channel.send_to_all(workers, ForJob(self._running[name].start, UseNetwork()))
-
-    def _measured(self, job: RunningJob) -> None:
-        """Report to the scheduler what a job needs: once it is measured, and after each further iteration."""
-        if job.meter.suffices(self._config.schedule.profile_iterations) and job.end is None:
-            load = job.load()
-            if load is not None:
-                self._schedule(scheduler.Profiled(job.name, load))
+                self.placement.take(source, message)
 
     def _look_at_clocks(self) -> None:
         now_s = time.monotonic()
-        self._grant(self._network.release(now_s))
         reason = self._rank.stop.take() or self._walltime.reached() or self._starter.lost()
         if reason is not None:
             self._stop(reason)
         self._stall.check()
-        if now_s >= self._look_due_s:
-            self._look_for_submissions()
-        self._look_at_arrivals(now_s)
-        interval_s = self._config.checkpoint.interval_s
-        for job in self._running.values():
-            is_due = 0 < interval_s <= now_s - job.saved_s
-            if is_due and not job.is_saving and job.machine.phase == "running":
-                job.is_saving = True
-                self._events.append((job, SaveRequested()))
-        self._record.heartbeat(self._running)
+        self.placement.look(now_s)
+        interval_s = self._rank.config.checkpoint.interval_s
+        for start in self.running.values():
+            if 0 < interval_s <= now_s - start.saved_s:
+                self._ask_to_save(start)
+        self._record.heartbeat()
 
-    def _look_for_submissions(self) -> bool:
-        """Let jobs join the run that have been submitted; whether there are any."""
-        if self._stop_reason is not None:
-            return False  # the next start finds them
-        self._look_due_s = time.monotonic() + LOOK_INTERVAL_S
-        jobs, roots, problems = self._submissions.look()
-        for problem in problems:
-            self._record.note(problem)
-        append_import_roots(roots)
-        self._import_roots = tuple(dict.fromkeys((*self._import_roots, *roots)))
-        for job in jobs:
-            self._configs[job.name] = job
-            self._record.note_submitted(job)
-            insort(self._expected, (job.arrives_s, len(self._configs), job.name))
-        self._num_left += len(jobs)
-        return bool(jobs)
-
-    def _look_at_arrivals(self, now_s: float) -> None:
-        """Load what has arrived, and let the scheduler place what is loaded."""
-        if self._stop_reason is not None:
-            return
-        while self._expected and self._expected[0][0] <= now_s - self._began_s:
-            name = self._expected.pop(0)[2]
-            self._record.note_arrived(name)
-            self._loader.add(name)
-        arrived: dict[str, JobMemory] = {}
-        for name, future in self._loader.take().items():
-            try:
-                self._loaded[name], self._cuts[name], needs = future.result()
-                check_fits(self._config, name, needs.memory, len(self._rank.roles.executor_ranks))
-                self._needs[name] = needs
-                arrived[name] = needs.memory
-            except HpcbalError as error:
-                cause = "app" if isinstance(error, UserCodeError) else "error"
-                self._over(name, End("failed", cause, str(error)))
-        if arrived:
-            self._schedule(scheduler.Arrived(tuple(arrived), arrived))
-
-    def _open(self, name: str) -> tuple[LoadedJob, Cut, Needs]:
-        """Open a job that has arrived; in a thread of the loader."""
-        loaded = load_job(self._configs[name])
-        cut = self._cut(name, loaded)
-        return loaded, cut, needs_of(loaded, self._configs[name], cut, self._seed_of(name))
-
-    def _cut(self, name: str, loaded: LoadedJob) -> Cut:
-        """How a job is cut: as its checkpoint says, or by its file.
-
-        Raises:
-            InputError: if the file asks for blocks that there cannot be.
-            OutputError: if the checkpoint is of other data.
-        """
-        saved = self._saved.get(name)
-        if saved is None:
-            return first_cut(self._configs[name], loaded, len(self._rank.roles.executor_ranks))
-        check_saved(saved, loaded.fingerprint(self._seed_of(name)), self._opened.run.job(name))
-        return Cut.of_saved(saved)
-
-    def _seed_of(self, name: str) -> int:
-        return self._config.seed_of(self._configs[name])
+    def _ask_to_save(self, start: Start) -> None:
+        if not start.is_saving and start.machine.phase == "running":
+            start.is_saving = True
+            self.post(start, SaveRequested())
 
     def _stop(self, reason: str) -> None:
         """Stop cleanly, once: a launcher passes a signal on to every rank, and each reports it."""
-        if self._stop_reason is None and not self._rank.is_ending():
-            self._stop_reason = reason
+        if self.stop_reason is None and not self._rank.is_ending():
+            self.stop_reason = reason
             self._start.hint(is_stopping=True)
-            for job in self._running.values():
-                self._stop_job(job, reason)
-
-    # ---- the scheduler -------------------------------------------------------------------------
-
-    def _schedule(self, event: scheduler.Event) -> None:
-        if self._stop_reason is None:
-            self._decisions.ask(event)
-
-    def _follow(self, decision: Decision) -> None:
-        """Do what the scheduler has decided."""
-        self._record.note_decision(decision.seconds)
-        if self._stop_reason is not None:
-            return
-        for instruction in decision.instructions:
-            match instruction:
-                case scheduler.Grouped():
-                    self._record.note_grouped(instruction, decision.loads)
-                case scheduler.StartJob(name, machines):
-                    self._start_job(name, machines)
-                case scheduler.StopJob(name):
-                    if name in self._running:  # it may have ended meanwhile
-                        self._stop_job(self._running[name], "moves to other machines")
-
-    def _start_job(self, name: str, machines: tuple[int, ...]) -> None:
-        config, saved, cut = self._configs[name], self._saved.get(name), self._cuts[name]
-        self._last_start = next_start(self._last_start, self._by_start)
-        job = start_of(self._last_start, self._config, config, self._loaded[name], cut, saved, machines)
-        needs = self._needs[name]
-        job.row_growth = needs.row_growth
-        self._running[name] = self._by_start[job.start] = job
-        self._network.add(name, job.workers, machines)
-        order = HostJob(job.start, config, self._import_roots, cut, saved, needs.memory, len(machines))
-        self._rank.channel.send_to_all(machines, order)
-        self._record.note_placed(job)
-        self._events.append((job, Started()))
-
-    def _stop_job(self, job: RunningJob, reason: str) -> None:
-        if job.end is None:
-            job.asked_to_stop_s = time.monotonic()
-            self._events.append((job, StopRequested(reason)))
+            for start in self.running.values():
+                self.stop_job(start, self.placement.stop_event(reason))
 
     # ---- one job -------------------------------------------------------------------------------
 
-    def _handle(self, job: RunningJob, event: Event) -> None:
-        if job.end is not None:
+    def _handle(self, start: Start, event: Event) -> None:
+        if start.end is not None:
             return
-        look_for_disturbance(job, self._running.values())
-        for instruction in job.machine.handle(event):
-            log.debug("%s: %r", job.name, instruction)
-            self._perform(job, instruction)
-        job.note_phase()
-        look_for_disturbance(job, self._running.values())
+        log.debug("%s: %r", start.job.name, event)
+        self.placement.event_comes(start)
+        began_s = time.monotonic()
+        instructions = start.machine.handle(event)
+        self._record.note_decision(began_s, time.monotonic() - began_s)
+        for instruction in instructions:
+            log.debug("%s: %r", start.job.name, instruction)
+            self._perform(start, instruction)
+            self.placement.performed(start, instruction)
+        start.note_phase()
+        self.placement.event_comes(start)
 
-    def _perform(self, job: RunningJob, instruction: Instruction) -> None:
+    def _perform(self, start: Start, instruction: Instruction) -> None:
         match instruction:
             case Send(order, to):
                 if isinstance(order, messages.Pause):
-                    job.asked_to_save_s = time.monotonic()
-                self._rank.channel.send_to_all(to, ForJob(job.start, order))
+                    start.asked_to_save_s = time.monotonic()
+                self.tell(start, order, to)
             case ComputeMetrics():
-                self._events.append((job, self._measure(job, instruction)))
+                self.post(start, self._measure(start, instruction))
             case EpochEnded():
-                self._record.note_epoch(job, instruction)
-                if self._config.checkpoint.interval_s == 0 and not job.is_saving:
-                    job.is_saving = True
-                    self._events.append((job, SaveRequested()))
+                self._record.note_epoch(start.job, instruction)
+                if self._rank.config.checkpoint.interval_s == 0:
+                    self._ask_to_save(start)
             case WriteManifest():
-                self._write_manifest(job, instruction)
-            case End():
-                if instruction.exit_code is not None:
-                    # Other jobs go on, so this one has failed, whatever was in its way.
-                    instruction = replace(instruction, outcome="failed", exit_code=None)
-                job.end = instruction
-                self._grant(self._network.remove(job.name))
-                finish = ForJob(job.start, messages.Finish(0))
-                self._rank.channel.send_to_all(job.machines, finish)
+                self._write_manifest(start, instruction)
             case Reconfigured():
-                raise TypeError(f"{instruction!r} in a job that shares machines")
+                pass  # the placement has asked for it
+            case End():
+                start.end = self.placement.end_of(instruction)
+                self.tell(start, messages.Finish(0), start.ranks)
 
-    def _measure(self, job: RunningJob, asked: ComputeMetrics) -> Event:
+    def _measure(self, start: Start, asked: ComputeMetrics) -> Measured | Heard:
+        """Let the app turn sums into metrics, which may fail."""
         now_s = time.monotonic()
-        seconds, job.measured_s = now_s - job.measured_s, now_s
-        return measure(job.loaded.app, asked, seconds)
+        seconds, start.measured_s = now_s - start.measured_s, now_s
+        assert start.job.loaded is not None
+        app = start.job.loaded.app
+        try:
+            with calling(app, "metrics"):
+                found = app.metrics(asked.sums)
+            return Measured(asked.epoch, checked_metrics(found), seconds)
+        except UserCodeError as error:
+            problem = str(error)
+        except AppError as error:
+            problem = f"{type(app).__name__}.{error}"
+        return Heard(SCHEDULER_RANK, messages.Failed("app", problem))
 
-    def _write_manifest(self, job: RunningJob, asked: WriteManifest) -> None:
-        holder: Mapping[str, tuple[int, ...]] = {PARAMETERS: asked.parameter_owner, DATA: asked.data_owner}
-        fingerprint = job.loaded.fingerprint(self._seed_of(job.name))
+    def _write_manifest(self, start: Start, asked: WriteManifest) -> None:
+        job = start.job
+        assert job.loaded is not None
+        assert job.cut is not None
+        holder = {PARAMETERS: asked.parameter_owner, DATA: asked.data_owner}
+        fingerprint = job.loaded.fingerprint(job.seed)
         saved = SavedJob(asked.number, fingerprint, job.cut.plain(), asked.history, holder)
-        write_manifest(self._opened.run.job(job.name), saved)
-        self._saved[job.name] = saved
-        self._record.note_saved(job, asked)
-        job.saved_s, job.is_saving = time.monotonic(), False
-        job.saving_s = job.saved_s - job.asked_to_save_s
-        self._events.append((job, ManifestWritten(asked.number)))
+        write_manifest(self._run.job(job.name), saved)
+        job.saved = saved
+        self._record.note_saved(start, asked)
+        start.saved_s, start.is_saving = time.monotonic(), False
+        start.saving_s = start.saved_s - start.asked_to_save_s
+        self.post(start, ManifestWritten(asked.number))
 
-    def _left(self, job: RunningJob, source: int) -> None:
-        """An executor of a job has left its machine; when all have, the job is at rest or over."""
-        job.on_machines.discard(source)
-        if job.on_machines:
+    def _left(self, start: Start, source: int) -> None:
+        """Note that an executor of a job has left; when all have, the job is at rest or over."""
+        start.on_ranks.discard(source)
+        if start.on_ranks:
             return
-        assert job.end is not None
-        del self._running[job.name], self._by_start[job.start]
-        self._record.note_left(job, job.end)
-        if job.end.outcome == "suspended":
-            self._schedule(scheduler.Rested(job.name))
-            return
-        self._count_over(job.name, job.end)
-        self._schedule(scheduler.Ended(job.name))
-
-    def _over(self, name: str, end: End) -> None:
-        """A job has failed before it could start."""
-        self._record.note_over(name, end)
-        self._count_over(name, end)
-
-    def _count_over(self, name: str, end: End) -> None:
-        self._num_left -= 1
-        self._failed += end.outcome == "failed"
-        self._loaded.pop(name, None)
-        self._rank.channel.send_to_all(self._rank.roles.executor_ranks, Forget(name))
+        job, end = start.job, start.end
+        assert end is not None
+        del self.running[job.name], self._by_number[start.number]
+        self._exit_code = end.exit_code
+        self._record.note_left(start, end)
+        job.leave(end)
+        if job.is_over:
+            self.over(job, end)
+        self.placement.left(job)

@@ -1,14 +1,13 @@
-"""What the scheduler of many jobs and their machines say to each other."""
+"""What the scheduler of jobs and the ranks that they run on say to each other."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from hpcbal.comm.message import Message
-from hpcbal.config import SharedJobConfig
 from hpcbal.policies.grouping import JobMemory
 from hpcbal.runtime.jobs.checkpoint import SavedJob
-from hpcbal.runtime.jobs.loading import Cut
+from hpcbal.runtime.jobs.loading import Cut, JobConfig
 
 # ---- scheduler -> machines -------------------------------------------------------------------
 
@@ -20,6 +19,7 @@ class HostJob(Message):
     Attributes:
         start: number of this start of a job, unique in the run; messages of the job carry it.
         config: its configuration; it may have been submitted after this start began.
+        seed: of its first values and random draws.
         import_roots: directories with modules of submitted jobs.
         cut: how its samples and tables are cut.
         saved: the checkpoint from which it goes on; None: it begins.
@@ -28,7 +28,8 @@ class HostJob(Message):
     """
 
     start: int
-    config: SharedJobConfig
+    config: JobConfig
+    seed: int
     import_roots: tuple[str, ...]
     cut: Cut
     saved: SavedJob | None

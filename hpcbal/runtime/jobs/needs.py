@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hpcbal.config import SharedJobConfig
+from hpcbal.config import PsJobConfig
 from hpcbal.paramserver.contract import (
     Batch,
     DataBlock,
@@ -125,7 +125,7 @@ class Needs:
     most_row_bytes: float
 
 
-def needs_of(loaded: LoadedJob, config: SharedJobConfig, cut: Cut, seed: int) -> Needs:
+def needs_of(loaded: LoadedJob, config: PsJobConfig, cut: Cut, seed: int) -> Needs:
     """Estimate what a job needs.
 
     Args:

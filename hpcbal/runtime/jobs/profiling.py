@@ -3,55 +3,31 @@
 from __future__ import annotations
 
 import logging
-import sys
-import time
-from collections import deque
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
 
 from hpcbal.cluster.roles import SCHEDULER_RANK
-from hpcbal.cluster.walltime import WalltimeLimit
-from hpcbal.comm.all_or_none import all_or_none
-from hpcbal.comm.collectives import patient_broadcast
 from hpcbal.comm.message import Message
 from hpcbal.config import ParamServerConfig, add_import_roots, resolved_yaml
 from hpcbal.errors import HpcbalError
-from hpcbal.forecast.engine_trace import EngineStep, ServiceKey, trace_of_engine
+from hpcbal.forecast.engine_trace import EngineStep, Messages, ServiceKey, trace_of_engine
 from hpcbal.forecast.trace import Resource, Trace
 from hpcbal.forecast.trace_file import lines_of_trace
-from hpcbal.paramserver.contract import DataBlocks
-from hpcbal.paramserver.engine.reactor import Patience
+from hpcbal.paramserver.engine.wire import Kind
 from hpcbal.paramserver.machine import messages
-from hpcbal.paramserver.machine.events import (
-    End,
-    EndRequested,
-    Event,
-    Heard,
-    Instruction,
-    Send,
-    Started,
-)
-from hpcbal.paramserver.machine.job import JobMachine, JobSpec
-from hpcbal.paramserver.machine.progress import Pace
-from hpcbal.printable import printable
+from hpcbal.paramserver.machine.events import EndRequested, Event
 from hpcbal.runtime.handoff.run_request import RunRequest, output_of
-from hpcbal.runtime.handoff.start_file import StarterWatch, StartFile
-from hpcbal.runtime.health.stalling import StallDetector
+from hpcbal.runtime.jobs.checkpoint import JOBS
 from hpcbal.runtime.jobs.executors import first_owners, first_roles
-from hpcbal.runtime.jobs.loading import Cut, LoadedJob, first_cut, load_job
-from hpcbal.runtime.jobs.master_one import CODE_OF_OUTCOME
-from hpcbal.runtime.jobs.opening_one import JOBS, stop_rule
-from hpcbal.runtime.jobs.play_one import make_executor
-from hpcbal.runtime.jobs.traces import OperationsRecorded, OperationTrace
+from hpcbal.runtime.jobs.job import Job, Start
+from hpcbal.runtime.jobs.job_rank import ReportedTrace
+from hpcbal.runtime.jobs.loading import LoadedJob, first_cut
+from hpcbal.runtime.jobs.master import Master, Placement
+from hpcbal.runtime.jobs.record import Progress
 from hpcbal.runtime.rank.context import LiveRank
-from hpcbal.runtime.wire import protocol
 from hpcbal.stderr import say
 from hpcbal.telemetry import RunDirectory, RunLock, claim_output
 from hpcbal.telemetry.files.atomic_file import write_atomic
-from hpcbal.telemetry.files.utc import duration_text
-
-if TYPE_CHECKING:
-    from mpi4py import MPI
+from hpcbal.telemetry.ledger.run import Outcome
 
 log = logging.getLogger(__name__)
 
@@ -60,9 +36,6 @@ WARM_UP = 5
 
 ENDLESS = 1 << 40
 """Epochs: a profiling run ends when it has its turns."""
-
-LAST_RECORDS_S = 60.0
-"""How long the master waits for what executors have recorded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,182 +91,195 @@ def profiled(config: ParamServerConfig) -> ParamServerConfig:
             "tune": config.tune.model_copy(update={"enabled": False}),
             "stop": config.stop.model_copy(update={"max_epochs": ENDLESS}),
             "objective": config.objective.model_copy(update={"every": ENDLESS}),
+            "checkpoint": config.checkpoint.model_copy(update={"interval_s": float(ENDLESS)}),
         }
     )
 
 
-def play_profile(
-    world: MPI.Intracomm, rank: LiveRank, config: ParamServerConfig, opened: OpenedProfile | None
-) -> int:
-    """Play the role of this rank; collective. Returns the exit code, the same on all ranks.
+TABLES, ROWS = "tables", "rows"
+"""Routes of a step: dense tables go over prepared ones."""
 
-    Args:
-        world: communicator of all ranks.
-        rank: this rank.
-        config: of the profiling run.
-        opened: the files, on rank 0 only.
+
+@dataclass(frozen=True, slots=True)
+class OperationsRecorded(Message):
+    """An executor -> the master, at the end of a profiling run.
+
+    Attributes:
+        steps: of a worker; none of others.
+        services: of a server: seconds by request.
     """
-    loaded = all_or_none(world, lambda: load_job(config))
-    is_master = world.rank == SCHEDULER_RANK
-    cut = all_or_none(world, lambda: first_cut(config, loaded, 2) if is_master else None)
-    cut = patient_broadcast(world, cut)
-    frames = world.Dup()
-    if is_master:
-        profile, blocks = opened, cut
-        assert profile is not None
-        assert blocks is not None
-        code = all_or_none(world, lambda: ProfileMaster(rank, loaded, blocks, profile)).run()
-        frames.Free()
-        return code
-    trace = OperationTrace()
-    executor = all_or_none(world, lambda: make_executor(frames, rank, config, loaded, cut, None, trace))
-    code = executor.run()
-    rank.channel.send(SCHEDULER_RANK, OperationsRecorded(tuple(trace.steps), trace.services))
-    rank.channel.flush()
-    executor.close()
-    return code
+
+    steps: tuple[EngineStep, ...]
+    services: dict[ServiceKey, float]
 
 
-class ProfileMaster:
-    """Rank 0 of a profiling run: lets the worker take its turns, and writes the trace.
+@dataclass(slots=True)
+class _Route:
+    """What a step has sent and received over one route so far."""
+
+    pull: int = 0
+    request_bytes: int = 0
+    answer_bytes: int = 0
+    push: int | None = None
+    push_bytes: int = 0
+
+
+@dataclass(slots=True)
+class OperationTrace(ReportedTrace):
+    """Records what a worker sends and gets between the ends of two computations, and what a server does.
+
+    Attributes:
+        steps, services: see `OperationsRecorded`.
+    """
+
+    steps: list[EngineStep] = field(default_factory=list)
+    services: dict[ServiceKey, float] = field(default_factory=dict)
+    _routes: dict[str, _Route] = field(default_factory=dict)
+    _route_of_pull: dict[int, str] = field(default_factory=dict)
+    _ended_s: float | None = None
+
+    records_messages = True
+
+    def turn(
+        self,
+        epoch: int,
+        pull_began_s: float,
+        compute_began_s: float,
+        compute_ended_s: float,
+        num_samples: int = 0,
+    ) -> None:
+        """See `Trace`."""
+        if self._ended_s is not None:
+            routes = {
+                name: Messages(
+                    route.pull, route.request_bytes, route.answer_bytes, route.push, route.push_bytes
+                )
+                for name, route in self._routes.items()
+            }
+            self.steps.append(
+                EngineStep(self._ended_s, pull_began_s, compute_began_s, compute_ended_s, num_samples, routes)
+            )
+        self._ended_s = compute_ended_s
+        self._routes = {}
+        self._route_of_pull = {}
+
+    def message(self, kind: int, request: int, num_bytes: int, *, is_sent: bool) -> None:
+        """See `Trace`. What a server sends and gets is of no use: workers record it."""
+        if is_sent and kind in (Kind.PULL, Kind.PULL_ROUTE):
+            name = TABLES if kind == Kind.PULL_ROUTE else ROWS
+            self._route_of_pull[request] = name
+            route = self._route(name)
+            route.pull = request
+            route.request_bytes += num_bytes
+        elif is_sent and kind in (Kind.PUSH, Kind.PUSH_ROUTE):
+            route = self._route(TABLES if kind == Kind.PUSH_ROUTE else ROWS)
+            route.push = request
+            route.push_bytes += num_bytes
+        elif not is_sent and kind in (Kind.PULLED, Kind.PULLED_ROUTE) and request in self._route_of_pull:
+            self._route(self._route_of_pull[request]).answer_bytes += num_bytes
+
+    def served(self, request: int, seconds: float, *, is_pull: bool, is_routed: bool) -> None:
+        """See `Trace`."""
+        key = (TABLES if is_routed else ROWS, request, is_pull)
+        self.services[key] = self.services.get(key, 0.0) + seconds
+
+    def send(self, rank: LiveRank) -> None:
+        rank.channel.send(SCHEDULER_RANK, OperationsRecorded(tuple(self.steps), self.services))
+
+    def _route(self, name: str) -> _Route:
+        return self._routes.setdefault(name, _Route())
+
+
+class ProfileRecord(Progress):
+    """Collects what executors have recorded, and writes the trace at the end.
 
     Args:
-        rank: this rank.
-        loaded: the app and its data.
-        cut: into blocks.
         opened: where to write, and how many steps to record.
+        job: the job.
     """
 
-    def __init__(self, rank: LiveRank, loaded: LoadedJob, cut: Cut, opened: OpenedProfile) -> None:
-        self._rank, self._opened = rank, opened
-        config, executors = opened.config, rank.roles.executor_ranks
-        pace = Pace(1, None, ENDLESS, ENDLESS)
-        owners = first_owners(config, cut, executors[:2], None)
-        self._machine = JobMachine(JobSpec(executors, pace, stop_rule(config)), *owners)
-        self._num_samples = DataBlocks(loaded.num_samples, cut.data).num_samples
-        self._stall = StallDetector(config.stall_timeout_s, rank.roles, opened.run.logs)
-        self._walltime = WalltimeLimit.of_job(config.walltime, opened.request.started_s)
-        self._start = StartFile.of_rank()
-        self._starter = StarterWatch(self._start)
-        self._events: deque[Event] = deque([Started()])
-        self._num_turns = 0
-        self._is_ending = False
-        self._end: End | None = None
-        self._began_s = time.monotonic()
+    def __init__(self, opened: OpenedProfile, job: Job) -> None:
+        super().__init__()
+        self._opened, self._job = opened, job
+        self._steps: list[EngineStep] = []
+        self._services: dict[ServiceKey, float] = {}
 
-    def run(self) -> int:
-        """Work until there are enough turns; returns the exit code after sending it to all ranks."""
-        self._note(f"1 worker, 1 server: {self._opened.num_steps} steps after {WARM_UP} to warm up")
-        patience = Patience()
-        while self._end is None:
-            if self._events:
-                self._handle(self._events.popleft())
-                patience.reset()
-            elif (found := self._rank.channel.receive()) is not None:
-                self._take(*found)
-                patience.reset()
-                if self._stall.is_due():
-                    self._look_at_clocks()
-            else:
-                self._look_at_clocks()
-                patience.wait(time.monotonic())
-        code = int(CODE_OF_OUTCOME[self._end.outcome] if self._end.exit_code is None else self._end.exit_code)
-        self._rank.channel.send_to_all(self._machine.spec.executors, messages.Finish(code))
-        self._rank.channel.flush()
-        steps, services = self._collect()
-        if self._end.cause:
-            say(f"hpcbal: {self._opened.config.name}: {self._end.detail}")
-        elif self._end.outcome == "suspended":
-            say(f"hpcbal: stopped ({self._end.detail}); no trace was written. Run the same command again")
-        if code:
-            return code
-        return self._write(steps, services)
+    def add(self, recorded: OperationsRecorded) -> None:
+        """Take what an executor has recorded."""
+        self._steps.extend(recorded.steps)
+        self._services.update(recorded.services)
 
-    def _write(self, steps: list[EngineStep], services: dict[ServiceKey, float]) -> int:
+    def finish(self, outcome: Outcome, exit_code: int, suspended: str) -> int:
         """Write the trace, and say what is in it."""
-        wanted = self._opened.num_steps
-        path = self._opened.run.operations
+        if self._job.cause:
+            say(f"hpcbal: {self._job.name}: {self._job.detail}")
+        elif suspended:
+            say(f"hpcbal: stopped ({suspended}); no trace was written. Run the same command again")
+        if exit_code:
+            return exit_code
+        wanted, path = self._opened.num_steps, self._opened.run.operations
+        limits = [machine.bandwidth for machine in self._opened.config.machines if machine.bandwidth]
         try:
-            trace = trace_of_engine(steps[WARM_UP : WARM_UP + wanted], services, self._bandwidth())
+            steps = self._steps[WARM_UP : WARM_UP + wanted]
+            trace = trace_of_engine(steps, self._services, min(limits, default=None))
             write_atomic(path, "".join(lines_of_trace(trace)))
-        except HpcbalError as error:  # the executors have left: nobody else can report it
+        except HpcbalError as error:
             say(f"hpcbal: {error}")
             return int(error.exit_code)
-        self._note(f"{path}: {summary_of(trace)}")
+        self.note(f"{path}: {summary_of(trace)}")
         return 0
 
-    def _bandwidth(self) -> float | None:
-        """Of a transfer between emulated machines; None if no link is emulated."""
-        limits = [machine.bandwidth for machine in self._opened.config.machines if machine.bandwidth]
-        return min(limits, default=None)
 
-    def _handle(self, event: Event) -> None:
-        for instruction in self._machine.handle(event):
-            self._perform(instruction)
+class ProfiledJob(Placement):
+    """The placement of a job that takes a few turns with one worker and one server; other ranks stand by.
 
-    def _perform(self, instruction: Instruction) -> None:
-        match instruction:
-            case Send(order, to):
-                self._rank.channel.send_to_all(to, order)
-            case End():
-                self._end = instruction
+    Args:
+        num_turns: after which it ends.
+        master: whose job it is.
+        record: collects what executors have recorded.
+    """
 
-    def _take(self, source: int, message: Message) -> None:
-        self._stall.heard_of(source, message)
-        match message:
-            case protocol.StopRequest(reason):
-                self._request_end("suspended", reason)
-            case messages.TurnDone():
-                self._num_turns += 1
-                self._events.append(Heard(source, message))
-                if self._num_turns > WARM_UP + self._opened.num_steps:
-                    self._request_end("done", "")
-            case (
-                messages.Ready()
-                | messages.Initialised()
-                | messages.Paused()
-                | messages.Failed()
-                | messages.ServerReport()
-            ):
-                self._events.append(Heard(source, message))
-            case _:
-                pass
+    def __init__(self, num_turns: int, master: Master, record: ProfileRecord) -> None:
+        self._turns_left = num_turns
+        self._master, self._record = master, record
 
-    def _look_at_clocks(self) -> None:
-        reason = self._rank.stop.take() or self._walltime.reached() or self._starter.lost()
-        if reason is not None:
-            self._request_end("suspended", reason)
-        self._stall.check()
+    def hear(self, start: Start, source: int, report: Message) -> bool:
+        if isinstance(report, messages.TurnDone):
+            self._turns_left -= 1
+            if not self._turns_left:
+                self._master.stop_job(start, EndRequested("done", ""))
+        return True
 
-    def _request_end(self, outcome: str, detail: str) -> None:
-        if not self._is_ending and not self._rank.is_ending():
-            self._is_ending = True
-            self._events.append(EndRequested("done" if outcome == "done" else "suspended", detail))
-            self._start.hint(is_stopping=True)
+    def take(self, source: int, message: Message) -> None:
+        if isinstance(message, OperationsRecorded):
+            self._record.add(message)
+        else:
+            super().take(source, message)
 
-    def _collect(self) -> tuple[list[EngineStep], dict[ServiceKey, float]]:
-        """What the executors have recorded, after `Finish`."""
-        steps: list[EngineStep] = []
-        services: dict[ServiceKey, float] = {}
-        waiting = set(self._machine.spec.executors)
-        until_s = time.monotonic() + LAST_RECORDS_S
-        patience = Patience()
-        while waiting and (now_s := time.monotonic()) < until_s:
-            found = self._rank.channel.receive()
-            if found is None:
-                patience.wait(now_s)
-                continue
-            patience.reset()
-            source, message = found
-            if isinstance(message, OperationsRecorded):
-                waiting.discard(source)
-                steps.extend(message.steps)
-                services.update(message.services)
-        return steps, services
+    def stop_event(self, reason: str) -> Event:
+        return EndRequested("suspended", reason)
 
-    def _note(self, text: str) -> None:
-        moment = duration_text(time.monotonic() - self._began_s)
-        print(printable(f"{moment:>8}  {text}"), file=sys.stdout, flush=True)
+
+def profile_master(rank: LiveRank, opened: OpenedProfile, loaded: LoadedJob) -> Master:
+    """Return the master of a profiling run, ready to run.
+
+    Args:
+        rank: this rank.
+        opened: where to write, and how many steps to record.
+        loaded: the job's app and data.
+
+    Raises:
+        InputError: if the file asks for blocks that there cannot be.
+    """
+    config, executors = opened.config, rank.roles.executor_ranks
+    job = Job(config, config.seed)
+    job.loaded, job.cut = loaded, first_cut(config, loaded, 2)
+    record = ProfileRecord(opened, job)
+    master = Master(rank, opened.request, opened.run, {job.name: job}, record)
+    master.placement = ProfiledJob(WARM_UP + opened.num_steps + 1, master, record)
+    record.note(f"1 worker, 1 server: {opened.num_steps} steps after {WARM_UP} to warm up")
+    master.start(job, executors, first_owners(config, job.cut, executors[:2], None))
+    return master
 
 
 def summary_of(trace: Trace) -> str:

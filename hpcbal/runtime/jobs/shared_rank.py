@@ -7,24 +7,20 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from hpcbal import env
 from hpcbal.cluster.roles import SCHEDULER_RANK
-from hpcbal.comm.channel import Channel
 from hpcbal.comm.message import Message
 from hpcbal.config import JobsConfig, SharedJobConfig
 from hpcbal.errors import HpcbalError, UserCodeError
-from hpcbal.paramserver.contract import DataBlocks
 from hpcbal.paramserver.engine.executor import Executor
-from hpcbal.paramserver.engine.job import EmulatedMachine, Job
+from hpcbal.paramserver.engine.job import EmulatedMachine
 from hpcbal.paramserver.engine.shared_machine import SharedMachine, Tenant
-from hpcbal.paramserver.engine.transport import Transport
 from hpcbal.paramserver.machine import messages
 from hpcbal.paramserver.spilling import LocalDisk
-from hpcbal.paramserver.store.layout import Layout
 from hpcbal.runtime.handoff.submissions import append_import_roots
+from hpcbal.runtime.jobs.job_rank import IN_TOUCH_INTERVAL_S, JobChannel, TransportOf, executor_of
 from hpcbal.runtime.jobs.loading import LoadedJob, load_job
 from hpcbal.runtime.jobs.messages import (
     Forget,
@@ -35,13 +31,7 @@ from hpcbal.runtime.jobs.messages import (
     MachineLoad,
     SpilledJob,
 )
-from hpcbal.runtime.jobs.opening_one import JOBS
-from hpcbal.runtime.jobs.play_one import CheckpointFiles
 from hpcbal.runtime.rank.context import LiveRank
-from hpcbal.telemetry import RunDirectory
-
-IN_TOUCH_INTERVAL_S = 0.2
-"""Between looks at signals and at the time of the last heartbeat."""
 
 LOAD_INTERVAL_S = 1.0
 """Between reports of how busy the machine is."""
@@ -50,40 +40,15 @@ LEAST_SHARE_OF_TIMEOUT = 0.5
 """Of `stall_timeout_s`: a computation that takes longer may hang, so the machine gives no sign of life."""
 
 
-class JobChannel(Channel):
-    """The control messages of one start of a job; those that come are handed to its tenant.
-
-    Args:
-        channel: of the rank.
-        start: number of the start.
-    """
-
-    def __init__(self, channel: Channel, start: int) -> None:
-        self._channel, self._start = channel, start
-
-    @property
-    def rank(self) -> int:
-        return self._channel.rank
-
-    @property
-    def size(self) -> int:
-        return self._channel.size
-
-    def send(self, destination: int, message: Message) -> None:
-        self._channel.send(destination, ForJob(self._start, message))
-
-    def send_to_all(self, destinations: Sequence[int], message: Message) -> None:
-        self._channel.send_to_all(destinations, ForJob(self._start, message))
+class TenantChannel(JobChannel):
+    """The control messages of one start of a job; those that come are handed to its tenant."""
 
     def receive(self) -> tuple[int, Message] | None:
-        """Nothing: messages come through the tenant."""
+        """Return nothing: messages come through the tenant."""
         return None
 
-    def is_sent(self) -> bool:
-        return self._channel.is_sent()
 
-
-class MachineHost:
+class SharedRank:
     """One rank beside the scheduler.
 
     Args:
@@ -92,7 +57,7 @@ class MachineHost:
         transport_of: makes the transport of a start.
     """
 
-    def __init__(self, rank: LiveRank, config: JobsConfig, transport_of: Callable[[int], Transport]) -> None:
+    def __init__(self, rank: LiveRank, config: JobsConfig, transport_of: TransportOf) -> None:
         self._rank, self._config, self._transport_of = rank, config, transport_of
         emulated = config.machine_of(rank.roles.executor_ranks.index(rank.rank))
         self._speed = 1.0 if emulated is None else emulated.speed
@@ -215,14 +180,11 @@ class MachineHost:
         return self._loaded[order.job]
 
     def _executor(self, order: HostJob, tenant: Tenant, loaded: LoadedJob) -> Executor:
-        config = order.config
-        emulated = EmulatedMachine(config.seconds_per_sample, self._speed)
-        files = CheckpointFiles(
-            RunDirectory(self._rank.output, JOBS).job(order.job), self._rank.rank, order.saved
-        )
-        job = engine_job(loaded, config, self._config.seed_of(config), order)
-        channel = JobChannel(self._rank.channel, order.start)
-        return Executor(self._transport_of(order.start), channel, job, emulated, files, place=tenant)
+        assert isinstance(order.config, SharedJobConfig)
+        emulated = EmulatedMachine(order.config.seconds_per_sample, self._speed)
+        channel = TenantChannel(self._rank.channel, order.start)
+        transport = self._transport_of(order.start)
+        return executor_of(order, loaded, self._rank, transport, channel, emulated, place=tenant)
 
     def _fail(self, order: HostJob, tenant: Tenant, error: HpcbalError) -> None:
         """Report that the job cannot be opened here, and wait for its end."""
@@ -261,15 +223,3 @@ def resident_bytes() -> int:
     """The most memory that this process has taken so far."""
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return most if sys.platform == "darwin" else most * 1024
-
-
-def engine_job(loaded: LoadedJob, config: SharedJobConfig, seed: int, order: HostJob) -> Job:
-    """What an executor of a start must know of its job."""
-    return Job(
-        loaded.app,
-        seed,
-        config.mini_batch,
-        DataBlocks(loaded.num_samples, order.cut.data),
-        Layout(tuple(loaded.tables.values()), order.cut.parameters),
-        staleness=config.staleness,
-    )

@@ -17,9 +17,8 @@ from hpcbal.paramserver.contract import App, Column, DataBlocks, Ragged
 from hpcbal.paramserver.engine.job import Job
 from hpcbal.paramserver.engine.loading import VALUES, saved_data
 from hpcbal.paramserver.store.layout import Layout
-from hpcbal.runtime.jobs.checkpoint import DATA, PARAMETERS, read_blocks, read_saved
+from hpcbal.runtime.jobs.checkpoint import DATA, JOBS, PARAMETERS, read_blocks, read_saved
 from hpcbal.runtime.jobs.loading import Cut, check_saved, load_job
-from hpcbal.runtime.jobs.opening_one import JOBS
 from hpcbal.telemetry import RunDirectory
 from hpcbal.telemetry.files.atomic_file import remove_quietly
 

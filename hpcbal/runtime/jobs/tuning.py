@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 
 from hpcbal.config import ParamServerConfig
 from hpcbal.errors import PolicyError
-from hpcbal.paramserver.contract import held_bytes
+from hpcbal.paramserver.contract import DataBlocks, held_bytes
 from hpcbal.paramserver.machine.events import Move, Reconfigure
 from hpcbal.paramserver.machine.job import JobMachine
 from hpcbal.paramserver.machine.messages import ServerReport, TurnDone
@@ -34,6 +34,8 @@ from hpcbal.policies.configuring import (
     spread,
 )
 from hpcbal.policies.configuring import Move as BlockMove
+from hpcbal.runtime.jobs.loading import Cut, LoadedJob
+from hpcbal.runtime.jobs.needs import sample_job
 from hpcbal.telemetry.views.table import count_text
 
 log = logging.getLogger(__name__)
@@ -58,6 +60,9 @@ class Tuner:
         row_growth: a turn with n samples needs n ** row_growth as many rows of the other tables as one with a
             single sample, 0 to 1.
         in_use: ranks of the executors that the job may use; None: all.
+
+    Attributes:
+        in_use: ranks of those that it may use now.
     """
 
     def __init__(
@@ -88,11 +93,20 @@ class Tuner:
         self._looks_to_skip, self._next_skips = 0, 1
         self._last_epoch_s = 0.0  # predicted, when it last looked for something better
         self._has_news = False  # whether turns came since the last look
-        self._in_use = frozenset(self._index[executor] for executor in in_use or self._executors)
+        self.in_use = tuple(in_use or self._executors)
+        self._in_use = frozenset(self._index[executor] for executor in self.in_use)
         self._resources_changed = False
+
+    def follow(self, executors: Sequence[int]) -> bool:
+        """Use these executors from now on, and empty the others; returns whether that changes anything."""
+        has_changed = tuple(executors) != self.in_use
+        if has_changed:
+            self.use(executors)
+        return has_changed
 
     def use(self, executors: Collection[int]) -> None:
         """From now on the job has these executors; the others have to be emptied."""
+        self.in_use = tuple(executors)
         self._in_use = frozenset(self._index[executor] for executor in executors)
         self._resources_changed = True
         self._previous, self._is_settled = None, False
@@ -329,6 +343,35 @@ class Tuner:
             sample_bytes=self._data_bytes / self._num_samples,
             links=self._config.link_model,
         )
+
+
+def tuner_of(
+    config: ParamServerConfig, machine: JobMachine, loaded: LoadedJob, cut: Cut, in_use: Collection[int]
+) -> Tuner:
+    """Return the tuner of a job.
+
+    Args:
+        config: of the job.
+        machine: its state machine, which is only looked at.
+        loaded: its app and data.
+        cut: of its samples and tables.
+        in_use: ranks of the executors that the job may use.
+
+    Raises:
+        UserCodeError: the app or its dataset raises.
+        AppError: they return something that they must not.
+    """
+    some = DataBlocks(loaded.num_samples, cut.data).samples(0)
+    return Tuner(
+        config,
+        machine,
+        loaded.num_samples,
+        loaded.parameter_bytes,
+        loaded.data_bytes(some),
+        in_use,
+        loaded.dense_bytes,
+        sample_job(loaded, config.seed).row_growth,
+    )
 
 
 def moves_of(plan: Plan, executors: Sequence[int]) -> tuple[Move, ...]:

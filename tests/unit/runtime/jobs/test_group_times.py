@@ -14,15 +14,15 @@ from hpcbal.paramserver.sharing.placing import Sharing
 from hpcbal.paramserver.sharing.profiling import WINDOW, IterationMeter
 from hpcbal.policies.grouping import JobLoad
 from hpcbal.runtime.jobs.groups import LEAST_ITERATIONS, GroupTimes
-from hpcbal.runtime.jobs.job import RunningJob, look_for_disturbance
+from hpcbal.runtime.jobs.job import Start, look_for_disturbance
 
 
 @dataclass
 class Job:
     """A start of a job with one worker that takes turns."""
 
-    start: int
-    machines: tuple[int, ...] = (1, 2)
+    number: int
+    ranks: tuple[int, ...] = (1, 2)
     is_iterating: bool = True
     meter: IterationMeter = field(default_factory=lambda: IterationMeter((1,), warm_up=0))
     now_s: float = 0.0
@@ -35,8 +35,8 @@ class Job:
             self.meter.note(1, TurnDone(self.step, (), 1, 0.1, 0.1, 0.1, 10), self.now_s)
 
 
-def running(**jobs: Job) -> Mapping[str, RunningJob]:
-    return cast(Mapping[str, RunningJob], jobs)
+def running(**jobs: Job) -> Mapping[str, Start]:
+    return cast(Mapping[str, Start], jobs)
 
 
 BOTH = Sharing(("a", "b"), (1, 2))
@@ -82,7 +82,7 @@ def test_only_iterations_of_the_group_count() -> None:
     assert times.measured_s(BOTH, running(a=a, b=again)) is None
     again.take_turns(WINDOW + 1, 4.0)
     assert times.measured_s(BOTH, running(a=a, b=again)) == pytest.approx(4.0)
-    again.machines = (1, 2, 3)  # and has not come to the machines of the group yet
+    again.ranks = (1, 2, 3)  # and has not come to the machines of the group yet
     assert times.measured_s(BOTH, running(a=a, b=again)) is None
 
 

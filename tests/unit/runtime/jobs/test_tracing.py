@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from hpcbal.runtime.jobs.traces import SliceTrace
+from hpcbal.runtime.jobs.job_rank import SliceTrace
 from hpcbal.telemetry.streams.slices import SliceRecorder
 
 
