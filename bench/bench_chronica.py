@@ -32,8 +32,8 @@ from support.dealing_overhead import overhead
 from support.provenance import provenance
 from workloads.unequal import METHODS, Pass, Trial, Workers, lower_bound_s
 
-from hpcbal.policies.batching.curves import TimeCurves
-from hpcbal.policies.sample_order import sample_order
+from hpcbal.policies.batching.time_curves import TimeCurves
+from hpcbal.policies.orders import sample_order
 from hpcbal.policies.samples import (
     EpochQueues,
     Indicators,
@@ -43,7 +43,7 @@ from hpcbal.policies.samples import (
     shuffle,
     size_order,
 )
-from hpcbal.policies.samples.generated import MEAN_SIZE, generated_sizes
+from hpcbal.policies.samples.drawing import MEAN_SIZE, generated_sizes
 
 DIFS = (0.0, 4.0, 8.0, 16.0, 32.0, 64.0)
 CLUSTERS = {"": [1.0] * 8, "hetero_": [1.0] * 4 + [0.5] * 4}

@@ -38,8 +38,8 @@ import numpy.typing as npt
 from support.provenance import provenance
 
 from hpcbal.policies.batching import BATCHING, BatchingPolicy, BatchTask, Decision, Observation
-from hpcbal.policies.batching.curves import TimeCurves
 from hpcbal.policies.batching.min_max import split_min_max
+from hpcbal.policies.batching.time_curves import TimeCurves
 from hpcbal.simulator.virtual_group import VirtualGroup
 
 FloatArray = npt.NDArray[np.float64]

@@ -37,7 +37,7 @@ from support.provenance import provenance
 
 from hpcbal.config import DnnConfig
 from hpcbal.data.spec import SampleSpec
-from hpcbal.dataplane.batch import Batch
+from hpcbal.dataplane.reader import Batch
 from hpcbal.policies.batching import BATCHING, Observation, scale_shares, split_evenly
 
 IntArray = npt.NDArray[np.int64]

@@ -150,7 +150,7 @@ def transfer(args: argparse.Namespace, comm: Any, size: int) -> list[dict[str, A
     """Pulls and pushes of `size` bytes to each server."""
     from mpi4py import MPI
 
-    from hpcbal.comm.mpi_channel import MpiChannel
+    from hpcbal.comm.mpi import MpiChannel
     from hpcbal.paramserver.engine.buffers import Buffers
     from hpcbal.paramserver.engine.client import ParameterClient
     from hpcbal.paramserver.engine.mpi_transport import MpiTransport
@@ -393,7 +393,7 @@ def mlr() -> App:
 def epoch(args: argparse.Namespace, comm: Any) -> dict[str, Any]:
     """Rank 0 is the master, 1 the worker, 2 the server; rank 0 also trains alone, while the others wait."""
     from hpcbal.comm.collectives import patient_barrier
-    from hpcbal.comm.mpi_channel import MpiChannel
+    from hpcbal.comm.mpi import MpiChannel
     from hpcbal.paramserver.alone import Alone
     from hpcbal.paramserver.contract import DataBlocks
     from hpcbal.paramserver.engine.executor import Executor

@@ -33,7 +33,7 @@ from contention.shares import NUM_VALIDATION, rates_of
 from contention.unequal_workers import start
 
 from hpcbal.policies.batching.speed import PREDICTORS, SpeedPredictor
-from hpcbal.runtime.balance.kept_models import KeptModel
+from hpcbal.runtime.balance.speed_learning import KeptModel
 from hpcbal.speed_models import FITTERS, SpeedLearner
 from hpcbal.telemetry import read_ledger
 from hpcbal.telemetry.ledger import Entry, EpochDoneLine, RunFinishedLine, RunStartedLine, lines_of

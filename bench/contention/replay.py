@@ -10,7 +10,7 @@ import numpy as np
 from contention.traces import Traces
 
 from hpcbal.policies.batching import BATCHING, BatchTask, Observation
-from hpcbal.policies.batching.rounding import apportion
+from hpcbal.policies.batching.min_max import apportion
 from hpcbal.policies.batching.speed import SpeedPredictor
 from hpcbal.speed_models import SpeedLearner
 

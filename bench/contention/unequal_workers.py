@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
-from hpcbal.cluster.launcher import detect_launcher
+from hpcbal.cluster.launch_line import detect_launcher
 from hpcbal.cluster.roles import num_ranks_needed
 from hpcbal.runtime.launch import mpirun_command, mpirun_environment
 

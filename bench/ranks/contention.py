@@ -39,7 +39,7 @@ def record(
     """
     from workloads.lbbsp import images
 
-    from hpcbal.dataplane.batch import Batch
+    from hpcbal.dataplane.reader import Batch
     from hpcbal.telemetry.host.resource_use import ResourceProbe
     from hpcbal.training.mpi_collective import MpiCollective
     from hpcbal.training.tensorflow_backend import TensorFlowBackend

@@ -25,7 +25,7 @@ def read_all(block: NDArray[Any]) -> int:
 
 def consume_tensor(reader: StreamReader, pass_index: int, start: int, stop: int) -> None:
     """Take a block as a step does: in place, as a tensor, released when it has been read."""
-    from hpcbal.training.device_input import handed_over  # imports TensorFlow, which the producer never does
+    from hpcbal.training.predicting import handed_over  # imports TensorFlow, which the producer never does
 
     batch = reader.read_selection(pass_index, Selection(start, stop), in_place=True)
     tensor = handed_over(np.asarray(batch.x))

@@ -29,9 +29,9 @@ from hpcbal.dataplane.private import PrivateStream
 from hpcbal.dataplane.stream import StreamSpec
 from hpcbal.policies.batching import Decision, Observation
 from hpcbal.policies.batching.fitted import Fitted, FittedState
+from hpcbal.policies.orders import sample_order
 from hpcbal.policies.partitioning import deal_parts
-from hpcbal.policies.sample_order import sample_order
-from hpcbal.policies.samples.generated import generated_sizes
+from hpcbal.policies.samples.drawing import generated_sizes
 from hpcbal.runtime.balance.balancer import Balancer, EvenSplit
 from hpcbal.runtime.balance.dealing import Dealer
 from hpcbal.runtime.balance.decided_split import DecidedSplit

@@ -20,14 +20,13 @@ import numpy as np
 import numpy.typing as npt
 from mpi4py import MPI
 
-from hpcbal.dataplane.batch import Batch
+from hpcbal.dataplane.reader import Batch
 from hpcbal.policies.batching import BATCHING
 from hpcbal.policies.batching.lb_bsp_cpu import LbBspCpu
-from hpcbal.policies.batching.narx import NUM_INPUTS, Narx
+from hpcbal.policies.batching.networks import NUM_INPUTS, Narx
 from hpcbal.runtime.balance.balancer import Balancer, EvenSplit
 from hpcbal.runtime.balance.decided_split import DecidedSplit
-from hpcbal.runtime.balance.step import Step
-from hpcbal.runtime.balance.worker_watch import WorkerWatch
+from hpcbal.runtime.balance.step import Step, WorkerWatch
 from hpcbal.runtime.group.epoch import train_balanced
 from hpcbal.runtime.group.feeding import Batches
 from hpcbal.telemetry.host.resource_use import ResourceProbe, ResourceUse

@@ -16,7 +16,7 @@ import numpy as np
 from support.plaid import SETTLING_EPOCHS, WAYS, open_plaid, plaid_config, steps_of
 
 from hpcbal.config import DnnConfig
-from hpcbal.dataplane.batch import Batch
+from hpcbal.dataplane.reader import Batch
 from hpcbal.training.tensorflow_backend import TensorFlowBackend
 from hpcbal.training.tensorflow_setup import setup_tensorflow
 

@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 from support.forecast_segments import segments_of
 
-from hpcbal.forecast.orders import order_named
+from hpcbal.forecast.cluster import order_named
 from hpcbal.forecast.trace import Resource, Trace
 
 v1 = tf.compat.v1

@@ -31,7 +31,7 @@ from hpcbal.data import ts_series
 from hpcbal.data.datasets.ts_series import TsSeries
 from hpcbal.errors import DataError
 from hpcbal.policies.batching import split_evenly
-from hpcbal.policies.sample_order import sample_order
+from hpcbal.policies.orders import sample_order
 from hpcbal.policies.samples import GROUPED_BATCHES, StepCost, order_in_windows, size_order
 from hpcbal.runtime.balance.dealing import Dealer
 from hpcbal.telemetry.ledger import EpochDoneLine, lines_of

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hpcbal.data.datasets.in_memory import InMemoryDataset
+from hpcbal.data.datasets.small_sets import InMemoryDataset
 
 if TYPE_CHECKING:
     import keras

@@ -29,9 +29,9 @@ import numpy.typing as npt
 from hpcbal.config import DnnConfig
 from hpcbal.config.schema.ensemble import BalanceConfig
 from hpcbal.data.datasets.ts_series import TsSeries
-from hpcbal.dataplane.batch import Batch
+from hpcbal.dataplane.reader import Batch
 from hpcbal.policies.batching import split_evenly
-from hpcbal.policies.sample_order import sample_order
+from hpcbal.policies.orders import sample_order
 from hpcbal.policies.samples import EpochQueues, Indicators
 from hpcbal.runtime.balance.dealing import Dealer
 from hpcbal.values.selection import StepShares

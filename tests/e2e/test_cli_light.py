@@ -90,7 +90,7 @@ def test_a_plan_is_data_on_stdout_and_prose_on_stderr(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("verb", [["schema"], ["status", "RUN", "--json"]])
 def test_a_reader_that_goes_away_is_no_error(verb: list[str], tmp_path: Path) -> None:
-    from hpcbal.telemetry.views.ensemble_status import new_status
+    from hpcbal.telemetry.views.ensemble_table import new_status
     from hpcbal.telemetry.views.status import write_status
 
     write_status(tmp_path / "status.json", new_status("a", 1))

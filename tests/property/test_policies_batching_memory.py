@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpcbal.policies.batching import BATCHING, BatchingPolicy, BatchTask, Observation, WorkerLimits
-from hpcbal.policies.batching.curves import FloatArray, TimeCurves
+from hpcbal.policies.batching.guard import most_in_memory, surely_in_memory
 from hpcbal.policies.batching.lb_bsp_gpu import LbBspGpu, PhaseSettings
-from hpcbal.policies.batching.memory_guard import most_in_memory, surely_in_memory
 from hpcbal.policies.batching.min_max import split_min_max
 from hpcbal.policies.batching.task import BatchState
+from hpcbal.policies.batching.time_curves import FloatArray, TimeCurves
 
 # Alg. 2 with short windows, and the number of samples that it may move at once.
 FAST_ALG2 = LbBspGpu(PhaseSettings(5, 2), PhaseSettings(1, 3))

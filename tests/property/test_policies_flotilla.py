@@ -11,10 +11,10 @@ from hpcbal.policies.flotilla import (
     Delta,
     Flotilla,
     FlotillaPlanner,
+    Ladders,
     create_flotilla,
     plan_all_flotillas,
 )
-from hpcbal.policies.ladders import Ladders
 from hpcbal.policies.rates import RateTable
 
 

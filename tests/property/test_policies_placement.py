@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from hpcbal.cluster.layout import Cluster, Node
 from hpcbal.policies.flotilla import Flotilla
-from hpcbal.policies.placement import assign_gpus, placement_score
-from hpcbal.policies.small_placement import is_small
+from hpcbal.policies.placement import assign_gpus, is_small, placement_score
 from hpcbal.policies.staying import assign_gpus_staying
 
 

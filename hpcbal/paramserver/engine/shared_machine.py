@@ -16,8 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 
-from hpcbal.comm.channel import Channel
-from hpcbal.comm.message import Message
+from hpcbal.comm.channel import Channel, Message
 from hpcbal.paramserver.engine.buffers import Buffers, MachineMemory
 from hpcbal.paramserver.engine.job import Job
 from hpcbal.paramserver.engine.pacing import PacedLink

@@ -7,7 +7,7 @@ from bisect import insort
 from collections.abc import Iterable
 from dataclasses import replace
 
-from hpcbal.comm.message import Message
+from hpcbal.comm.channel import Message
 from hpcbal.config import JobsConfig
 from hpcbal.errors import HpcbalError, UserCodeError
 from hpcbal.paramserver.machine import messages

@@ -8,8 +8,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from hpcbal.cluster.roles import SCHEDULER_RANK
-from hpcbal.comm.channel import Channel
-from hpcbal.comm.message import Message
+from hpcbal.comm.channel import Channel, Message
 from hpcbal.config import ParamServerConfig
 from hpcbal.paramserver.contract import DataBlocks
 from hpcbal.paramserver.engine.executor import Executor

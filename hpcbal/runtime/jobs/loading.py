@@ -14,7 +14,6 @@ from hpcbal import env
 from hpcbal.config import ParamServerConfig, PsJobConfig, SharedJobConfig, load_object
 from hpcbal.config.contract import APP, DATASET, Contract, misfits
 from hpcbal.errors import HpcbalError, InputError, OutputError, UserCodeError
-from hpcbal.forks import leave_if_forked
 from hpcbal.paramserver.contract import (
     App,
     IntArray,
@@ -24,6 +23,7 @@ from hpcbal.paramserver.contract import (
     num_bytes_of,
     tables_of,
 )
+from hpcbal.processes import leave_if_forked
 from hpcbal.runtime.jobs.checkpoint import SavedJob
 from hpcbal.user_code import summary
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from hpcbal.cluster.roles import SCHEDULER_RANK
 from hpcbal.cluster.walltime import WalltimeLimit
-from hpcbal.comm.message import Message
+from hpcbal.comm.channel import Message
 from hpcbal.errors import ExitCode, UserCodeError
 from hpcbal.paramserver.contract import AppError, checked_metrics
 from hpcbal.paramserver.engine.reactor import Patience
@@ -32,9 +32,9 @@ from hpcbal.paramserver.machine.events import (
     WriteManifest,
 )
 from hpcbal.policies.grouping import JobMemory
-from hpcbal.runtime.handoff.run_request import RunRequest
+from hpcbal.runtime.handoff.launch_dir import RunRequest
 from hpcbal.runtime.handoff.start_file import StarterWatch, StartFile
-from hpcbal.runtime.health.stalling import StallDetector
+from hpcbal.runtime.health.silence import StallDetector
 from hpcbal.runtime.jobs.checkpoint import DATA, PARAMETERS, SavedJob, write_manifest
 from hpcbal.runtime.jobs.job import Job, Owners, Start, next_start
 from hpcbal.runtime.jobs.messages import Forget, ForJob, HostJob, Leave, Left

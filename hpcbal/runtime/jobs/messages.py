@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hpcbal.comm.message import Message
+from hpcbal.comm.channel import Message
 from hpcbal.policies.grouping import JobMemory
 from hpcbal.runtime.jobs.checkpoint import SavedJob
 from hpcbal.runtime.jobs.loading import Cut, JobConfig

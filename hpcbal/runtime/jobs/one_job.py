@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from hpcbal.comm.message import Message
+from hpcbal.comm.channel import Message
 from hpcbal.config import ParamServerConfig
 from hpcbal.errors import HpcbalError
 from hpcbal.forecast.prediction import Prediction, predict

@@ -6,7 +6,7 @@ import logging
 from dataclasses import dataclass, field
 
 from hpcbal.cluster.roles import SCHEDULER_RANK
-from hpcbal.comm.message import Message
+from hpcbal.comm.channel import Message
 from hpcbal.config import ParamServerConfig, add_import_roots, resolved_yaml
 from hpcbal.errors import HpcbalError
 from hpcbal.forecast.engine_trace import EngineStep, Messages, ServiceKey, trace_of_engine
@@ -15,7 +15,8 @@ from hpcbal.forecast.trace_file import lines_of_trace
 from hpcbal.paramserver.engine.wire import Kind
 from hpcbal.paramserver.machine import messages
 from hpcbal.paramserver.machine.events import EndRequested, Event
-from hpcbal.runtime.handoff.run_request import RunRequest, output_of
+from hpcbal.processes import say
+from hpcbal.runtime.handoff.launch_dir import RunRequest, output_of
 from hpcbal.runtime.jobs.checkpoint import JOBS
 from hpcbal.runtime.jobs.executors import first_owners, first_roles
 from hpcbal.runtime.jobs.job import Job, Start
@@ -24,7 +25,6 @@ from hpcbal.runtime.jobs.loading import LoadedJob, first_cut
 from hpcbal.runtime.jobs.master import Master, Placement
 from hpcbal.runtime.jobs.record import Progress
 from hpcbal.runtime.rank.context import LiveRank
-from hpcbal.stderr import say
 from hpcbal.telemetry import RunDirectory, RunLock, claim_output
 from hpcbal.telemetry.files.atomic_file import write_atomic
 from hpcbal.telemetry.ledger.run import Outcome

@@ -21,15 +21,15 @@ from hpcbal.paramserver.sharing.scheduler import Grouped
 from hpcbal.planning.throughput import rate_text
 from hpcbal.policies.grouping import JobLoad
 from hpcbal.printable import printable
+from hpcbal.processes import say
 from hpcbal.runtime.jobs.groups import GroupTimes
 from hpcbal.runtime.jobs.job import Job, Start
 from hpcbal.runtime.jobs.messages import MachineLoad
 from hpcbal.runtime.jobs.opening import OpenedJobs
-from hpcbal.runtime.record.run_timeline import RunTimeline
-from hpcbal.stderr import say
+from hpcbal.runtime.record.run_ledger import RunTimeline
 from hpcbal.telemetry import MetricsWriter, ResultRow, render_results, write_results, write_status
-from hpcbal.telemetry.files.utc import duration_text
-from hpcbal.telemetry.host.environment import environment_versions
+from hpcbal.telemetry.files.json_lines import duration_text
+from hpcbal.telemetry.host.processes import environment_versions
 from hpcbal.telemetry.ledger import (
     ExecutorsChangedLine,
     GroupMeasuredLine,

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from hpcbal import env
 from hpcbal.cluster.roles import SCHEDULER_RANK
-from hpcbal.comm.message import Message
+from hpcbal.comm.channel import Message
 from hpcbal.config import JobsConfig, SharedJobConfig
 from hpcbal.errors import HpcbalError, UserCodeError
 from hpcbal.paramserver.engine.executor import Executor

@@ -9,7 +9,7 @@ from functools import partial
 
 import numpy as np
 
-from hpcbal.comm.message import Message
+from hpcbal.comm.channel import Message
 from hpcbal.errors import HpcbalError
 from hpcbal.paramserver.contract import DataBlock, IntArray
 from hpcbal.paramserver.engine.open_turns import MAX_OPEN_TURNS, OpenTurns

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from hpcbal.comm.message import Message
+from hpcbal.comm.channel import Message
 from hpcbal.paramserver.engine.samples import Cursor
 from hpcbal.paramserver.machine.events import End, Event, Instruction, StopRequested, WriteManifest
 from hpcbal.paramserver.machine.job import JobMachine, JobSpec

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from hpcbal.comm.message import Message
+from hpcbal.comm.channel import Message
 from hpcbal.paramserver.sharing.messages import WITH_TICKET, AskForNetwork, NetworkUsed, UseNetwork
 from hpcbal.paramserver.sharing.subtasks import SubtaskQueue
 from hpcbal.simulator.serving.clock import Clock

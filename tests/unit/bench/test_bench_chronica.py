@@ -8,7 +8,7 @@ from ranks.dealing_overhead import WAYS, SizedNumbers, Way, WorkingReplica, figu
 from support.dealing_overhead import shares_of
 from workloads.unequal import Trial, Workers
 
-from hpcbal.policies.samples.generated import MEAN_SIZE, generated_sizes
+from hpcbal.policies.samples.drawing import MEAN_SIZE, generated_sizes
 from hpcbal.training.collective import LocalCollective
 
 

@@ -16,8 +16,8 @@ from hpcbal.runtime.handoff.start_file import LAUNCH_DIR, StartFile
 
 PROGRAM = """
 import os, sys
-from hpcbal.runtime.handoff.activity import Activity
-from hpcbal.runtime.handoff.own_exit import own_exit_code
+from hpcbal.runtime.handoff.rank_process import Activity
+from hpcbal.runtime.handoff.rank_process import own_exit_code
 activity = Activity()
 activity.note("training b")
 code = int(sys.argv[1])

@@ -14,9 +14,9 @@ from hpcbal.runtime.handoff.start_file import NAME, StartFile
 PROGRAM = """\
 import dataclasses, os, sys, time
 from pathlib import Path
-from hpcbal.runtime.handoff.activity import Activity
+from hpcbal.runtime.handoff.rank_process import Activity
 from hpcbal.runtime.handoff.start_file import StartFile
-from hpcbal.runtime.handoff.sentences import TRAINING
+from hpcbal.runtime.handoff.supervision import TRAINING
 from hpcbal.runtime.health import lifeline
 soon = dataclasses.replace(TRAINING, orphaned_s=0.2)
 activity = Activity()
