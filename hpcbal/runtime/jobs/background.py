@@ -136,3 +136,35 @@ class Decisions:
         instructions = self._scheduler.handle(event, happened_s)
         loads = self._scheduler.loads if instructions else {}
         return Decision(instructions, loads, time.monotonic() - began_s)
+
+
+class HangWatch:
+    """Finds computations that take so long that they may hang.
+
+    Args:
+        timeout_s: the longest that one may take.
+    """
+
+    def __init__(self, timeout_s: float) -> None:
+        self._timeout_s = timeout_s
+        self._since: dict[str, tuple[int, float]] = {}  # of each job that computes: number of the subtask
+        self._told: set[int] = set()
+
+    def look(self, computing: Mapping[str, int], now_s: float) -> list[str]:
+        """Return the jobs whose computation has taken too long, each computation once; call this often.
+
+        Args:
+            computing: number of the subtask of each job that computes now.
+            now_s: monotonic seconds.
+        """
+        before, self._since = self._since, {}
+        for job, number in computing.items():
+            known = before.get(job)
+            self._since[job] = (number, now_s) if known is None or known[0] != number else known
+        late = {
+            job: number
+            for job, (number, since_s) in self._since.items()
+            if now_s - since_s > self._timeout_s and number not in self._told
+        }
+        self._told.update(late.values())
+        return list(late)

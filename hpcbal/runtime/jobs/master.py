@@ -116,6 +116,7 @@ class Master:
         self.stop_reason: str | None = None
         self._rank, self._run, self._record = rank, run, record
         self._by_number: dict[int, Start] = {}
+        self._hanging = set[int]()  # numbers of starts that have left executors which hang
         self._last_number = 0
         self._events: deque[tuple[Start, Event]] = deque()
         self._stall = StallDetector(rank.config.stall_timeout_s, rank.roles, run.logs)
@@ -171,7 +172,7 @@ class Master:
             roots: directories with its modules beyond those of the run.
             warm_up: iterations that are not measured.
         """
-        self._last_number = next_start(self._last_number, self._by_number)
+        self._last_number = next_start(self._last_number, self._by_number.keys() | self._hanging)
         start = job.begin(self._last_number, ranks, owners, warm_up)
         self.running[job.name] = self._by_number[start.number] = start
         memory = JobMemory() if job.needs is None else job.needs.memory
@@ -211,10 +212,13 @@ class Master:
                 self._record.note_slices(source, slices)
             case protocol.StopRequest(reason):
                 self._stop(reason)
-            case Left(number):
+            case Left(number, hangs):
+                self._hanging |= {number} if hangs else set()
                 self._left(self._by_number[number], source)
             case ForJob(number, report):
-                start = self._by_number[number]
+                start = self._by_number.get(number)
+                if start is None:
+                    return  # it hung, was given up, and goes on after all
                 if self.placement.hear(start, source, report):
                     self.post(start, Heard(source, report))  # type: ignore[arg-type]
             case _:

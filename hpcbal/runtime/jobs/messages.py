@@ -69,9 +69,15 @@ class Leave(Message):
 
 @dataclass(frozen=True, slots=True)
 class Left(Message):
-    """The executor of this start has left the machine."""
+    """The executor of this start has left the rank.
+
+    Attributes:
+        start: its number.
+        hangs: whether it still computes, so that its messages may come, and its tags are in use.
+    """
 
     start: int
+    hangs: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import resource
 import sys
 import tempfile
 import threading
 import time
+import traceback
 from pathlib import Path
 
 from hpcbal import env
@@ -17,9 +19,11 @@ from hpcbal.errors import HpcbalError, UserCodeError
 from hpcbal.paramserver.engine.executor import Executor
 from hpcbal.paramserver.engine.job import EmulatedMachine
 from hpcbal.paramserver.engine.shared_machine import SharedMachine, Tenant
+from hpcbal.paramserver.engine.transport import Transport
 from hpcbal.paramserver.machine import messages
 from hpcbal.paramserver.spilling import LocalDisk
 from hpcbal.runtime.handoff.submissions import append_import_roots
+from hpcbal.runtime.jobs.background import HangWatch
 from hpcbal.runtime.jobs.job_rank import IN_TOUCH_INTERVAL_S, JobChannel, TransportOf, executor_of
 from hpcbal.runtime.jobs.loading import LoadedJob, load_job
 from hpcbal.runtime.jobs.messages import (
@@ -32,12 +36,12 @@ from hpcbal.runtime.jobs.messages import (
     SpilledJob,
 )
 from hpcbal.runtime.rank.context import LiveRank
+from hpcbal.telemetry import RunDirectory
+
+log = logging.getLogger(__name__)
 
 LOAD_INTERVAL_S = 1.0
 """Between reports of how busy the machine is."""
-
-LEAST_SHARE_OF_TIMEOUT = 0.5
-"""Of `stall_timeout_s`: a computation that takes longer may hang, so the machine gives no sign of life."""
 
 
 class TenantChannel(JobChannel):
@@ -71,7 +75,12 @@ class SharedRank:
         )
         self._first_bytes = resident_bytes()
         self._loaded: dict[str, LoadedJob] = {}
+        # By number of a start.
         self._tenants: dict[int, Tenant] = {}
+        self._threads: dict[int, threading.Thread] = {}
+        self._transports: dict[int, Transport] = {}
+        self._hangs = HangWatch(config.stall_timeout_s)
+        self._given_up: set[int] = set()  # starts that may hang
         self._crash: BaseException | None = None
         self._exit_code: int | None = None
         self._began_s = time.monotonic()
@@ -90,6 +99,10 @@ class SharedRank:
                     happened = True
                 self._keep_in_touch()
             machine.pause(happened)
+        if self._given_up:
+            machine.lock.acquire()  # for good: what hangs must not go on with what is freed here
+            for start in self._given_up:
+                self._transports[start].close()
         return self._exit_code
 
     def _take(self, message: Message) -> None:
@@ -97,6 +110,8 @@ class SharedRank:
             case ForJob(start, inner):
                 if start in self._tenants:  # `Finish` may cross the end of an executor that has failed
                     self._tenants[start].deliver(inner)
+                    if start in self._given_up and isinstance(inner, messages.Finish):
+                        self._rank.channel.send(SCHEDULER_RANK, Left(start, hangs=True))
             case HostJob():
                 self._host(message)
             case Forget(job):
@@ -111,9 +126,10 @@ class SharedRank:
         if now_s < self._in_touch_due_s:
             return
         self._in_touch_due_s = now_s + IN_TOUCH_INTERVAL_S
-        if self.machine.cpu_busy.under_way_s > LEAST_SHARE_OF_TIMEOUT * self._config.stall_timeout_s:
-            return  # it may hang, so let the scheduler hear nothing
-        jobs = ", ".join(self.machine.cpu.running)
+        cpu = self.machine.cpu
+        for job in self._hangs.look({job: cpu.numbers[job] for job in cpu.running}, now_s):
+            self._give_up(job)
+        jobs = ", ".join(cpu.running)
         self._rank.keep_in_touch(f"computing {jobs}" if jobs else "serving")
         if now_s >= self._load_due_s:
             self._load_due_s = now_s + LOAD_INTERVAL_S
@@ -152,7 +168,9 @@ class SharedRank:
         self._tenants[order.start] = tenant
         self.machine.add(tenant)
         name = f"{order.job} {order.start}"
-        threading.Thread(target=self._work, args=(order, tenant), name=name, daemon=True).start()
+        thread = threading.Thread(target=self._work, args=(order, tenant), name=name, daemon=True)
+        self._threads[order.start] = thread
+        thread.start()
 
     def _work(self, order: HostJob, tenant: Tenant) -> None:
         """A job's thread, from its start on this machine until it leaves."""
@@ -183,7 +201,7 @@ class SharedRank:
         assert isinstance(order.config, SharedJobConfig)
         emulated = EmulatedMachine(order.config.seconds_per_sample, self._speed)
         channel = TenantChannel(self._rank.channel, order.start)
-        transport = self._transport_of(order.start)
+        transport = self._transports[order.start] = self._transport_of(order.start)
         return executor_of(order, loaded, self._rank, transport, channel, emulated, place=tenant)
 
     def _fail(self, order: HostJob, tenant: Tenant, error: HpcbalError) -> None:
@@ -193,11 +211,33 @@ class SharedRank:
         while not any(isinstance(message, messages.Finish) for message in tenant.inbox):
             tenant.changed.wait()
 
+    def _give_up(self, job: str) -> None:
+        """Report that a job may hang, and let others have the cores: its thread cannot be ended."""
+        start = next(number for number, tenant in self._tenants.items() if tenant.job == job)
+        self._given_up.add(start)
+        machine, limit_s = self.machine, self._config.stall_timeout_s
+        frame = sys._current_frames().get(self._threads[start].ident or 0)
+        stack = "".join(traceback.format_stack(frame)) if frame is not None else ""
+        log.warning("%s has computed for more than %g s:\n%s", job, limit_s, stack)
+        for other in machine.cpu.leave(job):
+            machine.tenants[other].wake()
+        machine.cpu_busy.note(bool(machine.cpu.running))
+        rank, output = self._rank.rank, RunDirectory(self._rank.output)
+        problem = (
+            f"no sign of life for {limit_s:g} s (stall_timeout_s) of a computation on rank {rank}; its stack "
+            f"is in {output.rank_log(rank)}. If it does not hang, raise stall_timeout_s"
+        )
+        failed = messages.Failed("stalled", problem)
+        self._rank.channel.send(SCHEDULER_RANK, ForJob(start, failed))
+
     def _leave(self, order: HostJob) -> None:
         self._send_load()  # the run may end before the next one is due
         self.machine.remove(order.job)
-        del self._tenants[order.start]
-        self._rank.channel.send(SCHEDULER_RANK, Left(order.start))
+        del self._tenants[order.start], self._threads[order.start], self._transports[order.start]
+        if order.start in self._given_up:
+            self._given_up.discard(order.start)  # it went on after all, and the scheduler has been told
+        else:
+            self._rank.channel.send(SCHEDULER_RANK, Left(order.start))
 
 
 def disk_of(config: JobsConfig, bytes_per_s: float | None) -> LocalDisk | None:
