@@ -25,7 +25,8 @@ from hpcbal.runtime.health.watchdog import PeerWatch
 from hpcbal.runtime.job import run_in_job
 from hpcbal.runtime.jobs.run import Opened, open_run_of_jobs, run_jobs
 from hpcbal.runtime.rank.context import LiveRank, RankContext
-from hpcbal.runtime.rank.data import RankData, open_data
+from hpcbal.runtime.rank.data import RankData
+from hpcbal.runtime.rank.shared_data import open_data
 from hpcbal.runtime.resuming.opening import OpenedRun, open_run
 from hpcbal.runtime.start.recipe import Setting
 from hpcbal.runtime.start.table import RECIPES
