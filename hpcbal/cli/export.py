@@ -79,7 +79,7 @@ def _export_job(
     from hpcbal.config import JobsConfig, PsJobConfig
     from hpcbal.errors import InputError
     from hpcbal.runtime.handoff.submissions import with_submitted
-    from hpcbal.runtime.paramserver.trained import export_job
+    from hpcbal.runtime.jobs.trained import export_job
     from hpcbal.telemetry.views.table import count_text
 
     jobs: dict[str, tuple[PsJobConfig, int]]

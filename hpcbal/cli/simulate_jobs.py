@@ -31,7 +31,7 @@ PARADIGMS = ("harmony", "harmony-lookahead", "isolated", "naive")
 def run(args: argparse.Namespace, config: JobsConfig) -> int:
     """Simulate the jobs under each paradigm, on each number of machines, and print what is predicted."""
     from hpcbal.config import add_import_roots
-    from hpcbal.runtime.paramserver.loading import load_job
+    from hpcbal.runtime.jobs.loading import load_job
     from hpcbal.runtime.simulating.shared_jobs import check_speeds, forecast_jobs
 
     paradigms = _paradigms(args, config)

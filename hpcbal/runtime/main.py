@@ -23,15 +23,11 @@ from hpcbal.runtime.health.ending import JobEnd, StopFlag
 from hpcbal.runtime.health.silence import HangTrace
 from hpcbal.runtime.health.watchdog import PeerWatch
 from hpcbal.runtime.job import run_in_job
-from hpcbal.runtime.paramserver.opening import OpenedJob, open_job
-from hpcbal.runtime.paramserver.play import play_job
-from hpcbal.runtime.paramserver.profiling import OpenedProfile, open_profile, play_profile
+from hpcbal.runtime.jobs.run import Opened, open_run_of_jobs, run_jobs
 from hpcbal.runtime.rank.context import LiveRank, RankContext
 from hpcbal.runtime.rank.data import RankData
 from hpcbal.runtime.rank.shared_data import open_data
 from hpcbal.runtime.resuming.opening import OpenedRun, open_run
-from hpcbal.runtime.sharing.opening import OpenedJobs, open_jobs
-from hpcbal.runtime.sharing.play import play_jobs
 from hpcbal.runtime.start.recipe import Setting
 from hpcbal.runtime.start.table import RECIPES
 from hpcbal.telemetry import RunDirectory, configure_rank_logging
@@ -96,15 +92,12 @@ def _run(
             hang_trace=stack.enter_context(closing(_hang_trace(output, world.rank, config))),
         )
         data = None
-        if isinstance(config, ParamServerConfig) and request.num_operation_steps is not None:
-            profile = opened if isinstance(opened, OpenedProfile) else None
-            code = start.leave_exit_code(world.rank, play_profile(world, rank, config, profile))
-        elif isinstance(config, ParamServerConfig):
-            job = opened if isinstance(opened, OpenedJob) else None
-            code = start.leave_exit_code(world.rank, play_job(world, rank, config, job))
-        elif isinstance(config, JobsConfig):
-            jobs = opened if isinstance(opened, OpenedJobs) else None
-            code = start.leave_exit_code(world.rank, play_jobs(world, rank, config, jobs))
+        if isinstance(config, ParamServerConfig | JobsConfig):
+            files = None if isinstance(opened, OpenedRun) else opened
+            is_profile = request.num_operation_steps is not None
+            code = start.leave_exit_code(
+                world.rank, run_jobs(world, rank, config, files, is_profile=is_profile)
+            )
         else:
             run = opened if isinstance(opened, OpenedRun) else None
             data = _open_data(world, node_comm, config, roles)
@@ -118,15 +111,11 @@ def _run(
     return code
 
 
-def _open(request: RunRequest) -> OpenedRun | OpenedJob | OpenedJobs | OpenedProfile:
+def _open(request: RunRequest) -> OpenedRun | Opened:
     """Open the run on rank 0, of whatever kind it is."""
     config = load_requested(request, is_rank=True)
-    if isinstance(config, ParamServerConfig):
-        if request.num_operation_steps is not None:
-            return open_profile(request, config, request.num_operation_steps)
-        return open_job(request, config)
-    if isinstance(config, JobsConfig):
-        return open_jobs(request, config)
+    if isinstance(config, ParamServerConfig | JobsConfig):
+        return open_run_of_jobs(request, config)
     return open_run(request, config)
 
 

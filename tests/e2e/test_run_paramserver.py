@@ -19,7 +19,7 @@ import yaml
 
 from hpcbal.paramserver.alone import train_alone
 from hpcbal.paramserver.apps import samples
-from hpcbal.runtime.paramserver.checkpoint import DATA, PARAMETERS, read_blocks, read_saved
+from hpcbal.runtime.jobs.checkpoint import DATA, PARAMETERS, read_blocks, read_saved
 
 pytestmark = pytest.mark.e2e
 

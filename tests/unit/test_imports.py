@@ -117,8 +117,7 @@ runtime.parts        numpy
 runtime.roles        mpi4py numpy
 runtime.start        mpi4py
 runtime.evaluating   mpi4py numpy
-runtime.paramserver  numpy
-runtime.sharing      mpi4py
+runtime.jobs         mpi4py numpy
 runtime.simulating   numpy
 runtime              mpi4py
 cli

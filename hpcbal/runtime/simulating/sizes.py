@@ -29,8 +29,7 @@ from hpcbal.paramserver.engine.several_blocks import ID_BYTES, UpdateSum, bytes_
 from hpcbal.paramserver.engine.user_app import calling
 from hpcbal.paramserver.store.layout import Layout
 from hpcbal.planning.serving import Measured
-from hpcbal.runtime.paramserver.cutting import Cut
-from hpcbal.runtime.paramserver.loading import LoadedJob
+from hpcbal.runtime.jobs.loading import Cut, LoadedJob
 from hpcbal.simulator.serving import Points, ServingJob
 
 LEAST_READ, DRAWS = 2048, 8
