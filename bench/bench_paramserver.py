@@ -155,7 +155,6 @@ def transfer(args: argparse.Namespace, comm: Any, size: int) -> list[dict[str, A
     from hpcbal.paramserver.engine.client import ParameterClient
     from hpcbal.paramserver.engine.mpi_transport import MpiTransport
     from hpcbal.paramserver.engine.reactor import Reactor
-    from hpcbal.paramserver.engine.requests import Requests
     from hpcbal.paramserver.engine.server import Server
     from hpcbal.paramserver.engine.wire import Wire
     from hpcbal.paramserver.store.layout import Layout
@@ -174,7 +173,6 @@ def transfer(args: argparse.Namespace, comm: Any, size: int) -> list[dict[str, A
     server = client = None
     if comm.rank:
         server = Server(wire, app, layout.shape_of, Buffers())
-        Requests(server, wire)
         own = np.flatnonzero(owners == comm.rank)
         server.begin(own.tolist())
         start = layout.rows_span(int(own[0]))[0]
@@ -234,8 +232,6 @@ def transfer(args: argparse.Namespace, comm: Any, size: int) -> list[dict[str, A
         "exchange_push": lambda count: _repeat(lambda: plain_push(False), count),
     }
     seconds = timed(ways, args, comm)
-    if client is not None:
-        client.close()
     reactor.wait_until(lambda: not transport.num_active)
     transport.close()
     if comm.rank:
@@ -318,7 +314,6 @@ def update(args: argparse.Namespace, size: int, share: float | None) -> dict[str
     from hpcbal.paramserver.engine.client import ParameterClient
     from hpcbal.paramserver.engine.loopback_transport import LoopbackTransport
     from hpcbal.paramserver.engine.reactor import Reactor
-    from hpcbal.paramserver.engine.requests import Requests
     from hpcbal.paramserver.engine.server import Server
     from hpcbal.paramserver.engine.wire import Wire
     from hpcbal.paramserver.store.layout import Layout
@@ -332,7 +327,6 @@ def update(args: argparse.Namespace, size: int, share: float | None) -> dict[str
     reactor.add(lambda now_s: owner.transport.poll())
     values = np.zeros((num_rows, COLUMNS))
     server = Server(owner, app, layout.shape_of, Buffers())
-    Requests(server, owner)
     server.begin(range(layout.num_blocks))
     for block in range(layout.num_blocks):
         server.add(block, values[slice(*layout.rows_span(block))])

@@ -37,7 +37,6 @@ from hpcbal.paramserver.engine.loading import (
 from hpcbal.paramserver.engine.open_turns import MAX_OPEN_TURNS, OpenTurns
 from hpcbal.paramserver.engine.parameter_moves import ParameterMoves
 from hpcbal.paramserver.engine.place import Place
-from hpcbal.paramserver.engine.requests import Requests
 from hpcbal.paramserver.engine.samples import Cursor, Turn
 from hpcbal.paramserver.engine.server import Server
 from hpcbal.paramserver.engine.trace import Trace
@@ -107,7 +106,6 @@ class Executor:
         self.reactor.add(reports.poll)
         if self._trace.records_messages:
             self._wire.trace = self.server.trace = self._trace
-        self._requests = Requests(self.server, self._wire)
         self._open_turns = OpenTurns(lambda report: self._channel.send(MASTER, report))
         speed = self._machine.bytes_per_s
         self._moves = ParameterMoves(
@@ -167,9 +165,7 @@ class Executor:
 
     def close(self) -> None:
         """Free what the transport keeps; collective, after all executors have finished in order."""
-        self.client.close()
         self.reactor.wait_until(lambda: not self._wire.transport.num_active)
-        self._requests.close()
         self._wire.transport.close()
         self.samples.close()
         self.buffers.close()
@@ -225,7 +221,6 @@ class Executor:
                 self._evaluating, self._must_evaluate = epoch, True
             case messages.OwnerChanged(blocks, owner):
                 self._ownership.change(blocks, owner)
-                self.client.owners_changed()
             case messages.MoveBlocks("parameters", blocks, destination):
                 self._moves.move(blocks, destination)
             case messages.MoveBlocks("data", blocks, destination):
@@ -277,7 +272,6 @@ class Executor:
     def _load(self, assign: messages.Assign) -> None:
         rank, job = self._wire.rank, self._job
         self._ownership.owners[:] = assign.parameter_owner
-        self.client.owners_changed()
         own_data = [block for block, owner in enumerate(assign.data_owner) if owner == rank]
         own_parameters = [block for block, owner in enumerate(assign.parameter_owner) if owner == rank]
         self.server.begin(own_parameters)

@@ -14,13 +14,14 @@ from hpcbal.errors import HpcbalError
 from hpcbal.paramserver.contract import DataBlock, IntArray
 from hpcbal.paramserver.engine.open_turns import MAX_OPEN_TURNS, OpenTurns
 from hpcbal.paramserver.engine.samples import Cursor, Turn, WorkerSamples
+from hpcbal.paramserver.engine.wire import ENTRY_BYTES, HEADER_BYTES
 from hpcbal.paramserver.machine import messages
 from hpcbal.paramserver.machine.messages import Report
 from hpcbal.paramserver.store.moving import queue_of_link
 from hpcbal.simulator.serving.client import ParameterClient
 from hpcbal.simulator.serving.clock import Clock
 from hpcbal.simulator.serving.job import Delays, ServingJob, ServingMachine
-from hpcbal.simulator.serving.network import ENTRY_BYTES, HEADER_BYTES, Network
+from hpcbal.simulator.serving.network import Network
 from hpcbal.simulator.serving.place import Alone, Place, TimedWaits, Waits
 from hpcbal.simulator.serving.server import Server
 from hpcbal.simulator.serving.units import Units

@@ -12,18 +12,17 @@ from hypothesis import strategies as st
 
 from hpcbal.comm.loopback import LoopbackChannel
 from hpcbal.paramserver.contract import App, Batch, Parameters, Table, Update, Updates
+from hpcbal.paramserver.engine.accesses import Pull
 from hpcbal.paramserver.engine.arena import allocate
 from hpcbal.paramserver.engine.buffers import SMALLEST, Buffers, MachineMemory, MemoryLimitError
 from hpcbal.paramserver.engine.client import ParameterClient
 from hpcbal.paramserver.engine.loopback_transport import LoopbackTransport
 from hpcbal.paramserver.engine.parameter_moves import ParameterMoves
 from hpcbal.paramserver.engine.reactor import Reactor
-from hpcbal.paramserver.engine.requests import Requests
 from hpcbal.paramserver.engine.server import Server
 from hpcbal.paramserver.engine.wire import Kind, Wire
 from hpcbal.paramserver.store.layout import Layout
 from hpcbal.paramserver.store.moving import MoveQueue
-from hpcbal.paramserver.store.numbers import Bundle
 from hpcbal.paramserver.store.ownership import Ownership
 
 DENSE = Table("dense", 10, 3)
@@ -66,12 +65,10 @@ class Cluster:
         self.buffers = {rank: Buffers(limit_bytes) for rank in (1, 2)}
         self.kept = {rank: memory.open() if memory else Buffers(limit_bytes) for rank in (3, 4)}
         self.servers: dict[int, Server] = {}
-        self.requests: dict[int, Requests] = {}
         self.moves: dict[int, ParameterMoves] = {}
         for rank, buffers in self.buffers.items():
             wire = self.wires[rank]
             self.servers[rank] = server = Server(wire, Tables(), self.layout.shape_of, buffers, sync_blocks)
-            self.requests[rank] = Requests(server, wire)
             self.moves[rank] = moves = ParameterMoves(
                 server, wire, MoveQueue(100, None), self.note_moved, ignore
             )
@@ -164,7 +161,7 @@ def test_a_push_of_some_rows_of_a_dense_table() -> None:
 def test_a_block_that_is_being_sent_is_not_changed() -> None:
     cluster = Cluster()
     slow, fast = cluster.clients[3], cluster.clients[4]
-    slow.start_dense_pull(0, 0)  # nobody receives the answer yet
+    pull = slow.start_pull({})  # nobody receives the answer yet
     for rank in (1, 2):
         while cluster.wires[rank].transport.poll():
             pass
@@ -178,19 +175,16 @@ def test_a_block_that_is_being_sent_is_not_changed() -> None:
     cluster.settle()
     assert done
     assert cluster.table(DENSE).sum() == 30
-    assert slow._dense.tables["dense"].sum() == 0
+    assert pull.is_over
+    assert slow.finish_pull(pull)["dense"].sum() == 0
 
 
-@pytest.mark.parametrize("is_prepared", [False, True])
-def test_a_copy_for_a_slow_worker_holds_no_push_up_and_has_the_values_of_its_time(is_prepared: bool) -> None:
+def test_a_copy_for_a_slow_worker_holds_no_push_up_and_has_the_values_of_its_time() -> None:
     cluster = Cluster()
     slow, fast = cluster.clients[3], cluster.clients[4]
-    if is_prepared:
-        slow.pull({})  # its routes have an answer that would be lent
-        cluster.settle()
     cluster.note_slow(3)
     for number in range(1, 4):
-        request = slow.start_dense_pull(0, 0)  # nobody receives the answer yet
+        pull = slow.start_pull({})  # nobody receives the answer yet
         cluster.poll_ranks(1, 2)
         assert not any(server.host.is_lending for server in cluster.servers.values())
         done: list[bool] = []
@@ -200,8 +194,7 @@ def test_a_copy_for_a_slow_worker_holds_no_push_up_and_has_the_values_of_its_tim
         assert cluster.table(DENSE).sum() == 30 * number
         assert all(buffers.used_bytes == SMALLEST for buffers in cluster.buffers.values())
         cluster.settle()
-        slow._dense.finish_pull(request)
-        assert slow._dense.tables["dense"].sum() == 30 * (number - 1)
+        assert slow.finish_pull(pull)["dense"].sum() == 30 * (number - 1)
         assert all(buffers.used_bytes == 0 for buffers in cluster.buffers.values())
         cluster.note_slow(3)  # it has been fast
     assert slow.pull({})["dense"].sum() == 90
@@ -215,7 +208,7 @@ def test_without_room_or_with_a_barrier_blocks_are_lent_to_slow_workers_too(
 ) -> None:
     cluster = Cluster(limit_bytes, sync_blocks)
     cluster.note_slow(3)
-    cluster.clients[3].start_dense_pull(0, 0)
+    cluster.clients[3].start_pull({})
     cluster.poll_ranks(1, 2)
     assert all(server.host.is_lending for server in cluster.servers.values())
     assert all(buffers.used_bytes == 0 for buffers in cluster.buffers.values())
@@ -237,8 +230,8 @@ def test_a_server_notes_how_long_each_answer_takes() -> None:
 
 def test_pushes_stay_at_their_workers_while_their_server_has_no_room() -> None:
     cluster = Cluster(limit_bytes=2 * SMALLEST)
-    bundle = Bundle(3, tuple(cluster.servers[1].blocks))
-    assert cluster.servers[1].host.answer_bundle(bundle, 0)
+    server = cluster.servers[1]
+    assert server.host.pull(Pull(3, 0, 0, 0, {}, {}), 3, server.blocks, [0] * len(server.blocks))
     done: list[int] = []
     for worker in (3, 4, 3):  # all wait for blocks that are lent
         cluster.clients[worker].push({"dense": Update(np.ones((10, 3)))}, lambda: done.append(1))
@@ -246,7 +239,7 @@ def test_pushes_stay_at_their_workers_while_their_server_has_no_room() -> None:
     assert not cluster.servers[1].room.is_idle
     assert not done
     assert cluster.buffers[1].most_bytes == cluster.buffers[1].used_bytes == 2 * SMALLEST
-    cluster.servers[1].sent_bundle(bundle)
+    server.perform(server.host.sent(server.blocks))
     cluster.settle()
     assert len(done) == 3
     assert cluster.table(DENSE).sum() == 90
@@ -291,7 +284,6 @@ def test_no_update_is_lost_or_applied_twice_while_blocks_move(
             (block,), owner = cluster.moved[int(rng.integers(len(cluster.moved)))]
             for each in (3, 4):  # maybe out of date: then it is forwarded
                 cluster.ownerships[each].change([block], owner)
-                cluster.clients[each].owners_changed()
         for _ in range(int(rng.integers(0, 4))):
             cluster.wires[int(rng.integers(1, 5))].transport.poll()
     cluster.settle()
@@ -305,11 +297,6 @@ def test_no_update_is_lost_or_applied_twice_while_blocks_move(
         if limit_bytes is not None:
             # Beside it: rows of two pulls at a time, and pushes that were forwarded.
             assert buffers.most_bytes <= 7 * limit_bytes
-    for client in cluster.clients.values():  # the next routes replace those of before
-        client.owners_changed()
-        client.pull({})
-    cluster.settle()
-    assert all(requests.num_routes <= len(cluster.clients) for requests in cluster.requests.values())
 
 
 def test_rows_count_as_they_come_and_updates_until_they_are_received() -> None:
