@@ -180,7 +180,7 @@ def transfer(args: argparse.Namespace, comm: Any, size: int) -> list[dict[str, A
             span = layout.rows_span(block)
             server.add(block, values[span[0] - start : span[1] - start])
     else:
-        client = ParameterClient(wire, reactor, layout, Ownership(owners))
+        client = ParameterClient(wire, layout, Ownership(owners))
     wire.open()
     table = np.zeros((rows_each * num_servers, COLUMNS))
     received = np.zeros_like(values)
@@ -195,10 +195,13 @@ def transfer(args: argparse.Namespace, comm: Any, size: int) -> list[dict[str, A
 
     def pull() -> None:
         assert client is not None
-        client.pull({})
+        started = client.start_pull({})
+        reactor.wait_until(lambda: started.is_over)
+        client.finish_pull(started)
 
     def push() -> None:
         assert client is not None
+        reactor.wait_until(lambda: not client.num_unsent)
         client.push({"values": Update(table)}, _nothing)
         reactor.wait_until(lambda: not client.num_unapplied)
 
@@ -330,7 +333,7 @@ def update(args: argparse.Namespace, size: int, share: float | None) -> dict[str
     server.begin(range(layout.num_blocks))
     for block in range(layout.num_blocks):
         server.add(block, values[slice(*layout.rows_span(block))])
-    client = ParameterClient(worker, reactor, layout, Ownership([1] * layout.num_blocks))
+    client = ParameterClient(worker, layout, Ownership([1] * layout.num_blocks))
     worker.open()
     owner.open()
     rng = np.random.default_rng(0)
@@ -347,6 +350,7 @@ def update(args: argparse.Namespace, size: int, share: float | None) -> dict[str
         server.load.service_s = 0.0
         start_s = time.perf_counter()
         for _ in range(count):
+            reactor.wait_until(lambda: not client.num_unsent)
             client.push(pushed, _nothing)
             reactor.wait_until(lambda: not client.num_unapplied)
         ours_s.append(server.load.service_s / count)
@@ -391,9 +395,9 @@ def epoch(args: argparse.Namespace, comm: Any) -> dict[str, Any]:
     from hpcbal.paramserver.alone import Alone
     from hpcbal.paramserver.contract import DataBlocks
     from hpcbal.paramserver.engine.executor import Executor
-    from hpcbal.paramserver.engine.job import Job
     from hpcbal.paramserver.engine.mpi_transport import MpiTransport
     from hpcbal.paramserver.store.layout import Layout
+    from hpcbal.paramserver.worker.job import Job
 
     app = mlr()
     layout = Layout(app.tables(), [BLOCKS_PER_SERVER, 1])

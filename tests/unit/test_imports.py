@@ -58,7 +58,7 @@ policies.grouping | numpy                                 | -
 policies          | numpy                                 | errors cluster.layout policies.batching
 ensembling        | numpy                                 | errors
 forecast          | numpy                                 | errors
-paramserver.contract | numpy                                 | errors values
+paramserver.contract | numpy                                 | errors user_code values
 paramserver.store | numpy                                 | errors machines paramserver.contract
 control           | -                                     | errors values cluster.layout machines
                   |                                       | policies.batching policies
@@ -106,17 +106,21 @@ paramserver.machine | -                                     | errors values mach
 paramserver.sharing | -                                     | comm policies.grouping paramserver.machine
 paramserver.spilling | numpy                                 | errors policies.grouping paramserver.contract
                   |                                       | paramserver.sharing
-paramserver.engine | mpi4py numpy                          | errors user_code machines comm
+paramserver.worker | numpy                                 | errors comm paramserver.contract
+                  |                                       | paramserver.store paramserver.machine
+                  |                                       | paramserver.sharing
+paramserver.engine | mpi4py numpy                          | errors machines comm
                   |                                       | policies.grouping paramserver.contract
                   |                                       | paramserver.store paramserver.machine
                   |                                       | paramserver.sharing paramserver.spilling
+                  |                                       | paramserver.worker
 paramserver       | -                                     | -
 simulator.serving | numpy                                 | errors collector comm paramserver.contract
                   |                                       | paramserver.store paramserver.machine
-                  |                                       | paramserver.engine
+                  |                                       | paramserver.engine paramserver.worker
 simulator.sharing | -                                     | errors collector values comm policies.grouping
                   |                                       | paramserver.store paramserver.machine
-                  |                                       | paramserver.sharing paramserver.engine
+                  |                                       | paramserver.sharing paramserver.worker
                   |                                       | simulator.serving
 dataplane         | mpi4py numpy                          | errors values comm telemetry.host data
 training          | horovod keras mpi4py numpy tensorflow | errors env forks user_code values comm policies
@@ -198,6 +202,7 @@ runtime.paramserver | numpy                                 | printable errors e
                   |                                       | telemetry.views telemetry checkpoint
                   |                                       | config.contract config paramserver.machine
                   |                                       | paramserver.engine forecast planning
+                  |                                       | paramserver.worker
                   |                                       | runtime.handoff
                   |                                       | runtime.wire runtime.health runtime.rank
                   |                                       | runtime.record
@@ -208,10 +213,11 @@ runtime.sharing   | mpi4py                                | printable errors std
                   |                                       | paramserver.machine paramserver.sharing env
                   |                                       | paramserver.spilling
                   |                                       | paramserver.engine runtime.handoff runtime.wire
+                  |                                       | paramserver.worker
                   |                                       | runtime.health runtime.rank runtime.record
                   |                                       | runtime.paramserver
 runtime.simulating | numpy                                 | errors paramserver.contract paramserver.store
-                  |                                       | config paramserver.machine paramserver.engine
+                  |                                       | config paramserver.machine paramserver.worker
                   |                                       | simulator.serving planning runtime.paramserver
                   |                                       | simulator.sharing runtime.sharing
 runtime           | mpi4py                                | printable errors stderr forks comm cluster

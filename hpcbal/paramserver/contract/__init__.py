@@ -16,7 +16,7 @@ from hpcbal.paramserver.contract.batch import (
     scatter_state,
     whole_block,
 )
-from hpcbal.paramserver.contract.checks import checked_columns, checked_initial, checked_terms
+from hpcbal.paramserver.contract.checks import calling, checked_columns, checked_initial, checked_terms
 from hpcbal.paramserver.contract.columns import (
     Array,
     Column,
@@ -72,6 +72,7 @@ __all__ = [
     "Update",
     "Updates",
     "apply_update",
+    "calling",
     "checked_columns",
     "checked_initial",
     "checked_metrics",

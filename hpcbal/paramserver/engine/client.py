@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -14,23 +13,11 @@ from numpy.typing import NDArray
 from hpcbal.paramserver.contract import IntArray, Table, Update
 from hpcbal.paramserver.engine.accesses import ALL_ROWS
 from hpcbal.paramserver.engine.buffers import Buffers
-from hpcbal.paramserver.engine.reactor import Reactor
 from hpcbal.paramserver.engine.transport import Segments
 from hpcbal.paramserver.engine.wire import MAX_ENTRIES, Frame, Kind, Wire
 from hpcbal.paramserver.store.client import Client
 from hpcbal.paramserver.store.layout import Layout
 from hpcbal.paramserver.store.ownership import Ownership
-
-log = logging.getLogger(__name__)
-
-LOOK_AGAIN_S = 0.01
-"""How often a worker that needs room looks whether the parameters of other jobs can go to disk."""
-
-ROOM_PATIENCE_S = 60.0
-"""How long it looks. Two workers that wait for each other end there, one of them with an error."""
-
-LONG_WAIT_S = 1.0
-"""A longer wait is logged."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -71,7 +58,7 @@ class ParameterClient:
     """Pulls and pushes of one worker. A pull sees every earlier push of this worker.
 
     Args:
-        wire, reactor: carry the frames; `pull` drives the reactor until the values are here.
+        wire: carries the frames.
         layout: of the tables.
         ownership: of the parameter blocks; the caller changes it when a block has moved. Requests that are on
             their way to the old owner are forwarded.
@@ -81,22 +68,22 @@ class ParameterClient:
 
     Attributes:
         num_bytes: of the dense tables, which are kept here.
+        num_unsent: frames of pushes that servers have not received; the arrays of updates must not change.
     """
 
     def __init__(
         self,
         wire: Wire,
-        reactor: Reactor,
         layout: Layout,
         ownership: Ownership,
         pushed: IntArray | None = None,
         buffers: Buffers | None = None,
     ) -> None:
-        self._wire, self._reactor, self._layout = wire, reactor, layout
+        self._wire, self._layout = wire, layout
         self._client = Client(wire.rank, ownership, pushed, MAX_ENTRIES)
         self._pulls: dict[int, tuple[StartedPull, dict[int, NDArray[Any]]]] = {}  # and where values belong
         self._applied: dict[int, Callable[[], None]] = {}  # by push: called when all of it is applied
-        self._num_unsent = 0
+        self.num_unsent = 0
         self._buffers = buffers or Buffers()
         self._row_bytes = self._unsent_bytes = 0  # that the buffers count
         dense = [table for table in layout.tables if table.access == "dense"]
@@ -118,10 +105,10 @@ class ParameterClient:
 
     # Pulls.
 
-    def pull(
+    def start_pull(
         self, needs: Mapping[str, IntArray], step: int = 0, share: int = 0, *, keeps_dense: bool = False
-    ) -> dict[str, NDArray[Any]]:
-        """Pull all dense tables, and rows of sparse ones.
+    ) -> StartedPull:
+        """Ask for all dense tables, and rows of sparse ones; `finish_pull` follows when it is over.
 
         Args:
             needs: ids by sparse table, ascending, each once.
@@ -129,20 +116,9 @@ class ParameterClient:
             share: how many data blocks take the turn.
             keeps_dense: whether dense tables stay as the last pull has left them.
 
-        Returns: by table, the whole table, overwritten by the next pull, or the rows in the order of the ids.
-            Rows count against the memory of this rank until `drop_rows`, or the next pull.
-
         Raises:
             MemoryLimitError: there is no room for the rows.
         """
-        pull = self.start_pull(needs, step, share, keeps_dense=keeps_dense)
-        self._reactor.wait_until(lambda: pull.is_over)
-        return self.finish_pull(pull)
-
-    def start_pull(
-        self, needs: Mapping[str, IntArray], step: int = 0, share: int = 0, *, keeps_dense: bool = False
-    ) -> StartedPull:
-        """Begin what `pull` does; `finish_pull` follows when it is over."""
         self.drop_rows()
         sparse = {name: ids for name, ids in needs.items() if len(ids)}
         row_bytes = sum(len(ids) * self._layout.table(name).row_bytes for name, ids in sparse.items())
@@ -184,7 +160,11 @@ class ParameterClient:
             self._wire.send(owner, Kind.PULL, entries, payload, request, step=step, share=share)
 
     def finish_pull(self, pull: StartedPull) -> dict[str, NDArray[Any]]:
-        """The values of a pull that is over; see `pull`."""
+        """Return the values of a pull that is over.
+
+        Returns: by table, the whole table, overwritten by the next pull, or the rows in the order of the ids.
+            Rows count against the memory of this rank until `drop_rows`, or the next pull.
+        """
         rows: dict[str, NDArray[Any]] = {}
         for name in pull.needs:
             table = self._layout.table(name)
@@ -228,21 +208,21 @@ class ParameterClient:
     # Pushes.
 
     def push(self, updates: Mapping[str, Update], then: Callable[[], None], step: int = 0) -> None:
-        """Send updates; returns when all earlier ones have left.
+        """Send updates, once all earlier ones have left.
 
         This is the back-pressure: a server without room lets a push wait at its worker, who then sends no
         further one. It also keeps servers from filling up with pushes that wait for an earlier one, which has
         no room elsewhere.
 
         Args:
-            updates: checked. Their arrays must not change until `wait_sent` has returned.
+            updates: checked. Their arrays must not change until they have left.
             then: called when all of it has been applied; at once if there is nothing to push.
             step: of the turn, over the whole job.
 
         Raises:
             MemoryLimitError: there is no room for the updates.
         """
-        self.wait_sent()
+        assert not self.num_unsent, "earlier updates have not left yet"
         pieces: dict[int, tuple[list[IntArray], NDArray[Any]]] = {}
         for name, update in updates.items():
             self._cut(self._layout.table(name), update, pieces)
@@ -264,21 +244,16 @@ class ParameterClient:
                 entries.append((block, number, len(places[0]) if places else ALL_ROWS))
                 ids += places
                 deltas.append(values)
-            self._num_unsent += 1
+            self.num_unsent += 1
             self._wire.send(
                 owner, Kind.PUSH, entries, Segments([*ids, *deltas]), request, step=step, then=self._sent
             )
 
     def _sent(self) -> None:
-        self._num_unsent -= 1
-        if not self._num_unsent:
+        self.num_unsent -= 1
+        if not self.num_unsent:
             self._buffers.drop(self._unsent_bytes)
             self._unsent_bytes = 0
-
-    def wait_sent(self) -> None:
-        """Wait until servers have received all that was pushed; then its arrays may change."""
-        if self._num_unsent:
-            self._reactor.wait_until(lambda: not self._num_unsent)
 
     def _cut(
         self, table: Table, update: Update, pieces: dict[int, tuple[list[IntArray], NDArray[Any]]]

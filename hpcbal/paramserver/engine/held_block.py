@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hpcbal.paramserver.contract import IntArray
-
-BEFORE_ALL_STEPS = -1
+from hpcbal.paramserver.worker.worker import BEFORE_ALL_STEPS
 
 
 class HeldBlock:

@@ -20,13 +20,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hpcbal.errors import UserCodeError
-from hpcbal.paramserver.contract import App, apply_update, held_bytes
+from hpcbal.paramserver.contract import App, apply_update, calling, held_bytes
 from hpcbal.paramserver.engine.accesses import ALL_ROWS, Pull, Push, ShapeOf
 from hpcbal.paramserver.engine.buffers import Buffers, PushRoom, view
 from hpcbal.paramserver.engine.held_block import HeldBlock
 from hpcbal.paramserver.engine.trace import Trace
 from hpcbal.paramserver.engine.transport import Segments, Then
-from hpcbal.paramserver.engine.user_app import calling
 from hpcbal.paramserver.engine.wire import Frame, Kind, Wire
 from hpcbal.paramserver.store.actions import Action, Answer, Apply, Forward, Give, Moved, Skip, Took
 from hpcbal.paramserver.store.host import Host

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from hpcbal.cluster.roles import SCHEDULER_RANK
 from hpcbal.errors import UserCodeError
-from hpcbal.paramserver.contract import App, AppError, checked_metrics
-from hpcbal.paramserver.engine.user_app import calling
+from hpcbal.paramserver.contract import App, AppError, calling, checked_metrics
 from hpcbal.paramserver.machine import messages
 from hpcbal.paramserver.machine.events import ComputeMetrics, Heard, Measured
 

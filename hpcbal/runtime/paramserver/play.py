@@ -13,13 +13,13 @@ from hpcbal.comm.collectives import patient_broadcast
 from hpcbal.config import ParamServerConfig
 from hpcbal.paramserver.contract import DataBlocks
 from hpcbal.paramserver.engine.executor import Executor
-from hpcbal.paramserver.engine.job import EmulatedMachine, Job
 from hpcbal.paramserver.engine.mpi_transport import MpiTransport
 from hpcbal.paramserver.engine.trace import Trace
 from hpcbal.paramserver.machine.job import JobMachine, JobSpec
 from hpcbal.paramserver.machine.messages import What
 from hpcbal.paramserver.machine.progress import Pace
 from hpcbal.paramserver.store.layout import Layout
+from hpcbal.paramserver.worker.job import EmulatedMachine, Job
 from hpcbal.runtime.paramserver.checkpoint import (
     DATA,
     PARAMETERS,

@@ -11,13 +11,13 @@ import numpy as np
 from hpcbal.paramserver.contract import (
     Batch,
     DataBlock,
+    calling,
     checked_columns,
     checked_needs,
     gather_batch,
     num_bytes_of,
     rng_of_state,
 )
-from hpcbal.paramserver.engine.user_app import calling
 from hpcbal.runtime.paramserver.loading import LoadedJob
 
 MOST_SAMPLED = 256

@@ -18,12 +18,12 @@ from hpcbal.config import JobsConfig, SharedJobConfig
 from hpcbal.errors import HpcbalError, UserCodeError
 from hpcbal.paramserver.contract import DataBlocks
 from hpcbal.paramserver.engine.executor import Executor
-from hpcbal.paramserver.engine.job import EmulatedMachine, Job
 from hpcbal.paramserver.engine.shared_machine import SharedMachine, Tenant
 from hpcbal.paramserver.engine.transport import Transport
 from hpcbal.paramserver.machine import messages
 from hpcbal.paramserver.spilling import LocalDisk
 from hpcbal.paramserver.store.layout import Layout
+from hpcbal.paramserver.worker.job import EmulatedMachine, Job
 from hpcbal.runtime.handoff.submissions import append_import_roots
 from hpcbal.runtime.paramserver.loading import LoadedJob, load_job
 from hpcbal.runtime.paramserver.opening import JOBS

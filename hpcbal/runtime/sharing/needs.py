@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from hpcbal.config import SharedJobConfig
 from hpcbal.paramserver.contract import DataBlocks, held_bytes
-from hpcbal.paramserver.engine.several_blocks import ID_BYTES
+from hpcbal.paramserver.worker.several_blocks import ID_BYTES
 from hpcbal.policies.grouping import JobMemory
 from hpcbal.runtime.paramserver.cutting import Cut
 from hpcbal.runtime.paramserver.loading import LoadedJob

@@ -12,12 +12,11 @@ import numpy as np
 from hpcbal.comm.message import Message
 from hpcbal.errors import HpcbalError
 from hpcbal.paramserver.contract import DataBlock, IntArray
-from hpcbal.paramserver.engine.open_turns import MAX_OPEN_TURNS, OpenTurns
-from hpcbal.paramserver.engine.samples import Cursor, Turn, WorkerSamples
 from hpcbal.paramserver.engine.wire import ENTRY_BYTES, HEADER_BYTES
 from hpcbal.paramserver.machine import messages
 from hpcbal.paramserver.machine.messages import Report
 from hpcbal.paramserver.store.moving import queue_of_link
+from hpcbal.paramserver.worker.samples import MAX_OPEN_TURNS, Cursor, OpenTurns, Turn, WorkerSamples
 from hpcbal.simulator.serving.client import ParameterClient
 from hpcbal.simulator.serving.clock import Clock
 from hpcbal.simulator.serving.job import Delays, ServingJob, ServingMachine

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from hpcbal.comm.message import Message
-from hpcbal.paramserver.engine.samples import Cursor
 from hpcbal.paramserver.machine.events import End, Event, Instruction, StopRequested, WriteManifest
 from hpcbal.paramserver.machine.job import JobMachine, JobSpec
 from hpcbal.paramserver.machine.messages import TurnDone
@@ -17,6 +16,7 @@ from hpcbal.paramserver.sharing.messages import AskForNetwork, NetworkUsed, UseN
 from hpcbal.paramserver.sharing.profiling import IterationMeter, load_of
 from hpcbal.paramserver.sharing.synchroniser import KEEP_S, Grant, NetworkSynchroniser
 from hpcbal.paramserver.store.ownership import dealt_out, dealt_out_by_table
+from hpcbal.paramserver.worker.samples import Cursor
 from hpcbal.policies.grouping import JobLoad
 from hpcbal.simulator.serving.client import ParameterClient
 from hpcbal.simulator.serving.clock import Clock, Delay

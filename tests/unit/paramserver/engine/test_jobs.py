@@ -26,11 +26,11 @@ from hpcbal.paramserver.contract import (
     num_bytes_of,
 )
 from hpcbal.paramserver.engine import client
-from hpcbal.paramserver.engine.job import EmulatedMachine
-from hpcbal.paramserver.engine.loading import first_data
-from hpcbal.paramserver.engine.samples import Cursor, WorkerSamples
 from hpcbal.paramserver.machine import messages
 from hpcbal.paramserver.machine.events import Event, Move, Reconfigure, SaveRequested, StopRequested
+from hpcbal.paramserver.worker.job import EmulatedMachine
+from hpcbal.paramserver.worker.loading import first_data
+from hpcbal.paramserver.worker.samples import Cursor, WorkerSamples
 
 
 def setup_of(name: str, workers: list[int], servers: list[int]) -> Setup:

@@ -15,7 +15,7 @@ from hpcbal.config import ParamServerConfig, load_ensemble
 from hpcbal.errors import InputError
 from hpcbal.forecast.engine_trace import trace_of_engine
 from hpcbal.forecast.trace import Resource, Trace
-from hpcbal.paramserver.engine.job import EmulatedMachine
+from hpcbal.paramserver.worker.job import EmulatedMachine
 from hpcbal.runtime.handoff.run_request import RunRequest, load_requested
 from hpcbal.runtime.paramserver.operations import OperationTrace
 from hpcbal.runtime.paramserver.profiling import profiled, summary_of

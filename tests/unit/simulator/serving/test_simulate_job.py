@@ -11,9 +11,9 @@ from paramserver_job import Setup, run_job
 
 from hpcbal.errors import HpcbalError, InputError
 from hpcbal.paramserver.contract import Table
-from hpcbal.paramserver.engine.job import EmulatedMachine
 from hpcbal.paramserver.engine.wire import ENTRY_BYTES, HEADER_BYTES
 from hpcbal.paramserver.machine.events import Move, Reconfigure
+from hpcbal.paramserver.worker.job import EmulatedMachine
 from hpcbal.simulator.serving import Delays, ServingJob, ServingMachine, simulate_job, simulate_roles
 
 BANDWIDTH = 1e6
