@@ -117,7 +117,8 @@ paramserver.engine | mpi4py numpy                          | errors machines com
 paramserver       | -                                     | -
 simulator.serving | numpy                                 | errors collector comm paramserver.contract
                   |                                       | paramserver.store paramserver.machine
-                  |                                       | paramserver.engine paramserver.worker
+                  |                                       | paramserver.sharing paramserver.engine
+                  |                                       | paramserver.worker
 simulator.sharing | -                                     | errors collector values comm policies.grouping
                   |                                       | paramserver.store paramserver.machine
                   |                                       | paramserver.sharing paramserver.worker

@@ -10,14 +10,18 @@ from __future__ import annotations
 class EvenShares:
     """What is left of the subtasks that run, all at the same speed.
 
+    Args:
+        cores: that they share, > 0; each takes one at most.
+
     Attributes:
         left: work that is left, by job.
         until: the time up to which work has been counted.
     """
 
-    __slots__ = ("left", "until")
+    __slots__ = ("_cores", "left", "until")
 
-    def __init__(self) -> None:
+    def __init__(self, cores: float = 1.0) -> None:
+        self._cores = cores
         self.left: dict[str, float] = {}
         self.until = 0.0
 
@@ -26,10 +30,15 @@ class EvenShares:
         elapsed, self.until = now - self.until, now
         if not self.left or not elapsed:
             return 0.0
-        each = elapsed / len(self.left)
+        each = elapsed * self.speed
         for job in self.left:
             self.left[job] -= each
         return elapsed
+
+    @property
+    def speed(self) -> float:
+        """Of each subtask; at least one must run."""
+        return min(1.0, self._cores / len(self.left))
 
     @property
     def until_next_end(self) -> float:
@@ -37,7 +46,7 @@ class EvenShares:
 
         At least one must run. Negative: it should have ended already.
         """
-        return min(self.left.values()) * len(self.left)
+        return min(self.left.values()) / self.speed
 
     def begin(self, job: str, work: float, now: float) -> None:
         """A job's subtask begins; the others become slower.

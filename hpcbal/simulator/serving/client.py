@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 
 from hpcbal.paramserver.store.client import Client, Part
@@ -62,15 +62,8 @@ class ParameterClient:
             for part in self._client.parts(wanted):
                 self._send(part, Access(self._rank, request, _numbers(part), True, sizes))
 
-    def push(self, num_samples: int, then: Callable[[], None]) -> None:
-        """Send what a turn of so many samples changes; `then` is called when all of it has been applied."""
-        self._push(self._units.turn_bytes(num_samples), then)
-
-    def push_first(self, blocks: Sequence[int], then: Callable[[], None]) -> None:
-        """Send what data blocks push together before the first epoch; see `push`."""
-        self._push(self._units.first_bytes(blocks), then)
-
-    def _push(self, sizes: TurnBytes, then: Callable[[], None]) -> None:
+    def push(self, sizes: TurnBytes, then: Callable[[], None]) -> None:
+        """Send updates of these sizes; `then` is called when all of them have been applied."""
         changed = self._units.numbers[sizes.deltas > 0]
         if not len(changed):
             then()

@@ -6,11 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from hpcbal.paramserver.sharing.synchroniser import Grant, NetworkSynchroniser
-from hpcbal.simulator.serving.clock import Clock, Delay
+from hpcbal.simulator.serving.clock import Clock, Cores, Delay
 from hpcbal.simulator.serving.job import ServingJob
 from hpcbal.simulator.serving.network import Network
 from hpcbal.simulator.sharing.framed_job import Checkpoint, FramedJob, Surroundings
-from hpcbal.simulator.sharing.host import HostCores
 from hpcbal.simulator.sharing.job import SharingDelays, SimulatedJob, SimulatedMachine, Turns
 from hpcbal.simulator.sharing.shared_machine import SharedMachine
 from hpcbal.simulator.sharing.start import Hears
@@ -49,7 +48,7 @@ class FramedMachines:
         bandwidths = {rank: machine.bandwidth for rank, machine in machines.items()}
         sending, notice = Delay(delays.send_s, f"{seed} send"), Delay(delays.notice_s, f"{seed} notice")
         payload = Delay(delays.payload_s, f"{seed} payload") if delays.payload_s else None
-        host = HostCores(clock, delays.host_cores)
+        host = Cores(clock, delays.host_cores)
         self._around = Surroundings(
             clock,
             Network(clock, bandwidths, sending, notice, payload),

@@ -24,7 +24,6 @@ from hpcbal.simulator.serving.executor import Executor
 from hpcbal.simulator.serving.job import Delays, ServingJob, ServingMachine
 from hpcbal.simulator.serving.master import Master
 from hpcbal.simulator.serving.network import Network
-from hpcbal.simulator.serving.place import Place
 from hpcbal.simulator.serving.server import Server
 from hpcbal.simulator.serving.units import Units
 from hpcbal.simulator.sharing.job import SharingDelays, SimulatedJob, SimulatedMachine
@@ -136,13 +135,10 @@ class FramedJob:
         self._tenants: dict[int, Tenant] = {}
         seconds_per_sample = self._job.compute_s * frames.steps / frames.num_samples
 
-        def place_of(rank: int, look: Callable[[], None]) -> Place:
-            tenant = Tenant(around.shared[rank], self.name, partial(self._ask, rank), look, times)
-            self._tenants[rank] = tenant
-            return tenant
-
         for rank in self.machines:
             machine = around.machines[rank]
+            tenant = Tenant(around.shared[rank], rank, self.name, partial(self._ask, rank), times)
+            self._tenants[rank] = tenant
             executor = Executor(
                 rank,
                 frames,
@@ -155,7 +151,7 @@ class FramedJob:
                 servers,
                 executors,
                 partial(self._master.report, rank),
-                partial(place_of, rank),
+                tenant,
                 {number: Cursor(at.epoch, at.at, at.evaluated) for number, at in checkpoint.cursors.items()},
             )
             executors[rank], clients[rank], servers[rank] = executor, executor.client, executor.server
@@ -270,7 +266,7 @@ class FramedJob:
 
     def _leave(self) -> None:
         for rank in self.machines:
-            del self._around.shared[rank].tenants[self.name]
+            self._tenants[rank].leave()
         self._around.hears.left(self)
 
 
@@ -281,9 +277,8 @@ class _Listener:
         self._tenant, self._executor = tenant, executor
 
     def hear(self, message: Message) -> None:
-        self._tenant.note(message)
-        if isinstance(message, UseNetwork):
-            self._tenant.look()
+        if self._tenant.hear(message, self._executor.look):
+            self._executor.look()
         else:
             self._executor.hear(message)
 
