@@ -120,6 +120,7 @@ simulator.serving | numpy                                 | errors collector com
                   |                                       | paramserver.sharing paramserver.engine
                   |                                       | paramserver.worker
 simulator.sharing | -                                     | errors collector values comm policies.grouping
+                  |                                       | paramserver.contract
                   |                                       | paramserver.store paramserver.machine
                   |                                       | paramserver.sharing paramserver.worker
                   |                                       | simulator.serving

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from typing import Protocol
 
 from hpcbal.paramserver.store.client import Client, Part
 from hpcbal.paramserver.store.ownership import Ownership
@@ -13,8 +14,38 @@ from hpcbal.simulator.serving.server import Access, Server
 from hpcbal.simulator.serving.units import TurnBytes, Units
 
 
+class WorkerClient(Protocol):
+    """A worker's pulls and pushes.
+
+    Attributes:
+        ownership: of parameter blocks.
+        num_bytes: of requests to other ranks, and of values that came from them, headers included.
+        num_pulls: pulls that have not been answered in full.
+        num_unsent: frames of pushes that servers have not received.
+        num_unapplied: pushes that have not been applied in full.
+    """
+
+    ownership: Ownership
+    num_bytes: int
+
+    @property
+    def num_pulls(self) -> int: ...
+
+    @property
+    def num_unsent(self) -> int: ...
+
+    @property
+    def num_unapplied(self) -> int: ...
+
+    def pull(self, num_samples: int, *, keeps_dense: bool = False) -> None:
+        """Ask for what a turn of so many samples needs, or for its rows of sparse tables only."""
+
+    def push(self, sizes: TurnBytes, then: Callable[[], None]) -> None:
+        """Send updates of these sizes; `then` is called when all of them have been applied."""
+
+
 class ParameterClient:
-    """The pulls and pushes of one worker.
+    """The pulls and pushes of one worker, frame by frame; see `WorkerClient`.
 
     Args:
         rank: this rank.
@@ -37,23 +68,20 @@ class ParameterClient:
         self.ownership = Ownership(units.owners)
         self._client = Client(rank, self.ownership)
         self._applied: dict[int, Callable[[], None]] = {}  # by push: called when all of it is applied
-        self.num_bytes = 0
-        """Of requests to other ranks, and of values that came from them, headers included."""
-        self.num_unsent = 0
-        """Frames of pushes that servers have not received."""
+        self.num_bytes = self.num_unsent = 0
 
     @property
     def num_unapplied(self) -> int:
-        """Pushes that have not been applied in full."""
+        """See `WorkerClient`."""
         return self._client.num_pushes
 
     @property
     def num_pulls(self) -> int:
-        """Pulls that have not been answered in full."""
+        """See `WorkerClient`."""
         return self._client.num_pulls
 
     def pull(self, num_samples: int, *, keeps_dense: bool = False) -> None:
-        """Ask for what a turn of so many samples needs, or for its rows of sparse tables only."""
+        """See `WorkerClient`."""
         sizes = self._units.turn_bytes(num_samples)
         units = self._units.sparse if keeps_dense else self._units.numbers
         wanted = units[sizes.values[units] > 0]
@@ -63,7 +91,7 @@ class ParameterClient:
                 self._send(part, Access(self._rank, request, _numbers(part), True, sizes))
 
     def push(self, sizes: TurnBytes, then: Callable[[], None]) -> None:
-        """Send updates of these sizes; `then` is called when all of them have been applied."""
+        """See `WorkerClient`."""
         changed = self._units.numbers[sizes.deltas > 0]
         if not len(changed):
             then()

@@ -23,16 +23,18 @@ class Delay:
 
     Args:
         mean_s: >= 0.
-        seed: of the draws.
+        seed: of the draws; None: all are as long as the mean.
     """
 
-    def __init__(self, mean_s: float, seed: str) -> None:
+    def __init__(self, mean_s: float, seed: str | None) -> None:
         self.mean_s = mean_s
-        self._rng = random.Random(seed)
+        self._rng = None if seed is None else random.Random(seed)
 
     def draw_s(self) -> float:
         """The next one, in seconds."""
-        return self._rng.expovariate(1 / self.mean_s) if self.mean_s else 0.0
+        if self._rng is None or not self.mean_s:
+            return self.mean_s
+        return self._rng.expovariate(1 / self.mean_s)
 
 
 class Clock:
@@ -104,11 +106,15 @@ class Cores:
         if not seconds:
             return 0.0
         start_ns = self._clock.now_ns
-        self._shares.advance(start_ns)
-        self._shares.left[name], self._looks[name] = seconds * NS_PER_S, look
-        self._look_ahead()
+        self.start(name, seconds, look)
         yield lambda: name not in self._looks
         return (self._clock.now_ns - start_ns) / NS_PER_S
+
+    def start(self, name: str, seconds: float, over: Callable[[], None]) -> None:
+        """Begin work that takes some time; `over` is called at its end."""
+        self._shares.advance(self._clock.now_ns)
+        self._shares.left[name], self._looks[name] = seconds * NS_PER_S, over
+        self._look_ahead()
 
     def _look_ahead(self) -> None:
         """Look again when the next work is over."""

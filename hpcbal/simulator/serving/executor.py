@@ -18,7 +18,7 @@ from hpcbal.paramserver.worker.data_moves import Carrier, DataMoves
 from hpcbal.paramserver.worker.place import Place, Waits
 from hpcbal.paramserver.worker.samples import Cursor, OpenTurns, Turn, WorkerSamples
 from hpcbal.paramserver.worker.worker import Hands, Worker
-from hpcbal.simulator.serving.client import ParameterClient
+from hpcbal.simulator.serving.client import ParameterClient, WorkerClient
 from hpcbal.simulator.serving.clock import Clock, sleep
 from hpcbal.simulator.serving.job import Delays, ServingJob, ServingMachine
 from hpcbal.simulator.serving.network import Network
@@ -70,10 +70,11 @@ class Executor(Hands[int, None, TurnBytes, int], Carrier):
         machine: how fast this executor is.
         delays: of turns.
         clock, network, units: of the simulation.
-        executors: all of them; filled later.
+        clients, servers, executors: of all ranks; this one adds its own.
         report: sends a report to the master.
         place: where it runs; None: it has the rank for itself.
         saved: by data block, how far it was when the checkpoint was written from which the job may go on.
+        client_of: makes what pulls and pushes, given what to call after each event; None: frames do.
     """
 
     def __init__(
@@ -85,19 +86,25 @@ class Executor(Hands[int, None, TurnBytes, int], Carrier):
         clock: Clock,
         network: Network,
         units: Units,
-        clients: Mapping[int, ParameterClient],
-        servers: Mapping[int, Server],
-        executors: Mapping[int, Executor],
+        clients: dict[int, ParameterClient],
+        servers: dict[int, Server],
+        executors: dict[int, Executor],
         report: Callable[[Report], None],
         place: VirtualPlace | None = None,
         saved: Mapping[int, Cursor] | None = None,
+        client_of: Callable[[Callable[[], None]], WorkerClient] | None = None,
     ) -> None:
         self._rank, self._job, self._machine, self._delays = rank, job, machine, delays
         self._place = place or VirtualPlace(clock)
         self._saved = saved or {}
         self._clock, self._network, self._units, self._executors = clock, network, units, executors
-        self.client = ParameterClient(rank, clock, network, units, servers, self.look)
-        self.server = Server(
+        executors[rank] = self
+        self.client: WorkerClient
+        if client_of is None:
+            self.client = clients[rank] = ParameterClient(rank, clock, network, units, servers, self.look)
+        else:
+            self.client = client_of(self.look)
+        self.server = servers[rank] = Server(
             rank,
             clock,
             network,

@@ -37,13 +37,15 @@ class SharedMachine(MachineQueues):
 
     Attributes:
         cores: its own cores.
+        link: of jobs whose frames are not simulated.
     """
 
     def __init__(self, clock: Clock, turns: Turns, host: Cores) -> None:
         super().__init__(
             lambda: clock.now_s, uses_queues=turns.uses_queues, is_synchronised=turns.is_synchronised
         )
-        self.clock, self.host, self.cores = clock, host, Cores(clock)
+        self.clock, self.host = clock, host
+        self.cores, self.link = Cores(clock), Cores(clock)
 
     def used_s(self) -> tuple[float, float]:
         """For how long cores and link have been used until now."""
