@@ -101,7 +101,6 @@ models            | keras numpy tensorflow                | errors
 data              | PIL h5py numpy sklearn                | errors env forks user_code values policies.samples
                   |                                       | policies config.contract config.imports
 paramserver.apps  | numpy scipy                           | errors paramserver.contract data
-paramserver.alone | numpy                                 | errors paramserver.contract
 paramserver.machine | -                                     | errors values machines comm control policies
 paramserver.sharing | -                                     | comm policies.grouping paramserver.machine
 paramserver.spilling | numpy                                 | errors policies.grouping paramserver.contract
@@ -109,6 +108,9 @@ paramserver.spilling | numpy                                 | errors policies.g
 paramserver.worker | numpy                                 | errors comm paramserver.contract
                   |                                       | paramserver.store paramserver.machine
                   |                                       | paramserver.sharing
+paramserver.alone | numpy                                 | errors comm paramserver.contract
+                  |                                       | paramserver.store paramserver.machine
+                  |                                       | paramserver.worker
 paramserver.engine | mpi4py numpy                          | errors machines comm
                   |                                       | policies.grouping paramserver.contract
                   |                                       | paramserver.store paramserver.machine

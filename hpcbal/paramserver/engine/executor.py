@@ -184,7 +184,7 @@ class Executor(AppHands):
             if given_as == Kind.GIVE_PARAMETERS:
                 self._moves.on_taken(block, frame.source)
             else:
-                self._worker.moves.taken(block)
+                self._carrier.moves.taken(block)
 
     # See `Hands`.
 

@@ -53,11 +53,6 @@ class Hands(ABC, Generic[W, V, U, B]):
         """Pushes that are not applied in full."""
 
     @property
-    @abstractmethod
-    def server_is_quiet(self) -> bool:
-        """Whether no parameter block is on its way from here."""
-
-    @property
     def failure(self) -> HpcbalError | None:
         """What has failed while this executor served others."""
         return None
@@ -72,23 +67,28 @@ class Hands(ABC, Generic[W, V, U, B]):
     def load(self, order: messages.Assign) -> Waits[None]:
         """Make the executor's blocks, or load them from a checkpoint."""
 
-    @abstractmethod
     def save(self, number: int) -> Waits[None]:
         """Write them into a checkpoint."""
+        raise _not_here(self)
 
-    @abstractmethod
+    # Parameter blocks that move, where there are servers.
+
+    @property
+    def server_is_quiet(self) -> bool:
+        """Whether no parameter block is on its way from here."""
+        return True
+
     def change_owner(self, blocks: Sequence[int], owner: int) -> None:
         """Ask another rank for parameter blocks from now on."""
+        raise _not_here(self)
 
-    @abstractmethod
     def move_parameters(self, blocks: tuple[int, ...], destination: int) -> None:
         """Give parameter blocks away, one after the other."""
+        raise _not_here(self)
 
-    @abstractmethod
     def hold_parameters(self) -> None:
         """Give no more of them away until `go_on`."""
 
-    @abstractmethod
     def go_on(self) -> None:
         """The job goes on after a pause."""
 
@@ -158,11 +158,10 @@ class Worker(Generic[W, V, U, B]):
         hands: perform what it decides.
         place: says when each subtask of a turn may start.
         report: sends a report to the master.
-        moves_of: makes what decides when data blocks leave, given the turns that are open.
+        moves_of: makes what decides when data blocks leave, given the turns that are open; None: none do.
 
     Attributes:
         samples: see above.
-        moves: see above.
     """
 
     def __init__(
@@ -172,12 +171,12 @@ class Worker(Generic[W, V, U, B]):
         hands: Hands[W, V, U, B],
         place: Place,
         report: Callable[[Report], None],
-        moves_of: Callable[[OpenTurns], DataMoves],
+        moves_of: Callable[[OpenTurns], DataMoves] | None = None,
     ) -> None:
         self._steps, self.samples, self._hands, self._place = steps, samples, hands, place
         self._report = report
         self._open_turns = OpenTurns(report)
-        self.moves = moves_of(self._open_turns)
+        self._moves = None if moves_of is None else moves_of(self._open_turns)
         self._orders: deque[Message] = deque()  # that wait until the turn is over
         self._limit = self._evaluating = 0
         self._must_evaluate = False
@@ -195,7 +194,9 @@ class Worker(Generic[W, V, U, B]):
             case messages.MoveBlocks("parameters", blocks, destination):
                 self._hands.move_parameters(blocks, destination)
             case messages.MoveBlocks("data", blocks, destination):
-                self.moves.move(blocks, destination)
+                if self._moves is None:
+                    raise _not_here(self._hands)
+                self._moves.move(blocks, destination)
             case _:
                 self._orders.append(message)
 
@@ -216,8 +217,8 @@ class Worker(Generic[W, V, U, B]):
                 raise self._hands.failure
             if self._orders:
                 yield from self._obey(self._orders.popleft())
-            elif self.moves.has_ready:
-                self.moves.give_ready()
+            elif self._moves is not None and self._moves.has_ready:
+                self._moves.give_ready()
             elif self._must_evaluate:
                 with self._hands.during("objective"):
                     yield from self._evaluate()
@@ -230,7 +231,7 @@ class Worker(Generic[W, V, U, B]):
         return (
             bool(self._orders)
             or self._hands.failure is not None
-            or self.moves.has_ready
+            or (self._moves is not None and self._moves.has_ready)
             or self._must_evaluate
             or self._next_turn() is not None
         )
@@ -265,15 +266,17 @@ class Worker(Generic[W, V, U, B]):
             case messages.Continue():
                 hands.go_on()
                 self._is_paused = False
-                self.moves.go_on()
+                if self._moves is not None:
+                    self._moves.go_on()
             case _:
                 raise HpcbalError(f"an executor got {order!r}, which it does not know")
 
     def hold_moves(self) -> Waits[None]:
         """Let no block leave until `Continue`, and wait until those on their way have arrived."""
         self._hands.hold_parameters()
-        self.moves.hold()
-        yield lambda: self._hands.server_is_quiet and self.moves.is_quiet
+        if self._moves is not None:
+            self._moves.hold()
+        yield lambda: self._hands.server_is_quiet and (self._moves is None or self._moves.is_quiet)
 
     # Turns.
 
@@ -374,3 +377,7 @@ class Worker(Generic[W, V, U, B]):
 
 def _nothing() -> None:
     pass
+
+
+def _not_here(hands: object) -> HpcbalError:
+    return HpcbalError(f"a worker whose hands are {type(hands).__name__} saves nothing, and no block moves")

@@ -124,7 +124,8 @@ class Executor(Hands[int, None, TurnBytes, int], Carrier):
         queue = queue_of_link(machine.bandwidth, cuts=True)
 
         def moves_of(open_turns: OpenTurns) -> DataMoves:
-            return DataMoves(self.samples, open_turns, queue, self, report)
+            self._moves = DataMoves(self.samples, open_turns, queue, self, report)
+            return self._moves
 
         self._worker = Worker(steps, self.samples, self, self._place.subtasks, report, moves_of)
         self._life = self._worker.life()
@@ -240,7 +241,7 @@ class Executor(Hands[int, None, TurnBytes, int], Carrier):
         num_bytes, size = piece.stop - piece.start, HEADER_BYTES + ENTRY_BYTES
 
         def copied() -> None:
-            self._worker.moves.copied(piece.block, num_bytes)
+            self._moves.copied(piece.block, num_bytes)
             self.look()
 
         acknowledge = partial(self._network.send, piece.destination, self._rank, size, copied)
@@ -255,7 +256,7 @@ class Executor(Hands[int, None, TurnBytes, int], Carrier):
             other._on_block()
 
         def taken() -> None:
-            self._worker.moves.taken(block.number)
+            self._moves.taken(block.number)
             self.look()
 
         self._network.send(self._rank, destination, size, arrived)
