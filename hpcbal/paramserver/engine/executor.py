@@ -19,13 +19,12 @@ from hpcbal.comm.message import Message
 from hpcbal.errors import HpcbalError, UserCodeError
 from hpcbal.machines import MachineError
 from hpcbal.paramserver.contract import AppError, Update, held_bytes
-from hpcbal.paramserver.engine.arena import allocate
 from hpcbal.paramserver.engine.client import ParameterClient
 from hpcbal.paramserver.engine.data_carrier import DataCarrier
-from hpcbal.paramserver.engine.load_reports import LoadReports
+from hpcbal.paramserver.engine.held_block import allocate
 from hpcbal.paramserver.engine.parameter_moves import ParameterMoves
 from hpcbal.paramserver.engine.place import EnginePlace
-from hpcbal.paramserver.engine.server import Server
+from hpcbal.paramserver.engine.server import LoadReports, Server
 from hpcbal.paramserver.engine.trace import Trace
 from hpcbal.paramserver.engine.transport import Transport
 from hpcbal.paramserver.engine.wire import Frame, Kind, Wire

@@ -9,9 +9,9 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from hpcbal.comm.channel import Channel
 from hpcbal.comm.message import Message
 from hpcbal.paramserver.engine.buffers import Buffers
-from hpcbal.paramserver.engine.pacing import PacedLink
 from hpcbal.paramserver.engine.reactor import Reactor
 from hpcbal.paramserver.engine.transport import Transport
+from hpcbal.paramserver.engine.wire import PacedLink
 from hpcbal.paramserver.worker.job import Job
 from hpcbal.paramserver.worker.place import Place
 from hpcbal.paramserver.worker.samples import WorkerSamples

@@ -2,7 +2,7 @@
 
 `store.host.Host` decides what is answered, applied, kept waiting, forwarded or given away. Here are the
 values: they are sent from where they lie, and pushes are applied in place. Without a barrier, workers that
-take answers slowly get copies, see `store.lending`.
+take answers slowly get copies, see `store.host.Lending`.
 
 Source: [PS] Sec. 3.3.2.
 """
@@ -27,9 +27,9 @@ from hpcbal.paramserver.engine.held_block import HeldBlock
 from hpcbal.paramserver.engine.trace import Trace
 from hpcbal.paramserver.engine.transport import Segments, Then
 from hpcbal.paramserver.engine.wire import Frame, Kind, Wire
+from hpcbal.paramserver.machine import messages
 from hpcbal.paramserver.store.actions import Action, Answer, Apply, Forward, Give, Moved, Skip, Took
-from hpcbal.paramserver.store.host import Host
-from hpcbal.paramserver.store.lending import Lending
+from hpcbal.paramserver.store.host import Host, Lending
 
 
 @dataclass(slots=True)
@@ -371,3 +371,39 @@ def _nothing() -> None:
 
 def _cannot_move(action: Give | Took | Moved) -> None:
     raise AssertionError(f"nothing performs {action}")
+
+
+INTERVAL_S = 0.5
+"""Between two reports."""
+
+
+class LoadReports:
+    """Reports the load of a server, if there was any.
+
+    Args:
+        server: whose load it is.
+        wire: has counted bytes.
+        send: sends a report to the master.
+    """
+
+    def __init__(self, server: Server, wire: Wire, send: Callable[[messages.ServerReport], None]) -> None:
+        self._server, self._wire, self._send = server, wire, send
+        self._due_s = 0.0
+        self._reported = (0, 0)
+
+    def poll(self, now_s: float) -> bool:
+        """Report if it is time to; see `Reactor.add`."""
+        load = self._server.load
+        if now_s < self._due_s:
+            return False
+        self._due_s = now_s + INTERVAL_S
+        if load.requests:
+            before_in, before_out = self._reported
+            self._reported = bytes_in, bytes_out = self._wire.bytes_in, self._wire.bytes_out
+            self._send(
+                messages.ServerReport(
+                    bytes_in - before_in, bytes_out - before_out, load.service_s, load.requests
+                )
+            )
+            load.service_s, load.requests = 0.0, 0
+        return False

@@ -18,12 +18,12 @@ from functools import partial
 from hpcbal.comm.channel import Channel
 from hpcbal.comm.message import Message
 from hpcbal.paramserver.engine.buffers import Buffers, MachineMemory
-from hpcbal.paramserver.engine.pacing import PacedLink
 from hpcbal.paramserver.engine.place import EnginePlace
 from hpcbal.paramserver.engine.reactor import FIRST_SLEEP_S, LATE_SHARE, MAX_SLEEP_S, SPIN_S, Reactor
 from hpcbal.paramserver.engine.spilled_samples import SpilledSamples
 from hpcbal.paramserver.engine.transport import Transport
-from hpcbal.paramserver.sharing.pacing import PacedResource
+from hpcbal.paramserver.engine.wire import PacedLink
+from hpcbal.paramserver.sharing.processor import PacedResource
 from hpcbal.paramserver.spilling import LocalDisk, MachineSpill
 from hpcbal.paramserver.worker.job import Job
 from hpcbal.paramserver.worker.place import MachineQueues, SharedPlace

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from hpcbal.config import JobsConfig
 from hpcbal.errors import InputError
-from hpcbal.paramserver.sharing.fixed import FixedGroups, RandomGroups
+from hpcbal.paramserver.sharing.fixed import FixedGroups, Isolated, RandomGroups
 from hpcbal.paramserver.sharing.harmony import Harmony
-from hpcbal.paramserver.sharing.isolated import Isolated
 from hpcbal.paramserver.sharing.scheduler import GroupingPolicy
 from hpcbal.policies.grouping import Group, JobMemory, MemoryLimit
 from hpcbal.telemetry.views.table import count_text

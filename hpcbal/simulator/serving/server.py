@@ -10,8 +10,7 @@ from typing import Protocol
 from hpcbal.paramserver.engine.wire import ENTRY_BYTES, HEADER_BYTES
 from hpcbal.paramserver.machine.messages import BlocksMoved, Report
 from hpcbal.paramserver.store.actions import Action, Answer, Apply, Forward, Give, Moved, Skip, Took
-from hpcbal.paramserver.store.host import Host
-from hpcbal.paramserver.store.lending import Lending
+from hpcbal.paramserver.store.host import Host, Lending
 from hpcbal.paramserver.store.moving import queue_of_link
 from hpcbal.simulator.serving.clock import NS_PER_S, Clock
 from hpcbal.simulator.serving.network import EAGER_BYTES, Network

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from hpcbal.paramserver.contract import App, Batch, Parameters, Table, Update, Updates
 from hpcbal.paramserver.engine.accesses import Pull
-from hpcbal.paramserver.engine.arena import allocate
 from hpcbal.paramserver.engine.buffers import SMALLEST, Buffers, MachineMemory, MemoryLimitError
 from hpcbal.paramserver.engine.client import ParameterClient
+from hpcbal.paramserver.engine.held_block import allocate
 from hpcbal.paramserver.engine.loopback_transport import LoopbackTransport
 from hpcbal.paramserver.engine.parameter_moves import ParameterMoves
 from hpcbal.paramserver.engine.server import Server

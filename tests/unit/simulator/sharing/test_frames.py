@@ -11,9 +11,8 @@ import pytest
 
 from hpcbal.errors import InputError
 from hpcbal.paramserver.contract import Table
-from hpcbal.paramserver.sharing.fixed import FixedGroups, RandomGroups
+from hpcbal.paramserver.sharing.fixed import FixedGroups, Isolated, RandomGroups
 from hpcbal.paramserver.sharing.harmony import Harmony
-from hpcbal.paramserver.sharing.isolated import Isolated
 from hpcbal.paramserver.sharing.scheduler import GroupingPolicy, View
 from hpcbal.policies.grouping import Group, JobLoad, JobMemory, MemoryLimit
 from hpcbal.simulator.serving import ServingJob
