@@ -53,7 +53,7 @@ from hpcbal.cli.main import main as hpcbal
 from hpcbal.config import load_ensemble
 from hpcbal.errors import HpcbalError
 from hpcbal.runtime.handoff.finished import report_of_finished
-from hpcbal.runtime.handoff.run_request import RunRequest
+from hpcbal.runtime.handoff.launch_dir import RunRequest
 from hpcbal.runtime.record.final_report import write_final_report
 from hpcbal.telemetry import RunDirectory, RunLock, configure_rank_logging
 from hpcbal.telemetry.host.processes import identity_of

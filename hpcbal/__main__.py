@@ -13,8 +13,7 @@ def main() -> int:
     _open_missing_streams()
     here = _put_own_folders_last()
     from hpcbal.errors import INTERRUPTED, ExitCode
-    from hpcbal.stderr import say
-    from hpcbal.stop_signals import keep_stop_signals
+    from hpcbal.processes import keep_stop_signals, say
 
     if here is None:
         say("hpcbal: the current directory no longer exists; change to one that does (cd) and start again")

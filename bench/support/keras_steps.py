@@ -23,7 +23,7 @@ from support.keras_process import samples
 from hpcbal.config import DnnConfig, load_ensemble
 from hpcbal.config.imports import load_object
 from hpcbal.data.source import SampleSource, open_source
-from hpcbal.dataplane.batch import Batch
+from hpcbal.dataplane.reader import Batch
 from hpcbal.training.collective import LocalCollective
 from hpcbal.training.step import train_step
 from hpcbal.training.tensorflow_backend import TensorFlowBackend

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from hpcbal.config import EnsembleConfig, load_config
-from hpcbal.data.class_names import class_names
+from hpcbal.data.labels import class_names
 from hpcbal.data.source import open_source
 from hpcbal.errors import HpcbalError
 

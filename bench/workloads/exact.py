@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from hpcbal.data.datasets.in_memory import InMemoryDataset
+from hpcbal.data.datasets.small_sets import InMemoryDataset
 from hpcbal.models.softmax import Array, Arrays, EmulatedModel
 
 GRID = 2.0**24

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from hpcbal.data.datasets.in_memory import InMemoryDataset
+from hpcbal.data.datasets.small_sets import InMemoryDataset
 
 
 def random_images(num_samples: int, height: int, width: int) -> InMemoryDataset:

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from hpcbal.policies.batching import BatchTask, split_evenly
-from hpcbal.policies.batching.curves import FloatArray, IntArray, TimeCurves
 from hpcbal.policies.batching.min_max import split_min_max
-from hpcbal.policies.sample_order import sample_order
+from hpcbal.policies.batching.time_curves import FloatArray, IntArray, TimeCurves
+from hpcbal.policies.orders import sample_order
 from hpcbal.policies.samples import (
     GROUPED_BATCHES,
     EpochQueues,

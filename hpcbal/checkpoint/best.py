@@ -17,8 +17,7 @@ from hpcbal.checkpoint.reader import read_file
 from hpcbal.checkpoint.state import TrainingState
 from hpcbal.checkpoint.writer import CURRENT, PREVIOUS, set_aside, write_sealed
 from hpcbal.errors import CheckpointError
-from hpcbal.telemetry.files.atomic_file import output_error, remove_quietly, sync_directory
-from hpcbal.telemetry.files.own_files import create_new
+from hpcbal.telemetry.files.atomic_file import create_new, output_error, remove_quietly, sync_directory
 
 BEST = "best.h5"
 BEST_BEFORE = "best.previous.h5"

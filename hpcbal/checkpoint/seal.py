@@ -1,4 +1,4 @@
-"""Detect damaged checkpoint files before HDF5 looks at them.
+"""Detect damaged or changed files before HDF5 looks at them.
 
 The first 512 bytes of the file (HDF5's "user block", which HDF5 skips) are one line of text: format version,
 number and CRC-32 of all bytes that follow. So every flipped or missing byte is detected, also in HDF5's own
@@ -8,13 +8,25 @@ accidents, not against forgery. `head -c 512 checkpoint.h5` shows the line.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import zlib
 from pathlib import Path
 from typing import BinaryIO
 
 from hpcbal.errors import CheckpointError
-from hpcbal.telemetry.files.own_files import regular_file
+from hpcbal.telemetry.files.atomic_file import regular_file
+
+
+def digest_of(path: Path) -> str:
+    """SHA-256 of a file, hexadecimal.
+
+    Raises:
+        OSError: if it cannot be read.
+    """
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
 
 FORMAT_VERSION = 1
 SEAL_BYTES = 512

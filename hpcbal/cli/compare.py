@@ -35,7 +35,7 @@ def run(args: argparse.Namespace) -> int:
     for problem in comparison.problems:
         print_warning(problem)
     if args.html is not None:
-        from hpcbal.report.page.comparison import write_comparison_page
+        from hpcbal.report.page.page import write_comparison_page
 
         write_comparison_page(comparison, args.html)
     if args.json:

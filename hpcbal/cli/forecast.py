@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from hpcbal.cli.options import Subparsers, add_json, positive, print_json, print_text
-from hpcbal.stderr import say
+from hpcbal.processes import say
 
 MOST_WORKERS = 4096
 MOST_SAMPLES = 2**53
@@ -154,8 +154,7 @@ def run(args: argparse.Namespace) -> int:
     if args.calibrate is not None:
         return _calibrate(args)
     from hpcbal.cli.forecast_inputs import read_inputs
-    from hpcbal.cli.forecast_table import forecast_all
-    from hpcbal.cli.forecast_text import render, to_dict
+    from hpcbal.cli.forecast_text import forecast_all, render, to_dict
     from hpcbal.errors import InputError, PolicyError
 
     for file in (args.timeline, args.page):
@@ -169,7 +168,7 @@ def run(args: argparse.Namespace) -> int:
     except PolicyError as error:  # the trace or the options do not fit together
         raise InputError(str(error)) from error
     if args.timeline is not None:
-        from hpcbal.cli.forecast_timeline import write_timeline
+        from hpcbal.cli.forecast_page import write_timeline
 
         write_timeline(inputs, max(args.workers), args.timeline)
         say(f"hpcbal: wrote {args.timeline}")
@@ -190,7 +189,7 @@ def _calibrate(args: argparse.Namespace) -> int:
     import time
 
     from hpcbal.errors import InputError
-    from hpcbal.forecast.calibration import calibrate
+    from hpcbal.forecast.overhead import calibrate
     from hpcbal.telemetry.files.atomic_file import write_atomic
 
     if args.config is not None or args.traces or args.page is not None or args.timeline is not None:

@@ -12,12 +12,10 @@ from typing import TYPE_CHECKING
 from hpcbal.cli.options import print_warning
 from hpcbal.errors import InputError
 from hpcbal.forecast import Cluster, Links, Settings, Trace
-from hpcbal.forecast.batch_size import interpolated, scaled
-from hpcbal.forecast.choosing import Prices
-from hpcbal.forecast.orders import AS_THEY_COME
+from hpcbal.forecast.cluster import AS_THEY_COME
 from hpcbal.forecast.overhead import NO_PARSING, ParsingOverhead, with_step_overhead
-from hpcbal.forecast.placing import on_servers
-from hpcbal.forecast.prediction import Job, step_overhead
+from hpcbal.forecast.prediction import Job, Prices, step_overhead
+from hpcbal.forecast.trace import interpolated, on_servers, scaled
 from hpcbal.forecast.trace_file import read_trace
 from hpcbal.telemetry.files.run_directory import RunDirectory
 

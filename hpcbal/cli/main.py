@@ -26,7 +26,7 @@ from hpcbal.cli import (
 )
 from hpcbal.cli.options import drop_stdout, writing_stdout
 from hpcbal.errors import INTERRUPTED, ConfigError, ExitCode, HpcbalError
-from hpcbal.stderr import say
+from hpcbal.processes import say
 
 _VERBS = (
     run,

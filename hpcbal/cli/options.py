@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 from hpcbal.errors import OutputError
 from hpcbal.printable import printable
-from hpcbal.stderr import say
+from hpcbal.processes import say
 
 Subparsers: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 

@@ -15,8 +15,7 @@ from hpcbal.cli.options import (
     print_text,
     print_warning,
 )
-from hpcbal.collector import without_garbage_collection
-from hpcbal.stderr import say
+from hpcbal.processes import say, without_garbage_collection
 
 if TYPE_CHECKING:
     from hpcbal.config import EnsembleConfig
@@ -64,16 +63,19 @@ def run(args: argparse.Namespace) -> int:
     """Make the plan and print it."""
     from hpcbal.cli.plan_text import NO_SIZE, render_plan
     from hpcbal.config import EnsembleConfig, JobsConfig, load_config
-    from hpcbal.config.checks.batches import batches_above
-    from hpcbal.config.checks.group_size import over_limit, told_limit
-    from hpcbal.config.checks.shares import check_parts, check_shares
+    from hpcbal.config.checks.warnings import batches_above, check_parts, check_shares, over_limit, told_limit
     from hpcbal.config.scheduling import may_limit_to_one_slot, specs_of
-    from hpcbal.planning.choosing import choice_to_dict, choose_for_plan, schedule_for_plan
     from hpcbal.planning.ensemble_plan import gpus_per_node, make_plan, nodes_for, plan_to_dict
     from hpcbal.planning.memory import node_memory
     from hpcbal.planning.rates import find_rates
-    from hpcbal.planning.rungs import prune_lines, prune_to_dict
-    from hpcbal.planning.wall_time import forecast
+    from hpcbal.planning.wall_time import (
+        choice_to_dict,
+        choose_for_plan,
+        forecast,
+        prune_lines,
+        prune_to_dict,
+        schedule_for_plan,
+    )
     from hpcbal.simulator import too_long
 
     config = load_config(args.config, args.overrides, warn=print_warning)
@@ -148,7 +150,7 @@ def _facts(args: argparse.Namespace, config: EnsembleConfig) -> PassFacts | None
 
 def _bytes(text: str) -> int:
     """Argument type: bytes as a number, or with a unit."""
-    from hpcbal.config.schema.values import parse_bytes
+    from hpcbal.config.schema.section import parse_bytes
 
     try:
         return int(parse_bytes(int(text) if text.isdecimal() else text))

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from hpcbal.control import Choice, Schedule
-from hpcbal.planning.choosing import ranked
 from hpcbal.planning.ensemble_plan import EnsemblePlan, PlannedFlotilla, by_node, gpu_map, launch_lines
 from hpcbal.planning.memory import NodeMemory
-from hpcbal.planning.wall_time import MOST_NODES_TRIED, PlanForecast
-from hpcbal.telemetry.files.utc import duration_text
+from hpcbal.planning.wall_time import MOST_NODES_TRIED, PlanForecast, ranked
+from hpcbal.telemetry.files.json_lines import duration_text
 from hpcbal.telemetry.views.table import count_text, format_table
 
 _ORDER = {

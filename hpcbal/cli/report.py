@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from hpcbal.cli.options import Subparsers, add_json, print_json, print_text, print_warning
-from hpcbal.stderr import say
+from hpcbal.processes import say
 
 
 def add_parser(verbs: Subparsers) -> None:
@@ -33,8 +33,8 @@ def add_parser(verbs: Subparsers) -> None:
 def run(args: argparse.Namespace) -> int:
     """Make the page and the plots; with --json, print the values instead."""
     from hpcbal.report import read_run, write_page, write_plots
-    from hpcbal.report.drawing.png import can_write_png
-    from hpcbal.report.page.write import NO_MATPLOTLIB, plots_beside
+    from hpcbal.report.drawing.shapes import can_write_png
+    from hpcbal.report.page.page import NO_MATPLOTLIB, plots_beside
     from hpcbal.telemetry.files.jsonable import to_jsonable
     from hpcbal.telemetry.files.run_directory import RunDirectory
     from hpcbal.telemetry.views.kinds import view_of

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hpcbal.cli.options import Subparsers, add_json, positive, print_json, print_text, print_warning
-from hpcbal.stderr import say
+from hpcbal.processes import say
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -2,18 +2,163 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from hpcbal.cli.simulation_plots import CHARTS, draw_comparison
-from hpcbal.cli.simulation_report import report_of
+import hpcbal
 from hpcbal.cli.simulation_text import rows_to_dict
-from hpcbal.report import write_page
-from hpcbal.report.drawing.png import can_write_png, to_png
-from hpcbal.report.drawing.svg import to_svg
-from hpcbal.simulator import Row, Scenario
+from hpcbal.control import INDEPENDENT
+from hpcbal.report import JobReport, Overhead, ReportData, RoundReport, SlotSpan, SlotUse, write_page
+from hpcbal.report.drawing.axes import AXIS_HEIGHT, LABEL_SIZE, Scale, draw_left, number_ticks
+from hpcbal.report.drawing.names import PALETTE
+from hpcbal.report.drawing.shapes import INK, QUIET, Drawing, Sheet, can_write_png, text_width, to_png, to_svg
+from hpcbal.report.model import Preprocessing
+from hpcbal.report.reading.replay import slot_names
+from hpcbal.simulator import RoundRecord, Row, Scenario, SimulatedRun, cluster_of
+from hpcbal.simulator.record import PROFILE, SAVE, START, TRAIN, WAIT
 from hpcbal.telemetry.files.atomic_file import output_error, write_atomic
+
+_TOP, _HEIGHT, _LEFT, _KEY_HEIGHT = 36.0, 220.0, 64.0, 26.0
+_TITLE_SIZE = 13.0
+_GROUP_WIDTH = 96.0
+_LEAST_WIDTH = 520.0
+
+CHARTS: dict[str, tuple[str, Callable[[Row], float]]] = {
+    "speedup": ("Speed-up over independent", lambda row: row.speedup_vs_independent),
+    "makespan": ("Makespan over its lower bound", lambda row: row.over_lower_bound),
+    "waiting": ("Seconds without a DNN, per slot", lambda row: row.wait_s_per_gpu),
+}
+"""File name -> (title, value)."""
+
+
+def draw_comparison(name: str, rows: Sequence[Row], scenario_name: str) -> Drawing:
+    """Draw one of CHARTS: a group of bars per number of GPUs, one bar per schedule.
+
+    Args:
+        rows: at least one.
+    """
+    title, value = CHARTS[name]
+    gpus = list(dict.fromkeys(row.gpus for row in rows))
+    paradigms = list(dict.fromkeys(row.paradigm for row in rows))
+    width = max(_LEAST_WIDTH, _LEFT + _GROUP_WIDTH * len(gpus) + 8.0)
+    sheet = Sheet()
+    sheet.text(_LEFT, 18.0, title, _TITLE_SIZE, bold=True)
+    top = _TOP + _KEY_HEIGHT
+    bottom = top + _HEIGHT
+    y = Scale(0.0, max(1e-9, *(value(row) for row in rows)), bottom, top)
+    draw_left(sheet, y, number_ticks(0.0, y.high, 5), _LEFT, width - 8.0)
+    _draw_key(sheet, paradigms)
+    step = (width - 8.0 - _LEFT) / len(gpus)
+    bar = 0.8 * step / len(paradigms)
+    for row in rows:
+        group, place = gpus.index(row.gpus), paradigms.index(row.paradigm)
+        x = _LEFT + step * (group + 0.1) + bar * place
+        height = bottom - y(value(row))
+        label = f"{row.paradigm} on {row.gpus} slots: {value(row):.4g}"
+        sheet.rect(x, bottom - height, max(1.0, bar - 2.0), height, PALETTE[place], title=label)
+    for group, number in enumerate(gpus):
+        sheet.text(_LEFT + step * (group + 0.5), bottom + 16.0, str(number), LABEL_SIZE, QUIET, "middle")
+    sheet.text(_LEFT - 6.0, bottom + 16.0, "slots", LABEL_SIZE, QUIET, "end")
+    return sheet.done(name, f"{title}, {scenario_name}", width, bottom + AXIS_HEIGHT)
+
+
+def _draw_key(sheet: Sheet, paradigms: Sequence[str]) -> None:
+    x = _LEFT
+    for place, paradigm in enumerate(paradigms):
+        sheet.rect(x, _TOP, 11.0, 11.0, PALETTE[place])
+        sheet.text(x + 16.0, _TOP + 10.0, paradigm, LABEL_SIZE, INK)
+        x += 32.0 + text_width(paradigm, LABEL_SIZE)
+
+
+_USE_OF_KIND = {
+    TRAIN: "training",
+    WAIT: "peers",
+    SAVE: "checkpoint",
+    START: "starting",
+    PROFILE: "profiling",
+}
+
+
+def report_of(scenario: Scenario, run: SimulatedRun, paradigm: str, seed: int) -> ReportData:
+    """What the report shows about one simulated run."""
+    epochs = scenario.draw(seed).epochs
+    cluster = cluster_of(run.num_gpus, scenario.gpus_per_node)
+    data = ReportData(
+        name=scenario.name,
+        kind="simulation",
+        state="simulated",
+        duration_s=run.makespan_s,
+        slot_names=slot_names([(node.host, node.num_gpus) for node in cluster.nodes]),
+        jobs=tuple(
+            JobReport(
+                dnn.dnn_id,
+                "done",
+                epochs[dnn.dnn_id],
+                wall_time_s=dnn.running_s,
+                slot_seconds=dnn.gpu_seconds,
+            )
+            for dnn in run.dnns
+        ),
+        rounds=() if paradigm == INDEPENDENT else tuple(_round(scenario, each) for each in run.rounds),
+        spans=_spans(run),
+        use=_use(run),
+        preprocessing=Preprocessing(scenario.passes.preprocessing_samples_per_s),
+        facts=(
+            ("schedule", paradigm),
+            ("slots", f"{run.num_gpus}, {scenario.gpus_per_node} per node"),
+            ("seed", str(seed)),
+            ("lower bound", f"{run.lower_bound_s:.1f} s"),
+            ("hpcbal", hpcbal.__version__),
+        ),
+    )
+    scheduling = run.scheduling_s / run.makespan_s if run.makespan_s else 0.0
+    overheads = (
+        Overhead("profiling", data.use_share("profiling"), "measuring rates before the first round"),
+        Overhead("scheduling", scheduling, "taking decisions; part of starting groups"),
+        Overhead("starting groups", data.use_share("starting"), "from a round's start to its first step"),
+        Overhead("checkpointing", data.use_share("checkpoint"), "writing when a DNN leaves a round"),
+    )
+    return dataclasses.replace(data, overheads=overheads)
+
+
+def _round(scenario: Scenario, record: RoundRecord) -> RoundReport:
+    seconds = record.end_s - record.start_s
+    samples = record.num_passes * scenario.passes.num_positions
+    return RoundReport(
+        index=record.plan.index,
+        start_s=record.start_s,
+        end_s=record.end_s,
+        num_jobs=len(record.plan.groups),
+        num_preprocessors=record.plan.num_preprocessors,
+        stream_samples_per_s=samples / seconds if seconds > 0.0 else None,
+    )
+
+
+def _spans(run: SimulatedRun) -> tuple[SlotSpan, ...]:
+    """Which DNN held which slot: profiling runs, and DNNs from a round's start until they left it."""
+    held = [
+        SlotSpan(gpu, span.dnn_id, span.start_s, span.end_s, "profiling")
+        for span in run.spans
+        if span.kind == PROFILE
+        for gpu in span.gpus
+    ]
+    for record in run.rounds:
+        for group in record.plan.groups:
+            end_s = record.start_s + record.running_s[group.dnn_id]
+            held += [SlotSpan(gpu, group.dnn_id, record.start_s, end_s) for gpu in group.gpus]
+    return tuple(held)
+
+
+def _use(run: SimulatedRun) -> tuple[SlotUse, ...]:
+    seconds = {use: run.gpu_seconds(kind) for kind, use in _USE_OF_KIND.items()}
+    seconds["idle"] = run.idle_seconds()
+    return tuple(
+        SlotUse(gpu, {use: float(by_gpu[gpu]) for use, by_gpu in seconds.items()})
+        for gpu in range(run.num_gpus)
+    )
+
 
 MAX_SLOTS_OF_A_PAGE = 512
 """A page draws one row per slot; a page with more rows would be slow to open."""

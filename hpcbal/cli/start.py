@@ -34,7 +34,7 @@ def start(
     level = args.log_level or _log_level()
     from hpcbal.config import add_import_roots
     from hpcbal.runtime import launch
-    from hpcbal.runtime.handoff.run_request import RunRequest
+    from hpcbal.runtime.handoff.launch_dir import RunRequest
 
     add_import_roots(args.config)
     request = RunRequest(

@@ -33,9 +33,8 @@ def add_parser(verbs: Subparsers) -> None:
 def run(args: argparse.Namespace) -> int:
     """Show the status once, or until the run ends; --json --watch prints one line of JSON per update."""
     from hpcbal.telemetry.files.run_directory import RunDirectory
-    from hpcbal.telemetry.views.read_status import read_status
+    from hpcbal.telemetry.views.read_status import read_status, render_status
     from hpcbal.telemetry.views.status import death_note, has_ended
-    from hpcbal.telemetry.views.status_table import render_status
 
     redraw = args.watch and not args.json and sys.stdout.isatty()
     files = RunDirectory(args.directory)

@@ -14,7 +14,7 @@ from hpcbal.cli.options import (
     print_warning,
     writing_stdout,
 )
-from hpcbal.collector import without_garbage_collection
+from hpcbal.processes import without_garbage_collection
 
 if TYPE_CHECKING:
     from hpcbal.config import AnyConfig

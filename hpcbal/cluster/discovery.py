@@ -8,7 +8,7 @@ from typing import cast
 
 from mpi4py import MPI
 
-from hpcbal.cluster.accelerators import visible_gpus
+from hpcbal.cluster.layout import visible_gpus
 from hpcbal.cluster.roles import RankInfo, Roles, assign_executors, assign_roles
 
 

@@ -1,11 +1,60 @@
-"""The launcher's part of the command that starts a run: `plan` prints it, and the job scripts use it."""
+"""How ranks are started: the launcher's part of the command, and whether cores suffice for its ranks."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from hpcbal.cluster.roles import Roles
 from hpcbal.errors import ClusterError
+
+# (variable of the rank, variable of the size) per launcher; checked in this order, because mpirun inside a
+# Slurm job also inherits Slurm's variables.
+_VARIABLES = (
+    ("Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ("PMIx", "PMIX_RANK", "PMIX_SIZE"),
+    ("MVAPICH2", "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE"),
+    ("PMI", "PMI_RANK", "PMI_SIZE"),
+    ("jsrun", "JSM_NAMESPACE_RANK", "JSM_NAMESPACE_SIZE"),
+    ("PALS", "PALS_RANKID", "PALS_SIZE"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Launcher:
+    """What started this process.
+
+    Attributes:
+        name: name for people.
+        rank: rank of this process; None if the launcher does not set it.
+        size: number of processes that were started; None if the launcher does not set it.
+    """
+
+    name: str
+    rank: int | None
+    size: int | None
+
+
+def detect_launcher(environ: Mapping[str, str]) -> Launcher | None:
+    """Detect the launcher that started this process; None if there is none.
+
+    A Slurm batch script has SLURM_PROCID too, but only a step that srun started has SLURM_STEP_ID, so that
+    variable decides. A step of one task is a shell (`srun --pty bash`), because no ensemble runs on one rank.
+    """
+    for name, rank_variable, size_variable in _VARIABLES:
+        if rank_variable in environ:
+            size = environ.get(size_variable) or environ.get("SLURM_STEP_NUM_TASKS")
+            return Launcher(name, _number(environ[rank_variable]), _number(size))
+    if "SLURM_PROCID" in environ and "SLURM_STEP_ID" in environ:
+        size = environ.get("SLURM_STEP_NUM_TASKS") or environ.get("SLURM_NTASKS")
+        if size != "1":
+            return Launcher("srun", _number(environ["SLURM_PROCID"]), _number(size))
+    return None
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text and text.isdigit() else None
+
 
 # All ranks exit with 75 when the job is to be run again; the first one must not kill the others.
 # The environment is that of the script, even in a job that was submitted with `--export=NONE`.
@@ -80,3 +129,77 @@ def ranks_of_slurm_job(environ: Mapping[str, str]) -> RanksToStart:
     return RanksToStart(
         num_nodes, int(per_node), int(cores) if cores.isdigit() else None, "" if gpus == "0" else gpus
     )
+
+
+MOST_RANKS_PER_CORE = 4
+"""A few ranks can share a core, as in the quick start on two cores. Far more only wait for each other."""
+
+
+CORES_TO_SET_ASIDE = 8
+"""On machines with this many cores or more, preprocessors get cores of their own. With fewer cores that would
+cost more than it brings, because most preprocessors are busy for a small part of the time."""
+
+
+def slots_on_cores(num_cores: int, num_preprocessors: int, most_useful: int | None = None) -> int:
+    """Number of trainers for a machine without GPUs: one per core, as far as there is work for them.
+
+    With fewer trainers than cores, each trainer gets several threads.
+
+    Args:
+        num_cores: cores that may be used, >= 1.
+        num_preprocessors: preprocessors on the machine, >= 1.
+        most_useful: no more trainers than this ever work at the same time; None: no limit.
+    """
+    free = num_cores - num_preprocessors if num_cores >= CORES_TO_SET_ASIDE else num_cores
+    return max(1, free if most_useful is None else min(free, most_useful))
+
+
+def crowding(num_ranks: int, num_cores: int) -> str | None:
+    """Describe a host with far more busy ranks than cores; None if there is nothing to say.
+
+    Args:
+        num_ranks: ranks of the host that compute: trainers and preprocessors.
+        num_cores: cores that they may use together; 0 if unknown.
+    """
+    if not num_cores or num_ranks <= MOST_RANKS_PER_CORE * num_cores:
+        return None
+    cores = "1 core" if num_cores == 1 else f"{num_cores} cores"
+    return (
+        f"{num_ranks} trainers and preprocessors share {cores} and will mostly wait for each other; lower "
+        "slots.per_node, use more nodes, or request more cores for each rank"
+    )
+
+
+def crowded_hosts(roles: Roles, *, emulated: bool) -> list[str]:
+    """Describe each host with far more busy ranks than cores.
+
+    Args:
+        emulated: whether the trainers sleep for most of a step.
+    """
+    found = {host: crowding(*counts) for host, counts in _busy_ranks(roles, emulated=emulated).items()}
+    return [f"{host}: {text}" for host, text in found.items() if text is not None]
+
+
+def slots_share_cores(roles: Roles, *, emulated: bool) -> bool:
+    """Whether slots are cores, and a host has fewer of them than busy ranks.
+
+    A trainer group gains little from a second slot then: both compute on cores that other ranks need too.
+
+    Args:
+        emulated: as for `crowded_hosts`.
+    """
+    if emulated or any(info.num_gpus for info in roles.ranks):
+        return False
+    counts = _busy_ranks(roles, emulated=False).values()
+    return any(0 < num_cores < num_ranks for num_ranks, num_cores in counts)
+
+
+def _busy_ranks(roles: Roles, *, emulated: bool) -> dict[str, tuple[int, int]]:
+    """The number of ranks that compute, and of cores, by host."""
+    busy = {*roles.preprocessor_ranks, *(() if emulated else roles.trainer_ranks)}
+    counts: dict[str, tuple[int, int]] = {}
+    for info in roles.ranks:
+        num_ranks, num_cores = counts.get(info.host, (0, 0))
+        # "Nodes" that are parts of one machine share its cores.
+        counts[info.host] = num_ranks + (info.rank in busy), max(num_cores, info.num_cores)
+    return counts

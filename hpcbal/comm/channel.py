@@ -1,4 +1,4 @@
-"""Control messages between ranks: the interface of a channel, for any transport."""
+"""Control messages between ranks, for any transport."""
 
 from __future__ import annotations
 
@@ -7,11 +7,16 @@ import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from hpcbal.comm.backoff import Backoff
-from hpcbal.comm.message import Message
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """A small frozen value that is pickled on its way; a message never contains arrays."""
 
 
 class Channel(ABC):

@@ -1,14 +1,20 @@
-"""Collectives for start-up that sleep while they wait, so that the slowest rank gets the cores."""
+"""Collectives for start-up: patient ones, and steps that all ranks take together."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 from mpi4py import MPI
 
 from hpcbal.comm.backoff import Backoff
-from hpcbal.comm.requests import wait_for
+from hpcbal.comm.mpi import wait_for
+from hpcbal.errors import HpcbalError, UserCodeError
+from hpcbal.processes import say
+from hpcbal.user_code import report
+
+log = logging.getLogger(__name__)
 
 
 def patient_gather(comm: MPI.Intracomm, value: Any) -> list[Any] | None:
@@ -60,3 +66,41 @@ def _receive_from(comm: MPI.Intracomm, source: int) -> Any:
 def first_error(outcomes: Sequence[BaseException | None]) -> BaseException | None:
     """Return the error of the lowest rank that has one."""
     return next((error for error in outcomes if error is not None), None)
+
+
+T = TypeVar("T")
+
+REPORTING_RANK = 0
+
+
+class ReportedError(Exception):
+    """All ranks know that a step failed, and one of them has reported why; all exit with `code`."""
+
+    def __init__(self, code: int) -> None:
+        self.code = code
+        super().__init__(code)
+
+
+def all_or_none(world: MPI.Intracomm, work: Callable[[], T]) -> T:
+    """Run `work` on every rank and wait for all; collective.
+
+    `work` must not be collective itself, unless it cannot fail.
+
+    Raises:
+        ReportedError: on all ranks, if `work` raised an error for the user on any of them.
+    """
+    error: HpcbalError | None = None
+    result: T | None = None
+    try:
+        result = work()
+    except HpcbalError as caught:
+        error = caught
+        if isinstance(caught, UserCodeError) and world.rank != REPORTING_RANK:
+            log.error("%s", report(caught))  # the sentence is reported below; the traceback is in the log
+    worst = first_error(patient_allgather(world, error))
+    if worst is not None:
+        if world.rank == REPORTING_RANK:
+            say(f"hpcbal: {worst}")
+        assert isinstance(worst, HpcbalError)
+        raise ReportedError(int(worst.exit_code))
+    return result  # type: ignore[return-value]

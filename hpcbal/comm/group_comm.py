@@ -1,4 +1,4 @@
-"""How the ranks of a trainer group agree outside of training steps."""
+"""What the ranks of a trainer group exchange outside of gradients: small collectives, and pieces of data."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Any, Literal
 
+import numpy as np
 from numpy.typing import NDArray
-
-from hpcbal.comm.pieces import PieceExchange
 
 Reduction = Literal["sum", "min", "max"]
 
@@ -50,3 +49,55 @@ class GroupComm(ABC):
     @abstractmethod
     def open_pieces(self) -> PieceExchange:
         """Make an exchange of pieces between the ranks; collective. The caller closes it."""
+
+
+Piece = NDArray[np.uint8]
+
+
+class PieceExchange(ABC):
+    """One rank's end. At most one piece at a time is on its way from one rank to another.
+
+    Only `exchange_numbers` and `close` wait for other ranks. Pieces from one rank to another arrive in the
+    order in which they were sent.
+    """
+
+    @property
+    @abstractmethod
+    def rank(self) -> int:
+        """This rank in the group, 0 to size - 1."""
+
+    @property
+    @abstractmethod
+    def size(self) -> int:
+        """Number of ranks in the group."""
+
+    @abstractmethod
+    def send(self, destination: int, piece: Piece) -> None:
+        """Begin to send `piece` to a rank that is free; it must not change until that rank is free again.
+
+        Args:
+            piece: bytes, shape (num_bytes,).
+        """
+
+    @abstractmethod
+    def is_free(self, destination: int) -> bool:
+        """Whether `destination` has received the last piece that was sent to it."""
+
+    @abstractmethod
+    def receive(self, source: int) -> Piece | None:
+        """Return the next piece from `source`, which now belongs to the caller; None if none is complete."""
+
+    @abstractmethod
+    def exchange_numbers(self, numbers: NDArray[np.int64], poll: Callable[[], None]) -> NDArray[np.int64]:
+        """Give each rank a number, and return what the ranks give to this one; collective.
+
+        Args:
+            numbers: for each rank, shape (size,).
+            poll: called repeatedly while other ranks are missing; it may send and receive.
+
+        Returns: from each rank, shape (size,).
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Free what the exchange uses; collective. No piece may be on its way."""

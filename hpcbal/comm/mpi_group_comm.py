@@ -10,8 +10,7 @@ from mpi4py import MPI
 from numpy.typing import NDArray
 
 from hpcbal.comm.group_comm import GroupComm, Reduction
-from hpcbal.comm.mpi_pieces import MpiPieces
-from hpcbal.comm.requests import wait_for
+from hpcbal.comm.mpi import MpiPieces, wait_for
 
 _OPERATIONS = {"sum": MPI.SUM, "min": MPI.MIN, "max": MPI.MAX}
 

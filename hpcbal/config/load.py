@@ -11,7 +11,6 @@ import yaml
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from hpcbal.collector import without_garbage_collection
 from hpcbal.config.imports import add_import_roots, hidden_modules
 from hpcbal.config.kinds.kind import C, Draft, Kind
 from hpcbal.config.kinds.table import AnyConfig, kind_of
@@ -22,6 +21,7 @@ from hpcbal.config.source.nodes import YamlNode
 from hpcbal.config.source.overrides import parse_overrides
 from hpcbal.config.source.yaml_source import Dumper, read_yaml
 from hpcbal.errors import MOST_PROBLEMS, ConfigError
+from hpcbal.processes import without_garbage_collection
 
 
 def load_config(

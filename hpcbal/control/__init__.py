@@ -2,8 +2,6 @@
 
 from hpcbal.control.candidates import candidates
 from hpcbal.control.ensemble import Ensemble, replay
-from hpcbal.control.error import ControlError
-from hpcbal.control.idle import IdleSlots
 from hpcbal.control.messages import (
     CheckpointWritten,
     ChooseSchedule,
@@ -35,10 +33,14 @@ from hpcbal.control.progress import (
     DnnSpec,
     ResumeState,
     ScheduleSettings,
+    StopDecision,
+    StopRule,
+    evaluate,
 )
 from hpcbal.control.schedules import AUTO, Choice, Prediction, Schedule, choose
+from hpcbal.control.snapshot import IdleSlots
+from hpcbal.control.state import ControlError
 from hpcbal.control.states import DnnState, Phase
-from hpcbal.control.stopping import StopDecision, StopRule, evaluate
 
 __all__ = [
     "AUTO",

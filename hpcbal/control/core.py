@@ -9,13 +9,12 @@ from typing import Any
 from hpcbal.cluster.layout import Cluster
 from hpcbal.control import rounds
 from hpcbal.control.candidates import basis_of, candidates
-from hpcbal.control.error import ControlError, subject_of
-from hpcbal.control.measuring_round import measures_in_rounds
 from hpcbal.control.messages import Event, Finish, Instruction, Started
 from hpcbal.control.paradigms import INDEPENDENT, PARADIGM_NAMES, needs_rates
+from hpcbal.control.profiling import measures_in_rounds
 from hpcbal.control.progress import DnnSpec, ResumeState, ScheduleSettings
 from hpcbal.control.schedules import AUTO, Choice, Schedule
-from hpcbal.control.state import Dnn, EnsembleState
+from hpcbal.control.state import ControlError, Dnn, EnsembleState, subject_of
 from hpcbal.control.states import TERMINAL, TRANSITIONS, DnnState, Phase
 from hpcbal.errors import ClusterError
 from hpcbal.machines import EventLog

@@ -6,10 +6,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from hpcbal.cluster.layout import Cluster
-from hpcbal.control import invariants, rounds, snapshot
+from hpcbal.control import rounds, snapshot
 from hpcbal.control.alone import fill_gpus
 from hpcbal.control.core import Core
-from hpcbal.control.idle import IdleSlots, idle_slots
 from hpcbal.control.messages import (
     CheckpointWritten,
     DnnFailed,
@@ -27,14 +26,13 @@ from hpcbal.control.messages import (
     SuspendRequested,
 )
 from hpcbal.control.profiling_phase import on_rate_measured, profile_or_train
-from hpcbal.control.progress import DnnSpec, ResumeState, ScheduleSettings
+from hpcbal.control.progress import DnnSpec, ResumeState, ScheduleSettings, evaluate
 from hpcbal.control.pruning import PAUSED, PRUNED, without
-from hpcbal.control.round_phase import decide, next_round, on_epoch_done, on_schedule_chosen
+from hpcbal.control.round_phase import decide, next_round, on_epoch_done, on_schedule_chosen, skip_passes
 from hpcbal.control.schedules import Schedule
-from hpcbal.control.skipping import skip_passes
+from hpcbal.control.snapshot import IdleSlots, idle_slots
 from hpcbal.control.state import EnsembleState
 from hpcbal.control.states import DnnState, Phase
-from hpcbal.control.stopping import evaluate
 from hpcbal.policies import RateTable
 
 
@@ -177,7 +175,7 @@ class Ensemble:
 
     def check_invariants(self) -> None:
         """Raise ControlError if the state contradicts itself."""
-        for problem in invariants.problems(self._core.state, self._core.cluster):
+        for problem in snapshot.problems(self._core.state, self._core.cluster):
             raise self._core.error(f"internal error: {problem}")
 
 

@@ -1,8 +1,31 @@
-"""Rounds: which one comes next, and what is decided at the end of each pass."""
+"""Rounds: which one comes next, and what is decided at the end of each pass.
+
+A group that ends a pass also reports which GPU it could do without, if any. The ensemble decides by these
+rules:
+
+- Only the offer at the end of the pass counts. What a group found inside the pass and no longer finds at its
+  end was a short burst of other load. Offers from groups that are leaving, done or failed do not count, and
+  neither does an offer of the only GPU. A group that stops before the pass is decided must offer again.
+- One GPU at a time: only training without the first GPU shows whether the group also needs to drop a second.
+- The round ends with that pass. If its paradigm would end it there anyway, the paradigm decides the next
+  round. Otherwise the next round is the same without that GPU: all other DNNs keep their GPUs and the weights
+  in memory, so it costs them only a checkpoint and the forming of the groups.
+- The paradigm decides who gets the GPU: with `local`, a waiting DNN gets it at once; with `global`, it counts
+  as idle against alpha, and the next flotilla may use it.
+- The DNN does not get that GPU again, in this start or a later one on the same hosts, unless no other GPU is
+  left for it; `hpcbal.policies.staying` describes how other DNNs swap GPUs with it.
+
+Source: [LBBSP] Sec. 3.3.2, Alg. 2, line 5, leaves the removal of a straggler to the user.
+
+Between two decisions the passes of a round are all alike: the same groups read the same stream at the same
+rates. A simulation that knows when the next DNN ends may therefore handle one of these passes and skip the
+others. The skipped passes are in every history, but their events are not in the log.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 
 from hpcbal.control import alone, rounds
 from hpcbal.control.core import Core, must_measure
@@ -11,18 +34,83 @@ from hpcbal.control.messages import (
     EpochDone,
     GroupPlan,
     Instruction,
+    LeaveOut,
     LeaveRound,
     NextPass,
     RoundPlan,
     ScheduleChosen,
     StartRound,
 )
+from hpcbal.control.progress import ScheduleSettings, check_monitored, evaluate
 from hpcbal.control.pruning import PRUNED, prune_at_pass_end, prune_between_rounds
-from hpcbal.control.removal import leave_out, offer_of, what_shrinks
-from hpcbal.control.state import Group
+from hpcbal.control.state import EnsembleState, Group
 from hpcbal.control.states import DnnState, Phase
-from hpcbal.control.stopping import check_monitored, evaluate
 from hpcbal.values import EpochRecord, Position
+
+
+def offer_of(group: Group, event: EpochDone, settings: ScheduleSettings) -> int | None:
+    """The GPU that the group may drop, if it offers one."""
+    may = settings.regroup and event.offered_gpu in group.gpus and len(group.gpus) > 1 and not group.leaving
+    return event.offered_gpu if may else None
+
+
+def what_shrinks(groups: Iterable[Group]) -> str:
+    """For people: which groups would go on without which GPU; empty if none would."""
+    shown = [f"{g.dnn_id} goes on without slot {g.offered_gpu}" for g in groups if g.offered_gpu is not None]
+    return ", ".join(shown)
+
+
+def leave_out(state: EnsembleState, groups: Iterable[Group]) -> list[LeaveOut]:
+    """Accept the offers of `groups`, which all leave now."""
+    instructions = []
+    for group in groups:
+        if group.offered_gpu is not None:
+            state.left_out[group.dnn_id] = (*state.left_out.get(group.dnn_id, ()), group.offered_gpu)
+            instructions.append(LeaveOut(group.dnn_id, group.offered_gpu))
+    return instructions
+
+
+def skip_passes(core: Core, dnn_ids: Sequence[str], number: int) -> None:
+    """Let groups be `number` passes further than they are.
+
+    Args:
+        dnn_ids: groups that train the same pass: all groups of the round, or one that trains alone.
+        number: >= 0.
+
+    Raises:
+        ControlError: if a pass in between could be decided otherwise than by continuing: a stop rule has more
+            than max_epochs or would apply, or some group stays behind.
+    """
+    s = core.state
+    groups = [s.groups[dnn_id] for dnn_id in dnn_ids]
+    passes = {group.training_pass for group in groups}
+    is_whole = core.is_independent or (
+        len(groups) == len(s.groups) and s.plan is not None and s.plan.last_pass is None
+    )
+    if core.settings.prune is not None:
+        raise core.error(f"passes of {', '.join(dnn_ids)} cannot be skipped: one of them may be pruned")
+    if s.phase is not Phase.ROUND or len(passes) != 1 or None in passes or not is_whole:
+        raise core.error(
+            f"passes of {', '.join(dnn_ids)} cannot be skipped: not all groups train the same pass"
+        )
+    for group in groups:
+        dnn = s.dnns[group.dnn_id]
+        rule = dnn.spec.stop
+        if rule.patience is not None or rule.target is not None or dnn.epochs + number >= rule.max_epochs:
+            raise core.error(
+                f"{number} passes of {group.dnn_id} cannot be skipped: it may converge in one of them"
+            )
+    for group in groups:
+        assert group.training_pass is not None
+        dnn, first = s.dnns[group.dnn_id], group.training_pass
+        metrics = {dnn.spec.stop.monitor: math.nan}
+        begun = dnn.epochs
+        dnn.history += [EpochRecord(begun + 1 + i, first + i, metrics, math.nan) for i in range(number)]
+        group.training_pass, group.reported_pass = first + number, group.reported_pass + number
+        s.next_pass = max(s.next_pass, first + number + 1)
+        if not core.is_independent:
+            s.pass_index = first + number
+
 
 # ---- which round comes next --------------------------------------------------------------------
 

@@ -1,14 +1,19 @@
-"""Render the state of the ensemble as plain JSON values."""
+"""Views of the ensemble's state: as plain JSON, why slots are idle, and what must always be true."""
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+from hpcbal.cluster.layout import Cluster
+from hpcbal.control.core import Core, must_measure
+from hpcbal.control.progress import best
+from hpcbal.control.rounds import num_gpus_of
 from hpcbal.control.state import Dnn, EnsembleState, Group
-from hpcbal.control.states import DnnState, Phase
-from hpcbal.control.stopping import best
+from hpcbal.control.states import TERMINAL, WITH_GROUP, DnnState, Phase
 
 
 def render(state: EnsembleState) -> dict[str, Any]:
@@ -64,3 +69,190 @@ def _dnn(dnn: Dnn, group: Group | None, left_out: tuple[int, ...], paused: str) 
 def _to_json(metrics: Mapping[str, float]) -> dict[str, float | None]:
     """Metrics in strict JSON: NaN and infinities become null."""
     return {name: float(value) if math.isfinite(value) else None for name, value in metrics.items()}
+
+
+MOST_NAMES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class IdleSlots:
+    """Slots that no DNN of the round uses.
+
+    Attributes:
+        round_index: index of the round.
+        num_idle: number of these slots, >= 1.
+        waiting: DNNs that wait for a later round, at least one.
+        why: the rule that keeps them waiting, for people.
+        change: what would change it, for people.
+    """
+
+    round_index: int
+    num_idle: int
+    waiting: tuple[str, ...]
+    why: str
+    change: str
+
+
+def idle_slots(core: Core) -> IdleSlots | None:
+    """The idle slots of the round that runs; None if there are none, or no DNN waits for one."""
+    s, plan = core.state, core.state.plan
+    if s.phase is not Phase.ROUND or core.is_independent or plan is None or s.suspend_reason:
+        return None
+    busy = {group.dnn_id: len(group.gpus) for group in s.staying_groups()}
+    waiting = tuple(d for d in s.candidate_ids() if d not in s.groups)
+    num_idle = core.cluster.num_gpus - sum(busy.values())
+    if not busy or not waiting or num_idle < 1 or plan.last_pass is not None or must_measure(core):
+        return None
+    has_shrunk = sum(busy.values()) < num_gpus_of(plan)
+    why, change = _after_leaving(core, busy) if has_shrunk else _from_the_start(core, waiting, num_idle)
+    if core.is_auto:
+        change = f"schedule auto predicts that other schedules take longer ({change})"
+    return IdleSlots(plan.index, num_idle, waiting, why, change)
+
+
+def _from_the_start(core: Core, waiting: Sequence[str], num_idle: int) -> tuple[str, str]:
+    """The flotilla did not use all slots."""
+    s, settings = core.state, core.settings
+    if settings.delta is None:
+        return "each DNN of this schedule has one slot", "schedule.paradigm: global gives DNNs several slots"
+    joined = [d for d in s.groups if d not in s.kept]
+    fastest = max(joined or s.groups, key=lambda d: s.rates.rate(d, 1))
+    reference = s.rates.rate(fastest, 1)
+    limit = settings.max_gpus_per_dnn or num_idle
+    most = {d: min(num_idle, limit, core.batch_sizes[d]) for d in waiting}
+    nearest_s, nearest = min(
+        (abs(s.rates.rate(d, m) - reference), d) for d in waiting for m in range(1, most[d] + 1)
+    )
+    if nearest_s <= settings.delta.samples_per_s(reference):
+        return "some slots are left out of DNNs that train faster without them", "balance.regroup: false"
+    why = (
+        f"{_names(waiting)}: no rate within delta ({settings.delta}) of {reference:.0f} samples/s, "
+        f"the rate of {fastest}"
+    )
+    share = math.ceil(100.0 * nearest_s / reference)
+    return why, f"schedule.delta: {share}% would let {nearest} join; schedule.delta: auto chooses for you"
+
+
+def _after_leaving(core: Core, busy: dict[str, int]) -> tuple[str, str]:
+    """DNNs of the round are done, and the round goes on without them."""
+    plan, settings = core.state.plan, core.settings
+    assert plan is not None
+    if settings.alpha is None:
+        return (
+            f"a round of {settings.paradigm} lasts until all of its DNNs are done",
+            "schedule.paradigm: auto chooses another where that is faster",
+        )
+    total = num_gpus_of(plan)
+    if sum(busy.values()) < settings.alpha * total:
+        return (
+            "a new round would have the same DNNs on the same slots",
+            "a larger schedule.delta may let others join",
+        )
+    return (
+        f"a round ends when fewer than alpha ({settings.alpha:g}) of its {total} slots are busy",
+        "a higher schedule.alpha ends rounds sooner; schedule.alpha: auto chooses for you",
+    )
+
+
+def _names(dnn_ids: Sequence[str]) -> str:
+    shown = ", ".join(dnn_ids[:MOST_NAMES])
+    return shown if len(dnn_ids) <= MOST_NAMES else f"{shown} and {len(dnn_ids) - MOST_NAMES} more"
+
+
+def problems(state: EnsembleState, cluster: Cluster) -> Iterator[str]:
+    """Yield a message for every broken invariant; nothing if all hold."""
+    yield from _gpus(state, cluster)
+    yield from _groups(state)
+    yield from _phase(state)
+    yield from _lock_step(state)
+    yield from _dnns(state)
+    yield from _left_out(state, cluster)
+
+
+def _gpus(state: EnsembleState, cluster: Cluster) -> Iterator[str]:
+    owner: dict[int, str] = {}
+    for dnn_id, group in state.groups.items():
+        if not group.gpus:
+            yield f"the group of {dnn_id} has no slot"
+        for gpu in group.gpus:
+            if not 0 <= gpu < cluster.num_gpus:
+                yield f"{dnn_id} holds slot {gpu}, but the allocation has {cluster.num_gpus}"
+            if gpu in owner:
+                yield f"slot {gpu} is held by {owner[gpu]} and {dnn_id}"
+            owner[gpu] = dnn_id
+
+
+def _groups(state: EnsembleState) -> Iterator[str]:
+    if state.live_ids() != [dnn_id for dnn_id, dnn in state.dnns.items() if dnn.is_live]:
+        yield f"the DNNs that go on are not those listed as live: {state.live_ids()}"
+    for dnn_id, dnn in state.dnns.items():
+        group = state.groups.get(dnn_id)
+        if dnn.state in WITH_GROUP and group is None:
+            yield f"{dnn_id} is {dnn.state} but has no group"
+        if group is None:
+            continue
+        if dnn.state not in WITH_GROUP | TERMINAL:
+            yield f"{dnn_id} is {dnn.state} but has a group"
+        if group.is_profiling != (state.phase is Phase.PROFILING):
+            yield f"the group of {dnn_id} does not belong to phase {state.phase}"
+        if (dnn.state is DnnState.RUNNING) != (not group.is_profiling and not group.leaving):
+            yield f"{dnn_id} is {dnn.state} while its group is leaving because {group.leaving!r}"
+        if state.plan is not None and state.phase is Phase.ROUND:
+            planned = {g.dnn_id: g.gpus for g in state.plan.groups}
+            if planned.get(dnn_id) != group.gpus:
+                yield f"{dnn_id} holds slots {group.gpus}, planned: {planned.get(dnn_id)}"
+
+
+def _phase(state: EnsembleState) -> Iterator[str]:
+    working = state.phase in (Phase.PROFILING, Phase.ROUND)
+    if working != bool(state.groups):
+        yield f"phase {state.phase} with {len(state.groups)} groups"
+    if (state.phase is Phase.FINISHED) != bool(state.outcome):
+        yield f"phase {state.phase} with outcome {state.outcome!r}"
+    if (
+        state.phase is Phase.ROUND
+        and state.plan is None
+        and any(len(g.gpus) > 1 for g in state.groups.values())
+    ):
+        yield "a round without a plan"
+    all_done = all(dnn.state in (DnnState.DONE, DnnState.PRUNED) for dnn in state.dnns.values())
+    if state.outcome and (state.outcome == "done") != all_done:
+        yield f"outcome {state.outcome!r} contradicts the states of the DNNs"
+    if state.outcome and (state.outcome in ("suspended", "profiled")) != bool(state.live_ids()):
+        yield f"outcome {state.outcome!r} with {len(state.live_ids())} live DNNs"
+
+
+def _lock_step(state: EnsembleState) -> Iterator[str]:
+    """For a round with a shared stream; the independent paradigm has none."""
+    if state.phase is Phase.ROUND and state.plan is not None:
+        if state.next_pass <= state.pass_index:
+            yield f"pass {state.pass_index} runs, but the next unused pass is recorded as {state.next_pass}"
+        staying = state.staying_groups()
+        if staying and not any(g.training_pass == state.pass_index for g in staying):
+            yield f"no group trains pass {state.pass_index}, and nothing was decided"
+        if staying and state.suspend_reason:
+            yield f"{staying[0].dnn_id} was not asked to suspend"
+
+
+def _dnns(state: EnsembleState) -> Iterator[str]:
+    for dnn_id, dnn in state.dnns.items():
+        if [record.epoch for record in dnn.history] != list(range(1, dnn.epochs + 1)):
+            yield f"the epochs of {dnn_id} are not counted from 1"
+        passes = [record.pass_index for record in dnn.history]
+        if any(later <= earlier for earlier, later in itertools.pairwise(passes)):
+            yield f"{dnn_id} trained passes out of order: {passes}"
+        if dnn.state is DnnState.FAILED and not dnn.cause:
+            yield f"{dnn_id} failed without a cause"
+        if dnn.state in (DnnState.DONE, DnnState.PRUNED) and not dnn.history:
+            yield f"{dnn_id} is {dnn.state} without an epoch"
+
+
+def _left_out(state: EnsembleState, cluster: Cluster) -> Iterator[str]:
+    for dnn_id, gpus in state.left_out.items():
+        if dnn_id not in state.dnns:
+            yield f"{dnn_id} goes on without slots {gpus}, but the ensemble has no such DNN"
+        if len(set(gpus)) < len(gpus) or not set(gpus) < set(range(cluster.num_gpus)):
+            yield f"{dnn_id} goes on without slots {gpus}, allowed: not all of {cluster.num_gpus}, none twice"
+        group = state.groups.get(dnn_id)
+        if group is not None and not group.is_profiling and len(set(group.gpus) & set(gpus)) > 1:
+            yield f"{dnn_id} holds slots {group.gpus}, although it goes on without {gpus}"

@@ -1,16 +1,30 @@
-"""Everything the state machine remembers, as plain values that can be compared."""
+"""Everything the state machine remembers, as plain values, and the legal transitions."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import ClassVar
 
-from hpcbal.control.messages import RoundPlan
+from hpcbal.control.messages import Event, RoundPlan
 from hpcbal.control.progress import DnnProgress, DnnSpec, ResumeState
 from hpcbal.control.schedules import Choice
 from hpcbal.control.states import TERMINAL, DnnState, Phase
+from hpcbal.machines import MachineError
 from hpcbal.policies import RateTable, without_left_out
 from hpcbal.values import EpochRecord, Position
+
+
+class ControlError(MachineError):
+    """The ensemble got an event that cannot happen in its state; `subject` is a DNN's name or empty."""
+
+    machine: ClassVar[str] = "ensemble"
+
+
+def subject_of(event: Event) -> str | None:
+    """The DNN that an event is about; None if it is about the whole ensemble."""
+    name: str | None = getattr(event, "dnn_id", None)
+    return name
 
 
 @dataclass(slots=True)

@@ -12,12 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hpcbal.data.bad_sample import UnusableSampleError
+from hpcbal.data.dataset import kind_of
 from hpcbal.data.operations import OperationError
 from hpcbal.data.operations.base import require_array
-from hpcbal.data.promises import kind_of
 from hpcbal.data.spec import SampleSpec
 from hpcbal.errors import DataError, HpcbalError, UserCodeError
-from hpcbal.forks import leave_if_forked
+from hpcbal.processes import leave_if_forked
 from hpcbal.user_code import summary
 
 _WHAT = "a preprocessing operation"

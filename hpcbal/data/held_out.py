@@ -9,12 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hpcbal import env
-from hpcbal.data.class_labels import class_labels
-from hpcbal.data.class_names import Relabelled, class_names, difference, in_words
 from hpcbal.data.dataset import Dataset, RawSample
+from hpcbal.data.labels import Relabelled, class_labels, class_names, difference, in_words
 from hpcbal.data.opening import open_dataset
-from hpcbal.data.sample_weights import declared_weights
-from hpcbal.data.sizes import declared_sizes
+from hpcbal.data.sizes import declared_sizes, declared_weights
 from hpcbal.data.spec import SampleSpec
 from hpcbal.errors import DataError
 

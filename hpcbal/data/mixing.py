@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hpcbal.data.operations.mixing import MixingOperation, weighted_mean
-from hpcbal.data.random_stream import SampleStreams
+from hpcbal.data.pipeline import SampleStreams
 from hpcbal.data.spec import LabelSpec
 from hpcbal.errors import DataError
 

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from hpcbal.data.dataset import Dataset, check_dataset
 from hpcbal.errors import DataError, HpcbalError, UserCodeError
-from hpcbal.forks import leave_if_forked
+from hpcbal.processes import leave_if_forked
 from hpcbal.user_code import summary
 
 

@@ -14,24 +14,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hpcbal import env
-from hpcbal.data.bad_sample import BadSample, UnusableSampleError
-from hpcbal.data.class_labels import check_classes, class_labels, doubts_about
-from hpcbal.data.dataset import Dataset, RawSample
+from hpcbal.data.bad_sample import BadSample, UnusableSampleError, describe_nonfinite, is_finite
+from hpcbal.data.dataset import Dataset, Promises, RawSample
 from hpcbal.data.fingerprint import with_content
-from hpcbal.data.finite import describe_nonfinite, is_finite
+from hpcbal.data.labels import check_classes, class_labels, doubts_about
 from hpcbal.data.mixing import Mixing, Sample
 from hpcbal.data.operations import MixingOperation, Operation
-from hpcbal.data.pipeline import Pipeline, build_operations
-from hpcbal.data.promises import Promises
-from hpcbal.data.random_stream import SampleStreams
-from hpcbal.data.sample_weights import declared_weights
-from hpcbal.data.sizes import RANDOM_ORDER, SizeOrder, declared_sizes
+from hpcbal.data.pipeline import Pipeline, SampleStreams, build_operations
+from hpcbal.data.sizes import RANDOM_ORDER, SizeOrder, declared_sizes, declared_weights
 from hpcbal.data.spec import LabelSpec, SampleSpec
 from hpcbal.data.split import drawn_ids, ids_for_test, split_ids
 from hpcbal.errors import DataError, HpcbalError
-from hpcbal.forks import leave_if_forked
-from hpcbal.policies.sample_order import sample_order
+from hpcbal.policies.orders import sample_order
 from hpcbal.policies.samples import order_in_windows
+from hpcbal.processes import leave_if_forked
 from hpcbal.user_code import is_ctrl_c, summary
 
 if TYPE_CHECKING:

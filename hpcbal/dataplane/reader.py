@@ -5,19 +5,48 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hpcbal.comm.backoff import Backoff
-from hpcbal.dataplane.batch import Batch
 from hpcbal.dataplane.ring import INACTIVE, NodeRing
 from hpcbal.dataplane.slot import Slot
 from hpcbal.dataplane.stream import StreamPlan, round_block
 from hpcbal.errors import HpcbalError
 from hpcbal.values import Position
 from hpcbal.values.selection import Selection
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Samples in the order of their positions, without broken ones.
+
+    Attributes:
+        ids: int64, shape (n,).
+        x: samples, shape (n, *sample shape); a list of n arrays if the spec's shape is not static. They may
+            lie in the ring, and are read-only then (`StreamReader.read_selection`).
+        y: labels, shape (n, *label shape).
+        work: the work of the batch, in samples of mean size; by default its number of samples.
+        padding_limit: how many times as long as the longest sample padding may make all samples, >= 1; inf:
+            no limit.
+    """
+
+    ids: NDArray[np.int64]
+    x: NDArray[Any] | list[NDArray[Any]]
+    y: NDArray[Any]
+    work: float = -1.0
+    padding_limit: float = math.inf
+
+    def __post_init__(self) -> None:
+        if self.work < 0.0:
+            object.__setattr__(self, "work", float(len(self.ids)))
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
 
 __all__ = ["Batch", "StreamReader"]
 

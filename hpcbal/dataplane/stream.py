@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from hpcbal.data.spec import LabelSpec, SampleSpec
 from hpcbal.dataplane.slot import SlotLayout
 from hpcbal.errors import InputError
-from hpcbal.values.aligned import LINE_BYTES, aligned_empty
+from hpcbal.values.arrays import LINE_BYTES, aligned_empty
 
 if TYPE_CHECKING:
     from hpcbal.config import DataplaneConfig

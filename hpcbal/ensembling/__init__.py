@@ -1,10 +1,11 @@
 """What trained DNNs predict together: their answers, how good these are, and which DNNs to combine."""
 
-from hpcbal.ensembling.agreement import agreeing_pairs, disagreement
 from hpcbal.ensembling.answers import (
     Answers,
     Kind,
+    agreeing_pairs,
     answers_of,
+    disagreement,
     has_soft_labels,
     items_of,
     items_per_sample,

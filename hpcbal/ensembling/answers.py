@@ -1,4 +1,4 @@
-"""From the predictions of a model to one row per item, and from probabilities to one answer per item.
+"""From predictions to answers, and how often DNNs agree.
 
 An item is what one label is about: a sample, a pixel of a dense prediction, or one label of a multi-label
 sample. Probabilities take `num_items * num_classes` numbers, answers three numbers per item.
@@ -109,3 +109,31 @@ def answers_of(probabilities: NDArray[np.float64], labels: NDArray[np.int64]) ->
     rows = np.arange(len(probabilities))
     predicted = probabilities.argmax(axis=1)
     return Answers(probabilities[rows, labels], probabilities[rows, predicted], predicted.astype(np.int32))
+
+
+def agreeing_pairs(predicted: NDArray[np.int32]) -> int:
+    """How many ordered pairs of DNNs predict the same class, summed over items; each DNN agrees with itself.
+
+    Args:
+        predicted: classes >= 0, shape (num_dnns, n).
+    """
+    if not predicted.size:
+        return 0
+    most = int(predicted.max())
+    votes = predicted + np.arange(predicted.shape[1], dtype=np.int64) * (
+        most + 1
+    )  # one number per item, class
+    counts = np.unique(votes, return_counts=True)[1]
+    return int(np.square(counts).sum())
+
+
+def disagreement(agreeing: int, num_dnns: int, num_items: int) -> float | None:
+    """The share of items for which two DNNs predict different classes, averaged over all pairs of DNNs.
+
+    Args:
+        agreeing: sum of `agreeing_pairs` over all items.
+
+    Returns: 0..1; None for fewer than two DNNs, or without items.
+    """
+    pairs = num_dnns * (num_dnns - 1) * num_items
+    return (num_dnns * num_dnns * num_items - agreeing) / pairs if pairs else None

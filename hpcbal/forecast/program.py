@@ -9,8 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hpcbal.errors import PolicyError
-from hpcbal.forecast.cluster import Cluster, Links
-from hpcbal.forecast.orders import AS_THEY_COME, order_named
+from hpcbal.forecast.cluster import AS_THEY_COME, Cluster, Links, order_named
 from hpcbal.forecast.trace import Resource, Trace
 
 RESOURCES = (Resource.DOWNLINK, Resource.UPLINK, Resource.WORKER, Resource.SERVER, Resource.DELAY)

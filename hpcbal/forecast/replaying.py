@@ -21,9 +21,8 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from hpcbal.forecast.in_turn import LinksInTurn, Transfer
+from hpcbal.forecast.cluster import LinksInTurn, Transfer, max_min_shares
 from hpcbal.forecast.program import DELAY, DOWN, SERVER, UP, WORKER, Program, Record
-from hpcbal.forecast.sharing import max_min_shares
 from hpcbal.forecast.stopping import Stop
 
 _START = -1

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hpcbal.comm.message import Message
+from hpcbal.comm.channel import Message
 from hpcbal.errors import InputError
 from hpcbal.paramserver.contract import (
     App,

@@ -8,9 +8,8 @@ from pathlib import Path
 
 from hpcbal.config import ParamServerConfig
 from hpcbal.forecast import FLOW_CONTROL_OFF, Cluster, Links, Settings, Trace
-from hpcbal.forecast.batch_size import scaled
-from hpcbal.forecast.placing import on_servers
 from hpcbal.forecast.prediction import Job, Prediction, figures_of, predict
+from hpcbal.forecast.trace import on_servers, scaled
 from hpcbal.forecast.trace_file import read_trace
 from hpcbal.telemetry.files.run_directory import RunDirectory
 

@@ -1,4 +1,4 @@
-"""How long a planned ensemble takes, whether that fits into the walltime, and how many nodes would fit."""
+"""How long a planned ensemble takes, with which schedule, and whether that fits into the walltime."""
 
 from __future__ import annotations
 
@@ -9,13 +9,161 @@ from typing import TYPE_CHECKING, Any
 from hpcbal.cluster.walltime import WALLTIME_MARGIN_S
 from hpcbal.config import EnsembleConfig
 from hpcbal.config.scheduling import settings_of, specs_of
-from hpcbal.control import DnnSpec, Schedule, ScheduleSettings
+from hpcbal.control import (
+    Choice,
+    DnnSpec,
+    Prediction,
+    ResumeState,
+    Schedule,
+    ScheduleSettings,
+    candidates,
+    choose,
+)
 from hpcbal.planning.rates import PlanRates
 from hpcbal.planning.scenario import PassFacts, balancing_of, known_costs, pass_model, preprocessor_ranks
-from hpcbal.simulator import Balancing, Costs, PassModel, SimulatedRun, cluster_of, lower_bound, simulate
+from hpcbal.policies.pruning import Asha
+from hpcbal.simulator import (
+    ASSUMED_COSTS,
+    Balancing,
+    Costs,
+    Outset,
+    PassModel,
+    SimulatedRun,
+    cluster_of,
+    lower_bound,
+    predict_schedules,
+    simulate,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+
+ASSUMED_FACTS = PassFacts(num_train=100_000, num_validation=0, ring_samples=512)
+"""Used while the size of the dataset is unknown; then only the order of the predictions has a meaning."""
+
+
+def choose_for_plan(
+    config: EnsembleConfig,
+    rates: PlanRates,
+    facts: PassFacts | None,
+    *,
+    num_nodes: int,
+    gpus_per_node: int,
+) -> Choice | None:
+    """Choose as the run does before its first round; None if the configuration gives the schedule.
+
+    Args:
+        config: the ensemble.
+        rates: rates of all its DNNs.
+        facts: size of its dataset; None: unknown.
+        num_nodes, gpus_per_node: the planned allocation.
+    """
+    passes = pass_model(config, facts or ASSUMED_FACTS, rates.preprocessing_samples_per_s)
+    settings = settings_of(config, passes.num_positions)
+    schedules = candidates(settings)
+    if len(schedules) == 1:
+        return None
+    outset = Outset(
+        specs_of(config),
+        cluster_of(num_nodes * gpus_per_node, gpus_per_node),
+        replace(settings, max_preprocessors=preprocessor_ranks(config, num_nodes)),
+        rates.table,
+        passes,
+        replace(ASSUMED_COSTS, start_s=rates.start_s),
+        ResumeState(),
+    )
+    made = passes.preprocessing_samples_per_s
+    return choose(predict_schedules(outset, schedules, cut_beyond=math.inf), None, made)
+
+
+def schedule_for_plan(config: EnsembleConfig, choice: Choice | None) -> Schedule:
+    """The chosen schedule, or the one that the configuration gives."""
+    return candidates(settings_of(config, 1))[0] if choice is None else choice.schedule
+
+
+def choice_to_dict(choice: Choice) -> list[dict[str, Any]]:
+    """The candidates as plain values for JSON, the fastest first."""
+    return [
+        {
+            "paradigm": p.schedule.paradigm,
+            "delta": None if p.schedule.delta is None else str(p.schedule.delta),
+            "alpha": p.schedule.alpha,
+            "wall_time_s": p.remaining_s,
+            "num_rounds": p.num_rounds,
+            "chosen": p.schedule == choice.schedule,
+        }
+        for p in ranked(choice)
+    ]
+
+
+def ranked(choice: Choice) -> list[Prediction]:
+    """The candidates that were tried, the chosen one first, then the fastest."""
+    return sorted(
+        choice.predictions, key=lambda p: (p.schedule != choice.schedule, p.remaining_s, p.num_rounds)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Rung:
+    """A rung of `asha`, as if all DNNs trained side by side.
+
+    Attributes:
+        epoch: DNNs are compared when they have trained so many epochs.
+        num_dnns: DNNs that reach it.
+        num_promoted: DNNs that train on; more if better ones arrive late.
+    """
+
+    epoch: int
+    num_dnns: int
+    num_promoted: int
+
+
+def planned_rungs(config: EnsembleConfig) -> list[Rung]:
+    """The rungs of the configuration; none without the rule `asha`."""
+    rule = config.prune.prune_rule()
+    if not isinstance(rule, Asha):
+        return []
+    ends = [dnn.stop.max_epochs for dnn in config.dnns if config.prune.covers(dnn.name)]
+    rungs: list[Rung] = []
+    promoted = len(ends)
+    for epoch in rule.rungs(max(ends, default=0)):
+        arriving = min(promoted, sum(end >= epoch for end in ends))
+        promoted = max(1, arriving // rule.reduction)
+        rungs.append(Rung(epoch, arriving, promoted))
+    return rungs
+
+
+def prune_lines(config: EnsembleConfig) -> list[str]:
+    """The rule and its rungs, for people; nothing without a rule."""
+    prune = config.prune
+    num_dnns = sum(prune.covers(dnn.name) for dnn in config.dnns)
+    if not num_dnns:
+        return []
+    if prune.rule == "median":
+        first_epoch = prune.warmup_epochs
+        return [f"prune median: {num_dnns} DNNs are compared after every epoch from epoch {first_epoch} on"]
+    rungs = planned_rungs(config)
+    if not rungs:
+        return [f"prune asha: all {num_dnns} DNNs train on, because there is no rung before their last epoch"]
+    words = [" DNNs train on", *[""] * len(rungs)]
+    steps = [
+        f"{rung.num_promoted} of {rung.num_dnns}{word} after epoch {rung.epoch}"
+        for rung, word in zip(rungs, words, strict=False)
+    ]
+    return [f"prune asha: {', '.join(steps)}"]
+
+
+def prune_to_dict(config: EnsembleConfig) -> dict[str, Any] | None:
+    """The rule and its rungs as JSON; None without a rule."""
+    if config.prune.prune_rule() is None:
+        return None
+    rungs = [
+        {"epoch": rung.epoch, "num_dnns": rung.num_dnns, "num_promoted": rung.num_promoted}
+        for rung in planned_rungs(config)
+    ]
+    return {"rule": config.prune.rule, "rungs": rungs}
+
 
 MOST_NODES_TRIED = 256
 

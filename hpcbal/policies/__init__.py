@@ -11,21 +11,20 @@ from hpcbal.policies.flotilla import (
     create_flotilla,
     plan_all_flotillas,
 )
-from hpcbal.policies.left_out import avoid_left_out, without_left_out
-from hpcbal.policies.placement import Placement, assign_gpus, placement_score
+from hpcbal.policies.orders import order_alone, random_order, sample_order
+from hpcbal.policies.placement import Placement, assign_gpus, assign_gpus_roughly, placement_score
 from hpcbal.policies.preprocessors import demand, num_preprocessors
-from hpcbal.policies.profile import (
+from hpcbal.policies.rates import (
+    RateTable,
     profile_by_name,
     profile_from_dict,
     profile_to_dict,
+    profiling_counts,
+    rate_key,
     starts_by_name,
     starts_from_dict,
 )
-from hpcbal.policies.random_order import order_alone, random_order
-from hpcbal.policies.rates import RateTable, profiling_counts, rate_key
-from hpcbal.policies.rough_placement import assign_gpus_roughly
-from hpcbal.policies.sample_order import sample_order
-from hpcbal.policies.staying import assign_gpus_staying, free_where_built
+from hpcbal.policies.staying import assign_gpus_staying, avoid_left_out, free_where_built, without_left_out
 
 __all__ = [
     "Delta",

@@ -7,14 +7,14 @@ import heapq
 import itertools
 import math
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 from hpcbal.cluster.layout import Cluster, num_nodes_used
 from hpcbal.errors import PolicyError
 from hpcbal.policies.flotilla import Flotilla
 from hpcbal.policies.gpu_row import SCORE_DIGITS, GpuRow, num_different_orders, order_of_least_score
-from hpcbal.policies.small_placement import best_parts, is_small
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +81,7 @@ def assign_gpus(flotilla: Flotilla, cluster: Cluster, max_permutations: int = 10
     Raises: PolicyError: if the flotilla needs more GPUs than there are, or an argument is out of range.
     Source: [FLEET] Sec. 4.3.2, Eq. 4, App. A, Alg. 3 and 4. On a small cluster the placement is the optimum
         of Eq. 4, on nodes of equal and of different size. On larger clusters no bound is proved, unless
-        every DNN is on the fewest nodes that hold it. bench/bench_flotilla.py measures both.
+        every DNN is on the fewest nodes that hold it.
     """
     counts = flotilla.num_gpus
     if sum(counts) > cluster.num_gpus:
@@ -201,3 +201,113 @@ def _best_fit(counts: Sequence[int], cluster: Cluster, large_first: bool) -> lis
             need -= take
         gpus[i].sort()
     return [tuple(own) for own in gpus]
+
+
+def assign_gpus_roughly(flotilla: Flotilla, cluster: Cluster, had: Mapping[str, Sequence[int]]) -> Placement:
+    """Place a flotilla without a search: DNNs stay where they can, the others take the free GPUs in order.
+
+    Not for training: nodes are not considered, and the score is not computed (it is 0).
+
+    Args:
+        flotilla: DNNs and their numbers of GPUs.
+        cluster: cluster with at least as many GPUs.
+        had: GPUs of DNNs when they were last trained.
+    """
+    needs = dict(zip(flotilla.dnn_ids, flotilla.num_gpus, strict=True))
+    gpus = {d: tuple(had[d][:need]) for d, need in needs.items() if need <= len(had.get(d, ()))}
+    taken = {gpu for own in gpus.values() for gpu in own}
+    free = iter([gpu for gpu in range(cluster.num_gpus) if gpu not in taken])
+    for d, need in needs.items():
+        if d not in gpus:
+            gpus[d] = tuple(next(free) for _ in range(need))
+    return Placement({d: gpus[d] for d in needs}, 0.0)
+
+
+MOST_STATES = 500
+"""Most states of a cluster that is searched. Eight nodes of 4 GPUs have 495 states, and so have four nodes of
+8: the search takes milliseconds. With twice as many states it can take a tenth of a second."""
+
+Rooms = tuple[int, ...]
+"""Free GPUs of each node, descending: nodes with equal numbers are interchangeable."""
+
+
+def is_small(node_sizes: Sequence[int]) -> bool:
+    """Whether a cluster can have at most `MOST_STATES` different states.
+
+    A state is the number of free GPUs per node, in any order; n nodes of up to s GPUs have at most (n + s
+    choose s) states.
+    """
+    sizes = [size for size in node_sizes if size > 0]
+    largest = max(sizes, default=0)
+    return math.comb(len(sizes) + largest, largest) <= MOST_STATES
+
+
+def best_parts(counts: Sequence[int], node_sizes: Sequence[int]) -> list[list[int]]:
+    """How many GPUs of each node every DNN takes, with the least Eq. 4 over all placements.
+
+    DNNs are placed one after another, large ones first, on any nodes with any split between them. The least
+    loss of the remaining DNNs depends only on the free GPUs of the nodes, so each such state is solved once.
+
+    Args:
+        counts: GPUs of each DNN, >= 1, summing to at most the GPUs of the nodes.
+        node_sizes: GPUs of each node, >= 0, of a small cluster, see `is_small`.
+
+    Returns: GPUs by node, for each DNN.
+    Source: [FLEET] Eq. 4.
+    """
+    order = sorted(range(len(counts)), key=lambda i: (-counts[i], i))
+    needs = [counts[i] for i in order]
+    best = _solver(needs, max(node_sizes, default=0))
+    free = list(node_sizes)
+    parts = [[0] * len(free) for _ in counts]
+    for place, i in enumerate(order):
+        nodes = sorted(range(len(free)), key=lambda node: (-free[node], node))
+        _, taken = best(place, tuple(free[node] for node in nodes))
+        for node, part in zip(nodes, taken, strict=True):
+            parts[i][node] = part
+            free[node] -= part
+    return parts
+
+
+def _solver(needs: Sequence[int], full_node: int) -> Callable[[int, Rooms], tuple[float, Rooms]]:
+    """Make a function from (first unplaced DNN, free GPUs) to (least loss, free GPUs after that DNN)."""
+    # No placement of DNNs i, i + 1, ... has a smaller loss: each on the fewest full nodes that hold it.
+    least = [sum(-(-need // full_node) / need for need in needs[i:]) for i in range(len(needs) + 1)]
+
+    @cache
+    def best(i: int, rooms: Rooms) -> tuple[float, Rooms]:
+        if i == len(needs):
+            return 0.0, ()
+        least_loss, least_parts = math.inf, rooms
+        for num_nodes in range(1, len(rooms) + 1):
+            loss = num_nodes / needs[i]
+            if loss + least[i + 1] >= least_loss - 1e-12:
+                break  # more nodes only add to the loss
+            for parts in _ways(needs[i], num_nodes, rooms):
+                left = sorted((room - part for room, part in zip(rooms, parts, strict=True)), reverse=True)
+                total = loss + best(i + 1, tuple(left))[0]
+                if total < least_loss - 1e-12:
+                    least_loss, least_parts = total, parts
+        return least_loss, least_parts
+
+    return best
+
+
+def _ways(need: int, num_nodes: int, rooms: Rooms, most: int | None = None) -> Iterator[Rooms]:
+    """Yield each different way to take `need` GPUs from exactly `num_nodes` nodes, as parts per node.
+
+    A node gives no more than the node before it with the same number of free GPUs (`most`, if that node
+    comes before the first one here).
+    """
+    if num_nodes == 0:
+        if need == 0:
+            yield (0,) * len(rooms)
+        return
+    if not num_nodes <= need <= sum(rooms[:num_nodes]):
+        return
+    first, rest = rooms[0], rooms[1:]
+    largest = min(first, need - (num_nodes - 1), first if most is None else most)
+    for part in range(largest, -1, -1):
+        bound = part if rest and rest[0] == first else None
+        for others in _ways(need - part, num_nodes - (part > 0), rest, bound):
+            yield (part, *others)

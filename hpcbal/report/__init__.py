@@ -20,8 +20,7 @@ from hpcbal.report.model import (
     SlotUse,
     WorkReport,
 )
-from hpcbal.report.page.document import render_page
-from hpcbal.report.page.write import write_page, write_plots
+from hpcbal.report.page.page import render_page, write_page, write_plots
 from hpcbal.report.reading.run_files import read_run
 
 __all__ = [

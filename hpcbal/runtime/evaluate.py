@@ -13,31 +13,34 @@ from typing import cast
 
 from mpi4py import MPI
 
-from hpcbal.cluster.accelerators import visible_gpus
 from hpcbal.cluster.discovery import infos_of_ranks, split_by_node
-from hpcbal.cluster.launcher import Launcher
+from hpcbal.cluster.launch_line import Launcher
+from hpcbal.cluster.layout import visible_gpus
 from hpcbal.cluster.roles import SCHEDULER_RANK
-from hpcbal.comm.all_or_none import ReportedError, all_or_none
-from hpcbal.comm.collectives import patient_allgather, patient_barrier, patient_broadcast
+from hpcbal.comm.collectives import (
+    ReportedError,
+    all_or_none,
+    patient_allgather,
+    patient_barrier,
+    patient_broadcast,
+)
 from hpcbal.config import EnsembleConfig, add_import_roots
 from hpcbal.data.evaluation import open_sample_set
 from hpcbal.data.source import open_source
 from hpcbal.errors import ClusterError, ExitCode, HpcbalError, OutputError
-from hpcbal.runtime.evaluating.life import WAITING, Life
+from hpcbal.processes import say
 from hpcbal.runtime.evaluating.predicting import Predictor, StoppedError
 from hpcbal.runtime.evaluating.request import VALIDATION, EvaluationRequest, TrainedRun, open_trained
 from hpcbal.runtime.evaluating.result import EvaluationData, evaluate_run, report
-from hpcbal.runtime.evaluating.workers import MpiWorkers
-from hpcbal.runtime.handoff.activity import Activity
-from hpcbal.runtime.handoff.sentences import EVALUATING
+from hpcbal.runtime.evaluating.workers import WAITING, Life, MpiWorkers
+from hpcbal.runtime.handoff.rank_process import Activity
 from hpcbal.runtime.handoff.start_file import StarterWatch, StartFile
-from hpcbal.runtime.health.ending import JobEnd
-from hpcbal.runtime.health.peers import PeerWatch
-from hpcbal.runtime.health.signals import StopFlag
-from hpcbal.runtime.health.stalling import HangTrace
+from hpcbal.runtime.handoff.supervision import EVALUATING
+from hpcbal.runtime.health.ending import JobEnd, StopFlag
+from hpcbal.runtime.health.silence import HangTrace
+from hpcbal.runtime.health.watchdog import PeerWatch
 from hpcbal.runtime.job import run_in_job
 from hpcbal.runtime.start.backends import LocalSlots, load_backend
-from hpcbal.stderr import say
 from hpcbal.telemetry import RunDirectory, configure_rank_logging
 from hpcbal.telemetry.views.evaluation import Evaluation
 

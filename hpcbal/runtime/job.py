@@ -9,14 +9,13 @@ from contextlib import ExitStack
 
 from mpi4py import MPI
 
-from hpcbal.cluster.launcher import Launcher
+from hpcbal.cluster.launch_line import Launcher
 from hpcbal.cluster.roles import SCHEDULER_RANK
-from hpcbal.comm.all_or_none import ReportedError
-from hpcbal.comm.collectives import patient_barrier
+from hpcbal.comm.collectives import ReportedError, patient_barrier
 from hpcbal.errors import ExitCode
-from hpcbal.forks import remember_rank
-from hpcbal.runtime.handoff.activity import Activity
+from hpcbal.processes import remember_rank
 from hpcbal.runtime.handoff.end_file import UNDECIDED, note_end
+from hpcbal.runtime.handoff.rank_process import Activity
 from hpcbal.runtime.handoff.start_file import StartFile
 from hpcbal.runtime.health.ending import JobEnd, write_last_words
 

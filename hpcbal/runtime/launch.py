@@ -12,27 +12,24 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from hpcbal.cluster.accelerators import visible_gpus
-from hpcbal.cluster.crowding import crowding, slots_on_cores
-from hpcbal.cluster.launcher import Launcher, detect_launcher
+from hpcbal.cluster.launch_line import Launcher, crowding, detect_launcher, slots_on_cores
+from hpcbal.cluster.layout import visible_gpus
 from hpcbal.cluster.roles import LEAST_EXECUTORS, num_ranks_needed
 from hpcbal.config import AnyConfig, EnsembleConfig, JobsConfig, ParamServerConfig
 from hpcbal.config.balance import balances_of
 from hpcbal.errors import ClusterError, ExitCode, InputError
 from hpcbal.printable import printable
+from hpcbal.processes import say
 from hpcbal.runtime.evaluating.request import EvaluationRequest, TrainedRun, open_trained
-from hpcbal.runtime.handoff.activity import Activity
 from hpcbal.runtime.handoff.clean_output import CleanOutput
 from hpcbal.runtime.handoff.finished import report_of_finished, report_of_finished_job
-from hpcbal.runtime.handoff.launch_dir import hold, launch_directory, sweep
+from hpcbal.runtime.handoff.launch_dir import RunRequest, hold, launch_directory, load_requested, sweep
 from hpcbal.runtime.handoff.minding import Requests, mind, report
-from hpcbal.runtime.handoff.own_exit import leave_soon, own_exit_code
-from hpcbal.runtime.handoff.run_request import RunRequest, load_requested
-from hpcbal.runtime.handoff.sentences import EVALUATING, PROFILING, TRAINING, Sentences
+from hpcbal.runtime.handoff.rank_process import Activity, leave_soon, own_exit_code
 from hpcbal.runtime.handoff.start_file import LAUNCH_DIR, StartFile
-from hpcbal.runtime.health.lifeline import Lifeline
-from hpcbal.runtime.health.signals import StopFlag
-from hpcbal.stderr import say
+from hpcbal.runtime.handoff.supervision import EVALUATING, PROFILING, TRAINING, Sentences
+from hpcbal.runtime.health.ending import StopFlag
+from hpcbal.runtime.health.watchdog import Lifeline
 
 __all__ = ["RunRequest", "mpirun_command", "mpirun_environment", "num_ranks", "run", "start_mpirun"]
 

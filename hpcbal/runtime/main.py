@@ -11,19 +11,17 @@ from typing import cast
 from mpi4py import MPI
 
 from hpcbal.cluster.discovery import discover, discover_executors, split_by_node
-from hpcbal.cluster.launcher import Launcher
+from hpcbal.cluster.launch_line import Launcher
 from hpcbal.cluster.roles import SCHEDULER_RANK, Roles
-from hpcbal.comm.all_or_none import all_or_none
-from hpcbal.comm.collectives import patient_allgather, patient_barrier, patient_broadcast
-from hpcbal.comm.mpi_channel import MpiChannel
+from hpcbal.comm.collectives import all_or_none, patient_allgather, patient_barrier, patient_broadcast
+from hpcbal.comm.mpi import MpiChannel
 from hpcbal.config import AnyConfig, EnsembleConfig, JobsConfig, ParamServerConfig, add_import_roots
-from hpcbal.runtime.handoff.activity import Activity
-from hpcbal.runtime.handoff.run_request import RunRequest, load_requested
+from hpcbal.runtime.handoff.launch_dir import RunRequest, load_requested
+from hpcbal.runtime.handoff.rank_process import Activity
 from hpcbal.runtime.handoff.start_file import StartFile
-from hpcbal.runtime.health.ending import JobEnd
-from hpcbal.runtime.health.peers import PeerWatch
-from hpcbal.runtime.health.signals import StopFlag
-from hpcbal.runtime.health.stalling import HangTrace
+from hpcbal.runtime.health.ending import JobEnd, StopFlag
+from hpcbal.runtime.health.silence import HangTrace
+from hpcbal.runtime.health.watchdog import PeerWatch
 from hpcbal.runtime.job import run_in_job
 from hpcbal.runtime.paramserver.opening import OpenedJob, open_job
 from hpcbal.runtime.paramserver.play import play_job

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from hpcbal.cluster.layout import Cluster
-from hpcbal.collector import without_garbage_collection
 from hpcbal.control import (
     Choice,
     ChooseSchedule,
@@ -25,6 +24,7 @@ from hpcbal.control.candidates import first_to_try, next_to_try
 from hpcbal.control.schedules import LEAST_GAIN
 from hpcbal.control.states import TERMINAL
 from hpcbal.policies import RateTable
+from hpcbal.processes import without_garbage_collection
 from hpcbal.simulator.balancing import RatePace
 from hpcbal.simulator.costs import Costs
 from hpcbal.simulator.cutoff import Remaining

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from hpcbal.cluster.layout import Cluster
-from hpcbal.collector import without_garbage_collection
 from hpcbal.control import (
     AUTO,
     Choice,
@@ -23,6 +22,7 @@ from hpcbal.control import (
 from hpcbal.control.states import TERMINAL
 from hpcbal.errors import InputError
 from hpcbal.policies import RateTable
+from hpcbal.processes import without_garbage_collection
 from hpcbal.simulator.balancing import Balancing, Pace, RatePace
 from hpcbal.simulator.bound import lower_bound
 from hpcbal.simulator.choosing import Outset, choose_schedule

@@ -8,7 +8,7 @@ import sys
 import threading
 from pathlib import Path
 
-from hpcbal.speed_models.packing import pack_model, unpack_job
+from hpcbal.speed_models.fit_process import pack_model, unpack_job
 
 NICE = 19  # training runs on the same cores
 # This session's weight, on kernels that weigh sessions against each other: a tenth of a full core. With less,

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hpcbal import env
-from hpcbal.policies.batching.curves import FloatArray
-from hpcbal.speed_models.rows import Rows
+from hpcbal.policies.batching.time_curves import FloatArray
+from hpcbal.speed_models.recording import Rows
 
 if TYPE_CHECKING:
     import keras

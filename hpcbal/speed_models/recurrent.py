@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hpcbal.policies.batching.curves import FloatArray
-from hpcbal.policies.batching.recurrent import LOOK_BACK, NUM_GATES, NUM_HIDDEN, Cell, Recurrent, num_weights
+from hpcbal.policies.batching.networks import LOOK_BACK, NUM_GATES, NUM_HIDDEN, Cell, Recurrent, num_weights
 from hpcbal.policies.batching.speed import SpeedHistory, SpeedPredictor, check_same_workers
+from hpcbal.policies.batching.time_curves import FloatArray
 from hpcbal.speed_models.networks import DTYPE, Weights, import_keras, train
-from hpcbal.speed_models.rows import Rows, Scales
+from hpcbal.speed_models.recording import Rows, Scales
 
 if TYPE_CHECKING:
     import keras

@@ -12,20 +12,19 @@ if TYPE_CHECKING:
     from hpcbal.telemetry.claim.same_config import is_same_config
     from hpcbal.telemetry.files.atomic_file import output_error, write_atomic, write_json_atomic
     from hpcbal.telemetry.files.run_directory import RunDirectory
-    from hpcbal.telemetry.host.environment import environment_versions
+    from hpcbal.telemetry.host.processes import environment_versions
     from hpcbal.telemetry.ledger import LEDGER_SCHEMA, Ledger, read_ledger
     from hpcbal.telemetry.streams.metrics import MetricsWriter, read_metrics
     from hpcbal.telemetry.streams.rank_log import RankLogging, configure_rank_logging
-    from hpcbal.telemetry.views.ensemble_status import (
+    from hpcbal.telemetry.views.ensemble_table import (
         DnnStatus,
         EnsembleStatus,
         PreprocessingStatus,
         new_status,
     )
-    from hpcbal.telemetry.views.read_status import read_status
+    from hpcbal.telemetry.views.read_status import read_status, render_status
     from hpcbal.telemetry.views.results import ResultRow, read_results, render_results, write_results
     from hpcbal.telemetry.views.status import STATUS_SCHEMA, write_status
-    from hpcbal.telemetry.views.status_table import render_status
 
 __all__ = [
     "LEDGER_SCHEMA",
@@ -64,11 +63,11 @@ _MODULE_OF = {
     "LEDGER_SCHEMA": "ledger",
     "STATUS_SCHEMA": "views.status",
     "Claim": "claim.directory",
-    "DnnStatus": "views.ensemble_status",
-    "EnsembleStatus": "views.ensemble_status",
+    "DnnStatus": "views.ensemble_table",
+    "EnsembleStatus": "views.ensemble_table",
     "Ledger": "ledger",
     "MetricsWriter": "streams.metrics",
-    "PreprocessingStatus": "views.ensemble_status",
+    "PreprocessingStatus": "views.ensemble_table",
     "RankLogging": "streams.rank_log",
     "ResultRow": "views.results",
     "RunDirectory": "files.run_directory",
@@ -77,16 +76,16 @@ _MODULE_OF = {
     "claim_output": "claim.directory",
     "clear_dead_lock": "claim.run_lock",
     "configure_rank_logging": "streams.rank_log",
-    "environment_versions": "host.environment",
+    "environment_versions": "host.processes",
     "is_same_config": "claim.same_config",
-    "new_status": "views.ensemble_status",
+    "new_status": "views.ensemble_table",
     "output_error": "files.atomic_file",
     "read_ledger": "ledger",
     "read_metrics": "streams.metrics",
     "read_results": "views.results",
     "read_status": "views.read_status",
     "render_results": "views.results",
-    "render_status": "views.status_table",
+    "render_status": "views.read_status",
     "write_atomic": "files.atomic_file",
     "write_json_atomic": "files.atomic_file",
     "write_results": "views.results",

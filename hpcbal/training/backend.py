@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from hpcbal.training.arrays import Array, Arrays
 from hpcbal.training.layers import ModelLayer, layers_by_name
+from hpcbal.training.weights import Array, Arrays
 
 if TYPE_CHECKING:
     from hpcbal.training.step_exchange import StepExchange
-    from hpcbal.values.affine import Affine
+    from hpcbal.values.arrays import Affine
 
 
 class Batch(Protocol):

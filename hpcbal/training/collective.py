@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from hpcbal.training.arrays import Array
+from hpcbal.training.weights import Array
 
 
 class GradientCollective(Protocol):

@@ -12,7 +12,6 @@ import numpy as np
 
 from hpcbal.errors import InputError
 from hpcbal.policies.rates import RateTable
-from hpcbal.training.arrays import Array, Arrays, num_bytes
 from hpcbal.training.backend import (
     CLASS_LABEL,
     Backend,
@@ -26,12 +25,12 @@ from hpcbal.training.backend import (
     Sums,
     are_shares,
 )
-from hpcbal.training.failure import NonFiniteError
-from hpcbal.training.model_change import check_fit
-from hpcbal.training.seeds import dnn_seed
+from hpcbal.training.devices import dnn_seed
+from hpcbal.training.groups import NonFiniteError
+from hpcbal.training.keras_model import make_model
 from hpcbal.training.step_exchange import StepExchange
-from hpcbal.training.user_model import make_model
-from hpcbal.values.affine import Affine
+from hpcbal.training.weights import Array, Arrays, check_fit, num_bytes
+from hpcbal.values.arrays import Affine
 
 EVALUATION_SPEEDUP = 3.0
 """Inference needs one forward pass, training about three (forward, and twice backward)."""

@@ -11,9 +11,9 @@ import numpy as np
 from mpi4py import MPI
 
 from hpcbal.comm.group_comm import GroupComm
-from hpcbal.training.arrays import Array
 from hpcbal.training.collective import GradientCollective, LocalCollective
 from hpcbal.training.mpi_collective import MpiCollective, MpiGroups
+from hpcbal.training.weights import Array
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ["HOROVOD_DYNAMIC_PROCESS_SETS"] = "1"

@@ -8,10 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from hpcbal.errors import InputError
-from hpcbal.training.arrays import Array, Arrays
+from hpcbal.training.devices import SEED_STATE
 from hpcbal.training.layers import ModelLayer, is_meant, layers_by_name, shown, unknown_layer
-from hpcbal.training.model_change import summary_of
-from hpcbal.training.seeds import SEED_STATE
+from hpcbal.training.weights import Array, Arrays, summary_of
 
 
 @dataclass(frozen=True, slots=True)

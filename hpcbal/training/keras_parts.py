@@ -1,15 +1,22 @@
-"""What a replica needs from a Keras model: optimizer, variables by name, moving variances."""
+"""What a replica needs from a Keras model: optimizer, variables by name, frozen layers.
+
+The variables of a frozen layer have no gradient and no optimizer state, and the ranks send nothing for them.
+A frozen batch normalisation normalises with its moving statistics, as Keras does, so these stay as well.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import keras
+import tensorflow as tf
 
 from hpcbal.errors import InputError
 from hpcbal.training.backend import OptimizerSettings
+from hpcbal.training.devices import SEED_STATE
+from hpcbal.training.layers import ModelLayer, is_meant, unknown_layer
 
 _NAMES_SHOWN = 12
 
@@ -94,3 +101,96 @@ def moving_variances(
         and layer.momentum < 1.0
         and not getattr(layer, "renorm", False)
     }
+
+
+Numbered = list[tuple[int, keras.Variable]]
+
+
+class Changing(NamedTuple):
+    """Variables that no gradient changes, but a step; by their index in `non_trainable_variables`.
+
+    Attributes:
+        statistics: moving statistics and other floating-point numbers.
+        seeds: the state of random layers.
+        warnings: a sentence on variables that hpcbal does not update, if there are any.
+    """
+
+    statistics: Numbered
+    seeds: Numbered
+    warnings: list[str]
+
+
+def changing_variables(model: keras.Model) -> Changing:
+    """Find what a step changes besides the trainable variables."""
+    frozen = _frozen_variables(model)
+    own = [(i, v) for i, v in enumerate(model.non_trainable_variables) if id(v) not in frozen]
+    seeds = [(i, v) for i, v in own if v.path.endswith(SEED_STATE)]
+    statistics = [(i, v) for i, v in own if tf.as_dtype(v.dtype).is_floating]
+    known = {i for i, _ in (*seeds, *statistics)}
+    left = ", ".join(v.path for i, v in own if i not in known)
+    text = f"not updated in training, because they are not floating-point numbers: {left}"
+    return Changing(statistics, seeds, [text] if left else [])
+
+
+def _frozen_variables(model: keras.Model) -> set[int]:
+    """The ids of the variables that frozen layers keep."""
+    found: set[int] = set()
+    for layer in model._flatten_layers():
+        if not layer.trainable:
+            found |= {id(v) for v in layer._trainable_variables}
+            if isinstance(layer, keras.layers.BatchNormalization):
+                found |= {id(v) for v in layer._non_trainable_variables}
+    return found
+
+
+def freeze_layers(dnn_name: str, model: keras.Model, patterns: Sequence[str]) -> None:
+    """Freeze the layers that the patterns name, with all that they hold.
+
+    Args:
+        model: the user's, built.
+
+    Raises:
+        InputError: if a pattern names no layer with weights, or nothing is left to train.
+    """
+    layers = [(path, layer) for path, layer in _layers_below(model) if layer.weights]
+    for pattern in patterns:
+        problem = unknown_layer(pattern, [path for path, _ in layers])
+        if problem is not None:
+            raise InputError(f"DNN {dnn_name}: freeze: {problem}")
+    for path, layer in layers:
+        if any(is_meant(path, pattern) for pattern in patterns):
+            layer.trainable = False
+    if patterns and not model.trainable_variables:
+        raise InputError(
+            f"DNN {dnn_name}: freeze: {list(patterns)} freezes all layers, allowed: patterns that leave one"
+        )
+
+
+def layers_of(model: keras.Model, named: Mapping[str, keras.Variable]) -> list[ModelLayer]:
+    """The layers that hold variables themselves.
+
+    Args:
+        model: the user's, built.
+        named: its variables by their names in `Replica.state`.
+    """
+    names = {id(variable): name for name, variable in named.items()}
+    found = []
+    for path, layer in (("", model), *_layers_below(model)):
+        own = tuple(names[id(v)] for v in layer._trainable_variables + layer._non_trainable_variables)
+        if own:
+            found.append(ModelLayer(path, own))
+    return found
+
+
+def _layers_below(model: keras.layers.Layer) -> Iterator[tuple[str, keras.layers.Layer]]:
+    """Each layer once, at the first path where it is; a layer comes before those that it holds."""
+    seen: set[int] = set()
+
+    def walk(layer: keras.layers.Layer, prefix: str) -> Iterator[tuple[str, keras.layers.Layer]]:
+        for child in layer._layers:
+            if id(child) not in seen:
+                seen.add(id(child))
+                yield prefix + child.name, child
+                yield from walk(child, f"{prefix}{child.name}/")
+
+    yield from walk(model, "")

@@ -10,11 +10,10 @@ from typing import Any
 import numpy as np
 
 from hpcbal.comm.group_comm import GroupComm
-from hpcbal.comm.loopback_group import LoopbackGroupComm
-from hpcbal.comm.meeting import TIMEOUT_S, Meeting
-from hpcbal.training.arrays import Array
+from hpcbal.comm.loopback import TIMEOUT_S, LoopbackGroupComm, Meeting
 from hpcbal.training.collective import GradientCollective, LocalCollective
 from hpcbal.training.groups import TrainerGroups, check_groups
+from hpcbal.training.weights import Array
 
 
 class LoopbackCollective(GradientCollective):

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import keras
 import numpy as np
 
-from hpcbal.training.arrays import Array
+from hpcbal.training.weights import Array
 
 
 class Metric(Protocol):

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
+from hpcbal.comm.mpi import wait_for
 from hpcbal.comm.mpi_group_comm import MpiGroupComm
-from hpcbal.comm.requests import wait_for
-from hpcbal.training.arrays import Array
 from hpcbal.training.collective import GradientCollective, LocalCollective
 from hpcbal.training.groups import check_groups
+from hpcbal.training.weights import Array
 
 _QUESTION, _ANSWER = 1, 2
 """Tags of messages on a group's communicator."""

@@ -13,10 +13,10 @@ import numpy as np
 from hpcbal.config.imports import load_object
 from hpcbal.config.schema.objective import KERAS_LOSSES
 from hpcbal.errors import HpcbalError, InputError, UserCodeError
-from hpcbal.training.arrays import Array
 from hpcbal.training.backend import DnnSettings, LabelShape, NamedSettings, Sums, are_shares
-from hpcbal.training.failure import USER_ERRORS
+from hpcbal.training.groups import USER_ERRORS
 from hpcbal.training.metric_states import Accuracy, KerasMetric, Metric, accuracy_of_whole_labels
+from hpcbal.training.weights import Array
 from hpcbal.user_code import summary
 from hpcbal.values.metric_names import KERAS_METRICS, LOSS
 

@@ -18,9 +18,9 @@ import keras
 import numpy as np
 
 from hpcbal.errors import InputError
-from hpcbal.training.failure import USER_ERRORS
+from hpcbal.training.groups import USER_ERRORS
 from hpcbal.training.keras_model import users_own
-from hpcbal.training.tensorflow_errors import file_errors
+from hpcbal.training.traced_step import file_errors
 from hpcbal.user_code import summary
 
 if TYPE_CHECKING:

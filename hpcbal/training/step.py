@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from hpcbal.forks import leave_if_forked
-from hpcbal.training.arrays import Array
+from hpcbal.processes import leave_if_forked
 from hpcbal.training.backend import Batch, Contribution, Replica, Sums
 from hpcbal.training.collective import GradientCollective
-from hpcbal.training.failure import CAUSES, USER_ERRORS, GroupFailed, as_exception, cause_of, detail_of
+from hpcbal.training.groups import CAUSES, USER_ERRORS, GroupFailed, as_exception, cause_of, detail_of
+from hpcbal.training.weights import Array
 
 SUSPEND = len(CAUSES)
 LOSS, COUNT = SUSPEND + 1, SUSPEND + 2

@@ -11,9 +11,9 @@ import time
 
 import numpy as np
 
-from hpcbal.training.arrays import Array
 from hpcbal.training.collective import GradientCollective
-from hpcbal.training.failure import NonFiniteError
+from hpcbal.training.groups import NonFiniteError
+from hpcbal.training.weights import Array
 
 FAILED, COMPUTING, CLOSING, PLACE, PLACE_SQUARED = range(5)
 """Fields before the numbers; all ranks learn the sum of each over the ranks."""

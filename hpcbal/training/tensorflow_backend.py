@@ -14,7 +14,6 @@ os.environ.update(env.tensorflow_settings())  # before the import
 import keras
 
 from hpcbal.config.imports import load_object
-from hpcbal.training.arrays import Array
 from hpcbal.training.backend import (
     CLASS_LABEL,
     Backend,
@@ -22,20 +21,19 @@ from hpcbal.training.backend import (
     LabelShape,
     SampleShape,
 )
-from hpcbal.training.device_input import DeviceInput
-from hpcbal.training.frozen_layers import freeze_layers
-from hpcbal.training.keras_model import IGNORES_MASK, checked, users_own
-from hpcbal.training.keras_parts import exclusions_in_vain, make_optimizer
-from hpcbal.training.loss_scaling import LossScale
-from hpcbal.training.seeds import dnn_seed
-from hpcbal.training.tensorflow_errors import (
+from hpcbal.training.devices import dnn_seed
+from hpcbal.training.keras_model import IGNORES_MASK, checked, make_model, user_errors, users_own
+from hpcbal.training.keras_parts import exclusions_in_vain, freeze_layers, make_optimizer
+from hpcbal.training.predicting import DeviceInput
+from hpcbal.training.tensorflow_replica import TensorFlowReplica
+from hpcbal.training.traced_step import (
+    LossScale,
+    check_threads,
     hint_at_sizes,
     memory_errors,
 )
-from hpcbal.training.tensorflow_replica import TensorFlowReplica
-from hpcbal.training.traced_exchange import check_threads
-from hpcbal.training.user_model import make_model, user_errors
-from hpcbal.values.affine import Affine
+from hpcbal.training.weights import Array
+from hpcbal.values.arrays import Affine
 
 log = logging.getLogger(__name__)
 # TensorFlow warns of retracing if one method is traced for several replicas, as is needed here.

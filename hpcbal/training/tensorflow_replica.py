@@ -23,33 +23,32 @@ import keras
 import tensorflow as tf
 
 from hpcbal.models.sync_batch_norm import exchange_length, summing_with, synchronised_layers
-from hpcbal.training.arrays import Array, Arrays, num_bytes
 from hpcbal.training.backend import (
     Batch,
     Contribution,
     Replica,
     Sums,
 )
-from hpcbal.training.device_input import DeviceInput, Tensors
-from hpcbal.training.failure import NonFiniteError
-from hpcbal.training.frozen_layers import changing_variables, layers_of
+from hpcbal.training.devices import MAX_DRAWS_PER_STEP
+from hpcbal.training.groups import NonFiniteError
 from hpcbal.training.keras_model import users_own
-from hpcbal.training.keras_parts import moving_variances, named_variables
+from hpcbal.training.keras_parts import changing_variables, layers_of, moving_variances, named_variables
 from hpcbal.training.layers import ModelLayer
-from hpcbal.training.loss_scaling import LossScale
-from hpcbal.training.model_change import check_fit
 from hpcbal.training.objective import Objective
-from hpcbal.training.predicting import predictor
-from hpcbal.training.seeds import MAX_DRAWS_PER_STEP
+from hpcbal.training.predicting import DeviceInput, Tensors, predictor
 from hpcbal.training.step_exchange import StepExchange
-from hpcbal.training.tensorflow_errors import (
+from hpcbal.training.traced_step import (
+    Gradients,
+    LossScale,
+    TracedExchange,
     all_finite,
     is_not_finite,
     memory_errors,
+    numbers_of,
     stop_unless,
+    sums_of,
 )
-from hpcbal.training.traced_exchange import TracedExchange
-from hpcbal.training.traced_step import Gradients, numbers_of, sums_of
+from hpcbal.training.weights import Array, Arrays, check_fit, num_bytes
 
 
 class TensorFlowReplica(Replica):

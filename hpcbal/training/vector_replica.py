@@ -18,10 +18,9 @@ from numpy.typing import NDArray
 
 from hpcbal.errors import InputError
 from hpcbal.training.backend import Batch, DnnSettings, LabelShape, SampleShape, Sums
-from hpcbal.training.devices import thread_counts
-from hpcbal.training.failure import NonFiniteError
+from hpcbal.training.devices import MAX_DRAWS_PER_STEP, thread_counts
+from hpcbal.training.groups import NonFiniteError
 from hpcbal.training.plain_model import user_model
-from hpcbal.training.seeds import MAX_DRAWS_PER_STEP
 from hpcbal.training.tensorflow_backend import TensorFlowBackend
 
 Vector = NDArray[np.float32]

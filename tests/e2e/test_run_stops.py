@@ -111,6 +111,7 @@ def test_ctrl_c_during_start_up_and_later_changes_nothing(lab, undisturbed, same
 )
 def test_ranks_that_cannot_stop_are_ended(lab, rank, reason):
     """One is suspended, as if it hung: nobody would ever stop cleanly."""
+    lab.configure(slots={"per_node": 2})
     running = lab.start()
     wait_for_epochs(lab, running, 2)
     running.signal_rank(rank, signal.SIGSTOP)
@@ -126,7 +127,9 @@ def test_a_module_named_as_pythons_own_does_not_disturb_a_run(lab):
     for path in (lab.folder / "json.py", other / "random.py", other / "numpy.py", other / "mine.py"):
         path.write_text("raise ImportError('the wrong one')", encoding="utf-8")
     lab.configure(
-        dnns=[{"name": "a", "model": "toys:toy"}], backend={"name": "emulated", "rates": {"a": {1: 900}}}
+        dnns=[{"name": "a", "model": "toys:toy"}],
+        backend={"name": "emulated", "rates": {"a": {1: 900}}},
+        slots={"per_node": 1},
     )
     site = lab.tmp / "with_libraries"
     (site / "tool.egg-info").mkdir(parents=True)
@@ -205,6 +208,7 @@ def test_ctrl_c_at_the_very_end_spoils_nothing(lab, undisturbed, same_outcome):
 
 def test_term_after_a_rank_has_aborted_ends_with_the_cause(lab):
     """mpirun is already ending the others when the user's TERM comes."""
+    lab.configure(slots={"per_node": 2})
     running = lab.start()
     wait_for_epochs(lab, running, 2)
     running.signal_rank(SECOND_TRAINER, signal.SIGKILL)

@@ -6,7 +6,7 @@ import types
 from collections.abc import Mapping
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from hpcbal.telemetry.files.utc import utc_text
+from hpcbal.telemetry.files.json_lines import utc_text
 from hpcbal.telemetry.ledger import Entry, Facts, GroupFacts, Line, PlanFacts
 from hpcbal.values import Position
 

@@ -23,7 +23,7 @@ from hpcbal.control.splitting import (
 )
 from hpcbal.control.splitting.machine import MAX_EVENTS
 from hpcbal.policies.batching import BATCHING, BatchTask, Cadence, Decision, Observation
-from hpcbal.policies.batching.rounding import apportion
+from hpcbal.policies.batching.min_max import apportion
 from hpcbal.policies.batching.task import BatchState
 from hpcbal.simulator.virtual_group import VirtualGroup
 

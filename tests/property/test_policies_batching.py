@@ -12,9 +12,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from hpcbal.policies.batching import BATCHING, BatchTask, Observation, WorkerLimits, scale_shares
-from hpcbal.policies.batching.curves import TimeCurves
-from hpcbal.policies.batching.min_max import split_min_max
-from hpcbal.policies.batching.rounding import apportion
+from hpcbal.policies.batching.min_max import apportion, split_min_max
+from hpcbal.policies.batching.time_curves import TimeCurves
 
 weights = st.floats(0.0, 1e9)
 seconds = st.floats(0.0, 10.0)

@@ -11,15 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpcbal.errors import PolicyError
-from hpcbal.policies.migration import migrate, plan_migration, traversal_gap
 from hpcbal.policies.partitioning import (
     DEALING_RULES,
     NO_PART,
     Partition,
     after_step,
     deal_parts,
+    migrate,
     order_of_part,
+    plan_migration,
     spans_of_draw,
+    traversal_gap,
     with_all_samples,
     without_samples,
 )

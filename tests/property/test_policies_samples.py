@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from hpcbal.errors import PolicyError
 from hpcbal.policies.batching import BatchTask
-from hpcbal.policies.batching.curves import FloatArray, TimeCurves
 from hpcbal.policies.batching.min_max import level_work, split_min_max
+from hpcbal.policies.batching.time_curves import FloatArray, TimeCurves
 from hpcbal.policies.samples import (
     EpochQueues,
     Indicators,

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from hpcbal.errors import PolicyError
 from hpcbal.policies.batching import split_evenly
 from hpcbal.policies.preprocessors import demand, num_preprocessors
-from hpcbal.policies.profile import profile_from_dict, profile_to_dict
-from hpcbal.policies.rates import RateTable
+from hpcbal.policies.rates import RateTable, profile_from_dict, profile_to_dict
 
 rates = st.floats(0.01, 1e6)
 

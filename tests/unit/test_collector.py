@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 from concurrent.futures import ThreadPoolExecutor
 
-from hpcbal.collector import without_garbage_collection
+from hpcbal.processes import without_garbage_collection
 
 
 def is_off_inside() -> bool:

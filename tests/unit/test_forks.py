@@ -9,7 +9,7 @@ import pytest
 
 PROGRAM = """\
 import os
-from hpcbal.forks import leave_if_forked, remember_rank
+from hpcbal.processes import leave_if_forked, remember_rank
 leave_if_forked("nobody")
 remember_rank()
 leave_if_forked("nobody")
@@ -30,7 +30,7 @@ IN_A_DATASET = """\
 import os, sys, types
 from hpcbal.data import LabelSpec, SampleSpec
 from hpcbal.data.opening import open_dataset
-from hpcbal.forks import remember_rank
+from hpcbal.processes import remember_rank
 
 class Points:
     num_classes, sample_spec, label_spec = 2, SampleSpec.of((3,), "float32"), LabelSpec()
@@ -52,7 +52,7 @@ print("the rank continues", os.waitstatus_to_exitcode(os.wait()[1]))
 IN_A_MODEL = """\
 import os
 from types import SimpleNamespace
-from hpcbal.forks import remember_rank
+from hpcbal.processes import remember_rank
 from hpcbal.runtime.start.model_check import ModelCheck
 
 remember_rank()

@@ -11,7 +11,7 @@ import pytest
 from hpcbal.control.messages import DnnFailed, LeaveRound
 from hpcbal.errors import ConfigError
 from hpcbal.printable import one_line, printable, shortened
-from hpcbal.stderr import say
+from hpcbal.processes import say
 from hpcbal.telemetry.streams.rank_log import configure_rank_logging
 from hpcbal.telemetry.views.progress import Progress
 

@@ -9,11 +9,11 @@ import sys
 
 import pytest
 
-from hpcbal.stderr import say
+from hpcbal.processes import say
 
 PROGRAM = """
 import sys
-from hpcbal.stderr import say
+from hpcbal.processes import say
 say("one")
 say("two")
 sys.exit(75)
@@ -34,7 +34,7 @@ def test_without_a_reader_a_program_continues_to_its_own_exit_code() -> None:
 
 @pytest.mark.parametrize("redirected", ["2>&-", "2>&- >&-"])
 def test_text_for_a_closed_stderr_does_not_reach_the_output(redirected: str) -> None:
-    command = [sys.executable, "-c", "from hpcbal.stderr import say; say('one'); raise SystemExit(75)"]
+    command = [sys.executable, "-c", "from hpcbal.processes import say; say('one'); raise SystemExit(75)"]
     script = f'exec "$@" {redirected}'
     done = subprocess.run(["sh", "-c", script, "sh", *command], capture_output=True, timeout=60, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (75, b"", b"")
@@ -44,7 +44,7 @@ def test_a_line_that_does_not_fit_changes_neither_later_lines_nor_the_exit_code(
     with open("/dev/full", "wb") as full:
         command = [sys.executable, "-c", PROGRAM]
         assert subprocess.run(command, stderr=full, timeout=60, check=False).returncode == 75
-    program = "import os\nfrom hpcbal.stderr import say\n"
+    program = "import os\nfrom hpcbal.processes import say\n"
     program += "spare = os.dup(2)\nos.dup2(os.open('/dev/full', os.O_WRONLY), 2)\nsay('one')\n"
     program += "os.dup2(spare, 2)\nsay('two')\nsay('drei \u00e4')"
     done = subprocess.run([sys.executable, "-c", program], stderr=subprocess.PIPE, timeout=60, check=True)

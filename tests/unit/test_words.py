@@ -12,12 +12,11 @@ import hpcbal
 ROOT = Path(hpcbal.__file__).parent
 # These modules speak of real GPUs only.
 OF_GPUS = {
-    "cluster/accelerators.py",
+    "cluster/layout.py",
     "config/schema/run.py",
     "env.py",
     "runtime/balance/device_memory.py",
-    "runtime/balance/tensorflow_memory.py",
-    "runtime/record/node_lines.py",
+    "runtime/record/console.py",
     "training/devices.py",
     "training/tensorflow_setup.py",
     "training/vector_replica.py",

@@ -16,11 +16,14 @@ from functools import cache
 from inspect import Signature
 from pathlib import Path
 
-from hpcbal.config.checks.annotations import allowed_by_name
-from hpcbal.config.checks.custom_operations import own_operations
-from hpcbal.config.checks.definitions import Function, function_of, signature_of
-from hpcbal.config.checks.names import items_of
-from hpcbal.config.checks.uncallable import why_uncallable
+from hpcbal.config.checks.names import items_of, own_operations
+from hpcbal.config.checks.signatures import (
+    Function,
+    allowed_by_name,
+    function_of,
+    signature_of,
+    why_uncallable,
+)
 from hpcbal.config.contract import (
     APP,
     CALLBACK,
@@ -35,12 +38,11 @@ from hpcbal.config.contract import (
     misfits,
     names_of_args,
 )
-from hpcbal.config.schema.callbacks import INSTEAD_OF_KERAS_CALLBACKS
+from hpcbal.config.schema.dnn import INSTEAD_OF_KERAS_CALLBACKS
 from hpcbal.config.schema.run import DatasetConfig
 from hpcbal.config.schema.section import is_import_path
 from hpcbal.config.source.nodes import YamlNode, join_key
-from hpcbal.config.source.shown import show
-from hpcbal.config.source.suggest import did_you_mean
+from hpcbal.config.source.shown import did_you_mean, show
 from hpcbal.errors import MOST_PROBLEMS
 
 _MAX_HOPS = 5  # how many `from x import name` are followed

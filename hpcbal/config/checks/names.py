@@ -1,9 +1,12 @@
-"""Names that a file gives: those of what it lists, each of which is a directory, and keys of arguments."""
+"""Names in a file: of what it lists, of the user's operations, of packages that it needs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from importlib.util import find_spec
 
+from hpcbal.config.schema.ensemble import BalanceConfig
+from hpcbal.config.schema.section import is_import_path
 from hpcbal.config.source.nodes import Key, YamlNode
 from hpcbal.config.source.shown import show
 
@@ -69,3 +72,67 @@ def _mapping_items(node: YamlNode) -> Iterator[tuple[Key, YamlNode]]:
 def _in_file(key: Key) -> str:
     """How to write a key that is not text, so that it becomes text."""
     return "null" if key is None else str(key).lower()
+
+
+def own_operations(root: YamlNode) -> list[YamlNode]:
+    """The operations of the user, each as a mapping with `operation` (its import path) and `args`.
+
+    Args:
+        root: a written-out configuration, which may have problems.
+    """
+    items = root.get("preprocessing")
+    found: list[YamlNode] = []
+    for item in items.value if items is not None and items.is_list else []:
+        if not is_own(item):
+            continue
+        if not item.is_mapping:
+            found.append(YamlNode({"operation": item}, item.where, item.key))
+            continue
+        for name, args in item.value.items():
+            path = YamlNode(name, args.where, args.key)
+            entry = {"operation": path} if args.value is None else {"operation": path, "args": args}
+            found.append(YamlNode(entry, item.where, item.key))
+    return found
+
+
+def is_own(item: YamlNode) -> bool:
+    """Whether an entry of `preprocessing` names an operation of the user."""
+    names = list(item.value) if item.is_mapping else [item.value]
+    return len(names) == 1 and isinstance(names[0], str) and is_import_path(names[0])
+
+
+DEFAULT_PREDICTOR = BalanceConfig.model_fields["predictor"].default
+
+
+def package_problems(root: YamlNode) -> list[str]:
+    """Problems of a written-out configuration: a speed predictor in use whose packages are missing."""
+    balance = root.get("balance")
+    predictor = balance.get("predictor") if balance is not None and balance.is_mapping else None
+    if predictor is None or not isinstance(predictor.value, str):
+        return []
+    if predictor.value == DEFAULT_PREDICTOR or not _predicts_speeds(root):  # the default needs no package
+        return []
+    from hpcbal.policies.batching.speed import FITTED_BY, FITTED_EXTRAS, PREDICTORS
+
+    missing = [package for package in FITTED_BY.get(predictor.value, ()) if find_spec(package) is None]
+    if not missing:
+        return []
+    return [
+        predictor.problem(
+            f"got {predictor.value!r}, which needs {' and '.join(missing)}, not installed here; "
+            f"pip install 'hpcbal[{FITTED_EXTRAS}]', or take one of {', '.join(sorted(PREDICTORS))}"
+        )
+    ]
+
+
+def _predicts_speeds(root: YamlNode) -> bool:
+    """Whether any DNN is balanced by a policy that takes a predictor."""
+    from hpcbal.policies.batching import BATCHING
+
+    dnns = root.get("dnns")
+    entries = dnns.value if dnns is not None and dnns.is_list else []
+    policy = root.deepest(("balance", "policy"))[0].value
+    own = [dnn.get("balance") for dnn in entries if dnn.is_mapping]
+    found = [policy if node is None or node.value is None else node.value for node in own]
+    names = [name for name in found if isinstance(name, str) and name in BATCHING]
+    return any(BATCHING[name].takes_predictor for name in names)

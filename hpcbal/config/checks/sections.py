@@ -2,18 +2,221 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from fnmatch import fnmatchcase
 
-from hpcbal.config.checks.custom_operations import own_operations
-from hpcbal.config.checks.names import duplicate_names, items_of, keys_not_text, name_nodes
-from hpcbal.config.checks.shares import too_few_samples
-from hpcbal.config.schema.ensemble import BalanceConfig
+from hpcbal.config.checks.names import (
+    duplicate_names,
+    is_own,
+    items_of,
+    keys_not_text,
+    name_nodes,
+    own_operations,
+)
+from hpcbal.config.checks.warnings import too_few_samples
+from hpcbal.config.schema.ensemble import MOST_BLOCK_SAMPLES, BalanceConfig, DataplaneConfig
+from hpcbal.config.schema.jobs import JobsConfig
+from hpcbal.config.schema.operations import MIXING, MOST_PIXELS
 from hpcbal.config.schema.optimizer import OPTIMIZERS
+from hpcbal.config.schema.run import MOST_BYTES
+from hpcbal.config.schema.section import parse_bytes
 from hpcbal.config.source.nodes import YamlNode
-from hpcbal.config.source.shown import show
-from hpcbal.config.source.suggest import did_you_mean
+from hpcbal.config.source.shown import did_you_mean, show
 from hpcbal.errors import MOST_PROBLEMS
 from hpcbal.values.metric_names import VALIDATION
+
+_SPARSE = "sparse_"
+"""Names of Keras for losses and metrics of labels that are the number of a class."""
+
+
+def mixed_label_problems(root: YamlNode) -> list[str]:
+    """Reject losses and metrics that need the number of a class where mixing makes distributions of classes.
+
+    Args:
+        root: a written-out configuration, which may have other problems.
+    """
+    mixing = _mixing_operation(root)
+    dnns = root.get("dnns")
+    if mixing is None or dnns is None or not dnns.is_list:
+        return []
+    problems: dict[str, None] = {}
+    for dnn in dnns.value:
+        for key, node in _losses_and_metrics(dnn):
+            if isinstance(node.value, str) and node.value.startswith(_SPARSE):
+                remedy = "leave it out, or " if key == "loss" else ""
+                problem = node.problem(
+                    f"got {node.value!r}, but {mixing} in preprocessing turns labels into distributions over "
+                    f"classes; {remedy}use {node.value.removeprefix(_SPARSE)}"
+                )
+                problems[problem] = None
+    return list(problems)
+
+
+def _mixing_operation(root: YamlNode) -> str | None:
+    """The name of the first operation on pairs of samples."""
+    items = root.get("preprocessing")
+    for item in items.value if items is not None and items.is_list else []:
+        names = list(item.value) if item.is_mapping else [item.value]
+        found = [name for name in names if name in MIXING]
+        if found:
+            return str(found[0])
+    return None
+
+
+def _losses_and_metrics(dnn: YamlNode) -> Iterator[tuple[str, YamlNode]]:
+    """(`loss` or `metrics`, the node of its name) of everything that a DNN names."""
+    if not dnn.is_mapping:
+        return
+    metrics = dnn.get("metrics")
+    given = [("loss", dnn.get("loss"))]
+    given += [("metrics", node) for node in (metrics.value if metrics and metrics.is_list else ())]
+    for key, node in given:
+        if node is not None:
+            yield key, node.get("name") or node
+
+
+_SIZED = ("resize", "random_crop", "center_crop")
+_ELEMENTWISE = "normalize"
+_FLOAT_BYTES = 4
+
+
+def ring_problems(root: YamlNode) -> list[str]:
+    """Problems with `dataplane.ring_bytes`, in a written-out configuration that may have others, too.
+
+    A sample has at least one byte, or those of one channel after the last operation that fixes its size and
+    runs before samples travel, if no operation of the user comes after it. Only the run knows the rest.
+    """
+    defaults = DataplaneConfig()
+    dataplane = root.get("dataplane")
+    ring_bytes = _number(dataplane, "ring_bytes", defaults.ring_bytes, MOST_BYTES)
+    block_samples = _number(dataplane, "block_samples", defaults.block_samples, MOST_BLOCK_SAMPLES)
+    on_device = None if dataplane is None else dataplane.get("on_device")
+    leaves = defaults.on_device if on_device is None else on_device.value is not False
+    sample_bytes, cause = _least_sample(root.get("preprocessing"), leaves_last=leaves)
+    if ring_bytes is None or block_samples is None or 2 * block_samples * sample_bytes <= ring_bytes:
+        return []
+    needed = 2 * block_samples * sample_bytes
+    blocks = f"two blocks of {block_samples} samples of at least {sample_bytes} bytes"
+    advice = "raise it, or lower dataplane.block_samples"
+    own = None if dataplane is None else dataplane.get("ring_bytes") or dataplane.get("block_samples")
+    if own is not None and own.key.endswith("ring_bytes"):
+        return [own.problem(f"got {ring_bytes}, allowed: at least {needed}, {blocks}; {advice}")]
+    node = cause or own or root
+    return [node.problem(f"{blocks} do not fit into dataplane.ring_bytes ({ring_bytes}); {advice}")]
+
+
+def _number(section: YamlNode | None, name: str, default: int, most: int) -> int | None:
+    """The size or count of that name; None if it is wrong, which another check reports."""
+    node = None if section is None else section.get(name)
+    if node is None:
+        return default
+    try:
+        value = parse_bytes(node.value)
+    except ValueError:
+        return None
+    return value if type(value) is int and 0 < value <= most else None
+
+
+def _least_sample(operations: YamlNode | None, *, leaves_last: bool) -> tuple[int, YamlNode | None]:
+    """(fewest bytes of a sample that travels, the operation that fixes them).
+
+    Args:
+        leaves_last: whether elementwise operations at the end run on the device.
+    """
+    num_pixels, pixel_bytes, cause = 1, 1, None
+    items = list(operations.value) if operations is not None and operations.is_list else []
+    while leaves_last and items and items[-1].get(_ELEMENTWISE) is not None:
+        items.pop()
+    for item in items:
+        if is_own(item):  # it may change size and type
+            num_pixels, pixel_bytes, cause = 1, 1, None
+        for name in _SIZED:
+            size = item.get(name)
+            sides = [_number(size, side, 0, MOST_PIXELS) for side in ("height", "width")]
+            if size is not None and sides[0] and sides[1]:
+                num_pixels, cause = sides[0] * sides[1], size
+        if item.get(_ELEMENTWISE) is not None:
+            pixel_bytes = _FLOAT_BYTES
+    return num_pixels * pixel_bytes, cause
+
+
+_MOST_NAMES = 8
+
+
+def job_problems(root: YamlNode) -> list[str]:
+    """Problems between sections of the written-out configuration `root`."""
+    jobs = items_of(root, "jobs")
+    return [
+        *duplicate_names(root, "jobs", "job"),
+        *keys_not_text([owner for job in jobs for owner in (job, job.get("data"))]),
+        *_unknown_in_groups(root),
+        *_speeds_without_times(root),
+    ]
+
+
+def _unknown_in_groups(root: YamlNode) -> list[str]:
+    """Reject names in fixed groups that no job has."""
+    names = list(dict.fromkeys(node.value for node in name_nodes(root, "jobs")))
+    groups, rest = root.deepest(("schedule", "groups"))
+    if rest or not groups.is_list or not names:
+        return []
+    members = [group.get("jobs") for group in groups.value]
+    shown = ", ".join(names[:_MOST_NAMES])
+    shown += f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    return [
+        node.problem(
+            f"got {show(node.value)}, which no job is{did_you_mean(node.value, names)}, allowed: {shown}"
+        )
+        for listed in members
+        if listed is not None and listed.is_list
+        for node in listed.value
+        if isinstance(node.value, str) and node.value not in names
+    ]
+
+
+def _speeds_without_times(root: YamlNode) -> list[str]:
+    """Reject emulated speeds where it is not known how long a job computes at speed 1."""
+    without = [
+        job
+        for job in items_of(root, "jobs")
+        if (time := job.get("seconds_per_sample")) is None or time.value is None
+    ]
+    if not without:
+        return []
+    name = without[0].get("name")
+    which = "a job" if name is None else f"the job {show(name.plain())}"
+    more = f" and {len(without) - 1} more" if len(without) > 1 else ""
+    speeds = [speed for machine in items_of(root, "machines") if (speed := machine.get("speed")) is not None]
+    return [
+        speed.problem(
+            f"got {speed.value} without seconds_per_sample of {which}{more}; give each job "
+            "seconds_per_sample, the time of a sample at speed 1"
+        )
+        for speed in speeds
+        if isinstance(speed.value, int | float) and speed.value != 1
+    ]
+
+
+def job_warnings(config: JobsConfig, root: YamlNode) -> list[str]:
+    """A line for each key that is valid but has no effect.
+
+    Args:
+        config: the validated configuration.
+        root: the written-out configuration that was validated.
+    """
+    lines: dict[str, None] = {}
+    for job, node in zip(config.jobs, items_of(root, "jobs"), strict=True):
+        min_delta, rest = node.deepest(("stop", "min_delta"))
+        if not rest and job.stop.min_delta > 0 and job.stop.patience is None:
+            lines[min_delta.problem(f"got {job.stop.min_delta}, which has an effect only with patience")] = (
+                None
+            )
+        seconds = node.get("seconds_per_sample")
+        if seconds is not None and job.seconds_per_sample is not None and not config.machines:
+            given = f"got {job.seconds_per_sample}"
+            lines[seconds.problem(f"{given}, which has an effect only with emulated machines")] = None
+    return list(lines)
+
 
 _OF_OBJECTIVE = ("loss", "metrics", "label_smoothing", "class_weights")
 DEFAULT_POLICY = BalanceConfig.model_fields["policy"].default

@@ -4,15 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hpcbal.config.checks.compared import compared_losses
-from hpcbal.config.checks.group_size import size_warnings
 from hpcbal.config.checks.import_check import import_problems
-from hpcbal.config.checks.initial_check import initial_warnings
-from hpcbal.config.checks.mixed_labels import mixed_label_problems
-from hpcbal.config.checks.packages import package_problems
-from hpcbal.config.checks.ring import ring_problems
-from hpcbal.config.checks.sections import cross_problems
-from hpcbal.config.checks.walltime import walltime_warnings
+from hpcbal.config.checks.names import package_problems
+from hpcbal.config.checks.sections import cross_problems, mixed_label_problems, ring_problems
+from hpcbal.config.checks.warnings import compared_losses, initial_warnings, size_warnings, walltime_warnings
 from hpcbal.config.checks.without_effect import keys_without_effect
 from hpcbal.config.kinds.kind import Draft, Kind
 from hpcbal.config.kinds.listing import draft_of_list

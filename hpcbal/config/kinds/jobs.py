@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hpcbal.config.checks.import_check import jobs_import_problems
-from hpcbal.config.checks.shared_jobs import job_problems, job_warnings
-from hpcbal.config.checks.walltime import walltime_warnings
+from hpcbal.config.checks.sections import job_problems, job_warnings
+from hpcbal.config.checks.warnings import walltime_warnings
 from hpcbal.config.kinds.kind import Draft, Kind
 from hpcbal.config.kinds.listing import draft_of_list
 from hpcbal.config.listed import JOBS as JOBS_OF_FILE

@@ -10,8 +10,8 @@ from pydantic import BaseModel
 from hpcbal.config.expand import Expansion, expand, with_defaults
 from hpcbal.config.kinds.kind import Draft, apply_all
 from hpcbal.config.listed import Listed
+from hpcbal.config.schema.prune import SearchConfig
 from hpcbal.config.schema.run import RunConfig
-from hpcbal.config.schema.search import SearchConfig
 from hpcbal.config.schema.section import Section
 from hpcbal.config.source.nodes import YamlNode
 from hpcbal.config.source.overrides import Override

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hpcbal.config.checks.import_check import paramserver_import_problems
-from hpcbal.config.checks.walltime import walltime_warnings
+from hpcbal.config.checks.warnings import walltime_warnings
 from hpcbal.config.kinds.kind import Draft, Kind, apply_all
 from hpcbal.config.schema.paramserver import ParamServerConfig
 from hpcbal.config.source.nodes import YamlNode

@@ -15,8 +15,7 @@ from hpcbal.config.schema.paramserver import ParamServerConfig
 from hpcbal.config.schema.run import DEFAULT_KIND
 from hpcbal.config.source.nodes import YamlNode
 from hpcbal.config.source.overrides import Override
-from hpcbal.config.source.shown import show
-from hpcbal.config.source.suggest import did_you_mean
+from hpcbal.config.source.shown import did_you_mean, show
 from hpcbal.errors import ConfigError
 
 AnyConfig: TypeAlias = EnsembleConfig | ParamServerConfig | JobsConfig

@@ -1,14 +1,12 @@
-"""The keys of one DNN: model, optimizer, batch size and stop rule."""
+"""The keys of one DNN: model, initial weights, callbacks, batch size and stop rule."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, get_args
 
-from pydantic import Field, Strict, model_validator
+from pydantic import BeforeValidator, Field, Strict, model_validator
 
-from hpcbal.config.schema.callbacks import CALLBACKS_ALLOWED, Callback
-from hpcbal.config.schema.initial import INIT_ALLOWED, PATTERNS_ALLOWED, Init, LayerPatterns
 from hpcbal.config.schema.objective import (
     LOSS_ALLOWED,
     METRICS_ALLOWED,
@@ -29,6 +27,7 @@ from hpcbal.config.schema.section import (
     NAME_ALLOWED,
     DirectoryName,
     ImportPath,
+    PathText,
     Section,
     key,
     wrong,
@@ -43,7 +42,98 @@ from hpcbal.values.metric_names import (
 )
 
 if TYPE_CHECKING:
-    from hpcbal.control.stopping import StopRule
+    from hpcbal.control.progress import StopRule
+
+
+CALLBACKS_ALLOWED = f"a list of {IMPORT_ALLOWED}, or of {{name: path, args: {{...}}}}"
+
+INSTEAD_OF_KERAS_CALLBACKS = {
+    "EarlyStopping": "stop.patience",
+    "ModelCheckpoint": "checkpoint.keep",
+    "ReduceLROnPlateau": "optimizer.schedule: plateau",
+    "LearningRateScheduler": "optimizer.schedule",
+    "TensorBoard": "the event files that every run writes (dnns/<name>/)",
+    "CSVLogger": "results.csv and dnns/<name>/metrics.jsonl, which every run writes",
+    "TerminateOnNaN": "nothing: a DNN whose loss is not finite fails by itself",
+    "BackupAndRestore": "nothing: the same command resumes a run",
+}
+"""What hpcbal has for classes of keras.callbacks."""
+
+
+def _from_name(value: Any) -> Any:
+    """`mymodule:record` is short for `{name: mymodule:record}`."""
+    return {"name": value} if isinstance(value, str) else value
+
+
+class CallbackConfig(Section):
+    """What is called at the end of each epoch."""
+
+    name: ImportPath = key(..., "A function, or a class whose objects can be called.", IMPORT_ALLOWED)
+    args: Mapping[str, Any] = key({}, "Its arguments.", ARGS_ALLOWED)
+
+
+Callback = Annotated[CallbackConfig, BeforeValidator(_from_name)]
+
+
+KERAS_FILES = (".keras", ".weights.h5")
+"""How the names of files that Keras writes end."""
+
+PATTERNS_ALLOWED = "a list of names of layers, in which * stands for any text, such as '[stem, block_*]'"
+INIT_ALLOWED = "null, FILE.keras, FILE.weights.h5, DIR:DNN of another run, or a mapping"
+
+LayerPatterns = Annotated[tuple[Annotated[str, Field(min_length=1)], ...], Strict(False)]
+
+
+def _from_text(value: Any) -> Any:
+    """`FILE.keras` is short for `{from: FILE.keras}`, and `DIR:DNN` for `{from: DIR, dnn: DNN}`."""
+    if not isinstance(value, str):
+        return value
+    directory, colon, name = value.rpartition(":")
+    if colon and not value.endswith(KERAS_FILES):
+        return {"from": directory, "dnn": name}
+    return {"from": value}
+
+
+class InitConfig(Section):
+    """Weights that a DNN starts from instead of random ones."""
+
+    source: PathText = key(
+        ...,
+        "A file of Keras, or the output directory of another run.",
+        "FILE.keras, FILE.weights.h5, or a directory",
+        alias="from",
+        min_length=1,
+    )
+    dnn: DirectoryName | None = key(None, "Which DNN of the other run.", f"null, or {NAME_ALLOWED}")
+    weights: Literal["best", "last"] | None = key(
+        None, "Which weights of the other run; null: the best ones if they are kept.", "null, best, last"
+    )
+    layers: LayerPatterns = key((), "Layers that get these weights; empty: all.", PATTERNS_ALLOWED)
+    skip: LayerPatterns = key((), "Layers that keep their random weights.", PATTERNS_ALLOWED)
+
+    @property
+    def is_keras_file(self) -> bool:
+        """Whether the source is a file of Keras, and not a run."""
+        return self.source.endswith(KERAS_FILES)
+
+    @model_validator(mode="after")
+    def _check(self) -> InitConfig:
+        if self.is_keras_file:
+            of_run: Mapping[str, str | None] = {"dnn": self.dnn, "weights": self.weights}
+            for name, value in of_run.items():
+                if value is not None:
+                    raise wrong(name, f"got {value!r}, allowed with a file of Keras: leave it out")
+        elif self.dnn is None:
+            raise wrong(
+                "dnn",
+                f"got nothing, allowed: the name of a DNN of the run in {self.source!r} "
+                f"(a file of Keras ends in {' or '.join(KERAS_FILES)})",
+            )
+        return self
+
+
+Init = Annotated[InitConfig, BeforeValidator(_from_text)]
+
 
 BalanceName = Literal["even", "fitted", "lb-bsp-gpu", "lb-bsp-cpu", "fixed"]
 Shares = Annotated[tuple[Annotated[float, Field(ge=LEAST, le=MOST)], ...], Strict(False)]
@@ -92,7 +182,7 @@ class StopConfig(Section):
 
     def rule(self) -> StopRule:
         """The rule as the state machine uses it."""
-        from hpcbal.control.stopping import StopRule
+        from hpcbal.control.progress import StopRule
 
         return StopRule(
             monitor=self.watched,

@@ -7,16 +7,20 @@ from typing import Annotated, Any
 
 from pydantic import Strict
 
-from hpcbal.config.schema.callbacks import CALLBACKS_ALLOWED, Callback
 from hpcbal.config.schema.dnn import (
     BALANCE_ALLOWED,
+    CALLBACKS_ALLOWED,
+    INIT_ALLOWED,
+    PATTERNS_ALLOWED,
     SEED_ALLOWED,
     BalanceName,
+    Callback,
     DnnConfig,
+    Init,
+    LayerPatterns,
     StopConfig,
 )
 from hpcbal.config.schema.ensemble import EnsembleConfig
-from hpcbal.config.schema.initial import INIT_ALLOWED, PATTERNS_ALLOWED, Init, LayerPatterns
 from hpcbal.config.schema.jobs import ARRIVES_ALLOWED, TIME_ALLOWED, JobsConfig
 from hpcbal.config.schema.objective import (
     LOSS_ALLOWED,
@@ -29,8 +33,8 @@ from hpcbal.config.schema.objective import (
 )
 from hpcbal.config.schema.optimizer import OptimizerConfig
 from hpcbal.config.schema.paramserver import BlocksConfig, ObjectiveConfig, ParamServerConfig, PsStopConfig
+from hpcbal.config.schema.prune import SearchConfig
 from hpcbal.config.schema.run import Seconds
-from hpcbal.config.schema.search import SearchConfig
 from hpcbal.config.schema.section import COUNT_ALLOWED, Section, key
 
 DEFAULT_KEYS = (

@@ -37,9 +37,10 @@ from hpcbal.config.schema.section import (
     Section,
     key,
     not_empty,
+    parse_bytes,
+    percent_of,
     wrong,
 )
-from hpcbal.config.schema.values import parse_bytes, percent_of
 
 if TYPE_CHECKING:
     from hpcbal.policies.flotilla import Delta

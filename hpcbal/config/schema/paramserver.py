@@ -25,9 +25,9 @@ from hpcbal.config.schema.section import (
     ImportPath,
     Section,
     key,
+    parse_bytes,
     wrong,
 )
-from hpcbal.config.schema.values import parse_bytes
 
 AUTO_OR_COUNT_ALLOWED = "auto or a whole number, 1 or more"
 CONSISTENCY_ALLOWED = "sync, async, or {stale: k} with k a whole number, 1 or more"

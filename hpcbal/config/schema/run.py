@@ -19,8 +19,9 @@ from hpcbal.config.schema.section import (
     Section,
     is_directory_name,
     key,
+    parse_bytes,
+    parse_duration_s,
 )
-from hpcbal.config.schema.values import parse_bytes, parse_duration_s
 
 SCHEMA_VERSION = 1
 DEFAULT_KIND = "ensemble"

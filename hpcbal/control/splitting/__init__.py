@@ -1,6 +1,6 @@
 """The state machine that splits the steps of a trainer group over its ranks."""
 
-from hpcbal.control.splitting.machine import Splitting, replay
+from hpcbal.control.splitting.machine import SplitRules, Splitting, replay, scaled_to_step, step_task
 from hpcbal.control.splitting.messages import (
     Announced,
     Announcement,
@@ -13,7 +13,6 @@ from hpcbal.control.splitting.messages import (
     SplitEvent,
     StepMeasured,
 )
-from hpcbal.control.splitting.rules import SplitRules, scaled_to_step, step_task
 
 __all__ = [
     "Announced",

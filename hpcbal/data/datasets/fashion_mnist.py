@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hpcbal.data.datasets.in_memory import InMemoryDataset
+from hpcbal.data.datasets.small_sets import InMemoryDataset
 from hpcbal.errors import DataError
 
 DEBIAN_PATH = "/usr/share/datasets/fashion-mnist"

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from hpcbal.data.spec import LabelSpec, SampleSpec
 from hpcbal.errors import DataError
-from hpcbal.policies.samples.generated import generated_sizes
+from hpcbal.policies.samples.drawing import generated_sizes
 
 NOISE = 0.5
 """Standard deviation of the noise; the signal has amplitude 1."""

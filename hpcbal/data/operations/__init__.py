@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 from hpcbal.data.operations.base import ElementwiseOperation, NamedOperation, Operation, OperationError
-from hpcbal.data.operations.brightness import RandomBrightness, RandomContrast
-from hpcbal.data.operations.color_jitter import ColorJitter
-from hpcbal.data.operations.crop import CenterCrop, RandomCrop
 from hpcbal.data.operations.decode import Decode
-from hpcbal.data.operations.erasing import Cutout, RandomErasing
-from hpcbal.data.operations.flip import RandomFlip
-from hpcbal.data.operations.mixing import CutMix, MixingOperation, Mixup
-from hpcbal.data.operations.normalize import Normalize
-from hpcbal.data.operations.resize import Resize
-from hpcbal.data.operations.rotation import RandomRotation
+from hpcbal.data.operations.geometry import CenterCrop, RandomCrop, RandomFlip, RandomRotation, Resize
+from hpcbal.data.operations.mixing import CutMix, Cutout, MixingOperation, Mixup, RandomErasing
+from hpcbal.data.operations.pixel_values import ColorJitter, Normalize, RandomBrightness, RandomContrast
 
 OPERATIONS: dict[str, type[NamedOperation | MixingOperation]] = {
     operation.name: operation

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from hpcbal.data.spec import SampleSpec
 from hpcbal.errors import InputError
-from hpcbal.values.affine import Affine
+from hpcbal.values.arrays import Affine
 
 
 class OperationError(InputError):

@@ -1,17 +1,128 @@
-"""Mix two training samples into one, as a weighted mean or as a part of one image in the other."""
+"""Operations that cover a part of an image, or mix two samples into one."""
 
 from __future__ import annotations
 
 import abc
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hpcbal.data.operations.base import OperationError, is_number, require_array, require_image
+from hpcbal.data.operations.base import OperationError, check_count, is_number, require_array, require_image
 from hpcbal.data.spec import SampleSpec
+
+_ATTEMPTS = 10
+"""Rectangles drawn before an image is left as it is, because none of them fits; as in torchvision."""
+
+
+@dataclass(frozen=True, slots=True)
+class RandomErasing:
+    """Covers a rectangle at a random place, with probability p; not in validation.
+
+    Arguments, ranges and defaults are those of `torchvision.transforms.RandomErasing`.
+
+    Attributes:
+        p: probability, 0 < p <= 1.
+        scale: least and largest part of the image's area, 0 < both <= 1.
+        ratio: least and largest height over width of the rectangle, > 0.
+        value: what covers it; for bytes a whole number 0..255.
+    """
+
+    name: ClassVar[str] = "random_erasing"
+    is_random: ClassVar[bool] = True
+
+    p: float = 0.5
+    scale: Sequence[float] = (0.02, 0.33)
+    ratio: Sequence[float] = (0.3, 3.3)
+    value: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not is_number(self.p) or not 0 < self.p <= 1:
+            raise OperationError(f"{self.name}.p: got {self.p!r}, allowed: a number above 0, at most 1")
+        for key, most in (("scale", 1.0), ("ratio", math.inf)):
+            object.__setattr__(self, key, _range(self.name, key, getattr(self, key), most))
+        if not is_number(self.value):
+            raise OperationError(f"{self.name}.value: got {self.value!r}, allowed: a number")
+        object.__setattr__(self, "value", float(self.value))
+
+    def output_spec(self, spec: SampleSpec | None) -> SampleSpec:
+        """The same images, of any type that holds `value`."""
+        spec = require_image(self.name, spec)
+        with np.errstate(over="ignore", invalid="ignore"):
+            covered = np.float64(self.value).astype(spec.dtype)
+        if not np.isfinite(covered) or (np.dtype(spec.dtype).kind != "f" and covered != self.value):
+            raise OperationError(f"{self.name}.value: got {self.value:g}, allowed: a value of {spec.dtype}")
+        return spec
+
+    def apply(self, sample: NDArray[Any], rng: np.random.Generator | None) -> NDArray[Any]:
+        """Cover a part of one image (height, width, channels)."""
+        if rng is None or rng.random() >= self.p:
+            return sample
+        height, width = sample.shape[:2]
+        for _ in range(_ATTEMPTS):
+            area = height * width * rng.uniform(self.scale[0], self.scale[1])
+            ratio = math.exp(rng.uniform(math.log(self.ratio[0]), math.log(self.ratio[1])))
+            rows, columns = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
+            if 0 < rows < height and 0 < columns < width:
+                top = int(rng.integers(height - rows + 1))
+                left = int(rng.integers(width - columns + 1))
+                return _covered(sample, top, left, rows, columns, self.value)
+        return sample
+
+
+@dataclass(frozen=True, slots=True)
+class Cutout:
+    """Covers a square with zeros in every image; not in validation.
+
+    The centre of the square is any pixel, so parts of it may lie outside the image.
+
+    Attributes:
+        size: side of the square in pixels, >= 1.
+
+    Source: [CUTOUT] Sec. 3.2.
+    """
+
+    name: ClassVar[str] = "cutout"
+    is_random: ClassVar[bool] = True
+
+    size: int
+
+    def __post_init__(self) -> None:
+        check_count(self.name, "size", self.size)
+
+    def output_spec(self, spec: SampleSpec | None) -> SampleSpec:
+        """The same images."""
+        return require_image(self.name, spec)
+
+    def apply(self, sample: NDArray[Any], rng: np.random.Generator | None) -> NDArray[Any]:
+        """Cover a part of one image (height, width, channels)."""
+        if rng is None:
+            return sample
+        top = int(rng.integers(sample.shape[0])) - self.size // 2
+        left = int(rng.integers(sample.shape[1])) - self.size // 2
+        bottom, right = top + self.size, left + self.size
+        top, left = max(top, 0), max(left, 0)
+        return _covered(sample, top, left, bottom - top, right - left, 0.0)
+
+
+def _covered(image: NDArray[Any], top: int, left: int, rows: int, columns: int, value: float) -> NDArray[Any]:
+    covered = image.copy()
+    covered[top : top + rows, left : left + columns] = value
+    return covered
+
+
+def _range(name: str, key: str, given: Any, most: float) -> tuple[float, float]:
+    """Two numbers, 0 < least <= largest <= most."""
+    is_pair = isinstance(given, Sequence) and len(given) == 2 and all(map(is_number, given))
+    if not is_pair or not 0 < given[0] <= given[1] <= most:
+        limit = "" if math.isinf(most) else f", at most {most:g}"
+        raise OperationError(
+            f"{name}.{key}: got {given!r}, allowed: a list [least, largest] of numbers above 0{limit}"
+        )
+    return float(given[0]), float(given[1])
 
 
 class MixingOperation(abc.ABC):

@@ -6,7 +6,7 @@ from collections.abc import Collection
 
 import numpy as np
 
-from hpcbal.data.promises import kind_of
+from hpcbal.data.dataset import kind_of
 from hpcbal.errors import InputError
 from hpcbal.paramserver.contract import Array, Columns, Ragged, SampleSource
 

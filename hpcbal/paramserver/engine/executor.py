@@ -14,8 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from hpcbal.comm.channel import Channel
-from hpcbal.comm.message import Message
+from hpcbal.comm.channel import Channel, Message
 from hpcbal.errors import HpcbalError, UserCodeError
 from hpcbal.machines import MachineError
 from hpcbal.paramserver.contract import AppError, Update, held_bytes

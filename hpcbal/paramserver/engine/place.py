@@ -6,8 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
-from hpcbal.comm.channel import Channel
-from hpcbal.comm.message import Message
+from hpcbal.comm.channel import Channel, Message
 from hpcbal.paramserver.engine.buffers import Buffers
 from hpcbal.paramserver.engine.reactor import Reactor
 from hpcbal.paramserver.engine.transport import Transport

@@ -5,8 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from hpcbal.comm.channel import Channel
-from hpcbal.comm.message import Message
+from hpcbal.comm.channel import Channel, Message
 from hpcbal.paramserver.engine.transport import Transport
 
 SPIN_S = 100e-6

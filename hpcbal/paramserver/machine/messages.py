@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from hpcbal.comm.message import Message
+from hpcbal.comm.channel import Message
 
 What = Literal["data", "parameters"]
 """The two sorts of blocks."""

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from hpcbal.control.stopping import StopRule, evaluate
+from hpcbal.control.progress import StopRule, evaluate
 from hpcbal.errors import InputError
 from hpcbal.policies.outlook import epochs_to_target
 from hpcbal.values import EpochRecord

@@ -26,7 +26,7 @@ from hpcbal.paramserver.contract import (
     Table,
     Updates,
 )
-from hpcbal.training.failure import NonFiniteError
+from hpcbal.training.groups import NonFiniteError
 from hpcbal.values.metric_names import KERAS_METRICS
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hpcbal.comm.message import Message
+from hpcbal.comm.channel import Message
 from hpcbal.paramserver.machine.messages import Evaluate, Initialise, MayStart
 
 WITH_TICKET = (Initialise, MayStart, Evaluate)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from hpcbal.paramserver.machine.messages import TurnDone
 from hpcbal.policies.grouping import JobLoad
-from hpcbal.policies.grouping.values import UNKNOWN_LOADING_S
+from hpcbal.policies.grouping.groups import UNKNOWN_LOADING_S
 
 WINDOW = 8
 """Iterations that an average is taken of."""

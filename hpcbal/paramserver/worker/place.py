@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TypeVar
 
-from hpcbal.comm.message import Message
+from hpcbal.comm.channel import Message
 from hpcbal.paramserver.sharing.messages import WITH_TICKET, AskForNetwork, NetworkUsed, UseNetwork
 from hpcbal.paramserver.sharing.subtasks import SubtaskQueue
 

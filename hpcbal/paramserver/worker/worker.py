@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Generic, Never, TypeVar
 
-from hpcbal.comm.message import Message
+from hpcbal.comm.channel import Message
 from hpcbal.errors import HpcbalError
 from hpcbal.paramserver.machine import messages
 from hpcbal.paramserver.machine.messages import Report, TurnDone

@@ -6,12 +6,11 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from hpcbal.policies.batching.even import Even, split_evenly
+from hpcbal.policies.batching.even import Even, Fixed, split_evenly
 from hpcbal.policies.batching.fitted import Fitted
-from hpcbal.policies.batching.fixed import Fixed
 from hpcbal.policies.batching.lb_bsp_cpu import LbBspCpu
 from hpcbal.policies.batching.lb_bsp_gpu import LbBspGpu
-from hpcbal.policies.batching.rounding import scale_shares
+from hpcbal.policies.batching.min_max import scale_shares
 from hpcbal.policies.batching.task import (
     BatchingPolicy,
     BatchTask,

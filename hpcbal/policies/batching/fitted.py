@@ -8,12 +8,15 @@ from typing import ClassVar
 
 import numpy as np
 
-from hpcbal.policies.batching.curve_learning import CurveMemory, learn
-from hpcbal.policies.batching.curves import TimeCurves
 from hpcbal.policies.batching.even import split_task_evenly
-from hpcbal.policies.batching.guard import Guard, GuardState, Sizes
-from hpcbal.policies.batching.hopeless import hopeless_worker
-from hpcbal.policies.batching.memory_guard import largest_so_far, most_in_memory
+from hpcbal.policies.batching.guard import (
+    Guard,
+    GuardState,
+    Sizes,
+    hopeless_worker,
+    largest_so_far,
+    most_in_memory,
+)
 from hpcbal.policies.batching.min_max import level_work, split_min_max
 from hpcbal.policies.batching.task import (
     BatchingPolicy,
@@ -25,6 +28,7 @@ from hpcbal.policies.batching.task import (
     WorkerLimits,
     check_observations,
 )
+from hpcbal.policies.batching.time_curves import CurveMemory, TimeCurves, learn
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -1,4 +1,4 @@
-"""Fall back towards even shares before wrong predictions cost more than allowed."""
+"""Keep shares safe: from wrong predictions, full memory, and workers that only hold others up."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from hpcbal.errors import PolicyError
-from hpcbal.policies.batching.curves import FloatArray, TimeCurves
-from hpcbal.policies.batching.rounding import apportion
-from hpcbal.policies.batching.task import Observation
+from hpcbal.policies.batching.min_max import apportion, split_min_max
+from hpcbal.policies.batching.task import LEAST_FREE_MEMORY_SHARE, BatchTask, Observation
+from hpcbal.policies.batching.time_curves import FloatArray, TimeCurves
 
 Sizes = tuple[int, ...]
 
@@ -191,3 +191,139 @@ def _mixed(even: Sizes, wanted: Sizes, share: float) -> Sizes:
     """The split at `share` of the way from the even to the wanted one, for each worker between both."""
     weights = [low + share * (high - low) for low, high in zip(even, wanted, strict=True)]
     return apportion(sum(even), weights, list(map(min, even, wanted)), list(map(max, even, wanted)))
+
+
+Counts = tuple[int, ...]
+
+
+def largest_so_far(largest: Counts, observations: Sequence[Observation]) -> Counts:
+    """The most samples that each worker has processed, the newest iteration included."""
+    return tuple(max(most, seen.num_samples) for most, seen in zip(largest, observations, strict=True))
+
+
+def most_in_memory(seen: Observation, largest: int, most: int) -> int:
+    """The largest batch that a worker may get next, at most `most`.
+
+    Observations contain the most memory needed since the group began to train this DNN. It is attributed to
+    the largest batch so far, and that batch stays allowed. A larger batch may fill 95 %, assuming that all
+    memory in use grows with the batch. If part of it does not grow (weights, optimizer), this is too strict,
+    so one sample more is always allowed while 5 % are free. Its effect is seen before the next one.
+
+    Args:
+        largest: samples of the worker's largest batch so far, >= 0.
+        most: limit without regard to memory, >= 0; returned if memory is not measured.
+
+    Source: [LBBSP] Sec. 3.3.2. Deviation: the paper only decides who gets no more samples.
+    """
+    used = seen.device_memory_share
+    if not used:
+        return most
+    if seen.memory_is_full:
+        return min(most, largest)
+    return int(min(most, max(largest * (1.0 - LEAST_FREE_MEMORY_SHARE) / used, largest + 1)))
+
+
+def surely_in_memory(seen: Observation, largest: int, most: int) -> int:
+    """The largest batch, at most `most`, that fits whatever part of the memory in use is fixed.
+
+    If `used` belongs to the largest batch so far, a sample takes at most `used / largest`: exactly that if no
+    part is fixed. By this estimate a batch may fill up to 95 %. If it is only one sample larger, it may fill
+    all memory, because the effect of that sample is seen before the next one. `most_in_memory` is bolder: it
+    allows one sample more without knowing what it takes.
+
+    Args:
+        largest: samples of the worker's largest batch so far, >= 0.
+        most: limit without regard to memory, >= 0; returned if memory is not measured.
+
+    Source: [LBBSP] Sec. 3.3.2. Deviation: the paper limits which workers grow, not by how much.
+    """
+    used = seen.device_memory_share
+    if not used:
+        return most
+    if seen.memory_is_full:
+        return min(most, largest)
+    one_more = largest + (used * (largest + 1) <= largest)
+    return int(min(most, max(largest * (1.0 - LEAST_FREE_MEMORY_SHARE) / used, one_more)))
+
+
+def can_leave(
+    leavers: Sequence[int], task: BatchTask, observations: Sequence[Observation], largest: Counts
+) -> bool:
+    """Whether workers can leave in this order, so that after each one the others can hold even shares.
+
+    A smaller group starts with even shares and with nothing learnt about memory, so memory is checked before.
+    If memory is not measured, only the limits count.
+
+    Args:
+        leavers: indices of the workers that leave one after the other.
+        task, observations: of the group as it is.
+        largest: samples of each worker's largest batch so far, >= 0.
+
+    Returns: False also if no worker would be left.
+
+    Source: [LBBSP] Sec. 3.3.2. Deviation: the paper removes a straggler without regard to the others' memory.
+    """
+    rooms = rooms_of(task, observations, largest)
+    for worker in leavers:
+        del rooms[worker]
+        if not rooms or min(rooms.values()) < -(-task.num_samples // len(rooms)):
+            return False
+    return True
+
+
+def rooms_of(task: BatchTask, observations: Sequence[Observation], largest: Counts) -> dict[int, int]:
+    """The largest batch that each worker may get, by limits and memory, see `most_in_memory`."""
+    several = zip(observations, largest, task.maxima, strict=True)
+    return {i: most_in_memory(seen, most, limit) for i, (seen, most, limit) in enumerate(several)}
+
+
+def hopeless_worker(
+    curves: TimeCurves,
+    batch_sizes: Sequence[int],
+    task: BatchTask,
+    reachable: BatchTask,
+    observations: Sequence[Observation],
+    largest: tuple[int, ...],
+    least_gain: float,
+    before: int | None,
+) -> int | None:
+    """A worker that holds up the others even with its smallest share, if they are faster without it.
+
+    Several equally slow workers shield each other, because leaving one of them out gains nothing. So they are
+    judged together and offered one after the other; the worker that was offered before is offered again.
+    After each removal the remaining workers must be able to hold even shares, so after the first one the
+    workers with the least room are removed first.
+
+    Args:
+        curves: expected times of the workers.
+        batch_sizes: the best split for all workers.
+        task: of the group, with its original limits.
+        reachable: the same task, limited to what is allowed in the next iteration.
+        observations: of the last iteration.
+        largest: samples of each worker's largest batch so far, >= 0.
+        least_gain: share of the makespan that leaving workers out must save, 0..1.
+        before: the worker that the last decision found, or None.
+
+    Returns: index of the worker; None if there is none, or if the others may lack memory.
+    Source: [LBBSP] Sec. 3.3.2, Alg. 2, line 5, and the text before it. Deviation: the paper removes a worker
+        whose batch would fall below 0.
+    """
+    times_s = curves.seconds(batch_sizes)
+    wanted_s = (1.0 - least_gain) * float(times_s.max())
+    slow = np.flatnonzero(times_s > wanted_s)
+    rest = np.flatnonzero(times_s <= wanted_s)
+    if any(batch_sizes[i] > max(reachable.minima[i], 1) for i in slow) or not len(rest):
+        return None
+    limits = tuple(reachable.limits[i] for i in rest)
+    if sum(reachable.maxima[i] for i in rest) < task.num_samples:
+        return None
+    faster = TimeCurves(curves.floor_s[rest], curves.launch_s[rest], curves.slope_s[rest])
+    if faster.makespan(split_min_max(faster, BatchTask(task.num_samples, limits))) >= wanted_s:
+        return None
+    rooms = rooms_of(task, observations, largest)
+    least_room_first = sorted(slow.tolist(), key=rooms.__getitem__)
+    for first in sorted(slow.tolist(), key=lambda i: (i != before, -times_s[i])):
+        order = [first, *(i for i in least_room_first if i != first)]
+        if can_leave(order, task, observations, largest):
+            return int(first)
+    return None

@@ -8,12 +8,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from hpcbal.policies.batching.curves import FloatArray, TimeCurves
 from hpcbal.policies.batching.even import split_task_evenly
-from hpcbal.policies.batching.guard import Guard, GuardState
-from hpcbal.policies.batching.hopeless import hopeless_worker
-from hpcbal.policies.batching.memory_guard import largest_so_far, most_in_memory
-from hpcbal.policies.batching.rounding import apportion
+from hpcbal.policies.batching.guard import Guard, GuardState, hopeless_worker, largest_so_far, most_in_memory
+from hpcbal.policies.batching.min_max import apportion
 from hpcbal.policies.batching.speed import Memoryless, SpeedHistory, SpeedPredictor, positive_speeds
 from hpcbal.policies.batching.task import (
     BatchingPolicy,
@@ -25,6 +22,7 @@ from hpcbal.policies.batching.task import (
     WorkerLimits,
     check_observations,
 )
+from hpcbal.policies.batching.time_curves import FloatArray, TimeCurves
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -9,8 +9,8 @@ from typing import ClassVar
 
 from hpcbal.errors import PolicyError
 from hpcbal.policies.batching.even import split_task_evenly
-from hpcbal.policies.batching.memory_guard import can_leave, largest_so_far, surely_in_memory
-from hpcbal.policies.batching.rounding import scale_shares
+from hpcbal.policies.batching.guard import can_leave, largest_so_far, surely_in_memory
+from hpcbal.policies.batching.min_max import scale_shares
 from hpcbal.policies.batching.task import (
     BatchingPolicy,
     BatchState,

@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from hpcbal.errors import PolicyError
-from hpcbal.policies.batching.curves import FloatArray
 from hpcbal.policies.batching.task import Observation
+from hpcbal.policies.batching.time_curves import FloatArray
 
 HISTORY_ITERATIONS = 64  # older ones have a weight of 1e-6 in an average with weight 0.2 per iteration
 

@@ -1,6 +1,5 @@
 """Which executors of a job on parameter servers work, which serve, and when that changes."""
 
-from hpcbal.policies.configuring.bandwidth import measured_bandwidth
 from hpcbal.policies.configuring.changes import (
     Add,
     Delete,
@@ -23,13 +22,17 @@ from hpcbal.policies.configuring.cost_model import (
     epoch_cost,
 )
 from hpcbal.policies.configuring.heterogeneous import Choice, best_heterogeneous
-from hpcbal.policies.configuring.hindsight import Hindsight
 from hpcbal.policies.configuring.homogeneous import analytic_epoch_s, best_homogeneous
-from hpcbal.policies.configuring.metrics import Metrics, ServerMetrics, TurnMetrics, estimate_machines
+from hpcbal.policies.configuring.metrics import (
+    Hindsight,
+    Metrics,
+    ServerMetrics,
+    TurnMetrics,
+    estimate_machines,
+    measured_bandwidth,
+)
 from hpcbal.policies.configuring.moving import MovingCost, cost_of_moving
-from hpcbal.policies.configuring.paper import paper_epoch_s, paper_optimum
-from hpcbal.policies.configuring.resources import best_configuration, best_within, spread
-from hpcbal.policies.configuring.trigger import Decision, Trigger
+from hpcbal.policies.configuring.trigger import Decision, Trigger, best_configuration, best_within, spread
 
 __all__ = [
     "Add",
@@ -63,8 +66,6 @@ __all__ = [
     "epoch_cost",
     "estimate_machines",
     "measured_bandwidth",
-    "paper_epoch_s",
-    "paper_optimum",
     "plan_changes",
     "renamed",
     "spread",

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hpcbal.policies.configuring.cost_model import Problem
-from hpcbal.policies.configuring.kinds import FloatArray, IntArray, Kinds
+from hpcbal.policies.configuring.homogeneous import FloatArray, IntArray, Kinds
 from hpcbal.policies.configuring.worker_times import WorkerTimes, served
 
 _WHOLE = 1e-9

@@ -1,4 +1,4 @@
-"""Predict the epoch time of a job on parameter servers from who does what, and how fast."""
+"""Predict the epoch time of a job on parameter servers, and what a change costs."""
 
 from __future__ import annotations
 
@@ -258,7 +258,7 @@ def epoch_cost(problem: Problem, configuration: Configuration) -> EpochCost:
         time of computing, C_comp + ceil(d/B) * max(w * m_j / b, M / b), as if all workers communicated at the
         same time and servers idled while they compute. That holds neither here nor in its own system, where
         pushes do not block. Against frame-by-frame simulations (`hpcbal.simulator.serving`), which emulated
-        runs confirm, its optimum took up to 1.5 times as long as the best (docs/experiments.md). Instead:
+        runs confirm, its optimum took up to 1.5 times as long as the best. Instead:
 
         (1) Own time. A pull waits for the worker's own last push, so both follow one another on the worker's
         link: C_comp + T * (pulled + pushed) * sum_j(f_j / b_ij) for T turns and shares f_j of the model.

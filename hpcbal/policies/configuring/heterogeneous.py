@@ -12,8 +12,15 @@ from hpcbal.errors import PolicyError
 from hpcbal.policies.batching import split_evenly
 from hpcbal.policies.configuring.bound import Relaxation
 from hpcbal.policies.configuring.cost_model import Configuration, Problem
-from hpcbal.policies.configuring.kinds import FloatArray, IntArray, Kinds, group
-from hpcbal.policies.configuring.serving import Serving, least_slowest, sharings
+from hpcbal.policies.configuring.homogeneous import (
+    FloatArray,
+    IntArray,
+    Kinds,
+    Serving,
+    group,
+    least_slowest,
+    sharings,
+)
 from hpcbal.policies.configuring.worker_times import WorkerTimes, least_epoch, served
 
 _MOST_CASES = 20_000

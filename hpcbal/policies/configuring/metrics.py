@@ -1,4 +1,8 @@
-"""Moving averages of what executors measure, and machines estimated from them."""
+"""Moving averages of what executors measure, and the machines and epochs that they show.
+
+The cost model leaves out what it cannot know: in `async`, workers that come to meet at the same server again
+and again; machines that others use too. So a change that was predicted to pay may not.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from hpcbal.errors import PolicyError
-from hpcbal.policies.configuring.cost_model import Machine
+from hpcbal.policies.configuring.cost_model import Links, Machine
 
 WEIGHT = 0.3
 """Weight of the newest value in a moving average: about the last six values count."""
@@ -263,3 +267,121 @@ def _near(one: Machine, other: Machine, chance: float) -> bool:
 def _serve_s(machine: Machine) -> float:
     """Seconds per byte at its link or its processor, the slower of both."""
     return max(1.0 / machine.bandwidth, machine.service_s_per_byte)
+
+
+LEAST_TURNS = 4
+"""Turns of each worker after its first one, before its rate counts."""
+
+LEAST_EPOCHS = 2
+"""Whole epochs since a change, before their time counts."""
+
+
+@dataclass(slots=True)
+class _Pace:
+    """Turns of one worker since its first one.
+
+    Attributes:
+        first_s, last_s: ends of the first and of the last turn.
+        samples, turns: after the first one.
+    """
+
+    first_s: float
+    last_s: float
+    samples: int = 0
+    turns: int = 0
+
+
+class Hindsight:
+    """Measures the epochs of the present configuration.
+
+    Args:
+        num_samples: of an epoch.
+    """
+
+    def __init__(self, num_samples: int) -> None:
+        self._num_samples = num_samples
+        self._ends_s: list[float] = []
+        self._paces: dict[int, _Pace] = {}
+
+    def note_turn(self, worker: int, samples: int, now_s: float) -> None:
+        """A worker has ended a turn at a time of any clock, in seconds."""
+        pace = self._paces.get(worker)
+        if pace is None:
+            self._paces[worker] = _Pace(now_s, now_s)
+            return
+        pace.last_s = now_s
+        pace.samples += samples
+        pace.turns += 1
+
+    def note_epoch(self, now_s: float) -> None:
+        """An epoch has ended."""
+        self._ends_s.append(now_s)
+
+    def restart(self) -> None:
+        """The configuration has changed."""
+        self._ends_s, self._paces = [], {}
+
+    @property
+    def epoch_s(self) -> float | None:
+        """Mean of the whole epochs since the last change; None: there are too few."""
+        whole = len(self._ends_s) - 1
+        return None if whole < LEAST_EPOCHS else (self._ends_s[-1] - self._ends_s[0]) / whole
+
+    @property
+    def roughly_s(self) -> float | None:
+        """The same, or, while there are too few epochs, what one takes at the rates of all workers.
+
+        None: too few turns are known. Objectives and checkpoints do not count then.
+        """
+        if self.epoch_s is not None:
+            return self.epoch_s
+        paces = self._paces.values()
+        if not paces or any(pace.turns < LEAST_TURNS or pace.last_s <= pace.first_s for pace in paces):
+            return None
+        rate = sum(pace.samples / (pace.last_s - pace.first_s) for pace in paces)
+        return self._num_samples / rate if rate else None
+
+
+LEAST_COMMUNICATION_S = 1e-7
+"""A turn cannot be measured to communicate faster."""
+
+
+def measured_bandwidth(
+    turn_bytes: float,
+    num_workers: int,
+    largest_share: float,
+    communication_s: float,
+    compute_s: float,
+    has_barrier: bool,
+    links: Links = "in_turn",
+) -> float:
+    """What `epoch_cost` says of a turn of equal machines, solved for the bandwidth of their links.
+
+    Args:
+        turn_bytes: pulled and pushed by a worker, > 0; half each.
+        num_workers: >= 1.
+        largest_share: of the model, on the fullest server.
+        communication_s, compute_s: of a turn, measured; >= 0.
+        has_barrier: whether steps wait for each other.
+        links: see `Problem`.
+
+    Returns: bytes/s in each direction.
+    """
+    communication_s = max(LEAST_COMMUNICATION_S, communication_s)
+    one_way = largest_share * turn_bytes / 2
+    if links == "shared" and has_barrier:
+        return max(turn_bytes, 2 * num_workers * one_way) / communication_s
+    if links == "shared":
+        if num_workers * 2 * one_way <= turn_bytes:
+            return turn_bytes / communication_s
+        # For x = 1/bandwidth and t seconds of a turn, c of them communicating, `on_shared_links` says
+        # (c - (turn_bytes - 2 o) x) (t - (w - 1) o x) = 2 t o x.
+        turn_s = communication_s + max(0.0, compute_s)
+        alone, others = turn_bytes - 2 * one_way, (num_workers - 1) * one_way
+        b, ac = communication_s * others + turn_s * turn_bytes, alone * others * turn_s * communication_s
+        return (b + math.sqrt(max(0.0, b * b - 4 * ac))) / (2 * turn_s * communication_s)
+    if has_barrier:
+        return (turn_bytes + (num_workers - 1) * one_way) / communication_s
+    # Servers may have been the bottleneck, or the worker's own link: neither was faster than was measured.
+    served = num_workers * one_way / (communication_s + max(0.0, compute_s))
+    return max(turn_bytes / communication_s, served)

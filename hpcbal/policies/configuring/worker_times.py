@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from hpcbal.policies.configuring.cost_model import Problem, served_bytes
-from hpcbal.policies.configuring.kinds import FloatArray, IntArray
+from hpcbal.policies.configuring.homogeneous import FloatArray, IntArray
 
 _ROUNDING = 1e-12
 """Relative error of a time that two ways of computing it may differ by."""

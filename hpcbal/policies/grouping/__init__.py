@@ -1,24 +1,26 @@
 """Which parameter-server jobs share machines, and how many ([PS] Ch. 4)."""
 
-from hpcbal.policies.grouping.filling import filled
-from hpcbal.policies.grouping.memory import JobMemory, MemoryLimit
-from hpcbal.policies.grouping.model import (
+from hpcbal.policies.grouping.groups import (
+    Group,
+    Grouping,
+    JobLoad,
     cluster_utilization,
     group_iteration_s,
     score,
     utilization,
     worth,
 )
-from hpcbal.policies.grouping.regrouping import Situation, regroup, similar_jobs
-from hpcbal.policies.grouping.scheduling import schedule
-from hpcbal.policies.grouping.spilling import (
+from hpcbal.policies.grouping.memory import (
+    JobMemory,
+    MemoryLimit,
     SpillableJob,
     SpillClimber,
     blocks_on_disk,
     next_to_spill,
     returns,
 )
-from hpcbal.policies.grouping.values import Group, Grouping, JobLoad
+from hpcbal.policies.grouping.regrouping import Situation, filled, regroup, similar_jobs
+from hpcbal.policies.grouping.scheduling import schedule
 
 __all__ = [
     "Group",

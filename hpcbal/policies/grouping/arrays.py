@@ -10,8 +10,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from hpcbal.policies.grouping.model import CPU_WEIGHT
-from hpcbal.policies.grouping.values import JobLoad
+from hpcbal.policies.grouping.groups import CPU_WEIGHT, JobLoad
 
 Floats = NDArray[np.float64]
 

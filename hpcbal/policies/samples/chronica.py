@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hpcbal.errors import PolicyError
-from hpcbal.policies.batching.curves import FloatArray, IntArray
+from hpcbal.policies.batching.time_curves import FloatArray, IntArray
 from hpcbal.policies.samples.drawing import SortedParts, sorted_parts
 from hpcbal.policies.samples.task import checked_sizes
 

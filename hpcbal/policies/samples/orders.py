@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from hpcbal.errors import PolicyError
-from hpcbal.policies.batching.curves import FloatArray, IntArray
+from hpcbal.policies.batching.time_curves import FloatArray, IntArray
 from hpcbal.policies.samples.task import checked_sizes
 
 GROUPED_BATCHES = 50

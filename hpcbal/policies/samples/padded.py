@@ -8,7 +8,7 @@ from operator import itemgetter
 import numpy as np
 
 from hpcbal.errors import PolicyError
-from hpcbal.policies.batching.curves import FloatArray, IntArray
+from hpcbal.policies.batching.time_curves import FloatArray, IntArray
 from hpcbal.policies.samples.task import SampleTask
 
 _ROUNDING = 1 + 1e-12

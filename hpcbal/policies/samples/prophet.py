@@ -6,8 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hpcbal.policies.batching.curve_learning import CurveMemory, learn
-from hpcbal.policies.batching.curves import FloatArray, TimeCurves
+from hpcbal.policies.batching.time_curves import CurveMemory, FloatArray, TimeCurves, learn
 from hpcbal.policies.samples.chronica import Indicators
 
 _LEAST_SLOPE = 1e-12

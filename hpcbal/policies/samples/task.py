@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hpcbal.errors import PolicyError
-from hpcbal.policies.batching.curves import FloatArray, IntArray, TimeCurves
+from hpcbal.policies.batching.time_curves import FloatArray, IntArray, TimeCurves
 
 MAX_WORK = 1e150
 """Most work of all samples, in the unit of their sizes: sums, squares and times stay finite."""

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hpcbal.errors import PolicyError
-from hpcbal.policies.batching.curves import FloatArray, IntArray, TimeCurves
+from hpcbal.policies.batching.time_curves import FloatArray, IntArray, TimeCurves
 from hpcbal.policies.samples.padded import deal_runs
 from hpcbal.policies.samples.task import SampleTask, StepCost
 

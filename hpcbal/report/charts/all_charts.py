@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
+from hpcbal.report.charts.bars import draw_rungs, draw_slot_use, draw_stream_load
 from hpcbal.report.charts.curves import draw_curves, draw_losses
 from hpcbal.report.charts.gantt import draw_gantt
-from hpcbal.report.charts.rates import draw_rates
-from hpcbal.report.charts.rungs import draw_rungs
+from hpcbal.report.charts.rates import draw_rates, draw_shares
 from hpcbal.report.charts.settings import draw_settings
-from hpcbal.report.charts.shares import draw_shares
-from hpcbal.report.charts.slot_use import draw_slot_use
-from hpcbal.report.charts.stream_load import draw_stream_load
-from hpcbal.report.drawing.colors import colors_of
+from hpcbal.report.drawing.names import colors_of
 from hpcbal.report.drawing.shapes import Drawing
 from hpcbal.report.model import ReportData
 

@@ -4,10 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from hpcbal.report.drawing.axes import AXIS_HEIGHT, LABEL_SIZE, draw_below, draw_left, spread
-from hpcbal.report.drawing.colors import colors_of
-from hpcbal.report.drawing.names import distinct_names
-from hpcbal.report.drawing.scales import Scale, epoch_ticks, number_label, number_ticks
+from hpcbal.report.drawing.axes import (
+    AXIS_HEIGHT,
+    LABEL_SIZE,
+    Scale,
+    draw_below,
+    draw_left,
+    epoch_ticks,
+    number_label,
+    number_ticks,
+    spread,
+)
+from hpcbal.report.drawing.names import colors_of, distinct_names
 from hpcbal.report.drawing.shapes import INK, QUIET, Drawing, Sheet, text_width
 from hpcbal.report.model import JobReport, ReportData
 from hpcbal.telemetry.views.summary import main_metric_of, metric_words

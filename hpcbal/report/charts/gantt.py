@@ -7,10 +7,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 
-from hpcbal.report.drawing.axes import AXIS_HEIGHT, LABEL_SIZE, draw_time_below
-from hpcbal.report.drawing.colors import ink_on, tint
-from hpcbal.report.drawing.names import distinct_names
-from hpcbal.report.drawing.scales import Scale, duration_label
+from hpcbal.report.drawing.axes import AXIS_HEIGHT, LABEL_SIZE, Scale, draw_time_below, duration_label
+from hpcbal.report.drawing.names import distinct_names, ink_on, tint
 from hpcbal.report.drawing.shapes import CHAR_WIDTH, INK, QUIET, Drawing, Sheet, text_width
 from hpcbal.report.model import ReportData, SlotSpan, SpanKind
 from hpcbal.telemetry.views.kinds import view_of

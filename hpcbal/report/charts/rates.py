@@ -1,14 +1,25 @@
-"""Training rates: those that the schedule assumed and those that were measured."""
+"""Training rates and shares of steps over time."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from hpcbal.report.drawing.axes import AXIS_HEIGHT, LABEL_SIZE, draw_below, draw_left
-from hpcbal.report.drawing.names import distinct_names
-from hpcbal.report.drawing.scales import Scale, change_label, number_label, number_ticks
+from hpcbal.report.drawing.axes import (
+    AXIS_HEIGHT,
+    LABEL_SIZE,
+    Scale,
+    change_label,
+    draw_below,
+    draw_left,
+    epoch_ticks,
+    number_label,
+    number_ticks,
+    percent_label,
+    spread,
+)
+from hpcbal.report.drawing.names import colors_of, distinct_names
 from hpcbal.report.drawing.shapes import INK, QUIET, Drawing, Sheet, text_width
-from hpcbal.report.model import RateComparison, ReportData
+from hpcbal.report.model import RateComparison, ReportData, SharePoint
 
 MAX_ROWS = 24
 """If there are more comparisons than this, they are drawn as dots around a diagonal."""
@@ -122,3 +133,115 @@ def _title(rate: RateComparison) -> str:
         "not measured" if rate.measured is None else f"measured {number_label(rate.measured)} samples/s"
     )
     return f"{rate.job} on {gpus}: {planned}, {measured}"
+
+
+MAX_PANELS = 6
+"""If there are more DNNs than this, those with the most equal shares are left out."""
+
+MAX_PANELS_NAMED = 6
+"""If there are more GPUs than this, only those with the largest and the smallest shares have names."""
+
+_HEIGHT = 118.0
+_HEAD = 34.0
+_GAP = 22.0
+_LABEL_GAP = 14.0
+_GREY = "#c8cdd3"
+
+
+def draw_shares(data: ReportData, colors: Mapping[str, str], width: float) -> Drawing | None:
+    """The chart, `width` pixels wide; None if no group's steps were balanced."""
+    shown = _most_uneven(data.shares)
+    if not shown:
+        return None
+    columns = min(len(shown), 1 if width < 600.0 else 2 if len(shown) < 5 else 3)
+    panel_width = (width - _GAP * (columns - 1)) / columns
+    panel_height = _HEAD + _HEIGHT + AXIS_HEIGHT + 8.0
+    sheet = Sheet()
+    titles = distinct_names(shown, panel_width - 20.0, 12.0)
+    for index, name in enumerate(shown):
+        row, column = divmod(index, columns)
+        left, top = column * (panel_width + _GAP), row * panel_height
+        sheet.circle(left + 5.0, top + 10.0, 4.5, colors.get(name, INK), colors.get(name, INK), job=name)
+        sheet.text(left + 15.0, top + 14.0, titles[name], 12.0, INK, job=name)
+        _draw_panel(sheet, data, name, (left, top), panel_width)
+    num_rows = -(-len(shown) // columns)
+    title = "Shares of the work" if data.works else "Shares of a step"
+    return sheet.done("shares", f"{title}, {data.name}", width, num_rows * panel_height)
+
+
+def _most_uneven(shares: Mapping[str, Sequence[SharePoint]]) -> list[str]:
+    """Names of the DNNs to draw, in the order of the config."""
+    spreads = {
+        name: max(max(point.by_gpu.values()) - min(point.by_gpu.values()) for point in points)
+        for name, points in shares.items()
+        if points
+    }
+    chosen = sorted(spreads, key=lambda name: -spreads[name])[:MAX_PANELS]
+    return [name for name in spreads if name in chosen]
+
+
+def _draw_panel(sheet: Sheet, data: ReportData, name: str, place: tuple[float, float], width: float) -> None:
+    points = data.shares[name]
+    lines = _lines(points)
+    texts = _labels(data, name, lines, points[-1].epoch, width * 0.4)
+    room = max(text_width(text, LABEL_SIZE) for text in texts.values()) + 16.0
+    left, top = place[0] + 38.0, place[1] + _HEAD
+    bottom, right = top + _HEIGHT, place[0] + width - room
+    x = Scale(1.0, max(2.0, float(points[-1].epoch)), left + 4.0, right)
+    most = max(share for line in lines.values() for _, share in line)
+    y = Scale(0.0, min(1.0, most * 1.08), bottom, top)
+    draw_left(sheet, y, number_ticks(0.0, y.high, 5), left, right, lambda tick: f"{100 * tick:.0f} %")
+    ticks = epoch_ticks(x.high, right - left)
+    draw_below(sheet, x, ticks, lambda tick: f"{tick:.0f}", bottom, bottom, place[0] + width, "epochs")
+    hue = colors_of(str(gpu) for gpu in texts)
+    for gpu in sorted(lines, key=lambda gpu: gpu in texts):  # lines with names on top
+        stroke = hue[str(gpu)] if gpu in texts else _GREY
+        _draw_line(sheet, data, gpu, lines[gpu], x, y, stroke)
+    named = sorted(texts, key=lambda gpu: y(lines[gpu][-1][1]))
+    wanted = [y(lines[gpu][-1][1]) for gpu in named]
+    for gpu, base in zip(named, spread(wanted, _LABEL_GAP, top, bottom), strict=True):
+        epoch, share = lines[gpu][-1]
+        sheet.line([(x(epoch) + 4.0, y(share)), (right + 5.0, base)], hue[str(gpu)], 0.7, dash="1 3")
+        sheet.circle(right + 7.0, base, 2.5, hue[str(gpu)], hue[str(gpu)])
+        sheet.text(right + 12.0, base + 4.0, texts[gpu], LABEL_SIZE, INK)
+
+
+def _lines(points: Sequence[SharePoint]) -> dict[int, list[tuple[int, float]]]:
+    """(epoch, share) by GPU, in the order of the GPUs."""
+    gpus = sorted({gpu for point in points for gpu in point.by_gpu})
+    return {gpu: [(p.epoch, p.by_gpu[gpu]) for p in points if gpu in p.by_gpu] for gpu in gpus}
+
+
+def _labels(
+    data: ReportData, name: str, lines: Mapping[int, Sequence[tuple[int, float]]], last: int, room: float
+) -> dict[int, str]:
+    """Labels of the GPUs that get a name, with their last shares."""
+    ranked = sorted(lines, key=lambda gpu: lines[gpu][-1][1])
+    if len(ranked) > MAX_PANELS_NAMED:
+        half = MAX_PANELS_NAMED // 2
+        ranked = [*ranked[:half], *ranked[-half:]]
+    left_out = {each.gpu for each in data.left_out if each.job == name}
+    values = {}
+    for gpu in sorted(ranked):
+        epoch, share = lines[gpu][-1]
+        values[gpu] = percent_label(share) if epoch == last else "left out" if gpu in left_out else "before"
+    widest = max(text_width(f" {value}", LABEL_SIZE) for value in values.values())
+    slots = distinct_names((data.slot_names[gpu] for gpu in values), room - widest, LABEL_SIZE)
+    return {gpu: f"{slots[data.slot_names[gpu]]} {value}" for gpu, value in values.items()}
+
+
+def _draw_line(
+    sheet: Sheet,
+    data: ReportData,
+    gpu: int,
+    line: Sequence[tuple[int, float]],
+    x: Scale,
+    y: Scale,
+    stroke: str,
+) -> None:
+    epoch, share = line[-1]
+    title = f"{data.slot_names[gpu]}: {percent_label(share)} of a step in epoch {epoch}"
+    places = [(x(epoch), y(share)) for epoch, share in line]
+    if len(places) > 1:
+        sheet.line(places, stroke, 1.0 if stroke == _GREY else 1.8, title=title)
+    sheet.circle(*places[-1], 2.0 if stroke == _GREY else 2.6, stroke, stroke, title=title)

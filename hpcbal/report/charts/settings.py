@@ -6,9 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from hpcbal.report.drawing.axes import AXIS_HEIGHT, LABEL_SIZE, draw_left
+from hpcbal.report.drawing.axes import AXIS_HEIGHT, LABEL_SIZE, Scale, draw_left, number_label, number_ticks
 from hpcbal.report.drawing.names import distinct_names
-from hpcbal.report.drawing.scales import Scale, number_label, number_ticks
 from hpcbal.report.drawing.shapes import HAIR, INK, QUIET, Drawing, Sheet, fitted, shortened, text_width
 from hpcbal.report.model import JobReport, ReportData
 from hpcbal.telemetry.views.kinds import view_of

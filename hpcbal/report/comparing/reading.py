@@ -18,11 +18,11 @@ from hpcbal.config import (
     load_config,
 )
 from hpcbal.errors import HpcbalError, InputError
-from hpcbal.report.comparing.values import Comparison, DnnInRun, RunSummary, Setting
+from hpcbal.report.comparing.text import Comparison, DnnInRun, RunSummary, Setting
 from hpcbal.report.model import JobReport, ReportData
 from hpcbal.report.reading.run_files import read_run
 from hpcbal.telemetry.files.run_directory import RunDirectory
-from hpcbal.telemetry.views.settings import differing_settings
+from hpcbal.telemetry.views.summary import differing_settings
 from hpcbal.values.metric_names import shows_more_better
 
 DEFAULT_METRIC = "val_accuracy"

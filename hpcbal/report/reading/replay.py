@@ -21,8 +21,7 @@ from hpcbal.report.model import (
     SpanKind,
     WorkReport,
 )
-from hpcbal.report.reading.hold import Epoch, Hold
-from hpcbal.report.reading.waits import share_point, waits_of, works_of
+from hpcbal.report.reading.replay_parts import Epoch, Hold, share_point, waits_of, works_of
 from hpcbal.telemetry.ledger import (
     BadSampleLine,
     BestKeptLine,

@@ -14,11 +14,10 @@ from pathlib import Path
 
 from hpcbal.errors import ExitCode, InputError, LedgerError
 from hpcbal.report.model import JobReport, Overhead, Preprocessing, ReportData
-from hpcbal.report.reading.forecasts import ForecastReplay
 from hpcbal.report.reading.replay import Replay
-from hpcbal.report.reading.sharing import SharingReplay
+from hpcbal.report.reading.replay_parts import ForecastReplay, SharingReplay
+from hpcbal.telemetry.files.json_lines import unix_seconds
 from hpcbal.telemetry.files.run_directory import RunDirectory
-from hpcbal.telemetry.files.utc import unix_seconds
 from hpcbal.telemetry.ledger import RunStartedLine, scan_ledger
 from hpcbal.telemetry.views.evaluation import read_evaluation
 from hpcbal.telemetry.views.kinds import AnyStatus, jobs_of, view_of

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Protocol
 
-from hpcbal.cluster.accelerators import visible_gpus
+from hpcbal.cluster.layout import visible_gpus
 from hpcbal.config import DnnConfig, EnsembleConfig
 from hpcbal.config.balance import balances_of, resolve_balance
 from hpcbal.config.schema.ensemble import BalanceConfig
@@ -16,15 +16,13 @@ from hpcbal.policies.batching import BatchingPolicy, split_evenly
 from hpcbal.policies.batching.guard import Guard
 from hpcbal.runtime.balance.decided_split import DecidedSplit, SplitMemory
 from hpcbal.runtime.balance.device_memory import DeviceMemory
-from hpcbal.runtime.balance.kept_models import KeptModel
-from hpcbal.runtime.balance.speed_learning import SpeedLearning
-from hpcbal.runtime.balance.step import Step
-from hpcbal.runtime.balance.worker_watch import WorkerWatch
+from hpcbal.runtime.balance.speed_learning import KeptModel, SpeedLearning
+from hpcbal.runtime.balance.step import Step, WorkerWatch
 from hpcbal.speed_models import SpeedLearner
 from hpcbal.speed_models.fit_process import FitProcess
 from hpcbal.telemetry.host.resource_use import ResourceProbe
-from hpcbal.training.arrays import Array
 from hpcbal.training.collective import GradientCollective
+from hpcbal.training.weights import Array
 from hpcbal.values.selection import StepShares
 
 log = logging.getLogger(__name__)

@@ -28,16 +28,16 @@ from hpcbal.control.splitting import (
 from hpcbal.errors import PolicyError
 from hpcbal.policies.batching import BatchingPolicy, Cadence
 from hpcbal.runtime.balance.speed_learning import SpeedLearning
-from hpcbal.runtime.balance.step import Step
-from hpcbal.runtime.balance.step_report import (
+from hpcbal.runtime.balance.step import (
     NUM_FACTS,
+    Step,
+    WorkerWatch,
     observations_of,
     report_of_rank,
 )
-from hpcbal.runtime.balance.worker_watch import WorkerWatch
 from hpcbal.speed_models import SpeedLearner
-from hpcbal.training.arrays import Array
 from hpcbal.training.collective import GradientCollective
+from hpcbal.training.weights import Array
 from hpcbal.values.selection import StepShares
 
 log = logging.getLogger(__name__)

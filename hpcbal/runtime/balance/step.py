@@ -1,10 +1,17 @@
-"""One step of a pass, as one rank of a trainer group sees it."""
+"""One step of a pass, as a rank of a trainer group sees and reports it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
 
-from hpcbal.dataplane.batch import Batch
+import numpy as np
+
+from hpcbal.dataplane.reader import Batch
+from hpcbal.policies.batching import Observation
+from hpcbal.telemetry.host.resource_use import ResourceUse
+from hpcbal.training.weights import Array
 from hpcbal.values.selection import StepShares
 
 
@@ -59,3 +66,100 @@ class Step:
         if self.is_overlapped:
             return max(self.preprocessing_s, compute_s)
         return self.preprocessing_s + compute_s
+
+
+class DeviceWatch(Protocol):
+    """Measures how full the memory of this rank's accelerator is, per round; see `DeviceMemory`."""
+
+    @property
+    def needed(self) -> float:
+        """Largest share needed since `begin`, or in earlier rounds as passed to `begin`."""
+
+    def begin(self, needed: float) -> None:
+        """Begin a new round: discard what was needed before.
+
+        Args:
+            needed: share that this rank needed in earlier rounds of the same group, see `needed`.
+        """
+
+    def read(self, num_samples: int) -> float | None:
+        """The latest share in use, 0 to 1; None if it cannot be measured.
+
+        Args:
+            num_samples: number of samples in the batch just computed.
+        """
+
+
+class NoDevice(DeviceWatch):
+    """Measures nothing, so nothing is ever needed."""
+
+    needed = 0.0
+
+    def begin(self, needed: float) -> None:
+        """Do nothing: nothing was measured."""
+
+    def read(self, num_samples: int) -> None:
+        """Measure nothing."""
+
+
+def _nothing() -> ResourceUse:
+    return ResourceUse(None, None)
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerWatch:
+    """What a rank measures of its resources; by default nothing.
+
+    Attributes:
+        host: measures CPU and memory, like `ResourceProbe.read`.
+        device: measures the accelerator's memory.
+    """
+
+    host: Callable[[], ResourceUse] = field(default=_nothing)
+    device: DeviceWatch = field(default_factory=NoDevice)
+
+
+LEAST_PROCESSING_S = 1e-9
+SAMPLES, WORK, SECONDS, CPU, MEMORY, DEVICE_MEMORY = range(6)
+"""Indices of a rank's facts in its report."""
+NUM_FACTS = DEVICE_MEMORY + 1
+UNKNOWN = -1.0
+"""Stands for a share that was not measured: the sum over ranks must stay a number."""
+
+
+def report_of_rank(step: Step, compute_s: float, watch: WorkerWatch) -> Array:
+    """The report of one rank, SAMPLES to DEVICE_MEMORY, shape (NUM_FACTS,).
+
+    Args:
+        step: the step that the rank has computed.
+        compute_s: seconds of computing, without waiting for others.
+        watch: measures the rank's own resources.
+    """
+    host, num_samples = watch.host(), len(step.batch.ids)
+    if step.planned is not None and num_samples:  # policies then count samples of mean size
+        num_samples = max(1, round(step.work))
+    shares = (host.cpu_share, host.memory_share, watch.device.read(num_samples))
+    return np.array(
+        [
+            num_samples,
+            step.work,
+            max(step.worked_s(compute_s), LEAST_PROCESSING_S) if num_samples else 0.0,
+            *(UNKNOWN if share is None else share for share in shares),
+        ],
+        np.float64,
+    )
+
+
+def observations_of(reports: Array) -> tuple[Observation, ...]:
+    """A policy's observations of a step, by rank.
+
+    Args:
+        reports: the ranks' reports, shape (ranks, NUM_FACTS).
+    """
+    return tuple(map(_observation, reports.tolist()))
+
+
+def _observation(facts: list[float]) -> Observation:
+    samples, work, seconds, *shares = facts
+    cpu, memory, device = (None if share == UNKNOWN else share for share in shares)
+    return Observation(round(samples), seconds, cpu, memory, device, work)

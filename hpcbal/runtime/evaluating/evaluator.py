@@ -36,7 +36,7 @@ from hpcbal.ensembling import (
 from hpcbal.runtime.evaluating.predicting import Predictions, Predictor, StoppedError
 from hpcbal.runtime.evaluating.workers import Workers
 from hpcbal.training.backend import Sums
-from hpcbal.training.failure import USER_ERRORS, detail_of
+from hpcbal.training.groups import USER_ERRORS, detail_of
 
 CHUNK_BYTES = 64 * 2**20
 """Most bytes of a chunk's predictions on a rank."""

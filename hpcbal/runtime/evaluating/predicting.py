@@ -16,10 +16,10 @@ from hpcbal.checkpoint.weights import Which
 from hpcbal.config import DnnConfig
 from hpcbal.config.schema.objective import KERAS_LOSSES
 from hpcbal.data import BadSample, SampleSource
-from hpcbal.data.class_names import class_names, in_words
 from hpcbal.data.evaluation import SampleSet
 from hpcbal.data.fingerprint import is_same_data
-from hpcbal.dataplane.batch import Batch
+from hpcbal.data.labels import class_names, in_words
+from hpcbal.dataplane.reader import Batch
 from hpcbal.ensembling import Kind, has_soft_labels, items_of, labels_of, predictions_of, y_of
 from hpcbal.errors import CheckpointError, InputError
 from hpcbal.runtime.group.replicas import ReplicaCache

@@ -14,18 +14,24 @@ from hpcbal.cluster.roles import SCHEDULER_RANK
 from hpcbal.comm.group_comm import GroupComm
 from hpcbal.config import DnnConfig
 from hpcbal.errors import CheckpointError, HpcbalError, InputError
-from hpcbal.forks import leave_if_forked
-from hpcbal.runtime.group.checkpoints import build_replica, load_replica
-from hpcbal.runtime.group.initialising import initialise
-from hpcbal.runtime.group.replicas import BUILT, UNTRAINED, Moment, ReplicaCache
-from hpcbal.runtime.group.saved_arrays import NOT_OF_REPLICA, SUMS_NAME
+from hpcbal.processes import leave_if_forked
+from hpcbal.runtime.group.replicas import (
+    BUILT,
+    NOT_OF_REPLICA,
+    SUMS_NAME,
+    UNTRAINED,
+    Moment,
+    ReplicaCache,
+    build_replica,
+    initialise,
+    load_replica,
+)
 from hpcbal.runtime.rank.context import RankContext
 from hpcbal.runtime.rank.data import StreamFacts
 from hpcbal.runtime.wire.protocol import InitialWeights, ModelWarning
-from hpcbal.training.agreement import agree, share_state
 from hpcbal.training.backend import Backend, Replica
 from hpcbal.training.collective import GradientCollective
-from hpcbal.training.failure import USER_ERRORS, GroupFailed, as_exception, detail_of
+from hpcbal.training.groups import USER_ERRORS, GroupFailed, agree, as_exception, detail_of, share_state
 from hpcbal.values import EpochRecord, Position
 
 log = logging.getLogger(__name__)

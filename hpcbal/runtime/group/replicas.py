@@ -1,12 +1,196 @@
-"""Keep replicas between rounds, because building and tracing a network takes longer than many steps."""
+"""Keep replicas between rounds, and load them from checkpoints or initial weights."""
 
 from __future__ import annotations
 
+import os
 from collections import OrderedDict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
-from hpcbal.training.backend import Replica
+from hpcbal.checkpoint import FileIdentity, TrainingState, read_checkpoint, read_weights
+from hpcbal.checkpoint.seal import digest_of
+from hpcbal.checkpoint.weights import read_keras_file
+from hpcbal.config import DnnConfig
+from hpcbal.config.schema.dnn import InitConfig
+from hpcbal.data.labels import in_words
+from hpcbal.errors import CheckpointError, HpcbalError, InputError
+from hpcbal.runtime.group.callbacks import check_callbacks
+from hpcbal.runtime.rank.context import RankContext
+from hpcbal.runtime.rank.data import StreamFacts
+from hpcbal.telemetry import RunDirectory
+from hpcbal.training.backend import Backend, Replica
+from hpcbal.training.initial_weights import SourceLayer, initial_weights, layers_of_checkpoint
 from hpcbal.values import EpochRecord, Position
+
+SUMS_NAME = "epoch/sums"
+"""The sums behind the metrics so far, in a checkpoint that was written inside a pass."""
+
+PARTITION_PREFIX = "partition/"
+"""Prefix of the arrays that say which rank holds which samples of partitioned data."""
+
+NOT_OF_REPLICA = (SUMS_NAME, PARTITION_PREFIX)
+
+
+def load_replica(replica: Replica, state: TrainingState, directory: Path) -> None:
+    """Load the arrays of the replica.
+
+    Args:
+        replica: built by the code that there is now.
+        state: the checkpoint.
+        directory: where it lies, for the message.
+
+    Raises:
+        InputError: if they do not fit: the model is another one now.
+    """
+    arrays = {name: array for name, array in state.arrays.items() if not name.startswith(NOT_OF_REPLICA)}
+    try:
+        replica.load_state(arrays)
+    except CheckpointError as error:
+        raise InputError(
+            f"{directory}: the model changed since this checkpoint (epoch {state.epoch}): {error}; restore "
+            "the code that it was trained with, or start anew with another output.dir"
+        ) from error
+
+
+def build_replica(backend: Backend, dnn: DnnConfig, facts: StreamFacts, seed: int) -> Replica:
+    """Build the replica of a DNN for the run's data.
+
+    Raises:
+        InputError: if the model, the loss or a metric is wrong, or classes cannot be counted for balanced
+            weights.
+    """
+    if dnn.class_weights == "balanced":
+        dnn = dnn.model_copy(update={"class_weights": _balanced(dnn.name, facts)})
+    return backend.build(
+        dnn,
+        facts.spec.sample,
+        facts.num_classes,
+        seed,
+        facts.on_device,
+        facts.spec.label,
+        facts.sample_weights,
+    )
+
+
+def _balanced(name: str, facts: StreamFacts) -> dict[int, float]:
+    """Weights inversely to the number of training samples of a class, whose mean over samples is 1."""
+    counts = facts.class_counts
+    if counts is None:
+        raise InputError(
+            f"DNN {name}: class_weights: got 'balanced', but the dataset does not list its labels, allowed: "
+            "{class: weight}, or a dataset with the attribute 'labels'"
+        )
+    num_used = int((counts > 0).sum())
+    return {
+        number: float(counts.sum() / (num_used * count)) for number, count in enumerate(counts) if count > 0
+    }
+
+
+def check_model(context: RankContext, facts: StreamFacts, backend: Backend, dnn: DnnConfig) -> None:
+    """Build the model of a DNN, and check that it fits the DNN's checkpoint or, without one, `init`.
+
+    Not collective.
+
+    Raises:
+        InputError: if the model is wrong, or does not fit.
+    """
+    check_callbacks(dnn)
+    replica = build_replica(backend, dnn, facts, context.config.seed)
+    try:
+        directory = context.dnn_directory(dnn.name)
+        state, _ = read_checkpoint(directory)
+        if state is not None:
+            load_replica(replica, state, directory)
+        else:
+            initialise(replica, dnn, facts.class_names)
+    finally:
+        replica.close()
+
+
+@dataclass(frozen=True, slots=True)
+class Initialised:
+    """What a DNN started from.
+
+    Attributes:
+        path: the file, absolute: a later start may have another current directory.
+        digest: SHA-256 of what was read, hexadecimal.
+        which: for people: the epoch of a run's weights; empty for a file of Keras.
+        layers: paths of the layers that got its weights.
+    """
+
+    path: Path
+    digest: str
+    which: str
+    layers: tuple[str, ...]
+
+
+def initialise(replica: Replica, dnn: DnnConfig, class_names: Sequence[str] = ()) -> Initialised | None:
+    """Load the weights that `dnn.init` names into a new replica; None without `init`.
+
+    Args:
+        class_names: of the data, by number; empty if these have none.
+
+    Raises:
+        InputError: if they cannot be read, or do not fit; if the last layer is among them, and its outputs
+            mean other classes than those of the data.
+    """
+    if dnn.init is None:
+        return None
+    try:
+        path, digest, which, source, trained_on = _read(dnn.init)
+    except HpcbalError as error:
+        raise InputError(f"DNN {dnn.name}: init: {error}") from error
+    own = replica.state()
+    try:
+        found = initial_weights(replica.layers(), own, source, dnn.init.layers, dnn.init.skip)
+    except InputError as error:
+        raise InputError(f"DNN {dnn.name}: {path}: {error}") from error
+    last = next((layer.path for layer in reversed(replica.layers()) if layer.weights), None)
+    if trained_on and class_names and trained_on != tuple(class_names) and last in found.layers:
+        raise InputError(
+            f"DNN {dnn.name}: {path}: was trained on the classes {in_words(trained_on)}, but the data have "
+            f"{in_words(class_names)} (in this order), so outputs of its last layer mean other classes; let "
+            f"that layer keep its random weights: init.skip: [{last}]"
+        )
+    replica.load_state({**own, **found.arrays})
+    return Initialised(path, digest, which, found.layers)
+
+
+def _read(init: InitConfig) -> tuple[Path, str, str, Sequence[SourceLayer], tuple[str, ...]]:
+    """The file, its digest, which weights it holds, its layers, and names of the classes that it knows."""
+    path = Path(os.path.abspath(init.source))
+    if init.is_keras_file:
+        before = _identities(path)
+        layers = [SourceLayer(name, arrays) for name, arrays in read_keras_file(path)]
+        return path, _digest_of_same(path, before), "", layers, ()
+    if not path.is_dir():
+        raise InputError(f"{path}: there is no such directory, allowed: the output directory of a run")
+    assert init.dnn is not None, "checked with the configuration"
+    folder = RunDirectory(path).job(init.dnn)
+    before = _identities(*folder.glob("*.h5"))  # a run that still trains replaces its files
+    weights, _ = read_weights(folder, init.weights)
+    layers = layers_of_checkpoint(weights.arrays)
+    digest = _digest_of_same(weights.path, before)
+    return weights.path, digest, weights.in_words(), layers, weights.class_names
+
+
+def _identities(*paths: Path) -> dict[Path, FileIdentity]:
+    """Which files are there."""
+    return {path: FileIdentity.of(path) for path in paths if path.is_file()}
+
+
+def _digest_of_same(path: Path, before: Mapping[Path, FileIdentity]) -> str:
+    """The digest of a file that has just been read.
+
+    Raises:
+        InputError: if it is another file than before the reading.
+    """
+    digest = digest_of(path)
+    if _identities(path).get(path) != before.get(path):
+        raise InputError(f"{path}: was replaced while it was read; start again")
+    return digest
+
 
 # Small networks all fit; a large network is dropped when the next one is built, to free its device memory.
 DEFAULT_CAPACITY_BYTES = 512 * 2**20

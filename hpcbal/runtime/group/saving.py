@@ -11,7 +11,7 @@ from hpcbal.checkpoint import BackgroundWriter, TrainingState, holds_best
 from hpcbal.checkpoint.best import BEST_BY, CLASSES, ONLY_BEST
 from hpcbal.cluster.roles import SCHEDULER_RANK
 from hpcbal.control.messages import CheckpointWritten
-from hpcbal.control.stopping import best, evaluate
+from hpcbal.control.progress import best, evaluate
 from hpcbal.runtime.group.member import GroupMember
 from hpcbal.runtime.wire.protocol import WRITING, BestKept, CheckpointFacts
 from hpcbal.telemetry.streams.slices import CHECKPOINT

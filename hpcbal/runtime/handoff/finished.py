@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 from hpcbal.config import EnsembleConfig, JobsConfig, ParamServerConfig, RunConfig, resolved_yaml
 from hpcbal.errors import ExitCode, HpcbalError
-from hpcbal.runtime.handoff.run_request import RunRequest, output_of
-from hpcbal.stderr import say
+from hpcbal.processes import say
+from hpcbal.runtime.handoff.launch_dir import RunRequest, output_of
 from hpcbal.telemetry import (
     ResultRow,
     RunDirectory,

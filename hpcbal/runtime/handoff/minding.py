@@ -12,12 +12,10 @@ from types import FrameType
 from typing import Any
 
 from hpcbal.errors import OutputError
-from hpcbal.runtime.handoff.leftovers import Leftovers, kill_started
-from hpcbal.runtime.handoff.sentences import TRAINING, Sentences
+from hpcbal.processes import STOP_SIGNALS, deliver_stop_signals, say
 from hpcbal.runtime.handoff.start_file import LAUNCH_DIR, StartFile
 from hpcbal.runtime.handoff.start_machine import Action, StartMachine, is_killed
-from hpcbal.stderr import say
-from hpcbal.stop_signals import STOP_SIGNALS, deliver_stop_signals
+from hpcbal.runtime.handoff.supervision import TRAINING, Leftovers, Sentences, kill_started
 from hpcbal.telemetry.host.processes import (
     living_children,
     process_is_gone,

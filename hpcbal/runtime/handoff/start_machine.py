@@ -11,8 +11,8 @@ import signal
 from dataclasses import dataclass, replace
 
 from hpcbal.errors import ExitCode
-from hpcbal.runtime.handoff.sentences import TRAINING, Sentences
 from hpcbal.runtime.handoff.start_file import StartFacts
+from hpcbal.runtime.handoff.supervision import TRAINING, Sentences
 
 # mpirun returns 128 + one of these if a signal ended a rank; other codes above 128 are mpirun's own.
 DEADLY = (signal.SIGKILL, signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGILL, signal.SIGFPE)

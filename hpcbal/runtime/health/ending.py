@@ -1,27 +1,77 @@
-"""End the whole job when one rank cannot continue, and report the reason once."""
+"""Catch signals, and end the whole job when one rank cannot continue."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
 import os
+import signal
 import socket
 import sys
+import threading
 import traceback
-from typing import Any
+from types import FrameType
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from mpi4py import MPI
 from numpy.typing import NDArray
 
 from hpcbal.cluster.roles import SCHEDULER_RANK
 from hpcbal.errors import ExitCode, HpcbalError
 from hpcbal.printable import printable
-from hpcbal.runtime.handoff.activity import NUM_BYTES, Activity, text_in
+from hpcbal.processes import STOP_SIGNALS, deliver_stop_signals
 from hpcbal.runtime.handoff.end_file import note_end
+from hpcbal.runtime.handoff.rank_process import NUM_BYTES, Activity, text_in
 from hpcbal.runtime.handoff.start_file import StartFile
 
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
 log = logging.getLogger(__name__)
+
+
+_PASSED_ON = f"signal {signal.SIGUSR2.name}"
+
+
+class StopFlag:
+    """Remembers the first signal that asked for a clean stop.
+
+    These signals are `STOP_SIGNALS`: a batch system may send any of them to the ranks. A second INT ends the
+    process at once. `hpcbal run` passes every signal on as USR2; the reason names the one that it got.
+    """
+
+    def __init__(self) -> None:
+        self.reason: str | None = None
+        self._is_taken = False
+
+    def install(self) -> None:
+        """Catch the signals; must be called from the main thread."""
+        if threading.current_thread() is not threading.main_thread():
+            raise RuntimeError("signal handlers can only be installed from the main thread")
+        for number in STOP_SIGNALS:
+            signal.signal(number, self._handle)
+        deliver_stop_signals()
+
+    def ignore(self) -> None:
+        """Ignore the signals from now on, because the exit code is decided."""
+        for number in STOP_SIGNALS:
+            signal.signal(number, signal.SIG_IGN)
+
+    def take(self) -> str | None:
+        """Return the reason once after the signal; otherwise None."""
+        if self.reason is None or self._is_taken:
+            return None
+        self._is_taken = True
+        if self.reason == _PASSED_ON and (sent := StartFile.of_rank().read().stop_signal) is not None:
+            self.reason = f"signal {sent}"
+        return self.reason
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if number == signal.SIGINT and self.reason is not None:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            signal.raise_signal(signal.SIGINT)
+        if self.reason is None:
+            self.reason = f"signal {signal.Signals(number).name}"
 
 
 class JobEnd:
@@ -46,6 +96,8 @@ class JobEnd:
     def share(self, node_comm: MPI.Intracomm) -> None:
         """Set up the shared memory of this node's ranks; collective over the node."""
         num_bytes = node_comm.size * (1 + NUM_BYTES)
+        from mpi4py import MPI  # not at the top: the launcher reads this module without MPI
+
         window = MPI.Win.Allocate_shared(num_bytes if node_comm.rank == 0 else 0, 1, MPI.INFO_NULL, node_comm)
         buffer: Any = window.Shared_query(0)[0]
         memory = np.frombuffer(buffer, np.uint8)[:num_bytes].reshape(node_comm.size, 1 + NUM_BYTES)

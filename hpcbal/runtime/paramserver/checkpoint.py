@@ -18,7 +18,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from hpcbal.checkpoint import TrainingState, write_checkpoint
-from hpcbal.checkpoint.parts import read_groups
+from hpcbal.checkpoint.reader import read_groups
 from hpcbal.checkpoint.writer import CURRENT
 from hpcbal.errors import CheckpointError
 from hpcbal.printable import shortened

@@ -13,7 +13,6 @@ from hpcbal import env
 from hpcbal.config import PsJobConfig, load_object
 from hpcbal.config.contract import APP, DATASET, Contract, misfits
 from hpcbal.errors import HpcbalError, InputError, UserCodeError
-from hpcbal.forks import leave_if_forked
 from hpcbal.paramserver.contract import (
     App,
     IntArray,
@@ -23,6 +22,7 @@ from hpcbal.paramserver.contract import (
     num_bytes_of,
     tables_of,
 )
+from hpcbal.processes import leave_if_forked
 from hpcbal.user_code import summary
 
 

@@ -7,7 +7,7 @@ import time
 from collections import deque
 
 from hpcbal.cluster.walltime import WalltimeLimit
-from hpcbal.comm.message import Message
+from hpcbal.comm.channel import Message
 from hpcbal.errors import ExitCode
 from hpcbal.paramserver.contract import App
 from hpcbal.paramserver.engine.reactor import Patience
@@ -29,7 +29,7 @@ from hpcbal.paramserver.machine.events import (
 )
 from hpcbal.paramserver.machine.job import JobMachine
 from hpcbal.runtime.handoff.start_file import StarterWatch, StartFile
-from hpcbal.runtime.health.stalling import StallDetector
+from hpcbal.runtime.health.silence import StallDetector
 from hpcbal.runtime.paramserver.checkpoint import DATA, PARAMETERS, SavedJob, write_manifest
 from hpcbal.runtime.paramserver.cutting import Cut
 from hpcbal.runtime.paramserver.measuring import measure

@@ -9,7 +9,7 @@ from hpcbal.config import ParamServerConfig, PsJobConfig, add_import_roots, reso
 from hpcbal.errors import ExitCode, OutputError
 from hpcbal.paramserver.machine.stopping import JobStop
 from hpcbal.runtime.handoff.end_file import note_progress
-from hpcbal.runtime.handoff.run_request import RunRequest, output_of
+from hpcbal.runtime.handoff.launch_dir import RunRequest, output_of
 from hpcbal.runtime.paramserver.checkpoint import SavedJob, read_saved
 from hpcbal.telemetry import Claim, Ledger, RunDirectory, RunLock, claim_output
 from hpcbal.telemetry.ledger import (

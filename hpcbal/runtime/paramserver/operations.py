@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from hpcbal.comm.message import Message
+from hpcbal.comm.channel import Message
 from hpcbal.forecast.engine_trace import EngineStep, Messages, ServiceKey
 from hpcbal.paramserver.engine.trace import Trace
 from hpcbal.paramserver.engine.wire import Kind

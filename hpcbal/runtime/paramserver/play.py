@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hpcbal.cluster.roles import SCHEDULER_RANK
-from hpcbal.comm.all_or_none import all_or_none
-from hpcbal.comm.collectives import patient_broadcast
+from hpcbal.comm.collectives import all_or_none, patient_broadcast
 from hpcbal.config import ParamServerConfig
 from hpcbal.paramserver.contract import DataBlocks
 from hpcbal.paramserver.engine.executor import Executor

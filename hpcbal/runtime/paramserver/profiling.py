@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 
 from hpcbal.cluster.roles import SCHEDULER_RANK
 from hpcbal.cluster.walltime import WalltimeLimit
-from hpcbal.comm.all_or_none import all_or_none
-from hpcbal.comm.collectives import patient_broadcast
-from hpcbal.comm.message import Message
+from hpcbal.comm.channel import Message
+from hpcbal.comm.collectives import all_or_none, patient_broadcast
 from hpcbal.config import ParamServerConfig, add_import_roots, resolved_yaml
 from hpcbal.errors import HpcbalError
 from hpcbal.forecast.engine_trace import EngineStep, ServiceKey, trace_of_engine
@@ -34,9 +33,10 @@ from hpcbal.paramserver.machine.events import (
 from hpcbal.paramserver.machine.job import JobMachine, JobSpec
 from hpcbal.paramserver.machine.progress import Pace
 from hpcbal.printable import printable
-from hpcbal.runtime.handoff.run_request import RunRequest, output_of
+from hpcbal.processes import say
+from hpcbal.runtime.handoff.launch_dir import RunRequest, output_of
 from hpcbal.runtime.handoff.start_file import StarterWatch, StartFile
-from hpcbal.runtime.health.stalling import StallDetector
+from hpcbal.runtime.health.silence import StallDetector
 from hpcbal.runtime.paramserver.cutting import Cut, first_cut
 from hpcbal.runtime.paramserver.loading import LoadedJob, load_job
 from hpcbal.runtime.paramserver.master import CODE_OF_OUTCOME
@@ -46,10 +46,9 @@ from hpcbal.runtime.paramserver.owners import first_owners, first_roles
 from hpcbal.runtime.paramserver.play import make_executor
 from hpcbal.runtime.rank.context import LiveRank
 from hpcbal.runtime.wire import protocol
-from hpcbal.stderr import say
 from hpcbal.telemetry import RunDirectory, RunLock, claim_output
 from hpcbal.telemetry.files.atomic_file import write_atomic
-from hpcbal.telemetry.files.utc import duration_text
+from hpcbal.telemetry.files.json_lines import duration_text
 
 if TYPE_CHECKING:
     from mpi4py import MPI

@@ -17,12 +17,12 @@ from hpcbal.paramserver.machine.job import JobMachine
 from hpcbal.paramserver.machine.messages import What
 from hpcbal.planning.throughput import rate_text
 from hpcbal.printable import printable
+from hpcbal.processes import say
 from hpcbal.runtime.paramserver.opening import OpenedJob
-from hpcbal.runtime.record.run_timeline import RunTimeline
-from hpcbal.stderr import say
+from hpcbal.runtime.record.run_ledger import RunTimeline
 from hpcbal.telemetry import MetricsWriter, ResultRow, render_results, write_results, write_status
-from hpcbal.telemetry.files.utc import duration_text
-from hpcbal.telemetry.host.environment import environment_versions
+from hpcbal.telemetry.files.json_lines import duration_text
+from hpcbal.telemetry.host.processes import environment_versions
 from hpcbal.telemetry.ledger import (
     ExecutorsChangedLine,
     JobDoneLine,

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from hpcbal.data.bad_sample import BadSample
 from hpcbal.data.source import SampleSource
-from hpcbal.dataplane.batch import Batch
+from hpcbal.dataplane.reader import Batch
 from hpcbal.dataplane.stream import StreamSpec
 from hpcbal.errors import DataError
 from hpcbal.policies.partitioning import Partition, Samples, order_of_part, spans_of_draw

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hpcbal.policies.migration import Migration, migration_to
-from hpcbal.policies.partitioning import NO_PART, Samples, after_draw
+from hpcbal.policies.partitioning import NO_PART, Migration, Samples, after_draw, migration_to
 from hpcbal.policies.samples import EpochQueues, Indicators, shuffle
 from hpcbal.runtime.balance.dealing import Dealer
 from hpcbal.runtime.balance.step import Step

@@ -29,12 +29,11 @@ from hpcbal.runtime.balance.dealing import make_dealer
 from hpcbal.runtime.group.member import GroupMember
 from hpcbal.runtime.parts.batches import PartBatches
 from hpcbal.runtime.parts.chronica import ChronicaBatches, ChronicaParts
-from hpcbal.runtime.parts.part import Parts
-from hpcbal.runtime.parts.saved_partition import of_master, partition_of_arrays
+from hpcbal.runtime.parts.part import Parts, of_master, partition_of_arrays
 from hpcbal.runtime.rank.context import RankContext
 from hpcbal.runtime.rank.data import StreamFacts
 from hpcbal.runtime.wire.protocol import DataLoading
-from hpcbal.training.arrays import Array
+from hpcbal.training.weights import Array
 
 log = logging.getLogger(__name__)
 

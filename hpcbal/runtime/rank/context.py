@@ -11,10 +11,9 @@ from pathlib import Path
 from hpcbal.cluster.roles import SCHEDULER_RANK, Roles
 from hpcbal.comm.channel import Channel
 from hpcbal.config import EnsembleConfig, RunConfig
-from hpcbal.runtime.handoff.activity import Activity
-from hpcbal.runtime.health.reading import Reader, ReadWatch, watched
-from hpcbal.runtime.health.signals import StopFlag
-from hpcbal.runtime.health.stalling import HangTrace, heartbeat_interval_s
+from hpcbal.runtime.handoff.rank_process import Activity
+from hpcbal.runtime.health.ending import StopFlag
+from hpcbal.runtime.health.silence import HangTrace, Reader, ReadWatch, heartbeat_interval_s, watched
 from hpcbal.runtime.wire.protocol import Heartbeat, StopRequest, TimelinePart
 from hpcbal.telemetry.streams.slices import SliceRecorder
 

@@ -7,8 +7,7 @@ from collections.abc import Callable
 from mpi4py import MPI
 
 from hpcbal.cluster.roles import Roles
-from hpcbal.comm.all_or_none import all_or_none
-from hpcbal.comm.collectives import patient_allgather
+from hpcbal.comm.collectives import all_or_none, patient_allgather
 from hpcbal.config import EnsembleConfig
 from hpcbal.control import INDEPENDENT
 from hpcbal.data.first_samples import check_first
@@ -74,5 +73,4 @@ def _make_ring(node_comm: MPI.Intracomm, spec: StreamSpec, roles: Roles, rank: i
         spec,
         num_readers=roles.cluster.nodes[node].num_gpus,
         num_producers=roles.num_local_producers(node),
-        num_writers=len(roles.preprocessor_ranks),
     )

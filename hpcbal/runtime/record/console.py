@@ -4,19 +4,107 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
 from typing import TextIO
 
 from hpcbal import env
+from hpcbal.cluster.roles import SCHEDULER_RANK, Roles
 from hpcbal.config import EnsembleConfig
-from hpcbal.config.checks.group_size import over_limit, told_limit
+from hpcbal.config.checks.warnings import over_limit, told_limit
+from hpcbal.control import Ensemble
 from hpcbal.control.messages import Event, GroupPlan, Instruction, StartAlone, StartRound
 from hpcbal.errors import HpcbalError
 from hpcbal.printable import printable
-from hpcbal.runtime.record.broken_samples import BrokenSampleLines
+from hpcbal.runtime.record.accounts import Accounts, BrokenSampleLines, SavedEpochs
+from hpcbal.telemetry import ResultRow
 from hpcbal.telemetry.views.progress import Progress
+from hpcbal.telemetry.views.summary import BEST, differing_settings, main_metric_of, summary_of
+from hpcbal.telemetry.views.table import count_text, key_line
 
 log = logging.getLogger(__name__)
+
+
+CPU = "cpu, "
+"""How the devices begin that are a share of a node's cores; the number of threads follows."""
+
+EMULATED = "emulated"
+
+
+def node_lines(roles: Roles, devices: Sequence[str | None]) -> list[str]:
+    """Name the devices of each node: `n1: 4 GPUs (NVIDIA A100), 1 preprocessor, the scheduler`.
+
+    Args:
+        roles: the roles of all ranks.
+        devices: the device of each rank, from `Recipe.prepare`; None for ranks that do not train.
+    """
+    lines = []
+    for index, node in enumerate(roles.cluster.nodes):
+        ranks = [info.rank for info in roles.ranks if info.node == index]
+        kinds = Counter(device for rank in ranks if (device := devices[rank]) is not None)
+        parts = [_slots_text(device, count) for device, count in kinds.items()]
+        parts.append(count_text(roles.num_local_producers(index), "preprocessor"))
+        if SCHEDULER_RANK in ranks:
+            parts.append("the scheduler")
+        lines.append(f"{node.host}: {', '.join(parts)}")
+    return lines
+
+
+def _slots_text(device: str, count: int) -> str:
+    if device.startswith(CPU):
+        each = " each" if count > 1 else ""
+        return f"{count_text(count, 'slot')} of CPU cores ({device.removeprefix(CPU)}{each})"
+    if device == EMULATED:
+        return count_text(count, "emulated slot")
+    return f"{count_text(count, 'GPU')} ({device})"
+
+
+class ResultTable:
+    """Makes one row per DNN from its history, its costs and the settings in which it differs from others.
+
+    Args:
+        config: the run's configuration.
+        accounts: the cost of each DNN.
+        bad_before: ids of samples that earlier starts could not use.
+        saved: the epochs whose weights are on disk.
+    """
+
+    def __init__(
+        self, config: EnsembleConfig, accounts: Accounts, bad_before: Collection[int], saved: SavedEpochs
+    ) -> None:
+        self._settings = differing_settings({dnn.name: dnn.model_dump() for dnn in config.dnns})
+        self._accounts = accounts
+        self._bad_before = frozenset(bad_before)
+        self._saved = saved
+
+    def rows(self, ensemble: Ensemble, bad: Collection[int]) -> list[ResultRow]:
+        """One row per DNN, in the order of the config.
+
+        Args:
+            bad: ids of samples that this start could not use.
+        """
+        num_bad = len(self._bad_before.union(bad))
+        rows = []
+        epochs = {n: [record.metrics for record in dnn.history] for n, dnn in ensemble.state.dnns.items()}
+        best_key = BEST + main_metric_of(epochs.values())
+        for name, dnn in ensemble.state.dnns.items():
+            numbers = summary_of(epochs[name])
+            account = self._accounts.now(name)
+            rows.append(
+                ResultRow(
+                    name=name,
+                    state=str(dnn.state),
+                    epochs=dnn.epochs,
+                    best=numbers.pop(best_key, None),
+                    wall_time_s=account.wall_time_s,
+                    slot_seconds=account.slot_seconds,
+                    cause=f"{dnn.cause}: {key_line(dnn.detail)}" if dnn.cause else "",
+                    numbers={**numbers, "bad_samples": num_bad, **self._saved.numbers(name)},
+                    settings=self._settings[name],
+                    best_key=best_key,
+                )
+            )
+        return rows
 
 
 class Console(Progress):

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from hpcbal.control.messages import EpochDone, GroupPlan
 from hpcbal.telemetry.ledger import EpochFacts, Straggler
 from hpcbal.telemetry.streams.slices import Slice, mark
-from hpcbal.telemetry.views.imbalance import GroupWork, group_work
-from hpcbal.telemetry.views.straggler import balancing_would_save, find_straggler
+from hpcbal.telemetry.views.summary import GroupWork, balancing_would_save, find_straggler, group_work
 
 WORTH_A_HINT = 0.15
 """Balancing is suggested if it would save at least this fraction of the time of the training steps..."""

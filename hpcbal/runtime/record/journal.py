@@ -27,16 +27,12 @@ from hpcbal.control.messages import (
 )
 from hpcbal.errors import CheckpointError
 from hpcbal.runtime.handoff.finished import CODE_OF_END, files_line
-from hpcbal.runtime.record.accounts import Accounts
+from hpcbal.runtime.record.accounts import Accounts, PreprocessingStats, SavedEpochs
+from hpcbal.runtime.record.console import ResultTable
+from hpcbal.runtime.record.forecast import Outlook, Outlooks
 from hpcbal.runtime.record.group_watch import GroupWatch
-from hpcbal.runtime.record.outlook import Outlook, Outlooks
-from hpcbal.runtime.record.preprocessing_stats import PreprocessingStats
-from hpcbal.runtime.record.result_table import ResultTable
-from hpcbal.runtime.record.run_ledger import RunLedger
-from hpcbal.runtime.record.run_status import fill_status
-from hpcbal.runtime.record.run_timeline import RunTimeline
-from hpcbal.runtime.record.saved_epochs import SavedEpochs
-from hpcbal.runtime.resuming.kept_profile import KeptProfile
+from hpcbal.runtime.record.run_ledger import RunLedger, RunTimeline, fill_status
+from hpcbal.runtime.resuming.known_rates import KeptProfile
 from hpcbal.runtime.resuming.opening import OpenedRun
 from hpcbal.runtime.resuming.resume import Account
 from hpcbal.runtime.wire.protocol import BestKept, CheckpointFacts, InitialWeights, ProfileFacts

@@ -1,13 +1,16 @@
-"""Write the run's ledger, and plan.json, which lists its rounds."""
+"""Write the run's ledger, its status and its timeline."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from hpcbal.cluster.layout import Cluster
+from hpcbal.cluster.roles import SCHEDULER_RANK, Roles
 from hpcbal.control import DnnState, Ensemble
+from hpcbal.runtime.record.accounts import Accounts, PreprocessingStats, SavedEpochs
+from hpcbal.runtime.record.group_watch import GroupWatch
 from hpcbal.runtime.resuming.opening import OpenedRun
 from hpcbal.telemetry import Ledger, environment_versions, write_json_atomic
 from hpcbal.telemetry.ledger import (
@@ -27,6 +30,119 @@ from hpcbal.telemetry.ledger import (
     RunStartedLine,
     StartedAloneLine,
 )
+from hpcbal.telemetry.streams.slices import Slice, SliceRecorder
+from hpcbal.telemetry.streams.timeline import TimelineFile
+from hpcbal.telemetry.views.ensemble_table import DnnStatus, EnsembleStatus
+from hpcbal.telemetry.views.summary import best_of, main_metric_of
+
+SHOWN_DECISION_S = 5e-4
+"""The timeline shows decisions that take longer than this."""
+
+
+class RunTimeline:
+    """Writes slices into the timeline's file, on the tracks of their ranks and nodes.
+
+    Args:
+        path: path of the file.
+        max_bytes: the value of `timeline.max_bytes`; 0 disables the timeline.
+    """
+
+    def __init__(self, path: Path, max_bytes: int) -> None:
+        self._own = SliceRecorder(SCHEDULER_RANK, enabled=max_bytes > 0)
+        self._file = TimelineFile(path, max_bytes)
+        self._node_of_rank: Sequence[int] = (0,)
+        self._rank_of_gpu: Sequence[int] = ()
+
+    def name_tracks(self, roles: Roles) -> None:
+        """Name each rank's track after its role; called at each start, because roles may change."""
+        self._node_of_rank, self._rank_of_gpu = roles.node_of_rank, roles.trainer_ranks
+        for info in roles.ranks:
+            node = f"node {info.node} ({info.host})"
+            self._file.name_track(info.rank, info.node, node, roles.title_of(info.rank))
+
+    def add_decision(self, began_s: float, seconds: float) -> None:
+        """Add a decision of the state machine, if it took long enough to show."""
+        if seconds > SHOWN_DECISION_S:
+            self._own.add("decide", began_s, began_s + seconds)
+
+    def add(self, rank: int, slices: Sequence[Slice]) -> None:
+        """Add slices of a rank."""
+        self._file.add(rank, self._node_of_rank[rank], slices)
+
+    def mark(self, gpu: int, what: Slice) -> None:
+        """Add a mark to a GPU's track."""
+        self.add(self._rank_of_gpu[gpu], [what])
+
+    def flush(self) -> None:
+        """Write what has been added."""
+        self.add(SCHEDULER_RANK, self._own.take())
+        self._file.flush()
+
+    def close(self) -> None:
+        """Write the rest and close the file."""
+        self.flush()
+        self._file.close()
+
+
+PHASES = {"new": "starting", "round": "training", "choosing": "training"}
+"""Phases of the state machine that have another name for users."""
+
+
+def fill_status(
+    status: EnsembleStatus,
+    ensemble: Ensemble,
+    stats: PreprocessingStats,
+    accounts: Accounts,
+    watch: GroupWatch,
+    saved: SavedEpochs,
+) -> None:
+    """Update what changes in `status`, except for the prediction and the end."""
+    snapshot = ensemble.snapshot()
+    status["preprocessing"] = {
+        "preprocessors": ensemble.plan.num_preprocessors if ensemble.plan is not None else 0,
+        "samples_per_s": stats.samples_per_s or 0.0,
+        "bad_samples": len(stats.bad),
+    }
+    phase = PHASES.get(snapshot["phase"], snapshot["phase"])
+    status["phase"] = "suspending" if snapshot["suspending"] and phase != "finished" else phase
+    status["round"] = snapshot["round"]
+    status["pass"] = snapshot["pass_index"]
+    status["busy_gpus"] = len({gpu for dnn in snapshot["dnns"].values() for gpu in dnn["gpus"]})
+    status["dnns"] = []
+    epochs_by_dnn = {n: [record.metrics for record in dnn.history] for n, dnn in ensemble.state.dnns.items()}
+    main = main_metric_of(epochs_by_dnn.values())
+    for name, dnn in snapshot["dnns"].items():
+        account = accounts.now(name)
+        entry: DnnStatus = {
+            "name": name,
+            "state": dnn["state"],
+            "epochs": dnn["epochs"],
+            "max_epochs": dnn["max_epochs"],
+            "metrics": dnn["metrics"],
+            "main_metric": main,
+            "best": best_of(epochs_by_dnn[name], main),
+            "gpus": dnn["gpus"],
+            "wall_time_s": account.wall_time_s,
+            "slot_seconds": account.slot_seconds,
+            "cause": dnn["cause"] or "",
+            "detail": dnn["detail"] or "",
+        }
+        if (weights := saved.status(name)) is not None:
+            entry["weights"] = weights
+        if dnn["left_out"]:
+            entry["left_out"] = dnn["left_out"]
+        if name in watch.stragglers:
+            found = watch.stragglers[name]
+            entry["straggler"] = {"gpu": found.gpu, "why": found.why, "late_s": found.late_s}
+        if name in watch.works:
+            work = watch.works[name]
+            entry["work"] = {
+                "relative": list(work.relative),
+                "imbalance_left": work.imbalance_left,
+                "waited": work.waited,
+            }
+        status["dnns"].append(entry)
+
 
 PLAN_SCHEMA = 2
 

@@ -1,17 +1,47 @@
-"""What a start finds of the weights that earlier starts have kept."""
+"""What a start finds of weights that earlier starts kept, and of files that DNNs started from."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 
 from hpcbal.checkpoint import TrainingState, read_best, recover_best, recover_progress, set_aside
 from hpcbal.checkpoint.best import BEST, BEST_BY, ONLY_BEST
+from hpcbal.checkpoint.seal import digest_of
 from hpcbal.checkpoint.writer import CURRENT
 from hpcbal.control import DnnSpec
-from hpcbal.control.stopping import best, evaluate
+from hpcbal.control.progress import best, evaluate
 from hpcbal.errors import CheckpointError, InputError
 from hpcbal.telemetry import RunDirectory
+from hpcbal.telemetry.ledger import InitialWeightsLine
+
+
+def changed_files(starts: Iterable[InitialWeightsLine]) -> list[str]:
+    """A sentence for each DNN whose file is gone, or holds something else than at its start.
+
+    Args:
+        starts: of the DNNs that continue from a checkpoint.
+    """
+    digest = cache(_digest_or_problem)
+    found = []
+    for start in starts:
+        now = digest(start.path)
+        if now != start.digest:
+            what = "has changed" if len(now) == len(start.digest) else f"cannot be read any more ({now})"
+            found.append(
+                f"{start.path}: {what} since {start.dnn} started from it; {start.dnn} continues from its "
+                "checkpoint, which does not need it"
+            )
+    return found
+
+
+def _digest_or_problem(path: str) -> str:
+    try:
+        return digest_of(Path(path))
+    except OSError as error:
+        return error.strerror or str(error)
 
 
 @dataclass(frozen=True, slots=True)

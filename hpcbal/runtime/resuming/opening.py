@@ -12,7 +12,7 @@ from hpcbal.config import EnsembleConfig, add_import_roots, resolved_yaml
 from hpcbal.config.scheduling import specs_of
 from hpcbal.control.states import TERMINAL
 from hpcbal.runtime.handoff.end_file import note_progress
-from hpcbal.runtime.handoff.run_request import RunRequest, output_of
+from hpcbal.runtime.handoff.launch_dir import RunRequest, output_of
 from hpcbal.runtime.resuming.resume import Earlier, read_earlier
 from hpcbal.telemetry import Claim, Ledger, RunDirectory, RunLock, claim_output
 from hpcbal.telemetry.ledger import scan_ledger

@@ -14,13 +14,12 @@ from hpcbal.checkpoint.writer import CURRENT
 from hpcbal.cluster.layout import Cluster, Node
 from hpcbal.control import Choice, DnnProgress, DnnSpec, DnnState, ResumeState
 from hpcbal.control.messages import RoundPlan
+from hpcbal.control.progress import evaluate
 from hpcbal.control.pruning import without
 from hpcbal.control.rounds import gpus_of, is_same, is_short
 from hpcbal.control.states import TERMINAL
-from hpcbal.control.stopping import evaluate
 from hpcbal.errors import DataError
-from hpcbal.runtime.resuming.initial_files import changed_files
-from hpcbal.runtime.resuming.kept_best import SavedWeights, recover_dnn
+from hpcbal.runtime.resuming.kept_best import SavedWeights, changed_files, recover_dnn
 from hpcbal.telemetry import RunDirectory
 from hpcbal.telemetry.ledger import (
     BadSampleLine,

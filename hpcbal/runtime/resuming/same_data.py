@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hpcbal.data.class_names import in_words
 from hpcbal.data.fingerprint import covers_content, is_same_data
+from hpcbal.data.labels import in_words
 from hpcbal.errors import DataError
 from hpcbal.runtime.resuming.resume import Earlier
 from hpcbal.telemetry import RunDirectory

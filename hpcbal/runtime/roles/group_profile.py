@@ -14,10 +14,10 @@ from hpcbal.runtime.group.member import GroupMember
 from hpcbal.runtime.group.replicas import UNTRAINED
 from hpcbal.runtime.roles.wave import Wave
 from hpcbal.runtime.wire.protocol import Happened, ProfileFacts
-from hpcbal.training.arrays import Arrays
 from hpcbal.training.backend import Replica
-from hpcbal.training.failure import GroupFailed
+from hpcbal.training.groups import GroupFailed
 from hpcbal.training.step import evaluate_step, train_step
+from hpcbal.training.weights import Arrays
 
 log = logging.getLogger(__name__)
 

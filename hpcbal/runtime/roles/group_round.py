@@ -13,7 +13,7 @@ import numpy as np
 from hpcbal.checkpoint import BackgroundWriter
 from hpcbal.cluster.roles import SCHEDULER_RANK
 from hpcbal.comm.backoff import Backoff
-from hpcbal.comm.message import Message
+from hpcbal.comm.channel import Message
 from hpcbal.control.messages import (
     DnnFailed,
     EpochDone,
@@ -27,16 +27,14 @@ from hpcbal.dataplane.private import PrivateStream
 from hpcbal.dataplane.reader import StreamReader
 from hpcbal.runtime.balance.balancer import Balancer
 from hpcbal.runtime.balance.dealing import make_dealer
-from hpcbal.runtime.group.callbacks import Callbacks
+from hpcbal.runtime.group.callbacks import Callbacks, LearningRates
 from hpcbal.runtime.group.epoch import EpochSums, PassResult, PassRunner
 from hpcbal.runtime.group.feeding import Batches, Feeder, StreamBatches
-from hpcbal.runtime.group.learning_rates import LearningRates
 from hpcbal.runtime.group.member import GroupMember
-from hpcbal.runtime.group.replicas import Moment
-from hpcbal.runtime.group.saved_arrays import SUMS_NAME
+from hpcbal.runtime.group.replicas import SUMS_NAME, Moment
 from hpcbal.runtime.group.saving import Saving
 from hpcbal.runtime.parts.batches import PartBatches
-from hpcbal.runtime.parts.saved_partition import partition_arrays
+from hpcbal.runtime.parts.part import partition_arrays
 from hpcbal.runtime.wire.protocol import (
     CheckpointFacts,
     Happened,
@@ -49,7 +47,7 @@ from hpcbal.runtime.wire.protocol import (
 from hpcbal.telemetry.ledger import EpochFacts
 from hpcbal.telemetry.streams.slices import StepTrace
 from hpcbal.training.backend import Replica
-from hpcbal.training.failure import USER_ERRORS, GroupFailed, detail_of
+from hpcbal.training.groups import USER_ERRORS, GroupFailed, detail_of
 from hpcbal.values import EpochRecord, Position
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from hpcbal.cluster.roles import SCHEDULER_RANK
 from hpcbal.cluster.walltime import WalltimeLimit
 from hpcbal.comm.backoff import Backoff
-from hpcbal.comm.message import Message
+from hpcbal.comm.channel import Message
 from hpcbal.control import DnnState, Ensemble
 from hpcbal.control.messages import (
     ChooseSchedule,
@@ -37,12 +37,12 @@ from hpcbal.dataplane.stream import StreamPlan, StreamSpec
 from hpcbal.errors import ExitCode, HpcbalError
 from hpcbal.runtime.handoff.finished import CODE_OF_END
 from hpcbal.runtime.handoff.start_file import StarterWatch, StartFile
-from hpcbal.runtime.health.stalling import StallDetector
+from hpcbal.runtime.health.silence import StallDetector
 from hpcbal.runtime.rank.context import RankContext
+from hpcbal.runtime.record.accounts import PreprocessingStats
 from hpcbal.runtime.record.console import Console
 from hpcbal.runtime.record.forecast import Forecast
 from hpcbal.runtime.record.journal import Journal
-from hpcbal.runtime.record.preprocessing_stats import PreprocessingStats
 from hpcbal.runtime.roles.schedule_chooser import ScheduleChooser
 from hpcbal.runtime.wire import protocol
 from hpcbal.telemetry import RunDirectory

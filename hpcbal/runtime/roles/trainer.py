@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING
 
 from hpcbal.checkpoint import BackgroundWriter
 from hpcbal.cluster.roles import SCHEDULER_RANK
-from hpcbal.comm.loopback_group import LoopbackGroupComm
+from hpcbal.comm.loopback import LoopbackGroupComm
 from hpcbal.config import DnnConfig
 from hpcbal.control.messages import GroupPlan
 from hpcbal.dataplane.private import PrivateStream
 from hpcbal.dataplane.reader import StreamReader
 from hpcbal.runtime.balance.balancer import EvenSplit, make_balancer, make_watch
 from hpcbal.runtime.balance.decided_split import SplitMemory
-from hpcbal.runtime.balance.kept_models import KeptModel
+from hpcbal.runtime.balance.speed_learning import KeptModel
 from hpcbal.runtime.group.member import GroupMember
 from hpcbal.runtime.group.replicas import ReplicaCache
-from hpcbal.runtime.health.reading import ReadWatch
+from hpcbal.runtime.health.silence import ReadWatch
 from hpcbal.runtime.rank.context import RankContext
 from hpcbal.runtime.rank.data import RankData
 from hpcbal.runtime.roles.group_profile import GroupProfile

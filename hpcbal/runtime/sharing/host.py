@@ -12,8 +12,7 @@ from pathlib import Path
 
 from hpcbal import env
 from hpcbal.cluster.roles import SCHEDULER_RANK
-from hpcbal.comm.channel import Channel
-from hpcbal.comm.message import Message
+from hpcbal.comm.channel import Channel, Message
 from hpcbal.config import JobsConfig, SharedJobConfig
 from hpcbal.errors import HpcbalError, UserCodeError
 from hpcbal.paramserver.contract import DataBlocks

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from hpcbal.cluster.walltime import WalltimeLimit
-from hpcbal.comm.message import Message
+from hpcbal.comm.channel import Message
 from hpcbal.config import JobsConfig
 from hpcbal.errors import ExitCode, HpcbalError, UserCodeError
 from hpcbal.paramserver.engine.reactor import Patience
@@ -37,7 +37,7 @@ from hpcbal.paramserver.sharing.synchroniser import Grant, NetworkSynchroniser
 from hpcbal.policies.grouping import JobMemory
 from hpcbal.runtime.handoff.start_file import StarterWatch, StartFile
 from hpcbal.runtime.handoff.submissions import SubmissionWatch, append_import_roots
-from hpcbal.runtime.health.stalling import StallDetector
+from hpcbal.runtime.health.silence import StallDetector
 from hpcbal.runtime.paramserver.checkpoint import DATA, PARAMETERS, SavedJob, write_manifest
 from hpcbal.runtime.paramserver.cutting import Cut, check_saved, first_cut
 from hpcbal.runtime.paramserver.loading import LoadedJob, load_job

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from hpcbal.config import JobsConfig, add_import_roots, resolved_yaml
 from hpcbal.runtime.handoff.end_file import note_progress
-from hpcbal.runtime.handoff.run_request import RunRequest, output_of
+from hpcbal.runtime.handoff.launch_dir import RunRequest, output_of
 from hpcbal.runtime.handoff.submissions import submitted_names
 from hpcbal.runtime.paramserver.checkpoint import SavedJob, read_saved
 from hpcbal.runtime.paramserver.opening import JOBS, stop_rule

@@ -7,7 +7,7 @@ import sys
 from mpi4py import MPI
 
 from hpcbal.cluster.roles import SCHEDULER_RANK
-from hpcbal.comm.all_or_none import all_or_none
+from hpcbal.comm.collectives import all_or_none
 from hpcbal.config import JobsConfig
 from hpcbal.errors import ClusterError
 from hpcbal.paramserver.engine.mpi_transport import MpiTransport

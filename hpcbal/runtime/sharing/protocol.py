@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hpcbal.comm.message import Message
+from hpcbal.comm.channel import Message
 from hpcbal.config import SharedJobConfig
 from hpcbal.policies.grouping import JobMemory
 from hpcbal.runtime.paramserver.checkpoint import SavedJob

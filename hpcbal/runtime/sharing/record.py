@@ -17,14 +17,14 @@ from hpcbal.paramserver.sharing.placing import Sharing, without
 from hpcbal.paramserver.sharing.scheduler import Grouped
 from hpcbal.policies.grouping import JobLoad
 from hpcbal.printable import printable
+from hpcbal.processes import say
 from hpcbal.runtime.sharing.group_times import GroupTimes
 from hpcbal.runtime.sharing.opening import OpenedJobs
 from hpcbal.runtime.sharing.protocol import MachineLoad
 from hpcbal.runtime.sharing.running_job import RunningJob
-from hpcbal.stderr import say
 from hpcbal.telemetry import MetricsWriter, ResultRow, render_results, write_results, write_status
-from hpcbal.telemetry.files.utc import duration_text
-from hpcbal.telemetry.host.environment import environment_versions
+from hpcbal.telemetry.files.json_lines import duration_text
+from hpcbal.telemetry.host.processes import environment_versions
 from hpcbal.telemetry.ledger import (
     GroupMeasuredLine,
     JobDoneLine,

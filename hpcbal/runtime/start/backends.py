@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
-from hpcbal.cluster.accelerators import granted_gpus
+from hpcbal.cluster.layout import granted_gpus
 from hpcbal.config import EnsembleConfig
 from hpcbal.errors import InputError
 from hpcbal.training.backend import Backend

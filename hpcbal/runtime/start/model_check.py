@@ -16,8 +16,8 @@ from typing import Any
 
 from hpcbal.config import DnnConfig
 from hpcbal.errors import InputError, UserCodeError
-from hpcbal.forks import leave_if_forked
-from hpcbal.training.failure import detail_of
+from hpcbal.processes import leave_if_forked
+from hpcbal.training.groups import detail_of
 
 log = logging.getLogger(__name__)
 

@@ -7,18 +7,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from hpcbal import env
-from hpcbal.cluster.crowding import crowded_hosts, slots_share_cores
+from hpcbal.cluster.launch_line import crowded_hosts, slots_share_cores
 from hpcbal.config import EnsembleConfig
-from hpcbal.config.checks.batches import batches_above
-from hpcbal.config.checks.shares import check_parts, check_shares
+from hpcbal.config.checks.warnings import batches_above, check_parts, check_shares
 from hpcbal.config.scheduling import may_limit_to_one_slot, settings_of, specs_of
 from hpcbal.control import Ensemble, ScheduleSettings
 from hpcbal.runtime.rank.context import RankContext
 from hpcbal.runtime.rank.data import StreamFacts
-from hpcbal.runtime.record.console import Console
+from hpcbal.runtime.record.console import Console, node_lines
 from hpcbal.runtime.record.final_report import write_final_report
 from hpcbal.runtime.record.journal import Journal
-from hpcbal.runtime.record.node_lines import node_lines
 from hpcbal.runtime.resuming.known_rates import known_rates, rate_keys
 from hpcbal.runtime.resuming.opening import OpenedRun
 from hpcbal.runtime.resuming.same_data import check_fingerprint

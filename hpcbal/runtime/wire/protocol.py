@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hpcbal.comm.message import Message
+from hpcbal.comm.channel import Message
 from hpcbal.control.messages import Event, GroupPlan, RoundPlan
 from hpcbal.dataplane.stream import StreamPlan
 from hpcbal.telemetry.ledger import EpochFacts

@@ -8,7 +8,7 @@ from functools import partial
 
 import numpy as np
 
-from hpcbal.comm.message import Message
+from hpcbal.comm.channel import Message
 from hpcbal.paramserver.contract import DataBlock, IntArray
 from hpcbal.paramserver.engine.wire import ENTRY_BYTES, HEADER_BYTES
 from hpcbal.paramserver.machine import messages

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
-from hpcbal.collector import without_garbage_collection
 from hpcbal.errors import HpcbalError, InputError
 from hpcbal.paramserver.machine.events import Reconfigure
 from hpcbal.paramserver.machine.job import JobMachine, JobSpec
 from hpcbal.paramserver.machine.progress import Pace
 from hpcbal.paramserver.machine.stopping import JobStop
 from hpcbal.paramserver.store.ownership import dealt_out, dealt_out_by_table
+from hpcbal.processes import without_garbage_collection
 from hpcbal.simulator.serving.client import ParameterClient
 from hpcbal.simulator.serving.clock import Clock, Delay
 from hpcbal.simulator.serving.executor import Executor

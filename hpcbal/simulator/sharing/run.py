@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from hpcbal.collector import without_garbage_collection
 from hpcbal.errors import HpcbalError, InputError
 from hpcbal.paramserver.sharing import scheduler
 from hpcbal.paramserver.sharing.scheduler import GroupingPolicy, Scheduler
 from hpcbal.policies.grouping import JobLoad
+from hpcbal.processes import without_garbage_collection
 from hpcbal.simulator.serving.clock import NS_PER_S, Clock
 from hpcbal.simulator.serving.job import ServingJob
 from hpcbal.simulator.sharing.cluster import Cluster

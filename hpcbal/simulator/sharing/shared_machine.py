@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from hpcbal.comm.message import Message
+from hpcbal.comm.channel import Message
 from hpcbal.paramserver.worker.place import MachineQueues, SharedPlace, Waits
 from hpcbal.simulator.serving.clock import Clock, Cores, sleep
 from hpcbal.simulator.serving.executor import VirtualPlace

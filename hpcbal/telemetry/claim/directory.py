@@ -8,11 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hpcbal.errors import OutputError
-from hpcbal.telemetry.claim.removed_jobs import read_removed, write_removed
 from hpcbal.telemetry.claim.run_lock import RunLock
-from hpcbal.telemetry.claim.same_config import check_same, damaged_config
-from hpcbal.telemetry.files.atomic_file import output_error, remove_quietly, write_atomic
-from hpcbal.telemetry.files.own_files import create_new, read_file
+from hpcbal.telemetry.claim.same_config import check_same, damaged_config, read_removed, write_removed
+from hpcbal.telemetry.files.atomic_file import (
+    create_new,
+    output_error,
+    read_file,
+    remove_quietly,
+    write_atomic,
+)
 from hpcbal.telemetry.files.run_directory import RunDirectory
 from hpcbal.telemetry.ledger import (
     RolesAssignedLine,

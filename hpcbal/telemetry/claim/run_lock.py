@@ -23,11 +23,10 @@ from types import TracebackType
 from typing import Any
 
 from hpcbal.errors import OutputError
-from hpcbal.stderr import say
-from hpcbal.telemetry.files.atomic_file import output_error, remove_quietly
-from hpcbal.telemetry.files.own_files import own_file, read_file
+from hpcbal.processes import say
+from hpcbal.telemetry.files.atomic_file import output_error, own_file, read_file, remove_quietly
+from hpcbal.telemetry.files.json_lines import utc_text
 from hpcbal.telemetry.files.run_directory import RunDirectory
-from hpcbal.telemetry.files.utc import utc_text
 from hpcbal.telemetry.host.processes import identity_of, is_running
 
 log = logging.getLogger(__name__)

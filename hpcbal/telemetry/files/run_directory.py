@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hpcbal.errors import InputError
-from hpcbal.telemetry.files.own_files import NO_FILE
+from hpcbal.telemetry.files.atomic_file import NO_FILE
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
 """The ledger: what happened in a run, one typed line per event (docs/ledger.md)."""
 
-from hpcbal.telemetry.ledger.choices import PredictionFacts, ScheduleChosenLine, ScheduleFacts, SlotsIdleLine
 from hpcbal.telemetry.ledger.codec import LEDGER_SCHEMA, Entry
-from hpcbal.telemetry.ledger.dnns import (
+from hpcbal.telemetry.ledger.dnn_lines import (
+    BalanceFacts,
     BestKeptLine,
     CheckpointDamagedLine,
     CheckpointWrittenLine,
@@ -10,45 +10,54 @@ from hpcbal.telemetry.ledger.dnns import (
     DnnFailedLine,
     DnnPrunedLine,
     DnnRetriedLine,
-    InitialWeightsLine,
-    ModelWarningLine,
-    RateMeasuredLine,
-)
-from hpcbal.telemetry.ledger.epochs import (
-    BalanceFacts,
     EpochDoneLine,
     EpochFacts,
-    PartitionFacts,
-    RankFacts,
-    Straggler,
-)
-from hpcbal.telemetry.ledger.file import Ledger, lines_of, read_ledger, scan_ledger
-from hpcbal.telemetry.ledger.line import Facts, Line
-from hpcbal.telemetry.ledger.paramserver import (
-    ExecutorsChangedLine,
-    JobDoneLine,
-    JobEpochLine,
-    JobFailedLine,
-    JobSavedLine,
-    ReconfiguredLine,
-    RolesAssignedLine,
-    ThroughputForecastLine,
-    WorkerFacts,
-)
-from hpcbal.telemetry.ledger.preprocessing import BadSampleLine, PreprocessingMeasuredLine
-from hpcbal.telemetry.ledger.registry import LINE_BY_EVENT
-from hpcbal.telemetry.ledger.rounds import (
     GpuLeftOutLine,
     GroupFacts,
     GroupLeftLine,
+    InitialWeightsLine,
     LeaveRoundLine,
+    ModelWarningLine,
+    PartitionFacts,
     PassStartedLine,
     PlanFacts,
+    PredictionFacts,
     ProfilingStartedLine,
+    RankFacts,
+    RateMeasuredLine,
     RoundEndedLine,
     RoundStartedLine,
+    ScheduleChosenLine,
+    ScheduleFacts,
+    SlotsIdleLine,
     StartedAloneLine,
+    Straggler,
 )
+from hpcbal.telemetry.ledger.file import Ledger, lines_of, read_ledger, scan_ledger
+from hpcbal.telemetry.ledger.job_lines import (
+    ExecutorsChangedLine,
+    GroupMeasuredLine,
+    JobDoneLine,
+    JobEpochLine,
+    JobFailedLine,
+    JobPlacedLine,
+    JobRestedLine,
+    JobSavedLine,
+    JobsGroupedLine,
+    JobSpilledLine,
+    JobStays,
+    JobSubmittedLine,
+    MachinesUsedLine,
+    ReconfiguredLine,
+    RolesAssignedLine,
+    SharingFacts,
+    Stay,
+    ThroughputForecastLine,
+    WorkerFacts,
+)
+from hpcbal.telemetry.ledger.line import Facts, Line
+from hpcbal.telemetry.ledger.preprocessing import BadSampleLine, PreprocessingMeasuredLine
+from hpcbal.telemetry.ledger.registry import LINE_BY_EVENT
 from hpcbal.telemetry.ledger.run import (
     NodeFacts,
     PredictionLine,
@@ -57,17 +66,6 @@ from hpcbal.telemetry.ledger.run import (
     SuspendRequestedLine,
 )
 from hpcbal.telemetry.ledger.scan import LedgerScan
-from hpcbal.telemetry.ledger.sharing import (
-    GroupMeasuredLine,
-    JobPlacedLine,
-    JobRestedLine,
-    JobsGroupedLine,
-    JobSpilledLine,
-    JobSubmittedLine,
-    MachinesUsedLine,
-    SharingFacts,
-)
-from hpcbal.telemetry.ledger.stays import JobStays, Stay
 
 __all__ = [
     "LEDGER_SCHEMA",

@@ -1,18 +1,96 @@
-"""Encode lines as JSON and decode them; the same classes define what is written and what is accepted."""
+"""Encode lines as JSON with a checksum, and decode them, with the same classes.
+
+A flipped bit often turns a digit into another one, so the line would still be valid. CRC-32 protects against
+accidents, not against forgery.
+"""
 
 from __future__ import annotations
 
 import functools
 import json
+import re
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from hpcbal.telemetry.files.json_lines import unix_seconds
 from hpcbal.telemetry.files.jsonable import to_jsonable
-from hpcbal.telemetry.files.utc import unix_seconds
 from hpcbal.telemetry.ledger.line import Line
 from hpcbal.telemetry.ledger.registry import LINE_BY_EVENT
-from hpcbal.telemetry.ledger.schema_1 import upgrade
+
+NAME = "crc32"
+"""The field with the checksum, always the last one."""
+
+_SEALED = re.compile(rb'(\{.+), "' + NAME.encode() + rb'": "([0-9a-f]{8})"\}\r?')
+
+
+def seal(line: bytes) -> bytes:
+    """Add the checksum to a line, which is a JSON object with at least one field, and a line end."""
+    body = line.rstrip(b"\n")
+    return b'%s, "%s": "%08x"}\n' % (body[:-1], NAME.encode(), zlib.crc32(body))
+
+
+def is_intact(line: bytes) -> bool | None:
+    """Whether the checksum of a line without its line end fits; None if the line has no checksum."""
+    found = _SEALED.fullmatch(line)
+    if found is None:
+        return None
+    return zlib.crc32(found[1] + b"}") == int(found[2], 16)
+
+
+_PARTS = ("wait_s", "trained_s", "ranks", "balance", "partition")
+_COUNTS = {"steps": "num_steps", "samples": "num_samples", "trained_samples": "num_trained"}
+_LACKED: Mapping[str, Mapping[str, Any]] = {
+    "run-started": {"kind": "ensemble", "paradigm": None, "regroup": True},
+    "round-ended": {"suspended": False, "continues": False},
+    "leave-round": {"detail": ""},
+    "checkpoint-written": {"held_s": 0.0},
+    "run-finished": {"decided_s": 0.0, "preprocessed_samples": 0, "preprocessing_s": 0.0},
+}
+"""Fields that schema 2 requires and that early files of schema 1 lack, with their default values."""
+
+
+def upgrade(event: str, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Convert the fields of a line from schema 1 to schema 2.
+
+    Values that do not have the form of schema 1 are not changed; decoding rejects them afterwards.
+
+    Args:
+        event: the line's kind.
+        fields: the line's fields, without those that all lines have.
+    """
+    new = {**_LACKED.get(event, {}), **fields}
+    if event == "epoch-done":
+        return _epoch(new)
+    if event == "run-finished":
+        new["num_preprocessed"] = new.pop("preprocessed_samples")
+    if isinstance(plan := new.get("plan"), dict):
+        new["plan"] = {**plan, "start": _positions(plan.get("start"))}
+    return new
+
+
+def _epoch(fields: dict[str, Any]) -> dict[str, Any]:
+    """Move measurements to `facts`, and convert counts to whole numbers."""
+    facts = {"wait_s": 0.0, "trained_s": 0.0, "num_steps": 0, "num_samples": 0, "num_trained": 0}
+    facts |= {name: fields.pop(name) for name in _PARTS if name in fields}
+    facts |= {new: _whole(fields.pop(old)) for old, new in _COUNTS.items() if old in fields}
+    return {**fields, "facts": facts}
+
+
+def _whole(value: Any) -> Any:
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def _positions(start: Any) -> Any:
+    """Convert each DNN's [pass, offset] to a position."""
+    if not isinstance(start, dict):
+        return start
+    return {
+        dnn: {"pass_index": at[0], "offset": at[1]} if isinstance(at, list) and len(at) == 2 else at
+        for dnn, at in start.items()
+    }
+
 
 LEDGER_SCHEMA = 2
 READABLE_SCHEMAS = (1, LEDGER_SCHEMA)

@@ -14,12 +14,9 @@ from types import TracebackType
 from typing import TypeVar
 
 from hpcbal.errors import OutputError
-from hpcbal.telemetry.files.atomic_file import output_error
-from hpcbal.telemetry.files.json_lines import encode_line, open_to_append, write_all
-from hpcbal.telemetry.files.own_files import read_file
-from hpcbal.telemetry.files.utc import utc_text
-from hpcbal.telemetry.ledger.checksum import seal
-from hpcbal.telemetry.ledger.codec import Entry, plain_of
+from hpcbal.telemetry.files.atomic_file import output_error, read_file
+from hpcbal.telemetry.files.json_lines import encode_line, open_to_append, utc_text, write_all
+from hpcbal.telemetry.ledger.codec import Entry, plain_of, seal
 from hpcbal.telemetry.ledger.line import Line
 from hpcbal.telemetry.ledger.scan import LedgerScan, scan_lines
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-from hpcbal.control.idle import IdleSlots
 from hpcbal.control.messages import (
     CheckpointWritten,
     DnnFailed,
@@ -26,23 +25,31 @@ from hpcbal.control.messages import (
     SuspendRequested,
 )
 from hpcbal.control.schedules import Choice, Prediction, Schedule
+from hpcbal.control.snapshot import IdleSlots
 from hpcbal.policies import Delta
-from hpcbal.telemetry.ledger.choices import PredictionFacts, ScheduleChosenLine, ScheduleFacts, SlotsIdleLine
-from hpcbal.telemetry.ledger.dnns import CheckpointWrittenLine, DnnFailedLine, RateMeasuredLine
-from hpcbal.telemetry.ledger.epochs import EpochDoneLine, EpochFacts, Straggler
-from hpcbal.telemetry.ledger.line import Line
-from hpcbal.telemetry.ledger.preprocessing import PreprocessingMeasuredLine
-from hpcbal.telemetry.ledger.rounds import (
+from hpcbal.telemetry.ledger.dnn_lines import (
+    CheckpointWrittenLine,
+    DnnFailedLine,
+    EpochDoneLine,
+    EpochFacts,
     GpuLeftOutLine,
     GroupFacts,
     LeaveRoundLine,
     PassStartedLine,
     PlanFacts,
+    PredictionFacts,
     ProfilingStartedLine,
+    RateMeasuredLine,
     RoundEndedLine,
     RoundStartedLine,
+    ScheduleChosenLine,
+    ScheduleFacts,
+    SlotsIdleLine,
     StartedAloneLine,
+    Straggler,
 )
+from hpcbal.telemetry.ledger.line import Line
+from hpcbal.telemetry.ledger.preprocessing import PreprocessingMeasuredLine
 from hpcbal.telemetry.ledger.run import SuspendRequestedLine
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from hpcbal.telemetry.ledger.choices import ScheduleChosenLine, SlotsIdleLine
-from hpcbal.telemetry.ledger.dnns import (
+from hpcbal.telemetry.ledger.dnn_lines import (
     BestKeptLine,
     CheckpointDamagedLine,
     CheckpointWrittenLine,
@@ -14,47 +13,45 @@ from hpcbal.telemetry.ledger.dnns import (
     DnnFailedLine,
     DnnPrunedLine,
     DnnRetriedLine,
+    EpochDoneLine,
+    GpuLeftOutLine,
+    GroupLeftLine,
     InitialWeightsLine,
+    LeaveRoundLine,
     ModelWarningLine,
+    PassStartedLine,
+    ProfilingStartedLine,
     RateMeasuredLine,
+    RoundEndedLine,
+    RoundStartedLine,
+    ScheduleChosenLine,
+    SlotsIdleLine,
+    StartedAloneLine,
 )
-from hpcbal.telemetry.ledger.epochs import EpochDoneLine
-from hpcbal.telemetry.ledger.line import Line
-from hpcbal.telemetry.ledger.paramserver import (
+from hpcbal.telemetry.ledger.job_lines import (
     ExecutorsChangedLine,
+    GroupMeasuredLine,
     JobDoneLine,
     JobEpochLine,
     JobFailedLine,
+    JobPlacedLine,
+    JobRestedLine,
     JobSavedLine,
+    JobsGroupedLine,
+    JobSpilledLine,
+    JobSubmittedLine,
+    MachinesUsedLine,
     ReconfiguredLine,
     RolesAssignedLine,
     ThroughputForecastLine,
 )
+from hpcbal.telemetry.ledger.line import Line
 from hpcbal.telemetry.ledger.preprocessing import BadSampleLine, PreprocessingMeasuredLine
-from hpcbal.telemetry.ledger.rounds import (
-    GpuLeftOutLine,
-    GroupLeftLine,
-    LeaveRoundLine,
-    PassStartedLine,
-    ProfilingStartedLine,
-    RoundEndedLine,
-    RoundStartedLine,
-    StartedAloneLine,
-)
 from hpcbal.telemetry.ledger.run import (
     PredictionLine,
     RunFinishedLine,
     RunStartedLine,
     SuspendRequestedLine,
-)
-from hpcbal.telemetry.ledger.sharing import (
-    GroupMeasuredLine,
-    JobPlacedLine,
-    JobRestedLine,
-    JobsGroupedLine,
-    JobSpilledLine,
-    JobSubmittedLine,
-    MachinesUsedLine,
 )
 
 LINE_BY_EVENT: Mapping[str, type[Line]] = MappingProxyType(

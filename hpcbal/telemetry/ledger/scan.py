@@ -7,10 +7,8 @@ from dataclasses import dataclass, field
 
 from hpcbal.errors import LedgerError
 from hpcbal.telemetry.files.json_lines import object_of
-from hpcbal.telemetry.ledger.checksum import NAME, is_intact
-from hpcbal.telemetry.ledger.codec import Entry, entry_of
-from hpcbal.telemetry.ledger.epochs import EpochDoneLine
-from hpcbal.telemetry.ledger.rounds import RoundStartedLine, StartedAloneLine
+from hpcbal.telemetry.ledger.codec import NAME, Entry, entry_of, is_intact
+from hpcbal.telemetry.ledger.dnn_lines import EpochDoneLine, RoundStartedLine, StartedAloneLine
 
 _TORN = "is not a whole line (an interrupted write, or a damaged disk)"
 _CHANGED = f"does not fit its checksum (a damaged disk, or an edited line: remove its {NAME})"

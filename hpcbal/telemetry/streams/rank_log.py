@@ -11,8 +11,7 @@ from types import TracebackType
 from typing import TextIO, cast
 
 from hpcbal.printable import printable
-from hpcbal.telemetry.files.atomic_file import output_error, remove_quietly
-from hpcbal.telemetry.files.own_files import make_own_directory, own_file
+from hpcbal.telemetry.files.atomic_file import make_own_directory, output_error, own_file, remove_quietly
 from hpcbal.telemetry.files.run_directory import RunDirectory
 
 _PACKAGE = "hpcbal"

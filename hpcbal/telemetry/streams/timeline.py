@@ -21,8 +21,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from hpcbal.errors import OutputError
-from hpcbal.telemetry.files.atomic_file import write_atomic
-from hpcbal.telemetry.files.own_files import own_file, read_file
+from hpcbal.telemetry.files.atomic_file import own_file, read_file, write_atomic
 from hpcbal.telemetry.streams.slices import DETAIL, MARK, Slice
 
 log = logging.getLogger(__name__)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hpcbal.control import Choice, Prediction
-from hpcbal.telemetry.files.utc import duration_text
+from hpcbal.telemetry.files.json_lines import duration_text
 from hpcbal.telemetry.views.table import count_text
 
 

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hpcbal.errors import InputError
-from hpcbal.telemetry.files.atomic_file import write_json_atomic
-from hpcbal.telemetry.files.own_files import read_file
+from hpcbal.telemetry.files.atomic_file import read_file, write_json_atomic
 from hpcbal.telemetry.views.table import count_text, format_table, number_text
 
 EVALUATION_SCHEMA = 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from hpcbal.telemetry.files.utc import duration_text
+from hpcbal.telemetry.files.json_lines import duration_text
 from hpcbal.telemetry.views.jobs_status import GroupStatus, JobsStatus
 from hpcbal.telemetry.views.paramserver_status import PsJobStatus
 from hpcbal.telemetry.views.table import cell_text, count_text, format_table, key_line, number_text

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 
 from hpcbal.telemetry.views import ensemble_table, jobs_table, paramserver_table
-from hpcbal.telemetry.views.ensemble_status import EnsembleStatus
+from hpcbal.telemetry.views.ensemble_table import EnsembleStatus
 from hpcbal.telemetry.views.jobs_status import JobsStatus
 from hpcbal.telemetry.views.paramserver_status import ParamServerStatus
 from hpcbal.telemetry.views.status import JobStatus

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hpcbal.telemetry.files.utc import duration_text
+from hpcbal.telemetry.files.json_lines import duration_text
 from hpcbal.telemetry.views.paramserver_status import ExecutorStatus, ParamServerStatus
 from hpcbal.telemetry.views.summary import metric_words
 from hpcbal.telemetry.views.table import cell_text, count_text, format_table, key_line, number_text

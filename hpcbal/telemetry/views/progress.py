@@ -34,8 +34,8 @@ from hpcbal.control.messages import (
     SuspendRequested,
 )
 from hpcbal.printable import printable
+from hpcbal.telemetry.files.json_lines import duration_text
 from hpcbal.telemetry.files.run_directory import RunDirectory
-from hpcbal.telemetry.files.utc import duration_text
 from hpcbal.telemetry.views.choices import choice_cells
 from hpcbal.telemetry.views.summary import main_metric_of, short_title
 from hpcbal.telemetry.views.table import count_text, format_table, key_line, number_text

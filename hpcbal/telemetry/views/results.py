@@ -10,9 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from hpcbal.errors import InputError
-from hpcbal.telemetry.files.atomic_file import write_atomic
-from hpcbal.telemetry.files.own_files import regular_file
-from hpcbal.telemetry.files.utc import duration_text
+from hpcbal.telemetry.files.atomic_file import regular_file, write_atomic
+from hpcbal.telemetry.files.json_lines import duration_text
 from hpcbal.telemetry.views.kinds import ENSEMBLE, VIEWS, KindView, Measure
 from hpcbal.telemetry.views.summary import SAVED, Number
 from hpcbal.telemetry.views.table import cell_text, count_text, format_table, number_text

@@ -8,8 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from hpcbal.comm.channel import Channel
-from hpcbal.comm.group_comm import GroupComm
-from hpcbal.comm.pieces import PieceExchange
+from hpcbal.comm.group_comm import GroupComm, PieceExchange
 from hpcbal.control.messages import DnnFailed
 from hpcbal.runtime.wire.protocol import Happened, Heartbeat, ProfileFacts, Shutdown
 

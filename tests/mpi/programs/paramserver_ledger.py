@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "helpers"))
 from paramserver_job import Rotation, SavedBlocks, Setup
 
 from hpcbal.comm.collectives import patient_allgather
-from hpcbal.comm.mpi_channel import MpiChannel
+from hpcbal.comm.mpi import MpiChannel
 from hpcbal.paramserver.apps.sources import ArraySource
 from hpcbal.paramserver.contract import App, Batch, Columns, Needs, Parameters, Table, Updates
 from hpcbal.paramserver.engine.executor import Executor

@@ -14,7 +14,7 @@ from paramserver_apps import APPS
 from paramserver_job import Rotation, SavedBlocks, Setup, parameter_blocks
 
 from hpcbal.comm.collectives import patient_allgather, patient_barrier
-from hpcbal.comm.mpi_channel import MpiChannel
+from hpcbal.comm.mpi import MpiChannel
 from hpcbal.paramserver.alone import train_alone
 from hpcbal.paramserver.engine.executor import Executor
 from hpcbal.paramserver.engine.mpi_transport import MpiTransport

@@ -21,11 +21,11 @@ from hpcbal.data.held_samples import HeldSamples
 from hpcbal.data.spec import LabelSpec, SampleSpec
 from hpcbal.dataplane import sample_transfer
 from hpcbal.dataplane.stream import StreamSpec
-from hpcbal.policies.batching.rounding import apportion
+from hpcbal.policies.batching.min_max import apportion
 from hpcbal.policies.partitioning import deal_parts, order_of_part, spans_of_draw
 from hpcbal.runtime.balance.balancer import FixedSplit
 from hpcbal.runtime.group.member import GroupMember
-from hpcbal.runtime.health.signals import StopFlag
+from hpcbal.runtime.health.ending import StopFlag
 from hpcbal.runtime.parts import loading
 from hpcbal.runtime.parts.loading import PartLoader
 from hpcbal.runtime.parts.part import Parts
@@ -33,7 +33,7 @@ from hpcbal.runtime.rank.context import RankContext
 from hpcbal.runtime.rank.data import StreamFacts
 from hpcbal.runtime.wire.protocol import DataLoading
 from hpcbal.telemetry.streams.slices import SliceRecorder
-from hpcbal.training.failure import GroupFailed
+from hpcbal.training.groups import GroupFailed
 
 NUM_SAMPLES, FIRST_ID, BATCH_SIZE, SEED = 400, 1000, 40, 7
 STEPS_AHEAD, STEPS_PER_PASS = 1, 8

@@ -11,7 +11,7 @@ from mpi4py import MPI
 from hpcbal.cluster.roles import RankInfo
 from hpcbal.comm.collectives import patient_allgather, patient_barrier
 from hpcbal.errors import OutputError
-from hpcbal.runtime.handoff.activity import Activity
+from hpcbal.runtime.handoff.rank_process import Activity
 from hpcbal.runtime.health.ending import JobEnd, write_last_words
 from hpcbal.runtime.health.watchdog import PeerWatchdog
 

@@ -24,7 +24,7 @@ from training_harness import (
 
 from hpcbal.training.backend import Replica
 from hpcbal.training.collective import LocalCollective
-from hpcbal.training.failure import GroupFailed
+from hpcbal.training.groups import GroupFailed
 from hpcbal.training.step import evaluate_step, train_step
 
 SYNCHRONISED, PLAIN = "training_models:synchronised", "training_models:plain_twin"

@@ -41,10 +41,9 @@ from hpcbal.policies.batching.task import BatchState
 from hpcbal.runtime.balance.decided_split import DecidedSplit
 from hpcbal.runtime.balance.step import Step
 from hpcbal.runtime.group.epoch import train_balanced
-from hpcbal.training.agreement import agree, share_state
 from hpcbal.training.collective import LocalCollective
 from hpcbal.training.collectives import COLLECTIVES
-from hpcbal.training.failure import GroupFailed, NonFiniteError
+from hpcbal.training.groups import GroupFailed, NonFiniteError, agree, share_state
 from hpcbal.training.step import evaluate_step, train_step
 
 PARTITIONS: list[Partition] = [[(0,), (1, 2)], [(2, 0, 1)], [(1, 0)], [(2,), (0,)], [(0, 2), (1,)]]

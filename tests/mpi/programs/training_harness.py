@@ -14,14 +14,12 @@ import pytest
 from mpi4py import MPI
 
 from hpcbal.comm.group_comm import GroupComm
+from hpcbal.comm.mpi import wait_for
 from hpcbal.comm.mpi_group_comm import MpiGroupComm
-from hpcbal.comm.requests import wait_for
 from hpcbal.config import DnnConfig
 from hpcbal.data.spec import SampleSpec
-from hpcbal.training.agreement import agree
 from hpcbal.training.backend import Backend, Replica
-from hpcbal.training.failure import GroupFailed
-from hpcbal.training.groups import TrainerGroups
+from hpcbal.training.groups import GroupFailed, TrainerGroups, agree
 
 # As in a run: rank 0 of the world is no trainer, and Horovod never sees it.
 IS_TRAINER = MPI.COMM_WORLD.rank > 0

@@ -17,8 +17,8 @@ import yaml
 from hpcbal.cli import main
 from hpcbal.cli.forecast import ORDER_NAMES
 from hpcbal.forecast import Operation, Resource, Trace, trace_of_steps
-from hpcbal.forecast.calibration import REPEATS, SIZES, calibrate
-from hpcbal.forecast.orders import ORDERS
+from hpcbal.forecast.cluster import ORDERS
+from hpcbal.forecast.overhead import REPEATS, SIZES, calibrate
 from hpcbal.forecast.trace_file import write_trace
 
 Capture = pytest.CaptureFixture[str]

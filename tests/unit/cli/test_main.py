@@ -15,7 +15,7 @@ import hpcbal.__main__ as program
 from hpcbal.cli import main
 from hpcbal.cli import validate as validate_verb
 from hpcbal.errors import MOST_PROBLEMS, CheckpointError, ExitCode, HpcbalError, InputError
-from hpcbal.runtime.handoff.run_request import RunRequest, load_requested
+from hpcbal.runtime.handoff.launch_dir import RunRequest, load_requested
 
 GOOD = """\
 defaults: {optimizer: {name: sgd, learning_rate: 0.1}, batch_size: 4, stop: {max_epochs: 2}}

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hpcbal.cli.main import main
-from hpcbal.telemetry.views.ensemble_status import new_status
+from hpcbal.telemetry.views.ensemble_table import new_status
 from hpcbal.telemetry.views.paramserver_status import ParamServerStatus, new_paramserver_status
 from hpcbal.telemetry.views.status import end_status, write_status
 

@@ -10,7 +10,7 @@ import pytest
 
 from hpcbal.cli import main
 from hpcbal.cli import status as status_verb
-from hpcbal.telemetry.views.ensemble_status import new_status
+from hpcbal.telemetry.views.ensemble_table import new_status
 from hpcbal.telemetry.views.status import write_status
 
 Capture = pytest.CaptureFixture[str]

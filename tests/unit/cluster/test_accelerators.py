@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hpcbal.cluster.accelerators import granted_gpus, visible_gpus
+from hpcbal.cluster.layout import granted_gpus, visible_gpus
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hpcbal.cluster.crowding import crowded_hosts, crowding, slots_on_cores, slots_share_cores
+from hpcbal.cluster.launch_line import crowded_hosts, crowding, slots_on_cores, slots_share_cores
 from hpcbal.cluster.roles import RankInfo, assign_roles
 
 

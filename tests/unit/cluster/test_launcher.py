@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hpcbal.cluster.launcher import Launcher, detect_launcher
+from hpcbal.cluster.launch_line import Launcher, detect_launcher
 from hpcbal.env import VARIABLES
 
 

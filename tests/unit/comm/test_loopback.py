@@ -15,10 +15,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hpcbal.comm.loopback import LoopbackChannel
-from hpcbal.comm.loopback_group import LoopbackGroupComm
-from hpcbal.comm.meeting import Meeting, MeetingAbortedError, MeetingTimeoutError
-from hpcbal.comm.message import Message
+from hpcbal.comm.channel import Message
+from hpcbal.comm.loopback import (
+    LoopbackChannel,
+    LoopbackGroupComm,
+    Meeting,
+    MeetingAbortedError,
+    MeetingTimeoutError,
+)
 
 PROGRAMS = Path(__file__).resolve().parents[2] / "mpi" / "programs"
 TIMEOUT_S = 60.0

@@ -11,7 +11,7 @@ from hpcbal.config.balance import policies_where, resolve_balance
 from hpcbal.config.schema.dnn import BalanceName
 from hpcbal.config.schema.ensemble import BalanceConfig
 from hpcbal.policies.batching import BATCHING
-from hpcbal.policies.batching.fixed import Fixed
+from hpcbal.policies.batching.even import Fixed
 from hpcbal.policies.batching.guard import Guard
 from hpcbal.policies.batching.lb_bsp_cpu import LbBspCpu
 from hpcbal.policies.batching.speed import Ema, Memoryless

@@ -14,7 +14,7 @@ from support.config_trial import Answer, faults_of, refusal, try_change
 from support.strange_data import try_data
 
 from hpcbal.config import load_config
-from hpcbal.config.checks.shares import check_shares
+from hpcbal.config.checks.warnings import check_shares
 from hpcbal.errors import ConfigError
 
 PARTS = [range(first, first + 25) for first in range(0, 150, 25)]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hpcbal.config import EnsembleConfig, OperationConfig, load_config, resolved_yaml
-from hpcbal.config.checks.shares import check_parts, check_shares
+from hpcbal.config.checks.warnings import check_parts, check_shares
 from hpcbal.errors import MOST_PROBLEMS, ConfigError
 
 GOOD = """\

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hpcbal.config import OPERATIONS, json_schema, load_config, resolved_yaml
-from hpcbal.config.checks.ring import ring_problems
+from hpcbal.config.checks.sections import ring_problems
 from hpcbal.config.source.yaml_source import parse_yaml
 from hpcbal.errors import ConfigError
 

@@ -21,7 +21,7 @@ def written(folder: Path, balance: str, dnn: str = "") -> Path:
 
 @pytest.fixture(autouse=True)
 def nothing_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hpcbal.config.checks.packages.find_spec", lambda name: None)
+    monkeypatch.setattr("hpcbal.config.checks.names.find_spec", lambda name: None)
 
 
 @pytest.mark.parametrize(
@@ -54,9 +54,7 @@ def test_a_file_with_every_key_written_out_is_refused_as_the_plain_one_is(tmp_pa
 
 
 def test_networks_need_keras_beside_tensorflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        "hpcbal.config.checks.packages.find_spec", lambda name: None if name == "keras" else 1
-    )
+    monkeypatch.setattr("hpcbal.config.checks.names.find_spec", lambda name: None if name == "keras" else 1)
     path = written(tmp_path, "{policy: lb-bsp-cpu, predictor: lstm}")
     with pytest.raises(ConfigError, match="got 'lstm', which needs keras, not installed here"):
         load_config(path, check_imports=True)

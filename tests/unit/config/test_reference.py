@@ -15,7 +15,7 @@ from hpcbal.config.messages import all_keys
 from hpcbal.config.schema.document import DEFAULT_KEYS, FILE_ONLY_KEYS, SWEEP_KEYS
 from hpcbal.config.schema.operations import OperationItem
 from hpcbal.config.schema.optimizer import ScheduleOfRateConfig
-from hpcbal.config.schema.search import SearchConfig
+from hpcbal.config.schema.prune import SearchConfig
 from hpcbal.config.source.nodes import YamlNode
 from hpcbal.config.source.yaml_source import read_yaml
 from hpcbal.errors import ConfigError

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpcbal.config import EnsembleConfig, load_config, resolved_yaml
-from hpcbal.config.schema.search import Distribution, SearchConfig
+from hpcbal.config.schema.prune import Distribution, SearchConfig
 from hpcbal.errors import ConfigError
 
 HEAD = """\

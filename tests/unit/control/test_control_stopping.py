@@ -7,7 +7,7 @@ import math
 import pytest
 
 from hpcbal.control import StopRule, evaluate
-from hpcbal.control.stopping import best
+from hpcbal.control.progress import best
 from hpcbal.errors import InputError
 from hpcbal.values import EpochRecord
 

@@ -10,9 +10,9 @@ import h5py
 import numpy as np
 import pytest
 
-from hpcbal.data.class_labels import class_labels, doubts_about
 from hpcbal.data.datasets import digits, hdf5
-from hpcbal.data.datasets.in_memory import InMemoryDataset
+from hpcbal.data.datasets.small_sets import InMemoryDataset
+from hpcbal.data.labels import class_labels, doubts_about
 
 
 def labelled(*labels: int, num_classes: int | None = None) -> InMemoryDataset:

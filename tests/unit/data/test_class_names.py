@@ -10,11 +10,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from hpcbal.data.class_labels import check_classes
-from hpcbal.data.class_names import Relabelled, difference
 from hpcbal.data.datasets.hdf5 import hdf5
 from hpcbal.data.datasets.image_folder import image_folder
 from hpcbal.data.held_out import WithOwnValidation, of_same_kind
+from hpcbal.data.labels import Relabelled, check_classes, difference
 from hpcbal.errors import DataError
 
 

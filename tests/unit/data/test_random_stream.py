@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from hpcbal.data.random_stream import SampleStreams
+from hpcbal.data.pipeline import SampleStreams
 
 
 def test_a_stream_starts_again_whatever_was_drawn_before() -> None:

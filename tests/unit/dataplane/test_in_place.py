@@ -24,7 +24,7 @@ from hpcbal.dataplane.replication import OneNode
 from hpcbal.dataplane.ring import NodeRing
 from hpcbal.dataplane.stream import StreamPlan, StreamSpec
 from hpcbal.values import Position
-from hpcbal.values.aligned import is_aligned
+from hpcbal.values.arrays import is_aligned
 from hpcbal.values.selection import Selection
 
 PROGRAM = Path(__file__).parent / "programs" / "processes_in_place.py"

@@ -7,7 +7,7 @@ import pytest
 
 from hpcbal.data.spec import LabelSpec, SampleSpec
 from hpcbal.dataplane.slot import Slot, SlotLayout
-from hpcbal.values.aligned import LINE_BYTES
+from hpcbal.values.arrays import LINE_BYTES
 
 SHAPES = [(1, 3), (5, 3), (2, 3), (4, 3)]
 

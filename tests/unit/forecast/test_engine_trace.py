@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from hpcbal.forecast.cluster import like_machines
 from hpcbal.forecast.engine_trace import EngineRecordError, EngineStep, Messages, ServiceKey, trace_of_engine
-from hpcbal.forecast.placing import on_servers
 from hpcbal.forecast.simulation import Settings, simulate
-from hpcbal.forecast.trace import Resource
+from hpcbal.forecast.trace import Resource, on_servers
 from hpcbal.forecast.trace_file import lines_of_trace, trace_of_lines
 
 RATE = 1000.0

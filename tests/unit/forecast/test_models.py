@@ -9,14 +9,13 @@ from hypothesis import strategies as st
 
 from hpcbal.errors import PolicyError
 from hpcbal.forecast import Cluster, Links, Settings, like_machines, simulate
-from hpcbal.forecast.orders import ORDERS, order_named
+from hpcbal.forecast.cluster import ORDERS, max_min_shares, order_named
 from hpcbal.forecast.overhead import (
     ParsingOverhead,
     fit_overhead,
     separate_parsing,
     with_step_overhead,
 )
-from hpcbal.forecast.sharing import max_min_shares
 from hpcbal.forecast.trace import Operation, Resource, Trace, trace_of_steps
 
 RNG = np.random.default_rng(0)

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from hpcbal.errors import PolicyError
 from hpcbal.forecast import Operation, Resource, Settings, Trace, like_machines, simulate, trace_of_steps
-from hpcbal.forecast.batch_size import interpolated, scaled
-from hpcbal.forecast.placing import on_servers
+from hpcbal.forecast.trace import interpolated, on_servers, scaled
 
 
 def job(sizes: list[int], batch_size: int = 10, compute_s: float = 1.0, extra_bytes: int = 0) -> Trace:

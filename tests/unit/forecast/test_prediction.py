@@ -23,13 +23,23 @@ from hpcbal.forecast import (
     simulate,
     trace_of_steps,
 )
-from hpcbal.forecast.choosing import Prices, cheapest, knee
 from hpcbal.forecast.overhead import ParsingOverhead, with_step_overhead
-from hpcbal.forecast.prediction import Band, Job, Limit, Prediction, figures_of, limit_of, predict
+from hpcbal.forecast.prediction import (
+    Band,
+    Job,
+    Limit,
+    Prediction,
+    Prices,
+    cheapest,
+    figures_of,
+    knee,
+    limit_of,
+    predict,
+)
 from hpcbal.forecast.replaying import Chunk
 from hpcbal.forecast.rivals import Phases, cynthia, phases_of, queueing
+from hpcbal.forecast.simulation import events_of
 from hpcbal.forecast.stopping import Stop
-from hpcbal.forecast.timeline import events_of
 
 
 def chain(down: int, compute_s: float, up: int, apply_s: float, spread: float = 0.0) -> Trace:

@@ -9,9 +9,8 @@ import pytest
 
 from hpcbal.errors import PolicyError
 from hpcbal.policies.batching import BATCHING, BatchTask, Observation, WorkerLimits, scale_shares
-from hpcbal.policies.batching.curves import TimeCurves
-from hpcbal.policies.batching.min_max import split_min_max
-from hpcbal.policies.batching.rounding import apportion
+from hpcbal.policies.batching.min_max import apportion, split_min_max
+from hpcbal.policies.batching.time_curves import TimeCurves
 
 
 def test_without_limits_each_worker_gets_at_least_one_sample_if_there_are_enough() -> None:

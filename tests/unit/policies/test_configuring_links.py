@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from hpcbal.forecast import Settings, Trace, like_machines, simulate
-from hpcbal.forecast.placing import on_servers
-from hpcbal.forecast.trace import Operation, Resource
+from hpcbal.forecast.trace import Operation, Resource, on_servers
 from hpcbal.policies.batching import split_evenly
 from hpcbal.policies.configuring import (
     Configuration,

@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 
 from hpcbal.policies.batching import BatchTask, Observation, WorkerLimits
-from hpcbal.policies.batching.curve_learning import CurveMemory, learn
-from hpcbal.policies.batching.curves import FloatArray, TimeCurves
 from hpcbal.policies.batching.fitted import Fitted, FittedState
 from hpcbal.policies.batching.min_max import split_min_max
+from hpcbal.policies.batching.time_curves import CurveMemory, FloatArray, TimeCurves, learn
 
 GPUS = TimeCurves.of([(0.30, 0.23, 0.0088), (0.45, 0.37, 0.030), (0.50, 0.46, 0.045), (0.55, 0.54, 0.077)])
 TASK = BatchTask.uniform(128, 4)

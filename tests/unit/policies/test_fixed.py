@@ -8,7 +8,7 @@ import pytest
 
 from hpcbal.errors import PolicyError
 from hpcbal.policies.batching import BatchTask, Observation, WorkerLimits
-from hpcbal.policies.batching.fixed import Fixed
+from hpcbal.policies.batching.even import Fixed
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from hpcbal.config.schema.ensemble import BalanceConfig
 from hpcbal.errors import PolicyError
 from hpcbal.policies.batching import BATCHING, BatchTask, Observation, WorkerLimits
-from hpcbal.policies.batching.curves import TimeCurves
 from hpcbal.policies.batching.lb_bsp_cpu import LbBspCpu, LbBspCpuState
 from hpcbal.policies.batching.min_max import split_min_max
 from hpcbal.policies.batching.speed import (
@@ -25,6 +24,7 @@ from hpcbal.policies.batching.speed import (
     SpeedPredictor,
 )
 from hpcbal.policies.batching.task import Decision
+from hpcbal.policies.batching.time_curves import TimeCurves
 
 
 def after(

@@ -7,14 +7,14 @@ import json
 import pytest
 
 from hpcbal.errors import PolicyError
-from hpcbal.policies.profile import (
+from hpcbal.policies.rates import (
+    RateTable,
     profile_by_name,
     profile_from_dict,
     profile_to_dict,
     starts_by_name,
     starts_from_dict,
 )
-from hpcbal.policies.rates import RateTable
 
 TABLE = RateTable({"a": {1: 10.0, 2: 19.0, 8: 60.0}, "b": {1: 5.5}, "empty": {}}, gpus_per_node=4)
 KEYS = {"a": "key-a", "b": "key-b", "empty": "key-e"}

@@ -10,8 +10,8 @@ import pytest
 
 from hpcbal.errors import PolicyError
 from hpcbal.policies.batching import BatchTask
-from hpcbal.policies.batching.curves import FloatArray, TimeCurves
 from hpcbal.policies.batching.min_max import split_min_max
+from hpcbal.policies.batching.time_curves import FloatArray, TimeCurves
 from hpcbal.policies.samples import (
     EpochQueues,
     Indicators,
@@ -26,7 +26,7 @@ from hpcbal.policies.samples import (
     shuffle,
     size_order,
 )
-from hpcbal.policies.samples.generated import generated_sizes
+from hpcbal.policies.samples.drawing import generated_sizes
 from hpcbal.policies.samples.prophet import Prophet
 
 

@@ -26,9 +26,9 @@ from hpcbal.data.source import SampleSource, open_source
 from hpcbal.dataplane.producer import NodeTopology, Producer
 from hpcbal.dataplane.replication import OneNode
 from hpcbal.dataplane.ring import NodeRing
-from hpcbal.runtime.handoff.run_request import RunRequest, load_requested
-from hpcbal.runtime.health.signals import StopFlag
-from hpcbal.runtime.health.stalling import HangTrace
+from hpcbal.runtime.handoff.launch_dir import RunRequest, load_requested
+from hpcbal.runtime.health.ending import StopFlag
+from hpcbal.runtime.health.silence import HangTrace
 from hpcbal.runtime.parts.loading import PartLoader
 from hpcbal.runtime.rank.context import RankContext
 from hpcbal.runtime.rank.data import RankData, StreamFacts

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from hpcbal.cluster.launcher import Launcher
+from hpcbal.cluster.launch_line import Launcher
 from hpcbal.errors import OutputError
-from hpcbal.runtime.handoff.activity import Activity
+from hpcbal.runtime.handoff.rank_process import Activity
 
 
 def test_an_exit_code_that_cannot_be_recorded_ends_the_job(monkeypatch: pytest.MonkeyPatch) -> None:

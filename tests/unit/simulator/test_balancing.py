@@ -16,7 +16,7 @@ from hpcbal.cluster.layout import Cluster
 from hpcbal.control import DnnSpec, EpochDone, GroupPlan, ScheduleSettings, StopRule
 from hpcbal.policies import RateTable
 from hpcbal.policies.batching import BATCHING
-from hpcbal.policies.batching.fixed import Fixed
+from hpcbal.policies.batching.even import Fixed
 from hpcbal.simulator import Balancing, PassModel, SimulatedRun, simulate
 from hpcbal.simulator.step_pace import StepPace
 from hpcbal.simulator.virtual_group import STEADY_AFTER

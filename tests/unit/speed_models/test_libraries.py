@@ -5,11 +5,18 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hpcbal.policies.batching.arima import Arima
-from hpcbal.policies.batching.narx import NUM_INPUTS, Narx, narx_inputs
-from hpcbal.policies.batching.recurrent import LOOK_BACK, Cell, Recurrent, num_weights
+from hpcbal.policies.batching.networks import (
+    LOOK_BACK,
+    NUM_INPUTS,
+    Arima,
+    Cell,
+    Narx,
+    Recurrent,
+    narx_inputs,
+    num_weights,
+)
 from hpcbal.policies.batching.speed import SpeedHistory
-from hpcbal.speed_models.narx import NUM_HIDDEN, build_narx, read_narx
+from hpcbal.speed_models.fitters import NUM_HIDDEN, build_narx, read_narx
 from hpcbal.speed_models.recurrent import build_recurrent, read_recurrent
 
 WORKERS = 3

@@ -8,12 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hpcbal.policies.batching.arima import Arima
-from hpcbal.policies.batching.narx import NUM_INPUTS, Narx
-from hpcbal.policies.batching.recurrent import Recurrent, num_weights
+from hpcbal.policies.batching.networks import NUM_INPUTS, Arima, Narx, Recurrent, num_weights
 from hpcbal.policies.batching.speed import Ema, SpeedHistory, SpeedPredictor
 from hpcbal.speed_models import FitJob
-from hpcbal.speed_models.packing import DamagedModelError, pack_job, pack_model, unpack_job, unpack_model
+from hpcbal.speed_models.fit_process import DamagedModelError, pack_job, pack_model, unpack_job, unpack_model
 
 rng = np.random.default_rng(0)
 HISTORY = SpeedHistory(*rng.uniform(0.1, 1.0, (3, 2, 9)))

@@ -11,12 +11,11 @@ import pytest
 
 from hpcbal.errors import InputError, PolicyError
 from hpcbal.policies.batching import BatchTask, Observation
-from hpcbal.policies.batching.arima import Arima
-from hpcbal.policies.batching.curves import FloatArray
+from hpcbal.policies.batching.networks import Arima
 from hpcbal.policies.batching.speed import Ema, Memoryless, SpeedHistory, SpeedPredictor
+from hpcbal.policies.batching.time_curves import FloatArray
 from hpcbal.speed_models import FITTERS, SpeedLearner, SpeedRecording
-from hpcbal.speed_models.arima import fit_arima
-from hpcbal.speed_models.narx import fit_narx
+from hpcbal.speed_models.fitters import fit_arima, fit_narx
 
 WORKERS = 2
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from hpcbal.training.arrays import checksum, num_bytes
+from hpcbal.training.weights import checksum, num_bytes
 
 MODEL = {
     "weights/dense_1/kernel": np.zeros((512, 100), np.float32),

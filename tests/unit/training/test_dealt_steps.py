@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hpcbal.comm.meeting import Meeting
+from hpcbal.comm.loopback import Meeting
 from hpcbal.config import DnnConfig
 from hpcbal.config.schema.ensemble import BalanceConfig
 from hpcbal.data.spec import SampleSpec
-from hpcbal.dataplane.batch import Batch
+from hpcbal.dataplane.reader import Batch
 from hpcbal.policies.batching import split_evenly
 from hpcbal.runtime.balance.dealing import Dealer, DealtStep
 from hpcbal.training.loopback_groups import LoopbackCollective

@@ -12,12 +12,11 @@ import pytest
 import tensorflow as tf
 
 from hpcbal.training.collective import LocalCollective
-from hpcbal.training.device_input import DeviceInput, handed_over
 from hpcbal.training.padding import padded
+from hpcbal.training.predicting import DeviceInput, handed_over
 from hpcbal.training.step import evaluate_step, train_step
 from hpcbal.training.tensorflow_backend import TensorFlowBackend
-from hpcbal.values.affine import Affine
-from hpcbal.values.aligned import aligned_empty
+from hpcbal.values.arrays import Affine, aligned_empty
 
 Make = Callable[..., Any]
 PER_CHANNEL = Affine("float32", (1 / 64, 1 / 32, 1 / 50), (0.5, 1.0, 1.5))

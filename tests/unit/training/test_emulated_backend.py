@@ -17,9 +17,9 @@ from hpcbal.models import EmulatedModel, softmax
 from hpcbal.training.backend import Sums
 from hpcbal.training.collective import LocalCollective
 from hpcbal.training.emulated_backend import EVALUATION_SPEEDUP, EmulatedBackend, EmulatedReplica
-from hpcbal.training.failure import GroupFailed, NonFiniteError
+from hpcbal.training.groups import GroupFailed, NonFiniteError
 from hpcbal.training.step import evaluate_step, train_step
-from hpcbal.values.affine import Affine
+from hpcbal.values.arrays import Affine
 
 Make = Callable[..., Any]
 

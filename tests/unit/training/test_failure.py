@@ -5,8 +5,7 @@ from __future__ import annotations
 import pickle
 
 from hpcbal.errors import InputError
-from hpcbal.training.agreement import DETAIL_BYTES, shortened
-from hpcbal.training.failure import GroupFailed, NonFiniteError, cause_of, detail_of
+from hpcbal.training.groups import DETAIL_BYTES, GroupFailed, NonFiniteError, cause_of, detail_of, shortened
 
 
 def test_group_failed_survives_pickling() -> None:

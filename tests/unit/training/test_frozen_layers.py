@@ -10,7 +10,7 @@ import keras
 import numpy as np
 import pytest
 
-from hpcbal.checkpoint.keras_file import read_keras_file
+from hpcbal.checkpoint.weights import read_keras_file
 from hpcbal.errors import InputError
 from hpcbal.training.collective import LocalCollective
 from hpcbal.training.initial_weights import SourceLayer, initial_weights

@@ -11,7 +11,7 @@ import pytest
 
 from hpcbal.errors import InputError, UserCodeError
 from hpcbal.training.collective import LocalCollective
-from hpcbal.training.failure import GroupFailed
+from hpcbal.training.groups import GroupFailed
 from hpcbal.training.step import evaluate_step, train_step
 from hpcbal.training.tensorflow_backend import TensorFlowBackend
 

@@ -9,12 +9,10 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from hpcbal.comm.loopback_group import LoopbackGroupComm
-from hpcbal.comm.meeting import Meeting
-from hpcbal.training.agreement import DETAIL_BYTES, agree, share_state
+from hpcbal.comm.loopback import LoopbackGroupComm, Meeting
 from hpcbal.training.backend import Contribution, Replica, Sums
 from hpcbal.training.collective import GradientCollective
-from hpcbal.training.failure import GroupFailed, NonFiniteError
+from hpcbal.training.groups import DETAIL_BYTES, GroupFailed, NonFiniteError, agree, share_state
 from hpcbal.training.loopback_groups import LoopbackCollective, LoopbackGroups, LoopbackHub
 from hpcbal.training.step import reduce_step
 

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hpcbal.training.failure import NonFiniteError
-from hpcbal.training.loss_scaling import FIRST_SCALE, GROW_AFTER
+from hpcbal.training.groups import NonFiniteError
 from hpcbal.training.tensorflow_backend import TensorFlowBackend
+from hpcbal.training.traced_step import FIRST_SCALE, GROW_AFTER
 
 Make = Callable[..., Any]
 LINEAR, NORMALISED = "training_models:linear", "training_models:normalised"

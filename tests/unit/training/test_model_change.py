@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from hpcbal.errors import CheckpointError
-from hpcbal.training.model_change import MAX_SHOWN, check_fit, model_changes
+from hpcbal.training.weights import MAX_SHOWN, check_fit, model_changes
 
 Arrays = dict[str, Any]
 

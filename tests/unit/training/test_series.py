@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hpcbal.dataplane.batch import Batch
+from hpcbal.dataplane.reader import Batch
 from hpcbal.errors import InputError
 from hpcbal.training.collective import LocalCollective
 from hpcbal.training.padding import LENGTHS_PER_OCTAVE, padded, padded_length, varying_axes

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hpcbal.training.failure import NonFiniteError
+from hpcbal.training.groups import NonFiniteError
 from hpcbal.training.step_exchange import StepExchange
 
 TIMEOUT_S = 20.0

@@ -13,7 +13,7 @@ import tensorflow as tf
 from hpcbal.config import DnnConfig
 from hpcbal.errors import CheckpointError, InputError
 from hpcbal.training.collective import LocalCollective
-from hpcbal.training.failure import GroupFailed, NonFiniteError
+from hpcbal.training.groups import GroupFailed, NonFiniteError
 from hpcbal.training.keras_parts import make_optimizer
 from hpcbal.training.step import evaluate_step, train_step
 from hpcbal.training.tensorflow_backend import TensorFlowBackend

@@ -15,7 +15,7 @@ from hpcbal.models.sync_batch_norm import SyncBatchNormalization, summing_with
 from hpcbal.training.collective import LocalCollective
 from hpcbal.training.step import train_step
 from hpcbal.training.tensorflow_backend import TensorFlowBackend
-from hpcbal.training.traced_exchange import TracedExchange
+from hpcbal.training.traced_step import TracedExchange
 
 
 class Twice:

@@ -10,7 +10,7 @@ import pytest
 
 from hpcbal.config import EnsembleConfig, load_config
 from hpcbal.data import SampleSource, open_source
-from hpcbal.dataplane.batch import Batch
+from hpcbal.dataplane.reader import Batch
 from hpcbal.training.collective import LocalCollective
 from hpcbal.training.step import evaluate_step, train_step
 from hpcbal.training.tensorflow_backend import TensorFlowBackend

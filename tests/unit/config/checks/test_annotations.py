@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from hpcbal.config import load_config
-from hpcbal.config.checks.annotations import Allowed, allowed_by_name
+from hpcbal.config.checks.signatures import Allowed, allowed_by_name
 from hpcbal.errors import ConfigError
 
 TEXT = """\

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from hpcbal.config import load_config
-from hpcbal.config.checks.batches import batches_above
+from hpcbal.config.checks.warnings import batches_above
 
 TEXT = """schema: 1
 defaults: {batch_size: 64, optimizer: {name: sgd, learning_rate: 0.1}, stop: {max_epochs: 1}}

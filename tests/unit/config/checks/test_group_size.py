@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hpcbal.config import EnsembleConfig, load_config
-from hpcbal.config.checks.group_size import over_limit, told_limit
+from hpcbal.config.checks.warnings import over_limit, told_limit
 from hpcbal.policies.batching import split_evenly
 from hpcbal.runtime.balance.decided_split import step_task
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hpcbal.config.checks.ring import ring_problems
+from hpcbal.config.checks.sections import ring_problems
 from hpcbal.config.source.yaml_source import parse_yaml
 
 

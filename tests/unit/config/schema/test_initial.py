@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from hpcbal.config.schema.initial import Init, InitConfig
+from hpcbal.config.schema.dnn import Init, InitConfig
 
 INIT: TypeAdapter[InitConfig] = TypeAdapter(Init)
 

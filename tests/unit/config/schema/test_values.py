@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from hpcbal.config.schema.values import parse_bytes, parse_duration_s, percent_of
+from hpcbal.config.schema.section import parse_bytes, parse_duration_s, percent_of
 
 
 @pytest.mark.parametrize(

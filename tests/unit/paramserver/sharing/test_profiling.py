@@ -6,7 +6,7 @@ import pytest
 
 from hpcbal.paramserver.machine.messages import TurnDone
 from hpcbal.paramserver.sharing.profiling import LONG_S, WINDOW, IterationMeter, Measured, load_of
-from hpcbal.policies.grouping.values import UNKNOWN_LOADING_S
+from hpcbal.policies.grouping.groups import UNKNOWN_LOADING_S
 
 
 def turn(step: int, compute_s: float, pull_s: float, push_s: float, num_bytes: int = 100) -> TurnDone:

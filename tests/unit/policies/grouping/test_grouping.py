@@ -9,9 +9,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from grouping_search import best_score, random_loads
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.grouping_search import best_score, random_loads
 
 from hpcbal.policies.grouping import (
     Group,
@@ -28,7 +28,6 @@ from hpcbal.policies.grouping import (
     utilization,
 )
 from hpcbal.policies.grouping.arrays import LoadArrays
-from hpcbal.policies.grouping.assigning import assign_jobs
 from hpcbal.policies.grouping.dealing import deal_machines
 from hpcbal.policies.grouping.regrouping import (
     Losses,
@@ -37,7 +36,7 @@ from hpcbal.policies.grouping.regrouping import (
     _standing_still_s,
     similar_jobs,
 )
-from hpcbal.policies.grouping.scheduling import interleaved
+from hpcbal.policies.grouping.scheduling import assign_jobs, interleaved
 from hpcbal.policies.grouping.tuning import Draft, Tuner
 
 SECONDS = st.floats(0.1, 20.0)

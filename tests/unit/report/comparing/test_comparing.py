@@ -15,7 +15,7 @@ from hpcbal.config import load_config, resolved_yaml
 from hpcbal.errors import InputError
 from hpcbal.report.comparing.reading import read_comparison
 from hpcbal.report.comparing.text import render_comparison
-from hpcbal.report.page.comparison import render_comparison_page
+from hpcbal.report.page.page import render_comparison_page
 from hpcbal.telemetry.ledger import EpochFacts
 
 EVIL = "</script><b onclick=x()>"

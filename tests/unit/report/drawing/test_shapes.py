@@ -7,13 +7,9 @@ import itertools
 import pytest
 
 from hpcbal.report import SlotSpan, SlotUse
+from hpcbal.report.charts.bars import MAX_BARS, bars_of
 from hpcbal.report.charts.gantt import Block, blocks_of
-from hpcbal.report.charts.slot_use import MAX_BARS, bars_of
-from hpcbal.report.drawing.axes import spread
-from hpcbal.report.drawing.colors import PALETTE, colors_of, ink_on, tint
-from hpcbal.report.drawing.names import distinct_names
-from hpcbal.report.drawing.png import to_png
-from hpcbal.report.drawing.scales import (
+from hpcbal.report.drawing.axes import (
     Scale,
     change_label,
     duration_label,
@@ -21,10 +17,12 @@ from hpcbal.report.drawing.scales import (
     number_label,
     number_ticks,
     percent_label,
+    spread,
     time_label,
     time_ticks,
 )
-from hpcbal.report.drawing.shapes import Sheet, shortened, text_width
+from hpcbal.report.drawing.names import PALETTE, colors_of, distinct_names, ink_on, tint
+from hpcbal.report.drawing.shapes import Sheet, shortened, text_width, to_png
 
 
 def test_a_scale_maps_its_ends() -> None:

@@ -30,7 +30,7 @@ from hpcbal.report import (
     render_page,
 )
 from hpcbal.report.charts.all_charts import NARROW, WIDE, draw_charts
-from hpcbal.report.drawing.svg import to_svg
+from hpcbal.report.drawing.shapes import to_svg
 from hpcbal.report.model import USE_KINDS
 from hpcbal.telemetry.ledger import LINE_BY_EVENT
 from hpcbal.telemetry.ledger.codec import plain_of

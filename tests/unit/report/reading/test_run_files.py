@@ -16,7 +16,7 @@ from hpcbal.errors import InputError, LedgerError
 from hpcbal.report import ReportData, read_run, render_page, write_page, write_plots
 from hpcbal.telemetry import ResultRow, write_results
 from hpcbal.telemetry.ledger import BalanceFacts, GroupFacts, Straggler
-from hpcbal.telemetry.views.ensemble_status import new_status
+from hpcbal.telemetry.views.ensemble_table import new_status
 from hpcbal.telemetry.views.status import write_status
 
 EPOCH_0 = 1_790_000_000.0

@@ -14,8 +14,8 @@ import pytest
 
 from hpcbal.config import DnnConfig
 from hpcbal.config.schema.ensemble import BalanceConfig
-from hpcbal.control.splitting.rules import WARM_UP_STEPS
-from hpcbal.dataplane.batch import Batch
+from hpcbal.control.splitting.machine import WARM_UP_STEPS
+from hpcbal.dataplane.reader import Batch
 from hpcbal.policies.batching import BatchingPolicy, BatchTask, Cadence, Decision, Observation
 from hpcbal.policies.batching.even import Even
 from hpcbal.policies.batching.lb_bsp_cpu import LbBspCpu
@@ -23,15 +23,15 @@ from hpcbal.policies.batching.speed import Memoryless
 from hpcbal.policies.batching.task import BatchState
 from hpcbal.runtime.balance.balancer import Balancer, EvenSplit, FixedSplit, make_balancer
 from hpcbal.runtime.balance.decided_split import DecidedSplit, SplitMemory
-from hpcbal.runtime.balance.kept_models import KeptModel
-from hpcbal.runtime.balance.step import Step
-from hpcbal.runtime.balance.step_report import (
+from hpcbal.runtime.balance.speed_learning import KeptModel
+from hpcbal.runtime.balance.step import (
     NUM_FACTS,
     UNKNOWN,
+    Step,
+    WorkerWatch,
     observations_of,
     report_of_rank,
 )
-from hpcbal.runtime.balance.worker_watch import WorkerWatch
 from hpcbal.telemetry.host.resource_use import ResourceUse
 from hpcbal.values.selection import StepShares
 

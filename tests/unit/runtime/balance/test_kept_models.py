@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hpcbal.policies.batching.arima import Arima
-from hpcbal.runtime.balance.kept_models import KeptModel
+from hpcbal.policies.batching.networks import Arima
+from hpcbal.runtime.balance.speed_learning import KeptModel
 
 MODEL = Arima(np.array([[0.1, 0.2], [0.3, 0.4]]), np.array([0.5, 0.6]))
 

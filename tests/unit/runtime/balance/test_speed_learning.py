@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 
 from hpcbal.policies.batching import BatchTask, Observation
-from hpcbal.policies.batching.arima import Arima
+from hpcbal.policies.batching.networks import Arima
 from hpcbal.policies.batching.speed import SpeedPredictor
-from hpcbal.runtime.balance.kept_models import KeptModel
-from hpcbal.runtime.balance.speed_learning import SpeedLearning
+from hpcbal.runtime.balance.speed_learning import KeptModel, SpeedLearning
 from hpcbal.speed_models import FitJob, SpeedLearner
 from hpcbal.speed_models.fit_process import FitFailedError, FitProcess
 

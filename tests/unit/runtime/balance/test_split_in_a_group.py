@@ -20,8 +20,7 @@ from hpcbal.dataplane.stream import StreamSpec
 from hpcbal.policies.batching import BATCHING, BatchingPolicy
 from hpcbal.runtime.balance import decided_split
 from hpcbal.runtime.balance.decided_split import DecidedSplit
-from hpcbal.runtime.balance.step import Step
-from hpcbal.runtime.balance.worker_watch import WorkerWatch
+from hpcbal.runtime.balance.step import Step, WorkerWatch
 from hpcbal.runtime.group.epoch import train_balanced
 from hpcbal.runtime.group.feeding import Feeder, StreamBatches
 from hpcbal.simulator.virtual_group import VirtualGroup

@@ -13,8 +13,7 @@ import numpy as np
 import pytest
 
 from hpcbal.checkpoint import TrainingState, write_checkpoint
-from hpcbal.comm.loopback_group import LoopbackGroupComm
-from hpcbal.comm.meeting import Meeting
+from hpcbal.comm.loopback import LoopbackGroupComm, Meeting
 from hpcbal.config.schema.objective import MetricConfig
 from hpcbal.data import LabelSpec, SampleSource, SampleSpec
 from hpcbal.data.evaluation import SampleSet

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from hpcbal.config import DnnConfig
-from hpcbal.runtime.group.learning_rates import LearningRates
+from hpcbal.runtime.group.callbacks import LearningRates
 from hpcbal.values import EpochRecord
 
 SCHEDULES: dict[str, Any] = {

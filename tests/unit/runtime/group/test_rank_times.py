@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from hpcbal.runtime.group.rank_times import RankTimes
+from hpcbal.runtime.group.epoch import RankTimes
 from hpcbal.telemetry.ledger import RankFacts
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from hpcbal.config import DnnConfig
 from hpcbal.errors import UserCodeError
-from hpcbal.runtime.group.learning_rates import LearningRates
+from hpcbal.runtime.group.callbacks import LearningRates
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from hpcbal.errors import ExitCode
-from hpcbal.runtime.handoff import leftovers, minding, start_machine
+from hpcbal.runtime.handoff import minding, start_machine, supervision
 from hpcbal.runtime.handoff.launch_dir import launch_directory
 from hpcbal.runtime.handoff.minding import Requests, mind
 from hpcbal.runtime.handoff.start_file import LAUNCH_DIR, StartFile
@@ -31,8 +31,8 @@ WAITS = "import os, time\nif os.fork() == 0: time.sleep(600)\nos.wait()"
 def test_processes_that_outlive_the_run_are_ended(
     rank: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(leftovers, "GRACE_S", 0.2)
-    monkeypatch.setattr(leftovers, "LINGER_S", 1.0)
+    monkeypatch.setattr(supervision, "GRACE_S", 0.2)
+    monkeypatch.setattr(supervision, "LINGER_S", 1.0)
     with launch_directory() as (directory, _):
         StartFile(directory).add(is_ready=True, exit_code=0)
         process = subprocess.Popen(

@@ -16,8 +16,8 @@ from hpcbal.runtime.handoff.start_file import LAUNCH_DIR, StartFile
 
 PROGRAM = """
 import os, sys
-from hpcbal.runtime.handoff.activity import Activity
-from hpcbal.runtime.handoff.own_exit import own_exit_code
+from hpcbal.runtime.handoff.rank_process import Activity
+from hpcbal.runtime.handoff.rank_process import own_exit_code
 activity = Activity()
 activity.note("training b")
 code = int(sys.argv[1])
@@ -62,10 +62,10 @@ HELD = {
 def test_what_code_of_the_user_has_started_does_not_hold_a_rank_whose_work_is_done(held: str) -> None:
     program = f"""
 import multiprocessing, sys, threading, time
-from hpcbal.runtime.handoff import own_exit
-own_exit.LEAVE_S = 0.1
+from hpcbal.runtime.handoff import rank_process
+rank_process.LEAVE_S = 0.1
 {HELD[held]}
-own_exit.leave_soon(3, 75)
+rank_process.leave_soon(3, 75)
 print("last line")
 sys.exit(75)
 """

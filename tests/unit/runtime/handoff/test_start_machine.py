@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpcbal.errors import ExitCode
-from hpcbal.runtime.handoff.sentences import EVALUATING, TRAINING
 from hpcbal.runtime.handoff.start_file import StartFacts
 from hpcbal.runtime.handoff.start_machine import (
     ANSWER_S,
@@ -19,6 +18,7 @@ from hpcbal.runtime.handoff.start_machine import (
     Action,
     StartMachine,
 )
+from hpcbal.runtime.handoff.supervision import EVALUATING, TRAINING
 
 FRESH = StartMachine()
 DIED = "rank 2 died"

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from hpcbal.runtime.health.reading import ReadWatch, watched
+from hpcbal.runtime.health.silence import ReadWatch, watched
 
 LIMIT_S = 0.05
 

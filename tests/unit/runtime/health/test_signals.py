@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from hpcbal.processes import STOP_SIGNALS
 from hpcbal.runtime.handoff.start_file import LAUNCH_DIR, NAME, StartFile
-from hpcbal.runtime.health.signals import StopFlag
-from hpcbal.stop_signals import STOP_SIGNALS
+from hpcbal.runtime.health.ending import StopFlag
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def test_the_reason_names_the_signal_that_hpcbal_run_has_passed_on(
 def test_a_second_interrupt_ends_the_process():
     program = (
         "import signal\n"
-        "from hpcbal.runtime.health.signals import StopFlag\n"
+        "from hpcbal.runtime.health.ending import StopFlag\n"
         "StopFlag().install()\n"
         "signal.raise_signal(signal.SIGINT)\n"
         "print('alive', flush=True)\n"

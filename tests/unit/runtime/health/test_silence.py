@@ -15,11 +15,11 @@ import pytest
 
 from hpcbal.cluster.roles import RankInfo
 from hpcbal.errors import ExitCode
-from hpcbal.runtime.evaluating.life import WAITING, Life
-from hpcbal.runtime.handoff.activity import Activity
+from hpcbal.runtime.evaluating.workers import WAITING, Life
+from hpcbal.runtime.handoff.rank_process import Activity
 from hpcbal.runtime.handoff.start_file import StartFile
-from hpcbal.runtime.health.peers import PeerWatch
 from hpcbal.runtime.health.silence import SilenceDetector
+from hpcbal.runtime.health.watchdog import PeerWatch
 
 RANKS = [RankInfo(rank, 0, "here", 0, 0) for rank in range(2)]
 TIMEOUT_S = 10.0

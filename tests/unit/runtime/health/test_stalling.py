@@ -11,7 +11,7 @@ import pytest
 
 from hpcbal.cluster.roles import RankInfo, assign_roles
 from hpcbal.errors import ExitCode
-from hpcbal.runtime.health.stalling import HangTrace, StallDetector, StalledError, heartbeat_interval_s
+from hpcbal.runtime.health.silence import HangTrace, StallDetector, StalledError, heartbeat_interval_s
 from hpcbal.runtime.wire.protocol import WRITING, Heartbeat, ReaderReady
 
 
@@ -130,7 +130,7 @@ def test_where_a_rank_hangs_is_written_into_its_log(tmp_path: Path):
 BUSY_PROCESS = """
 import sys, threading, time
 from pathlib import Path
-from hpcbal.runtime.health.stalling import HangTrace
+from hpcbal.runtime.health.silence import HangTrace
 
 def recurse(depth):
     return depth and recurse(depth - 1) + sum(number for number in range(3))

@@ -15,8 +15,7 @@ import pytest
 
 from hpcbal.cluster.roles import RankInfo
 from hpcbal.runtime.handoff.start_file import NAME, StartFile
-from hpcbal.runtime.health.peers import PeerWatch
-from hpcbal.runtime.health.watchdog import PeerWatchdog
+from hpcbal.runtime.health.watchdog import PeerWatch, PeerWatchdog
 from hpcbal.telemetry import new_status, read_status, write_status
 from hpcbal.telemetry.host.processes import process_is_gone
 from hpcbal.telemetry.views.read_status import note_death

@@ -16,7 +16,7 @@ from hpcbal.errors import InputError
 from hpcbal.forecast.engine_trace import trace_of_engine
 from hpcbal.forecast.trace import Resource, Trace
 from hpcbal.paramserver.worker.job import EmulatedMachine
-from hpcbal.runtime.handoff.run_request import RunRequest, load_requested
+from hpcbal.runtime.handoff.launch_dir import RunRequest, load_requested
 from hpcbal.runtime.paramserver.operations import OperationTrace
 from hpcbal.runtime.paramserver.profiling import profiled, summary_of
 

@@ -7,9 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hpcbal.comm.loopback_group import LoopbackGroupComm
-from hpcbal.comm.loopback_pieces import LoopbackPieces
-from hpcbal.comm.meeting import Meeting
+from hpcbal.comm.loopback import LoopbackGroupComm, LoopbackPieces, Meeting
 from hpcbal.data import SampleSource, SampleSpec
 from hpcbal.data.held_samples import HeldSamples
 from hpcbal.data.operations import Mixup

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hpcbal.runtime.record.broken_samples import (
+from hpcbal.runtime.record.accounts import (
     MAX_LIKE,
     MAX_NAMED,
     BrokenSampleLines,

@@ -15,8 +15,7 @@ from hpcbal.control import DnnSpec, Ensemble, EpochDone, ScheduleSettings, Start
 from hpcbal.data.spec import LabelSpec, SampleSpec
 from hpcbal.dataplane.stream import StreamSpec
 from hpcbal.policies import Delta, RateTable
-from hpcbal.runtime.record.forecast import Forecast
-from hpcbal.runtime.record.outlook import Outlook
+from hpcbal.runtime.record.forecast import Forecast, Outlook
 
 SPEC = StreamSpec(90, 120, 10, SampleSpec.of((2,), "float32"), LabelSpec(), ring_bytes=100_000)
 PASS_S = (90 + 30 / 3) / 50.0  # at 50 samples/s, evaluating three times as fast

@@ -24,9 +24,9 @@ from hpcbal.control.messages import (
     SuspendRequested,
 )
 from hpcbal.policies import RateTable
-from hpcbal.runtime.handoff.run_request import RunRequest
+from hpcbal.runtime.handoff.launch_dir import RunRequest
+from hpcbal.runtime.record.accounts import PreprocessingStats
 from hpcbal.runtime.record.journal import Journal
-from hpcbal.runtime.record.preprocessing_stats import PreprocessingStats
 from hpcbal.runtime.resuming.opening import open_run
 from hpcbal.runtime.wire.protocol import CheckpointFacts
 from hpcbal.telemetry import read_ledger, read_results

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hpcbal.cluster.roles import RankInfo, Roles, assign_roles
-from hpcbal.runtime.record.node_lines import node_lines
+from hpcbal.runtime.record.console import node_lines
 
 
 def roles_of(*ranks_per_node: int, slots: int) -> Roles:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hpcbal.runtime.record.outlook import Compared, Outlook, Outlooks
+from hpcbal.runtime.record.forecast import Compared, Outlook, Outlooks
 from hpcbal.simulator import RemainingRun
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hpcbal.runtime.record.preprocessing_stats import PreprocessingStats
+from hpcbal.runtime.record.accounts import PreprocessingStats
 from hpcbal.runtime.wire.protocol import PreprocessorReport
 
 

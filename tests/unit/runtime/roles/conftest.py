@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from hpcbal.checkpoint import read_checkpoint
-from hpcbal.comm.message import Message
+from hpcbal.comm.channel import Message
 from hpcbal.control.messages import Event, GroupPlan, RoundPlan
 from hpcbal.dataplane.stream import StreamPlan
 from hpcbal.runtime.wire.protocol import (

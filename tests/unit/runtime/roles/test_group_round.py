@@ -18,7 +18,7 @@ from hpcbal.control.messages import (
     GroupPlan,
     RateMeasured,
 )
-from hpcbal.runtime.group.saved_arrays import SUMS_NAME
+from hpcbal.runtime.group.replicas import SUMS_NAME
 from hpcbal.runtime.wire.protocol import (
     Happened,
     Leave,

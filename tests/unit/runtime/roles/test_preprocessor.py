@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hpcbal.comm.message import Message
+from hpcbal.comm.channel import Message
 from hpcbal.dataplane.reader import StreamReader
 from hpcbal.dataplane.stream import StreamPlan
 from hpcbal.runtime.roles import preprocessor

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import pytest
 
-from hpcbal.comm.message import Message
+from hpcbal.comm.channel import Message
 from hpcbal.config.scheduling import settings_of, specs_of
 from hpcbal.control import Choice, ChooseSchedule, Ensemble, Event, Prediction, ResumeState
 from hpcbal.control.messages import (
@@ -27,7 +27,7 @@ from hpcbal.control.messages import (
 )
 from hpcbal.errors import HpcbalError
 from hpcbal.policies import RateTable
-from hpcbal.runtime.health import stalling
+from hpcbal.runtime.health import silence
 from hpcbal.runtime.record.console import Console
 from hpcbal.runtime.record.journal import Journal
 from hpcbal.runtime.roles.schedule_chooser import ScheduleChooser
@@ -312,7 +312,7 @@ def test_messages_that_keep_coming_do_not_hide_a_signal(stage, monkeypatch: pyte
         yield from on.open()
         on.ranks.signal(0, "signal USR2")
         monkeypatch.setattr(on.channels[0], "receive", never_empty)
-        monkeypatch.setattr(stalling, "LOOK_INTERVAL_S", 0.0, raising=False)
+        monkeypatch.setattr(silence, "LOOK_INTERVAL_S", 0.0, raising=False)
         yield
         yield
         for rank in TRAINERS:

@@ -13,7 +13,7 @@ import pytest
 
 from hpcbal.runtime.group import member
 from hpcbal.telemetry import Ledger
-from hpcbal.training import step, user_model
+from hpcbal.training import keras_model, step
 
 RATES = {
     "a": {1: 4e5, 2: 7.8e5, 3: 1.1e6},
@@ -235,6 +235,6 @@ class Lab:
 
 @pytest.fixture
 def lab(in_process: Any, hooks: dict[str, Callable[[int], Any]], monkeypatch: pytest.MonkeyPatch) -> Lab:
-    for module in (member, step, user_model):
+    for module in (member, step, keras_model):
         monkeypatch.setattr(module, "USER_ERRORS", Exception)  # lets `Killed` through
     return Lab(in_process, hooks)

@@ -12,16 +12,15 @@ import pytest
 
 from hpcbal.checkpoint import TrainingState, background, holds_best, read_best, read_checkpoint, read_weights
 from hpcbal.config.scheduling import specs_of
-from hpcbal.control.stopping import StopRule, best
+from hpcbal.control.progress import StopRule, best
 from hpcbal.errors import DataError, InputError, OutputError
 from hpcbal.report import read_run, render_page
 from hpcbal.runtime.group import saving
 from hpcbal.runtime.handoff.finished import report_of_finished
-from hpcbal.runtime.handoff.run_request import RunRequest
+from hpcbal.runtime.handoff.launch_dir import RunRequest
 from hpcbal.runtime.resuming.resume import read_earlier
 from hpcbal.telemetry import RunDirectory, read_results
-from hpcbal.telemetry.views.read_status import read_status
-from hpcbal.telemetry.views.status_table import render_status
+from hpcbal.telemetry.views.read_status import read_status, render_status
 
 
 def dnns(lab: Any, **stop: Any) -> list[dict[str, Any]]:

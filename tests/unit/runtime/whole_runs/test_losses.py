@@ -12,7 +12,7 @@ import pytest
 
 from hpcbal.errors import OutputError
 from hpcbal.runtime.handoff.finished import report_of_finished
-from hpcbal.runtime.handoff.run_request import RunRequest
+from hpcbal.runtime.handoff.launch_dir import RunRequest
 
 LATE_STEP = 25
 """Two of the three DNNs are done, and the last one trains."""

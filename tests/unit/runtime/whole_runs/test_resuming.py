@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from hpcbal.errors import ExitCode, HpcbalError, InputError
-from hpcbal.runtime.health import stalling
+from hpcbal.runtime.health import silence
 
 
 @pytest.fixture
@@ -266,8 +266,8 @@ def test_stops_while_groups_are_formed_change_nothing(lab: Any) -> None:
 
 
 def test_a_step_that_hangs_does_not_hold_a_stop(lab: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stalling, "LEAST_STOP_S", 2.0)
-    monkeypatch.setattr(stalling, "MOST_STOP_S", 2.0)
+    monkeypatch.setattr(silence, "LEAST_STOP_S", 2.0)
+    monkeypatch.setattr(silence, "MOST_STOP_S", 2.0)
     lab.use(stall_timeout_s=4.0, dnns=lab.dnns(hook="act"))
     with pytest.raises(HpcbalError, match=r"the run is to stop, but .* \(last seen training ") as ended:
         lab.hang_at(4)

@@ -16,7 +16,7 @@ from hpcbal.data.source import SampleSource
 from hpcbal.errors import DataError
 from hpcbal.report import read_run
 from hpcbal.telemetry import read_status
-from hpcbal.telemetry.views.imbalance import group_work
+from hpcbal.telemetry.views.summary import group_work
 from hpcbal.training.emulated_backend import EmulatedReplica
 
 NUM_GPUS, NUM_TRAIN, BATCH, PREPROCESSOR = 3, 96, 24, 1

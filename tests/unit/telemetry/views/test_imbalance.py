@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hpcbal.telemetry.ledger import RankFacts
-from hpcbal.telemetry.views.imbalance import GroupWork, group_work
+from hpcbal.telemetry.views.summary import GroupWork, group_work
 
 NOT_KNOWN = float("nan")
 

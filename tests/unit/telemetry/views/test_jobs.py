@@ -6,9 +6,8 @@ from pathlib import Path
 
 from hpcbal.telemetry.views.jobs_status import JobsStatus, new_jobs_status
 from hpcbal.telemetry.views.paramserver_status import PsJobStatus
-from hpcbal.telemetry.views.read_status import read_status
+from hpcbal.telemetry.views.read_status import read_status, render_status
 from hpcbal.telemetry.views.status import write_status
-from hpcbal.telemetry.views.status_table import render_status
 
 NOW = 1_700_000_000.0
 

@@ -8,8 +8,7 @@ from hpcbal.errors import InputError
 from hpcbal.telemetry import ResultRow, read_results, render_results, write_results
 from hpcbal.telemetry.views import results
 from hpcbal.telemetry.views.kinds import ENSEMBLE, Measure
-from hpcbal.telemetry.views.settings import differing_settings
-from hpcbal.telemetry.views.summary import main_metric_of, summary_of
+from hpcbal.telemetry.views.summary import differing_settings, main_metric_of, summary_of
 
 ROWS = [
     ResultRow("resnet, deep", "done", 12, 1 / 3, 61.25, 122.5),

@@ -1,0 +1,258 @@
+"""Operations that move pixels: crops, flips, rotations, sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hpcbal.data.bad_sample import UnusableSampleError
+from hpcbal.data.operations.base import OperationError, check_count, check_flag, is_number, require_image
+from hpcbal.data.spec import SampleSpec
+
+SUPPORTED_DTYPES = ("uint8", "float32")
+
+
+def require_pillow_image(name: str, spec: SampleSpec | None) -> SampleSpec:
+    """Check that samples are images of a type that Pillow can interpolate.
+
+    Raises:
+        OperationError: if they are not.
+    """
+    spec = require_image(name, spec)
+    if spec.dtype not in SUPPORTED_DTYPES:
+        raise OperationError(
+            f"{name}: works on {' and '.join(SUPPORTED_DTYPES)} images, got {spec}; put normalize before it"
+        )
+    return spec
+
+
+def through_pillow(array: NDArray[Any], change: Callable[[Any], Any]) -> NDArray[Any]:
+    """Apply `change` (Pillow image -> Pillow image) to an image array.
+
+    Args:
+        array: (height, width, channels), uint8 or float32.
+        change: called once for RGB, otherwise once per channel.
+
+    Returns: (new height, new width, channels) of the same type.
+    """
+    from PIL import Image
+
+    array = np.ascontiguousarray(array)
+    if array.dtype == np.uint8 and array.shape[2] == 3:
+        return np.asarray(change(Image.fromarray(array)))
+    channels = [
+        np.asarray(change(Image.fromarray(np.ascontiguousarray(array[:, :, channel]))))
+        for channel in range(array.shape[2])
+    ]
+    return np.stack(channels, axis=2)
+
+
+@dataclass(frozen=True, slots=True)
+class RandomFlip:
+    """Mirrors each allowed direction with probability 1/2; never in validation.
+
+    Attributes:
+        horizontal: swap left and right.
+        vertical: swap top and bottom.
+    """
+
+    name: ClassVar[str] = "random_flip"
+    is_random: ClassVar[bool] = True
+
+    horizontal: bool = True
+    vertical: bool = False
+
+    def __post_init__(self) -> None:
+        check_flag(self.name, "horizontal", self.horizontal)
+        check_flag(self.name, "vertical", self.vertical)
+        if not (self.horizontal or self.vertical):
+            raise OperationError(
+                "random_flip: got horizontal and vertical both false, allowed: at least one true; "
+                "or remove the operation"
+            )
+
+    def output_spec(self, spec: SampleSpec | None) -> SampleSpec:
+        """The same images."""
+        return require_image(self.name, spec)
+
+    def apply(self, sample: NDArray[Any], rng: np.random.Generator | None) -> NDArray[Any]:
+        """Mirror one image (height, width, channels); the result is a view."""
+        if rng is None:
+            return sample
+        if self.horizontal and rng.random() < 0.5:
+            sample = sample[:, ::-1]
+        if self.vertical and rng.random() < 0.5:
+            sample = sample[::-1]
+        return sample
+
+
+@dataclass(frozen=True, slots=True)
+class CenterCrop:
+    """The middle of each image.
+
+    Attributes:
+        height: pixels, >= 1.
+        width: pixels, >= 1.
+    """
+
+    name: ClassVar[str] = "center_crop"
+    is_random: ClassVar[bool] = False
+
+    height: int
+    width: int
+
+    def __post_init__(self) -> None:
+        check_count(self.name, "height", self.height)
+        check_count(self.name, "width", self.width)
+
+    def output_spec(self, spec: SampleSpec | None) -> SampleSpec:
+        """Images of the window's size; an image that is known to be smaller is an error."""
+        return _crop_spec(self.name, spec, self.height, self.width, padding=0)
+
+    def apply(self, sample: NDArray[Any], rng: np.random.Generator | None = None) -> NDArray[Any]:
+        """Crop one image (height, width, channels)."""
+        return _crop(sample, self.height, self.width, 0, None, self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class RandomCrop:
+    """A window at a uniformly random place in the image; the centre in validation.
+
+    Attributes:
+        height: pixels, >= 1.
+        width: pixels, >= 1.
+        padding: rows and columns of zeros added around the image first, >= 0.
+    """
+
+    name: ClassVar[str] = "random_crop"
+    is_random: ClassVar[bool] = True
+
+    height: int
+    width: int
+    padding: int = 0
+
+    def __post_init__(self) -> None:
+        check_count(self.name, "height", self.height)
+        check_count(self.name, "width", self.width)
+        check_count(self.name, "padding", self.padding, minimum=0)
+
+    def output_spec(self, spec: SampleSpec | None) -> SampleSpec:
+        """Images of the window's size; an image known to be smaller, even with padding, is an error."""
+        return _crop_spec(self.name, spec, self.height, self.width, self.padding)
+
+    def apply(self, sample: NDArray[Any], rng: np.random.Generator | None) -> NDArray[Any]:
+        """Crop one image (height, width, channels)."""
+        return _crop(sample, self.height, self.width, self.padding, rng, self.name)
+
+
+def _crop_spec(name: str, spec: SampleSpec | None, height: int, width: int, padding: int) -> SampleSpec:
+    spec = require_image(name, spec)
+    for key, wanted, given in (("height", height, spec.shape[0]), ("width", width, spec.shape[1])):
+        if given is not None and wanted > given + 2 * padding:
+            raise OperationError(
+                f"{name}.{key}: got {wanted}, allowed: at most {given + 2 * padding} "
+                f"(images of {given} with padding {padding} on both sides); resize first, or crop less"
+            )
+    return SampleSpec.of((height, width, spec.shape[2]), spec.dtype)
+
+
+def _crop(
+    image: NDArray[Any], height: int, width: int, padding: int, rng: np.random.Generator | None, name: str
+) -> NDArray[Any]:
+    spare_rows = image.shape[0] + 2 * padding - height
+    spare_columns = image.shape[1] + 2 * padding - width
+    if spare_rows < 0 or spare_columns < 0:
+        raise UnusableSampleError(
+            f"{image.shape[0]}x{image.shape[1]} pixels are too few for {name} {height}x{width} "
+            f"with padding {padding}"
+        )
+    if rng is None:
+        top, left = spare_rows // 2, spare_columns // 2
+    else:
+        top, left = int(rng.integers(spare_rows + 1)), int(rng.integers(spare_columns + 1))
+    return _window(image, top - padding, left - padding, height, width)
+
+
+def _window(image: NDArray[Any], top: int, left: int, height: int, width: int) -> NDArray[Any]:
+    """The window that starts at (top, left), possibly outside the image; zeros where there is no image."""
+    bottom, right = top + height, left + width
+    if top >= 0 and left >= 0 and bottom <= image.shape[0] and right <= image.shape[1]:
+        return image[top:bottom, left:right]
+    window = np.zeros((height, width, image.shape[2]), image.dtype)
+    inside = image[max(top, 0) : max(bottom, 0), max(left, 0) : max(right, 0)]
+    row, column = max(-top, 0), max(-left, 0)
+    window[row : row + inside.shape[0], column : column + inside.shape[1]] = inside
+    return window
+
+
+@dataclass(frozen=True, slots=True)
+class RandomRotation:
+    """Rotates about the centre by an angle drawn evenly from -degrees..degrees; not in validation.
+
+    The size stays the same, corners outside the image become zero, pixels are interpolated bilinearly.
+
+    Attributes:
+        degrees: largest angle, 0 < degrees <= 180.
+    """
+
+    name: ClassVar[str] = "random_rotation"
+    is_random: ClassVar[bool] = True
+
+    degrees: float
+
+    def __post_init__(self) -> None:
+        if not is_number(self.degrees) or not 0 < self.degrees <= 180:
+            raise OperationError(
+                f"random_rotation.degrees: got {self.degrees!r}, allowed: a number above 0, at most 180"
+            )
+
+    def output_spec(self, spec: SampleSpec | None) -> SampleSpec:
+        """The same images."""
+        return require_pillow_image(self.name, spec)
+
+    def apply(self, sample: NDArray[Any], rng: np.random.Generator | None) -> NDArray[Any]:
+        """Rotate one image (height, width, channels)."""
+        from PIL import Image
+
+        if rng is None:
+            return sample
+        angle = float(rng.uniform(-self.degrees, self.degrees))
+        return through_pillow(sample, lambda image: image.rotate(angle, Image.Resampling.BILINEAR))
+
+
+@dataclass(frozen=True, slots=True)
+class Resize:
+    """Bilinear, with a filter that widens when images shrink (no aliasing); ignores the aspect ratio.
+
+    Attributes:
+        height: pixels, >= 1.
+        width: pixels, >= 1.
+    """
+
+    name: ClassVar[str] = "resize"
+    is_random: ClassVar[bool] = False
+
+    height: int
+    width: int
+
+    def __post_init__(self) -> None:
+        check_count(self.name, "height", self.height)
+        check_count(self.name, "width", self.width)
+
+    def output_spec(self, spec: SampleSpec | None) -> SampleSpec:
+        """Images of one size."""
+        spec = require_pillow_image(self.name, spec)
+        return SampleSpec.of((self.height, self.width, spec.shape[2]), spec.dtype)
+
+    def apply(self, sample: NDArray[Any], rng: np.random.Generator | None = None) -> NDArray[Any]:
+        """Resize one image (height, width, channels)."""
+        from PIL import Image
+
+        if sample.shape[:2] == (self.height, self.width):
+            return sample
+        size = (self.width, self.height)  # Pillow counts x first
+        return through_pillow(sample, lambda image: image.resize(size, Image.Resampling.BILINEAR))

@@ -1,0 +1,100 @@
+"""What every process of hpcbal does: write to stderr, keep stop signals, leave forked copies."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import io
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+
+from hpcbal.printable import printable
+
+
+def say(text: str) -> None:
+    """Print printable lines to stderr; if that fails, they are lost, but the run and its exit code stay.
+
+    Ctrl-C in `hpcbal run ... 2>&1 | tee log` also ends tee, a terminal may be closed, a disk full, and stderr
+    closed from the start (`2>&-`). The text bypasses Python's buffer: unread text in it would make Python
+    complain at exit, with its own exit code.
+    """
+    if sys.stderr is None:
+        return
+    text = printable(text)
+    with contextlib.suppress(OSError, ValueError):  # ValueError: it has been closed
+        sys.stderr.flush()
+        try:
+            descriptor = sys.stderr.fileno()
+        except io.UnsupportedOperation:  # not a file
+            print(text, file=sys.stderr)
+        else:
+            os.write(descriptor, f"{text}\n".encode(sys.stderr.encoding, "backslashreplace"))
+
+
+@contextlib.contextmanager
+def without_garbage_collection() -> Iterator[None]:
+    """Do not search for cycles of objects inside the block.
+
+    For code that makes hundreds of thousands of objects, keeps them all, and makes no cycles: the collector
+    walks through them again and again, for a quarter to three quarters of the time, and finds nothing.
+    It keeps working in another thread than the main one, because the whole process shares it.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+_rank_pid: int | None = None
+
+
+def remember_rank() -> None:
+    """Remember that this process is a rank; called once, before any user code runs."""
+    global _rank_pid
+    _rank_pid = os.getpid()
+
+
+def leave_if_forked(what: str) -> None:
+    """Call this after user code has returned: a forked copy of a rank ends here, and the rank continues.
+
+    The copy shares the rank's MPI connections, so a single message from it would disturb the whole job.
+
+    Args:
+        what: the user code, for the message.
+    """
+    if _rank_pid is not None and os.getpid() != _rank_pid:
+        say(f"hpcbal: warning: {what} has forked; the new process (pid {os.getpid()}) returned and ends here")
+        os._exit(0)
+
+
+STOP_SIGNALS = (
+    signal.SIGTERM,
+    signal.SIGINT,
+    signal.SIGHUP,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+    signal.SIGXCPU,
+)
+"""Batch systems, terminals and users send any of them, to the program or to its ranks."""
+
+
+def keep_stop_signals() -> None:
+    """Block the signals: they wait until `deliver_stop_signals`, and end nothing meanwhile.
+
+    Called before any thread exists; threads and child processes inherit the mask.
+    """
+    signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
+
+
+def deliver_stop_signals() -> None:
+    """Let the signals through, once their handlers are installed; those that have waited come now."""
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)

@@ -1,0 +1,123 @@
+"""Weights that a model starts from, and what differs between a model and its checkpoint."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from hpcbal.errors import CheckpointError
+
+Array = npt.NDArray[Any]
+Arrays = dict[str, Array]
+
+
+def checksum(arrays: Mapping[str, Array]) -> int:
+    """CRC-32 over names, shapes, types and bytes; equal for equal arrays, in any order of names."""
+    crc = 0
+    for name in sorted(arrays):
+        array = np.ascontiguousarray(arrays[name])
+        crc = zlib.crc32(f"{name} {array.shape} {array.dtype.str}".encode(), crc)
+        crc = zlib.crc32(array.reshape(-1).view(np.uint8).data, crc)
+    return crc
+
+
+def num_bytes(arrays: Mapping[str, Array]) -> int:
+    """Bytes of all arrays together."""
+    return sum(array.nbytes for array in arrays.values())
+
+
+MAX_SHOWN = 5
+
+_OPTIMIZER = "optimizer/"
+
+
+def model_changes(saved: Mapping[str, Array], own: Mapping[str, Array]) -> list[str]:
+    """What differs, in the order of the model; empty if every array fits.
+
+    Differences of the optimizer's variables follow from those of the weights, so they are shown only if the
+    weights fit.
+
+    Args:
+        saved: arrays of a checkpoint by path-like names: "weights/<layer>/<variable>", "optimizer/...".
+        own: the model's own arrays, for names, shapes and types.
+    """
+    if saved.keys() == own.keys() and all(
+        saved[name].shape == array.shape and saved[name].dtype == array.dtype for name, array in own.items()
+    ):
+        return []
+    weights = _changes_by_layer(
+        {name: array for name, array in saved.items() if not name.startswith(_OPTIMIZER)},
+        {name: array for name, array in own.items() if not name.startswith(_OPTIMIZER)},
+    )
+    return weights or _optimizer_changes(saved, own)
+
+
+def check_fit(saved: Mapping[str, Array], own: Mapping[str, Array]) -> None:
+    """Refuse arrays that differ from those of the model in name, shape or type.
+
+    Raises:
+        CheckpointError: says what differs; for the arguments see `model_changes`.
+    """
+    changes = model_changes(saved, own)
+    if changes:
+        raise CheckpointError(summary_of(changes))
+
+
+def summary_of(changes: list[str]) -> str:
+    """One line: the first changes, and how many more there are."""
+    more = f"; and {len(changes) - MAX_SHOWN} more" if len(changes) > MAX_SHOWN else ""
+    return "; ".join(changes[:MAX_SHOWN]) + more
+
+
+def _changes_by_layer(saved: Mapping[str, Array], own: Mapping[str, Array]) -> list[str]:
+    before_by_layer, now_by_layer = _by_layer(saved), _by_layer(own)
+    found = []
+    for layer in dict.fromkeys([*now_by_layer, *before_by_layer]):
+        before, now = before_by_layer.get(layer, {}), now_by_layer.get(layer, {})
+        if not before:
+            found.append(f"layer {layer} is new ({_shapes(now)})")
+        elif not now:
+            found.append(f"layer {layer} is gone ({_shapes(before)})")
+        else:
+            changed = _changed_variables(before, now)
+            if changed:
+                found.append(f"layer {layer}: {', '.join(changed)}")
+    return found
+
+
+def _changed_variables(before: Mapping[str, Array], now: Mapping[str, Array]) -> list[str]:
+    changed = []
+    for name in dict.fromkeys([*now, *before]):
+        if name not in before:
+            changed.append(f"{name} {now[name].shape} is new")
+        elif name not in now:
+            changed.append(f"{name} {before[name].shape} is gone")
+        elif before[name].shape != now[name].shape:
+            changed.append(f"{name} is {now[name].shape}, was {before[name].shape}")
+        elif before[name].dtype != now[name].dtype:
+            changed.append(f"{name} is {now[name].dtype}, was {before[name].dtype}")
+    return changed
+
+
+def _optimizer_changes(saved: Mapping[str, Array], own: Mapping[str, Array]) -> list[str]:
+    before = {name.removeprefix(_OPTIMIZER): a for name, a in saved.items() if name.startswith(_OPTIMIZER)}
+    now = {name.removeprefix(_OPTIMIZER): a for name, a in own.items() if name.startswith(_OPTIMIZER)}
+    changed = _changed_variables(before, now)
+    return [f"the optimizer: {summary_of(changed)}"] if changed else []
+
+
+def _by_layer(arrays: Mapping[str, Array]) -> dict[str, dict[str, Array]]:
+    """Arrays by layer and variable: `weights/sequential/dense/kernel` is `kernel` of `sequential/dense`."""
+    found: dict[str, dict[str, Array]] = {}
+    for name, array in arrays.items():
+        layer, _, variable = name.removeprefix("weights/").rpartition("/")
+        found.setdefault(layer or variable, {})[variable] = array
+    return found
+
+
+def _shapes(arrays: Mapping[str, Array]) -> str:
+    return ", ".join(f"{name} {array.shape}" for name, array in arrays.items())
