@@ -158,8 +158,8 @@ def _left_out(counts: list[int]) -> list[str]:
     lines = ["with all of max_epochs; without what apps compute for first pushes and objectives"]
     if not all(map(is_framed, counts)):
         lines.append(
-            f"on more than {MOST_FRAMED} machines, frames are not simulated, and first pushes and objectives "
-            "take no time at all"
+            f"on more than {MOST_FRAMED} machines, frames are not simulated, and first "
+            "pushes take no time at all"
         )
     return lines
 

@@ -85,10 +85,11 @@ config.scheduling
 models               keras numpy tensorflow
 data                 PIL h5py numpy sklearn
 paramserver.apps     numpy scipy
-paramserver.alone    numpy
 paramserver.machine
 paramserver.sharing
 paramserver.spilling numpy
+paramserver.worker   numpy
+paramserver.alone    numpy
 paramserver.engine   mpi4py numpy
 paramserver
 simulator.serving    numpy

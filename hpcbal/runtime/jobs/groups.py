@@ -7,9 +7,8 @@ from collections.abc import Mapping, Sequence
 
 from hpcbal.config import JobsConfig
 from hpcbal.errors import InputError
-from hpcbal.paramserver.sharing.fixed import FixedGroups, RandomGroups
+from hpcbal.paramserver.sharing.fixed import FixedGroups, Isolated, RandomGroups
 from hpcbal.paramserver.sharing.harmony import Harmony
-from hpcbal.paramserver.sharing.isolated import Isolated
 from hpcbal.paramserver.sharing.placing import Sharing
 from hpcbal.paramserver.sharing.profiling import WINDOW
 from hpcbal.paramserver.sharing.scheduler import GroupingPolicy

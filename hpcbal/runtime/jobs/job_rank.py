@@ -12,10 +12,10 @@ from hpcbal.comm.channel import Channel, Message
 from hpcbal.config import ParamServerConfig
 from hpcbal.paramserver.contract import DataBlocks
 from hpcbal.paramserver.engine.executor import Executor
-from hpcbal.paramserver.engine.job import EmulatedMachine, Job
 from hpcbal.paramserver.engine.trace import Trace
 from hpcbal.paramserver.engine.transport import Transport
 from hpcbal.paramserver.store.layout import Layout
+from hpcbal.paramserver.worker.job import EmulatedMachine, Job
 from hpcbal.runtime.jobs.checkpoint import JOBS, CheckpointFiles
 from hpcbal.runtime.jobs.loading import LoadedJob
 from hpcbal.runtime.jobs.messages import Forget, ForJob, HostJob, Leave, Left

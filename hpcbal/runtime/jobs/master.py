@@ -11,9 +11,8 @@ from hpcbal.cluster.roles import SCHEDULER_RANK
 from hpcbal.cluster.walltime import WalltimeLimit
 from hpcbal.comm.channel import Message
 from hpcbal.errors import ExitCode, UserCodeError
-from hpcbal.paramserver.contract import AppError, checked_metrics
+from hpcbal.paramserver.contract import AppError, calling, checked_metrics
 from hpcbal.paramserver.engine.reactor import Patience
-from hpcbal.paramserver.engine.user_app import calling
 from hpcbal.paramserver.machine import messages
 from hpcbal.paramserver.machine.events import (
     ComputeMetrics,

@@ -13,6 +13,7 @@ from hpcbal.paramserver.contract import (
     Batch,
     DataBlock,
     DataBlocks,
+    calling,
     checked_columns,
     checked_needs,
     gather_batch,
@@ -20,8 +21,7 @@ from hpcbal.paramserver.contract import (
     num_bytes_of,
     rng_of_state,
 )
-from hpcbal.paramserver.engine.several_blocks import ID_BYTES
-from hpcbal.paramserver.engine.user_app import calling
+from hpcbal.paramserver.worker.several_blocks import ID_BYTES
 from hpcbal.policies.grouping import JobMemory
 from hpcbal.runtime.jobs.loading import Cut, LoadedJob
 

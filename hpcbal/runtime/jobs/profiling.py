@@ -96,8 +96,8 @@ def profiled(config: ParamServerConfig) -> ParamServerConfig:
     )
 
 
-TABLES, ROWS = "tables", "rows"
-"""Routes of a step: dense tables go over prepared ones."""
+ROUTE = "parameters"
+"""Name of the one route of a step: tables and rows go together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,9 +115,9 @@ class OperationsRecorded(Message):
 
 @dataclass(slots=True)
 class _Route:
-    """What a step has sent and received over one route so far."""
+    """What a step has sent and received so far."""
 
-    pull: int = 0
+    pull: int | None = None
     request_bytes: int = 0
     answer_bytes: int = 0
     push: int | None = None
@@ -134,8 +134,7 @@ class OperationTrace(ReportedTrace):
 
     steps: list[EngineStep] = field(default_factory=list)
     services: dict[ServiceKey, float] = field(default_factory=dict)
-    _routes: dict[str, _Route] = field(default_factory=dict)
-    _route_of_pull: dict[int, str] = field(default_factory=dict)
+    _route: _Route = field(default_factory=_Route)
     _ended_s: float | None = None
 
     records_messages = True
@@ -149,45 +148,40 @@ class OperationTrace(ReportedTrace):
         num_samples: int = 0,
     ) -> None:
         """See `Trace`."""
-        if self._ended_s is not None:
-            routes = {
-                name: Messages(
-                    route.pull, route.request_bytes, route.answer_bytes, route.push, route.push_bytes
-                )
-                for name, route in self._routes.items()
-            }
+        route, self._route = self._route, _Route()
+        if self._ended_s is not None and route.pull is not None:
+            sent = Messages(route.pull, route.request_bytes, route.answer_bytes, route.push, route.push_bytes)
             self.steps.append(
-                EngineStep(self._ended_s, pull_began_s, compute_began_s, compute_ended_s, num_samples, routes)
+                EngineStep(
+                    self._ended_s,
+                    pull_began_s,
+                    compute_began_s,
+                    compute_ended_s,
+                    num_samples,
+                    {ROUTE: sent},
+                )
             )
         self._ended_s = compute_ended_s
-        self._routes = {}
-        self._route_of_pull = {}
 
     def message(self, kind: int, request: int, num_bytes: int, *, is_sent: bool) -> None:
         """See `Trace`. What a server sends and gets is of no use: workers record it."""
-        if is_sent and kind in (Kind.PULL, Kind.PULL_ROUTE):
-            name = TABLES if kind == Kind.PULL_ROUTE else ROWS
-            self._route_of_pull[request] = name
-            route = self._route(name)
+        route = self._route
+        if is_sent and kind == Kind.PULL:
             route.pull = request
             route.request_bytes += num_bytes
-        elif is_sent and kind in (Kind.PUSH, Kind.PUSH_ROUTE):
-            route = self._route(TABLES if kind == Kind.PUSH_ROUTE else ROWS)
+        elif is_sent and kind == Kind.PUSH:
             route.push = request
             route.push_bytes += num_bytes
-        elif not is_sent and kind in (Kind.PULLED, Kind.PULLED_ROUTE) and request in self._route_of_pull:
-            self._route(self._route_of_pull[request]).answer_bytes += num_bytes
+        elif not is_sent and kind == Kind.PULLED and request == route.pull:
+            route.answer_bytes += num_bytes
 
-    def served(self, request: int, seconds: float, *, is_pull: bool, is_routed: bool) -> None:
+    def served(self, request: int, seconds: float, *, is_pull: bool) -> None:
         """See `Trace`."""
-        key = (TABLES if is_routed else ROWS, request, is_pull)
+        key = (ROUTE, request, is_pull)
         self.services[key] = self.services.get(key, 0.0) + seconds
 
     def send(self, rank: LiveRank) -> None:
         rank.channel.send(SCHEDULER_RANK, OperationsRecorded(tuple(self.steps), self.services))
-
-    def _route(self, name: str) -> _Route:
-        return self._routes.setdefault(name, _Route())
 
 
 class ProfileRecord(Progress):

@@ -17,11 +17,11 @@ from hpcbal.comm.channel import Message
 from hpcbal.config import JobsConfig, SharedJobConfig
 from hpcbal.errors import HpcbalError, UserCodeError
 from hpcbal.paramserver.engine.executor import Executor
-from hpcbal.paramserver.engine.job import EmulatedMachine
 from hpcbal.paramserver.engine.shared_machine import SharedMachine, Tenant
 from hpcbal.paramserver.engine.transport import Transport
 from hpcbal.paramserver.machine import messages
 from hpcbal.paramserver.spilling import LocalDisk
+from hpcbal.paramserver.worker.job import EmulatedMachine
 from hpcbal.runtime.handoff.submissions import append_import_roots
 from hpcbal.runtime.jobs.background import HangWatch
 from hpcbal.runtime.jobs.job_rank import IN_TOUCH_INTERVAL_S, JobChannel, TransportOf, executor_of

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from hpcbal.config import PsJobConfig
 from hpcbal.errors import InputError, OutputError
 from hpcbal.paramserver.contract import App, Column, DataBlocks, Ragged
-from hpcbal.paramserver.engine.job import Job
-from hpcbal.paramserver.engine.loading import VALUES, saved_data
 from hpcbal.paramserver.store.layout import Layout
+from hpcbal.paramserver.worker.job import Job
+from hpcbal.paramserver.worker.loading import VALUES, saved_data
 from hpcbal.runtime.jobs.checkpoint import DATA, JOBS, PARAMETERS, read_blocks, read_saved
 from hpcbal.runtime.jobs.loading import Cut, check_saved, load_job
 from hpcbal.telemetry import RunDirectory

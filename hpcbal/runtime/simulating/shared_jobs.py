@@ -28,7 +28,7 @@ any two of its machines, so larger runs would take minutes."""
 
 
 def is_framed(num_machines: int) -> bool:
-    """Whether a run is simulated frame by frame, or its machines in cohorts."""
+    """Whether a run is simulated frame by frame, or pull by pull."""
     return num_machines <= MOST_FRAMED
 
 
@@ -128,4 +128,5 @@ def simulated_job(config: JobsConfig, name: str, loaded: LoadedJob, num_machines
         input_bytes=needs.memory.input_bytes,
         memory=needs.memory,
         data_blocks=cut.data,
+        parameter_blocks=sum(cut.parameters),
     )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from hpcbal.paramserver.sharing.placing import Sharing
 from hpcbal.policies.grouping import JobLoad
 from hpcbal.simulator.sharing.record import GroupTimes
-from hpcbal.simulator.sharing.start import Start
+from hpcbal.simulator.sharing.started_job import StartedJob
 
 LEAST_ITERATIONS = 4
 """Of each job of a group, so that its iterations are measured."""
@@ -40,7 +40,7 @@ class GroupWatch:
         self,
         groups: Sequence[Sharing],
         loads: Mapping[str, JobLoad],
-        running: Mapping[str, Start],
+        running: Mapping[str, StartedJob],
         now_s: float,
     ) -> None:
         """Groups are now these."""
@@ -57,18 +57,18 @@ class GroupWatch:
             if sharing not in self._open:
                 self._open[sharing] = _Open(now_s, sharing.predicted_s(loads))
 
-    def close_of(self, job: str, running: Mapping[str, Start], now_s: float) -> None:
+    def close_of(self, job: str, running: Mapping[str, StartedJob], now_s: float) -> None:
         """A job is done, and so is its group as it was."""
         for sharing in [each for each in self._open if job in each.jobs]:
             self._close(sharing, running, now_s)
 
-    def _close(self, sharing: Sharing, running: Mapping[str, Start], now_s: float) -> None:
+    def _close(self, sharing: Sharing, running: Mapping[str, StartedJob], now_s: float) -> None:
         began = self._open.pop(sharing)
         measured_s = _measured_s(sharing, began.start_s, running)
         self.groups.append(GroupTimes(sharing, began.start_s, now_s, began.predicted_s, measured_s))
 
 
-def _measured_s(sharing: Sharing, start_s: float, running: Mapping[str, Start]) -> float | None:
+def _measured_s(sharing: Sharing, start_s: float, running: Mapping[str, StartedJob]) -> float | None:
     """Mean time of an iteration of the slowest job, from the first iteration that all jobs were there for."""
     ends: list[list[float]] = []
     for job in sharing.jobs:

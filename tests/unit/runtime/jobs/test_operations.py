@@ -15,7 +15,7 @@ from hpcbal.config import ParamServerConfig, load_ensemble
 from hpcbal.errors import InputError
 from hpcbal.forecast.engine_trace import trace_of_engine
 from hpcbal.forecast.trace import Resource, Trace
-from hpcbal.paramserver.engine.job import EmulatedMachine
+from hpcbal.paramserver.worker.job import EmulatedMachine
 from hpcbal.runtime.handoff.launch_dir import RunRequest, load_requested
 from hpcbal.runtime.jobs.profiling import OperationTrace, profiled, summary_of
 
@@ -56,15 +56,15 @@ def test_every_turn_but_the_first_is_a_step_with_all_its_messages() -> None:
     assert summary_of(trace).startswith(f"{trace.num_steps} steps of 10 samples, 8 operations; a step comp")
 
 
-def test_rows_of_a_sparse_table_are_a_route_of_their_own() -> None:
+def test_a_step_with_sparse_tables_has_one_pull_and_one_push() -> None:
     trace, names = trace_of(*recorded("ratings")[:2])
-    assert [name for name in names if name.endswith("rows")] == [
-        "send updates of rows",
-        "apply updates of rows",
-        "ask for rows",
-        "answer for rows",
-        "latency of rows",
-        "send rows",
+    assert [name for name in names if name.endswith("parameters")] == [
+        "send updates of parameters",
+        "apply updates of parameters",
+        "ask for parameters",
+        "answer for parameters",
+        "latency of parameters",
+        "send parameters",
     ]
     assert trace.num_steps > EPOCHS
 

@@ -17,10 +17,10 @@ from paramserver_job import Setup, parameter_blocks, run_job
 
 from hpcbal.paramserver.alone import train_alone
 from hpcbal.paramserver.contract import App, Batch, DataBlock, IntArray, Parameters, Update, Updates
-from hpcbal.paramserver.engine.client import ParameterClient
-from hpcbal.paramserver.engine.held_block import BEFORE_ALL_STEPS
-from hpcbal.paramserver.engine.samples import WorkerSamples
-from hpcbal.paramserver.engine.several_blocks import UpdateSum, bytes_of, size_factor
+from hpcbal.paramserver.engine.client import ParameterClient, StartedPull
+from hpcbal.paramserver.worker.samples import WorkerSamples
+from hpcbal.paramserver.worker.several_blocks import UpdateSum, bytes_of, size_factor
+from hpcbal.paramserver.worker.worker import BEFORE_ALL_STEPS
 
 NUM_ROWS = {"dense": 7, "sparse": 9}
 
@@ -113,7 +113,7 @@ def largest() -> App:
 def calls(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """Counts first pushes, and pulls for objectives, of all workers."""
     found: Counter[str] = Counter()
-    push, pull = ParameterClient.push, ParameterClient.pull
+    push, pull = ParameterClient.push, ParameterClient.start_pull
 
     def counted_push(self: ParameterClient, updates: Any, then: Any, step: int = 0) -> None:
         found["first"] += step == BEFORE_ALL_STEPS
@@ -121,12 +121,12 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
     def counted_pull(
         self: ParameterClient, needs: Any, step: int = 0, share: int = 0, *, keeps_dense: bool = False
-    ) -> dict[str, NDArray[Any]]:
+    ) -> StartedPull:
         found["objective"] += share == 0
         return pull(self, needs, step, share, keeps_dense=keeps_dense)
 
     monkeypatch.setattr(ParameterClient, "push", counted_push)
-    monkeypatch.setattr(ParameterClient, "pull", counted_pull)
+    monkeypatch.setattr(ParameterClient, "start_pull", counted_pull)
     return found
 
 

@@ -1,4 +1,4 @@
-"""Jobs that share machines frame by frame: times by hand, checkpoints, and agreement with cohorts."""
+"""Jobs that share machines frame by frame: times by hand, checkpoints, and agreement with flows."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ import pytest
 
 from hpcbal.errors import InputError
 from hpcbal.paramserver.contract import Table
-from hpcbal.paramserver.sharing.fixed import FixedGroups, RandomGroups
+from hpcbal.paramserver.sharing.fixed import FixedGroups, Isolated, RandomGroups
 from hpcbal.paramserver.sharing.harmony import Harmony
-from hpcbal.paramserver.sharing.isolated import Isolated
 from hpcbal.paramserver.sharing.scheduler import GroupingPolicy, View
 from hpcbal.policies.grouping import Group, JobLoad, JobMemory, MemoryLimit
 from hpcbal.simulator.serving import ServingJob
@@ -233,16 +232,16 @@ def test_a_job_whose_tables_are_dense_is_known_as_such() -> None:
 
 
 @pytest.mark.parametrize("machines", [1, 2, 4])
-def test_cohorts_agree_where_frames_do_not_meet(machines: int) -> None:
+def test_flows_agree_where_frames_do_not_meet(machines: int) -> None:
     jobs = [job_of(f"job{i}", compute_s=8.0 - i, table_s=0.4 + 0.2 * i) for i in range(3)]
     names = tuple(job.name for job, _ in jobs)
-    framed = simulate(jobs, together(*names, machines=machines), machines=machines)
-    coarse = simulate_sharing(
+    frames = simulate(jobs, together(*names, machines=machines), machines=machines)
+    flows = simulate_sharing(
         [job for job, _ in jobs],
         [SimulatedMachine(BANDWIDTH)] * machines,
         together(*names, machines=machines),
     )
-    assert framed.makespan_s == pytest.approx(coarse.makespan_s, rel=0.08)
+    assert frames.makespan_s == pytest.approx(flows.makespan_s, rel=0.01)
 
 
 def test_the_same_seed_gives_the_same_run() -> None:

@@ -13,15 +13,15 @@ from hpcbal.paramserver.contract import (
     Columns,
     DataBlock,
     Ragged,
+    calling,
     checked_columns,
     checked_initial,
     rng_of_parameters,
     rng_of_state,
 )
-from hpcbal.paramserver.engine.job import Job
-from hpcbal.paramserver.engine.samples import Cursor
-from hpcbal.paramserver.engine.user_app import calling
 from hpcbal.paramserver.machine.messages import What
+from hpcbal.paramserver.worker.job import Job
+from hpcbal.paramserver.worker.samples import Cursor
 
 Arrays = Mapping[str, NDArray[Any]]
 

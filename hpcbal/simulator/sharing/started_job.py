@@ -1,13 +1,13 @@
-"""One start of a simulated job on shared machines, frame by frame: its `JobMachine`, and its executors."""
+"""One start of a simulated job on shared machines: its `JobMachine`, and its executors."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Protocol
 
 from hpcbal.comm.channel import Message
-from hpcbal.paramserver.engine.samples import Cursor
 from hpcbal.paramserver.machine.events import End, Event, Instruction, StopRequested, WriteManifest
 from hpcbal.paramserver.machine.job import JobMachine, JobSpec
 from hpcbal.paramserver.machine.messages import TurnDone
@@ -17,6 +17,7 @@ from hpcbal.paramserver.sharing.messages import AskForNetwork, NetworkUsed, UseN
 from hpcbal.paramserver.sharing.profiling import IterationMeter, load_of
 from hpcbal.paramserver.sharing.synchroniser import KEEP_S, Grant, NetworkSynchroniser
 from hpcbal.paramserver.store.ownership import dealt_out, dealt_out_by_table
+from hpcbal.paramserver.worker.samples import Cursor
 from hpcbal.policies.grouping import JobLoad
 from hpcbal.simulator.serving.client import ParameterClient
 from hpcbal.simulator.serving.clock import Clock, Delay
@@ -24,12 +25,11 @@ from hpcbal.simulator.serving.executor import Executor
 from hpcbal.simulator.serving.job import Delays, ServingJob, ServingMachine
 from hpcbal.simulator.serving.master import Master
 from hpcbal.simulator.serving.network import Network
-from hpcbal.simulator.serving.place import Place
 from hpcbal.simulator.serving.server import Server
 from hpcbal.simulator.serving.units import Units
+from hpcbal.simulator.sharing.flows import FlowClient, job_of_flows
 from hpcbal.simulator.sharing.job import SharingDelays, SimulatedJob, SimulatedMachine
 from hpcbal.simulator.sharing.shared_machine import SharedMachine, StartTimes, Tenant
-from hpcbal.simulator.sharing.start import Hears
 from hpcbal.values import EpochRecord
 
 
@@ -50,6 +50,19 @@ class Checkpoint:
     num_starts: int = 0
 
 
+class Hears(Protocol):
+    """The scheduler's side of the simulation."""
+
+    def loaded(self, run: StartedJob) -> None:
+        """A job has what it needs on its machines."""
+
+    def iterated(self, run: StartedJob, is_measured: bool) -> None:
+        """A job has ended an iteration."""
+
+    def left(self, run: StartedJob) -> None:
+        """A job has left its machines."""
+
+
 @dataclass(frozen=True, slots=True)
 class Surroundings:
     """What all jobs of a simulation have in common.
@@ -60,6 +73,7 @@ class Surroundings:
         synchroniser: says when pulls and pushes of steps may begin.
         delays: that pass beside computing and links.
         warm_up: iterations that are not measured.
+        compute_noise, seed: see `ServingJob`; of jobs without frames.
         grant: lets jobs use the network.
         hears: is told what happens.
     """
@@ -71,29 +85,42 @@ class Surroundings:
     synchroniser: NetworkSynchroniser
     delays: SharingDelays
     warm_up: int
+    compute_noise: float
+    seed: int
     grant: Callable[[Iterable[Grant]], None]
     hears: Hears
 
 
-class FramedJob:
-    """A start of a job; see `Start`. It takes its steps as executors and a `JobMachine` of a real run do.
+class StartedJob:
+    """A job on its machines, until it is done or leaves them.
 
     Args:
         job: what is simulated.
-        frames: the job, as far as its frames go; its numbers of samples and epochs are those of `job`.
+        frames: the job, as far as its frames go; its numbers of samples and epochs are those of `job`. None:
+            frames are not simulated, see `flows`.
         checkpoint: from which it goes on; kept up to date.
         ranks: of its machines.
         around: what it shares with other jobs.
+
+    Attributes:
+        name: of the job.
+        machines: ranks.
+        meter: measures its iterations.
+        ended_s: times at which its iterations ended.
+        began_s: when it was placed.
     """
 
     def __init__(
         self,
         job: SimulatedJob,
-        frames: ServingJob,
+        frames: ServingJob | None,
         checkpoint: Checkpoint,
         ranks: tuple[int, ...],
         around: Surroundings,
     ) -> None:
+        self._uses_frames = frames is not None
+        if frames is None:
+            frames = job_of_flows(job, len(ranks), around.compute_noise, around.seed)
         self._job, self._frames, self._checkpoint, self._around = job, frames, checkpoint, around
         self.name, self.machines = job.name, ranks
         self.began_s, self.ended_s = around.clock.now_s, list[float]()
@@ -115,7 +142,7 @@ class FramedJob:
         self._num_workers = len(workers)
         self.meter = IterationMeter(workers, around.warm_up)
         around.synchroniser.add(self.name, workers, ranks)
-        seed = f"{frames.seed} {self.name} {checkpoint.num_starts}"
+        seed = f"{frames.seed} {self.name} {checkpoint.num_starts}" if self._uses_frames else None
         self._master = _JobMaster(self, around.clock, self._machine, Delay(around.delays.control_s, seed))
         self._executors = self._make_executors()
         self._master.executors.update({rank: self._listener(rank) for rank in ranks})
@@ -136,14 +163,12 @@ class FramedJob:
         self._tenants: dict[int, Tenant] = {}
         seconds_per_sample = self._job.compute_s * frames.steps / frames.num_samples
 
-        def place_of(rank: int, look: Callable[[], None]) -> Place:
-            tenant = Tenant(around.shared[rank], self.name, partial(self._ask, rank), look, times)
-            self._tenants[rank] = tenant
-            return tenant
-
+        saved = self._saved_cursors()
         for rank in self.machines:
             machine = around.machines[rank]
-            executor = Executor(
+            tenant = Tenant(around.shared[rank], rank, self.name, partial(self._ask, rank), times)
+            self._tenants[rank] = tenant
+            Executor(
                 rank,
                 frames,
                 ServingMachine(seconds_per_sample / machine.speed, machine.bandwidth),
@@ -155,11 +180,26 @@ class FramedJob:
                 servers,
                 executors,
                 partial(self._master.report, rank),
-                partial(place_of, rank),
-                {number: Cursor(at.epoch, at.at, at.evaluated) for number, at in checkpoint.cursors.items()},
+                tenant,
+                saved,
+                None if self._uses_frames else partial(self._flow_client, rank),
             )
-            executors[rank], clients[rank], servers[rank] = executor, executor.client, executor.server
         return executors
+
+    def _saved_cursors(self) -> dict[int, Cursor]:
+        """How far data blocks are; without frames, all are as far, and there may be other ones."""
+        found = self._checkpoint.cursors
+        if found and not self._uses_frames:
+            found = dict.fromkeys(range(self._frames.num_data_blocks), next(iter(found.values())))
+        return {number: Cursor(at.epoch, at.at, at.evaluated) for number, at in found.items()}
+
+    def _flow_client(self, rank: int, on_event: Callable[[], None]) -> FlowClient:
+        """What pulls and pushes: every worker waits for its share from the slowest server."""
+        around, machines = self._around, self.machines
+        num_bytes = sum(self._job.pull_bytes(self._num_workers, len(machines)))
+        seconds = num_bytes / min(around.machines[each].bandwidth for each in machines)
+        owners = self._machine.owners("parameters")
+        return FlowClient(self.name, around.shared[rank].link, num_bytes, seconds, owners, on_event)
 
     def _listener(self, rank: int) -> _Listener:
         return _Listener(self._tenants[rank], self._executors[rank])
@@ -168,24 +208,24 @@ class FramedJob:
 
     @property
     def saving_s(self) -> float:
-        """See `Start`."""
+        """Seconds that a stop takes here, as measured; 0: it has not stopped yet."""
         return self._saving_s or 0.0
 
     @property
     def is_done(self) -> bool:
-        """See `Start`."""
+        """Whether nothing is left of the job."""
         return self._end is not None and self._end.outcome == "done"
 
     def load(self) -> JobLoad:
-        """See `Start`."""
-        average, frames = self.meter.average, self._frames
+        """What has been measured, at least one iteration."""
+        average, frames, job = self.meter.average, self._frames, self._job
         assert average is not None
         return load_of(
             self.name,
             average,
             machines=len(self.machines),
-            data_blocks=frames.num_data_blocks,
-            parameter_blocks=sum(frames.parameter_blocks),
+            data_blocks=frames.num_data_blocks if self._uses_frames else job.data_blocks,
+            parameter_blocks=sum(frames.parameter_blocks) if self._uses_frames else job.parameter_blocks,
             iterations_left=float((frames.max_epochs - self._machine.epochs) * frames.steps),
             dense_bytes=self._job.dense_bytes,
             row_growth=self._job.row_growth,
@@ -198,7 +238,7 @@ class FramedJob:
         self._master.start()
 
     def stop(self) -> None:
-        """See `Start`."""
+        """Leave after the iteration that goes on."""
         if self._end is None:
             self._master.handle(StopRequested("moves to other machines"))
 
@@ -245,10 +285,11 @@ class FramedJob:
     def note_phase(self) -> None:
         """The `JobMachine` has handled an event."""
         now_s = self._around.clock.now_s
-        if self._loading_s is None and self._machine.phase == "running":
+        phase = self._machine.phase  # it may have been asked to stop while it was loading
+        if self._loading_s is None and phase in ("running", "pausing"):
             self._loading_s = now_s - self.began_s
             self._around.hears.loaded(self)
-        if self._machine.phase == "pausing":
+        if phase == "pausing":
             self._asked_to_save_s = now_s
 
     def note_manifest(self, asked: WriteManifest) -> None:
@@ -270,7 +311,7 @@ class FramedJob:
 
     def _leave(self) -> None:
         for rank in self.machines:
-            del self._around.shared[rank].tenants[self.name]
+            self._tenants[rank].leave()
         self._around.hears.left(self)
 
 
@@ -281,9 +322,8 @@ class _Listener:
         self._tenant, self._executor = tenant, executor
 
     def hear(self, message: Message) -> None:
-        self._tenant.note(message)
-        if isinstance(message, UseNetwork):
-            self._tenant.look()
+        if self._tenant.hear(message, self._executor.look):
+            self._executor.look()
         else:
             self._executor.hear(message)
 
@@ -291,7 +331,7 @@ class _Listener:
 class _JobMaster(Master):
     """Rank 0, as far as it concerns one start of a job."""
 
-    def __init__(self, run: FramedJob, clock: Clock, machine: JobMachine, control: Delay) -> None:
+    def __init__(self, run: StartedJob, clock: Clock, machine: JobMachine, control: Delay) -> None:
         super().__init__(clock, machine, control, {}, None)
         self._run = run
 

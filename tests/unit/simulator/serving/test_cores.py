@@ -10,14 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpcbal.simulator.serving.clock import NS_PER_S, Clock
-from hpcbal.simulator.sharing.host import HostCores
+from hpcbal.simulator.serving.clock import NS_PER_S, Clock, Cores
 
 
 def done_s(cores: float, works: list[tuple[float, float]]) -> list[float]:
     """When each work is done, of (begin, seconds)."""
     clock = Clock()
-    host, ended_s = HostCores(clock, cores), [math.nan] * len(works)
+    host, ended_s = Cores(clock, cores), [math.nan] * len(works)
 
     def begin(index: int, seconds: float) -> None:
         waits: list[Callable[[], bool]] = []
@@ -26,7 +25,7 @@ def done_s(cores: float, works: list[tuple[float, float]]) -> list[float]:
             if not waits or waits[0]():
                 ended_s[index] = clock.now_s
 
-        waits += host.work(seconds, look)
+        waits += host.work(str(index), seconds, look)
         if not waits:
             look()
 

@@ -6,18 +6,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from hpcbal.paramserver.sharing.synchroniser import Grant, NetworkSynchroniser
-from hpcbal.simulator.serving.clock import Clock, Delay
+from hpcbal.simulator.serving.clock import Clock, Cores, Delay
 from hpcbal.simulator.serving.job import ServingJob
 from hpcbal.simulator.serving.network import Network
-from hpcbal.simulator.sharing.framed_job import Checkpoint, FramedJob, Surroundings
-from hpcbal.simulator.sharing.host import HostCores
 from hpcbal.simulator.sharing.job import SharingDelays, SimulatedJob, SimulatedMachine, Turns
 from hpcbal.simulator.sharing.shared_machine import SharedMachine
-from hpcbal.simulator.sharing.start import Hears
+from hpcbal.simulator.sharing.started_job import Checkpoint, Hears, StartedJob, Surroundings
 
 
-class FramedMachines:
-    """See `Machines`.
+class Cluster:
+    """All machines of a run, and the jobs on them.
 
     Args:
         clock: of the simulation.
@@ -37,19 +35,20 @@ class FramedMachines:
         warm_up: int,
         compute_noise: float,
         seed: int,
-        frames: Mapping[str, ServingJob],
+        frames: Mapping[str, ServingJob] | None,
         hears: Hears,
     ) -> None:
         self._jobs = {job.name: job for job in jobs}
         self._frames = {
-            name: replace(each, compute_noise=compute_noise, seed=seed) for name, each in frames.items()
+            name: replace(each, compute_noise=compute_noise, seed=seed)
+            for name, each in (frames or {}).items()
         }
         self._checkpoints = {job.name: Checkpoint() for job in jobs}
-        self._running: dict[str, FramedJob] = {}
+        self._running: dict[str, StartedJob] = {}
         bandwidths = {rank: machine.bandwidth for rank, machine in machines.items()}
         sending, notice = Delay(delays.send_s, f"{seed} send"), Delay(delays.notice_s, f"{seed} notice")
         payload = Delay(delays.payload_s, f"{seed} payload") if delays.payload_s else None
-        host = HostCores(clock, delays.host_cores)
+        host = Cores(clock, delays.host_cores)
         self._around = Surroundings(
             clock,
             Network(clock, bandwidths, sending, notice, payload),
@@ -58,19 +57,21 @@ class FramedMachines:
             NetworkSynchroniser(),
             delays,
             warm_up,
+            compute_noise,
+            seed,
             self._grant,
             hears,
         )
 
-    def start(self, job: str, ranks: tuple[int, ...]) -> FramedJob:
-        """See `Machines`."""
-        run = FramedJob(self._jobs[job], self._frames[job], self._checkpoints[job], ranks, self._around)
+    def start(self, job: str, ranks: tuple[int, ...]) -> StartedJob:
+        """Start a job, or let it go on from its last checkpoint. What follows happens later."""
+        run = StartedJob(self._jobs[job], self._frames.get(job), self._checkpoints[job], ranks, self._around)
         self._running[job] = run
         self._around.clock.after(0.0, run.start)
         return run
 
     def used_s(self) -> tuple[Mapping[int, float], Mapping[int, float]]:
-        """See `Machines`."""
+        """By rank, for how long cores and link have been used until now."""
         used = {rank: machine.used_s() for rank, machine in self._around.shared.items()}
         return {rank: each[0] for rank, each in used.items()}, {rank: each[1] for rank, each in used.items()}
 

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from hpcbal.errors import UserCodeError
-from hpcbal.paramserver.engine.user_app import calling
+from hpcbal.paramserver.contract import calling
 
 APP: Any = cast(Any, SimpleNamespace())
 

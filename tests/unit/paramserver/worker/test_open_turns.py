@@ -7,8 +7,8 @@ from functools import partial
 
 import pytest
 
-from hpcbal.paramserver.engine.open_turns import OpenTurns
 from hpcbal.paramserver.machine.messages import TurnDone
+from hpcbal.paramserver.worker.samples import OpenTurns
 
 
 def turn(step: int) -> TurnDone:
