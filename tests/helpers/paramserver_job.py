@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from loopback import LoopbackChannel
 from numpy.typing import NDArray
 
 from hpcbal.comm.channel import Channel
-from hpcbal.comm.loopback import LoopbackChannel
 from hpcbal.paramserver.contract import App, DataBlocks, IntArray
 from hpcbal.paramserver.contract import Table as AppTable
 from hpcbal.paramserver.engine.executor import Executor

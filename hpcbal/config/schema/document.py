@@ -15,7 +15,6 @@ from hpcbal.config.schema.dnn import (
     SEED_ALLOWED,
     BalanceName,
     Callback,
-    DnnConfig,
     Init,
     LayerPatterns,
     StopConfig,
@@ -51,8 +50,6 @@ DEFAULT_KEYS = (
     "init",
     "freeze",
 )
-SWEEP_KEYS = DnnConfig.sweep_keys
-FILE_ONLY_KEYS = EnsembleConfig.file_only_keys
 
 
 class Defaults(Section):

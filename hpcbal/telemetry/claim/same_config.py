@@ -64,8 +64,6 @@ class MayDiffer:
         job: what users call a job.
         of_job: dotted keys of a job that may differ, with all below them.
         may_grow: dotted key of a job whose value may increase; empty if there is none.
-        new: dotted keys that runs of earlier versions lack, with the values that they imply.
-        new_in_job: the same for keys of a job.
     """
 
     keys: tuple[str, ...]
@@ -75,8 +73,6 @@ class MayDiffer:
     job: str
     of_job: tuple[str, ...]
     may_grow: str
-    new: Mapping[str, Any]
-    new_in_job: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,37 +131,6 @@ MAY_DIFFER_BY_KIND: Mapping[str, MayDiffer] = {
         job="DNN",
         of_job=("balance", "shares", "callbacks"),
         may_grow="stop.max_epochs",
-        new={
-            "data.lookahead": 1,
-            "data.max_samples": None,
-            "data.validation": None,
-            "data.test": None,
-            "data.test_fraction": 0.0,
-            "dataplane.on_device": False,
-            "balance.samples": "within-batch",
-            "balance.gradient_weights": "samples",
-            "prune": {
-                "rule": "none",
-                "dnns": ["*"],
-                "reduction": 3,
-                "min_epochs": 1,
-                "warmup_epochs": 1,
-                "min_peers": 5,
-            },
-        },
-        new_in_job={
-            "seed": None,
-            "loss": None,
-            "metrics": None,
-            "label_smoothing": 0.0,
-            "class_weights": None,
-            "callbacks": [],
-            "init": None,
-            "freeze": [],
-            "optimizer.schedule": None,
-            "optimizer.clip_norm": None,
-            "optimizer.no_weight_decay": [],
-        },
     ),
     "paramserver": MayDiffer(
         keys=(
@@ -184,8 +149,6 @@ MAY_DIFFER_BY_KIND: Mapping[str, MayDiffer] = {
         job="job",
         of_job=(),
         may_grow="",
-        new={},
-        new_in_job={},
     ),
     "jobs": MayDiffer(
         keys=("schedule", "memory_per_node", "spill", "machines"),
@@ -195,8 +158,6 @@ MAY_DIFFER_BY_KIND: Mapping[str, MayDiffer] = {
         job="job",
         of_job=("arrives_s", "seconds_per_sample", "objective", "stop"),
         may_grow="",
-        new={},
-        new_in_job={},
     ),
 }
 
@@ -236,7 +197,7 @@ def check_same(root: Path, before: str, now: str, removed_before: Mapping[str, A
     old, new = _comparable(old, _parse(now))
     rule = MAY_DIFFER_BY_KIND[new["kind"]]
     jobs_before, jobs_now = _jobs_of(old, rule), _jobs_of(new, rule)
-    known = {**{name: _whole(job, rule) for name, job in removed_before.items()}, **jobs_before}
+    known = {**removed_before, **jobs_before}
     _check_case(root, rule.jobs, known, jobs_now)
     allowed: list[str] = []
     moved: list[str] = []
@@ -352,22 +313,10 @@ def _by_name(config: Mapping[str, Any]) -> Mapping[str, Any]:
     if rule is None or not isinstance(listed, list):
         return config
     jobs = {
-        str(job.get("name", index)) if isinstance(job, Mapping) else str(index): _whole(job, rule)
+        str(job.get("name", index)) if isinstance(job, Mapping) else str(index): job
         for index, job in enumerate(listed)
     }
-    return _with_new(rule.new, {**config, rule.jobs: jobs})
-
-
-def _with_new(new: Mapping[str, Any], config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The config, or that of a job, with the keys that runs of earlier versions lack."""
-    whole = dict(config)
-    for key, value in new.items():
-        section, _, name = key.partition(".")
-        if not name:
-            whole.setdefault(key, value)
-        elif isinstance(whole.get(section), Mapping):
-            whole[section] = {name: value, **whole[section]}
-    return whole
+    return {**config, rule.jobs: jobs}
 
 
 def _jobs_of(config: Any, rule: MayDiffer) -> Mapping[str, Any]:
@@ -378,10 +327,6 @@ def _jobs_of(config: Any, rule: MayDiffer) -> Mapping[str, Any]:
 
 def _without(key: str, config: Any) -> Any:
     return {k: v for k, v in config.items() if k != key} if isinstance(config, Mapping) else config
-
-
-def _whole(job: Any, rule: MayDiffer) -> Any:
-    return _with_new(rule.new_in_job, job) if isinstance(job, Mapping) else job
 
 
 def _differences(prefix: str, old: Any, new: Any, in_lists: bool = False) -> Iterator[tuple[str, Any, Any]]:

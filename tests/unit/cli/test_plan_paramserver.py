@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 import yaml
 from ledger_lines import entry
+from traces import trace_of_steps, write_trace
 
 from hpcbal.cli import main
 from hpcbal.config import ParamServerConfig
-from hpcbal.forecast.trace import Operation, Resource, Trace, trace_of_steps
-from hpcbal.forecast.trace_file import write_trace
+from hpcbal.forecast.trace import Operation, Resource, Trace
 from hpcbal.planning.serving import Measured, last_measured, predicted
 from hpcbal.telemetry.ledger import (
     Entry,

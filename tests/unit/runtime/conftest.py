@@ -16,11 +16,13 @@ from typing import Any, cast
 import numpy as np
 import pytest
 import yaml
+from loopback import LoopbackChannel
+from loopback_groups import LoopbackGroups, LoopbackHub
+from loopback_wave import LoopbackWave
 
 from hpcbal.checkpoint import TrainingState, read_checkpoint
 from hpcbal.cluster.roles import RankInfo, Roles, assign_roles
 from hpcbal.comm.channel import Channel
-from hpcbal.comm.loopback import LoopbackChannel
 from hpcbal.config import EnsembleConfig, load_config
 from hpcbal.data.source import SampleSource, open_source
 from hpcbal.dataplane.producer import NodeTopology, Producer
@@ -36,12 +38,10 @@ from hpcbal.runtime.resuming.opening import open_run
 from hpcbal.runtime.roles import group_round
 from hpcbal.runtime.roles.preprocessor import Preprocessor
 from hpcbal.runtime.roles.trainer import Trainer
-from hpcbal.runtime.roles.wave import LoopbackWave
 from hpcbal.runtime.start.emulated import emulated_backend
 from hpcbal.runtime.start.scheduler import make_scheduler
 from hpcbal.telemetry import read_ledger
 from hpcbal.telemetry.streams.slices import SliceRecorder
-from hpcbal.training.loopback_groups import LoopbackGroups, LoopbackHub
 
 PROGRAMS = Path(__file__).parent / "programs"
 TIMEOUT_S = 60.0

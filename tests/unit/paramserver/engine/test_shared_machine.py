@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from loopback import LoopbackChannel
 from paramserver_apps import APPS, documents, mlr
 from paramserver_job import Master, SavedBlocks, Setup, layout_of, parameter_blocks
 
-from hpcbal.comm.loopback import LoopbackChannel
 from hpcbal.paramserver.alone import train_alone
 from hpcbal.paramserver.apps import MLR
 from hpcbal.paramserver.apps.sources import ArraySource

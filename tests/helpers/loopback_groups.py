@@ -8,9 +8,9 @@ from functools import reduce
 from typing import Any
 
 import numpy as np
+from loopback import TIMEOUT_S, LoopbackGroupComm, Meeting
 
 from hpcbal.comm.group_comm import GroupComm
-from hpcbal.comm.loopback import TIMEOUT_S, LoopbackGroupComm, Meeting
 from hpcbal.training.collective import GradientCollective, LocalCollective
 from hpcbal.training.groups import TrainerGroups, check_groups
 from hpcbal.training.weights import Array

@@ -144,7 +144,7 @@ _OPERATIONS: dict[Reduction, np.ufunc] = {"sum": np.add, "min": np.minimum, "max
 
 
 class LoopbackGroupComm(GroupComm):
-    """One rank's end of a group whose ranks are threads, or of a group of one.
+    """One rank's end of a group whose ranks are threads.
 
     Args:
         rank: rank in the group.
@@ -154,11 +154,6 @@ class LoopbackGroupComm(GroupComm):
     def __init__(self, rank: int, meeting: Meeting) -> None:
         self._rank = rank
         self._meeting = meeting
-
-    @classmethod
-    def alone(cls) -> LoopbackGroupComm:
-        """Make a group of one rank; no method ever waits."""
-        return cls(0, Meeting(1))
 
     @property
     def rank(self) -> int:
