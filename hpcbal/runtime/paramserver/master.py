@@ -29,7 +29,6 @@ from hpcbal.paramserver.machine.events import (
 )
 from hpcbal.paramserver.machine.job import JobMachine
 from hpcbal.runtime.handoff.start_file import StarterWatch, StartFile
-from hpcbal.runtime.health.silence import StallDetector
 from hpcbal.runtime.paramserver.checkpoint import DATA, PARAMETERS, SavedJob, write_manifest
 from hpcbal.runtime.paramserver.cutting import Cut
 from hpcbal.runtime.paramserver.measuring import measure
@@ -93,7 +92,7 @@ class Master:
         self._supply = supply
         self._in_use = in_use
         self._events: deque[Event] = deque()
-        self._stall = StallDetector(rank.config.stall_timeout_s, rank.roles, run.logs)
+        self._stall = rank.stall_detector()
         self._walltime = WalltimeLimit.of_job(rank.config.walltime, started_s)
         self._start = StartFile.of_rank()
         self._starter = StarterWatch(self._start)

@@ -36,7 +36,6 @@ from hpcbal.printable import printable
 from hpcbal.processes import say
 from hpcbal.runtime.handoff.launch_dir import RunRequest, output_of
 from hpcbal.runtime.handoff.start_file import StarterWatch, StartFile
-from hpcbal.runtime.health.silence import StallDetector
 from hpcbal.runtime.paramserver.cutting import Cut, first_cut
 from hpcbal.runtime.paramserver.loading import LoadedJob, load_job
 from hpcbal.runtime.paramserver.master import CODE_OF_OUTCOME
@@ -171,7 +170,7 @@ class ProfileMaster:
         owners = first_owners(config, cut, executors[:2], None)
         self._machine = JobMachine(JobSpec(executors, pace, stop_rule(config)), *owners)
         self._num_samples = DataBlocks(loaded.num_samples, cut.data).num_samples
-        self._stall = StallDetector(config.stall_timeout_s, rank.roles, opened.run.logs)
+        self._stall = rank.stall_detector()
         self._walltime = WalltimeLimit.of_job(config.walltime, opened.request.started_s)
         self._start = StartFile.of_rank()
         self._starter = StarterWatch(self._start)

@@ -37,7 +37,6 @@ from hpcbal.paramserver.sharing.synchroniser import Grant, NetworkSynchroniser
 from hpcbal.policies.grouping import JobMemory
 from hpcbal.runtime.handoff.start_file import StarterWatch, StartFile
 from hpcbal.runtime.handoff.submissions import SubmissionWatch, append_import_roots
-from hpcbal.runtime.health.silence import StallDetector
 from hpcbal.runtime.paramserver.checkpoint import DATA, PARAMETERS, SavedJob, write_manifest
 from hpcbal.runtime.paramserver.cutting import Cut, check_saved, first_cut
 from hpcbal.runtime.paramserver.loading import LoadedJob, load_job
@@ -97,7 +96,7 @@ class JobsMaster:
         self._loader = Loader(self._open, record.note)
         self._network = NetworkSynchroniser()
         self._events: deque[tuple[RunningJob, Event]] = deque()
-        self._stall = StallDetector(config.stall_timeout_s, rank.roles, opened.run.logs)
+        self._stall = rank.stall_detector()
         self._walltime = WalltimeLimit.of_job(config.walltime, opened.request.started_s)
         self._start = StartFile.of_rank()
         self._starter = StarterWatch(self._start)
