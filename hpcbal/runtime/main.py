@@ -25,7 +25,8 @@ from hpcbal.runtime.paramserver.opening import OpenedJob, open_job
 from hpcbal.runtime.paramserver.play import play_job
 from hpcbal.runtime.paramserver.profiling import OpenedProfile, open_profile, play_profile
 from hpcbal.runtime.rank.context import LiveRank, RankContext
-from hpcbal.runtime.rank.data import RankData, open_data
+from hpcbal.runtime.rank.data import RankData
+from hpcbal.runtime.rank.shared_data import open_data
 from hpcbal.runtime.resuming.opening import OpenedRun, open_run
 from hpcbal.runtime.sharing.opening import OpenedJobs, open_jobs
 from hpcbal.runtime.sharing.play import play_jobs
