@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import socket
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from pathlib import Path
 from typing import cast
 
@@ -17,11 +17,9 @@ from hpcbal.comm.collectives import all_or_none, patient_allgather, patient_barr
 from hpcbal.comm.mpi import MpiChannel
 from hpcbal.config import AnyConfig, EnsembleConfig, JobsConfig, ParamServerConfig, add_import_roots
 from hpcbal.runtime.handoff.launch_dir import RunRequest, load_requested
-from hpcbal.runtime.handoff.rank_process import Activity
 from hpcbal.runtime.handoff.start_file import StartFile
 from hpcbal.runtime.health.ending import JobEnd, StopFlag
-from hpcbal.runtime.health.silence import HangTrace
-from hpcbal.runtime.health.watchdog import PeerWatch
+from hpcbal.runtime.health.liveness import Liveness
 from hpcbal.runtime.job import run_in_job
 from hpcbal.runtime.jobs.run import Opened, open_run_of_jobs, run_jobs
 from hpcbal.runtime.rank.context import LiveRank, RankContext
@@ -37,17 +35,17 @@ from hpcbal.telemetry.views.read_status import note_death
 log = logging.getLogger(__name__)
 
 
-def run_rank(request: RunRequest, launcher: Launcher, stop: StopFlag, activity: Activity) -> int:
+def run_rank(request: RunRequest, launcher: Launcher, stop: StopFlag, liveness: Liveness) -> int:
     """Run one rank of `hpcbal run`; returns the exit code, which is the same on all ranks.
 
     Args:
         request: what the command line asked for.
         launcher: the launcher that started this process.
         stop: the stop flag, which already catches signals.
-        activity: gets what this rank does.
+        liveness: of this rank.
     """
     return run_in_job(
-        launcher, activity, lambda world, end, logs: _run(world, request, stop, activity, end, logs)
+        launcher, liveness, lambda world, end, logs: _run(world, request, stop, liveness, end, logs)
     )
 
 
@@ -55,7 +53,7 @@ def _run(
     world: MPI.Intracomm,
     request: RunRequest,
     stop: StopFlag,
-    activity: Activity,
+    liveness: Liveness,
     end: JobEnd,
     logs: ExitStack,
 ) -> int:
@@ -73,10 +71,14 @@ def _run(
         roles = all_or_none(world, lambda: _discover(world, node_comm, config))
         end.share(node_comm)
         status = RunDirectory(output).status
-        watchdog = PeerWatch(
-            world.rank, roles.ranks, roles.role_of, end, start, lambda words: note_death(status, words)
+        liveness.watch(
+            world.rank, roles.ranks, roles.role_of, end.abort, lambda words: note_death(status, words)
         )
-        stack.callback(watchdog.stop)  # after an error; otherwise it stops when all ranks agree to leave
+        stack.callback(liveness.stop)  # after an error; otherwise it stops when all ranks agree to leave
+        liveness.watch_notes(config.stall_timeout_s, RunDirectory(output).logs, of={SCHEDULER_RANK})
+        stack.enter_context(
+            liveness.traced(RunDirectory(output).rank_log(world.rank), config.stall_timeout_s)
+        )
         timeline = config.timeline
         rank = LiveRank(
             config=config,
@@ -84,12 +86,10 @@ def _run(
             roles=roles,
             channel=MpiChannel(world.Dup()),
             stop=stop,
-            is_ending=end.announced,
-            activity=activity,
+            liveness=liveness,
             slices=SliceRecorder(
                 timeline.steps_per_pass, num_ranks=world.size, enabled=timeline.max_bytes > 0
             ),
-            hang_trace=stack.enter_context(closing(_hang_trace(output, world.rank, config))),
         )
         data = None
         if isinstance(config, ParamServerConfig | JobsConfig):
@@ -104,8 +104,9 @@ def _run(
             context = RankContext.of(rank, config)
             code = start.leave_exit_code(world.rank, _play_role(world, context, data, run))
         stop.ignore()
+        liveness.wait()
         patient_barrier(world)
-        watchdog.stop()
+        liveness.stop()
         if data is not None:
             data.ring.close()
     return code
@@ -124,10 +125,6 @@ def _open_data(
 ) -> RankData:
     recipe = RECIPES[roles.role_of(world.rank)]
     return open_data(world, node_comm, config, roles, meanwhile=lambda: recipe.load_libraries(config))
-
-
-def _hang_trace(output: Path, rank: int, config: AnyConfig) -> HangTrace:
-    return HangTrace(RunDirectory(output).rank_log(rank), config.stall_timeout_s)
 
 
 def _start_logs(world: MPI.Intracomm, output: Path, level_name: str, logs: ExitStack) -> None:

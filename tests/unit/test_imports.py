@@ -108,7 +108,7 @@ report.page          jinja2
 report
 runtime.handoff
 runtime.wire
-runtime.health       mpi4py numpy
+runtime.health       mpi4py
 runtime.balance      numpy
 runtime.resuming
 runtime.rank         mpi4py numpy
@@ -322,6 +322,12 @@ LIGHT = (
     "schema",
     "forecast",
 )
+
+
+def test_starting_mpirun_imports_no_mpi() -> None:
+    """Its import begins MPI in the process, and mpirun's own ranks need it."""
+    program = "import sys, hpcbal.runtime.launch; sys.exit('mpi4py' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], timeout=60, check=False).returncode == 0
 
 
 @pytest.mark.parametrize("verb", LIGHT)

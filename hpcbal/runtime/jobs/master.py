@@ -33,7 +33,6 @@ from hpcbal.paramserver.machine.events import (
 from hpcbal.policies.grouping import JobMemory
 from hpcbal.runtime.handoff.launch_dir import RunRequest
 from hpcbal.runtime.handoff.start_file import StarterWatch, StartFile
-from hpcbal.runtime.health.silence import StallDetector
 from hpcbal.runtime.jobs.checkpoint import DATA, PARAMETERS, SavedJob, write_manifest
 from hpcbal.runtime.jobs.job import Job, Owners, Start, next_start
 from hpcbal.runtime.jobs.messages import Forget, ForJob, HostJob, Leave, Left
@@ -118,7 +117,7 @@ class Master:
         self._hanging = set[int]()  # numbers of starts that have left executors which hang
         self._last_number = 0
         self._events: deque[tuple[Start, Event]] = deque()
-        self._stall = StallDetector(rank.config.stall_timeout_s, rank.roles, run.logs)
+        self._stall = rank.stall_detector()
         self._walltime = WalltimeLimit.of_job(rank.config.walltime, request.started_s)
         self._start = StartFile.of_rank()
         self._starter = StarterWatch(self._start)

@@ -30,7 +30,6 @@ from hpcbal.dataplane.replication import OneNode
 from hpcbal.dataplane.ring import NodeRing
 from hpcbal.runtime.handoff.launch_dir import RunRequest, load_requested
 from hpcbal.runtime.health.ending import StopFlag
-from hpcbal.runtime.health.silence import HangTrace
 from hpcbal.runtime.parts.loading import PartLoader
 from hpcbal.runtime.rank.context import RankContext
 from hpcbal.runtime.rank.data import RankData, StreamFacts
@@ -90,13 +89,6 @@ class Guard(StopFlag):
         return super().take()
 
 
-class NoTrace:
-    """A hang trace that writes nothing: the real one arms a timer of the whole process."""
-
-    def renew(self) -> None:
-        """Nothing is traced."""
-
-
 def one_node(num_gpus: int, num_preprocessors: int = 1) -> Roles:
     """The roles of a node with that many GPUs."""
     num_ranks = 1 + num_preprocessors + num_gpus
@@ -112,8 +104,6 @@ def make_context(config: EnsembleConfig, output: Path, roles: Roles, channel: Ch
         roles=roles,
         channel=channel,
         stop=Guard(),
-        hang_trace=cast(HangTrace, NoTrace()),
-        is_ending=lambda: False,
         slices=SliceRecorder(
             config.timeline.steps_per_pass,
             num_ranks=channel.size,

@@ -8,9 +8,9 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from hpcbal.comm.loopback import LoopbackChannel
 
 from hpcbal.comm.channel import Message
-from hpcbal.comm.loopback import LoopbackChannel
 from hpcbal.config import ParamServerConfig
 from hpcbal.errors import ExitCode
 from hpcbal.paramserver.engine.transport import NUM_STREAMS
