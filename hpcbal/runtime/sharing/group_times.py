@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Mapping, Sequence
 
 from hpcbal.paramserver.sharing.placing import Sharing
-from hpcbal.paramserver.sharing.profiling import WINDOW
+from hpcbal.paramserver.sharing.profiling import measured_iteration_s
 from hpcbal.policies.grouping import JobLoad
 from hpcbal.runtime.sharing.running_job import RunningJob
-
-LEAST_ITERATIONS = 4
-"""Of each job of a group, so that its iterations are measured."""
 
 
 class GroupTimes:
@@ -45,18 +41,9 @@ class GroupTimes:
         return self._predicted[group]
 
     def measured_s(self, group: Sharing, running: Mapping[str, RunningJob]) -> float | None:
-        """Seconds from one iteration to the next of the slowest job, mean of the last ones.
-
-        Only those count beside which no job on its machines did anything else, as in predictions. None: a job
-        has had fewer than `LEAST_ITERATIONS` of them since the group was formed.
-        """
-        found = []
-        for name in group.jobs:
-            job = running.get(name)
-            if job is None or job.machines != group.machines:
-                return None
-            count = min(job.meter.num_periods - self._since[group].get(job.start, 0), WINDOW)
-            if count < LEAST_ITERATIONS:
-                return None
-            found.append(statistics.mean(list(job.meter.periods)[-count:]))
-        return max(found)
+        """See `measured_iteration_s`, since the group was formed; None: a job is not on its machines."""
+        jobs = [running.get(name) for name in group.jobs]
+        if any(job is None or job.machines != group.machines for job in jobs):
+            return None
+        since = self._since[group]
+        return measured_iteration_s((job.meter, since.get(job.start, 0)) for job in jobs if job is not None)

@@ -32,6 +32,7 @@ from hpcbal.paramserver.machine.events import (
 )
 from hpcbal.paramserver.sharing import scheduler
 from hpcbal.paramserver.sharing.messages import AskForNetwork, NetworkUsed, UseNetwork
+from hpcbal.paramserver.sharing.profiling import note_disturbance
 from hpcbal.paramserver.sharing.scheduler import Scheduler
 from hpcbal.paramserver.sharing.synchroniser import Grant, NetworkSynchroniser
 from hpcbal.policies.grouping import JobMemory
@@ -50,7 +51,7 @@ from hpcbal.runtime.sharing.opening import OpenedJobs
 from hpcbal.runtime.sharing.paradigms import check_fits
 from hpcbal.runtime.sharing.protocol import Forget, ForJob, HostJob, Leave, Left, MachineLoad
 from hpcbal.runtime.sharing.record import JobsRecord
-from hpcbal.runtime.sharing.running_job import RunningJob, look_for_disturbance, next_start, start_of
+from hpcbal.runtime.sharing.running_job import RunningJob, next_start, start_of
 from hpcbal.runtime.wire import protocol
 from hpcbal.telemetry.ledger import JobFailedLine
 
@@ -172,7 +173,7 @@ class JobsMaster:
             case messages.Failed():
                 self._grant(self._network.let_go(job.name))
         if isinstance(report, messages.TurnDone):
-            look_for_disturbance(job, self._running.values())
+            note_disturbance(job, self._running.values(), time.monotonic())
             if job.note_turn(source, report):
                 self._measured(job)
         self._events.append((job, Heard(source, report)))  # type: ignore[arg-type]
@@ -319,12 +320,12 @@ class JobsMaster:
     def _handle(self, job: RunningJob, event: Event) -> None:
         if job.end is not None:
             return
-        look_for_disturbance(job, self._running.values())
+        note_disturbance(job, self._running.values(), time.monotonic())
         for instruction in job.machine.handle(event):
             log.debug("%s: %r", job.name, instruction)
             self._perform(job, instruction)
         job.note_phase()
-        look_for_disturbance(job, self._running.values())
+        note_disturbance(job, self._running.values(), time.monotonic())
 
     def _perform(self, job: RunningJob, instruction: Instruction) -> None:
         match instruction:

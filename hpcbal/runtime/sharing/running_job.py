@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from hpcbal.config import JobsConfig, SharedJobConfig
@@ -146,22 +146,6 @@ class RunningJob:
         if self._outlook is None or self._outlook[0] != len(history):
             self._outlook = len(history), stop.expected_end(history, pace.objective_every)
         return stop.epochs_until(self._outlook[1], self.machine.epochs) * pace.steps_per_epoch
-
-
-def look_for_disturbance(job: RunningJob, running: Iterable[RunningJob]) -> None:
-    """Note what makes iterations longer than they are predicted: starts, objectives, checkpoints.
-
-    Args:
-        job: the job that sent the message.
-        running: all jobs, among them this one.
-    """
-    now_s, machines = time.monotonic(), frozenset(job.machines)
-    sharing = [other for other in running if not machines.isdisjoint(other.machines)]
-    if not job.is_iterating:
-        for other in sharing:
-            other.meter.disturb(now_s)
-    elif not all(other.is_iterating for other in sharing):
-        job.meter.disturb(now_s)
 
 
 def next_start(last: int, live: Collection[int]) -> int:
