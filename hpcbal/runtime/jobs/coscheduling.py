@@ -14,6 +14,7 @@ from hpcbal.paramserver.machine import messages
 from hpcbal.paramserver.machine.events import End, Instruction, StopRequested
 from hpcbal.paramserver.sharing import scheduler
 from hpcbal.paramserver.sharing.messages import AskForNetwork, NetworkUsed, UseNetwork
+from hpcbal.paramserver.sharing.profiling import note_disturbance
 from hpcbal.paramserver.sharing.scheduler import Scheduler
 from hpcbal.paramserver.sharing.synchroniser import Grant, NetworkSynchroniser
 from hpcbal.paramserver.store.ownership import dealt_out, dealt_out_by_table
@@ -21,7 +22,7 @@ from hpcbal.policies.grouping import JobMemory
 from hpcbal.runtime.handoff.submissions import SubmissionWatch, append_import_roots
 from hpcbal.runtime.jobs.background import Decision, Decisions, Loader
 from hpcbal.runtime.jobs.groups import check_fits
-from hpcbal.runtime.jobs.job import Job, Start, look_for_disturbance
+from hpcbal.runtime.jobs.job import Job, Start
 from hpcbal.runtime.jobs.loading import Cut, LoadedJob, load_job
 from hpcbal.runtime.jobs.master import Master, Placement
 from hpcbal.runtime.jobs.messages import MachineLoad
@@ -100,7 +101,7 @@ class Coscheduling(Placement):
             case messages.Failed():
                 self._grant(self._network.let_go(name))
         if isinstance(report, messages.TurnDone):
-            look_for_disturbance(start, self._master.running.values())
+            note_disturbance(start, self._master.running.values(), time.monotonic())
             if start.note_turn(source, report):
                 self._measured(start)
         return True
@@ -116,7 +117,7 @@ class Coscheduling(Placement):
                 start.note_spilled(source, spilled)
 
     def event_comes(self, start: Start) -> None:
-        look_for_disturbance(start, self._master.running.values())
+        note_disturbance(start, self._master.running.values(), time.monotonic())
 
     def performed(self, start: Start, instruction: Instruction) -> None:
         if isinstance(instruction, End):

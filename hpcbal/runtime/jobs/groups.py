@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Mapping, Sequence
 
 from hpcbal.config import JobsConfig
@@ -10,7 +9,7 @@ from hpcbal.errors import InputError
 from hpcbal.paramserver.sharing.fixed import FixedGroups, Isolated, RandomGroups
 from hpcbal.paramserver.sharing.harmony import Harmony
 from hpcbal.paramserver.sharing.placing import Sharing
-from hpcbal.paramserver.sharing.profiling import WINDOW
+from hpcbal.paramserver.sharing.profiling import measured_iteration_s
 from hpcbal.paramserver.sharing.scheduler import GroupingPolicy
 from hpcbal.policies.grouping import Group, JobLoad, JobMemory, MemoryLimit
 from hpcbal.runtime.jobs.job import Start
@@ -68,10 +67,6 @@ def most_machines_of(config: JobsConfig, job: str, num_machines: int) -> int:
     return num_machines
 
 
-LEAST_ITERATIONS = 4
-"""Of each job of a group, so that its iterations are measured."""
-
-
 class GroupTimes:
     """The groups of now.
 
@@ -103,18 +98,11 @@ class GroupTimes:
         return self._predicted[group]
 
     def measured_s(self, group: Sharing, running: Mapping[str, Start]) -> float | None:
-        """Seconds from one iteration to the next of the slowest job, mean of the last ones.
-
-        Only those count beside which no job on its machines did anything else, as in predictions. None: a job
-        has had fewer than `LEAST_ITERATIONS` of them since the group was formed.
-        """
-        found = []
-        for name in group.jobs:
-            start = running.get(name)
-            if start is None or start.ranks != group.machines:
-                return None
-            count = min(start.meter.num_periods - self._since[group].get(start.number, 0), WINDOW)
-            if count < LEAST_ITERATIONS:
-                return None
-            found.append(statistics.mean(list(start.meter.periods)[-count:]))
-        return max(found)
+        """See `measured_iteration_s`, since the group was formed; None: a job is not on its machines."""
+        starts = [running.get(name) for name in group.jobs]
+        if any(start is None or start.ranks != group.machines for start in starts):
+            return None
+        since = self._since[group]
+        return measured_iteration_s(
+            (start.meter, since.get(start.number, 0)) for start in starts if start is not None
+        )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from hpcbal.config import JobsConfig, ParamServerConfig, SharedJobConfig
@@ -306,22 +306,6 @@ def stop_rule(config: JobConfig) -> JobStop:
     """Return when a job is over."""
     stop = config.stop
     return JobStop(stop.max_epochs, stop.monitor, stop.mode, stop.target, stop.patience, stop.min_delta)
-
-
-def look_for_disturbance(start: Start, running: Iterable[Start]) -> None:
-    """Note what makes iterations longer than they are predicted: starts, objectives, checkpoints.
-
-    Args:
-        start: of the job that sent the message.
-        running: all starts, among them this one.
-    """
-    now_s, ranks = time.monotonic(), frozenset(start.ranks)
-    sharing = [other for other in running if not ranks.isdisjoint(other.ranks)]
-    if not start.is_iterating:
-        for other in sharing:
-            other.meter.disturb(now_s)
-    elif not all(other.is_iterating for other in sharing):
-        start.meter.disturb(now_s)
 
 
 def next_start(last: int, live: Collection[int]) -> int:

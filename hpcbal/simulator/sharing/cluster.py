@@ -44,7 +44,6 @@ class Cluster:
             for name, each in (frames or {}).items()
         }
         self._checkpoints = {job.name: Checkpoint() for job in jobs}
-        self._running: dict[str, StartedJob] = {}
         bandwidths = {rank: machine.bandwidth for rank, machine in machines.items()}
         sending, notice = Delay(delays.send_s, f"{seed} send"), Delay(delays.notice_s, f"{seed} notice")
         payload = Delay(delays.payload_s, f"{seed} payload") if delays.payload_s else None
@@ -61,12 +60,13 @@ class Cluster:
             seed,
             self._grant,
             hears,
+            {},
         )
 
     def start(self, job: str, ranks: tuple[int, ...]) -> StartedJob:
         """Start a job, or let it go on from its last checkpoint. What follows happens later."""
         run = StartedJob(self._jobs[job], self._frames.get(job), self._checkpoints[job], ranks, self._around)
-        self._running[job] = run
+        self._around.running[job] = run
         self._around.clock.after(0.0, run.start)
         return run
 
@@ -77,4 +77,4 @@ class Cluster:
 
     def _grant(self, grants: Iterable[Grant]) -> None:
         for name, ranks in grants:
-            self._running[name].may_communicate(ranks)
+            self._around.running[name].may_communicate(ranks)

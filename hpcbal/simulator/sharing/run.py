@@ -209,12 +209,12 @@ class _Simulation:
         """A job has stood still to move, or is about to."""
         story.still_s += seconds
         group = next((group for group in self._scheduler.groups if run.name in group.jobs), None)
-        self._moving_machine_s += seconds * len(run.machines) / (1 if group is None else len(group.jobs))
+        self._moving_machine_s += seconds * len(run.ranks) / (1 if group is None else len(group.jobs))
 
     def left(self, run: StartedJob) -> None:
         """See `Hears`."""
         story, now_s = self._stories[run.name], self._clock.now_s
-        story.machine_s += (now_s - run.began_s) * len(run.machines)
+        story.machine_s += (now_s - run.began_s) * len(run.ranks)
         if run.is_done:
             self._watch.close_of(run.name, self._running, now_s)
             del self._running[run.name]

@@ -14,7 +14,7 @@ from hpcbal.paramserver.machine.messages import TurnDone
 from hpcbal.paramserver.machine.progress import Pace
 from hpcbal.paramserver.machine.stopping import JobStop
 from hpcbal.paramserver.sharing.messages import AskForNetwork, NetworkUsed, UseNetwork
-from hpcbal.paramserver.sharing.profiling import IterationMeter, load_of
+from hpcbal.paramserver.sharing.profiling import IterationMeter, load_of, note_disturbance
 from hpcbal.paramserver.sharing.synchroniser import KEEP_S, Grant, NetworkSynchroniser
 from hpcbal.paramserver.store.ownership import dealt_out, dealt_out_by_table
 from hpcbal.paramserver.worker.samples import Cursor
@@ -76,6 +76,7 @@ class Surroundings:
         compute_noise, seed: see `ServingJob`; of jobs without frames.
         grant: lets jobs use the network.
         hears: is told what happens.
+        running: jobs that are on machines, by name.
     """
 
     clock: Clock
@@ -89,6 +90,7 @@ class Surroundings:
     seed: int
     grant: Callable[[Iterable[Grant]], None]
     hears: Hears
+    running: dict[str, StartedJob]
 
 
 class StartedJob:
@@ -104,9 +106,8 @@ class StartedJob:
 
     Attributes:
         name: of the job.
-        machines: ranks.
+        ranks: of its machines.
         meter: measures its iterations.
-        ended_s: times at which its iterations ended.
         began_s: when it was placed.
     """
 
@@ -122,13 +123,12 @@ class StartedJob:
         if frames is None:
             frames = job_of_flows(job, len(ranks), around.compute_noise, around.seed)
         self._job, self._frames, self._checkpoint, self._around = job, frames, checkpoint, around
-        self.name, self.machines = job.name, ranks
-        self.began_s, self.ended_s = around.clock.now_s, list[float]()
+        self.name, self.ranks = job.name, ranks
+        self.began_s = around.clock.now_s
         self._loading_s: float | None = None
         self._saving_s: float | None = None
         self._asked_to_save_s = 0.0
         self._end: End | None = None
-        self._step, self._turns = -1, 0
         checkpoint.num_starts += 1
         pace = Pace(frames.steps, frames.staleness, frames.max_epochs, frames.objective_every)
         self._machine = JobMachine(
@@ -149,9 +149,9 @@ class StartedJob:
 
     def _make_executors(self) -> dict[int, Executor]:
         around, frames, checkpoint = self._around, self._frames, self._checkpoint
-        count, delays = len(self.machines), around.delays
+        count, delays = len(self.ranks), around.delays
         read_bytes = self._job.input_bytes + (0.0 if checkpoint.number is None else self._job.state_bytes)
-        times = StartTimes(
+        self._times = times = StartTimes(
             delays.start_s,
             read_bytes / count / delays.disk_bytes_per_s,
             delays.stop_s + self._job.state_bytes / count / delays.disk_bytes_per_s,
@@ -164,7 +164,7 @@ class StartedJob:
         seconds_per_sample = self._job.compute_s * frames.steps / frames.num_samples
 
         saved = self._saved_cursors()
-        for rank in self.machines:
+        for rank in self.ranks:
             machine = around.machines[rank]
             tenant = Tenant(around.shared[rank], rank, self.name, partial(self._ask, rank), times)
             self._tenants[rank] = tenant
@@ -195,7 +195,7 @@ class StartedJob:
 
     def _flow_client(self, rank: int, on_event: Callable[[], None]) -> FlowClient:
         """What pulls and pushes: every worker waits for its share from the slowest server."""
-        around, machines = self._around, self.machines
+        around, machines = self._around, self.ranks
         num_bytes = sum(self._job.pull_bytes(self._num_workers, len(machines)))
         seconds = num_bytes / min(around.machines[each].bandwidth for each in machines)
         owners = self._machine.owners("parameters")
@@ -220,17 +220,19 @@ class StartedJob:
         """What has been measured, at least one iteration."""
         average, frames, job = self.meter.average, self._frames, self._job
         assert average is not None
+        # Before the first checkpoint: as long as its bytes take, if nothing else of a run is known better.
+        saving_s = self._times.save_s if self._saving_s is None and not self._uses_frames else self._saving_s
         return load_of(
             self.name,
             average,
-            machines=len(self.machines),
+            machines=len(self.ranks),
             data_blocks=frames.num_data_blocks if self._uses_frames else job.data_blocks,
             parameter_blocks=sum(frames.parameter_blocks) if self._uses_frames else job.parameter_blocks,
             iterations_left=float((frames.max_epochs - self._machine.epochs) * frames.steps),
             dense_bytes=self._job.dense_bytes,
             row_growth=self._job.row_growth,
             loading_s=self._loading_s,
-            saving_s=self._saving_s,
+            saving_s=saving_s,
         )
 
     def start(self) -> None:
@@ -272,15 +274,21 @@ class StartedJob:
         """A worker has reported a turn, which the `JobMachine` has not handled yet."""
         if not turn.samples:
             self._around.grant(self._around.synchroniser.idle(self.name, rank, turn.step))
-        now_s = self._around.clock.now_s
-        is_measured = self.meter.note(rank, turn, now_s)
-        if turn.step != self._step:
-            self._step, self._turns = turn.step, 0
-        self._turns += 1
-        if self._turns == self._num_workers:
-            self.ended_s.append(now_s)
-        if is_measured:
+        self.note_disturbance()
+        if self.meter.note(rank, turn, self._around.clock.now_s):
             self._around.hears.iterated(self, True)
+
+    @property
+    def is_iterating(self) -> bool:
+        """Whether its workers do nothing but take turns, whose times are measured."""
+        return self._end is None and self._machine.is_iterating and self.meter.is_warm
+
+    def note_disturbance(self) -> None:
+        """Note what makes iterations on these machines longer than they are predicted."""
+        shared, running = self._around.shared, self._around.running
+        names = {name for rank in self.ranks for name in shared[rank].wakes}
+        others = [running[name] for name in names if name in running]
+        note_disturbance(self, others, self._around.clock.now_s)
 
     def note_phase(self) -> None:
         """The `JobMachine` has handled an event."""
@@ -310,8 +318,10 @@ class StartedJob:
         self._around.clock.after(2 * self._around.delays.control_s, self._leave)
 
     def _leave(self) -> None:
-        for rank in self.machines:
+        for rank in self.ranks:
             self._tenants[rank].leave()
+        if self._around.running.get(self.name) is self:
+            del self._around.running[self.name]
         self._around.hears.left(self)
 
 
@@ -337,8 +347,13 @@ class _JobMaster(Master):
 
     def handle(self, event: Event) -> None:
         if self.end is None:
+            run = self._run
+            if not run.is_iterating:
+                run.note_disturbance()
             super().handle(event)
-            self._run.note_phase()
+            run.note_phase()
+            if not run.is_iterating:
+                run.note_disturbance()
 
     def note_turn(self, executor: int, turn: TurnDone) -> None:
         self._run.note_turn(executor, turn)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import cast
@@ -11,10 +10,10 @@ import pytest
 
 from hpcbal.paramserver.machine.messages import TurnDone
 from hpcbal.paramserver.sharing.placing import Sharing
-from hpcbal.paramserver.sharing.profiling import WINDOW, IterationMeter
+from hpcbal.paramserver.sharing.profiling import LEAST_ITERATIONS, WINDOW, IterationMeter, note_disturbance
 from hpcbal.policies.grouping import JobLoad
-from hpcbal.runtime.jobs.groups import LEAST_ITERATIONS, GroupTimes
-from hpcbal.runtime.jobs.job import Start, look_for_disturbance
+from hpcbal.runtime.jobs.groups import GroupTimes
+from hpcbal.runtime.jobs.job import Start
 
 
 @dataclass
@@ -88,14 +87,13 @@ def test_only_iterations_of_the_group_count() -> None:
 
 @pytest.mark.parametrize(("heard_of", "disturbed"), [("near", "near"), ("busy", "near"), ("far", "")])
 def test_what_a_job_does_beside_iterations_disturbs_those_on_its_machines(
-    monkeypatch: pytest.MonkeyPatch, heard_of: str, disturbed: str
+    heard_of: str, disturbed: str
 ) -> None:
     jobs = {"near": Job(1), "far": Job(2, (3,)), "busy": Job(3, (2, 4), is_iterating=False)}
     for job in jobs.values():
         job.take_turns(2, 1.0)
-    monkeypatch.setattr(time, "monotonic", lambda: 2.5)
     everyone = running(**jobs)
-    look_for_disturbance(everyone[heard_of], everyone.values())
+    note_disturbance(everyone[heard_of], everyone.values(), 2.5)
     for name in ("near", "far"):
         jobs[name].take_turns(1, 1.0)
         assert jobs[name].meter.num_periods == (1 if name == disturbed else 2)
