@@ -43,6 +43,7 @@ errors
 env
 processes
 user_code
+kinds
 values               numpy
 cluster.layout
 machines
@@ -120,6 +121,7 @@ runtime.evaluating   mpi4py numpy
 runtime.paramserver  numpy
 runtime.sharing      mpi4py
 runtime.simulating   numpy
+runtime.kinds
 runtime              mpi4py
 cli
 __main__

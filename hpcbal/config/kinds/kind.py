@@ -1,20 +1,22 @@
-"""What the loader must know about a kind of run."""
+"""How a file of a kind becomes a configuration."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from pydantic import BaseModel
 
 from hpcbal.config.schema.run import RunConfig
 from hpcbal.config.source.nodes import YamlNode
 from hpcbal.config.source.overrides import Override, apply_override
+from hpcbal.kinds import MayChange
 
 C = TypeVar("C", bound=RunConfig)
 Check: TypeAlias = Callable[[YamlNode], list[str]]
 """Takes a written-out configuration, which may have other errors, and returns lines for the user."""
+_DIALECT = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +37,8 @@ class Draft:
 
 
 @dataclass(frozen=True, slots=True)
-class Kind(Generic[C]):
-    """One kind of run.
+class KindFile(Generic[C]):
+    """What the files of one kind of run become.
 
     Attributes:
         config: class of the configuration.
@@ -45,6 +47,9 @@ class Kind(Generic[C]):
         environment_problems: checks that callables named by import path and required packages exist.
         warnings: lines for keys that are valid but have no effect; with True as last argument also for keys
             that may not fit the allocation, because nothing else will warn of them.
+        schema: returns the JSON schema of a file, without its title.
+        title: of that schema.
+        may_change: keys that may change when a run is resumed.
     """
 
     config: type[C]
@@ -52,6 +57,13 @@ class Kind(Generic[C]):
     problems: Check
     environment_problems: Check
     warnings: Callable[[C, YamlNode, bool], list[str]]
+    schema: Callable[[], dict[str, Any]]
+    title: str
+    may_change: MayChange
+
+    def json_schema(self) -> dict[str, Any]:
+        """Return the JSON schema of a file of this kind, for editors."""
+        return {**_DIALECT, **self.schema(), "title": self.title}
 
 
 def apply_all(overrides: Sequence[Override], root: YamlNode) -> list[str]:

@@ -1,9 +1,8 @@
-"""What files may hold beyond the config classes of their kinds, and the JSON schemas of whole files."""
+"""The defaults that files may hold for what they list."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import Strict
 
@@ -15,13 +14,11 @@ from hpcbal.config.schema.dnn import (
     SEED_ALLOWED,
     BalanceName,
     Callback,
-    DnnConfig,
     Init,
     LayerPatterns,
     StopConfig,
 )
-from hpcbal.config.schema.ensemble import EnsembleConfig
-from hpcbal.config.schema.jobs import ARRIVES_ALLOWED, TIME_ALLOWED, JobsConfig
+from hpcbal.config.schema.jobs import ARRIVES_ALLOWED, TIME_ALLOWED
 from hpcbal.config.schema.objective import (
     LOSS_ALLOWED,
     METRICS_ALLOWED,
@@ -32,27 +29,9 @@ from hpcbal.config.schema.objective import (
     Metrics,
 )
 from hpcbal.config.schema.optimizer import OptimizerConfig
-from hpcbal.config.schema.paramserver import BlocksConfig, ObjectiveConfig, ParamServerConfig, PsStopConfig
-from hpcbal.config.schema.prune import SearchConfig
+from hpcbal.config.schema.paramserver import BlocksConfig, ObjectiveConfig, PsStopConfig
 from hpcbal.config.schema.run import Seconds
 from hpcbal.config.schema.section import COUNT_ALLOWED, Section, key
-
-DEFAULT_KEYS = (
-    "optimizer",
-    "batch_size",
-    "stop",
-    "balance",
-    "seed",
-    "loss",
-    "metrics",
-    "label_smoothing",
-    "class_weights",
-    "callbacks",
-    "init",
-    "freeze",
-)
-SWEEP_KEYS = DnnConfig.sweep_keys
-FILE_ONLY_KEYS = EnsembleConfig.file_only_keys
 
 
 class Defaults(Section):
@@ -74,17 +53,6 @@ class Defaults(Section):
     freeze: LayerPatterns = key((), "Default layers that are not trained.", PATTERNS_ALLOWED)
 
 
-JOB_DEFAULT_KEYS = (
-    "arrives_s",
-    "seed",
-    "seconds_per_sample",
-    "mini_batch",
-    "stop",
-    "objective",
-    "blocks",
-)
-
-
 class JobDefaults(Section):
     """Defaults for keys that a job omits, where many share machines."""
 
@@ -97,73 +65,5 @@ class JobDefaults(Section):
     blocks: BlocksConfig = key(None, "Default sizes of blocks.", "keys of blocks")
 
 
-_DIALECT = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
-
-
-def json_schema(kind: str = "ensemble") -> dict[str, Any]:
-    """JSON schema of a configuration file of one kind, for editors.
-
-    Keys of a DNN, or of one of many jobs, are not required there, because `defaults` and sweeps may provide
-    them; `hpcbal validate` checks that none is missing in the end.
-    """
-    if kind == "paramserver":
-        schema = ParamServerConfig.model_json_schema(by_alias=True)
-        schema["required"].append("kind")
-        return {**_DIALECT, **schema, "title": "hpcbal configuration of a parameter-server job"}
-    if kind == "jobs":
-        schema = JobsConfig.model_json_schema(by_alias=True)
-        _add_sweeps(schema, "jobs", "job", "SharedJobConfig", JOB_DEFAULT_KEYS)
-        schema["required"] = ["kind"]
-        return {**_DIALECT, **schema, "title": "hpcbal configuration of many parameter-server jobs"}
-    schema = EnsembleConfig.model_json_schema(by_alias=True)
-    for name in ("LossConfig", "OptimizerConfig", "ScheduleOfRateConfig", "StopConfig"):
-        schema["$defs"][name].pop("required", None)
-    _add_sweeps(schema, "dnns", "DNN", "DnnConfig", DEFAULT_KEYS)
-    schema["required"] = []
-    return {**_DIALECT, **schema, "title": "hpcbal configuration"}
-
-
-def _add_sweeps(schema: dict[str, Any], key: str, one: str, item: str, default_keys: Sequence[str]) -> None:
-    """Add `defaults` and `sweeps` to the schema of a file that lists items.
-
-    Args:
-        schema: is changed.
-        key: key of the list.
-        one: what users call an item.
-        item: name of the definition of an item; its keys become optional, but for the name.
-        default_keys: keys that `defaults` may have.
-    """
-    definitions = schema["$defs"]
-    optional = {k: v for k, v in definitions[item].items() if k != "required"}
-    definitions[item] = {**optional, "required": ["name"]}
-    axes = {"type": "object", "additionalProperties": {"type": "array", "minItems": 1}}
-    search = SearchConfig.model_json_schema(by_alias=True)
-    definitions |= search.pop("$defs")
-    definitions["SearchConfig"] = search
-    definitions["SweepConfig"] = {
-        **optional,
-        "title": "SweepConfig",
-        "description": f"A {one} whose keys named in grid (every combination), zip (side by side) or "
-        "search (drawn at random) vary.",
-        "properties": {
-            **optional["properties"],
-            "name": {"type": "string", "description": "Template such as resnet-{depth}-w{width}."},
-            "grid": {**axes, "description": "Every combination of these values."},
-            "zip": {**axes, "description": "These values side by side; lists of equal length."},
-            "search": {"$ref": "#/$defs/SearchConfig"},
-        },
-        "required": ["name"],
-    }
-    properties = schema["properties"]
-    properties["defaults"] = {
-        "type": "object",
-        "description": f"Defaults for keys that a {one} omits.",
-        "additionalProperties": False,
-        "properties": {name: optional["properties"][name] for name in default_keys},
-    }
-    properties["sweeps"] = {
-        "type": "array",
-        "description": f"Families of {one}s that differ in some keys.",
-        "items": {"$ref": "#/$defs/SweepConfig"},
-    }
-    schema["anyOf"] = [{"required": [key]}, {"required": ["sweeps"]}]
+DEFAULT_KEYS = tuple(Defaults.model_fields)
+JOB_DEFAULT_KEYS = tuple(JobDefaults.model_fields)

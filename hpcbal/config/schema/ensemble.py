@@ -397,3 +397,8 @@ class EnsembleConfig(RunConfig):
         None, "The shared stream.", "keys of dataplane", default_factory=DataplaneConfig
     )
     prune: PruneOfDnns = key(None, "Which DNNs stop early.", "keys of prune", default_factory=PruneConfig)
+
+    @property
+    def jobs_by_name(self) -> Mapping[str, DnnConfig]:
+        """The DNNs of the run."""
+        return {dnn.name: dnn for dnn in self.dnns}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, Strict, model_validator
@@ -208,6 +209,11 @@ class JobsConfig(RunConfig):
         "Emulated machines, to try many jobs on fewer cores; repeated from the first; empty: real ones.",
         "a list of machines such as '{count: 2, speed: 0.5, bandwidth: 10MB/s}'",
     )
+
+    @property
+    def jobs_by_name(self) -> Mapping[str, SharedJobConfig]:
+        """The jobs of the run."""
+        return {job.name: job for job in self.jobs}
 
     def machine_of(self, machine: int) -> JobsMachineConfig | None:
         """The emulated machine with this number, counted from 0; None if machines are real."""

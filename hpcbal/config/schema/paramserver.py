@@ -28,6 +28,7 @@ from hpcbal.config.schema.section import (
     parse_bytes,
     wrong,
 )
+from hpcbal.values.metric_names import shows_more_better
 
 AUTO_OR_COUNT_ALLOWED = "auto or a whole number, 1 or more"
 CONSISTENCY_ALLOWED = "sync, async, or {stale: k} with k a whole number, 1 or more"
@@ -70,6 +71,18 @@ class PsStopConfig(Section):
     min_delta: float = key(
         0.0, "Smallest change that counts as an improvement.", "a number, 0 or more", ge=0.0
     )
+
+    @property
+    def watched(self) -> str | None:
+        """The metric that the rules watch; None: the first one of the app."""
+        return self.monitor
+
+    @property
+    def resolved_mode(self) -> Literal["min", "max"]:
+        """`mode`, with auto resolved by the name of the metric."""
+        if self.mode == "auto":
+            return "max" if self.monitor is not None and shows_more_better(self.monitor) else "min"
+        return self.mode
 
 
 class ObjectiveConfig(Section):
@@ -263,6 +276,11 @@ class ParamServerConfig(PsJobConfig, RunConfig):
                 "links carry one message after the other; hpcbal forecast --links shared predicts others",
             )
         return self
+
+    @property
+    def jobs_by_name(self) -> Mapping[str, ParamServerConfig]:
+        """The one job of the run."""
+        return {self.name: self}
 
     @property
     def link_model(self) -> Literal["shared", "in_turn"]:

@@ -22,10 +22,9 @@ from hpcbal.config.schema.section import (
     parse_bytes,
     parse_duration_s,
 )
+from hpcbal.kinds import DEFAULT_KIND
 
 SCHEMA_VERSION = 1
-DEFAULT_KIND = "ensemble"
-"""The kind of a file that does not name one."""
 MOST_BYTES = 2**50
 MOST_RANKS_PER_NODE = 4096
 SIZE_ALLOWED = "bytes as a whole number above 0, or text such as 256MiB"

@@ -11,6 +11,7 @@ from typing import cast
 
 from hpcbal.cluster.roles import SCHEDULER_RANK, Roles
 from hpcbal.forecast.prediction import Prediction
+from hpcbal.kinds import PARAMSERVER
 from hpcbal.paramserver.machine import messages
 from hpcbal.paramserver.machine.events import End, EpochEnded, Reconfigured, WriteManifest
 from hpcbal.paramserver.machine.job import JobMachine
@@ -40,7 +41,6 @@ from hpcbal.telemetry.ledger import (
 )
 from hpcbal.telemetry.ledger.run import Outcome
 from hpcbal.telemetry.streams.slices import Slice, mark
-from hpcbal.telemetry.views.kinds import PARAMSERVER
 from hpcbal.telemetry.views.paramserver_status import new_paramserver_status
 from hpcbal.telemetry.views.status import end_status
 from hpcbal.telemetry.views.summary import BEST, best_of, summary_of
@@ -293,7 +293,7 @@ class JobRecord:
         epochs = [record.epoch for record in machine.history]
         numbers = summary_of(metrics, epochs) if metrics else {}
         main = self._main_metric(machine)
-        best_key = f"{BEST}{main}" if main else PARAMSERVER.main.best_key
+        best_key = f"{BEST}{main}" if main else f"{BEST}{PARAMSERVER.metric}"
         state = {"done": "done", "failed": "failed", "suspended": "training"}[end.outcome]
         return ResultRow(
             name=self._name,

@@ -26,6 +26,7 @@ from hpcbal.control.messages import (
     StartRound,
 )
 from hpcbal.errors import CheckpointError
+from hpcbal.kinds import ENSEMBLE
 from hpcbal.runtime.handoff.finished import CODE_OF_END, files_line
 from hpcbal.runtime.record.accounts import Accounts, PreprocessingStats, SavedEpochs
 from hpcbal.runtime.record.console import ResultTable
@@ -280,7 +281,7 @@ class Journal:
         write_status(self._run.status, self._status)
         if outcome == "profiled":
             return f"rates: {self._run.profile} (see 'hpcbal plan')"
-        lines = [render_results(rows), files_line(self._run)]
+        lines = [render_results(rows), files_line(self._run, ENSEMBLE)]
         if compared is not None:
             lines.append(compared.line())
         broken = stats.count_line()

@@ -12,6 +12,7 @@ from typing import cast
 
 from hpcbal.cluster.roles import Roles
 from hpcbal.config import SharedJobConfig
+from hpcbal.kinds import JOBS
 from hpcbal.paramserver.machine.events import End, EpochEnded, WriteManifest
 from hpcbal.paramserver.sharing.placing import Sharing, without
 from hpcbal.paramserver.sharing.scheduler import Grouped
@@ -45,7 +46,6 @@ from hpcbal.telemetry.ledger import (
 )
 from hpcbal.telemetry.ledger.run import Outcome
 from hpcbal.telemetry.views.jobs_status import GroupStatus, new_jobs_status
-from hpcbal.telemetry.views.kinds import JOBS
 from hpcbal.telemetry.views.paramserver_status import PsJobStatus
 from hpcbal.telemetry.views.status import end_status
 from hpcbal.telemetry.views.summary import BEST, best_of, summary_of
@@ -326,7 +326,7 @@ class JobsRecord:
         metrics = [record.metrics for record in entry.history]
         epochs = [record.epoch for record in entry.history]
         numbers = summary_of(metrics, epochs, entry.main_metric) if metrics else {}
-        best_key = f"{BEST}{entry.main_metric}" if entry.main_metric else JOBS.main.best_key
+        best_key = f"{BEST}{entry.main_metric}" if entry.main_metric else f"{BEST}{JOBS.metric}"
         return ResultRow(
             name=name,
             state="waiting" if entry.state in ("training", "expected") else entry.state,

@@ -9,16 +9,18 @@ from typing import Any
 
 import pytest
 
-from hpcbal.config import OPERATIONS, EnsembleConfig, json_schema, load_config
+from hpcbal.config import OPERATIONS, EnsembleConfig, load_config
 from hpcbal.config.load import load_config as load
 from hpcbal.config.messages import all_keys
-from hpcbal.config.schema.document import DEFAULT_KEYS, FILE_ONLY_KEYS, SWEEP_KEYS
+from hpcbal.config.schema.dnn import DnnConfig
+from hpcbal.config.schema.document import DEFAULT_KEYS
 from hpcbal.config.schema.operations import OperationItem
 from hpcbal.config.schema.optimizer import ScheduleOfRateConfig
 from hpcbal.config.schema.prune import SearchConfig
 from hpcbal.config.source.nodes import YamlNode
 from hpcbal.config.source.yaml_source import read_yaml
 from hpcbal.errors import ConfigError
+from hpcbal.kinds import KINDS
 
 REFERENCE = Path(__file__).parents[3] / "configs" / "reference.yaml"
 FREE = re.compile(
@@ -54,9 +56,12 @@ def test_the_reference_holds_exactly_the_keys_of_the_schema() -> None:
     moved = {k.replace("dnns.", "defaults.", 1) for k in all_keys(EnsembleConfig) if k not in plain}
     plain = {k for k in plain if not k.startswith("backend.workers.")}  # shown in a comment: it is empty
     plain = {k for k in plain if not k.startswith(("data.validation.", "data.test."))}  # likewise: null
-    sweeps = {f"sweeps.{key}" for key in ("name", "model", *SWEEP_KEYS)}
+    sweeps = {f"sweeps.{key}" for key in ("name", "model", *DnnConfig.sweep_keys)}
     search = {f"sweeps.search.{key}" for key in SearchConfig.model_fields}
-    assert written == plain | operations | moved | set(FILE_ONLY_KEYS) | {"defaults"} | sweeps | search
+    assert (
+        written
+        == plain | operations | moved | set(EnsembleConfig.file_only_keys) | {"defaults"} | sweeps | search
+    )
 
 
 def test_the_reference_shows_the_real_defaults() -> None:
@@ -145,10 +150,10 @@ def tree(value: Any, key: str = "") -> YamlNode:
 
 
 def test_the_json_schema_names_every_key() -> None:
-    schema = json_schema()
+    schema = KINDS["ensemble"].file.json_schema()
     assert set(schema["properties"]) == {k for k in all_keys(EnsembleConfig) if "." not in k} | set(
-        FILE_ONLY_KEYS
+        EnsembleConfig.file_only_keys
     )
-    assert set(schema["$defs"]["SweepConfig"]["properties"]) > set(SWEEP_KEYS)
+    assert set(schema["$defs"]["SweepConfig"]["properties"]) > set(DnnConfig.sweep_keys)
     assert schema["additionalProperties"] is False
     assert schema["$defs"]["ScheduleConfig"]["properties"]["alpha"]["anyOf"][0]["maximum"] == 1.0

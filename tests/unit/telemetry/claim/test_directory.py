@@ -1,21 +1,19 @@
 """A run and its directory belong together."""
 
 import os
-from pathlib import Path
 
 import pytest
 from ledger_lines import a
 
-from hpcbal.config import load_config, resolved_yaml
-from hpcbal.config.kinds.table import KINDS
 from hpcbal.errors import ExitCode, OutputError
+from hpcbal.kinds import KINDS
 from hpcbal.telemetry import Ledger, RunLock, check_output, claim_output, is_same_config
 from hpcbal.telemetry.claim import directory
-from hpcbal.telemetry.claim.same_config import MAY_DIFFER_BY_KIND, check_same
 from hpcbal.telemetry.ledger import RoundStartedLine, StartedAloneLine
 
 CONFIG = """
 schema: 1
+kind: ensemble
 seed: 0
 data: {dataset: "hpcbal.data:digits", args: {}}
 dnns:
@@ -139,9 +137,9 @@ def test_what_may_change_is_taken_over(tmp_path, before, after):
         (
             "policy: even",
             "policy: fitted, gradient_weights: size",
-            "  balance.gradient_weights: was samples, is size",
+            "  balance.gradient_weights: was absent, is size",
         ),
-        ("policy: even", "policy: even, samples: in-order", "  balance.samples: was within-batch, is"),
+        ("policy: even", "policy: even, samples: in-order", "  balance.samples: was absent, is"),
     ],
 )
 def test_another_config_is_refused_and_its_keys_named(tmp_path, before, after, reported):
@@ -220,7 +218,7 @@ def test_the_refusal_lists_what_may_change(tmp_path):
     train(tmp_path)
     with pytest.raises(OutputError) as caught:
         prepare_output(tmp_path, CONFIG.replace("seed: 0", "seed: 1"))
-    rule = MAY_DIFFER_BY_KIND["ensemble"]
+    rule = KINDS["ensemble"].file.may_change
     last = str(caught.value).splitlines()[-1]
     assert all(key in last for key in (*rule.keys, *rule.of_job, rule.may_grow, "walltime", "name"))
     assert last.endswith(
@@ -280,7 +278,7 @@ def test_a_job_that_is_back_must_be_as_it_was(tmp_path):
     train(tmp_path)
     assert prepare_output(tmp_path, WITHOUT_B)
     for change in ("batch_size: 16", "batch_size: 64, seed: 3"):
-        with pytest.raises(OutputError, match=r"dnns\.b\.(batch_size|seed): was (64|null), is"):
+        with pytest.raises(OutputError, match=r"dnns\.b\.(batch_size|seed): was (64|absent), is"):
             prepare_output(tmp_path, CONFIG.replace("batch_size: 64", change))
     assert prepare_output(
         tmp_path, CONFIG.replace("patience: 3, max_epochs: 10", "patience: 3, max_epochs: 20")
@@ -430,18 +428,8 @@ def test_a_foreign_directory_gets_no_lock(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 
 
-def test_a_config_from_before_there_were_kinds_continues(tmp_path):
-    prepare_output(tmp_path, CONFIG)
-    train(tmp_path)
-    now = CONFIG.replace("schema: 1", "schema: 1\nkind: ensemble")
-    assert prepare_output(tmp_path, now) is True
-    assert (tmp_path / "config.yaml").read_text() == CONFIG
-    assert is_same_config(CONFIG, now)
-    assert is_same_config(CONFIG, CONFIG.replace("batch_size: 32", "batch_size: 32, seed: null"))
-
-
 def test_a_run_of_another_kind_is_refused(tmp_path):
-    prepare_output(tmp_path, CONFIG.replace("schema: 1", "schema: 1\nkind: other"))
+    prepare_output(tmp_path, CONFIG.replace("kind: ensemble", "kind: other"))
     train(tmp_path)
     with pytest.raises(OutputError, match="kind: was other, is ensemble"):
         prepare_output(tmp_path, CONFIG)
@@ -456,16 +444,3 @@ def test_the_order_of_keys_is_no_difference():
     lines = CONFIG.strip().splitlines()
     assert is_same_config("\n".join([*lines[1:], lines[0]]), CONFIG)
     assert not is_same_config(CONFIG.replace("name: b", "name: c"), CONFIG)
-
-
-def test_every_kind_has_a_rule_on_what_may_differ():
-    assert MAY_DIFFER_BY_KIND.keys() == KINDS.keys()
-
-
-def test_a_run_of_an_earlier_version_may_resume(tmp_path):
-    """Each key that has come since has the value that its absence meant; see `MayDiffer.new`."""
-    written = Path(__file__).parents[3] / "data" / "run_of_schema_1" / "out" / "config.yaml"
-    before = written.read_text(encoding="utf-8")
-    changes = check_same(tmp_path, before, resolved_yaml(load_config(written)), {})
-    assert not changes.added
-    assert not changes.removed
