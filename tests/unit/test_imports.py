@@ -40,6 +40,7 @@ TABLE = """\
 hpcbal
 printable
 errors
+exit_codes
 env
 processes
 user_code

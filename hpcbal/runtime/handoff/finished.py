@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hpcbal.config import RunConfig, resolved_yaml
 from hpcbal.errors import ExitCode, HpcbalError
+from hpcbal.exit_codes import LAST_OUTCOMES, code_of_end
 from hpcbal.kinds import KINDS, Kind
 from hpcbal.processes import say
 from hpcbal.runtime.handoff.launch_dir import RunRequest, output_of
@@ -15,13 +16,6 @@ from hpcbal.telemetry import (
     render_results,
 )
 from hpcbal.telemetry.ledger import RunFinishedLine, scan_ledger
-
-CODE_OF_END = {
-    "done": ExitCode.DONE,
-    "failed-dnns": ExitCode.FAILED_DNNS,
-    "failed": ExitCode.FAILED_DNNS,
-}
-"""Exit codes of the outcomes after which nothing is left to do."""
 
 
 def report_of_finished(request: RunRequest, config: RunConfig) -> tuple[str, int] | None:
@@ -72,8 +66,8 @@ def _code_of_end(run: RunDirectory, config: RunConfig) -> int | None:
         last = scan.entries[-1].line if scan is not None else None
     except (OSError, ValueError, IndexError, HpcbalError):  # missing or damaged: the ranks check in detail
         return None
-    if not isinstance(last, RunFinishedLine) or last.outcome not in CODE_OF_END:
+    if not isinstance(last, RunFinishedLine) or last.outcome not in LAST_OUTCOMES:
         return None
     if scan is not None and scan.problem is not None:
         say(f"hpcbal: warning: {scan.problem}")
-    return int(CODE_OF_END[last.outcome])
+    return code_of_end(last.outcome)

@@ -8,7 +8,7 @@ from collections import deque
 
 from hpcbal.cluster.walltime import WalltimeLimit
 from hpcbal.comm.channel import Message
-from hpcbal.errors import ExitCode
+from hpcbal.exit_codes import CODE_OF_OUTCOME
 from hpcbal.paramserver.contract import App
 from hpcbal.paramserver.engine.reactor import Patience
 from hpcbal.paramserver.machine import messages
@@ -44,12 +44,6 @@ log = logging.getLogger(__name__)
 
 LAST_SLICES_S = 5.0
 """How long the master waits for the executors' last slices of the timeline."""
-
-CODE_OF_OUTCOME = {
-    "done": ExitCode.DONE,
-    "failed": ExitCode.FAILED_DNNS,
-    "suspended": ExitCode.RUN_AGAIN,
-}
 
 
 class Master:

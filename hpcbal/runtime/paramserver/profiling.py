@@ -15,6 +15,7 @@ from hpcbal.comm.channel import Message
 from hpcbal.comm.collectives import all_or_none, patient_broadcast
 from hpcbal.config import ParamServerConfig, add_import_roots, resolved_yaml
 from hpcbal.errors import HpcbalError
+from hpcbal.exit_codes import CODE_OF_OUTCOME
 from hpcbal.forecast.engine_trace import EngineStep, ServiceKey, trace_of_engine
 from hpcbal.forecast.trace import Resource, Trace
 from hpcbal.forecast.trace_file import lines_of_trace
@@ -39,7 +40,6 @@ from hpcbal.runtime.handoff.start_file import StarterWatch, StartFile
 from hpcbal.runtime.health.silence import StallDetector
 from hpcbal.runtime.paramserver.cutting import Cut, first_cut
 from hpcbal.runtime.paramserver.loading import LoadedJob, load_job
-from hpcbal.runtime.paramserver.master import CODE_OF_OUTCOME
 from hpcbal.runtime.paramserver.opening import JOBS, stop_rule
 from hpcbal.runtime.paramserver.operations import OperationsRecorded, OperationTrace
 from hpcbal.runtime.paramserver.owners import first_owners, first_roles

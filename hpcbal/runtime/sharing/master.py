@@ -12,7 +12,8 @@ from dataclasses import replace
 from hpcbal.cluster.walltime import WalltimeLimit
 from hpcbal.comm.channel import Message
 from hpcbal.config import JobsConfig
-from hpcbal.errors import ExitCode, HpcbalError, UserCodeError
+from hpcbal.errors import HpcbalError, UserCodeError
+from hpcbal.exit_codes import code_of_end
 from hpcbal.paramserver.engine.reactor import Patience
 from hpcbal.paramserver.machine import messages
 from hpcbal.paramserver.machine.events import (
@@ -123,14 +124,12 @@ class JobsMaster:
                 self._look_at_clocks()
                 patience.wait(time.monotonic())
         self._decisions.close()
-        code = (
-            ExitCode.RUN_AGAIN if self._num_left else ExitCode.FAILED_DNNS if self._failed else ExitCode.DONE
-        )
         outcome = "suspended" if self._num_left else "failed" if self._failed else "done"
-        self._record.finish(outcome, int(code), self._stop_reason or "" if self._num_left else "")
-        self._rank.channel.send_to_all(self._rank.roles.executor_ranks, Leave(int(code)))
+        code = code_of_end(outcome)
+        self._record.finish(outcome, code, self._stop_reason or "" if self._num_left else "")
+        self._rank.channel.send_to_all(self._rank.roles.executor_ranks, Leave(code))
         self._rank.channel.flush()
-        return int(code)
+        return code
 
     def _has_stopped(self) -> bool:
         return self._stop_reason is not None and not self._running
