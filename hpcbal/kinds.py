@@ -22,8 +22,8 @@ class MayChange:
     """Keys that may change between two starts of a run: where and how long it trains, not what it computes.
 
     Attributes:
-        keys: dotted keys, in addition to those that all kinds of runs share.
-        but_not: dotted keys below them that must not.
+        keys: dotted keys, with all below them.
+        but_not: dotted keys below these that must not.
         paths: dotted keys below which paths may change, if the fingerprint of the data stays the same.
         jobs: the key of the list of jobs, which may be added and removed; differences name a job, not its
             index. Empty if the run is one job, whose keys are at the top level.

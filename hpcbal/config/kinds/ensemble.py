@@ -17,7 +17,6 @@ from hpcbal.config.schema.document import Defaults
 from hpcbal.config.schema.ensemble import EnsembleConfig
 from hpcbal.config.source.nodes import YamlNode
 from hpcbal.config.source.overrides import Override
-from hpcbal.kinds import MayChange
 
 
 def _draft(root: YamlNode, overrides: Sequence[Override]) -> Draft:
@@ -47,30 +46,11 @@ def _schema() -> dict[str, Any]:
 
 FILE = KindFile(
     EnsembleConfig,
+    DNNS,
     _draft,
     _problems,
     _environment_problems,
     _warnings,
     _schema,
     "hpcbal configuration",
-    MayChange(
-        keys=(
-            "schedule",
-            "prune",
-            "balance",
-            "backend.rates",
-            "backend.workers",
-            "data.max_bad_fraction",
-            "data.max_traversal_gap",
-            "data.test",
-            "dataplane.ring_bytes",
-            "dataplane.on_device",
-        ),
-        but_not=("balance.samples", "balance.gradient_weights"),
-        paths=("data.args", "data.validation.args"),
-        jobs="dnns",
-        job="DNN",
-        of_job=("balance", "shares", "callbacks"),
-        may_grow="stop.max_epochs",
-    ),
 )

@@ -15,7 +15,6 @@ from hpcbal.config.schema.document import JobDefaults
 from hpcbal.config.schema.jobs import JobsConfig
 from hpcbal.config.source.nodes import YamlNode
 from hpcbal.config.source.overrides import Override
-from hpcbal.kinds import MayChange
 
 
 def _draft(root: YamlNode, overrides: Sequence[Override]) -> Draft:
@@ -32,15 +31,11 @@ def _schema() -> dict[str, Any]:
 
 FILE = KindFile(
     JobsConfig,
+    JOBS,
     _draft,
     job_problems,
     jobs_import_problems,
     _warnings,
     _schema,
     "hpcbal configuration of many parameter-server jobs",
-    MayChange(
-        keys=("schedule", "memory_per_node", "spill", "machines"),
-        jobs="jobs",
-        of_job=("arrives_s", "seconds_per_sample", "objective", "stop"),
-    ),
 )

@@ -11,7 +11,6 @@ from hpcbal.config.kinds.kind import Draft, KindFile, apply_all
 from hpcbal.config.schema.paramserver import ParamServerConfig
 from hpcbal.config.source.nodes import YamlNode
 from hpcbal.config.source.overrides import Override
-from hpcbal.kinds import MayChange
 
 
 def _draft(root: YamlNode, overrides: Sequence[Override]) -> Draft:
@@ -37,13 +36,11 @@ def _schema() -> dict[str, Any]:
 
 FILE = KindFile(
     ParamServerConfig,
+    None,
     _draft,
     _problems,
     paramserver_import_problems,
     _warnings,
     _schema,
     "hpcbal configuration of a parameter-server job",
-    MayChange(
-        keys=("workers", "servers", "memory_per_rank", "tune", "links", "machines", "objective", "stop")
-    ),
 )

@@ -213,9 +213,15 @@ class PsJobConfig(Section):
         "async: workers run freely.",
         CONSISTENCY_ALLOWED,
     )
-    stop: PsStopConfig = key(None, "When the job ends.", "keys of stop", default_factory=PsStopConfig)
+    stop: PsStopConfig = key(
+        None, "When the job ends.", "keys of stop", default_factory=PsStopConfig, may_change=True
+    )
     objective: ObjectiveConfig = key(
-        None, "When the objective is computed.", "keys of objective", default_factory=ObjectiveConfig
+        None,
+        "When the objective is computed.",
+        "keys of objective",
+        default_factory=ObjectiveConfig,
+        may_change=True,
     )
     blocks: BlocksConfig = key(None, "Sizes of blocks.", "keys of blocks", default_factory=BlocksConfig)
 
@@ -231,29 +237,38 @@ class ParamServerConfig(PsJobConfig, RunConfig):
     """A job on parameter servers: frozen, picklable."""
 
     kind: Literal["paramserver"] = key("paramserver", "Kind of the run.", "paramserver")
-    workers: AutoCount = key("auto", "Executors that compute at the start.", AUTO_OR_COUNT_ALLOWED)
-    servers: AutoCount = key("auto", "Executors that hold parameters at the start.", AUTO_OR_COUNT_ALLOWED)
+    workers: AutoCount = key(
+        "auto", "Executors that compute at the start.", AUTO_OR_COUNT_ALLOWED, may_change=True
+    )
+    servers: AutoCount = key(
+        "auto", "Executors that hold parameters at the start.", AUTO_OR_COUNT_ALLOWED, may_change=True
+    )
     memory_per_rank: Bytes | None = key(
         None,
         "Most memory for blocks, messages and caches of an executor; null: not limited.",
         "null, bytes as a whole number above 0, or text such as 2GiB",
         gt=0,
         le=MOST_BYTES,
+        may_change=True,
     )
     executors: ExecutorsConfig = key(
         None, "Executors that come and go.", "keys of executors", default_factory=ExecutorsConfig
     )
-    tune: TuneConfig = key(None, "How the job configures itself.", "keys of tune", default_factory=TuneConfig)
+    tune: TuneConfig = key(
+        None, "How the job configures itself.", "keys of tune", default_factory=TuneConfig, may_change=True
+    )
     links: Literal["auto", "shared", "in_turn"] = key(
         "auto",
         "What predictions take links for: messages share a link, or it carries one after the other; auto: "
         "in_turn if machines have a bandwidth, which emulates such links, otherwise shared, as TCP does.",
         "auto, shared, in_turn",
+        may_change=True,
     )
     machines: Annotated[tuple[PsMachineConfig, ...], Strict(False)] = key(
         (),
         "Emulated executors, to try a job on fewer cores; repeated from the first; empty: real ones.",
         "a list of machines such as '{count: 2, bandwidth: 10MB/s, seconds_per_sample: 0.001}'",
+        may_change=True,
     )
 
     @model_validator(mode="after")

@@ -85,10 +85,6 @@ class Changes:
         return "; ".join(part for part in parts if part)
 
 
-ALL_MAY_DIFFER = ("name", "output", "walltime", "stall_timeout_s", "slots", "checkpoint", "timeline")
-"""Keys that may differ in all kinds of runs."""
-
-
 def is_same_config(before: str, now: str) -> bool:
     """Whether two resolved configs are equal, in any order of keys; False if the first one is damaged."""
     if before == now:
@@ -130,7 +126,7 @@ def check_same(root: Path, before: str, now: str, removed_before: Mapping[str, A
     moved: list[str] = []
     refused: list[tuple[str, Any, Any]] = []
     for key, given_before, given_now in _differences("", _without(rule.jobs, old), _without(rule.jobs, new)):
-        may_differ = key not in rule.but_not and _is_below(key, (*ALL_MAY_DIFFER, *rule.keys))
+        may_differ = key not in rule.but_not and _is_below(key, rule.keys)
         is_moved = _is_below(key, rule.paths) and _is_path(given_before) and _is_path(given_now)
         moved += [key] if is_moved else []
         allowed.append(key) if may_differ or is_moved else refused.append((key, given_before, given_now))
@@ -199,13 +195,13 @@ def _parse(text: str) -> Mapping[str, Any]:
 
 def _what_may_change(rule: MayChange) -> str:
     if not rule.jobs:
-        return f"These may change when a run is resumed: {', '.join((*ALL_MAY_DIFFER, *rule.keys))}."
+        return f"These may change when a run is resumed: {', '.join(rule.keys)}."
     but_not = f" (but not {' or '.join(rule.but_not)})" if rule.but_not else ""
     may_grow = f", and {rule.may_grow} if it grows" if rule.may_grow else ""
     but_not += f", paths in {' and '.join(rule.paths)} to the same data" if rule.paths else ""
     plural = f"{rule.job[0].upper()}{rule.job[1:]}s"
     return (
-        f"These may change when a run is resumed: {', '.join((*ALL_MAY_DIFFER, *rule.keys))}{but_not}; "
+        f"These may change when a run is resumed: {', '.join(rule.keys)}{but_not}; "
         f"of a {rule.job} {', '.join(rule.of_job)}{may_grow}. {plural} may be added and removed; to train a "
         f"{rule.job} with other settings, add it under another name."
     )
