@@ -1,69 +1,52 @@
-"""The defaults that files may hold for what they list."""
+"""The defaults that files may hold for what they list: keys of an item, declared as there."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from pydantic import BaseModel, create_model
 
-from pydantic import Strict
+from hpcbal.config.schema.dnn import DnnConfig
+from hpcbal.config.schema.jobs import SharedJobConfig
+from hpcbal.config.schema.section import Section
 
-from hpcbal.config.schema.dnn import (
-    BALANCE_ALLOWED,
-    CALLBACKS_ALLOWED,
-    INIT_ALLOWED,
-    PATTERNS_ALLOWED,
-    SEED_ALLOWED,
-    BalanceName,
-    Callback,
-    Init,
-    LayerPatterns,
-    StopConfig,
+DEFAULT_KEYS = (
+    "optimizer",
+    "batch_size",
+    "stop",
+    "balance",
+    "seed",
+    "loss",
+    "metrics",
+    "label_smoothing",
+    "class_weights",
+    "callbacks",
+    "init",
+    "freeze",
 )
-from hpcbal.config.schema.jobs import ARRIVES_ALLOWED, TIME_ALLOWED
-from hpcbal.config.schema.objective import (
-    LOSS_ALLOWED,
-    METRICS_ALLOWED,
-    SMOOTHING_ALLOWED,
-    WEIGHTS_ALLOWED,
-    ClassWeighting,
-    Loss,
-    Metrics,
+"""Keys of a DNN that `defaults` may hold."""
+
+JOB_DEFAULT_KEYS = (
+    "arrives_s",
+    "seed",
+    "seconds_per_sample",
+    "mini_batch",
+    "stop",
+    "objective",
+    "blocks",
 )
-from hpcbal.config.schema.optimizer import OptimizerConfig
-from hpcbal.config.schema.paramserver import BlocksConfig, ObjectiveConfig, PsStopConfig
-from hpcbal.config.schema.run import Seconds
-from hpcbal.config.schema.section import COUNT_ALLOWED, Section, key
+"""Keys of a job that `defaults` may hold, where many share machines."""
 
 
-class Defaults(Section):
-    """Defaults for keys that a DNN omits."""
+def _defaults_of(item: type[BaseModel], keys: tuple[str, ...], about: str) -> type[Section]:
+    """Make the section of defaults; that a key is missing is no error there, whatever the item needs.
 
-    optimizer: OptimizerConfig = key(None, "Default optimizer.", "keys of an optimizer")
-    batch_size: int = key(None, "Default batch size.", "a whole number, 1 or more", ge=1)
-    stop: StopConfig = key(None, "Default stop rule.", "keys of a stop rule")
-    balance: BalanceName | None = key(None, "Default way to split steps.", BALANCE_ALLOWED)
-    seed: int | None = key(None, "Default seed of a DNN.", SEED_ALLOWED, ge=0, lt=2**32)
-    loss: Loss | None = key(None, "Default loss.", LOSS_ALLOWED)
-    metrics: Annotated[Metrics, Strict(False)] | None = key(None, "Default metrics.", METRICS_ALLOWED)
-    label_smoothing: float = key(0.0, "Default label smoothing.", SMOOTHING_ALLOWED, ge=0.0, lt=1.0)
-    class_weights: ClassWeighting | None = key(None, "Default weights of classes.", WEIGHTS_ALLOWED)
-    callbacks: Annotated[tuple[Callback, ...], Strict(False)] = key(
-        (), "Default callbacks.", CALLBACKS_ALLOWED
-    )
-    init: Init | None = key(None, "Default weights to start from.", INIT_ALLOWED)
-    freeze: LayerPatterns = key((), "Default layers that are not trained.", PATTERNS_ALLOWED)
+    Args:
+        item: section of an item.
+        keys: its keys that have defaults.
+        about: what the section is.
+    """
+    fields = {name: (item.model_fields[name].annotation, item.model_fields[name]) for name in keys}
+    return create_model("Defaults", __base__=Section, __doc__=about, **fields)  # type: ignore[call-overload,no-any-return]
 
 
-class JobDefaults(Section):
-    """Defaults for keys that a job omits, where many share machines."""
-
-    arrives_s: Seconds = key(0.0, "Default arrival.", ARRIVES_ALLOWED, ge=0.0)
-    seed: int | None = key(None, "Default seed of a job.", SEED_ALLOWED, ge=0, lt=2**32)
-    seconds_per_sample: Seconds | None = key(None, "Default time of a sample.", TIME_ALLOWED, gt=0.0)
-    mini_batch: int = key(None, "Default samples of a step.", COUNT_ALLOWED, ge=1)
-    stop: PsStopConfig = key(None, "Default stop rule.", "keys of stop")
-    objective: ObjectiveConfig = key(None, "Default times of the objective.", "keys of objective")
-    blocks: BlocksConfig = key(None, "Default sizes of blocks.", "keys of blocks")
-
-
-DEFAULT_KEYS = tuple(Defaults.model_fields)
-JOB_DEFAULT_KEYS = tuple(JobDefaults.model_fields)
+Defaults = _defaults_of(DnnConfig, DEFAULT_KEYS, "Defaults for keys that a DNN omits.")
+JobDefaults = _defaults_of(SharedJobConfig, JOB_DEFAULT_KEYS, "Defaults for keys that a job omits.")
