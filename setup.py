@@ -4,12 +4,10 @@ from setuptools import Extension, setup
 
 setup(
     ext_modules=[
-        # Optional: without a compiler or Python's headers the install goes on. Then blocks are written with
-        # NumPy (hpcbal/dataplane/nontemporal.py), and samples are drawn from lists
-        # (hpcbal/policies/samples/drawing.py), topics in Python (hpcbal/paramserver/apps/gibbs.py), the
+        # Optional: without a compiler or Python's headers the install goes on. Then samples are drawn from
+        # lists (hpcbal/policies/samples/drawing.py), topics in Python (hpcbal/paramserver/apps/gibbs.py), the
         # Lasso and full matrices descend with NumPy (descent.py and factors.py there), and forecasts are
         # replayed in Python (hpcbal/forecast/replaying.py).
-        Extension("hpcbal.dataplane._streaming", ["hpcbal/dataplane/_streaming.c"], optional=True),
         Extension("hpcbal.policies.samples._drawing", ["hpcbal/policies/samples/_drawing.c"], optional=True),
         Extension(
             "hpcbal.paramserver.apps._gibbs",

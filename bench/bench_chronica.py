@@ -3,20 +3,15 @@
 One table per cluster, homogeneous (8 equal workers) and heterogeneous (4 + 4 of half the speed): the time of
 a pass over the least time of any method at DIF 0, for DIF 0 to 64 ([CHRONICA] Table IV, where TensorFlow pays
 2.5 and CHRONICA 1.07), over a bound that no method can beat, and errors of prediction (Fig. 9, as a share of
-a step). Then 4 and 2 samples per worker, 1 to 32 workers (Fig. 14), what `lookahead` costs in randomness, the
-time that a decision takes for one million samples on 1,024 workers, and what deciding adds to the steps of
-real ranks (support/dealing_overhead.py). The emulated workers' times have 2 % noise and are learnt while
-training, as in a run. `boa` is the best split by counts alone: it knows the workers' speeds, but no sizes.
-
-Then PLAID (scripts/get_series.sh): real runs with TensorFlow (support/plaid.py), and a replay of what
-gradient weights do to learning (workloads/series_weights.py).
+a step). Then 2 samples per worker, and the time that a decision takes for one million samples on 1,024
+workers. The emulated workers' times have 2 % noise and are learnt while training, as in a run. `boa` is the
+best split by counts alone: it knows the workers' speeds, but no sizes.
 
     python bench/bench_chronica.py --json out.json
 
 The JSON holds one flat object. Targets: `chronica_dif64` 1.07, `within_batch_dif64` 1.02, `lookahead_dif64`
 1.15 (2 batches, 2 samples per worker), `chronica_hetero_dif64` 1.10, `within_batch_hetero_dif64` 1.04,
-`epoch_setup_s` 2, `step_ms` and `chronica_step_ms` 1, `overhead_share` 0.005, `plaid_over_random` 0.85,
-`plaid_over_grouped` 1.
+`epoch_setup_s` 2, `step_ms` and `chronica_step_ms` 1.
 """
 
 from __future__ import annotations
@@ -27,22 +22,12 @@ import time
 from pathlib import Path
 
 import numpy as np
-from support import plaid
-from support.dealing_overhead import overhead
 from support.provenance import provenance
 from workloads.unequal import METHODS, Pass, Trial, Workers, lower_bound_s
 
 from hpcbal.policies.batching.time_curves import TimeCurves
 from hpcbal.policies.orders import sample_order
-from hpcbal.policies.samples import (
-    EpochQueues,
-    Indicators,
-    SampleTask,
-    deal,
-    order_in_windows,
-    shuffle,
-    size_order,
-)
+from hpcbal.policies.samples import EpochQueues, Indicators, SampleTask, deal, order_in_windows, shuffle
 from hpcbal.policies.samples.drawing import MEAN_SIZE, generated_sizes
 
 DIFS = (0.0, 4.0, 8.0, 16.0, 32.0, 64.0)
@@ -86,60 +71,14 @@ def table(prefix: str, speeds: list[float]) -> dict[str, float]:
     return found
 
 
-def small_shares() -> dict[str, float]:
-    """DIF 64 where a step has few samples per worker: a single one may be longer than a fair share."""
-    print("\nhomogeneous cluster, DIF 64, time over the least of any method at DIF 0")
-    print(f"{'':>12}    4 per worker    2 per worker")
-    base_s = {few: min(timed(name, CLUSTERS[""], few, 0.0).seconds for name in METHODS) for few in (4, 2)}
-    found = {}
-    for method in METHODS:
-        row = [timed(method, CLUSTERS[""], few, DIFS[-1]).seconds / base_s[few] for few in base_s]
-        print(f"{method:>12}" + "".join(f"{ratio:>16.3f}" for ratio in row))
-        for few, ratio in zip(base_s, row, strict=True):
-            found[f"{method.replace('-', '_')}_{few}_per_worker_dif64"] = ratio
-    return found
-
-
-def scaling() -> dict[str, float]:
-    """Speed-up over one worker at DIF 64 with 4 samples per worker, as in Fig. 14."""
-    print("\nspeed-up over 1 worker, DIF 64, 4 samples per worker: equal workers, and half of half the speed")
-    counts, found = (1, 2, 4, 8, 16, 32), {}
-    print(f"{'workers':>12}" + "".join(f"{count:>16}" for count in counts))
-    sizes = generated_sizes(4 * 32 * 25, 64.0, seed=0)
-    for method in METHODS:
-        took = []
-        for count in counts:
-            slow = count // 2
-            trials = [
-                Trial(method, sizes, Workers.of(speeds, MEAN_SIZE), 4)
-                for speeds in ([1.0] * count, [1.0] * (count - slow) + [0.5] * slow)
-            ]
-            took.append([[trial.run_pass(number).seconds for number in range(2)][-1] for trial in trials])
-        ups = [[took[0][place] / each for place, each in enumerate(row)] for row in took]
-        print(f"{method:>12}" + "".join(f"{same:>8.2f}{unlike:>8.2f}" for same, unlike in ups))
-        name = method.replace("-", "_")
-        for count, (same, unlike) in zip(counts, ups, strict=True):
-            found[f"{name}_speedup_{count}"], found[f"{name}_speedup_hetero_{count}"] = same, unlike
-    return found
-
-
-def randomness() -> dict[str, float]:
-    """Share of the sizes' variance between batches of 16: about 1/16 in random order."""
-    sizes = generated_sizes(16 * 3200, 64.0, seed=0)
-    found = {
-        f"between_batches_{name}": size_order(sizes[order_in_windows(sizes, 16, k, 0, 0)], 16)
-        for name, k in (
-            ("random", 1),
-            ("lookahead_2", 2),
-            ("lookahead_4", 4),
-            ("lookahead_8", 8),
-            ("grouped", 50),
-        )
-    }
-    print("\nshare of the sizes' variance that lies between batches of 16")
-    for name, share in found.items():
-        print(f"  {name.removeprefix('between_batches_'):<14}{share:>8.3f}")
-    return found
+def few_samples() -> dict[str, float]:
+    """DIF 64 with 2 samples per worker in a step: a single one may be longer than a fair share."""
+    base_s = min(timed(name, CLUSTERS[""], 2, 0.0).seconds for name in METHODS)
+    print("\nhomogeneous cluster, 2 samples per worker, DIF 64: time over the least of any method at DIF 0")
+    found = {name: timed(name, CLUSTERS[""], 2, DIFS[-1]).seconds / base_s for name in METHODS}
+    for name, ratio in found.items():
+        print(f"{name:>12}{ratio:>8.3f}")
+    return {"lookahead_dif64": found["lookahead-2"], "within_batch_2_per_worker_dif64": found["within-batch"]}
 
 
 def cost_of_deciding() -> dict[str, float]:
@@ -180,27 +119,16 @@ def cost_of_deciding() -> dict[str, float]:
     return found
 
 
-def emulated() -> dict[str, float]:
-    """All figures of emulated workers."""
-    figures: dict[str, float] = {}
-    for prefix, speeds in CLUSTERS.items():
-        figures |= table(prefix, speeds)
-    figures |= small_shares()
-    figures["lookahead_dif64"] = figures["lookahead_2_2_per_worker_dif64"]
-    figures |= scaling()
-    figures |= randomness()
-    return figures | cost_of_deciding() | overhead()
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--json", type=Path, help="write the figures to this file")
-    plaid.add_arguments(parser)
     args = parser.parse_args()
-    plaid.check(parser, args)
-    figures = ({} if args.only_real else emulated()) | plaid.figures(args)
+    figures: dict[str, float] = {}
+    for prefix, speeds in CLUSTERS.items():
+        figures |= table(prefix, speeds)
+    figures |= few_samples() | cost_of_deciding()
     if args.json:
         rounded = {name: round(value, 4) for name, value in figures.items()}
         args.json.write_text(json.dumps(rounded | provenance(), indent=2))

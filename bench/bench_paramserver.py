@@ -1,4 +1,4 @@
-"""Pulls, pushes and turns of the parameter servers, beside plain MPI, plain NumPy and one process.
+"""Pulls, pushes and epochs of the parameter servers, beside plain MPI and one process.
 
     python bench/bench_paramserver.py --json paramserver.json
 
@@ -10,9 +10,8 @@ noisy machine affects all of them equally; ratios are medians over rounds of two
 - push: the servers have received an update of the table and added it to the values, and the worker knows.
   Peer: the same with `Isend` and `Irecv`, and `numpy.add` at the server, without which it is no update.
   `of_exchange_alone` is the ratio to that exchange without the addition.
-- update: a server applies updates of 4 MB that it has received. Peer: `numpy.add` of the same arrays, in
-place. - epoch: an epoch of multinomial logistic regression with one worker and one server. Peer: one process
-  that does the same without servers.
+- epoch: an epoch of multinomial logistic regression with one worker and one server. Peer: one process that
+  does the same without servers.
 
 A size is that of the message to each server.
 """
@@ -34,7 +33,7 @@ import numpy as np
 from support.provenance import provenance
 from support.starting import MPI_ENVIRONMENT, environment, mpirun
 
-from hpcbal.paramserver.contract import Access, App, Batch, Parameters, Table, Update, Updates
+from hpcbal.paramserver.contract import App, Batch, Parameters, Table, Update, Updates
 
 LAUNCHED = "HPCBAL_BENCH_RANK"
 COLUMNS = 64
@@ -48,7 +47,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--servers", type=int, nargs="+", default=[1, 2, 3, 4])
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--seconds", type=float, default=0.05, help="of each way in a round, about")
-    parser.add_argument("--only", choices=("transfers", "updates", "epoch"))
+    parser.add_argument("--only", choices=("transfers", "epoch"))
     parser.add_argument("--json", type=Path, help="write one flat object here")
     return parser.parse_args()
 
@@ -62,8 +61,6 @@ def main() -> None:
     results: dict[str, Any] = {}
     if args.only in (None, "transfers"):
         results |= transfers(args)
-    if args.only in (None, "updates"):
-        results |= updates(args)
     if args.only in (None, "epoch"):
         results |= launch(3, args, "epoch")
         print(
@@ -96,14 +93,8 @@ def transfers(args: argparse.Namespace) -> dict[str, Any]:
 def launch(num_ranks: int, args: argparse.Namespace, part: str) -> dict[str, Any]:
     """Run this file on `num_ranks` ranks; returns the object that rank 0 prints."""
     command = [*mpirun(), "-n", str(num_ranks), sys.executable, __file__]
-    command += [
-        "--rounds",
-        str(args.rounds),
-        "--seconds",
-        str(args.seconds),
-        "--sizes",
-        *map(str, args.sizes),
-    ]
+    command += ["--rounds", str(args.rounds), "--seconds", str(args.seconds)]
+    command += ["--sizes", *map(str, args.sizes)]
     env = environment(**{LAUNCHED: part}, OMP_NUM_THREADS="1", **MPI_ENVIRONMENT)
     run = subprocess.run(
         command, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, check=False
@@ -117,8 +108,8 @@ def launch(num_ranks: int, args: argparse.Namespace, part: str) -> dict[str, Any
 class Values(App):
     """One table, and no model."""
 
-    def __init__(self, num_rows: int, access: Access = "dense") -> None:
-        self._table = Table("values", num_rows, COLUMNS, access=access)
+    def __init__(self, num_rows: int) -> None:
+        self._table = Table("values", num_rows, COLUMNS)
 
     def tables(self) -> Sequence[Table]:
         return (self._table,)
@@ -285,94 +276,6 @@ def _repeat(exchange: Callable[[], None], count: int) -> None:
 
 def _nothing() -> None:
     pass
-
-
-def updates(args: argparse.Namespace) -> dict[str, Any]:
-    """Updates that a server has received, in this process."""
-    results: dict[str, Any] = {}
-    print("updates    rows       bytes   ours_us  numpy_us  of_numpy")
-    for size in args.sizes:
-        for share in (None, 0.1):
-            row = update(args, size, share)
-            kind = "dense" if share is None else "sparse"
-            print(
-                f"{kind:>7}  {row['rows']:6d}  {row['bytes']:10d}  {row['ours_us']:8.1f}  "
-                f"{row['numpy_us']:8.1f}  {row['of_numpy']:8.3f}"
-            )
-            results |= {f"{key}_{kind}_{size}": row[key] for key in ("ours_us", "numpy_us", "of_numpy")}
-    large = max(args.sizes)  # of small ones it is the message that takes the time
-    results["of_numpy"] = min(results[f"of_numpy_{kind}_{large}"] for kind in ("dense", "sparse"))
-    print(f"of_numpy: {results['of_numpy']:.3f}")
-    return results
-
-
-def update(args: argparse.Namespace, size: int, share: float | None) -> dict[str, Any]:
-    """Time the server's part of a push, after its payload has come.
-
-    Args:
-        size: bytes of the update.
-        share: of the table's rows that it concerns; None: all of a dense table.
-    """
-    from hpcbal.comm.loopback import LoopbackChannel
-    from hpcbal.paramserver.engine.buffers import Buffers
-    from hpcbal.paramserver.engine.client import ParameterClient
-    from hpcbal.paramserver.engine.loopback_transport import LoopbackTransport
-    from hpcbal.paramserver.engine.reactor import Reactor
-    from hpcbal.paramserver.engine.requests import Requests
-    from hpcbal.paramserver.engine.server import Server
-    from hpcbal.paramserver.engine.wire import Wire
-    from hpcbal.paramserver.store.layout import Layout
-    from hpcbal.paramserver.store.ownership import Ownership
-
-    num_rows = round(size / (8 * COLUMNS) / (share or 1.0))
-    app = Values(num_rows, "dense" if share is None else "sparse")
-    layout = Layout(app.tables(), [BLOCKS_PER_SERVER])
-    worker, owner = (Wire(transport) for transport in LoopbackTransport.connect(2))
-    reactor = Reactor(worker.transport, LoopbackChannel.connect(1)[0], lambda message: None)
-    reactor.add(lambda now_s: owner.transport.poll())
-    values = np.zeros((num_rows, COLUMNS))
-    server = Server(owner, app, layout.shape_of, Buffers())
-    Requests(server, owner)
-    server.begin(range(layout.num_blocks))
-    for block in range(layout.num_blocks):
-        server.add(block, values[slice(*layout.rows_span(block))])
-    client = ParameterClient(worker, reactor, layout, Ownership([1] * layout.num_blocks))
-    worker.open()
-    owner.open()
-    rng = np.random.default_rng(0)
-    rows = (
-        None if share is None else np.sort(rng.choice(num_rows, max(1, int(share * num_rows)), replace=False))
-    )
-    deltas = np.ones((num_rows if rows is None else len(rows), COLUMNS))
-    received = deltas.copy()
-    pushed = {"values": Update(deltas, rows)}
-    ours_s: list[float] = []
-    numpy_s: list[float] = []
-    count = max(3, round(args.seconds * 1e9 / size))
-    for _ in range(1 + args.rounds):
-        server.load.service_s = 0.0
-        start_s = time.perf_counter()
-        for _ in range(count):
-            client.push(pushed, _nothing)
-            reactor.wait_until(lambda: not client.num_unapplied)
-        ours_s.append(server.load.service_s / count)
-        spent_s = 0.0
-        for _ in range(count):
-            received[:] = deltas  # as the server's buffer has just been written, too
-            start_s = time.perf_counter()
-            if rows is None:
-                np.add(values, received, out=values)
-            else:
-                values[rows] += received
-            spent_s += time.perf_counter() - start_s
-        numpy_s.append(spent_s / count)
-    return {
-        "rows": len(deltas),
-        "bytes": deltas.nbytes,
-        "ours_us": 1e6 * statistics.median(ours_s[1:]),
-        "numpy_us": 1e6 * statistics.median(numpy_s[1:]),
-        "of_numpy": float(np.median(np.divide(numpy_s[1:], ours_s[1:]))),
-    }
 
 
 FEATURES, CLASSES, SAMPLES, MINI_BATCH, DATA_BLOCKS = 784, 10, 30_000, 1000, 8

@@ -29,7 +29,6 @@ from statistics import fmean
 from unittest import mock
 
 import numpy as np
-from bench_flotilla import CONTRACT_SIZE, DELTA, GPUS_PER_NODE, make_rates
 from support.provenance import provenance
 
 from hpcbal.cluster.layout import Cluster
@@ -45,12 +44,33 @@ from hpcbal.control import (
     paradigms,
 )
 from hpcbal.policies import Flotilla, Placement, placement_score
+from hpcbal.policies.flotilla import Delta
+from hpcbal.policies.rates import RateTable, profiling_counts
 from hpcbal.simulator import Costs, PassModel, cluster_of, compare, load_preset, simulate
 
+GPUS_PER_NODE = 4  # SummitDev, [FLEET] App. B.2; 4,096 GPUs are then whole nodes
+DELTA = Delta(absolute=20.0)  # [FLEET] Sec. 4.3.2
+CONTRACT_SIZE = (1000, 4096)
 LIMIT_S = 10.0
 PRESET = "fleet-summitdev"
 MEAN_EPOCHS, DEVIATION_EPOCHS = 15.6, 1.56  # as in the preset
 COSTS = Costs(build_s=17.0, load_s=17.0, checkpoint_s=17.0, scheduling_s=0.47)
+
+
+def make_rates(num_dnns: int, num_gpus: int, seed: int = 0) -> RateTable:
+    """A random ensemble in the ranges of [FLEET] App. B: 21 to 176 samples/s on one GPU, 2% noise."""
+    rng = np.random.default_rng(seed)
+    single = rng.uniform(21.0, 176.0, num_dnns)
+    efficiency = rng.uniform(0.95, 0.995, num_dnns)
+    measured: dict[str, dict[int, float]] = {}
+    for i, count in itertools.product(
+        range(num_dnns), profiling_counts(single.tolist(), GPUS_PER_NODE, num_gpus)
+    ):
+        noise = rng.uniform(0.98, 1.02)
+        measured.setdefault(f"dnn{i:05d}", {})[count] = float(
+            single[i] * count * efficiency[i] ** (count - 1) * noise
+        )
+    return RateTable(measured, GPUS_PER_NODE)
 
 
 class HandleTimer:

@@ -115,6 +115,8 @@ _IN_TEXT = re.compile(r"\$(?:(?P<dollar>\$)|\{(?P<braced>\w+)\}|(?P<plain>[A-Za-
 def expanded(args: Any, key: str) -> Any:
     """Replace $NAME and ${NAME} in the text of arguments by the user's environment variables, and $$ by $.
 
+    A `~/` that begins a text becomes the home directory.
+
     Args:
         args: a value of the configuration; lists and mappings are searched for text.
         key: the value's dotted key, for messages.
@@ -140,4 +142,5 @@ def expanded(args: Any, key: str) -> Any:
             )
         return os.environ[name]
 
-    return _IN_TEXT.sub(value_of, args)
+    expanded_text = _IN_TEXT.sub(value_of, args)
+    return os.path.expanduser(expanded_text) if args.startswith("~/") else expanded_text

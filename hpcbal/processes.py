@@ -86,6 +86,22 @@ STOP_SIGNALS = (
 )
 """Batch systems, terminals and users send any of them, to the program or to its ranks."""
 
+SHIELDED = (signal.SIGTERM, signal.SIGHUP)
+"""Of these, what mpirun never acts on: it would kill its ranks before they could write checkpoints."""
+
+
+@contextlib.contextmanager
+def shielding() -> Iterator[None]:
+    """Start processes that leave `SHIELDED` pending, where the one that has started them looks for them.
+
+    Open MPI keeps the mask that it inherits, and gives its ranks an empty one.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, SHIELDED)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
 
 def keep_stop_signals() -> None:
     """Block the signals: they wait until `deliver_stop_signals`, and end nothing meanwhile.

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from hpcbal import env
 from hpcbal.data.bad_sample import UnusableSampleError
 from hpcbal.data.dataset import kind_of
 from hpcbal.data.operations import OperationError
@@ -122,6 +123,7 @@ def custom_operation(path: str, args: Mapping[str, Any]) -> CustomOperation:
     from hpcbal.config.contract import OPERATION, misfits
     from hpcbal.config.imports import load_object
 
+    called_with = env.expanded(args, f"preprocessing: {path}")
     target = load_object(path)
     is_class = inspect.isclass(target)
     try:
@@ -134,9 +136,9 @@ def custom_operation(path: str, args: Mapping[str, Any]) -> CustomOperation:
         if found:
             raise OperationError("; ".join(misfit.text for misfit in found))
     if not is_class:
-        return CustomOperation(path, args, partial(target, **args))
+        return CustomOperation(path, args, partial(target, **called_with))
     try:
-        made = target(**args)
+        made = target(**called_with)
         apply, spec_function = getattr(made, "apply", None), getattr(made, "output_spec", None)
     except (HpcbalError, KeyboardInterrupt):
         raise

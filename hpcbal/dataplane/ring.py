@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hpcbal.dataplane.nontemporal import Copy, QuickerWrite
 from hpcbal.dataplane.slot import Slot
 from hpcbal.dataplane.stream import StreamSpec
 from hpcbal.errors import InputError
@@ -57,7 +56,6 @@ class NodeRing:
         spec: StreamSpec,
         num_readers: int,
         num_producers: int,
-        write: Copy,
         free: Callable[[], None] | None = None,
     ):
         """Do not call; use `create` or `private`."""
@@ -77,9 +75,7 @@ class NodeRing:
         metas = memory[slots_at:payloads_at].reshape(self.num_slots, -1)
         end = payloads_at + self.num_slots * layout.payload_bytes
         payloads = memory[payloads_at:end].reshape(self.num_slots, -1)
-        self.slots = tuple(
-            Slot(layout, meta, payload, write) for meta, payload in zip(metas, payloads, strict=True)
-        )
+        self.slots = tuple(Slot(layout, meta, payload) for meta, payload in zip(metas, payloads, strict=True))
         shape = spec.static_shape()
         self.samples: NDArray[Any] | None = None
         if shape is not None:
@@ -94,7 +90,6 @@ class NodeRing:
         spec: StreamSpec,
         num_readers: int,
         num_producers: int,
-        num_writers: int = 1,
     ) -> NodeRing:
         """Allocate the ring; collective over the node.
 
@@ -103,7 +98,6 @@ class NodeRing:
             spec: the same on all ranks.
             num_readers: trainer ranks of the node; their indices are 0..num_readers-1.
             num_producers: preprocessor ranks of the node, with indices 0..num_producers-1.
-            num_writers: preprocessor ranks of all nodes, >= 1: each makes a part of the ring's content.
 
         Raises:
             InputError: on all ranks, if the node has too little shared memory, or the job too little memory.
@@ -128,10 +122,7 @@ class NodeRing:
             window.Unlock_all()
             window.Free()
 
-        # What no other process reads is in no other core's cache.
-        ring_bytes = spec.num_slots * spec.layout.num_bytes
-        write: Copy = QuickerWrite(ring_bytes // num_writers) if node_comm.size > 1 else np.copyto
-        ring = cls(memory[shift:], window.Sync, spec, num_readers, num_producers, write, free)
+        ring = cls(memory[shift:], window.Sync, spec, num_readers, num_producers, free)
         if is_owner:
             ring._clear()
         window.Sync()
@@ -155,7 +146,7 @@ class NodeRing:
             ) from error
         shift = -memory.ctypes.data % LINE_BYTES
         # Python's lock orders the writes of the threads of one process.
-        ring = cls(memory[shift:], lambda: None, spec, num_readers, num_producers, np.copyto)
+        ring = cls(memory[shift:], lambda: None, spec, num_readers, num_producers)
         ring._clear()
         return ring
 

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hpcbal.data.spec import LabelSpec, SampleSpec
-from hpcbal.dataplane import nontemporal
 from hpcbal.values.arrays import LINE_BYTES, aligned_empty
 
 # Words of a slot's header, int64.
@@ -90,12 +89,10 @@ class Slot:
 
     __slots__ = (
         "_extents",
-        "_is_large",
         "_layout",
         "_payload",
         "_static",
         "_used",
-        "_write",
         "header",
         "ids",
         "parts",
@@ -110,7 +107,6 @@ class Slot:
         layout: SlotLayout,
         memory: NDArray[np.uint8],
         payload: NDArray[np.uint8],
-        write: nontemporal.Copy = np.copyto,
     ) -> None:
         """View the memory of a slot.
 
@@ -118,13 +114,10 @@ class Slot:
             layout: layout of the slot.
             memory: of the metadata, uint8 of shape (layout.meta_bytes,) that starts on a cache line.
             payload: of the samples, uint8 of shape (layout.payload_bytes,).
-            write: writes large samples into it.
         """
         num, sample = layout.block_samples, layout.sample
         self._layout = layout
         self._static = sample.is_static
-        self._write = write
-        self._is_large = sample.max_bytes >= nontemporal.MIN_BYTES
         self._used = 0
         self.parts = memory, payload
         self.header = memory[:LINE_BYTES].view(np.int64).data
@@ -173,12 +166,10 @@ class Slot:
         """
         if not self._static:
             flat = np.ascontiguousarray(sample).reshape(-1).view(np.uint8)
-            self._write(self._payload[self._used : self._used + flat.nbytes], flat)
+            self._payload[self._used : self._used + flat.nbytes] = flat
             self._extents[index, 0] = self._used
             self._extents[index, 1:] = sample.shape
             self._used += aligned(flat.nbytes, 16)
-        elif self._is_large:
-            self._write(self.x[index], sample)
         else:
             self.x[index] = sample
         if self._layout.is_sized:
@@ -200,7 +191,7 @@ class Slot:
             sizes: their relative sizes, > 0; needed if sizes are stored.
         """
         last = first + len(samples)
-        self._write(self.x[first:last], samples)
+        self.x[first:last] = samples
         if sizes is not None and self._layout.is_sized:
             self.sizes[first:last] = sizes
         self.y[first:last] = labels

@@ -111,21 +111,6 @@ def trace_of_run_metadata(steps: Sequence[Step], samples_per_step: int) -> Trace
     )
 
 
-def arrivals_of(step: Step) -> dict[str, float]:
-    """When each downlink transfer of a step had arrived, by the name that `trace_of_run_metadata` gives
-    its operation; in seconds from the first request of the step, parsing included.
-
-    Raises:
-        TraceError: the step has no statistics.
-    """
-    spans: dict[str, tuple[float, float]] = {}
-    for (device, name), (start_s, duration_s, _) in _timings(step).items():
-        if _EDGE.match(name) and _task(device)[0] == "worker":
-            spans[f"receive {name}"] = start_s, start_s + duration_s
-    begin_s = min((start_s for start_s, _ in spans.values()), default=0.0)
-    return {name: end_s - begin_s for name, (_, end_s) in spans.items()}
-
-
 def _operation(node: _Node, waits_for: tuple[int, ...], num_bytes: int) -> Operation:
     job, task = _task(node.device)
     if not node.sender and job == "worker":

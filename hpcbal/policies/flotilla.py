@@ -159,7 +159,7 @@ def create_flotilla(
       - Eq. 3 skips counts on which a DNN is no faster than on fewer (see `Ladders`). Beyond its peak, Eq. 5
         falls slowly, so on large allocations it passes the reference rate a second time, in finer steps than
         on its way up. Eq. 3 to the letter would then give a DNN hundreds of GPUs to be as fast as on five,
-        against Principle 2. bench/bench_flotilla.py shows both.
+        against Principle 2.
       - Extra GPUs go to the slowest DNN that gains from them, in the smallest portion that raises its rate
         (one GPU, unless its rate dips first). Alg. 2 gives them to the slowest DNN in any case: a DNN whose
         rate falls with m stays the slowest and gets slower with every GPU, until it has them all. We skip a

@@ -81,7 +81,7 @@ def assign_gpus(flotilla: Flotilla, cluster: Cluster, max_permutations: int = 10
     Raises: PolicyError: if the flotilla needs more GPUs than there are, or an argument is out of range.
     Source: [FLEET] Sec. 4.3.2, Eq. 4, App. A, Alg. 3 and 4. On a small cluster the placement is the optimum
         of Eq. 4, on nodes of equal and of different size. On larger clusters no bound is proved, unless
-        every DNN is on the fewest nodes that hold it. bench/bench_flotilla.py measures both.
+        every DNN is on the fewest nodes that hold it.
     """
     counts = flotilla.num_gpus
     if sum(counts) > cluster.num_gpus:

@@ -16,14 +16,21 @@ from hpcbal.cluster.launch_line import Launcher, crowding, detect_launcher
 from hpcbal.cluster.layout import visible_gpus
 from hpcbal.cluster.roles import LEAST_EXECUTORS
 from hpcbal.config import AnyConfig
-from hpcbal.errors import ClusterError, ExitCode, InputError
+from hpcbal.errors import ClusterError, ExitCode, InputError, OutputError
 from hpcbal.kinds import KINDS
 from hpcbal.printable import printable
-from hpcbal.processes import say
+from hpcbal.processes import say, shielding
 from hpcbal.runtime.evaluating.request import EvaluationRequest, TrainedRun, open_trained
 from hpcbal.runtime.handoff.clean_output import CleanOutput
 from hpcbal.runtime.handoff.finished import report_of_finished
-from hpcbal.runtime.handoff.launch_dir import RunRequest, hold, launch_directory, load_requested, sweep
+from hpcbal.runtime.handoff.launch_dir import (
+    RunRequest,
+    hold,
+    launch_directory,
+    load_requested,
+    shortage_of_inodes,
+    sweep,
+)
 from hpcbal.runtime.handoff.minding import Requests, mind, report
 from hpcbal.runtime.handoff.rank_process import Activity, leave_soon, own_exit_code
 from hpcbal.runtime.handoff.start_file import LAUNCH_DIR, StartFile
@@ -211,11 +218,15 @@ def mpirun_environment(environ: Mapping[str, str], ranks: int, cores: int) -> di
 def start_mpirun(argv: Sequence[str], ranks: int, requests: Requests, sentences: Sentences = TRAINING) -> int:
     """Start mpirun and supervise its ranks; returns the exit code.
 
-    mpirun runs in its own session, so that Ctrl-C reaches this process and not the ranks.
+    mpirun runs in its own session, so that Ctrl-C reaches this process and not the ranks. TERM and HUP that
+    are sent to mpirun itself, or to all processes of a job, stay pending there, and `mind` sees them.
     """
     command = mpirun_command(argv, ranks)
     environment = mpirun_environment(os.environ, ranks, len(os.sched_getaffinity(0)))
     sweep()
+    shortage = shortage_of_inodes(ranks)
+    if shortage is not None and shortage[0]:
+        raise OutputError(shortage[1])
     with launch_directory() as (directory, lock):
         environment[LAUNCH_DIR] = str(directory)
         environment = dict.fromkeys(SESSION_DIRECTORY, str(directory)) | environment
@@ -223,14 +234,15 @@ def start_mpirun(argv: Sequence[str], ranks: int, requests: Requests, sentences:
             report("stopped before any rank was started; run the same command again")
             return int(ExitCode.RUN_AGAIN)
         with CleanOutput(1) as stdout, CleanOutput(2) as stderr:
-            process = subprocess.Popen(
-                command,
-                env=environment,
-                start_new_session=True,
-                stdout=stdout.writing_end,
-                stderr=stderr.writing_end,
-                pass_fds=(lock, stdout.reading_end, stderr.reading_end),
-            )
+            with shielding():
+                process = subprocess.Popen(
+                    command,
+                    env=environment,
+                    start_new_session=True,
+                    stdout=stdout.writing_end,
+                    stderr=stderr.writing_end,
+                    pass_fds=(lock, stdout.reading_end, stderr.reading_end),
+                )
             stdout.forward()
             stderr.forward()
 
@@ -238,4 +250,7 @@ def start_mpirun(argv: Sequence[str], ranks: int, requests: Requests, sentences:
                 stdout.drain(timeout_s, lambda: requests.stop)
                 stderr.drain(timeout_s, lambda: requests.stop)
 
-            return mind(process, directory, requests, drain, sentences)
+            code = mind(process, directory, requests, drain, sentences)
+    if code == ExitCode.INTERNAL_ERROR and shortage is not None:
+        report(f"perhaps the reason: {shortage[1]}")
+    return code

@@ -6,7 +6,6 @@ import dataclasses
 import functools
 import importlib.util
 import os
-import platform
 import shutil
 import subprocess
 import sys
@@ -73,53 +72,6 @@ def load(name: str, path: Path) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
-
-
-# ---- copies past the caches ----------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def compiled(built: dict[str, Path]) -> ModuleType:
-    return load("_streaming", built["_streaming"])
-
-
-def test_streams_on_x86_64_only(compiled: ModuleType) -> None:
-    assert (platform.machine() in ("x86_64", "AMD64")) == compiled.STREAMS
-
-
-def test_every_byte_arrives_and_no_other_byte_changes(compiled: ModuleType) -> None:
-    rng = np.random.default_rng(0)
-    for _ in range(500):
-        target_at, source_at, num_bytes = rng.integers(0, [80, 80, 1000])
-        source, target = rng.integers(0, 256, (2, 1200), np.uint8)
-        expected = target.copy()
-        expected[target_at : target_at + num_bytes] = source[source_at : source_at + num_bytes]
-        compiled.copy(target[target_at : target_at + num_bytes], source[source_at : source_at + num_bytes])
-        np.testing.assert_array_equal(target, expected)
-
-
-def test_what_cannot_be_copied_is_refused_and_nothing_is_written(compiled: ModuleType) -> None:
-    target, source = np.zeros(256, np.uint8), np.ones(256, np.uint8)
-    with pytest.raises(ValueError, match="the target has 256 bytes, the source has 255"):
-        compiled.copy(target, source[:255])
-    with pytest.raises(ValueError, match="contiguous"):
-        compiled.copy(target[:128], source[::2])
-    with pytest.raises(TypeError, match="2 arguments, got 1"):
-        compiled.copy(target)
-    frozen = target.view()
-    frozen.flags.writeable = False
-    with pytest.raises((ValueError, BufferError), match=r"read-only|not writ"):
-        compiled.copy(frozen, source)
-    assert not target.any()
-
-
-def test_overlapping_memory_is_refused(compiled: ModuleType) -> None:
-    memory = np.arange(256, dtype=np.uint8)
-    for target, source in ((memory[:128], memory[127:255]), (memory[64:192], memory[:128])):
-        with pytest.raises(ValueError, match="overlap in memory"):
-            compiled.copy(target, source)
-    compiled.copy(memory[:128], memory[128:])
-    assert memory[:128].tolist() == list(range(128, 256))
 
 
 # ---- CHRONICA's draws ----------------------------------------------------------------------

@@ -112,15 +112,6 @@ def test_a_reader_that_goes_away_is_no_error(verb: list[str], tmp_path: Path) ->
     assert (result.returncode, result.stderr) == (0, "")
 
 
-def test_the_startup_bench_writes_its_figures(tmp_path: Path) -> None:
-    file = tmp_path / "startup.json"
-    bench = [sys.executable, str(ROOT / "bench" / "bench_startup.py"), "--repeat", "1", "--json", str(file)]
-    result = subprocess.run(bench, capture_output=True, text=True, timeout=120, check=False)
-    assert result.returncode == 0, result.stderr
-    figures = json.loads(file.read_text(encoding="utf-8"))
-    assert all(figures[key] > 0.0 for key in ("python_s", "help_s", "validate_s", "plan_s"))
-
-
 @pytest.mark.parametrize("options", [[], ["--json"], ["--resolved"]])
 def test_output_that_cannot_be_written_is_reported_in_a_sentence(options: list[str]) -> None:
     command = [sys.executable, "-m", "hpcbal", "validate", "configs/quickstart.yaml", *options]

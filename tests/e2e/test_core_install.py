@@ -115,13 +115,20 @@ def test_package_holds_every_module(core: Path) -> None:
     assert missing == []
 
 
-def test_blocks_are_written_with_numpy_where_nothing_was_compiled(core: Path) -> None:
+DRAW = """\
+import numpy as np
+from hpcbal.policies.samples.drawing import sorted_parts
+print(type(sorted_parts(np.ones(4), np.arange(4), np.array([0, 4]))).__name__)
+"""
+
+
+def test_it_works_where_nothing_was_compiled(core: Path) -> None:
     done = subprocess.run(
-        [core / "python", "-c", "from hpcbal.dataplane import nontemporal; print(nontemporal.method())"],
+        [core / "python", "-c", DRAW],
         cwd=core,
         env=environment(core),
         capture_output=True,
         text=True,
     )
-    assert done.stdout == "NumPy\n", done.stderr
+    assert done.stdout == "ListParts\n", done.stderr
     assert list(core.parent.glob("lib/python3*/site-packages/hpcbal/**/*.so")) == []

@@ -19,7 +19,7 @@ LIMIT_S = 2 * ORPHANS_S
 
 
 # Rank, its role, and the ranks that a plain mpirun starts; None: `hpcbal run` starts them.
-KILLS = ((3, "trainer", 5), (2, "trainer", None), (1, "preprocessor", None), (0, "scheduler", None))
+KILLS = ((3, "trainer", 5), (1, "preprocessor", None), (0, "scheduler", None))
 
 
 def test_a_killed_rank_ends_the_job_and_the_same_command_resumes(lab, undisturbed, same_outcome):
@@ -61,6 +61,7 @@ def slowly(config) -> None:
 
 def test_a_rank_killed_while_the_run_starts_is_reported(lab):
     """Most likely before MPI is there; on some machine or other once the ranks watch each other."""
+    lab.configure(slots={"per_node": 1})
     running = lab.start()
     running.until(lambda: 2 in running.pids(), "rank 2")
     running.signal_rank(2, signal.SIGKILL)

@@ -23,7 +23,12 @@ EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 def test_own_models_train_on_own_data_and_their_weights_can_be_loaded(lab, monkeypatch):
     for path in EXAMPLES.glob("waves.*"):
         shutil.copy(path, lab.folder)
-    few = ("--set", "slots.per_node=1", "--set", "schedule.profiling={max_batches: 2, timed_batches: 1}")
+    changes = (
+        "slots.per_node=1",
+        "schedule.profiling={max_batches: 2, timed_batches: 1}",
+        "defaults.stop.max_epochs=3",
+    )
+    few = [word for change in changes for word in ("--set", change)]
     done = lab.start("run", "waves.yaml", "--output", "out", *few).wait(timeout_s=300)
     assert done.code == 0, done
     assert {row.state for row in lab.results().values()} == {"done"}

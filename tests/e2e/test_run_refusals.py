@@ -10,6 +10,9 @@ import pytest
 
 pytestmark = pytest.mark.e2e
 
+ONE_SLOT = {"slots": {"per_node": 1}}
+"""The fewest ranks, for what does not depend on their number."""
+
 
 def check_refused(done, *parts: str, code: int = 2) -> None:
     """One sentence that holds `parts`; what mpirun adds is not ours."""
@@ -23,6 +26,7 @@ def check_refused(done, *parts: str, code: int = 2) -> None:
 
 def test_an_output_directory_that_cannot_be_used(lab):
     (lab.folder / "file").write_text("x", encoding="utf-8")
+    lab.configure(**ONE_SLOT)
     check_refused(lab.run("run", "run.yaml", "--output", "file"), "file: ")
     check_refused(lab.run_alone("run", "run.yaml", "--output", "/proc/out"), "/proc/out: ")
     (lab.folder / "mine").mkdir()
@@ -33,11 +37,12 @@ def test_an_output_directory_that_cannot_be_used(lab):
 
 
 def test_a_missing_dataset(lab):
-    lab.configure(data={"dataset": "hpcbal.data:image_folder", "args": {"path": "no/such/folder"}})
+    data = {"dataset": "hpcbal.data:image_folder", "args": {"path": "no/such/folder"}}
+    lab.configure(data=data, **ONE_SLOT)
     check_refused(lab.run(), "no/such/folder")
     (lab.out / "config.yaml").unlink()
     shutil.rmtree(lab.out)
-    lab.configure(data={"dataset": "toys:pionts"})
+    lab.configure(data={"dataset": "toys:pionts"}, **ONE_SLOT)
     done = lab.run()
     assert done.code == 2, done
     assert "defines no 'pionts' (did you mean" in done.err
@@ -46,7 +51,7 @@ def test_a_missing_dataset(lab):
 
 def test_an_operation_of_the_user_that_fails_for_every_sample(lab):
     (lab.folder / "steps.py").write_text("def broken(sample, rng):\n    return sample.missing\n")
-    lab.configure(preprocessing=[{"steps:broken": {}}])
+    lab.configure(preprocessing=[{"steps:broken": {}}], **ONE_SLOT)
     check_refused(
         lab.run(), "training samples that were tried can be used", "steps.py:2: AttributeError", "'missing'"
     )
@@ -67,7 +72,7 @@ def test_a_world_that_was_started_as_singletons(lab):
 
 
 def test_a_directory_that_another_run_is_using(lab):
-    lab.configure(lambda config: config["backend"]["rates"].update({"b": {1: 5.0, 2: 10.0, 3: 15.0}}))
+    lab.configure(lambda config: config["backend"]["rates"].update({"b": {1: 5.0}}), **ONE_SLOT)
     first = lab.start()
     first.until(lambda: lab.events("epoch-done"), "epoch")
     pid = first.pids()[0]
@@ -78,7 +83,8 @@ def test_a_directory_that_another_run_is_using(lab):
 
 def test_a_changed_config_is_refused_and_more_epochs_are_not(lab):
     """Each start warns once of a key that has no effect; with several ranks, rank 0 does."""
-    lab.configure(balance={"policy": "even", "predictor": "ema"})
+    sections = {"balance": {"policy": "even", "predictor": "ema"}, **ONE_SLOT}
+    lab.configure(**sections)
     warning = "balance.predictor: got 'ema', which has an effect only with policy: lb-bsp-cpu"
     done = lab.run()
     assert (done.code, done.err.count(warning)) == (0, 1), done
@@ -86,7 +92,7 @@ def test_a_changed_config_is_refused_and_more_epochs_are_not(lab):
     assert (again.code, again.err.count(warning), len(again.err.splitlines())) == (0, 1, 1), again
     assert "nothing to do" in again.out
     assert len(lab.events("run-started")) == 1
-    again = lab.run(num_ranks=5)
+    again = lab.run(num_ranks=3)
     assert (again.code, again.err.count(warning)) == (0, 1), again
     done = lab.run_alone("run", "run.yaml", "--set", "seed=6")
     check_refused(done, "out: holds a run with another config")
@@ -96,7 +102,7 @@ def test_a_changed_config_is_refused_and_more_epochs_are_not(lab):
     def more_epochs(config) -> None:
         config["dnns"][1]["stop"]["max_epochs"] = 5
 
-    lab.configure(more_epochs, balance={"policy": "even", "predictor": "ema"})
+    lab.configure(more_epochs, **sections)
     done = lab.run()
     assert done.code == 0, done
     assert {name: row.epochs for name, row in lab.results().items()} == {"a": 5, "b": 5, "c": 4}

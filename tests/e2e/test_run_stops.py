@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from hpcbal.runtime.handoff.start_file import NAME
+from hpcbal.telemetry.host.processes import living_children
 
 pytestmark = pytest.mark.e2e
 
@@ -111,6 +112,7 @@ def test_ctrl_c_during_start_up_and_later_changes_nothing(lab, undisturbed, same
 )
 def test_ranks_that_cannot_stop_are_ended(lab, rank, reason):
     """One is suspended, as if it hung: nobody would ever stop cleanly."""
+    lab.configure(slots={"per_node": 2})
     running = lab.start()
     wait_for_epochs(lab, running, 2)
     running.signal_rank(rank, signal.SIGSTOP)
@@ -120,13 +122,44 @@ def test_ranks_that_cannot_stop_are_ended(lab, rank, reason):
     assert re.search(reason, done.err), done
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("reaches", ["mpirun", "all processes"])
+def test_a_signal_to_mpirun_stops_the_run_cleanly(lab, undisturbed, same_outcome, reaches, number):
+    """As `kill $(pgrep mpirun)`, `scancel` or a lost connection do."""
+    running = lab.start()
+    wait_for_epochs(lab, running, 3)
+    (mpirun,) = living_children(running.process.pid) or ()
+    for pid in (mpirun,) if reaches == "mpirun" else (running.process.pid, mpirun, *running.pids().values()):
+        os.kill(pid, number)
+    check_stopped(lab, running.wait(), f"signal {number.name}")
+    assert lab.run().code == 0
+    same_outcome(lab.outcome(), undisturbed)
+
+
+def test_a_second_request_kills_the_ranks_of_a_shielded_mpirun(lab):
+    lab.configure(slow_down)
+    running = lab.start()
+    wait_for_epochs(lab, running, 2)
+    for pid in running.pids().values():
+        os.kill(pid, signal.SIGSTOP)
+    (mpirun,) = living_children(running.process.pid) or ()
+    os.kill(mpirun, signal.SIGTERM)
+    running.until(lambda: "stopping cleanly" in (lab.folder / ".stderr").read_text(), "answer")
+    running.process.send_signal(signal.SIGINT)
+    done = running.wait()
+    assert done.code != 0, done
+    assert "killing the ranks; the last checkpoints stay" in done.err, done
+
+
 def test_a_module_named_as_pythons_own_does_not_disturb_a_run(lab):
     other = lab.tmp / "of_pythonpath"
     other.mkdir()
     for path in (lab.folder / "json.py", other / "random.py", other / "numpy.py", other / "mine.py"):
         path.write_text("raise ImportError('the wrong one')", encoding="utf-8")
     lab.configure(
-        dnns=[{"name": "a", "model": "toys:toy"}], backend={"name": "emulated", "rates": {"a": {1: 900}}}
+        dnns=[{"name": "a", "model": "toys:toy"}],
+        backend={"name": "emulated", "rates": {"a": {1: 900}}},
+        slots={"per_node": 1},
     )
     site = lab.tmp / "with_libraries"
     (site / "tool.egg-info").mkdir(parents=True)
@@ -205,6 +238,7 @@ def test_ctrl_c_at_the_very_end_spoils_nothing(lab, undisturbed, same_outcome):
 
 def test_term_after_a_rank_has_aborted_ends_with_the_cause(lab):
     """mpirun is already ending the others when the user's TERM comes."""
+    lab.configure(slots={"per_node": 2})
     running = lab.start()
     wait_for_epochs(lab, running, 2)
     running.signal_rank(SECOND_TRAINER, signal.SIGKILL)

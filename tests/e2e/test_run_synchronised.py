@@ -9,7 +9,7 @@ pytestmark = pytest.mark.e2e
 
 
 def test_an_uneven_group_ends_with_the_weights_of_one_gpu(lab):
-    """TensorFlow, 1,797 digits, 19 to 1 samples of each step; moving statistics and metrics as well."""
+    """TensorFlow, 19 to 1 samples of a step, and a smaller last step; also moving statistics and metrics."""
     outcomes = []
     for slots, kind in ((2, "sync"), (1, "local")):
         dnn = {
@@ -21,7 +21,7 @@ def test_an_uneven_group_ends_with_the_weights_of_one_gpu(lab):
         }
         lab.configure(
             dnns=[dnn],
-            data={"dataset": "hpcbal.data:digits", "validation_fraction": 0.2},
+            data={"dataset": "toys:images", "validation_fraction": 0.2},
             preprocessing=[{"normalize": {"mean": 0.305, "std": 0.376}}],
             backend={"name": "tensorflow", "precision": "float64", "collective": "mpi"},
             balance={"policy": "fixed", "shares": [19, 1]} if slots == 2 else {"policy": "even"},

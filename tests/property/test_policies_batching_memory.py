@@ -173,7 +173,7 @@ def test_a_group_without_its_straggler_has_enough_memory(
 
 @pytest.mark.parametrize("name", POLICIES)
 @given(group=groups(least_share=16), data=st.data())
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=12)
 def test_after_a_slow_phase_the_group_is_as_fast_as_before(
     name: str, group: tuple[BatchTask, Gpus], data: st.DataObject
 ) -> None:
@@ -193,7 +193,7 @@ def test_after_a_slow_phase_the_group_is_as_fast_as_before(
     st.floats(0.5, 0.94),
     st.integers(0, 2**32 - 1),
 )
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=12)
 def test_if_weights_fill_the_memory_small_batches_still_find_the_best_split(
     speeds: list[float], share: int, fixed: float, seed: int
 ) -> None:

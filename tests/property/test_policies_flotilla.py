@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import bench_flotilla
+import fleet_peers
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -52,9 +52,7 @@ def literal(
     names = tuple(table.measured)
     matrix = table.matrix(names, num_gpus)
     threshold = delta.samples_per_s(float(matrix[:, 0].max()))
-    members, counts = bench_flotilla.literal_flotilla(
-        matrix, range(len(names)), threshold, skip_slower_counts
-    )
+    members, counts = fleet_peers.literal_flotilla(matrix, range(len(names)), threshold, skip_slower_counts)
     return [names[i] for i in members], counts
 
 

@@ -99,7 +99,7 @@ def over_even(policy: BatchingPolicy[Any], workers: World, lag: int) -> float:
 @pytest.mark.parametrize("kind", ["reversed", "bursts", "spikes"])
 @pytest.mark.parametrize("name", POLICIES)
 @given(data=st.data())
-@settings(deadline=None, max_examples=4)
+@settings(deadline=None, max_examples=2)
 def test_no_load_makes_balancing_cost_more_than_a_twentieth(
     name: str, kind: str, data: st.DataObject
 ) -> None:
@@ -118,7 +118,7 @@ def test_curves_that_are_far_off_do_not_hide_a_loss() -> None:
 @pytest.mark.parametrize("kind", ["steady", "drifting"])
 @pytest.mark.parametrize("name", POLICIES)
 @given(data=st.data())
-@settings(deadline=None, max_examples=3)
+@settings(deadline=None, max_examples=2)
 def test_where_balancing_gains_the_guard_costs_nothing(name: str, kind: str, data: st.DataObject) -> None:
     num_workers = data.draw(st.sampled_from([2, 3, 4, 8, 16]))
     launch = data.draw(st.sampled_from([0.0, 1.0])) if name == "fitted" else 0.0

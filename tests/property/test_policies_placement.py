@@ -6,7 +6,7 @@ import itertools
 import random
 from collections.abc import Sequence
 
-import bench_flotilla
+import fleet_peers
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -164,7 +164,7 @@ def test_flotillas_that_need_a_gap_and_a_split_are_placed_optimally(
     case: tuple[list[int], list[int]],
 ) -> None:
     counts, sizes = case
-    optimum = bench_flotilla.least_score(counts, sizes)
+    optimum = fleet_peers.least_score(counts, sizes)
     assert assign_gpus(flotilla_of(counts), cluster_of(sizes)).score == pytest.approx(optimum)
 
 
@@ -173,5 +173,5 @@ def test_flotillas_that_need_a_gap_and_a_split_are_placed_optimally(
 def test_is_the_optimum_of_eq_4_on_small_clusters(case: tuple[list[int], list[int]]) -> None:
     counts, sizes = case
     assert is_small(sizes)
-    optimum = bench_flotilla.least_score(counts, sizes)
+    optimum = fleet_peers.least_score(counts, sizes)
     assert assign_gpus(flotilla_of(counts), cluster_of(sizes)).score == pytest.approx(optimum)

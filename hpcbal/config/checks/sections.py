@@ -18,6 +18,7 @@ from hpcbal.config.schema.ensemble import MOST_BLOCK_SAMPLES, BalanceConfig, Dat
 from hpcbal.config.schema.jobs import JobsConfig
 from hpcbal.config.schema.operations import MIXING, MOST_PIXELS
 from hpcbal.config.schema.optimizer import OPTIMIZERS
+from hpcbal.config.schema.prune import NO_RULE
 from hpcbal.config.schema.run import MOST_BYTES
 from hpcbal.config.schema.section import parse_bytes
 from hpcbal.config.source.nodes import YamlNode
@@ -437,7 +438,7 @@ def _chronica_without_parts(root: YamlNode) -> list[str]:
 
 
 def _monitors_without_validation(root: YamlNode) -> list[str]:
-    """Reject stop rules that follow a metric of validation data where there is none."""
+    """Reject what follows a metric of validation samples where there are none: it would never be a number."""
     fraction, rest = root.deepest(("data", "validation_fraction"))
     if rest or isinstance(fraction.value, bool) or fraction.value != 0:
         return []
@@ -445,23 +446,53 @@ def _monitors_without_validation(root: YamlNode) -> list[str]:
     if not rest and own.value is not None:
         return []
     dnns = root.get("dnns")
-    problems: dict[str, None] = {}
+    found: dict[str, tuple[YamlNode, str, dict[str, None]]] = {}  # DNNs may have it from the same defaults
     for dnn in dnns.value if dnns is not None and dnns.is_list else []:
         stop = dnn.get("stop") if dnn.is_mapping else None
         if stop is None or not stop.is_mapping:
             continue
-        monitor = stop.get("monitor")
-        following = [key for key in ("patience", "target") if _is_given(stop.get(key))]
-        if following and (monitor is None or str(monitor.value or VALIDATION).startswith(VALIDATION)):
-            is_default = monitor is None or monitor.value is None
-            given = "val_ and the first metric by default" if is_default else repr(monitor.value)
-            problem = (monitor or stop).problem(
-                f"{' and '.join(following)} with monitor {given}, but data.validation_fraction is 0; "
-                "allowed: monitor: accuracy, loss or another metric of the training samples. If the dataset "
-                "has its own validation samples, leave validation_fraction out"
-            )
-            problems[problem] = None
-    return list(problems)
+        monitor, following = stop.get("monitor"), _following_the_monitor(root, dnn, stop)
+        if monitor is not None and monitor.value is not None:
+            if not str(monitor.value).startswith(VALIDATION):
+                continue
+            node, given = monitor, repr(monitor.value)
+        elif following:
+            node, given = monitor or stop, "val_ and the first metric by default"
+        else:  # the metric of the training samples is shown instead
+            continue
+        found.setdefault(node.problem(given), (node, given, {}))[2].update(dict.fromkeys(following))
+    return [
+        node.problem(
+            f"{' and '.join(following) or 'max_epochs'} with monitor {given}, but data.validation_fraction "
+            "is 0; allowed: monitor: accuracy, loss or another metric of the training samples. If the "
+            "dataset has its own validation samples, leave validation_fraction out"
+        )
+        for node, given, following in found.values()
+    ]
+
+
+def _following_the_monitor(root: YamlNode, dnn: YamlNode, stop: YamlNode) -> list[str]:
+    """Return the settings of a DNN that are to follow its `stop.monitor`."""
+    following = [key for key in ("patience", "target") if _is_given(stop.get(key))]
+    schedule, rest = dnn.deepest(("optimizer", "schedule"))
+    name = schedule.get("name") if schedule.is_mapping else schedule
+    if not rest and name is not None and name.value == "plateau":
+        following.append("optimizer.schedule plateau")
+    keep, rest = root.deepest(("checkpoint", "keep"))
+    if not rest and keep.value == "best":
+        following.append("checkpoint.keep best")
+    rule, rest = root.deepest(("prune", "rule"))
+    if not rest and rule.value not in (None, NO_RULE) and _is_pruned(root, dnn):
+        following.append(f"prune.rule {rule.value}")
+    return following
+
+
+def _is_pruned(root: YamlNode, dnn: YamlNode) -> bool:
+    """Whether `prune.dnns` covers a DNN."""
+    name, patterns = dnn.get("name"), root.deepest(("prune", "dnns"))
+    if name is None or patterns[1] or not patterns[0].is_list:
+        return True
+    return any(fnmatchcase(str(name.value), str(pattern.value)) for pattern in patterns[0].value)
 
 
 def _is_given(node: YamlNode | None) -> bool:

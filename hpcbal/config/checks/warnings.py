@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 
 from hpcbal.config.balance import balances_of, resolve_balance
 from hpcbal.config.schema.dnn import InitConfig
@@ -11,7 +10,7 @@ from hpcbal.config.schema.ensemble import EnsembleConfig
 from hpcbal.config.schema.run import RunConfig
 from hpcbal.config.source.nodes import YamlNode
 from hpcbal.config.source.shown import show
-from hpcbal.errors import ConfigError
+from hpcbal.errors import ConfigError, InputError
 from hpcbal.values.metric_names import LOSS, base_name
 
 _MAX_NAMES = 4
@@ -75,7 +74,10 @@ def initial_warnings(config: EnsembleConfig, root: YamlNode) -> list[str]:
 
 
 def _missing(init: InitConfig) -> str | None:
-    path = Path(init.source)
+    try:
+        path = init.path
+    except InputError as error:  # on the machines of the run the variable may be set
+        return str(error)
     if init.is_keras_file:
         return None if path.is_file() else f"got {init.source}, but there is no such file"
     if not (path / "config.yaml").is_file():

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import BeforeValidator, Field, Strict, model_validator
 
+from hpcbal import env
 from hpcbal.config.schema.objective import (
     LOSS_ALLOWED,
     METRICS_ALLOWED,
@@ -110,6 +113,15 @@ class InitConfig(Section):
     )
     layers: LayerPatterns = key((), "Layers that get these weights; empty: all.", PATTERNS_ALLOWED)
     skip: LayerPatterns = key((), "Layers that keep their random weights.", PATTERNS_ALLOWED)
+
+    @property
+    def path(self) -> Path:
+        """The source, absolute, with variables replaced.
+
+        Raises:
+            InputError: if a variable is not set.
+        """
+        return Path(os.path.abspath(env.expanded(self.source, "init.from")))
 
     @property
     def is_keras_file(self) -> bool:

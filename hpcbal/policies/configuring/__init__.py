@@ -20,8 +20,6 @@ from hpcbal.policies.configuring.cost_model import (
     Role,
     Turns,
     epoch_cost,
-    paper_epoch_s,
-    paper_optimum,
 )
 from hpcbal.policies.configuring.heterogeneous import Choice, best_heterogeneous
 from hpcbal.policies.configuring.homogeneous import analytic_epoch_s, best_homogeneous
@@ -68,8 +66,6 @@ __all__ = [
     "epoch_cost",
     "estimate_machines",
     "measured_bandwidth",
-    "paper_epoch_s",
-    "paper_optimum",
     "plan_changes",
     "renamed",
     "spread",

@@ -11,6 +11,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from hpcbal import env
 from hpcbal.config import DnnConfig
 from hpcbal.config.imports import load_object
 from hpcbal.errors import HpcbalError, InputError, UserCodeError
@@ -209,10 +210,10 @@ class Callbacks:
         weights = Weights(replica)
         event = EpochEnd(self._dnn.name, record.epoch, dict(record.metrics), record.seconds, weights)
         if self._made is None:
-            self._made = [
-                (given.name, self._guarded(given.name, "making it", partial(_make, given.name, given.args)))
-                for given in self._dnn.callbacks
-            ]
+            self._made = []
+            for given in self._dnn.callbacks:
+                make = partial(_make, given.name, env.expanded(given.args, f"callback {given.name}: args"))
+                self._made.append((given.name, self._guarded(given.name, "making it", make)))
         try:
             for name, call in self._made:
                 announce(f"in callback {name} of {self._dnn.name} after epoch {record.epoch}")

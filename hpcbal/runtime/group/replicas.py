@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -159,7 +158,7 @@ def initialise(replica: Replica, dnn: DnnConfig, class_names: Sequence[str] = ()
 
 def _read(init: InitConfig) -> tuple[Path, str, str, Sequence[SourceLayer], tuple[str, ...]]:
     """The file, its digest, which weights it holds, its layers, and names of the classes that it knows."""
-    path = Path(os.path.abspath(init.source))
+    path = init.path
     if init.is_keras_file:
         before = _identities(path)
         layers = [SourceLayer(name, arrays) for name, arrays in read_keras_file(path)]

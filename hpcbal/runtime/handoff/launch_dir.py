@@ -28,7 +28,7 @@ from hpcbal.kinds import KINDS
 from hpcbal.processes import say
 from hpcbal.runtime.handoff.start_file import NAME, StartFile, facts_in
 from hpcbal.telemetry import RunDirectory
-from hpcbal.telemetry.files.atomic_file import output_error
+from hpcbal.telemetry.files.atomic_file import inodes, output_error
 
 SMOKE_STEPS = 20
 """Steps of the largest batch size in a trial, training and validation together."""
@@ -115,6 +115,9 @@ def output_of(request: RunRequest, config: RunConfig) -> RunDirectory:
 
 PREFIX = "hpcbal-"
 MAX_FIRST_LINE_BYTES = 4096
+SHARED_MEMORY = "/dev/shm"
+_LEAST_INODES, _MOST_INODES = 4, 16
+"""Of a start, besides those of its ranks: three ranks used 15 for temporary files, and 8 in memory."""
 
 
 @contextlib.contextmanager
@@ -137,7 +140,10 @@ def launch_directory() -> Iterator[tuple[Path, int]]:
     with made as name:
         path = Path(name) / NAME
         aside = path.with_name(f"{NAME}.tmp")
-        descriptor = os.open(aside, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            descriptor = os.open(aside, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+        except OSError as error:
+            raise output_error(path, error) from error
         try:
             locked_on = socket.gethostname() if _lock(descriptor, fcntl.LOCK_SH) else None
             first = {"starter_pid": os.getpid(), "locked_on": locked_on}
@@ -151,6 +157,32 @@ def launch_directory() -> Iterator[tuple[Path, int]]:
             yield Path(name), descriptor
         finally:
             os.close(descriptor)
+
+
+def shortage_of_inodes(ranks: int) -> tuple[bool, str] | None:
+    """Find a file system in which the files of MPI may not have room, or certainly have not.
+
+    Open MPI makes a file for each rank in /dev/shm, besides windows, and some directories and sockets in the
+    system's folder for temporary files; if it cannot, it ends with a number.
+
+    Args:
+        ranks: how many ranks are to be started on this machine.
+
+    Returns:
+        Whether the start must fail, and a sentence; None if there is room.
+    """
+    for folder, least, remedy in (
+        (tempfile.gettempdir(), _LEAST_INODES, "remove files, or set TMPDIR to another folder"),
+        (SHARED_MEMORY, ranks, "remove files of jobs that are over"),
+    ):
+        found, wanted = inodes(folder), 4 * ranks + _MOST_INODES
+        if found is not None and found[0] < wanted:
+            free, total = found
+            return free < least, (
+                f"{folder}: no room for the files of MPI: {free} of {total} inodes are free, so few "
+                f"files can still be made there, and {ranks} ranks may need {wanted}; {remedy}"
+            )
+    return None
 
 
 def hold(start: StartFile) -> None:

@@ -6,18 +6,19 @@ import contextlib
 import signal
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from hpcbal.errors import OutputError
-from hpcbal.processes import STOP_SIGNALS, deliver_stop_signals, say
+from hpcbal.processes import SHIELDED, STOP_SIGNALS, deliver_stop_signals, say
 from hpcbal.runtime.handoff.start_file import LAUNCH_DIR, StartFile
 from hpcbal.runtime.handoff.start_machine import Action, StartMachine, is_killed
 from hpcbal.runtime.handoff.supervision import TRAINING, Leftovers, Sentences, kill_started
 from hpcbal.telemetry.host.processes import (
     living_children,
+    pending_signals,
     process_is_gone,
     process_is_suspended,
     started_with,
@@ -70,6 +71,14 @@ class Requests:
         self.first_signal = self.first_signal or signal.Signals(number).name
         self.num_signals += 1
 
+    def note(self, numbers: Collection[int]) -> None:
+        """Count signals that somebody has sent to mpirun, if they are the first request.
+
+        They are seen late, and stay pending: they never count as a second request.
+        """
+        if numbers and not self.stop:
+            self._handle(min(numbers), None)
+
     @property
     def stop(self) -> bool:
         """Whether a signal has arrived."""
@@ -96,7 +105,7 @@ def mind(
     """Wait for mpirun and its ranks; returns the exit code of `hpcbal run`.
 
     Args:
-        process: mpirun. On USR2 it asks the ranks to stop, on TERM it kills them.
+        process: mpirun. On USR2 it asks the ranks to stop, on INT it kills them; TERM and HUP stay pending.
         directory: the launch directory of this start.
         requests: the user's requests.
         drain: waits, at most for so many seconds, until what mpirun has written to stderr is there.
@@ -111,6 +120,7 @@ def mind(
             break
         except subprocess.TimeoutExpired:
             facts = start.read()
+        requests.note(pending_signals(process.pid).intersection(SHIELDED))
         now_s = time.monotonic()
         if not requests.stop or not _is_any_suspended(process.pid):
             runs_s = now_s
@@ -127,7 +137,7 @@ def mind(
                     start.add(stop_signal=requests.first_signal)
                 process.send_signal(signal.SIGUSR2)
             elif action in (Action.KILL, Action.GIVE_UP):
-                process.terminate()
+                process.send_signal(signal.SIGINT)
             elif action is Action.FORCE:
                 kill_started(directory)
                 process.kill()

@@ -11,10 +11,9 @@ import sys
 import threading
 import traceback
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from mpi4py import MPI
 from numpy.typing import NDArray
 
 from hpcbal.cluster.roles import SCHEDULER_RANK
@@ -25,6 +24,9 @@ from hpcbal.processes import STOP_SIGNALS, deliver_stop_signals
 from hpcbal.runtime.handoff.end_file import note_end
 from hpcbal.runtime.handoff.rank_process import NUM_BYTES, Activity, text_in
 from hpcbal.runtime.handoff.start_file import StartFile
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
 
 log = logging.getLogger(__name__)
 
@@ -95,6 +97,8 @@ class JobEnd:
     def share(self, node_comm: MPI.Intracomm) -> None:
         """Set up the shared memory of this node's ranks; collective over the node."""
         num_bytes = node_comm.size * (1 + NUM_BYTES)
+        from mpi4py import MPI  # not at the top: the launcher reads this module without MPI
+
         window = MPI.Win.Allocate_shared(num_bytes if node_comm.rank == 0 else 0, 1, MPI.INFO_NULL, node_comm)
         buffer: Any = window.Shared_query(0)[0]
         memory = np.frombuffer(buffer, np.uint8)[:num_bytes].reshape(node_comm.size, 1 + NUM_BYTES)

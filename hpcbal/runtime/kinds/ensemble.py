@@ -85,7 +85,7 @@ class EnsembleRuns(KindRuns[EnsembleConfig, "OpenedRun"]):
     ) -> int:
         from hpcbal.comm.collectives import all_or_none, patient_allgather, patient_broadcast
         from hpcbal.runtime.rank.context import RankContext
-        from hpcbal.runtime.rank.data import open_data
+        from hpcbal.runtime.rank.shared_data import open_data
         from hpcbal.runtime.start.recipe import Setting
         from hpcbal.runtime.start.table import RECIPES
 

@@ -83,7 +83,7 @@ def load_job(config: PsJobConfig) -> LoadedJob:
     args = env.expanded(config.data.args, "data.args")
     source = _call("data.dataset", config.data.dataset, DATASET, (), args)
     _check_source(source, config.data.dataset)
-    app = _call("app", config.app, APP, (source,), config.args)
+    app = _call("app", config.app, APP, (source,), env.expanded(config.args, "args"))
     if not isinstance(app, App):
         raise InputError(
             f"app {config.app}: got an object of type {type(app).__name__}, allowed: a subclass of "

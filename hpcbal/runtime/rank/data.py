@@ -2,83 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from mpi4py import MPI
 from numpy.typing import NDArray
 
-from hpcbal.cluster.roles import Roles
-from hpcbal.comm.collectives import all_or_none, patient_allgather
 from hpcbal.config import EnsembleConfig
-from hpcbal.control import INDEPENDENT
-from hpcbal.data.first_samples import check_first, doubts_about_values
+from hpcbal.data.first_samples import doubts_about_values
 from hpcbal.data.labels import class_names
 from hpcbal.data.source import SampleSource, open_source
 from hpcbal.dataplane.ring import NodeRing
 from hpcbal.dataplane.stream import StreamSpec
 from hpcbal.errors import ClusterError
 from hpcbal.values.arrays import Affine
-
-
-def open_data(
-    world: MPI.Intracomm,
-    node_comm: MPI.Intracomm,
-    config: EnsembleConfig,
-    roles: Roles,
-    meanwhile: Callable[[], None],
-) -> RankData:
-    """Open the data of every rank; collective.
-
-    Preprocessors open the dataset; trainers do so too if each has its own stream.
-
-    Args:
-        meanwhile: called on ranks that do not open it, while the others do.
-
-    Raises:
-        ReportedError: on all ranks, if a rank cannot open the dataset, a user's operations do not work, the
-            nodes see different data, or a node has too little memory for the ring.
-    """
-    makers = set(roles.preprocessor_ranks)
-    if config.schedule.paradigm == INDEPENDENT:
-        makers |= set(roles.trainer_ranks)
-
-    def open_mine() -> SampleSource | None:
-        if world.rank in makers:
-            source = open_source(config)
-            check_first(source)
-            return source
-        meanwhile()
-        return None
-
-    source = all_or_none(world, open_mine)
-    mine = all_or_none(world, lambda: None if source is None else StreamFacts.of(config, source))
-    everyone = patient_allgather(world, mine)
-    known = [facts for facts in everyone if facts is not None]
-    different = [facts for facts in known if facts.fingerprint != known[0].fingerprint]
-
-    def check() -> None:
-        if different:
-            raise ClusterError(
-                f"data.dataset {config.data.dataset} is not the same on all nodes: fingerprints "
-                f"{known[0].fingerprint} and {different[0].fingerprint}; put it where all nodes can read it"
-            )
-
-    all_or_none(world, check)
-    ring = all_or_none(world, lambda: _make_ring(node_comm, known[0].spec, roles, world.rank))
-    return RankData(known[0], ring, source)
-
-
-def _make_ring(node_comm: MPI.Intracomm, spec: StreamSpec, roles: Roles, rank: int) -> NodeRing:
-    node = roles.ranks[rank].node
-    return NodeRing.create(
-        node_comm,
-        spec,
-        num_readers=roles.cluster.nodes[node].num_gpus,
-        num_producers=roles.num_local_producers(node),
-        num_writers=len(roles.preprocessor_ranks),
-    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ import time
 from hpcbal.cluster.roles import SCHEDULER_RANK
 from hpcbal.comm.backoff import Backoff
 from hpcbal.comm.channel import Message
-from hpcbal.dataplane import nontemporal
 from hpcbal.dataplane.producer import Producer
 from hpcbal.runtime.rank.context import RankContext
 from hpcbal.runtime.wire.protocol import EndStream, PreprocessorReport, Shutdown, StartStream, StreamEnded
@@ -31,7 +30,6 @@ class Preprocessor:
 
     def run(self) -> int:
         """Work until Shutdown; returns the exit code that it carries."""
-        log.info("large samples are written into the ring with %s", nontemporal.method())
         backoff = Backoff.idle()
         while True:
             found = self._context.channel.receive()

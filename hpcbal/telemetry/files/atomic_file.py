@@ -106,7 +106,27 @@ def output_error(path: str | os.PathLike[str], error: OSError, doing: str = "wri
     """An `OSError` as an error for the user: one sentence with the path, the reason and what to do."""
     reason = error.strerror or str(error)
     advice = _ADVICE.get(error.errno or 0, "choose another place, or ask its administrator")
+    if error.errno == errno.ENOSPC and (found := inodes(path)) is not None and found[0] == 0:
+        advice = (
+            f"the file system holds at most {found[1]} files and folders, and has them: remove some, or "
+            "choose another directory with --output"
+        )
     return OutputError(f"{os.fspath(path)}: cannot {doing}: {reason} ({advice})")
+
+
+def inodes(path: str | os.PathLike[str]) -> tuple[int, int] | None:
+    """Return how many files can still be made where `path` is or would be, and how many there can be at all.
+
+    None if the file system has no such limit, or if nothing of the path can be seen.
+    """
+    place = Path(path).absolute()
+    for folder in (place, *place.parents):
+        try:
+            space = os.statvfs(folder)
+        except OSError:
+            continue
+        return (space.f_favail, space.f_files) if space.f_files else None
+    return None
 
 
 def write_atomic(path: str | os.PathLike[str], content: str | bytes, *, durable: bool = False) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import signal
 import sys
 from collections.abc import Mapping
 from importlib import metadata
@@ -92,6 +93,17 @@ def process_is_suspended(pid: int) -> bool:
         return _stat(pid)[0] in (b"T", b"t")
     except OSError:
         return False
+
+
+def pending_signals(pid: int) -> set[int]:
+    """Numbers of the signals that process `pid` has been sent and blocks; empty if that cannot be seen."""
+    try:
+        status = Path(f"/proc/{pid}/status").read_text(errors="replace")
+    except OSError:
+        return set()
+    lines = (line.partition(":") for line in status.splitlines())
+    masks = [int(mask, 16) for name, _, mask in lines if name in ("SigPnd", "ShdPnd")]
+    return {number for number in signal.valid_signals() if any(mask >> (number - 1) & 1 for mask in masks)}
 
 
 def _stat(pid: int) -> list[bytes]:

@@ -94,9 +94,7 @@ class Cast:
         self.spec = spec
         self.node_comm = cast(MPI.Intracomm, self.world.Split(self.node, self.world.rank))
         self.peers: MPI.Comm = self.world.Split(0 if self.is_producer else 1)
-        self.ring = NodeRing.create(
-            self.node_comm, spec, num_readers, num_producers, num_writers=len(self.producers)
-        )
+        self.ring = NodeRing.create(self.node_comm, spec, num_readers, num_producers)
 
     def producer(self, source: FakeSource) -> Producer:
         return Producer(self.ring, self.comm, self.topology, source, self.index)

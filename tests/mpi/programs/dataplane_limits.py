@@ -9,7 +9,6 @@ import numpy as np
 from dataplane_harness import Cast, FakeSource, read_passes
 from mpi4py import MPI
 
-from hpcbal.dataplane.nontemporal import QuickerWrite
 from hpcbal.dataplane.producer import Producer
 from hpcbal.dataplane.reader import StreamReader
 from hpcbal.dataplane.ring import NodeRing
@@ -158,16 +157,6 @@ def recycled_memory_is_used(cast: Cast, source: FakeSource) -> None:
     cast.run_round(cast.plan(1), actor, read, Position(0))
 
 
-def a_writer_tries_its_ways_once_its_part_of_the_ring_is_written(cast: Cast, source: FakeSource) -> None:
-    """Of the blocks in a ring a preprocessor makes its part only, those of other nodes included."""
-    write = cast.ring.slots[0]._write
-    if cast.node_comm.size > 1:
-        assert isinstance(write, QuickerWrite)
-        assert write.ring_bytes == SLOTS * cast.spec.layout.num_bytes // len(NODES)
-    else:
-        assert not isinstance(write, QuickerWrite)
-
-
 def expect(kind: type[Exception], words: str, call) -> None:
     caught = None
     try:
@@ -195,7 +184,6 @@ CASES = (
     a_stream_that_all_have_left_stands_still,
     wrong_reads_are_errors,
     memory_that_is_not_there_is_an_error_on_all_ranks,
-    a_writer_tries_its_ways_once_its_part_of_the_ring_is_written,
     recycled_memory_is_used,
 )
 

@@ -1,4 +1,4 @@
-"""A recording survives its file, and a replay shows each iteration only what was known when it began."""
+"""The kept recording is one of real workers; an iteration shows only what was known when it began."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from contention.recording import Recording, load_recording
+from support.predictor_replay import Recording, load_recording
 
 KEPT = Path(__file__).parents[2] / "data" / "contention.npz"
 MOST_BYTES = 300_000
@@ -18,15 +18,6 @@ def recording() -> Recording:
     times = rng.uniform(0.1, 0.2, (2, 5))
     cpu, memory = rng.uniform(0.0, 1.0, (2, 2, 5))
     return Recording(np.array([[20] * 5, [10] * 5]), times, cpu, memory, {"how": "made up"})
-
-
-def test_a_recording_survives_its_file(recording: Recording, tmp_path: Path) -> None:
-    recording.save(tmp_path / "some.npz")
-    again = load_recording(tmp_path / "some.npz")
-    assert again.about == recording.about
-    np.testing.assert_array_equal(again.num_samples, recording.num_samples)
-    for name in ("processing_s", "cpu", "memory"):
-        np.testing.assert_allclose(getattr(again, name), getattr(recording, name), rtol=1e-6)
 
 
 def test_the_kept_recording_is_of_real_workers_and_small() -> None:
@@ -53,7 +44,7 @@ def test_a_file_that_is_not_a_recording_is_refused(content: bytes | None, tmp_pa
     path = tmp_path / "some.npz"
     if content is not None:
         path.write_bytes(content)
-    with pytest.raises(SystemExit, match=r"no recording .* make one with bench/record_contention\.py"):
+    with pytest.raises(SystemExit, match=r"no recording .* tests/data/contention\.npz is one"):
         load_recording(path)
 
 

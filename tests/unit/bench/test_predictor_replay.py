@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import contention.replay as predictor_replay
 import numpy as np
 import pytest
-from contention.replay import limit, observe, replay, replay_fitted
-from contention.traces import Traces
+from support import predictor_replay
+from support.predictor_replay import Traces, limit, observe, replay, replay_fitted
 
 from hpcbal.policies.batching import Observation
 from hpcbal.policies.batching.speed import PREDICTORS, SpeedPredictor

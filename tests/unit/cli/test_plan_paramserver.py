@@ -228,6 +228,8 @@ def test_plan_warns_of_a_trace_that_is_damaged(tmp_path: Path, capsys: pytest.Ca
         (["--nodes", "2", "--gpus-per-node", "5"], 11, "--nodes=2 --ntasks-per-node=6"),
         (["--nodes", "2", "--set", "slots.per_node=3"], 7, "--nodes=2 --ntasks-per-node=4"),
         (["--gpus", "5"], 5, "--nodes=1 --ntasks-per-node=6"),
+        (["--gpus", "16", "--gpus-per-node", "4"], 19, "--nodes=4 --ntasks-per-node=5"),
+        (["--gpus", "3", "--gpus-per-node", "4"], 3, "--nodes=1 --ntasks-per-node=4"),
     ],
 )
 def test_plan_fills_the_nodes_and_shows_how_to_start_on_them(

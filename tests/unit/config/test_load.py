@@ -371,6 +371,38 @@ def test_a_stop_rule_needs_a_metric_that_the_run_has(make_file: MakeFile) -> Non
 
 
 @pytest.mark.parametrize(
+    ("setting", "told"),
+    [
+        ("defaults.stop.monitor=val_loss", "max_epochs with monitor 'val_loss'"),
+        ("defaults.optimizer.schedule=plateau", "optimizer.schedule plateau with monitor val_ and the first"),
+        ("checkpoint.keep=best", "checkpoint.keep best with monitor val_ and the first metric by default"),
+        ("prune.rule=median", "prune.rule median with monitor val_ and the first metric by default"),
+    ],
+)
+def test_nothing_follows_a_metric_of_validation_samples_where_there_are_none(
+    make_file: MakeFile, setting: str, told: str
+) -> None:
+    settings = ["data.validation_fraction=0", "defaults.stop.patience=null", setting]
+    for problem in problems_of(make_file(GOOD), *settings):
+        assert told in problem
+        assert "but data.validation_fraction is 0; allowed: monitor: accuracy, loss or another" in problem
+    load_config(make_file(GOOD), [*settings, "data.validation_fraction=0.1"])
+    load_config(make_file(GOOD), [*settings, "defaults.stop.monitor=loss"])
+
+
+def test_a_dnn_that_is_not_pruned_needs_no_validation_samples_for_it(make_file: MakeFile) -> None:
+    settings = [
+        "data.validation_fraction=0",
+        "prune.rule=median",
+        "dnns.b.stop.monitor=loss",
+        "prune.dnns=[b]",
+    ]
+    load_config(make_file(GOOD), settings)
+    problems = problems_of(make_file(GOOD), *settings, "prune.dnns=[a]")
+    assert "prune.rule median with monitor val_" in "".join(problems)
+
+
+@pytest.mark.parametrize(
     "settings",
     [
         ("balance={policy: fixed, shares: [3, 2, 1]}",),

@@ -159,15 +159,12 @@ class Mpirun:
         if self._polls == 3:
             assert not self.got, "a signal in the first second kills the ranks"
             self._start.add(is_ready=True)
-        if self._polls == 6 and self._ends_with == signal.SIGTERM:
+        if self._polls == 6 and self._ends_with == signal.SIGINT:
             os.kill(os.getpid(), signal.SIGINT)
         raise subprocess.TimeoutExpired("mpirun", timeout_s)
 
     def send_signal(self, number: int) -> None:
         self.got.append(number)
-
-    def terminate(self) -> None:
-        self.got.append(signal.SIGTERM)
 
 
 def mind_mpirun(mpirun: Any, folder: Path) -> int:
@@ -175,12 +172,12 @@ def mind_mpirun(mpirun: Any, folder: Path) -> int:
         return mind(mpirun, folder, requests)
 
 
-@pytest.mark.parametrize("ends_with", [signal.SIGUSR2, signal.SIGTERM], ids=lambda number: number.name)
+@pytest.mark.parametrize("ends_with", [signal.SIGUSR2, signal.SIGINT], ids=lambda number: number.name)
 def test_ctrl_c_asks_when_the_ranks_are_ready_and_the_second_kills(tmp_path: Path, capfd, ends_with):
     mpirun = Mpirun(start_of(tmp_path), ends_with)
     before = signal.getsignal(signal.SIGINT)
     assert mind_mpirun(mpirun, tmp_path) == 75
-    assert mpirun.got == [signal.SIGUSR2, signal.SIGTERM][: 1 + (ends_with == signal.SIGTERM)]
+    assert mpirun.got == [signal.SIGUSR2, signal.SIGINT][: 1 + (ends_with == signal.SIGINT)]
     assert "stopping cleanly: writing checkpoints (Ctrl-C again to kill)" in capfd.readouterr().err
     assert signal.getsignal(signal.SIGINT) is before
 
@@ -190,12 +187,12 @@ def test_a_stop_is_passed_on_though_nobody_reads_stderr_any_more(monkeypatch, tm
     reader, writer = os.pipe()
     os.close(reader)
     start = start_of(tmp_path)
-    mpirun = Mpirun(start, signal.SIGTERM)
+    mpirun = Mpirun(start, signal.SIGINT)
     start.leave_last_words("rank 2 died")
     with os.fdopen(writer, "w") as unread:
         monkeypatch.setattr(sys, "stderr", unread)
         assert mind_mpirun(mpirun, tmp_path) == 75
-    assert mpirun.got == [signal.SIGUSR2, signal.SIGTERM]
+    assert mpirun.got == [signal.SIGUSR2, signal.SIGINT]
 
 
 def test_a_later_signal_does_not_take_back_that_the_ranks_shall_be_killed():
@@ -229,7 +226,6 @@ STOPPED = "the ranks have written checkpoints and stopped"
         ("exit 1", 1, "the ranks ended while they were starting: mpirun got a signal"),
         (DIED + "exit 75", 1, "rank 2 died"),
         ("exit 143", 75, "a rank ended before it could write a checkpoint"),
-        ("kill -TERM $$", 75, "a rank ended before it could write a checkpoint"),
         ("exit 137", 1, "a rank was ended by SIGKILL while the run was starting (mpirun reports which)"),
         ("kill -KILL $$", 1, "the ranks have ended too, perhaps before they could write"),
     ],

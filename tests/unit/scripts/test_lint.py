@@ -1,10 +1,9 @@
-"""Every shell script parses, passes shellcheck, and can be started."""
+"""Every shell script parses, stops at errors, and can be started; scripts/test.sh lets shellcheck look."""
 
 from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -29,14 +28,6 @@ def test_job_scripts_for_one_node_and_for_several_are_there() -> None:
 def test_script_parses(script: Path) -> None:
     done = subprocess.run(["bash", "-n", script], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
-
-
-def test_script_passes_shellcheck(script: Path) -> None:
-    shellcheck = Path(sys.executable).parent / "shellcheck"
-    done = subprocess.run(
-        [shellcheck, "--external-sources", script], capture_output=True, text=True, cwd=ROOT
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_script_stops_at_the_first_error(script: Path) -> None:

@@ -30,12 +30,20 @@ def warnings(folder: Path, init: str) -> list[str]:
         ("other:b", "got other, but that is not the output directory of a run"),
         ("run:c", "got run:c, but that run has no weights of c yet"),
         ("run:b", None),
+        ("$RUNS/run:b", None),
+        (
+            "$GONE/run:b",
+            "init.from: got '$GONE/run', but the environment variable GONE is not set here; set it, or write "
+            "the value out; a plain $ is written $$",
+        ),
     ],
 )
 def test_what_is_missing_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, init: str, said: str | None
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("RUNS", str(tmp_path))
+    monkeypatch.delenv("GONE", raising=False)
     Path("there.keras").touch()
     Path("other").mkdir()
     Path("run/dnns/b").mkdir(parents=True)

@@ -9,9 +9,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from grouping_search import best_score, random_loads
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.grouping_search import best_score, random_loads
 
 from hpcbal.policies.grouping import (
     Group,

@@ -16,7 +16,7 @@ import pytest
 
 from hpcbal.errors import OutputError
 from hpcbal.runtime import launch
-from hpcbal.runtime.handoff.launch_dir import launch_directory, sweep
+from hpcbal.runtime.handoff.launch_dir import launch_directory, shortage_of_inodes, sweep
 from hpcbal.runtime.handoff.minding import Requests
 from hpcbal.runtime.handoff.start_file import NAME, StartFile
 from hpcbal.telemetry.host.processes import process_is_gone
@@ -186,3 +186,42 @@ def test_a_full_disk_is_reported_with_what_to_do(tmp: Path, monkeypatch: pytest.
     with pytest.raises(OutputError, match=r"start\.jsonl: cannot write: No space left"), launch_directory():
         pass
     assert list(tmp.iterdir()) == []
+
+
+@pytest.fixture
+def with_inodes(monkeypatch: pytest.MonkeyPatch) -> Callable[[str, int, int], None]:
+    """Make a folder look as if its file system had so many inodes, and so many of them free."""
+
+    def limit(folder: str, free: int, total: int) -> None:
+        real = os.statvfs
+
+        def statvfs(path: str | Path) -> os.statvfs_result:
+            values = list(real(path))
+            if str(path) == folder:
+                values[5:8] = [total, free, free]
+            return os.statvfs_result(values)
+
+        monkeypatch.setattr(os, "statvfs", statvfs)
+
+    return limit
+
+
+def test_a_folder_without_inodes_is_named_with_their_number(
+    with_inodes: Callable[[str, int, int], None],
+) -> None:
+    with_inodes("/dev/shm", 6, 20)
+    found = shortage_of_inodes(3)
+    assert found is not None
+    assert not found[0], "it may be enough"
+    assert "/dev/shm: no room for the files of MPI: 6 of 20 inodes are free" in found[1]
+    with_inodes("/dev/shm", 2, 20)
+    assert shortage_of_inodes(3)[0], "each rank needs one"  # type: ignore[index]
+    with_inodes("/dev/shm", 0, 0)  # as file systems without such a limit
+    with_inodes(tempfile.gettempdir(), 0, 0)
+    assert shortage_of_inodes(3) is None
+
+
+def test_nothing_is_started_where_no_file_can_be_made(with_inodes: Callable[[str, int, int], None]) -> None:
+    with_inodes(tempfile.gettempdir(), 1, 16)
+    with pytest.raises(OutputError, match=r"1 of 16 inodes are free.* set TMPDIR to another folder"):
+        launch.start_mpirun([], 3, Requests())

@@ -10,6 +10,7 @@ import sys
 import pytest
 
 from hpcbal.errors import ExitCode
+from hpcbal.processes import shielding
 from hpcbal.runtime.handoff import minding, start_machine, supervision
 from hpcbal.runtime.handoff.launch_dir import launch_directory
 from hpcbal.runtime.handoff.minding import Requests, mind
@@ -46,7 +47,7 @@ def test_processes_that_outlive_the_run_are_ended(
     )
 
 
-DEAF = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(600)"
+DEAF = "import signal, time; signal.signal(signal.SIGINT, signal.SIG_IGN); time.sleep(600)"
 
 
 def test_an_mpirun_that_does_not_end_is_killed(
@@ -65,6 +66,30 @@ def test_an_mpirun_that_does_not_end_is_killed(
     *_, forced, last = capfd.readouterr().err.splitlines()
     assert forced == "hpcbal: mpirun did not end within 0 s; killing it with the ranks"
     assert last.startswith("hpcbal: the ranks were killed before the run had written all checkpoints")
+
+
+SENDS_ITSELF = """
+import os, signal, sys, time
+for number in (signal.SIGHUP, signal.SIGTERM):
+    os.kill(os.getpid(), number)
+signal.sigwait([signal.SIGUSR2])
+time.sleep(1.5)
+sys.exit(9)
+"""
+
+
+def test_what_somebody_sends_to_mpirun_is_one_request_to_stop(capfd: pytest.CaptureFixture[str]) -> None:
+    with launch_directory() as (directory, _), Requests() as requests:
+        start = StartFile(directory)
+        start.add(is_ready=True, is_stopping=True)
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR2])
+        with shielding():
+            process = subprocess.Popen([sys.executable, "-c", SENDS_ITSELF])
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        assert mind(process, directory, requests) == ExitCode.RUN_AGAIN
+        assert requests.num_signals == 1
+        assert start.read().stop_signal == "SIGHUP"
+    assert "stopping cleanly" in capfd.readouterr().err
 
 
 SPEAKS = "import sys, time; time.sleep(0.5); print('mpirun: a rank has ended', file=sys.stderr)"

@@ -62,10 +62,10 @@ HELD = {
 def test_what_code_of_the_user_has_started_does_not_hold_a_rank_whose_work_is_done(held: str) -> None:
     program = f"""
 import multiprocessing, sys, threading, time
-from hpcbal.runtime.handoff import own_exit
-own_exit.LEAVE_S = 0.1
+from hpcbal.runtime.handoff import rank_process
+rank_process.LEAVE_S = 0.1
 {HELD[held]}
-own_exit.leave_soon(3, 75)
+rank_process.leave_soon(3, 75)
 print("last line")
 sys.exit(75)
 """

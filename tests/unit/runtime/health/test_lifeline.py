@@ -17,11 +17,11 @@ from pathlib import Path
 from hpcbal.runtime.handoff.rank_process import Activity
 from hpcbal.runtime.handoff.start_file import StartFile
 from hpcbal.runtime.handoff.supervision import TRAINING
-from hpcbal.runtime.health import lifeline
+from hpcbal.runtime.health import watchdog
 soon = dataclasses.replace(TRAINING, orphaned_s=0.2)
 activity = Activity()
 activity.note("training a")
-lifeline.Lifeline(3, StartFile(Path(sys.argv[1]) if sys.argv[1] else None), activity, soon)
+watchdog.Lifeline(3, StartFile(Path(sys.argv[1]) if sys.argv[1] else None), activity, soon)
 if sys.argv[2] == "close":
     os.closerange(3, 256)
 while True:  # as MPI does without its sockets

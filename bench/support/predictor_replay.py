@@ -1,18 +1,83 @@
-"""Replay traces of workers under Alg. 1 with any predictor, fitted as in a run: to the past only."""
+"""Replay recorded workers under Alg. 1 of [LBBSP] with any predictor, fitted to the past only."""
 
 from __future__ import annotations
 
+import json
 import time
+import zipfile
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import numpy as np
-from contention.traces import Traces
+import numpy.typing as npt
 
 from hpcbal.policies.batching import BATCHING, BatchTask, Observation
 from hpcbal.policies.batching.min_max import apportion
 from hpcbal.policies.batching.speed import SpeedPredictor
 from hpcbal.speed_models import SpeedLearner
+
+FloatArray = npt.NDArray[np.float64]
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Traces:
+    """The state of every worker in every iteration, independent of its batch; shapes (num_workers, n).
+
+    Attributes:
+        speeds: samples/s in iteration k.
+        cpu, memory: shares that are free when iteration k begins, as measured.
+    """
+
+    speeds: FloatArray
+    cpu: FloatArray
+    memory: FloatArray
+
+
+@dataclass(frozen=True)
+class Recording:
+    """Real workers under contention, one column per iteration; shapes (num_workers, num_iterations).
+
+    Attributes:
+        num_samples: samples of each worker's share.
+        processing_s: seconds until the worker arrived at the collective.
+        cpu, memory: shares as `hpcbal.telemetry.host.resource_use` measures them at that moment.
+        about: what was recorded, when and how.
+    """
+
+    num_samples: npt.NDArray[np.int64]
+    processing_s: FloatArray
+    cpu: FloatArray
+    memory: FloatArray
+    about: Mapping[str, Any]
+
+    def traces(self) -> Traces:
+        """Speeds of each iteration, and the shares at its beginning, which is the end of the one before."""
+        speeds = (self.num_samples / self.processing_s)[:, 1:]
+        return Traces(speeds, self.cpu[:, :-1], self.memory[:, :-1])
+
+
+def load_recording(path: Path) -> Recording:
+    """Read a recording.
+
+    Raises: SystemExit: there is no such file, or it is not a recording.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            if int(file["format"]) != FORMAT:
+                raise ValueError(f"format {int(file['format'])}, expected {FORMAT}")
+            return Recording(
+                file["num_samples"].astype(np.int64),
+                file["processing_s"].astype(np.float64),
+                file["cpu"].astype(np.float64),
+                file["memory"].astype(np.float64),
+                json.loads(str(file["about"])),
+            )
+    except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile) as error:
+        raise SystemExit(f"{path}: no recording ({error}); tests/data/contention.npz is one") from error
 
 
 def observe(traces: Traces, batch_sizes: Sequence[int], k: int) -> list[Observation]:
