@@ -12,7 +12,6 @@ from hpcbal.cli.options import Subparsers, print_text, print_warning
 
 if TYPE_CHECKING:
     from hpcbal.config import JobsConfig, ParamServerConfig
-    from hpcbal.telemetry.files.run_directory import RunDirectory
 
 
 def add_parser(verbs: Subparsers) -> None:
@@ -50,9 +49,10 @@ def run(args: argparse.Namespace) -> int:
     # Before any import of TensorFlow, also by the user's modules.
     os.environ["CUDA_VISIBLE_DEVICES"] = "-1"  # a GPU of this node may be in use, and is not needed here
     os.environ.update(env.tensorflow_settings())
-    from hpcbal.config import JobsConfig, ParamServerConfig, load_config
+    from hpcbal.config import EnsembleConfig, load_config
     from hpcbal.errors import InputError
     from hpcbal.export import export_dnn
+    from hpcbal.kinds import KINDS
     from hpcbal.telemetry.files.run_directory import RunDirectory
     from hpcbal.telemetry.views.read_status import import_roots_of
 
@@ -60,8 +60,8 @@ def run(args: argparse.Namespace) -> int:
     run_directory.check_exists()
     if run_directory.config.is_file():
         config = load_config(run_directory.config, import_roots=import_roots_of(args.directory))
-        if isinstance(config, ParamServerConfig | JobsConfig):
-            return _export_job(args, config, run_directory)
+        if not isinstance(config, EnsembleConfig):
+            return _export_job(args, KINDS[config.kind].runs.with_submitted(config, run_directory))
     if args.name is None:
         raise InputError(f"{args.directory}: which DNN? Give its NAME, as `hpcbal status` shows it")
     done = export_dnn(args.directory, args.name, args.to, args.weights, force=args.force)
@@ -72,29 +72,21 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _export_job(
-    args: argparse.Namespace, config: ParamServerConfig | JobsConfig, run_directory: RunDirectory
-) -> int:
+def _export_job(args: argparse.Namespace, config: ParamServerConfig | JobsConfig) -> int:
     """Export what a job on parameter servers has trained."""
-    from hpcbal.config import JobsConfig, PsJobConfig
     from hpcbal.errors import InputError
-    from hpcbal.runtime.handoff.submissions import with_submitted
     from hpcbal.runtime.jobs.trained import export_job
     from hpcbal.telemetry.views.table import count_text
 
-    jobs: dict[str, tuple[PsJobConfig, int]]
-    if isinstance(config, JobsConfig):
-        config = with_submitted(config, run_directory)
-        jobs = {job.name: (job, config.seed_of(job)) for job in config.jobs}
-    else:
-        jobs = {config.name: (config, config.seed)}
+    jobs = config.jobs_by_name
     name = args.name or next(iter(jobs))
     if name not in jobs or (args.name is None and len(jobs) > 1):
         given = "which job? Give its NAME" if args.name is None else f"has no job {name!r}"
         raise InputError(f"{args.directory}: {given}, allowed: {', '.join(jobs)}")
     if args.weights == "best":
         raise InputError("--weights: got best, allowed: last, which is all that a parameter-server job keeps")
-    job, seed = jobs[name]
+    job = jobs[name]
+    seed = config.seed if job.seed is None else job.seed
     trained = export_job(job, name, seed, args.directory, args.to, force=args.force)
     print_text(f"{args.to}: {job.app} after {count_text(trained.epochs, 'epoch')}")
     return 0

@@ -150,13 +150,10 @@ def _are_in_turn(args: argparse.Namespace, config: ParamServerConfig | None) -> 
 
 
 def _config(args: argparse.Namespace) -> ParamServerConfig:
-    from hpcbal.config import ParamServerConfig, load_config
+    from hpcbal.config import ParamServerConfig, load_of_kind
 
-    config = load_config(args.config, args.overrides, warn=print_warning)
-    if not isinstance(config, ParamServerConfig):
-        raise InputError(
-            f"{args.config}: kind: got {config.kind}, allowed: paramserver; hpcbal simulate predicts others"
-        )
+    hint = "; hpcbal simulate predicts others"
+    config = load_of_kind(ParamServerConfig, args.config, args.overrides, warn=print_warning, hint=hint)
     if config.staleness is not None:
         raise InputError(
             f"{args.config}: consistency: a forecast is of workers that run freely; "

@@ -4,23 +4,9 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from hpcbal.cli.options import (
-    Subparsers,
-    add_config,
-    add_json,
-    positive,
-    print_json,
-    print_text,
-    print_warning,
-)
-from hpcbal.processes import say, without_garbage_collection
-
-if TYPE_CHECKING:
-    from hpcbal.config import EnsembleConfig
-    from hpcbal.planning.scenario import PassFacts
-    from hpcbal.planning.wall_time import PlanForecast
+from hpcbal.cli.options import Subparsers, add_config, add_json, positive, print_warning
+from hpcbal.processes import without_garbage_collection
 
 
 def add_parser(verbs: Subparsers) -> None:
@@ -60,92 +46,12 @@ def add_parser(verbs: Subparsers) -> None:
 
 @without_garbage_collection()
 def run(args: argparse.Namespace) -> int:
-    """Make the plan and print it."""
-    from hpcbal.cli.plan_text import NO_SIZE, render_plan
-    from hpcbal.config import EnsembleConfig, JobsConfig, load_config
-    from hpcbal.config.checks.warnings import batches_above, check_parts, check_shares, over_limit, told_limit
-    from hpcbal.config.scheduling import may_limit_to_one_slot, specs_of
-    from hpcbal.planning.ensemble_plan import gpus_per_node, make_plan, nodes_for, plan_to_dict
-    from hpcbal.planning.memory import node_memory
-    from hpcbal.planning.rates import find_rates
-    from hpcbal.planning.wall_time import (
-        choice_to_dict,
-        choose_for_plan,
-        forecast,
-        prune_lines,
-        prune_to_dict,
-        schedule_for_plan,
-    )
-    from hpcbal.simulator import too_long
+    """Make the plan and print it, as the kind of run does it."""
+    from hpcbal.config import load_config
+    from hpcbal.kinds import KINDS
 
     config = load_config(args.config, args.overrides, warn=print_warning)
-    if isinstance(config, JobsConfig):
-        from hpcbal.cli.plan_jobs import run as plan_jobs
-
-        return plan_jobs(args, config)
-    if not isinstance(config, EnsembleConfig):
-        from hpcbal.cli.plan_paramserver import run as plan_job
-
-        return plan_job(args, config)
-    num_nodes, per_node = args.nodes, gpus_per_node(config, args.gpus_per_node)
-    if args.gpus is not None:
-        num_nodes, per_node = nodes_for(args.gpus, per_node)
-    check_shares(config, num_nodes * per_node)
-    check_parts(config, num_nodes * per_node)
-    rates = find_rates(config, per_node, args.profile, command=str(args.config))
-    facts = _facts(args, config)
-    size = {"num_nodes": num_nodes, "gpus_per_node": per_node}
-    choice = choose_for_plan(config, rates, facts, **size)
-    schedule = schedule_for_plan(config, choice)
-    plan = make_plan(config, rates, schedule, cores_per_rank=args.cpus_per_task, **size)
-    sizes = {name: len(gpus) for f in plan.flotillas for name, gpus in f.placement.gpus.items()}
-    if facts is not None:
-        check_parts(config, num_nodes * per_node, facts.num_train)
-        if large := batches_above(config, facts.num_train):
-            print_warning(large)
-    if over := over_limit(config, sizes, None if facts is None else facts.num_train):
-        print_warning(f"balance.max_samples_per_gpu: {told_limit(config.balance.max_samples_per_gpu, over)}")
-    outlook: PlanForecast | str = NO_SIZE
-    if facts is not None:
-        outlook = too_long(specs_of(config)) or forecast(config, rates, facts, schedule, **size)
-    memory = node_memory(config, [planned.placement for planned in plan.flotillas], plan.cluster)
-    command = ["hpcbal", "run", str(args.config)]
-    overrides = list(args.overrides)
-    if config.slots.per_node not in ("auto", per_node):
-        overrides.append(f"slots.per_node={per_node}")
-    for override in overrides:
-        command += ["--set", override]
-    if args.json:
-        result = plan_to_dict(plan, command)
-        result["candidates"] = None if choice is None else choice_to_dict(choice)
-        result["prune"] = prune_to_dict(config)
-        result["forecast"] = None if isinstance(outlook, str) else outlook.to_dict()
-        result["memory_per_node"] = memory.to_dict(args.memory)
-        print_json(result)
-    else:
-        lines = render_plan(plan, command, outlook, memory, args.memory, choice)
-        print_text("\n".join([*lines, *prune_lines(config)]))
-        say(f"hpcbal: rates from {rates.source}")
-        is_on_cpus = config.backend.name != "emulated" and config.slots.device != "gpu"
-        may_limit = is_on_cpus and may_limit_to_one_slot(config, num_nodes * per_node)
-        if may_limit and max(sizes.values(), default=1) > 1:
-            say(
-                "hpcbal: the plan has no limit of slots per DNN; a run on CPU slots gives each DNN one slot "
-                "if ranks share cores (schedule.max_gpus_per_dnn: auto)"
-            )
-    return 0
-
-
-def _facts(args: argparse.Namespace, config: EnsembleConfig) -> PassFacts | None:
-    from hpcbal.config import add_import_roots
-    from hpcbal.planning.scenario import facts_of_data, facts_of_size, known_facts
-
-    if args.samples is not None:
-        return facts_of_size(config, args.samples)
-    if args.open_data:
-        add_import_roots(args.config)
-        return facts_of_data(config)
-    return known_facts(config)
+    return KINDS[config.kind].verb("plan")(args, config)
 
 
 def _bytes(text: str) -> int:

@@ -37,15 +37,14 @@ def run(args: argparse.Namespace) -> int:
     from hpcbal.report.page.page import NO_MATPLOTLIB, plots_beside
     from hpcbal.telemetry.files.jsonable import to_jsonable
     from hpcbal.telemetry.files.run_directory import RunDirectory
-    from hpcbal.telemetry.views.kinds import view_of
 
     data = read_run(args.directory)
     if data.problem:
         print_warning(data.problem)
     if args.json:
-        view = view_of(data.run_kind)
-        best, final = view.measure(data.measure).best_key, view.measure(data.measure).final_key
-        print_json(to_jsonable(data, {**view.report_names, "best": best, "final": final}))
+        by = data.measured_by
+        names = {**data.kind_of_run.report_names, "best": by.best_key, "final": by.final_key}
+        print_json(to_jsonable(data, names))
         return 0
     page = args.output or RunDirectory(args.directory).report
     write_page(data, page)

@@ -32,15 +32,16 @@ def run(args: argparse.Namespace) -> int:
     from hpcbal.errors import InputError
     from hpcbal.telemetry.files.atomic_file import output_error, write_atomic
     from hpcbal.telemetry.files.run_directory import RunDirectory
+    from hpcbal.telemetry.views.kinds import kind_of
     from hpcbal.telemetry.views.read_status import read_status
     from hpcbal.telemetry.views.status import has_ended
 
     status = read_status(args.directory)
     known = status.get("executors")
     if not isinstance(known, list):
-        is_jobs = status.get("kind") == "jobs"
-        what = "a run of many jobs on the same machines" if is_jobs else "a run of DNNs"
-        raise InputError(f"{args.directory}: {what}, allowed: the output of a parameter-server job")
+        raise InputError(
+            f"{args.directory}: {kind_of(status).what}, allowed: the output of a parameter-server job"
+        )
     path = RunDirectory(args.directory).executors
     if args.executors == "schedule":
         try:

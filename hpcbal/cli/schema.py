@@ -5,8 +5,7 @@ from __future__ import annotations
 import argparse
 
 from hpcbal.cli.options import Subparsers, print_json
-
-KINDS = ("ensemble", "paramserver", "jobs")
+from hpcbal.kinds import DEFAULT_KIND, KINDS
 
 
 def add_parser(verbs: Subparsers) -> None:
@@ -17,14 +16,15 @@ def add_parser(verbs: Subparsers) -> None:
         description="Print the JSON schema of a configuration, for editors that complete and check keys.",
     )
     parser.add_argument(
-        "--kind", choices=tuple(KINDS), default="ensemble", help="kind of the run (default: ensemble)"
+        "--kind",
+        choices=tuple(KINDS),
+        default=DEFAULT_KIND,
+        help=f"kind of the run (default: {DEFAULT_KIND})",
     )
     parser.set_defaults(function=run)
 
 
 def run(args: argparse.Namespace) -> int:
     """Print the schema."""
-    from hpcbal.config import json_schema
-
-    print_json(json_schema(args.kind))
+    print_json(KINDS[args.kind].file.json_schema())
     return 0

@@ -7,15 +7,10 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hpcbal.cli.options import Subparsers, add_json, positive, print_json, print_text, print_warning
-from hpcbal.processes import say
+from hpcbal.cli.options import Subparsers, add_json, positive, print_warning
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from hpcbal.config import EnsembleConfig
-    from hpcbal.config.kinds.table import AnyConfig
-    from hpcbal.simulator import Scenario
 
 DEFAULT_SEEDS = 5
 
@@ -124,102 +119,17 @@ def _add_ensemble(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Simulate and print the table."""
-    from hpcbal.cli.simulation_text import render_rows, rows_to_dict
-    from hpcbal.config import JobsConfig, ParamServerConfig
-    from hpcbal.control import AUTO, PARADIGM_NAMES
+    """Simulate what the file describes, as its kind does it, or a preset, which is an ensemble."""
+    from hpcbal.config import load_config
     from hpcbal.errors import InputError
-    from hpcbal.simulator import compare
+    from hpcbal.kinds import ENSEMBLE, KINDS
 
     if (args.config is None) == (args.preset is None):
         raise InputError("give either CONFIG or --preset NAME")
-    config = None if args.config is None else _config(args)
-    if isinstance(config, ParamServerConfig):
-        from hpcbal.cli.simulate_paramserver import run as simulate_job
-
-        return simulate_job(args, config)
-    if isinstance(config, JobsConfig):
-        from hpcbal.cli.simulate_jobs import run as simulate_jobs
-
-        return simulate_jobs(args, config)
-    scenario = _with_costs(_scenario(args, config), args.costs)
-    paradigms = args.paradigm or [scenario.settings.paradigm]
-    unknown = [name for name in paradigms if name not in (*PARADIGM_NAMES, AUTO, "all")]
-    if unknown:
-        allowed = ", ".join((*PARADIGM_NAMES, AUTO, "all"))
-        raise InputError(f"--paradigm: got {', '.join(map(repr, unknown))}, allowed: {allowed}")
-    if "all" in paradigms:
-        paradigms = [*(name for name in paradigms if name == AUTO), *PARADIGM_NAMES]
-    if args.output is not None:
-        from hpcbal.cli.simulation_output import make_directory
-
-        make_directory(args.output)  # before the long simulation
-    num_seeds = args.seeds or DEFAULT_SEEDS
-    rows = compare(scenario, args.gpus or scenario.gpus, paradigms, range(num_seeds))
-    if args.output is not None:
-        from hpcbal.cli.simulation_output import write_output
-
-        files = write_output(args.output, scenario, rows, num_seeds)
-        say(f"hpcbal: wrote {len(files)} files to {args.output}")
-    if args.json:
-        print_json(rows_to_dict(scenario, rows, num_seeds))
-    else:
-        print_text("\n".join(render_rows(scenario, rows, num_seeds)))
-    return 0
-
-
-def _config(args: argparse.Namespace) -> AnyConfig:
-    from hpcbal.config import load_config
-
-    return load_config(args.config, args.overrides, warn=print_warning)
-
-
-def _scenario(args: argparse.Namespace, config: EnsembleConfig | None) -> Scenario:
-    from hpcbal.errors import InputError
-    from hpcbal.simulator import load_preset
-
-    if args.preset is None:
-        from hpcbal.planning.scenario import scenario_of_config
-
-        assert config is not None
-        return scenario_of_config(
-            config,
-            args.config,
-            profile=args.profile,
-            gpus_per_node=args.gpus_per_node,
-            num_samples=args.samples,
-            epochs=args.epochs,
-            rate_deviation=args.rate_deviation,
-            kept_per_added_node=args.kept_per_node,
-        )
-    given = {
-        "--profile": args.profile is not None,
-        "--gpus-per-node": args.gpus_per_node is not None,
-        "--samples": args.samples is not None,
-        "--epochs": args.epochs != 1.0,
-        "--rate-deviation": args.rate_deviation != 0.0,
-        "--kept-per-node": args.kept_per_node != 1.0,
-    }
-    wrong = [option for option, is_given in given.items() if is_given]
-    if wrong:
-        raise InputError(f"{', '.join(wrong)}: allowed only with CONFIG; a preset has its own values")
-    return load_preset(args.preset, args.overrides)
-
-
-def _with_costs(scenario: Scenario, given: list[tuple[str, float]]) -> Scenario:
-    from dataclasses import replace
-    from typing import Any
-
-    from hpcbal.errors import InputError
-    from hpcbal.simulator.costs import COST_NAMES
-
-    changed: dict[str, Any] = dict(given)
-    for name in changed:
-        if name not in COST_NAMES:
-            raise InputError(f"--cost: got {name!r}, allowed: {', '.join(COST_NAMES)}")
-    if changed.keys() & {"build_s", "load_s"}:
-        changed["start_s"] = {}  # what was measured per DNN
-    return replace(scenario, costs=replace(scenario.costs, **changed))
+    if args.config is None:
+        return ENSEMBLE.verb("simulate")(args, None)
+    config = load_config(args.config, args.overrides, warn=print_warning)
+    return KINDS[config.kind].verb("simulate")(args, config)
 
 
 def _numbers(text: str) -> list[int]:

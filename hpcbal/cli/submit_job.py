@@ -26,26 +26,25 @@ def run(args: argparse.Namespace) -> int:
     """Check the jobs by themselves and beside those of the run, and write them where the run looks."""
     import os
 
-    from hpcbal.config import JobsConfig, load_config
+    from hpcbal.config import JobsConfig, load_of_kind
     from hpcbal.config.submission import keys_of_run, kind_problems, submission_problems
     from hpcbal.errors import ConfigError, InputError
+    from hpcbal.kinds import JOBS
     from hpcbal.runtime.handoff.submissions import with_submitted, write_submission
     from hpcbal.telemetry.files.run_directory import RunDirectory
+    from hpcbal.telemetry.views.kinds import kind_of
     from hpcbal.telemetry.views.read_status import read_status
     from hpcbal.telemetry.views.status import has_ended
 
     directory = RunDirectory(args.directory)
     status = read_status(args.directory)
-    if status.get("kind") != "jobs":
-        what = "a parameter-server job" if status.get("kind") == "paramserver" else "a run of DNNs"
-        raise InputError(f"{args.directory}: {what}, allowed: the output of a run of kind jobs")
-    known = load_config(directory.config)
+    kind = kind_of(status)
+    if kind is not JOBS:
+        raise InputError(f"{args.directory}: {kind.what}, allowed: the output of a run of kind jobs")
+    known = load_of_kind(JobsConfig, directory.config)
     if problems := kind_problems(args.file):
         raise ConfigError(problems)
-    config = load_config(args.file, check_imports=True)
-    if not isinstance(config, JobsConfig):
-        raise ConfigError([f"{args.file}: kind: got {config.kind}, allowed here: jobs"])
-    assert isinstance(known, JobsConfig)
+    config = load_of_kind(JobsConfig, args.file, check_imports=True)
     problems = keys_of_run(args.file)
     found = submission_problems(with_submitted(known, directory), config.jobs)
     problems += [f"{args.file}: {problem}" for problem in found]

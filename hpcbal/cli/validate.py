@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
 
 from hpcbal.cli.options import (
     Subparsers,
@@ -14,10 +13,8 @@ from hpcbal.cli.options import (
     print_warning,
     writing_stdout,
 )
+from hpcbal.kinds import KINDS
 from hpcbal.processes import without_garbage_collection
-
-if TYPE_CHECKING:
-    from hpcbal.config import AnyConfig
 
 
 def add_parser(verbs: Subparsers) -> None:
@@ -34,21 +31,6 @@ def add_parser(verbs: Subparsers) -> None:
     )
     add_json(parser)
     parser.set_defaults(function=run)
-
-
-def _what(config: AnyConfig) -> str:
-    """What the file describes."""
-    from hpcbal.config import JobsConfig, ParamServerConfig
-
-    if isinstance(config, ParamServerConfig):
-        return "a parameter-server job"
-    if isinstance(config, JobsConfig):
-        return _count(len(config.jobs), "parameter-server job")
-    return _count(len(config.dnns), "DNN")
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 @without_garbage_collection()
@@ -74,5 +56,7 @@ def run(args: argparse.Namespace) -> int:
         with writing_stdout():
             print(resolved_yaml(config), end="")
     else:
-        print_text(f"{args.config}: valid, {_what(config)}, output in {config.output.dir}")
+        num_jobs, job = len(config.jobs_by_name), KINDS[config.kind].full_job
+        jobs = f"{num_jobs} {job}{'' if num_jobs == 1 else 's'}"
+        print_text(f"{args.config}: valid, {jobs}, output in {config.output.dir}")
     return int(ExitCode.DONE)

@@ -1,10 +1,8 @@
 """YAML configuration: strict, with errors that name file, line and key."""
 
 from hpcbal.config.imports import add_import_roots, load_object
-from hpcbal.config.kinds.table import AnyConfig
-from hpcbal.config.load import load_config, load_ensemble, resolved_yaml
+from hpcbal.config.load import AnyConfig, load_config, load_ensemble, load_of_kind, resolved_yaml
 from hpcbal.config.schema.dnn import DnnConfig, StopConfig
-from hpcbal.config.schema.document import json_schema
 from hpcbal.config.schema.ensemble import (
     BackendConfig,
     DataConfig,
@@ -50,9 +48,9 @@ __all__ = [
     "SlotsConfig",
     "StopConfig",
     "add_import_roots",
-    "json_schema",
     "load_config",
     "load_ensemble",
     "load_object",
+    "load_of_kind",
     "resolved_yaml",
 ]

@@ -5,23 +5,29 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import yaml
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from hpcbal.config.imports import add_import_roots, hidden_modules
-from hpcbal.config.kinds.kind import C, Draft, Kind
-from hpcbal.config.kinds.table import AnyConfig, kind_of
+from hpcbal.config.kinds.kind import C, Draft, KindFile
 from hpcbal.config.messages import explain
 from hpcbal.config.schema.ensemble import EnsembleConfig
-from hpcbal.config.schema.run import DEFAULT_KIND, RunConfig
+from hpcbal.config.schema.jobs import JobsConfig
+from hpcbal.config.schema.paramserver import ParamServerConfig
+from hpcbal.config.schema.run import RunConfig
 from hpcbal.config.source.nodes import YamlNode
-from hpcbal.config.source.overrides import parse_overrides
+from hpcbal.config.source.overrides import Override, parse_overrides
+from hpcbal.config.source.shown import did_you_mean, show
 from hpcbal.config.source.yaml_source import Dumper, read_yaml
 from hpcbal.errors import MOST_PROBLEMS, ConfigError
+from hpcbal.kinds import DEFAULT_KIND, KINDS, Kind
 from hpcbal.processes import without_garbage_collection
+
+AnyConfig: TypeAlias = EnsembleConfig | ParamServerConfig | JobsConfig
+"""What a file can become."""
 
 
 def load_config(
@@ -70,7 +76,7 @@ def _load(
 ) -> AnyConfig:
     root = read_yaml(path)
     overrides_read, problems = parse_overrides(overrides)
-    kind = kind_of(root, overrides_read)
+    kind = kind_of(root, overrides_read).file
     draft = kind.draft(root, overrides_read)
     full = draft.full
     full.value.setdefault("name", YamlNode(_name_from(Path(path)), f"{path}:1", "name"))
@@ -92,25 +98,56 @@ def _load(
     return config
 
 
-def load_ensemble(
+def kind_of(root: YamlNode, overrides: Sequence[Override] = ()) -> Kind:
+    """The kind of run that a file describes; an ensemble if it names none.
+
+    Args:
+        root: the file.
+        overrides: overrides from the command line; the last one of `kind` wins.
+
+    Raises:
+        ConfigError: if there is no such kind. Nothing else in the file can be checked then.
+    """
+    given = next((o.value for o in reversed(overrides) if o.path == "kind"), root.get("kind"))
+    if given is None:
+        return KINDS[DEFAULT_KIND]
+    name = given.plain()
+    if not isinstance(name, str) or name not in KINDS:
+        hint = did_you_mean(name, KINDS) if isinstance(name, str) else ""
+        raise ConfigError([given.problem(f"got {show(name)}, allowed: {', '.join(KINDS)}{hint}")])
+    return KINDS[name]
+
+
+def load_of_kind(
+    kind: type[C],
     path: str | Path,
     overrides: Sequence[str] = (),
     *,
     check_imports: bool = False,
     warn: Callable[[str], None] | None = None,
     import_roots: Sequence[str] = (),
-) -> EnsembleConfig:
-    """Read and check the configuration of an ensemble, for what works with ensembles only.
+    hint: str = "",
+) -> C:
+    """Read and check the configuration of one kind of run, for what works with that kind only.
 
-    Arguments as for `load_config`.
+    Args:
+        kind: class of the configuration.
+        path, overrides, check_imports, warn, import_roots: as for `load_config`.
+        hint: what to do with others, after a semicolon.
 
     Raises:
         ConfigError: with every problem that was found, or because the file is of another kind.
     """
     config = load_config(path, overrides, check_imports=check_imports, warn=warn, import_roots=import_roots)
-    if not isinstance(config, EnsembleConfig):
-        raise ConfigError([f"{path}: kind: got {config.kind}, allowed here: {DEFAULT_KIND}"])
+    if not isinstance(config, kind):
+        allowed = kind.model_fields["kind"].default
+        raise ConfigError([f"{path}: kind: got {config.kind}, allowed here: {allowed}{hint}"])
     return config
+
+
+def load_ensemble(path: str | Path, overrides: Sequence[str] = (), **options: Any) -> EnsembleConfig:
+    """Read and check the configuration of an ensemble; options and errors as for `load_of_kind`."""
+    return load_of_kind(EnsembleConfig, path, overrides, **options)
 
 
 def resolved_yaml(config: RunConfig) -> str:
@@ -126,7 +163,7 @@ def _name_from(path: Path) -> str:
     return name or DEFAULT_KIND
 
 
-def _validate(draft: Draft, kind: Kind[C]) -> tuple[C | None, list[str]]:
+def _validate(draft: Draft, kind: KindFile[C]) -> tuple[C | None, list[str]]:
     """(config or None, problems)."""
     try:
         return kind.config.model_validate(draft.full.plain()), []

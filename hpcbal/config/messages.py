@@ -37,7 +37,7 @@ def all_keys(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
     for name, field in model.model_fields.items():
         key = f"{prefix}{field.alias or name}"
         yield key
-        for inner in _models_in(field.annotation):
+        for inner in models_in(field.annotation):
             yield from all_keys(inner, f"{key}.")
 
 
@@ -214,7 +214,7 @@ def _field_at(model: type[BaseModel], path: Path) -> tuple[type[BaseModel], Fiel
     for part in path:
         if isinstance(part, int):
             continue
-        section = owner if field is None else next(_models_in(field.annotation), None)
+        section = owner if field is None else next(models_in(field.annotation), None)
         if section is None:
             break
         found = next((f for name, f in section.model_fields.items() if (f.alias or name) == part), None)
@@ -224,16 +224,16 @@ def _field_at(model: type[BaseModel], path: Path) -> tuple[type[BaseModel], Fiel
         if found is None:
             break
         owner, field = section, found
-    inner = None if field is None else next(_models_in(field.annotation), None)
+    inner = None if field is None else next(models_in(field.annotation), None)
     return inner or owner, field
 
 
-def _models_in(annotation: Any) -> Iterator[type[BaseModel]]:
+def models_in(annotation: Any) -> Iterator[type[BaseModel]]:
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
         return
     for argument in typing.get_args(annotation):
-        yield from _models_in(argument)
+        yield from models_in(argument)
 
 
 def _maps_names(annotation: Any) -> bool:

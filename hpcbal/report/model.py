@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from hpcbal.kinds import DEFAULT_KIND, KINDS, Kind
 from hpcbal.telemetry.views.evaluation import Evaluation
-from hpcbal.telemetry.views.kinds import KindView
+from hpcbal.telemetry.views.kinds import Measure, measure_in
 
 SpanKind = Literal["training", "profiling"]
 
@@ -29,9 +30,9 @@ _USE_NAMES: Mapping[str, str] = {
 }
 
 
-def use_name(kind: str, view: KindView) -> str:
+def use_name(use: str, kind: Kind) -> str:
     """Return the name of a kind of use for users of that kind of run."""
-    return _USE_NAMES[kind].format(job=view.job, training=view.training)
+    return _USE_NAMES[use].format(job=kind.job, training=kind.training)
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,7 +326,7 @@ class ReportData:
     preprocessing: Preprocessing = field(default_factory=Preprocessing)
     prediction: PredictedDuration | None = None
     facts: tuple[tuple[str, str], ...] = ()
-    run_kind: str = "ensemble"
+    run_kind: str = DEFAULT_KIND
     problem: str = ""
     measure: str = ""
     evaluation: Evaluation | None = None
@@ -345,6 +346,16 @@ class ReportData:
     def failed(self) -> tuple[JobReport, ...]:
         """The jobs that have failed, in the order of the config."""
         return tuple(job for job in self.jobs if job.state == "failed")
+
+    @property
+    def kind_of_run(self) -> Kind:
+        """Return what kind of run it is of."""
+        return KINDS[self.run_kind]
+
+    @property
+    def measured_by(self) -> Measure:
+        """Return the measure by which its jobs are compared."""
+        return measure_in(self.kind_of_run, self.measure)
 
     def use_share(self, kind: str) -> float:
         """The fraction of all slot time spent on `kind`, 0..1."""

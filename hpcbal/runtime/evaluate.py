@@ -27,7 +27,8 @@ from hpcbal.comm.collectives import (
 from hpcbal.config import EnsembleConfig, add_import_roots
 from hpcbal.data.evaluation import open_sample_set
 from hpcbal.data.source import open_source
-from hpcbal.errors import ClusterError, ExitCode, HpcbalError, OutputError
+from hpcbal.errors import ClusterError, HpcbalError, OutputError
+from hpcbal.exit_codes import code_of_end
 from hpcbal.processes import say
 from hpcbal.runtime.evaluating.predicting import Predictor, StoppedError
 from hpcbal.runtime.evaluating.request import VALIDATION, EvaluationRequest, TrainedRun, open_trained
@@ -199,7 +200,7 @@ def _evaluate(comm: MPI.Intracomm, slots: LocalSlots, part: _Part) -> int:
     except StoppedError:
         if comm.rank == 0:
             say("hpcbal: stopped before the end; nothing was written. Run the same command again")
-        return int(ExitCode.RUN_AGAIN)
+        return code_of_end("suspended")
     finally:
         predictor.close()
         backend.close()
@@ -210,7 +211,7 @@ def _evaluate(comm: MPI.Intracomm, slots: LocalSlots, part: _Part) -> int:
             raise problem
         if comm.rank == 0:
             report(run, evaluation, as_json=request.as_json)
-        return int(ExitCode.FAILED_DNNS if evaluation.left_out else ExitCode.DONE)
+        return code_of_end("failed-dnns" if evaluation.left_out else "done")
 
     return all_or_none(comm, liveness.doing("writing the evaluation", finish))
 

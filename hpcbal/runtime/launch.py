@@ -12,17 +12,17 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from hpcbal.cluster.launch_line import Launcher, crowding, detect_launcher, slots_on_cores
+from hpcbal.cluster.launch_line import Launcher, crowding, detect_launcher
 from hpcbal.cluster.layout import visible_gpus
-from hpcbal.cluster.roles import LEAST_EXECUTORS, num_ranks_needed
-from hpcbal.config import AnyConfig, EnsembleConfig, JobsConfig, ParamServerConfig
-from hpcbal.config.balance import balances_of
+from hpcbal.cluster.roles import LEAST_EXECUTORS
+from hpcbal.config import AnyConfig
 from hpcbal.errors import ClusterError, ExitCode, InputError, OutputError
+from hpcbal.kinds import KINDS
 from hpcbal.printable import printable
 from hpcbal.processes import say, shielding
 from hpcbal.runtime.evaluating.request import EvaluationRequest, TrainedRun, open_trained
 from hpcbal.runtime.handoff.clean_output import CleanOutput
-from hpcbal.runtime.handoff.finished import report_of_finished, report_of_finished_job
+from hpcbal.runtime.handoff.finished import report_of_finished
 from hpcbal.runtime.handoff.launch_dir import (
     RunRequest,
     hold,
@@ -67,7 +67,7 @@ def run(request: RunRequest, argv: Sequence[str]) -> int:
         return _run_as_rank(request, launcher)
     with Requests() as requests:
         config = load_requested(request, is_rank=False)
-        finished = _report_of_finished(request, config)
+        finished = report_of_finished(request, config)
         if finished is not None:
             print(printable(finished[0]))
             return finished[1]
@@ -77,7 +77,7 @@ def run(request: RunRequest, argv: Sequence[str]) -> int:
         ranks = num_ranks(config, len(visible_gpus(config.slots.device)), cores)
         if request.num_operation_steps is not None:
             ranks = 1 + LEAST_EXECUTORS
-        crowded = crowding(num_busy_ranks(config, ranks), cores)
+        crowded = crowding(KINDS[config.kind].runs.num_busy_ranks(config, ranks), cores)
         if crowded is not None:
             say(f"warning: {crowded}")
         return start_mpirun(argv, ranks, requests, _sentences_of(request))
@@ -168,18 +168,8 @@ def _no_mpi(reason: str) -> InputError:
     )
 
 
-def _report_of_finished(request: RunRequest, config: AnyConfig) -> tuple[str, int] | None:
-    if isinstance(config, EnsembleConfig):
-        return report_of_finished(request, config)
-    return report_of_finished_job(request, config)
-
-
 def num_ranks(config: AnyConfig, num_gpus: int, num_cores: int) -> int:
     """Number of ranks to start on this machine.
-
-    With `slots.per_node: auto` it follows from the number of GPUs, or from the number of cores if there are
-    no GPUs; see `slots_on_cores`. A parameter-server job gets a master, and an executor for each slot; many
-    jobs get a scheduler, and a rank for each machine.
 
     Raises:
         ClusterError: if `slots.ranks_per_node` is set. It divides the machine into several nodes, and only
@@ -190,57 +180,7 @@ def num_ranks(config: AnyConfig, num_gpus: int, num_cores: int) -> int:
             f"slots.ranks_per_node ({config.slots.ranks_per_node}) divides one machine into several nodes, "
             "so hpcbal cannot choose the number of ranks: start it as 'mpirun -n N hpcbal run ...'"
         )
-    if isinstance(config, ParamServerConfig):
-        return 1 + num_executors(config, num_cores)
-    if isinstance(config, JobsConfig):
-        return 1 + num_machines(config, num_cores)
-    preprocessors = config.slots.preprocessors_per_node
-    slots = config.slots.per_node if isinstance(config.slots.per_node, int) else num_gpus
-    slots = slots or slots_on_cores(num_cores, preprocessors, _most_useful_slots(config))
-    return num_ranks_needed(slots, preprocessors)
-
-
-def _most_useful_slots(config: EnsembleConfig) -> int | None:
-    """On how many cores the DNNs train at the same time, each on one; None: unlimited.
-
-    With a limit in the configuration, each DNN may have so many. With partitioned data the number of slots is
-    the number of parts, emulated slots need no core, and steps that are to be split need several slots.
-    """
-    is_split = any(not balance.policy.splits_evenly for balance in balances_of(config).values())
-    is_unlimited = config.schedule.max_gpus_per_dnn is None
-    if config.data.access == "partitioned" or config.backend.name == "emulated" or is_split or is_unlimited:
-        return None
-    return len(config.dnns) * (config.schedule.gpu_limit or 1)
-
-
-def num_executors(config: ParamServerConfig, num_cores: int) -> int:
-    """Executors of a parameter-server job on a machine with so many cores.
-
-    With `slots.per_node: auto` one for each core, and as many as `workers` and `servers` ask for; emulated
-    ones need no core.
-    """
-    if isinstance(config.slots.per_node, int):
-        return config.slots.per_node
-    asked = sum(1 if count == "auto" else count for count in (config.workers, config.servers))
-    emulated = sum(machine.count for machine in config.machines)
-    return max(LEAST_EXECUTORS, asked, emulated or num_cores)
-
-
-def num_machines(config: JobsConfig, num_cores: int) -> int:
-    """Ranks beside the scheduler that many parameter-server jobs share, on a machine with so many cores.
-
-    With `slots.per_node: auto` one for each emulated machine, or else one for each core; at least two.
-    """
-    if isinstance(config.slots.per_node, int):
-        return config.slots.per_node
-    return max(LEAST_EXECUTORS, sum(machine.count for machine in config.machines) or num_cores)
-
-
-def num_busy_ranks(config: AnyConfig, ranks: int) -> int:
-    """How many of the ranks on this machine compute; emulated ones sleep for most of a step."""
-    if not isinstance(config, EnsembleConfig):
-        return 1 if config.machines else ranks - 1
-    return config.slots.preprocessors_per_node if config.backend.name == "emulated" else ranks - 1
+    return KINDS[config.kind].runs.num_ranks(config, num_gpus, num_cores)
 
 
 def mpirun_command(argv: Sequence[str], ranks: int) -> list[str]:

@@ -6,28 +6,23 @@ import logging
 import socket
 from contextlib import ExitStack
 from pathlib import Path
-from typing import cast
 
 from mpi4py import MPI
 
-from hpcbal.cluster.discovery import discover, discover_executors, split_by_node
+from hpcbal.cluster.discovery import split_by_node
 from hpcbal.cluster.launch_line import Launcher
-from hpcbal.cluster.roles import SCHEDULER_RANK, Roles
-from hpcbal.comm.collectives import all_or_none, patient_allgather, patient_barrier, patient_broadcast
+from hpcbal.cluster.roles import SCHEDULER_RANK
+from hpcbal.comm.collectives import all_or_none, patient_barrier, patient_broadcast
 from hpcbal.comm.mpi import MpiChannel
-from hpcbal.config import AnyConfig, EnsembleConfig, JobsConfig, ParamServerConfig, add_import_roots
+from hpcbal.config import add_import_roots
+from hpcbal.kinds import KINDS
 from hpcbal.runtime.handoff.launch_dir import RunRequest, load_requested
 from hpcbal.runtime.handoff.start_file import StartFile
 from hpcbal.runtime.health.ending import JobEnd, StopFlag
 from hpcbal.runtime.health.liveness import Liveness
 from hpcbal.runtime.job import run_in_job
-from hpcbal.runtime.jobs.run import Opened, open_run_of_jobs, run_jobs
-from hpcbal.runtime.rank.context import LiveRank, RankContext
-from hpcbal.runtime.rank.data import RankData
-from hpcbal.runtime.rank.shared_data import open_data
-from hpcbal.runtime.resuming.opening import OpenedRun, open_run
-from hpcbal.runtime.start.recipe import Setting
-from hpcbal.runtime.start.table import RECIPES
+from hpcbal.runtime.kinds.kind import Opened, RankWorld
+from hpcbal.runtime.rank.context import LiveRank
 from hpcbal.telemetry import RunDirectory, configure_rank_logging
 from hpcbal.telemetry.streams.slices import SliceRecorder
 from hpcbal.telemetry.views.read_status import note_death
@@ -67,9 +62,10 @@ def _run(
         )
         add_import_roots(request.config_path)
         _start_logs(world, output, request.log_level, logs)
-        node_comm = split_by_node(world, config.slots.ranks_per_node)
-        roles = all_or_none(world, lambda: _discover(world, node_comm, config))
-        end.share(node_comm)
+        kind = KINDS[config.kind].runs
+        ranks = RankWorld(world, split_by_node(world, config.slots.ranks_per_node))
+        roles = all_or_none(world, lambda: kind.roles(ranks, config))
+        end.share(ranks.node)
         status = RunDirectory(output).status
         liveness.watch(
             world.rank, roles.ranks, roles.role_of, end.abort, lambda words: note_death(status, words)
@@ -91,40 +87,20 @@ def _run(
                 timeline.steps_per_pass, num_ranks=world.size, enabled=timeline.max_bytes > 0
             ),
         )
-        data = None
-        if isinstance(config, ParamServerConfig | JobsConfig):
-            files = None if isinstance(opened, OpenedRun) else opened
-            is_profile = request.num_operation_steps is not None
-            code = start.leave_exit_code(
-                world.rank, run_jobs(world, rank, config, files, is_profile=is_profile)
-            )
-        else:
-            run = opened if isinstance(opened, OpenedRun) else None
-            data = _open_data(world, node_comm, config, roles)
-            context = RankContext.of(rank, config)
-            code = start.leave_exit_code(world.rank, _play_role(world, context, data, run))
+        last = ExitStack()  # not unwound after an error, because that may wait for the other ranks
+        code = start.leave_exit_code(world.rank, kind.play(ranks, rank, request, opened, last))
         stop.ignore()
         liveness.wait()
         patient_barrier(world)
         liveness.stop()
-        if data is not None:
-            data.ring.close()
+        last.close()
     return code
 
 
-def _open(request: RunRequest) -> OpenedRun | Opened:
+def _open(request: RunRequest) -> Opened:
     """Open the run on rank 0, of whatever kind it is."""
     config = load_requested(request, is_rank=True)
-    if isinstance(config, ParamServerConfig | JobsConfig):
-        return open_run_of_jobs(request, config)
-    return open_run(request, config)
-
-
-def _open_data(
-    world: MPI.Intracomm, node_comm: MPI.Intracomm, config: EnsembleConfig, roles: Roles
-) -> RankData:
-    recipe = RECIPES[roles.role_of(world.rank)]
-    return open_data(world, node_comm, config, roles, meanwhile=lambda: recipe.load_libraries(config))
+    return KINDS[config.kind].runs.open(request, config)
 
 
 def _start_logs(world: MPI.Intracomm, output: Path, level_name: str, logs: ExitStack) -> None:
@@ -136,30 +112,3 @@ def _start_logs(world: MPI.Intracomm, output: Path, level_name: str, logs: ExitS
 
     for is_my_turn in (world.rank == SCHEDULER_RANK, world.rank != SCHEDULER_RANK):
         all_or_none(world, open_log if is_my_turn else lambda: None)
-
-
-def _discover(world: MPI.Intracomm, node_comm: MPI.Comm, config: AnyConfig) -> Roles:
-    if not isinstance(config, EnsembleConfig):
-        return discover_executors(world, node_comm)
-    slots = config.slots.per_node
-    return discover(
-        world,
-        node_comm,
-        slots if isinstance(slots, int) else None,
-        config.slots.preprocessors_per_node,
-        config.slots.device,
-    )
-
-
-def _play_role(world: MPI.Intracomm, context: RankContext, data: RankData, opened: OpenedRun | None) -> int:
-    """Set up this rank's role in step with all other ranks, and run it; returns the exit code."""
-    ranks_by_role, name = context.roles.ranks_by_role, context.roles.role_of(context.rank)
-    color, key = list(RECIPES).index(name), ranks_by_role[name].index(context.rank)
-    peers = cast(MPI.Intracomm, world.Split(color, key))
-    unfinished = patient_broadcast(world, opened.unfinished if opened is not None else None)
-    setting = Setting(context, data, peers, world.Dup(), unfinished, opened)
-    recipe = RECIPES[name](setting)
-    devices = patient_allgather(world, all_or_none(world, recipe.prepare))
-    all_or_none(world, recipe.check)
-    all_or_none(world, lambda: recipe.build(devices))
-    return recipe.play()

@@ -40,9 +40,11 @@ TABLE = """\
 hpcbal
 printable
 errors
+exit_codes
 env
 processes
 user_code
+kinds
 values               numpy
 cluster.layout
 machines
@@ -120,6 +122,7 @@ runtime.start        mpi4py
 runtime.evaluating   mpi4py numpy
 runtime.jobs         mpi4py numpy
 runtime.simulating   numpy
+runtime.kinds
 runtime              mpi4py
 cli
 __main__

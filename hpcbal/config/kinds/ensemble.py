@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from hpcbal.config.checks.import_check import import_problems
 from hpcbal.config.checks.names import package_problems
 from hpcbal.config.checks.sections import cross_problems, mixed_label_problems, ring_problems
 from hpcbal.config.checks.warnings import compared_losses, initial_warnings, size_warnings, walltime_warnings
 from hpcbal.config.checks.without_effect import keys_without_effect
-from hpcbal.config.kinds.kind import Draft, Kind
-from hpcbal.config.kinds.listing import draft_of_list
+from hpcbal.config.kinds.kind import Draft, KindFile
+from hpcbal.config.kinds.listing import draft_of_list, schema_of_list
 from hpcbal.config.listed import DNNS
 from hpcbal.config.schema.document import Defaults
 from hpcbal.config.schema.ensemble import EnsembleConfig
@@ -36,4 +37,20 @@ def _warnings(config: EnsembleConfig, full: YamlNode, beforehand: bool) -> list[
     return lines + ([*size_warnings(config, full), *initial_warnings(config, full)] if beforehand else [])
 
 
-ENSEMBLE = Kind(EnsembleConfig, _draft, _problems, _environment_problems, _warnings)
+def _schema() -> dict[str, Any]:
+    schema = schema_of_list(EnsembleConfig, DNNS)
+    for name in ("LossConfig", "OptimizerConfig", "ScheduleOfRateConfig", "StopConfig"):
+        schema["$defs"][name].pop("required", None)
+    return {**schema, "required": []}
+
+
+FILE = KindFile(
+    EnsembleConfig,
+    DNNS,
+    _draft,
+    _problems,
+    _environment_problems,
+    _warnings,
+    _schema,
+    "hpcbal configuration",
+)

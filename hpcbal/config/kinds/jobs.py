@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from hpcbal.config.checks.import_check import jobs_import_problems
 from hpcbal.config.checks.sections import job_problems, job_warnings
 from hpcbal.config.checks.warnings import walltime_warnings
-from hpcbal.config.kinds.kind import Draft, Kind
-from hpcbal.config.kinds.listing import draft_of_list
-from hpcbal.config.listed import JOBS as JOBS_OF_FILE
+from hpcbal.config.kinds.kind import Draft, KindFile
+from hpcbal.config.kinds.listing import draft_of_list, schema_of_list
+from hpcbal.config.listed import JOBS
 from hpcbal.config.schema.document import JobDefaults
 from hpcbal.config.schema.jobs import JobsConfig
 from hpcbal.config.source.nodes import YamlNode
@@ -17,11 +18,24 @@ from hpcbal.config.source.overrides import Override
 
 
 def _draft(root: YamlNode, overrides: Sequence[Override]) -> Draft:
-    return draft_of_list(root, overrides, JOBS_OF_FILE, JobsConfig, JobDefaults)
+    return draft_of_list(root, overrides, JOBS, JobsConfig, JobDefaults)
 
 
 def _warnings(config: JobsConfig, full: YamlNode, beforehand: bool) -> list[str]:
     return [*walltime_warnings(config, full), *job_warnings(config, full)]
 
 
-JOBS = Kind(JobsConfig, _draft, job_problems, jobs_import_problems, _warnings)
+def _schema() -> dict[str, Any]:
+    return {**schema_of_list(JobsConfig, JOBS), "required": ["kind"]}
+
+
+FILE = KindFile(
+    JobsConfig,
+    JOBS,
+    _draft,
+    job_problems,
+    jobs_import_problems,
+    _warnings,
+    _schema,
+    "hpcbal configuration of many parameter-server jobs",
+)

@@ -76,3 +76,51 @@ def _parts(
         parts.append((YamlNode({listed.key: items}, body.where, ""), config))
     parts += [(search, SearchConfig) for search in expansion.searches]
     return tuple(parts)
+
+
+def schema_of_list(config: type[RunConfig], listed: Listed) -> dict[str, Any]:
+    """Return the JSON schema of a file that lists items, with `defaults` and `sweeps`.
+
+    Keys of an item are not required there, but for its name, because `defaults` and sweeps may provide them;
+    `hpcbal validate` checks that none is missing in the end.
+
+    Args:
+        config: class of the configuration.
+        listed: what the file lists.
+    """
+    schema = config.model_json_schema(by_alias=True)
+    definitions, one, item = schema["$defs"], listed.one, listed.item.__name__
+    optional = {k: v for k, v in definitions[item].items() if k != "required"}
+    definitions[item] = {**optional, "required": ["name"]}
+    axes = {"type": "object", "additionalProperties": {"type": "array", "minItems": 1}}
+    search = SearchConfig.model_json_schema(by_alias=True)
+    definitions |= search.pop("$defs")
+    definitions["SearchConfig"] = search
+    definitions["SweepConfig"] = {
+        **optional,
+        "title": "SweepConfig",
+        "description": f"A {one} whose keys named in grid (every combination), zip (side by side) or "
+        "search (drawn at random) vary.",
+        "properties": {
+            **optional["properties"],
+            "name": {"type": "string", "description": "Template such as resnet-{depth}-w{width}."},
+            "grid": {**axes, "description": "Every combination of these values."},
+            "zip": {**axes, "description": "These values side by side; lists of equal length."},
+            "search": {"$ref": "#/$defs/SearchConfig"},
+        },
+        "required": ["name"],
+    }
+    properties = schema["properties"]
+    properties["defaults"] = {
+        "type": "object",
+        "description": f"Defaults for keys that a {one} omits.",
+        "additionalProperties": False,
+        "properties": {name: optional["properties"][name] for name in listed.default_keys},
+    }
+    properties["sweeps"] = {
+        "type": "array",
+        "description": f"Families of {one}s that differ in some keys.",
+        "items": {"$ref": "#/$defs/SweepConfig"},
+    }
+    schema["anyOf"] = [{"required": [listed.key]}, {"required": ["sweeps"]}]
+    return schema

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from hpcbal.config.checks.import_check import paramserver_import_problems
 from hpcbal.config.checks.warnings import walltime_warnings
-from hpcbal.config.kinds.kind import Draft, Kind, apply_all
+from hpcbal.config.kinds.kind import Draft, KindFile, apply_all
 from hpcbal.config.schema.paramserver import ParamServerConfig
 from hpcbal.config.source.nodes import YamlNode
 from hpcbal.config.source.overrides import Override
@@ -28,4 +29,18 @@ def _warnings(config: ParamServerConfig, full: YamlNode, beforehand: bool) -> li
     return lines
 
 
-PARAMSERVER = Kind(ParamServerConfig, _draft, _problems, paramserver_import_problems, _warnings)
+def _schema() -> dict[str, Any]:
+    schema = ParamServerConfig.model_json_schema(by_alias=True)
+    return {**schema, "required": [*schema["required"], "kind"]}
+
+
+FILE = KindFile(
+    ParamServerConfig,
+    None,
+    _draft,
+    _problems,
+    paramserver_import_problems,
+    _warnings,
+    _schema,
+    "hpcbal configuration of a parameter-server job",
+)

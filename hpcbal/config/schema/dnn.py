@@ -178,7 +178,9 @@ class StopConfig(Section):
     target: float | None = key(
         None, "Stop once the metric is at least as good as this; null: never.", "null or a number"
     )
-    max_epochs: int = key(..., "Stop after this many epochs at the latest.", COUNT_ALLOWED, ge=1)
+    max_epochs: int = key(
+        ..., "Stop after this many epochs at the latest.", COUNT_ALLOWED, ge=1, may_grow=True
+    )
 
     @property
     def resolved_mode(self) -> Literal["min", "max"]:
@@ -222,7 +224,7 @@ class DnnConfig(Section):
     batch_size: int = key(..., "Samples per step, over all slots of the DNN.", COUNT_ALLOWED, ge=1)
     stop: StopConfig = key(..., "When the DNN has converged.", "keys of a stop rule")
     balance: BalanceName | None = key(
-        None, "How its steps are split; null: use balance.policy.", BALANCE_ALLOWED
+        None, "How its steps are split; null: use balance.policy.", BALANCE_ALLOWED, may_change=True
     )
     seed: int | None = key(
         None,
@@ -231,7 +233,9 @@ class DnnConfig(Section):
         ge=0,
         lt=2**32,
     )
-    shares: Shares = key((), "For fixed: weights of its slots; empty: use balance.shares.", SHARES_ALLOWED)
+    shares: Shares = key(
+        (), "For fixed: weights of its slots; empty: use balance.shares.", SHARES_ALLOWED, may_change=True
+    )
     loss: Loss | None = key(
         None,
         "What training minimises; null: the cross entropy of classes, from logits.",
@@ -259,7 +263,7 @@ class DnnConfig(Section):
     freeze: LayerPatterns = key((), "Layers that are not trained.", PATTERNS_ALLOWED)
 
     callbacks: Annotated[tuple[Callback, ...], Strict(False)] = key(
-        (), "Functions of your own, called at the end of each epoch.", CALLBACKS_ALLOWED
+        (), "Functions of your own, called at the end of each epoch.", CALLBACKS_ALLOWED, may_change=True
     )
 
     @property

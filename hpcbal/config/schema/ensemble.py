@@ -104,6 +104,7 @@ class DataConfig(DatasetConfig):
         "0 <= max_bad_fraction <= 1",
         ge=0,
         le=1,
+        may_change=True,
     )
     access: Literal["shared", "partitioned"] = key(
         "shared",
@@ -127,12 +128,19 @@ class DataConfig(DatasetConfig):
         "Slots more than this many traversals of their part ahead get more samples; null: never.",
         "null or a number above 0",
         gt=0.0,
+        may_change=True,
     )
     validation: HeldOutConfig | None = key(
-        None, "A dataset of its own for validation, instead of validation_fraction.", SECTION_ALLOWED
+        None,
+        "A dataset of its own for validation, instead of validation_fraction.",
+        SECTION_ALLOWED,
+        may_move="args",
     )
     test: HeldOutConfig | None = key(
-        None, "A dataset of its own for 'hpcbal evaluate', which no DNN sees before.", SECTION_ALLOWED
+        None,
+        "A dataset of its own for 'hpcbal evaluate', which no DNN sees before.",
+        SECTION_ALLOWED,
+        may_change=True,
     )
     test_fraction: float = key(
         0.0,
@@ -266,11 +274,13 @@ class BackendConfig(Section):
         {},
         "For emulated: samples/s by number of slots, by DNN; missing counts follow [FLEET] Eq. 5.",
         "{dnn name: {number of slots: samples/s above 0}}, with the rate on 1 slot at least",
+        may_change=True,
     )
     workers: Annotated[tuple[WorkerConfig, ...], Strict(False)] = key(
         (),
         "For emulated: slots of different speed, by number, repeated from the first; empty: all alike.",
         "a list of workers such as '{speed: 0.5}'",
+        may_change=True,
     )
 
     @property
@@ -318,6 +328,7 @@ class BalanceConfig(Section):
         "work; in-order: each slot its number of neighbours in the order of the pass; chronica, "
         "with partitioned data: each slot chooses from its part (Alg. 2 and 3 of [CHRONICA]).",
         "within-batch, in-order, chronica",
+        may_change=False,
     )
     cost: Literal["padded", "sum"] = key(
         "padded",
@@ -335,6 +346,7 @@ class BalanceConfig(Section):
         "What a slot's mean gradient counts in a step: its number of samples, or the sum of their sizes "
         "([CHRONICA] Eq. 7).",
         "samples, size",
+        may_change=False,
     )
     regroup: bool = key(
         True,
@@ -347,7 +359,7 @@ class DataplaneConfig(Section):
     """The shared stream of preprocessed samples."""
 
     ring_bytes: Bytes = key(
-        2**28, "Memory per node for preprocessed samples.", SIZE_ALLOWED, gt=0, le=MOST_BYTES
+        2**28, "Memory per node for preprocessed samples.", SIZE_ALLOWED, gt=0, le=MOST_BYTES, may_change=True
     )
     block_samples: int = key(
         64, "Samples per block, the unit of transfer.", COUNT_ALLOWED, ge=1, le=MOST_BLOCK_SAMPLES
@@ -363,6 +375,7 @@ class DataplaneConfig(Section):
         True,
         "Normalize on the device that trains, so that samples travel as bytes; false: on preprocessors.",
         "true or false",
+        may_change=True,
     )
 
 
@@ -373,9 +386,11 @@ class EnsembleConfig(RunConfig):
 
     kind: Literal["ensemble"] = key("ensemble", "Kind of the run.", "ensemble")
     slots: EnsembleSlotsConfig = key(
-        None, "How ranks are used.", "keys of slots", default_factory=EnsembleSlotsConfig
+        None, "How ranks are used.", "keys of slots", default_factory=EnsembleSlotsConfig, may_change=True
     )
-    data: DataConfig = key(None, "Where the samples come from.", "keys of data", default_factory=DataConfig)
+    data: DataConfig = key(
+        None, "Where the samples come from.", "keys of data", default_factory=DataConfig, may_move="args"
+    )
     preprocessing: Annotated[tuple[Operation, ...], Strict(False), AfterValidator(in_order)] = key(
         (),
         "Operations on every sample, in order.",
@@ -385,15 +400,26 @@ class EnsembleConfig(RunConfig):
         ..., "The networks to train.", "a list of at least one DNN"
     )
     schedule: ScheduleConfig = key(
-        None, "Which DNNs train together.", "keys of schedule", default_factory=ScheduleConfig
+        None,
+        "Which DNNs train together.",
+        "keys of schedule",
+        default_factory=ScheduleConfig,
+        may_change=True,
     )
     backend: BackendConfig = key(
         None, "What computes the steps.", "keys of backend", default_factory=BackendConfig
     )
     balance: BalanceConfig = key(
-        None, "How steps are split.", "keys of balance", default_factory=BalanceConfig
+        None, "How steps are split.", "keys of balance", default_factory=BalanceConfig, may_change=True
     )
     dataplane: DataplaneConfig = key(
         None, "The shared stream.", "keys of dataplane", default_factory=DataplaneConfig
     )
-    prune: PruneOfDnns = key(None, "Which DNNs stop early.", "keys of prune", default_factory=PruneConfig)
+    prune: PruneOfDnns = key(
+        None, "Which DNNs stop early.", "keys of prune", default_factory=PruneConfig, may_change=True
+    )
+
+    @property
+    def jobs_by_name(self) -> Mapping[str, DnnConfig]:
+        """The DNNs of the run."""
+        return {dnn.name: dnn for dnn in self.dnns}

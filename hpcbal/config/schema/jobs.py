@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, Strict, model_validator
@@ -35,6 +36,7 @@ class SubmissionConfig(Section):
         "When the job is submitted, after the start of the run.",
         ARRIVES_ALLOWED,
         ge=0.0,
+        may_change=True,
     )
     seed: int | None = key(
         None,
@@ -48,6 +50,7 @@ class SubmissionConfig(Section):
         "On emulated machines: time to compute one sample at speed 1; null: as long as it takes here.",
         TIME_ALLOWED,
         gt=0.0,
+        may_change=True,
     )
 
 
@@ -191,7 +194,11 @@ class JobsConfig(RunConfig):
         ..., "The jobs to train.", "a list of at least one job"
     )
     schedule: JobsScheduleConfig = key(
-        None, "Which jobs share machines.", "keys of schedule", default_factory=JobsScheduleConfig
+        None,
+        "Which jobs share machines.",
+        "keys of schedule",
+        default_factory=JobsScheduleConfig,
+        may_change=True,
     )
     memory_per_node: Bytes | None = key(
         None,
@@ -199,15 +206,26 @@ class JobsConfig(RunConfig):
         "null, bytes as a whole number above 0, or text such as 2GiB",
         gt=0,
         le=MOST_BYTES,
+        may_change=True,
     )
     spill: SpillConfig = key(
-        None, "What lies on disk for want of memory.", "keys of spill", default_factory=SpillConfig
+        None,
+        "What lies on disk for want of memory.",
+        "keys of spill",
+        default_factory=SpillConfig,
+        may_change=True,
     )
     machines: Annotated[tuple[JobsMachineConfig, ...], Strict(False)] = key(
         (),
         "Emulated machines, to try many jobs on fewer cores; repeated from the first; empty: real ones.",
         "a list of machines such as '{count: 2, speed: 0.5, bandwidth: 10MB/s}'",
+        may_change=True,
     )
+
+    @property
+    def jobs_by_name(self) -> Mapping[str, SharedJobConfig]:
+        """The jobs of the run."""
+        return {job.name: job for job in self.jobs}
 
     def machine_of(self, machine: int) -> JobsMachineConfig | None:
         """The emulated machine with this number, counted from 0; None if machines are real."""

@@ -28,6 +28,7 @@ from hpcbal.config.schema.section import (
     parse_bytes,
     wrong,
 )
+from hpcbal.values.metric_names import shows_more_better
 
 AUTO_OR_COUNT_ALLOWED = "auto or a whole number, 1 or more"
 CONSISTENCY_ALLOWED = "sync, async, or {stale: k} with k a whole number, 1 or more"
@@ -70,6 +71,18 @@ class PsStopConfig(Section):
     min_delta: float = key(
         0.0, "Smallest change that counts as an improvement.", "a number, 0 or more", ge=0.0
     )
+
+    @property
+    def watched(self) -> str | None:
+        """The metric that the rules watch; None: the first one of the app."""
+        return self.monitor
+
+    @property
+    def resolved_mode(self) -> Literal["min", "max"]:
+        """`mode`, with auto resolved by the name of the metric."""
+        if self.mode == "auto":
+            return "max" if self.monitor is not None and shows_more_better(self.monitor) else "min"
+        return self.mode
 
 
 class ObjectiveConfig(Section):
@@ -200,9 +213,15 @@ class PsJobConfig(Section):
         "async: workers run freely.",
         CONSISTENCY_ALLOWED,
     )
-    stop: PsStopConfig = key(None, "When the job ends.", "keys of stop", default_factory=PsStopConfig)
+    stop: PsStopConfig = key(
+        None, "When the job ends.", "keys of stop", default_factory=PsStopConfig, may_change=True
+    )
     objective: ObjectiveConfig = key(
-        None, "When the objective is computed.", "keys of objective", default_factory=ObjectiveConfig
+        None,
+        "When the objective is computed.",
+        "keys of objective",
+        default_factory=ObjectiveConfig,
+        may_change=True,
     )
     blocks: BlocksConfig = key(None, "Sizes of blocks.", "keys of blocks", default_factory=BlocksConfig)
 
@@ -218,29 +237,38 @@ class ParamServerConfig(PsJobConfig, RunConfig):
     """A job on parameter servers: frozen, picklable."""
 
     kind: Literal["paramserver"] = key("paramserver", "Kind of the run.", "paramserver")
-    workers: AutoCount = key("auto", "Executors that compute at the start.", AUTO_OR_COUNT_ALLOWED)
-    servers: AutoCount = key("auto", "Executors that hold parameters at the start.", AUTO_OR_COUNT_ALLOWED)
+    workers: AutoCount = key(
+        "auto", "Executors that compute at the start.", AUTO_OR_COUNT_ALLOWED, may_change=True
+    )
+    servers: AutoCount = key(
+        "auto", "Executors that hold parameters at the start.", AUTO_OR_COUNT_ALLOWED, may_change=True
+    )
     memory_per_rank: Bytes | None = key(
         None,
         "Most memory for blocks, messages and caches of an executor; null: not limited.",
         "null, bytes as a whole number above 0, or text such as 2GiB",
         gt=0,
         le=MOST_BYTES,
+        may_change=True,
     )
     executors: ExecutorsConfig = key(
         None, "Executors that come and go.", "keys of executors", default_factory=ExecutorsConfig
     )
-    tune: TuneConfig = key(None, "How the job configures itself.", "keys of tune", default_factory=TuneConfig)
+    tune: TuneConfig = key(
+        None, "How the job configures itself.", "keys of tune", default_factory=TuneConfig, may_change=True
+    )
     links: Literal["auto", "shared", "in_turn"] = key(
         "auto",
         "What predictions take links for: messages share a link, or it carries one after the other; auto: "
         "in_turn if machines have a bandwidth, which emulates such links, otherwise shared, as TCP does.",
         "auto, shared, in_turn",
+        may_change=True,
     )
     machines: Annotated[tuple[PsMachineConfig, ...], Strict(False)] = key(
         (),
         "Emulated executors, to try a job on fewer cores; repeated from the first; empty: real ones.",
         "a list of machines such as '{count: 2, bandwidth: 10MB/s, seconds_per_sample: 0.001}'",
+        may_change=True,
     )
 
     @model_validator(mode="after")
@@ -263,6 +291,11 @@ class ParamServerConfig(PsJobConfig, RunConfig):
                 "links carry one message after the other; hpcbal forecast --links shared predicts others",
             )
         return self
+
+    @property
+    def jobs_by_name(self) -> Mapping[str, ParamServerConfig]:
+        """The one job of the run."""
+        return {self.name: self}
 
     @property
     def link_model(self) -> Literal["shared", "in_turn"]:

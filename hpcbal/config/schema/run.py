@@ -22,10 +22,9 @@ from hpcbal.config.schema.section import (
     parse_bytes,
     parse_duration_s,
 )
+from hpcbal.kinds import DEFAULT_KIND
 
 SCHEMA_VERSION = 1
-DEFAULT_KIND = "ensemble"
-"""The kind of a file that does not name one."""
 MOST_BYTES = 2**50
 MOST_RANKS_PER_NODE = 4096
 SIZE_ALLOWED = "bytes as a whole number above 0, or text such as 256MiB"
@@ -119,24 +118,43 @@ class RunConfig(Section):
         SCHEMA_VERSION, "Version of this format.", "1", alias="schema"
     )
     kind: str = key(DEFAULT_KIND, "Kind of the run.", DEFAULT_KIND)
-    name: DirectoryName = key(DEFAULT_KIND, "Name of the run; the file's stem if left out.", NAME_ALLOWED)
+    name: DirectoryName = key(
+        DEFAULT_KIND, "Name of the run; the file's stem if left out.", NAME_ALLOWED, may_change=True
+    )
     seed: int = key(0, "Seed of every random choice.", "a whole number from 0 to 2**32 - 1", ge=0, lt=2**32)
-    output: OutputConfig = key(None, "Where results go.", "keys of output", default_factory=OutputConfig)
+    output: OutputConfig = key(
+        None, "Where results go.", "keys of output", default_factory=OutputConfig, may_change=True
+    )
     walltime: Seconds | None = key(
         None,
         "The allocation's time limit; the run stops cleanly before it.",
         "null, seconds above 0, or 'HH:MM:SS'",
         gt=0.0,
+        may_change=True,
     )
     stall_timeout_s: float = key(
-        600.0, "The run ends with code 70 if nothing happens for this long.", "seconds, 1 or more", ge=1.0
+        600.0,
+        "The run ends with code 70 if nothing happens for this long.",
+        "seconds, 1 or more",
+        ge=1.0,
+        may_change=True,
     )
-    slots: SlotsConfig = key(None, "How ranks are used.", "keys of slots", default_factory=SlotsConfig)
+    slots: SlotsConfig = key(
+        None, "How ranks are used.", "keys of slots", default_factory=SlotsConfig, may_change=True
+    )
     checkpoint: CheckpointConfig = key(
-        None, "How often state is saved.", "keys of checkpoint", default_factory=CheckpointConfig
+        None,
+        "How often state is saved.",
+        "keys of checkpoint",
+        default_factory=CheckpointConfig,
+        may_change=True,
     )
     timeline: TimelineConfig = key(
-        None, "What is recorded of each rank's time.", "keys of timeline", default_factory=TimelineConfig
+        None,
+        "What is recorded of each rank's time.",
+        "keys of timeline",
+        default_factory=TimelineConfig,
+        may_change=True,
     )
 
     @model_validator(mode="before")

@@ -122,20 +122,34 @@ class Section(BaseModel):
         return {} if value is None else value
 
 
-def key(default: Any, about: str, allowed: str, **constraints: Any) -> Any:
+def key(
+    default: Any,
+    about: str,
+    allowed: str,
+    *,
+    may_change: bool | None = None,
+    may_grow: bool = False,
+    may_move: str = "",
+    **constraints: Any,
+) -> Any:
     """Declare a key; a number with a lower limit gets an upper one, too (`MOST`).
 
     Args:
         default: default value; `...` if the user must give one.
         about: what the key does, in one sentence for the reference and the JSON schema.
         allowed: which values are allowed, for error messages.
+        may_change: whether it may change, with all below it, when a run is resumed; None: as the key above
+            it, and at the top it may not.
+        may_grow: whether it may grow then.
+        may_move: the key below it whose paths may change then, if they lead to the same data.
         **constraints: arguments of pydantic's `Field` (gt, ge, lt, le, min_length, default_factory, alias).
     """
     if ("ge" in constraints or "gt" in constraints) and not {"le", "lt"} & constraints.keys():
         constraints["le"] = MOST
     if isinstance(constraints.get("gt"), float):
         constraints["ge"] = LEAST
-    extra: JsonDict = {"allowed": allowed}
+    marks = {"may_change": may_change, "may_grow": may_grow or None, "may_move": may_move or None}
+    extra: JsonDict = {"allowed": allowed, **{name: mark for name, mark in marks.items() if mark is not None}}
     if "default_factory" in constraints:
         return Field(description=about, json_schema_extra=extra, **constraints)
     return Field(default, description=about, json_schema_extra=extra, **constraints)

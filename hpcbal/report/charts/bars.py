@@ -19,7 +19,6 @@ from hpcbal.report.drawing.axes import (
 from hpcbal.report.drawing.names import USE_COLORS
 from hpcbal.report.drawing.shapes import INK, QUIET, Drawing, Sheet, shortened, text_width
 from hpcbal.report.model import USE_KINDS, ReportData, RoundReport, SlotUse, use_name
-from hpcbal.telemetry.views.kinds import view_of
 
 MAX_ROWS = 12
 """If DNNs were pruned after more different epochs than this, neighbouring epochs share a bar."""
@@ -91,7 +90,6 @@ def draw_slot_use(data: ReportData, width: float) -> Drawing | None:
     bottom = top + row * len(bars)
     ticks = [0.0, 0.25, 0.5, 0.75, 1.0]
     draw_below(sheet, x, ticks, lambda tick: f"{100 * tick:.0f} %", top, bottom, width)
-    view = view_of(data.run_kind)
     every = max(1, round(14.0 / row + 0.49))
     for index, (_, _, use) in enumerate(bars):
         y = top + row * index
@@ -100,7 +98,7 @@ def draw_slot_use(data: ReportData, width: float) -> Drawing | None:
         begin = 0.0
         for kind in USE_KINDS:
             share = use.share(kind)
-            title = f"{names[index]}: {use_name(kind, view)} {percent_label(share)}"
+            title = f"{names[index]}: {use_name(kind, data.kind_of_run)} {percent_label(share)}"
             place = x(begin)
             sheet.rect(place, y, x(begin + share) - place, row - gap, USE_COLORS[kind], title=title)
             begin += share
@@ -116,11 +114,10 @@ def _name(data: ReportData, first: int, last: int, room: float) -> str:
 def _draw_legend(sheet: Sheet, data: ReportData, width: float) -> float:
     """Draw colours with their names and shares over all slots; returns the y of the last row."""
     x, y = 0.0, 12.0
-    view = view_of(data.run_kind)
     for kind in USE_KINDS:
         if data.use_share(kind) == 0.0:
             continue
-        text = f"{use_name(kind, view)} {percent_label(data.use_share(kind))}"
+        text = f"{use_name(kind, data.kind_of_run)} {percent_label(data.use_share(kind))}"
         needed = 16.0 + text_width(text, LABEL_SIZE) + 14.0
         if x > 0.0 and x + needed > width:
             x, y = 0.0, y + 18.0

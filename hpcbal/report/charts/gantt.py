@@ -11,7 +11,6 @@ from hpcbal.report.drawing.axes import AXIS_HEIGHT, LABEL_SIZE, Scale, draw_time
 from hpcbal.report.drawing.names import distinct_names, ink_on, tint
 from hpcbal.report.drawing.shapes import CHAR_WIDTH, INK, QUIET, Drawing, Sheet, text_width
 from hpcbal.report.model import ReportData, SlotSpan, SpanKind
-from hpcbal.telemetry.views.kinds import view_of
 from hpcbal.telemetry.views.table import count_text
 
 MAX_ROW = 26.0
@@ -118,7 +117,7 @@ def _draw_rounds(sheet: Sheet, data: ReportData, time: Scale, top: float, bottom
         x, end = time(each.start_s), time(each.end_s)
         sheet.line([(x, top), (x, bottom)], "#c2c8cf")
         lasted = duration_label(each.end_s - each.start_s)
-        title = f"round {each.index}: {count_text(each.num_jobs, view_of(data.run_kind).job)}, {lasted}"
+        title = f"round {each.index}: {count_text(each.num_jobs, data.kind_of_run.job)}, {lasted}"
         sheet.rect(x, 0.0, max(0.6, end - x - 1.0), _BAND_HEIGHT, "#e6e9ec", title=title)
         for text in (f"round {each.index}", str(each.index)):
             if text_width(text, LABEL_SIZE) + 6.0 <= end - x:

@@ -10,7 +10,6 @@ from hpcbal.report.drawing.axes import AXIS_HEIGHT, LABEL_SIZE, Scale, draw_left
 from hpcbal.report.drawing.names import distinct_names
 from hpcbal.report.drawing.shapes import HAIR, INK, QUIET, Drawing, Sheet, fitted, shortened, text_width
 from hpcbal.report.model import JobReport, ReportData
-from hpcbal.telemetry.views.kinds import view_of
 
 MAX_PANELS = 9
 """Settings beyond these are left out; the table has them."""
@@ -32,7 +31,7 @@ def draw_settings(data: ReportData, colors: Mapping[str, str], width: float) -> 
     columns = min(len(keys), 3) if width > 600.0 else 1
     column_width = (width - _GAP * (columns - 1)) / columns
     sheet = Sheet()
-    sheet.text(0.0, 12.0, view_of(data.run_kind).measure(data.measure).words, LABEL_SIZE, QUIET)
+    sheet.text(0.0, 12.0, data.measured_by.words, LABEL_SIZE, QUIET)
     row_height = _HEIGHT + AXIS_HEIGHT + 32.0
     for index, key in enumerate(keys):
         top = 24.0 + row_height * (index // columns)

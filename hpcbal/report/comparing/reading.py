@@ -9,14 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hpcbal.config import (
-    AnyConfig,
-    EnsembleConfig,
-    JobsConfig,
-    ParamServerConfig,
-    SharedJobConfig,
-    load_config,
-)
+from hpcbal.config import AnyConfig, load_config
 from hpcbal.errors import HpcbalError, InputError
 from hpcbal.report.comparing.text import Comparison, DnnInRun, RunSummary, Setting
 from hpcbal.report.model import JobReport, ReportData
@@ -122,35 +115,22 @@ def _check_metric(metric: str, runs: Sequence[_Run]) -> None:
         )
 
 
-def _metric_of(dnn: str, wanted: str | None, runs: Sequence[_Run]) -> tuple[str, bool]:
-    """The metric by which DNNs of this name are compared, and whether more of it is better."""
-    ensembles = [run.config for run in runs if isinstance(run.config, EnsembleConfig)]
-    stops = [each.stop for config in ensembles for each in config.dnns if each.name == dnn]
-    metric = wanted or (stops[0].watched if stops else _watched_by_job(dnn, runs) or DEFAULT_METRIC)
-    watching = next((stop for stop in stops if stop.watched == metric), None)
+def _metric_of(name: str, wanted: str | None, runs: Sequence[_Run]) -> tuple[str, bool]:
+    """The metric by which jobs of this name are compared, and whether more of it is better."""
+    known = [(run, run.config.jobs_by_name.get(name)) for run in runs if run.config is not None]
+    stops = [(run, job.stop) for run, job in known if job is not None]
+    watched = (stop.watched or _first_metric(name, run) for run, stop in stops[:1])
+    metric = wanted or next(watched, None) or DEFAULT_METRIC
+    watching = next((stop for _, stop in stops if stop.watched == metric), None)
     if watching is not None:
         return metric, watching.resolved_mode == "max"
     return metric, shows_more_better(metric)
 
 
-def _watched_by_job(name: str, runs: Sequence[_Run]) -> str | None:
-    """The metric that the stop rule of a parameter-server job watches; None if there is no such job."""
-    for run in runs:
-        config = _config_of_job(name, run.config)
-        if config is not None:
-            if config.stop.monitor is not None:
-                return config.stop.monitor
-            points = [point for job in run.data.jobs if job.name == name for point in job.curve]
-            return next((metric for point in points for metric in point.metrics), None)
-    return None
-
-
-def _config_of_job(name: str, config: AnyConfig | None) -> ParamServerConfig | SharedJobConfig | None:
-    """The parameter-server job that a run trains alone, or that of this name among many."""
-    if isinstance(config, ParamServerConfig):
-        return config
-    jobs = config.jobs if isinstance(config, JobsConfig) else ()
-    return next((job for job in jobs if job.name == name), None)
+def _first_metric(name: str, run: _Run) -> str | None:
+    """The first metric that a job has had; None if it has had none."""
+    points = [point for job in run.data.jobs if job.name == name for point in job.curve]
+    return next((metric for point in points for metric in point.metrics), None)
 
 
 def _dnn(run: _Run, job: JobReport, metric: str, more_is_better: bool) -> DnnInRun:
@@ -231,7 +211,7 @@ def _comparable(config: AnyConfig) -> dict[str, Any]:
     """The configuration as plain values, with DNNs by name."""
     values: Mapping[str, Any] = config.model_dump(by_alias=True)
     kept = {key: value for key, value in values.items() if key not in _NOT_COMPARED}
-    if not isinstance(config, EnsembleConfig):
+    if "dnns" not in kept:
         return {**kept, "dnns": {}}
     kept["preprocessing"] = {str(index): step for index, step in enumerate(kept["preprocessing"])}
     kept["dnns"] = {

@@ -21,7 +21,6 @@ from hpcbal.report.drawing.shapes import FONTS, HAIR, INK, QUIET, can_write_png,
 from hpcbal.report.model import EpochPoint, JobReport, PredictedDuration, ReportData
 from hpcbal.telemetry.files.atomic_file import output_error, write_atomic
 from hpcbal.telemetry.views.evaluation import title_of
-from hpcbal.telemetry.views.kinds import view_of
 from hpcbal.telemetry.views.summary import metric_words
 from hpcbal.telemetry.views.table import count_text, key_line
 from hpcbal.values.metric_names import LOSS, VALIDATION
@@ -52,22 +51,22 @@ def cards(data: ReportData) -> list[tuple[str, str]]:
     failed += f", {len(data.failed)} failed" if data.failed else ""
     slot_time = duration_label(data.duration_s * data.num_slots)
     starts = f" in {len(data.start_s)} starts" if len(data.start_s) > 1 else ""
-    view = view_of(data.run_kind)
+    of_run = data.kind_of_run
     shown = [
-        (f"{num_done} of {len(data.jobs)}", f"{view.job}s done{failed}"),
+        (f"{num_done} of {len(data.jobs)}", f"{of_run.job}s done{failed}"),
         (duration_label(data.duration_s), f"running time{starts}, {slot_time} of slot time"),
     ]
     if data.prediction is not None and data.prediction.predicted_s > 0.0:
-        shown.append(_card_of(data.prediction, view.job))
+        shown.append(_card_of(data.prediction, of_run.job))
     if data.use and data.duration_s > 0.0:
         idle = percent_label(data.use_share("idle"))
         busy = percent_label(data.use_share("training"))
-        shown.append((busy, f"of all slot time {view.training}; {idle} idle"))
+        shown.append((busy, f"of all slot time {of_run.training}; {idle} idle"))
     if data.preprocessing.num_bad_samples:
         shown.append((f"{data.preprocessing.num_bad_samples:,}", "broken samples left out"))
     for job in best_first(data)[:1]:
         if job.best is not None:
-            shown.append((number_label(job.best), f"{view.measure(data.measure).words}, {job.name}"))
+            shown.append((number_label(job.best), f"{data.measured_by.words}, {job.name}"))
     return shown
 
 
@@ -81,7 +80,7 @@ def _card_of(prediction: PredictedDuration, job: str) -> tuple[str, str]:
 
 def best_first(data: ReportData) -> list[JobReport]:
     """The jobs, best value first; jobs without a value come last."""
-    sign = -1.0 if view_of(data.run_kind).measure(data.measure).more_is_better else 1.0
+    sign = -1.0 if data.measured_by.more_is_better else 1.0
     return sorted(data.jobs, key=lambda job: math.inf if job.best is None else sign * job.best)
 
 
@@ -138,8 +137,8 @@ def render_page(data: ReportData) -> str:
             narrow=narrow,
             mood=mood(data),
             cards=cards(data),
-            view=view_of(data.run_kind),
-            measure=view_of(data.run_kind).measure(data.measure),
+            of_run=data.kind_of_run,
+            measure=data.measured_by,
             with_epochs=any(job.best_epoch is not None for job in data.jobs),
             with_losses=any(job.best_loss is not None for job in data.jobs),
             with_val_losses=any(

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from hpcbal.errors import ExitCode, InputError, LedgerError
+from hpcbal.kinds import KINDS
 from hpcbal.report.model import JobReport, Overhead, Preprocessing, ReportData
 from hpcbal.report.reading.replay import Replay
 from hpcbal.report.reading.replay_parts import ForecastReplay, SharingReplay
@@ -20,7 +21,7 @@ from hpcbal.telemetry.files.json_lines import unix_seconds
 from hpcbal.telemetry.files.run_directory import RunDirectory
 from hpcbal.telemetry.ledger import RunStartedLine, scan_ledger
 from hpcbal.telemetry.views.evaluation import read_evaluation
-from hpcbal.telemetry.views.kinds import AnyStatus, jobs_of, view_of
+from hpcbal.telemetry.views.kinds import AnyStatus, jobs_of, measure_in
 from hpcbal.telemetry.views.read_status import read_status
 from hpcbal.telemetry.views.results import read_results
 from hpcbal.telemetry.views.status import death_note, has_ended
@@ -157,7 +158,7 @@ def _jobs(
     epochs = {name: [point.metrics for point in replay.curves.get(name, ())] for name in names}
     numbers_of = {name: [point.epoch for point in replay.curves.get(name, ())] for name in names}
     summaries = {name: summary_of(epochs[name], numbers_of[name]) for name in names}
-    measure = view_of(_start_of(replay).kind).measure(BEST + main_metric_of(epochs.values()))
+    measure = measure_in(KINDS[_start_of(replay).kind], BEST + main_metric_of(epochs.values()))
     is_validated = any(numbers.get("best_val_loss") is not None for numbers in summaries.values())
     loss = "val_loss" if is_validated else "loss"
     settings = _settings(run)

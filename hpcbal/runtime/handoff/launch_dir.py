@@ -19,21 +19,14 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import cast
 
 from hpcbal import env
-from hpcbal.config import (
-    AnyConfig,
-    EnsembleConfig,
-    JobsConfig,
-    ParamServerConfig,
-    RunConfig,
-    load_config,
-    load_ensemble,
-)
-from hpcbal.errors import InputError, OutputError
+from hpcbal.config import AnyConfig, EnsembleConfig, RunConfig, load_config, load_ensemble
+from hpcbal.errors import OutputError
+from hpcbal.kinds import KINDS
 from hpcbal.processes import say
 from hpcbal.runtime.handoff.start_file import NAME, StartFile, facts_in
-from hpcbal.runtime.handoff.submissions import with_submitted
 from hpcbal.telemetry import RunDirectory
 from hpcbal.telemetry.files.atomic_file import inodes, output_error
 
@@ -91,11 +84,7 @@ def load_requested(request: RunRequest, *, is_rank: bool) -> AnyConfig:
     config = load(
         request.config_path, request.overrides, check_imports=True, warn=None if has_warned else warn
     )
-    if request.num_operation_steps is not None:
-        check_has_operations(config, request.config_path)
-    if request.smoke and isinstance(config, EnsembleConfig):
-        return small(config)
-    return with_submitted(config, output_of(request, config)) if isinstance(config, JobsConfig) else config
+    return cast(AnyConfig, KINDS[config.kind].runs.requested(request, config))
 
 
 def small(config: EnsembleConfig) -> EnsembleConfig:
@@ -114,27 +103,6 @@ def small(config: EnsembleConfig) -> EnsembleConfig:
             "prune": config.prune.model_copy(update={"rule": "none"}),
         }
     )
-
-
-def check_has_operations(config: AnyConfig, path: Path) -> None:
-    """Refuse to record operations of what a forecast is not made for.
-
-    Raises:
-        InputError: it is no parameter-server job, or not `async`.
-    """
-    if not isinstance(config, ParamServerConfig):
-        what = "one parameter-server job" if isinstance(config, JobsConfig) else "parameter-server jobs"
-        raise InputError(
-            f"{path}: kind: got {config.kind}, allowed with --operations: paramserver; it records the "
-            f"operations of {what}"
-            + ("" if isinstance(config, JobsConfig) else "; leave it out to measure an ensemble's rates")
-        )
-    if config.staleness is not None:
-        given = config.consistency if isinstance(config.consistency, str) else "stale"
-        raise InputError(
-            f"{path}: consistency: got {given}, allowed with --operations: async; forecasts are of workers "
-            "that do not wait for each other (--set consistency=async)"
-        )
 
 
 def output_of(request: RunRequest, config: RunConfig) -> RunDirectory:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from hpcbal.cluster.roles import SCHEDULER_RANK
 from hpcbal.errors import ExitCode, HpcbalError
+from hpcbal.exit_codes import code_of_error
 from hpcbal.processes import STOP_SIGNALS, deliver_stop_signals, say
 from hpcbal.runtime.handoff.end_file import note_end
 from hpcbal.runtime.handoff.start_file import StartFile
@@ -125,7 +126,7 @@ class JobEnd:
         else:  # the error came before the logs were open
             text = str(error) if is_ours else "".join(traceback.format_exception(error))
             say(f"hpcbal: {who}: {text}")
-        self.abort(int(error.exit_code if isinstance(error, HpcbalError) else ExitCode.INTERNAL_ERROR))
+        self.abort(code_of_error(error))
 
     def close(self) -> None:
         """Free the memory; collective over the node."""

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from hpcbal.cluster.roles import SCHEDULER_RANK
 from hpcbal.cluster.walltime import WalltimeLimit
 from hpcbal.comm.channel import Message
-from hpcbal.errors import ExitCode, UserCodeError
+from hpcbal.errors import UserCodeError
+from hpcbal.exit_codes import code_of_end
 from hpcbal.paramserver.contract import AppError, calling, checked_metrics
 from hpcbal.paramserver.engine.reactor import Patience
 from hpcbal.paramserver.machine import messages
@@ -150,11 +151,14 @@ class Master:
 
     def _outcome(self) -> tuple[Outcome, int]:
         """Return how the run ends, and its exit code."""
+        outcome: Outcome = "done"
         if not all(job.is_over for job in self.jobs.values()):
-            return "suspended", int(ExitCode.RUN_AGAIN if self._exit_code is None else self._exit_code)
-        if any(job.state == "failed" for job in self.jobs.values()):
-            return "failed", int(ExitCode.FAILED_DNNS)
-        return "done", int(ExitCode.DONE)
+            outcome = "suspended"
+            if self._exit_code is not None:
+                return outcome, int(self._exit_code)
+        elif any(job.state == "failed" for job in self.jobs.values()):
+            outcome = "failed"
+        return outcome, code_of_end(outcome)
 
     # ---- for the placement ---------------------------------------------------------------------
 

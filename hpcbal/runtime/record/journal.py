@@ -26,7 +26,9 @@ from hpcbal.control.messages import (
     StartRound,
 )
 from hpcbal.errors import CheckpointError
-from hpcbal.runtime.handoff.finished import CODE_OF_END, files_line
+from hpcbal.exit_codes import LAST_OUTCOMES
+from hpcbal.kinds import ENSEMBLE
+from hpcbal.runtime.handoff.finished import files_line
 from hpcbal.runtime.record.accounts import Accounts, PreprocessingStats, SavedEpochs
 from hpcbal.runtime.record.console import ResultTable
 from hpcbal.runtime.record.forecast import Outlook, Outlooks
@@ -263,7 +265,7 @@ class Journal:
             write_results(self._run.results, rows)
         self._metrics.close()
         self._timeline.close()
-        compared = self._outlooks.compare(time.monotonic()) if outcome in CODE_OF_END else None
+        compared = self._outlooks.compare(time.monotonic()) if outcome in LAST_OUTCOMES else None
         self._ledger.append(
             RunFinishedLine(
                 outcome=cast(Outcome, outcome),
@@ -280,7 +282,7 @@ class Journal:
         write_status(self._run.status, self._status)
         if outcome == "profiled":
             return f"rates: {self._run.profile} (see 'hpcbal plan')"
-        lines = [render_results(rows), files_line(self._run)]
+        lines = [render_results(rows), files_line(self._run, ENSEMBLE)]
         if compared is not None:
             lines.append(compared.line())
         broken = stats.count_line()

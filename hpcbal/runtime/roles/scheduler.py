@@ -34,8 +34,8 @@ from hpcbal.control.messages import (
     SuspendRequested,
 )
 from hpcbal.dataplane.stream import StreamPlan, StreamSpec
-from hpcbal.errors import ExitCode, HpcbalError
-from hpcbal.runtime.handoff.finished import CODE_OF_END
+from hpcbal.errors import HpcbalError
+from hpcbal.exit_codes import LAST_OUTCOMES, code_of_end
 from hpcbal.runtime.handoff.start_file import StarterWatch, StartFile
 from hpcbal.runtime.rank.context import RankContext
 from hpcbal.runtime.record.accounts import PreprocessingStats
@@ -46,13 +46,6 @@ from hpcbal.runtime.roles.schedule_chooser import ScheduleChooser
 from hpcbal.runtime.wire import protocol
 
 log = logging.getLogger(__name__)
-
-EXIT_CODE_OF_OUTCOME = {
-    "done": ExitCode.DONE,
-    "failed-dnns": ExitCode.FAILED_DNNS,
-    "suspended": ExitCode.RUN_AGAIN,
-    "profiled": ExitCode.DONE,
-}
 
 
 class Scheduler:
@@ -330,13 +323,10 @@ class Scheduler:
     def _finish(self, outcome: str) -> None:
         self._end_stream()
         lost = self._journal.check_kept(self._ensemble)
-        if lost is not None and outcome in CODE_OF_END:
+        if lost is not None and outcome in LAST_OUTCOMES:
             self._fatal, outcome = lost, "suspended"
         self._outcome = outcome
-        code = EXIT_CODE_OF_OUTCOME[outcome]
-        if self._fatal is not None:
-            code = self._fatal.exit_code
-        self._exit_code = int(code)
+        self._exit_code = code_of_end(outcome, self._fatal)
 
     def _send_to_group(self, dnn_id: str, message: Message) -> None:
         ranks = [self._roles.trainer_ranks[gpu] for gpu in self._groups[dnn_id].gpus]

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hpcbal.errors import OutputError
+from hpcbal.kinds import KINDS, MayChange
 from hpcbal.printable import shortened
 from hpcbal.telemetry.files.atomic_file import read_file, write_atomic
 from hpcbal.telemetry.files.run_directory import RunDirectory
@@ -52,30 +53,6 @@ _MAX_CHARACTERS = 60  # of a value
 
 
 @dataclass(frozen=True, slots=True)
-class MayDiffer:
-    """Keys that may differ between two starts of a run: where and how long it trains, not what it computes.
-
-    Attributes:
-        keys: dotted keys, in addition to those that all kinds of runs share.
-        but_not: dotted keys below them that must not.
-        paths: dotted keys below which paths may differ, if the fingerprint of the data stays the same.
-        jobs: the key of the list of jobs, which may be added and removed; differences name a job, not its
-            index. Empty if the run is one job, whose keys are at the top level.
-        job: what users call a job.
-        of_job: dotted keys of a job that may differ, with all below them.
-        may_grow: dotted key of a job whose value may increase; empty if there is none.
-    """
-
-    keys: tuple[str, ...]
-    but_not: tuple[str, ...]
-    paths: tuple[str, ...]
-    jobs: str
-    job: str
-    of_job: tuple[str, ...]
-    may_grow: str
-
-
-@dataclass(frozen=True, slots=True)
 class Changes:
     """How the config of a start differs from that of the run, in ways that are allowed.
 
@@ -106,60 +83,6 @@ class Changes:
             f"from now on {self.grown} cannot be lowered again" if self.grown else "",
         )
         return "; ".join(part for part in parts if part)
-
-
-ALL_MAY_DIFFER = ("name", "output", "walltime", "stall_timeout_s", "slots", "checkpoint", "timeline")
-"""Keys that may differ in all kinds of runs."""
-_DEFAULT_KIND = "ensemble"  # for configs from before there were kinds
-MAY_DIFFER_BY_KIND: Mapping[str, MayDiffer] = {
-    "ensemble": MayDiffer(
-        keys=(
-            "schedule",
-            "prune",
-            "balance",
-            "backend.rates",
-            "backend.workers",
-            "data.max_bad_fraction",
-            "data.max_traversal_gap",
-            "data.test",
-            "dataplane.ring_bytes",
-            "dataplane.on_device",
-        ),
-        but_not=("balance.samples", "balance.gradient_weights"),
-        paths=("data.args", "data.validation.args"),
-        jobs="dnns",
-        job="DNN",
-        of_job=("balance", "shares", "callbacks"),
-        may_grow="stop.max_epochs",
-    ),
-    "paramserver": MayDiffer(
-        keys=(
-            "workers",
-            "servers",
-            "memory_per_rank",
-            "tune",
-            "links",
-            "machines",
-            "objective",
-            "stop",
-        ),
-        but_not=(),
-        paths=(),
-        jobs="",
-        job="job",
-        of_job=(),
-        may_grow="",
-    ),
-    "jobs": MayDiffer(
-        keys=("schedule", "memory_per_node", "spill", "machines"),
-        but_not=(),
-        paths=(),
-        jobs="jobs",
-        job="job",
-        of_job=("arrives_s", "seconds_per_sample", "objective", "stop"),
-        may_grow="",
-    ),
-}
 
 
 def is_same_config(before: str, now: str) -> bool:
@@ -195,7 +118,7 @@ def check_same(root: Path, before: str, now: str, removed_before: Mapping[str, A
     except ValueError as error:
         raise damaged_config(root / "config.yaml", str(error)) from error
     old, new = _comparable(old, _parse(now))
-    rule = MAY_DIFFER_BY_KIND[new["kind"]]
+    rule = KINDS[new["kind"]].file.may_change
     jobs_before, jobs_now = _jobs_of(old, rule), _jobs_of(new, rule)
     known = {**removed_before, **jobs_before}
     _check_case(root, rule.jobs, known, jobs_now)
@@ -203,7 +126,7 @@ def check_same(root: Path, before: str, now: str, removed_before: Mapping[str, A
     moved: list[str] = []
     refused: list[tuple[str, Any, Any]] = []
     for key, given_before, given_now in _differences("", _without(rule.jobs, old), _without(rule.jobs, new)):
-        may_differ = key not in rule.but_not and _is_below(key, (*ALL_MAY_DIFFER, *rule.keys))
+        may_differ = key not in rule.but_not and _is_below(key, rule.keys)
         is_moved = _is_below(key, rule.paths) and _is_path(given_before) and _is_path(given_now)
         moved += [key] if is_moved else []
         allowed.append(key) if may_differ or is_moved else refused.append((key, given_before, given_now))
@@ -270,15 +193,15 @@ def _parse(text: str) -> Mapping[str, Any]:
     return values
 
 
-def _what_may_change(rule: MayDiffer) -> str:
+def _what_may_change(rule: MayChange) -> str:
     if not rule.jobs:
-        return f"These may change when a run is resumed: {', '.join((*ALL_MAY_DIFFER, *rule.keys))}."
+        return f"These may change when a run is resumed: {', '.join(rule.keys)}."
     but_not = f" (but not {' or '.join(rule.but_not)})" if rule.but_not else ""
     may_grow = f", and {rule.may_grow} if it grows" if rule.may_grow else ""
     but_not += f", paths in {' and '.join(rule.paths)} to the same data" if rule.paths else ""
     plural = f"{rule.job[0].upper()}{rule.job[1:]}s"
     return (
-        f"These may change when a run is resumed: {', '.join((*ALL_MAY_DIFFER, *rule.keys))}{but_not}; "
+        f"These may change when a run is resumed: {', '.join(rule.keys)}{but_not}; "
         f"of a {rule.job} {', '.join(rule.of_job)}{may_grow}. {plural} may be added and removed; to train a "
         f"{rule.job} with other settings, add it under another name."
     )
@@ -300,26 +223,24 @@ def _has_grown(before: Any, now: Any) -> bool:
 
 
 def _comparable(*configs: Any) -> tuple[Any, ...]:
-    """The configs with their kind filled in and their jobs by name, so that a difference names the job."""
-    return tuple(_by_name({"kind": _DEFAULT_KIND, **c}) if isinstance(c, Mapping) else c for c in configs)
+    """The configs with their jobs by name, so that a difference names the job."""
+    return tuple(_by_name(config) if isinstance(config, Mapping) else config for config in configs)
 
 
 _ABSENT = object()
 
 
 def _by_name(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    rule = MAY_DIFFER_BY_KIND.get(str(config["kind"]))
-    listed = None if rule is None else config.get(rule.jobs)
-    if rule is None or not isinstance(listed, list):
+    kind = KINDS.get(str(config.get("kind")))
+    key = "" if kind is None else kind.file.may_change.jobs
+    listed = config.get(key)
+    if not isinstance(listed, list):
         return config
-    jobs = {
-        str(job.get("name", index)) if isinstance(job, Mapping) else str(index): job
-        for index, job in enumerate(listed)
-    }
-    return {**config, rule.jobs: jobs}
+    names = [str(job.get("name", i) if isinstance(job, Mapping) else i) for i, job in enumerate(listed)]
+    return {**config, key: dict(zip(names, listed, strict=True))}
 
 
-def _jobs_of(config: Any, rule: MayDiffer) -> Mapping[str, Any]:
+def _jobs_of(config: Any, rule: MayChange) -> Mapping[str, Any]:
     """The jobs of a comparable config, by name; none if the config is damaged."""
     jobs = config.get(rule.jobs) if isinstance(config, Mapping) else None
     return jobs if isinstance(jobs, Mapping) else {}

@@ -5,7 +5,7 @@
 from typing import NotRequired, TypedDict
 
 from hpcbal.telemetry.files.json_lines import duration_text
-from hpcbal.telemetry.views.status import JobStatus, RunStatus, new_run_status
+from hpcbal.telemetry.views.status import JobStatus, KindView, RunStatus, new_run_status
 from hpcbal.telemetry.views.summary import short_title
 from hpcbal.telemetry.views.table import cell_text, count_text, format_table, key_line, number_text
 
@@ -207,3 +207,6 @@ def _cause_text(dnn: DnnStatus) -> str:
         return ""
     detail = cell_text(" ".join(key_line(dnn["detail"]).split()))
     return f"{dnn['cause']}: {detail}" if detail else dnn["cause"]
+
+
+VIEW = KindView(EnsembleStatus, place_of, body_of)

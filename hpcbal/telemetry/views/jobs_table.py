@@ -7,6 +7,7 @@ from collections import Counter
 from hpcbal.telemetry.files.json_lines import duration_text
 from hpcbal.telemetry.views.jobs_status import GroupStatus, JobsStatus
 from hpcbal.telemetry.views.paramserver_status import PsJobStatus
+from hpcbal.telemetry.views.status import KindView
 from hpcbal.telemetry.views.table import cell_text, count_text, format_table, key_line, number_text
 
 
@@ -71,3 +72,6 @@ def _group_lines(groups: list[GroupStatus]) -> list[str]:
 
 def _seconds(value: float | None) -> str:
     return "-" if value is None else f"{number_text(value)} s"
+
+
+VIEW = KindView(JobsStatus, place_of, body_of)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hpcbal.telemetry.files.json_lines import duration_text
 from hpcbal.telemetry.views.paramserver_status import ExecutorStatus, ParamServerStatus
+from hpcbal.telemetry.views.status import KindView
 from hpcbal.telemetry.views.summary import metric_words
 from hpcbal.telemetry.views.table import cell_text, count_text, format_table, key_line, number_text
 
@@ -49,3 +50,6 @@ def _role_text(executor: ExecutorStatus) -> str:
     if executor.get("in_use", True):
         return executor["role"]
     return "not in use" if executor["role"] == "standby" else f"{executor['role']}, leaving"
+
+
+VIEW = KindView(ParamServerStatus, place_of, body_of)

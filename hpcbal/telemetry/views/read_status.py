@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any, cast
 
 from hpcbal.errors import ExitCode, HpcbalError, InputError
+from hpcbal.kinds import DEFAULT_KIND, KINDS, Kind
 from hpcbal.printable import printable
 from hpcbal.telemetry.files.atomic_file import read_file, write_json_atomic
 from hpcbal.telemetry.files.json_lines import duration_text, unix_seconds
 from hpcbal.telemetry.files.run_directory import RunDirectory
-from hpcbal.telemetry.views.kinds import VIEWS, AnyStatus, KindView, view_of
+from hpcbal.telemetry.views.kinds import AnyStatus, kind_of
 from hpcbal.telemetry.views.status import STATUS_SCHEMA, RunStatus, death_note, has_ended, misfit, silence_s
 from hpcbal.telemetry.views.table import count_text
 
@@ -43,10 +44,10 @@ def read_status(directory: str | os.PathLike[str]) -> AnyStatus:
         raise InputError(f"{path}: not a status file of hpcbal ({error}){_ADVICE}") from error
     if not isinstance(status, dict) or not RunStatus.__required_keys__ <= status.keys():
         raise InputError(f"{path}: not a status file of hpcbal, or from another version of it")
-    kind = status.get("kind")
-    if kind is not None and (not isinstance(kind, str) or kind not in VIEWS):
+    kind = status.get("kind", DEFAULT_KIND)
+    if not isinstance(kind, str) or kind not in KINDS:
         raise InputError(
-            f"{path}: belongs to a run of kind {kind!r}, but this hpcbal knows only {', '.join(VIEWS)}; "
+            f"{path}: belongs to a run of kind {kind!r}, but this hpcbal knows only {', '.join(KINDS)}; "
             "use the version that made the run"
         )
     if status["schema"] != STATUS_SCHEMA:
@@ -54,7 +55,7 @@ def read_status(directory: str | os.PathLike[str]) -> AnyStatus:
             f"{path}: has schema {status['schema']}, but this hpcbal reads schema {STATUS_SCHEMA}; "
             "use the version that made the run"
         )
-    problem = misfit(status, view_of(kind).status_type) or _no_time(status)
+    problem = misfit(status, KINDS[kind].view.status_type) or _no_time(status)
     if problem is not None:
         raise InputError(f"{path}: damaged ({problem}){_ADVICE}")
     return cast(AnyStatus, status)
@@ -100,10 +101,10 @@ def render_status(status: AnyStatus, now: float | None = None) -> str:
         now: Unix seconds (default: the current time).
     """
     age = silence_s(status, now)
-    view = view_of(status.get("kind"))
-    lines = [_headline(status, view), *view.body_of(status)]
+    kind = kind_of(status)
+    lines = [_headline(status, kind), *kind.view.body_of(status)]
     lines += ["", f"as of {status['updated_at']} ({_age_text(age)} ago), {status['host']}:{status['pid']}"]
-    how = _how_to_continue(status, view)
+    how = _how_to_continue(status, kind)
     if how is not None:
         lines += ["", how]
     note = death_note(status, now)
@@ -112,7 +113,7 @@ def render_status(status: AnyStatus, now: float | None = None) -> str:
     return printable("\n".join(lines)) + "\n"
 
 
-def _how_to_continue(status: AnyStatus, view: KindView) -> str | None:
+def _how_to_continue(status: AnyStatus, kind: Kind) -> str | None:
     """What the user can do next after the end of a start; None if nothing is left to do."""
     match status["outcome"], status["exit_code"]:
         case "suspended", ExitCode.RUN_AGAIN:
@@ -120,20 +121,20 @@ def _how_to_continue(status: AnyStatus, view: KindView) -> str | None:
         case "suspended", _:
             return "stopped by an error (see the logs): fix its cause and run the same command again"
         case "failed-dnns", _:
-            return f"to give failed {view.job}s another try, run the same command with --retry-failed"
+            return f"to give failed {kind.job}s another try, run the same command with --retry-failed"
         case "profiled", _:
             return "rates are measured, nothing was trained: see 'hpcbal plan', or start 'hpcbal run'"
     return None
 
 
-def _headline(status: AnyStatus, view: KindView) -> str:
+def _headline(status: AnyStatus, kind: Kind) -> str:
     parts = [f"{status['name']}: {status['phase']}"]
     if status["outcome"] == "suspended":  # the start is finished, the run is not
         parts = [f"{status['name']}: suspended (exit code {status['exit_code']})"]
     elif status["outcome"] is not None:
         parts[0] += f" ({status['outcome']}, exit code {status['exit_code']})"
     if not has_ended(status):
-        parts += view.place_of(status)
+        parts += kind.view.place_of(status)
         parts.append(f"{status['busy_gpus']} of {count_text(status['num_gpus'], 'slot')} busy")
     parts.append(f"running for {duration_text(status['elapsed_s'])}")
     if "prediction" in status and status["phase"] == "training":

@@ -10,10 +10,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from hpcbal.errors import InputError
+from hpcbal.kinds import ENSEMBLE, KINDS, Kind
 from hpcbal.telemetry.files.atomic_file import regular_file, write_atomic
 from hpcbal.telemetry.files.json_lines import duration_text
-from hpcbal.telemetry.views.kinds import ENSEMBLE, VIEWS, KindView, Measure
-from hpcbal.telemetry.views.summary import SAVED, Number
+from hpcbal.telemetry.views.kinds import Measure, is_number, measure_in
+from hpcbal.telemetry.views.summary import BEST, SAVED, Number
 from hpcbal.telemetry.views.table import cell_text, count_text, format_table, number_text
 
 
@@ -29,7 +30,7 @@ class ResultRow:
         wall_time_s: time in rounds, over all starts of the run.
         slot_seconds: that time multiplied by the number of GPUs (slots) held.
         cause: why the job failed; empty if it did not.
-        numbers: further numbers by column (`KindView.is_number`).
+        numbers: further numbers by column (`is_number`).
         settings: hyper-parameters in which the jobs of the run differ, by dotted key, as text.
         best_key: the column of `best`, equal in all rows of a run; empty: that of the kind of run.
     """
@@ -49,7 +50,7 @@ class ResultRow:
 _COLUMNS = ("name", "state", "epochs", "wall_time_s", "slot_seconds", "cause")
 
 
-def write_results(path: str | os.PathLike[str], rows: Sequence[ResultRow], view: KindView = ENSEMBLE) -> None:
+def write_results(path: str | os.PathLike[str], rows: Sequence[ResultRow], kind: Kind = ENSEMBLE) -> None:
     """Replace `path` with a table of `rows`.
 
     The columns are those of every run, then the numbers that any row has, then the settings.
@@ -59,13 +60,13 @@ def write_results(path: str | os.PathLike[str], rows: Sequence[ResultRow], view:
     """
     text = io.StringIO(newline="")
     writer = csv.writer(text, lineterminator="\n")
-    numbers = _in_order(dict.fromkeys(key for row in rows for key in row.numbers), view)
+    numbers = _in_order(dict.fromkeys(key for row in rows for key in row.numbers), kind)
     settings = list(dict.fromkeys(key for row in rows for key in row.settings))
     first = [
         "name",
         "state",
         "epochs",
-        measure_of(rows, view).best_key,
+        measure_of(rows, kind).best_key,
         "wall_time_s",
         "slot_seconds",
         "cause",
@@ -89,8 +90,8 @@ def read_results(path: str | os.PathLike[str]) -> list[ResultRow]:
         with open(path, newline="", encoding="utf-8", opener=regular_file) as file:
             rows = csv.DictReader(file)
             names = rows.fieldnames or ()
-            view, best_key = _view_of(names)
-            numbers = [key for key in names if key != best_key and view.is_number(key)]
+            kind, best_key = _kind_of(names)
+            numbers = [key for key in names if key != best_key and is_number(key, kind)]
             settings = [key for key in names if key not in (*_COLUMNS, best_key, *numbers)]
             return [
                 ResultRow(
@@ -103,7 +104,7 @@ def read_results(path: str | os.PathLike[str]) -> list[ResultRow]:
                     cause=row["cause"],
                     numbers={key: _number(row[key]) for key in numbers},
                     settings={key: row[key] or "" for key in settings},  # None in a row that is cut off
-                    best_key="" if best_key == view.main.best_key else best_key,
+                    best_key="" if best_key == f"{BEST}{kind.metric}" else best_key,
                 )
                 for row in rows
             ]
@@ -126,35 +127,35 @@ def _number(text: str) -> Number:
     return int(text) if text.isdigit() else float(text)
 
 
-def _view_of(names: Sequence[str]) -> tuple[KindView, str]:
+def _kind_of(names: Sequence[str]) -> tuple[Kind, str]:
     """The kind of run, and the column of the best value; raises KeyError if there is none of any kind."""
-    for view in VIEWS.values():
-        if view.main.best_key in names:
-            return view, view.main.best_key
+    for kind in KINDS.values():
+        if (best_key := f"{BEST}{kind.metric}") in names:
+            return kind, best_key
     after = names.index("epochs") + 1 if "epochs" in names else len(names)
-    if after < len(names) and ENSEMBLE.is_number(names[after]):
+    if after < len(names) and is_number(names[after], ENSEMBLE):
         return ENSEMBLE, names[after]
-    raise KeyError(ENSEMBLE.main.best_key)
+    raise KeyError(f"{BEST}{ENSEMBLE.metric}")
 
 
-def _in_order(keys: Iterable[str], view: KindView) -> list[str]:
+def _in_order(keys: Iterable[str], kind: Kind) -> list[str]:
     """Columns of numbers: the best epoch, then metrics, then all others."""
-    first, *rest = view.numbers
+    first, *rest = kind.numbers
     return sorted(keys, key=lambda key: 0 if key == first else 2 if key in rest else 1)
 
 
-def measure_of(rows: Sequence[ResultRow], view: KindView = ENSEMBLE) -> Measure:
+def measure_of(rows: Sequence[ResultRow], kind: Kind = ENSEMBLE) -> Measure:
     """The measure by which the jobs of these rows are compared."""
-    return view.measure(rows[0].best_key if rows else "")
+    return measure_in(kind, rows[0].best_key if rows else "")
 
 
-def render_results(rows: Sequence[ResultRow], view: KindView = ENSEMBLE) -> str:
+def render_results(rows: Sequence[ResultRow], kind: Kind = ENSEMBLE) -> str:
     """The table at the end of a run, with totals; the cause column appears only if a job failed.
 
     It shows each job's best value, its epoch, and the last value. A note below says which file holds which
     weights.
     """
-    measure = measure_of(rows, view)
+    measure = measure_of(rows, kind)
     numbers = [{**row.numbers, measure.best_key: row.best} for row in rows]
     with_last = any("best_epoch" in each for each in numbers)
     headers = ["name", "state", "epochs", measure.title]
@@ -167,7 +168,7 @@ def render_results(rows: Sequence[ResultRow], view: KindView = ENSEMBLE) -> str:
     num_pruned = sum(row.state == "pruned" for row in rows)
     best = [value for each in numbers if (value := each.get(measure.best_key)) is not None]
     totals = [
-        count_text(len(rows), view.job),
+        count_text(len(rows), kind.job),
         f"{sum(row.state == 'done' for row in rows)} done" + (f", {num_pruned} pruned" if num_pruned else ""),
         str(sum(row.epochs for row in rows)),
         number_text(measure.best(best)) if best else "-",
@@ -194,12 +195,12 @@ def render_results(rows: Sequence[ResultRow], view: KindView = ENSEMBLE) -> str:
     if any(saved):
         lines += [
             "",
-            f"best.h5 of a {view.job} holds its best epoch by its stop rule, checkpoint.h5 its last",
+            f"best.h5 of a {kind.job} holds its best epoch by its stop rule, checkpoint.h5 its last",
         ]
     elif any(
         "best_epoch" in each and each.get(measure.final_key) != each.get(measure.best_key) for each in numbers
     ):
-        lines += ["", f"{view.checkpoint} of a {view.job} holds its last epoch, not its best"]
+        lines += ["", f"{kind.checkpoint} of a {kind.job} holds its last epoch, not its best"]
     return "\n".join(lines) + "\n"
 
 

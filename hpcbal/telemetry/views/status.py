@@ -1,7 +1,7 @@
 """status.json: the current state of a run, written every few seconds and read with checks.
 
 Reading the file needs no port and no server, and works over ssh. This module defines what the files of all
-kinds of runs share. Each kind's additions are in their own module; `kinds` lists the kinds.
+kinds of runs share. Each kind's additions are in their own module.
 """
 
 # No `from __future__ import annotations`: with it, a TypedDict treats NotRequired keys as required.
@@ -12,6 +12,8 @@ import os
 import socket
 import time
 import types
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, NotRequired, TypedDict, Union, get_args, get_origin, get_type_hints, is_typeddict
 
 from hpcbal.telemetry.files.atomic_file import write_json_atomic
@@ -146,6 +148,21 @@ class RunStatus(TypedDict):
     host: str
     pid: int
     process: NotRequired[dict[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class KindView:
+    """How the status of one kind of run is checked and drawn.
+
+    Attributes:
+        status_type: the TypedDict of a status.json of this kind.
+        place_of: returns the parts of the headline that show how far the run is.
+        body_of: returns the lines below the headline.
+    """
+
+    status_type: type[RunStatus]
+    place_of: Callable[[Any], list[str]]
+    body_of: Callable[[Any], list[str]]
 
 
 def new_run_status(kind: str, name: str, num_gpus: int, heartbeat_s: float, now: float | None) -> RunStatus:

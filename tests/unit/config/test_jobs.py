@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
-from hpcbal.config import JobsConfig, RunConfig, json_schema, load_config, load_ensemble, resolved_yaml
+from hpcbal.config import JobsConfig, RunConfig, load_config, load_ensemble, resolved_yaml
 from hpcbal.config.messages import all_keys, keys_of
 from hpcbal.config.schema.document import JobDefaults
 from hpcbal.config.schema.jobs import SharedJobConfig
 from hpcbal.config.source.yaml_source import read_yaml
 from hpcbal.errors import ConfigError
+from hpcbal.kinds import KINDS
 
 ONE = '{app: "own_app:Own", data: {dataset: "own_app:samples"}, mini_batch: 10'
 JOBS = f"""\
@@ -288,7 +289,7 @@ def test_what_is_wrong_in_a_sweep_or_in_defaults_is_named(
 
 
 def test_the_json_schema_names_every_key() -> None:
-    schema = json_schema("jobs")
+    schema = KINDS["jobs"].file.json_schema()
     assert set(schema["properties"]) == {*keys_of(JobsConfig), "defaults", "sweeps"}
     assert schema["required"] == ["kind"]
     assert schema["anyOf"] == [{"required": ["jobs"]}, {"required": ["sweeps"]}]

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from hpcbal.config import EnsembleConfig, RunConfig, load_config, resolved_yaml
-from hpcbal.config.kinds.table import KINDS
 from hpcbal.config.messages import keys_of
 from hpcbal.errors import ConfigError
+from hpcbal.kinds import KINDS
 
 DNNS = """\
 defaults: {optimizer: {name: sgd, learning_rate: 0.1}, batch_size: 4, stop: {max_epochs: 2}}
@@ -69,6 +69,18 @@ def test_the_written_out_config_says_its_kind_and_begins_with_what_all_kinds_sha
 
 @pytest.mark.parametrize("name", KINDS)
 def test_every_kind_has_the_shared_keys_and_its_own_name(name: str) -> None:
-    config = KINDS[name].config
+    config = KINDS[name].file.config
     assert set(keys_of(config)) > set(keys_of(RunConfig))
     assert config.model_fields["kind"].default == name
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_every_part_of_a_kind_is_found(name: str) -> None:
+    kind = KINDS[name]
+    assert kind.name == name
+    assert kind.file.json_schema()["title"]
+    assert kind.file.may_change.keys
+    assert kind.view.status_type.__required_keys__
+    assert kind.runs.with_submitted
+    assert callable(kind.verb("plan"))
+    assert callable(kind.verb("simulate"))

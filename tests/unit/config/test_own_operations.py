@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from hpcbal.config import OPERATIONS, json_schema, load_config, resolved_yaml
+from hpcbal.config import OPERATIONS, load_config, resolved_yaml
 from hpcbal.config.checks.sections import ring_problems
 from hpcbal.config.source.yaml_source import parse_yaml
 from hpcbal.errors import ConfigError
+from hpcbal.kinds import KINDS
 
 MODULE = """\
 raise RuntimeError("validate must not run this")
@@ -96,7 +97,7 @@ def test_an_operation_of_the_user_may_shrink_samples(tmp_path: Path) -> None:
 
 
 def test_the_json_schema_allows_import_paths() -> None:
-    (pattern,) = json_schema()["$defs"]["OperationItem"]["patternProperties"]
+    (pattern,) = KINDS["ensemble"].file.json_schema()["$defs"]["OperationItem"]["patternProperties"]
     assert re.search(pattern, "my_package.ops:Blur.make")
     assert not any(re.search(pattern, name) for name in OPERATIONS)
 

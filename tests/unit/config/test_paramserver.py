@@ -12,13 +12,13 @@ from hpcbal.config import (
     EnsembleConfig,
     ParamServerConfig,
     RunConfig,
-    json_schema,
     load_config,
     load_ensemble,
     resolved_yaml,
 )
 from hpcbal.config.messages import all_keys, keys_of
 from hpcbal.errors import ConfigError
+from hpcbal.kinds import KINDS
 
 JOB = """\
 kind: paramserver
@@ -175,7 +175,7 @@ def test_the_reference_shows_every_key_with_its_default() -> None:
 
 
 def test_the_json_schema_names_every_key() -> None:
-    schema = json_schema("paramserver")
+    schema = KINDS["paramserver"].file.json_schema()
     assert set(schema["properties"]) == set(keys_of(ParamServerConfig))
     assert set(schema["required"]) == {"kind", "app", "data", "mini_batch"}
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from hpcbal.config import OPERATIONS, EnsembleConfig, json_schema, load_config
+from hpcbal.config import OPERATIONS, EnsembleConfig, load_config
 from hpcbal.config.load import load_config as load
 from hpcbal.config.messages import all_keys
 from hpcbal.config.schema.dnn import DnnConfig
@@ -20,6 +20,7 @@ from hpcbal.config.schema.prune import SearchConfig
 from hpcbal.config.source.nodes import YamlNode
 from hpcbal.config.source.yaml_source import read_yaml
 from hpcbal.errors import ConfigError
+from hpcbal.kinds import KINDS
 
 REFERENCE = Path(__file__).parents[3] / "configs" / "reference.yaml"
 FREE = re.compile(
@@ -149,7 +150,7 @@ def tree(value: Any, key: str = "") -> YamlNode:
 
 
 def test_the_json_schema_names_every_key() -> None:
-    schema = json_schema()
+    schema = KINDS["ensemble"].file.json_schema()
     assert set(schema["properties"]) == {k for k in all_keys(EnsembleConfig) if "." not in k} | set(
         EnsembleConfig.file_only_keys
     )

@@ -17,8 +17,8 @@ from hpcbal.config.scheduling import settings_of
 from hpcbal.data import dataset, datasets, opening
 from hpcbal.data.operations import OPERATIONS
 from hpcbal.errors import INTERRUPTED, ExitCode
+from hpcbal.kinds import KINDS
 from hpcbal.policies.pruning import Asha
-from hpcbal.telemetry.claim.same_config import ALL_MAY_DIFFER, MAY_DIFFER_BY_KIND
 
 ROOT = Path(__file__).parents[3]
 OWN_CODE = ROOT / "docs/your-own-model-and-data.md"
@@ -212,5 +212,5 @@ def test_the_list_of_what_may_change_in_a_resumed_run_is_the_one_that_the_code_u
     table = (ROOT / "docs/resuming.md").read_text().partition("## What may change")[2]
     keys = [row.split("|")[1] for row in table.splitlines() if row.startswith("| ") and "`" in row]
     listed = [name for cell in keys for name in re.findall(r"`([^`]+)`", cell)]
-    rule = MAY_DIFFER_BY_KIND["ensemble"]
-    assert sorted(listed) == sorted([*ALL_MAY_DIFFER, *rule.keys, *rule.paths, *rule.of_job, rule.may_grow])
+    rule = KINDS["ensemble"].file.may_change
+    assert sorted(listed) == sorted([*rule.keys, *rule.paths, *rule.of_job, rule.may_grow])

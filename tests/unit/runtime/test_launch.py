@@ -16,6 +16,7 @@ import pytest
 
 from hpcbal.config import load_config
 from hpcbal.errors import ClusterError
+from hpcbal.kinds import KINDS
 from hpcbal.runtime import launch
 from hpcbal.runtime.handoff import minding
 from hpcbal.runtime.handoff.minding import Requests, mind
@@ -86,7 +87,7 @@ def test_jobs_that_share_machines_get_a_scheduler_and_a_rank_for_each_machine(
     path.write_text(JOBS, encoding="utf-8")
     config = load_config(path, overrides)
     assert launch.num_ranks(config, 0, num_cores) == ranks
-    assert launch.num_busy_ranks(config, ranks) == busy
+    assert KINDS[config.kind].runs.num_busy_ranks(config, ranks) == busy
 
 
 def test_a_cut_machine_must_be_started_by_the_user(config_file: Path):
@@ -96,8 +97,11 @@ def test_a_cut_machine_must_be_started_by_the_user(config_file: Path):
 
 
 def test_the_scheduler_and_emulated_trainers_need_no_core(config_file: Path):
-    assert launch.num_busy_ranks(load_config(config_file, ["backend={name: tensorflow}"]), 64) == 63
-    assert launch.num_busy_ranks(load_config(config_file), 64) == 1
+    assert (
+        KINDS["ensemble"].runs.num_busy_ranks(load_config(config_file, ["backend={name: tensorflow}"]), 64)
+        == 63
+    )
+    assert KINDS["ensemble"].runs.num_busy_ranks(load_config(config_file), 64) == 1
 
 
 def test_the_ranks_are_this_very_program():

@@ -34,7 +34,6 @@ from hpcbal.report.drawing.shapes import to_svg
 from hpcbal.report.model import USE_KINDS
 from hpcbal.telemetry.ledger import LINE_BY_EVENT
 from hpcbal.telemetry.ledger.codec import plain_of
-from hpcbal.telemetry.views import kinds
 from hpcbal.telemetry.views.evaluation import EvaluatedDnn, EvaluatedEnsemble, Evaluation
 
 VOID = {"meta", "link", "input", "br"}
@@ -254,23 +253,14 @@ def test_a_chart_as_a_file_is_xml_of_its_own(finished: ReportData) -> None:
         assert root[0].text == drawing.title
 
 
-def test_a_run_of_another_kind_is_shown_in_its_own_words(
-    finished: ReportData, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    view = dataclasses.replace(
-        kinds.ENSEMBLE,
-        job="job",
-        main=kinds.Measure("best_objective", "", "best objective", "lowest objective", more_is_better=False),
-        by_metrics=False,
-    )
-    monkeypatch.setattr(kinds, "VIEWS", {"ensemble": kinds.ENSEMBLE, "other": view})
+def test_a_run_of_another_kind_is_shown_in_its_own_words(finished: ReportData) -> None:
     a, b = finished.jobs
     jobs = (a, dataclasses.replace(b, state="done", cause="", best=0.25))
-    page = render_page(dataclasses.replace(finished, jobs=jobs, run_kind="other"))
+    page = render_page(dataclasses.replace(finished, jobs=jobs, run_kind="jobs", measure="best_val_loss"))
     assert "2 jobs on" in page
     assert "2 of 2</b><span>jobs done</span>" in page
-    assert "lowest objective, b" in page
-    assert '<th class="number">best objective</th>' in page
+    assert "least validation loss, b" in page
+    assert '<th class="number">best val loss</th>' in page
     table = page[page.index('<table id="jobs">') :]
     assert table.index('data-job="b"') < table.index('data-job="a"'), "less is better"
 

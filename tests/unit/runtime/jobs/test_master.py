@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from hpcbal.comm.loopback import LoopbackChannel
+from loopback import LoopbackChannel
 
 from hpcbal.comm.channel import Message
 from hpcbal.config import ParamServerConfig

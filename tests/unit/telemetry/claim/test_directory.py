@@ -5,15 +5,15 @@ import os
 import pytest
 from ledger_lines import a
 
-from hpcbal.config.kinds.table import KINDS
 from hpcbal.errors import ExitCode, OutputError
+from hpcbal.kinds import KINDS
 from hpcbal.telemetry import Ledger, RunLock, check_output, claim_output, is_same_config
 from hpcbal.telemetry.claim import directory
-from hpcbal.telemetry.claim.same_config import MAY_DIFFER_BY_KIND
 from hpcbal.telemetry.ledger import RoundStartedLine, StartedAloneLine
 
 CONFIG = """
 schema: 1
+kind: ensemble
 seed: 0
 data: {dataset: "hpcbal.data:digits", args: {}}
 dnns:
@@ -135,11 +135,11 @@ def test_what_may_change_is_taken_over(tmp_path, before, after):
         ("args: {}", "args: {n: '3'}", "  data.args.n: was absent, is '3'"),
         ("args: {}", 'args: {n: "a\\nb"}', "  data.args.n: was absent, is 'a b'"),
         (
-            "gradient_weights: samples",
-            "gradient_weights: size",
-            "  balance.gradient_weights: was samples, is size",
+            "policy: even",
+            "policy: fitted, gradient_weights: size",
+            "  balance.gradient_weights: was absent, is size",
         ),
-        ("samples: within-batch", "samples: in-order", "  balance.samples: was within-batch, is"),
+        ("policy: even", "policy: even, samples: in-order", "  balance.samples: was absent, is"),
     ],
 )
 def test_another_config_is_refused_and_its_keys_named(tmp_path, before, after, reported):
@@ -218,7 +218,7 @@ def test_the_refusal_lists_what_may_change(tmp_path):
     train(tmp_path)
     with pytest.raises(OutputError) as caught:
         prepare_output(tmp_path, CONFIG.replace("seed: 0", "seed: 1"))
-    rule = MAY_DIFFER_BY_KIND["ensemble"]
+    rule = KINDS["ensemble"].file.may_change
     last = str(caught.value).splitlines()[-1]
     assert all(key in last for key in (*rule.keys, *rule.of_job, rule.may_grow, "walltime", "name"))
     assert last.endswith(
@@ -428,17 +428,8 @@ def test_a_foreign_directory_gets_no_lock(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 
 
-def test_a_config_from_before_there_were_kinds_continues(tmp_path):
-    prepare_output(tmp_path, CONFIG)
-    train(tmp_path)
-    now = CONFIG.replace("schema: 1", "schema: 1\nkind: ensemble")
-    assert prepare_output(tmp_path, now) is True
-    assert (tmp_path / "config.yaml").read_text() == CONFIG
-    assert is_same_config(CONFIG, now)
-
-
 def test_a_run_of_another_kind_is_refused(tmp_path):
-    prepare_output(tmp_path, CONFIG.replace("schema: 1", "schema: 1\nkind: other"))
+    prepare_output(tmp_path, CONFIG.replace("kind: ensemble", "kind: other"))
     train(tmp_path)
     with pytest.raises(OutputError, match="kind: was other, is ensemble"):
         prepare_output(tmp_path, CONFIG)
@@ -453,7 +444,3 @@ def test_the_order_of_keys_is_no_difference():
     lines = CONFIG.strip().splitlines()
     assert is_same_config("\n".join([*lines[1:], lines[0]]), CONFIG)
     assert not is_same_config(CONFIG.replace("name: b", "name: c"), CONFIG)
-
-
-def test_every_kind_has_a_rule_on_what_may_differ():
-    assert MAY_DIFFER_BY_KIND.keys() == KINDS.keys()

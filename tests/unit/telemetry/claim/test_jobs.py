@@ -56,6 +56,6 @@ def test_what_jobs_compute_may_not(now: str, line: str) -> None:
     with pytest.raises(OutputError) as caught:
         changes(now)
     assert line in str(caught.value)
-    assert "machines; of a job arrives_s, seconds_per_sample, objective, stop. Jobs may be" in str(
+    assert "machines; of a job arrives_s, seconds_per_sample, stop, objective. Jobs may be" in str(
         caught.value
     )

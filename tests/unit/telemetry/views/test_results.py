@@ -5,9 +5,8 @@ import dataclasses
 import pytest
 
 from hpcbal.errors import InputError
+from hpcbal.kinds import JOBS
 from hpcbal.telemetry import ResultRow, read_results, render_results, write_results
-from hpcbal.telemetry.views import results
-from hpcbal.telemetry.views.kinds import ENSEMBLE, Measure
 from hpcbal.telemetry.views.summary import differing_settings, main_metric_of, summary_of
 
 ROWS = [
@@ -150,20 +149,16 @@ def test_a_damaged_number_is_reported(tmp_path, damage):
         read_results(tmp_path / "results.csv")
 
 
-def test_another_kind_of_run_names_its_best_value_and_its_jobs(tmp_path, monkeypatch):
-    view = dataclasses.replace(
-        ENSEMBLE,
-        job="job",
-        main=Measure("best_objective", "", "best objective", "lowest objective", more_is_better=False),
-        by_metrics=False,
-    )
-    rows = [ResultRow("nmf", "done", 3, 0.5, 1.0, 2.0), ResultRow("lda", "done", 4, 0.25, 1.0, 2.0)]
-    write_results(tmp_path / "results.csv", rows, view)
-    assert (tmp_path / "results.csv").read_text().startswith("name,state,epochs,best_objective,wall_time_s,")
-    monkeypatch.setattr(results, "VIEWS", {"ensemble": ENSEMBLE, "other": view})
+def test_another_kind_of_run_names_its_best_value_and_its_jobs(tmp_path):
+    rows = [
+        ResultRow("nmf", "done", 3, 0.5, 1.0, 2.0, best_key="best_log_loss"),
+        ResultRow("lda", "done", 4, 0.25, 1.0, 2.0, best_key="best_log_loss"),
+    ]
+    write_results(tmp_path / "results.csv", rows, JOBS)
+    assert (tmp_path / "results.csv").read_text().startswith("name,state,epochs,best_log_loss,wall_time_s,")
     assert read_results(tmp_path / "results.csv") == rows
-    lines = render_results(rows, view).splitlines()
-    assert "best objective" in lines[0]
+    lines = render_results(rows, JOBS).splitlines()
+    assert "best train log loss" in lines[0]
     assert lines[-1].split()[:5] == ["2", "jobs", "2", "done", "7"]
     assert lines[-1].split()[5] == "0.2500"
 

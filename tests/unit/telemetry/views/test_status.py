@@ -6,10 +6,8 @@ import os
 
 import pytest
 
-from hpcbal.config.kinds.table import KINDS
 from hpcbal.errors import InputError
 from hpcbal.telemetry import new_status, read_status, render_status, write_status
-from hpcbal.telemetry.views.kinds import VIEWS
 from hpcbal.telemetry.views.status import PHASES, death_note, end_status, has_ended
 
 NOW = 1_700_000_000.0
@@ -281,10 +279,6 @@ def test_a_status_without_what_its_kind_needs_is_refused(tmp_path):
     write_status(tmp_path / "status.json", status)
     with pytest.raises(InputError, match="preprocessing is missing"):
         read_status(tmp_path)
-
-
-def test_every_kind_of_run_has_a_view():
-    assert VIEWS.keys() == KINDS.keys()
 
 
 DAMAGES = {

@@ -1,0 +1,112 @@
+"""The kinds of runs: one object for each, with what all rooms ask about it (docs/adr/0010).
+
+What a kind needs to be read, shown, started and run stands in a module of the kind's own in four packages. A
+module is loaded when its part is first asked for, so a verb that only reads files loads no MPI.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # each is a part of a kind, in a room above this one
+    from hpcbal.config.kinds.kind import KindFile
+    from hpcbal.runtime.kinds.kind import KindRuns
+    from hpcbal.telemetry.views.status import KindView
+
+
+@dataclass(frozen=True, slots=True)
+class MayChange:
+    """Keys that may change between two starts of a run: where and how long it trains, not what it computes.
+
+    Attributes:
+        keys: dotted keys, with all below them.
+        but_not: dotted keys below these that must not.
+        paths: dotted keys below which paths may change, if the fingerprint of the data stays the same.
+        jobs: the key of the list of jobs, which may be added and removed; differences name a job, not its
+            index. Empty if the run is one job, whose keys are at the top level.
+        job: what users call a job.
+        of_job: dotted keys of a job that may change, with all below them.
+        may_grow: dotted key of a job whose value may increase; empty if there is none.
+    """
+
+    keys: tuple[str, ...]
+    but_not: tuple[str, ...] = ()
+    paths: tuple[str, ...] = ()
+    jobs: str = ""
+    job: str = "job"
+    of_job: tuple[str, ...] = ()
+    may_grow: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One kind of run.
+
+    Attributes:
+        name: as files name it, and the name of its modules.
+        what: a run of this kind, in a sentence.
+        job: what users call a job, singular.
+        full_job: the same where nothing else says what kind of job.
+        jobs: name of the folder of jobs in the output directory, and their key in status.json.
+        metric: the metric by which jobs are compared where a run names no other.
+        numbers: columns of results.csv that hold numbers and are of no metric.
+        report_names: names in `report --json` of fields that have neutral names in the report.
+        training: what a slot does that has a job.
+        checkpoint: what holds the last epoch of a job.
+    """
+
+    name: str
+    what: str
+    job: str = "job"
+    full_job: str = "parameter-server job"
+    jobs: str = "jobs"
+    metric: str = "objective"
+    numbers: tuple[str, ...] = ("best_epoch",)
+    report_names: Mapping[str, str] = field(default_factory=dict)
+    training: str = "in use"
+    checkpoint: str = "the last checkpoint"
+
+    @property
+    def file(self) -> KindFile[Any]:
+        """Return how a file of this kind becomes a configuration, and which keys may change later."""
+        found: KindFile[Any] = import_module(f"hpcbal.config.kinds.{self.name}").FILE
+        return found
+
+    @property
+    def view(self) -> KindView:
+        """Return how the status of this kind is checked and drawn."""
+        found: KindView = import_module(f"hpcbal.telemetry.views.{self.name}_table").VIEW
+        return found
+
+    @property
+    def runs(self) -> KindRuns[Any, Any]:
+        """Return how a run of this kind starts: its ranks, and how they open and play it."""
+        found: KindRuns[Any, Any] = import_module(f"hpcbal.runtime.kinds.{self.name}").RUNS
+        return found
+
+    def verb(self, name: str) -> Callable[..., int]:
+        """Return how the command line performs a verb for this kind; it takes arguments and configuration."""
+        found: Callable[..., int] = import_module(f"hpcbal.cli.{name}_{self.name}").run
+        return found
+
+
+ENSEMBLE = Kind(
+    "ensemble",
+    "a run of DNNs",
+    job="DNN",
+    full_job="DNN",
+    jobs="dnns",
+    metric="val_accuracy",
+    numbers=("best_epoch", "bad_samples", "saved_best_epoch", "saved_best_value", "saved_last_epoch"),
+    report_names={"jobs": "dnns", "job": "dnn", "num_jobs": "num_dnns"},
+    training="training",
+    checkpoint="checkpoint.h5",
+)
+PARAMSERVER = Kind("paramserver", "a parameter-server job")
+JOBS = Kind("jobs", "a run of many jobs on the same machines")
+KINDS: Mapping[str, Kind] = {kind.name: kind for kind in (ENSEMBLE, PARAMSERVER, JOBS)}
+DEFAULT_KIND = ENSEMBLE.name
+"""The kind of a file that does not name one."""

@@ -1,0 +1,40 @@
+"""What runs of parameter-server jobs have in common, whether the job is alone or shares its machines."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+from hpcbal.cluster.roles import LEAST_EXECUTORS
+from hpcbal.config import JobsConfig, ParamServerConfig
+from hpcbal.runtime.kinds.kind import KindRuns, OpenedT, RankWorld
+
+if TYPE_CHECKING:
+    from hpcbal.cluster.roles import Roles
+
+P = TypeVar("P", ParamServerConfig, JobsConfig)
+
+
+class ExecutorRuns(KindRuns[P, OpenedT]):
+    """Runs whose ranks are a master and executors.
+
+    With `slots.per_node: auto` there is an executor for each emulated machine, or else one for each core, and
+    at least as many as the jobs need.
+    """
+
+    def least_executors(self, config: P) -> int:
+        """Return how many executors the jobs need."""
+        return LEAST_EXECUTORS
+
+    def num_ranks(self, config: P, num_gpus: int, num_cores: int) -> int:
+        if isinstance(config.slots.per_node, int):
+            return 1 + config.slots.per_node
+        emulated = sum(machine.count for machine in config.machines)
+        return 1 + max(self.least_executors(config), emulated or num_cores)
+
+    def num_busy_ranks(self, config: P, ranks: int) -> int:
+        return 1 if config.machines else ranks - 1
+
+    def roles(self, world: RankWorld, config: P) -> Roles:
+        from hpcbal.cluster.discovery import discover_executors
+
+        return discover_executors(world.all, world.node)
