@@ -29,7 +29,7 @@ def run(args: argparse.Namespace) -> int:
     """Print the tables, or JSON; write the page."""
     from hpcbal.report.comparing.reading import read_comparison
     from hpcbal.report.comparing.text import render_comparison
-    from hpcbal.telemetry.files.jsonable import to_jsonable
+    from hpcbal.telemetry.files.atomic_file import to_jsonable
 
     comparison = read_comparison(args.directories, args.metric)
     for problem in comparison.problems:

@@ -35,7 +35,7 @@ def run(args: argparse.Namespace) -> int:
     from hpcbal.report import read_run, write_page, write_plots
     from hpcbal.report.drawing.shapes import can_write_png
     from hpcbal.report.page.page import NO_MATPLOTLIB, plots_beside
-    from hpcbal.telemetry.files.jsonable import to_jsonable
+    from hpcbal.telemetry.files.atomic_file import to_jsonable
     from hpcbal.telemetry.files.run_directory import RunDirectory
 
     data = read_run(args.directory)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from hpcbal.data.bad_sample import BadSample
-from hpcbal.data.dataset import Dataset
+from hpcbal.data.dataset import BadSample, Dataset
 from hpcbal.data.datasets import (
     diabetes,
     digit_scenes,

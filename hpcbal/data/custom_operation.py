@@ -12,8 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hpcbal import env
-from hpcbal.data.bad_sample import UnusableSampleError
-from hpcbal.data.dataset import kind_of
+from hpcbal.data.dataset import UnusableSampleError, kind_of
 from hpcbal.data.operations import OperationError
 from hpcbal.data.operations.base import require_array
 from hpcbal.data.spec import SampleSpec

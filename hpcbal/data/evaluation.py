@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from hpcbal import env
 from hpcbal.data.dataset import Dataset
-from hpcbal.data.held_out import of_same_kind, open_held_out
-from hpcbal.data.opening import open_dataset
+from hpcbal.data.held_out import of_same_kind, open_dataset, open_held_out
 from hpcbal.data.pipeline import build_operations
 from hpcbal.data.source import SampleSource
 from hpcbal.errors import DataError

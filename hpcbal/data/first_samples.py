@@ -7,7 +7,7 @@ import contextlib
 import numpy as np
 from numpy.typing import NDArray
 
-from hpcbal.data.bad_sample import BadSample
+from hpcbal.data.dataset import BadSample
 from hpcbal.data.source import SampleSource
 from hpcbal.errors import DataError
 

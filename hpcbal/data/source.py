@@ -14,8 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hpcbal import env
-from hpcbal.data.bad_sample import BadSample, UnusableSampleError, describe_nonfinite, is_finite
-from hpcbal.data.dataset import Dataset, Promises, RawSample
+from hpcbal.data.dataset import (
+    BadSample,
+    Dataset,
+    Promises,
+    RawSample,
+    UnusableSampleError,
+    describe_nonfinite,
+    is_finite,
+)
 from hpcbal.data.fingerprint import with_content
 from hpcbal.data.labels import check_classes, class_labels, doubts_about
 from hpcbal.data.mixing import Mixing, Sample
@@ -334,8 +341,7 @@ def open_source(config: EnsembleConfig) -> SampleSource:
         DataError: if the dataset cannot be opened, or does not fit; see also `check_largest`.
         InputError: if nothing exists at the import path.
     """
-    from hpcbal.data.held_out import WithOwnValidation, open_held_out
-    from hpcbal.data.opening import open_dataset
+    from hpcbal.data.held_out import WithOwnValidation, open_dataset, open_held_out
 
     operations = build_operations([(step.name, step.args) for step in config.preprocessing])
     dataset = open_dataset(config.data.dataset, env.expanded(config.data.args, "data.args"))

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from hpcbal.data.bad_sample import BadSample
+from hpcbal.data.dataset import BadSample
 from hpcbal.dataplane.slot import Slot
 from hpcbal.dataplane.stream import StreamSpec
 from hpcbal.errors import DataError

@@ -3,6 +3,7 @@
 from hpcbal.ensembling.answers import (
     Answers,
     Kind,
+    Piece,
     agreeing_pairs,
     answers_of,
     disagreement,
@@ -10,10 +11,10 @@ from hpcbal.ensembling.answers import (
     items_of,
     items_per_sample,
     labels_of,
+    pieces_of_rank,
     predictions_of,
     y_of,
 )
-from hpcbal.ensembling.division import Piece, pieces_of_rank
 from hpcbal.ensembling.selection import (
     Loss,
     Selection,

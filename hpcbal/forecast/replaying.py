@@ -1,4 +1,4 @@
-"""Replay a program in virtual time, in Python; `_replaying.c` does the same, to the last bit.
+"""Replay a program in virtual time until it is stopped; `_replaying.c` does the same, to the last bit.
 
 Each worker has 3 M + 1 queues, M being the number of servers: for each server the downlink, the uplink and
 its computation for this worker, and the worker's own computation. A queue serves one operation at a time, in
@@ -21,9 +21,33 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from hpcbal.forecast.cluster import LinksInTurn, Transfer, max_min_shares
 from hpcbal.forecast.program import DELAY, DOWN, SERVER, UP, WORKER, Program, Record
-from hpcbal.forecast.stopping import Stop
+
+
+class Stop:
+    """A flag that replays look at, in Python and in C.
+
+    Attributes:
+        flag: shape (1,); not 0 once it is set.
+    """
+
+    __slots__ = ("flag",)
+
+    def __init__(self) -> None:
+        self.flag = np.zeros(1, dtype=np.uint8)
+
+    @property
+    def is_set(self) -> bool:
+        """Whether replays should end."""
+        return bool(self.flag[0])
+
+    def set(self) -> None:
+        """Let all replays that have this flag raise KeyboardInterrupt soon."""
+        self.flag[0] = 1
+
 
 _START = -1
 """Instead of the operation of a delay: a worker starts."""

@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from hpcbal.errors import PolicyError
 from hpcbal.forecast.cluster import Cluster
 from hpcbal.forecast.program import Program, Record, empty_record, program_of
-from hpcbal.forecast.replaying import Chunk, replay_in_python
-from hpcbal.forecast.stopping import Stop
+from hpcbal.forecast.replaying import Chunk, Stop, replay_in_python
 from hpcbal.forecast.trace import Resource, Trace, is_of_worker
 
 FLOW_CONTROL_OFF = math.inf

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 from mpi4py import MPI
 
-from hpcbal.comm.mpi import wait_for
-from hpcbal.comm.mpi_group_comm import MpiGroupComm
+from hpcbal.comm.mpi import MpiGroupComm, wait_for
 from hpcbal.training.collective import GradientCollective, LocalCollective
 from hpcbal.training.groups import check_groups
 from hpcbal.training.weights import Array

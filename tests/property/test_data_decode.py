@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from PIL import Image
 
-from hpcbal.data.bad_sample import UnusableSampleError
+from hpcbal.data.dataset import UnusableSampleError
 from hpcbal.data.operations import Decode
 
 

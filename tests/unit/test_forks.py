@@ -29,7 +29,7 @@ def test_only_the_rank_itself_goes_on_after_a_fork() -> None:
 IN_A_DATASET = """\
 import os, sys, types
 from hpcbal.data import LabelSpec, SampleSpec
-from hpcbal.data.opening import open_dataset
+from hpcbal.data.held_out import open_dataset
 from hpcbal.processes import remember_rank
 
 class Points:

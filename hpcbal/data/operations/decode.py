@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from hpcbal.data.bad_sample import UnusableSampleError
+from hpcbal.data.dataset import UnusableSampleError
 from hpcbal.data.operations.base import OperationError
 from hpcbal.data.spec import SampleSpec
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from hpcbal.data.bad_sample import UnusableSampleError
+from hpcbal.data.dataset import UnusableSampleError
 from hpcbal.data.operations.base import OperationError, is_number, require_array, require_image
 from hpcbal.data.spec import SampleSpec
 from hpcbal.values.arrays import Affine

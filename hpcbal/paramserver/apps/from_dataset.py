@@ -132,7 +132,7 @@ def regression(
 
 def _opened(path: str, args: Mapping[str, Any] | None) -> Dataset:
     # Imported here, so that apps without such data start faster.
-    from hpcbal.data.opening import open_dataset
+    from hpcbal.data.held_out import open_dataset
 
     opened = open_dataset(path, dict(args or {}), _KEY)
     if opened.sample_spec is None:

@@ -17,8 +17,8 @@ from hpcbal.runtime.evaluating.evaluator import Evaluator, FailedDnnsError, Outc
 from hpcbal.runtime.evaluating.predicting import Predictor, Trained, kind_of
 from hpcbal.runtime.evaluating.request import VALIDATION, TrainedRun
 from hpcbal.runtime.evaluating.workers import Workers
+from hpcbal.telemetry.files.atomic_file import to_jsonable
 from hpcbal.telemetry.files.json_lines import utc_text
-from hpcbal.telemetry.files.jsonable import to_jsonable
 from hpcbal.telemetry.files.run_directory import RunDirectory
 from hpcbal.telemetry.views.evaluation import (
     MEAN_OF_ALL,

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from hpcbal.comm.collectives import patient_allgather
 from hpcbal.comm.group_comm import Reduction
-from hpcbal.comm.mpi_group_comm import MpiGroupComm
+from hpcbal.comm.mpi import MpiGroupComm
 from hpcbal.runtime.health.liveness import Liveness
 
 

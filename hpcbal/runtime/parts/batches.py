@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hpcbal.data.bad_sample import BadSample
+from hpcbal.data.dataset import BadSample
 from hpcbal.data.source import SampleSource
 from hpcbal.dataplane.reader import Batch
 from hpcbal.dataplane.stream import StreamSpec

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from hpcbal.cluster.roles import SCHEDULER_RANK
 from hpcbal.comm.group_comm import GroupComm
-from hpcbal.data.bad_sample import BadSample
+from hpcbal.data.dataset import BadSample
 from hpcbal.data.held_samples import HeldSamples
 from hpcbal.data.source import SampleSource, open_source
 from hpcbal.errors import DataError

@@ -1,4 +1,4 @@
-"""Replace a file as a whole, and open files of a run without waiting and without following links.
+"""Replace a file as a whole, also by values as strict JSON; open files of a run without following links.
 
 A link may point to anybody's file. Names in an output directory are predictable, such as
 `status.json.tmp`. Somebody who may write there, or a
@@ -8,15 +8,56 @@ careless copy, can put a link to another file under such a name.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import enum
 import errno
 import json
+import math
 import os
 import stat
+from collections.abc import Mapping, Set
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, BinaryIO
 
 from hpcbal.errors import OutputError
-from hpcbal.telemetry.files.jsonable import to_jsonable
+
+
+def to_jsonable(value: Any, field_names: Mapping[str, str] = MappingProxyType({})) -> Any:
+    """Convert a value: dataclasses to objects, tuples and sets to lists, arrays to nested lists.
+
+    Paths and other values become text. NaN and infinities become null: strict JSON cannot express them, and
+    other languages reject what Python would write.
+
+    Args:
+        value: the value to convert.
+        field_names: other names for fields of dataclasses; keys of mappings stay as they are.
+    """
+    if value is None or isinstance(value, bool | str):
+        return str(value) if isinstance(value, str) else value
+    if isinstance(value, enum.Enum):
+        return to_jsonable(value.value, field_names)
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else None
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {
+            field_names.get(field.name, field.name): to_jsonable(getattr(value, field.name), field_names)
+            for field in dataclasses.fields(value)
+        }
+    if isinstance(value, Mapping):
+        return {str(key): to_jsonable(item, field_names) for key, item in value.items()}
+    if isinstance(value, Set):
+        return sorted((to_jsonable(item, field_names) for item in value), key=str)
+    if isinstance(value, list | tuple):
+        return [to_jsonable(item, field_names) for item in value]
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if hasattr(value, "tolist"):  # numpy scalars and arrays, without importing numpy
+        return to_jsonable(value.tolist())
+    return str(value)
+
 
 NOT_REGULAR = "neither a file nor missing"
 NO_FILE = "it is a pipe or a device, not a file; restore or remove it"

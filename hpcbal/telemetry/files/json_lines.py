@@ -9,8 +9,7 @@ import time
 from datetime import UTC, datetime
 from typing import Any, BinaryIO
 
-from hpcbal.telemetry.files.atomic_file import own_file, read_file
-from hpcbal.telemetry.files.jsonable import to_jsonable
+from hpcbal.telemetry.files.atomic_file import own_file, read_file, to_jsonable
 
 log = logging.getLogger(__name__)
 

@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from hpcbal.telemetry.files.atomic_file import to_jsonable
 from hpcbal.telemetry.files.json_lines import unix_seconds
-from hpcbal.telemetry.files.jsonable import to_jsonable
 from hpcbal.telemetry.ledger.line import Line
 from hpcbal.telemetry.ledger.registry import LINE_BY_EVENT
 

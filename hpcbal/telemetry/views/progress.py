@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TextIO
 
-from hpcbal.control import IdleSlots
+from hpcbal.control import Choice, IdleSlots, Prediction
 from hpcbal.control.messages import (
     CheckpointWritten,
     DnnFailed,
@@ -36,10 +36,28 @@ from hpcbal.control.messages import (
 from hpcbal.printable import printable
 from hpcbal.telemetry.files.json_lines import duration_text
 from hpcbal.telemetry.files.run_directory import RunDirectory
-from hpcbal.telemetry.views.choices import choice_cells
 from hpcbal.telemetry.views.summary import main_metric_of, short_title
 from hpcbal.telemetry.views.table import count_text, format_table, key_line, number_text
 from hpcbal.values.metric_names import shows_more_better
+
+
+def choice_cells(choice: Choice) -> list[str]:
+    """What was chosen, and how much longer the best schedule of each other paradigm would take.
+
+    Returns: pieces of one sentence, to be joined by commas.
+    """
+    chosen, *others = choice.best_by_paradigm()
+    is_kept = choice.previous == choice.schedule
+    left = f"{duration_text(chosen.remaining_s)} in {count_text(chosen.num_rounds, 'round')}"
+    first = f"schedule {'still' if is_kept else 'auto:'} {choice.schedule}: {left} predicted"
+    return [first, *(_longer(other, chosen) for other in others)]
+
+
+def _longer(other: Prediction, chosen: Prediction) -> str:
+    """`independent +91%`, or `local at least +10%` if the prediction was given up."""
+    share = other.remaining_s / chosen.remaining_s - 1.0 if chosen.remaining_s > 0.0 else 0.0
+    return f"{other.schedule.paradigm} {'at least ' if other.is_cut else ''}{100.0 * share:+.0f}%"
+
 
 _WIDTH = 110
 _MAX_COLUMNS = 12  # most DNNs of a round that the lines of passes show individually

@@ -11,7 +11,7 @@ import numpy as np
 from mpi4py import MPI
 
 from hpcbal.comm.backoff import Backoff
-from hpcbal.data.bad_sample import BadSample
+from hpcbal.data.dataset import BadSample
 from hpcbal.data.spec import LabelSpec, SampleSpec
 from hpcbal.dataplane.producer import NodeTopology, Producer
 from hpcbal.dataplane.reader import Batch, StreamReader

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from mpi4py import MPI
 
-from hpcbal.comm.mpi_group_comm import MpiGroupComm
+from hpcbal.comm.mpi import MpiGroupComm
 from hpcbal.config.schema.ensemble import BalanceConfig
 from hpcbal.data import SampleSource
 from hpcbal.data.dataset import RawSample

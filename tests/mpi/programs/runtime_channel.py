@@ -15,8 +15,7 @@ from hpcbal.comm.collectives import (
     patient_broadcast,
     patient_gather,
 )
-from hpcbal.comm.mpi import MpiChannel
-from hpcbal.comm.mpi_group_comm import MpiGroupComm
+from hpcbal.comm.mpi import MpiChannel, MpiGroupComm
 
 
 def check_collectives(comm: MPI.Intracomm) -> None:

@@ -34,7 +34,7 @@ from training_harness import (
     run,
 )
 
-from hpcbal.comm.mpi_group_comm import MpiGroupComm
+from hpcbal.comm.mpi import MpiGroupComm
 from hpcbal.policies.batching import BatchingPolicy, BatchTask, Cadence, Decision, Observation, split_evenly
 from hpcbal.policies.batching.even import Even
 from hpcbal.policies.batching.task import BatchState

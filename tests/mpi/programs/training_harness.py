@@ -14,8 +14,7 @@ import pytest
 from mpi4py import MPI
 
 from hpcbal.comm.group_comm import GroupComm
-from hpcbal.comm.mpi import wait_for
-from hpcbal.comm.mpi_group_comm import MpiGroupComm
+from hpcbal.comm.mpi import MpiGroupComm, wait_for
 from hpcbal.config import DnnConfig
 from hpcbal.data.spec import SampleSpec
 from hpcbal.training.backend import Backend, Replica

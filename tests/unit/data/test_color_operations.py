@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image, ImageEnhance
 
-from hpcbal.data.bad_sample import UnusableSampleError
+from hpcbal.data.dataset import UnusableSampleError
 from hpcbal.data.operations import (
     ColorJitter,
     Cutout,

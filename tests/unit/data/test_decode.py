@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 from PIL import Image
 
-from hpcbal.data.bad_sample import UnusableSampleError
+from hpcbal.data.dataset import UnusableSampleError
 from hpcbal.data.operations import Decode, OperationError
 from hpcbal.data.spec import SampleSpec
 

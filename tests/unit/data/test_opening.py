@@ -12,7 +12,7 @@ import pytest
 from hpcbal import env
 from hpcbal.config import load_config
 from hpcbal.data import LabelSpec, SampleSource, SampleSpec, open_source
-from hpcbal.data.opening import open_dataset
+from hpcbal.data.held_out import open_dataset
 from hpcbal.errors import DataError, InputError, UserCodeError
 
 OWN = """

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from hpcbal.config import load_config
-from hpcbal.data.bad_sample import UnusableSampleError
+from hpcbal.data.dataset import UnusableSampleError
 from hpcbal.data.operations import (
     OPERATIONS,
     CenterCrop,

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hpcbal.data.bad_sample import BadSample
+from hpcbal.data.dataset import BadSample
 from hpcbal.data.datasets import generated_series
 from hpcbal.data.sizes import SizeOrder, declared_sizes
 from hpcbal.data.source import SampleSource, check_largest

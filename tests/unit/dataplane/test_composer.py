@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hpcbal.data.bad_sample import BadSample
+from hpcbal.data.dataset import BadSample
 from hpcbal.data.spec import LabelSpec, SampleSpec
 from hpcbal.dataplane.composer import BlockComposer
 from hpcbal.dataplane.slot import Slot

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from hpcbal.data.bad_sample import BadSample
+from hpcbal.data.dataset import BadSample
 from hpcbal.data.spec import LabelSpec, SampleSpec
 from hpcbal.dataplane.private import PrivateStream
 from hpcbal.dataplane.producer import NodeTopology, Producer

@@ -14,7 +14,7 @@ import pytest
 import hpcbal.data
 from hpcbal.config import EnsembleConfig, load_config
 from hpcbal.config.scheduling import settings_of
-from hpcbal.data import dataset, datasets, opening
+from hpcbal.data import dataset, datasets, held_out
 from hpcbal.data.operations import OPERATIONS
 from hpcbal.errors import INTERRUPTED, ExitCode
 from hpcbal.kinds import KINDS
@@ -117,14 +117,14 @@ def test_the_page_for_beginners_reads_csv_and_numpy(tmp_path: Path, monkeypatch:
     Path("flowers.csv").write_text(CSV)
     config = load_config(ROOT / "docs/examples/tables.yaml", check_imports=True)
     assert isinstance(config, EnsembleConfig)
-    table = opening.open_dataset(config.data.dataset, config.data.args)
+    table = held_out.open_dataset(config.data.dataset, config.data.args)
     samples, labels = zip(*(table.read(i) for i in range(len(table))), strict=True)
     assert (list(labels), table.class_names) == ([1, 0, 1], ["fir", "oak"])
     np.testing.assert_allclose(np.mean(samples, axis=0), 0.0, atol=1e-6)
     np.testing.assert_allclose(np.std(samples, axis=0), 1.0, atol=1e-6)
     np.save("x.npy", np.arange(12.0).reshape(3, 2, 2))
     np.save("y.npy", np.array([2, 0, 1]))
-    arrays = opening.open_dataset("tables:Arrays", {"samples": "x.npy", "labels": "y.npy"})
+    arrays = held_out.open_dataset("tables:Arrays", {"samples": "x.npy", "labels": "y.npy"})
     assert (len(arrays), arrays.num_classes, arrays.read(2)[1]) == (3, 3, 1)
     np.testing.assert_array_equal(arrays.read(2)[0], [[8.0, 9.0], [10.0, 11.0]])
 

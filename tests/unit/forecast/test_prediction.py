@@ -35,10 +35,9 @@ from hpcbal.forecast.prediction import (
     limit_of,
     predict,
 )
-from hpcbal.forecast.replaying import Chunk
+from hpcbal.forecast.replaying import Chunk, Stop
 from hpcbal.forecast.rivals import Phases, cynthia, phases_of, queueing
 from hpcbal.forecast.simulation import events_of
-from hpcbal.forecast.stopping import Stop
 
 
 def chain(down: int, compute_s: float, up: int, apply_s: float, spread: float = 0.0) -> Trace:

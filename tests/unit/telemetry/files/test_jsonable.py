@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from hpcbal.telemetry.files.jsonable import to_jsonable
+from hpcbal.telemetry.files.atomic_file import to_jsonable
 
 
 @dataclass(frozen=True)
