@@ -32,11 +32,11 @@ its own fields, every line has these:
 
 | field | type | meaning |
 |---|---|---|
-| `schema` | whole number | version of the format, {LEDGER_SCHEMA}; lines of schema 1 are still read |
+| `schema` | whole number | version of the format, {LEDGER_SCHEMA} |
 | `seq` | whole number | counts up from 0 over all starts of the run |
 | `time` | text | when the line was written, UTC |
 | `event` | text | the kind: one of those below |
-| `crc32` | text | CRC-32 of the line without this field, the last one; lines of earlier versions have none |
+| `crc32` | text | CRC-32 of the line without this field, the last one; a line without it is read as it is |
 
 Optional fields may be missing. The field `dnn` names a DNN; slots are numbered over all nodes from 0;
 names that end in `_s` are seconds. A number that is not finite is null.
@@ -49,7 +49,7 @@ names that end in `_s` are seconds. A number that is not finite is null.
 | a line that is not whole, or does not fit its checksum | skipped, with one warning for the file |
 | lines are missing or repeated (`seq`), or an epoch of a DNN that no earlier line trains | the same warning |
 | a line that does not look as described below (a missing field, text for a number) | the same warning |
-| such a line in a ledger without checksums, and lines of a later schema | refused (exit code 2) |
+| such a line in a ledger without checksums, and lines of another schema | refused (exit code 2) |
 | no ledger, although there are checkpoints | a warning; training resumes from the checkpoints |
 | the file is removed or replaced during a run | the run ends with an error |
 

@@ -84,8 +84,6 @@ class Core:
         """Whether a choice of an earlier start was made for what there is now."""
         if not self.is_auto or choice.schedule not in self.candidates:
             return False
-        if choice.basis is None:  # of a ledger that does not say
-            return rounds.is_alike(self.origin_resume.cluster, self.cluster)
         return choice.basis == self.basis
 
     @property

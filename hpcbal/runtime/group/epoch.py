@@ -112,9 +112,7 @@ class EpochSums:
 
     @classmethod
     def from_array(cls, array: np.ndarray) -> EpochSums:
-        """What `to_array` returned; also in the form of earlier versions: loss, correct, samples, twice."""
-        if array.ndim == 1:
-            array = array.reshape(2, 3)[:, [0, 2, 1]]
+        """Return the sums of the array that `to_array` returned."""
         train, validation = (Sums(float(row[0]), round(float(row[1])), row[2:].copy()) for row in array)
         return cls(train, validation)
 

@@ -1,4 +1,4 @@
-"""Write the files of a run on rank 0: ledger, metrics, status, profile, plan, results, timeline."""
+"""Write the files of a run on rank 0: ledger, metrics, status, profile, results, timeline."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class Journal:
     def __init__(self, opened: OpenedRun, num_gpus: int, rate_key_by_dnn: Mapping[str, str]) -> None:
         self._run = opened.run
         self._lock = opened.lock
-        self._ledger = RunLedger(opened.ledger, opened.run.plan, opened.earlier.round_plans)
+        self._ledger = RunLedger(opened.ledger)
         self._profile = KeptProfile(opened.run.profile, rate_key_by_dnn)
         self._metrics = MetricsWriter(opened.run)
         self._status = new_status(opened.config.name, num_gpus, heartbeat_s=STATUS_INTERVAL_S)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from hpcbal.cluster.layout import Cluster
@@ -12,7 +12,7 @@ from hpcbal.control import DnnState, Ensemble
 from hpcbal.runtime.record.accounts import Accounts, PreprocessingStats, SavedEpochs
 from hpcbal.runtime.record.group_watch import GroupWatch
 from hpcbal.runtime.resuming.opening import OpenedRun
-from hpcbal.telemetry import Ledger, environment_versions, write_json_atomic
+from hpcbal.telemetry import Ledger, environment_versions
 from hpcbal.telemetry.ledger import (
     BestKeptLine,
     CheckpointDamagedLine,
@@ -23,7 +23,6 @@ from hpcbal.telemetry.ledger import (
     GpuLeftOutLine,
     Line,
     NodeFacts,
-    PlanFacts,
     RoundEndedLine,
     RoundStartedLine,
     RunFinishedLine,
@@ -144,8 +143,6 @@ def fill_status(
         status["dnns"].append(entry)
 
 
-PLAN_SCHEMA = 2
-
 DURABLE = (
     RunStartedLine,
     RunFinishedLine,
@@ -172,22 +169,15 @@ class RunLedger:
 
     Args:
         ledger: the run's ledger.
-        path_of_plan: path of plan.json.
-        plans: plans of the rounds of earlier starts, in order.
     """
 
-    def __init__(self, ledger: Ledger, path_of_plan: Path, plans: Iterable[PlanFacts]) -> None:
+    def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
-        self._path_of_plan = path_of_plan
-        self._plans = list(plans)
         self._ended: set[str] = set()
 
     def append(self, line: Line) -> None:
-        """Write one line; the plan of a new round is also added to plan.json."""
+        """Write one line."""
         self._ledger.append(line, durable=isinstance(line, DURABLE))
-        if isinstance(line, RoundStartedLine | StartedAloneLine):
-            self._plans.append(line.plan)
-            write_json_atomic(self._path_of_plan, {"schema": PLAN_SCHEMA, "rounds": self._plans})
 
     def check(self) -> None:
         """Check that the ledger is still the file under its name; see `Ledger.check`."""

@@ -66,7 +66,6 @@ class Earlier:
     Attributes:
         resume: the state for the state machine.
         accounts: the cost of each DNN, by DNN.
-        round_plans: the plans of all rounds, in order.
         warnings: what was wrong with the files, and what is used instead.
         fingerprints: fingerprint of the data that each checkpoint was trained on, by DNN.
         retried: DNNs that had failed and get another try.
@@ -79,7 +78,6 @@ class Earlier:
 
     resume: ResumeState
     accounts: Mapping[str, Account] = field(default_factory=dict)
-    round_plans: Sequence[PlanFacts] = ()
     warnings: Sequence[str] = ()
     fingerprints: Mapping[str, str] = field(default_factory=dict)
     retried: Sequence[str] = ()
@@ -178,7 +176,6 @@ def read_earlier(
     return Earlier(
         resume,
         facts.accounts,
-        facts.round_plans,
         warnings,
         fingerprints,
         retried,
@@ -226,7 +223,6 @@ class _Facts:
         self.best: dict[str, int] = {}
         self.initial: dict[str, InitialWeightsLine] = {}
         self.accounts: dict[str, Account] = {}
-        self.round_plans: list[PlanFacts] = []
         self.bad_samples: set[int] = set()
         self.next_round_index = 0
         self.next_pass = 0
@@ -289,7 +285,6 @@ class _Facts:
                 self._take_dnn(line)
 
     def _take_plan(self, plan: PlanFacts) -> None:
-        self.round_plans.append(plan)
         self.next_round_index = max(self.next_round_index, plan.index + 1)
         for dnn in plan.gpus_of_dnn:
             self.pruned.pop(dnn, None)  # it trains on without the rule, and is judged again with one

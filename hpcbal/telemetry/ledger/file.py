@@ -140,7 +140,7 @@ def read_ledger(path: str | os.PathLike[str]) -> list[Entry]:
     A missing file is an empty ledger.
 
     Raises:
-        LedgerError: if a whole line is not valid in this or the previous schema.
+        LedgerError: if a whole line is not valid.
         OutputError: if the file exists but cannot be read.
     """
     scan = scan_ledger(path)

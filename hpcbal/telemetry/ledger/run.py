@@ -40,7 +40,7 @@ class RunStartedLine(Line):
         num_ranks: number of MPI ranks.
         device: device that the trainers compute on.
         seed: seed, from the config.
-        paradigm: `schedule.paradigm`; null in files of schema 1 that do not have it, and for other kinds.
+        paradigm: `schedule.paradigm`; null for other kinds.
         regroup: `balance.regroup`: whether groups may drop a slot; false for other kinds.
         versions: versions of hpcbal, Python and libraries, by name.
     """

@@ -271,11 +271,6 @@ def test_checkpoints_of_other_data_are_refused(run: RunDirectory):
             "data.args.path: changed, but the fingerprint of the data is the same",
         ),
         ("data", "data", "data.args.path: changed, but the fingerprint"),
-        (
-            "data",
-            "data.content",
-            "of these checkpoints, of an earlier version, covers shapes, labels and names",
-        ),
     ],
 )
 def test_data_that_moved_are_known_by_their_fingerprint(run: RunDirectory, trained_on, now, words):

@@ -1,17 +1,15 @@
 """A run and its directory belong together."""
 
 import os
-from pathlib import Path
 
 import pytest
 from ledger_lines import a
 
-from hpcbal.config import load_config, resolved_yaml
 from hpcbal.config.kinds.table import KINDS
 from hpcbal.errors import ExitCode, OutputError
 from hpcbal.telemetry import Ledger, RunLock, check_output, claim_output, is_same_config
 from hpcbal.telemetry.claim import directory
-from hpcbal.telemetry.claim.same_config import MAY_DIFFER_BY_KIND, check_same
+from hpcbal.telemetry.claim.same_config import MAY_DIFFER_BY_KIND
 from hpcbal.telemetry.ledger import RoundStartedLine, StartedAloneLine
 
 CONFIG = """
@@ -460,12 +458,3 @@ def test_the_order_of_keys_is_no_difference():
 
 def test_every_kind_has_a_rule_on_what_may_differ():
     assert MAY_DIFFER_BY_KIND.keys() == KINDS.keys()
-
-
-def test_a_run_of_an_earlier_version_may_resume(tmp_path):
-    """Each key that has come since has the value that its absence meant; see `MayDiffer.new`."""
-    written = Path(__file__).parents[3] / "data" / "run_of_schema_1" / "out" / "config.yaml"
-    before = written.read_text(encoding="utf-8")
-    changes = check_same(tmp_path, before, resolved_yaml(load_config(written)), {})
-    assert not changes.added
-    assert not changes.removed

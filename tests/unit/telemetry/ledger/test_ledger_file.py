@@ -266,7 +266,7 @@ DAMAGES: dict[str, tuple[Callable[[list[bytes]], list[bytes]], list[int], str]] 
     "an empty object": (
         lambda ls: [*ls, b"{}\n"],
         [0, 1, 2, 3],
-        "line 5 is wrong (schema is absent, allowed: 1 ",
+        "line 5 is wrong (schema is absent, allowed: 2",
     ),
     "deep nesting": (lambda ls: [*ls, b"[" * 5000 + b"\n"], [0, 1, 2, 3], "line 5 is not a whole line "),
     "an edited line": (
@@ -341,7 +341,7 @@ def test_a_wrong_line_is_named_by_file_and_number(tmp_path: Path) -> None:
     with pytest.raises(LedgerError) as refused:
         read_ledger(path)
     assert str(refused.value) == (
-        f"{path}:3: schema is absent, allowed: 1 or 2; the file is damaged or from another version of "
+        f"{path}:3: schema is absent, allowed: 2; the file is damaged or from another version of "
         "hpcbal: restore it, use the version that wrote it, choose another output directory, or remove this "
         "line to go on without what it recorded"
     )
