@@ -14,7 +14,6 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -39,6 +38,9 @@ def record(
     """
     from workloads.lbbsp import images
 
+    from hpcbal.config.schema.dnn import DnnConfig, StopConfig
+    from hpcbal.config.schema.optimizer import OptimizerConfig
+    from hpcbal.data.spec import SampleSpec
     from hpcbal.dataplane.reader import Batch
     from hpcbal.telemetry.host.resource_use import ResourceProbe
     from hpcbal.training.mpi_collective import MpiCollective
@@ -50,16 +52,15 @@ def record(
     data = images(own, model["pixels"])
     x = np.stack([data.read(i)[0] for i in range(own)])
     batch = Batch(np.arange(own), x, np.arange(own) % 10)
-    optimizer = SimpleNamespace(
-        name="sgd", learning_rate=0.01, momentum=0.0, weight_decay=0.0, nesterov=False
-    )
-    dnn = SimpleNamespace(
+    dnn = DnnConfig(
         name="convolutions",
         model="workloads.lbbsp:convolutions",
         args={"channels": model["channels"]},
-        optimizer=optimizer,
+        optimizer=OptimizerConfig(name="sgd", learning_rate=0.01),
+        batch_size=sum(shares),
+        stop=StopConfig(max_epochs=1),
     )
-    sample = SimpleNamespace(shape=x.shape[1:], dtype="float32")
+    sample = SampleSpec.of(x.shape[1:], "float32")
     replica = TensorFlowBackend(device).build(dnn, sample, 10, seed=0)
     collective, probe = MpiCollective(comm), ResourceProbe()
     noted = np.zeros((iterations, 4, comm.size))

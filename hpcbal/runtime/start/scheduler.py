@@ -60,9 +60,7 @@ def make_scheduler(
             given profile cannot be used, or the checkpoints belong to other data.
     """
     config, roles = context.config, context.roles
-    if (
-        not opened.earlier.resume.next_round_index
-    ):  # a run that resumes with fewer GPUs uses the first of its weights
+    if not opened.earlier.resume.next_round_index:  # a resume on fewer slots uses the first of its weights
         check_shares(config, roles.cluster.num_gpus)
     check_parts(config, roles.cluster.num_gpus, facts.spec.num_train)
     for dnn in config.dnns:
