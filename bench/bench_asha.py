@@ -36,14 +36,8 @@ from typing import Any
 from support.provenance import provenance
 from support.starting import train
 
-from hpcbal.telemetry.ledger import (
-    Entry,
-    EpochDoneLine,
-    GroupLeftLine,
-    RoundStartedLine,
-    RunFinishedLine,
-    StartedAloneLine,
-)
+from hpcbal.events.ensemble import EpochDone, GroupLeft, StartAlone, StartRound
+from hpcbal.telemetry.ledger import Entry, RunFinishedLine
 
 LIMITS = {"asha_share": 0.5, "asha_accuracy_lost": 0.01}
 METRIC = "val_accuracy"
@@ -106,14 +100,14 @@ def read(entries: Sequence[Entry]) -> Sweep:
     course = []
     for entry in entries:
         match entry.line:
-            case RoundStartedLine(plan) | StartedAloneLine(plan):
-                held |= {group.dnn: (entry.unix_s, len(group.gpus)) for group in plan.groups}
-            case EpochDoneLine():
+            case StartRound(plan) | StartAlone(plan):
+                held |= {group.dnn_id: (entry.unix_s, len(group.gpus)) for group in plan.groups}
+            case EpochDone():
                 num_epochs += 1
-                best = max(best, entry.line.metrics.get(METRIC) or 0.0)
+                best = max(best, entry.line.metrics.get(METRIC, 0.0))
                 holding_s = sum((entry.unix_s - since) * slots for since, slots in held.values())
                 course.append((left_s + holding_s, best))
-            case GroupLeftLine(dnn):
+            case GroupLeft(dnn):
                 held.pop(dnn, None)
                 left_s += entry.line.slot_seconds
     last = entries[-1].line

@@ -36,7 +36,8 @@ from support.starting import train
 
 from hpcbal.data import fashion_mnist
 from hpcbal.errors import DataError
-from hpcbal.telemetry.ledger import EpochDoneLine, lines_of
+from hpcbal.events.ensemble import EpochDone
+from hpcbal.telemetry.ledger import lines_of
 
 BATCHES = (64, 96, 128, 160, 192)
 LAST_EPOCHS = 3
@@ -85,7 +86,7 @@ def measure(case: str, epochs: int, seed: int, data_path: str | None) -> dict[st
         began = time.monotonic()
         ledger = train(config_of(case, folder, epochs, seed, data_path), folder)
         seconds = time.monotonic() - began
-    epochs_done = lines_of(ledger, EpochDoneLine)
+    epochs_done = lines_of(ledger, EpochDone)
     partition = epochs_done[-1].facts.partition
     return {
         "seconds": seconds,

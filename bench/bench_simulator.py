@@ -38,12 +38,11 @@ from hpcbal.control import (
     PARADIGM_NAMES,
     DnnSpec,
     Ensemble,
-    Event,
-    Instruction,
     ScheduleSettings,
     StopRule,
     paradigms,
 )
+from hpcbal.events.ensemble import Event, Instruction
 from hpcbal.policies import Flotilla, Placement, placement_score
 from hpcbal.simulator import Costs, PassModel, cluster_of, compare, load_preset, simulate
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
+from hpcbal.events.line import name_in_file
 from hpcbal.telemetry.ledger import LEDGER_SCHEMA, LINE_BY_EVENT
 
 PATH = Path(__file__).parents[1] / "docs" / "ledger.md"
@@ -21,14 +22,15 @@ NAMES = {str: "text", bool: "true or false", int: "whole number", float: "number
 HEAD = f"""\
 # The ledger
 
-<!-- Written by scripts/ledger_doc.py from hpcbal/telemetry/ledger; a test compares them. -->
+<!-- Written by scripts/ledger_doc.py from the classes of the lines; a test compares them. -->
 
 `ledger.jsonl` in the output directory holds what happened in a run: one JSON object per line. Rank 0 alone
 writes it, and only appends. `hpcbal run` reads it to resume, `hpcbal report` to draw the run, and
 `hpcbal plan` to learn what starting and saving cost.
 
-Each kind of line is a class in `hpcbal/telemetry/ledger/`; the same classes write and read the file. Besides
-its own fields, every line has these:
+Each kind of line is a class in `hpcbal/events/` or `hpcbal/telemetry/ledger/`. The same classes write and
+read the file, and those in `hpcbal/events/` are what the state machine of an ensemble takes and gives.
+Besides its own fields, every line has these:
 
 | field | type | meaning |
 |---|---|---|
@@ -87,7 +89,8 @@ def _section(kind: type) -> str:
     text, meanings = meanings_of(kind)
     hints = get_type_hints(kind)
     rows = [
-        f"| `{field.name}` | {type_text(hints[field.name])}{_optional(field)} | {meanings[field.name]} |"
+        f"| `{name_in_file(field.name)}` | {type_text(hints[field.name])}{_optional(field)} | "
+        f"{meanings[field.name]} |"
         for field in dataclasses.fields(kind)
     ]
     return "\n".join([text, "", "| field | type | meaning |", "|---|---|---|", *rows, ""])
@@ -99,7 +102,8 @@ def _optional(field: dataclasses.Field[Any]) -> str:
 
 def _title(module: str) -> str:
     doc = inspect.getdoc(sys.modules[module]) or ""
-    return doc.partition("\n")[0].rstrip(".").removeprefix("Lines about ").capitalize()
+    title = doc.partition("\n")[0].rstrip(".").removeprefix("Lines about ")
+    return title[0].upper() + title[1:]
 
 
 def _flat(text: str, *, keep_paragraphs: bool = False) -> str:

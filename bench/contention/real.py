@@ -32,11 +32,12 @@ from contention.replay import observe
 from contention.shares import NUM_VALIDATION, rates_of
 from contention.unequal_workers import start
 
+from hpcbal.events.ensemble import EpochDone
 from hpcbal.policies.batching.speed import PREDICTORS, SpeedPredictor
 from hpcbal.runtime.balance.speed_learning import KeptModel
 from hpcbal.speed_models import FITTERS, SpeedLearner
 from hpcbal.telemetry import read_ledger
-from hpcbal.telemetry.ledger import Entry, EpochDoneLine, RunFinishedLine, RunStartedLine, lines_of
+from hpcbal.telemetry.ledger import Entry, RunFinishedLine, RunStartedLine, lines_of
 
 BATCH_SIZE, CHANNELS, STEPS = 320, 32, 10  # per pass; steps take 0.1 s without other load
 BEGIN_S, END_S = 30.0, 90.0  # of the measured stretch, since the burners began; all train by then
@@ -179,7 +180,7 @@ def outcome_of(ledger: Sequence[Entry], began_s: float) -> Outcome:
     passes = [
         (entry.unix_s - began_s, entry.line.facts.balance)
         for entry in ledger
-        if isinstance(entry.line, EpochDoneLine) and entry.unix_s >= began_s  # of this start
+        if isinstance(entry.line, EpochDone) and entry.unix_s >= began_s  # of this start
     ]
     done = [balance for _, balance in passes]
     ends_s = np.array([end_s for end_s, _ in passes])

@@ -30,11 +30,12 @@ from hpcbal.config.schema.ensemble import BalanceConfig
 from hpcbal.data import ts_series
 from hpcbal.data.datasets.ts_series import TsSeries
 from hpcbal.errors import DataError
+from hpcbal.events.ensemble import EpochDone
 from hpcbal.policies.batching import split_evenly
 from hpcbal.policies.orders import sample_order
 from hpcbal.policies.samples import GROUPED_BATCHES, StepCost, order_in_windows, size_order
 from hpcbal.runtime.balance.dealing import Dealer
-from hpcbal.telemetry.ledger import EpochDoneLine, lines_of
+from hpcbal.telemetry.ledger import lines_of
 from hpcbal.values.selection import StepShares
 
 IntArray = npt.NDArray[np.int64]
@@ -128,7 +129,7 @@ def config_of(
     }
 
 
-def run_of(lines: Sequence[EpochDoneLine]) -> Run:
+def run_of(lines: Sequence[EpochDone]) -> Run:
     """What the epochs of a ledger say."""
     epoch_s, pass_s, waiting = [], [], []
     for line in lines[SETTLING_EPOCHS:]:
@@ -137,7 +138,7 @@ def run_of(lines: Sequence[EpochDoneLine]) -> Run:
         epoch_s.append(line.facts.trained_s + max(ranks.wait_s))
         pass_s.append(line.seconds)
         waiting.append(statistics.mean(ranks.collective_s) / epoch_s[-1])
-    accuracies = [line.metrics["val_accuracy"] or 0.0 for line in lines[-LAST_EPOCHS:]]
+    accuracies = [np.nan_to_num(line.metrics["val_accuracy"]) for line in lines[-LAST_EPOCHS:]]
     return Run(
         statistics.median(epoch_s),
         statistics.median(pass_s),
@@ -151,7 +152,7 @@ def measure(way: Way, num_workers: int, seed: int, epochs: int, series: Path) ->
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         ledger = train(config_of(way, num_workers, seed, epochs, series, folder / "out"), folder)
-    return run_of(lines_of(ledger, EpochDoneLine))
+    return run_of(lines_of(ledger, EpochDone))
 
 
 def in_turns(num_workers: int, num_turns: int, epochs: int, series: Path) -> dict[str, list[Run]]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from hpcbal.control.core import Core
-from hpcbal.control.messages import GroupPlan, Instruction, LeaveRound, NextPass, RoundPlan, StartAlone
 from hpcbal.control.progress import evaluate
 from hpcbal.control.pruning import prune_at_pass_end, prune_between_rounds
 from hpcbal.control.state import Dnn, Group
 from hpcbal.control.states import DnnState, Phase
+from hpcbal.events.ensemble import GroupPlan, Instruction, LeaveRound, NextPass, RoundPlan, StartAlone
 from hpcbal.policies import random_order
 from hpcbal.values import Position
 

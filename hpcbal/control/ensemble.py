@@ -9,30 +9,31 @@ from hpcbal.cluster.layout import Cluster
 from hpcbal.control import rounds, snapshot
 from hpcbal.control.alone import fill_gpus
 from hpcbal.control.core import Core
-from hpcbal.control.messages import (
+from hpcbal.control.profiling_phase import on_rate_measured, profile_or_train
+from hpcbal.control.progress import DnnSpec, ResumeState, ScheduleSettings, evaluate
+from hpcbal.control.pruning import PAUSED, PRUNED, without
+from hpcbal.control.round_phase import decide, next_round, on_epoch_done, on_schedule_chosen, skip_passes
+from hpcbal.control.snapshot import idle_slots
+from hpcbal.control.state import EnsembleState
+from hpcbal.control.states import DnnState, Phase
+from hpcbal.events.ensemble import (
     CheckpointWritten,
     DnnFailed,
     EpochDone,
     Event,
     GroupLeft,
+    IdleSlots,
     Instruction,
     PreprocessingMeasured,
     RateMeasured,
     RoundPlan,
+    Schedule,
     ScheduleChosen,
     Started,
     StopStream,
     SuspendGroups,
     SuspendRequested,
 )
-from hpcbal.control.profiling_phase import on_rate_measured, profile_or_train
-from hpcbal.control.progress import DnnSpec, ResumeState, ScheduleSettings, evaluate
-from hpcbal.control.pruning import PAUSED, PRUNED, without
-from hpcbal.control.round_phase import decide, next_round, on_epoch_done, on_schedule_chosen, skip_passes
-from hpcbal.control.schedules import Schedule
-from hpcbal.control.snapshot import IdleSlots, idle_slots
-from hpcbal.control.state import EnsembleState
-from hpcbal.control.states import DnnState, Phase
 from hpcbal.policies import RateTable
 
 
@@ -268,7 +269,7 @@ def _on_group_left(core: Core, event: GroupLeft) -> list[Instruction]:
     if s.phase is Phase.PROFILING:
         return profile_or_train(core)
     assert s.plan is not None
-    stop = StopStream(s.plan.index, continues=s.interrupted is not None)
+    stop = StopStream(s.plan.index, bool(s.suspend_reason), continues=s.interrupted is not None)
     if not s.suspend_reason or not any(other.state is DnnState.SUSPENDED for other in s.dnns.values()):
         s.plan = None
     return [stop, *next_round(core)]

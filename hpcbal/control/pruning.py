@@ -13,9 +13,9 @@ from dataclasses import replace
 
 from hpcbal.control import rounds
 from hpcbal.control.core import Core
-from hpcbal.control.messages import Instruction, LeaveRound, RoundPlan
 from hpcbal.control.state import Dnn, Group
 from hpcbal.control.states import DnnState
+from hpcbal.events.ensemble import Instruction, LeaveRound, RoundPlan
 from hpcbal.policies.pruning import Candidate, Ruling
 
 PAUSED, PRUNED = "paused", "pruned"

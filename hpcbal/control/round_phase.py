@@ -29,7 +29,11 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from hpcbal.control import alone, rounds
 from hpcbal.control.core import Core, must_measure
-from hpcbal.control.messages import (
+from hpcbal.control.progress import ScheduleSettings, check_monitored, evaluate
+from hpcbal.control.pruning import PRUNED, prune_at_pass_end, prune_between_rounds
+from hpcbal.control.state import EnsembleState, Group
+from hpcbal.control.states import DnnState, Phase
+from hpcbal.events.ensemble import (
     ChooseSchedule,
     EpochDone,
     GroupPlan,
@@ -41,10 +45,6 @@ from hpcbal.control.messages import (
     ScheduleChosen,
     StartRound,
 )
-from hpcbal.control.progress import ScheduleSettings, check_monitored, evaluate
-from hpcbal.control.pruning import PRUNED, prune_at_pass_end, prune_between_rounds
-from hpcbal.control.state import EnsembleState, Group
-from hpcbal.control.states import DnnState, Phase
 from hpcbal.values import EpochRecord, Position
 
 
@@ -150,10 +150,10 @@ def on_schedule_chosen(core: Core, event: ScheduleChosen) -> list[Instruction]:
     s = core.state
     if s.phase is Phase.FINISHED and s.suspend_reason:
         return []  # the run was stopped while the answer was on its way
-    if s.phase is not Phase.CHOOSING or event.choice.schedule not in core.candidates:
+    if s.phase is not Phase.CHOOSING or event.schedule not in core.candidates:
         allowed = "one of the candidates, once, after ChooseSchedule"
         raise core.error(f"got {event!r} in phase {s.phase}; allowed: {allowed}")
-    s.choice = event.choice
+    s.choice = event
     if core.is_independent:
         return _train_alone(core)
     interrupted, s.interrupted = s.interrupted, None

@@ -6,10 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from hpcbal.control.messages import Event, RoundPlan
 from hpcbal.control.progress import DnnProgress, DnnSpec, ResumeState
-from hpcbal.control.schedules import Choice
 from hpcbal.control.states import TERMINAL, DnnState, Phase
+from hpcbal.events.ensemble import Event, RoundPlan, ScheduleChosen
 from hpcbal.machines import MachineError
 from hpcbal.policies import RateTable, without_left_out
 from hpcbal.values import EpochRecord, Position
@@ -148,7 +147,7 @@ class EnsembleState:
     kept: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     left_out: dict[str, tuple[int, ...]] = field(default_factory=dict)
     built: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    choice: Choice | None = None
+    choice: ScheduleChosen | None = None
     suspend_reason: str = ""
     outcome: str = ""
     paused: dict[str, str] = field(default_factory=dict)

@@ -44,6 +44,7 @@ env
 processes
 user_code
 values               numpy
+events               pydantic_core
 cluster.layout
 machines
 comm                 mpi4py numpy

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from hpcbal.events.epoch import BalanceFacts, EpochFacts, PartitionFacts, RankFacts
 from hpcbal.runtime.balance.step import Step
 from hpcbal.runtime.group.feeding import Batches, Feeder
-from hpcbal.telemetry.ledger import BalanceFacts, EpochFacts, PartitionFacts, RankFacts
 from hpcbal.telemetry.streams.slices import StepTrace
 from hpcbal.training.backend import Replica, Sums
 from hpcbal.training.collective import GradientCollective

@@ -7,19 +7,13 @@ from dataclasses import dataclass
 
 from hpcbal.config import ParamServerConfig, PsJobConfig, add_import_roots, resolved_yaml
 from hpcbal.errors import ExitCode, OutputError
+from hpcbal.events.line import Line
 from hpcbal.paramserver.machine.stopping import JobStop
 from hpcbal.runtime.handoff.end_file import note_progress
 from hpcbal.runtime.handoff.launch_dir import RunRequest, output_of
 from hpcbal.runtime.paramserver.checkpoint import SavedJob, read_saved
 from hpcbal.telemetry import Claim, Ledger, RunDirectory, RunLock, claim_output
-from hpcbal.telemetry.ledger import (
-    JobDoneLine,
-    JobFailedLine,
-    JobSavedLine,
-    Line,
-    RunStartedLine,
-    scan_ledger,
-)
+from hpcbal.telemetry.ledger import JobDoneLine, JobFailedLine, JobSavedLine, RunStartedLine, scan_ledger
 
 
 class FailedJobError(OutputError):

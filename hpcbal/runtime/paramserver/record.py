@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import cast
 
 from hpcbal.cluster.roles import SCHEDULER_RANK, Roles
+from hpcbal.events.line import Line
 from hpcbal.forecast.prediction import Prediction
 from hpcbal.paramserver.machine import messages
 from hpcbal.paramserver.machine.events import End, EpochEnded, Reconfigured, WriteManifest
@@ -29,7 +30,6 @@ from hpcbal.telemetry.ledger import (
     JobEpochLine,
     JobFailedLine,
     JobSavedLine,
-    Line,
     NodeFacts,
     ReconfiguredLine,
     RolesAssignedLine,

@@ -12,6 +12,7 @@ from typing import cast
 
 from hpcbal.cluster.roles import Roles
 from hpcbal.config import SharedJobConfig
+from hpcbal.events.line import Line
 from hpcbal.paramserver.machine.events import End, EpochEnded, WriteManifest
 from hpcbal.paramserver.sharing.placing import Sharing, without
 from hpcbal.paramserver.sharing.scheduler import Grouped
@@ -36,7 +37,6 @@ from hpcbal.telemetry.ledger import (
     JobsGroupedLine,
     JobSpilledLine,
     JobSubmittedLine,
-    Line,
     MachinesUsedLine,
     NodeFacts,
     RunFinishedLine,

@@ -88,8 +88,8 @@ def make_scheduler(
         opened.earlier.resume,
     )
     opened.accept()
-    journal = Journal(opened, roles.cluster.num_gpus, keys)
     console = Console(config, roles.cluster.num_gpus, facts.spec.num_train)
+    journal = Journal(opened, ensemble, console, roles.cluster.num_gpus, keys)
     if ensemble.forgotten:
         log.info(
             "the hosts have changed: slots that were left out of %s may be used again",

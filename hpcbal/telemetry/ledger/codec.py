@@ -14,9 +14,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from hpcbal.errors import PolicyError
+from hpcbal.events.line import IN_FILE, Line, name_in_file
 from hpcbal.telemetry.files.json_lines import unix_seconds
 from hpcbal.telemetry.files.jsonable import to_jsonable
-from hpcbal.telemetry.ledger.line import Line
 from hpcbal.telemetry.ledger.registry import LINE_BY_EVENT
 
 NAME = "crc32"
@@ -86,7 +87,7 @@ def plain_of(entry: Entry) -> dict[str, Any]:
     Raises:
         ValueError: if a field has a value that its kind does not allow, so the line could not be read again.
     """
-    own = {name: to_jsonable(getattr(entry.line, name)) for name in entry.line.field_names()}
+    own: dict[str, Any] = to_jsonable(entry.line, IN_FILE)
     _line_of(entry.line.event, own)
     return {
         "schema": LEDGER_SCHEMA,
@@ -125,6 +126,8 @@ def _line_of(event: str, own: Mapping[str, Any]) -> Line:
         line: Line = _adapter(event).validate_json(text)
     except ValidationError as error:
         raise ValueError(_problem(LINE_BY_EVENT[event], error.errors(include_url=False)[0])) from error
+    except PolicyError as error:
+        raise ValueError(f"{event}: {error}") from error
     return line
 
 
@@ -142,7 +145,7 @@ def _problem(kind: type[Line], found: Mapping[str, Any]) -> str:
         case "missing":
             return f"{kind.event}: field {place} is missing"
         case "unexpected_keyword_argument":
-            known = f", allowed: {', '.join(kind.field_names())}"
+            known = f", allowed: {', '.join(map(name_in_file, kind.field_names()))}"
             return f"{kind.event}: unknown field {place}" + (known if len(found["loc"]) == 1 else "")
         case "literal_error":
             return f"{kind.event}: {_refusal(place, found['input'], found['ctx']['expected'])}"

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from hpcbal.telemetry.ledger.line import Facts, Line, Number
+from hpcbal.events.line import Facts, Line, Number
 
 RunKind = Literal["ensemble", "paramserver", "jobs"]
 """The kinds of runs that a directory can hold."""
@@ -70,18 +70,6 @@ class PredictionLine(Line):
     event: ClassVar[str] = "prediction"
     wall_time_s: Number
     remaining_s: Number
-
-
-@dataclass(frozen=True, slots=True)
-class SuspendRequestedLine(Line):
-    """Written when a signal, the walltime or an error asks for a clean stop.
-
-    Attributes:
-        reason: text for users.
-    """
-
-    event: ClassVar[str] = "suspend-requested"
-    reason: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from hpcbal.control import Choice, Prediction
+from hpcbal.events.ensemble import Prediction, ScheduleChosen
 from hpcbal.telemetry.files.json_lines import duration_text
 from hpcbal.telemetry.views.table import count_text
 
 
-def choice_cells(choice: Choice) -> list[str]:
+def choice_cells(choice: ScheduleChosen) -> list[str]:
     """What was chosen, and how much longer the best schedule of each other paradigm would take.
 
     Returns: pieces of one sentence, to be joined by commas.

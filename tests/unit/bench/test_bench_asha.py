@@ -6,14 +6,9 @@ import pytest
 from bench_asha import figures, read
 from ledger_lines import a, entry, plan_of
 
-from hpcbal.telemetry.ledger import (
-    Entry,
-    EpochDoneLine,
-    GroupLeftLine,
-    Line,
-    RoundStartedLine,
-    RunFinishedLine,
-)
+from hpcbal.events.ensemble import EpochDone, GroupLeft, StartRound
+from hpcbal.events.line import Line
+from hpcbal.telemetry.ledger import Entry, RunFinishedLine
 
 
 def ledger(*lines: tuple[float, Line]) -> list[Entry]:
@@ -22,15 +17,15 @@ def ledger(*lines: tuple[float, Line]) -> list[Entry]:
 
 
 def epoch(dnn: str, accuracy: float) -> Line:
-    return a(EpochDoneLine, dnn=dnn, metrics={"val_accuracy": accuracy})
+    return a(EpochDone, dnn_id=dnn, metrics={"val_accuracy": accuracy})
 
 
 def left(dnn: str, slot_seconds: float) -> Line:
-    return a(GroupLeftLine, dnn=dnn, slot_seconds=slot_seconds)
+    return a(GroupLeft, dnn_id=dnn, slot_seconds=slot_seconds)
 
 
 PLAIN = [
-    (0.0, RoundStartedLine(plan_of({"x": (0,), "y": (1, 2)}))),
+    (0.0, StartRound(plan_of({"x": (0,), "y": (1, 2)}))),
     (2.0, epoch("x", 0.5)),
     (2.0, epoch("y", 0.4)),
     (4.0, epoch("x", 0.8)),

@@ -20,7 +20,9 @@ from contention.real import (
 from ledger_lines import a, entry
 
 from hpcbal.config import EnsembleConfig
-from hpcbal.telemetry.ledger import BalanceFacts, Entry, EpochDoneLine, EpochFacts
+from hpcbal.events.ensemble import EpochDone
+from hpcbal.events.epoch import BalanceFacts, EpochFacts
+from hpcbal.telemetry.ledger import Entry
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -47,7 +49,7 @@ def ledger(pass_s: float, other_pass_s: float | None = None) -> list[Entry]:
 
 
 def epoch(end_s: float, balance: BalanceFacts | None = None) -> Entry:
-    return entry(a(EpochDoneLine, facts=a(EpochFacts, balance=balance)), unix_s=1000.0 + end_s)
+    return entry(a(EpochDone, facts=a(EpochFacts, balance=balance)), unix_s=1000.0 + end_s)
 
 
 @pytest.mark.parametrize("pass_s", [0.9, 1.7, 7.0, 25.0])

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from ledger_lines import a
 
+from hpcbal.events.line import Line
 from hpcbal.runtime.record.run_ledger import RunLedger
-from hpcbal.telemetry import Ledger, read_ledger
-from hpcbal.telemetry.ledger import LINE_BY_EVENT, DnnDoneLine, Line
+from hpcbal.telemetry.ledger import LINE_BY_EVENT
 
 DURABLE = {
     "run-started",
@@ -41,19 +39,5 @@ class Recorder:
 def test_what_the_next_start_decides_by_is_durable(event: str) -> None:
     ledger: Any = Recorder()
     line = a(LINE_BY_EVENT[event])
-    RunLedger(ledger).append(line)
+    RunLedger(ledger).handle(line)
     assert ledger.appended == [(line, event in DURABLE)]
-
-
-def test_the_end_of_a_dnn_is_recorded_once(tmp_path: Path) -> None:
-    done = SimpleNamespace(state="done", detail="3 of at most 3 epochs")
-    dnns = {"a": done, "b": SimpleNamespace(state="running", detail="")}
-    ensemble: Any = SimpleNamespace(state=SimpleNamespace(dnns=dnns))
-    with Ledger(tmp_path / "ledger.jsonl") as ledger:
-        run_ledger = RunLedger(ledger)
-        run_ledger.append_ended(ensemble)
-        run_ledger.append_ended(ensemble)
-        dnns["b"] = done
-        run_ledger.append_ended(ensemble)
-    lines = [entry.line for entry in read_ledger(tmp_path / "ledger.jsonl")]
-    assert lines == [DnnDoneLine(name, "3 of at most 3 epochs") for name in ("a", "b")]
