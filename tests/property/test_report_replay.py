@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from typing import Any
 
 from hypothesis import given, settings
@@ -75,7 +76,7 @@ def ledgers(draw: st.DrawFn) -> list[Entry]:
                 dnn_id=draw(st.sampled_from(open_dnns)),
                 pass_index=index,
                 seconds=seconds,
-                metrics={"val_accuracy": draw(st.none() | st.floats(0.0, 1.0))},
+                metrics={"val_accuracy": draw(st.just(math.nan) | st.floats(0.0, 1.0))},
                 facts=facts,
             )
         elif what == "save" and open_dnns:
