@@ -30,9 +30,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from hpcbal.control import alone, rounds
 from hpcbal.control.core import Core, must_measure
 from hpcbal.control.progress import ScheduleSettings, check_monitored, evaluate
-from hpcbal.control.pruning import PRUNED, prune_at_pass_end, prune_between_rounds
+from hpcbal.control.pruning import prune_at_pass_end, prune_between_rounds
 from hpcbal.control.state import EnsembleState, Group
-from hpcbal.control.states import DnnState, Phase
+from hpcbal.control.states import STATE_WHEN_SAVED, DnnState, Leaving, Phase
 from hpcbal.events.ensemble import (
     ChooseSchedule,
     EpochDone,
@@ -328,7 +328,7 @@ def decide(core: Core) -> list[Instruction]:
             else:
                 s.interrupted = s.plan
             instructions += leave_out(s, staying)
-            return instructions + [_leave(core, group, "regroup", shrinks) for group in staying]
+            return instructions + [_leave(core, group, Leaving.REGROUP, shrinks) for group in staying]
         instructions += _next_pass(core, [g for g in waiting if not g.leaving], finished + 1)
     return instructions
 
@@ -339,7 +339,7 @@ def _leave_if_converged(core: Core, groups: Sequence[Group]) -> list[Instruction
         dnn = core.state.dnns[group.dnn_id]
         decision = evaluate(dnn.spec.stop, dnn.history)
         if decision is not None:
-            instructions.append(_leave(core, group, "converged", decision.detail))
+            instructions.append(_leave(core, group, Leaving.CONVERGED, decision.detail))
     return instructions
 
 
@@ -353,7 +353,7 @@ def _is_over(core: Core, plan: RoundPlan, finished: int, going_on: dict[str, int
     if must_measure(core) and core.cluster.num_gpus > 1:
         # A DNN was added to the run, or failed before it had a rate: a measuring round comes next.
         return True
-    leaving = {g.dnn_id for g in s.groups.values() if g.leaving in ("converged", PRUNED)}
+    leaving = {g.dnn_id for g in s.groups.values() if g.leaving in STATE_WHEN_SAVED}
 
     def candidates() -> list[str]:
         return [dnn_id for dnn_id in s.candidate_ids() if dnn_id not in leaving]
@@ -374,7 +374,7 @@ def _next_pass(core: Core, groups: Sequence[Group], pass_index: int) -> list[Ins
     return [NextPass(dnn_ids, pass_index, dnn_ids if core.settings.checkpoint_every_pass else ())]
 
 
-def _leave(core: Core, group: Group, reason: str, detail: str = "") -> LeaveRound:
+def _leave(core: Core, group: Group, reason: Leaving, detail: str = "") -> LeaveRound:
     core.move(core.state.dnns[group.dnn_id], DnnState.LEAVING)
     group.leaving, group.detail = reason, detail
     return LeaveRound(group.dnn_id, reason, detail)
