@@ -41,11 +41,12 @@ import numpy as np
 from support.provenance import provenance
 from support.starting import train
 
-from hpcbal.control import AUTO, DnnSpec, ResumeState, Schedule, ScheduleSettings, StopRule, candidates
+from hpcbal.control import AUTO, DnnSpec, ResumeState, ScheduleSettings, StopRule, candidates
 from hpcbal.control.candidates import PAPER_ALPHA, PAPER_DELTA
+from hpcbal.events.ensemble import Schedule, StartAlone, StartRound
 from hpcbal.policies import Delta, RateTable
 from hpcbal.simulator import ASSUMED_COSTS, Outset, PassModel, cluster_of, predict_schedules, simulate
-from hpcbal.telemetry.ledger import Entry, RoundStartedLine, StartedAloneLine
+from hpcbal.telemetry.ledger import Entry
 
 NUM_ENSEMBLES, NUM_EMULATED, NUM_DECISIONS = 40, 4, 3
 BEST_ALLOWED, INDEPENDENT_ALLOWED, DECIDE_ALLOWED_S = 1.10, 1.0, 1.0
@@ -230,7 +231,7 @@ def real_s(ensemble: Ensemble, schedule: Schedule | None) -> float:
 
 
 def _begin_s(ledger: Sequence[Entry]) -> float:
-    started = (entry for entry in ledger if isinstance(entry.line, RoundStartedLine | StartedAloneLine))
+    started = (entry for entry in ledger if isinstance(entry.line, StartRound | StartAlone))
     return next(started).unix_s
 
 

@@ -28,10 +28,10 @@ from support.provenance import provenance
 from support.starting import train
 
 from hpcbal.config import load_ensemble
-from hpcbal.control import EpochDone
+from hpcbal.events.ensemble import EpochDone
 from hpcbal.planning.scenario import scenario_of_config
 from hpcbal.simulator import cluster_of, simulate
-from hpcbal.telemetry.ledger import EpochDoneLine, lines_of
+from hpcbal.telemetry.ledger import lines_of
 
 ERROR_ALLOWED = 0.05
 POLICIES = ("even", "fixed", "fitted", "lb-bsp-gpu", "lb-bsp-cpu")
@@ -85,7 +85,7 @@ def config_of(group: str, policy: str, num_epochs: int, output: Path) -> dict[st
 
 def run_for_real(config: dict[str, Any], folder: Path) -> float:
     """Start the run with all its ranks; returns the seconds of its epochs."""
-    return sum(line.seconds for line in lines_of(train(config, folder), EpochDoneLine))
+    return sum(line.seconds for line in lines_of(train(config, folder), EpochDone))
 
 
 def simulated(config: dict[str, Any], folder: Path) -> float:

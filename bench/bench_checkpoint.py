@@ -31,15 +31,9 @@ import numpy as np
 from support.provenance import provenance
 
 from hpcbal.config import EnsembleConfig, load_ensemble, load_object
+from hpcbal.events.ensemble import CheckpointWritten, GroupLeft, StartRound
 from hpcbal.telemetry import RunDirectory, read_ledger
-from hpcbal.telemetry.ledger import (
-    BestKeptLine,
-    CheckpointWrittenLine,
-    Entry,
-    GroupLeftLine,
-    RoundStartedLine,
-    lines_of,
-)
+from hpcbal.telemetry.ledger import BestKeptLine, Entry, lines_of
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -61,9 +55,9 @@ def slots_of_rounds(ledger: Sequence[Entry]) -> list[tuple[str, int, float]]:
     found = []
     for entry in ledger:
         match entry.line:
-            case RoundStartedLine(plan):
+            case StartRound(plan):
                 slots = {dnn: len(gpus) for dnn, gpus in plan.gpus_of_dnn.items()}
-            case CheckpointWrittenLine(dnn, held_s=held_s):
+            case CheckpointWritten(dnn, held_s=held_s):
                 found.append((dnn, slots[dnn], held_s))
             case BestKeptLine(dnn, held_s=held_s) if held_s > 0.0:  # else part of a checkpoint
                 found.append((dnn, slots[dnn], held_s))
@@ -115,7 +109,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         ledger = run_ensemble(args.config, output)
         checkpoints = slots_of_rounds(ledger)
         costs = peer_and_limit(load_ensemble(args.config), RunDirectory(output), args.repeats)
-    total = sum(line.slot_seconds for line in lines_of(ledger, GroupLeftLine))
+    total = sum(line.slot_seconds for line in lines_of(ledger, GroupLeft))
     share = sum(slots * held for _, slots, held in checkpoints) / total
     peer = sum(slots * costs[dnn][0] for dnn, slots, _ in checkpoints) / total
     limit = sum(slots * costs[dnn][1] for dnn, slots, _ in checkpoints) / total

@@ -38,8 +38,9 @@ from support.provenance import provenance
 from support.starting import HERE, environment
 
 from hpcbal.config import load_ensemble
+from hpcbal.events.ensemble import EpochDone
 from hpcbal.telemetry import read_ledger
-from hpcbal.telemetry.ledger import EpochDoneLine, lines_of
+from hpcbal.telemetry.ledger import lines_of
 
 QUICKSTART = HERE.parent / "configs" / "quickstart.yaml"
 STEP_NETWORKS = ("resnet-8-w8", "densenet-10-k8", "densenet-16-k12", "resnet-14-w16")
@@ -115,7 +116,7 @@ def run_together(commands: Sequence[tuple[list[str], dict[str, str], int | None]
 
 def epochs_of(output: Path) -> dict[str, int]:
     """How many epochs each network of a run has trained."""
-    return Counter(line.dnn for line in lines_of(read_ledger(output / "ledger.jsonl"), EpochDoneLine))
+    return Counter(line.dnn_id for line in lines_of(read_ledger(output / "ledger.jsonl"), EpochDone))
 
 
 def pair(folder: Path, tree: dict[str, Any]) -> tuple[Cost, Cost]:

@@ -37,12 +37,11 @@ from hpcbal.control import (
     PARADIGM_NAMES,
     DnnSpec,
     Ensemble,
-    Event,
-    Instruction,
     ScheduleSettings,
     StopRule,
     paradigms,
 )
+from hpcbal.events.ensemble import Event, Instruction
 from hpcbal.policies import Flotilla, Placement, placement_score
 from hpcbal.policies.flotilla import Delta
 from hpcbal.policies.rates import RateTable, profiling_counts

@@ -28,7 +28,8 @@ import numpy as np
 from support.provenance import provenance
 from support.starting import train
 
-from hpcbal.telemetry.ledger import EpochDoneLine, GroupLeftLine, lines_of
+from hpcbal.events.ensemble import EpochDone, GroupLeft
+from hpcbal.telemetry.ledger import lines_of
 
 NUM_SLOTS = 4
 BATCH = 64
@@ -68,18 +69,14 @@ def measure_run(args: argparse.Namespace) -> dict[str, float]:
     """Wall time of the passes of a real run, compared with the emulated time of its steps."""
     with tempfile.TemporaryDirectory() as name:
         ledger = train(config_of(args, Path(name) / "out"), Path(name))
-    epochs = lines_of(ledger, EpochDoneLine)
-    left = lines_of(ledger, GroupLeftLine)
+    epochs = lines_of(ledger, EpochDone)
+    left = lines_of(ledger, GroupLeft)
     num_validation = round(args.samples * VALIDATION_SHARE)
     computing_s = (
         args.step_s * ((args.samples - num_validation) + num_validation / EVALUATION_SPEEDUP) / BATCH
     )
     ends = [
-        [
-            each.unix_s
-            for each in ledger
-            if isinstance(each.line, EpochDoneLine) and each.line.dnn == f"dnn{i}"
-        ]
+        [each.unix_s for each in ledger if isinstance(each.line, EpochDone) and each.line.dnn_id == f"dnn{i}"]
         for i in range(NUM_SLOTS)
     ]
     steady_s = float(np.median([(times[-1] - times[0]) / (len(times) - 1) for times in ends]))

@@ -79,7 +79,6 @@ FILES = (
     "config.yaml",
     "ledger.jsonl",
     "profile.json",
-    "plan.json",
     "status.json",
     "results.csv",
     "report.html",

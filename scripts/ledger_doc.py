@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
+from hpcbal.events.line import name_in_file
 from hpcbal.telemetry.ledger import LEDGER_SCHEMA, LINE_BY_EVENT
 
 PATH = Path(__file__).parents[1] / "docs" / "ledger.md"
@@ -21,22 +22,23 @@ NAMES = {str: "text", bool: "true or false", int: "whole number", float: "number
 HEAD = f"""\
 # The ledger
 
-<!-- Written by scripts/ledger_doc.py from hpcbal/telemetry/ledger; a test compares them. -->
+<!-- Written by scripts/ledger_doc.py from the classes of the lines; a test compares them. -->
 
 `ledger.jsonl` in the output directory holds what happened in a run: one JSON object per line. Rank 0 alone
 writes it, and only appends. `hpcbal run` reads it to resume, `hpcbal report` to draw the run, and
 `hpcbal plan` to learn what starting and saving cost.
 
-Each kind of line is a class in `hpcbal/telemetry/ledger/`; the same classes write and read the file. Besides
-its own fields, every line has these:
+Each kind of line is a class in `hpcbal/events/` or `hpcbal/telemetry/ledger/`. The same classes write and
+read the file, and those in `hpcbal/events/` are what the state machine of an ensemble takes and gives.
+Besides its own fields, every line has these:
 
 | field | type | meaning |
 |---|---|---|
-| `schema` | whole number | version of the format, {LEDGER_SCHEMA}; lines of schema 1 are still read |
+| `schema` | whole number | version of the format, {LEDGER_SCHEMA} |
 | `seq` | whole number | counts up from 0 over all starts of the run |
 | `time` | text | when the line was written, UTC |
 | `event` | text | the kind: one of those below |
-| `crc32` | text | CRC-32 of the line without this field, the last one; lines of earlier versions have none |
+| `crc32` | text | CRC-32 of the line without this field, the last one; a line without it is read as it is |
 
 Optional fields may be missing. The field `dnn` names a DNN; slots are numbered over all nodes from 0;
 names that end in `_s` are seconds. A number that is not finite is null.
@@ -49,7 +51,7 @@ names that end in `_s` are seconds. A number that is not finite is null.
 | a line that is not whole, or does not fit its checksum | skipped, with one warning for the file |
 | lines are missing or repeated (`seq`), or an epoch of a DNN that no earlier line trains | the same warning |
 | a line that does not look as described below (a missing field, text for a number) | the same warning |
-| such a line in a ledger without checksums, and lines of a later schema | refused (exit code 2) |
+| such a line in a ledger without checksums, and lines of another schema | refused (exit code 2) |
 | no ledger, although there are checkpoints | a warning; training resumes from the checkpoints |
 | the file is removed or replaced during a run | the run ends with an error |
 
@@ -87,7 +89,8 @@ def _section(kind: type) -> str:
     text, meanings = meanings_of(kind)
     hints = get_type_hints(kind)
     rows = [
-        f"| `{field.name}` | {type_text(hints[field.name])}{_optional(field)} | {meanings[field.name]} |"
+        f"| `{name_in_file(field.name)}` | {type_text(hints[field.name])}{_optional(field)} | "
+        f"{meanings[field.name]} |"
         for field in dataclasses.fields(kind)
     ]
     return "\n".join([text, "", "| field | type | meaning |", "|---|---|---|", *rows, ""])
@@ -99,7 +102,8 @@ def _optional(field: dataclasses.Field[Any]) -> str:
 
 def _title(module: str) -> str:
     doc = inspect.getdoc(sys.modules[module]) or ""
-    return doc.partition("\n")[0].rstrip(".").removeprefix("Lines about ").capitalize()
+    title = doc.partition("\n")[0].rstrip(".").removeprefix("Lines about ")
+    return title[0].upper() + title[1:]
 
 
 def _flat(text: str, *, keep_paragraphs: bool = False) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,8 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hpcbal.checkpoint import read_checkpoint
+from hpcbal.events.ensemble import EpochDone
 from hpcbal.telemetry import ResultRow, read_ledger, read_results
-from hpcbal.telemetry.ledger import DnnDoneLine, Entry, EpochDoneLine, RunFinishedLine, RunStartedLine
+from hpcbal.telemetry.ledger import DnnDoneLine, Entry, RunFinishedLine, RunStartedLine
 
 Epochs = Mapping[int, Mapping[str, float | None]]
 
@@ -97,13 +99,13 @@ def ledger_fault(out: Path) -> str | None:
         ends = 0 if isinstance(line, RunStartedLine) else ends + isinstance(line, RunFinishedLine)
         if ends > 1:
             return "a start has two ends"
-    seen: dict[tuple[str, int], Mapping[str, float | None]] = {}
+    seen: dict[tuple[str, int], str] = {}
     for line in lines:
-        if isinstance(line, EpochDoneLine) and seen.setdefault((line.dnn, line.pass_index), line.metrics) != (
-            line.metrics
-        ):
-            return f"{line.dnn}: pass {line.pass_index} was trained twice with different metrics"
-    done = {line.dnn for line in lines if isinstance(line, DnnDoneLine)}
+        if isinstance(line, EpochDone):
+            metrics = str(dict(line.metrics))  # as text, because NaN does not equal NaN
+            if seen.setdefault((line.dnn_id, line.pass_index), metrics) != metrics:
+                return f"{line.dnn_id}: pass {line.pass_index} was trained twice with different metrics"
+    done = {line.dnn_id for line in lines if isinstance(line, DnnDoneLine)}
     if done != {name for name, _ in seen}:
         return f"only {sorted(done)} are done"
     return None
@@ -112,8 +114,10 @@ def ledger_fault(out: Path) -> str | None:
 def _epochs(entries: list[Entry]) -> dict[str, dict[int, Mapping[str, float | None]]]:
     found: dict[str, dict[int, Mapping[str, float | None]]] = {}
     for entry in entries:
-        if isinstance(entry.line, EpochDoneLine):
-            found.setdefault(entry.line.dnn, {})[entry.line.pass_index] = dict(entry.line.metrics)
+        if isinstance(entry.line, EpochDone):
+            found.setdefault(entry.line.dnn_id, {})[entry.line.pass_index] = {
+                name: value if math.isfinite(value) else None for name, value in entry.line.metrics.items()
+            }
     return found
 
 

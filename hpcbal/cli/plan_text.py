@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from hpcbal.control import Choice, Schedule
+from hpcbal.events.ensemble import Schedule, ScheduleChosen
 from hpcbal.planning.ensemble_plan import EnsemblePlan, PlannedFlotilla, by_node, gpu_map, launch_lines
 from hpcbal.planning.memory import NodeMemory
 from hpcbal.planning.wall_time import MOST_NODES_TRIED, PlanForecast, ranked
@@ -33,7 +33,7 @@ def render_plan(
     outlook: PlanForecast | str,
     memory: NodeMemory,
     bytes_per_node: int | None,
-    choice: Choice | None = None,
+    choice: ScheduleChosen | None = None,
 ) -> list[str]:
     """The plan as text, line by line.
 
@@ -73,7 +73,7 @@ def render_plan(
     return lines
 
 
-def _candidate_lines(choice: Choice | None, *, has_size: bool) -> list[str]:
+def _candidate_lines(choice: ScheduleChosen | None, *, has_size: bool) -> list[str]:
     """The schedules that were compared, side by side; nothing if the configuration gives the schedule."""
     if choice is None:
         return []

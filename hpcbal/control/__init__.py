@@ -2,31 +2,6 @@
 
 from hpcbal.control.candidates import candidates
 from hpcbal.control.ensemble import Ensemble, replay
-from hpcbal.control.messages import (
-    CheckpointWritten,
-    ChooseSchedule,
-    DnnFailed,
-    EpochDone,
-    Event,
-    Finish,
-    GroupLeft,
-    GroupPlan,
-    Instruction,
-    LeaveOut,
-    LeaveRound,
-    NextPass,
-    PreprocessingMeasured,
-    RateMeasured,
-    RoundPlan,
-    ScheduleChosen,
-    StartAlone,
-    Started,
-    StartProfiling,
-    StartRound,
-    StopStream,
-    SuspendGroups,
-    SuspendRequested,
-)
 from hpcbal.control.paradigms import INDEPENDENT, PARADIGM_NAMES, is_random
 from hpcbal.control.progress import (
     DnnProgress,
@@ -37,17 +12,43 @@ from hpcbal.control.progress import (
     StopRule,
     evaluate,
 )
-from hpcbal.control.schedules import AUTO, Choice, Prediction, Schedule, choose
-from hpcbal.control.snapshot import IdleSlots
+from hpcbal.control.schedules import AUTO, choose
 from hpcbal.control.state import ControlError
 from hpcbal.control.states import DnnState, Phase
+from hpcbal.events.ensemble import (
+    CheckpointWritten,
+    ChooseSchedule,
+    DnnFailed,
+    EpochDone,
+    Event,
+    Finish,
+    GroupLeft,
+    GroupPlan,
+    IdleSlots,
+    Instruction,
+    LeaveOut,
+    LeaveRound,
+    NextPass,
+    Prediction,
+    PreprocessingMeasured,
+    RateMeasured,
+    RoundPlan,
+    Schedule,
+    ScheduleChosen,
+    StartAlone,
+    Started,
+    StartProfiling,
+    StartRound,
+    StopStream,
+    SuspendGroups,
+    SuspendRequested,
+)
 
 __all__ = [
     "AUTO",
     "INDEPENDENT",
     "PARADIGM_NAMES",
     "CheckpointWritten",
-    "Choice",
     "ChooseSchedule",
     "ControlError",
     "DnnFailed",

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from hpcbal.control.core import Core
-from hpcbal.control.messages import GroupPlan, Instruction, LeaveRound, NextPass, RoundPlan, StartAlone
 from hpcbal.control.progress import evaluate
 from hpcbal.control.pruning import prune_at_pass_end, prune_between_rounds
 from hpcbal.control.state import Dnn, Group
-from hpcbal.control.states import DnnState, Phase
+from hpcbal.control.states import DnnState, Leaving, Phase
+from hpcbal.events.ensemble import GroupPlan, Instruction, LeaveRound, NextPass, RoundPlan, StartAlone
 from hpcbal.policies import random_order
 from hpcbal.values import Position
 
@@ -95,8 +95,8 @@ def on_pass_end(core: Core, group: Group) -> list[Instruction]:
     decision = evaluate(dnn.spec.stop, dnn.history)
     if decision is not None:
         core.move(dnn, DnnState.LEAVING)
-        group.leaving, group.detail = "converged", decision.detail
-        return [LeaveRound(group.dnn_id, "converged", decision.detail)]
+        group.leaving, group.detail = Leaving.CONVERGED, decision.detail
+        return [LeaveRound(group.dnn_id, Leaving.CONVERGED, decision.detail)]
     instructions = prune_at_pass_end(core, [group], None)
     if instructions:
         return instructions

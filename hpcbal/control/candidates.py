@@ -9,7 +9,8 @@ from hashlib import sha256
 from hpcbal.cluster.layout import Cluster
 from hpcbal.control.paradigms import INDEPENDENT, PARADIGM_NAMES, PARADIGMS
 from hpcbal.control.progress import DnnSpec, ScheduleSettings
-from hpcbal.control.schedules import AUTO, Prediction, Schedule
+from hpcbal.control.schedules import AUTO
+from hpcbal.events.ensemble import Prediction, Schedule
 from hpcbal.policies import Delta
 
 PAPER_DELTA = Delta(absolute=20.0)
@@ -49,7 +50,7 @@ def candidates(settings: ScheduleSettings) -> tuple[Schedule, ...]:
 def basis_of(
     specs: Iterable[DnnSpec], schedules: Sequence[Schedule], max_gpus_per_dnn: int | None, cluster: Cluster
 ) -> str:
-    """Identify what a choice among `schedules` is made for, in 16 characters; see `Choice`."""
+    """Identify what a choice among `schedules` is made for, in 16 characters; see `ScheduleChosen`."""
     dnns = sorted((spec.dnn_id, spec.batch_size, spec.stop.max_epochs) for spec in specs)
     sizes = sorted(node.num_gpus for node in cluster.nodes)
     facts = repr((dnns, tuple(schedules), max_gpus_per_dnn, sizes))

@@ -9,14 +9,14 @@ from typing import Any
 from hpcbal.cluster.layout import Cluster
 from hpcbal.control import rounds
 from hpcbal.control.candidates import basis_of, candidates
-from hpcbal.control.messages import Event, Finish, Instruction, Started
 from hpcbal.control.paradigms import INDEPENDENT, PARADIGM_NAMES, needs_rates
 from hpcbal.control.profiling import measures_in_rounds
 from hpcbal.control.progress import DnnSpec, ResumeState, ScheduleSettings
-from hpcbal.control.schedules import AUTO, Choice, Schedule
+from hpcbal.control.schedules import AUTO
 from hpcbal.control.state import ControlError, Dnn, EnsembleState, subject_of
 from hpcbal.control.states import TERMINAL, TRANSITIONS, DnnState, Phase
 from hpcbal.errors import ClusterError
+from hpcbal.events.ensemble import Event, Finish, Instruction, Schedule, ScheduleChosen, Started
 from hpcbal.machines import EventLog
 from hpcbal.policies import Delta, FlotillaPlanner, RateTable, order_alone
 
@@ -28,7 +28,7 @@ class Core:
         specs, cluster: as given.
         given: the settings as given; parts of the schedule may be left open.
         candidates: the schedules that the settings leave open.
-        basis: see `Choice`.
+        basis: see `ScheduleChosen`.
         origin_rates, origin_resume: where the event log starts.
         batch_sizes: samples per step, by DNN.
         signed_values: the monitored metric of each epoch, more is better, as far as pruning has read it.
@@ -56,7 +56,7 @@ class Core:
         self.signed_values: dict[str, list[float]] = {}
         self.log = EventLog(settings.max_events, subject_of)
         self._flotillas: tuple[RateTable, Delta, FlotillaPlanner] | None = None
-        self._settings: tuple[Choice | None, ScheduleSettings] | None = None
+        self._settings: tuple[ScheduleChosen | None, ScheduleSettings] | None = None
         self._waiting: deque[Dnn] | None = None
         self._check_input()
         self.candidates = candidates(settings)
@@ -80,12 +80,10 @@ class Core:
         if self._above_limit(self.state.kept):
             self.state.kept = {}
 
-    def _still_holds(self, choice: Choice) -> bool:
+    def _still_holds(self, choice: ScheduleChosen) -> bool:
         """Whether a choice of an earlier start was made for what there is now."""
         if not self.is_auto or choice.schedule not in self.candidates:
             return False
-        if choice.basis is None:  # of a ledger that does not say
-            return rounds.is_alike(self.origin_resume.cluster, self.cluster)
         return choice.basis == self.basis
 
     @property

@@ -9,30 +9,31 @@ from hpcbal.cluster.layout import Cluster
 from hpcbal.control import rounds, snapshot
 from hpcbal.control.alone import fill_gpus
 from hpcbal.control.core import Core
-from hpcbal.control.messages import (
+from hpcbal.control.profiling_phase import on_rate_measured, profile_or_train
+from hpcbal.control.progress import DnnSpec, ResumeState, ScheduleSettings, evaluate
+from hpcbal.control.pruning import without
+from hpcbal.control.round_phase import decide, next_round, on_epoch_done, on_schedule_chosen, skip_passes
+from hpcbal.control.snapshot import idle_slots
+from hpcbal.control.state import EnsembleState
+from hpcbal.control.states import STATE_WHEN_LEFT, STATE_WHEN_SAVED, DnnState, Leaving, Phase
+from hpcbal.events.ensemble import (
     CheckpointWritten,
     DnnFailed,
     EpochDone,
     Event,
     GroupLeft,
+    IdleSlots,
     Instruction,
     PreprocessingMeasured,
     RateMeasured,
     RoundPlan,
+    Schedule,
     ScheduleChosen,
     Started,
     StopStream,
     SuspendGroups,
     SuspendRequested,
 )
-from hpcbal.control.profiling_phase import on_rate_measured, profile_or_train
-from hpcbal.control.progress import DnnSpec, ResumeState, ScheduleSettings, evaluate
-from hpcbal.control.pruning import PAUSED, PRUNED, without
-from hpcbal.control.round_phase import decide, next_round, on_epoch_done, on_schedule_chosen, skip_passes
-from hpcbal.control.schedules import Schedule
-from hpcbal.control.snapshot import IdleSlots, idle_slots
-from hpcbal.control.state import EnsembleState
-from hpcbal.control.states import DnnState, Phase
 from hpcbal.policies import RateTable
 
 
@@ -230,7 +231,7 @@ def _on_checkpoint_written(core: Core, event: CheckpointWritten) -> list[Instruc
     if event.epoch < dnn.epochs or not group.leaving:
         return []  # written during the round; later events may have overtaken it
     group.is_saved = True
-    if group.leaving == "suspended":
+    if group.leaving is Leaving.SUSPENDED:
         # A stop may come between the end of its last pass and the decision on it.
         is_inside = rounds.is_inside_pass(event.position, core.settings.num_positions)
         decision = None if is_inside else evaluate(dnn.spec.stop, dnn.history)
@@ -239,8 +240,8 @@ def _on_checkpoint_written(core: Core, event: CheckpointWritten) -> list[Instruc
         else:
             core.move(dnn, DnnState.DONE)
             dnn.detail = decision.detail
-    elif group.leaving in _STATE_OF_LEAVING:
-        core.move(dnn, _STATE_OF_LEAVING[group.leaving])
+    elif group.leaving in STATE_WHEN_SAVED:
+        core.move(dnn, STATE_WHEN_SAVED[group.leaving])
         dnn.detail = group.detail
     return []
 
@@ -257,9 +258,9 @@ def _on_group_left(core: Core, event: GroupLeft) -> list[Instruction]:
             raise core.unexpected(event, dnn, "GroupLeft of a group that was asked to leave, or failed")
         if not group.is_profiling and not group.is_saved:
             raise core.unexpected(event, dnn, f"CheckpointWritten of epoch {dnn.epochs} before GroupLeft")
-        core.move(dnn, DnnState.SUSPENDED if group.leaving == "suspended" else DnnState.WAITING)
+        core.move(dnn, STATE_WHEN_LEFT[group.leaving])
     del s.groups[event.dnn_id]
-    if group.leaving == PAUSED and s.plan is not None:  # an interrupted round continues without it
+    if group.leaving is Leaving.PAUSED and s.plan is not None:  # an interrupted round continues without it
         s.plan = without(s.plan, {event.dnn_id}) or s.plan
     if s.phase is Phase.ROUND and core.is_independent:
         return fill_gpus(core)
@@ -268,7 +269,7 @@ def _on_group_left(core: Core, event: GroupLeft) -> list[Instruction]:
     if s.phase is Phase.PROFILING:
         return profile_or_train(core)
     assert s.plan is not None
-    stop = StopStream(s.plan.index, continues=s.interrupted is not None)
+    stop = StopStream(s.plan.index, bool(s.suspend_reason), continues=s.interrupted is not None)
     if not s.suspend_reason or not any(other.state is DnnState.SUSPENDED for other in s.dnns.values()):
         s.plan = None
     return [stop, *next_round(core)]
@@ -282,7 +283,7 @@ def _on_dnn_failed(core: Core, event: DnnFailed) -> list[Instruction]:
     dnn.cause, dnn.detail, dnn.position = event.cause or "error", event.detail, None
     group = core.state.groups.get(event.dnn_id)
     if group is not None:
-        group.leaving, group.training_pass = "failed", None
+        group.leaving, group.training_pass = Leaving.FAILED, None
     return decide(core)
 
 
@@ -296,11 +297,9 @@ def _on_suspend_requested(core: Core, event: SuspendRequested) -> list[Instructi
     staying = s.staying_groups() if s.phase is Phase.ROUND else []
     for group in staying:
         core.move(s.dnns[group.dnn_id], DnnState.LEAVING)
-        group.leaving = "suspended"
+        group.leaving = Leaving.SUSPENDED
     return [SuspendGroups(tuple(group.dnn_id for group in staying))] if staying else []
 
-
-_STATE_OF_LEAVING = {"converged": DnnState.DONE, PRUNED: DnnState.PRUNED}
 
 _HANDLERS: dict[type[Event], Callable[[Core, Any], list[Instruction]]] = {
     Started: _on_started,

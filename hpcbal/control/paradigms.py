@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from hpcbal.cluster.layout import Cluster
-from hpcbal.control.messages import GroupPlan
 from hpcbal.control.progress import ScheduleSettings
 from hpcbal.control.schedules import AUTO
+from hpcbal.events.ensemble import GroupPlan
 from hpcbal.policies import (
     Flotilla,
     FlotillaPlanner,

@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from hpcbal.cluster.layout import Cluster
-from hpcbal.control.messages import GroupPlan
 from hpcbal.control.paradigms import Choice, View
 from hpcbal.control.progress import ScheduleSettings
+from hpcbal.events.ensemble import GroupPlan
 from hpcbal.policies import Flotilla, RateTable, assign_gpus, profiling_counts
 
 

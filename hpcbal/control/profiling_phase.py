@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from hpcbal.control.core import Core
-from hpcbal.control.messages import Instruction, RateMeasured, StartProfiling
 from hpcbal.control.paradigms import needs_rates
 from hpcbal.control.profiling import measures_in_rounds, missing_jobs, next_wave, place_wave
 from hpcbal.control.round_phase import next_round
 from hpcbal.control.state import Group
 from hpcbal.control.states import DnnState, Phase
 from hpcbal.errors import InputError
+from hpcbal.events.ensemble import Instruction, RateMeasured, StartProfiling
 
 
 def profile_or_train(core: Core) -> list[Instruction]:

@@ -7,10 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from hpcbal.cluster.layout import Cluster
-from hpcbal.control.messages import RoundPlan
-from hpcbal.control.schedules import Choice, Schedule
 from hpcbal.control.states import DnnState
 from hpcbal.errors import InputError
+from hpcbal.events.ensemble import RoundPlan, Schedule, ScheduleChosen
 from hpcbal.policies import Delta
 from hpcbal.policies.pruning import PruneRule
 from hpcbal.values import EpochRecord, Position
@@ -294,4 +293,4 @@ class ResumeState:
     kept: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     left_out: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     built: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    choice: Choice | None = None
+    choice: ScheduleChosen | None = None

@@ -13,13 +13,10 @@ from dataclasses import replace
 
 from hpcbal.control import rounds
 from hpcbal.control.core import Core
-from hpcbal.control.messages import Instruction, LeaveRound, RoundPlan
 from hpcbal.control.state import Dnn, Group
-from hpcbal.control.states import DnnState
+from hpcbal.control.states import STATE_WHEN_SAVED, DnnState, Leaving
+from hpcbal.events.ensemble import Instruction, LeaveRound, RoundPlan
 from hpcbal.policies.pruning import Candidate, Ruling
-
-PAUSED, PRUNED = "paused", "pruned"
-"""Reasons of LeaveRound."""
 
 
 def prune_at_pass_end(core: Core, groups: Sequence[Group], finished: int | None) -> list[Instruction]:
@@ -36,7 +33,7 @@ def prune_at_pass_end(core: Core, groups: Sequence[Group], finished: int | None)
     for group in groups:
         if group.leaving:
             continue
-        for reason, details in ((PAUSED, ruling.paused), (PRUNED, ruling.pruned)):
+        for reason, details in ((Leaving.PAUSED, ruling.paused), (Leaving.PRUNED, ruling.pruned)):
             if group.dnn_id in details:
                 core.move(core.state.dnns[group.dnn_id], DnnState.LEAVING)
                 group.leaving, group.detail = reason, details[group.dnn_id]
@@ -93,7 +90,7 @@ def _candidate(core: Core, dnn: Dnn, finished: int | None) -> Candidate:
     is_begun = is_ahead or (group is not None and group.training_pass is not None)
     is_begun |= rounds.is_inside_pass(dnn.position, core.settings.num_positions)
     # It is still live until its checkpoint is written, but nothing may depend on how long that takes.
-    is_over = group is not None and group.leaving in ("converged", PRUNED)
+    is_over = group is not None and group.leaving in STATE_WHEN_SAVED
     return Candidate(
         name,
         values if known == len(values) else values[:known],

@@ -29,7 +29,11 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from hpcbal.control import alone, rounds
 from hpcbal.control.core import Core, must_measure
-from hpcbal.control.messages import (
+from hpcbal.control.progress import ScheduleSettings, check_monitored, evaluate
+from hpcbal.control.pruning import prune_at_pass_end, prune_between_rounds
+from hpcbal.control.state import EnsembleState, Group
+from hpcbal.control.states import STATE_WHEN_SAVED, DnnState, Leaving, Phase
+from hpcbal.events.ensemble import (
     ChooseSchedule,
     EpochDone,
     GroupPlan,
@@ -41,10 +45,6 @@ from hpcbal.control.messages import (
     ScheduleChosen,
     StartRound,
 )
-from hpcbal.control.progress import ScheduleSettings, check_monitored, evaluate
-from hpcbal.control.pruning import PRUNED, prune_at_pass_end, prune_between_rounds
-from hpcbal.control.state import EnsembleState, Group
-from hpcbal.control.states import DnnState, Phase
 from hpcbal.values import EpochRecord, Position
 
 
@@ -150,10 +150,10 @@ def on_schedule_chosen(core: Core, event: ScheduleChosen) -> list[Instruction]:
     s = core.state
     if s.phase is Phase.FINISHED and s.suspend_reason:
         return []  # the run was stopped while the answer was on its way
-    if s.phase is not Phase.CHOOSING or event.choice.schedule not in core.candidates:
+    if s.phase is not Phase.CHOOSING or event.schedule not in core.candidates:
         allowed = "one of the candidates, once, after ChooseSchedule"
         raise core.error(f"got {event!r} in phase {s.phase}; allowed: {allowed}")
-    s.choice = event.choice
+    s.choice = event
     if core.is_independent:
         return _train_alone(core)
     interrupted, s.interrupted = s.interrupted, None
@@ -328,7 +328,7 @@ def decide(core: Core) -> list[Instruction]:
             else:
                 s.interrupted = s.plan
             instructions += leave_out(s, staying)
-            return instructions + [_leave(core, group, "regroup", shrinks) for group in staying]
+            return instructions + [_leave(core, group, Leaving.REGROUP, shrinks) for group in staying]
         instructions += _next_pass(core, [g for g in waiting if not g.leaving], finished + 1)
     return instructions
 
@@ -339,7 +339,7 @@ def _leave_if_converged(core: Core, groups: Sequence[Group]) -> list[Instruction
         dnn = core.state.dnns[group.dnn_id]
         decision = evaluate(dnn.spec.stop, dnn.history)
         if decision is not None:
-            instructions.append(_leave(core, group, "converged", decision.detail))
+            instructions.append(_leave(core, group, Leaving.CONVERGED, decision.detail))
     return instructions
 
 
@@ -353,7 +353,7 @@ def _is_over(core: Core, plan: RoundPlan, finished: int, going_on: dict[str, int
     if must_measure(core) and core.cluster.num_gpus > 1:
         # A DNN was added to the run, or failed before it had a rate: a measuring round comes next.
         return True
-    leaving = {g.dnn_id for g in s.groups.values() if g.leaving in ("converged", PRUNED)}
+    leaving = {g.dnn_id for g in s.groups.values() if g.leaving in STATE_WHEN_SAVED}
 
     def candidates() -> list[str]:
         return [dnn_id for dnn_id in s.candidate_ids() if dnn_id not in leaving]
@@ -374,7 +374,7 @@ def _next_pass(core: Core, groups: Sequence[Group], pass_index: int) -> list[Ins
     return [NextPass(dnn_ids, pass_index, dnn_ids if core.settings.checkpoint_every_pass else ())]
 
 
-def _leave(core: Core, group: Group, reason: str, detail: str = "") -> LeaveRound:
+def _leave(core: Core, group: Group, reason: Leaving, detail: str = "") -> LeaveRound:
     core.move(core.state.dnns[group.dnn_id], DnnState.LEAVING)
     group.leaving, group.detail = reason, detail
     return LeaveRound(group.dnn_id, reason, detail)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from hpcbal.cluster.layout import Cluster
-from hpcbal.control.messages import RoundPlan
 from hpcbal.control.paradigms import PARADIGMS, View
 from hpcbal.control.profiling import choose_unmeasured
 from hpcbal.control.progress import ScheduleSettings
+from hpcbal.events.ensemble import RoundPlan
 from hpcbal.policies import FlotillaPlanner, RateTable, demand, num_preprocessors
 from hpcbal.values import EpochRecord, Position
 

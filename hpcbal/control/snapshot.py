@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from hpcbal.cluster.layout import Cluster
@@ -14,6 +13,7 @@ from hpcbal.control.progress import best
 from hpcbal.control.rounds import num_gpus_of
 from hpcbal.control.state import Dnn, EnsembleState, Group
 from hpcbal.control.states import TERMINAL, WITH_GROUP, DnnState, Phase
+from hpcbal.events.ensemble import IdleSlots
 
 
 def render(state: EnsembleState) -> dict[str, Any]:
@@ -72,25 +72,6 @@ def _to_json(metrics: Mapping[str, float]) -> dict[str, float | None]:
 
 
 MOST_NAMES = 4
-
-
-@dataclass(frozen=True, slots=True)
-class IdleSlots:
-    """Slots that no DNN of the round uses.
-
-    Attributes:
-        round_index: index of the round.
-        num_idle: number of these slots, >= 1.
-        waiting: DNNs that wait for a later round, at least one.
-        why: the rule that keeps them waiting, for people.
-        change: what would change it, for people.
-    """
-
-    round_index: int
-    num_idle: int
-    waiting: tuple[str, ...]
-    why: str
-    change: str
 
 
 def idle_slots(core: Core) -> IdleSlots | None:

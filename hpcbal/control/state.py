@@ -6,10 +6,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from hpcbal.control.messages import Event, RoundPlan
 from hpcbal.control.progress import DnnProgress, DnnSpec, ResumeState
-from hpcbal.control.schedules import Choice
-from hpcbal.control.states import TERMINAL, DnnState, Phase
+from hpcbal.control.states import TERMINAL, DnnState, Leaving, Phase
+from hpcbal.events.ensemble import Event, RoundPlan, ScheduleChosen
 from hpcbal.machines import MachineError
 from hpcbal.policies import RateTable, without_left_out
 from hpcbal.values import EpochRecord, Position
@@ -81,8 +80,7 @@ class Group:
         is_measured: whether its rate has been reported, in a profiling wave or in this round.
         training_pass: the pass that it trains; None while it waits at the end of `reported_pass`.
         reported_pass: the last pass that it has finished.
-        leaving: why it will leave: 'converged', 'paused', 'pruned', 'regroup', 'suspended' or 'failed'; empty
-            if it stays.
+        leaving: why it will leave; None if it stays.
         is_saved: whether the checkpoint for leaving is on disk.
         detail: the rule by which it has converged, or is paused or pruned.
         offered_gpu: one of its GPUs that it could do without, judged at the end of `reported_pass`.
@@ -94,7 +92,7 @@ class Group:
     is_measured: bool = False
     training_pass: int | None = None
     reported_pass: int = -1
-    leaving: str = ""
+    leaving: Leaving | None = None
     is_saved: bool = False
     detail: str = ""
     offered_gpu: int | None = None
@@ -148,7 +146,7 @@ class EnsembleState:
     kept: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     left_out: dict[str, tuple[int, ...]] = field(default_factory=dict)
     built: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    choice: Choice | None = None
+    choice: ScheduleChosen | None = None
     suspend_reason: str = ""
     outcome: str = ""
     paused: dict[str, str] = field(default_factory=dict)

@@ -30,6 +30,32 @@ class Phase(enum.StrEnum):
     FINISHED = "finished"
 
 
+class Leaving(enum.StrEnum):
+    """Why a group will leave its GPUs."""
+
+    CONVERGED = "converged"
+    PAUSED = "paused"  # until others have results
+    PRUNED = "pruned"
+    REGROUP = "regroup"
+    SUSPENDED = "suspended"  # stopped at its next step, maybe inside a pass
+    FAILED = "failed"
+
+
+STATE_WHEN_SAVED: Mapping[Leaving, DnnState] = {
+    Leaving.CONVERGED: DnnState.DONE,
+    Leaving.PRUNED: DnnState.PRUNED,
+}
+"""The state of a DNN once the checkpoint for leaving is on disk, where that ends it."""
+
+STATE_WHEN_LEFT: Mapping[Leaving | None, DnnState] = {
+    None: DnnState.WAITING,  # of a profiling wave
+    Leaving.PAUSED: DnnState.WAITING,
+    Leaving.REGROUP: DnnState.WAITING,
+    Leaving.SUSPENDED: DnnState.SUSPENDED,
+}
+"""The state of a live DNN once its group has left."""
+
+
 TRANSITIONS: Mapping[DnnState, frozenset[DnnState]] = {
     DnnState.PENDING: frozenset({DnnState.WAITING, DnnState.FAILED}),
     DnnState.PROFILING: frozenset({DnnState.WAITING, DnnState.FAILED}),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 import reprlib
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -59,6 +60,12 @@ MAX_CLASSES = 10**7
 
 RawSample = bytes | NDArray[Any]
 """What `Dataset.read` returns: an encoded image (PNG, JPEG) or an array."""
+
+
+def evenly(length: int, most: int) -> Sequence[int]:
+    """Return at most `most` of the numbers 0..length-1, spread evenly, in an order whose start is, too."""
+    chosen = np.unique(np.linspace(0, length - 1, min(length, most)).round().astype(np.int64)).tolist()
+    return [each for first in range(8) for each in chosen[first::8]]
 
 
 class Dataset(Protocol):

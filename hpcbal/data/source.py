@@ -23,7 +23,6 @@ from hpcbal.data.dataset import (
     describe_nonfinite,
     is_finite,
 )
-from hpcbal.data.fingerprint import with_content
 from hpcbal.data.labels import check_classes, class_labels, doubts_about
 from hpcbal.data.mixing import Mixing, Sample
 from hpcbal.data.operations import MixingOperation, Operation
@@ -60,7 +59,7 @@ class SampleSource:
         order: how the training samples of a pass are ordered.
         reading: id of the sample that the dataset is reading now, and `time.monotonic` when it began; None
             between two reads.
-        fingerprint: digest of all that the stream depends on, and of content, see `with_content`.
+        fingerprint: digest of all that the stream depends on, and of content, if the dataset has one.
     """
 
     def __init__(
@@ -330,7 +329,8 @@ class SampleSource:
             digest.update(self.sample_weights.astype("<f4").tobytes())
         for ids in (self._train_ids, self._validation_ids):
             digest.update(ids.astype("<i8").tobytes())
-        return with_content(digest.hexdigest(), getattr(self._dataset, "content_fingerprint", ""))
+        content = getattr(self._dataset, "content_fingerprint", "")
+        return f"{digest.hexdigest()}.{content}" if content else digest.hexdigest()
 
 
 def open_source(config: EnsembleConfig) -> SampleSource:

@@ -100,6 +100,10 @@ class LabelSpec:
         return self.shape == () and np.dtype(self.dtype).kind in "iu"
 
 
+CLASS_LABEL = LabelSpec()
+"""The label of classification: one class, as a whole number."""
+
+
 def _is_length(length: object) -> bool:
     return length is None or (isinstance(length, int | np.integer) and bool(length >= 1))
 

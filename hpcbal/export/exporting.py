@@ -11,7 +11,6 @@ from hpcbal.checkpoint import KeptWeights, read_weights
 from hpcbal.checkpoint.weights import Which
 from hpcbal.config import DnnConfig, EnsembleConfig, load_ensemble
 from hpcbal.data import SampleSource, open_source
-from hpcbal.data.fingerprint import is_same_data
 from hpcbal.data.operations import OPERATIONS
 from hpcbal.errors import CheckpointError, InputError
 from hpcbal.export.destination import destination_of
@@ -146,7 +145,7 @@ def export_dnn(directory: Path, name: str, to: Path, which: Which | None = None,
     weights, warnings = read_weights(run.job(name), which)
     source = open_source(config)
     notes = list(warnings)
-    if not is_same_data(source.fingerprint, weights.fingerprint):
+    if source.fingerprint != weights.fingerprint:
         notes.append(
             "the dataset or its preprocessing is not the one that these weights were trained on: the "
             "description beside the model is of the data that there is now"

@@ -12,8 +12,9 @@ from hpcbal.cluster.launch_line import RanksToStart
 from hpcbal.cluster.layout import Cluster
 from hpcbal.cluster.roles import num_ranks_needed
 from hpcbal.config import EnsembleConfig
-from hpcbal.control import INDEPENDENT, Schedule
+from hpcbal.control import INDEPENDENT
 from hpcbal.errors import InputError
+from hpcbal.events.ensemble import Schedule
 from hpcbal.planning.rates import PlanRates
 from hpcbal.policies import (
     Flotilla,

@@ -9,16 +9,8 @@ from typing import TYPE_CHECKING, Any
 from hpcbal.cluster.walltime import WALLTIME_MARGIN_S
 from hpcbal.config import EnsembleConfig
 from hpcbal.config.scheduling import settings_of, specs_of
-from hpcbal.control import (
-    Choice,
-    DnnSpec,
-    Prediction,
-    ResumeState,
-    Schedule,
-    ScheduleSettings,
-    candidates,
-    choose,
-)
+from hpcbal.control import DnnSpec, ResumeState, ScheduleSettings, candidates, choose
+from hpcbal.events.ensemble import Prediction, Schedule, ScheduleChosen
 from hpcbal.planning.rates import PlanRates
 from hpcbal.planning.scenario import PassFacts, balancing_of, known_costs, pass_model, preprocessor_ranks
 from hpcbal.policies.pruning import Asha
@@ -50,7 +42,7 @@ def choose_for_plan(
     *,
     num_nodes: int,
     gpus_per_node: int,
-) -> Choice | None:
+) -> ScheduleChosen | None:
     """Choose as the run does before its first round; None if the configuration gives the schedule.
 
     Args:
@@ -77,12 +69,12 @@ def choose_for_plan(
     return choose(predict_schedules(outset, schedules, cut_beyond=math.inf), None, made)
 
 
-def schedule_for_plan(config: EnsembleConfig, choice: Choice | None) -> Schedule:
+def schedule_for_plan(config: EnsembleConfig, choice: ScheduleChosen | None) -> Schedule:
     """The chosen schedule, or the one that the configuration gives."""
     return candidates(settings_of(config, 1))[0] if choice is None else choice.schedule
 
 
-def choice_to_dict(choice: Choice) -> list[dict[str, Any]]:
+def choice_to_dict(choice: ScheduleChosen) -> list[dict[str, Any]]:
     """The candidates as plain values for JSON, the fastest first."""
     return [
         {
@@ -97,7 +89,7 @@ def choice_to_dict(choice: Choice) -> list[dict[str, Any]]:
     ]
 
 
-def ranked(choice: Choice) -> list[Prediction]:
+def ranked(choice: ScheduleChosen) -> list[Prediction]:
     """The candidates that were tried, the chosen one first, then the fastest."""
     return sorted(
         choice.predictions, key=lambda p: (p.schedule != choice.schedule, p.remaining_s, p.num_rounds)

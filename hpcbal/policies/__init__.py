@@ -4,12 +4,8 @@ This package exports the scheduling decisions. Decisions inside a training step 
 `partitioning` and `migration`, which a plan need not load.
 """
 
-from hpcbal.policies.flotilla import (
-    Delta,
-    Flotilla,
-    FlotillaPlanner,
-    plan_all_flotillas,
-)
+from hpcbal.events.ensemble import Delta
+from hpcbal.policies.flotilla import Flotilla, FlotillaPlanner, plan_all_flotillas
 from hpcbal.policies.orders import order_alone, random_order, sample_order
 from hpcbal.policies.placement import Placement, assign_gpus, assign_gpus_roughly, placement_score
 from hpcbal.policies.preprocessors import demand, num_preprocessors

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import heapq
 import itertools
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hpcbal.errors import PolicyError
+from hpcbal.events.ensemble import Delta
 from hpcbal.policies.rates import RateTable
 
 FloatArray = npt.NDArray[np.float64]
@@ -77,42 +77,6 @@ class Ladders:
             low = np.where(open_ & ~reached, middle + 1, low)
             high = np.where(open_ & reached, middle, high)
         return low
-
-
-@dataclass(frozen=True, slots=True)
-class Delta:
-    """How far a DNN's rate may be from the reference rate: delta of [FLEET] Eq. 3.
-
-    Attributes:
-        absolute: samples/s, >= 0; or
-        relative: a share of the reference rate, >= 0. Exactly one of the two is given.
-    """
-
-    absolute: float | None = None
-    relative: float | None = None
-
-    def __post_init__(self) -> None:
-        if (self.absolute is None) == (self.relative is None):
-            raise PolicyError(
-                f"delta: got absolute={self.absolute} and relative={self.relative}; give exactly one"
-            )
-        value = self.absolute if self.absolute is not None else self.relative
-        if value is None or not (math.isfinite(value) and value >= 0):
-            raise PolicyError(f"delta: got {value}, allowed: finite and not negative")
-
-    def __str__(self) -> str:
-        """For people: `20 samples/s` or `35%`."""
-        if self.absolute is not None:
-            return f"{self.absolute:g} samples/s"
-        assert self.relative is not None
-        return f"{100.0 * self.relative:g}%"
-
-    def samples_per_s(self, reference_rate: float) -> float:
-        """The threshold for a flotilla with this reference rate."""
-        if self.absolute is not None:
-            return self.absolute
-        assert self.relative is not None
-        return self.relative * reference_rate
 
 
 @dataclass(frozen=True, slots=True)

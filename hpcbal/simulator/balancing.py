@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
-from hpcbal.control import GroupPlan
+from hpcbal.events.ensemble import GroupPlan
 from hpcbal.policies import RateTable
 from hpcbal.simulator.group_rates import GroupRates
 

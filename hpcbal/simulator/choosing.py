@@ -7,22 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from hpcbal.cluster.layout import Cluster
-from hpcbal.control import (
-    Choice,
-    ChooseSchedule,
-    DnnProgress,
-    DnnSpec,
-    Ensemble,
-    Prediction,
-    ResumeState,
-    Schedule,
-    ScheduleSettings,
-    StopRule,
-    choose,
-)
+from hpcbal.control import DnnProgress, DnnSpec, Ensemble, ResumeState, ScheduleSettings, StopRule, choose
 from hpcbal.control.candidates import first_to_try, next_to_try
 from hpcbal.control.schedules import LEAST_GAIN
 from hpcbal.control.states import TERMINAL
+from hpcbal.events.ensemble import ChooseSchedule, Prediction, Schedule, ScheduleChosen
 from hpcbal.policies import RateTable
 from hpcbal.processes import without_garbage_collection
 from hpcbal.simulator.balancing import RatePace
@@ -78,7 +67,7 @@ class Outset:
         """The outset of a choice that `ensemble` has asked for.
 
         Args:
-            passes: with any rate of preprocessing; that of the first choice counts, see `Choice`.
+            passes: with any rate of preprocessing; that of the first choice counts, see `ScheduleChosen`.
         """
         specs, cluster, settings, _, _ = ensemble.origin
         choice = ensemble.state.choice
@@ -89,7 +78,7 @@ class Outset:
         return cls(specs, cluster, settings, ensemble.rates, passes, costs, ensemble.resume_state())
 
 
-def choose_schedule(outset: Outset, asked: ChooseSchedule) -> Choice:
+def choose_schedule(outset: Outset, asked: ChooseSchedule) -> ScheduleChosen:
     """Answer the state machine's question."""
     found = predict_schedules(outset, asked.candidates, asked.current)
     progress = [outset.resume.dnns.get(spec.dnn_id, DnnProgress()) for spec in outset.specs]

@@ -8,12 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from hpcbal.control import (
+from hpcbal.control import DnnSpec, Ensemble
+from hpcbal.control.paradigms import needs_rates
+from hpcbal.events.ensemble import (
     CheckpointWritten,
-    Choice,
     ChooseSchedule,
-    DnnSpec,
-    Ensemble,
     EpochDone,
     Event,
     Finish,
@@ -32,7 +31,6 @@ from hpcbal.control import (
     StartRound,
     StopStream,
 )
-from hpcbal.control.paradigms import needs_rates
 from hpcbal.simulator.balancing import Pace
 from hpcbal.simulator.costs import Costs
 from hpcbal.simulator.cutoff import Remaining
@@ -112,7 +110,7 @@ class Executor:
         costs: Costs,
         *,
         curves: Curves | None = None,
-        choose: Callable[[ChooseSchedule], Choice] | None = None,
+        choose: Callable[[ChooseSchedule], ScheduleChosen] | None = None,
         in_memory: Mapping[str, tuple[int, ...]] | None = None,
         keep_events: bool = False,
         is_brief: bool = False,
@@ -191,7 +189,7 @@ class Executor:
 
     def _choose_schedule(self, instruction: ChooseSchedule) -> None:
         assert self._choose is not None, "a schedule must be chosen, but nobody does"
-        self._at(self.now_s, ScheduleChosen(self._choose(instruction)))
+        self._at(self.now_s, self._choose(instruction))
 
     # ---- profiling ---------------------------------------------------------------------------
 

@@ -7,18 +7,18 @@ import statistics
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from hpcbal.simulator.costs import Costs
-from hpcbal.telemetry.ledger import (
-    EpochDoneLine,
-    GroupLeftLine,
-    LeaveRoundLine,
-    Line,
-    PlanFacts,
-    RoundEndedLine,
-    RoundStartedLine,
-    RunStartedLine,
-    StartedAloneLine,
+from hpcbal.events.ensemble import (
+    EpochDone,
+    GroupLeft,
+    LeaveRound,
+    RoundPlan,
+    StartAlone,
+    StartRound,
+    StopStream,
 )
+from hpcbal.events.line import Line
+from hpcbal.simulator.costs import Costs
+from hpcbal.telemetry.ledger import RunStartedLine
 
 
 @dataclass(slots=True)
@@ -53,7 +53,7 @@ def measured_costs(lines: Iterable[tuple[float, Line]]) -> Costs | None:
         match line:
             case RunStartedLine():
                 gpus_of, starting, leaving, round_ended_s = {}, {}, {}, None
-            case RoundStartedLine(plan) | StartedAloneLine(plan):
+            case StartRound(plan) | StartAlone(plan):
                 if round_ended_s is not None:
                     seen.deciding.append(time_s - round_ended_s)
                 round_ended_s = None
@@ -62,22 +62,22 @@ def measured_costs(lines: Iterable[tuple[float, Line]]) -> Costs | None:
                     stays = set(gpus) <= set(gpus_of.get(dnn_id, ()))
                     starting[dnn_id] = (time_s, seen.staying if stays else kind)
                     gpus_of[dnn_id] = gpus
-            case EpochDoneLine(dnn_id):
+            case EpochDone(dnn_id):
                 begun = starting.pop(dnn_id, None)
                 if begun is not None and math.isfinite(line.seconds):
                     begun[1].append(max(0.0, time_s - line.seconds - begun[0]))
-            case LeaveRoundLine(dnn_id):
+            case LeaveRound(dnn_id):
                 leaving[dnn_id] = time_s
-            case GroupLeftLine(dnn_id):
+            case GroupLeft(dnn_id):
                 told_s = leaving.pop(dnn_id, None)
                 if told_s is not None:
                     seen.saving.append(time_s - told_s)
-            case RoundEndedLine():
+            case StopStream():
                 round_ended_s = time_s
     return _costs(seen)
 
 
-def _is_new(dnn_id: str, plan: PlanFacts) -> bool:
+def _is_new(dnn_id: str, plan: RoundPlan) -> bool:
     """Whether a DNN of the plan has never been trained."""
     return plan.epochs[dnn_id] == 0 and plan.start[dnn_id].offset == 0
 

@@ -8,19 +8,17 @@ from dataclasses import dataclass, replace
 from hpcbal.cluster.layout import Cluster
 from hpcbal.control import (
     AUTO,
-    Choice,
-    ChooseSchedule,
     DnnProgress,
     DnnSpec,
     DnnState,
     Ensemble,
     ResumeState,
-    RoundPlan,
     ScheduleSettings,
     StopRule,
 )
 from hpcbal.control.states import TERMINAL
 from hpcbal.errors import InputError
+from hpcbal.events.ensemble import ChooseSchedule, RoundPlan, ScheduleChosen
 from hpcbal.policies import RateTable
 from hpcbal.processes import without_garbage_collection
 from hpcbal.simulator.balancing import Balancing, Pace, RatePace
@@ -99,7 +97,7 @@ def simulate(
 
     paradigms = [] if settings.paradigm == AUTO else [settings.paradigm]
 
-    def choose(asked: ChooseSchedule) -> Choice:
+    def choose(asked: ChooseSchedule) -> ScheduleChosen:
         outset = replace(Outset.of(ensemble, passes, costs or Costs()), specs=tuple(specs))
         choice = choose_schedule(outset, asked)
         paradigms.append(choice.schedule.paradigm)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from hpcbal.control import DnnSpec, GroupPlan
+from hpcbal.control import DnnSpec
 from hpcbal.control.splitting import step_task
+from hpcbal.events.ensemble import GroupPlan
 from hpcbal.policies import RateTable
 from hpcbal.policies.batching import split_evenly
 from hpcbal.simulator.balancing import Balancing, Pace

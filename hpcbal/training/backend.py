@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from hpcbal.config.schema.dnn import DnnConfig
+from hpcbal.data.spec import CLASS_LABEL, LabelSpec, SampleSpec
 from hpcbal.training.layers import ModelLayer, layers_by_name
 from hpcbal.training.weights import Array, Arrays
 
@@ -44,118 +46,7 @@ class Batch(Protocol):
     def padding_limit(self) -> float: ...
 
 
-class SampleShape(Protocol):
-    """The part of `hpcbal.data.spec.SampleSpec` that backends need."""
-
-    @property
-    def shape(self) -> tuple[int | None, ...]: ...
-
-    @property
-    def dtype(self) -> str: ...
-
-
-class OptimizerSettings(Protocol):
-    """The optimizer section of a DNN, as `hpcbal.config` holds it."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def learning_rate(self) -> float: ...
-
-    @property
-    def momentum(self) -> float: ...
-
-    @property
-    def weight_decay(self) -> float: ...
-
-    @property
-    def nesterov(self) -> bool: ...
-
-    @property
-    def clip_norm(self) -> float | None: ...
-
-    @property
-    def no_weight_decay(self) -> Sequence[str]: ...
-
-
-class NamedSettings(Protocol):
-    """A loss or a metric of a DNN: its name in Keras or import path, and its arguments."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def args(self) -> Mapping[str, Any]: ...
-
-
-class MetricSettings(NamedSettings, Protocol):
-    """A metric of a DNN; `key` is its name in results."""
-
-    @property
-    def key(self) -> str: ...
-
-
-class DnnSettings(Protocol):
-    """The part of a DNN's config that backends need."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def model(self) -> str: ...
-
-    @property
-    def args(self) -> Mapping[str, Any]: ...
-
-    @property
-    def optimizer(self) -> OptimizerSettings: ...
-
-    @property
-    def seed(self) -> int | None: ...
-
-    @property
-    def loss(self) -> NamedSettings | None: ...
-
-    @property
-    def metrics(self) -> Sequence[MetricSettings] | None: ...
-
-    @property
-    def label_smoothing(self) -> float: ...
-
-    @property
-    def class_weights(self) -> Mapping[int, float] | str | None: ...
-
-    @property
-    def freeze(self) -> Sequence[str]: ...
-
-
-class LabelShape(Protocol):
-    """The part of `hpcbal.data.spec.LabelSpec` that backends need."""
-
-    @property
-    def shape(self) -> tuple[int, ...]: ...
-
-    @property
-    def dtype(self) -> str: ...
-
-    @property
-    def is_class(self) -> bool: ...
-
-
-@dataclass(frozen=True, slots=True)
-class ClassLabel:
-    """The label of classification: one class, as a whole number."""
-
-    shape: tuple[int, ...] = ()
-    dtype: str = "int64"
-    is_class: bool = True
-
-
-CLASS_LABEL = ClassLabel()
-
-
-def are_shares(label: LabelShape, num_classes: int) -> bool:
+def are_shares(label: LabelSpec, num_classes: int) -> bool:
     """Whether labels can be distributions over the classes, as those of mixed samples are."""
     return label.shape == (num_classes,) and np.dtype(label.dtype).kind == "f"
 
@@ -348,12 +239,12 @@ class Backend(Protocol):
 
     def build(
         self,
-        dnn: DnnSettings,
-        sample: SampleShape,
+        dnn: DnnConfig,
+        sample: SampleSpec,
         num_classes: int,
         seed: int,
         on_device: Sequence[Affine] = (),
-        label: LabelShape = CLASS_LABEL,
+        label: LabelSpec = CLASS_LABEL,
         sample_weights: Array | None = None,
     ) -> Replica:
         """Build a replica with initial weights that depend only on `seed` and `dnn.name`, or on `dnn.seed`.

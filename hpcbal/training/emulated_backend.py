@@ -10,21 +10,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from hpcbal.config.schema.dnn import DnnConfig
+from hpcbal.config.schema.optimizer import OptimizerConfig
+from hpcbal.data.spec import CLASS_LABEL, LabelSpec, SampleSpec
 from hpcbal.errors import InputError
 from hpcbal.policies.rates import RateTable
-from hpcbal.training.backend import (
-    CLASS_LABEL,
-    Backend,
-    Batch,
-    Contribution,
-    DnnSettings,
-    LabelShape,
-    OptimizerSettings,
-    Replica,
-    SampleShape,
-    Sums,
-    are_shares,
-)
+from hpcbal.training.backend import Backend, Batch, Contribution, Replica, Sums, are_shares
 from hpcbal.training.devices import dnn_seed
 from hpcbal.training.groups import NonFiniteError
 from hpcbal.training.keras_model import make_model
@@ -92,7 +83,7 @@ class EmulatedReplica(Replica):
         self,
         model: Model,
         parameters: Arrays,
-        optimizer: OptimizerSettings,
+        optimizer: OptimizerConfig,
         group_rate: Callable[[int], float] | None,
         worker: WorkerSettings | None = None,
         by_share: bool = False,
@@ -267,12 +258,12 @@ class EmulatedBackend(Backend):
 
     def build(
         self,
-        dnn: DnnSettings,
-        sample: SampleShape,
+        dnn: DnnConfig,
+        sample: SampleSpec,
         num_classes: int,
         seed: int,
         on_device: Sequence[Affine] = (),
-        label: LabelShape = CLASS_LABEL,
+        label: LabelSpec = CLASS_LABEL,
         sample_weights: Array | None = None,
     ) -> EmulatedReplica:
         """A replica of a model with `loss_and_gradient`.

@@ -23,8 +23,9 @@ import numpy as np
 from hpcbal import env
 from hpcbal.config.contract import MODEL, misfits
 from hpcbal.config.imports import load_object
+from hpcbal.config.schema.dnn import DnnConfig
+from hpcbal.data.spec import CLASS_LABEL, LabelSpec, SampleSpec
 from hpcbal.errors import HpcbalError, InputError, UserCodeError
-from hpcbal.training.backend import CLASS_LABEL, DnnSettings, LabelShape, SampleShape
 from hpcbal.training.groups import USER_ERRORS
 from hpcbal.training.objective import Objective, Probe
 from hpcbal.user_code import summary
@@ -36,7 +37,7 @@ _ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
 _LOGGED: set[tuple[str, str]] = set()
 
 
-def make_model(dnn: DnnSettings, sample: SampleShape, num_classes: int) -> Any:
+def make_model(dnn: DnnConfig, sample: SampleSpec, num_classes: int) -> Any:
     """Import the callable, and call it with the shape of a sample, the number of classes and `args`.
 
     Raises:
@@ -100,7 +101,7 @@ class _Kept(io.RawIOBase):
 
 
 @contextlib.contextmanager
-def user_errors(dnn: DnnSettings, doing: str) -> Iterator[None]:
+def user_errors(dnn: DnnConfig, doing: str) -> Iterator[None]:
     """Turn what a user's code raises into a `UserCodeError`; hpcbal's errors and `MemoryError` pass.
 
     Args:
@@ -179,11 +180,11 @@ def users_own(model: TrainedModel) -> keras.Model:
 
 
 def checked(
-    dnn: DnnSettings,
+    dnn: DnnConfig,
     model: Any,
-    sample: SampleShape,
+    sample: SampleSpec,
     num_classes: int,
-    label: LabelShape = CLASS_LABEL,
+    label: LabelSpec = CLASS_LABEL,
     precision: str = "",
 ) -> tuple[TrainedModel, Objective, list[str]]:
     """Build the model for samples of this shape, if it is not built yet, and check what it returns.
@@ -220,12 +221,12 @@ def checked(
 
 
 def _check(
-    dnn: DnnSettings,
+    dnn: DnnConfig,
     who: str,
     model: keras.Model,
     shape: tuple[int | None, ...],
     num_classes: int,
-    label: LabelShape,
+    label: LabelSpec,
     precision: str,
     length: int,
 ) -> tuple[Objective, list[str]]:
@@ -374,7 +375,7 @@ def _not_one_tensor(who: str, given: object, num_classes: int | None) -> str:
     return f"{who} returns a {type(given).__name__}, allowed: one tensor{what}"
 
 
-def _probe_labels(label: LabelShape, num_classes: int) -> Any:
+def _probe_labels(label: LabelSpec, num_classes: int) -> Any:
     """Labels for the probes: classes, or zeros and ones; the same on every rank."""
     shape = (NUM_PROBES, *label.shape)
     if np.dtype(label.dtype).kind in "iu":

@@ -13,15 +13,15 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
+from hpcbal.config.schema.optimizer import OptimizerConfig
 from hpcbal.errors import InputError
-from hpcbal.training.backend import OptimizerSettings
 from hpcbal.training.devices import SEED_STATE
 from hpcbal.training.layers import ModelLayer, is_meant, unknown_layer
 
 _NAMES_SHOWN = 12
 
 
-def make_optimizer(dnn_name: str, settings: OptimizerSettings) -> keras.optimizers.Optimizer:
+def make_optimizer(dnn_name: str, settings: OptimizerConfig) -> keras.optimizers.Optimizer:
     """Make an optimizer by its Keras name, in any case.
 
     Raises:
@@ -55,7 +55,7 @@ def make_optimizer(dnn_name: str, settings: OptimizerSettings) -> keras.optimize
         raise InputError(f"DNN {dnn_name}: optimizer {settings.name}: {error}") from error
 
 
-def exclusions_in_vain(settings: OptimizerSettings, model: keras.Model) -> list[str]:
+def exclusions_in_vain(settings: OptimizerConfig, model: keras.Model) -> list[str]:
     """Warnings of parts of names in `no_weight_decay` that no trainable weight has."""
     names = sorted({variable.name for variable in model.trainable_variables})
     shown = ", ".join(names[:_NAMES_SHOWN]) + (", ..." if len(names) > _NAMES_SHOWN else "")

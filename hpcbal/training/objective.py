@@ -11,9 +11,11 @@ import keras
 import numpy as np
 
 from hpcbal.config.imports import load_object
-from hpcbal.config.schema.objective import KERAS_LOSSES
+from hpcbal.config.schema.dnn import DnnConfig
+from hpcbal.config.schema.objective import KERAS_LOSSES, LossConfig, MetricConfig
+from hpcbal.data.spec import LabelSpec
 from hpcbal.errors import HpcbalError, InputError, UserCodeError
-from hpcbal.training.backend import DnnSettings, LabelShape, NamedSettings, Sums, are_shares
+from hpcbal.training.backend import Sums, are_shares
 from hpcbal.training.groups import USER_ERRORS
 from hpcbal.training.metric_states import Accuracy, KerasMetric, Metric, accuracy_of_whole_labels
 from hpcbal.training.weights import Array
@@ -75,7 +77,7 @@ class Objective:
         UserCodeError: if a user's callable raises.
     """
 
-    def __init__(self, dnn: DnnSettings, label: LabelShape, num_classes: int, ending: str | None) -> None:
+    def __init__(self, dnn: DnnConfig, label: LabelSpec, num_classes: int, ending: str | None) -> None:
         self._who = f"DNN {dnn.name}"
         self._label = label
         self._num_classes = num_classes
@@ -251,7 +253,7 @@ class Objective:
             f"of shape {outputs}, allowed with this loss: {allowed}"
         )
 
-    def _check_default_loss(self, label: LabelShape) -> None:
+    def _check_default_loss(self, label: LabelSpec) -> None:
         if label.is_class or are_shares(label, self._num_classes):
             return
         raise InputError(
@@ -269,7 +271,7 @@ class Objective:
             y = keras.ops.one_hot(y, num_classes, dtype=logits.dtype)
         return keras.losses.categorical_crossentropy(y, logits, from_logits=True, label_smoothing=smoothing)
 
-    def _named_loss(self, settings: NamedSettings, ending: str | None) -> LossFunction:
+    def _named_loss(self, settings: LossConfig, ending: str | None) -> LossFunction:
         args = dict(settings.args)
         kind = KERAS_LOSSES.get(settings.name)
         if kind is None:
@@ -312,7 +314,7 @@ class Objective:
         dtype = "float32" if "TopK" in kind else self._dtype  # TensorFlow's kernel takes no other
         return made(dtype=dtype, **args)
 
-    def _wrong_args(self, what: str, settings: NamedSettings, error: Exception) -> InputError:
+    def _wrong_args(self, what: str, settings: LossConfig | MetricConfig, error: Exception) -> InputError:
         module, table = ("losses", KERAS_LOSSES) if what == "loss" else ("metrics", None)
         kind = KERAS_METRICS[settings.name][0] if table is None else table[settings.name]
         taken = inspect.signature(getattr(getattr(keras, module), kind).__init__).parameters
@@ -332,7 +334,7 @@ class Objective:
                 return cast(LossFunction, found(**own))
             return lambda y, outputs: found(y, outputs, **args)
 
-    def _named_metric(self, settings: NamedSettings) -> Metric:
+    def _named_metric(self, settings: MetricConfig) -> Metric:
         if settings.name == "accuracy" and not settings.args and self.takes_classes:
             return Accuracy()
         if settings.name == "accuracy" and not settings.args and self._is_own_loss and self._has_whole_labels:

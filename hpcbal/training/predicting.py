@@ -9,7 +9,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from hpcbal.training.backend import CLASS_LABEL, Batch, LabelShape, SampleShape
+from hpcbal.data.spec import CLASS_LABEL, LabelSpec, SampleSpec
+from hpcbal.training.backend import Batch
 from hpcbal.training.padding import padded, varying_axes
 from hpcbal.training.weights import Array
 from hpcbal.values.arrays import Affine, is_aligned
@@ -50,10 +51,10 @@ class DeviceInput:
 
     def __init__(
         self,
-        sample: SampleShape,
+        sample: SampleSpec,
         on_device: Sequence[Affine],
         dtype: str,
-        label: LabelShape = CLASS_LABEL,
+        label: LabelSpec = CLASS_LABEL,
         sample_weights: Array | None = None,
     ) -> None:
         self._shape = tuple(sample.shape)

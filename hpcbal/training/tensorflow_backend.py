@@ -8,19 +8,15 @@ import warnings
 from collections.abc import Sequence
 
 from hpcbal import env
+from hpcbal.config.schema.dnn import DnnConfig
+from hpcbal.data.spec import CLASS_LABEL, LabelSpec, SampleSpec
 
 os.environ.update(env.tensorflow_settings())  # before the import
 
 import keras
 
 from hpcbal.config.imports import load_object
-from hpcbal.training.backend import (
-    CLASS_LABEL,
-    Backend,
-    DnnSettings,
-    LabelShape,
-    SampleShape,
-)
+from hpcbal.training.backend import Backend
 from hpcbal.training.devices import dnn_seed
 from hpcbal.training.keras_model import IGNORES_MASK, checked, make_model, user_errors, users_own
 from hpcbal.training.keras_parts import exclusions_in_vain, freeze_layers, make_optimizer
@@ -59,12 +55,12 @@ class TensorFlowBackend(Backend):
 
     def build(
         self,
-        dnn: DnnSettings,
-        sample: SampleShape,
+        dnn: DnnConfig,
+        sample: SampleSpec,
         num_classes: int,
         seed: int,
         on_device: Sequence[Affine] = (),
-        label: LabelShape = CLASS_LABEL,
+        label: LabelSpec = CLASS_LABEL,
         sample_weights: Array | None = None,
     ) -> TensorFlowReplica:
         """Build a replica of a Keras model. Clears the session, so layers get the same names every time.

@@ -23,12 +23,7 @@ import keras
 import tensorflow as tf
 
 from hpcbal.models.sync_batch_norm import exchange_length, summing_with, synchronised_layers
-from hpcbal.training.backend import (
-    Batch,
-    Contribution,
-    Replica,
-    Sums,
-)
+from hpcbal.training.backend import Batch, Contribution, Replica, Sums
 from hpcbal.training.devices import MAX_DRAWS_PER_STEP
 from hpcbal.training.groups import NonFiniteError
 from hpcbal.training.keras_model import users_own

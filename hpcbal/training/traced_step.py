@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
+from hpcbal.data.spec import SampleSpec
 from hpcbal.errors import InputError, UserCodeError
-from hpcbal.training.backend import Batch, SampleShape, Sums
+from hpcbal.training.backend import Batch, Sums
 from hpcbal.training.step_exchange import StepExchange
 from hpcbal.training.weights import Array
 
@@ -174,7 +175,7 @@ def file_errors() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def hint_at_sizes(sample: SampleShape) -> Iterator[None]:
+def hint_at_sizes(sample: SampleSpec) -> Iterator[None]:
     """Add to errors of a user's model that its samples differ in size."""
     try:
         yield

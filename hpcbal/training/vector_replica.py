@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from hpcbal import env
+from hpcbal.config.schema.dnn import DnnConfig
+from hpcbal.data.spec import LabelSpec, SampleSpec
 
 os.environ.update(env.tensorflow_settings())  # before the import
 
@@ -17,7 +19,7 @@ import tensorflow as tf
 from numpy.typing import NDArray
 
 from hpcbal.errors import InputError
-from hpcbal.training.backend import Batch, DnnSettings, LabelShape, SampleShape, Sums
+from hpcbal.training.backend import Batch, Sums
 from hpcbal.training.devices import MAX_DRAWS_PER_STEP, thread_counts
 from hpcbal.training.groups import NonFiniteError
 from hpcbal.training.plain_model import user_model
@@ -50,7 +52,7 @@ class VectorReplica:
     """
 
     def __init__(
-        self, dnn: DnnSettings, sample: SampleShape, label: LabelShape, num_classes: int, seed: int
+        self, dnn: DnnConfig, sample: SampleSpec, label: LabelSpec, num_classes: int, seed: int
     ) -> None:
         _compute_on_cores()
         self._replica = replica = TensorFlowBackend().build(dnn, sample, num_classes, seed, label=label)

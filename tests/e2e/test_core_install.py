@@ -13,9 +13,10 @@ import pytest
 from ledger_lines import a, plan_of
 
 from hpcbal.config import load_config
+from hpcbal.events.ensemble import StartRound
 from hpcbal.policies import RateTable, profile_to_dict
 from hpcbal.telemetry import Ledger
-from hpcbal.telemetry.ledger import NodeFacts, RoundStartedLine, RunFinishedLine, RunStartedLine
+from hpcbal.telemetry.ledger import NodeFacts, RunFinishedLine, RunStartedLine
 
 pytestmark = pytest.mark.e2e
 
@@ -93,7 +94,7 @@ def test_plan(core: Path, tmp_path: Path) -> None:
 def test_report_makes_page_and_svg_files(core: Path, tmp_path: Path) -> None:
     with Ledger(tmp_path / "ledger.jsonl") as ledger:
         ledger.append(a(RunStartedLine, name="birds", nodes=(NodeFacts("n", 1),)))
-        ledger.append(RoundStartedLine(plan_of({"a": (0,)})))
+        ledger.append(StartRound(plan_of({"a": (0,)})))
         ledger.append(a(RunFinishedLine, outcome="done"))
     done = subprocess.run(
         [core / "hpcbal", "report", str(tmp_path)], env=environment(core), capture_output=True, text=True

@@ -60,7 +60,7 @@ def test_a_group_continues_without_a_gpu_that_holds_it_up(lab):
     done = lab.run()
     assert done.code == 0, done
     (left_out,) = lab.events("gpu-left-out")
-    assert (left_out.dnn, left_out.gpu) == ("a", 2)
+    assert (left_out.dnn_id, left_out.gpu) == ("a", 2)
     assert "a is faster without slot 2" in done.out
     assert [plan.plan.groups[0].gpus for plan in lab.events("round-started")] == [(0, 1, 2), (0, 1)]
     (regroup,) = [line for line in lab.events("leave-round") if line.reason == "regroup"]

@@ -27,7 +27,7 @@ def test_a_killed_rank_ends_the_job_and_the_same_command_resumes(lab, undisturbe
     lab.configure(slowly, checkpoint={"interval_s": 0.03})
 
     def inside_a_pass() -> list[object]:
-        return [line for line in lab.events("checkpoint-written") if 0 < line.offset < 120]
+        return [line for line in lab.events("checkpoint-written") if 0 < line.position.offset < 120]
 
     for rank, role, num_ranks in KILLS:
         known = len(lab.events("epoch-done"))

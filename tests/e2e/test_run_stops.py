@@ -68,7 +68,7 @@ def test_signals_to_single_ranks_at_many_moments_change_nothing(lab, undisturbed
         reason = f"signal SIGTERM at rank {rank}" if rank != SCHEDULER else "signal SIGTERM"
         check_stopped(lab, running.wait(), reason)
     assert len(lab.events("run-started")) >= 3
-    offsets = {line.offset for line in lab.events("checkpoint-written")}
+    offsets = {line.position.offset for line in lab.events("checkpoint-written")}
     assert offsets - {120}, "no stop was inside a pass: the delays are wrong"
     done = lab.run()
     assert done.code == 0, done

@@ -44,7 +44,7 @@ def test_passes_take_what_the_ledger_says(finished: Any) -> None:
     slices = [event for event in events_of(lab.out / "timeline.json.gz") if event.get("cat") == "pass"]
     seconds = {event["name"]: event["dur"] / 1e6 for event in slices}
     for epoch in lab.events("epoch-done"):
-        shown_s = seconds[f"{epoch.dnn} pass {epoch.pass_index}"]
+        shown_s = seconds[f"{epoch.dnn_id} pass {epoch.pass_index}"]
         assert shown_s == pytest.approx(epoch.seconds, rel=0.2, abs=0.05)
 
 

@@ -6,8 +6,10 @@ import types
 from collections.abc import Mapping
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from hpcbal.events.ensemble import GroupPlan, RoundPlan
+from hpcbal.events.line import Facts, Line
 from hpcbal.telemetry.files.json_lines import utc_text
-from hpcbal.telemetry.ledger import Entry, Facts, GroupFacts, Line, PlanFacts
+from hpcbal.telemetry.ledger import Entry
 from hpcbal.values import Position
 
 Value = TypeVar("Value", bound=Facts)
@@ -26,12 +28,12 @@ def entry(line: Line, seq: int = 0, unix_s: float = 1.79e9) -> Entry:
 
 def plan_of(
     groups: Mapping[str, tuple[int, ...]], epochs: Mapping[str, int] | None = None, **given: Any
-) -> PlanFacts:
+) -> RoundPlan:
     """A plan of these groups, which start where the stream begins; DNNs not in `epochs` are new."""
     known = dict.fromkeys(groups, 0) | dict(epochs or {})
     return a(
-        PlanFacts,
-        groups=tuple(GroupFacts(dnn, tuple(gpus)) for dnn, gpus in groups.items()),
+        RoundPlan,
+        groups=tuple(GroupPlan(dnn, tuple(gpus)) for dnn, gpus in groups.items()),
         start={dnn: Position(0) for dnn in known},
         epochs=known,
         **given,
@@ -48,4 +50,6 @@ def _nothing(hint: Any) -> Any:
         return ()
     if origin is not None:
         return {}
+    if hint is Position:
+        return Position(0)
     return a(hint) if issubclass(hint, Facts) else hint()

@@ -14,13 +14,20 @@ from hypothesis import strategies as st
 from hpcbal.cluster.layout import Cluster, Node
 from hpcbal.control import (
     PARADIGM_NAMES,
-    CheckpointWritten,
     ControlError,
-    DnnFailed,
     DnnProgress,
     DnnSpec,
     DnnState,
     Ensemble,
+    ResumeState,
+    ScheduleSettings,
+    StopRule,
+    replay,
+)
+from hpcbal.control.pruning import without
+from hpcbal.events.ensemble import (
+    CheckpointWritten,
+    DnnFailed,
     EpochDone,
     Event,
     Finish,
@@ -31,23 +38,17 @@ from hpcbal.control import (
     NextPass,
     PreprocessingMeasured,
     RateMeasured,
-    ResumeState,
     RoundPlan,
-    ScheduleSettings,
     StartAlone,
     Started,
     StartProfiling,
     StartRound,
-    StopRule,
     StopStream,
     SuspendGroups,
     SuspendRequested,
-    replay,
 )
-from hpcbal.control.pruning import without
 from hpcbal.policies import Delta, RateTable
 from hpcbal.policies.pruning import Asha, Median
-from hpcbal.telemetry.ledger.of_control import plan_facts, round_plan
 from hpcbal.values import EpochRecord, Position
 
 NUM_POSITIONS = 6
@@ -355,7 +356,7 @@ class World:
             # over.
             interrupted = self.plans[-1]
         if interrupted is not None:
-            interrupted = round_plan(plan_facts(interrupted))
+            interrupted = interrupted
         dnns = {}
         for dnn_id, known in left.dnns.items():
             if not self.disk_is_sound and known.state not in OVER and self.rng.random() < 0.2:

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import itertools
+import math
 from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from ledger_lines import a, entry, plan_of
 
+from hpcbal.events.ensemble import RoundPlan
+from hpcbal.events.epoch import EpochFacts
 from hpcbal.report import render_page
 from hpcbal.report.model import USE_KINDS, ReportData, SlotSpan, SlotUse
 from hpcbal.report.reading.replay import Replay
-from hpcbal.telemetry.ledger import LINE_BY_EVENT, Entry, EpochFacts, NodeFacts, PlanFacts
+from hpcbal.telemetry.ledger import LINE_BY_EVENT, Entry, NodeFacts
 
 NUM_SLOTS = 4
 DNNS = ("a", "b", "c")
 
 
-def round_of(slots: dict[str, tuple[int, ...]], index: int) -> PlanFacts:
+def round_of(slots: dict[str, tuple[int, ...]], index: int) -> RoundPlan:
     rates = dict.fromkeys(slots, 10.0)
     return plan_of(slots, index=index, num_preprocessors=1, predicted_rate_samples_per_s=rates)
 
@@ -70,19 +73,19 @@ def ledgers(draw: st.DrawFn) -> list[Entry]:
             )
             add(
                 "epoch-done",
-                dnn=draw(st.sampled_from(open_dnns)),
+                dnn_id=draw(st.sampled_from(open_dnns)),
                 pass_index=index,
                 seconds=seconds,
-                metrics={"val_accuracy": draw(st.none() | st.floats(0.0, 1.0))},
+                metrics={"val_accuracy": draw(st.just(math.nan) | st.floats(0.0, 1.0))},
                 facts=facts,
             )
         elif what == "save" and open_dnns:
-            add("checkpoint-written", dnn=open_dnns[0], held_s=draw(st.floats(0.0, 10.0)))
+            add("checkpoint-written", dnn_id=open_dnns[0], held_s=draw(st.floats(0.0, 10.0)))
         elif what == "leave" and open_dnns:
             dnn = open_dnns.pop()
             if draw(st.booleans()):
-                add("leave-round", dnn=dnn)
-            add("group-left", dnn=dnn)
+                add("leave-round", dnn_id=dnn)
+            add("group-left", dnn_id=dnn)
         elif what == "end" and not open_dnns:
             add("round-ended")
         elif what == "restart":

@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpcbal.cluster.layout import Cluster, Node
-from hpcbal.control import PARADIGM_NAMES, DnnSpec, EpochDone, ScheduleSettings, StopRule, replay
+from hpcbal.control import PARADIGM_NAMES, DnnSpec, ScheduleSettings, StopRule, replay
 from hpcbal.control.ensemble import Ensemble
+from hpcbal.events.ensemble import EpochDone
 from hpcbal.policies import Delta, RateTable
 from hpcbal.simulator import Costs, PassModel, SimulatedRun, simulate
 

@@ -46,6 +46,7 @@ processes
 user_code
 kinds
 values               numpy
+events               pydantic_core
 cluster.layout
 machines
 comm                 mpi4py numpy

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from hpcbal.control.messages import DnnFailed, LeaveRound
 from hpcbal.errors import ConfigError
+from hpcbal.events.ensemble import DnnFailed, LeaveRound
 from hpcbal.printable import one_line, printable, shortened
 from hpcbal.processes import say
 from hpcbal.telemetry.streams.rank_log import configure_rank_logging
@@ -45,8 +45,8 @@ def test_lines_of_progress_hold_no_controls_but_their_own_colours(color: bool) -
     progress = Progress(stream, 1, color=color, clock=lambda: 0.0)
     progress.note(f"note {HOSTILE}")
     progress.warn(f"broken sample skipped: {HOSTILE}\nmore")
-    progress.show(DnnFailed("a", "error", f"ValueError: {HOSTILE}"))
-    progress.show(LeaveRound("a", "converged", HOSTILE))
+    progress.handle(DnnFailed("a", "error", f"ValueError: {HOSTILE}"))
+    progress.handle(LeaveRound("a", "converged", HOSTILE))
     text = stream.getvalue()
     for own in ("\x1b[31m", "\x1b[32m", "\x1b[0m"):
         assert (own in text) == color

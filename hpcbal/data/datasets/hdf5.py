@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hpcbal.data.dataset import evenly
 from hpcbal.data.datasets.hdf5_sources import check_sources
-from hpcbal.data.fingerprint import evenly
 from hpcbal.data.spec import LabelSpec, SampleSpec
 from hpcbal.errors import DataError
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from hpcbal.data.fingerprint import evenly
+from hpcbal.data.dataset import evenly
 from hpcbal.data.spec import LabelSpec
 from hpcbal.errors import DataError
 

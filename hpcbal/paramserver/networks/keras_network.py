@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hpcbal.config.schema.objective import KERAS_LOSSES
+from hpcbal.config.schema.dnn import DnnConfig
+from hpcbal.config.schema.objective import KERAS_LOSSES, LossConfig, MetricConfig
+from hpcbal.config.schema.optimizer import OptimizerConfig
 from hpcbal.config.schema.section import is_import_path
+from hpcbal.data.spec import LabelSpec, SampleSpec
 from hpcbal.errors import InputError
 from hpcbal.paramserver.apps.arguments import check_above, check_at_least, dense_column, first_samples
 from hpcbal.paramserver.contract import (
@@ -41,57 +44,6 @@ EVALUATED_AT_ONCE = 512
 
 _VALIDATION = "val_"
 _NAME = "KerasNetwork"
-
-
-@dataclass(frozen=True, slots=True)
-class _Optimizer:
-    """What the backend asks for and this app does not use: servers add what workers push."""
-
-    name: str = "sgd"
-    learning_rate: float = 1.0
-    momentum: float = 0.0
-    weight_decay: float = 0.0
-    nesterov: bool = False
-    clip_norm: float | None = None
-    no_weight_decay: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class _Named:
-    """A loss or metric."""
-
-    name: str
-    args: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def key(self) -> str:
-        """Its name in results."""
-        return self.name.rpartition(":")[2]
-
-
-@dataclass(frozen=True, slots=True)
-class _Network:
-    """The settings of a DNN."""
-
-    model: str
-    args: Mapping[str, Any]
-    loss: _Named | None
-    metrics: tuple[_Named, ...] | None
-    seed: int
-    name: str = "network"
-    optimizer: _Optimizer = _Optimizer()
-    label_smoothing: float = 0.0
-    class_weights: None = None
-    freeze: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class _Shape:
-    """Of samples or labels."""
-
-    shape: tuple[int, ...]
-    dtype: str
-    is_class: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -149,19 +101,29 @@ class KerasNetwork(App):
         check_above(_NAME, 0, learning_rate=learning_rate)
         check_at_least(_NAME, 0, decay=decay, l2=l2, seed=seed)
         self._learning_rate, self._decay, self._l2 = learning_rate, decay, l2
-        self._network = _Network(
-            model,
-            dict(args or {}),
-            None if loss is None else _named("loss", loss, KERAS_LOSSES),
-            None if metrics is None else tuple(_named("metrics", name, KERAS_METRICS) for name in metrics),
-            seed,
+        named_metrics = None
+        if metrics is not None:
+            named_metrics = tuple(
+                MetricConfig.model_construct(name=_checked("metrics", name, KERAS_METRICS))
+                for name in metrics
+            )
+        self._network = DnnConfig.model_construct(
+            name="network",
+            model=model,
+            args=dict(args or {}),
+            # Not used: servers add what workers push.
+            optimizer=OptimizerConfig(name="sgd", learning_rate=1.0),
+            loss=None
+            if loss is None
+            else LossConfig.model_construct(name=_checked("loss", loss, KERAS_LOSSES)),
+            metrics=named_metrics,
+            seed=seed,
         )
+        self._seed = seed
         columns = first_samples(_NAME, source, ("samples", "labels"))
         samples, labels = (dense_column(_NAME, columns, name) for name in ("samples", "labels"))
-        self._sample = _Shape(samples.shape[1:], str(samples.dtype))
-        self._label = _Shape(
-            labels.shape[1:], str(labels.dtype), labels.ndim == 1 and labels.dtype.kind in "iu"
-        )
+        self._sample = SampleSpec.of(samples.shape[1:], str(samples.dtype))
+        self._label = LabelSpec(labels.shape[1:], str(labels.dtype))
         self._num_classes = int(source.facts.get("num_classes", 1))
         self._num_training = source.num_samples - int(source.facts.get("num_validation", 0))
         self._made: VectorReplica | None = None
@@ -174,7 +136,7 @@ class KerasNetwork(App):
             from hpcbal.training.vector_replica import VectorReplica
 
             self._made = VectorReplica(
-                self._network, self._sample, self._label, self._num_classes, self._network.seed
+                self._network, self._sample, self._label, self._num_classes, self._seed
             )
         return self._made
 
@@ -302,10 +264,10 @@ def _rows_of(vector: NDArray[np.float32]) -> NDArray[np.float32]:
     return vector.reshape(-1, COLUMNS)
 
 
-def _named(what: str, name: str, known: Mapping[str, Any]) -> _Named:
+def _checked(what: str, name: str, known: Mapping[str, Any]) -> str:
     if not isinstance(name, str) or (name not in known and not is_import_path(name)):
         raise InputError(
             f"args.{what} of {_NAME}: got {name!r}, allowed: {', '.join(sorted(known))}, or an import path "
             "such as package.module:function"
         )
-    return _Named(name)
+    return name

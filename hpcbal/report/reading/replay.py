@@ -7,6 +7,24 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from hpcbal.events.ensemble import (
+    CheckpointWritten,
+    DnnFailed,
+    EpochDone,
+    GroupLeft,
+    GroupPlan,
+    LeaveOut,
+    LeaveRound,
+    PreprocessingMeasured,
+    RoundPlan,
+    Schedule,
+    ScheduleChosen,
+    StartAlone,
+    StartProfiling,
+    StartRound,
+    StopStream,
+)
+from hpcbal.events.line import Line
 from hpcbal.report.model import (
     EpochPoint,
     GroupWait,
@@ -25,35 +43,19 @@ from hpcbal.report.reading.replay_parts import Epoch, Hold, share_point, waits_o
 from hpcbal.telemetry.ledger import (
     BadSampleLine,
     BestKeptLine,
-    CheckpointWrittenLine,
     DnnDoneLine,
-    DnnFailedLine,
     DnnPrunedLine,
     DnnRetriedLine,
     Entry,
-    EpochDoneLine,
-    GpuLeftOutLine,
-    GroupFacts,
-    GroupLeftLine,
     JobDoneLine,
     JobEpochLine,
     JobFailedLine,
     JobSavedLine,
-    LeaveRoundLine,
-    Line,
     ModelWarningLine,
-    PlanFacts,
     PredictionLine,
-    PreprocessingMeasuredLine,
-    ProfilingStartedLine,
     RolesAssignedLine,
-    RoundEndedLine,
-    RoundStartedLine,
     RunFinishedLine,
     RunStartedLine,
-    ScheduleChosenLine,
-    ScheduleFacts,
-    StartedAloneLine,
 )
 
 _LEAST_TRAINED_S = 1e-6
@@ -112,7 +114,7 @@ class Replay:
         self.prediction: PredictedDuration | None = None
         self.left_out: list[LeftOut] = []
         self.warnings: dict[ModelWarning, None] = {}
-        self.schedule: ScheduleFacts | None = None
+        self.schedule: Schedule | None = None
         self.shares: dict[str, list[SharePoint]] = {}
         self.best: dict[str, list[BestKeptLine]] = {}
         self.last_saved: dict[str, int | None] = {}
@@ -135,23 +137,23 @@ class Replay:
             return
         self.now_s = max(self.now_s, self.start_s[-1] + entry.unix_s - self._base_unix_s)
         match line:
-            case ProfilingStartedLine(groups):
+            case StartProfiling(groups):
                 self._hold(groups, "profiling")
-            case RoundStartedLine(plan):
+            case StartRound(plan):
                 self._end_round()
                 self.rounds.append(Round(plan.index, self.now_s, len(plan.groups), plan.num_preprocessors))
                 self._hold_plan(plan, plan.index)
-            case StartedAloneLine(plan):
+            case StartAlone(plan):
                 self._hold_plan(plan, None)
-            case RoundEndedLine():
+            case StopStream():
                 self._end_round()
-            case EpochDoneLine():
+            case EpochDone():
                 self._take_epoch(line)
-            case CheckpointWrittenLine() | BestKeptLine():
+            case CheckpointWritten() | BestKeptLine():
                 self._take_saved(line)
-            case LeaveRoundLine(dnn) if dnn in self._open:
+            case LeaveRound(dnn) if dnn in self._open:
                 self._open[dnn].to_leave = True
-            case GroupLeftLine(dnn):
+            case GroupLeft(dnn):
                 self._release(dnn)
             case _:
                 self._take_other(line)
@@ -240,24 +242,24 @@ class Replay:
         names = slot_names([(node.host, node.num_gpus) for node in line.nodes])
         self.slot_names = max(names, self.slot_names, key=len)
 
-    def _hold_plan(self, plan: PlanFacts, round_index: int | None) -> None:
+    def _hold_plan(self, plan: RoundPlan, round_index: int | None) -> None:
         for dnn, num_epochs in plan.epochs.items():
             # Later epochs were lost when the run was killed; they will be trained again.
             del self.curves.setdefault(dnn, [])[num_epochs:]
             self.best[dnn] = [kept for kept in self.best.get(dnn, ()) if kept.epoch <= num_epochs]
             self.shares[dnn] = [point for point in self.shares.get(dnn, ()) if point.epoch <= num_epochs]
         for group in plan.groups:
-            rate = plan.predicted_rate_samples_per_s.get(group.dnn)
+            rate = plan.predicted_rate_samples_per_s.get(group.dnn_id)
             if rate is not None:
-                self._planned[group.dnn, len(group.gpus)] = rate
+                self._planned[group.dnn_id, len(group.gpus)] = rate
         self._hold(plan.groups, "training", round_index)
 
-    def _hold(self, groups: Iterable[GroupFacts], kind: SpanKind, round_index: int | None = None) -> None:
+    def _hold(self, groups: Iterable[GroupPlan], kind: SpanKind, round_index: int | None = None) -> None:
         for group in groups:
-            self._release(group.dnn)
+            self._release(group.dnn_id)
             if not all(0 <= gpu < len(self.slot_names) for gpu in group.gpus):
                 raise ValueError(f"slots {list(group.gpus)} of a cluster that has {len(self.slot_names)}")
-            hold = Hold(group.dnn, group.gpus, self.now_s, kind, round_index)
+            hold = Hold(group.dnn_id, group.gpus, self.now_s, kind, round_index)
             self.holds.append(hold)
             self._open[hold.dnn] = hold
 
@@ -275,11 +277,12 @@ class Replay:
         if self.rounds and self.rounds[-1].end_s is None:
             self.rounds[-1].end_s = self.now_s
 
-    def _take_epoch(self, line: EpochDoneLine) -> None:
-        dnn, facts = line.dnn, line.facts
+    def _take_epoch(self, line: EpochDone) -> None:
+        dnn, facts = line.dnn_id, line.facts
         self.pruned.discard(dnn)  # it trains on without the rule
         curve = self.curves.setdefault(dnn, [])
-        curve.append(EpochPoint(len(curve) + 1, line.metrics))
+        metrics = {name: value if math.isfinite(value) else None for name, value in line.metrics.items()}
+        curve.append(EpochPoint(len(curve) + 1, metrics))
         hold = self._open.get(dnn)
         if hold is None:
             return
@@ -311,20 +314,20 @@ class Replay:
             samples = sum(worker.samples for worker in line.workers)
             hold.epochs.append(Epoch(self.now_s, _known(line.seconds), 0.0, line.epoch - 1, samples))
 
-    def _take_saved(self, line: CheckpointWrittenLine | BestKeptLine) -> None:
-        hold = self._open.get(line.dnn)
+    def _take_saved(self, line: CheckpointWritten | BestKeptLine) -> None:
+        hold = self._open.get(line.dnn_id)
         if hold is not None:
             hold.held_s += _known(line.held_s)
         if isinstance(line, BestKeptLine):
-            self.best.setdefault(line.dnn, []).append(line)
+            self.best.setdefault(line.dnn_id, []).append(line)
         else:
-            self.last_saved[line.dnn] = None if line.only_progress else line.epoch
+            self.last_saved[line.dnn_id] = None if line.only_progress else line.epoch
 
     def _take_other(self, line: Line) -> None:
         match line:
             case RolesAssignedLine(roles):
                 slots = tuple(slot for slot, role in enumerate(roles) if role != "standby")
-                self._hold([GroupFacts(self.name, slots)], "training")
+                self._hold([GroupPlan(self.name, slots)], "training")
             case JobEpochLine():
                 self._take_job_epoch(line)
             case JobSavedLine(job) if job in self._open:
@@ -335,17 +338,17 @@ class Replay:
                 self.done.add(dnn)
             case DnnPrunedLine(dnn):
                 self.pruned.add(dnn)
-            case DnnFailedLine(dnn, cause, detail):
+            case DnnFailed(dnn, cause, detail):
                 self.failed[dnn] = (cause, detail)
             case DnnRetriedLine(dnn):
                 self.failed.pop(dnn, None)
-            case GpuLeftOutLine(dnn, gpu):
+            case LeaveOut(dnn, gpu):
                 self.left_out.append(LeftOut(dnn, gpu, self.now_s))
             case ModelWarningLine(dnn, detail):
                 self.warnings[ModelWarning(dnn, detail)] = None
-            case ScheduleChosenLine(schedule):
+            case ScheduleChosen(schedule):
                 self.schedule = schedule
-            case PreprocessingMeasuredLine(samples_per_s) if not math.isnan(samples_per_s):
+            case PreprocessingMeasured(samples_per_s) if not math.isnan(samples_per_s):
                 self.preprocessor_samples_per_s = samples_per_s
             case BadSampleLine(sample_id):
                 self.bad_samples.add(sample_id)

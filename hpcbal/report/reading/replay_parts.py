@@ -7,6 +7,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
+from hpcbal.events.ensemble import EpochDone
+from hpcbal.events.epoch import RankFacts, Straggler
+from hpcbal.events.line import Line
 from hpcbal.report.model import (
     GroupWait,
     MachineReport,
@@ -18,21 +21,17 @@ from hpcbal.report.model import (
     WorkReport,
 )
 from hpcbal.telemetry.ledger import (
-    EpochDoneLine,
     GroupMeasuredLine,
     JobDoneLine,
     JobEpochLine,
     JobFailedLine,
     JobsGroupedLine,
     JobStays,
-    Line,
     MachinesUsedLine,
-    RankFacts,
     ReconfiguredLine,
     RunFinishedLine,
     RunStartedLine,
     Stay,
-    Straggler,
     ThroughputForecastLine,
 )
 from hpcbal.telemetry.views.summary import group_work
@@ -102,7 +101,7 @@ class Hold:
         return seconds
 
 
-def share_point(line: EpochDoneLine, gpus: Sequence[int], epoch: int) -> SharePoint | None:
+def share_point(line: EpochDone, gpus: Sequence[int], epoch: int) -> SharePoint | None:
     """The share of each of the group's `gpus` in a step; None if the group was not balanced.
 
     If samples differ in size, it is the share of the work in all steps of the epoch.

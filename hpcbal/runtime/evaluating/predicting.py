@@ -17,7 +17,6 @@ from hpcbal.config import DnnConfig
 from hpcbal.config.schema.objective import KERAS_LOSSES
 from hpcbal.data import BadSample, SampleSource
 from hpcbal.data.evaluation import SampleSet
-from hpcbal.data.fingerprint import is_same_data
 from hpcbal.data.labels import class_names, in_words
 from hpcbal.dataplane.reader import Batch
 from hpcbal.ensembling import Kind, has_soft_labels, items_of, labels_of, predictions_of, y_of
@@ -235,7 +234,7 @@ class Predictor:
         self.found.weights[dnn.name] = weights
         self.found.describe[dnn.name] = replica.metrics
         self.found.notes += [text for text in warnings if text not in self.found.notes]
-        if not is_same_data(weights.fingerprint, self._trained.fingerprint):
+        if weights.fingerprint != self._trained.fingerprint:
             note = (
                 f"{dnn.name} was trained on other data, or with another preprocessing, than there is now: "
                 "its validation samples may be training samples"

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from hpcbal.events.epoch import BalanceFacts, EpochFacts, PartitionFacts, RankFacts
 from hpcbal.runtime.balance.step import Step
 from hpcbal.runtime.group.feeding import Batches, Feeder
-from hpcbal.telemetry.ledger import BalanceFacts, EpochFacts, PartitionFacts, RankFacts
 from hpcbal.telemetry.streams.slices import StepTrace
 from hpcbal.training.backend import Replica, Sums
 from hpcbal.training.collective import GradientCollective
@@ -112,9 +112,7 @@ class EpochSums:
 
     @classmethod
     def from_array(cls, array: np.ndarray) -> EpochSums:
-        """What `to_array` returned; also in the form of earlier versions: loss, correct, samples, twice."""
-        if array.ndim == 1:
-            array = array.reshape(2, 3)[:, [0, 2, 1]]
+        """Return the sums of the array that `to_array` returned."""
         train, validation = (Sums(float(row[0]), round(float(row[1])), row[2:].copy()) for row in array)
         return cls(train, validation)
 

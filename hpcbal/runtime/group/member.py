@@ -28,7 +28,8 @@ from hpcbal.runtime.group.replicas import (
 )
 from hpcbal.runtime.rank.context import RankContext
 from hpcbal.runtime.rank.data import StreamFacts
-from hpcbal.runtime.wire.protocol import InitialWeights, ModelWarning
+from hpcbal.runtime.wire.protocol import Noted
+from hpcbal.telemetry.ledger import InitialWeightsLine, ModelWarningLine
 from hpcbal.training.backend import Backend, Replica
 from hpcbal.training.collective import GradientCollective
 from hpcbal.training.groups import USER_ERRORS, GroupFailed, agree, as_exception, detail_of, share_state
@@ -132,9 +133,9 @@ class GroupMember:
             return detailed
         return error
 
-    def world_rank(self, error: GroupFailed) -> int:
-        """World rank where the failure happened; -1 if unknown."""
-        return self._ranks[error.rank] if error.rank >= 0 else -1
+    def world_rank(self, error: GroupFailed) -> int | None:
+        """World rank where the failure happened; None if unknown."""
+        return self._ranks[error.rank] if error.rank >= 0 else None
 
     def build(self) -> Replica:
         """The replica of this DNN, cached or new; not collective."""
@@ -151,7 +152,7 @@ class GroupMember:
         for text in replica.warnings:
             log.warning("%s", text)
             if self.is_master:
-                self.context.channel.send(SCHEDULER_RANK, ModelWarning(self.dnn.name, text))
+                self.context.channel.send(SCHEDULER_RANK, Noted(ModelWarningLine(self.dnn.name, text)))
         self.cache.put(self.dnn.name, replica)
         return replica
 
@@ -163,10 +164,10 @@ class GroupMember:
             return
         log.info("%s: %d layers start from %s", self.dnn.name, len(found.layers), found.path)
         if self.is_master:
-            message = InitialWeights(
+            line = InitialWeightsLine(
                 self.dnn.name, str(found.path), found.digest, found.which, len(found.layers)
             )
-            self.context.channel.send(SCHEDULER_RANK, message)
+            self.context.channel.send(SCHEDULER_RANK, Noted(line))
 
     def load(self, epochs: int, position: Position | None) -> Loaded:
         """Load the replica in its state after `epochs` epochs (and at `position` inside the next one).

@@ -10,10 +10,11 @@ import numpy as np
 from hpcbal.checkpoint import BackgroundWriter, TrainingState, holds_best
 from hpcbal.checkpoint.best import BEST_BY, CLASSES, ONLY_BEST
 from hpcbal.cluster.roles import SCHEDULER_RANK
-from hpcbal.control.messages import CheckpointWritten
 from hpcbal.control.progress import best, evaluate
+from hpcbal.events.ensemble import CheckpointWritten
 from hpcbal.runtime.group.member import GroupMember
-from hpcbal.runtime.wire.protocol import WRITING, BestKept, CheckpointFacts
+from hpcbal.runtime.wire.protocol import WRITING, Noted
+from hpcbal.telemetry.ledger import BestKeptLine
 from hpcbal.telemetry.streams.slices import CHECKPOINT
 from hpcbal.training.backend import Replica
 from hpcbal.values import EpochRecord, Position
@@ -33,7 +34,7 @@ class Saving:
         history: the completed epochs; the group appends to it.
         other_arrays: returns the arrays of a checkpoint that are not the replica's, given the replica, and
             whether the checkpoint is written inside a pass.
-        report: sends an event with its facts to the scheduler.
+        report: sends an event to the scheduler.
     """
 
     def __init__(
@@ -42,7 +43,7 @@ class Saving:
         writer: BackgroundWriter,
         history: Sequence[EpochRecord],
         other_arrays: Callable[[Replica, bool], Mapping[str, np.ndarray]],
-        report: Callable[[CheckpointWritten, CheckpointFacts], None],
+        report: Callable[[CheckpointWritten], None],
     ) -> None:
         self._member = member
         self._context = member.context
@@ -103,13 +104,15 @@ class Saving:
             if done.error is not None:
                 raise done.error
             if done.last:
-                event = CheckpointWritten(done.name, done.epoch, done.position)
-                self._report(event, CheckpointFacts(done.seconds, self._held_s, done.only_progress))
+                costs = done.seconds, self._held_s
+                self._report(
+                    CheckpointWritten(done.name, done.epoch, done.position, *costs, done.only_progress)
+                )
             if done.best:
                 value = self._history[done.epoch - 1].metrics[self._rule.monitor]
                 costs = (0.0, 0.0) if done.last else (done.seconds, self._held_s)
-                message = BestKept(done.name, done.epoch, self._rule.monitor, value, *costs)
-                self._context.channel.send(SCHEDULER_RANK, message)
+                line = BestKeptLine(done.name, done.epoch, self._rule.monitor, value, *costs)
+                self._context.channel.send(SCHEDULER_RANK, Noted(line))
 
     # ---- parts -------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from typing import Any
 
 from hpcbal.cluster.roles import SCHEDULER_RANK, Roles
 from hpcbal.config import ParamServerConfig
+from hpcbal.events.line import Line
 from hpcbal.forecast.prediction import Prediction
 from hpcbal.kinds import KINDS
 from hpcbal.paramserver.machine.events import End, EpochEnded, Reconfigured, WriteManifest
@@ -43,7 +44,6 @@ from hpcbal.telemetry.ledger import (
     JobsGroupedLine,
     JobSpilledLine,
     JobSubmittedLine,
-    Line,
     MachinesUsedLine,
     NodeFacts,
     ReconfiguredLine,

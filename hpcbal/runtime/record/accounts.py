@@ -9,11 +9,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
-from hpcbal.control.messages import CheckpointWritten, GroupPlan
 from hpcbal.errors import DataError
+from hpcbal.events.ensemble import CheckpointWritten, groups_started
+from hpcbal.events.line import Line
 from hpcbal.runtime.resuming.kept_best import SavedWeights
 from hpcbal.runtime.resuming.resume import Account
-from hpcbal.runtime.wire.protocol import BestKept, PreprocessorReport
+from hpcbal.runtime.wire.protocol import PreprocessorReport
+from hpcbal.telemetry.ledger import BestKeptLine
 from hpcbal.telemetry.views.ensemble_table import WeightsStatus
 from hpcbal.telemetry.views.summary import Number
 from hpcbal.telemetry.views.table import count_text
@@ -32,10 +34,11 @@ class Accounts:
         self._clock = clock
         self._joined: dict[str, tuple[float, int]] = {}  # when, and with how many slots
 
-    def join(self, groups: Iterable[GroupPlan]) -> None:
-        """Record that these groups hold their slots from now on."""
-        now = self._clock()
-        self._joined.update({group.dnn_id: (now, len(group.gpus)) for group in groups})
+    def handle(self, line: Line) -> None:
+        """Record that groups which start hold their slots from now on."""
+        if groups := groups_started(line):
+            now = self._clock()
+            self._joined.update({group.dnn_id: (now, len(group.gpus)) for group in groups})
 
     def leave(self, dnn_id: str) -> Account:
         """Record that the group of `dnn_id` has released its slots; returns its cost since it joined."""
@@ -197,16 +200,14 @@ class SavedEpochs:
     def __init__(self, found: Mapping[str, SavedWeights]) -> None:
         self._by_dnn = dict(found)
 
-    def note_last(self, event: CheckpointWritten, *, only_progress: bool) -> None:
-        """Record a checkpoint; `only_progress`: without weights, because only the best ones are kept."""
-        last = None if only_progress else event.epoch
-        self._by_dnn[event.dnn_id] = replace(self._of(event.dnn_id), last=last)
-
-    def note_best(self, kept: BestKept) -> None:
-        """Record best weights."""
-        self._by_dnn[kept.dnn_id] = replace(
-            self._of(kept.dnn_id), best=kept.epoch, metric=kept.metric, value=kept.value
-        )
+    def handle(self, line: Line) -> None:
+        """Record a checkpoint, or best weights."""
+        match line:
+            case CheckpointWritten(dnn_id, epoch):  # without weights, if only the best ones are kept
+                last = None if line.only_progress else epoch
+                self._by_dnn[dnn_id] = replace(self._of(dnn_id), last=last)
+            case BestKeptLine(dnn_id, epoch, metric, value):
+                self._by_dnn[dnn_id] = replace(self._of(dnn_id), best=epoch, metric=metric, value=value)
 
     def status(self, dnn_id: str) -> WeightsStatus | None:
         """For status.json; None if no weights are on disk."""

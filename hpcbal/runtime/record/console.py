@@ -13,11 +13,13 @@ from hpcbal.cluster.roles import SCHEDULER_RANK, Roles
 from hpcbal.config import EnsembleConfig
 from hpcbal.config.checks.warnings import over_limit, told_limit
 from hpcbal.control import Ensemble
-from hpcbal.control.messages import Event, GroupPlan, Instruction, StartAlone, StartRound
 from hpcbal.errors import HpcbalError
+from hpcbal.events.ensemble import GroupPlan, StartAlone, StartRound
+from hpcbal.events.line import Line
 from hpcbal.printable import printable
 from hpcbal.runtime.record.accounts import Accounts, BrokenSampleLines, SavedEpochs
 from hpcbal.telemetry import ResultRow
+from hpcbal.telemetry.ledger import BadSampleLine
 from hpcbal.telemetry.views.progress import Progress
 from hpcbal.telemetry.views.summary import BEST, differing_settings, main_metric_of, summary_of
 from hpcbal.telemetry.views.table import count_text, key_line
@@ -110,7 +112,7 @@ class ResultTable:
 class Console(Progress):
     """Prints the progress of a run on stdout, with the warnings and results that only a real run has.
 
-    `Journal` writes the permanent records.
+    It is one of the subscribers of `Journal`; the others write files.
 
     Args:
         config: the run's configuration.
@@ -126,17 +128,15 @@ class Console(Progress):
         self._broken = BrokenSampleLines()
         self._over_limit: set[str] = set()  # DNNs that a warning has named
 
-    def show(self, message: Event | Instruction) -> None:
-        super().show(message)
+    def handle(self, message: Line) -> None:
+        super().handle(message)
         match message:
             case StartRound(plan) | StartAlone(plan):
                 self._warn_of_limit(plan.groups)
-
-    def note_bad_sample(self, where: str, reason: str) -> None:
-        """Warn that a sample cannot be read and is skipped by all DNNs, unless others had the same fault."""
-        line = self._broken.add(where, reason)
-        if line is not None:
-            self.warn(line)
+            case BadSampleLine(_, where, reason):  # all DNNs skip it
+                text = self._broken.add(where, reason)
+                if text is not None:
+                    self.warn(text)
 
     def note_loading(self, dnn_id: str, what: str) -> None:
         """Report that a group reads data before it trains."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
-from hpcbal.control.messages import EpochDone, GroupPlan
-from hpcbal.telemetry.ledger import EpochFacts, Straggler
+from hpcbal.events.ensemble import EpochDone, groups_started
+from hpcbal.events.epoch import Straggler
+from hpcbal.events.line import Line
 from hpcbal.telemetry.streams.slices import Slice, mark
 from hpcbal.telemetry.views.summary import GroupWork, balancing_would_save, find_straggler, group_work
 
@@ -15,20 +16,6 @@ WORTH_A_HINT = 0.15
 
 EPOCHS_IN_A_ROW = 2
 """...in this many epochs in a row: the first epoch of a round traces the networks, and other load may end."""
-
-
-@dataclass(frozen=True, slots=True)
-class Findings:
-    """What was found in an epoch.
-
-    Attributes:
-        notes: messages for the user.
-        balancing_would_save, straggler: see `EpochDoneLine`.
-    """
-
-    notes: Sequence[str] = ()
-    balancing_would_save: float | None = None
-    straggler: Straggler | None = None
 
 
 @dataclass(slots=True)
@@ -47,28 +34,28 @@ class GroupWatch:
     _uneven_epochs: dict[str, int] = field(default_factory=dict)  # in a row
     _has_advised: bool = False
 
-    def join(self, groups: Iterable[GroupPlan]) -> None:
+    def handle(self, line: Line) -> None:
         """Record the GPUs of new groups."""
-        for group in groups:
+        for group in groups_started(line):
             if self._gpus.get(group.dnn_id) != group.gpus:
                 self._uneven_epochs[group.dnn_id] = 0
             self._gpus[group.dnn_id] = group.gpus
 
-    def note_offer(self, dnn_id: str, gpu: int) -> None:
-        """Record that the state machine was asked to leave out a GPU; it reports that itself."""
-        self._reported.add((dnn_id, gpu))
-
-    def look(self, dnn_id: str, facts: EpochFacts) -> Findings:
+    def completed(self, event: EpochDone) -> tuple[EpochDone, Sequence[str]]:
         """Find out which rank the group waited for in an epoch that has ended.
 
-        Args:
-            facts: the report of the group's master; without `ranks` and `balance` nothing is found.
+        Returns:
+            The event with `balancing_would_save` and `straggler`, and notes for the user. Without `ranks` and
+            `balance` in its facts nothing is found.
         """
+        dnn_id, facts = event.dnn_id, event.facts
+        if event.offered_gpu is not None:  # the state machine is asked to leave it out, and reports that
+            self._reported.add((dnn_id, event.offered_gpu))
         notes = [] if facts.balance is None else self._offer(dnn_id, facts.balance.remove)
         self.stragglers.pop(dnn_id, None)
         self.works.pop(dnn_id, None)
         if facts.ranks is None:
-            return Findings(notes)
+            return event, notes
         saves = None
         if facts.balance is None:  # shares are even
             saves = balancing_would_save(facts.ranks)
@@ -79,15 +66,15 @@ class GroupWatch:
         work = group_work([facts.ranks])
         if work is not None:
             self.works[dnn_id] = work
-        return Findings(notes, saves, straggler)
+        return replace(event, balancing_would_save=saves, straggler=straggler), notes
 
     def mark(self, event: EpochDone) -> tuple[int, Slice] | None:
-        """The timeline's mark for the straggler in the epoch that was checked last.
+        """The timeline's mark for the straggler of a completed event.
 
         Returns: the GPU whose track gets the mark (the group's first one, if the all-reduce was slow), and
             the mark; None if there was no straggler.
         """
-        straggler = self.stragglers.get(event.dnn_id)
+        straggler = event.straggler
         if straggler is None:
             return None
         gpu = self._gpus[event.dnn_id][0] if straggler.gpu is None else straggler.gpu

@@ -1,43 +1,41 @@
-"""Write the files of a run on rank 0: ledger, metrics, status, profile, plan, results, timeline."""
+"""Give each line of a run to its subscribers, which write its files and print, on rank 0."""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping, Sequence
-from typing import cast
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, cast
 
 from hpcbal.checkpoint import has_trained
 from hpcbal.cluster.roles import Roles
-from hpcbal.control import DnnState, Ensemble, IdleSlots
-from hpcbal.control.messages import (
-    CheckpointWritten,
+from hpcbal.control import DnnState, Ensemble
+from hpcbal.errors import CheckpointError
+from hpcbal.events.ensemble import (
     ChooseSchedule,
     EpochDone,
-    Event,
     Finish,
     GroupLeft,
-    GroupPlan,
-    Instruction,
+    IdleSlots,
     LeaveOut,
     RateMeasured,
-    StartAlone,
     StartProfiling,
     StartRound,
 )
-from hpcbal.errors import CheckpointError
+from hpcbal.events.epoch import EpochFacts
+from hpcbal.events.line import Line
 from hpcbal.exit_codes import LAST_OUTCOMES
 from hpcbal.kinds import ENSEMBLE
 from hpcbal.runtime.handoff.finished import files_line
 from hpcbal.runtime.record.accounts import Accounts, PreprocessingStats, SavedEpochs
-from hpcbal.runtime.record.console import ResultTable
+from hpcbal.runtime.record.console import Console, ResultTable
 from hpcbal.runtime.record.forecast import Outlook, Outlooks
 from hpcbal.runtime.record.group_watch import GroupWatch
 from hpcbal.runtime.record.run_ledger import RunLedger, RunTimeline, fill_status
 from hpcbal.runtime.resuming.known_rates import KeptProfile
 from hpcbal.runtime.resuming.opening import OpenedRun
 from hpcbal.runtime.resuming.resume import Account
-from hpcbal.runtime.wire.protocol import BestKept, CheckpointFacts, InitialWeights, ProfileFacts
 from hpcbal.telemetry import (
     MetricsWriter,
     new_status,
@@ -46,25 +44,17 @@ from hpcbal.telemetry import (
     write_status,
 )
 from hpcbal.telemetry.ledger import (
-    BadSampleLine,
-    BestKeptLine,
-    EpochFacts,
-    GroupLeftLine,
+    DnnDoneLine,
+    DnnPrunedLine,
     InitialWeightsLine,
     ModelWarningLine,
     PredictionLine,
     RunFinishedLine,
 )
-from hpcbal.telemetry.ledger.of_control import (
-    line_of_checkpoint,
-    line_of_epoch,
-    line_of_event,
-    line_of_idle,
-    line_of_instruction,
-)
 from hpcbal.telemetry.ledger.run import Outcome
 from hpcbal.telemetry.streams.slices import Slice, mark
 from hpcbal.telemetry.views.status import end_status
+from hpcbal.values import EpochRecord
 
 STATUS_INTERVAL_S = 2.0
 MAX_SHOWN = 8
@@ -74,19 +64,38 @@ MAX_RESULTS_SHARE = 0.005
 """...or less often, so that this takes at most this share of the scheduler's time."""
 
 
+_LINE_OF_END: Mapping[DnnState, type[DnnDoneLine | DnnPrunedLine]] = {
+    DnnState.DONE: DnnDoneLine,
+    DnnState.PRUNED: DnnPrunedLine,
+}
+
+
 class Journal:
-    """Writes what happens and decides nothing; `Console` prints for users.
+    """Gives each line of the run to its subscribers: ledger, profile, metrics, timeline, console.
+
+    It decides nothing. Status and results are renewed from the ensemble's state whenever they are due.
 
     Args:
         opened: the run's directory and ledger.
+        ensemble: the state machine whose events and instructions are published.
+        console: prints for users.
         num_gpus: number of slots in the cluster.
         rate_key_by_dnn: the key of each DNN's entry in profile.json.
     """
 
-    def __init__(self, opened: OpenedRun, num_gpus: int, rate_key_by_dnn: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        opened: OpenedRun,
+        ensemble: Ensemble,
+        console: Console,
+        num_gpus: int,
+        rate_key_by_dnn: Mapping[str, str],
+    ) -> None:
+        self._ensemble = ensemble
+        self._console = console
         self._run = opened.run
         self._lock = opened.lock
-        self._ledger = RunLedger(opened.ledger, opened.run.plan, opened.earlier.round_plans)
+        self._ledger = RunLedger(opened.ledger)
         self._profile = KeptProfile(opened.run.profile, rate_key_by_dnn)
         self._metrics = MetricsWriter(opened.run)
         self._status = new_status(opened.config.name, num_gpus, heartbeat_s=STATUS_INTERVAL_S)
@@ -102,12 +111,19 @@ class Journal:
         self._results_due_s = None if opened.request.profile_only else 0.0
         self._most_tried = opened.config.data.max_samples if opened.request.smoke else None
         self._watch = GroupWatch()
-        self._initial: dict[str, InitialWeightsLine] = {}
-        self._model_warnings: set[tuple[str, str]] = set()
-        self._idle: tuple[int, str] | None = None  # the last reason for idle slots
-        self._last_facts: dict[str, EpochFacts] = {}  # of the last epoch
+        self._told: dict[tuple[str, ...], Any] = {}  # see `_is_news`
         self._decided_s = 0.0
         self._timeline = RunTimeline(opened.run.timeline, opened.config.timeline.max_bytes)
+        self._subscribers: Sequence[Callable[[Line], None]] = (
+            self._console.handle,
+            self._ledger.handle,
+            self._accounts.handle,
+            self._watch.handle,
+            self._saved.handle,
+            self._keep_rates,
+            self._write_metrics,
+            self._mark_timeline,
+        )
         for dnn_id, progress in opened.earlier.resume.dnns.items():
             if opened.claim.resumed:
                 passes = opened.earlier.passes.get(dnn_id, {})
@@ -134,107 +150,83 @@ class Journal:
         """Add a rank's slices to the timeline."""
         self._timeline.add(rank, slices)
 
-    def note_event(self, event: Event, ensemble: Ensemble) -> None:
-        """Record an event; call this after the state machine has handled it."""
-        line = line_of_event(event)
-        if line is not None:
-            self._ledger.append(line)
-        if isinstance(event, EpochDone):
-            self._note_metrics(event, ensemble)
-        self._ledger.append_ended(ensemble)
+    def publish(self, line: Line) -> None:
+        """Give a line to all subscribers: an event when it happens, an instruction before it is performed.
 
-    def note_facts(
-        self, event: Event, facts: ProfileFacts | CheckpointFacts | EpochFacts | None
-    ) -> Sequence[str]:
-        """Record an event's measurements; call this as soon as the message arrives, because times count.
-
-        Args:
-            facts: the facts of the `Happened` message.
-
-        Returns: notes for the user.
+        A warning, initial weights or a reason for idle slots that is known already is not news.
         """
+        if not self._is_news(line):
+            return
         notes: Sequence[str] = ()
-        match event, facts:
-            case RateMeasured(), ProfileFacts(start_s):
-                self._profile.note_start(event.dnn_id, start_s)
-            case EpochDone(), EpochFacts():
-                self._last_facts[event.dnn_id] = facts
-                notes = self._note_epoch(event, facts)
-            case CheckpointWritten(), CheckpointFacts(seconds, held_s, only):
-                self._saved.note_last(event, only_progress=only)
-                self._ledger.append(line_of_checkpoint(event, seconds, held_s, only_progress=only))
-            case GroupLeft(dnn_id), _:
+        match line:
+            case GroupLeft(dnn_id):
                 cost = self._accounts.leave(dnn_id)
-                self._ledger.append(GroupLeftLine(dnn_id, cost.wall_time_s, cost.slot_seconds))
-            case RateMeasured() | EpochDone() | CheckpointWritten(), _:
-                raise TypeError(f"{event!r} came with {facts!r}")
-        return notes
+                line = replace(line, wall_time_s=cost.wall_time_s, slot_seconds=cost.slot_seconds)
+            case EpochDone():
+                line, notes = self._watch.completed(line)
+        for handle in self._subscribers:
+            handle(line)
+        for note in notes:
+            self._console.note(note)
 
-    def note_instruction(self, instruction: Instruction, ensemble: Ensemble) -> None:
-        """Record an instruction; call this before performing it, because answers may arrive meanwhile."""
-        match instruction:
-            case StartProfiling(groups):
-                self.keep_rates(ensemble)
-                self._join(groups)
-            case ChooseSchedule():
-                self.keep_rates(ensemble)
-            case StartRound(plan):
-                self.keep_rates(ensemble)
-                self._join(plan.groups)
-            case StartAlone(plan):
-                self._join(plan.groups)
+    def publish_ended(self, names: Collection[str]) -> None:
+        """Publish that each of these DNNs is done or pruned, if it is."""
+        for name in names:
+            dnn = self._ensemble.state.dnns[name]
+            if dnn.state in _LINE_OF_END:
+                self.publish(_LINE_OF_END[dnn.state](name, dnn.detail, dnn.epochs))
+
+    def _is_news(self, line: Line) -> bool:
+        key: tuple[str, ...]
+        value: object
+        match line:
+            case ModelWarningLine():  # each group builds the model
+                key, value = (line.event, line.dnn_id, line.detail), None
+            case InitialWeightsLine():  # again only if the file has changed since
+                key, value = (line.event, line.dnn_id), line
+            case IdleSlots():
+                key, value = (line.event,), (line.round_index, line.why)
+            case _:
+                return True
+        is_known = key in self._told and self._told[key] == value
+        self._told[key] = value
+        return not is_known
+
+    def _keep_rates(self, line: Line) -> None:
+        """Write all rates known so far to profile.json before groups start, and at the end."""
+        match line:
+            case RateMeasured():
+                self._profile.note_start(line.dnn_id, line.start_s)
+            case StartProfiling() | ChooseSchedule() | StartRound() | Finish():
+                self._profile.write(self._ensemble.rates, self._ensemble.state.preprocessing_samples_per_s)
+
+    def _mark_timeline(self, line: Line) -> None:
+        """Mark a slot that is left out, and one that its group waited for."""
+        match line:
             case LeaveOut(dnn_id, gpu):
                 self._timeline.mark(gpu, mark(f"left out of {dnn_id}", {"dnn": dnn_id}))
+            case EpochDone():
+                found = self._watch.mark(line)
+                if found is not None:
+                    self._timeline.mark(*found)
+
+    def _write_metrics(self, line: Line) -> None:
+        match line:
+            case EpochDone() if (dnn := self._ensemble.state.dnns[line.dnn_id]).is_live:
+                record = EpochRecord(dnn.epochs + 1, line.pass_index, dict(line.metrics), line.seconds)
+                self._metrics.write(line.dnn_id, record, _more_metrics(line.facts))
             case Finish():
-                self.keep_rates(ensemble)
                 self._metrics.flush()
-        line = line_of_instruction(instruction, suspending=bool(ensemble.state.suspend_reason))
-        if line is not None:
-            self._ledger.append(line)
-
-    def note_idle(self, idle: IdleSlots) -> bool:
-        """Record idle slots; False if the same reason has been recorded for this round."""
-        reason = idle.round_index, idle.why
-        if reason == self._idle:
-            return False
-        self._idle = reason
-        self._ledger.append(line_of_idle(idle))
-        return True
-
-    def note_bad_sample(self, sample_id: int, where: str, reason: str) -> None:
-        """Record a sample that cannot be used."""
-        self._ledger.append(BadSampleLine(sample_id, where, reason))
-
-    def note_model_warning(self, dnn_id: str, text: str) -> bool:
-        """Record a warning about a DNN's model; False if it is known: each group builds the model."""
-        if (dnn_id, text) in self._model_warnings:
-            return False
-        self._model_warnings.add((dnn_id, text))
-        self._ledger.append(ModelWarningLine(dnn_id, text))
-        return True
-
-    def note_initial(self, start: InitialWeights) -> None:
-        """Record which weights a DNN starts from; again only if the file has changed since."""
-        line = InitialWeightsLine(start.dnn_id, start.path, start.digest, start.which, start.num_layers)
-        if self._initial.get(start.dnn_id) != line:
-            self._initial[start.dnn_id] = line
-            self._ledger.append(line)
-
-    def note_best(self, kept: BestKept) -> None:
-        """Record that the weights of a DNN's best epoch so far are on disk."""
-        self._saved.note_best(kept)
-        costs = kept.seconds, kept.held_s
-        self._ledger.append(BestKeptLine(kept.dnn_id, kept.epoch, kept.metric, kept.value, *costs))
 
     def note_outlook(self, outlook: Outlook) -> bool:
         """Record a prediction; True if it is the first of this start, which is compared with the end."""
         if not self._outlooks.add(outlook):
             return False
         remaining_s = outlook.prediction.remaining_s
-        self._ledger.append(PredictionLine(self._outlooks.wall_time_s(outlook), remaining_s))
+        self._ledger.handle(PredictionLine(self._outlooks.wall_time_s(outlook), remaining_s))
         return True
 
-    def check_kept(self, ensemble: Ensemble) -> CheckpointError | None:
+    def check_kept(self) -> CheckpointError | None:
         """Check, before the run is called done, that what it has trained is still on disk.
 
         Returns:
@@ -246,7 +238,7 @@ class Journal:
         self._ledger.check()
         lost = [
             name
-            for name, dnn in ensemble.state.dnns.items()
+            for name, dnn in self._ensemble.state.dnns.items()
             if dnn.state == DnnState.DONE
             and not has_trained(self._run.job(name), name, dnn.epochs, thoroughly=False)
         ]
@@ -258,15 +250,15 @@ class Journal:
             "removed or cut off after they were written; run the same command again to train what is missing"
         )
 
-    def finish(self, ensemble: Ensemble, stats: PreprocessingStats, outcome: str, exit_code: int) -> str:
+    def finish(self, stats: PreprocessingStats, outcome: str, exit_code: int) -> str:
         """Write the last entries and results; returns the results table for the user."""
-        rows = self._results.rows(ensemble, stats.bad)
+        rows = self._results.rows(self._ensemble, stats.bad)
         if outcome != "profiled":
             write_results(self._run.results, rows)
         self._metrics.close()
         self._timeline.close()
         compared = self._outlooks.compare(time.monotonic()) if outcome in LAST_OUTCOMES else None
-        self._ledger.append(
+        self._ledger.handle(
             RunFinishedLine(
                 outcome=cast(Outcome, outcome),
                 exit_code=exit_code,
@@ -277,7 +269,7 @@ class Journal:
                 actual_s=None if compared is None else compared.actual_s,
             )
         )
-        self._renew_status(ensemble, stats)
+        self._renew_status(stats)
         end_status(self._status, outcome, exit_code)
         write_status(self._run.status, self._status)
         if outcome == "profiled":
@@ -297,62 +289,33 @@ class Journal:
 
     # ---- status --------------------------------------------------------------------------------
 
-    def heartbeat(self, ensemble: Ensemble, stats: PreprocessingStats) -> None:
+    def heartbeat(self, stats: PreprocessingStats) -> None:
         """Update status.json, results.csv and the metrics if they are due."""
         if time.monotonic() < self._status_due_s:
             return
         self._lock.check()
         self._ledger.check()
         self._status_due_s = time.monotonic() + STATUS_INTERVAL_S
-        self._renew_status(ensemble, stats)
+        self._renew_status(stats)
         write_status(self._run.status, self._status)
         if self._results_due_s is not None and time.monotonic() >= self._results_due_s:
             began_s = time.monotonic()
-            write_results(self._run.results, self._results.rows(ensemble, stats.bad))
+            write_results(self._run.results, self._results.rows(self._ensemble, stats.bad))
             now_s = time.monotonic()
             self._results_due_s = now_s + max(RESULTS_INTERVAL_S, (now_s - began_s) / MAX_RESULTS_SHARE)
         self._metrics.flush_if_due()
         self._timeline.flush()
 
-    def _renew_status(self, ensemble: Ensemble, stats: PreprocessingStats) -> None:
-        fill_status(self._status, ensemble, stats, self._accounts, self._watch, self._saved)
-        prediction = self._outlooks.status(time.monotonic(), finished=ensemble.finished)
+    def _renew_status(self, stats: PreprocessingStats) -> None:
+        fill_status(self._status, self._ensemble, stats, self._accounts, self._watch, self._saved)
+        prediction = self._outlooks.status(time.monotonic(), finished=self._ensemble.finished)
         if prediction is not None:
             self._status["prediction"] = prediction
-
-    # ---- rates ---------------------------------------------------------------------------------
-
-    def keep_rates(self, ensemble: Ensemble) -> None:
-        """Write all rates known so far to profile.json."""
-        self._profile.write(ensemble.rates, ensemble.state.preprocessing_samples_per_s)
 
     @property
     def start_s(self) -> Mapping[str, float]:
         """See `KeptProfile.start_s`."""
         return self._profile.start_s
-
-    # ---- parts ---------------------------------------------------------------------------------
-
-    def _note_metrics(self, event: EpochDone, ensemble: Ensemble) -> None:
-        history = ensemble.state.dnns[event.dnn_id].history
-        if not history or history[-1].pass_index != event.pass_index:
-            return  # the DNN has failed meanwhile
-        self._metrics.write(event.dnn_id, history[-1], _more_metrics(self._last_facts[event.dnn_id]))
-
-    def _note_epoch(self, event: EpochDone, facts: EpochFacts) -> Sequence[str]:
-        """Record an epoch in the ledger and the timeline; returns notes for the user."""
-        if event.offered_gpu is not None:
-            self._watch.note_offer(event.dnn_id, event.offered_gpu)
-        found = self._watch.look(event.dnn_id, facts)
-        marked = self._watch.mark(event)
-        if marked is not None:
-            self._timeline.mark(*marked)
-        self._ledger.append(line_of_epoch(event, facts, found.balancing_would_save, found.straggler))
-        return found.notes
-
-    def _join(self, groups: tuple[GroupPlan, ...]) -> None:
-        self._accounts.join(groups)
-        self._watch.join(groups)
 
 
 def _more_metrics(facts: EpochFacts) -> dict[str, float]:

@@ -31,8 +31,8 @@ def changed_files(starts: Iterable[InitialWeightsLine]) -> list[str]:
         if now != start.digest:
             what = "has changed" if len(now) == len(start.digest) else f"cannot be read any more ({now})"
             found.append(
-                f"{start.path}: {what} since {start.dnn} started from it; {start.dnn} continues from its "
-                "checkpoint, which does not need it"
+                f"{start.path}: {what} since {start.dnn_id} started from it; {start.dnn_id} continues from "
+                "its checkpoint, which does not need it"
             )
     return found
 

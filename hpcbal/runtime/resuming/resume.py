@@ -12,40 +12,40 @@ from hpcbal.checkpoint import TrainingState
 from hpcbal.checkpoint.best import CLASSES
 from hpcbal.checkpoint.writer import CURRENT
 from hpcbal.cluster.layout import Cluster, Node
-from hpcbal.control import Choice, DnnProgress, DnnSpec, DnnState, ResumeState
-from hpcbal.control.messages import RoundPlan
+from hpcbal.control import DnnProgress, DnnSpec, DnnState, ResumeState
 from hpcbal.control.progress import evaluate
 from hpcbal.control.pruning import without
 from hpcbal.control.rounds import gpus_of, is_same, is_short
 from hpcbal.control.states import TERMINAL
 from hpcbal.errors import DataError
+from hpcbal.events.ensemble import (
+    CheckpointWritten,
+    DnnFailed,
+    EpochDone,
+    GroupLeft,
+    LeaveOut,
+    LeaveRound,
+    NextPass,
+    PreprocessingMeasured,
+    RoundPlan,
+    ScheduleChosen,
+    StartAlone,
+    StartRound,
+    StopStream,
+)
+from hpcbal.events.epoch import EpochFacts
+from hpcbal.events.line import Line
 from hpcbal.runtime.resuming.kept_best import SavedWeights, changed_files, recover_dnn
 from hpcbal.telemetry import RunDirectory
 from hpcbal.telemetry.ledger import (
     BadSampleLine,
     BestKeptLine,
-    CheckpointWrittenLine,
     DnnDoneLine,
-    DnnFailedLine,
     DnnPrunedLine,
     DnnRetriedLine,
-    EpochDoneLine,
-    EpochFacts,
-    GpuLeftOutLine,
-    GroupLeftLine,
     InitialWeightsLine,
-    LeaveRoundLine,
-    Line,
-    PassStartedLine,
-    PlanFacts,
-    PreprocessingMeasuredLine,
-    RoundEndedLine,
-    RoundStartedLine,
     RunStartedLine,
-    ScheduleChosenLine,
-    StartedAloneLine,
 )
-from hpcbal.telemetry.ledger.of_control import choice_of_line, plan_facts, round_plan
 
 NUM_READERS = 8
 """Number of checkpoints to check at the same time; large ones take seconds each."""
@@ -66,7 +66,6 @@ class Earlier:
     Attributes:
         resume: the state for the state machine.
         accounts: the cost of each DNN, by DNN.
-        round_plans: the plans of all rounds, in order.
         warnings: what was wrong with the files, and what is used instead.
         fingerprints: fingerprint of the data that each checkpoint was trained on, by DNN.
         retried: DNNs that had failed and get another try.
@@ -79,7 +78,6 @@ class Earlier:
 
     resume: ResumeState
     accounts: Mapping[str, Account] = field(default_factory=dict)
-    round_plans: Sequence[PlanFacts] = ()
     warnings: Sequence[str] = ()
     fingerprints: Mapping[str, str] = field(default_factory=dict)
     retried: Sequence[str] = ()
@@ -167,7 +165,7 @@ def read_earlier(
         dnns=progress,
         next_pass=next_pass,
         next_round_index=facts.next_round_index,
-        interrupted=facts.interrupted(),
+        interrupted=facts.open_round,
         cluster=facts.cluster,
         preprocessing_samples_per_s=facts.preprocessing_samples_per_s,
         kept=facts.kept,
@@ -178,7 +176,6 @@ def read_earlier(
     return Earlier(
         resume,
         facts.accounts,
-        facts.round_plans,
         warnings,
         fingerprints,
         retried,
@@ -226,7 +223,6 @@ class _Facts:
         self.best: dict[str, int] = {}
         self.initial: dict[str, InitialWeightsLine] = {}
         self.accounts: dict[str, Account] = {}
-        self.round_plans: list[PlanFacts] = []
         self.bad_samples: set[int] = set()
         self.next_round_index = 0
         self.next_pass = 0
@@ -234,8 +230,8 @@ class _Facts:
         self.kept: dict[str, tuple[int, ...]] = {}
         self.left_out: dict[str, list[int]] = {}
         self.preprocessing_samples_per_s: float | None = None
-        self.choice: Choice | None = None
-        self._open_round: PlanFacts | None = None
+        self.choice: ScheduleChosen | None = None
+        self.open_round: RoundPlan | None = None
         self._pausing: set[str] = (
             set()
         )  # DNNs that were asked to leave the open round until others have results
@@ -254,42 +250,41 @@ class _Facts:
                 if not (is_same(self._started_on, cluster) and line.regroup):
                     self.forget_left_out()
                 self._started_on = cluster
-            case PreprocessingMeasuredLine(samples_per_s) if math.isfinite(samples_per_s):
+            case PreprocessingMeasured(samples_per_s) if math.isfinite(samples_per_s):
                 self.preprocessing_samples_per_s = samples_per_s
-            case ScheduleChosenLine():
-                self.choice = choice_of_line(line)
-                if self._open_round is None:
+            case ScheduleChosen():
+                self.choice = line
+                if self.open_round is None:
                     self.cluster = self._started_on
-            case RoundStartedLine(plan):
+            case StartRound(plan):
                 self.cluster = self._started_on
                 self.kept, self._forgotten, self._pausing = {}, {}, set()
-                self._open_round = plan
+                self.open_round = plan
                 self._take_plan(plan)
                 self.next_pass = max(self.next_pass, plan.first_pass + 1)
-            case StartedAloneLine(plan):  # from then on there are no rounds
+            case StartAlone(plan):  # from then on there are no rounds
                 self.cluster = self._started_on
-                self.kept, self._open_round = {}, None
+                self.kept, self.open_round = {}, None
                 self._take_plan(plan)
             case BadSampleLine(sample_id):
                 self.bad_samples.add(sample_id)
-            case PassStartedLine():
+            case NextPass():
                 self.next_pass = max(self.next_pass, line.pass_index + 1)
-            case LeaveRoundLine(dnn, "regroup"):
-                planned = {} if self._open_round is None else self._open_round.gpus_of_dnn
+            case LeaveRound(dnn, "regroup"):
+                planned = {} if self.open_round is None else self.open_round.gpus_of_dnn
                 if dnn in planned:
                     self.kept[dnn] = planned[dnn]
-            case LeaveRoundLine(dnn, "paused"):
+            case LeaveRound(dnn, "paused"):
                 self._pausing.add(dnn)
-            case GpuLeftOutLine(dnn, gpu):
+            case LeaveOut(dnn, gpu):
                 self.left_out.setdefault(dnn, []).append(gpu)
-            case RoundEndedLine():
+            case StopStream():
                 if not line.suspended and not line.continues:
-                    self._open_round = None
+                    self.open_round = None
             case _:
                 self._take_dnn(line)
 
-    def _take_plan(self, plan: PlanFacts) -> None:
-        self.round_plans.append(plan)
+    def _take_plan(self, plan: RoundPlan) -> None:
         self.next_round_index = max(self.next_round_index, plan.index + 1)
         for dnn in plan.gpus_of_dnn:
             self.pruned.pop(dnn, None)  # it trains on without the rule, and is judged again with one
@@ -301,9 +296,9 @@ class _Facts:
                 self.failed.pop(dnn, None)
             case DnnPrunedLine(dnn, detail):
                 self.pruned[dnn] = detail
-            case EpochDoneLine(dnn, pass_index):
+            case EpochDone(dnn, pass_index):
                 self.passes.setdefault(dnn, {})[pass_index] = line.facts
-            case CheckpointWrittenLine(dnn, epoch):
+            case CheckpointWritten(dnn, epoch):
                 self.saved[dnn] = epoch
             case BestKeptLine(dnn, epoch):
                 self.best[dnn] = epoch
@@ -311,9 +306,9 @@ class _Facts:
                 self.initial[dnn] = line
             case DnnRetriedLine(dnn):
                 self.failed.pop(dnn, None)
-            case DnnFailedLine(dnn, cause, detail):
+            case DnnFailed(dnn, cause, detail):
                 self.failed[dnn] = (cause, detail)
-            case GroupLeftLine(dnn):
+            case GroupLeft(dnn):
                 self._drop_paused(dnn)
                 account = self.accounts.setdefault(dnn, Account())
                 account.wall_time_s += line.wall_time_s if math.isfinite(line.wall_time_s) else 0.0
@@ -347,9 +342,8 @@ class _Facts:
 
     def _drop_paused(self, dnn: str) -> None:
         """An interrupted round continues without a DNN that was paused and has left it."""
-        if dnn in self._pausing and self._open_round is not None:
-            rest = without(round_plan(self._open_round), {dnn})
-            self._open_round = None if rest is None else plan_facts(rest)
+        if dnn in self._pausing and self.open_round is not None:
+            self.open_round = without(self.open_round, {dnn})
 
     def forget_left_out(self) -> None:
         """Allow GPUs that were left out again, because the hosts have changed or the user wants them back."""
@@ -359,10 +353,7 @@ class _Facts:
 
     def drop_short(self, live_ids: Collection[str]) -> None:
         """Do not resume groups of live DNNs that lack a GPU which may be used again."""
-        if is_short(gpus_of(self.interrupted()), self._forgotten, live_ids):
-            self._open_round = None
+        if is_short(gpus_of(self.open_round), self._forgotten, live_ids):
+            self.open_round = None
         if is_short(self.kept, self._forgotten, live_ids):
             self.kept = {}
-
-    def interrupted(self) -> RoundPlan | None:
-        return None if self._open_round is None else round_plan(self._open_round)

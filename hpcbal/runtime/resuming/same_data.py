@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from hpcbal.data.fingerprint import covers_content, is_same_data
 from hpcbal.data.labels import in_words
 from hpcbal.errors import DataError
 from hpcbal.runtime.resuming.resume import Earlier
@@ -46,7 +45,7 @@ def check_fingerprint(
                 f"data have {in_words(class_names)} now (in this order); restore the dataset, or choose "
                 "another output.dir"
             )
-        if not is_same_data(trained_on, fingerprint):
+        if trained_on != fingerprint:
             raise DataError(
                 f"{run.job(dnn_id)}: the checkpoint was trained on other data or preprocessing (fingerprint "
                 f"{trained_on}, now {fingerprint}); restore the dataset (and with data.lookahead the largest "
@@ -54,9 +53,4 @@ def check_fingerprint(
             )
     if not earlier.fingerprints or not moved:
         return ""
-    if covers_content(fingerprint) and not all(map(covers_content, earlier.fingerprints.values())):
-        return (
-            f"{', '.join(moved)}: the data count as the same because their fingerprint is; that of these "
-            "checkpoints, of an earlier version, covers shapes, labels and names of files, not their content"
-        )
     return f"{', '.join(moved)}: changed, but the fingerprint of the data is the same"

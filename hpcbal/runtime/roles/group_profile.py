@@ -7,13 +7,13 @@ import time
 
 from hpcbal.cluster.roles import SCHEDULER_RANK
 from hpcbal.comm.backoff import Backoff
-from hpcbal.control.messages import DnnFailed, Event, GroupLeft, RateMeasured
 from hpcbal.dataplane.reader import Batch, StreamReader
+from hpcbal.events.ensemble import DnnFailed, Event, GroupLeft, RateMeasured
 from hpcbal.policies.batching import split_evenly
 from hpcbal.runtime.group.member import GroupMember
 from hpcbal.runtime.group.replicas import UNTRAINED
 from hpcbal.runtime.roles.wave import Wave
-from hpcbal.runtime.wire.protocol import Happened, ProfileFacts
+from hpcbal.runtime.wire.protocol import Happened
 from hpcbal.training.backend import Replica
 from hpcbal.training.groups import GroupFailed
 from hpcbal.training.step import evaluate_step, train_step
@@ -52,7 +52,7 @@ class GroupProfile:
                 self._reader.end()
             with self._context.slices.during("profile", f"profile {name}"):
                 rate, start_s = self._measure(batch, total)
-            self._report(RateMeasured(name, member.collective.size, rate), ProfileFacts(start_s))
+            self._report(RateMeasured(name, member.collective.size, rate, start_s))
         except GroupFailed as error:
             failure = member.failure_for_people(error)
             member.cache.drop(name)
@@ -131,6 +131,6 @@ class GroupProfile:
     def _keep_in_touch(self) -> None:
         self._context.keep_in_touch(f"profiling {self._member.dnn.name}")
 
-    def _report(self, event: Event, facts: ProfileFacts | None = None) -> None:
+    def _report(self, event: Event) -> None:
         if self._member.is_master:
-            self._context.channel.send(SCHEDULER_RANK, Happened(self._serial, event, facts))
+            self._context.channel.send(SCHEDULER_RANK, Happened(self._serial, event))

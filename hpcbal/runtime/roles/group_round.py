@@ -14,17 +14,10 @@ from hpcbal.checkpoint import BackgroundWriter
 from hpcbal.cluster.roles import SCHEDULER_RANK
 from hpcbal.comm.backoff import Backoff
 from hpcbal.comm.channel import Message
-from hpcbal.control.messages import (
-    DnnFailed,
-    EpochDone,
-    Event,
-    GroupLeft,
-    RateMeasured,
-    RoundPlan,
-)
 from hpcbal.control.paradigms import needs_rates
 from hpcbal.dataplane.private import PrivateStream
 from hpcbal.dataplane.reader import StreamReader
+from hpcbal.events.ensemble import DnnFailed, EpochDone, Event, GroupLeft, RateMeasured, RoundPlan
 from hpcbal.runtime.balance.balancer import Balancer
 from hpcbal.runtime.balance.dealing import make_dealer
 from hpcbal.runtime.group.callbacks import Callbacks, LearningRates
@@ -33,16 +26,7 @@ from hpcbal.runtime.group.feeding import Batches, Feeder, StreamBatches
 from hpcbal.runtime.group.member import GroupMember
 from hpcbal.runtime.group.replicas import SUMS_NAME, Moment
 from hpcbal.runtime.group.saving import Saving
-from hpcbal.runtime.wire.protocol import (
-    CheckpointFacts,
-    Happened,
-    Leave,
-    PreprocessorReport,
-    Proceed,
-    ProfileFacts,
-    Suspend,
-)
-from hpcbal.telemetry.ledger import EpochFacts
+from hpcbal.runtime.wire.protocol import Happened, Leave, PreprocessorReport, Proceed, Suspend
 from hpcbal.telemetry.streams.slices import StepTrace
 from hpcbal.training.backend import Replica
 from hpcbal.training.groups import USER_ERRORS, GroupFailed, detail_of
@@ -248,10 +232,8 @@ class GroupRound:
         name = self._member.dnn.name
         if self._lacks_rate and result.samples_per_s is not None:
             self._lacks_rate = False
-            self._report(
-                RateMeasured(name, 1, result.samples_per_s), ProfileFacts(self._load_s + result.first_s)
-            )
-        self._report(EpochDone(name, pass_index, metrics, result.seconds, busy_s, offered_gpu), facts)
+            self._report(RateMeasured(name, 1, result.samples_per_s, self._load_s + result.first_s))
+        self._report(EpochDone(name, pass_index, metrics, result.seconds, busy_s, offered_gpu, facts))
 
     def _note_skipped(self, replica: Replica, epoch: int) -> None:
         skipped = replica.take_skipped_steps()  # on every rank: they skip the same steps
@@ -373,6 +355,6 @@ class GroupRound:
             report = PreprocessorReport(maker.samples_made, maker.busy_s, tuple(maker.take_bad()))
             self._context.channel.send(SCHEDULER_RANK, report)
 
-    def _report(self, event: Event, facts: ProfileFacts | CheckpointFacts | EpochFacts | None = None) -> None:
+    def _report(self, event: Event) -> None:
         if self._member.is_master:
-            self._context.channel.send(SCHEDULER_RANK, Happened(self._serial, event, facts))
+            self._context.channel.send(SCHEDULER_RANK, Happened(self._serial, event))

@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import replace
 
-from hpcbal.control import Choice, ChooseSchedule, Ensemble
+from hpcbal.control import Ensemble
 from hpcbal.dataplane.stream import StreamSpec
+from hpcbal.events.ensemble import ChooseSchedule, ScheduleChosen
 from hpcbal.runtime.record.forecast import passes_of
 from hpcbal.simulator import ASSUMED_COSTS, Outset, choose_schedule
 
@@ -24,11 +25,11 @@ class ScheduleChooser:
     """
 
     def __init__(
-        self, spec: StreamSpec, choose: Callable[[Outset, ChooseSchedule], Choice] = choose_schedule
+        self, spec: StreamSpec, choose: Callable[[Outset, ChooseSchedule], ScheduleChosen] = choose_schedule
     ) -> None:
         self._spec = spec
         self._choose = choose
-        self._answer: Future[Choice] | None = None
+        self._answer: Future[ScheduleChosen] | None = None
 
     def ask(self, asked: ChooseSchedule, ensemble: Ensemble, start_s: Mapping[str, float]) -> None:
         """Start to look for the answer.
@@ -38,7 +39,7 @@ class ScheduleChooser:
                 known.
         """
         outset = Outset.of(ensemble, passes_of(self._spec), replace(ASSUMED_COSTS, start_s=start_s))
-        answer: Future[Choice] = Future()
+        answer: Future[ScheduleChosen] = Future()
 
         def look() -> None:
             try:
@@ -49,7 +50,7 @@ class ScheduleChooser:
         threading.Thread(target=look, name="schedule-chooser", daemon=True).start()
         self._answer = answer
 
-    def take(self) -> Choice | None:
+    def take(self) -> ScheduleChosen | None:
         """Return the answer once it is found; None before, and after it was taken.
 
         Raises:

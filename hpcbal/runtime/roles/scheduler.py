@@ -11,8 +11,10 @@ from hpcbal.cluster.roles import SCHEDULER_RANK
 from hpcbal.cluster.walltime import WalltimeLimit
 from hpcbal.comm.backoff import Backoff
 from hpcbal.comm.channel import Message
-from hpcbal.control import DnnState, Ensemble
-from hpcbal.control.messages import (
+from hpcbal.control import Ensemble
+from hpcbal.dataplane.stream import StreamPlan, StreamSpec
+from hpcbal.errors import HpcbalError
+from hpcbal.events.ensemble import (
     ChooseSchedule,
     Event,
     Finish,
@@ -24,7 +26,6 @@ from hpcbal.control.messages import (
     NextPass,
     PreprocessingMeasured,
     RoundPlan,
-    ScheduleChosen,
     StartAlone,
     Started,
     StartProfiling,
@@ -33,8 +34,6 @@ from hpcbal.control.messages import (
     SuspendGroups,
     SuspendRequested,
 )
-from hpcbal.dataplane.stream import StreamPlan, StreamSpec
-from hpcbal.errors import HpcbalError
 from hpcbal.exit_codes import LAST_OUTCOMES, code_of_end
 from hpcbal.runtime.handoff.start_file import StarterWatch, StartFile
 from hpcbal.runtime.rank.context import RankContext
@@ -44,6 +43,7 @@ from hpcbal.runtime.record.forecast import Forecast
 from hpcbal.runtime.record.journal import Journal
 from hpcbal.runtime.roles.schedule_chooser import ScheduleChooser
 from hpcbal.runtime.wire import protocol
+from hpcbal.telemetry.ledger import BadSampleLine
 
 log = logging.getLogger(__name__)
 
@@ -58,8 +58,8 @@ class Scheduler:
         context: the context of rank 0.
         spec: the shared stream.
         ensemble: the state machine, which makes the decisions.
-        journal: records what happens.
-        console: prints what happens.
+        journal: publishes what happens.
+        console: prints what only a real run has to say.
         started_s: when this start began, in seconds since the Unix epoch; the walltime counts from then.
         backoff: makes the backoff of one wait for messages.
         chooser: chooses schedules; None: by prediction.
@@ -106,11 +106,11 @@ class Scheduler:
 
     def run(self) -> int:
         """Work until the ensemble is finished; returns the exit code after sending it to all ranks."""
-        self._handle(Started())
+        self._happen(Started())
         while self._exit_code is None:
             self._await(lambda: bool(self._events))
             self._handle(self._events.popleft())
-        table = self._journal.finish(self._ensemble, self._preprocessing, self._outcome, self._exit_code)
+        table = self._journal.finish(self._preprocessing, self._outcome, self._exit_code)
         self._send_to_all(protocol.Shutdown(self._exit_code))
         self._context.channel.flush()
         self._console.show_end(table, self._fatal)
@@ -118,36 +118,31 @@ class Scheduler:
 
     # ---- events in ---------------------------------------------------------------------------
 
-    def _handle(self, event: Event) -> None:
+    def _happen(self, event: Event) -> None:
+        """Publish an event now, because times count, and queue it for the state machine."""
         log.debug("%r", event)
-        self._console.show(event)
+        self._journal.publish(event)
+        self._events.append(event)
+
+    def _handle(self, event: Event) -> None:
         if isinstance(event, GroupLeft):
             del self._groups[event.dnn_id]
-        dnns, live = self._ensemble.state.dnns, self._ensemble.state.live
-        concerned = list(live) if isinstance(event, Started) else [getattr(event, "dnn_id", "")]
-        concerned = [name for name in concerned if name in live]
+        live = self._ensemble.state.live
         live_before = list(live)
         began = time.monotonic()
         instructions = self._ensemble.handle(event)
         self._journal.note_decision(began, time.monotonic() - began)
-        self._journal.note_event(event, self._ensemble)
-        for name in concerned:
-            if dnns[name].state is DnnState.DONE:
-                self._console.note_done(name, dnns[name].epochs, dnns[name].detail)
-        for name in live_before:
-            if name not in live and dnns[name].state is DnnState.PRUNED:
-                self._console.note_pruned(name, dnns[name].epochs, dnns[name].detail)
+        self._journal.publish_ended([name for name in live_before if name not in live])
         for instruction in instructions:
             log.debug("%r", instruction)
-            self._console.show(instruction)
-            self._journal.note_instruction(instruction, self._ensemble)
+            self._journal.publish(instruction)
             self._perform(instruction)
         if any(isinstance(instruction, StartRound | StartAlone) for instruction in instructions):
             self._forecast.ask(self._ensemble, self._journal.start_s)
         if any(isinstance(instruction, StartRound | NextPass) for instruction in instructions):
             idle = self._ensemble.idle_slots()
-            if idle is not None and self._journal.note_idle(idle):
-                self._console.note_idle(idle)
+            if idle is not None:
+                self._journal.publish(idle)
 
     def _await(self, condition: Callable[[], bool]) -> None:
         """Receive messages until `condition` holds, and look at the clocks; queue events."""
@@ -170,11 +165,11 @@ class Scheduler:
         choice = self._chooser.take()
         if choice is not None:
             self._journal.note_decision(self._asked_s, time.monotonic() - self._asked_s)
-            self._events.append(ScheduleChosen(choice))
+            self._happen(choice)
         outlook = self._forecast.take()
         if outlook is not None and self._journal.note_outlook(outlook):
             self._console.note(outlook.line())
-        self._journal.heartbeat(self._ensemble, self._preprocessing)
+        self._journal.heartbeat(self._preprocessing)
 
     def _take(self, source: int, message: Message) -> None:
         self._stall.heard_of(source, message)
@@ -192,13 +187,8 @@ class Scheduler:
                     self._request_stop(message.reason)
             case protocol.DataLoading():
                 self._console.note_loading(message.dnn_id, message.what)
-            case protocol.ModelWarning():
-                if self._journal.note_model_warning(message.dnn_id, message.text):
-                    self._console.warn(message.text)
-            case protocol.InitialWeights():
-                self._journal.note_initial(message)
-            case protocol.BestKept():
-                self._journal.note_best(message)
+            case protocol.Noted():
+                self._journal.publish(message.line)
             case protocol.TimelinePart():
                 self._journal.note_slices(source, message.slices)
             case protocol.Heartbeat():
@@ -212,17 +202,14 @@ class Scheduler:
             raise RuntimeError(
                 f"got an event of groups {message.serial}, but the current groups are {expected}: {message}"
             )
-        for note in self._journal.note_facts(message.event, message.facts):
-            self._console.note(note)
-        self._events.append(message.event)
+        self._happen(message.event)
 
     def _take_report(self, source: int, report: protocol.PreprocessorReport) -> None:
-        for sample_id, where, reason in self._preprocessing.add(source, report):
-            self._journal.note_bad_sample(sample_id, where, reason)
-            self._console.note_bad_sample(where, reason)
+        for broken in self._preprocessing.add(source, report):
+            self._journal.publish(BadSampleLine(*broken))
         rate = self._preprocessing.new_rate()
         if rate is not None:
-            self._events.append(PreprocessingMeasured(rate))
+            self._happen(PreprocessingMeasured(rate))
         num_positions = self._spec.num_positions
         if self._fatal is None and self._preprocessing.too_many_bad(num_positions):
             self._fatal = self._preprocessing.error(num_positions)
@@ -239,7 +226,7 @@ class Scheduler:
         if not self._is_stopping:
             self._is_stopping = True
             self._stall.hasten()
-            self._events.append(SuspendRequested(reason))
+            self._happen(SuspendRequested(reason))
 
     # ---- instructions out --------------------------------------------------------------------
 
@@ -322,7 +309,7 @@ class Scheduler:
 
     def _finish(self, outcome: str) -> None:
         self._end_stream()
-        lost = self._journal.check_kept(self._ensemble)
+        lost = self._journal.check_kept()
         if lost is not None and outcome in LAST_OUTCOMES:
             self._fatal, outcome = lost, "suspended"
         self._outcome = outcome

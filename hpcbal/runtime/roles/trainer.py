@@ -11,9 +11,9 @@ from hpcbal.checkpoint import BackgroundWriter
 from hpcbal.cluster.roles import SCHEDULER_RANK
 from hpcbal.comm.group_comm import AloneComm
 from hpcbal.config import DnnConfig
-from hpcbal.control.messages import GroupPlan
 from hpcbal.dataplane.private import PrivateStream
 from hpcbal.dataplane.reader import StreamReader
+from hpcbal.events.ensemble import GroupPlan
 from hpcbal.runtime.balance.balancer import EvenSplit, make_balancer, make_watch
 from hpcbal.runtime.balance.decided_split import SplitMemory
 from hpcbal.runtime.balance.speed_learning import KeptModel

@@ -60,7 +60,7 @@ def make_scheduler(
             given profile cannot be used, or the checkpoints belong to other data.
     """
     config, roles = context.config, context.roles
-    if not opened.earlier.round_plans:  # a run that resumes with fewer GPUs uses the first of its weights
+    if not opened.earlier.resume.next_round_index:  # a resume on fewer slots uses the first of its weights
         check_shares(config, roles.cluster.num_gpus)
     check_parts(config, roles.cluster.num_gpus, facts.spec.num_train)
     for dnn in config.dnns:
@@ -88,8 +88,8 @@ def make_scheduler(
         opened.earlier.resume,
     )
     opened.accept()
-    journal = Journal(opened, roles.cluster.num_gpus, keys)
     console = Console(config, roles.cluster.num_gpus, facts.spec.num_train)
+    journal = Journal(opened, ensemble, console, roles.cluster.num_gpus, keys)
     if ensemble.forgotten:
         log.info(
             "the hosts have changed: slots that were left out of %s may be used again",

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hpcbal.comm.channel import Message
-from hpcbal.control.messages import Event, GroupPlan, RoundPlan
 from hpcbal.dataplane.stream import StreamPlan
-from hpcbal.telemetry.ledger import EpochFacts
+from hpcbal.events.ensemble import Event, GroupPlan, RoundPlan
+from hpcbal.telemetry.ledger import BestKeptLine, InitialWeightsLine, ModelWarningLine
 from hpcbal.telemetry.streams.slices import Slice
 
 # ---- scheduler -> trainers -------------------------------------------------------------------
@@ -121,35 +121,22 @@ class PreprocessorReport(Message):
 
 
 @dataclass(frozen=True, slots=True)
-class ProfileFacts:
-    """A profiled group took `start_s` from its beginning to its first step."""
-
-    start_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class CheckpointFacts:
-    """A checkpoint took `seconds` to write and kept its group from training for `held_s`.
-
-    `only_progress`: its weights were left out, because the DNN is done and keeps only its best ones.
-    """
-
-    seconds: float
-    held_s: float
-    only_progress: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class Happened(Message):
-    """Trainer-group master -> scheduler: an event for the state machine, from the groups of `serial`.
-
-    `facts` are measurements that no decision depends on: RateMeasured, CheckpointWritten and EpochDone come
-    with ProfileFacts, CheckpointFacts and EpochFacts; other events come without facts.
-    """
+    """Trainer-group master -> scheduler: an event for the state machine, from the groups of `serial`."""
 
     serial: int
     event: Event
-    facts: ProfileFacts | CheckpointFacts | EpochFacts | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Noted(Message):
+    """Trainer-group master -> scheduler: a line that no decision depends on.
+
+    A warning about the model, whenever it is built; which weights a DNN starts from; which best ones are on
+    disk.
+    """
+
+    line: ModelWarningLine | InitialWeightsLine | BestKeptLine
 
 
 WRITING = "writing the checkpoint of "
@@ -174,59 +161,6 @@ class DataLoading(Message):
 
     dnn_id: str
     what: str
-
-
-@dataclass(frozen=True, slots=True)
-class ModelWarning(Message):
-    """Trainer-group master -> scheduler, whenever it builds the model: something is probably a mistake.
-
-    Attributes:
-        dnn_id: the DNN.
-        text: a sentence for the user.
-    """
-
-    dnn_id: str
-    text: str
-
-
-@dataclass(frozen=True, slots=True)
-class InitialWeights(Message):
-    """Trainer-group master -> scheduler: a DNN starts from the weights of a file, see `init`.
-
-    Attributes:
-        dnn_id: the DNN.
-        path: the file.
-        digest: its SHA-256, hexadecimal.
-        which: for people: the epoch of a run's weights; empty for a file of Keras.
-        num_layers: layers that got these weights.
-    """
-
-    dnn_id: str
-    path: str
-    digest: str
-    which: str
-    num_layers: int
-
-
-@dataclass(frozen=True, slots=True)
-class BestKept(Message):
-    """Trainer-group master -> scheduler: the weights of a DNN's best epoch so far are on disk.
-
-    Attributes:
-        dnn_id: the DNN.
-        epoch: the epoch, from 1.
-        metric: the metric of the DNN's stop rule.
-        value: its value after that epoch.
-        seconds: how long it took to write them.
-        held_s: how long this kept the group from training.
-    """
-
-    dnn_id: str
-    epoch: int
-    metric: str
-    value: float
-    seconds: float = 0.0
-    held_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hpcbal.errors import OutputError
+from hpcbal.events.ensemble import StartAlone, StartRound
 from hpcbal.telemetry.claim.run_lock import RunLock
 from hpcbal.telemetry.claim.same_config import check_same, damaged_config, read_removed, write_removed
 from hpcbal.telemetry.files.atomic_file import (
@@ -18,19 +19,13 @@ from hpcbal.telemetry.files.atomic_file import (
     write_atomic,
 )
 from hpcbal.telemetry.files.run_directory import RunDirectory
-from hpcbal.telemetry.ledger import (
-    RolesAssignedLine,
-    RoundStartedLine,
-    StartedAloneLine,
-    lines_of,
-    scan_ledger,
-)
+from hpcbal.telemetry.ledger import RolesAssignedLine, lines_of, scan_ledger
 
 # Files that batch systems create in the directory before the run starts, and hpcbal's own first files.
 _HARMLESS_SUFFIXES = (".out", ".err", ".log", ".tmp")
 _HARMLESS_NAMES = ("run.lock", "logs", "smoke")
 _PROBE_BYTES = 1 << 16
-_TRAINING_HAS_BEGUN = (RoundStartedLine, StartedAloneLine, RolesAssignedLine)
+_TRAINING_HAS_BEGUN = (StartRound, StartAlone, RolesAssignedLine)
 
 
 @dataclass(frozen=True, slots=True)

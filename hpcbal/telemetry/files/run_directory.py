@@ -52,10 +52,6 @@ class RunDirectory:
         return self.root / "operations.jsonl"
 
     @property
-    def plan(self) -> Path:
-        return self.root / "plan.json"
-
-    @property
     def ledger(self) -> Path:
         return self.root / "ledger.jsonl"
 

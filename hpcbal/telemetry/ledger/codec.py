@@ -14,9 +14,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from hpcbal.errors import PolicyError
+from hpcbal.events.line import IN_FILE, Line, name_in_file
 from hpcbal.telemetry.files.atomic_file import to_jsonable
 from hpcbal.telemetry.files.json_lines import unix_seconds
-from hpcbal.telemetry.ledger.line import Line
 from hpcbal.telemetry.ledger.registry import LINE_BY_EVENT
 
 NAME = "crc32"
@@ -39,61 +40,7 @@ def is_intact(line: bytes) -> bool | None:
     return zlib.crc32(found[1] + b"}") == int(found[2], 16)
 
 
-_PARTS = ("wait_s", "trained_s", "ranks", "balance", "partition")
-_COUNTS = {"steps": "num_steps", "samples": "num_samples", "trained_samples": "num_trained"}
-_LACKED: Mapping[str, Mapping[str, Any]] = {
-    "run-started": {"kind": "ensemble", "paradigm": None, "regroup": True},
-    "round-ended": {"suspended": False, "continues": False},
-    "leave-round": {"detail": ""},
-    "checkpoint-written": {"held_s": 0.0},
-    "run-finished": {"decided_s": 0.0, "preprocessed_samples": 0, "preprocessing_s": 0.0},
-}
-"""Fields that schema 2 requires and that early files of schema 1 lack, with their default values."""
-
-
-def upgrade(event: str, fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Convert the fields of a line from schema 1 to schema 2.
-
-    Values that do not have the form of schema 1 are not changed; decoding rejects them afterwards.
-
-    Args:
-        event: the line's kind.
-        fields: the line's fields, without those that all lines have.
-    """
-    new = {**_LACKED.get(event, {}), **fields}
-    if event == "epoch-done":
-        return _epoch(new)
-    if event == "run-finished":
-        new["num_preprocessed"] = new.pop("preprocessed_samples")
-    if isinstance(plan := new.get("plan"), dict):
-        new["plan"] = {**plan, "start": _positions(plan.get("start"))}
-    return new
-
-
-def _epoch(fields: dict[str, Any]) -> dict[str, Any]:
-    """Move measurements to `facts`, and convert counts to whole numbers."""
-    facts = {"wait_s": 0.0, "trained_s": 0.0, "num_steps": 0, "num_samples": 0, "num_trained": 0}
-    facts |= {name: fields.pop(name) for name in _PARTS if name in fields}
-    facts |= {new: _whole(fields.pop(old)) for old, new in _COUNTS.items() if old in fields}
-    return {**fields, "facts": facts}
-
-
-def _whole(value: Any) -> Any:
-    return int(value) if isinstance(value, float) and value.is_integer() else value
-
-
-def _positions(start: Any) -> Any:
-    """Convert each DNN's [pass, offset] to a position."""
-    if not isinstance(start, dict):
-        return start
-    return {
-        dnn: {"pass_index": at[0], "offset": at[1]} if isinstance(at, list) and len(at) == 2 else at
-        for dnn, at in start.items()
-    }
-
-
 LEDGER_SCHEMA = 2
-READABLE_SCHEMAS = (1, LEDGER_SCHEMA)
 ENVELOPE = ("schema", "seq", "time", "event")
 """Fields that every line has besides those of its kind."""
 
@@ -140,7 +87,7 @@ def plain_of(entry: Entry) -> dict[str, Any]:
     Raises:
         ValueError: if a field has a value that its kind does not allow, so the line could not be read again.
     """
-    own = {name: to_jsonable(getattr(entry.line, name)) for name in entry.line.field_names()}
+    own: dict[str, Any] = to_jsonable(entry.line, IN_FILE)
     _line_of(entry.line.event, own)
     return {
         "schema": LEDGER_SCHEMA,
@@ -152,14 +99,14 @@ def plain_of(entry: Entry) -> dict[str, Any]:
 
 
 def entry_of(plain: Mapping[str, Any]) -> Entry:
-    """The inverse of `plain_of`; also accepts lines of schema 1.
+    """The inverse of `plain_of`.
 
     Raises:
         ValueError: if the line is not valid; the message says what was found and what is allowed.
     """
     schema, seq, time, event = (plain.get(name, _ABSENT) for name in ENVELOPE)
-    if type(schema) is not int or schema not in READABLE_SCHEMAS:
-        raise ValueError(_refusal("schema", schema, " or ".join(map(str, READABLE_SCHEMAS))))
+    if type(schema) is not int or schema != LEDGER_SCHEMA:
+        raise ValueError(_refusal("schema", schema, str(LEDGER_SCHEMA)))
     if type(seq) is not int or seq < 0:
         raise ValueError(_refusal("seq", seq, "a whole number from 0 on"))
     if not isinstance(time, str) or not _is_time(time):
@@ -167,7 +114,7 @@ def entry_of(plain: Mapping[str, Any]) -> Entry:
     if not isinstance(event, str) or event not in LINE_BY_EVENT:
         raise ValueError(_refusal("event", event, ", ".join(LINE_BY_EVENT)))
     own = {name: value for name, value in plain.items() if name not in ENVELOPE}
-    return Entry(seq, time, _line_of(event, upgrade(event, own) if schema == 1 else own))
+    return Entry(seq, time, _line_of(event, own))
 
 
 def _line_of(event: str, own: Mapping[str, Any]) -> Line:
@@ -179,6 +126,8 @@ def _line_of(event: str, own: Mapping[str, Any]) -> Line:
         line: Line = _adapter(event).validate_json(text)
     except ValidationError as error:
         raise ValueError(_problem(LINE_BY_EVENT[event], error.errors(include_url=False)[0])) from error
+    except PolicyError as error:
+        raise ValueError(f"{event}: {error}") from error
     return line
 
 
@@ -196,7 +145,7 @@ def _problem(kind: type[Line], found: Mapping[str, Any]) -> str:
         case "missing":
             return f"{kind.event}: field {place} is missing"
         case "unexpected_keyword_argument":
-            known = f", allowed: {', '.join(kind.field_names())}"
+            known = f", allowed: {', '.join(map(name_in_file, kind.field_names()))}"
             return f"{kind.event}: unknown field {place}" + (known if len(found["loc"]) == 1 else "")
         case "literal_error":
             return f"{kind.event}: {_refusal(place, found['input'], found['ctx']['expected'])}"

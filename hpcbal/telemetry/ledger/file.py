@@ -14,10 +14,10 @@ from types import TracebackType
 from typing import TypeVar
 
 from hpcbal.errors import OutputError
+from hpcbal.events.line import Line
 from hpcbal.telemetry.files.atomic_file import output_error, read_file
 from hpcbal.telemetry.files.json_lines import encode_line, open_to_append, utc_text, write_all
 from hpcbal.telemetry.ledger.codec import Entry, plain_of, seal
-from hpcbal.telemetry.ledger.line import Line
 from hpcbal.telemetry.ledger.scan import LedgerScan, scan_lines
 
 log = logging.getLogger(__name__)
@@ -140,7 +140,7 @@ def read_ledger(path: str | os.PathLike[str]) -> list[Entry]:
     A missing file is an empty ledger.
 
     Raises:
-        LedgerError: if a whole line is not valid in this or the previous schema.
+        LedgerError: if a whole line is not valid.
         OutputError: if the file exists but cannot be read.
     """
     scan = scan_ledger(path)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from hpcbal.telemetry.ledger.line import Facts, Line, Number
+from hpcbal.events.line import Facts, Line, Number
 from hpcbal.telemetry.ledger.run import RunFinishedLine, RunStartedLine
 
 

@@ -5,28 +5,34 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from hpcbal.events.ensemble import (
+    CheckpointWritten,
+    DnnFailed,
+    EpochDone,
+    GroupLeft,
+    IdleSlots,
+    LeaveOut,
+    LeaveRound,
+    NextPass,
+    PreprocessingMeasured,
+    RateMeasured,
+    ScheduleChosen,
+    StartAlone,
+    StartProfiling,
+    StartRound,
+    StopStream,
+    SuspendRequested,
+)
+from hpcbal.events.line import Line
 from hpcbal.telemetry.ledger.dnn_lines import (
+    BadSampleLine,
     BestKeptLine,
     CheckpointDamagedLine,
-    CheckpointWrittenLine,
     DnnDoneLine,
-    DnnFailedLine,
     DnnPrunedLine,
     DnnRetriedLine,
-    EpochDoneLine,
-    GpuLeftOutLine,
-    GroupLeftLine,
     InitialWeightsLine,
-    LeaveRoundLine,
     ModelWarningLine,
-    PassStartedLine,
-    ProfilingStartedLine,
-    RateMeasuredLine,
-    RoundEndedLine,
-    RoundStartedLine,
-    ScheduleChosenLine,
-    SlotsIdleLine,
-    StartedAloneLine,
 )
 from hpcbal.telemetry.ledger.job_lines import (
     ExecutorsChangedLine,
@@ -45,14 +51,7 @@ from hpcbal.telemetry.ledger.job_lines import (
     RolesAssignedLine,
     ThroughputForecastLine,
 )
-from hpcbal.telemetry.ledger.line import Line
-from hpcbal.telemetry.ledger.preprocessing import BadSampleLine, PreprocessingMeasuredLine
-from hpcbal.telemetry.ledger.run import (
-    PredictionLine,
-    RunFinishedLine,
-    RunStartedLine,
-    SuspendRequestedLine,
-)
+from hpcbal.telemetry.ledger.run import PredictionLine, RunFinishedLine, RunStartedLine
 
 LINE_BY_EVENT: Mapping[str, type[Line]] = MappingProxyType(
     {
@@ -60,30 +59,30 @@ LINE_BY_EVENT: Mapping[str, type[Line]] = MappingProxyType(
         for kind in (
             RunStartedLine,
             PredictionLine,
-            SuspendRequestedLine,
             RunFinishedLine,
-            ProfilingStartedLine,
-            ScheduleChosenLine,
-            RoundStartedLine,
-            SlotsIdleLine,
-            StartedAloneLine,
-            PassStartedLine,
-            LeaveRoundLine,
-            GpuLeftOutLine,
-            GroupLeftLine,
-            RoundEndedLine,
-            EpochDoneLine,
+            SuspendRequested,
+            StartProfiling,
+            ScheduleChosen,
+            StartRound,
+            IdleSlots,
+            StartAlone,
+            NextPass,
+            LeaveRound,
+            LeaveOut,
+            GroupLeft,
+            StopStream,
+            EpochDone,
+            RateMeasured,
+            CheckpointWritten,
+            DnnFailed,
+            PreprocessingMeasured,
             ModelWarningLine,
             InitialWeightsLine,
-            RateMeasuredLine,
-            CheckpointWrittenLine,
             BestKeptLine,
             CheckpointDamagedLine,
             DnnDoneLine,
             DnnPrunedLine,
-            DnnFailedLine,
             DnnRetriedLine,
-            PreprocessingMeasuredLine,
             BadSampleLine,
             JobSubmittedLine,
             JobsGroupedLine,

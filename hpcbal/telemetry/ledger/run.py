@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from hpcbal.telemetry.ledger.line import Facts, Line, Number
+from hpcbal.events.line import Facts, Line, Number
 
 RunKind = Literal["ensemble", "paramserver", "jobs"]
 """The kinds of runs that a directory can hold."""
@@ -40,7 +40,7 @@ class RunStartedLine(Line):
         num_ranks: number of MPI ranks.
         device: device that the trainers compute on.
         seed: seed, from the config.
-        paradigm: `schedule.paradigm`; null in files of schema 1 that do not have it, and for other kinds.
+        paradigm: `schedule.paradigm`; null for other kinds.
         regroup: `balance.regroup`: whether groups may drop a slot; false for other kinds.
         versions: versions of hpcbal, Python and libraries, by name.
     """
@@ -70,18 +70,6 @@ class PredictionLine(Line):
     event: ClassVar[str] = "prediction"
     wall_time_s: Number
     remaining_s: Number
-
-
-@dataclass(frozen=True, slots=True)
-class SuspendRequestedLine(Line):
-    """Written when a signal, the walltime or an error asks for a clean stop.
-
-    Attributes:
-        reason: text for users.
-    """
-
-    event: ClassVar[str] = "suspend-requested"
-    reason: str
 
 
 @dataclass(frozen=True, slots=True)

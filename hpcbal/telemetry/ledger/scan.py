@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from hpcbal.errors import LedgerError
+from hpcbal.events.ensemble import EpochDone, StartAlone, StartRound
 from hpcbal.telemetry.files.json_lines import object_of
 from hpcbal.telemetry.ledger.codec import NAME, Entry, entry_of, is_intact
-from hpcbal.telemetry.ledger.dnn_lines import EpochDoneLine, RoundStartedLine, StartedAloneLine
 
 _TORN = "is not a whole line (an interrupted write, or a damaged disk)"
 _CHANGED = f"does not fit its checksum (a damaged disk, or an edited line: remove its {NAME})"
@@ -101,9 +101,9 @@ class _Reader:
     def _check_dnn(self, number: int, entry: Entry) -> None:
         """Notice an epoch of a DNN that no earlier line has let train."""
         match entry.line:
-            case RoundStartedLine(plan) | StartedAloneLine(plan):
-                self.trained.update(group.dnn for group in plan.groups)
-            case EpochDoneLine(dnn) if dnn not in self.trained:
+            case StartRound(plan) | StartAlone(plan):
+                self.trained.update(group.dnn_id for group in plan.groups)
+            case EpochDone(dnn) if dnn not in self.trained:
                 self.trained.add(dnn)  # one sentence is enough
                 self.problems.append(f"line {number} is an epoch of {dnn}, which no earlier line trains")
 

@@ -12,17 +12,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TextIO
 
-from hpcbal.control import Choice, IdleSlots, Prediction
-from hpcbal.control.messages import (
+from hpcbal.events.ensemble import (
     CheckpointWritten,
     DnnFailed,
     EpochDone,
-    Event,
     Finish,
     GroupLeft,
-    Instruction,
+    IdleSlots,
     LeaveOut,
     LeaveRound,
+    Prediction,
     PreprocessingMeasured,
     RateMeasured,
     RoundPlan,
@@ -33,15 +32,17 @@ from hpcbal.control.messages import (
     StopStream,
     SuspendRequested,
 )
+from hpcbal.events.line import Line
 from hpcbal.printable import printable
 from hpcbal.telemetry.files.json_lines import duration_text
 from hpcbal.telemetry.files.run_directory import RunDirectory
+from hpcbal.telemetry.ledger import DnnDoneLine, DnnPrunedLine, ModelWarningLine
 from hpcbal.telemetry.views.summary import main_metric_of, short_title
 from hpcbal.telemetry.views.table import count_text, format_table, key_line, number_text
 from hpcbal.values.metric_names import shows_more_better
 
 
-def choice_cells(choice: Choice) -> list[str]:
+def choice_cells(choice: ScheduleChosen) -> list[str]:
     """What was chosen, and how much longer the best schedule of each other paradigm would take.
 
     Returns: pieces of one sentence, to be joined by commas.
@@ -67,8 +68,8 @@ _GREEN, _RED, _YELLOW = "32", "31", "33"
 class Progress:
     """Converts events and instructions to lines, in the order in which they happen.
 
-    Show an event before the state machine handles it, and an instruction before it is performed. If writing
-    fails (a closed terminal, a full disk), the lines end, but the run continues.
+    It takes an event before the state machine handles it, and an instruction before it is performed. If
+    writing fails (a closed terminal, a full disk), the lines end, but the run continues.
 
     Args:
         stream: rank 0's stdout or stderr.
@@ -113,7 +114,7 @@ class Progress:
         stamp = f"[{duration_text(self._clock() - self._started_s)}] "
         self._print([stamp + first, *(" " * len(stamp) + line for line in rest)])
 
-    def note_done(self, dnn_id: str, num_epochs: int, detail: str) -> None:
+    def _note_done(self, dnn_id: str, num_epochs: int, detail: str) -> None:
         """Show once that a DNN is done; it may be so as the run stops or starts, without a decision."""
         if dnn_id in self._done:
             return
@@ -125,7 +126,7 @@ class Progress:
         best = "" if value is None else f", best {title} {number_text(value)}"  # unknown without a ledger
         self.note(f"{dnn_id} done after {count_text(num_epochs, 'epoch')}{best}{why}", _GREEN)
 
-    def note_pruned(self, dnn_id: str, num_epochs: int, detail: str) -> None:
+    def _note_pruned(self, dnn_id: str, num_epochs: int, detail: str) -> None:
         """Show once that a DNN was stopped early; it may be while it waits, or as the run starts."""
         if dnn_id in self._pruned:
             return
@@ -139,7 +140,7 @@ class Progress:
         best = "" if value is None else f", best {title} {number_text(value)}"  # unknown without a ledger
         self.note(f"{dnn_id} {what} after {count_text(num_epochs, 'epoch')}{best} ({detail})")
 
-    def note_idle(self, idle: IdleSlots) -> None:
+    def _note_idle(self, idle: IdleSlots) -> None:
         """Show that slots are idle although DNNs wait, and what would change it."""
         many = f"{count_text(idle.num_idle, 'slot')} idle while {count_text(len(idle.waiting), 'DNN')}"
         wait = "waits" if len(idle.waiting) == 1 else "wait"
@@ -149,8 +150,8 @@ class Progress:
         """Print a warning with the time."""
         self.note(f"warning: {text}")
 
-    def show(self, message: Event | Instruction) -> None:
-        """Show one event or instruction; most print a line, some only contribute to a later line."""
+    def handle(self, message: Line) -> None:
+        """Show one event, instruction or fact; most print a line, some only contribute to a later line."""
         match message:
             case StartProfiling(groups):
                 self._profiling = {group.dnn_id for group in groups}
@@ -161,15 +162,15 @@ class Progress:
                 self._profiled(dnn_id)
             case PreprocessingMeasured(rate):
                 self.note(f"one preprocessor makes {rate:.0f} samples/s")
-            case ScheduleChosen(choice):
-                self.note(_wrap("", choice_cells(choice)))
+            case ScheduleChosen():
+                self.note(_wrap("", choice_cells(message)))
             case StartRound(plan):
                 self._start_round(plan)
             case StartAlone(plan):
                 self._start_alone(plan)
             case EpochDone():
                 self._epoch_done(message)
-            case CheckpointWritten(dnn_id, _, _) if self._round is not None:
+            case CheckpointWritten(dnn_id) if self._round is not None:
                 self._round.saved.append(dnn_id)
             case LeaveOut(dnn_id, gpu):
                 faster = f"{dnn_id} is faster without slot {gpu}"
@@ -187,6 +188,14 @@ class Progress:
                 self.note(f"stopping ({reason}): saving every DNN in training", _YELLOW)
             case Finish(outcome):
                 self._finish(outcome)
+            case IdleSlots():
+                self._note_idle(message)
+            case DnnDoneLine(dnn_id, detail, epochs):
+                self._note_done(dnn_id, epochs, detail)
+            case DnnPrunedLine(dnn_id, detail, epochs):
+                self._note_pruned(dnn_id, epochs, detail)
+            case ModelWarningLine(_, detail):
+                self.warn(detail)
 
     def _profiled(self, dnn_id: str) -> None:
         """Record that a group of a profiling wave has reported; print the rates once all have."""
@@ -264,9 +273,9 @@ class Progress:
         dnn_id = message.dnn_id
         epochs_by_name = self._round.epochs if self._round is not None else self._alone_epochs
         if message.reason == "converged":
-            self.note_done(dnn_id, epochs_by_name.get(dnn_id, 0), message.detail)
+            self._note_done(dnn_id, epochs_by_name.get(dnn_id, 0), message.detail)
         elif message.reason == "pruned":
-            self.note_pruned(dnn_id, epochs_by_name.get(dnn_id, 0), message.detail)
+            self._note_pruned(dnn_id, epochs_by_name.get(dnn_id, 0), message.detail)
         elif message.reason == "paused":
             if self._round is not None:
                 self._round.stopped.add(dnn_id)
@@ -276,10 +285,11 @@ class Progress:
     def _failed(self, event: DnnFailed) -> None:
         self._num_failed += 1
         detail = key_line(event.detail)
-        where = f"rank {event.rank}"
-        if "\n" in event.detail.strip():
-            where += f": logs/{RunDirectory(Path()).rank_log(event.rank).name}"
-        where = f" ({where})" if event.rank >= 0 else ""
+        where = ""
+        if event.rank is not None:
+            has_more = "\n" in event.detail.strip()
+            log = f": logs/{RunDirectory(Path()).rank_log(event.rank).name}" if has_more else ""
+            where = f" (rank {event.rank}{log})"
         self.note(f"{event.dnn_id} FAILED: {event.cause}: {detail}{where}", _RED)
         self._profiled(event.dnn_id)
         if self._round is not None:

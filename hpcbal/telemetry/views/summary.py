@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hpcbal.telemetry.ledger import RankFacts, Straggler
+from hpcbal.events.epoch import RankFacts, Straggler
 from hpcbal.values.metric_names import LOSS, VALIDATION, base_name, main_metric, shows_more_better
 
 

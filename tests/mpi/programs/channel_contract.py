@@ -9,8 +9,8 @@ import numpy as np
 
 from hpcbal.comm.channel import Channel
 from hpcbal.comm.group_comm import GroupComm, PieceExchange
-from hpcbal.control.messages import DnnFailed
-from hpcbal.runtime.wire.protocol import Happened, Heartbeat, ProfileFacts, Shutdown
+from hpcbal.events.ensemble import DnnFailed
+from hpcbal.runtime.wire.protocol import Happened, Heartbeat, Shutdown
 
 NUM_MESSAGES = 200
 NUM_PIECES = 12
@@ -52,12 +52,12 @@ def check_order_and_size(channel: Channel) -> None:
 def check_one_for_all(channel: Channel, barrier: Callable[[], None]) -> None:
     """Every rank sends to all others at once; each gets a value of its own from each other rank."""
     others = [rank for rank in range(channel.size) if rank != channel.rank]
-    sent = Happened(channel.rank, DnnFailed("a", "error", ""), ProfileFacts(float(channel.rank)))
+    sent = Happened(channel.rank, DnnFailed("a", "error", "", channel.rank))
     channel.send_to_all(others, sent)
     received = dict(channel.wait() for _ in others)
     assert sorted(received) == others
     for source, message in received.items():
-        assert message == Happened(source, DnnFailed("a", "error", ""), ProfileFacts(float(source)))
+        assert message == Happened(source, DnnFailed("a", "error", "", source))
         assert message is not sent
     channel.flush()
     assert channel.is_sent()

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from support.jobs_ledger import read_run
 
+from hpcbal.events.line import Line
 from hpcbal.telemetry.ledger import (
     Entry,
     JobDoneLine,
     JobEpochLine,
     JobPlacedLine,
     JobsGroupedLine,
-    Line,
     MachinesUsedLine,
     NodeFacts,
     RunStartedLine,

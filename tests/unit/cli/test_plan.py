@@ -10,9 +10,9 @@ import pytest
 from ledger_lines import a, plan_of
 
 from hpcbal.cli import main
+from hpcbal.events.ensemble import EpochDone, StartRound
 from hpcbal.policies import RateTable, profile_to_dict
 from hpcbal.telemetry import Ledger
-from hpcbal.telemetry.ledger import EpochDoneLine, RoundStartedLine
 
 DNNS = """\
 defaults: {optimizer: {name: sgd, learning_rate: 0.1}, batch_size: 4, stop: {max_epochs: 2}}
@@ -302,8 +302,8 @@ def test_costs_of_starting_and_saving_come_from_an_earlier_run(capsys: Capture, 
     assert "without the time to build, load and save networks" in capsys.readouterr().out
     (tmp_path / "runs/run").mkdir(parents=True)
     with Ledger(tmp_path / "runs/run/ledger.jsonl") as ledger:
-        ledger.append(RoundStartedLine(plan_of({"fast": (0,)})))
-        ledger.append(a(EpochDoneLine, dnn="fast"))
+        ledger.append(StartRound(plan_of({"fast": (0,)})))
+        ledger.append(a(EpochDone, dnn_id="fast"))
     outlook = plan(capsys, *arguments)["forecast"]
     assert outlook["costs"]["build_s"] == 0.0
     assert outlook["wall_time_s"] == pytest.approx(free["wall_time_s"] + 3 * outlook["costs"]["form_s"])

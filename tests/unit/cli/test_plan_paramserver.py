@@ -13,16 +13,10 @@ from traces import trace_of_steps, write_trace
 
 from hpcbal.cli import main
 from hpcbal.config import ParamServerConfig
+from hpcbal.events.line import Line
 from hpcbal.forecast.trace import Operation, Resource, Trace
 from hpcbal.planning.serving import Measured, last_measured, predicted
-from hpcbal.telemetry.ledger import (
-    Entry,
-    JobEpochLine,
-    Line,
-    ReconfiguredLine,
-    RolesAssignedLine,
-    WorkerFacts,
-)
+from hpcbal.telemetry.ledger import Entry, JobEpochLine, ReconfiguredLine, RolesAssignedLine, WorkerFacts
 from hpcbal.telemetry.ledger.file import Ledger, scan_ledger
 
 BANDWIDTH, SECONDS, MODEL, BATCH = 1e7, 1e-3, 400_000, 100

@@ -9,8 +9,9 @@ import pytest
 from ledger_lines import a
 
 from hpcbal.cli import main
+from hpcbal.events.ensemble import DnnFailed
 from hpcbal.telemetry import Ledger
-from hpcbal.telemetry.ledger import DnnFailedLine, NodeFacts, RunStartedLine
+from hpcbal.telemetry.ledger import NodeFacts, RunStartedLine
 
 Capture = pytest.CaptureFixture[str]
 
@@ -53,7 +54,7 @@ def test_a_damaged_ledger_is_one_warning_and_is_noted_on_the_page(
 def test_the_values_of_an_ensemble_keep_their_names_in_json(run_directory: Path, capsys: Capture) -> None:
     """Fields have neutral names in the program; scripts that read the JSON do not notice."""
     with Ledger(run_directory / "ledger.jsonl") as ledger:
-        ledger.append(DnnFailedLine("job", "nan", ""))
+        ledger.append(DnnFailed("job", "nan", ""))
     assert main(["report", str(run_directory), "--json"]) == 0
     values = json.loads(capsys.readouterr().out)
     assert (values["kind"], values["run_kind"]) == ("run", "ensemble")

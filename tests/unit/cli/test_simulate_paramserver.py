@@ -10,7 +10,8 @@ import pytest
 import yaml
 
 from hpcbal.cli import main
-from hpcbal.telemetry.ledger import JobEpochLine, Line, RolesAssignedLine, WorkerFacts
+from hpcbal.events.line import Line
+from hpcbal.telemetry.ledger import JobEpochLine, RolesAssignedLine, WorkerFacts
 from hpcbal.telemetry.ledger.file import Ledger, scan_ledger
 
 Capture = pytest.CaptureFixture[str]

@@ -8,19 +8,8 @@ from typing import Any
 import pytest
 
 from hpcbal.cluster.layout import Cluster, Node
-from hpcbal.control import (
-    CheckpointWritten,
-    DnnSpec,
-    Ensemble,
-    EpochDone,
-    Event,
-    GroupLeft,
-    Instruction,
-    ResumeState,
-    ScheduleSettings,
-    Started,
-    StopRule,
-)
+from hpcbal.control import DnnSpec, Ensemble, ResumeState, ScheduleSettings, StopRule
+from hpcbal.events.ensemble import CheckpointWritten, EpochDone, Event, GroupLeft, Instruction, Started
 from hpcbal.policies import Delta, RateTable
 from hpcbal.values import Position
 

@@ -10,13 +10,20 @@ import pytest
 
 from hpcbal.cluster.layout import Cluster
 from hpcbal.control import (
-    CheckpointWritten,
     ControlError,
-    DnnFailed,
     DnnProgress,
     DnnSpec,
     DnnState,
     Ensemble,
+    ResumeState,
+    ScheduleSettings,
+    StopRule,
+    replay,
+)
+from hpcbal.errors import ClusterError, InputError
+from hpcbal.events.ensemble import (
+    CheckpointWritten,
+    DnnFailed,
     EpochDone,
     Event,
     Finish,
@@ -24,17 +31,12 @@ from hpcbal.control import (
     LeaveRound,
     NextPass,
     PreprocessingMeasured,
-    ResumeState,
-    ScheduleSettings,
     Started,
     StartRound,
-    StopRule,
     StopStream,
     SuspendGroups,
     SuspendRequested,
-    replay,
 )
-from hpcbal.errors import ClusterError, InputError
 from hpcbal.policies import RateTable
 from hpcbal.values import EpochRecord, Position
 
@@ -240,7 +242,7 @@ def test_suspension_stops_all_groups_where_they_are(drive: Drive) -> None:
     driver.save("a")
     driver.send(GroupLeft("a"))
     driver.save("b", Position(0, 40))
-    assert driver.send(GroupLeft("b")) == [StopStream(0), Finish("suspended")]
+    assert driver.send(GroupLeft("b")) == [StopStream(0, suspended=True), Finish("suspended")]
     assert driver.send(SuspendRequested("once more")) == []
     left = driver.ensemble.resume_state()
     assert left.dnns["b"].position == Position(0, 40)
@@ -260,7 +262,7 @@ def test_an_epoch_reported_just_after_the_request_counts(drive: Drive) -> None:
     assert driver.epoch("a") == []
     driver.save("a")
     assert (driver.state_of("a"), driver.ensemble.state.dnns["a"].detail) == ("done", "1 of at most 1 epochs")
-    assert driver.send(GroupLeft("a")) == [StopStream(0), Finish("done")]
+    assert driver.send(GroupLeft("a")) == [StopStream(0, suspended=True), Finish("done")]
 
 
 def test_a_dnn_that_waits_for_a_decision_when_the_run_stops_has_converged(drive: Drive) -> None:
@@ -293,7 +295,7 @@ def test_a_suspension_after_everything_is_done_ends_as_done(drive: Drive) -> Non
     driver.start()
     driver.epoch("a")
     assert driver.send(SuspendRequested("walltime")) == []
-    assert driver.leave("a") == [StopStream(0), Finish("done")]
+    assert driver.leave("a") == [StopStream(0, suspended=True), Finish("done")]
 
 
 def test_a_suspension_before_the_start_starts_nothing(drive: Drive) -> None:
@@ -404,7 +406,7 @@ def test_a_checkpoint_from_inside_an_earlier_pass_is_caught_up_after_the_round(d
     plan = interrupted_round(drive)
     dnns = {"a": trained(0, position=Position(0, END)), "b": trained(position=Position(0, 20))}
     plan = type(plan)(
-        1, plan.groups[:2], 3, {"a": Position(3), "b": Position(3)}, {}, 1, {"a": 1.0, "b": 1.0}, 4
+        1, plan.groups[:2], 3, {"a": Position(3), "b": Position(3)}, plan.epochs, 1, {"a": 1.0, "b": 1.0}, 4
     )
     driver = drive({"a": 2, "b": 2}, resume=ResumeState(dnns, 4, 2, plan))
     (instruction,) = driver.start()

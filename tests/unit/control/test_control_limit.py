@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from hpcbal.control import GroupLeft, ResumeState, StartRound, SuspendRequested
+from hpcbal.control import ResumeState
+from hpcbal.events.ensemble import GroupLeft, StartRound, SuspendRequested
 from hpcbal.values import Position
 
 Drive = Callable[..., Any]

@@ -7,8 +7,15 @@ from typing import Any
 
 import pytest
 
-from hpcbal.control import GroupLeft, RateMeasured, StartProfiling, StartRound, StopStream, SuspendRequested
-from hpcbal.control.messages import LeaveRound
+from hpcbal.events.ensemble import (
+    GroupLeft,
+    LeaveRound,
+    RateMeasured,
+    StartProfiling,
+    StartRound,
+    StopStream,
+    SuspendRequested,
+)
 from hpcbal.values import Position
 
 Drive = Callable[..., Any]

@@ -8,17 +8,15 @@ from typing import Any
 import pytest
 
 from hpcbal.cluster.layout import Cluster
-from hpcbal.control import (
-    ControlError,
+from hpcbal.control import ControlError, Ensemble, ScheduleSettings
+from hpcbal.events.ensemble import (
     DnnFailed,
-    Ensemble,
     Event,
     Finish,
     GroupLeft,
     GroupPlan,
     LeaveRound,
     NextPass,
-    ScheduleSettings,
     StartAlone,
     StartProfiling,
     StartRound,

@@ -9,20 +9,19 @@ from typing import Any
 import pytest
 
 from hpcbal.cluster.layout import Cluster, Node
-from hpcbal.control import (
-    ControlError,
+from hpcbal.control import ControlError, ScheduleSettings
+from hpcbal.control.profiling import ProfileJob, missing_jobs, next_wave, place_wave
+from hpcbal.errors import InputError
+from hpcbal.events.ensemble import (
     DnnFailed,
     Finish,
     GroupLeft,
     PreprocessingMeasured,
     RateMeasured,
-    ScheduleSettings,
     StartProfiling,
     StartRound,
     SuspendRequested,
 )
-from hpcbal.control.profiling import ProfileJob, missing_jobs, next_wave, place_wave
-from hpcbal.errors import InputError
 from hpcbal.policies import RateTable
 
 Drive = Callable[..., Any]

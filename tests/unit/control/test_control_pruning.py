@@ -7,16 +7,8 @@ from typing import Any
 
 import pytest
 
-from hpcbal.control import (
-    ControlError,
-    DnnFailed,
-    GroupLeft,
-    LeaveRound,
-    NextPass,
-    StartAlone,
-    StartRound,
-    StopRule,
-)
+from hpcbal.control import ControlError, StopRule
+from hpcbal.events.ensemble import DnnFailed, GroupLeft, LeaveRound, NextPass, StartAlone, StartRound
 from hpcbal.policies.pruning import Asha, Median
 
 ASHA = Asha(reduction=2, min_epochs=1)

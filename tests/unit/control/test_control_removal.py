@@ -8,7 +8,8 @@ from typing import Any, cast
 
 import pytest
 
-from hpcbal.control import (
+from hpcbal.control import ResumeState, replay
+from hpcbal.events.ensemble import (
     DnnFailed,
     EpochDone,
     Finish,
@@ -16,11 +17,9 @@ from hpcbal.control import (
     LeaveOut,
     LeaveRound,
     NextPass,
-    ResumeState,
     StartRound,
     StopStream,
     SuspendRequested,
-    replay,
 )
 from hpcbal.values import Position
 

@@ -5,13 +5,9 @@ from __future__ import annotations
 import pytest
 
 from hpcbal.cluster.layout import Cluster, Node
-from hpcbal.control import (
-    GroupPlan,
-    RoundPlan,
-    ScheduleSettings,
-    rounds,
-)
+from hpcbal.control import ScheduleSettings, rounds
 from hpcbal.errors import InputError
+from hpcbal.events.ensemble import GroupPlan, RoundPlan
 from hpcbal.policies import Delta, FlotillaPlanner, RateTable
 from hpcbal.values import EpochRecord, Position
 
@@ -75,7 +71,7 @@ def test_a_round_does_not_end_if_regrouping_would_change_nothing() -> None:
 
 def test_gpus_of_a_round_are_counted_when_it_is_formed() -> None:
     assert rounds.num_gpus_of(PLAN) == 4
-    assert rounds.num_gpus_of(RoundPlan(0, PLAN.groups, 0, {}, {}, 1, {})) == 2
+    assert rounds.num_gpus_of(RoundPlan(0, PLAN.groups, 0, PLAN.start, PLAN.epochs, 1, {})) == 2
 
 
 def test_a_plan_fits_nodes_of_the_same_sizes() -> None:

@@ -8,28 +8,21 @@ from typing import Any
 
 import pytest
 
-from hpcbal.control import (
-    AUTO,
-    Choice,
+from hpcbal.control import AUTO, ControlError, Phase, ScheduleSettings, candidates, choose, replay
+from hpcbal.control.candidates import first_to_try, next_to_try
+from hpcbal.events.ensemble import (
     ChooseSchedule,
-    ControlError,
     Finish,
     Instruction,
-    Phase,
     Prediction,
     RateMeasured,
     Schedule,
     ScheduleChosen,
-    ScheduleSettings,
     StartAlone,
     StartRound,
     StopStream,
     SuspendRequested,
-    candidates,
-    choose,
-    replay,
 )
-from hpcbal.control.candidates import first_to_try, next_to_try
 from hpcbal.policies import Delta
 from hpcbal.policies.pruning import Asha
 
@@ -52,9 +45,7 @@ def answer(
     (asked,) = (each for each in instructions if isinstance(each, ChooseSchedule))
     assert schedule in asked.candidates
     prediction = predicted(schedule, 5.0)
-    return ScheduleChosen(
-        Choice(schedule, (prediction,), asked.current, num_dnns=num_dnns, basis=asked.basis)
-    )
+    return ScheduleChosen(schedule, (prediction,), asked.current, num_dnns=num_dnns, basis=asked.basis)
 
 
 # ---- candidates -------------------------------------------------------------------------------
@@ -186,7 +177,7 @@ def test_a_choice_holds_until_enough_of_its_dnns_are_over(drive: Drive) -> None:
     ],
 )
 def test_when_the_next_choice_is_due(before: int | None, now: int, is_due: bool) -> None:
-    assert Choice(WIDE, (), num_dnns=before).is_due(now) is is_due
+    assert ScheduleChosen(WIDE, (), num_dnns=before).is_due(now) is is_due
 
 
 def test_a_stop_that_comes_while_a_schedule_is_chosen_ends_the_run_at_once(drive: Drive) -> None:
@@ -201,7 +192,7 @@ def test_an_answer_that_was_not_asked_for_is_refused(drive: Drive) -> None:
     d = drive({"a": 2}, (2,), {"a": THREE["a"]}, **OPEN)
     asked = d.start()
     with pytest.raises(ControlError, match="one of the candidates"):
-        d.ensemble.handle(ScheduleChosen(Choice(Schedule("local"), ())))
+        d.ensemble.handle(ScheduleChosen(Schedule("local"), ()))
     d.send(answer(asked, WIDE))
     with pytest.raises(ControlError, match="in phase round"):
         d.ensemble.handle(answer(asked, WIDE))

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 from ledger_doc import PATH, meanings_of, render, type_text
 
-from hpcbal.telemetry.ledger import LINE_BY_EVENT, EpochDoneLine, Line
+from hpcbal.events.ensemble import EpochDone
+from hpcbal.events.line import Line
+from hpcbal.telemetry.ledger import LINE_BY_EVENT
 
 
 def test_the_document_is_up_to_date() -> None:
@@ -23,4 +25,4 @@ def test_a_docstring_describes_exactly_the_fields(kind: type[Line]) -> None:
 def test_types_are_in_the_words_of_json() -> None:
     assert type_text(tuple[int, ...]) == "list of whole numbers"
     assert type_text(float | None) == "number or null"
-    assert type_text(EpochDoneLine) == "[EpochDoneLine](#epochdoneline)"
+    assert type_text(EpochDone) == "[EpochDone](#epochdoneline)"

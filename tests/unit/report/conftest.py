@@ -10,16 +10,9 @@ from typing import Any
 import pytest
 from ledger_lines import a, entry, plan_of
 
+from hpcbal.events.epoch import BalanceFacts, EpochFacts, RankFacts, Straggler
 from hpcbal.report import ReportData, read_run
-from hpcbal.telemetry.ledger import (
-    LINE_BY_EVENT,
-    BalanceFacts,
-    Entry,
-    EpochFacts,
-    NodeFacts,
-    RankFacts,
-    Straggler,
-)
+from hpcbal.telemetry.ledger import LINE_BY_EVENT, Entry, NodeFacts
 from hpcbal.telemetry.ledger.codec import plain_of
 
 EPOCH_0 = 1_790_000_000.0  # unix seconds of the first line
@@ -80,7 +73,7 @@ class History:
         return self.add(
             at,
             "epoch-done",
-            dnn=dnn,
+            dnn_id=dnn,
             seconds=seconds,
             busy_s=seconds - wait_s,
             metrics={"val_accuracy": accuracy},
@@ -90,8 +83,8 @@ class History:
 
     def leave(self, at: float, dnn: str, *, reported: bool = True) -> History:
         if reported:
-            self.add(at, "leave-round", dnn=dnn, reason="converged", detail="")
-        return self.add(at, "group-left", dnn=dnn, wall_time_s=0.0, slot_seconds=0.0)
+            self.add(at, "leave-round", dnn_id=dnn, reason="converged", detail="")
+        return self.add(at, "group-left", dnn_id=dnn, wall_time_s=0.0, slot_seconds=0.0)
 
     def write(self) -> Path:
         text = "".join(json.dumps(plain_of(each)) + "\n" for each in self._entries)
@@ -112,8 +105,10 @@ def finished(history: History) -> ReportData:
     """Two DNNs on two slots for ten seconds; b fails half-way."""
     history.start(0).round(1, 0, {"a": (0,), "b": (1,)})
     history.epoch(5, "a", seconds=3.0, wait_s=1.0, accuracy=0.7)
-    history.add(6, "dnn-failed", dnn="b", cause="nan", detail="Traceback\n  File x\nValueError: <NaN> & co")
-    history.leave(6, "b", reported=False).leave(9, "a").add(9, "dnn-done", dnn="a", detail="")
+    history.add(
+        6, "dnn-failed", dnn_id="b", cause="nan", detail="Traceback\n  File x\nValueError: <NaN> & co"
+    )
+    history.leave(6, "b", reported=False).leave(9, "a").add(9, "dnn-done", dnn_id="a", detail="")
     history.add(9, "round-ended", index=0, suspended=False)
     history.add(10, "run-finished", outcome="failed-dnns", exit_code=3, decided_s=0.5)
     return history.read()

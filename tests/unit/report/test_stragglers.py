@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from hpcbal.events.epoch import BalanceFacts, Straggler
 from hpcbal.report import GroupWait, LeftOut, ReportData, SharePoint, render_page
 from hpcbal.report.charts.all_charts import NARROW, WIDE, draw_charts
 from hpcbal.report.drawing.shapes import Text
-from hpcbal.telemetry.ledger import BalanceFacts, Straggler
 
 
 def late(gpu: int | None, why: str, late_s: float) -> dict[str, Any]:
@@ -28,7 +28,7 @@ def removed(history: Any) -> ReportData:
     history.epoch(3, "b", 2.0)
     history.epoch(6, "a", 2.0, **late(1, "input", 0.2), **balanced(12, 11, 1))
     history.epoch(9, "a", 2.0, **late(2, "compute", 0.5), **balanced(12, 11, 1))
-    history.add(9, "gpu-left-out", dnn="a", gpu=2).leave(10, "a").leave(10, "b")
+    history.add(9, "gpu-left-out", dnn_id="a", gpu=2).leave(10, "a").leave(10, "b")
     history.round(10, 1, {"a": (0, 1)}, a=3)
     history.epoch(12, "a", 1.0, **balanced(12, 12))
     return history.read()

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from hpcbal.cli import main
 from hpcbal.cluster.layout import Cluster
-from hpcbal.control import DnnSpec, EpochDone, GroupPlan, ScheduleSettings, StopRule
+from hpcbal.control import DnnSpec, ScheduleSettings, StopRule
+from hpcbal.events.ensemble import EpochDone, GroupPlan
 from hpcbal.policies import RateTable
 from hpcbal.policies.batching import BATCHING
 from hpcbal.policies.batching.even import Fixed

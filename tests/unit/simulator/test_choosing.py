@@ -13,7 +13,6 @@ import pytest
 from hpcbal.cluster.layout import Cluster
 from hpcbal.control import (
     AUTO,
-    ChooseSchedule,
     DnnProgress,
     DnnSpec,
     DnnState,
@@ -23,6 +22,7 @@ from hpcbal.control import (
     candidates,
     choose,
 )
+from hpcbal.events.ensemble import ChooseSchedule
 from hpcbal.policies import Delta, RateTable
 from hpcbal.simulator import (
     Costs,
@@ -172,5 +172,5 @@ def test_slow_preprocessing_counts_as_the_first_choice_knew_it(sim: Sim) -> None
 def test_a_run_knows_max_epochs_but_not_when_dnns_converge(sim: Sim) -> None:
     run = sim(EXAMPLE, {"a": 3, "b": 30, "c": 4}, gpus=(4,), keep_events=True, **OPEN)
     choices = [timed.event for timed in run.events if type(timed.event).__name__ == "ScheduleChosen"]
-    assert choices[0].choice.prediction.remaining_s > run.makespan_s
+    assert choices[0].prediction.remaining_s > run.makespan_s
     assert run.outcome == "done"

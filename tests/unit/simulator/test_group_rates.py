@@ -9,8 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 import pytest
 
 from hpcbal.cluster.layout import Cluster
-from hpcbal.control import RateMeasured, paradigms, profiling
+from hpcbal.control import paradigms, profiling
 from hpcbal.errors import InputError
+from hpcbal.events.ensemble import RateMeasured
 from hpcbal.policies import Flotilla, Placement, RateTable, placement_score
 from hpcbal.simulator import GroupRates, SimulatedRun, load_preset, varied_rates
 

@@ -7,21 +7,21 @@ from typing import Any
 import pytest
 from ledger_lines import a, plan_of
 
-from hpcbal.control import EpochDone
+from hpcbal.events.ensemble import EpochDone, StartRound
+from hpcbal.events.line import Line
 from hpcbal.simulator import Costs, SimulatedRun
 from hpcbal.simulator.measured_costs import measured_costs
-from hpcbal.telemetry.ledger import LINE_BY_EVENT, EpochDoneLine, EpochFacts, Line, RoundStartedLine
-from hpcbal.telemetry.ledger.of_control import line_of_epoch, plan_facts
+from hpcbal.telemetry.ledger import LINE_BY_EVENT
 
 TimedLine = tuple[float, Line]
 
 
 def started(time_s: float, groups: dict[str, tuple[int, ...]], **epochs: int) -> TimedLine:
-    return time_s, RoundStartedLine(plan_of(groups, epochs))
+    return time_s, StartRound(plan_of(groups, epochs))
 
 
 def done(time_s: float, dnn: str, seconds: float) -> TimedLine:
-    return time_s, a(EpochDoneLine, dnn=dnn, seconds=seconds)
+    return time_s, a(EpochDone, dnn_id=dnn, seconds=seconds)
 
 
 def entry(time_s: float, event: str, **fields: Any) -> TimedLine:
@@ -35,10 +35,10 @@ def test_new_moved_and_staying_dnns_are_distinguished() -> None:
         done(21.0, "a", 10.0),  # began 10 s after the round
         done(23.0, "b", 10.0),  # 12 s
         done(31.0, "a", 10.0),  # a later pass shows nothing
-        entry(32.0, "leave-round", dnn="a"),
-        entry(32.0, "leave-round", dnn="b"),
-        entry(33.0, "group-left", dnn="a"),
-        entry(35.0, "group-left", dnn="b"),
+        entry(32.0, "leave-round", dnn_id="a"),
+        entry(32.0, "leave-round", dnn_id="b"),
+        entry(33.0, "group-left", dnn_id="a"),
+        entry(35.0, "group-left", dnn_id="b"),
         entry(35.0, "round-ended"),
         started(35.5, {"a": (0,), "b": (2, 3)}, a=2, b=1),
         done(46.5, "a", 10.0),  # stayed: 1 s
@@ -68,11 +68,9 @@ def test_without_a_report_nothing_is_known(lines: list[TimedLine]) -> None:
 
 def lines_of_run(run: SimulatedRun) -> list[TimedLine]:
     """What rank 0 would have written, as far as the simulator keeps what the state machine heard and said."""
-    rounds: list[TimedLine] = [(each.start_s, RoundStartedLine(plan_facts(each.plan))) for each in run.rounds]
+    rounds: list[TimedLine] = [(each.start_s, StartRound(each.plan)) for each in run.rounds]
     epochs: list[TimedLine] = [
-        (timed.time_s, line_of_epoch(timed.event, a(EpochFacts)))
-        for timed in run.events
-        if isinstance(timed.event, EpochDone)
+        (timed.time_s, timed.event) for timed in run.events if isinstance(timed.event, EpochDone)
     ]
     return sorted([*epochs, *rounds], key=lambda timed: timed[0])
 

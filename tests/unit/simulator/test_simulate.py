@@ -13,16 +13,13 @@ from hpcbal.control import (
     PARADIGM_NAMES,
     DnnProgress,
     DnnSpec,
-    EpochDone,
-    GroupLeft,
-    RateMeasured,
     ResumeState,
     ScheduleSettings,
-    Started,
     StopRule,
     replay,
 )
 from hpcbal.errors import InputError, PolicyError
+from hpcbal.events.ensemble import EpochDone, GroupLeft, RateMeasured, Started
 from hpcbal.policies import RateTable
 from hpcbal.simulator import Costs, PassModel, SimulatedRun, predict, simulate
 from hpcbal.values import EpochRecord, Position

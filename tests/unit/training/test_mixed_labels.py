@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hpcbal.data.spec import SampleSpec
+from hpcbal.data.spec import LabelSpec, SampleSpec
 from hpcbal.errors import InputError
 from hpcbal.models.softmax import EmulatedModel
-from hpcbal.training.backend import ClassLabel, are_shares
+from hpcbal.training.backend import are_shares
 from hpcbal.training.emulated_backend import EmulatedBackend
 
 
@@ -42,13 +42,13 @@ def test_the_loss_of_a_distribution_is_the_weighted_mean_of_the_losses_of_its_cl
 
 
 def test_which_labels_can_be_distributions() -> None:
-    assert are_shares(ClassLabel((3,), "float32", False), 3)
-    assert not are_shares(ClassLabel((4,), "float32", False), 3)
-    assert not are_shares(ClassLabel((3,), "int64", False), 3)
-    assert not are_shares(ClassLabel(), 3)
+    assert are_shares(LabelSpec((3,), "float32"), 3)
+    assert not are_shares(LabelSpec((4,), "float32"), 3)
+    assert not are_shares(LabelSpec((3,), "int64"), 3)
+    assert not are_shares(LabelSpec(), 3)
 
 
 def test_the_emulated_backend_refuses_other_labels(make_dnn: Any) -> None:
-    label = ClassLabel((2,), "float32", False)
+    label = LabelSpec((2,), "float32")
     with pytest.raises(InputError, match=r"DNN .*: labels of shape \(2,\) .* or a distribution over classes"):
         EmulatedBackend({}).build(make_dnn(), SampleSpec.of((6,), "float32"), 3, 0, label=label)

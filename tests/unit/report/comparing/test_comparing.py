@@ -13,10 +13,10 @@ import yaml
 from hpcbal.cli import main
 from hpcbal.config import load_config, resolved_yaml
 from hpcbal.errors import InputError
+from hpcbal.events.epoch import EpochFacts
 from hpcbal.report.comparing.reading import read_comparison
 from hpcbal.report.comparing.text import render_comparison
 from hpcbal.report.page.page import render_comparison_page
-from hpcbal.telemetry.ledger import EpochFacts
 
 EVIL = "</script><b onclick=x()>"
 MakeRun = Callable[..., Path]
@@ -42,10 +42,10 @@ def make_run(tmp_path: Path, history: Any) -> MakeRun:
                 facts = EpochFacts(wait_s=0.0, num_steps=1, num_samples=1, num_trained=1, trained_s=1.0)
                 metrics = {metric: value}
                 costs = {"seconds": 1.0, "busy_s": 1.0}
-                mine.add(float(at), "epoch-done", dnn=name, metrics=metrics, facts=facts, **costs)
+                mine.add(float(at), "epoch-done", dnn_id=name, metrics=metrics, facts=facts, **costs)
         for name in accuracies:
             event = "dnn-pruned" if name in pruned else "dnn-done"
-            mine.leave(9.0, name).add(9.0, event, dnn=name, detail="")
+            mine.leave(9.0, name).add(9.0, event, dnn_id=name, detail="")
         mine.write()
         stop = {"monitor": metric, "max_epochs": 5}
         defaults = {"optimizer": {"name": "sgd", "learning_rate": 0.1}, "batch_size": 8, "stop": stop}

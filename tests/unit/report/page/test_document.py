@@ -17,6 +17,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 import pytest
 from ledger_lines import entry
 
+from hpcbal.events.ensemble import Delta
 from hpcbal.report import (
     GroupWait,
     LeftOut,
@@ -73,7 +74,7 @@ def test_the_page_is_whole_and_refers_to_nothing_outside(finished: ReportData) -
 
 def test_all_charts_stand_in_both_widths(history: Any) -> None:
     history.start(0).round(1, 0, {"a": (0,), "b": (1,)}).epoch(5, "a", seconds=3.0).epoch(7, "a", seconds=2.0)
-    history.add(8, "dnn-failed", dnn="b", cause="nan", detail="ValueError").leave(9, "a")
+    history.add(8, "dnn-failed", dnn_id="b", cause="nan", detail="ValueError").leave(9, "a")
     page = render_page(history.read())
     for section in ("slots", "learning", "use", "rates"):
         part = page.partition(f'<section id="{section}">')[2].partition("</section>")[0]
@@ -185,6 +186,8 @@ def hostile(hint: Any) -> Any:
     if origin is not None:
         return {hostile(arguments[0]): hostile(arguments[1])}
     hints = get_type_hints(hint)
+    if hint is Delta:
+        return Delta(relative=1.0)
     return hint(**{field.name: hostile(hints[field.name]) for field in dataclasses.fields(hint)})
 
 

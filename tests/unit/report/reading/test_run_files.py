@@ -13,9 +13,10 @@ import pytest
 from ledger_lines import plan_of
 
 from hpcbal.errors import InputError, LedgerError
+from hpcbal.events.ensemble import GroupPlan
+from hpcbal.events.epoch import BalanceFacts, Straggler
 from hpcbal.report import ReportData, read_run, render_page, write_page, write_plots
 from hpcbal.telemetry import ResultRow, write_results
-from hpcbal.telemetry.ledger import BalanceFacts, GroupFacts, Straggler
 from hpcbal.telemetry.views.ensemble_table import new_status
 from hpcbal.telemetry.views.status import write_status
 
@@ -69,8 +70,8 @@ def test_losses_are_those_of_the_validation_samples_if_there_are_any(history: An
     metrics = {"loss": 2.0, "accuracy": 0.25, "val_loss": None, "val_accuracy": None}
     if kind == "validation":
         metrics |= {"val_loss": 1.5, "val_accuracy": 0.5}
-    history.add(1, "epoch-done", dnn="a", metrics=metrics)
-    history.add(2, "epoch-done", dnn="a", metrics={**metrics, "loss": 3.0, "accuracy": 0.75})
+    history.add(1, "epoch-done", dnn_id="a", metrics=metrics)
+    history.add(2, "epoch-done", dnn_id="a", metrics={**metrics, "loss": 3.0, "accuracy": 0.75})
     data = history.read()
     (a,) = data.jobs
     if kind == "validation":
@@ -118,9 +119,9 @@ def test_a_round_asks_of_the_stream_what_its_slowest_dnn_takes(history: Any) -> 
 
 
 def test_checkpoints_and_profiling_have_shares_of_their_own(history: Any, shares: Shares) -> None:
-    history.start(0).add(0, "profiling-started", groups=(GroupFacts("a", (0, 1)),))
+    history.start(0).add(0, "profiling-started", groups=(GroupPlan("a", (0, 1)),))
     history.leave(3, "a", reported=False).round(3, 0, {"a": (0,)}).epoch(5, "a", 2.0)
-    history.add(6, "checkpoint-written", dnn="a", epoch=1, seconds=0.9, held_s=0.5).leave(6, "a")
+    history.add(6, "checkpoint-written", dnn_id="a", epoch=1, seconds=0.9, held_s=0.5).leave(6, "a")
     data = history.read()
     assert shares(data, 0) == {"profiling": 3.0, "training": 2.0, "checkpoint": 0.5, "peers": 0.5}
     assert shares(data, 1) == {"profiling": 3.0, "idle": 3.0}
@@ -131,7 +132,7 @@ def test_a_resumed_run_has_no_pause_and_no_lost_epochs(history: Any) -> None:
     history.start(0).round(1, 0, {"a": (0,)}).epoch(4, "a", 3.0, accuracy=0.4).epoch(7, "a", 3.0)
     # Killed at 7; the second epoch was lost. The job waits for an hour in the queue.
     history.start(3600, resumed=True).round(3601, 1, {"a": (0, 1)}, a=1)
-    history.epoch(3604, "a", 3.0, accuracy=0.6).leave(3605, "a").add(3605, "dnn-done", dnn="a", detail="")
+    history.epoch(3604, "a", 3.0, accuracy=0.6).leave(3605, "a").add(3605, "dnn-done", dnn_id="a", detail="")
     history.add(3606, "run-finished", outcome="done", exit_code=0)
     data = history.read()
     assert data.start_s == pytest.approx((0.0, 7.0))
@@ -147,8 +148,8 @@ def test_a_resumed_run_has_no_pause_and_no_lost_epochs(history: Any) -> None:
 
 
 def test_a_retried_dnn_has_not_failed_any_more(history: Any) -> None:
-    history.start(0).add(1, "dnn-failed", dnn="a", cause="oom", detail="x")
-    history.start(2, resumed=True).add(2, "dnn-retried", dnn="a").round(3, 0, {"a": (0,)})
+    history.start(0).add(1, "dnn-failed", dnn_id="a", cause="oom", detail="x")
+    history.start(2, resumed=True).add(2, "dnn-retried", dnn_id="a").round(3, 0, {"a": (0,)})
     assert history.read().failed == ()
 
 
@@ -244,7 +245,7 @@ def test_a_damaged_line_is_refused_by_file_and_number(history: Any, tmp_path: Pa
     history.start(0).round(1, 0, {"a": (0,)}).write()
     with (tmp_path / "ledger.jsonl").open("a") as file:
         file.write("{}\n")
-    with pytest.raises(LedgerError, match=r"ledger\.jsonl:3: schema is absent, allowed: 1 or 2"):
+    with pytest.raises(LedgerError, match=r"ledger\.jsonl:3: schema is absent, allowed: 2"):
         read_run(tmp_path)
 
 
@@ -270,7 +271,7 @@ def test_numbers_that_could_not_be_measured_do_not_spoil_page_and_charts(
     balance = BalanceFacts((3, 4), decided_s=nan, fit_s=nan)
     history.epoch(5, "a", nan, wait_s=nan, balance=balance, straggler=Straggler(1, "compute", nan))
     history.epoch(7, "a", 2.0, accuracy=0.25)
-    history.add(8, "checkpoint-written", dnn="a", seconds=nan, held_s=nan)
+    history.add(8, "checkpoint-written", dnn_id="a", seconds=nan, held_s=nan)
     history.leave(9, "a")
     history.add(9, "run-finished", outcome="done", decided_s=nan, predicted_s=nan, actual_s=nan)
     data = history.read()

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from hpcbal.events.epoch import RankFacts
 from hpcbal.runtime.group.epoch import RankTimes
-from hpcbal.telemetry.ledger import RankFacts
 
 
 class SecondOfTwo:

@@ -11,9 +11,11 @@ import sys
 import pytest
 
 from hpcbal.config import EnsembleConfig
-from hpcbal.control.messages import DnnFailed, GroupPlan, RoundPlan, StartAlone, StartProfiling, StartRound
 from hpcbal.errors import InputError
+from hpcbal.events.ensemble import DnnFailed, GroupPlan, RoundPlan, StartAlone, StartProfiling, StartRound
 from hpcbal.runtime.record.console import Console
+from hpcbal.telemetry.ledger import BadSampleLine
+from hpcbal.values import Position
 
 TRACEBACK = """\
 Traceback (most recent call last):
@@ -51,7 +53,8 @@ def groups_of(**num_gpus: int) -> tuple[GroupPlan, ...]:
 
 
 def plan_of(**num_gpus: int) -> RoundPlan:
-    return RoundPlan(0, groups_of(**num_gpus), 0, {}, dict.fromkeys(num_gpus, 0), 1, {})
+    start = dict.fromkeys(num_gpus, Position(0))
+    return RoundPlan(0, groups_of(**num_gpus), 0, start, dict.fromkeys(num_gpus, 0), 1, {})
 
 
 def reported(capsys: pytest.CaptureFixture[str]) -> list[str]:
@@ -74,7 +77,7 @@ def limits_reported(capsys: pytest.CaptureFixture[str]) -> list[str]:
 def test_the_key_line_of_a_failure_is_shown_and_where_its_traceback_is(
     capsys: pytest.CaptureFixture[str], detail: str, line: str, where: str
 ) -> None:
-    console_of().show(DnnFailed("a", "error", detail, rank=2))
+    console_of().handle(DnnFailed("a", "error", detail, rank=2))
     (shown,) = reported(capsys)
     assert shown.startswith(f"a FAILED: error: {line} ({where}")
 
@@ -82,25 +85,25 @@ def test_the_key_line_of_a_failure_is_shown_and_where_its_traceback_is(
 def test_each_dnn_over_the_limit_is_reported_once(capsys: pytest.CaptureFixture[str]) -> None:
     console = console_of()
     limit = "warning: balance.max_samples_per_gpu: got 6, less than an even share, which is always allowed: "
-    console.show(StartRound(plan_of(a=3, b=4)))
+    console.handle(StartRound(plan_of(a=3, b=4)))
     lines = reported(capsys)
     assert lines[0].startswith("round 0: "), "the warning follows the line of its round"
     assert lines[-1] == f"{limit}a (8 of 24 samples on 3 slots); shares stay even"
-    console.show(StartRound(plan_of(a=2, b=4)))
+    console.handle(StartRound(plan_of(a=2, b=4)))
     assert limits_reported(capsys) == []
-    console.show(StartAlone(plan_of(b=1)))
+    console.handle(StartAlone(plan_of(b=1)))
     assert limits_reported(capsys) == [f"{limit}b (24 of 24 samples on 1 slot); shares stay even"]
-    console.show(StartRound(plan_of(a=1, b=1)))
+    console.handle(StartRound(plan_of(a=1, b=1)))
     assert limits_reported(capsys) == []
 
 
 def test_steps_hold_no_more_samples_than_a_pass(capsys: pytest.CaptureFixture[str]) -> None:
-    console_of(num_train=12).show(StartRound(plan_of(a=2)))
+    console_of(num_train=12).handle(StartRound(plan_of(a=2)))
     assert limits_reported(capsys) == []
 
 
 def test_the_limit_is_not_reported_while_profiling(capsys: pytest.CaptureFixture[str]) -> None:
-    console_of().show(StartProfiling(groups_of(a=1)))
+    console_of().handle(StartProfiling(groups_of(a=1)))
     assert reported(capsys) == ["profiling: a on 1 slot"]
 
 
@@ -108,7 +111,7 @@ def test_what_comes_from_elsewhere_is_a_line_each(capsys: pytest.CaptureFixture[
     console = console_of()
     console.note("predicted: 0:00:04 left")
     console.warn("a.h5 is damaged")
-    console.note_bad_sample("cats/7.png", "truncated")
+    console.handle(BadSampleLine(7, "cats/7.png", "truncated"))
     console.note_loading("a", "10 samples of 1 kB")
     assert reported(capsys) == [
         "predicted: 0:00:04 left",
@@ -123,7 +126,7 @@ def test_only_a_real_terminal_gets_colours(
     launched: str, is_coloured: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("HPCBAL_LAUNCHED", launched)
-    console_of().show(DnnFailed("a", "error", "bug"))
+    console_of().handle(DnnFailed("a", "error", "bug"))
     assert ("\x1b[31m" in capsys.readouterr().out) == is_coloured
 
 

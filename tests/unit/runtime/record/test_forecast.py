@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 
 from hpcbal.cluster.layout import Cluster
-from hpcbal.control import DnnSpec, Ensemble, EpochDone, ScheduleSettings, Started, StopRule
+from hpcbal.control import DnnSpec, Ensemble, ScheduleSettings, StopRule
 from hpcbal.data.spec import LabelSpec, SampleSpec
 from hpcbal.dataplane.stream import StreamSpec
+from hpcbal.events.ensemble import EpochDone, Started
 from hpcbal.policies import Delta, RateTable
 from hpcbal.runtime.record.forecast import Forecast, Outlook
 

@@ -12,25 +12,28 @@ import pytest
 from hpcbal.cluster.layout import Cluster, Node
 from hpcbal.config import load_ensemble
 from hpcbal.config.scheduling import settings_of, specs_of
-from hpcbal.control import Ensemble, Event, Instruction
-from hpcbal.control.messages import (
+from hpcbal.control import Ensemble
+from hpcbal.events.ensemble import (
     CheckpointWritten,
     DnnFailed,
     EpochDone,
+    Event,
     Finish,
     GroupLeft,
+    Instruction,
     Started,
     StartRound,
     SuspendRequested,
 )
+from hpcbal.events.epoch import EpochFacts
 from hpcbal.policies import RateTable
 from hpcbal.runtime.handoff.launch_dir import RunRequest
 from hpcbal.runtime.record.accounts import PreprocessingStats
+from hpcbal.runtime.record.console import Console
 from hpcbal.runtime.record.journal import Journal
 from hpcbal.runtime.resuming.opening import open_run
-from hpcbal.runtime.wire.protocol import CheckpointFacts
 from hpcbal.telemetry import read_ledger, read_results
-from hpcbal.telemetry.ledger import EpochFacts
+from hpcbal.telemetry.ledger import ModelWarningLine
 from hpcbal.values import Position
 
 NUM_POSITIONS = 60
@@ -48,30 +51,33 @@ class Record:
         settings = settings_of(config, NUM_POSITIONS)
         self.ensemble = Ensemble(specs_of(config), cluster, settings, rates, opened.earlier.resume)
         self.stats = PreprocessingStats(config.data.max_bad_fraction)
-        self.journal = Journal(opened, cluster.num_gpus, {dnn.name: dnn.name for dnn in config.dnns})
+        keys = {dnn.name: dnn.name for dnn in config.dnns}
+        console = Console(config, cluster.num_gpus, NUM_POSITIONS)
+        self.journal = Journal(opened, self.ensemble, console, cluster.num_gpus, keys)
         self.finished: list[Finish] = []
 
-    def happen(self, event: Event, facts: Any = None) -> list[Instruction]:
-        self.journal.note_facts(event, facts)
+    def happen(self, event: Event) -> list[Instruction]:
+        self.journal.publish(event)
+        live = list(self.ensemble.state.live)
         instructions = self.ensemble.handle(event)
-        self.journal.note_event(event, self.ensemble)
+        self.journal.publish_ended([name for name in live if name not in self.ensemble.state.live])
         for instruction in instructions:
-            self.journal.note_instruction(instruction, self.ensemble)
+            self.journal.publish(instruction)
             if isinstance(instruction, Finish):
                 self.finished.append(instruction)
         return instructions
 
     def epoch(self, name: str, pass_index: int) -> list[Instruction]:
         facts = EpochFacts(wait_s=0.1, num_steps=4, num_samples=60, num_trained=48, trained_s=0.5)
-        return self.happen(EpochDone(name, pass_index, METRICS, 1.0, 0.9), facts)
+        return self.happen(EpochDone(name, pass_index, METRICS, 1.0, 0.9, facts=facts))
 
     def leave(self, name: str, epochs: int, position: Position) -> None:
-        self.happen(CheckpointWritten(name, epochs, position), CheckpointFacts(0.1, 0.01))
+        self.happen(CheckpointWritten(name, epochs, position, 0.1, 0.01))
         self.happen(GroupLeft(name))
 
     def end(self, exit_code: int) -> str:
         (finish,) = self.finished
-        return self.journal.finish(self.ensemble, self.stats, finish.outcome, exit_code)
+        return self.journal.finish(self.stats, finish.outcome, exit_code)
 
     def lines(self, *names: str) -> list[Any]:
         lines = [entry.line for entry in read_ledger(self.run.ledger)]
@@ -95,7 +101,7 @@ def test_a_run_is_a_story_in_the_ledger_and_a_row_in_the_results(record: Record)
     (start,) = record.happen(Started())
     assert isinstance(start, StartRound)
     record.epoch("a", 0)
-    record.happen(CheckpointWritten("a", 1, Position(0, NUM_POSITIONS)), CheckpointFacts(0.1, 0.0))
+    record.happen(CheckpointWritten("a", 1, Position(0, NUM_POSITIONS), 0.1))
     record.epoch("a", 1)
     record.leave("a", 2, Position(1, NUM_POSITIONS))
     table = record.end(0)
@@ -118,15 +124,16 @@ def test_the_results_are_there_while_the_run_trains(record: Record) -> None:
     record.happen(Started())
     record.epoch("a", 0)
     record.stats.bad[7] = ("point 7", "broken")
-    record.journal.heartbeat(record.ensemble, record.stats)
+    record.journal.heartbeat(record.stats)
     (row,) = read_results(record.run.results)
     assert (row.state, row.epochs, row.numbers["bad_samples"]) == ("running", 1, 1)
 
 
 def test_a_warning_about_a_model_is_recorded_once(record: Record) -> None:
     warned = [("a", "strange"), ("b", "strange"), ("a", "strange"), ("a", "odd")]
-    assert [record.journal.note_model_warning(*each) for each in warned] == [True, True, False, True]
-    assert [(line.dnn, line.detail) for line in record.lines("model-warning")] == [
+    for each in warned:
+        record.journal.publish(ModelWarningLine(*each))
+    assert [(line.dnn_id, line.detail) for line in record.lines("model-warning")] == [
         *(("a", "strange"), ("b", "strange"), ("a", "odd"))
     ]
 
@@ -137,20 +144,20 @@ def test_a_failure_is_recorded_with_its_cause(record: Record) -> None:
     record.happen(GroupLeft("a"))
     record.end(3)
     (failed,) = record.lines("dnn-failed")
-    assert (failed.dnn, failed.cause) == ("a", "oom")
+    assert (failed.dnn_id, failed.cause) == ("a", "oom")
     (row,) = read_results(record.run.results)
     assert (row.state, row.cause) == ("failed", "oom: MemoryError: 17 GiB asked for")
 
 
 def test_a_stop_is_recorded_and_the_status_says_that_the_run_can_be_resumed(record: Record) -> None:
     record.happen(Started())
-    record.journal.heartbeat(record.ensemble, record.stats)
+    record.journal.heartbeat(record.stats)
     assert record.status()["phase"] not in ("suspended", "done")
     record.happen(SuspendRequested("signal TERM"))
     record.leave("a", 0, Position(0, 16))
     record.end(75)
     assert record.lines("suspend-requested")[0].reason == "signal TERM"
     (written,) = record.lines("checkpoint-written")
-    assert (written.epoch, written.pass_index, written.offset) == (0, 0, 16)
+    assert (written.epoch, written.position) == (0, Position(0, 16))
     assert record.lines("round-ended")[0].suspended is True
     assert record.status()["phase"] == "suspended"

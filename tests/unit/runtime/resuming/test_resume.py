@@ -12,30 +12,30 @@ import pytest
 from ledger_lines import a
 
 from hpcbal.checkpoint import TrainingState, write_checkpoint
-from hpcbal.control import Choice, DnnSpec, DnnState, Prediction, Schedule, StopRule
-from hpcbal.control.messages import GroupPlan, RoundPlan
+from hpcbal.control import DnnSpec, DnnState, StopRule
 from hpcbal.errors import DataError
+from hpcbal.events.ensemble import (
+    CheckpointWritten,
+    DnnFailed,
+    GroupLeft,
+    GroupPlan,
+    LeaveOut,
+    LeaveRound,
+    NextPass,
+    Prediction,
+    RoundPlan,
+    Schedule,
+    ScheduleChosen,
+    StartAlone,
+    StartRound,
+    StopStream,
+)
+from hpcbal.events.line import Line
 from hpcbal.policies import Delta
 from hpcbal.runtime.resuming.resume import Earlier, read_earlier
 from hpcbal.runtime.resuming.same_data import check_fingerprint
 from hpcbal.telemetry import RunDirectory
-from hpcbal.telemetry.ledger import (
-    CheckpointWrittenLine,
-    DnnDoneLine,
-    DnnFailedLine,
-    DnnRetriedLine,
-    GpuLeftOutLine,
-    GroupLeftLine,
-    LeaveRoundLine,
-    Line,
-    NodeFacts,
-    PassStartedLine,
-    RoundEndedLine,
-    RoundStartedLine,
-    RunStartedLine,
-    StartedAloneLine,
-)
-from hpcbal.telemetry.ledger.of_control import line_of_choice, plan_facts
+from hpcbal.telemetry.ledger import DnnDoneLine, DnnRetriedLine, NodeFacts, RunStartedLine
 from hpcbal.values import EpochRecord, Position
 
 PLAN = RoundPlan(
@@ -50,7 +50,7 @@ PLAN = RoundPlan(
 )
 
 
-BEGUN = RoundStartedLine(plan_facts(PLAN))
+BEGUN = StartRound(PLAN)
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ def started(num_gpus: int = 3, host: str = "n", *, regroup: bool = True) -> Line
 
 
 def round_ended(**given: bool) -> Line:
-    return a(RoundEndedLine, **given)
+    return a(StopStream, **given)
 
 
 def test_nothing_there_is_a_fresh_start(run: RunDirectory):
@@ -95,9 +95,9 @@ def test_nothing_there_is_a_fresh_start(run: RunDirectory):
 
 def test_the_last_choice_of_a_schedule_is_known_with_its_cluster(run: RunDirectory):
     wide, alone = Schedule("global", Delta(relative=1.0), 0.8), Schedule("independent")
-    first = Choice(wide, (Prediction(wide, 9.0, 2), Prediction(alone, 12.0, 5)))
-    last = Choice(alone, (Prediction(wide, 9.0, 2), Prediction(alone, 5.0, 5)), wide, 40.0)
-    resume = read(run, started(), line_of_choice(first), line_of_choice(last)).resume
+    first = ScheduleChosen(wide, (Prediction(wide, 9.0, 2), Prediction(alone, 12.0, 5)))
+    last = ScheduleChosen(alone, (Prediction(wide, 9.0, 2), Prediction(alone, 5.0, 5)), wide, 40.0)
+    resume = read(run, started(), first, last).resume
     assert resume.choice == last
     assert resume.cluster is not None
     assert resume.cluster.num_gpus == 3
@@ -109,7 +109,7 @@ def test_an_interrupted_round_is_known_with_its_cluster_and_its_passes(run: RunD
     lines = [
         started(),
         BEGUN,
-        a(PassStartedLine, pass_index=8),
+        a(NextPass, pass_index=8),
     ]
     resume = read(run, *lines).resume
     assert resume.interrupted == PLAN
@@ -128,8 +128,8 @@ def test_dnns_that_left_to_regroup_keep_their_gpus_until_the_next_round(run: Run
     lines = [
         started(),
         BEGUN,
-        LeaveRoundLine("a", "converged", ""),
-        LeaveRoundLine("b", "regroup", ""),
+        LeaveRound("a", "converged", ""),
+        LeaveRound("b", "regroup", ""),
         round_ended(suspended=False),
     ]
     assert read(run, *lines).resume.kept == {"b": (2,)}
@@ -139,7 +139,7 @@ def test_dnns_that_left_to_regroup_keep_their_gpus_until_the_next_round(run: Run
 def test_a_round_is_over_once_dnns_train_alone(run: RunDirectory):
     """Otherwise a later start would compare its hosts with those of the interrupted round."""
     save(run, "a", 3, Position(8, 40))
-    alone = StartedAloneLine(plan_facts(replace(PLAN, index=5)))
+    alone = StartAlone(replace(PLAN, index=5))
     resume = read(run, started(), BEGUN, started(num_gpus=4), alone).resume
     assert resume.interrupted is None
     assert resume.cluster is not None
@@ -151,8 +151,8 @@ def test_gpus_left_out_are_known_as_long_as_the_hosts_are_the_same(run: RunDirec
     lines = [
         started(),
         BEGUN,
-        GpuLeftOutLine("a", 1),
-        GpuLeftOutLine("a", 2),
+        LeaveOut("a", 1),
+        LeaveOut("a", 2),
         started(),
     ]
     same = read(run, *lines).resume
@@ -176,7 +176,7 @@ def test_gpus_that_nobody_of_the_round_lacks_are_forgotten_without_ending_it(run
     """`a` is through, `gone` is not in the config any more; or the round is still planned with the GPU."""
 
     def without(dnn: str, gpu: int) -> Line:
-        return GpuLeftOutLine(dnn, gpu)
+        return LeaveOut(dnn, gpu)
 
     def read_on(*lines: Any) -> Any:
         change = dict(FORGETTING[how])
@@ -218,7 +218,7 @@ def test_done_without_a_checkpoint_is_trained_again(run: RunDirectory):
 
 def test_a_failed_dnn_stays_so_unless_it_gets_another_try(run: RunDirectory):
     save(run, "a", 2, Position(6, 120))
-    failed = DnnFailedLine("a", "oom", "17 GiB")
+    failed = DnnFailed("a", "oom", "17 GiB")
     progress = read(run, failed).resume.dnns["a"]
     assert (progress.state, progress.cause, progress.detail) == (DnnState.FAILED, "oom", "17 GiB")
     again = read(run, failed, retry_failed=True).resume.dnns["a"]
@@ -228,7 +228,7 @@ def test_a_failed_dnn_stays_so_unless_it_gets_another_try(run: RunDirectory):
 
 
 def test_costs_add_up_over_all_starts(run: RunDirectory):
-    left = GroupLeftLine("a", 2.0, 4.0)
+    left = GroupLeft("a", 2.0, 4.0)
     account = read(run, started(), left, started(), left).accounts["a"]
     assert (account.wall_time_s, account.slot_seconds) == (4.0, 8.0)
 
@@ -271,11 +271,6 @@ def test_checkpoints_of_other_data_are_refused(run: RunDirectory):
             "data.args.path: changed, but the fingerprint of the data is the same",
         ),
         ("data", "data", "data.args.path: changed, but the fingerprint"),
-        (
-            "data",
-            "data.content",
-            "of these checkpoints, of an earlier version, covers shapes, labels and names",
-        ),
     ],
 )
 def test_data_that_moved_are_known_by_their_fingerprint(run: RunDirectory, trained_on, now, words):
@@ -304,14 +299,14 @@ def test_swapped_checkpoints_are_refused(run: RunDirectory):
 
 
 def test_a_lost_checkpoint_is_reported(run: RunDirectory):
-    (warning,) = read(run, started(), a(CheckpointWrittenLine, dnn="a")).warnings
+    (warning,) = read(run, started(), a(CheckpointWritten, dnn_id="a")).warnings
     assert "the checkpoint is gone; a starts again" in warning
 
 
 def test_a_damaged_checkpoint_is_reported_once_and_kept(run: RunDirectory):
     save(run, "a", 1, Position(5, 120))
     os.truncate(run.job("a") / "checkpoint.h5", 1000)
-    (warning,) = read(run, started(), a(CheckpointWrittenLine, dnn="a")).warnings
+    (warning,) = read(run, started(), a(CheckpointWritten, dnn_id="a")).warnings
     assert "it is truncated or extended" in warning
     assert warning.endswith(
         "kept as checkpoint.damaged.h5; there is no whole checkpoint, so training starts from the beginning"
@@ -320,7 +315,7 @@ def test_a_damaged_checkpoint_is_reported_once_and_kept(run: RunDirectory):
 
 
 def test_a_retried_dnn_stays_retried_at_the_next_start(run: RunDirectory):
-    failed = DnnFailedLine("a", "nan", "")
+    failed = DnnFailed("a", "nan", "")
     assert read(run, started(), failed, retry_failed=True).retried == ("a",)
     later = read(run, started(), failed, DnnRetriedLine("a"))
     assert later.resume.dnns["a"].state is DnnState.PENDING

@@ -8,8 +8,8 @@ from typing import cast
 
 import numpy as np
 
-from hpcbal.control.messages import DnnFailed, Event, GroupLeft, RateMeasured
 from hpcbal.dataplane.reader import Batch, StreamReader
+from hpcbal.events.ensemble import DnnFailed, Event, GroupLeft, RateMeasured
 from hpcbal.runtime.group.member import GroupMember
 from hpcbal.runtime.roles.group_profile import GroupProfile
 from hpcbal.telemetry.streams.slices import SliceRecorder

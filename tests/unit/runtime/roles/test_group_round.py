@@ -10,21 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hpcbal.control.messages import (
-    CheckpointWritten,
-    DnnFailed,
-    EpochDone,
-    GroupLeft,
-    GroupPlan,
-    RateMeasured,
-)
+from hpcbal.events.ensemble import CheckpointWritten, DnnFailed, EpochDone, GroupLeft, GroupPlan, RateMeasured
 from hpcbal.runtime.group.replicas import SUMS_NAME
 from hpcbal.runtime.wire.protocol import (
     Happened,
     Leave,
     PreprocessorReport,
     Proceed,
-    ProfileFacts,
     Suspend,
 )
 from hpcbal.values import Position
@@ -93,7 +85,7 @@ def test_the_first_pass_measures_a_rate_that_the_plan_lacks(floor: FloorMaker) -
     assert isinstance(message.event, RateMeasured)
     assert (message.event.dnn_id, message.event.num_gpus) == ("a", 1)
     assert message.event.samples_per_s > 0.0
-    assert isinstance(message.facts, ProfileFacts)
+    assert message.event.start_s > 0.0
     assert len(go_on(alone, ALONE, 2, 1)) == 2  # measured once
     alone.end()
 
@@ -112,7 +104,7 @@ def test_an_epoch_is_reported_with_what_was_measured_on_each_rank(floor: FloorMa
     on.open(1, (TOGETHER,), on.plan_of(TOGETHER))
     source, happened = on.next_of(Happened)
     assert source == on.ranks.roles.trainer_ranks[1], "the master reports"
-    facts = happened.facts
+    facts = happened.event.facts
     spec = on.ranks.facts.spec
     num_steps = -(-spec.num_train // 8) + -(-(spec.num_positions - spec.num_train) // 8)
     assert (facts.num_steps, facts.num_samples) == (num_steps, spec.num_positions)
@@ -329,7 +321,7 @@ def test_broken_samples_are_left_out_of_every_count(floor: FloorMaker) -> None:
     on.open(1, (TOGETHER,), on.plan_of(TOGETHER))
     _, happened = on.next_of(Happened)
     assert isinstance(happened.event, EpochDone)
-    assert happened.facts.num_samples == on.num_positions - 10
+    assert happened.event.facts.num_samples == on.num_positions - 10
     on.order(Leave(1, "converged"), 0, 1)
     on.event()
     on.end()

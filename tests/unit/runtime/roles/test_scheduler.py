@@ -13,19 +13,24 @@ import pytest
 
 from hpcbal.comm.channel import Message
 from hpcbal.config.scheduling import settings_of, specs_of
-from hpcbal.control import Choice, ChooseSchedule, Ensemble, Event, Prediction, ResumeState
-from hpcbal.control.messages import (
+from hpcbal.control import Ensemble, ResumeState
+from hpcbal.errors import HpcbalError
+from hpcbal.events.ensemble import (
     CheckpointWritten,
+    ChooseSchedule,
     DnnFailed,
     EpochDone,
+    Event,
     GroupLeft,
     Instruction,
+    Prediction,
     PreprocessingMeasured,
     RateMeasured,
+    ScheduleChosen,
     Started,
     SuspendRequested,
 )
-from hpcbal.errors import HpcbalError
+from hpcbal.events.epoch import EpochFacts
 from hpcbal.policies import RateTable
 from hpcbal.runtime.health import silence
 from hpcbal.runtime.record.console import Console
@@ -33,7 +38,6 @@ from hpcbal.runtime.record.journal import Journal
 from hpcbal.runtime.roles.schedule_chooser import ScheduleChooser
 from hpcbal.runtime.roles.scheduler import Scheduler
 from hpcbal.runtime.wire.protocol import (
-    CheckpointFacts,
     DataLoading,
     EndStream,
     Happened,
@@ -42,7 +46,6 @@ from hpcbal.runtime.wire.protocol import (
     OpenGroups,
     PreprocessorReport,
     Proceed,
-    ProfileFacts,
     ReaderReady,
     Shutdown,
     StartStream,
@@ -52,11 +55,11 @@ from hpcbal.runtime.wire.protocol import (
     TrainAlone,
 )
 from hpcbal.simulator import Outset, choose_schedule
-from hpcbal.telemetry.ledger import EpochFacts
+from hpcbal.telemetry.ledger import BadSampleLine
 from hpcbal.values import Position
 
 PREPROCESSOR, TRAINERS = 1, (2, 3)
-EPOCH, CHECKPOINT = EpochFacts(0.1, 4, 60, 48, 0.5), CheckpointFacts(0.1, 0.01)
+EPOCH = EpochFacts(0.1, 4, 60, 48, 0.5)
 METRICS = {"loss": 1.0, "accuracy": 0.5, "val_loss": 1.0, "val_accuracy": 0.5}
 ONE_DNN = [{"name": "a", "model": "in_process_toys:toy"}]
 
@@ -80,10 +83,6 @@ class Silent:
     def __init__(self) -> None:
         self.start_s: dict[str, float] = {}
         self.calls: list[tuple[str, tuple[Any, ...]]] = []
-
-    def note_facts(self, event: Event, facts: Any) -> list[str]:
-        self.calls.append(("note_facts", (event, facts)))
-        return []
 
     def finish(self, *args: Any) -> str:
         self.calls.append(("finish", args))
@@ -147,8 +146,8 @@ class Stage:
     def send(self, rank: int, message: Message) -> None:
         self.channels[rank].send(0, message)
 
-    def report(self, serial: int, event: Event, facts: Any = None, rank: int = TRAINERS[0]) -> None:
-        self.send(rank, Happened(serial, event, facts))
+    def report(self, serial: int, event: Event, rank: int = TRAINERS[0]) -> None:
+        self.send(rank, Happened(serial, event))
 
     def get(self, rank: int) -> Any:
         """The next message to `rank`, which must be there."""
@@ -171,11 +170,11 @@ class Stage:
         assert self.get(PREPROCESSOR) == StartStream(self.opened.stream)
 
     def epoch(self, dnn_id: str = "a", pass_index: int = 0) -> None:
-        self.report(self.opened.serial, EpochDone(dnn_id, pass_index, METRICS, 1.0), EPOCH)
+        self.report(self.opened.serial, EpochDone(dnn_id, pass_index, METRICS, 1.0, facts=EPOCH))
 
     def leave(self, dnn_id: str, epochs: int, position: Position, serial: int | None = None) -> None:
         serial = self.opened.serial if serial is None else serial
-        self.report(serial, CheckpointWritten(dnn_id, epochs, position), CHECKPOINT)
+        self.report(serial, CheckpointWritten(dnn_id, epochs, position, 0.1, 0.01))
         self.report(serial, GroupLeft(dnn_id))
 
     def end_stream(self) -> Iterator[None]:
@@ -226,7 +225,7 @@ def test_a_stream_starts_when_all_readers_are_ready_and_ends_when_all_groups_hav
         yield
         for rank in TRAINERS:
             assert on.get(rank) == Proceed(on.opened.serial, 1, checkpoint=True)
-        on.report(on.opened.serial, CheckpointWritten("a", 1, Position(0, end)), CHECKPOINT)
+        on.report(on.opened.serial, CheckpointWritten("a", 1, Position(0, end)))
         on.epoch(pass_index=1)
         yield
         for rank in TRAINERS:
@@ -238,8 +237,8 @@ def test_a_stream_starts_when_all_readers_are_ready_and_ends_when_all_groups_hav
 
     assert on.play(script()) == 0
     on.all_get_shutdown(0)
-    ((ensemble, _, outcome, code),) = on.journal.of("finish")
-    assert (ensemble, outcome, code) == (on.ensemble, "done", 0)
+    ((_, outcome, code),) = on.journal.of("finish")
+    assert (outcome, code) == ("done", 0)
     assert on.console.of("show_end") == [("the table", None)]
 
 
@@ -270,7 +269,7 @@ def test_events_are_decided_on_in_the_order_of_their_arrival_even_while_answers_
 
     assert on.play(script()) == 75
     on.all_get_shutdown(75)
-    assert on.journal.of("finish")[0][2:] == ("suspended", 75)
+    assert on.journal.of("finish")[0][1:] == ("suspended", 75)
 
 
 @pytest.mark.parametrize("who", ["another rank", "rank 0 itself"])
@@ -337,7 +336,7 @@ def test_a_failed_dnn_frees_its_gpus_and_gives_the_exit_code_3(stage) -> None:
 
     assert on.play(script()) == 3
     on.all_get_shutdown(3)
-    assert on.journal.of("finish")[0][2] == "failed-dnns"
+    assert on.journal.of("finish")[0][1] == "failed-dnns"
 
 
 def test_too_many_broken_samples_suspend_the_run_and_are_its_exit_code(stage) -> None:
@@ -360,7 +359,9 @@ def test_too_many_broken_samples_suspend_the_run_and_are_its_exit_code(stage) ->
     assert on.play(script()) == 2
     assert on.ensemble.seen.count(SuspendRequested("too many broken samples")) == 1
     assert on.console.of("note_error") == [()]
-    assert [where for where, _ in on.console.of("note_bad_sample")] == [f"point {i}" for i in range(5)]
+    published = [line for (line,) in on.journal.of("publish")]
+    broken = [line.where for line in published if isinstance(line, BadSampleLine)]
+    assert broken == [f"point {i}" for i in range(5)]
     ((_, fatal),) = on.console.of("show_end")
     assert "4 of 60 samples are broken" in str(fatal)
 
@@ -405,10 +406,11 @@ def test_measurements_are_recorded_when_they_arrive_and_people_hear_of_loading(s
 
     on.play(script())
     assert on.console.of("note_loading") == [("a", "all of it")]
-    assert on.journal.of("note_facts") == [
-        (EpochDone("a", 0, METRICS, 1.0), EPOCH),
-        (CheckpointWritten("a", 1, Position(0, on.spec.num_positions)), CHECKPOINT),
-        (GroupLeft("a"), None),
+    published = [line for (line,) in on.journal.of("publish")]
+    assert [line for line in published if isinstance(line, EpochDone | CheckpointWritten | GroupLeft)] == [
+        EpochDone("a", 0, METRICS, 1.0, facts=EPOCH),
+        CheckpointWritten("a", 1, Position(0, on.spec.num_positions), 0.1, 0.01),
+        GroupLeft("a"),
     ]
 
 
@@ -423,7 +425,7 @@ def test_unknown_rates_are_measured_before_the_first_round(stage) -> None:
             waves.append([(group.dnn_id, len(group.gpus)) for group in on.opened.groups])
             for group in on.opened.groups:
                 rate = RateMeasured(group.dnn_id, len(group.gpus), 100.0 * len(group.gpus))
-                on.report(on.opened.serial, rate, ProfileFacts(0.5))
+                on.report(on.opened.serial, rate)
                 on.report(on.opened.serial, GroupLeft(group.dnn_id))
             yield
             yield from on.end_stream()
@@ -452,7 +454,7 @@ def test_independent_dnns_train_alone_and_no_stream_is_shared(stage) -> None:
         for rank, order in orders.items():
             (group,) = order.round_plan.groups
             assert on.ranks.roles.trainer_ranks[group.gpus[0]] == rank
-            on.report(order.serial, EpochDone(group.dnn_id, 0, METRICS, 1.0), EPOCH, rank)
+            on.report(order.serial, EpochDone(group.dnn_id, 0, METRICS, 1.0, facts=EPOCH), rank)
             yield
             assert on.get(rank) == Leave(order.serial, "converged")
             on.leave(group.dnn_id, 1, Position(0, end), order.serial)
@@ -467,12 +469,12 @@ class SlowChooser:
 
     def __init__(self) -> None:
         self.asked: ChooseSchedule | None = None
-        self.answer: Choice | None = None
+        self.answer: ScheduleChosen | None = None
 
     def ask(self, asked: ChooseSchedule, ensemble: Ensemble, start_s: Any) -> None:
         self.asked = asked
 
-    def take(self) -> Choice | None:
+    def take(self) -> ScheduleChosen | None:
         answer, self.answer = self.answer, None
         return answer
 
@@ -480,10 +482,10 @@ class SlowChooser:
         """Answer with the first candidate of this paradigm."""
         assert self.asked is not None
         schedule = next(each for each in self.asked.candidates if each.paradigm == paradigm)
-        self.answer = Choice(schedule, (Prediction(schedule, 1.0, 1),))
+        self.answer = ScheduleChosen(schedule, (Prediction(schedule, 1.0, 1),))
 
 
-def answer_of(chooser: ScheduleChooser) -> Choice:
+def answer_of(chooser: ScheduleChooser) -> ScheduleChosen:
     """Wait for the answer."""
     while (choice := chooser.take()) is None:
         time.sleep(0.001)
@@ -531,7 +533,7 @@ def test_a_stop_while_a_schedule_is_chosen_ends_the_run_at_once(stage) -> None:
 def test_a_schedule_is_chosen_in_a_thread_and_a_failed_search_is_an_error(stage) -> None:
     on, gate = stage(schedule={}), threading.Event()
 
-    def search(outset: Outset, asked: ChooseSchedule) -> Choice:
+    def search(outset: Outset, asked: ChooseSchedule) -> ScheduleChosen:
         gate.wait(10.0)
         if asked.current is not None:
             raise HpcbalError("no rates")

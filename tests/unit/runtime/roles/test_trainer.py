@@ -8,14 +8,7 @@ from typing import Any
 
 import pytest
 
-from hpcbal.control.messages import (
-    CheckpointWritten,
-    DnnFailed,
-    EpochDone,
-    GroupLeft,
-    GroupPlan,
-    RateMeasured,
-)
+from hpcbal.events.ensemble import CheckpointWritten, DnnFailed, EpochDone, GroupLeft, GroupPlan, RateMeasured
 from hpcbal.runtime.wire.protocol import (
     Happened,
     Heartbeat,

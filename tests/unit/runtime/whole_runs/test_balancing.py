@@ -97,7 +97,9 @@ def test_a_stop_inside_a_pass_changes_no_more_than_rounding(lab: Any) -> None:
     unlike = with_epochs(UNLIKE, 8)
     use(lab, **unlike, balance={"policy": "fitted"})
     lab.stop_at(4 * 4 * NUM_GPUS + 5, rank=1)  # four steps an epoch
-    assert {line.offset for line in lab.events("checkpoint-written")} - {120}, "no stop was inside a pass"
+    assert {line.position.offset for line in lab.events("checkpoint-written")} - {120}, (
+        "no stop was inside a pass"
+    )
     assert lab.run() == 0
     stopped = lab.outcome()
     use(lab, "even", **unlike)
@@ -158,7 +160,7 @@ def test_a_group_continues_without_a_gpu_that_holds_it_up(lab: Any, capsys: Any)
     use(lab, **HOPELESS, balance={"policy": "lb-bsp-gpu"})
     assert lab.run() == 0
     (left_out,) = lab.events("gpu-left-out")
-    assert (left_out.dnn, left_out.gpu) == ("a", 2)
+    assert (left_out.dnn_id, left_out.gpu) == ("a", 2)
     assert "a is faster without slot 2" in capsys.readouterr().out
     assert [plan.plan.groups[0].gpus for plan in lab.events("round-started")] == [(0, 1, 2), (0, 1)]
     (regroup,) = [line for line in lab.events("leave-round") if line.reason == "regroup"]

@@ -79,7 +79,7 @@ def test_one_that_raises_fails_its_dnn_and_no_other(lab: Any, epoch: int) -> Non
     lab.use(dnns=[{**dnn, "callbacks": [own]} if dnn["name"] == shortest else dnn for dnn in dnns])
     assert lab.run() == 3
     (failed,) = lab.events("dnn-failed")
-    assert failed.dnn == shortest
+    assert failed.dnn_id == shortest
     assert f"callback in_process_toys:Stubborn: epoch {epoch} failed: " in failed.detail
     assert "in_process_toys.py:" in failed.detail
     assert "RuntimeError: no room for my plot" in failed.detail

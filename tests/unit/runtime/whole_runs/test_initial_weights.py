@@ -30,7 +30,7 @@ def test_a_run_starts_from_the_weights_and_records_them(lab: Any, hooks: Any, ba
     begun = read_weights(f"{base}/dnns/b", "last")[0]
     use(lab, "tuned", {"from": base, "dnn": "b", "weights": "last"})
     assert lab.run() == 0
-    lines = {line.dnn: line for line in lab.events("initial-weights")}
+    lines = {line.dnn_id: line for line in lab.events("initial-weights")}
     assert set(lines) == {"a", "b", "c"}
     assert {line.path for line in lines.values()} == {str(begun.path)}
     assert {line.digest for line in lines.values()} == {digest_of(begun.path)}
@@ -47,7 +47,7 @@ def test_a_stopped_run_needs_its_source_no_more(lab: Any, hooks: Any, base: str,
     assert lab.run() == 0
     wanted = lab.outcome()
     use(lab, "stopped", f"{base}:b")
-    lab.kill_when(lambda: {line.dnn for line in lab.events("checkpoint-written")} == set("abc"))
+    lab.kill_when(lambda: {line.dnn_id for line in lab.events("checkpoint-written")} == set("abc"))
     shutil.rmtree(base)
     hooks["act"] = lambda step: None
     capsys.readouterr()

@@ -78,7 +78,7 @@ def test_the_best_weights_are_kept_beside_the_last_ones(lab: Any, capsys: Any, p
     expected = {name: (best_of(lab, name).epoch, epochs) for name, epochs in lab.epochs.items()}
     assert shown_of(lab) == expected
     for name, (epoch, last) in expected.items():
-        lines = [line for line in lab.events("best-kept") if line.dnn == name]
+        lines = [line for line in lab.events("best-kept") if line.dnn_id == name]
         assert (lines[-1].epoch, lines[-1].metric) == (epoch, "val_accuracy")
         assert lines[-1].value == last_of(lab, name).history[epoch - 1].metrics["val_accuracy"]
         text = f"best {epoch} (val_accuracy {lines[-1].value:.4f}), last {last}"

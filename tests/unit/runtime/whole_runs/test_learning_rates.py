@@ -66,5 +66,5 @@ def test_a_schedule_that_raises_fails_its_dnn_only(lab: Any) -> None:
     lab.use(dnns=dnns)
     assert lab.run() == 3
     (failed,) = lab.events("dnn-failed")
-    assert failed.dnn == dnns[0]["name"]
+    assert failed.dnn_id == dnns[0]["name"]
     assert "in_process_toys:negative: it returned -1.0 for step 2, allowed: a number, 0" in failed.detail

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from hpcbal.control import Choice, ChooseSchedule
+from hpcbal.events.ensemble import ChooseSchedule, ScheduleChosen
 from hpcbal.runtime.roles import scheduler
 from hpcbal.runtime.roles.schedule_chooser import ScheduleChooser
 from hpcbal.simulator import Outset, choose_schedule
@@ -33,7 +33,7 @@ def test_stops_and_deaths_change_nothing(lab: Any, paradigm: str) -> None:
     assert lab.run() == 0
     lab.assert_same(lab.outcome(), calm)
     assert lab.states() == {name: ("done", epochs) for name, epochs in lab.epochs.items()}
-    offsets = {line.offset for line in lab.events("checkpoint-written")}
+    offsets = {line.position.offset for line in lab.events("checkpoint-written")}
     assert offsets - {NUM_SAMPLES}, "no stop was inside a pass"
 
 
@@ -43,7 +43,7 @@ def test_a_run_whose_schedule_was_chosen_resumes_from_every_line_of_its_ledger(
 ) -> None:
     """Each start dies one line later than the one before, one of them just after `started-alone`."""
 
-    def choose(outset: Outset, asked: ChooseSchedule) -> Choice:
+    def choose(outset: Outset, asked: ChooseSchedule) -> ScheduleChosen:
         choice = choose_schedule(outset, asked)
         schedules = [prediction.schedule for prediction in choice.predictions]
         return replace(choice, schedule=next(each for each in schedules if each.paradigm == "independent"))
@@ -69,7 +69,7 @@ def test_a_failing_dnn_leaves_the_others_in_peace(lab: Any, hooks: Any, paradigm
     assert lab.run() == 3
     assert lab.states() == {"a": ("done", 4), "b": ("failed", 0), "c": ("done", 3)}
     (failed,) = lab.events("dnn-failed")
-    assert (failed.dnn, failed.cause) == ("b", "nan")
+    assert (failed.dnn_id, failed.cause) == ("b", "nan")
 
 
 @pytest.mark.parametrize("paradigm", PARADIGMS)
@@ -116,9 +116,9 @@ def test_independent_dnns_pay_for_their_own_preprocessing(lab: Any) -> None:
 def test_no_gpu_is_idle_while_an_independent_dnn_waits(lab: Any) -> None:
     lab.use("independent", num_gpus=1)
     assert lab.run() == 0
-    started = [line.plan.groups[0].dnn for line in lab.events("started-alone")]
+    started = [line.plan.groups[0].dnn_id for line in lab.events("started-alone")]
     assert sorted(started) == ["a", "b", "c"]
-    assert [line.dnn for line in lab.events("group-left")] == started
+    assert [line.dnn_id for line in lab.events("group-left")] == started
 
 
 def test_two_preprocessors_give_the_same_weights_and_read_no_sample_twice(lab: Any) -> None:

@@ -244,7 +244,7 @@ def test_a_rank_that_fails_while_samples_move_takes_the_group_along(
     with caplog.at_level("INFO"):
         assert lab.run() == 3
     (failed,) = lab.events("dnn-failed")
-    assert (failed.dnn, failed.cause) == ("a", "error")
+    assert (failed.dnn_id, failed.cause) == ("a", "error")
     assert "RuntimeError: the layers do not fit" in failed.detail
     abandoned = [record for record in caplog.records if "a running migration was abandoned" in record.msg]
     assert {record.threadName for record in abandoned} == {"rank-2", "rank-3", "rank-4"}

@@ -28,7 +28,7 @@ class Profiling:
 
     def measured(self) -> list[tuple[str, int]]:
         lines = self.lab.events("rate-measured")
-        return sorted((line.dnn, line.num_gpus) for line in lines)
+        return sorted((line.dnn_id, line.num_gpus) for line in lines)
 
     def starts(self) -> dict[str, float]:
         text = (self.lab.out / "profile.json").read_text(encoding="utf-8")
@@ -61,7 +61,7 @@ def test_only_what_has_changed_is_measured_again(profiling: Profiling) -> None:
     before = len(profiling.measured())
     profiling.use(batch_size_of_b=24)
     assert profiling.lab.run(profile_only=True) == 0
-    assert {line.dnn for line in profiling.lab.events("rate-measured")[before:]} == {"b"}
+    assert {line.dnn_id for line in profiling.lab.events("rate-measured")[before:]} == {"b"}
 
 
 def test_a_stop_while_profiling_keeps_what_was_measured(profiling: Profiling) -> None:

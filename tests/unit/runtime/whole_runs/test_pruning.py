@@ -31,7 +31,7 @@ def test_only_the_best_dnn_trains_to_its_end(lab: Any, capsys: Any, paradigm: st
     states = lab.states()
     assert states["b"] == ("done", 4)
     assert {name for name, (state, _) in states.items() if state == "pruned"} == {"a", "c"}
-    pruned = {line.dnn: line.detail for line in lab.events("dnn-pruned")}
+    pruned = {line.dnn_id: line.detail for line in lab.events("dnn-pruned")}
     assert set(pruned) == {"a", "c"}
     assert pruned["a"].endswith("after epoch 1, 1 promoted")
     shown = capsys.readouterr().out

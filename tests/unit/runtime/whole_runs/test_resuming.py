@@ -149,7 +149,7 @@ def test_a_failed_dnn_stays_failed_until_it_is_to_be_retried(lab: Any, hooks: An
     hooks["act"] = lambda step: None
     assert lab.run() == 3, "without --retry-failed it is left as it is"
     assert lab.run(retry_failed=True) == 0
-    assert [line.dnn for line in lab.events("dnn-retried")] == ["b"]
+    assert [line.dnn_id for line in lab.events("dnn-retried")] == ["b"]
     assert lab.states() == {name: ("done", epochs) for name, epochs in lab.epochs.items()}
 
 

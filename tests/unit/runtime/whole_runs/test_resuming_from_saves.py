@@ -40,7 +40,7 @@ def outcome(lab: Any) -> dict[str, Any]:
         assert best is not None
         weights = {key: array.tobytes() for key, array in best.arrays.items() if key.startswith("weights/")}
         found[name] = (history, {key: array.tobytes() for key, array in arrays.items()}, best.epoch, weights)
-    lines = {(line.dnn, line.pass_index): dict(line.metrics) for line in lab.events("epoch-done")}
+    lines = {(line.dnn_id, line.pass_index): dict(line.metrics) for line in lab.events("epoch-done")}
     return {**found, "metrics": lines, "rows": lab.states()}
 
 

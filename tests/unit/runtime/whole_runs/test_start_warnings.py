@@ -51,7 +51,7 @@ def test_a_warning_about_a_model_is_printed_once_and_reported(
         in_process.configure(dnns=[{**dnn, "stop": {"max_epochs": epochs}}])
         assert in_process.run() == 0
         assert capsys.readouterr().out.count(f"] warning: {text}\n") == 1
-    assert [(line.dnn, line.detail) for line in in_process.events("model-warning")] == [("a", text)] * 2
+    assert [(line.dnn_id, line.detail) for line in in_process.events("model-warning")] == [("a", text)] * 2
     data = read_run(in_process.out)
     assert data.warnings == (ModelWarning("a", text),)
     assert render_page(data).count(text) == 1

@@ -111,7 +111,7 @@ def test_dnns_share_one_stream_and_each_deals_its_own_steps(lab: Any, hooks: dic
     ]
     assert of_first[0] != of_first[1], "the first slot of each DNN has samples of its own"
     epochs = lab.events("epoch-done")
-    assert sorted((epoch.dnn, epoch.pass_index) for epoch in epochs) == [("a", 0), ("b", 0)]
+    assert sorted((epoch.dnn_id, epoch.pass_index) for epoch in epochs) == [("a", 0), ("b", 0)]
     for epoch in epochs:
         assert epoch.facts.ranks.work == pytest.approx((NUM_TRAIN / 2,) * 2, rel=0.02)
 
@@ -126,7 +126,7 @@ def test_a_step_that_exceeds_the_limit_of_work_fails_only_its_dnn(
     lab.use(num_gpus=4, **sections)
     assert lab.run() == 3
     (failed,) = lab.events("dnn-failed")
-    assert (failed.dnn, failed.cause) == ("a", "error")
+    assert (failed.dnn_id, failed.cause) == ("a", "error")
     assert " of work on one of 2 slots, allowed: 255 (balance.max_work_per_gpu)" in failed.detail
     assert f"a FAILED: error: {failed.detail}" in capsys.readouterr().out
     assert lab.states()["b"] == ("done", 2)
@@ -249,7 +249,9 @@ def test_a_run_that_was_ended_inside_a_pass_is_resumed_to_the_last_bits(
     in_epoch_3 = 2 * STEPS * NUM_GPUS + 2
     if how == "signal":
         lab.stop_at(in_epoch_3, rank=PREPROCESSOR)
-        assert {line.offset for line in lab.events("checkpoint-written")} - {120}, "no stop was in a pass"
+        assert {line.position.offset for line in lab.events("checkpoint-written")} - {120}, (
+            "no stop was in a pass"
+        )
     else:
         lab.kill_at(in_epoch_3)
     assert lab.run() == 0

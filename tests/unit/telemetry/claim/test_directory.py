@@ -6,10 +6,10 @@ import pytest
 from ledger_lines import a
 
 from hpcbal.errors import ExitCode, OutputError
+from hpcbal.events.ensemble import StartAlone, StartRound
 from hpcbal.kinds import KINDS
 from hpcbal.telemetry import Ledger, RunLock, check_output, claim_output, is_same_config
 from hpcbal.telemetry.claim import directory
-from hpcbal.telemetry.ledger import RoundStartedLine, StartedAloneLine
 
 CONFIG = """
 schema: 1
@@ -37,7 +37,7 @@ def prepare_output(root, config, **options):
     return claim.resumed
 
 
-def train(root, start=RoundStartedLine):
+def train(root, start=StartRound):
     """A round was started, or a DNN alone: from now on the config counts."""
     with Ledger(root / "ledger.jsonl") as ledger:
         ledger.append(a(start))
@@ -203,7 +203,7 @@ def test_lists_that_may_change_are_named_as_a_whole(tmp_path):
 
 def test_a_dnn_that_trains_alone_holds_the_config_too(tmp_path):
     prepare_output(tmp_path, CONFIG)
-    train(tmp_path, StartedAloneLine)
+    train(tmp_path, StartAlone)
     with pytest.raises(OutputError, match="--output"):
         prepare_output(tmp_path, CONFIG.replace("args: {}", "args: {n: 3}"))
 

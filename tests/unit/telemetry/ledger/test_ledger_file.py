@@ -15,24 +15,20 @@ import pytest
 from ledger_lines import a, plan_of
 
 from hpcbal.errors import LedgerError, OutputError
+from hpcbal.events.ensemble import CheckpointWritten, EpochDone, NextPass, RateMeasured, StartRound
+from hpcbal.events.epoch import BalanceFacts, EpochFacts
+from hpcbal.events.line import Line
 from hpcbal.telemetry import Ledger, read_ledger
 from hpcbal.telemetry.ledger import (
     LINE_BY_EVENT,
     BadSampleLine,
-    BalanceFacts,
-    CheckpointWrittenLine,
     DnnDoneLine,
-    EpochDoneLine,
-    EpochFacts,
     JobSavedLine,
-    Line,
-    PassStartedLine,
-    RateMeasuredLine,
-    RoundStartedLine,
     RunFinishedLine,
     lines_of,
     scan_ledger,
 )
+from hpcbal.values import Position
 
 DONE = DnnDoneLine("a", "3 of at most 3 epochs")
 
@@ -58,14 +54,14 @@ def test_a_line_is_in_the_file_at_once(tmp_path: Path) -> None:
 def test_lines_that_get_further_than_those_before_are_progress(tmp_path: Path) -> None:
     """Also if a DNN goes back to an earlier epoch because its checkpoint was damaged."""
     reached: list[int] = []
-    facts = {"pass_index": 1, "offset": 0, "seconds": 0.1, "held_s": 0.1}
+    facts = {"position": Position(1), "seconds": 0.1, "held_s": 0.1}
     for start, epochs in enumerate(([1, 1, 2], [2, 2], [1, 2])):
         note = functools.partial(reached.append, start)
         with Ledger(tmp_path / "ledger.jsonl", on_progress=note) as ledger:
             for epoch in epochs:
-                ledger.append(CheckpointWrittenLine("a", epoch, **facts))
-            ledger.append(CheckpointWrittenLine("b", 0, **facts))
-            ledger.append(RateMeasuredLine("a", 1, 100.0 + start))
+                ledger.append(CheckpointWritten("a", epoch, **facts))
+            ledger.append(CheckpointWritten("b", 0, **facts))
+            ledger.append(RateMeasured("a", 1, 100.0 + start))
             ledger.append(JobSavedLine("job", 0, 5, 0.1))
             ledger.append(DONE)
     assert reached == [0] * 5 + [2] * 2
@@ -114,11 +110,11 @@ def test_numbers_of_numpy_become_plain_ones(tmp_path: Path) -> None:
     path, shares = tmp_path / "ledger.jsonl", np.arange(2)
     facts = a(EpochFacts, wait_s=np.float64(0.5), balance=BalanceFacts(tuple(shares)))
     with Ledger(path) as ledger:
-        ledger.append(a(EpochDoneLine, facts=facts, metrics={"loss": None}))
+        ledger.append(a(EpochDone, facts=facts, metrics={"loss": math.nan}))
     (entry,) = read_ledger(path)
-    assert isinstance(entry.line, EpochDoneLine)
+    assert isinstance(entry.line, EpochDone)
     assert entry.line.facts == a(EpochFacts, wait_s=0.5, balance=BalanceFacts((0, 1)))
-    assert entry.line.metrics == {"loss": None}
+    assert math.isnan(entry.line.metrics["loss"])
     json.loads(path.read_text(), parse_constant=lambda word: pytest.fail(f"not JSON: {word}"))
 
 
@@ -157,8 +153,8 @@ def test_numbers_that_are_not_finite_are_null_and_read_as_nan(
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        (a(RateMeasuredLine, samples_per_s="fast"), 'samples_per_s is "fast", allowed: a number'),
-        (a(PassStartedLine, pass_index="3"), 'pass_index is "3", allowed: a whole number'),
+        (a(RateMeasured, samples_per_s="fast"), 'samples_per_s is "fast", allowed: a number'),
+        (a(NextPass, pass_index="3"), 'pass_index is "3", allowed: a whole number'),
     ],
 )
 def test_what_could_not_be_read_again_is_not_written(tmp_path: Path, line: Any, message: str) -> None:
@@ -266,7 +262,7 @@ DAMAGES: dict[str, tuple[Callable[[list[bytes]], list[bytes]], list[int], str]] 
     "an empty object": (
         lambda ls: [*ls, b"{}\n"],
         [0, 1, 2, 3],
-        "line 5 is wrong (schema is absent, allowed: 1 ",
+        "line 5 is wrong (schema is absent, allowed: 2",
     ),
     "deep nesting": (lambda ls: [*ls, b"[" * 5000 + b"\n"], [0, 1, 2, 3], "line 5 is not a whole line "),
     "an edited line": (
@@ -305,9 +301,9 @@ def test_zeros_at_the_end_are_removed(tmp_path: Path) -> None:
 def test_an_epoch_of_a_dnn_that_no_line_trains_is_noticed(tmp_path: Path) -> None:
     path = tmp_path / "ledger.jsonl"
     with Ledger(path) as ledger:
-        ledger.append(RoundStartedLine(plan_of({"a": (0,)})))
+        ledger.append(StartRound(plan_of({"a": (0,)})))
         for name in ("a", "b", "b"):
-            ledger.append(a(EpochDoneLine, dnn=name))
+            ledger.append(a(EpochDone, dnn_id=name))
     problem = scan_ledger(path).problem
     assert problem is not None
     assert "line 3 is an epoch of b, which no earlier line trains; " in problem
@@ -341,7 +337,7 @@ def test_a_wrong_line_is_named_by_file_and_number(tmp_path: Path) -> None:
     with pytest.raises(LedgerError) as refused:
         read_ledger(path)
     assert str(refused.value) == (
-        f"{path}:3: schema is absent, allowed: 1 or 2; the file is damaged or from another version of "
+        f"{path}:3: schema is absent, allowed: 2; the file is damaged or from another version of "
         "hpcbal: restore it, use the version that wrote it, choose another output directory, or remove this "
         "line to go on without what it recorded"
     )

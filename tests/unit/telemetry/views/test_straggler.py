@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from hpcbal.telemetry.ledger import RankFacts, Straggler
+from hpcbal.events.epoch import RankFacts, Straggler
 from hpcbal.telemetry.views.summary import balancing_would_save, find_straggler
 
 GPUS = (4, 5, 6)

@@ -1,4 +1,4 @@
-"""The base classes of all lines of a ledger."""
+"""The base classes of all events, instructions and facts, which are the lines of a ledger."""
 
 from __future__ import annotations
 
@@ -24,6 +24,15 @@ Number: TypeAlias = Annotated[float, _NullIsNan]
 """A number that is null in the file, and NaN for readers, if it is not finite: a measurement that failed."""
 
 
+IN_FILE = {"dnn_id": "dnn", "dnn_ids": "dnns"}
+"""Fields that have another name in the file."""
+
+
+def name_in_file(field_name: str) -> str:
+    """Return the name of a field in the file."""
+    return IN_FILE.get(field_name, field_name)
+
+
 class Facts:
     """Base of the frozen values inside a line.
 
@@ -32,7 +41,12 @@ class Facts:
     """
 
     __slots__ = ()
-    __pydantic_config__: ClassVar[Any] = {"strict": True, "extra": "forbid", "allow_inf_nan": False}
+    __pydantic_config__: ClassVar[Any] = {
+        "strict": True,
+        "extra": "forbid",
+        "allow_inf_nan": False,
+        "alias_generator": name_in_file,
+    }
     __dataclass_fields__: ClassVar[dict[str, Any]]
 
     @classmethod
@@ -45,11 +59,11 @@ class Line(Facts):
     """Base of all lines; each kind is one frozen dataclass.
 
     Attributes:
-        event: the kind's name in the file.
+        event: the kind's name in the file; empty if it is not written there.
     """
 
     __slots__ = ()
-    event: ClassVar[str]
+    event: ClassVar[str] = ""
 
     def reached(self) -> tuple[str, object] | None:
         """Return what has got how far, if the line records work that a later start need not repeat."""
