@@ -25,9 +25,15 @@ import numpy as np
 from support.provenance import provenance
 from workloads.unequal import METHODS, Pass, Trial, Workers, lower_bound_s
 
-from hpcbal.policies.batching.time_curves import TimeCurves
 from hpcbal.policies.orders import sample_order
-from hpcbal.policies.samples import EpochQueues, Indicators, SampleTask, deal, order_in_windows, shuffle
+from hpcbal.policies.samples import (
+    EpochQueues,
+    Indicators,
+    StepCost,
+    deal_by_weight,
+    order_in_windows,
+    shuffle,
+)
 from hpcbal.policies.samples.drawing import MEAN_SIZE, generated_sizes
 
 DIFS = (0.0, 4.0, 8.0, 16.0, 32.0, 64.0)
@@ -87,8 +93,7 @@ def cost_of_deciding() -> dict[str, float]:
     sizes = generated_sizes(num_samples, 64.0, seed=0)
     batch_size = per_worker * num_workers
     slopes = np.linspace(1.0, 2.0, num_workers) / MEAN_SIZE
-    curves = TimeCurves(np.zeros(num_workers), np.full(num_workers, 0.05), slopes)
-    indicators = Indicators(slopes, curves.launch_s)
+    indicators = Indicators(slopes, np.full(num_workers, 0.05))
     began = time.process_time()
     order = sample_order(num_samples, 0, 0)
     order = order[order_in_windows(sizes[order], batch_size, 4, 0, 0)]
@@ -100,7 +105,7 @@ def cost_of_deciding() -> dict[str, float]:
     step_ms, draw_ms = [], []
     for start in range(0, 20 * batch_size, batch_size):
         began = time.process_time()
-        deal(SampleTask(sizes[order[start : start + batch_size]], curves))
+        deal_by_weight(sizes[order[start : start + batch_size]], 1.0 / slopes, StepCost.SUM)
         step_ms.append(1e3 * (time.process_time() - began))
         began = time.process_time()
         queues.draw(indicators, batch_size)

@@ -47,9 +47,8 @@ from workloads.harmony_jobs import (
     reloaded,
 )
 
-from hpcbal.paramserver.sharing.fixed import RandomGroups
+from hpcbal.paramserver.sharing.fixed import Isolated, RandomGroups
 from hpcbal.paramserver.sharing.harmony import Harmony
-from hpcbal.paramserver.sharing.isolated import Isolated
 from hpcbal.paramserver.sharing.scheduler import GroupingPolicy
 from hpcbal.policies.grouping import JobLoad
 from hpcbal.simulator.sharing import NAIVE, SharingRun, SimulatedJob, Turns, simulate_sharing

@@ -45,13 +45,12 @@ from workloads.harmony_real import BANDWIDTH, JOBS, NUM_MACHINES, STEPS, file_of
 from hpcbal.cli.simulate_jobs import DELAYS_S
 from hpcbal.config import JobsConfig, SharedJobConfig, load_config
 from hpcbal.paramserver.contract import DataBlocks
-from hpcbal.paramserver.engine.job import Job
-from hpcbal.paramserver.engine.loading import fill_first, first_data
 from hpcbal.paramserver.store.layout import Layout
+from hpcbal.paramserver.worker.job import Job
+from hpcbal.paramserver.worker.loading import fill_first, first_data
 from hpcbal.policies.grouping import MemoryLimit
-from hpcbal.runtime.paramserver.cutting import Cut, first_cut
-from hpcbal.runtime.paramserver.loading import LoadedJob, load_job
-from hpcbal.runtime.sharing.needs import needs_of
+from hpcbal.runtime.jobs.loading import Cut, LoadedJob, first_cut, load_job
+from hpcbal.runtime.jobs.needs import needs_of
 from hpcbal.runtime.simulating.shared_jobs import forecast_jobs
 from hpcbal.simulator.sharing import SharingDelays, SharingRun
 from hpcbal.telemetry import read_ledger

@@ -146,7 +146,6 @@ def transfer(args: argparse.Namespace, comm: Any, size: int) -> list[dict[str, A
     from hpcbal.paramserver.engine.client import ParameterClient
     from hpcbal.paramserver.engine.mpi_transport import MpiTransport
     from hpcbal.paramserver.engine.reactor import Reactor
-    from hpcbal.paramserver.engine.requests import Requests
     from hpcbal.paramserver.engine.server import Server
     from hpcbal.paramserver.engine.wire import Wire
     from hpcbal.paramserver.store.layout import Layout
@@ -165,7 +164,6 @@ def transfer(args: argparse.Namespace, comm: Any, size: int) -> list[dict[str, A
     server = client = None
     if comm.rank:
         server = Server(wire, app, layout.shape_of, Buffers())
-        Requests(server, wire)
         own = np.flatnonzero(owners == comm.rank)
         server.begin(own.tolist())
         start = layout.rows_span(int(own[0]))[0]
@@ -173,7 +171,7 @@ def transfer(args: argparse.Namespace, comm: Any, size: int) -> list[dict[str, A
             span = layout.rows_span(block)
             server.add(block, values[span[0] - start : span[1] - start])
     else:
-        client = ParameterClient(wire, reactor, layout, Ownership(owners))
+        client = ParameterClient(wire, layout, Ownership(owners))
     wire.open()
     table = np.zeros((rows_each * num_servers, COLUMNS))
     received = np.zeros_like(values)
@@ -188,10 +186,13 @@ def transfer(args: argparse.Namespace, comm: Any, size: int) -> list[dict[str, A
 
     def pull() -> None:
         assert client is not None
-        client.pull({})
+        started = client.start_pull({})
+        reactor.wait_until(lambda: started.is_over)
+        client.finish_pull(started)
 
     def push() -> None:
         assert client is not None
+        reactor.wait_until(lambda: not client.num_unsent)
         client.push({"values": Update(table)}, _nothing)
         reactor.wait_until(lambda: not client.num_unapplied)
 
@@ -225,8 +226,6 @@ def transfer(args: argparse.Namespace, comm: Any, size: int) -> list[dict[str, A
         "exchange_push": lambda count: _repeat(lambda: plain_push(False), count),
     }
     seconds = timed(ways, args, comm)
-    if client is not None:
-        client.close()
     reactor.wait_until(lambda: not transport.num_active)
     transport.close()
     if comm.rank:
@@ -300,9 +299,9 @@ def epoch(args: argparse.Namespace, comm: Any) -> dict[str, Any]:
     from hpcbal.paramserver.alone import Alone
     from hpcbal.paramserver.contract import DataBlocks
     from hpcbal.paramserver.engine.executor import Executor
-    from hpcbal.paramserver.engine.job import Job
     from hpcbal.paramserver.engine.mpi_transport import MpiTransport
     from hpcbal.paramserver.store.layout import Layout
+    from hpcbal.paramserver.worker.job import Job
 
     app = mlr()
     layout = Layout(app.tables(), [BLOCKS_PER_SERVER, 1])

@@ -7,21 +7,23 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
+from support.prophet import Prophet
 
 from hpcbal.policies.batching import BatchTask, split_evenly
-from hpcbal.policies.batching.min_max import split_min_max
+from hpcbal.policies.batching.min_max import level_work, split_min_max
 from hpcbal.policies.batching.time_curves import FloatArray, IntArray, TimeCurves
 from hpcbal.policies.orders import sample_order
 from hpcbal.policies.samples import (
-    GROUPED_BATCHES,
     EpochQueues,
-    SampleTask,
-    deal,
+    StepCost,
+    deal_by_weight,
     imbalance,
     order_in_windows,
     shuffle,
 )
-from hpcbal.policies.samples.prophet import Prophet
+
+GROUPED_BATCHES = 50
+"""Batches that `grouped` sorts together, as data loaders for texts do."""
 
 
 @dataclass(frozen=True)
@@ -115,6 +117,11 @@ class Trial:
         for start in range(0, len(order), self.batch_size):
             yield order[start : start + self.batch_size]
 
+    def _of_counts(self) -> TimeCurves:
+        """What is learnt of the workers, in seconds for a number of samples of mean size."""
+        known = self.prophet.curves
+        return TimeCurves(known.floor_s, known.launch_s, known.slope_s * float(self.sizes.mean()))
+
     def _in_runs(self, batch: IntArray, counts: tuple[int, ...]) -> list[IntArray]:
         return np.split(batch, np.cumsum(counts)[:-1])
 
@@ -125,16 +132,15 @@ class Trial:
 
     def by_count(self, number: int) -> Iterator[list[IntArray]]:
         """The best counts for what is learnt of the workers, as BOA or `fitted`; samples count as equal."""
-        mean_size = float(self.sizes.mean())
         for batch in self._batches(number):
-            task, known = BatchTask.uniform(len(batch), self.workers.num_workers), self.prophet.curves
-            each = TimeCurves(known.floor_s, known.launch_s, known.slope_s * mean_size)
-            yield self._in_runs(batch, split_min_max(each, task))
+            task = BatchTask.uniform(len(batch), self.workers.num_workers)
+            yield self._in_runs(batch, split_min_max(self._of_counts(), task))
 
     def within_batch(self, number: int, num_batches: int = 1) -> Iterator[list[IntArray]]:
-        """Sizes and speeds, in the batches of the random order or of a lookahead."""
+        """Sizes and speeds as in a run, in the batches of the random order or of a lookahead."""
         for batch in self._batches(number, num_batches):
-            rank_of = deal(SampleTask(self.sizes[batch], self.prophet.curves))
+            weights = level_work(self._of_counts(), BatchTask.uniform(len(batch), self.workers.num_workers))
+            rank_of = deal_by_weight(self.sizes[batch], weights, StepCost.SUM)
             yield [batch[rank_of == rank] for rank in range(self.workers.num_workers)]
 
     def chronica(self, number: int) -> Iterator[list[IntArray]]:

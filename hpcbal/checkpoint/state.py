@@ -43,8 +43,7 @@ class TrainingState:
 def progress_to_json(state: TrainingState) -> str:
     """All of `state` except the arrays. Floats survive exactly, NaN included.
 
-    The name is stored as `dnn_id`, and an empty `meta` is left out: a DNN's checkpoint stays as it was before
-    other kinds of jobs existed, and an older hpcbal can read it.
+    The name is stored as `dnn_id`; an empty `meta` is left out.
 
     Raises:
         CheckpointError: if `meta` holds a value that JSON would not restore exactly.

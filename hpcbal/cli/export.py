@@ -75,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
 def _export_job(args: argparse.Namespace, config: ParamServerConfig | JobsConfig) -> int:
     """Export what a job on parameter servers has trained."""
     from hpcbal.errors import InputError
-    from hpcbal.runtime.paramserver.trained import export_job
+    from hpcbal.runtime.jobs.trained import export_job
     from hpcbal.telemetry.views.table import count_text
 
     jobs = config.jobs_by_name

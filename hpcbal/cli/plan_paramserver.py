@@ -59,6 +59,7 @@ def run(args: argparse.Namespace, config: ParamServerConfig) -> int:
                 f"workers: {config.workers}, servers: {config.servers}; the job {tuning}",
                 *([] if earlier is None else text_of(*earlier)),
                 *([] if forecast is None else [_forecast_text(forecast)]),
+                *_trust_lines(config, earlier is not None, forecast is not None),
                 *start_lines(args, executors),
             ]
         )
@@ -157,6 +158,15 @@ def _forecast_text(found: ThroughputForecast) -> str:
 
     workers, servers = count_text(found.num_workers, "worker"), count_text(found.num_servers, "server")
     return f"forecast: {workers}, {servers}: {rate_text(found)}"
+
+
+def _trust_lines(config: ParamServerConfig, is_predicted: bool, is_forecast: bool) -> list[str]:
+    """Say which prediction to trust; nothing if there is none."""
+    if not (is_predicted or is_forecast):
+        return []
+    from hpcbal.planning.throughput import trust_text
+
+    return [trust_text(config, is_forecast=is_forecast)]
 
 
 def asdict_of(measured: Measured, prediction: Prediction) -> dict[str, Any]:

@@ -31,7 +31,7 @@ PARADIGMS = ("harmony", "harmony-lookahead", "isolated", "naive")
 def run(args: argparse.Namespace, config: JobsConfig) -> int:
     """Simulate the jobs under each paradigm, on each number of machines, and print what is predicted."""
     from hpcbal.config import add_import_roots
-    from hpcbal.runtime.paramserver.loading import load_job
+    from hpcbal.runtime.jobs.loading import load_job
     from hpcbal.runtime.simulating.shared_jobs import check_speeds, forecast_jobs
 
     paradigms = _paradigms(args, config)
@@ -158,8 +158,8 @@ def _left_out(counts: list[int]) -> list[str]:
     lines = ["with all of max_epochs; without what apps compute for first pushes and objectives"]
     if not all(map(is_framed, counts)):
         lines.append(
-            f"on more than {MOST_FRAMED} machines, frames are not simulated, and first pushes and objectives "
-            "take no time at all"
+            f"on more than {MOST_FRAMED} machines, frames are not simulated, and first "
+            "pushes take no time at all"
         )
     return lines
 

@@ -7,12 +7,13 @@ import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hpcbal.cli.options import print_json, print_text
-from hpcbal.errors import InputError
+from hpcbal.cli.options import print_json, print_text, print_warning
+from hpcbal.errors import HpcbalError, InputError
 from hpcbal.telemetry.views.table import count_text, format_table
 
 if TYPE_CHECKING:
     from hpcbal.config import ParamServerConfig
+    from hpcbal.forecast.prediction import Prediction
     from hpcbal.planning.serving import Measured
     from hpcbal.runtime.simulating.forecast import Change, JobForecast, Shape
     from hpcbal.simulator.serving import Delays
@@ -41,7 +42,7 @@ def run(args: argparse.Namespace, config: ParamServerConfig) -> int:
     """Simulate the job on each number of executors, and print what is predicted."""
     from hpcbal.config import add_import_roots
     from hpcbal.planning.serving import default_executors, machines_of
-    from hpcbal.runtime.paramserver.loading import load_job
+    from hpcbal.runtime.jobs.loading import load_job
     from hpcbal.runtime.simulating.forecast import forecast_job
 
     given = [name for name, default in ENSEMBLES_ONLY.items() if getattr(args, name) != default]
@@ -57,11 +58,27 @@ def run(args: argparse.Namespace, config: ParamServerConfig) -> int:
     add_import_roots(args.config)
     loaded = load_job(config)
     forecasts = [forecast_job(config, loaded, count, measured, delays) for count in counts]
+    rates = [_rate(config, each) for each in forecasts]
     if args.json:
-        print_json(_to_dict(config, measured, delays, forecasts))
+        print_json(_to_dict(config, measured, delays, forecasts, rates))
     else:
-        print_text("\n".join(_lines(config, measured, delays, forecasts)))
+        print_text("\n".join(_lines(config, measured, delays, forecasts, rates)))
     return 0
+
+
+def _rate(config: ParamServerConfig, simulated: JobForecast) -> Prediction | None:
+    """Return what the trace of a profile lets expect of the roles at the start; None: nothing."""
+    from hpcbal.forecast.prediction import predict
+    from hpcbal.planning.throughput import forecast_job
+
+    start = simulated.start
+    executors = range(start.num_workers + start.num_servers)
+    try:
+        job = forecast_job(config, executors[: start.num_workers], executors[start.num_workers :])
+    except HpcbalError as error:
+        print_warning(f"the throughput cannot be forecast: {error}")
+        return None
+    return None if job is None else predict(job)
 
 
 def _delays(config: ParamServerConfig, given: list[tuple[str, float]]) -> Delays:
@@ -87,7 +104,11 @@ def _measured(config: ParamServerConfig) -> Measured | None:
 
 
 def _to_dict(
-    config: ParamServerConfig, measured: Measured | None, delays: Delays, forecasts: list[JobForecast]
+    config: ParamServerConfig,
+    measured: Measured | None,
+    delays: Delays,
+    forecasts: list[JobForecast],
+    rates: list[Prediction | None],
 ) -> dict[str, Any]:
     """The forecasts as plain values; times are in seconds."""
     return {
@@ -98,14 +119,24 @@ def _to_dict(
         "max_epochs": config.stop.max_epochs,
         "costs": dataclasses.asdict(delays),
         "measured": None if measured is None else dataclasses.asdict(measured),
-        "rows": [dataclasses.asdict(forecast) for forecast in forecasts],
+        "rows": [
+            dataclasses.asdict(forecast)
+            | {"samples_per_s": None if rate is None else dataclasses.asdict(rate.samples_per_s)}
+            for forecast, rate in zip(forecasts, rates, strict=True)
+        ],
     }
 
 
 def _lines(
-    config: ParamServerConfig, measured: Measured | None, delays: Delays, forecasts: list[JobForecast]
+    config: ParamServerConfig,
+    measured: Measured | None,
+    delays: Delays,
+    forecasts: list[JobForecast],
+    rates: list[Prediction | None],
 ) -> list[str]:
     """The forecasts as text, line by line."""
+    from hpcbal.planning.throughput import rate_text, trust_text
+
     epochs = count_text(config.stop.max_epochs, "epoch")
     source = "machines of the file"
     if measured is not None:
@@ -135,6 +166,12 @@ def _lines(
         f"speeds: {source}",
         f"costs: {costs or 'none'}; --cost NAME=SECONDS sets them",
         "s/epoch: without its objective, while nothing changes",
+        *(
+            f"forecast: {_roles(each.start)}: {rate_text(rate)}"
+            for each, rate in zip(forecasts, rates, strict=True)
+            if rate is not None
+        ),
+        trust_text(config, is_forecast=any(rate is not None for rate in rates)),
     ]
     for each in forecasts:
         if each.changes:

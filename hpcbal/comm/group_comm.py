@@ -51,6 +51,25 @@ class GroupComm(ABC):
         """Make an exchange of pieces between the ranks; collective. The caller closes it."""
 
 
+class AloneComm(GroupComm):
+    """A group of one rank; no method waits, and there is nobody to exchange pieces with."""
+
+    rank = 0
+    size = 1
+
+    def all_gather(self, mine: NDArray[Any], poll: Callable[[], None] | None = None) -> NDArray[Any]:
+        return np.stack([mine])
+
+    def all_reduce(self, mine: NDArray[Any], reduction: Reduction) -> NDArray[Any]:
+        return np.array(mine)
+
+    def broadcast(self, array: NDArray[Any]) -> None:
+        """Nobody is there to receive it."""
+
+    def open_pieces(self) -> PieceExchange:
+        raise RuntimeError("a rank that trains alone holds no part of the data, so it exchanges no pieces")
+
+
 Piece = NDArray[np.uint8]
 
 

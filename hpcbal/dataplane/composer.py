@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -27,51 +26,17 @@ class StreamSource(Protocol):
         """Return one preprocessed sample and its label; raises `BadSample` if it cannot be used."""
 
 
-class SizedSource(StreamSource, Protocol):
-    """A source of samples that differ in size; needed for a stream that is sized."""
-
-    def sizes_of(self, ids: NDArray[np.int64], samples: Sequence[NDArray[Any]]) -> NDArray[np.float64]:
-        """Relative sizes of preprocessed samples, shape (n,), > 0."""
-
-
-class MixingSource(StreamSource, Protocol):
-    """A source whose training samples are mixed in pairs."""
-
-    @property
-    def mixes(self) -> bool:
-        """Whether they are."""
-
-    def mixed(
-        self,
-        sample_id: int,
-        pass_index: int,
-        own: tuple[NDArray[Any], NDArray[Any]],
-        partner: tuple[NDArray[Any], NDArray[Any]] | None,
-    ) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Mix what `sample` returned for a training sample with what it returned for another one, if any."""
-
-
-class BulkSource(StreamSource, Protocol):
-    """A source that holds prepared samples in one array, which saves the work per sample."""
-
-    def samples(
-        self, ids: NDArray[np.int64], pass_index: int, training: bool
-    ) -> tuple[NDArray[Any], NDArray[Any]]:
-        """Return what `sample` returns for each of `ids`, shape (n,), stacked; may be a read-only view.
-
-        Only for samples of static shape without broken ones.
-        """
-
-
 class BlockComposer:
     """Writes samples into one block after another; a broken sample leaves a hole.
 
-    If the source has the method `samples` (`BulkSource`), it is asked for all training samples of a block at
-    once, and for all validation samples.
+    If the source has a method `samples(ids, pass_index, training)`, which returns what `sample` returns for
+    each of them, stacked, it is asked for all training samples of a block at once, and for all validation
+    samples. For a stream that is sized it has `sizes_of(ids, samples)`: relative sizes > 0, shape (n,).
 
-    If the source mixes samples (`MixingSource`), the partner of each training sample is the next one of its
-    block, and that of the last one is the first. The order of a pass is random, so partners are, and a block
-    is the same wherever it is made. A sample beside a hole stays as it is.
+    If the source mixes samples (`mixes`, and `mixed(sample_id, pass_index, own, partner)`), the partner of
+    each training sample is the next one of its block, and that of the last one is the first. The order of a
+    pass is random, so partners are, and a block is the same wherever it is made. A sample beside a hole stays
+    as it is.
 
     Source: torchvision's MixUp and CutMix pair the samples of a batch in the same way (by a roll by one).
 

@@ -24,7 +24,6 @@ MAX_SLOT_BYTES = 2**31 - 1
 """A block travels as one MPI message, and its count is a C int before MPI 4."""
 
 MAX_GENERATIONS = 2**22
-MAX_BLOCKS = 2**40 - 2
 """Generation and block share one 64-bit word of the ring."""
 
 

@@ -1,8 +1,8 @@
 """Forecast the throughput of asynchronous training on W workers and M servers, from a trace of one worker."""
 
-from hpcbal.forecast.cluster import Cluster, Links, like_machines
+from hpcbal.forecast.cluster import Cluster, Links
 from hpcbal.forecast.simulation import FLOW_CONTROL_OFF, Replay, Settings, simulate
-from hpcbal.forecast.trace import Operation, Resource, Trace, TraceError, trace_of_steps
+from hpcbal.forecast.trace import Operation, Resource, Trace, TraceError
 
 __all__ = [
     "FLOW_CONTROL_OFF",
@@ -14,7 +14,5 @@ __all__ = [
     "Settings",
     "Trace",
     "TraceError",
-    "like_machines",
     "simulate",
-    "trace_of_steps",
 ]

@@ -57,12 +57,6 @@ class Cluster:
             raise PolicyError("a server's bandwidth must be finite")
 
 
-def like_machines(num_workers: int, num_servers: int, bytes_per_s: float) -> Cluster:
-    """Workers and servers with the same links in both directions, as fast as the recorded ones."""
-    link = Links(bytes_per_s, bytes_per_s)
-    return Cluster((link,) * num_workers, (link,) * num_servers)
-
-
 def max_min_shares(
     connections: Sequence[tuple[int, int]],
     worker_bytes_per_s: Sequence[float],

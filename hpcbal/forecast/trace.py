@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -189,14 +189,6 @@ def _check_operation(position: int, operation: Operation) -> None:
             f"{where} is a delay of server {operation.server} without a variable; name the variable whose "
             "transfer it delays, or leave the server out"
         )
-
-
-def trace_of_steps(
-    operations: Iterable[Operation], durations_s: Iterable[Iterable[float]], samples_per_step: int = 1
-) -> Trace:
-    """A trace from plain lists of durations, one for each step."""
-    rows = np.array([list(row) for row in durations_s], dtype=np.float64)
-    return Trace(tuple(operations), rows, samples_per_step)
 
 
 def scaled(trace: Trace, samples_per_step: int) -> Trace:

@@ -16,7 +16,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from hpcbal.errors import OutputError
 from hpcbal.forecast.trace import LONGEST_S, Operation, Resource, Trace, TraceError
 
 VERSION = 1
@@ -61,19 +60,6 @@ def trace_of_lines(lines: Iterable[str], where: str) -> Trace:
     for number, line in enumerate(lines, start=1):
         reader.read(number, line)
     return reader.trace()
-
-
-def write_trace(path: Path, trace: Trace) -> None:
-    """Write a trace.
-
-    Raises:
-        OutputError: the file cannot be written.
-    """
-    try:
-        with path.open("w", encoding="utf-8") as file:
-            file.writelines(lines_of_trace(trace))
-    except OSError as error:
-        raise OutputError(f"{path}: cannot write the trace: {error.strerror}") from error
 
 
 def read_trace(path: Path) -> Trace:

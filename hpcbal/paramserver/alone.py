@@ -1,41 +1,40 @@
 """Train an app in one process, without servers: what synchronous training must equal, to rounding.
 
-The same data blocks, orders, steps and random numbers as in a run with `consistency: sync`. So this is the
-oracle of the engine, the peer of its overhead, and the way to try an app out.
+The same worker as in a run with `consistency: sync`, whose pulls and pushes are reads and writes. So this is
+the peer of the engine's overhead, what its servers are compared with, and the way to try an app out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hpcbal.comm.channel import Message
 from hpcbal.errors import InputError
 from hpcbal.paramserver.contract import (
     App,
-    Batch,
     DataBlock,
     DataBlocks,
     IntArray,
-    Slices,
     Table,
-    Update,
     apply_update,
     checked_metrics,
-    checked_needs,
-    checked_updates,
-    gather_batch,
-    num_steps,
-    order_of_block,
     rng_of_parameters,
-    rng_of_state,
-    scatter_state,
-    step_slice,
     tables_of,
-    whole_block,
 )
+from hpcbal.paramserver.machine import messages
+from hpcbal.paramserver.machine.messages import Report
+from hpcbal.paramserver.store.layout import Layout
+from hpcbal.paramserver.worker.app_hands import AppHands, Updates, Values, Wanted
+from hpcbal.paramserver.worker.job import Job
+from hpcbal.paramserver.worker.loading import first_data
+from hpcbal.paramserver.worker.place import Place, Waits
+from hpcbal.paramserver.worker.samples import Cursor, WorkerSamples
+from hpcbal.paramserver.worker.worker import Worker
 
 ParameterBlocks = Callable[[Table], Sequence[IntArray]]
 """Cuts a table: for each of its parameter blocks the ids of the rows. Each row is in one block."""
@@ -46,12 +45,11 @@ def one_block(table: Table) -> Sequence[IntArray]:
     return (np.arange(table.num_rows),)
 
 
-class Alone:
+class Alone(AppHands):
     """An app that trains in this process.
 
     Attributes:
         values: parameters by table, shape (num_rows, num_columns).
-        data_blocks: samples and the app's state of them.
         epoch: number of epochs that are done.
     """
 
@@ -78,87 +76,90 @@ class Alone:
             InputError: a number is out of range, or the tables are wrong.
             AppError: the app's updates do not fit its tables.
         """
-        self._app, self._seed = app, seed
         if mini_batch < 1:
             raise InputError(f"mini_batch: got {mini_batch}, allowed: >= 1")
-        self._tables = tables_of(app)
-        self._blocks = DataBlocks(app.source.num_samples, num_data_blocks)
+        tables = tables_of(app).values()
+        cut = DataBlocks(app.source.num_samples, num_data_blocks)
+        job = Job(app, seed, mini_batch, cut, Layout(tuple(tables), [1] * len(tables)))
+        samples = WorkerSamples(cut, seed, job.steps, mini_batch)
+        super().__init__(job, samples)
+        self._parameter_blocks = {table.name: parameter_blocks(table) for table in tables}
         self.epoch = 0
-        self._steps = num_steps(self._blocks.num_samples, mini_batch)
-        self._parameter_blocks = {name: parameter_blocks(table) for name, table in self._tables.items()}
-        self.values: dict[str, NDArray[Any]] = {
-            name: self._initial_values(table) for name, table in self._tables.items()
-        }
-        self.data_blocks = [self._data_block(number) for number in range(num_data_blocks)]
-        for block in self.data_blocks:
-            self._push(app.initial_updates(self._whole(block)) or {}, {})
+        self.values: dict[str, NDArray[Any]] = {table.name: self._initial_values(table) for table in tables}
+        self._reports: list[Report] = []
+        worker = Worker(job.steps, samples, self, Place(), self._reports.append)
+        self._hear, self._life = worker.hear, worker.life()
+        self._awaited = next(self._life)
+        self._obey(messages.Assign((0,) * num_data_blocks, (), None))
+        self._obey(messages.Initialise())
+
+    @property
+    def data_blocks(self) -> list[DataBlock]:
+        """Samples and the app's state of them."""
+        return list(self._samples.whole())
 
     def train_epoch(self) -> None:
         """Take every sample once, in steps of about `mini_batch` samples."""
-        orders = [
-            order_of_block(self._seed, self.epoch, block, self._blocks.size(block))
-            for block in range(self._blocks.num_blocks)
-        ]
-        for step in range(self._steps):
-            self._train_step(step, orders)
         self.epoch += 1
+        self._obey(messages.MayStart(self.epoch * self._job.steps))
 
     def evaluate(self) -> dict[str, float]:
         """The app's metrics with the present parameters."""
+        for cursor in self._samples.cursors.values():
+            cursor.evaluated = self.epoch - 1  # it may have been asked for before
+        self._obey(messages.Evaluate(self.epoch))
+        report = self._reports[-1]
+        assert isinstance(report, messages.Evaluated)
         sums: dict[str, float] = {}
-        for block in self.data_blocks:
-            batch = self._whole(block)
-            _add(sums, self._app.objective(batch, self._pull(self._needs(batch))))
-        for name, blocks in self._parameter_blocks.items():
-            for rows in blocks:
-                _add(sums, self._app.parameter_objective(name, self.values[name][rows]))
-        return checked_metrics(self._app.metrics(sums))
+        for terms in (*report.data.values(), *report.parameters.values()):
+            for name, term in terms.items():
+                sums[name] = sums.get(name, 0.0) + float(term)
+        return checked_metrics(self._job.app.metrics(sums))
 
-    def _train_step(self, step: int, orders: Sequence[IntArray]) -> None:
-        slices = self._slices(step, orders)
-        if not any(len(numbers) for _, _, numbers in slices):
-            return
-        batch = gather_batch(slices, seed=self._seed, epoch=self.epoch)
-        needs = self._needs(batch)
-        updates = self._app.compute(batch, self._pull(needs))
-        scatter_state(batch, slices)
-        self._push(updates, needs)
-
-    def _slices(self, step: int, orders: Sequence[IntArray]) -> Slices:
-        slices = []
-        for block, order in zip(self.data_blocks, orders, strict=True):
-            start, stop = step_slice(self._blocks, block.number, step, self._steps)
-            slices.append((block, start, order[start:stop]))
-        return slices
-
-    def _needs(self, batch: Batch) -> dict[str, IntArray]:
-        return checked_needs(self._app.needs(batch), self._tables)
-
-    def _pull(self, needs: Mapping[str, IntArray]) -> dict[str, NDArray[Any]]:
-        """Rows of sparse tables are copies; dense tables are read where they are."""
-        return {
-            name: values[needs[name]] if name in needs else _read_only(values)
-            for name, values in self.values.items()
-        }
-
-    def _push(self, updates: Mapping[str, Update | NDArray[Any]], needs: Mapping[str, IntArray]) -> None:
-        for name, update in checked_updates(updates, self._tables, needs).items():
-            apply_update(self._app, name, self.values[name], update.rows, update.deltas)
+    def _obey(self, order: Message) -> None:
+        """Let the worker do all that it can: nothing that it waits for takes time."""
+        self._reports.clear()
+        self._hear(order)
+        while self._awaited():
+            self._awaited = next(self._life)
 
     def _initial_values(self, table: Table) -> NDArray[Any]:
         values = np.empty((table.num_rows, table.num_columns), table.dtype)
         for number, rows in enumerate(self._parameter_blocks[table.name]):
-            rng = rng_of_parameters(self._seed, table.name, number)
-            values[rows] = self._app.initial(table.name, rows, rng)
+            rng = rng_of_parameters(self._job.seed, table.name, number)
+            values[rows] = self._job.app.initial(table.name, rows, rng)
         return values
 
-    def _data_block(self, number: int) -> DataBlock:
-        columns = self._app.source.read(self._blocks.samples(number))
-        state = self._app.initial_state(columns, rng_of_state(self._seed, number))
-        return DataBlock(number, self._blocks.first(number), columns, state)
+    # See `Hands`.
 
-    def _whole(self, block: DataBlock) -> Batch:
-        return whole_block(block, seed=self._seed, epoch=self.epoch)
+    worker_bytes = num_unapplied = 0
+
+    def load(self, order: messages.Assign) -> Waits[None]:
+        yield from ()
+        for number in range(self._job.cut.num_blocks):
+            self._samples.add(first_data(self._job, number), Cursor())
+
+    def pull(self, wanted: Wanted, step: int, share: int, *, keeps_dense: bool = False) -> Waits[Values]:
+        """Rows of sparse tables are copies; dense tables are read where they are."""
+        yield from ()
+        return {
+            name: values[wanted.needs[name]] if name in wanted.needs else _read_only(values)
+            for name, values in self.values.items()
+        }
+
+    def push(self, updates: Updates, step: int, applied: Callable[[], None]) -> Waits[None]:
+        yield from ()
+        for name, update in updates.items():
+            apply_update(self._job.app, name, self.values[name], update.rows, update.deltas)
+        applied()
+
+    def drop(self) -> None:
+        """Nothing counts rows here."""
+
+    def parameter_objectives(self, epoch: int) -> Iterator[tuple[int, Callable[[], Mapping[str, float]]]]:
+        blocks = [(name, rows) for name, blocks in self._parameter_blocks.items() for rows in blocks]
+        for number, (name, rows) in enumerate(blocks):
+            yield number, partial(self.terms_of_parameters, name, self.values[name][rows])
 
 
 def train_alone(app: App, num_epochs: int, **options: Any) -> tuple[Alone, list[dict[str, float]]]:
@@ -182,8 +183,3 @@ def _read_only(values: NDArray[Any]) -> NDArray[Any]:
     view = values.view()
     view.flags.writeable = False
     return view
-
-
-def _add(sums: dict[str, float], terms: Mapping[str, float]) -> None:
-    for name, term in terms.items():
-        sums[name] = sums.get(name, 0.0) + float(term)

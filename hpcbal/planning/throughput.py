@@ -116,3 +116,27 @@ def rate_text(found: Prediction) -> str:
     band = found.samples_per_s
     limit = "" if found.limit is None else f", limited by {found.limit.value}"
     return f"{band.value:.4g} samples/s ({band.low:.4g} to {band.high:.4g}){limit}"
+
+
+def trust_text(config: ParamServerConfig, *, is_forecast: bool) -> str:
+    """Return which prediction of a job to trust, and why; the same in `plan` and in `simulate`.
+
+    Args:
+        config: the job.
+        is_forecast: whether there is a forecast from its trace.
+    """
+    if is_forecast:
+        return (
+            "trust the forecast: it replays recorded steps message by message, and its band shows how far "
+            "they differ; other numbers follow from means"
+        )
+    in_turn = config.link_model == "in_turn"
+    text = (
+        "trust hpcbal simulate more than hpcbal plan: it plays each message, where plan takes means"
+        if in_turn
+        else "trust hpcbal plan more than hpcbal simulate where servers are busy: links of real machines are "
+        "shared, and simulate lets them carry one message after the other"
+    )
+    if config.staleness is None and in_turn:
+        text += "; hpcbal profile --operations records what a forecast with a band needs"
+    return text

@@ -8,7 +8,6 @@ from hpcbal.policies.flotilla import (
     Delta,
     Flotilla,
     FlotillaPlanner,
-    create_flotilla,
     plan_all_flotillas,
 )
 from hpcbal.policies.orders import order_alone, random_order, sample_order
@@ -36,7 +35,6 @@ __all__ = [
     "assign_gpus_roughly",
     "assign_gpus_staying",
     "avoid_left_out",
-    "create_flotilla",
     "demand",
     "free_where_built",
     "num_preprocessors",

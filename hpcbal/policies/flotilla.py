@@ -133,20 +133,36 @@ class Flotilla:
     rates: tuple[float, ...]
     reference_rate: float
 
-    @property
-    def total_gpus(self) -> int:
-        return sum(self.num_gpus)
 
-
-def create_flotilla(
+def plan_all_flotillas(
     candidates: Sequence[str],
     rates: RateTable,
     num_gpus: int,
     delta: Delta,
     max_gpus_per_dnn: int | None = None,
     batch_sizes: Mapping[str, int] | None = None,
-) -> Flotilla:
-    """Choose the DNNs of the next flotilla and the number of GPUs of each.
+) -> list[Flotilla]:
+    """All flotillas until the last DNN, if the DNNs of each flotilla converge together.
+
+    Arguments and errors as for `FlotillaPlanner`, but `candidates` may be empty.
+
+    Source: [FLEET] Alg. 1 without line 6.
+    """
+    if not candidates:
+        return []
+    planner = FlotillaPlanner(candidates, rates, num_gpus, delta, max_gpus_per_dnn, batch_sizes)
+    waiting = dict.fromkeys(candidates)
+    flotillas = []
+    while waiting:
+        flotilla = planner.flotilla(tuple(waiting), num_gpus)
+        for dnn_id in flotilla.dnn_ids:
+            del waiting[dnn_id]
+        flotillas.append(flotilla)
+    return flotillas
+
+
+class FlotillaPlanner:
+    """Forms flotillas of some of the DNNs of an ensemble, whose rates it looks up and sorts only once.
 
     The candidate that is fastest on one GPU sets the reference rate and takes one GPU. Then DNNs join one at
     a time: the next one is the DNN whose rate on some number of the remaining GPUs is closest to the
@@ -171,52 +187,6 @@ def create_flotilla(
       - Alg. 2, line 14 indexes m_k by DNN although m_k is ordered by place in the flotilla; we use the
         latter. The constraint m <= M - M_k of Eq. 3 limits its own range m = 1..M.
 
-    Args:
-        candidates: DNNs that are not done, at least one, no repetitions.
-        rates: rates of all candidates.
-        num_gpus: M, GPUs of the allocation, >= 1.
-        delta: threshold between rates.
-        max_gpus_per_dnn: most GPUs of one DNN, >= 1; None: no limit.
-        batch_sizes: samples per step of each DNN, >= 1; a DNN never gets more GPUs than that. A DNN that is
-            missing here has no such limit.
-
-    Raises: PolicyError: if an argument is out of range, or a rate is not known.
-    Source: [FLEET] Sec. 4.3.2, Eq. 3, Alg. 2.
-    """
-    planner = FlotillaPlanner(candidates, rates, num_gpus, delta, max_gpus_per_dnn, batch_sizes)
-    return planner.flotilla(candidates, num_gpus)
-
-
-def plan_all_flotillas(
-    candidates: Sequence[str],
-    rates: RateTable,
-    num_gpus: int,
-    delta: Delta,
-    max_gpus_per_dnn: int | None = None,
-    batch_sizes: Mapping[str, int] | None = None,
-) -> list[Flotilla]:
-    """All flotillas until the last DNN, if the DNNs of each flotilla converge together.
-
-    Arguments and errors as for `create_flotilla`, but `candidates` may be empty.
-
-    Source: [FLEET] Alg. 1 without line 6.
-    """
-    if not candidates:
-        return []
-    planner = FlotillaPlanner(candidates, rates, num_gpus, delta, max_gpus_per_dnn, batch_sizes)
-    waiting = dict.fromkeys(candidates)
-    flotillas = []
-    while waiting:
-        flotilla = planner.flotilla(tuple(waiting), num_gpus)
-        for dnn_id in flotilla.dnn_ids:
-            del waiting[dnn_id]
-        flotillas.append(flotilla)
-    return flotillas
-
-
-class FlotillaPlanner:
-    """Forms flotillas of some of the DNNs of an ensemble, whose rates it looks up and sorts only once.
-
     A run, and even more a simulated one, forms hundreds of flotillas from the same rates; each has fewer
     candidates than the one before.
 
@@ -224,7 +194,10 @@ class FlotillaPlanner:
         dnn_ids: all DNNs that may become candidates, at least one, no repetitions.
         rates: rates of all of them.
         num_gpus: the largest M, >= 1.
-        delta, max_gpus_per_dnn, batch_sizes: see `create_flotilla`.
+        delta: threshold between rates.
+        max_gpus_per_dnn: most GPUs of one DNN, >= 1; None: no limit.
+        batch_sizes: samples per step of each DNN, >= 1; a DNN never gets more GPUs than that. A DNN that is
+            missing here has no such limit.
 
     Raises: PolicyError: if an argument is out of range, or a rate is not known.
     """
@@ -265,9 +238,9 @@ class FlotillaPlanner:
         ] = []  # reference, farthest member, nearest of the others
 
     def flotilla(self, candidates: Sequence[str], num_gpus: int) -> Flotilla:
-        """The flotilla that `create_flotilla` forms of these candidates.
+        """Choose the DNNs of the next flotilla and the number of GPUs of each.
 
-        The last one is kept: whether a round ends depends on the flotilla that would follow it.
+        The last flotilla is kept: whether a round ends depends on the flotilla that would follow it.
 
         Args:
             candidates: some of the DNNs, at least one, no repetitions.
@@ -275,6 +248,7 @@ class FlotillaPlanner:
 
         Raises: PolicyError: if a candidate is none of the DNNs, or there is none, or `num_gpus` is out of
             range.
+        Source: [FLEET] Sec. 4.3.2, Eq. 3, Alg. 2.
         """
         asked = tuple(candidates)
         if self._last is None or self._last[:2] != (asked, num_gpus):

@@ -6,7 +6,7 @@ import logging
 import os
 import socket
 from collections.abc import Callable
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
@@ -33,13 +33,10 @@ from hpcbal.processes import say
 from hpcbal.runtime.evaluating.predicting import Predictor, StoppedError
 from hpcbal.runtime.evaluating.request import VALIDATION, EvaluationRequest, TrainedRun, open_trained
 from hpcbal.runtime.evaluating.result import EvaluationData, evaluate_run, report
-from hpcbal.runtime.evaluating.workers import WAITING, Life, MpiWorkers
-from hpcbal.runtime.handoff.rank_process import Activity
+from hpcbal.runtime.evaluating.workers import MpiWorkers
 from hpcbal.runtime.handoff.start_file import StarterWatch, StartFile
-from hpcbal.runtime.handoff.supervision import EVALUATING
 from hpcbal.runtime.health.ending import JobEnd, StopFlag
-from hpcbal.runtime.health.silence import HangTrace
-from hpcbal.runtime.health.watchdog import PeerWatch
+from hpcbal.runtime.health.liveness import Liveness
 from hpcbal.runtime.job import run_in_job
 from hpcbal.runtime.start.backends import LocalSlots, load_backend
 from hpcbal.telemetry import RunDirectory, configure_rank_logging
@@ -48,14 +45,14 @@ from hpcbal.telemetry.views.evaluation import Evaluation
 log = logging.getLogger(__name__)
 
 
-def run_evaluation(request: EvaluationRequest, launcher: Launcher, stop: StopFlag, activity: Activity) -> int:
+def run_evaluation(request: EvaluationRequest, launcher: Launcher, stop: StopFlag, liveness: Liveness) -> int:
     """Run one rank; returns the exit code, which is the same on all ranks.
 
     Args:
         request: what the command line asked for.
         launcher: the launcher that started this process.
         stop: the stop flag, which already catches signals.
-        activity: gets what this rank does.
+        liveness: of this rank.
     """
 
     def body(world: MPI.Intracomm, end: JobEnd, logs: ExitStack) -> int:
@@ -67,15 +64,15 @@ def run_evaluation(request: EvaluationRequest, launcher: Launcher, stop: StopFla
             log_file = _start_logs(world, run, logs)
             node = split_by_node(world, run.config.slots.ranks_per_node)
             end.share(node)
-            life = _watched_life(world, node, run, log_file, end, start, stack, activity)
+            _watch(world, node, run, log_file, end, stack, liveness)
             lost = StarterWatch(start).lost
-            part = _Part(request, run, life, lambda: stop.reason is not None or lost() is not None)
+            part = _Part(request, run, liveness, lambda: stop.reason is not None or lost() is not None)
             code = start.leave_exit_code(world.rank, _take_part(world, node, part))
             stop.ignore()
             patient_barrier(world)
         return code
 
-    return run_in_job(launcher, activity, body)
+    return run_in_job(launcher, liveness, body)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,13 +82,13 @@ class _Part:
     Attributes:
         request: what the command line asked for.
         run: the run to evaluate.
-        life: where it notes what it does.
+        liveness: where it notes what it does.
         is_to_stop: whether it was asked to stop, or lost the process that has started it.
     """
 
     request: EvaluationRequest
     run: TrainedRun
-    life: Life
+    liveness: Liveness
     is_to_stop: Callable[[], bool]
 
 
@@ -126,26 +123,24 @@ def _start_logs(world: MPI.Intracomm, run: TrainedRun, logs: ExitStack) -> Path 
     return None if problem is not None else path
 
 
-def _watched_life(
+def _watch(
     world: MPI.Intracomm,
     node: MPI.Intracomm,
     run: TrainedRun,
     log_file: Path | None,
     end: JobEnd,
-    start: StartFile,
     stack: ExitStack,
-    activity: Activity,
-) -> Life:
+    liveness: Liveness,
+) -> None:
     """Let the ranks of the node watch each other, until `stack` is unwound; collective."""
     infos = infos_of_ranks(world, node, run.config.slots.device)
-    watch = PeerWatch(world.rank, infos, lambda rank: "evaluator", end, start, again=EVALUATING.again)
-    stack.callback(watch.stop)
     timeout_s = run.config.stall_timeout_s
-    trace = stack.enter_context(closing(HangTrace(log_file, timeout_s))) if log_file is not None else None
-    life = Life(activity, trace)
-    life.note("starting")
-    watch.watch_silence(timeout_s, WAITING, f"{RunDirectory(run.root).evaluation_logs}/rank-NNN.log")
-    return life
+    liveness.watch(world.rank, infos, lambda rank: "evaluator", end.abort)
+    stack.callback(liveness.stop)
+    if log_file is not None:
+        stack.enter_context(liveness.traced(log_file, timeout_s))
+    liveness.note("starting")
+    liveness.watch_notes(timeout_s, RunDirectory(run.root).evaluation_logs)
 
 
 def _take_part(world: MPI.Intracomm, node: MPI.Intracomm, part: _Part) -> int:
@@ -158,7 +153,7 @@ def _take_part(world: MPI.Intracomm, node: MPI.Intracomm, part: _Part) -> int:
             code = _evaluate(comm, slots, part)
         except ReportedError as error:
             code = error.code
-    with part.life.waiting():
+    with part.liveness.waiting():
         return int(patient_broadcast(world, code))
 
 
@@ -175,11 +170,13 @@ def _slots_of_node(node: MPI.Intracomm, config: EnsembleConfig) -> LocalSlots:
 
 def _evaluate(comm: MPI.Intracomm, slots: LocalSlots, part: _Part) -> int:
     """Evaluate on the ranks that compute; returns the exit code, on the first of them."""
-    request, run, life = part.request, part.run, part.life
+    request, run, liveness = part.request, part.run, part.liveness
     log.info("evaluates %s with %d ranks that compute", run.root, comm.size)
-    data = all_or_none(comm, life.doing("opening the data", lambda: _open_data(request, run)))
+    data = all_or_none(comm, liveness.doing("opening the data", lambda: _open_data(request, run)))
     _check_same(comm, run.config, data)
-    backend = all_or_none(comm, life.doing("loading the backend", lambda: load_backend(run.config, slots)))
+    backend = all_or_none(
+        comm, liveness.doing("loading the backend", lambda: load_backend(run.config, slots))
+    )
 
     def check_stop() -> None:
         if part.is_to_stop():
@@ -192,12 +189,12 @@ def _evaluate(comm: MPI.Intracomm, slots: LocalSlots, part: _Part) -> int:
         request.which,
         run.config.seed,
         check_stop,
-        life.note,
+        liveness.note,
     )
     evaluation: Evaluation | None = None
     problem: HpcbalError | None = None
     try:
-        evaluation = evaluate_run(MpiWorkers(comm, life), predictor, run, data)
+        evaluation = evaluate_run(MpiWorkers(comm, liveness), predictor, run, data)
     except HpcbalError as error:  # the same on all ranks
         problem = error
     except StoppedError:
@@ -216,7 +213,7 @@ def _evaluate(comm: MPI.Intracomm, slots: LocalSlots, part: _Part) -> int:
             report(run, evaluation, as_json=request.as_json)
         return code_of_end("failed-dnns" if evaluation.left_out else "done")
 
-    return all_or_none(comm, life.doing("writing the evaluation", finish))
+    return all_or_none(comm, liveness.doing("writing the evaluation", finish))
 
 
 def _open_data(request: EvaluationRequest, run: TrainedRun) -> EvaluationData:

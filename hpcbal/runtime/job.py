@@ -13,11 +13,11 @@ from hpcbal.cluster.launch_line import Launcher
 from hpcbal.cluster.roles import SCHEDULER_RANK
 from hpcbal.comm.collectives import ReportedError, patient_barrier
 from hpcbal.errors import ExitCode
-from hpcbal.processes import remember_rank
+from hpcbal.processes import remember_rank, say
 from hpcbal.runtime.handoff.end_file import UNDECIDED, note_end
-from hpcbal.runtime.handoff.rank_process import Activity
 from hpcbal.runtime.handoff.start_file import StartFile
-from hpcbal.runtime.health.ending import JobEnd, write_last_words
+from hpcbal.runtime.health.ending import JobEnd
+from hpcbal.runtime.health.liveness import Liveness
 
 FINALIZE_S = 60
 """The end of the run is recorded by then: a rank that cannot leave MPI is ended."""
@@ -27,7 +27,7 @@ Body = Callable[[MPI.Intracomm, JobEnd, ExitStack], int]
 recorded; returns the exit code of this process."""
 
 
-def run_in_job(launcher: Launcher, activity: Activity, body: Body) -> int:
+def run_in_job(launcher: Launcher, liveness: Liveness, body: Body) -> int:
     """Run one rank; returns the exit code, which is the same on all ranks.
 
     An error that only this rank has seen aborts the whole job: if the rank merely left, the others would
@@ -35,11 +35,11 @@ def run_in_job(launcher: Launcher, activity: Activity, body: Body) -> int:
 
     Args:
         launcher: the launcher that started this process.
-        activity: gets what this rank does.
+        liveness: of this rank.
         body: what it does; a `ReportedError` ends all ranks together.
     """
     world = MPI.COMM_WORLD
-    end = JobEnd(world, activity)
+    end = JobEnd(world, liveness)
     remember_rank()
     logging.raiseExceptions = False  # a full disk must not fill stderr with tracebacks of the logs
     with ExitStack() as last:
@@ -75,10 +75,10 @@ def _check_world(world: MPI.Intracomm, launcher: Launcher) -> None:
     if launcher.size in (None, world.size):
         return
     if launcher.rank in (None, SCHEDULER_RANK):
-        write_last_words(
-            f"{launcher.name} started {launcher.size} processes, but this process sees an MPI world of "
-            f"size {world.size}, so the processes cannot reach each other. mpi4py was built with an MPI that "
-            "is not the launcher's: start with the mpirun of that MPI, or with 'srun --mpi=pmix', or rebuild "
-            "mpi4py against the site's MPI"
+        say(
+            f"hpcbal: {launcher.name} started {launcher.size} processes, but this process sees an MPI world "
+            f"of size {world.size}, so the processes cannot reach each other. mpi4py was built with an MPI "
+            "that is not the launcher's: start with the mpirun of that MPI, or with 'srun --mpi=pmix', or "
+            "rebuild mpi4py against the site's MPI"
         )
     raise ReportedError(int(ExitCode.WRONG_INPUT))

@@ -32,11 +32,10 @@ from hpcbal.runtime.handoff.launch_dir import (
     sweep,
 )
 from hpcbal.runtime.handoff.minding import Requests, mind, report
-from hpcbal.runtime.handoff.rank_process import Activity, leave_soon, own_exit_code
 from hpcbal.runtime.handoff.start_file import LAUNCH_DIR, StartFile
 from hpcbal.runtime.handoff.supervision import EVALUATING, PROFILING, TRAINING, Sentences
-from hpcbal.runtime.health.ending import StopFlag
-from hpcbal.runtime.health.watchdog import Lifeline
+from hpcbal.runtime.health.ending import StopFlag, leave_soon
+from hpcbal.runtime.health.liveness import Liveness
 
 __all__ = ["RunRequest", "mpirun_command", "mpirun_environment", "num_ranks", "run", "start_mpirun"]
 
@@ -89,10 +88,10 @@ def _sentences_of(request: RunRequest) -> Sentences:
 
 
 def _run_as_rank(request: RunRequest, launcher: Launcher) -> int:
-    def body(stop: StopFlag, activity: Activity) -> int:
+    def body(stop: StopFlag, liveness: Liveness) -> int:
         from hpcbal.runtime.main import run_rank
 
-        return run_rank(request, launcher, stop, activity)
+        return run_rank(request, launcher, stop, liveness)
 
     return _as_rank(launcher, body, _sentences_of(request))
 
@@ -112,10 +111,10 @@ def evaluate(request: EvaluationRequest, argv: Sequence[str]) -> int:
     launcher = detect_launcher(os.environ)
     if launcher is not None:
 
-        def body(stop: StopFlag, activity: Activity) -> int:
+        def body(stop: StopFlag, liveness: Liveness) -> int:
             from hpcbal.runtime.evaluate import run_evaluation
 
-            return run_evaluation(request, launcher, stop, activity)
+            return run_evaluation(request, launcher, stop, liveness)
 
         return _as_rank(launcher, body, EVALUATING)
     with Requests() as requests:
@@ -135,7 +134,7 @@ def num_ranks_to_evaluate(trained: TrainedRun) -> int:
 
 
 def _as_rank(
-    launcher: Launcher, body: Callable[[StopFlag, Activity], int], sentences: Sentences = TRAINING
+    launcher: Launcher, body: Callable[[StopFlag, Liveness], int], sentences: Sentences = TRAINING
 ) -> int:
     """Prepare this process for MPI, and run `body` in it."""
     stop = StopFlag()
@@ -149,16 +148,15 @@ def _as_rank(
     except (ImportError, RuntimeError) as error:  # RuntimeError: mpi4py finds no MPI library
         start.hint(abort_code=int(ExitCode.WRONG_INPUT))
         raise _no_mpi(str(error)) from error
-    activity = Activity()
-    Lifeline(launcher.rank, start, activity, sentences)
-    with own_exit_code(launcher.rank, activity, sentences.again):
-        try:
-            code = body(stop, activity)
-        except BaseException:  # if this rank merely left, the others would wait for it, and it for them
-            traceback.print_exc()
-            if mpi.Is_initialized() and not mpi.Is_finalized():
-                mpi.COMM_WORLD.Abort(int(ExitCode.INTERNAL_ERROR))
-            raise
+    liveness = Liveness(launcher.rank, start, sentences)
+    liveness.start()
+    try:
+        code = body(stop, liveness)
+    except BaseException:  # if this rank merely left, the others would wait for it, and it for them
+        traceback.print_exc()
+        if mpi.Is_initialized() and not mpi.Is_finalized():
+            mpi.COMM_WORLD.Abort(int(ExitCode.INTERNAL_ERROR))
+        raise
     leave_soon(launcher.rank, code)
     return code
 

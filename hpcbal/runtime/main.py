@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import socket
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from pathlib import Path
 
 from mpi4py import MPI
@@ -14,14 +14,12 @@ from hpcbal.cluster.launch_line import Launcher
 from hpcbal.cluster.roles import SCHEDULER_RANK
 from hpcbal.comm.collectives import all_or_none, patient_barrier, patient_broadcast
 from hpcbal.comm.mpi import MpiChannel
-from hpcbal.config import AnyConfig, add_import_roots
+from hpcbal.config import add_import_roots
 from hpcbal.kinds import KINDS
 from hpcbal.runtime.handoff.launch_dir import RunRequest, load_requested
-from hpcbal.runtime.handoff.rank_process import Activity
 from hpcbal.runtime.handoff.start_file import StartFile
 from hpcbal.runtime.health.ending import JobEnd, StopFlag
-from hpcbal.runtime.health.silence import HangTrace
-from hpcbal.runtime.health.watchdog import PeerWatch
+from hpcbal.runtime.health.liveness import Liveness
 from hpcbal.runtime.job import run_in_job
 from hpcbal.runtime.kinds.kind import Opened, RankWorld
 from hpcbal.runtime.rank.context import LiveRank
@@ -32,17 +30,17 @@ from hpcbal.telemetry.views.read_status import note_death
 log = logging.getLogger(__name__)
 
 
-def run_rank(request: RunRequest, launcher: Launcher, stop: StopFlag, activity: Activity) -> int:
+def run_rank(request: RunRequest, launcher: Launcher, stop: StopFlag, liveness: Liveness) -> int:
     """Run one rank of `hpcbal run`; returns the exit code, which is the same on all ranks.
 
     Args:
         request: what the command line asked for.
         launcher: the launcher that started this process.
         stop: the stop flag, which already catches signals.
-        activity: gets what this rank does.
+        liveness: of this rank.
     """
     return run_in_job(
-        launcher, activity, lambda world, end, logs: _run(world, request, stop, activity, end, logs)
+        launcher, liveness, lambda world, end, logs: _run(world, request, stop, liveness, end, logs)
     )
 
 
@@ -50,7 +48,7 @@ def _run(
     world: MPI.Intracomm,
     request: RunRequest,
     stop: StopFlag,
-    activity: Activity,
+    liveness: Liveness,
     end: JobEnd,
     logs: ExitStack,
 ) -> int:
@@ -69,10 +67,14 @@ def _run(
         roles = all_or_none(world, lambda: kind.roles(ranks, config))
         end.share(ranks.node)
         status = RunDirectory(output).status
-        watchdog = PeerWatch(
-            world.rank, roles.ranks, roles.role_of, end, start, lambda words: note_death(status, words)
+        liveness.watch(
+            world.rank, roles.ranks, roles.role_of, end.abort, lambda words: note_death(status, words)
         )
-        stack.callback(watchdog.stop)  # after an error; otherwise it stops when all ranks agree to leave
+        stack.callback(liveness.stop)  # after an error; otherwise it stops when all ranks agree to leave
+        liveness.watch_notes(config.stall_timeout_s, RunDirectory(output).logs, of={SCHEDULER_RANK})
+        stack.enter_context(
+            liveness.traced(RunDirectory(output).rank_log(world.rank), config.stall_timeout_s)
+        )
         timeline = config.timeline
         rank = LiveRank(
             config=config,
@@ -80,18 +82,17 @@ def _run(
             roles=roles,
             channel=MpiChannel(world.Dup()),
             stop=stop,
-            is_ending=end.announced,
-            activity=activity,
+            liveness=liveness,
             slices=SliceRecorder(
                 timeline.steps_per_pass, num_ranks=world.size, enabled=timeline.max_bytes > 0
             ),
-            hang_trace=stack.enter_context(closing(_hang_trace(output, world.rank, config))),
         )
         last = ExitStack()  # not unwound after an error, because that may wait for the other ranks
         code = start.leave_exit_code(world.rank, kind.play(ranks, rank, request, opened, last))
         stop.ignore()
+        liveness.wait()
         patient_barrier(world)
-        watchdog.stop()
+        liveness.stop()
         last.close()
     return code
 
@@ -100,10 +101,6 @@ def _open(request: RunRequest) -> Opened:
     """Open the run on rank 0, of whatever kind it is."""
     config = load_requested(request, is_rank=True)
     return KINDS[config.kind].runs.open(request, config)
-
-
-def _hang_trace(output: Path, rank: int, config: AnyConfig) -> HangTrace:
-    return HangTrace(RunDirectory(output).rank_log(rank), config.stall_timeout_s)
 
 
 def _start_logs(world: MPI.Intracomm, output: Path, level_name: str, logs: ExitStack) -> None:

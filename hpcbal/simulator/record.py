@@ -141,20 +141,6 @@ class SimulatedRun:
         used = sum((self.gpu_seconds(kind) for kind in KINDS), np.zeros(self.num_gpus))
         return np.maximum(0.0, self.makespan_s - used)
 
-    def intervals(self, gpu: int) -> list[tuple[float, float, str, str]]:
-        """(start_s, end_s, kind, DNN) of one GPU in order, with `idle` and DNN "" in between."""
-        own = sorted((s for s in self.spans if gpu in s.gpus), key=lambda span: span.start_s)
-        result: list[tuple[float, float, str, str]] = []
-        now = 0.0
-        for span in own:
-            if span.start_s > now:
-                result.append((now, span.start_s, "idle", ""))
-            result.append((span.start_s, span.end_s, span.kind, span.dnn_id))
-            now = span.end_s
-        if now < self.makespan_s:
-            result.append((now, self.makespan_s, "idle", ""))
-        return result
-
     def checkpointing_s(self) -> float:
         """Time in which a GPU's DNN was saved or restored instead of trained, averaged over the GPUs.
 

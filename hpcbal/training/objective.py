@@ -102,11 +102,6 @@ class Objective:
         self.metric_names = tuple(name for name, _ in self._metrics)
         self.num_states = 0
 
-    @property
-    def num_outputs(self) -> int | None:
-        """Length of the outputs' last axis, if the loss decides on it; else None."""
-        return self._num_classes if self.takes_classes else None
-
     def try_on(self, probe: Probe) -> None:
         """Compute loss and metrics of a few samples, and check that they can be summed over samples.
 

@@ -20,9 +20,9 @@ LOSS, COUNT = SUSPEND + 1, SUSPEND + 2
 STATUS_LENGTH = COUNT + 1
 """The status vector begins with a failure flag per cause, the suspend flag, and the sums of loss and samples.
 
-The sums behind the metrics follow, and then what the ranks report."""
+The sums behind the metrics follow, and then further numbers of the ranks."""
 
-_NOTHING = np.zeros(0)
+NOTHING = np.zeros(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,16 +32,37 @@ class StepOutcome:
     Attributes:
         sums: sums over the samples of all ranks.
         suspend: whether any rank requested a stop; the step itself was done.
-        report: sum of what the ranks reported, float64, shape (k,); empty if they report nothing.
+        numbers: sum of the further numbers, float64, shape (k,).
         met_s, summed_s: `time.monotonic` when this rank was ready to meet and when it had the sums;
             the difference includes waiting for the slowest rank. Equal in a group of one rank.
     """
 
     sums: Sums
     suspend: bool
-    report: Array = field(default_factory=lambda: _NOTHING, compare=False)
+    numbers: Array = field(default_factory=lambda: NOTHING, compare=False)
     met_s: float = field(default=0.0, compare=False)
     summed_s: float = field(default=0.0, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Computed:
+    """A training step that this rank has computed, and that the group has not summed yet.
+
+    Attributes:
+        contribution: of this rank; zeros if it failed.
+        error: what went wrong, if anything.
+        num_samples_total: samples of the step over all ranks.
+        is_applied: whether the weights have changed already: that of a group of one rank.
+        met_s: `time.monotonic` when this rank had computed.
+        waited_s: seconds that it has waited for others within the step (synchronised layers).
+    """
+
+    contribution: Contribution
+    error: Exception | None
+    num_samples_total: int
+    is_applied: bool
+    met_s: float
+    waited_s: float
 
 
 def train_step(
@@ -50,43 +71,45 @@ def train_step(
     num_samples_total: int,
     collective: GradientCollective,
     suspend: bool = False,
-    report: Callable[[float], Array] | None = None,
     weight: float | None = None,
 ) -> StepOutcome:
     """Compute on this rank's samples, sum over the group, apply; collective over the group.
 
+    Args, Raises: see `compute_step` and `finish_step`.
+    """
+    computed = compute_step(replica, batch, num_samples_total, collective, weight)
+    return finish_step(replica, computed, collective, suspend)
+
+
+def compute_step(
+    replica: Replica,
+    batch: Batch,
+    num_samples_total: int,
+    collective: GradientCollective,
+    weight: float | None = None,
+) -> Computed:
+    """Compute on this rank's samples; `finish_step` must follow on all ranks.
+
     A rank that fails still enters the all-reduce, with zeros and a flag. So no rank waits forever, and none
     applies an update that another one lacks; `StepExchange` does the same for the sums within the step in
-    models with synchronised layers. If the update itself fails, after the sum, the peers cannot learn of it
-    in this step. They learn of it in the next step (or in `evaluate_step`), which fails before anything is
-    saved. A group of one rank computes and applies at once.
+    models with synchronised layers. A group of one rank computes and applies at once.
 
     Args:
         replica: weights that are equal on all ranks of the group.
         batch: this rank's samples; may be empty.
         num_samples_total: samples of the step over all ranks; 0 (all samples broken) changes no weight.
         collective: collective of the group.
-        suspend: whether this rank wants the group to stop after this step.
-        report: called when this rank has computed and goes to meet the others, with the seconds that it has
-            waited for them within the step (synchronised layers). The numbers that it returns, shape (k,), k
-            equal on all ranks, are summed with the gradients. They have the gradients' type: float32 holds
-            whole numbers up to 2**24.
         weight: what this rank's mean gradient counts in the sum, 0..1; None: its share of the samples, so
             every sample counts once.
 
-    Raises:
-        GroupFailed: on all ranks, if any rank failed. Weights have not changed, except perhaps those of a
-            group of one rank whose memory ended; its replica is not used again.
-
     Source: weights samples/total as in [LBBSP] Eq. 7.
     """
-    if (
-        collective.size == 1
-        and report is None
-        and weight in (None, 1.0)
-        and len(batch.ids) == num_samples_total
-    ):
-        return _train_alone(replica, batch, collective, suspend)
+    if collective.size == 1 and weight in (None, 1.0) and len(batch.ids) == num_samples_total:
+        nothing = Contribution((), Sums())
+        contribution, error = _attempt(
+            replica, batch, lambda: Contribution((), replica.train_alone(batch)), nothing
+        )
+        return Computed(contribution, error, num_samples_total, True, time.monotonic(), 0.0)
     exchange = replica.exchange if collective.size > 1 else None
     if exchange is not None:
         exchange.begin(collective)
@@ -97,33 +120,57 @@ def train_step(
         if error is None and not len(batch.ids):
             exchange.follow()
         error = exchange.end(error)
-    met_s = time.monotonic()
-    reported = report(exchange.waited_s if exchange is not None else 0.0) if report is not None else _NOTHING
+    waited_s = exchange.waited_s if exchange is not None else 0.0
+    return Computed(contribution, error, num_samples_total, False, time.monotonic(), waited_s)
+
+
+def finish_step(
+    replica: Replica,
+    computed: Computed,
+    collective: GradientCollective,
+    suspend: bool = False,
+    numbers: Array = NOTHING,
+) -> StepOutcome:
+    """Sum a step over the group and apply it; collective over the group.
+
+    If the update itself fails, after the sum, the peers cannot learn of it in this step. They learn of it in
+    the next step (or in `evaluate_step`), which fails before anything is saved.
+
+    Args:
+        replica: as for `compute_step`, which gave `computed`.
+        collective: collective of the group.
+        suspend: whether this rank wants the group to stop after this step.
+        numbers: further numbers to sum with the gradients, shape (k,), k equal on all ranks. They have the
+            gradients' type: float32 holds whole numbers up to 2**24.
+
+    Raises:
+        GroupFailed: on all ranks, if any rank failed. Weights have not changed, except perhaps those of a
+            group of one rank whose memory ended; its replica is not used again.
+    """
     tensors, outcome = reduce_step(
-        collective, contribution, error, suspend, reported, met_s, replica.num_states
+        collective,
+        computed.contribution,
+        computed.error,
+        suspend,
+        numbers,
+        computed.met_s,
+        replica.num_states,
     )
-    if outcome.sums.count != num_samples_total:
+    if computed.is_applied:
+        return outcome
+    if outcome.sums.count != computed.num_samples_total:
         raise GroupFailed(
             "error",
-            f"the ranks of the group hold {outcome.sums.count} samples of a step of {num_samples_total}",
+            f"the ranks of the group hold {outcome.sums.count} samples of a step of "
+            f"{computed.num_samples_total}",
             local=False,
         )
-    if num_samples_total:
+    if computed.num_samples_total:
         try:
             replica.apply(tensors)
         except USER_ERRORS as failed_update:
             replica.broken = as_exception(failed_update)
     return outcome
-
-
-def _train_alone(
-    replica: Replica, batch: Batch, collective: GradientCollective, suspend: bool
-) -> StepOutcome:
-    """The step of a group of one rank; an update that fails is known at once, as there is nothing to sum."""
-    contribution, error = _attempt(
-        replica, batch, lambda: Contribution((), replica.train_alone(batch)), Contribution((), Sums())
-    )
-    return reduce_step(collective, contribution, error, suspend, num_states=replica.num_states)[1]
 
 
 def evaluate_step(
@@ -160,7 +207,7 @@ def reduce_step(
     contribution: Contribution,
     error: Exception | None = None,
     suspend: bool = False,
-    report: Array = _NOTHING,
+    numbers: Array = NOTHING,
     met_s: float | None = None,
     num_states: int = 0,
 ) -> tuple[Sequence[Any], StepOutcome]:
@@ -170,7 +217,7 @@ def reduce_step(
         contribution: contribution of this rank; zeros if it failed.
         error: what went wrong on this rank, if anything.
         suspend: whether this rank wants to stop.
-        report: further numbers to sum, shape (k,).
+        numbers: further numbers to sum, shape (k,).
         met_s: when this rank went to meet the others; None: now.
         num_states: number of sums behind the metrics, equal on all ranks.
 
@@ -181,8 +228,8 @@ def reduce_step(
         GroupFailed: on all ranks, if any rank failed; includes the detail on the failing rank.
     """
     num_sums = STATUS_LENGTH + num_states
-    status = np.zeros(num_sums + report.size)
-    status[num_sums:] = report
+    status = np.zeros(num_sums + numbers.size)
+    status[num_sums:] = numbers
     if error is not None:
         status[CAUSES.index(cause_of(error))] = 1.0
     status[SUSPEND] = float(suspend)

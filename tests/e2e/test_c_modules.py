@@ -19,13 +19,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from traces import trace_of_steps
 
 from hpcbal.forecast.cluster import Cluster, Links
 from hpcbal.forecast.program import Program, empty_record, program_of
 from hpcbal.forecast.replaying import replay_in_python
 from hpcbal.forecast.simulation import replay_in_c
 from hpcbal.forecast.stopping import Stop
-from hpcbal.forecast.trace import Operation, Resource, Trace, trace_of_steps
+from hpcbal.forecast.trace import Operation, Resource, Trace
 from hpcbal.paramserver.apps.descent import Penalty, Terms, descend_in_python
 from hpcbal.paramserver.apps.factors import improve_in_python
 from hpcbal.paramserver.apps.gibbs import Counts, Prior, sample_in_python

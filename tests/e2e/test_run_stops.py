@@ -122,6 +122,20 @@ def test_ranks_that_cannot_stop_are_ended(lab, rank, reason):
     assert re.search(reason, done.err), done
 
 
+def test_a_scheduler_that_is_suspended_ends_the_job_with_70_and_is_named(lab):
+    """The other ranks of its node watch it."""
+    running = lab.start("run", "run.yaml", "--set", "stall_timeout_s=8")
+    wait_for_epochs(lab, running, 2)
+    running.signal_rank(SCHEDULER, signal.SIGSTOP)
+    done = running.wait()
+    assert done.code == 70, done
+    assert done.err.count("no sign of life for ") == 1, done
+    assert re.search(r"of rank 0 on host \S+ \(last seen scheduling, suspended\); their stack", done.err), (
+        done
+    )
+    assert "Traceback" not in done.err, done
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize("reaches", ["mpirun", "all processes"])
 def test_a_signal_to_mpirun_stops_the_run_cleanly(lab, undisturbed, same_outcome, reaches, number):

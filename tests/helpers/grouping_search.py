@@ -1,13 +1,13 @@
-"""The best grouping of a few jobs, by trying all of them."""
+"""Oracles of groupings: the best of a few jobs, by trying all, and how much of the machines one uses."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from hpcbal.policies.grouping import JobLoad
+from hpcbal.policies.grouping import Group, JobLoad, group_iteration_s
 from hpcbal.policies.grouping.arrays import LoadArrays
 
 
@@ -60,3 +60,30 @@ def random_loads(count: int, rng: np.random.Generator, spread: float = 1.3) -> l
         )
         for index, (compute_s, network_s) in enumerate(times)
     ]
+
+
+def utilization(loads: Iterable[JobLoad], machines: int) -> tuple[float, float]:
+    """Shares of a group iteration in which its cores and its network are used ([PS] Eq. 4.3)."""
+    jobs = list(loads)
+    seconds = group_iteration_s(jobs, machines)
+    compute = sum(load.work_s for load in jobs) / machines
+    network = sum(load.network_on(machines) for load in jobs)
+    return compute / seconds, network / seconds
+
+
+def cluster_utilization(
+    groups: Sequence[Group], loads: Mapping[str, JobLoad], machines: int
+) -> tuple[float, float]:
+    """Shares of time in which the cores and the links of all machines are used ([PS] Eq. 4.4).
+
+    Args:
+        groups: whose jobs are in `loads`.
+        loads: by name of job.
+        machines: of the run; those in no group are idle.
+    """
+    cores = links = 0.0
+    for group in groups:
+        cpu, network = utilization([loads[job] for job in group.jobs], group.machines)
+        cores += group.machines * cpu
+        links += group.machines * network
+    return cores / machines, links / machines

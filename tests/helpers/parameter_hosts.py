@@ -12,7 +12,6 @@ import numpy as np
 from hpcbal.paramserver.store.actions import Action, Answer, Apply, Forward, Give, Moved, Skip, Took
 from hpcbal.paramserver.store.client import Client
 from hpcbal.paramserver.store.host import Host
-from hpcbal.paramserver.store.numbers import Bundle
 from hpcbal.paramserver.store.ownership import Ownership
 
 Token = tuple[int, int]
@@ -24,13 +23,12 @@ MAX_OPEN = 5
 
 @dataclass(eq=False)
 class Access:
-    """A pull, or a push if `lends` is None; sent as a bundle, or by block."""
+    """A pull, or a push if `lends` is None."""
 
     worker: int
     request: int
     numbers: dict[int, int]
     lends: bool | None
-    bundle: Bundle | None = None
 
     def part(self, blocks: Sequence[int]) -> Access:
         return Access(self.worker, self.request, {b: self.numbers[b] for b in blocks}, self.lends)
@@ -46,7 +44,6 @@ class Rank:
     actions: deque[Action[Access]] = field(default_factory=deque)
     has_begun: bool = False
     asked: dict[int, dict[int, int]] = field(default_factory=dict)
-    bundles: dict[tuple[int, tuple[int, ...]], Bundle] = field(default_factory=dict)
 
 
 class Network:
@@ -72,7 +69,7 @@ class Network:
         self.sends: list[Callable[[], None]] = []
         self.in_transit: set[int] = set()
         self.num_pushed = [[0] * num_blocks for _ in range(num_ranks)]
-        self.num_moves = self.num_forwards = self.num_skips = self.num_answers = self.num_bundles = 0
+        self.num_moves = self.num_forwards = self.num_skips = self.num_answers = 0
 
     # Time goes on.
 
@@ -182,24 +179,11 @@ class Network:
         host = self.ranks[destination].host
         blocks, numbers = list(access.numbers), list(access.numbers.values())
 
-        # Those that a worker sends with the same number for all its blocks go in bundles, mostly.
-        bundle = None
-        if lane == "push" and access.lends is not False and len(set(numbers)) == 1 and access.request % 4:
-            key = (access.worker, tuple(blocks))
-            access.bundle = bundle = self.ranks[destination].bundles.setdefault(key, Bundle(*key))
-
         def push() -> None:
-            if bundle is not None and host.apply_bundle(bundle, numbers[0]):
-                self._perform(destination, [Apply(access, blocks)])
-            else:
-                self._perform(destination, host.push(access, access.worker, blocks, numbers))
+            self._perform(destination, host.push(access, access.worker, blocks, numbers))
 
         def pull() -> None:
-            lends = bool(access.lends)
-            if bundle is not None and host.answer_bundle(bundle, numbers[0]):
-                self._perform(destination, [Answer(access, bundle.blocks)])
-            else:
-                self._perform(destination, host.pull(access, access.worker, blocks, numbers, lends))
+            self._perform(destination, host.pull(access, access.worker, blocks, numbers, bool(access.lends)))
 
         if access.lends is None:
             self._with_payload(source, destination, lane, push)
@@ -253,10 +237,7 @@ class Network:
         def sent() -> None:
             assert not access.lends or arrays == copies, "values changed while they were sent"
             self._header(rank, worker, lambda: self._answered(worker, access.request, copies))
-            if access.bundle is not None and blocks is access.bundle.blocks:
-                self.num_bundles += 1
-                self._perform(rank, here.host.sent_bundle(access.bundle))
-            elif access.lends:
+            if access.lends:
                 self._perform(rank, here.host.sent(blocks))
 
         self.sends.append(sent)

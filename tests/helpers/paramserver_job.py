@@ -8,14 +8,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from loopback import LoopbackChannel
 from numpy.typing import NDArray
 
 from hpcbal.comm.channel import Channel
-from hpcbal.comm.loopback import LoopbackChannel
 from hpcbal.paramserver.contract import App, DataBlocks, IntArray
 from hpcbal.paramserver.contract import Table as AppTable
 from hpcbal.paramserver.engine.executor import Executor
-from hpcbal.paramserver.engine.job import EmulatedMachine, Job
 from hpcbal.paramserver.engine.loopback_transport import LoopbackTransport
 from hpcbal.paramserver.engine.reactor import wait_for_message
 from hpcbal.paramserver.engine.trace import Trace
@@ -38,6 +37,7 @@ from hpcbal.paramserver.machine.job import JobMachine, JobSpec
 from hpcbal.paramserver.machine.progress import Pace
 from hpcbal.paramserver.machine.stopping import JobStop
 from hpcbal.paramserver.store.layout import Layout
+from hpcbal.paramserver.worker.job import EmulatedMachine, Job
 
 TIMEOUT_S = 60.0
 

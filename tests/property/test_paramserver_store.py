@@ -14,7 +14,6 @@ from parameter_hosts import Access, Network
 from hpcbal.machines import MachineError
 from hpcbal.paramserver.store.actions import Action, Forward
 from hpcbal.paramserver.store.host import Host
-from hpcbal.paramserver.store.numbers import Bundle
 
 choices = st.lists(st.integers(0, 10**6), max_size=150)
 
@@ -46,7 +45,7 @@ def run_all(seeds: Iterable[int], host: type[Host[Access]]) -> None:
 
 def test_long_runs_meet_every_case() -> None:
     networks = [run(seed) for seed in range(40)]
-    for count in ("num_moves", "num_forwards", "num_skips", "num_answers", "num_bundles"):
+    for count in ("num_moves", "num_forwards", "num_skips", "num_answers"):
         assert sum(getattr(network, count) for network in networks) > 100
 
 
@@ -74,27 +73,6 @@ class ChangesWhatIsLent(Host[Access]):
 
     def sent(self, blocks: Any) -> list[Action[Access]]:
         return []
-
-
-class ChangesWhatIsLentInBundles(Host[Access]):
-    """Takes lent bundles for free ones."""
-
-    def answer_bundle(self, bundle: Bundle, number: int) -> bool:
-        answers = super().answer_bundle(bundle, number)
-        self._loans.give_back_bundle(bundle)
-        return answers
-
-    def sent_bundle(self, bundle: Bundle) -> list[Action[Access]]:
-        return []
-
-
-class ForgetsNumbersOfBundles(Host[Access]):
-    """Takes the pushes in a bundle for none when one of its blocks is accessed alone."""
-
-    def apply_bundle(self, bundle: Bundle, number: int) -> bool:
-        applies = super().apply_bundle(bundle, number)
-        bundle.number -= applies
-        return applies
 
 
 class AnswersTooEarly(Host[Access]):
@@ -131,8 +109,6 @@ class ForwardsBeforeTheNews(Host[Access]):
         DropsForwards,
         AppliesTwice,
         ChangesWhatIsLent,
-        ChangesWhatIsLentInBundles,
-        ForgetsNumbersOfBundles,
         AnswersTooEarly,
         ForgetsWhoWaits,
         ForwardsBeforeTheNews,

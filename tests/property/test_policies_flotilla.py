@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fleet_peers
 import numpy as np
+from flotillas import create_flotilla
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -12,7 +13,6 @@ from hpcbal.policies.flotilla import (
     Flotilla,
     FlotillaPlanner,
     Ladders,
-    create_flotilla,
     plan_all_flotillas,
 )
 from hpcbal.policies.rates import RateTable
@@ -101,7 +101,7 @@ def test_a_flotilla_is_within_its_bounds(
     assert len(set(flotilla.dnn_ids)) == len(flotilla.dnn_ids)
     assert set(flotilla.dnn_ids) <= set(names)
     assert min(flotilla.num_gpus) >= 1
-    assert flotilla.total_gpus <= num_gpus
+    assert sum(flotilla.num_gpus) <= num_gpus
     assert max(flotilla.num_gpus) <= (max_gpus_per_dnn or num_gpus)
     threshold = delta.samples_per_s(reference)
     assert all(abs(rate - reference) <= threshold for rate in flotilla.rates_before)
@@ -133,7 +133,7 @@ def test_no_dnn_gets_more_gpus_than_a_step_has_samples(
 def test_gpus_stay_free_only_where_no_dnn_gains(case: tuple[RateTable, int], delta: Delta) -> None:
     table, num_gpus = case
     flotilla = create_flotilla(tuple(table.measured), table, num_gpus, delta)
-    free = num_gpus - flotilla.total_gpus
+    free = num_gpus - sum(flotilla.num_gpus)
     for name, count, rate in zip(flotilla.dnn_ids, flotilla.num_gpus, flotilla.rates, strict=True):
         assert all(table.rate(name, count + extra) <= rate for extra in range(1, free + 1))
 
@@ -142,7 +142,7 @@ def test_gpus_stay_free_only_where_no_dnn_gains(case: tuple[RateTable, int], del
 @settings(deadline=None)
 def test_every_gpu_is_used_where_rates_grow(case: tuple[RateTable, int], delta: Delta) -> None:
     table, num_gpus = case
-    assert create_flotilla(tuple(table.measured), table, num_gpus, delta).total_gpus == num_gpus
+    assert sum(create_flotilla(tuple(table.measured), table, num_gpus, delta).num_gpus) == num_gpus
 
 
 @given(rate_tables(), deltas)

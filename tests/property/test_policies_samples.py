@@ -23,22 +23,23 @@ from hpcbal.policies.samples import (
 )
 
 SIZES = st.lists(st.floats(0.01, 1e4), min_size=1, max_size=60).map(np.array)
+SLOPES = st.lists(st.floats(1e-3, 10), min_size=1, max_size=8).map(np.array)
 WORKERS = st.lists(st.tuples(st.floats(0, 10), st.floats(0, 10), st.floats(1e-3, 10)), min_size=1, max_size=8)
 
 
-@given(SIZES, WORKERS, st.sampled_from(StepCost), st.data())
+@given(SIZES, SLOPES, st.sampled_from(StepCost), st.data())
 @settings(deadline=None)
 def test_a_dealt_step_keeps_its_limits_and_is_no_worse_than_one_worker(
-    sizes: FloatArray, workers: list[tuple[float, float, float]], cost: StepCost, data: st.DataObject
+    sizes: FloatArray, slopes: FloatArray, cost: StepCost, data: st.DataObject
 ) -> None:
-    count = len(workers)
+    count = len(slopes)
     most = data.draw(
         st.none() | st.lists(st.integers(len(sizes) // count + 1, 80), min_size=count, max_size=count)
     )
     room = data.draw(st.none() | st.lists(st.floats(1e4, 1e6), min_size=count, max_size=count))
     task = SampleTask(
         sizes,
-        TimeCurves.of(workers),
+        slopes,
         cost,
         None if most is None else np.array(most),
         None if room is None else np.array(room),
@@ -57,7 +58,7 @@ def test_a_dealt_step_keeps_its_limits_and_is_no_worse_than_one_worker(
     assert len(sizes) < count or counts.all() or most is not None or room is not None
     if most is None and room is None and count > 1:
         alone = min(task.seconds(np.full(len(sizes), worker)).max() for worker in range(count))
-        one_each = max(task.curves.seconds(np.full(count, sizes.max())))
+        one_each = float(slopes.max() * sizes.max())
         assert task.seconds(rank_of).max() <= max(alone, one_each) * (1 + 1e-9)
 
 

@@ -87,10 +87,11 @@ config.scheduling
 models               keras numpy tensorflow
 data                 PIL h5py numpy sklearn
 paramserver.apps     numpy scipy
-paramserver.alone    numpy
 paramserver.machine
 paramserver.sharing
 paramserver.spilling numpy
+paramserver.worker   numpy
+paramserver.alone    numpy
 paramserver.engine   mpi4py numpy
 paramserver
 simulator.serving    numpy
@@ -109,7 +110,7 @@ report.page          jinja2
 report
 runtime.handoff
 runtime.wire
-runtime.health       mpi4py numpy
+runtime.health       mpi4py
 runtime.balance      numpy
 runtime.resuming
 runtime.rank         mpi4py numpy
@@ -119,8 +120,7 @@ runtime.parts        numpy
 runtime.roles        mpi4py numpy
 runtime.start        mpi4py
 runtime.evaluating   mpi4py numpy
-runtime.paramserver  numpy
-runtime.sharing      mpi4py
+runtime.jobs         mpi4py numpy
 runtime.simulating   numpy
 runtime.kinds
 runtime              mpi4py
@@ -325,6 +325,12 @@ LIGHT = (
     "schema",
     "forecast",
 )
+
+
+def test_starting_mpirun_imports_no_mpi() -> None:
+    """Its import begins MPI in the process, and mpirun's own ranks need it."""
+    program = "import sys, hpcbal.runtime.launch; sys.exit('mpi4py' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], timeout=60, check=False).returncode == 0
 
 
 @pytest.mark.parametrize("verb", LIGHT)

@@ -2,6 +2,8 @@
 
 from hpcbal.paramserver.contract.app import (
     App,
+    Fact,
+    SampleSource,
     apply_update,
     checked_metrics,
     has_default_update,
@@ -16,7 +18,7 @@ from hpcbal.paramserver.contract.batch import (
     scatter_state,
     whole_block,
 )
-from hpcbal.paramserver.contract.checks import checked_columns, checked_initial, checked_terms
+from hpcbal.paramserver.contract.checks import calling, checked_columns, checked_initial, checked_terms
 from hpcbal.paramserver.contract.columns import (
     Array,
     Column,
@@ -34,11 +36,12 @@ from hpcbal.paramserver.contract.data_blocks import (
     DataBlocks,
     num_steps,
     order_of_block,
+    rng_of_batch,
+    rng_of_parameters,
+    rng_of_state,
     step_samples,
     step_slice,
 )
-from hpcbal.paramserver.contract.randomness import rng_of_batch, rng_of_parameters, rng_of_state
-from hpcbal.paramserver.contract.source import Fact, SampleSource
 from hpcbal.paramserver.contract.table import Access, Table, held_bytes
 from hpcbal.paramserver.contract.update import (
     AppError,
@@ -72,6 +75,7 @@ __all__ = [
     "Update",
     "Updates",
     "apply_update",
+    "calling",
     "checked_columns",
     "checked_initial",
     "checked_metrics",

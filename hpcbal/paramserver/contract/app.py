@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,10 +14,35 @@ from hpcbal.errors import InputError
 from hpcbal.paramserver.contract.batch import Batch
 from hpcbal.paramserver.contract.checks import checked_terms
 from hpcbal.paramserver.contract.columns import Columns, IntArray
-from hpcbal.paramserver.contract.source import SampleSource
 from hpcbal.paramserver.contract.table import Table
 from hpcbal.paramserver.contract.update import AppError, Needs, Parameters, Updates
 from hpcbal.values.metric_names import OTHER_FIELDS
+
+Fact = int | float | str
+
+
+class SampleSource(Protocol):
+    """What the function under `data.dataset` returns, the same in every process.
+
+    Attributes:
+        num_samples: >= 1; ids are 0..num_samples-1.
+        facts: what apps need to size their tables: `num_features`, `num_classes`, `num_words`, ...
+    """
+
+    @property
+    def num_samples(self) -> int: ...
+
+    @property
+    def facts(self) -> Mapping[str, Fact]: ...
+
+    def read(self, samples: IntArray) -> Columns:
+        """Read samples; one entry per array, axis 0 = samples in the given order.
+
+        Args:
+            samples: ids, int64; the engine asks for runs of neighbours.
+
+        Returns: at least one column. All processes get the same names, types and trailing shapes.
+        """
 
 
 class App(ABC):

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from hpcbal.paramserver.contract.checks import checked_change
 from hpcbal.paramserver.contract.columns import Column, Columns, IntArray, Places, Ragged, gather, scatter
-from hpcbal.paramserver.contract.randomness import rng_of_batch
+from hpcbal.paramserver.contract.data_blocks import rng_of_batch
 from hpcbal.paramserver.contract.update import AppError
 
 

@@ -1,16 +1,19 @@
-"""Check what a user's dataset and app return, before the engine relies on it."""
+"""Check what a user's dataset and app return, before the engine relies on it, and name what they raise."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import TracebackType
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hpcbal.errors import HpcbalError, UserCodeError
 from hpcbal.paramserver.contract.columns import Columns, Ragged
 from hpcbal.paramserver.contract.table import Table
 from hpcbal.paramserver.contract.update import AppError
+from hpcbal.user_code import is_ctrl_c, summary
 
 KINDS = "biufcmMSU"
 """Of types whose values can be sent and saved as they lie in memory; see `numpy.dtype.kind`."""
@@ -125,3 +128,28 @@ def checked_terms(method: str, terms: Any) -> dict[str, float]:
         except (TypeError, ValueError):
             raise AppError(f"{method}: got {value!r} for {name!r}, allowed: a number") from None
     return numbers
+
+
+class calling:  # noqa: N801 - reads as a statement
+    """Turn what the app raises in a `with` block into an error for the user; errors of our own pass.
+
+    Raises:
+        UserCodeError: the app has raised an exception, which is the `__cause__`.
+    """
+
+    __slots__ = ("_app", "_method")
+
+    def __init__(self, app: object, method: str) -> None:
+        self._app, self._method = app, method
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        is_users = isinstance(error, Exception | SystemExit | KeyboardInterrupt) and not is_ctrl_c(error)
+        if is_users and not isinstance(error, HpcbalError):
+            method = f"{type(self._app).__name__}.{self._method}"
+            assert error is not None
+            raise UserCodeError(f"{method}: {summary(error)}") from error

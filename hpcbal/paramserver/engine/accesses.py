@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -35,6 +35,14 @@ class Pull:
     share: int
     number: dict[int, int]
     places: dict[int, IntArray]
+
+    def whole(self, blocks: Iterable[int]) -> list[int]:
+        """Those of these blocks that are pulled whole."""
+        return [block for block in blocks if block not in self.places]
+
+    def in_rows(self, blocks: Iterable[int]) -> list[int]:
+        """Those of which some rows are pulled."""
+        return [block for block in blocks if block in self.places]
 
 
 @dataclass(slots=True)

@@ -6,13 +6,15 @@ What a worker keeps of the tables counts against the same limit.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import defaultdict, deque
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hpcbal.errors import InputError
+from hpcbal.paramserver.engine.wire import Frame
 from hpcbal.policies.grouping.memory import RESERVE
 
 SMALLEST = 4096
@@ -240,6 +242,44 @@ class Buffers:
         self.most_bytes = max(self.most_bytes, self.used_bytes + self.kept_bytes)
         if self._machine is not None:
             self._machine.note()
+
+
+class PushRoom:
+    """Admits the pushes to one server, in the order in which they come.
+
+    Their payloads stay at the senders while the buffers are full.
+
+    Args:
+        buffers: for payloads, also used by others.
+        receive: receives the payload of a push into a buffer, which goes back to the room afterwards.
+    """
+
+    def __init__(self, buffers: Buffers, receive: Callable[[Frame, NDArray[np.uint8]], None]) -> None:
+        self.buffers, self._receive = buffers, receive
+        self._waiting: deque[Frame] = deque()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no push waits for room."""
+        return not self._waiting
+
+    def admit(self, frame: Frame) -> None:
+        """Receive a push, now or as soon as there is room."""
+        if self._waiting or not self.buffers.has_room(frame.payload_bytes):
+            # Later ones wait too: the payloads of a source come in the order of their headers.
+            self._waiting.append(frame)
+            return
+        self.admit_now(frame)
+
+    def admit_now(self, frame: Frame) -> None:
+        """Receive a push that must not wait."""
+        self._receive(frame, self.buffers.take(frame.payload_bytes))
+
+    def give(self, buffer: NDArray[np.uint8]) -> None:
+        """A buffer is no longer needed, whatever it held; receive the pushes that waited for its room."""
+        self.buffers.give(buffer)
+        while self._waiting and self.buffers.has_room(self._waiting[0].payload_bytes):
+            self.admit_now(self._waiting.popleft())
 
 
 def view(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -14,24 +13,11 @@ from numpy.typing import NDArray
 from hpcbal.paramserver.contract import IntArray, Table, Update
 from hpcbal.paramserver.engine.accesses import ALL_ROWS
 from hpcbal.paramserver.engine.buffers import Buffers
-from hpcbal.paramserver.engine.dense import DenseTables
-from hpcbal.paramserver.engine.reactor import Reactor
 from hpcbal.paramserver.engine.transport import Segments
 from hpcbal.paramserver.engine.wire import MAX_ENTRIES, Frame, Kind, Wire
 from hpcbal.paramserver.store.client import Client
 from hpcbal.paramserver.store.layout import Layout
 from hpcbal.paramserver.store.ownership import Ownership
-
-log = logging.getLogger(__name__)
-
-LOOK_AGAIN_S = 0.01
-"""How often a worker that needs room looks whether the parameters of other jobs can go to disk."""
-
-ROOM_PATIENCE_S = 60.0
-"""How long it looks. Two workers that wait for each other end there, one of them with an error."""
-
-LONG_WAIT_S = 1.0
-"""A longer wait is logged."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,72 +37,84 @@ class _Placed:
     places: IntArray
 
 
+@dataclass(slots=True, eq=False)
+class StartedPull:
+    """A pull whose values may not be here yet.
+
+    Attributes:
+        needs: ids by sparse table.
+        received: by table, how to put its rows in order, and the rows.
+        row_bytes: of these rows.
+        is_over: whether all values are here.
+    """
+
+    needs: Mapping[str, IntArray]
+    received: dict[str, tuple[IntArray, NDArray[Any]]]
+    row_bytes: int
+    is_over: bool = False
+
+
 class ParameterClient:
     """Pulls and pushes of one worker. A pull sees every earlier push of this worker.
 
     Args:
-        wire, reactor: carry the frames; `pull` drives the reactor until the values are here.
+        wire: carries the frames.
         layout: of the tables.
-        ownership: of the parameter blocks; the caller changes it when a block has moved, and calls
-            `owners_changed`.
+        ownership: of the parameter blocks; the caller changes it when a block has moved. Requests that are on
+            their way to the old owner are forwarded.
         pushed: numbers of this worker's last pushes by block, from a checkpoint; None: it has not pushed yet.
         buffers: count the rows of sparse tables that are kept here, and updates until servers have received
             them; None: nobody counts them.
+
+    Attributes:
+        num_bytes: of the dense tables, which are kept here.
+        num_unsent: frames of pushes that servers have not received; the arrays of updates must not change.
     """
 
     def __init__(
         self,
         wire: Wire,
-        reactor: Reactor,
         layout: Layout,
         ownership: Ownership,
         pushed: IntArray | None = None,
         buffers: Buffers | None = None,
     ) -> None:
-        self._wire, self._reactor, self._layout = wire, reactor, layout
+        self._wire, self._layout = wire, layout
         self._client = Client(wire.rank, ownership, pushed, MAX_ENTRIES)
-        self._targets: dict[int, dict[int, NDArray[Any]]] = {}  # by pull and block: where values belong
+        self._pulls: dict[int, tuple[StartedPull, dict[int, NDArray[Any]]]] = {}  # and where values belong
         self._applied: dict[int, Callable[[], None]] = {}  # by push: called when all of it is applied
-        self._num_unsent = 0
+        self.num_unsent = 0
         self._buffers = buffers or Buffers()
         self._row_bytes = self._unsent_bytes = 0  # that the buffers count
-        self._dense = DenseTables(wire, reactor, layout, self._client, self._answered)
+        dense = [table for table in layout.tables if table.access == "dense"]
+        arrays = {table.name: np.zeros((table.num_rows, table.num_columns), table.dtype) for table in dense}
+        self._dense = {name: _read_only(array) for name, array in arrays.items()}
+        self._dense_targets: dict[int, NDArray[Any]] = {
+            block: arrays[table.name][slice(*layout.rows_span(block))]
+            for table in dense
+            for block in layout.blocks_of(table.name)
+        }
+        self.num_bytes = sum(array.nbytes for array in arrays.values())
         wire.on(Kind.PULLED, self._on_pulled)
         wire.on(Kind.APPLIED, self._on_applied)
-
-    @property
-    def num_bytes(self) -> int:
-        """Of the dense tables that are kept here."""
-        return self._dense.num_bytes
 
     @property
     def num_unapplied(self) -> int:
         """Pushes that are on their way."""
         return self._client.num_pushes
 
-    def owners_changed(self) -> None:
-        """Send requests to the new owners from now on; those on their way are forwarded."""
-        self._dense.outdate()
-
-    def close(self) -> None:
-        """Give up what is prepared; no pull or push may be on its way."""
-        self._dense.close()
-
     # Pulls.
 
-    def pull(
+    def start_pull(
         self, needs: Mapping[str, IntArray], step: int = 0, share: int = 0, *, keeps_dense: bool = False
-    ) -> dict[str, NDArray[Any]]:
-        """Pull all dense tables, and rows of sparse ones.
+    ) -> StartedPull:
+        """Ask for all dense tables, and rows of sparse ones; `finish_pull` follows when it is over.
 
         Args:
             needs: ids by sparse table, ascending, each once.
             step: of the turn, over the whole job; in `sync`, the values are those before it.
             share: how many data blocks take the turn.
             keeps_dense: whether dense tables stay as the last pull has left them.
-
-        Returns: by table, the whole table, overwritten by the next pull, or the rows in the order of the ids.
-            Rows count against the memory of this rank until `drop_rows`, or the next pull.
 
         Raises:
             MemoryLimitError: there is no room for the rows.
@@ -125,25 +123,59 @@ class ParameterClient:
         sparse = {name: ids for name, ids in needs.items() if len(ids)}
         row_bytes = sum(len(ids) * self._layout.table(name).row_bytes for name, ids in sparse.items())
         self._count_rows(2 * row_bytes)  # as they come, and in order
-        requests = []
-        pulls_dense = bool(self._dense.targets) and not keeps_dense
-        if pulls_dense:
-            requests.append(self.start_dense_pull(step, share))
+        targets = {} if keeps_dense else dict(self._dense_targets)
+        places: dict[int, IntArray] = {}
+        received: dict[str, tuple[IntArray, NDArray[Any]]] = {}
+        for name, ids in sparse.items():
+            table, placed = self._layout.table(name), self._place(name, ids)
+            rows = np.empty((len(ids), table.num_columns), table.dtype)
+            received[name] = placed.order, rows
+            for index, block in enumerate(placed.blocks):
+                span = slice(placed.bounds[index], placed.bounds[index + 1])
+                targets[block], places[block] = rows[span], placed.places[span]
+        pull = StartedPull(needs, received, row_bytes)
+        if targets:
+            request = self._client.pull(len(targets))
+            self._pulls[request] = pull, targets
+            self._ask(request, targets, places, step, share)
+        else:
+            pull.is_over = True
+        return pull
+
+    def _ask(
+        self,
+        request: int,
+        targets: Mapping[int, NDArray[Any]],
+        places: Mapping[int, IntArray],
+        step: int,
+        share: int,
+    ) -> None:
+        for owner, blocks, numbers in self._client.parts(np.array(sorted(targets), np.int64)):
+            entries = [
+                (block, number, len(places[block]) if block in places else ALL_ROWS)
+                for block, number in zip(blocks.tolist(), numbers.tolist(), strict=True)
+            ]
+            wanted = [places[block] for block, _, _ in entries if block in places]
+            payload = Segments(wanted) if wanted else None
+            self._wire.send(owner, Kind.PULL, entries, payload, request, step=step, share=share)
+
+    def finish_pull(self, pull: StartedPull) -> dict[str, NDArray[Any]]:
+        """Return the values of a pull that is over.
+
+        Returns: by table, the whole table, overwritten by the next pull, or the rows in the order of the ids.
+            Rows count against the memory of this rank until `drop_rows`, or the next pull.
+        """
         rows: dict[str, NDArray[Any]] = {}
-        finish: list[Callable[[], None]] = []
-        if sparse:
-            requests.append(self._start_sparse_pull(step, sparse, rows, finish))
-        for request in requests:
-            self._wait_for(request)
-        if pulls_dense:
-            self._dense.finish_pull(requests[0])
-        while finish:
-            finish.pop()()
-        self._count_rows(-row_bytes)
-        for name in needs.keys() - sparse.keys():
+        for name in pull.needs:
             table = self._layout.table(name)
-            rows[name] = np.empty((0, table.num_columns), table.dtype)
-        return {**self._dense.tables, **rows}
+            if name in pull.received:
+                order, received = pull.received.pop(name)
+                rows[name] = np.empty_like(received)
+                rows[name][order] = received
+            else:
+                rows[name] = np.empty((0, table.num_columns), table.dtype)
+        self._count_rows(-pull.row_bytes)
+        return {**self._dense, **rows}
 
     def drop_rows(self) -> None:
         """The rows of the last pull are no longer needed."""
@@ -156,45 +188,6 @@ class ParameterClient:
             self._buffers.drop(-num_bytes)
         self._row_bytes += num_bytes
 
-    def _wait_for(self, pull: int) -> None:
-        open_pulls = self._client.open_pulls
-        self._reactor.wait_until(lambda: pull not in open_pulls)
-        del self._targets[pull]
-
-    def start_dense_pull(self, step: int, share: int) -> int:
-        """Ask for all dense tables; returns the number of the request."""
-        targets = self._dense.targets
-        request = self._client.pull(len(targets))
-        self._targets[request] = targets
-        self._dense.pull(request, step, share)
-        return request
-
-    def _start_sparse_pull(
-        self,
-        step: int,
-        needs: Mapping[str, IntArray],
-        rows: dict[str, NDArray[Any]],
-        finish: list[Callable[[], None]],
-    ) -> int:
-        """Ask for rows; returns the number of the request. `finish` puts them in order when they are here."""
-        targets: dict[int, NDArray[Any]] = {}
-        places: dict[int, IntArray] = {}
-        for name, ids in needs.items():
-            table, placed = self._layout.table(name), self._place(name, ids)
-            received = np.empty((len(ids), table.num_columns), table.dtype)
-            ordered = rows[name] = np.empty_like(received)
-            for index, block in enumerate(placed.blocks):
-                span = slice(placed.bounds[index], placed.bounds[index + 1])
-                targets[block], places[block] = received[span], placed.places[span]
-            finish.append(partial(_put, ordered, placed.order, received))
-        request = self._client.pull(len(targets))
-        self._targets[request] = targets
-        for owner, blocks, numbers in self._client.parts(np.array(sorted(targets), np.int64)):
-            wanted = [places[block] for block in blocks.tolist()]
-            entries = np.stack([blocks, numbers, [len(each) for each in wanted]], axis=1)
-            self._wire.send(owner, Kind.PULL, entries, Segments(wanted), request, step=step)
-        return request
-
     def _place(self, name: str, ids: IntArray) -> _Placed:
         blocks, places = self._layout.locate(name, ids)
         order = np.lexsort((places, blocks))
@@ -203,77 +196,64 @@ class ParameterClient:
         return _Placed(order, blocks[starts].tolist(), [*starts.tolist(), len(ids)], places[order])
 
     def _on_pulled(self, frame: Frame) -> None:
-        targets = self._targets[frame.request]
+        _, targets = self._pulls[frame.request]
         payload = Segments([targets[block] for block in frame.entries[:, 0].tolist()])
         self._wire.receive(frame, payload, partial(self._answered, frame.request, len(frame.entries)))
 
     def _answered(self, request: int, num_blocks: int) -> None:
-        self._client.answered(request, num_blocks)
+        if self._client.answered(request, num_blocks):
+            pull, _ = self._pulls.pop(request)
+            pull.is_over = True
 
     # Pushes.
 
     def push(self, updates: Mapping[str, Update], then: Callable[[], None], step: int = 0) -> None:
-        """Send updates; returns when all earlier ones have left.
+        """Send updates, once all earlier ones have left.
 
         This is the back-pressure: a server without room lets a push wait at its worker, who then sends no
         further one. It also keeps servers from filling up with pushes that wait for an earlier one, which has
         no room elsewhere.
 
         Args:
-            updates: checked. Their arrays must not change until `wait_sent` has returned.
+            updates: checked. Their arrays must not change until they have left.
             then: called when all of it has been applied; at once if there is nothing to push.
             step: of the turn, over the whole job.
 
         Raises:
             MemoryLimitError: there is no room for the updates.
         """
-        self.wait_sent()
-        is_routed = self._dense.may_push(updates)
+        assert not self.num_unsent, "earlier updates have not left yet"
         pieces: dict[int, tuple[list[IntArray], NDArray[Any]]] = {}
         for name, update in updates.items():
-            if name in self._dense.tables:
-                if is_routed:
-                    continue
-                self._dense.note_uneven()
             self._cut(self._layout.table(name), update, pieces)
-        if not pieces and not is_routed:
+        if not pieces:
             then()
             return
-        cut = np.array(sorted(pieces), np.int64)
-        pushed = np.concatenate([self._dense.blocks, cut]) if is_routed and pieces else cut
         # The app's arrays, and copies of rows in the order of blocks.
         copied = sum(update.deltas.nbytes for update in updates.values() if update.rows is not None)
         unsent_bytes = copied + sum(update.deltas.nbytes for update in updates.values())
         self._buffers.keep(unsent_bytes)
         self._unsent_bytes = unsent_bytes
-        request = self._client.push(pushed if pieces else self._dense.blocks)
+        pushed = np.array(sorted(pieces), np.int64)
+        request = self._client.push(pushed)
         self._applied[request] = then
-        if is_routed:
-            self._num_unsent += self._dense.push(updates, request, step, self._sent)
-        if not pieces:
-            return
-        for owner, part, numbers in self._client.parts(cut):
+        for owner, part, numbers in self._client.parts(pushed):
             entries, ids, deltas = [], [], []
             for block, number in zip(part.tolist(), numbers.tolist(), strict=True):
                 places, values = pieces[block]
                 entries.append((block, number, len(places[0]) if places else ALL_ROWS))
                 ids += places
                 deltas.append(values)
-            self._num_unsent += 1
+            self.num_unsent += 1
             self._wire.send(
                 owner, Kind.PUSH, entries, Segments([*ids, *deltas]), request, step=step, then=self._sent
             )
 
     def _sent(self) -> None:
-        self._num_unsent -= 1
-        if not self._num_unsent:
+        self.num_unsent -= 1
+        if not self.num_unsent:
             self._buffers.drop(self._unsent_bytes)
             self._unsent_bytes = 0
-
-    def wait_sent(self) -> None:
-        """Wait until servers have received all that was pushed; then its arrays may change."""
-        if self._num_unsent:
-            self._reactor.wait_until(lambda: not self._num_unsent)
 
     def _cut(
         self, table: Table, update: Update, pieces: dict[int, tuple[list[IntArray], NDArray[Any]]]
@@ -296,5 +276,7 @@ class ParameterClient:
             self._applied.pop(frame.request)()
 
 
-def _put(target: NDArray[Any], places: IntArray, rows: NDArray[Any]) -> None:
-    target[places] = rows
+def _read_only(array: NDArray[Any]) -> NDArray[Any]:
+    view = array.view()
+    view.flags.writeable = False
+    return view

@@ -7,7 +7,7 @@ import os
 from collections import defaultdict, deque
 from collections.abc import Callable
 
-from hpcbal.paramserver.engine.transport import Header, Lane, Segments, Then, Transfer, Transport
+from hpcbal.paramserver.engine.transport import Header, Lane, Segments, Then, Transport
 
 
 class _Mailbox:
@@ -34,7 +34,7 @@ class LoopbackTransport(Transport):
         self._on_header: Callable[[Header], None] | None = None
         self.sending: list[_Outgoing] = []
         # In order of start, by source and lane.
-        self.receiving: dict[tuple[int, Lane], deque[_Incoming]] = defaultdict(deque)
+        self.receiving: dict[tuple[int, Lane], deque[tuple[Segments, Then]]] = defaultdict(deque)
 
     @classmethod
     def connect(cls, num_ranks: int) -> list[LoopbackTransport]:
@@ -57,13 +57,23 @@ class LoopbackTransport(Transport):
     def open(self, on_header: Callable[[Header], None]) -> None:
         self._on_header = on_header
 
-    def outgoing(
-        self, destination: int, lane: Lane, header: Header | None, payload: Segments | None = None
-    ) -> Transfer:
-        return _Outgoing(self, destination, lane, header, payload)
+    def send(
+        self,
+        destination: int,
+        lane: Lane,
+        header: Header,
+        payload: Segments | None = None,
+        then: Then | None = None,
+    ) -> None:
+        sent = _Outgoing(payload or Segments(()), then)
+        self.sending.append(sent)
+        mailbox = self.mailboxes[destination]
+        if not sent.is_taken:
+            mailbox.payloads[self._rank, lane].append(sent)
+        mailbox.headers.append(header.copy())
 
-    def incoming(self, source: int, lane: Lane, payload: Segments) -> Transfer:
-        return _Incoming(self, source, lane, payload)
+    def receive(self, source: int, lane: Lane, payload: Segments, then: Then) -> None:
+        self.receiving[source, lane].append((payload, then))
 
     def poll(self) -> bool:
         happened = self._receive_payloads()
@@ -73,8 +83,9 @@ class LoopbackTransport(Transport):
             (sent if transfer.is_taken else sending).append(transfer)
         self.sending = sending
         for transfer in sent:
-            transfer.finish()
             happened = True
+            if transfer.then is not None:
+                transfer.then()
         try:
             header = self.mailboxes[self._rank].headers.popleft()
         except IndexError:
@@ -90,10 +101,10 @@ class LoopbackTransport(Transport):
         for key, waiting in list(self.receiving.items()):
             arrived = self.mailboxes[self._rank].payloads[key]
             while waiting and arrived:
-                incoming, outgoing = waiting.popleft(), arrived.popleft()
-                _copy(outgoing.payload, incoming.payload)
+                (payload, then), outgoing = waiting.popleft(), arrived.popleft()
+                _copy(outgoing.payload, payload)
                 outgoing.is_taken = True  # the sender's thread notices
-                incoming.finish()
+                then()
                 happened = True
         return happened
 
@@ -101,79 +112,14 @@ class LoopbackTransport(Transport):
         assert self.num_active == 0, "a transport was closed with transfers on their way"
 
 
-class _Outgoing(Transfer):
-    __slots__ = ("_destination", "_header", "_lane", "_then", "_transport", "is_taken", "payload")
+class _Outgoing:
+    """A frame that was sent; `is_taken`: whether its payload, if it has any, has been received."""
 
-    def __init__(
-        self,
-        transport: LoopbackTransport,
-        destination: int,
-        lane: Lane,
-        header: Header | None,
-        payload: Segments | None,
-    ) -> None:
-        self._transport = transport
-        self._destination = destination
-        self._lane = lane
-        self._header = header
-        self.payload = payload if payload is not None and payload.num_bytes else Segments(())
-        self._then: Then | None = None
-        self.is_taken = True
-        self.is_done = True
+    __slots__ = ("is_taken", "payload", "then")
 
-    def start(self, then: Then | None = None) -> None:
-        assert self.is_done, "a transfer was started twice"
-        self.is_done = False
-        self._then = then
-        self.is_taken = not self.payload.num_bytes
-        self._transport.sending.append(self)
-        mailbox = self._transport.mailboxes[self._destination]
-        if not self.is_taken:
-            mailbox.payloads[(self._transport.rank, self._lane)].append(self)
-        if self._header is not None:
-            mailbox.headers.append(self._header.copy())
-
-    def finish(self) -> None:
-        self.is_done = True
-        then, self._then = self._then, None
-        if then is not None:
-            then()
-
-    def cancel(self) -> None:
-        raise AssertionError("a frame that was sent cannot be cancelled")
-
-    def free(self) -> None:
-        assert self.is_done, "a transfer was freed on its way"
-
-
-class _Incoming(Transfer):
-    __slots__ = ("_key", "_then", "_transport", "payload")
-
-    def __init__(self, transport: LoopbackTransport, source: int, lane: Lane, payload: Segments) -> None:
-        self._transport = transport
-        self._key = (source, lane)
-        self.payload = payload
-        self._then: Then | None = None
-        self.is_done = True
-
-    def start(self, then: Then | None = None) -> None:
-        assert self.is_done, "a transfer was started twice"
-        self.is_done = False
-        self._then = then
-        self._transport.receiving[self._key].append(self)
-
-    def finish(self) -> None:
-        self.is_done = True
-        then, self._then = self._then, None
-        if then is not None:
-            then()
-
-    def cancel(self) -> None:
-        self._transport.receiving[self._key].remove(self)
-        self.is_done, self._then = True, None
-
-    def free(self) -> None:
-        assert self.is_done, "a transfer was freed on its way"
+    def __init__(self, payload: Segments, then: Then | None) -> None:
+        self.payload, self.then = payload, then
+        self.is_taken = not payload.num_bytes
 
 
 def _copy(source: Segments, target: Segments) -> None:

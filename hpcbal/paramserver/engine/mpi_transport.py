@@ -1,12 +1,9 @@
-"""Frames over MPI: persistent requests, one header receive for all sources, derived datatypes for runs.
-
-Repeated transfers of the same arrays only restart their requests. That halves what Python adds to a message
-of 64 KB.
-"""
+"""Frames over MPI: one persistent header receive for all sources, and derived datatypes for runs of bytes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 from mpi4py import MPI
@@ -18,7 +15,6 @@ from hpcbal.paramserver.engine.transport import (
     Lane,
     Segments,
     Then,
-    Transfer,
     Transport,
 )
 
@@ -44,8 +40,8 @@ class MpiTransport(Transport):
         self._header_request = comm.Recv_init(self._arriving, source=MPI.ANY_SOURCE, tag=tag)
         self._on_header: Callable[[Header], None] | None = None
         # Parallel: requests that are on their way, and whose they are. The first is the next header's.
-        self.requests: list[MPI.Request] = [self._header_request]
-        self.owners: list[_MpiTransfer | None] = [None]
+        self._requests: list[MPI.Request] = [self._header_request]
+        self._transfers: list[_Transfer | None] = [None]
 
     @property
     def rank(self) -> int:
@@ -57,30 +53,37 @@ class MpiTransport(Transport):
 
     @property
     def num_active(self) -> int:
-        return len(self.requests) - 1
+        return len(self._requests) - 1
 
     def open(self, on_header: Callable[[Header], None]) -> None:
         self._on_header = on_header
         self._header_request.Start()
 
-    def outgoing(
-        self, destination: int, lane: Lane, header: Header | None, payload: Segments | None = None
-    ) -> Transfer:
-        tag = self._first_tag + Lane.HEADERS
-        requests = [] if header is None else [self.comm.Send_init(header, dest=destination, tag=tag)]
-        types: list[MPI.Datatype] = []
+    def send(
+        self,
+        destination: int,
+        lane: Lane,
+        header: Header,
+        payload: Segments | None = None,
+        then: Then | None = None,
+    ) -> None:
+        tag, types = self._first_tag, list[MPI.Datatype]()
+        requests = [self.comm.Isend(header, dest=destination, tag=tag + Lane.HEADERS)]
         if payload is not None and payload.runs:
-            spec = _spec(payload, types)
-            requests.append(self.comm.Send_init(spec, dest=destination, tag=self._first_tag + lane))
-        return _MpiTransfer(self, requests, types, (header, payload))
+            requests.append(self.comm.Isend(_spec(payload, types), dest=destination, tag=tag + lane))
+        self._begin(requests, _Transfer(len(requests), then, types, (header, payload)))
 
-    def incoming(self, source: int, lane: Lane, payload: Segments) -> Transfer:
+    def receive(self, source: int, lane: Lane, payload: Segments, then: Then) -> None:
         types: list[MPI.Datatype] = []
-        request = self.comm.Recv_init(_spec(payload, types), source=source, tag=self._first_tag + lane)
-        return _MpiTransfer(self, [request], types, payload)
+        request = self.comm.Irecv(_spec(payload, types), source=source, tag=self._first_tag + lane)
+        self._begin([request], _Transfer(1, then, types, payload))
+
+    def _begin(self, requests: list[MPI.Request], transfer: _Transfer) -> None:
+        self._requests += requests
+        self._transfers += [transfer] * len(requests)
 
     def poll(self) -> bool:
-        requests = self.requests
+        requests, transfers = self._requests, self._transfers
         if len(requests) == 1:  # the cheaper call, where servers spend their time
             if not self._header_request.Test():
                 return False
@@ -92,14 +95,13 @@ class MpiTransport(Transport):
         finished = []
         for index in sorted(done, reverse=True):  # from the end, so that the others keep their places
             if index:
-                owner = self.owners[index]
-                last, last_owner = requests.pop(), self.owners.pop()
+                finished.append(transfers[index])
+                last, last_transfer = requests.pop(), transfers.pop()
                 if index < len(requests):
-                    requests[index], self.owners[index] = last, last_owner
-                finished.append(owner)
-        for owner in finished:
-            assert owner is not None
-            owner.finish_one()
+                    requests[index], transfers[index] = last, last_transfer
+        for transfer in finished:
+            assert transfer is not None
+            transfer.finish_one()
         if 0 in done:
             self._receive_header()
         return True
@@ -118,67 +120,30 @@ class MpiTransport(Transport):
             self.comm.Free()
 
 
-class _MpiTransfer(Transfer):
-    """Persistent requests that are started together.
+@dataclass(slots=True)
+class _Transfer:
+    """Requests that were started together.
 
-    Args:
-        types: datatypes made for it.
+    Attributes:
+        left: requests that are on their way.
+        then: called when there are none.
+        types: datatypes that were made for it.
         kept: what MPI reads or fills.
     """
 
-    __slots__ = ("_kept", "_left", "_requests", "_then", "_transport", "_types")
-
-    def __init__(
-        self,
-        transport: MpiTransport,
-        requests: list[MPI.Prequest],
-        types: list[MPI.Datatype],
-        kept: object,
-    ) -> None:
-        self._transport = transport
-        self._requests = requests
-        self._types = types
-        self._kept = kept
-        self._left = 0
-        self._then: Then | None = None
-        self.is_done = True
-
-    def start(self, then: Then | None = None) -> None:
-        assert self.is_done, "a transfer was started twice"
-        self.is_done = False
-        self._then = then
-        requests, transport = self._requests, self._transport
-        self._left = len(requests)
-        for request in requests:
-            request.Start()
-            transport.requests.append(request)
-            transport.owners.append(self)
+    left: int
+    then: Then | None
+    types: list[MPI.Datatype]
+    kept: object
 
     def finish_one(self) -> None:
         """Count one of the requests as done."""
-        self._left -= 1
-        if not self._left:
-            self.is_done = True
-            then, self._then = self._then, None
-            if then is not None:
-                then()
-
-    def cancel(self) -> None:
-        assert not self.is_done, "a transfer was cancelled that is not on its way"
-        for request in self._requests:
-            index = self._transport.requests.index(request)
-            del self._transport.requests[index], self._transport.owners[index]
-            request.Cancel()
-            request.Wait()
-        self.is_done, self._then = True, None
-
-    def free(self) -> None:
-        assert self.is_done, "a transfer was freed on its way"
-        for request in self._requests:
-            request.Free()
-        for datatype in self._types:
-            datatype.Free()
-        self._requests, self._types = [], []
+        self.left -= 1
+        if not self.left:
+            for datatype in self.types:
+                datatype.Free()
+            if self.then is not None:
+                self.then()
 
 
 def _spec(payload: Segments, types: list[MPI.Datatype]) -> object:

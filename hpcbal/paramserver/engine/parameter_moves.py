@@ -16,6 +16,7 @@ from hpcbal.paramserver.engine.held_block import HeldBlock
 from hpcbal.paramserver.engine.server import Server
 from hpcbal.paramserver.engine.transport import Segments
 from hpcbal.paramserver.engine.wire import Frame, Kind, Wire
+from hpcbal.paramserver.machine.messages import BlocksMoved
 from hpcbal.paramserver.store.actions import Give, Moved, Took
 from hpcbal.paramserver.store.moving import MoveQueue
 
@@ -27,7 +28,7 @@ class ParameterMoves:
         server: owns them.
         wire: carries them.
         queue: of blocks to give away.
-        on_moved: called with (blocks, destination) when blocks have arrived at their new owner.
+        report: sends a report to the master.
         on_block: called when a block has come.
     """
 
@@ -36,11 +37,11 @@ class ParameterMoves:
         server: Server,
         wire: Wire,
         queue: MoveQueue,
-        on_moved: Callable[[tuple[int, ...], int], None],
+        report: Callable[[BlocksMoved], None],
         on_block: Callable[[], None],
     ) -> None:
         self._server, self._wire, self._queue = server, wire, queue
-        self._on_moved, self._on_block = on_moved, on_block
+        self._report, self._on_block = report, on_block
         self._sent: list[HeldBlock] = []
         server.on_move = self._perform
         server.on_free = self.release
@@ -86,7 +87,7 @@ class ParameterMoves:
                 self._wire.send(source, Kind.TAKEN, [(block, Kind.GIVE_PARAMETERS, 0)])
             case Moved(block, destination):
                 self._queue.received(block, self._bytes_of(block))
-                self._on_moved((block,), destination)
+                self._report(BlocksMoved("parameters", (block,), destination))
                 self._give_next()
 
     def _give(self, action: Give) -> None:

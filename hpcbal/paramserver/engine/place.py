@@ -1,4 +1,4 @@
-"""Where an executor runs: alone on its rank, or beside executors of other jobs."""
+"""Where an executor runs: alone on its rank, or beside executors of other jobs (`shared_machine`)."""
 
 from __future__ import annotations
 
@@ -8,32 +8,28 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from hpcbal.comm.channel import Channel, Message
 from hpcbal.paramserver.engine.buffers import Buffers
-from hpcbal.paramserver.engine.job import Job
-from hpcbal.paramserver.engine.pacing import PacedLink
 from hpcbal.paramserver.engine.reactor import Reactor
-from hpcbal.paramserver.engine.samples import WorkerSamples
 from hpcbal.paramserver.engine.transport import Transport
+from hpcbal.paramserver.engine.wire import PacedLink
+from hpcbal.paramserver.worker.job import Job
+from hpcbal.paramserver.worker.place import Place
+from hpcbal.paramserver.worker.samples import WorkerSamples
 
 
-class Place:
-    """A rank that one executor has for itself: nothing of a turn waits for another job.
-
-    A turn is divided into subtasks ([PS] Sec. 4.3.1), each of which uses one resource of the machine. Here
-    they follow each other at once.
+class EnginePlace:
+    """A rank that one executor has for itself.
 
     Args:
         bytes_per_s: of the link in each direction, in emulation; None: as fast as it is.
 
     Attributes:
         link: of the machine; None: not paced.
-        waits_for_pushes: whether a turn is over only when its updates are applied. False: the worker goes on
-            meanwhile.
+        subtasks: says when each subtask of a turn may start.
     """
-
-    waits_for_pushes = False
 
     def __init__(self, bytes_per_s: float | None = None) -> None:
         self.link = None if bytes_per_s is None else PacedLink(bytes_per_s)
+        self.subtasks = Place()
 
     def reactor(
         self, transport: Transport, channel: Channel, on_message: Callable[[Message], None]
@@ -60,18 +56,6 @@ class Place:
             on_change: called when they have come to take more or less memory without the executor's doing.
         """
         return WorkerSamples(job.cut, job.seed, None if job.is_async else job.steps, job.mini_batch)
-
-    def computing(self) -> AbstractContextManager[None]:
-        """A subtask that uses the machine's cores. It must not touch what other ranks' frames change."""
-        return nullcontext()
-
-    def communicating(self, step: int | None = None) -> AbstractContextManager[None]:
-        """A subtask that uses the machine's link: a pull, or a push until it is applied.
-
-        Args:
-            step: of the turn, in which all workers of the job take part; None: it is of no turn.
-        """
-        return nullcontext()
 
     def aside(self) -> AbstractContextManager[None]:
         """Work on what only this executor knows: files, and batches that are put together."""

@@ -2,7 +2,7 @@
 
 `store.host.Host` decides what is answered, applied, kept waiting, forwarded or given away. Here are the
 values: they are sent from where they lie, and pushes are applied in place. Without a barrier, workers that
-take answers slowly get copies, see `store.lending`.
+take answers slowly get copies, see `store.host.Lending`.
 
 Source: [PS] Sec. 3.3.2.
 """
@@ -20,20 +20,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hpcbal.errors import UserCodeError
-from hpcbal.paramserver.contract import App, apply_update, held_bytes
+from hpcbal.paramserver.contract import App, apply_update, calling, held_bytes
 from hpcbal.paramserver.engine.accesses import ALL_ROWS, Pull, Push, ShapeOf
-from hpcbal.paramserver.engine.buffers import Buffers, view
-from hpcbal.paramserver.engine.held_block import BEFORE_ALL_STEPS, HeldBlock
-from hpcbal.paramserver.engine.pulled_together import PulledTogether
-from hpcbal.paramserver.engine.room import PushRoom
+from hpcbal.paramserver.engine.buffers import Buffers, PushRoom, view
+from hpcbal.paramserver.engine.held_block import HeldBlock
 from hpcbal.paramserver.engine.trace import Trace
 from hpcbal.paramserver.engine.transport import Segments, Then
-from hpcbal.paramserver.engine.user_app import calling
-from hpcbal.paramserver.engine.wire import Kind, Wire
+from hpcbal.paramserver.engine.wire import Frame, Kind, Wire
+from hpcbal.paramserver.machine import messages
 from hpcbal.paramserver.store.actions import Action, Answer, Apply, Forward, Give, Moved, Skip, Took
-from hpcbal.paramserver.store.host import Host
-from hpcbal.paramserver.store.lending import Lending
-from hpcbal.paramserver.store.numbers import Bundle
+from hpcbal.paramserver.store.host import Host, Lending
 
 
 @dataclass(slots=True)
@@ -54,18 +50,13 @@ class Server:
 
     Attributes:
         host: decides.
-        app: updates values.
         shape_of: see `ShapeOf`.
         room: for pushes and row ids; a push waits at its sender while there is none.
-        sync_blocks: see below.
         lending: which answers are copied.
-        together: counts pulls of blocks that are always pulled together.
         load: what was served since the last report.
         failure: what the app has raised for an update. The job has failed then: whoever drives the server
             raises it. Until the job ends, pushes are acknowledged all the same, so that nobody waits for
             them.
-        generation: counts changes of what is here.
-        kept_step: the last step before which rows of any block are kept.
         on_free: called when an answer that lent blocks has been sent.
         on_move: performs what blocks need that change their owner.
         trace: gets all requests; None: nobody does.
@@ -87,21 +78,21 @@ class Server:
         buffers: Buffers,
         sync_blocks: int | None = None,
     ) -> None:
-        self._wire, self.app, self.shape_of = wire, app, shape_of
+        self._wire, self._app, self.shape_of = wire, app, shape_of
         self.host: Host[Pull | Push] = Host(wire.rank)
-        self.room = PushRoom(buffers)
-        self.sync_blocks = sync_blocks
+        self.room = PushRoom(buffers, self._receive_push)
+        self._sync_blocks = sync_blocks
         self.lending = Lending(may_copy=sync_blocks is None)
         self._held: dict[int, HeldBlock] = {}
         self._actions: deque[Action[Pull | Push]] = deque()
-        self.together = PulledTogether()
         self.on_free: Callable[[], None] = _nothing
         self.on_move: Callable[[Give | Took | Moved], None] = _cannot_move
         self.load = ServerLoad()
         self.trace: Trace | None = None
         self.failure: UserCodeError | None = None
-        self.generation = 0
-        self.kept_step = BEFORE_ALL_STEPS
+        wire.on(Kind.PULL, self._on_pull)
+        wire.on(Kind.PUSH, self.room.admit)
+        wire.on(Kind.FORWARDED_PUSH, self.room.admit_now)
 
     # What is here.
 
@@ -115,7 +106,7 @@ class Server:
         """Of all values. In `sync` any of them may have to be kept as they were before a step: they count
         twice."""
         values = sum(held.values.nbytes for held in self._held.values())
-        return held_bytes(values, None if self.sync_blocks is None else 0)
+        return held_bytes(values, None if self._sync_blocks is None else 0)
 
     @property
     def is_idle(self) -> bool:
@@ -147,15 +138,10 @@ class Server:
             applied: by worker, the number of its last push that is in the values.
         """
         self._held[block] = held
-        self.generation += 1
-        if held.has_kept:
-            self.kept_step = max(self.kept_step, held.step)
         self.perform(self.host.arrived(block, applied))
 
     def let_go(self, block: int) -> HeldBlock:
         """A block leaves, as `Give` says; returns what is here of it."""
-        self._note_pulls(block)
-        self.generation += 1
         return self._held.pop(block)
 
     def take_unevaluated(self, epoch: int) -> list[int]:
@@ -165,19 +151,57 @@ class Server:
             self._held[block].evaluated = epoch
         return missing
 
-    def count(self, request: int, start_s: float, *, is_pull: bool, is_routed: bool) -> None:
-        """Count a request that was handled.
+    # What workers ask for.
 
-        Args:
-            request: its number.
-            start_s: when it began to be, by `time.perf_counter`.
-            is_pull, is_routed: see `Trace.served`.
-        """
+    def _on_pull(self, frame: Frame) -> None:
+        start_s = time.perf_counter()
+        entries = frame.entries.tolist()
+        number = {block: number for block, number, _ in entries}
+        pull = Pull(frame.origin, frame.request, frame.step, frame.share, number, {})
+        if not frame.payload_bytes:
+            self._serve_pull(pull, start_s)
+            return
+        buffer = self.room.buffers.take(frame.payload_bytes)
+        ids = view(buffer, 0, (frame.payload_bytes // 8,), "int64")
+
+        def received() -> None:
+            start_s, start = time.perf_counter(), 0
+            for block, _, rows in entries:
+                if rows != ALL_ROWS:
+                    pull.places[block] = ids[start : start + rows].copy()
+                    start += rows
+            self.room.give(buffer)
+            self._serve_pull(pull, start_s)
+
+        self._wire.receive(frame, Segments([ids]), received)
+
+    def _serve_pull(self, pull: Pull, start_s: float) -> None:
+        """Answer whole blocks from where they lie, and copies of rows."""
+        for blocks, lends in ((pull.whole(pull.number), True), (pull.in_rows(pull.number), False)):
+            if blocks:
+                numbers = [pull.number[block] for block in blocks]
+                self.perform(self.host.pull(pull, pull.worker, blocks, numbers, lends))
+        self._count(pull.request, start_s, is_pull=True)
+
+    def _receive_push(self, frame: Frame, buffer: NDArray[np.uint8]) -> None:
+        payload = Segments([buffer[: frame.payload_bytes]])
+        self._wire.receive(frame, payload, partial(self._on_pushed, frame, buffer))
+
+    def _on_pushed(self, frame: Frame, buffer: NDArray[np.uint8]) -> None:
+        start_s = time.perf_counter()
+        push = Push(frame.origin, frame.request, frame.step, buffer)
+        push.parse(frame.entries.tolist(), self.shape_of)
+        blocks, numbers = list(push.number), list(push.number.values())
+        self.perform(self.host.push(push, push.worker, blocks, numbers))
+        self._count(push.request, start_s, is_pull=False)
+
+    def _count(self, request: int, start_s: float, *, is_pull: bool) -> None:
+        """Count a request that began to be handled at `start_s`, by `time.perf_counter`."""
         seconds = time.perf_counter() - start_s
         self.load.requests += 1
         self.load.service_s += seconds
         if self.trace is not None:
-            self.trace.served(request, seconds, is_pull=is_pull, is_routed=is_routed)
+            self.trace.served(request, seconds, is_pull=is_pull)
 
     # What the host asks for.
 
@@ -195,10 +219,10 @@ class Server:
     def _perform(self, action: Action[Pull | Push]) -> None:
         match action:
             case Answer(Pull() as pull, blocks):
-                if pull.places:
-                    self._answer_rows(pull, blocks)
-                else:
-                    self.answer_whole(pull, blocks, partial(self._sent, blocks))
+                if rows := pull.in_rows(blocks):
+                    self._answer_rows(pull, rows)
+                if whole := pull.whole(blocks):
+                    self._answer_whole(pull, whole)
             case Apply(Push() as push, blocks):
                 self._apply(push, blocks)
             case Skip(Push() as push, blocks):
@@ -228,11 +252,13 @@ class Server:
         sent = partial(self.room.give, buffer)
         self._wire.send(pull.worker, Kind.PULLED, entries, Segments(arrays), pull.request, then=sent)
 
-    def answer_whole(self, pull: Pull, blocks: Sequence[int], sent: Then) -> None:
-        """Send blocks from where they lie, or copies; call `sent` when the values are not read any more."""
-        if self.copies(pull.worker, sum(self._held[block].values.nbytes for block in blocks)):
-            self._answer_copy(pull, blocks)
-            sent()
+    def _answer_whole(self, pull: Pull, blocks: Sequence[int]) -> None:
+        """Send blocks from where they lie, or copies if their worker is slow and no push needs the room."""
+        num_bytes = sum(self._held[block].values.nbytes for block in blocks)
+        room = self.room
+        if self.lending.copies(pull.worker) and room.is_idle and room.buffers.fits(num_bytes):
+            self._answer_copy(pull, blocks, num_bytes)
+            self._sent(blocks)
             return
         arrays, reads_values = [], False
         for block in blocks:
@@ -242,19 +268,14 @@ class Server:
             reads_values |= is_lent
             arrays.append(values)
         entries = [(block, 0, ALL_ROWS) for block in blocks]
-        then = self.timed(pull.worker, sum(each.nbytes for each in arrays), sent) if reads_values else None
+        then = self._timed(pull.worker, num_bytes, partial(self._sent, blocks)) if reads_values else None
         self._wire.send(pull.worker, Kind.PULLED, entries, Segments(arrays), pull.request, then=then)
         if not reads_values:  # but what they were before the step
-            sent()
+            self._sent(blocks)
 
-    def copies(self, worker: int, num_bytes: int) -> bool:
-        """Whether an answer is to be a copy: its worker is slow to take it, and no push needs the room."""
-        return self.lending.copies(worker) and self.room.is_idle and self.room.buffers.fits(num_bytes)
-
-    def _answer_copy(self, pull: Pull, blocks: Sequence[int]) -> None:
+    def _answer_copy(self, pull: Pull, blocks: Sequence[int], num_bytes: int) -> None:
         """Send copies of blocks, which may be changed at once."""
         values = [self._held[block].values for block in blocks]
-        num_bytes = sum(each.nbytes for each in values)
         buffer, start = self.room.buffers.take(num_bytes), 0
         arrays = []
         for each in values:
@@ -263,10 +284,10 @@ class Server:
             arrays.append(copied)
             start += each.nbytes
         entries = [(block, 0, ALL_ROWS) for block in blocks]
-        then = self.timed(pull.worker, num_bytes, partial(self.room.give, buffer))
+        then = self._timed(pull.worker, num_bytes, partial(self.room.give, buffer))
         self._wire.send(pull.worker, Kind.PULLED, entries, Segments(arrays), pull.request, then=then)
 
-    def timed(self, worker: int, num_bytes: int, sent: Then) -> Then:
+    def _timed(self, worker: int, num_bytes: int, sent: Then) -> Then:
         """`sent`, for an answer that leaves now; it also notes how long its worker takes."""
         if not self.lending.may_copy:
             return sent
@@ -282,13 +303,6 @@ class Server:
         self.perform(self.host.sent(blocks))
         self.on_free()
 
-    def sent_bundle(self, bundle: Bundle) -> None:
-        """An answer that lent the blocks of a bundle has been sent."""
-        actions = self.host.sent_bundle(bundle)
-        if actions:
-            self.perform(actions)
-        self.on_free()
-
     def _forward_pull(self, pull: Pull, blocks: Sequence[int], owner: int) -> None:
         places = [pull.places[block] for block in blocks if block in pull.places]
         entries = [
@@ -302,23 +316,21 @@ class Server:
         for block in blocks:
             held, table = self._held[block], self.shape_of(block)[0]
             places = push.places.get(block)
-            if self.sync_blocks is not None:
-                self._note_pulls(block)
-                if held.before_update(push.step, places, self.sync_blocks):
-                    self.kept_step = push.step
-            self.update(table.name, held.values, places, push.deltas[block])
+            if self._sync_blocks is not None:
+                held.before_update(push.step, places, self._sync_blocks)
+            self._update(table.name, held.values, places, push.deltas[block])
         push.num_applied += len(blocks)
         self._close(push, len(blocks))
         self._done_reading(push, len(blocks))
 
-    def update(
+    def _update(
         self, table: str, values: NDArray[Any], places: NDArray[np.int64] | None, deltas: NDArray[Any]
     ) -> None:
         """Let the app change values, unless it has failed."""
         if self.failure is None:
             try:
-                with calling(self.app, f"update({table!r})"):
-                    apply_update(self.app, table, values, places, deltas)
+                with calling(self._app, f"update({table!r})"):
+                    apply_update(self._app, table, values, places, deltas)
             except UserCodeError as error:
                 self.failure = error
 
@@ -352,13 +364,6 @@ class Server:
         if not push.num_reading:
             self.room.give(push.buffer)
 
-    def _note_pulls(self, block: int) -> None:
-        """Count at the blocks themselves what was pulled together with this one."""
-        for blocks, step, share in self.together.forget(block):
-            for each in blocks:
-                if each in self._held:
-                    self._held[each].note_pull(step, share)
-
 
 def _nothing() -> None:
     pass
@@ -366,3 +371,39 @@ def _nothing() -> None:
 
 def _cannot_move(action: Give | Took | Moved) -> None:
     raise AssertionError(f"nothing performs {action}")
+
+
+INTERVAL_S = 0.5
+"""Between two reports."""
+
+
+class LoadReports:
+    """Reports the load of a server, if there was any.
+
+    Args:
+        server: whose load it is.
+        wire: has counted bytes.
+        send: sends a report to the master.
+    """
+
+    def __init__(self, server: Server, wire: Wire, send: Callable[[messages.ServerReport], None]) -> None:
+        self._server, self._wire, self._send = server, wire, send
+        self._due_s = 0.0
+        self._reported = (0, 0)
+
+    def poll(self, now_s: float) -> bool:
+        """Report if it is time to; see `Reactor.add`."""
+        load = self._server.load
+        if now_s < self._due_s:
+            return False
+        self._due_s = now_s + INTERVAL_S
+        if load.requests:
+            before_in, before_out = self._reported
+            self._reported = bytes_in, bytes_out = self._wire.bytes_in, self._wire.bytes_out
+            self._send(
+                messages.ServerReport(
+                    bytes_in - before_in, bytes_out - before_out, load.service_s, load.requests
+                )
+            )
+            load.service_s, load.requests = 0.0, 0
+        return False

@@ -8,7 +8,6 @@ compute and to read or write files. So nothing of the engine runs at the same ti
 
 from __future__ import annotations
 
-import itertools
 import threading
 import time
 from collections import deque
@@ -18,56 +17,27 @@ from functools import partial
 
 from hpcbal.comm.channel import Channel, Message
 from hpcbal.paramserver.engine.buffers import Buffers, MachineMemory
-from hpcbal.paramserver.engine.job import Job
-from hpcbal.paramserver.engine.pacing import PacedLink
-from hpcbal.paramserver.engine.place import Place
+from hpcbal.paramserver.engine.place import EnginePlace
 from hpcbal.paramserver.engine.reactor import FIRST_SLEEP_S, LATE_SHARE, MAX_SLEEP_S, SPIN_S, Reactor
-from hpcbal.paramserver.engine.samples import WorkerSamples
 from hpcbal.paramserver.engine.spilled_samples import SpilledSamples
 from hpcbal.paramserver.engine.transport import Transport
-from hpcbal.paramserver.sharing.messages import WITH_TICKET, AskForNetwork, NetworkUsed, UseNetwork
-from hpcbal.paramserver.sharing.pacing import PacedResource
-from hpcbal.paramserver.sharing.subtasks import SubtaskQueue
+from hpcbal.paramserver.engine.wire import PacedLink
+from hpcbal.paramserver.sharing.processor import PacedResource
 from hpcbal.paramserver.spilling import LocalDisk, MachineSpill
+from hpcbal.paramserver.worker.job import Job
+from hpcbal.paramserver.worker.place import MachineQueues, SharedPlace
+from hpcbal.paramserver.worker.samples import WorkerSamples
 from hpcbal.policies.grouping import JobMemory
 
 SCHEDULER_RANK = 0
 
 
-class Busy:
-    """How long a resource has been used.
-
-    Attributes:
-        seconds: until now, without what is under way.
-    """
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-        self._since_s: float | None = None
-
-    @property
-    def under_way_s(self) -> float:
-        """Since when it has been used without a break, in seconds; 0: it is free."""
-        since_s = self._since_s
-        return 0.0 if since_s is None else time.monotonic() - since_s
-
-    def note(self, is_busy: bool) -> None:
-        """The resource is used from now on, or no longer."""
-        now_s = time.monotonic()
-        if self._since_s is not None:
-            self.seconds += now_s - self._since_s
-        self._since_s = now_s if is_busy else None
-
-
-class SharedMachine:
+class SharedMachine(MachineQueues):
     """One rank with the executors of several jobs.
 
     Args:
         bytes_per_s: of its link in each direction, in emulation; None: as fast as it is.
-        uses_queues: whether subtasks wait for each other. False: jobs compute and talk whenever they like, as
-            on a machine that knows nothing of subtasks.
-        is_synchronised: whether the scheduler says when pulls and pushes of a step begin, on all machines of
-            a job at once.
+        uses_queues, is_synchronised: see `MachineQueues`.
         memory_bytes: most that all jobs hold together; None: no limit.
         disk: where samples go that do not fit; None: nowhere.
         alpha: share of its data blocks that every job has on disk; None: as many as it takes.
@@ -76,8 +46,6 @@ class SharedMachine:
         lock: held while the engine's state is touched.
         link: None: not paced.
         processor: shared by jobs whose computing is paced.
-        cpu, network: the queues of its resources.
-        cpu_busy, network_busy: how long they have been used.
         memory: what jobs hold.
         spill: what they have on disk; None: nothing.
     """
@@ -92,32 +60,25 @@ class SharedMachine:
         disk: LocalDisk | None = None,
         alpha: float | None = None,
     ) -> None:
+        super().__init__(time.monotonic, uses_queues=uses_queues, is_synchronised=is_synchronised)
         self.lock = threading.Lock()
         self.link = None if bytes_per_s is None else PacedLink(bytes_per_s)
         self.processor = PacedResource()
-        self.is_synchronised = is_synchronised
-        places = 1 if uses_queues else 1_000_000
-        self.cpu, self.network = SubtaskQueue(places), SubtaskQueue(places)
-        self.cpu_busy, self.network_busy = Busy(), Busy()
         self.memory = MachineMemory(memory_bytes)
         self.spill = None if disk is None else MachineSpill(self.memory, disk, alpha)
         self.memory.relief = self.spill
         self.tenants: dict[str, Tenant] = {}
-        self._tickets = itertools.count(1)
         self._awake = threading.Event()
         self._active_s = time.monotonic()
-
-    def next_ticket(self) -> int:
-        """The next number in the order in which subtasks wait."""
-        return next(self._tickets)
 
     def add(self, tenant: Tenant) -> None:
         """A job comes; the caller holds the lock."""
         self.tenants[tenant.job] = tenant
+        self.wakes[tenant.job] = tenant.wake
 
     def remove(self, job: str) -> None:
         """A job has left; the caller holds the lock."""
-        del self.tenants[job]
+        del self.tenants[job], self.wakes[job]
         if self.spill is not None:
             self.spill.remove(job)
 
@@ -153,7 +114,7 @@ class SharedMachine:
             self._awake.wait(min(max(FIRST_SLEEP_S, LATE_SHARE * waited_s), MAX_SLEEP_S))
 
 
-class Tenant(Place):
+class Tenant(EnginePlace):
     """The place of one job's executor on a shared machine.
 
     Args:
@@ -166,8 +127,6 @@ class Tenant(Place):
         spilled: its data blocks, if the machine has a disk.
     """
 
-    waits_for_pushes = True
-
     def __init__(
         self, machine: SharedMachine, job: str, memory: JobMemory | None = None, num_machines: int = 1
     ) -> None:
@@ -178,21 +137,19 @@ class Tenant(Place):
         self.link = machine.link
         self.changed = threading.Condition(machine.lock)
         self.inbox: deque[Message] = deque()
-        self._ticket = 0
-        self._may_communicate = False
         self._channel: Channel | None = None
+        self.subtasks: SharedPlace = SharedPlace(machine, job, self._send)
         self._reactor: SharedReactor | None = None
 
     def deliver(self, message: Message) -> None:
         """A control message for the job has come; the caller holds the lock."""
-        if isinstance(message, UseNetwork):
-            self._may_communicate = True
-            self.wake()
-            return
-        if isinstance(message, WITH_TICKET):
-            self._ticket = self.machine.next_ticket()
-        self.inbox.append(message)
+        if not self.subtasks.hear(message):
+            self.inbox.append(message)
         self.wake()
+
+    def _send(self, message: Message) -> None:
+        assert self._channel is not None
+        self._channel.send(SCHEDULER_RANK, message)
 
     def wake(self) -> None:
         """Something has happened for the job; the caller holds the lock."""
@@ -232,34 +189,6 @@ class Tenant(Place):
         return samples
 
     @contextmanager
-    def computing(self) -> Iterator[None]:
-        machine = self.machine
-        with self._using(machine.cpu, machine.cpu_busy), self.aside():
-            yield
-
-    @contextmanager
-    def communicating(self, step: int | None = None) -> Iterator[None]:
-        machine = self.machine
-        with self._synchronised(step), self._using(machine.network, machine.network_busy):
-            yield
-
-    @contextmanager
-    def _synchronised(self, step: int | None) -> Iterator[None]:
-        """Wait until the pulls or pushes of a step may begin on all machines of the job."""
-        if step is None or not self.machine.is_synchronised:
-            yield
-            return
-        assert self._reactor is not None
-        assert self._channel is not None
-        self._channel.send(SCHEDULER_RANK, AskForNetwork(step))
-        self._reactor.wait_until(lambda: self._may_communicate)
-        self._may_communicate = False
-        try:
-            yield
-        finally:
-            self._channel.send(SCHEDULER_RANK, NetworkUsed())
-
-    @contextmanager
     def aside(self) -> Iterator[None]:
         self.machine.lock.release()
         try:
@@ -268,24 +197,8 @@ class Tenant(Place):
             self.machine.lock.acquire()
 
     def taking(self, reactor: Reactor, seconds: float) -> AbstractContextManager[None]:
-        """See `Place`; jobs that compute at the same time share the cores. The machine serves meanwhile."""
+        """See `EnginePlace`; jobs that compute at a time share the cores. The machine serves meanwhile."""
         return self.machine.processor.taking(self.job, seconds)
-
-    @contextmanager
-    def _using(self, queue: SubtaskQueue, busy: Busy) -> Iterator[None]:
-        """Wait for a resource, and use it."""
-        assert self._reactor is not None
-        try:
-            self._begun(queue, busy, queue.ask(self.job, self._ticket))
-            self._reactor.wait_until(lambda: self.job in queue.running)
-            yield
-        finally:
-            self._begun(queue, busy, queue.leave(self.job))
-
-    def _begun(self, queue: SubtaskQueue, busy: Busy, jobs: list[str]) -> None:
-        busy.note(bool(queue.running))
-        for job in jobs:
-            self.machine.tenants[job].wake()
 
 
 class SharedReactor(Reactor):

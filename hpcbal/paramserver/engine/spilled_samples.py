@@ -23,8 +23,8 @@ from hpcbal.paramserver.contract import (
     num_bytes_of,
     scatter_state,
 )
-from hpcbal.paramserver.engine.samples import Cursor, Turn, WorkerSamples, bytes_of_block
 from hpcbal.paramserver.spilling import LocalDisk, StoredBlock, Window
+from hpcbal.paramserver.worker.samples import Cursor, Turn, WorkerSamples, bytes_of_block
 
 FEWEST_STEPS = 3
 """Of an epoch, for which blocks are rearranged: that reads and writes a block once more."""

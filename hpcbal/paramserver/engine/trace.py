@@ -43,13 +43,12 @@ class Trace:
             num_bytes: of header and payload.
         """
 
-    def served(self, request: int, seconds: float, *, is_pull: bool, is_routed: bool) -> None:
+    def served(self, request: int, seconds: float, *, is_pull: bool) -> None:
         """A server has done what a frame asked for.
 
         Args:
             request: number of the worker's request.
             seconds: that it took.
-            is_routed: whether it came over a route, for dense tables.
         """
 
     def during(self, kind: str) -> AbstractContextManager[None]:

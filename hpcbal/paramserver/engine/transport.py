@@ -32,8 +32,6 @@ class Lane(enum.IntEnum):
     """Server -> worker: values of parameters."""
     PUSHED = 4
     """Worker -> server: updates, with the ids of their rows if they are sparse."""
-    ROUTED = 6
-    """Server -> worker: values that the worker has prepared for, without a header."""
     MOVED = 5
     """From one executor to another: a block that changes its owner."""
 
@@ -71,40 +69,11 @@ class Segments:
         self.runs = tuple(runs)
 
 
-class Transfer(ABC):
-    """One end of a frame or payload. It may be started again whenever it is done.
-
-    Attributes:
-        is_done: whether it is not on its way: its arrays may be changed (outgoing) or read (incoming).
-    """
-
-    __slots__ = ("is_done",)
-
-    is_done: bool
-
-    @abstractmethod
-    def start(self, then: Then | None = None) -> None:
-        """Begin; only when done.
-
-        Args:
-            then: called by `Transport.poll` when it is done.
-        """
-
-    @abstractmethod
-    def cancel(self) -> None:
-        """Stop an incoming transfer that has been started, and whose payload will not be sent."""
-
-    @abstractmethod
-    def free(self) -> None:
-        """Give back what the transport keeps for it; only when done. It cannot be started any more."""
-
-
 class Transport(ABC):
     """One rank's end. Nothing here waits: `poll` finds out what has happened, and runs what is to follow.
 
     Headers from one rank arrive in the order in which they were sent, and so do the payloads of one lane. A
-    receiver prepares a payload's transfer after it has read the header, and starts the transfers of one
-    source and lane in the order of the headers.
+    receiver asks for the payloads of one source and lane in the order of the headers.
     """
 
     @property
@@ -126,20 +95,30 @@ class Transport(ABC):
         """
 
     @abstractmethod
-    def outgoing(
-        self, destination: int, lane: Lane, header: Header | None, payload: Segments | None = None
-    ) -> Transfer:
-        """Prepare to send a frame.
+    def send(
+        self,
+        destination: int,
+        lane: Lane,
+        header: Header,
+        payload: Segments | None = None,
+        then: Then | None = None,
+    ) -> None:
+        """Send a frame.
 
         Args:
-            header: at most `MAX_HEADER_WORDS`; read at every start, so its words may change between. None:
-                the receiver expects the payload and needs no header.
-            payload: sent on `lane`; None or empty: the frame is a header alone.
+            header: at most `MAX_HEADER_WORDS`; it must not change any more.
+            payload: sent on `lane`, and not to be changed until `then`; None or empty: the frame is a header
+                alone.
+            then: called by `poll` when all of it has been sent.
         """
 
     @abstractmethod
-    def incoming(self, source: int, lane: Lane, payload: Segments) -> Transfer:
-        """Prepare to receive a payload that is not empty, once its header is here."""
+    def receive(self, source: int, lane: Lane, payload: Segments, then: Then) -> None:
+        """Receive a payload that is not empty, whose header is here.
+
+        Args:
+            then: called by `poll` when it is there.
+        """
 
     @abstractmethod
     def poll(self) -> bool:

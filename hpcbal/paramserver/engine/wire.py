@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import enum
+import time
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hpcbal.paramserver.engine.pacing import PacedLink
 from hpcbal.paramserver.engine.trace import Trace
 from hpcbal.paramserver.engine.transport import (
     MAX_HEADER_WORDS,
@@ -17,13 +17,55 @@ from hpcbal.paramserver.engine.transport import (
     Lane,
     Segments,
     Then,
-    Transfer,
     Transport,
 )
+from hpcbal.paramserver.store.links import Link
+
+
+class PacedLink:
+    """The link of one executor: holds frames back until they would have arrived.
+
+    Times are those of `time.monotonic_ns`, so all executors of an emulation run on one node.
+
+    Args:
+        bytes_per_s: in each direction, > 0.
+        latency_s: added to each frame that arrives.
+    """
+
+    def __init__(self, bytes_per_s: float, latency_s: float = 0.0) -> None:
+        self._link: Link[Callable[[], None]] = Link(bytes_per_s, latency_s)
+
+    def leave(self, num_bytes: int) -> tuple[int, int]:
+        """Take the link for a frame; returns when it starts and when its last byte has left, in ns."""
+        return self._link.leave(time.monotonic_ns(), num_bytes)
+
+    def arrive(self, num_bytes: int, start_ns: int, end_ns: int, handle: Callable[[], None]) -> None:
+        """Call `handle` when a frame has arrived over this link.
+
+        Args:
+            start_ns, end_ns: from the sender's `leave`.
+        """
+        self._link.announce(handle, num_bytes, start_ns, end_ns)
+
+    def poll(self, now_s: float) -> bool:
+        """Handle what has arrived; returns whether there was anything."""
+        arrived = self._link.arrived(time.monotonic_ns())
+        for handle in arrived:
+            handle()
+        return bool(arrived)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is on its way to this executor, as far as it knows."""
+        return self._link.next_ns is None
+
 
 ENTRY_WORDS = 3
 FIRST_ENTRY = 10
 """Words of a header before its entries."""
+
+HEADER_BYTES, ENTRY_BYTES = 8 * FIRST_ENTRY, 8 * ENTRY_WORDS
+"""Of a frame without entries and payload, and of an entry."""
 
 MAX_ENTRIES = (MAX_HEADER_WORDS - FIRST_ENTRY) // ENTRY_WORDS
 """Blocks of one frame."""
@@ -50,23 +92,11 @@ class Kind(enum.IntEnum):
     FORWARDED_PUSH = 7
     """Old owner -> new one: as `PUSH`. On the lane of blocks that move, where no payload has to wait for
     room: pushes for which there is none may wait for this one."""
-    ROUTE = 9
-    """Worker -> owner: the blocks of a route in order, (block, 0, 0); `request` is the number of the
-    route."""
-    PULL_ROUTE = 10
-    """Worker -> owner: (route, number of the worker's last push over it, 1 if it has prepared for an answer
-    without header): all its blocks."""
-    PULLED_ROUTE = 11
-    """Owner -> worker: (route, 0, 0). Payload: values of all its blocks."""
-    PUSH_ROUTE = 12
-    """Worker -> owner: (route, number of the push, 0). Payload: deltas of all its blocks."""
     TAKEN = 8
     """New owner -> old one: (block, kind of the frame that gave it, 0)."""
-    CLOSE_ROUTE = 15
-    """Worker -> owner: (route, 0, 0): the worker uses it no more. Its pushes may still wait for room."""
-    COPY_DATA = 13
+    COPY_DATA = 9
     """Old owner -> new one: (block, bytes of the whole copy, first byte of the payload). Payload: a piece."""
-    COPIED = 14
+    COPIED = 10
     """New owner -> old one: (block, bytes that have arrived, 0)."""
 
 
@@ -74,8 +104,6 @@ LANES = {
     Kind.PULL: Lane.ROWS,
     Kind.PULLED: Lane.PULLED,
     Kind.PUSH: Lane.PUSHED,
-    Kind.PULLED_ROUTE: Lane.PULLED,
-    Kind.PUSH_ROUTE: Lane.PUSHED,
     Kind.FORWARDED_PUSH: Lane.MOVED,
     Kind.GIVE_PARAMETERS: Lane.MOVED,
     Kind.GIVE_DATA: Lane.MOVED,
@@ -87,13 +115,8 @@ Entries = NDArray[np.int64]
 
 NO_ENTRIES: Entries = np.empty((0, ENTRY_WORDS), np.int64)
 
-REQUESTS = frozenset({Kind.PULL, Kind.PUSH, Kind.PULL_ROUTE, Kind.PUSH_ROUTE})
+REQUESTS = frozenset({Kind.PULL, Kind.PUSH})
 """What a worker sends."""
-ANSWERS = frozenset({Kind.PULLED, Kind.PULLED_ROUTE})
-"""What a worker gets, beside acknowledgements."""
-
-WITH_ONE_ENTRY = frozenset({Kind.PULL_ROUTE, Kind.PULLED_ROUTE, Kind.PUSH_ROUTE, Kind.CLOSE_ROUTE})
-"""Frames whose handlers read `Frame.first`: what is sent most often is parsed fastest."""
 
 
 class Frame(NamedTuple):
@@ -107,8 +130,7 @@ class Frame(NamedTuple):
         step: the step that it belongs to, over the whole job.
         share: pulls: how many data blocks take the turn. `APPLIED`: see there.
         payload_bytes: of the payload, which the handler must receive if there is any.
-        first: the first entry; of no use if there is none.
-        entries: see `Kind`; none if the kind is `WITH_ONE_ENTRY`.
+        entries: see `Kind`.
     """
 
     source: int
@@ -118,43 +140,7 @@ class Frame(NamedTuple):
     step: int
     share: int
     payload_bytes: int
-    first: Sequence[int]
     entries: Entries
-
-
-class Sender:
-    """A frame that may be sent repeatedly.
-
-    Attributes:
-        entries: words of the header, which may be changed between.
-    """
-
-    __slots__ = ("_destination", "_header", "_is_of_worker", "_num_bytes", "_transfer", "_wire", "entries")
-
-    def __init__(self, wire: Wire, destination: int, header: Header, payload: Segments | None) -> None:
-        self._wire, self._destination, self._header = wire, destination, header
-        self._is_of_worker = int(header[1]) in REQUESTS and int(header[3]) == wire.rank
-        kind = Kind(int(header[1]))
-        lane = LANES.get(kind, Lane.HEADERS)
-        self.entries = header[FIRST_ENTRY:].reshape(-1, ENTRY_WORDS)
-        self._transfer: Transfer = wire.transport.outgoing(destination, lane, header, payload)
-        self._num_bytes = header.nbytes + (payload.num_bytes if payload else 0)
-
-    @property
-    def is_done(self) -> bool:
-        """Whether the payload may be changed, and the frame sent again."""
-        return self._transfer.is_done
-
-    def send(self, request: int, step: int = 0, share: int = 0, then: Then | None = None) -> None:
-        """Send it; `then` is called when the payload is no longer needed."""
-        header = self._header
-        header[2], header[8], header[9] = request, step, share
-        self._wire.count_out(self._destination, header, self._num_bytes, self._is_of_worker)
-        self._transfer.start(then)
-
-    def free(self) -> None:
-        """Give up what the transport keeps for it; only when done."""
-        self._transfer.free()
 
 
 class Wire:
@@ -188,38 +174,6 @@ class Wire:
         """Begin to receive, after all handlers are known."""
         self.transport.open(self._on_header)
 
-    def prepare(
-        self,
-        destination: int,
-        kind: Kind,
-        entries: Entries | Sequence[tuple[int, int, int]],
-        payload: Segments | None = None,
-        origin: int | None = None,
-    ) -> Sender:
-        """Prepare a frame to be sent, maybe more than once.
-
-        Args:
-            entries: at most `MAX_ENTRIES`.
-            origin: the worker whose request it is; None: this rank.
-        """
-        header = np.empty(FIRST_ENTRY + ENTRY_WORDS * len(entries), np.int64)
-        num_bytes = payload.num_bytes if payload else 0
-        header[:FIRST_ENTRY] = (
-            self.rank,
-            kind,
-            0,
-            self.rank if origin is None else origin,
-            num_bytes,
-            0,
-            0,
-            len(entries),
-            0,
-            0,
-        )
-        if len(entries):
-            header[FIRST_ENTRY:] = np.asarray(entries, np.int64).ravel()
-        return Sender(self, destination, header, payload)
-
     def send(
         self,
         destination: int,
@@ -232,62 +186,49 @@ class Wire:
         share: int = 0,
         then: Then | None = None,
     ) -> None:
-        """Send a frame once; see `prepare` and `Frame`. `then` is called when the payload is no longer
-        needed."""
-        sender = self.prepare(destination, kind, entries, payload, origin)
+        """Send a frame; see `Frame`.
 
-        def finish() -> None:
-            sender.free()
-            if then is not None:
-                then()
-
-        sender.send(request, step, share, finish)
+        Args:
+            entries: at most `MAX_ENTRIES`.
+            origin: the worker whose request it is; None: this rank.
+            then: called when the payload is no longer needed.
+        """
+        rank, num_bytes = self.rank, payload.num_bytes if payload else 0
+        origin = rank if origin is None else origin
+        start_ns = end_ns = 0
+        frame_bytes = HEADER_BYTES + ENTRY_BYTES * len(entries) + num_bytes
+        if destination != rank:
+            self._count_out(kind, request, frame_bytes, is_of_worker=kind in REQUESTS and origin == rank)
+            if self.link is not None:
+                start_ns, end_ns = self.link.leave(frame_bytes)
+        header = np.empty(FIRST_ENTRY + ENTRY_WORDS * len(entries), np.int64)
+        fields = rank, kind, request, origin, num_bytes, start_ns, end_ns, len(entries), step, share
+        header[:FIRST_ENTRY] = fields
+        if len(entries):
+            header[FIRST_ENTRY:] = np.asarray(entries, np.int64).ravel()
+        self.transport.send(destination, LANES.get(kind, Lane.HEADERS), header, payload, then)
 
     def receive(self, frame: Frame, payload: Segments, then: Then) -> None:
         """Receive a frame's payload; `then` is called when it is there."""
-        transfer = self.transport.incoming(frame.source, LANES[Kind(frame.kind)], payload)
+        self.transport.receive(frame.source, LANES[Kind(frame.kind)], payload, then)
 
-        def finish() -> None:
-            transfer.free()
-            then()
-
-        transfer.start(finish)
-
-    def count_out(self, destination: int, header: Header, num_bytes: int, is_of_worker: bool) -> None:
-        """Count a frame that is about to leave, and write its times into its header.
-
-        Args:
-            is_of_worker: whether the worker here asks for something.
-        """
-        if destination == self.rank:
-            return
+    def _count_out(self, kind: Kind, request: int, num_bytes: int, *, is_of_worker: bool) -> None:
         self.bytes_out += num_bytes
         if is_of_worker:
             self.worker_bytes += num_bytes
         if self.trace is not None:
-            self.trace.message(int(header[1]), int(header[2]), num_bytes, is_sent=True)
-        if self.link is not None:
-            header[5:7] = self.link.leave(num_bytes)
-
-    def count_bare(self, request: int, num_bytes: int) -> None:
-        """Count an answer to a request that has come without a header."""
-        self.bytes_in += num_bytes
-        self.worker_bytes += num_bytes
-        if self.trace is not None:
-            self.trace.message(Kind.PULLED_ROUTE, request, num_bytes, is_sent=False)
+            self.trace.message(kind, request, num_bytes, is_sent=True)
 
     def _on_header(self, header: Header) -> None:
-        words = header[: FIRST_ENTRY + ENTRY_WORDS].tolist()
-        source, kind, request, origin, num_bytes, start_ns, end_ns, count, step, share, *first = words
+        fields = header[:FIRST_ENTRY].tolist()
+        source, kind, request, origin, num_bytes, start_ns, end_ns, count, step, share = fields
         stop = FIRST_ENTRY + ENTRY_WORDS * count
-        entries = NO_ENTRIES
-        if count and kind not in WITH_ONE_ENTRY:
-            entries = header[FIRST_ENTRY:stop].copy().reshape(count, ENTRY_WORDS)
-        frame = Frame(source, kind, request, origin, step, share, num_bytes, first, entries)
+        entries = header[FIRST_ENTRY:stop].copy().reshape(count, ENTRY_WORDS) if count else NO_ENTRIES
+        frame = Frame(source, kind, request, origin, step, share, num_bytes, entries)
         if source != self.rank:
             num_bytes += 8 * stop
             self.bytes_in += num_bytes
-            if kind in ANSWERS:
+            if kind == Kind.PULLED:
                 self.worker_bytes += num_bytes
             if self.trace is not None:
                 self.trace.message(kind, request, num_bytes, is_sent=False)

@@ -29,8 +29,7 @@ from hpcbal.paramserver.machine.events import (
     WriteManifest,
 )
 from hpcbal.paramserver.machine.messages import Order, Report, What
-from hpcbal.paramserver.machine.objective import ObjectiveSums
-from hpcbal.paramserver.machine.progress import Cursors, Pace
+from hpcbal.paramserver.machine.progress import Cursors, ObjectiveSums, Pace
 from hpcbal.paramserver.machine.reconfiguring import Reconfiguration
 from hpcbal.paramserver.machine.stopping import JobStop, why_diverged
 from hpcbal.values import EpochRecord

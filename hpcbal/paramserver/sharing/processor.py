@@ -6,18 +6,27 @@ jobs that take no turns do to each other. Times and work are in any one unit: wo
 
 from __future__ import annotations
 
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 
 class EvenShares:
     """What is left of the subtasks that run, all at the same speed.
+
+    Args:
+        cores: that they share, > 0; each takes one at most.
 
     Attributes:
         left: work that is left, by job.
         until: the time up to which work has been counted.
     """
 
-    __slots__ = ("left", "until")
+    __slots__ = ("_cores", "left", "until")
 
-    def __init__(self) -> None:
+    def __init__(self, cores: float = 1.0) -> None:
+        self._cores = cores
         self.left: dict[str, float] = {}
         self.until = 0.0
 
@@ -26,10 +35,15 @@ class EvenShares:
         elapsed, self.until = now - self.until, now
         if not self.left or not elapsed:
             return 0.0
-        each = elapsed / len(self.left)
+        each = elapsed * self.speed
         for job in self.left:
             self.left[job] -= each
         return elapsed
+
+    @property
+    def speed(self) -> float:
+        """Of each subtask; at least one must run."""
+        return min(1.0, self._cores / len(self.left))
 
     @property
     def until_next_end(self) -> float:
@@ -37,7 +51,7 @@ class EvenShares:
 
         At least one must run. Negative: it should have ended already.
         """
-        return min(self.left.values()) * len(self.left)
+        return min(self.left.values()) / self.speed
 
     def begin(self, job: str, work: float, now: float) -> None:
         """A job's subtask begins; the others become slower.
@@ -62,3 +76,39 @@ class EvenShares:
             self.advance(self.until + max(0.0, self.until_next_end))
             del self.left[first]
         self.advance(now)
+
+
+class PacedResource:
+    """What jobs share on an emulated machine: using it takes no less than there, and longer beside others."""
+
+    def __init__(self) -> None:
+        self._shares = EvenShares()
+        self._changed = threading.Condition()
+
+    @contextmanager
+    def taking(self, job: str, seconds: float) -> Iterator[None]:
+        """What is done here takes so many seconds of the resource; without an error, returns when it has had
+        them.
+
+        Args:
+            job: only one use of a job is under way at a time.
+            seconds: if nobody else uses it.
+        """
+        with self._changed:
+            self._shares.begin(job, seconds, time.monotonic())
+            self._changed.notify_all()
+        try:
+            yield
+            with self._changed:
+                self._wait_for(job)
+        finally:
+            with self._changed:
+                self._shares.leave(job, time.monotonic())
+                self._changed.notify_all()
+
+    def _wait_for(self, job: str) -> None:
+        shares = self._shares
+        shares.end_due(time.monotonic())
+        while job in shares.left:
+            self._changed.wait(max(0.0, shares.until + shares.until_next_end - time.monotonic()))
+            shares.end_due(time.monotonic())

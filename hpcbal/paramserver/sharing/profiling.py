@@ -8,9 +8,11 @@ times the least of the last iterations counts.
 from __future__ import annotations
 
 import math
+import statistics
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Protocol
 
 from hpcbal.paramserver.machine.messages import TurnDone
 from hpcbal.policies.grouping import JobLoad
@@ -44,8 +46,8 @@ def load_of(
     measured: Measured,
     *,
     machines: int,
-    data_blocks: int,
-    parameter_blocks: int,
+    data_blocks: int | None,
+    parameter_blocks: int | None,
     iterations_left: float,
     dense_bytes: float,
     row_growth: float,
@@ -158,3 +160,61 @@ class IterationMeter:
             min(each.network_s for each in self._window),
             sum(each.num_bytes for each in self._window) / count,
         )
+
+
+LEAST_ITERATIONS = 4
+"""Of each job of a group, so that its iterations are measured."""
+
+
+def measured_iteration_s(jobs: Iterable[tuple[IterationMeter, int]]) -> float | None:
+    """Return the seconds from one iteration to the next of the slowest job of a group, mean of the last ones.
+
+    Only those count beside which no job on its machines did anything else, as in predictions.
+
+    Args:
+        jobs: of each job of the group, its meter, and the periods that it had measured before.
+
+    Returns: None if a job has had fewer than `LEAST_ITERATIONS` of them since.
+    """
+    found = []
+    for meter, before in jobs:
+        count = min(meter.num_periods - before, WINDOW)
+        if count < LEAST_ITERATIONS:
+            return None
+        found.append(statistics.mean(list(meter.periods)[-count:]))
+    return max(found)
+
+
+class OnMachines(Protocol):
+    """A job that shares machines with others.
+
+    Attributes:
+        ranks: of its machines.
+        meter: measures its iterations.
+    """
+
+    @property
+    def ranks(self) -> tuple[int, ...]: ...
+
+    @property
+    def meter(self) -> IterationMeter: ...
+
+    @property
+    def is_iterating(self) -> bool:
+        """Whether its workers do nothing but take turns, whose times are measured."""
+
+
+def note_disturbance(job: OnMachines, running: Iterable[OnMachines], now_s: float) -> None:
+    """Note what makes iterations longer than they are predicted: starts, objectives, checkpoints.
+
+    Args:
+        job: the job that sent a message.
+        running: all jobs, among them this one.
+    """
+    ranks = frozenset(job.ranks)
+    sharing = [other for other in running if not ranks.isdisjoint(other.ranks)]
+    if not job.is_iterating:
+        for other in sharing:
+            other.meter.disturb(now_s)
+    elif not all(other.is_iterating for other in sharing):
+        job.meter.disturb(now_s)

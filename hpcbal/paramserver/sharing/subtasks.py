@@ -19,11 +19,14 @@ class SubtaskQueue:
 
     Attributes:
         running: jobs whose subtasks use it, in the order in which they began.
+        numbers: of each job that has used it, the number of its last subtask: all are counted together.
     """
 
     def __init__(self, places: int = 1) -> None:
         self._places = places
         self.running: list[str] = []
+        self.numbers: dict[str, int] = {}
+        self._num_begun = 0
         self._waiting: list[tuple[int, str]] = []
 
     @property
@@ -55,4 +58,6 @@ class SubtaskQueue:
         while self._waiting and len(self.running) < self._places:
             begun.append(heapq.heappop(self._waiting)[1])
             self.running.append(begun[-1])
+            self._num_begun += 1
+            self.numbers[begun[-1]] = self._num_begun
         return begun

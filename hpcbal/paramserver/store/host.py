@@ -18,7 +18,7 @@ Source: [PS] Sec. 3.3.2. Deviation: the old owner reports to the master when the
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Mapping, Sequence
 from operator import ge, sub
 from typing import Any, Generic, NoReturn
@@ -37,8 +37,6 @@ from hpcbal.paramserver.store.actions import (
     Took,
     add_action,
 )
-from hpcbal.paramserver.store.loans import Loans
-from hpcbal.paramserver.store.numbers import Bundle, PushNumbers
 
 MAX_EVENTS = 200
 NUM_SHOWN_PER_BLOCK = 10
@@ -66,12 +64,12 @@ class Host(Generic[A]):
     def __init__(self, rank: int) -> None:
         self.rank = rank
         self._here: set[int] = set()
-        self._numbers = PushNumbers()  # of blocks that are here
+        self._numbers: defaultdict[int, Counter[int]] = defaultdict(Counter)  # see `applied`, by worker
         self._coming: dict[int, int | None] = {}  # block -> who gives it; None: it begins here
         self._gone: dict[int, int] = {}  # block -> who got it last
         self._leaving: list[tuple[int, int]] = []  # block and who gets it; not yet acknowledged
         self._next_move: dict[int, int] = {}  # coming block -> where it goes next
-        self._loans = Loans()
+        self._lent: Counter[int] = Counter()  # how often each block is
         self._waiting: dict[int, deque[BlockAccess[A]]] = {}  # by block
         self._has_begun = False
         self._log: EventLog[Event] = EventLog(MAX_EVENTS, lambda event: None)
@@ -94,17 +92,17 @@ class Host(Generic[A]):
 
     def applied(self, block: int) -> Mapping[int, int]:
         """By worker, the number of its last push that is in the values of a block that is here."""
-        return self._numbers.at(block)
+        return {worker: numbers[block] for worker, numbers in self._numbers.items() if block in numbers}
 
     @property
     def is_lending(self) -> bool:
         """Whether any block is lent."""
-        return bool(self._loans)
+        return bool(self._lent)
 
     @property
     def is_idle(self) -> bool:
         """Whether nothing waits, and no block is lent, awaited or unacknowledged."""
-        return not (self._waiting or self._loans or self._coming or self._leaving)
+        return not (self._waiting or self._lent or self._coming or self._leaving)
 
     # Accesses.
 
@@ -121,10 +119,10 @@ class Host(Generic[A]):
                 `sent`; False: the engine copies them when it performs `Answer`.
         """
         self._log.append(("pull", blocks, (worker, numbers)))
-        applied = self._numbers.of(worker, blocks)
+        applied = self._numbers[worker]
         if self._here.issuperset(blocks) and all(map(ge, map(applied.__getitem__, blocks), numbers)):
             if lends:
-                self._loans.lend(blocks)
+                self._lent.update(blocks)
             return [Answer(access, blocks)]
         actions: list[Action[A]] = []
         for block, number in zip(blocks, numbers, strict=True):
@@ -140,13 +138,14 @@ class Host(Generic[A]):
             numbers: of this push, at each.
         """
         self._log.append(("push", blocks, (worker, numbers)))
-        applied = self._numbers.of(worker, blocks)
+        applied = self._numbers[worker]
         if (
             self._here.issuperset(blocks)
             and self._are_free(blocks)
             and set(map(sub, numbers, map(applied.__getitem__, blocks))) == {1}
         ):
-            applied.update(zip(blocks, numbers, strict=True))
+            for block, number in zip(blocks, numbers, strict=True):
+                applied[block] = number
             return [Apply(access, blocks)]
         actions: list[Action[A]] = []
         for block, number in zip(blocks, numbers, strict=True):
@@ -154,43 +153,10 @@ class Host(Generic[A]):
         self._retry(blocks, actions)
         return actions
 
-    def answer_bundle(self, bundle: Bundle, number: int) -> bool:
-        """A pull of all blocks of a bundle has come from its worker: whether to answer all of them now.
-
-        They are lent then until `sent_bundle`. Otherwise nothing has happened, and `pull` decides for each.
-
-        Args:
-            number: of the worker's last push to each.
-        """
-        if not (bundle.is_live or self._revive(bundle)) or bundle.number < number:
-            return False
-        self._log.append(("pull", bundle.blocks, (bundle.worker, number)))
-        self._loans.lend_bundle(bundle)
-        return True
-
-    def apply_bundle(self, bundle: Bundle, number: int) -> bool:
-        """A push to all blocks of a bundle has come from its worker: whether to change all of them now.
-
-        Otherwise nothing has happened, and `push` decides for each.
-
-        Args:
-            number: of this push, at each.
-        """
-        if not (bundle.is_live or self._revive(bundle)) or bundle.number != number - 1:
-            return False
-        if not self._are_free(bundle.blocks):
-            return False
-        self._log.append(("push", bundle.blocks, (bundle.worker, number)))
-        bundle.number = number
-        return True
-
-    def _revive(self, bundle: Bundle) -> bool:
-        return self._here.issuperset(bundle.blocks) and self._numbers.revive(bundle)
-
     def _are_free(self, blocks: Sequence[int]) -> bool:
         """Whether none of these blocks is lent, and no access waits for any of them."""
         is_awaited = self._waiting and not self._waiting.keys().isdisjoint(blocks)
-        return not is_awaited and (not self._loans or self._loans.are_free(blocks))
+        return not is_awaited and (not self._lent or self._lent.keys().isdisjoint(blocks))
 
     def sent(self, blocks: Sequence[int]) -> list[Action[A]]:
         """An answer that lent blocks has been sent.
@@ -203,22 +169,11 @@ class Host(Generic[A]):
         """
         self._log.append(("sent", blocks, None))
         for block in blocks:
-            if not self._loans.give_back(block):
+            if not self._lent[block]:
                 self._fail(f"block {block} is returned but not lent", block)
-        return self._after_sending(blocks)
-
-    def sent_bundle(self, bundle: Bundle) -> list[Action[A]]:
-        """An answer that lent all blocks of a bundle has been sent.
-
-        Raises:
-            HostError: if they are not lent.
-        """
-        self._log.append(("sent", bundle.blocks, None))
-        if not self._loans.give_back_bundle(bundle):
-            self._fail(f"blocks {bundle.blocks} are returned but not lent", bundle.blocks[0])
-        return self._after_sending(bundle.blocks)
-
-    def _after_sending(self, blocks: Sequence[int]) -> list[Action[A]]:
+            self._lent[block] -= 1
+            if not self._lent[block]:
+                del self._lent[block]
         actions: list[Action[A]] = []
         self._retry(blocks, actions)
         return actions
@@ -272,7 +227,7 @@ class Host(Generic[A]):
         source = self._coming.pop(block)
         self._here.add(block)
         for worker, number in (applied or {}).items():
-            self._numbers.of(worker, [block])[block] = number
+            self._numbers[worker][block] = number
         if source is not None:
             actions.append(Took(block, source))
         self._retry([block], actions)
@@ -350,21 +305,21 @@ class Host(Generic[A]):
             return False
         if lends is not None:
             if lends:
-                self._loans.lend([block])
+                self._lent[block] += 1
             add_action(actions, Answer(name, [block]))
-        elif number <= self._numbers.of(worker, [block])[block]:
+        elif number <= self._numbers[worker][block]:
             add_action(actions, Skip(name, [block]))
         else:
-            self._numbers.of(worker, [block])[block] = number
+            self._numbers[worker][block] = number
             add_action(actions, Apply(name, [block]))
         return True
 
     def _is_ready(self, access: BlockAccess[A]) -> bool:
         """Whether a block that is here can be answered or changed."""
-        last = self._numbers.of(access.worker, [access.block])[access.block]
+        last = self._numbers[access.worker][access.block]
         if access.lends is not None:
             return last >= access.number
-        return access.number <= last or (access.number == last + 1 and self._loans.are_free([access.block]))
+        return access.number <= last or (access.number == last + 1 and access.block not in self._lent)
 
     def _retry(self, blocks: Sequence[int], actions: list[Action[A]]) -> None:
         """Handle what waits for blocks, as far as possible; for each block in the order in which it came.
@@ -388,7 +343,9 @@ class Host(Generic[A]):
 
     def _give(self, block: int, destination: int, actions: list[Action[A]]) -> None:
         self._here.remove(block)
-        applied = self._numbers.pop(block)
+        applied = self.applied(block)
+        for worker in applied:
+            del self._numbers[worker][block]
         self._gone[block] = destination
         self._leaving.append((block, destination))
         actions.append(Give(block, destination, applied))
@@ -398,3 +355,38 @@ class Host(Generic[A]):
         events = self._log.events
         of_block = [event for event in events if block in event[1]][-NUM_SHOWN_PER_BLOCK:]
         raise HostError(problem, "" if block is None else f"block {block}", of_block, events)
+
+
+SLOW_BYTES_PER_S = 500e6
+"""Copying is about twenty times as fast, so it adds little to an answer that takes longer than this."""
+
+UNNOTICED_S = 1e-3
+"""Beside the bytes: what a rank may take to notice an answer."""
+
+
+class Lending:
+    """What a server knows of how its workers take answers.
+
+    Args:
+        may_copy: whether answers may be copied at all; False where steps have a barrier.
+    """
+
+    def __init__(self, may_copy: bool) -> None:
+        self.may_copy = may_copy
+        self._slow: set[int] = set()
+
+    def copies(self, worker: int) -> bool:
+        """Whether the next answer to a worker is to be a copy, if there is memory for it."""
+        return worker in self._slow
+
+    def taken(self, worker: int, num_bytes: int, seconds: float) -> None:
+        """A worker has taken an answer, lent or copied.
+
+        Args:
+            num_bytes: of its values, >= 0.
+            seconds: from when it was sent until its values were no longer read, >= 0.
+        """
+        if self.may_copy and seconds > UNNOTICED_S + num_bytes / SLOW_BYTES_PER_S:
+            self._slow.add(worker)
+        else:
+            self._slow.discard(worker)

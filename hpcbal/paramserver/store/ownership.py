@@ -45,11 +45,12 @@ class Ownership:
             max_blocks: most blocks of a part; None: no limit.
         """
         owner_of = self.owners[blocks]
-        owners = np.unique(owner_of)
+        owners = sorted(set(owner_of.tolist()))
         if rank in owners:
-            owners = np.roll(owners, -np.searchsorted(owners, rank, "right"))
-        for owner in owners.tolist():
-            own = blocks[owner_of == owner]
+            next_one = owners.index(rank) + 1
+            owners = owners[next_one:] + owners[:next_one]
+        for owner in owners:
+            own = blocks if len(owners) == 1 else blocks[owner_of == owner]
             size = max_blocks or len(own)
             for start in range(0, len(own), size):
                 yield owner, own[start : start + size]

@@ -22,7 +22,7 @@ from hpcbal.policies.configuring.cost_model import (
     epoch_cost,
 )
 from hpcbal.policies.configuring.heterogeneous import Choice, best_heterogeneous
-from hpcbal.policies.configuring.homogeneous import analytic_epoch_s, best_homogeneous
+from hpcbal.policies.configuring.homogeneous import best_homogeneous
 from hpcbal.policies.configuring.metrics import (
     Hindsight,
     Metrics,
@@ -57,7 +57,6 @@ __all__ = [
     "TurnMetrics",
     "Turns",
     "What",
-    "analytic_epoch_s",
     "best_configuration",
     "best_heterogeneous",
     "best_homogeneous",

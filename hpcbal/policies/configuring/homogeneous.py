@@ -180,20 +180,6 @@ def _fill(room: IntArray, order: IntArray, num_blocks: int) -> IntArray:
     return total
 
 
-def analytic_epoch_s(problem: Problem, num_workers: int) -> float:
-    """Epoch time of equal machines with even shares in real numbers.
-
-    Args:
-        num_workers: 1..number of machines - 1; the other machines are servers.
-
-    Source: [PS] Eq. 3.5, with the assumptions of `epoch_cost` in place of D/w * (C_proc + M/b * max(1,
-        w/(N-w)) / B): D/w * max(C_proc + (M_pull + M_push)/b / B, w/(N-w) * max(M_pull, M_push)/b / B).
-    """
-    samples = problem.num_samples / num_workers
-    turns = samples / problem.mini_batch if problem.turns == "per_worker" else float(problem.shared_turns)
-    return _longer_s(problem, num_workers, samples, 1.0 / (len(problem.machines) - num_workers), turns)
-
-
 def best_homogeneous(problem: Problem) -> Configuration:
     """The numbers of workers and servers with the shortest epoch, in O(N) for N machines.
 

@@ -4,10 +4,8 @@ from hpcbal.policies.grouping.groups import (
     Group,
     Grouping,
     JobLoad,
-    cluster_utilization,
     group_iteration_s,
     score,
-    utilization,
     worth,
 )
 from hpcbal.policies.grouping.memory import (
@@ -32,7 +30,6 @@ __all__ = [
     "SpillClimber",
     "SpillableJob",
     "blocks_on_disk",
-    "cluster_utilization",
     "filled",
     "group_iteration_s",
     "next_to_spill",
@@ -41,6 +38,5 @@ __all__ = [
     "schedule",
     "score",
     "similar_jobs",
-    "utilization",
     "worth",
 ]

@@ -158,33 +158,6 @@ def group_iteration_s(loads: Iterable[JobLoad], machines: int) -> float:
     return max(compute, network, max(load.iteration_on(machines) for load in jobs))
 
 
-def utilization(loads: Iterable[JobLoad], machines: int) -> tuple[float, float]:
-    """Shares of a group iteration in which its cores and its network are used ([PS] Eq. 4.3)."""
-    jobs = list(loads)
-    seconds = group_iteration_s(jobs, machines)
-    compute = sum(load.work_s for load in jobs) / machines
-    network = sum(load.network_on(machines) for load in jobs)
-    return compute / seconds, network / seconds
-
-
-def cluster_utilization(
-    groups: Sequence[Group], loads: Mapping[str, JobLoad], machines: int
-) -> tuple[float, float]:
-    """Shares of time in which the cores and the links of all machines are used ([PS] Eq. 4.4).
-
-    Args:
-        groups: whose jobs are in `loads`.
-        loads: by name of job.
-        machines: of the run; those in no group are idle.
-    """
-    cores = links = 0.0
-    for group in groups:
-        cpu, network = utilization([loads[job] for job in group.jobs], group.machines)
-        cores += group.machines * cpu
-        links += group.machines * network
-    return cores / machines, links / machines
-
-
 def worth(loads: Iterable[JobLoad], machines: int) -> float:
     """What a group adds to the score of a grouping, in machines: the use of its cores and network, weighted.
 

@@ -1,12 +1,11 @@
 """Deal samples of unequal size to the workers of a group; pure decisions."""
 
 from hpcbal.policies.samples.chronica import EpochQueues, Indicators, shuffle
-from hpcbal.policies.samples.orders import GROUPED_BATCHES, order_in_windows, size_order
+from hpcbal.policies.samples.orders import order_in_windows
 from hpcbal.policies.samples.task import SampleTask, SampleTooLargeError, StepCost, checked_sizes, imbalance
 from hpcbal.policies.samples.within_batch import deal, deal_by_weight
 
 __all__ = [
-    "GROUPED_BATCHES",
     "EpochQueues",
     "Indicators",
     "SampleTask",
@@ -18,5 +17,4 @@ __all__ = [
     "imbalance",
     "order_in_windows",
     "shuffle",
-    "size_order",
 ]

@@ -8,8 +8,8 @@ from hpcbal.errors import PolicyError
 from hpcbal.policies.batching.time_curves import FloatArray, IntArray
 from hpcbal.policies.samples.task import checked_sizes
 
-GROUPED_BATCHES = 50
-"""Batches that are sorted together by `grouped`, as data loaders for texts do."""
+_STREAM = 0x51E5
+"""Separates this random stream from others with the same seed."""
 
 
 def order_in_windows(
@@ -18,7 +18,7 @@ def order_in_windows(
     """Sort each window of a random order by size, cut it into batches, and shuffle these.
 
     Every sample occurs exactly once. With a window of one batch the batches stay those of the random order.
-    With `GROUPED_BATCHES` this is grouping by length; with 2 to 8 it is the lookahead of `within-batch`: long
+    With 50 this is grouping by length; with 2 to 8 it is the lookahead of `within-batch`: long
     samples meet in one step, where a single one would be longer than a fair share of the step.
 
     Args:
@@ -45,21 +45,3 @@ def order_in_windows(
         by_size = start + np.argsort(-sizes[start:stop], kind="stable")
         parts.append(random.permutation(by_size.reshape(-1, batch_size)).ravel())
     return np.concatenate([*parts, np.arange(num_full * batch_size, len(sizes))])
-
-
-def size_order(sizes: FloatArray, batch_size: int) -> float:
-    """The share of the sizes' variance that lies between batches, 0 to 1: what an order costs in randomness.
-
-    A random order has about 1 / batch_size. 1 means that all samples of a batch are of one size.
-
-    Args:
-        sizes: in the order of the pass; a last batch that is not full is left out.
-        batch_size: >= 1.
-    """
-    batches = sizes[: len(sizes) // batch_size * batch_size].reshape(-1, batch_size)
-    total = float(batches.var())
-    return float(batches.mean(axis=1).var()) / total if total > 0 else 0.0
-
-
-_STREAM = 0x51E5
-"""Separates this random stream from others with the same seed."""

@@ -49,8 +49,8 @@ def _earliest_runs(task: SampleTask, sizes: list[float]) -> tuple[list[int], lis
     rooms = _rooms_of_few(task) if task.num_workers <= _FEW_WORKERS else _rooms_of_many(task)
     most = None if task.max_samples is None else task.max_samples.tolist()
     longest = sizes[0]
-    low_s = high_s = float(task.curves.seconds(longest).min())
-    enough_s = task.curves.makespan(len(sizes) * longest) * _MORE + 1e-9
+    low_s = high_s = float(task.slope_s.min()) * longest
+    enough_s = float(task.slope_s.max()) * (len(sizes) * longest) * _MORE + 1e-9
     best = None
     while best is None:
         if high_s >= enough_s:
@@ -72,13 +72,6 @@ def _earliest_runs(task: SampleTask, sizes: list[float]) -> tuple[list[int], lis
     return best
 
 
-def _rows(task: SampleTask) -> list[tuple[float, float, float, float]]:
-    """Floor, launch, slope and the most work of each worker."""
-    curves = task.curves
-    lines = (curves.floor_s.tolist(), curves.launch_s.tolist(), curves.slope_s.tolist())
-    return list(zip(*lines, _most_work(task).tolist(), strict=True))
-
-
 def _most_work(task: SampleTask) -> FloatArray:
     all_samples = 2 * len(task.sizes) * float(task.sizes.max())  # never rounded down to fewer
     limits = task.max_work
@@ -86,17 +79,12 @@ def _most_work(task: SampleTask) -> FloatArray:
 
 
 def _rooms_of_few(task: SampleTask) -> Rooms:
-    rows = _rows(task)
+    rows = list(zip(task.slope_s.tolist(), _most_work(task).tolist(), strict=True))
 
     def rooms(deadline_s: float) -> tuple[list[int], list[float]]:
         found = []
-        for worker, (floor_s, launch_s, slope_s, most) in enumerate(rows):
-            if floor_s > deadline_s or launch_s > deadline_s:
-                found.append((0.0, worker))
-            elif slope_s > 0:
-                found.append((min((deadline_s - launch_s) / slope_s, most), worker))
-            else:
-                found.append((most, worker))
+        for worker, (slope_s, most) in enumerate(rows):
+            found.append((min(deadline_s / slope_s, most) if slope_s > 0 else most, worker))
         found.sort(key=itemgetter(0), reverse=True)  # stable: of equal ones the first
         return [worker for _, worker in found], [room for room, _ in found]
 
@@ -104,15 +92,13 @@ def _rooms_of_few(task: SampleTask) -> Rooms:
 
 
 def _rooms_of_many(task: SampleTask) -> Rooms:
-    curves, most = task.curves, _most_work(task)
-    is_line = curves.slope_s > 0
-    slopes = np.where(is_line, curves.slope_s, 1.0)
+    most = _most_work(task)
+    is_line = task.slope_s > 0
+    slopes = np.where(is_line, task.slope_s, 1.0)
 
     def rooms(deadline_s: float) -> tuple[list[int], list[float]]:
         with np.errstate(over="ignore"):
-            room = np.where(is_line, (deadline_s - curves.launch_s) / slopes, np.inf)
-        is_late = (curves.floor_s > deadline_s) | (curves.launch_s > deadline_s)
-        room = np.where(is_late, 0.0, np.minimum(room, most))
+            room = np.where(is_line, np.minimum(deadline_s / slopes, most), most)
         workers = np.argsort(-room, kind="stable")
         return workers.tolist(), room[workers].tolist()
 

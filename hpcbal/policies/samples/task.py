@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hpcbal.errors import PolicyError
-from hpcbal.policies.batching.time_curves import FloatArray, IntArray, TimeCurves
+from hpcbal.policies.batching.time_curves import FloatArray, IntArray
 
 MAX_WORK = 1e150
 """Most work of all samples, in the unit of their sizes: sums, squares and times stay finite."""
@@ -64,7 +64,7 @@ class SampleTask:
 
     Attributes:
         sizes: relative size of each sample, shape (num_samples,), finite and > 0.
-        curves: seconds of each worker for an amount of work, in the unit of the sizes.
+        slope_s: seconds of each worker for one unit of work, >= 0, shape (num_workers,).
         cost: the work of a share.
         max_samples: most samples of each worker, >= 0, shape (num_workers,); None: no limit.
         max_work: most work of each worker, > 0, shape (num_workers,); None: no limit.
@@ -75,14 +75,14 @@ class SampleTask:
     """
 
     sizes: FloatArray
-    curves: TimeCurves
+    slope_s: FloatArray
     cost: StepCost = StepCost.SUM
     max_samples: IntArray | None = None
     max_work: FloatArray | None = None
 
     def __post_init__(self) -> None:
         checked_sizes(self.sizes)
-        num_workers = self.curves.num_workers
+        num_workers = self.num_workers
         if not num_workers:
             raise PolicyError("a step got no workers; allowed: 1 or more")
         for name, limits, least in (("samples", self.max_samples, 0), ("work", self.max_work, 0)):
@@ -107,16 +107,15 @@ class SampleTask:
 
     @property
     def num_workers(self) -> int:
-        return self.curves.num_workers
+        return len(self.slope_s)
 
     def work(self, rank_of: IntArray) -> FloatArray:
         """Work of each worker if sample i goes to worker `rank_of[i]`, shape (num_workers,)."""
         return self.cost.of_workers(self.sizes, rank_of, self.num_workers)
 
     def seconds(self, rank_of: IntArray) -> FloatArray:
-        """Time of each worker, shape (num_workers,); 0 without samples."""
-        used = np.bincount(rank_of, minlength=self.num_workers) > 0
-        return np.where(used, self.curves.seconds(self.work(rank_of)), 0.0)
+        """Time of each worker, shape (num_workers,)."""
+        return self.slope_s * self.work(rank_of)
 
 
 def checked_sizes(sizes: npt.ArrayLike, num_samples: int | None = None) -> FloatArray:

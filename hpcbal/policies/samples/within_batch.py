@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hpcbal.errors import PolicyError
-from hpcbal.policies.batching.time_curves import FloatArray, IntArray, TimeCurves
+from hpcbal.policies.batching.time_curves import FloatArray, IntArray
 from hpcbal.policies.samples.padded import deal_runs
 from hpcbal.policies.samples.task import SampleTask, StepCost
 
@@ -55,12 +55,11 @@ def deal_by_weight(
     """
     used = weights > 0
     num_used = int(used.sum())
-    zeros = np.zeros(len(weights))
-    curves = TimeCurves(zeros, zeros, 1.0 / np.where(used, weights, 1.0))
+    slope_s = 1.0 / np.where(used, weights, 1.0)
     most = len(sizes) if max_samples is None else max(max_samples, -(-len(sizes) // max(num_used, 1)))
     samples = None if max_samples is None and used.all() else np.where(used, most, 0)
     work = None if max_work is None else np.full(len(weights), max_work)
-    return deal(SampleTask(sizes, curves, cost, samples, work))
+    return deal(SampleTask(sizes, slope_s, cost, samples, work))
 
 
 def _longest_first(task: SampleTask) -> IntArray:
@@ -90,8 +89,7 @@ def _longest_first(task: SampleTask) -> IntArray:
 
 
 def _with_equal_speeds(task: SampleTask) -> SampleTask:
-    zeros = np.zeros(task.num_workers)
-    return replace(task, curves=TimeCurves(zeros, zeros, zeros + 1.0))
+    return replace(task, slope_s=np.ones(task.num_workers))
 
 
 def _first_fit(task: SampleTask, sizes: FloatArray, max_work: FloatArray) -> list[int] | None:
@@ -99,7 +97,7 @@ def _first_fit(task: SampleTask, sizes: FloatArray, max_work: FloatArray) -> lis
 
     Returns: the worker of each sample; None if one of them finds no room.
     """
-    workers = np.argsort(task.curves.slope_s, kind="stable")
+    workers = np.argsort(task.slope_s, kind="stable")
     room = max_work[workers] * _ROUNDING
     left = np.full(len(workers), len(sizes)) if task.max_samples is None else task.max_samples[workers]
     rank_of = []
@@ -116,19 +114,15 @@ def _first_fit(task: SampleTask, sizes: FloatArray, max_work: FloatArray) -> lis
 
 def _one_by_one(task: SampleTask, sizes: FloatArray) -> list[int] | None:
     """For few workers: Python's floats take less time than NumPy's arrays. None: a sample finds no room."""
-    curves, workers = task.curves, range(task.num_workers)
-    lines = list(zip(curves.floor_s.tolist(), curves.launch_s.tolist(), curves.slope_s.tolist(), strict=True))
+    slopes, workers = task.slope_s.tolist(), range(task.num_workers)
     room = [np.inf] * len(workers) if task.max_work is None else (task.max_work * _ROUNDING).tolist()
     left = [len(sizes)] * len(workers) if task.max_samples is None else task.max_samples.tolist()
     work, rank_of = [0.0] * len(workers), []
     for size in sizes.tolist():
         best, best_s = -1, np.inf
         for worker in workers:
-            floor_s, launch_s, slope_s = lines[worker]
             then = work[worker] + size
-            finish_s = launch_s + slope_s * then
-            if finish_s < floor_s:
-                finish_s = floor_s
+            finish_s = slopes[worker] * then
             if finish_s < best_s and left[worker] and then <= room[worker]:
                 best, best_s = worker, finish_s
         if best < 0:
@@ -147,13 +141,13 @@ def _in_rounds(task: SampleTask, sizes: FloatArray) -> IntArray | None:
     is close to that of dealing one by one, except that a round is not shorter than 1 / `_LEAST_CHUNK` of the
     workers.
     """
-    curves, num_workers, num_samples = task.curves, task.num_workers, len(sizes)
+    slope_s, num_workers, num_samples = task.slope_s, task.num_workers, len(sizes)
     rank_of, work = np.empty(num_samples, np.int64), np.zeros(num_workers)
     counts = np.zeros(num_workers, np.int64)
     least = max(1, num_workers // _LEAST_CHUNK)
     start = 0
     while start < num_samples:
-        finish_s = curves.seconds(work + sizes[start])
+        finish_s = slope_s * (work + sizes[start])
         if task.max_samples is not None or task.max_work is not None:
             finish_s[~_has_room(task, work, counts, sizes[start])] = np.inf
         by_finish = np.argsort(finish_s, kind="stable")
@@ -161,7 +155,7 @@ def _in_rounds(task: SampleTask, sizes: FloatArray) -> IntArray | None:
         most = min(num_samples - start, int(np.searchsorted(finish_s, np.inf)))
         if not most:
             return None
-        again_s = finish_s[:most] + curves.slope_s[by_finish[:most]] * sizes[start + most - 1]
+        again_s = finish_s[:most] + slope_s[by_finish[:most]] * sizes[start + most - 1]
         in_turn = finish_s[1:most] < np.minimum.accumulate(again_s)[:-1]
         chunk = most if in_turn.all() else max(1 + int(np.argmin(in_turn)), min(least, most))
         takers = by_finish[:chunk]

@@ -22,6 +22,7 @@ from hpcbal.speed_models import SpeedLearner
 from hpcbal.speed_models.fit_process import FitProcess
 from hpcbal.telemetry.host.resource_use import ResourceProbe
 from hpcbal.training.collective import GradientCollective
+from hpcbal.training.step import NOTHING
 from hpcbal.training.weights import Array
 from hpcbal.values.selection import StepShares
 
@@ -57,19 +58,21 @@ class Balancer(Protocol):
     def deal(self, start: int, end: int) -> StepShares:
         """Each rank's share of the next step to plan, positions start..end-1; equal on all ranks."""
 
-    def report(self, step: Step, began_s: float) -> Callable[[float], Array] | None:
-        """This rank's report of a training step, as a function; None if it reports nothing.
+    def begin_step(self) -> None:
+        """Begin a training step: what was left to decide is decided while this rank computes."""
 
-        The function is called when the rank meets the others. Its argument is the number of seconds that the
-        rank has waited for others since `began_s`.
+    def exchange(self, step: Step, compute_s: float) -> Array:
+        """Measure a step that this rank has computed, and let the group know; collective over the group.
 
         Args:
-            step: the step being computed.
-            began_s: `time.monotonic` when the computation began.
+            step: the step.
+            compute_s: seconds of computing on it, without waiting for others.
+
+        Returns: numbers to sum with the gradients, of the same length on all ranks.
         """
 
-    def take(self, summed: Array, step: Step) -> None:
-        """Take the sum of all ranks' reports of a training step; collective over the group."""
+    def decide(self, step: Step, summed: Array) -> None:
+        """Decide on later shares, from the sum of what `exchange` returned; collective over the group."""
 
     def take_facts(self) -> dict[str, Any]:
         """Facts for the ledger, about the time since the last call."""
@@ -100,11 +103,14 @@ class EvenSplit(Balancer):
     def _split(self, num_samples: int) -> tuple[int, ...]:
         return split_evenly(num_samples, self._num_ranks)
 
-    def report(self, step: Step, began_s: float) -> None:
-        """Report nothing."""
+    def begin_step(self) -> None:
+        """Do nothing: nothing is decided."""
 
-    def take(self, summed: Array, step: Step) -> None:
-        """Do nothing: no rank reports anything."""
+    def exchange(self, step: Step, compute_s: float) -> Array:
+        return NOTHING
+
+    def decide(self, step: Step, summed: Array) -> None:
+        """Do nothing: the shares stay as they are."""
 
     def take_facts(self) -> dict[str, Any]:
         return {}

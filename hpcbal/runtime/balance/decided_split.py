@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -37,12 +37,11 @@ from hpcbal.runtime.balance.step import (
 )
 from hpcbal.speed_models import SpeedLearner
 from hpcbal.training.collective import GradientCollective
+from hpcbal.training.step import NOTHING
 from hpcbal.training.weights import Array
 from hpcbal.values.selection import StepShares
 
 log = logging.getLogger(__name__)
-
-_NOTHING = np.zeros(0)
 
 
 @dataclass
@@ -128,8 +127,7 @@ class DecidedSplit:
         self._question: AskPolicy | None = None  # to be asked when the next step is being computed
         self._pending: Future[SplitEvent] | None = None
         self._error: Exception | None = None
-        self._answer = _NOTHING
-        self._has_reported = False
+        self._has_measured = False
         self._decided_s = 0.0
         self._num_changes = 0
 
@@ -162,43 +160,50 @@ class DecidedSplit:
         """See `Balancer.deal`; each rank gets consecutive samples."""
         return StepShares.neighbours(start, self.machine.split(end - start))
 
-    def report(self, step: Step, began_s: float) -> Callable[[float], Array]:
-        """See `Balancer.report`; contains this rank's measurements and the master's announcement."""
-        self._ask_beside()
+    def begin_step(self) -> None:
+        """See `Balancer.begin_step`: the policy is asked in the background about the step before.
 
-        def arrived(waited_s: float = 0.0) -> Array:
-            seen = report_of_rank(step, time.monotonic() - began_s - waited_s, self._watch)
-            self._has_reported = True
-            size = self._collective.size
-            if self._meets:
-                self._answer = self._collective.consult(
-                    seen, lambda all_: self._answer_to(step, all_), self._length
-                )
-                return _NOTHING
-            numbers = np.zeros(NUM_FACTS * size + self._length)
-            numbers[: NUM_FACTS * size].reshape(size, NUM_FACTS)[self._collective.rank] = seen
-            self._collect_decision()
-            if self._is_master:
-                numbers[NUM_FACTS * size :] = self._announcement()
-            return numbers
+        Asked when that step ended, it would keep the master's own thread from planning and beginning this
+        one: only one of them can run Python.
+        """
+        if self._executor is not None and self._question is not None:
+            self._pending = self._executor.submit(self._ask, self._question)
+            self._question = None
 
-        return arrived
+    def exchange(self, step: Step, compute_s: float) -> Array:
+        """See `Balancer.exchange`.
 
-    def take(self, summed: Array, step: Step) -> None:
-        """See `Balancer.take`."""
-        if self._meets:
-            self._follow(self._answer)
-            return
+        If steps wait for decisions and the ranks can meet here, all of them get the decision here, and there
+        is nothing to sum. Otherwise the sum carries their measurements and the master's announcement.
+        """
+        measured = report_of_rank(step, compute_s, self._watch)
+        self._has_measured = True
+        if self.machine.at_once and self._collective.meets:
+            self._follow(self._collective.consult(measured, partial(self._answer, step), self._length))
+            return NOTHING
+        self._collect_decision()
         size = self._collective.size
+        numbers = np.zeros(NUM_FACTS * size + self._length)
+        numbers[: NUM_FACTS * size].reshape(size, NUM_FACTS)[self._collective.rank] = measured
+        if self._is_master:
+            numbers[NUM_FACTS * size :] = self._announcement()
+        return numbers
+
+    def decide(self, step: Step, summed: Array) -> None:
+        """See `Balancer.decide`: now if steps wait for decisions, otherwise beside the next one."""
+        if not summed.size:
+            return  # they have met, and follow the decision already
+        size = self._collective.size
+        measured, announcement = np.split(summed, [NUM_FACTS * size])
+        reports = measured.reshape(size, NUM_FACTS)
         if self.machine.at_once:
             if self._is_master:
-                self._decide_at_once(step, summed[: NUM_FACTS * size].reshape(size, NUM_FACTS))
+                self._decide_at_once(step, reports)
             self._announce()
             return
-        self._follow(summed[NUM_FACTS * size :])
+        self._follow(announcement)
         if self._is_master:
-            ask = self._measured(step, summed[: NUM_FACTS * size].reshape(size, NUM_FACTS))
-            self._question = ask or self._question
+            self._question = self._measured(step, reports) or self._question
 
     def take_facts(self) -> dict[str, Any]:
         """See `Balancer.take_facts`: the current shares, the number of changes, and the time to decide."""
@@ -215,10 +220,10 @@ class DecidedSplit:
 
     def close(self) -> None:
         """See `Balancer.close`."""
-        if self._has_reported:  # otherwise the needed memory is that of the group that trained before
+        if self._has_measured:  # otherwise the needed memory is that of the group that trained before
             self.memory.needed_memory = self._watch.device.needed
         if self._executor is not None:
-            self._ask_beside()
+            self.begin_step()
             self._executor.shutdown()
             self._collect_decision()
         self.memory.state, self.memory.num_quiet = self.machine.state, self.machine.num_quiet
@@ -226,11 +231,6 @@ class DecidedSplit:
             self._learning.close()
 
     # ---- what travels ------------------------------------------------------------------------
-
-    @property
-    def _meets(self) -> bool:
-        """Whether the ranks meet before the all-reduce of this step and get the decision there."""
-        return self.machine.at_once and self._collective.meets
 
     def _announcement(self) -> Array:
         """The master's announcement as numbers."""
@@ -257,7 +257,7 @@ class DecidedSplit:
 
     # ---- the master --------------------------------------------------------------------------
 
-    def _answer_to(self, step: Step, reports: Array) -> Array:
+    def _answer(self, step: Step, reports: Array) -> Array:
         """The announcement, decided while all ranks wait; must not raise."""
         self._decide_at_once(step, reports)
         return self._announcement()
@@ -293,16 +293,6 @@ class DecidedSplit:
             return PolicyFailed(repr(error))
         finally:
             self._decided_s += time.perf_counter() - began
-
-    def _ask_beside(self) -> None:
-        """Ask the policy in the background, now that a step is being computed.
-
-        Asked when the step before ended, it would keep the master's own thread from planning and beginning
-        the next one: only one of them can run Python.
-        """
-        if self._executor is not None and self._question is not None:
-            self._pending = self._executor.submit(self._ask, self._question)
-            self._question = None
 
     def _collect_decision(self) -> None:
         """Take the policy's answer from the background thread, if it is there."""

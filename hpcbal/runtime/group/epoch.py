@@ -17,7 +17,7 @@ from hpcbal.telemetry.ledger import BalanceFacts, EpochFacts, PartitionFacts, Ra
 from hpcbal.telemetry.streams.slices import StepTrace
 from hpcbal.training.backend import Replica, Sums
 from hpcbal.training.collective import GradientCollective
-from hpcbal.training.step import StepOutcome, evaluate_step, train_step
+from hpcbal.training.step import StepOutcome, compute_step, evaluate_step, finish_step
 from hpcbal.values import Position
 from hpcbal.values.metric_names import VALIDATION
 
@@ -308,16 +308,17 @@ class PassRunner:
 def train_balanced(
     replica: Replica, step: Step, batches: Batches, collective: GradientCollective, suspend: bool = False
 ) -> StepOutcome:
-    """Train one step; its sum carries the balancer's report; collective over the group.
+    """Train one step and balance the next ones; collective over the group.
 
     Raises:
-        GroupFailed: see `train_step`.
+        GroupFailed: see `finish_step`.
     """
     balancer = batches.balancer
-    report = balancer.report(step, time.monotonic())
-    outcome = train_step(
-        replica, step.batch, step.num_samples_total, collective, suspend, report, step.weight
-    )
+    balancer.begin_step()
+    began_s = time.monotonic()
+    computed = compute_step(replica, step.batch, step.num_samples_total, collective, step.weight)
+    numbers = balancer.exchange(step, computed.met_s - began_s - computed.waited_s)
+    outcome = finish_step(replica, computed, collective, suspend, numbers)
     batches.step_performed()
-    balancer.take(outcome.report, step)
+    balancer.decide(step, outcome.numbers)
     return outcome

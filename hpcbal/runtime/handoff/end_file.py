@@ -1,7 +1,7 @@
 """The file through which a job script learns how the run has ended.
 
 A launcher's exit code does not say it: mpirun ends with 0 when it has lost a node, and a model may end its
-process with code 75 in ways that Python cannot catch (`_exit` of C). The script creates the file and names
+process with code 75 (`os._exit`). The script creates the file and names
 it in HPCBAL_END_FILE. Rank 0 appends lines: `undecided` when all ranks catch signals, `progress` when this
 start has got further than the ones before, and the exit code of the run at its end.
 """

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import multiprocessing
 import os
 import signal
 import socket
@@ -11,19 +12,15 @@ import sys
 import threading
 import traceback
 from types import FrameType
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING
 
 from hpcbal.cluster.roles import SCHEDULER_RANK
 from hpcbal.errors import ExitCode, HpcbalError
 from hpcbal.exit_codes import code_of_error
-from hpcbal.printable import printable
-from hpcbal.processes import STOP_SIGNALS, deliver_stop_signals
+from hpcbal.processes import STOP_SIGNALS, deliver_stop_signals, say
 from hpcbal.runtime.handoff.end_file import note_end
-from hpcbal.runtime.handoff.rank_process import NUM_BYTES, Activity, text_in
 from hpcbal.runtime.handoff.start_file import StartFile
+from hpcbal.runtime.health.liveness import ROW_BYTES, Liveness
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -78,51 +75,31 @@ class StopFlag:
 class JobEnd:
     """Ends the job because of an error on this rank.
 
-    Each rank of a node has one byte in shared memory, which it sets before it aborts. The other ranks then
-    know that it aborted and was not killed. Behind that byte it keeps what it does.
+    It announces that in memory that the ranks of a node share, so the others know that it was not killed.
 
     Args:
         world: communicator of all ranks.
-        activity: what this rank does.
+        liveness: of this rank; its notes are in the same memory.
     """
 
-    def __init__(self, world: MPI.Intracomm, activity: Activity) -> None:
+    def __init__(self, world: MPI.Intracomm, liveness: Liveness) -> None:
         self._world = world
-        self._activity = activity
+        self._liveness = liveness
         self._window: MPI.Win | None = None
-        self._texts: NDArray[np.uint8] = np.zeros((1, NUM_BYTES), np.uint8)
-        self._ending: NDArray[np.uint8] = np.zeros(1, np.uint8)
-        self._mine = 0
 
     def share(self, node_comm: MPI.Intracomm) -> None:
         """Set up the shared memory of this node's ranks; collective over the node."""
-        num_bytes = node_comm.size * (1 + NUM_BYTES)
-        from mpi4py import MPI  # not at the top: the launcher reads this module without MPI
+        from mpi4py import MPI  # not at the top: that would start MPI in `hpcbal run` too
 
+        num_bytes = ROW_BYTES * node_comm.size
         window = MPI.Win.Allocate_shared(num_bytes if node_comm.rank == 0 else 0, 1, MPI.INFO_NULL, node_comm)
-        buffer: Any = window.Shared_query(0)[0]
-        memory = np.frombuffer(buffer, np.uint8)[:num_bytes].reshape(node_comm.size, 1 + NUM_BYTES)
-        memory[node_comm.rank] = 0
+        self._liveness.share(window.Shared_query(0)[0], num_bytes, node_comm.rank)
         node_comm.Barrier()
-        self._window, self._mine = window, node_comm.rank
-        self._ending, self._texts = memory[:, 0], memory[:, 1:]
-        self._activity.keep_in(self._texts[self._mine].data)
-
-    def announced(self) -> bool:
-        """Whether a rank of this node is ending the job and reports the reason."""
-        return bool(self._ending.any())
-
-    def activity_of(self, node_rank: int) -> str:
-        """What a rank of this node does, or did last; empty if it has not said.
-
-        Args:
-            node_rank: the rank's place among the ranks of this node.
-        """
-        return text_in(self._texts[node_rank]) if node_rank < len(self._texts) else ""
+        self._window = window
 
     def abort(self, code: int) -> None:
         """End all ranks at once; does not return."""
-        self._ending[self._mine] = 1
+        self._liveness.announce_end()
         try:
             StartFile.of_rank().hint(abort_code=code)  # mpirun's own code may be that of a rank that crashed
             if code == ExitCode.RUN_AGAIN:
@@ -138,32 +115,56 @@ class JobEnd:
         log if it is open. The other ranks may wait in a collective forever, so the job must be aborted.
         """
         who = f"rank {self._world.rank} on {socket.gethostname()}"
-        alone = not self.announced()
-        self._ending[self._mine] = 1
+        alone = not self._liveness.is_ending()
+        self._liveness.announce_end()
         is_ours = isinstance(error, HpcbalError)
         if log.hasHandlers():
             show_trace = not is_ours or log.isEnabledFor(logging.DEBUG)
             log.error("%s ends the job: %s", who, error, exc_info=error if show_trace else None)
             if is_ours and alone and self._world.rank != SCHEDULER_RANK:
-                write_last_words(f"{who}: {error}")  # the log of rank 0 is on stderr already
+                say(f"hpcbal: {who}: {error}")  # the log of rank 0 is on stderr already
         else:  # the error came before the logs were open
             text = str(error) if is_ours else "".join(traceback.format_exception(error))
-            write_last_words(f"{who}: {text}")
+            say(f"hpcbal: {who}: {text}")
         self.abort(code_of_error(error))
 
     def close(self) -> None:
         """Free the memory; collective over the node."""
         if self._window is not None:
-            self._ending = np.zeros(1, np.uint8)  # a view of freed memory would crash the process
-            self._texts = np.zeros((1, NUM_BYTES), np.uint8)
-            self._activity.keep_in(bytearray(NUM_BYTES))
-            self._mine = 0
+            self._liveness.unshare()
             self._window.Free()
             self._window = None
 
 
-def write_last_words(text: str) -> None:
-    """Print to stderr without buffering, from a thread or a dying process; ignores a closed stderr."""
-    with contextlib.suppress(OSError):  # the job must end in any case
-        sys.stderr.flush()
-        os.write(2, f"hpcbal: {printable(text)}\n".encode())
+LEAVE_S = 5.0
+"""How long code of the user may keep a rank from ending whose work is done."""
+
+
+def leave_soon(rank: int | None, code: int) -> None:
+    """End this process in `LEAVE_S` at the latest; everything is recorded.
+
+    Python would wait at its exit for threads that are no daemons, and for processes of `multiprocessing`;
+    mpirun waits for the last rank.
+
+    Args:
+        rank: rank of this process, if known.
+        code: exit code of this process.
+    """
+
+    def leave() -> None:
+        threads = [thread for thread in threading.enumerate() if not thread.daemon]
+        names = [repr(thread.name) for thread in threads if thread is not threading.main_thread()]
+        names += [repr(process.name) for process in multiprocessing.active_children()]
+        if names:
+            who = "a rank" if rank is None else f"rank {rank}"
+            say(
+                f"hpcbal: warning: {who}: {', '.join(names)} still ran {LEAVE_S:.0f} s after the end of the "
+                "run; the rank ends without waiting. Start threads and processes with daemon=True"
+            )
+        with contextlib.suppress(OSError, ValueError, AttributeError):  # closed
+            sys.stdout.flush()
+        os._exit(code)
+
+    timer = threading.Timer(LEAVE_S, leave)
+    timer.daemon = True
+    timer.start()

@@ -1,24 +1,25 @@
 """Detect ranks that hang or are suspended, and readers that block.
 
-For jobs in which no rank is free to collect heartbeats. Each rank notes what it does in memory that the ranks
-of its node share, and every rank has a thread that reads all of these notes. So a rank is also detected if no
-thread of it gets to run, as long as the node has another one.
+The scheduler hears of all other ranks by messages. The ranks of a node read each other's notes in memory that
+they share: so the scheduler is watched too, and so are ranks of which none is free to collect messages.
 """
 
 from __future__ import annotations
 
 import faulthandler
 import logging
+import math
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from hpcbal.cluster.roles import SCHEDULER_RANK, RankInfo, Roles
 from hpcbal.comm.channel import Message
 from hpcbal.errors import ExitCode, HpcbalError
+from hpcbal.runtime.handoff.supervision import TRAINING, Sentences
 from hpcbal.runtime.wire.protocol import WRITING, Heartbeat
 from hpcbal.telemetry.files.atomic_file import own_file
 from hpcbal.telemetry.host.processes import process_is_suspended
@@ -90,118 +91,155 @@ def watched(watch: ReadWatch, report: Callable[[str], None]) -> Iterator[None]:
         is_over.set()
 
 
-POLL_INTERVAL_S = 0.5
-LONGEST_NAP_S = 5.0
+NAP_S = 5.0
 """A longer pause between two looks means that this process was stopped, perhaps with the whole job."""
 MAX_SHOWN = 4
 
 
-class SilenceDetector:
-    """Finds ranks whose activity has not changed for `timeout_s`.
+class Silences:
+    """Since when each rank has shown no sign of life, and what it did then.
 
     Args:
-        ranks: the ranks of this node, this one included.
-        timeout_s: longest silence allowed, in seconds.
-        waiting: the activity of a rank that waits for others: it may last, unless the rank is suspended.
-        where: the directory of the ranks' logs, for the message.
+        ranks: the ranks.
+        now_s: monotonic seconds, here and below.
+
+    Attributes:
+        doing: what each rank did last.
     """
 
-    def __init__(self, ranks: Sequence[RankInfo], timeout_s: float, waiting: str, where: str) -> None:
-        self._ranks = {info.rank: info for info in ranks}
-        self._timeout_s = timeout_s
-        self._waiting = waiting
-        self._where = where
-        self._seen: dict[int, tuple[str, float]] = {}
-        self._looked_s: float | None = None
-
-    def look(self, doing: dict[int, str], now_s: float) -> str | None:
-        """What is wrong, or None.
-
-        Args:
-            doing: the activity of each rank.
-            now_s: monotonic seconds.
-        """
-        nap_s = 0.0 if self._looked_s is None else now_s - self._looked_s
+    def __init__(self, ranks: Sequence[RankInfo], now_s: float) -> None:
+        self._hosts = {info.rank: info.host for info in ranks}
+        self._heard_s = dict.fromkeys(self._hosts, now_s)
         self._looked_s = now_s
-        if nap_s > LONGEST_NAP_S:
-            self._seen = {rank: (text, since_s + nap_s) for rank, (text, since_s) in self._seen.items()}
-        for rank, text in doing.items():
-            if rank not in self._seen or self._seen[rank][0] != text or self._waits(rank, text):
-                self._seen[rank] = (text, now_s)
-        silent_s = {rank: now_s - since_s for rank, (_, since_s) in self._seen.items()}
-        longest_s = max(silent_s.values(), default=0.0)
-        if longest_s <= self._timeout_s:
-            return None
-        silent = sorted(rank for rank, each_s in silent_s.items() if each_s > self._timeout_s / 2)
+        self.doing = dict.fromkeys(self._hosts, "starting")
+
+    def heard_of(self, rank: int, now_s: float) -> None:
+        """Record a sign of life."""
+        self._heard_s[rank] = now_s
+
+    def look(self, now_s: float) -> None:
+        """Look at the clock, often: time in which this process itself was stopped does not count."""
+        nap_s, self._looked_s = now_s - self._looked_s, now_s
+        if nap_s > NAP_S:
+            self._heard_s = {rank: heard_s + nap_s for rank, heard_s in self._heard_s.items()}
+
+    def of(self, rank: int, now_s: float) -> float:
+        """Seconds that this rank has been silent."""
+        return now_s - self._heard_s[rank]
+
+    def longest_s(self, now_s: float) -> float:
+        """Seconds that the most silent rank has been silent."""
+        return now_s - min(self._heard_s.values(), default=now_s)
+
+    def suspects(self, limit_s: float, now_s: float) -> list[int]:
+        """The ranks that have been silent for more than half the limit, the longest silence first."""
+        suspects = [rank for rank in self._heard_s if self.of(rank, now_s) > limit_s / 2]
+        return sorted(suspects, key=self._heard_s.__getitem__)
+
+    def describe(self, ranks: Sequence[int], suspended: Collection[int] = ()) -> str:
+        """Name ranks with what they did last, and say which of them are suspended."""
         shown = ", ".join(
-            f"rank {rank} on host {self._ranks[rank].host} (last seen {doing[rank] or 'starting'}"
-            f"{self._state(rank)})"
-            for rank in silent[:MAX_SHOWN]
+            f"rank {rank} on host {self._hosts[rank]} (last seen {self.doing[rank]}"
+            f"{', suspended' if rank in suspended else ''})"
+            for rank in ranks[:MAX_SHOWN]
         )
-        more = f" and {len(silent) - MAX_SHOWN} more" if len(silent) > MAX_SHOWN else ""
-        return (
-            f"no sign of life for {longest_s:.0f} s (stall_timeout_s: {self._timeout_s:g}) of {shown}{more}; "
-            f"stack traces are in {self._where}. The job ends here, and nothing is written"
-        )
-
-    def _waits(self, rank: int, text: str) -> bool:
-        return text == self._waiting and not self._state(rank)
-
-    def _state(self, rank: int) -> str:
-        return ", suspended" if process_is_suspended(self._ranks[rank].pid) else ""
+        return f"{shown} and {len(ranks) - MAX_SHOWN} more" if len(ranks) > MAX_SHOWN else shown
 
 
-class SilenceWatchdog:
-    """A thread that looks for silent ranks; see `SilenceDetector`.
+def _stalled(silent_s: float, timeout_s: float, who: str, logs: Path, sentences: Sentences) -> str:
+    return (
+        f"no sign of life for {silent_s:.0f} s (stall_timeout_s: {timeout_s:g}) of {who}; "
+        f"their stack traces are in {logs}/rank-NNN.log. The job ends here; {_in_a_sentence(sentences.again)}"
+    )
+
+
+def _in_a_sentence(text: str) -> str:
+    return text[0].lower() + text[1:]
+
+
+WAITING = "waiting for other ranks"
+"""The note of a rank that waits; it may last as long as the work of the others."""
+
+
+class Note(NamedTuple):
+    """What a rank has noted last.
+
+    Attributes:
+        beats: how often it has noted something; each time is a sign of life.
+        doing: what it does; empty if it has not said.
+    """
+
+    beats: int
+    doing: str
+
+
+class Silence(NamedTuple):
+    """The ranks that are silent, and a sentence that names them."""
+
+    ranks: Collection[int]
+    sentence: str
+
+
+class NoteWatch:
+    """Finds ranks of a node that have noted nothing for `timeout_s`.
+
+    A rank that waits for others, or has noted nothing yet, is silent only while it is suspended.
 
     Args:
-        ranks, timeout_s, waiting, where: see there.
-        activity_of: returns what a rank does.
-        on_silence: called once, from the thread, with the message; must end the process.
+        ranks: the ranks.
+        timeout_s: longest silence allowed, in seconds.
+        logs: the directory of the ranks' logs, for the message.
+        now_s: monotonic seconds.
+        sentences: of the verb.
     """
 
     def __init__(
         self,
         ranks: Sequence[RankInfo],
-        activity_of: Callable[[int], str],
-        on_silence: Callable[[str], None],
         timeout_s: float,
-        waiting: str,
-        where: str,
+        logs: Path,
+        now_s: float,
+        sentences: Sentences = TRAINING,
     ) -> None:
-        self._numbers = [info.rank for info in ranks]
-        self._activity_of = activity_of
-        self._on_silence = on_silence
-        self._detector = SilenceDetector(ranks, timeout_s, waiting, where)
-        self._stopped = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="silence-watchdog", daemon=True)
+        self._pids = {info.rank: info.pid for info in ranks}
+        self._timeout_s, self._logs, self._sentences = timeout_s, logs, sentences
+        self._silences = Silences(ranks, now_s)
+        self._seen: dict[int, Note] = {}
 
-    def start(self) -> None:
-        self._thread.start()
+    def look(self, notes: Mapping[int, Note], now_s: float) -> Silence | None:
+        """Return what is wrong, or None.
 
-    def stop(self) -> None:
-        """Stop watching."""
-        self._stopped.set()
+        Args:
+            notes: the last note of each rank.
+            now_s: monotonic seconds.
+        """
+        silences = self._silences
+        silences.look(now_s)
+        for rank, note in notes.items():
+            if note != self._seen.get(rank) or self._waits(rank, note, now_s):
+                self._seen[rank] = note
+                silences.heard_of(rank, now_s)
+                silences.doing[rank] = note.doing or "starting"
+        silent_s = silences.longest_s(now_s)
+        if silent_s <= self._timeout_s:
+            return None
+        ranks = silences.suspects(self._timeout_s, now_s)
+        who = silences.describe(ranks, [rank for rank in ranks if process_is_suspended(self._pids[rank])])
+        return Silence(ranks, _stalled(silent_s, self._timeout_s, who, self._logs, self._sentences))
 
-    def _watch(self) -> None:
-        while not self._stopped.wait(POLL_INTERVAL_S):
-            doing = {rank: self._activity_of(rank) for rank in self._numbers}
-            message = self._detector.look(doing, time.monotonic())
-            if message is not None and not self._stopped.is_set():
-                self._on_silence(message)
-                return
+    def _waits(self, rank: int, note: Note, now_s: float) -> bool:
+        """Whether the rank waits and is not suspended; a look into /proc from time to time will do."""
+        is_due = self._silences.of(rank, now_s) > self._timeout_s / LOOKS_PER_LIMIT
+        return is_due and note.doing in ("", WAITING) and not process_is_suspended(self._pids[rank])
 
 
 HEARTBEAT_INTERVAL_S = 5.0
 BEATS_PER_TIMEOUT = 5
-STALL_NAP_S = 5.0
-MAX_STALLED_SHOWN = 4
 LOOK_INTERVAL_S = 1.0
 """Longest time between two looks at the clocks while messages keep coming."""
 STOP_SILENCES, LEAST_STOP_S, MOST_STOP_S = 2.0, 10.0, 60.0
 """A run that is to stop waits for a silent rank this many times as long as any rank has been silent before;
 at least and at most so many seconds."""
-_AGAIN = "run the same command again to resume from the last checkpoints"
 
 
 class StalledError(HpcbalError):
@@ -228,23 +266,31 @@ class StallDetector:
     time. The error names all of them with their last activity, and each writes a stack trace into its log
     (`HangTrace`).
 
+    Whoever checks is the scheduler, and alive: each check is noted for the ranks of its own node.
+
     Args:
         timeout_s: longest silence allowed, in seconds.
         roles: the roles of all ranks.
         logs: the directory of the ranks' logs, for the message.
+        note: called with what the scheduler does.
         clock: monotonic seconds, for tests.
+        sentences: of the verb.
     """
 
     def __init__(
-        self, timeout_s: float, roles: Roles, logs: Path, clock: Callable[[], float] = time.monotonic
+        self,
+        timeout_s: float,
+        roles: Roles,
+        logs: Path,
+        note: Callable[[str], None] = lambda doing: None,
+        clock: Callable[[], float] = time.monotonic,
+        sentences: Sentences = TRAINING,
     ) -> None:
-        self._timeout_s = timeout_s
-        self._roles = roles
-        self._logs = logs
-        self._clock = clock
-        self._checked_s = now = clock()
-        self._heard_s = {info.rank: now for info in roles.ranks if info.rank != SCHEDULER_RANK}
-        self._doing = dict.fromkeys(self._heard_s, "starting")
+        self._timeout_s, self._logs, self._note, self._clock = timeout_s, logs, note, clock
+        self._sentences = sentences
+        self._checked_s = clock()
+        others = [info for info in roles.ranks if info.rank != SCHEDULER_RANK]
+        self._silences = Silences(others, self._checked_s)
         self._longest_s = 0.0  # that a rank was silent before it was heard of again
         self._is_stopping = False
 
@@ -257,12 +303,12 @@ class StallDetector:
 
     def heard_of(self, rank: int, message: Message) -> None:
         """Record that `rank` has sent `message`."""
-        now = self._clock()
-        if not self._doing[rank].startswith(WRITING):
-            self._longest_s = max(self._longest_s, now - self._heard_s[rank])
-        self._heard_s[rank] = now
+        now, silences = self._clock(), self._silences
+        if not silences.doing[rank].startswith(WRITING):
+            self._longest_s = max(self._longest_s, silences.of(rank, now))
+        silences.heard_of(rank, now)
         if isinstance(message, Heartbeat):
-            self._doing[rank] = message.doing
+            silences.doing[rank] = message.doing
 
     def is_due(self) -> bool:
         """Whether it is time to check, and to look at the other clocks, even if messages are waiting."""
@@ -274,41 +320,28 @@ class StallDetector:
         Raises:
             StalledError: if a rank has been silent for too long; a `HeldUpError` in a run that is to stop.
         """
-        now = self._clock()
-        nap_s, self._checked_s = now - self._checked_s, now
-        if nap_s > STALL_NAP_S:  # this process was itself stopped, perhaps with the whole job
-            self._heard_s = {rank: heard_s + nap_s for rank, heard_s in self._heard_s.items()}
-        silent_s = now - min(self._heard_s.values(), default=now)
+        self._note("scheduling")
+        self._checked_s = now = self._clock()
+        silences = self._silences
+        silences.look(now)
+        silent_s = silences.longest_s(now)
         if silent_s > self._timeout_s:
-            raise StalledError(
-                f"no sign of life for {silent_s:.0f} s (stall_timeout_s: {self._timeout_s:g}) of "
-                f"{self._describe(self._timeout_s, now)}; their stack traces are in "
-                f"{self._logs}/rank-NNN.log. The job ends here; {_AGAIN}"
-            )
+            who = silences.describe(silences.suspects(self._timeout_s, now))
+            raise StalledError(_stalled(silent_s, self._timeout_s, who, self._logs, self._sentences))
         limit_s = min(MOST_STOP_S, max(LEAST_STOP_S, STOP_SILENCES * self._longest_s))
-        is_writing = any(doing.startswith(WRITING) for doing in self._doing.values())
+        is_writing = any(doing.startswith(WRITING) for doing in silences.doing.values())
         if self._is_stopping and silent_s > limit_s and not is_writing:
+            who = silences.describe(silences.suspects(limit_s, now))
             raise HeldUpError(
-                f"the run is to stop, but there is no sign of life for {silent_s:.0f} s of "
-                f"{self._describe(limit_s, now)}; the job ends here; {_AGAIN}"
+                f"the run is to stop, but there is no sign of life for {silent_s:.0f} s of {who}; "
+                f"the job ends here; {_in_a_sentence(self._sentences.again)}"
             )
-
-    def _describe(self, limit_s: float, now: float) -> str:
-        """Name the ranks that have been silent for at least half the limit."""
-        suspects = [rank for rank, heard_s in self._heard_s.items() if now - heard_s > limit_s / 2]
-        silent = sorted(suspects, key=self._heard_s.__getitem__)
-        shown = ", ".join(
-            f"rank {rank} on host {self._roles.ranks[rank].host} (last seen {self._doing[rank]})"
-            for rank in silent[:MAX_STALLED_SHOWN]
-        )
-        more = f" and {len(silent) - MAX_STALLED_SHOWN} more" if len(silent) > MAX_STALLED_SHOWN else ""
-        return f"{shown}{more}"
 
 
 class HangTrace:
-    """Writes the stacks of a rank's threads into its log, shortly before the scheduler calls it stalled.
+    """Writes the stacks of a rank's threads into its log, shortly before others call it stalled.
 
-    A Python thread writes them, so no other thread changes its stack meanwhile. Python's own timer
+    A Python thread calls `look`, so no other thread changes its stack meanwhile. Python's own timer
     (`faulthandler.dump_traceback_later`) reads stacks while they change, and ends the process with a
     segmentation fault if one thread hangs while another works. The price: nothing is written while code in C
     holds the interpreter's lock.
@@ -321,40 +354,30 @@ class HangTrace:
     def __init__(self, log_path: Path, timeout_s: float) -> None:
         self._file = open(log_path, "a", encoding="utf-8", opener=own_file)  # noqa: SIM115 - closed by `close`
         self._delay_s = 0.8 * timeout_s
-        self._due_s: float | None = None
-        self._is_closed = False
-        self._changed = threading.Condition()
-        self._thread = threading.Thread(target=self._watch, name="hang-trace", daemon=True)
-        self._thread.start()
+        self._due_s = math.inf
+        self._writing = threading.Lock()
 
     def renew(self) -> None:
         """Restart the countdown, because the rank is alive."""
-        self._set(time.monotonic() + self._delay_s)
+        self._due_s = time.monotonic() + self._delay_s
 
     def pause(self) -> None:
         """Stop the countdown until `renew`, because the rank waits for others."""
-        self._set(None)
+        self._due_s = math.inf
+
+    def left_s(self) -> float:
+        """Seconds until the countdown ends."""
+        return max(0.0, self._due_s - time.monotonic())
+
+    def look(self) -> None:
+        """Write the stacks, once, if the countdown has ended."""
+        if self.left_s() == 0.0:
+            with self._writing:
+                if not self._file.closed:
+                    faulthandler.dump_traceback(self._file)
+                self.pause()
 
     def close(self) -> None:
-        """Stop the thread; nothing is written afterwards."""
-        with self._changed:
-            self._is_closed = True
-            self._changed.notify()
-        self._thread.join()
-        self._file.close()
-
-    def _set(self, due_s: float | None) -> None:
-        with self._changed:
-            was_idle, self._due_s = self._due_s is None, due_s
-            if was_idle:
-                self._changed.notify()
-
-    def _watch(self) -> None:
-        with self._changed:
-            while not self._is_closed:
-                left_s = None if self._due_s is None else self._due_s - time.monotonic()
-                if left_s is None or left_s > 0.0:
-                    self._changed.wait(left_s)
-                else:
-                    self._due_s = None
-                    faulthandler.dump_traceback(self._file)
+        """Write nothing from now on."""
+        with self._writing:
+            self._file.close()

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +30,7 @@ from hpcbal.runtime.balance.dealing import make_dealer
 from hpcbal.runtime.group.member import GroupMember
 from hpcbal.runtime.parts.batches import PartBatches
 from hpcbal.runtime.parts.chronica import ChronicaBatches, ChronicaParts
-from hpcbal.runtime.parts.part import Parts, of_master, partition_of_arrays
+from hpcbal.runtime.parts.part import Parts, of_master, partition_arrays, partition_of_arrays
 from hpcbal.runtime.rank.context import RankContext
 from hpcbal.runtime.rank.data import StreamFacts
 from hpcbal.runtime.wire.protocol import DataLoading
@@ -51,6 +52,8 @@ class PartLoader:
     Attributes:
         last: the partition at the end of the last round, or at the start of a load that was stopped; None if
             unknown.
+        batches: of the round that runs; None before they are loaded.
+        chooses_by_size: whether ranks choose samples of their parts by size ([CHRONICA]).
     """
 
     def __init__(self, context: RankContext, facts: StreamFacts) -> None:
@@ -59,6 +62,8 @@ class PartLoader:
         self._held: HeldSamples | None = None
         self._measured: NDArray[np.float64] | None = None  # sizes by id, if they are needed; 0: unknown
         self.last: Partition | None = None
+        self.batches: PartBatches | None = None
+        self.chooses_by_size = context.config.balance.samples == "chronica"
 
     def load(
         self,
@@ -82,7 +87,8 @@ class PartLoader:
         """
         source = member.on_all_ranks("opening the data", self._open)
         with self._context.reading(source):
-            return self._load(member, source, saved, balancer, suspended)
+            self.batches = self._load(member, source, saved, balancer, suspended)
+        return self.batches
 
     def _load(
         self,
@@ -93,8 +99,7 @@ class PartLoader:
         suspended: Callable[[], bool],
     ) -> PartBatches | None:
         config, spec, comm = self._context.config, self._facts.spec, member.comm
-        is_chronica = config.balance.samples == "chronica"
-        if is_chronica and source.sizes is None and self._measured is None:
+        if self.chooses_by_size and source.sizes is None and self._measured is None:
             self._measured = np.zeros(len(source.dataset))
         known = member.on_all_ranks("reading the parts", lambda: self._known(saved, spec.num_train))
         begun_with = partition = of_master(comm, known, spec.num_train)
@@ -136,7 +141,7 @@ class PartLoader:
             int(np.count_nonzero(unusable)),
             [(error.sample_id, error.where, error.reason) for error in loaded.bad],
         )
-        if not is_chronica:
+        if not self.chooses_by_size:
             return PartBatches(spec, source.over(held), Parts(*of_parts), *of_batches)
         sizes = self._sizes_of_all(comm, source)[source.train_ids]
         chosen = ChronicaParts(
@@ -160,9 +165,31 @@ class PartLoader:
         self._measured = comm.all_reduce(self._measured, "max")
         return np.where(self._measured > 0, self._measured, 1.0)
 
-    def keep(self, parts: Parts) -> None:
+    @property
+    def num_bad(self) -> int:
+        """Broken samples of the whole dataset, as far as known."""
+        return 0 if self.batches is None else self.batches.num_bad
+
+    def facts(self) -> dict[str, Any]:
+        """Return the partition's facts for the ledger; only while batches are loaded."""
+        assert self.batches is not None
+        return self.batches.parts.facts()
+
+    def arrays(self) -> Mapping[str, Array]:
+        """Return the partition as arrays of a checkpoint; none if it is unknown."""
+        partition = self.last if self.batches is None else self.batches.parts.performed
+        return {} if partition is None else partition_arrays(partition)
+
+    def keep(self) -> None:
         """Keep the partition at the end of a round, for the next round."""
-        self.last = parts.performed
+        if self.batches is not None:
+            self.last = self.batches.parts.performed
+
+    def close(self) -> None:
+        """End the round's exchange of samples; collective."""
+        batches, self.batches = self.batches, None
+        if batches is not None:
+            batches.parts.close()
 
     def _stopped(self, begun_with: Partition | None) -> None:
         """Record that loading was stopped, on all ranks; the next load starts from the same partition."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -11,10 +10,11 @@ from pathlib import Path
 from hpcbal.cluster.roles import SCHEDULER_RANK, Roles
 from hpcbal.comm.channel import Channel
 from hpcbal.config import EnsembleConfig, RunConfig
-from hpcbal.runtime.handoff.rank_process import Activity
 from hpcbal.runtime.health.ending import StopFlag
-from hpcbal.runtime.health.silence import HangTrace, Reader, ReadWatch, heartbeat_interval_s, watched
+from hpcbal.runtime.health.liveness import Liveness
+from hpcbal.runtime.health.silence import Reader, ReadWatch, StallDetector, heartbeat_interval_s, watched
 from hpcbal.runtime.wire.protocol import Heartbeat, StopRequest, TimelinePart
+from hpcbal.telemetry import RunDirectory
 from hpcbal.telemetry.streams.slices import SliceRecorder
 
 
@@ -28,9 +28,7 @@ class LiveRank:
         roles: the roles of all ranks.
         channel: sends and receives control messages.
         stop: signals that this rank has received.
-        is_ending: whether a rank of this node has announced that it ends the job.
-        hang_trace: logs this rank's stack when it hangs.
-        activity: what this rank does, for reports of its death.
+        liveness: what this rank shows of its life.
         slices: records this rank's slices for the timeline.
         reads: watches the reads of another thread of this rank; None if there is no such thread.
     """
@@ -40,16 +38,23 @@ class LiveRank:
     roles: Roles
     channel: Channel
     stop: StopFlag
-    hang_trace: HangTrace
-    is_ending: Callable[[], bool]
     slices: SliceRecorder
+    liveness: Liveness = field(default_factory=Liveness)
     reads: ReadWatch | None = None
-    activity: Activity = field(default_factory=Activity)
     _last_heartbeat_s: float = field(default=0.0)
 
     @property
     def rank(self) -> int:
         return self.channel.rank
+
+    def is_ending(self) -> bool:
+        """Whether a rank of this node ends the job because of an error."""
+        return self.liveness.is_ending()
+
+    def stall_detector(self) -> StallDetector:
+        """Make what detects silent ranks; for the scheduler."""
+        logs = RunDirectory(self.output).logs
+        return StallDetector(self.config.stall_timeout_s, self.roles, logs, self.liveness.note)
 
     def keep_in_touch(self, doing: str) -> None:
         """Report a signal to the scheduler at once, send a heartbeat every few seconds, and note `doing`.
@@ -65,7 +70,7 @@ class LiveRank:
         elif time.monotonic() - self._last_heartbeat_s > self.heartbeat_interval_s:
             self.announce(doing)
         else:
-            self.activity.note(doing)
+            self.liveness.note(doing)
         if slices := self.slices.take_due():
             self.channel.send(SCHEDULER_RANK, TimelinePart(slices))
 
@@ -90,8 +95,7 @@ class LiveRank:
     def announce(self, doing: str) -> None:
         """Report to the scheduler that this rank starts work that may take long."""
         self._last_heartbeat_s = time.monotonic()
-        self.activity.note(doing)
-        self.hang_trace.renew()
+        self.liveness.note(doing)
         self.channel.send(SCHEDULER_RANK, Heartbeat(doing))
 
 

@@ -33,8 +33,6 @@ from hpcbal.runtime.group.feeding import Batches, Feeder, StreamBatches
 from hpcbal.runtime.group.member import GroupMember
 from hpcbal.runtime.group.replicas import SUMS_NAME, Moment
 from hpcbal.runtime.group.saving import Saving
-from hpcbal.runtime.parts.batches import PartBatches
-from hpcbal.runtime.parts.part import partition_arrays
 from hpcbal.runtime.wire.protocol import (
     CheckpointFacts,
     Happened,
@@ -94,7 +92,6 @@ class GroupRound:
         self._executor = executor
         self._balancer = balancer
         self._loader = loader
-        self._batches: PartBatches | None = None
         self._suspend = False
         self._is_leaving = False
         self._orders: list[Message] = []
@@ -124,8 +121,8 @@ class GroupRound:
             self._reader.end()
             self._context.send_slices()
             self._report_preprocessing()
-        if self._batches is not None:
-            self._batches.parts.close()  # collective; an error on this rank alone ends the job instead
+        if self._loader is not None:
+            self._loader.close()  # collective; an error on this rank alone ends the job instead
         if member.is_master:
             self._writer.wait()  # a write from before the failure may still be running
             self._saving.report_written()
@@ -151,7 +148,7 @@ class GroupRound:
         if batches is None:  # all ranks were asked to stop while loading data
             self._leave(replica, start, inside_pass=inside is not None)
             return
-        if self._batches is not None and self._batches.num_bad > self._facts.max_broken:
+        if self._loader is not None and self._loader.num_bad > self._facts.max_broken:
             self._wait_for_order(start)  # the scheduler gets the report too, and suspends all groups
             self._leave(replica, start, inside_pass=inside is not None)
             return
@@ -220,17 +217,15 @@ class GroupRound:
                 ),
             )
         with self._context.slices.during("load", "load data"):
-            self._batches = self._loader.load(member, saved, self._balancer, self._is_suspended)
-        if self._batches is None:
-            return None
-        self._report_preprocessing()
-        return self._batches
+            batches = self._loader.load(member, saved, self._balancer, self._is_suspended)
+        if batches is not None:
+            self._report_preprocessing()
+        return batches
 
     @property
     def _counts_work(self) -> bool:
         """Whether steps count work beside samples; parts that are not chosen by size count samples only."""
-        is_chosen = self._loader is None or self._context.config.balance.samples == "chronica"
-        return self._facts.spec.is_sized and is_chosen
+        return self._facts.spec.is_sized and (self._loader is None or self._loader.chooses_by_size)
 
     def _end_epoch(self, replica: Replica, result: PassResult) -> None:
         metrics, pass_index = self._metrics(replica), result.position.pass_index
@@ -246,8 +241,8 @@ class GroupRound:
         collective = self._member.collective
         ranks = result.own.by_rank(collective, is_sized=self._counts_work) if collective.size > 1 else None
         split = dict(self._balancer.take_facts())
-        if self._batches is not None:
-            split["partition"] = self._batches.parts.facts()
+        if self._loader is not None:
+            split["partition"] = self._loader.facts()
         facts = result.facts(ranks, split, self._rates.of_last_epoch(self._history))
         offered_gpu = self._offered_gpu()
         name = self._member.dnn.name
@@ -285,8 +280,8 @@ class GroupRound:
         """Write a durable checkpoint, then report it."""
         moment = Moment(len(self._history), position if inside_pass else None)
         self._member.cache.mark(self._member.dnn.name, moment, tuple(self._history))
-        if self._batches is not None and self._loader is not None:
-            self._loader.keep(self._batches.parts)
+        if self._loader is not None:
+            self._loader.keep()
         if self._member.is_master:
             self._saving.leave(replica, position, inside_pass=inside_pass)
 
@@ -295,10 +290,8 @@ class GroupRound:
         arrays: dict[str, np.ndarray] = {}
         if inside_pass:
             arrays[SUMS_NAME] = self._sums.to_array(replica.num_states)
-        if self._batches is not None:
-            arrays |= partition_arrays(self._batches.parts.performed)
-        elif self._loader is not None and self._loader.last is not None:
-            arrays |= partition_arrays(self._loader.last)
+        if self._loader is not None:
+            arrays |= self._loader.arrays()
         return arrays
 
     # ---- messages ----------------------------------------------------------------------------
@@ -374,8 +367,9 @@ class GroupRound:
 
     def _report_preprocessing(self) -> None:
         """Report the samples that this rank has made itself, like a preprocessor."""
-        maker = self._batches or self._reader
-        if isinstance(maker, PrivateStream | PartBatches):
+        own_stream = self._reader if isinstance(self._reader, PrivateStream) else None
+        maker = own_stream if self._loader is None else self._loader.batches
+        if maker is not None:
             report = PreprocessorReport(maker.samples_made, maker.busy_s, tuple(maker.take_bad()))
             self._context.channel.send(SCHEDULER_RANK, report)
 

@@ -37,7 +37,6 @@ from hpcbal.dataplane.stream import StreamPlan, StreamSpec
 from hpcbal.errors import HpcbalError
 from hpcbal.exit_codes import LAST_OUTCOMES, code_of_end
 from hpcbal.runtime.handoff.start_file import StarterWatch, StartFile
-from hpcbal.runtime.health.silence import StallDetector
 from hpcbal.runtime.rank.context import RankContext
 from hpcbal.runtime.record.accounts import PreprocessingStats
 from hpcbal.runtime.record.console import Console
@@ -45,7 +44,6 @@ from hpcbal.runtime.record.forecast import Forecast
 from hpcbal.runtime.record.journal import Journal
 from hpcbal.runtime.roles.schedule_chooser import ScheduleChooser
 from hpcbal.runtime.wire import protocol
-from hpcbal.telemetry import RunDirectory
 
 log = logging.getLogger(__name__)
 
@@ -95,8 +93,7 @@ class Scheduler:
         self._stream_open = False
         self._is_stopping = False
         self._preprocessing = PreprocessingStats(context.config.data.max_bad_fraction)
-        logs = RunDirectory(context.output).logs
-        self._stall = StallDetector(context.config.stall_timeout_s, self._roles, logs)
+        self._stall = context.stall_detector()
         self._walltime = WalltimeLimit.of_job(context.config.walltime, started_s)
         self._start = StartFile.of_rank()
         self._starter = StarterWatch(self._start)

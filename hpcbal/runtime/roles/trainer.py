@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from hpcbal.checkpoint import BackgroundWriter
 from hpcbal.cluster.roles import SCHEDULER_RANK
-from hpcbal.comm.loopback import LoopbackGroupComm
+from hpcbal.comm.group_comm import AloneComm
 from hpcbal.config import DnnConfig
 from hpcbal.control.messages import GroupPlan
 from hpcbal.dataplane.private import PrivateStream
@@ -158,7 +158,7 @@ class Trainer:
         context.announce(f"training {dnn.name}")
         stream = self._stream_of_its_own()
         stream.open(plan.start[dnn.name])
-        comm, collective = LoopbackGroupComm.alone(), LocalCollective()
+        comm, collective = AloneComm(), LocalCollective()
         member = GroupMember(
             context, self._data.facts, self._backend, self._cache, dnn, comm, collective, [context.rank]
         )

@@ -10,12 +10,9 @@ from hpcbal.paramserver.machine.events import Reconfigure
 from hpcbal.paramserver.machine.job import JobMachine
 from hpcbal.paramserver.machine.messages import TurnDone
 from hpcbal.planning.serving import Measured, machines_of
-from hpcbal.runtime.paramserver.cutting import first_cut
-from hpcbal.runtime.paramserver.loading import LoadedJob
-from hpcbal.runtime.paramserver.owners import first_owners
-from hpcbal.runtime.paramserver.sampling import sample_job
-from hpcbal.runtime.paramserver.supply import ExecutorSupply
-from hpcbal.runtime.paramserver.tuning import Tuner
+from hpcbal.runtime.jobs.executors import ExecutorSupply, first_owners
+from hpcbal.runtime.jobs.loading import LoadedJob, first_cut
+from hpcbal.runtime.jobs.tuning import Tuner, tuner_of
 from hpcbal.runtime.simulating.sizes import serving_job
 from hpcbal.simulator.serving import ChangeTime, Delays, ServingJob, ServingMachine, simulate_job
 
@@ -90,16 +87,13 @@ class Watching:
         tuner: of the job.
         machine: of the job, which is only looked at.
         supply: says which executors the job has.
-        in_use: ranks of those that it has at the start.
 
     Attributes:
         uses: of each change by the schedule, completed epochs and the number of executors from then on.
     """
 
-    def __init__(
-        self, tuner: Tuner, machine: JobMachine, supply: ExecutorSupply, in_use: tuple[int, ...]
-    ) -> None:
-        self._tuner, self._machine, self._supply, self._in_use = tuner, machine, supply, in_use
+    def __init__(self, tuner: Tuner, machine: JobMachine, supply: ExecutorSupply) -> None:
+        self._tuner, self._machine, self._supply = tuner, machine, supply
         self.uses: list[tuple[int, int]] = []
 
     def note_turn(self, executor: int, turn: TurnDone, now_s: float) -> None:
@@ -112,11 +106,8 @@ class Watching:
 
     def propose(self) -> Reconfigure | None:
         """A reconfiguration that pays, or that cannot wait; None if there is none."""
-        in_use = self._supply.in_use(self._machine.epochs)
-        if in_use != self._in_use:
-            self._in_use = in_use
-            self._tuner.use(in_use)
-            self.uses.append((self._machine.epochs, len(in_use)))
+        if self._tuner.follow(self._supply.in_use(self._machine.epochs)):
+            self.uses.append((self._machine.epochs, len(self._tuner.in_use)))
         return self._tuner.propose()
 
     def note_change(self) -> None:
@@ -158,22 +149,12 @@ def forecast_job(
     cut = first_cut(config, loaded, num_executors)
     owners = first_owners(config, cut, in_use, None)
     job = serving_job(config, config.seed, loaded, cut, measured)
-    data_bytes = loaded.data_bytes(job.cut.samples(0))
-    row_growth = sample_job(loaded, config.seed).row_growth
     watching: list[Watching] = []
 
     def watch(machine: JobMachine) -> Watching:
-        tuner = Tuner(
-            config.model_copy(update={"links": "in_turn"}),  # as those of the simulation
-            machine,
-            job.num_samples,
-            loaded.parameter_bytes,
-            data_bytes,
-            in_use,
-            loaded.dense_bytes,
-            row_growth,
-        )
-        watching.append(Watching(tuner, machine, supply, in_use))
+        as_simulated = config.model_copy(update={"links": "in_turn"})
+        tuner = tuner_of(as_simulated, machine, loaded, cut, in_use)
+        watching.append(Watching(tuner, machine, supply))
         return watching[-1]
 
     run = simulate_job(job, machines, *owners, delays=delays, watcher=watch)

@@ -7,10 +7,9 @@ from collections.abc import Mapping, Sequence
 from hpcbal.config import JobsConfig
 from hpcbal.errors import InputError
 from hpcbal.paramserver.contract import num_steps
-from hpcbal.runtime.paramserver.cutting import first_cut
-from hpcbal.runtime.paramserver.loading import LoadedJob
-from hpcbal.runtime.sharing.needs import needs_of
-from hpcbal.runtime.sharing.paradigms import check_fits, policy_of
+from hpcbal.runtime.jobs.groups import check_fits, policy_of
+from hpcbal.runtime.jobs.loading import LoadedJob, first_cut
+from hpcbal.runtime.jobs.needs import needs_of
 from hpcbal.runtime.simulating.sizes import serving_job
 from hpcbal.simulator.serving import ServingJob
 from hpcbal.simulator.sharing import (
@@ -29,7 +28,7 @@ any two of its machines, so larger runs would take minutes."""
 
 
 def is_framed(num_machines: int) -> bool:
-    """Whether a run is simulated frame by frame, or its machines in cohorts."""
+    """Whether a run is simulated frame by frame, or pull by pull."""
     return num_machines <= MOST_FRAMED
 
 
@@ -129,4 +128,5 @@ def simulated_job(config: JobsConfig, name: str, loaded: LoadedJob, num_machines
         input_bytes=needs.memory.input_bytes,
         memory=needs.memory,
         data_blocks=cut.data,
+        parameter_blocks=sum(cut.parameters),
     )

@@ -16,6 +16,7 @@ from hpcbal.paramserver.contract import (
     DataBlock,
     DataBlocks,
     IntArray,
+    calling,
     checked_needs,
     checked_updates,
     gather_batch,
@@ -23,14 +24,12 @@ from hpcbal.paramserver.contract import (
     num_bytes_of,
     whole_block,
 )
-from hpcbal.paramserver.engine.job import Job
-from hpcbal.paramserver.engine.loading import first_data
-from hpcbal.paramserver.engine.several_blocks import ID_BYTES, UpdateSum, bytes_of
-from hpcbal.paramserver.engine.user_app import calling
 from hpcbal.paramserver.store.layout import Layout
+from hpcbal.paramserver.worker.job import Job
+from hpcbal.paramserver.worker.loading import first_data
+from hpcbal.paramserver.worker.several_blocks import ID_BYTES, UpdateSum, bytes_of
 from hpcbal.planning.serving import Measured
-from hpcbal.runtime.paramserver.cutting import Cut
-from hpcbal.runtime.paramserver.loading import LoadedJob
+from hpcbal.runtime.jobs.loading import Cut, LoadedJob
 from hpcbal.simulator.serving import Points, ServingJob
 
 LEAST_READ, DRAWS = 2048, 8

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from functools import partial
+from typing import Protocol
 
-from hpcbal.paramserver.contract import IntArray
 from hpcbal.paramserver.store.client import Client, Part
 from hpcbal.paramserver.store.ownership import Ownership
 from hpcbal.simulator.serving.clock import Clock
@@ -15,16 +14,38 @@ from hpcbal.simulator.serving.server import Access, Server
 from hpcbal.simulator.serving.units import TurnBytes, Units
 
 
-@dataclass(slots=True)
-class _Push:
-    """A push that is on its way, to tables of one or both accesses."""
+class WorkerClient(Protocol):
+    """A worker's pulls and pushes.
 
-    num_left: int
-    then: Callable[[], None]
+    Attributes:
+        ownership: of parameter blocks.
+        num_bytes: of requests to other ranks, and of values that came from them, headers included.
+        num_pulls: pulls that have not been answered in full.
+        num_unsent: frames of pushes that servers have not received.
+        num_unapplied: pushes that have not been applied in full.
+    """
+
+    ownership: Ownership
+    num_bytes: int
+
+    @property
+    def num_pulls(self) -> int: ...
+
+    @property
+    def num_unsent(self) -> int: ...
+
+    @property
+    def num_unapplied(self) -> int: ...
+
+    def pull(self, num_samples: int, *, keeps_dense: bool = False) -> None:
+        """Ask for what a turn of so many samples needs, or for its rows of sparse tables only."""
+
+    def push(self, sizes: TurnBytes, then: Callable[[], None]) -> None:
+        """Send updates of these sizes; `then` is called when all of them have been applied."""
 
 
 class ParameterClient:
-    """The pulls and pushes of one worker.
+    """The pulls and pushes of one worker, frame by frame; see `WorkerClient`.
 
     Args:
         rank: this rank.
@@ -46,60 +67,41 @@ class ParameterClient:
         self._servers, self._on_event = servers, on_event
         self.ownership = Ownership(units.owners)
         self._client = Client(rank, self.ownership)
-        self._pushes: dict[int, _Push] = {}
-        self.num_bytes = 0
-        """Of requests to other ranks, and of values that came from them, headers included."""
-        self.num_unsent = 0
-        """Frames of pushes that servers have not received."""
+        self._applied: dict[int, Callable[[], None]] = {}  # by push: called when all of it is applied
+        self.num_bytes = self.num_unsent = 0
 
     @property
     def num_unapplied(self) -> int:
-        """Requests of pushes that have not been applied in full."""
-        return len(self._pushes)
+        """See `WorkerClient`."""
+        return self._client.num_pushes
 
     @property
     def num_pulls(self) -> int:
-        """Pulls that have not been answered in full."""
+        """See `WorkerClient`."""
         return self._client.num_pulls
 
     def pull(self, num_samples: int, *, keeps_dense: bool = False) -> None:
-        """Ask for what a turn of so many samples needs, or for its rows of sparse tables only."""
+        """See `WorkerClient`."""
         sizes = self._units.turn_bytes(num_samples)
-        for blocks, is_dense in self._accessed(sizes.values):
-            if is_dense and keeps_dense:
-                continue
-            request = self._client.pull(len(blocks))
-            for part in self._client.parts(blocks):
-                self._send(part, Access(self._rank, request, _numbers(part), True, is_dense, sizes))
+        units = self._units.sparse if keeps_dense else self._units.numbers
+        wanted = units[sizes.values[units] > 0]
+        if len(wanted):
+            request = self._client.pull(len(wanted))
+            for part in self._client.parts(wanted):
+                self._send(part, Access(self._rank, request, _numbers(part), True, sizes))
 
-    def push(self, num_samples: int, then: Callable[[], None]) -> None:
-        """Send what a turn of so many samples changes; `then` is called when all of it has been applied."""
-        self._push(self._units.turn_bytes(num_samples), then)
-
-    def push_first(self, blocks: Sequence[int], then: Callable[[], None]) -> None:
-        """Send what data blocks push together before the first epoch; see `push`."""
-        self._push(self._units.first_bytes(blocks), then)
-
-    def _push(self, sizes: TurnBytes, then: Callable[[], None]) -> None:
-        accessed = self._accessed(sizes.deltas)
-        if not accessed:
+    def push(self, sizes: TurnBytes, then: Callable[[], None]) -> None:
+        """See `WorkerClient`."""
+        changed = self._units.numbers[sizes.deltas > 0]
+        if not len(changed):
             then()
             return
-        push = _Push(len(accessed), then)
-        for blocks, _ in accessed:
-            request = self._client.push(blocks)
-            self._pushes[request] = push
-            for part in self._client.parts(blocks):
-                access = Access(self._rank, request, _numbers(part), False, False, sizes)
-                num_bytes = self._send(part, access)
-                if num_bytes > EAGER_BYTES:
-                    self.num_unsent += 1
-
-    def _accessed(self, num_bytes: IntArray) -> list[tuple[IntArray, bool]]:
-        """Units with something to send, and whether they are dense; those of a kind go together."""
-        kinds = ((self._units.dense, True), (self._units.sparse, False))
-        found = [(units[num_bytes[units] > 0], is_dense) for units, is_dense in kinds]
-        return [(units, is_dense) for units, is_dense in found if len(units)]
+        request = self._client.push(changed)
+        self._applied[request] = then
+        for part in self._client.parts(changed):
+            num_bytes = self._send(part, Access(self._rank, request, _numbers(part), False, sizes))
+            if num_bytes > EAGER_BYTES:
+                self.num_unsent += 1
 
     def _send(self, part: Part, access: Access) -> int:
         server, num_bytes = self._servers[part.owner], access.request_bytes(self._units)
@@ -127,10 +129,7 @@ class ParameterClient:
     def applied(self, request: int, num_units: int) -> None:
         """So many units of a push are in the values."""
         if self._client.applied(request, num_units):
-            push = self._pushes.pop(request)
-            push.num_left -= 1
-            if not push.num_left:
-                push.then()
+            self._applied.pop(request)()
         self._on_event()
 
 

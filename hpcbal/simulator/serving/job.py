@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 
 from hpcbal.errors import InputError
 from hpcbal.paramserver.contract import DataBlocks, Table, num_steps
-from hpcbal.paramserver.engine.several_blocks import size_factor
 from hpcbal.paramserver.store.layout import Layout
+from hpcbal.paramserver.worker.several_blocks import size_factor
 
 Points = Sequence[tuple[float, float]]
 """What turns or data blocks of several sizes need: (samples, amount), both ascending."""

@@ -9,10 +9,6 @@ from functools import partial
 from hpcbal.paramserver.store.links import Link
 from hpcbal.simulator.serving.clock import NS_PER_S, Clock, Delay
 
-HEADER_BYTES = 80
-"""Of a frame without entries, as on the wire of the engine."""
-ENTRY_BYTES = 24
-
 EAGER_BYTES = 4096
 """MPI keeps a copy of payloads up to this size, so that they count as sent at once, and come with their
 frame. Longer ones come when both ranks have looked again: the receiver asks for them, and the sender sends

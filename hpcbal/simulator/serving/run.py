@@ -85,11 +85,9 @@ def simulate_job(
     servers: dict[int, Server] = {}
     for rank in ranks:
         report = partial(master.report, rank)
-        executor = Executor(
+        master.executors[rank] = Executor(
             rank, job, machines[rank - 1], delays, clock, network, units, clients, servers, executors, report
         )
-        executors[rank], master.executors[rank] = executor, executor
-        clients[rank], servers[rank] = executor.client, executor.server
     with without_garbage_collection():
         master.start()
         clock.run(lambda: master.end is not None or len(master.epochs) == most_epochs)

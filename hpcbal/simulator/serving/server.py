@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
+from hpcbal.paramserver.engine.wire import ENTRY_BYTES, HEADER_BYTES
 from hpcbal.paramserver.machine.messages import BlocksMoved, Report
 from hpcbal.paramserver.store.actions import Action, Answer, Apply, Forward, Give, Moved, Skip, Took
-from hpcbal.paramserver.store.host import Host
-from hpcbal.paramserver.store.lending import Lending
+from hpcbal.paramserver.store.host import Host, Lending
 from hpcbal.paramserver.store.moving import queue_of_link
 from hpcbal.simulator.serving.clock import NS_PER_S, Clock
-from hpcbal.simulator.serving.network import EAGER_BYTES, ENTRY_BYTES, HEADER_BYTES, Network
+from hpcbal.simulator.serving.network import EAGER_BYTES, Network
 from hpcbal.simulator.serving.units import TurnBytes, Units
 
 COPY_S_PER_BYTE = 1e-10
@@ -41,7 +41,6 @@ class Access:
         worker, request: whose it is; `Client` numbers requests.
         numbers: by unit, of the worker's last push for a pull, of this one for a push.
         is_pull: or a push.
-        lends: of a pull: values are sent from where they lie.
         sizes: of the turn.
         num_open: units of a push that are neither applied nor forwarded.
         num_applied: units to acknowledge.
@@ -51,7 +50,6 @@ class Access:
     request: int
     numbers: dict[int, int]
     is_pull: bool
-    lends: bool
     sizes: TurnBytes
     num_open: int = 0
     num_applied: int = 0
@@ -62,7 +60,7 @@ class Access:
     def part(self, units: Sequence[int]) -> Access:
         """What remains of it for another owner."""
         numbers = {unit: self.numbers[unit] for unit in units}
-        return Access(self.worker, self.request, numbers, self.is_pull, self.lends, self.sizes)
+        return Access(self.worker, self.request, numbers, self.is_pull, self.sizes)
 
     def request_bytes(self, units: Units) -> int:
         """Bytes of the frame that asks."""
@@ -136,11 +134,13 @@ class Server:
         self._serve(sum(int(payload[unit]) for unit in access.numbers), partial(self._handle, access))
 
     def _handle(self, access: Access) -> None:
-        units, numbers = list(access.numbers), list(access.numbers.values())
-        if access.is_pull:
-            self._perform(self._host.pull(access, access.worker, units, numbers, access.lends))
-        else:
+        if not access.is_pull:
+            units, numbers = list(access.numbers), list(access.numbers.values())
             self._perform(self._host.push(access, access.worker, units, numbers))
+            return
+        for units, lends in self._units.parted(access.numbers):
+            numbers = [access.numbers[unit] for unit in units]
+            self._perform(self._host.pull(access, access.worker, units, numbers, lends))
 
     def _serve(self, num_bytes: int, action: Callable[[], None]) -> None:
         if not self._ns_per_byte:
@@ -185,7 +185,8 @@ class Server:
         for action in actions:
             match action:
                 case Answer(access, units):
-                    self._answer(access, units)
+                    for some, lends in self._units.parted(units):
+                        self._answer(access, some, lends)
                 case Apply(access, units):
                     access.num_applied += len(units)
                     self._close(access, len(units))
@@ -207,12 +208,12 @@ class Server:
                     self.give_next()
                     self._on_moved()
 
-    def _answer(self, access: Access, units: Sequence[int]) -> None:
+    def _answer(self, access: Access, units: Sequence[int], lends: bool) -> None:
         worker = self._workers[access.worker]
         num_bytes = sum(int(access.sizes.values[unit]) for unit in units)
         header = HEADER_BYTES + ENTRY_BYTES * self._units.entries(units)
         is_eager = num_bytes <= EAGER_BYTES
-        is_lent = access.lends and not is_eager
+        is_lent = lends and not is_eager
         is_copy = is_lent and self._lending.copies(access.worker)
 
         def arrived() -> None:
@@ -225,7 +226,7 @@ class Server:
 
         def leave() -> None:
             self._network.send(self._rank, access.worker, header + num_bytes, arrived)
-            if is_copy or (access.lends and is_eager):
+            if is_copy or (lends and is_eager):
                 self._clock.after(0.0, partial(self._on_sent, units))
 
         start_ns = self._clock.now_ns

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,9 +32,9 @@ class TurnBytes:
 class Units:
     """What hosts and clients of the simulation call blocks.
 
-    While nothing moves, all dense blocks of an owner are one unit, and so are all sparse ones: the engine
-    names them once and serves them together. So an epoch takes fewer events, and as much time. If blocks may
-    move, each is a unit of its own.
+    While nothing moves, all dense blocks of an owner are one unit, and so are all sparse ones: they are asked
+    for and served together. So an epoch takes fewer events, and as much time. If blocks may move, each is a
+    unit of its own.
 
     Args:
         job: what is simulated.
@@ -44,7 +44,8 @@ class Units:
     Attributes:
         members: blocks of each unit.
         owners: rank of each unit at the start.
-        dense, sparse: units that are pulled whole, and others.
+        numbers: of all units.
+        sparse: those of which some rows are pulled.
         whole_bytes: bytes of all values of each unit.
     """
 
@@ -58,8 +59,9 @@ class Units:
         self.members = list(groups.values())
         first = [blocks[0] for blocks in self.members]
         self.owners = [owners[block] for block in first]
-        is_dense = np.array([layout.table_of(block).access == "dense" for block in first], np.bool_)
-        self.dense, self.sparse = np.flatnonzero(is_dense), np.flatnonzero(~is_dense)
+        self._is_dense = [layout.table_of(block).access == "dense" for block in first]
+        self.numbers = np.arange(len(first))
+        self.sparse = np.flatnonzero(~np.array(self._is_dense, np.bool_))
         # Rows of each table in each unit, shape (units, tables).
         self._rows = np.zeros((len(self.members), len(job.tables)), np.int64)
         index = {table.name: i for i, table in enumerate(job.tables)}
@@ -72,10 +74,16 @@ class Units:
         self._of_samples: dict[int, TurnBytes] = {}
 
     def entries(self, units: Iterable[int]) -> int:
-        """Entries of a frame about units: dense ones are named once, and have one number together."""
-        is_sparse = set(self.sparse.tolist())
-        named = [unit for unit in units if unit in is_sparse]
-        return sum(len(self.members[unit]) for unit in named) or 1
+        """Entries of a frame about units: one for each of their blocks."""
+        return sum(len(self.members[unit]) for unit in units)
+
+    def parted(self, units: Iterable[int]) -> Iterator[tuple[list[int], bool]]:
+        """Units that are pulled whole, and others, if there are any; and whether they are the former."""
+        found = list(units)
+        for is_dense in (True, False):
+            some = [unit for unit in found if self._is_dense[unit] == is_dense]
+            if some:
+                yield some, is_dense
 
     def turn_bytes(self, num_samples: int) -> TurnBytes:
         """Bytes of a turn of so many samples."""

@@ -28,6 +28,7 @@ class SimulatedJob:
         input_bytes: of samples that its machines read when it starts on them, >= 0.
         memory: what it keeps on its machines.
         data_blocks: into which its samples are cut; machines get whole blocks. None: even shares.
+        parameter_blocks: into which its tables are cut; None: into as many as need be.
 
     Raises:
         InputError: an attribute is out of range.
@@ -45,6 +46,7 @@ class SimulatedJob:
     input_bytes: float = 0.0
     memory: JobMemory = field(default_factory=JobMemory)
     data_blocks: int | None = None
+    parameter_blocks: int | None = None
 
     def __post_init__(self) -> None:
         check(f"{self.name}: compute_s", self.compute_s, 0 < self.compute_s < math.inf, "> 0, finite")
@@ -78,7 +80,7 @@ class SimulatedMachine:
     """A machine.
 
     Attributes:
-        bandwidth: of its link, in bytes/s in each direction, > 0.
+        bandwidth: of its link, in bytes/s in each direction, > 0 and finite.
         speed: of its cores, > 0.
 
     Raises:
@@ -89,7 +91,7 @@ class SimulatedMachine:
     speed: float = 1.0
 
     def __post_init__(self) -> None:
-        check("bandwidth", self.bandwidth, self.bandwidth > 0, "> 0 bytes/s")
+        check("bandwidth", self.bandwidth, 0 < self.bandwidth < math.inf, "> 0 bytes/s, finite")
         check("speed", self.speed, 0 < self.speed < math.inf, "> 0, finite")
 
 

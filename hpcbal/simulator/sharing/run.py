@@ -13,11 +13,10 @@ from hpcbal.policies.grouping import JobLoad
 from hpcbal.processes import without_garbage_collection
 from hpcbal.simulator.serving.clock import NS_PER_S, Clock
 from hpcbal.simulator.serving.job import ServingJob
-from hpcbal.simulator.sharing.cohorted import CohortedMachines
-from hpcbal.simulator.sharing.framed import FramedMachines
+from hpcbal.simulator.sharing.cluster import Cluster
 from hpcbal.simulator.sharing.job import SharingDelays, SimulatedJob, SimulatedMachine, Turns, check
 from hpcbal.simulator.sharing.record import JobTimes, SharingRun
-from hpcbal.simulator.sharing.start import Hears, Machines, Start
+from hpcbal.simulator.sharing.started_job import Hears, StartedJob
 from hpcbal.simulator.sharing.watch import GroupWatch
 
 Distort = Callable[[JobLoad], JobLoad]
@@ -36,7 +35,6 @@ def simulate_sharing(
     compute_noise: float = 0.0,
     seed: int = 0,
     distort: Distort | None = None,
-    unites_machines: bool = True,
     frames: Mapping[str, ServingJob] | None = None,
 ) -> SharingRun:
     """Run jobs to their end in virtual time, subtask by subtask.
@@ -45,15 +43,12 @@ def simulate_sharing(
     measure as in a real run ([PS] Sec. 4.3); only time is simulated. The model of group iterations ([PS] Eq.
     4.1) has no part in it, except where the policy uses it. The same arguments give the same result.
 
-    With `frames`, each job has a `JobMachine` and executors as in a real run: first pushes, objectives and
-    checkpoints are simulated as well, and every frame takes the links of the two machines between which it
-    travels. Left out: the time in which apps compute first pushes and objectives, limits of memory, and time
-    that the scheduler takes to decide.
-
-    Without `frames`, machines that are alike are simulated once, so a run may have thousands. First pushes,
-    objectives and the checkpoint of a job that is done are left out as well. A worker uses its own link only,
-    at the speed of the slowest link of its job: exact if the machines of a job are alike in what else they
-    send.
+    Each job has a `JobMachine` and a `Worker` on each machine, as in a real run: objectives and checkpoints
+    are simulated as well. With `frames`, so are first pushes, and every frame takes the links of the two
+    machines between which it travels. Without, a worker uses its own link only, at the speed of the slowest
+    link of its job: exact if the machines of a job are alike in what else they send; messages all take
+    `control_s`. Left out: the time in which apps compute first pushes and objectives, limits of memory, and
+    time that the scheduler takes to decide.
 
     Args:
         jobs: at least one, with unique names.
@@ -63,12 +58,10 @@ def simulate_sharing(
         delays: None: none.
         warm_up: iterations of a job that are not measured, each time it starts, >= 0.
         profile_iterations: measured iterations that a job needs before it is grouped by them, >= 1.
-        compute_noise: computing of an iteration takes at most this share longer or shorter, on all machines
-            of the job alike, or with `frames` on each for itself; 0 to below 1.
+        compute_noise: computing of an iteration takes at most this share longer or shorter, on each machine
+            for itself; 0 to below 1.
         seed: of the noise.
         distort: None: the scheduler believes what is measured.
-        unites_machines: whether machines that are alike are simulated once; see `cohorts`. Without effect
-            with `frames`.
         frames: each job as far as its frames go, by name; None: frames are not simulated.
 
     Raises:
@@ -87,14 +80,11 @@ def simulate_sharing(
         check("frames", sorted(frames), frames.keys() == set(names), "the names of all jobs")
     clock, by_rank = Clock(), dict(enumerate(machines, 1))
     delays = delays or SharingDelays()
-    common = clock, jobs, by_rank, turns or Turns(), delays, warm_up, compute_noise, seed
-    floor_of: Callable[[Hears], Machines] = (
-        partial(CohortedMachines, *common, unites_machines)
-        if frames is None
-        else partial(FramedMachines, *common, frames)
+    cluster_of = partial(
+        Cluster, clock, jobs, by_rank, turns or Turns(), delays, warm_up, compute_noise, seed, frames
     )
     simulation = _Simulation(
-        jobs, clock, tuple(by_rank), floor_of, policy, profile_iterations, distort, delays.open_s
+        jobs, clock, tuple(by_rank), cluster_of, policy, profile_iterations, distort, delays.open_s
     )
     with without_garbage_collection():
         return simulation.run()
@@ -122,7 +112,7 @@ class _Simulation:
         jobs: Sequence[SimulatedJob],
         clock: Clock,
         ranks: tuple[int, ...],
-        floor_of: Callable[[Hears], Machines],
+        cluster_of: Callable[[Hears], Cluster],
         policy: GroupingPolicy,
         profile_iterations: int,
         distort: Distort | None,
@@ -130,12 +120,12 @@ class _Simulation:
     ) -> None:
         self._profile_iterations, self._distort = profile_iterations, distort
         self._clock = clock
-        self._floor = floor_of(self)
+        self._cluster = cluster_of(self)
         self._scheduler = Scheduler(ranks, policy)
         self._open_s, self._opened_s = open_s, 0.0
         self._opening: list[SimulatedJob] = []
         self._stories = {job.name: _Story(job) for job in jobs}
-        self._running: dict[str, Start] = {}
+        self._running: dict[str, StartedJob] = {}
         self._watch = GroupWatch()
         self._num_left = len(jobs)
         self._num_decisions = 0
@@ -154,7 +144,7 @@ class _Simulation:
                 f"the simulated run stands still at {self._clock.now_s:.6g} s; these jobs are not done: "
                 f"{', '.join(waiting)}"
             )
-        cpu_s, network_s = self._floor.used_s()
+        cpu_s, network_s = self._cluster.used_s()
         return SharingRun(
             tuple(self._times(story) for story in self._stories.values()),
             tuple(self._watch.groups),
@@ -213,18 +203,18 @@ class _Simulation:
             story.began_s = self._clock.now_s
         if story.rested_s is not None:
             story.still_since_s = max(story.rested_s, self._watch.placed_s(name))
-        self._running[name] = self._floor.start(name, ranks)
+        self._running[name] = self._cluster.start(name, ranks)
 
-    def _note_still(self, story: _Story, run: Start, seconds: float) -> None:
+    def _note_still(self, story: _Story, run: StartedJob, seconds: float) -> None:
         """A job has stood still to move, or is about to."""
         story.still_s += seconds
         group = next((group for group in self._scheduler.groups if run.name in group.jobs), None)
-        self._moving_machine_s += seconds * len(run.machines) / (1 if group is None else len(group.jobs))
+        self._moving_machine_s += seconds * len(run.ranks) / (1 if group is None else len(group.jobs))
 
-    def left(self, run: Start) -> None:
+    def left(self, run: StartedJob) -> None:
         """See `Hears`."""
         story, now_s = self._stories[run.name], self._clock.now_s
-        story.machine_s += (now_s - run.began_s) * len(run.machines)
+        story.machine_s += (now_s - run.began_s) * len(run.ranks)
         if run.is_done:
             self._watch.close_of(run.name, self._running, now_s)
             del self._running[run.name]
@@ -239,14 +229,14 @@ class _Simulation:
 
     # ---- jobs ----------------------------------------------------------------------------------
 
-    def loaded(self, run: Start) -> None:
+    def loaded(self, run: StartedJob) -> None:
         """See `Hears`."""
         story = self._stories[run.name]
         if story.still_since_s is not None:
             self._note_still(story, run, self._clock.now_s - story.still_since_s)
             story.still_since_s = None
 
-    def iterated(self, run: Start, is_measured: bool) -> None:
+    def iterated(self, run: StartedJob, is_measured: bool) -> None:
         """See `Hears`."""
         if is_measured and run.meter.suffices(self._profile_iterations) and not run.is_done:
             load = run.load()

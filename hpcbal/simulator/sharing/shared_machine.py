@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from hpcbal.comm.channel import Message
-from hpcbal.paramserver.sharing.messages import WITH_TICKET, AskForNetwork, NetworkUsed, UseNetwork
-from hpcbal.paramserver.sharing.subtasks import SubtaskQueue
-from hpcbal.simulator.serving.clock import Clock
-from hpcbal.simulator.serving.place import TimedWaits, Waits, sleep
-from hpcbal.simulator.sharing.host import HostCores
+from hpcbal.paramserver.worker.place import MachineQueues, SharedPlace, Waits
+from hpcbal.simulator.serving.clock import Clock, Cores, sleep
+from hpcbal.simulator.serving.executor import VirtualPlace
 from hpcbal.simulator.sharing.job import Turns
-from hpcbal.simulator.sharing.resource import AT_ONCE, Resource
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +27,7 @@ class StartTimes:
     save_s: float
 
 
-class SharedMachine:
+class SharedMachine(MachineQueues):
     """One rank with the executors of several jobs.
 
     Args:
@@ -39,114 +36,58 @@ class SharedMachine:
         host: cores that all machines share.
 
     Attributes:
-        cpu: its cores.
-        network: whose pulls and pushes use its link.
-        tenants: by job.
-        is_synchronised: whether the scheduler says when pulls and pushes of a step begin.
+        cores: its own cores.
+        link: of jobs whose frames are not simulated.
     """
 
-    def __init__(self, clock: Clock, turns: Turns, host: HostCores) -> None:
+    def __init__(self, clock: Clock, turns: Turns, host: Cores) -> None:
+        super().__init__(
+            lambda: clock.now_s, uses_queues=turns.uses_queues, is_synchronised=turns.is_synchronised
+        )
         self.clock, self.host = clock, host
-        self.cpu = Resource(clock, turns.uses_queues, self._computed)
-        self.network = SubtaskQueue(1 if turns.uses_queues else AT_ONCE)
-        self.is_synchronised = turns.is_synchronised
-        self.tenants: dict[str, Tenant] = {}
-        self._tickets = itertools.count(1)
-        self._cpu_s = self._network_s = 0.0
-        self._busy_since_s: float | None = None
-
-    def next_ticket(self) -> int:
-        """The next number in the order in which subtasks wait."""
-        return next(self._tickets)
+        self.cores, self.link = Cores(clock), Cores(clock)
 
     def used_s(self) -> tuple[float, float]:
         """For how long cores and link have been used until now."""
-        self._cpu_s += self.cpu.take_busy_s()
-        under_way_s = 0.0 if self._busy_since_s is None else self.clock.now_s - self._busy_since_s
-        return self._cpu_s, self._network_s + under_way_s
-
-    def begun(self, jobs: list[str]) -> None:
-        """The network queue has changed; subtasks of these jobs begin."""
-        if self._busy_since_s is not None:
-            self._network_s += self.clock.now_s - self._busy_since_s
-        self._busy_since_s = self.clock.now_s if self.network.running else None
-        for job in jobs:
-            self.clock.after(0.0, self.tenants[job].look)
-
-    def _computed(self, job: str, seconds: float) -> None:
-        self.tenants[job].computed(seconds)
+        cpu, network = self.cpu_busy, self.network_busy
+        return cpu.seconds + cpu.under_way_s, network.seconds + network.under_way_s
 
 
-class Tenant:
-    """The place of one job's executor on a shared machine; see `serving.place.Place`.
+class Tenant(VirtualPlace):
+    """The place of one job's executor on a shared machine.
 
     Args:
         machine: the machine.
+        rank: of the machine.
         job: its name.
-        report: sends a message to the scheduler.
-        look: lets the executor look whether it may go on.
+        send: sends a message to the scheduler.
         times: what a start and a stop take here.
     """
 
-    waits_for_pushes = True
-
     def __init__(
-        self,
-        machine: SharedMachine,
-        job: str,
-        report: Callable[[Message], None],
-        look: Callable[[], None],
-        times: StartTimes,
+        self, machine: SharedMachine, rank: int, job: str, send: Callable[[Message], None], times: StartTimes
     ) -> None:
-        self._machine, self._job, self._report, self.look = machine, job, report, look
-        self._times = times
-        self._ticket = 0
-        self._may_communicate = self._is_granted = False
-        self._computed_s: float | None = None
-        machine.tenants[job] = self
+        super().__init__(machine.clock)
+        self._machine, self._job, self._times = machine, job, times
+        self._name = f"{job} on {rank}"
+        self.subtasks: SharedPlace = SharedPlace(machine, job, send)
 
-    def note(self, message: Message) -> None:
-        """A message for the executor has come."""
-        if isinstance(message, UseNetwork):
-            self._may_communicate = True
-        elif isinstance(message, WITH_TICKET):
-            self._ticket = self._machine.next_ticket()
+    def hear(self, message: Message, look: Callable[[], None]) -> bool:
+        """A message for the executor has come, who goes on by `look`; returns whether it is for the place."""
+        self._machine.wakes[self._job] = partial(self.clock.after, 0.0, look)
+        return self.subtasks.hear(message)
 
-    def loading(self) -> Waits:
-        """See `Place`; making blocks takes the host's cores, whatever the machine computes."""
-        yield from self._machine.host.work(self._times.make_s, self.look)
-        yield from sleep(self._machine.clock, self.look, self._times.read_s)
+    def leave(self) -> None:
+        """The job is gone."""
+        del self._machine.wakes[self._job]
 
-    def saving(self) -> Waits:
-        """See `Place`."""
-        yield from sleep(self._machine.clock, self.look, self._times.save_s)
+    def compute(self, seconds: float, look: Callable[[], None]) -> Waits[float]:
+        return self._machine.cores.work(self._job, seconds, look)
 
-    def communicating(self, step: int | None = None) -> Waits:
-        """See `Place`."""
-        network = self._machine.network
-        if step is not None and self._machine.is_synchronised:
-            self._report(AskForNetwork(step))
-            yield lambda: self._may_communicate
-            self._may_communicate, self._is_granted = False, True
-        self._machine.begun(network.ask(self._job, self._ticket))
-        yield lambda: self._job in network.running
+    def load(self, look: Callable[[], None]) -> Waits[None]:
+        """Making blocks takes the host's cores, whatever the machine computes."""
+        yield from self._machine.host.work(self._name, self._times.make_s, look)
+        yield from sleep(self.clock, look, self._times.read_s)
 
-    def communicated(self) -> None:
-        """See `Place`."""
-        self._machine.begun(self._machine.network.leave(self._job))
-        if self._is_granted:
-            self._is_granted = False
-            self._report(NetworkUsed())
-
-    def computing(self, seconds: float) -> TimedWaits:
-        """See `Place`; jobs that compute at the same time share the cores."""
-        self._machine.cpu.ask(self._job, self._ticket, seconds)
-        yield lambda: self._computed_s is not None
-        spent_s, self._computed_s = self._computed_s, None
-        assert spent_s is not None
-        return spent_s
-
-    def computed(self, seconds: float) -> None:
-        """The CPU subtask is over."""
-        self._computed_s = seconds
-        self.look()
+    def save(self, look: Callable[[], None]) -> Waits[None]:
+        yield from sleep(self.clock, look, self._times.save_s)

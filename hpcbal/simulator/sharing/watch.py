@@ -6,18 +6,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from hpcbal.paramserver.sharing.placing import Sharing
+from hpcbal.paramserver.sharing.profiling import measured_iteration_s
 from hpcbal.policies.grouping import JobLoad
 from hpcbal.simulator.sharing.record import GroupTimes
-from hpcbal.simulator.sharing.start import Start
-
-LEAST_ITERATIONS = 4
-"""Of each job of a group, so that its iterations are measured."""
+from hpcbal.simulator.sharing.started_job import StartedJob
 
 
 @dataclass(frozen=True, slots=True)
 class _Open:
     start_s: float
     predicted_s: float | None
+    since: Mapping[StartedJob, int]  # periods that were measured before
 
 
 class GroupWatch:
@@ -40,7 +39,7 @@ class GroupWatch:
         self,
         groups: Sequence[Sharing],
         loads: Mapping[str, JobLoad],
-        running: Mapping[str, Start],
+        running: Mapping[str, StartedJob],
         now_s: float,
     ) -> None:
         """Groups are now these."""
@@ -53,33 +52,27 @@ class GroupWatch:
             for sharing in groups
             for job in sharing.jobs
         }
+        since = {run: run.meter.num_periods for run in running.values()}
         for sharing in groups:
             if sharing not in self._open:
-                self._open[sharing] = _Open(now_s, sharing.predicted_s(loads))
+                self._open[sharing] = _Open(now_s, sharing.predicted_s(loads), since)
 
-    def close_of(self, job: str, running: Mapping[str, Start], now_s: float) -> None:
+    def close_of(self, job: str, running: Mapping[str, StartedJob], now_s: float) -> None:
         """A job is done, and so is its group as it was."""
         for sharing in [each for each in self._open if job in each.jobs]:
             self._close(sharing, running, now_s)
 
-    def _close(self, sharing: Sharing, running: Mapping[str, Start], now_s: float) -> None:
+    def _close(self, sharing: Sharing, running: Mapping[str, StartedJob], now_s: float) -> None:
         began = self._open.pop(sharing)
-        measured_s = _measured_s(sharing, began.start_s, running)
+        measured_s = _measured_s(sharing, began.since, running)
         self.groups.append(GroupTimes(sharing, began.start_s, now_s, began.predicted_s, measured_s))
 
 
-def _measured_s(sharing: Sharing, start_s: float, running: Mapping[str, Start]) -> float | None:
-    """Mean time of an iteration of the slowest job, from the first iteration that all jobs were there for."""
-    ends: list[list[float]] = []
-    for job in sharing.jobs:
-        run = running.get(job)
-        if run is None or run.machines != sharing.machines:
-            return None
-        ends.append([end_s for end_s in run.ended_s if end_s >= start_s])
-    if not all(ends):
+def _measured_s(
+    sharing: Sharing, since: Mapping[StartedJob, int], running: Mapping[str, StartedJob]
+) -> float | None:
+    """See `measured_iteration_s`; None: a job is not on its machines."""
+    jobs = [running.get(name) for name in sharing.jobs]
+    if any(job is None or job.ranks != sharing.machines for job in jobs):
         return None
-    all_there_s = max(each[0] for each in ends)
-    counted = [[end_s for end_s in each if end_s >= all_there_s] for each in ends]
-    if min(map(len, counted)) < LEAST_ITERATIONS:
-        return None
-    return max((each[-1] - each[0]) / (len(each) - 1) for each in counted)
+    return measured_iteration_s((job.meter, since.get(job, 0)) for job in jobs if job is not None)

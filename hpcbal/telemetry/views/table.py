@@ -54,14 +54,5 @@ def cell_text(text: str) -> str:
 
 
 def key_line(text: str) -> str:
-    """The most useful line of a failure's detail: the first one, which is the whole message.
-
-    In older ledgers the detail may be a bare traceback: then the exception's type and the first line of its
-    message.
-    """
-    lines = [line for line in text.splitlines() if line.strip()]
-    after_frames = 0
-    if lines and "Traceback" in lines[0]:
-        after_frames = max((i + 1 for i, line in enumerate(lines) if line.startswith("  ")), default=0)
-    found = lines[min(after_frames, len(lines) - 1)].strip() if lines else ""
-    return one_line(found)
+    """Return the first line of a failure's detail that is not empty: it is the whole message."""
+    return one_line(next((line.strip() for line in text.splitlines() if line.strip()), ""))

@@ -176,8 +176,6 @@ def make_loader(
         roles=unused,
         channel=cast(Any, SimpleNamespace(rank=comm.rank, send=send)),
         stop=StopFlag(),
-        hang_trace=cast(Any, SimpleNamespace(renew=lambda: None)),
-        is_ending=lambda: False,
         slices=SliceRecorder(0, enabled=False),
     )
     member: Any = SimpleNamespace(

@@ -25,7 +25,7 @@ from training_harness import (
 from hpcbal.training.backend import Replica
 from hpcbal.training.collective import LocalCollective
 from hpcbal.training.groups import GroupFailed
-from hpcbal.training.step import evaluate_step, train_step
+from hpcbal.training.step import compute_step, evaluate_step, finish_step, train_step
 
 SYNCHRONISED, PLAIN = "training_models:synchronised", "training_models:plain_twin"
 TRIPWIRES = "training_models:tripwires"
@@ -152,19 +152,16 @@ def late(bench: Bench) -> None:
     bench.join([EVERYONE])
     collective = bench.groups.collective_of(EVERYONE)
     replica = bench.models.replica(TRIPWIRES, "group")
-    reported: list[float] = []
-
-    def report(waited_s: float) -> np.ndarray:
-        reported.append(waited_s)
-        return np.zeros(1)
-
+    last_s = 0.0
     for number, (batch, shares) in enumerate(batches(EVERYONE, 2)):
         if COMM.rank == 1 and number:  # in the second step all have been traced
             training_models.ARMED.update(wire="between", backward=True, error=0.5)
         part = mine(batch, shares, collective.rank)
-        train_step(replica, part, len(batch.ids), collective, report=report)
+        computed = compute_step(replica, part, len(batch.ids), collective)
+        finish_step(replica, computed, collective)
+        last_s = computed.waited_s
     training_models.ARMED.update(wire=None)
-    waited_s = COMM.allgather(reported[-1])
+    waited_s = COMM.allgather(last_s)
     assert min(waited_s[0], waited_s[2]) > waited_s[1]
 
 

@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 import yaml
+from traces import trace_of_steps, write_trace
 
 from hpcbal.cli import main
 from hpcbal.cli.forecast import ORDER_NAMES
-from hpcbal.forecast import Operation, Resource, Trace, trace_of_steps
+from hpcbal.forecast import Operation, Resource, Trace
 from hpcbal.forecast.cluster import ORDERS
 from hpcbal.forecast.overhead import REPEATS, SIZES, calibrate
-from hpcbal.forecast.trace_file import write_trace
 
 Capture = pytest.CaptureFixture[str]
 

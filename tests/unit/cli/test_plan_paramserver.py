@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 import yaml
 from ledger_lines import entry
+from traces import trace_of_steps, write_trace
 
 from hpcbal.cli import main
 from hpcbal.config import ParamServerConfig
-from hpcbal.forecast.trace import Operation, Resource, Trace, trace_of_steps
-from hpcbal.forecast.trace_file import write_trace
+from hpcbal.forecast.trace import Operation, Resource, Trace
 from hpcbal.planning.serving import Measured, last_measured, predicted
 from hpcbal.telemetry.ledger import (
     Entry,
@@ -139,6 +139,7 @@ def test_plan_shows_what_was_measured_and_predicts(
     text = capsys.readouterr().out
     assert "measured: 2 workers, 2 servers: 1.5 s an epoch; 1 ms a sample, 0.8 MB a turn" in text
     assert "predicted: 3 workers, 1 server: 0.855 s an epoch" in text
+    assert "trust hpcbal plan more than hpcbal simulate where servers are busy" in text
 
 
 def trace_of_one_worker() -> Trace:
@@ -194,6 +195,22 @@ def test_plan_forecasts_from_the_trace_of_a_profile(
     text = capsys.readouterr().out
     assert f"forecast: {workers} worker" in text
     assert "samples/s (" in text
+    assert "trust the forecast: it replays recorded steps" in text
+
+
+def test_plan_and_simulate_predict_the_same_with_the_same_band(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = job_with_trace(tmp_path, workers=5, servers=2, tune={"enabled": False}, stop={"max_epochs": 2})
+    assert main(["plan", str(path), "--gpus", "7", "--json"]) == 0
+    planned = json.loads(capsys.readouterr().out)["forecast"]["samples_per_s"]
+    assert main(["simulate", str(path), "--gpus", "7", "--json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)["rows"]
+    assert row["samples_per_s"] == planned
+    assert main(["simulate", str(path), "--gpus", "7"]) == 0
+    text = capsys.readouterr().out
+    assert f"forecast: 5 workers, 2 servers: {planned['value']:.4g} samples/s (" in text
+    assert "trust the forecast: it replays recorded steps" in text
 
 
 @pytest.mark.parametrize(

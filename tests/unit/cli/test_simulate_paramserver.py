@@ -117,6 +117,7 @@ def test_the_text_says_what_changes_when_and_why(config: Path, capsys: Capture) 
     assert "2 workers, 6 servers" in out
     assert "changes with 8 executors:" in out
     assert "predicted to save" in out
+    assert "trust hpcbal simulate more than hpcbal plan: it plays each message" in out
 
 
 def test_the_same_command_gives_the_same_numbers(config: Path, capsys: Capture) -> None:

@@ -14,15 +14,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-from hpcbal.comm.channel import Message
-from hpcbal.comm.loopback import (
+from loopback import (
     LoopbackChannel,
     LoopbackGroupComm,
     Meeting,
     MeetingAbortedError,
     MeetingTimeoutError,
 )
+
+from hpcbal.comm.channel import Message
+from hpcbal.comm.group_comm import AloneComm
 
 PROGRAMS = Path(__file__).resolve().parents[2] / "mpi" / "programs"
 TIMEOUT_S = 60.0
@@ -115,7 +116,7 @@ def test_an_abort_ends_the_waits_of_all_and_of_those_who_come_later() -> None:
 
 
 def test_a_group_of_one_waits_for_nobody() -> None:
-    comm = LoopbackGroupComm.alone()
+    comm = AloneComm()
     assert (comm.rank, comm.size) == (0, 1)
     assert comm.all_gather(np.array([3.0])).tolist() == [[3.0]]
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from traces import like_machines
 
-from hpcbal.forecast.cluster import like_machines
 from hpcbal.forecast.engine_trace import EngineRecordError, EngineStep, Messages, ServiceKey, trace_of_engine
 from hpcbal.forecast.simulation import Settings, simulate
 from hpcbal.forecast.trace import Resource, on_servers

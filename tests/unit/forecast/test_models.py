@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from traces import like_machines, trace_of_steps
 
 from hpcbal.errors import PolicyError
-from hpcbal.forecast import Cluster, Links, Settings, like_machines, simulate
+from hpcbal.forecast import Cluster, Links, Settings, simulate
 from hpcbal.forecast.cluster import ORDERS, max_min_shares, order_named
 from hpcbal.forecast.overhead import (
     ParsingOverhead,
@@ -16,7 +17,7 @@ from hpcbal.forecast.overhead import (
     separate_parsing,
     with_step_overhead,
 )
-from hpcbal.forecast.trace import Operation, Resource, Trace, trace_of_steps
+from hpcbal.forecast.trace import Operation, Resource, Trace
 
 RNG = np.random.default_rng(0)
 

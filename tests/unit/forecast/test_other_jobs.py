@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from traces import like_machines, trace_of_steps
 
 from hpcbal.errors import PolicyError
-from hpcbal.forecast import Operation, Resource, Settings, Trace, like_machines, simulate, trace_of_steps
+from hpcbal.forecast import Operation, Resource, Settings, Trace, simulate
 from hpcbal.forecast.trace import interpolated, on_servers, scaled
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from traces import like_machines, trace_of_steps
 
 from hpcbal.errors import PolicyError
 from hpcbal.forecast import (
@@ -19,9 +20,7 @@ from hpcbal.forecast import (
     Resource,
     Settings,
     Trace,
-    like_machines,
     simulate,
-    trace_of_steps,
 )
 from hpcbal.forecast.overhead import ParsingOverhead, with_step_overhead
 from hpcbal.forecast.prediction import (

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from traces import like_machines
 
-from hpcbal.forecast import Resource, Settings, TraceError, like_machines, simulate
+from hpcbal.forecast import Resource, Settings, TraceError, simulate
 from hpcbal.forecast.run_metadata import trace_of_run_metadata
 
 RECORDED = Path(__file__).parents[2] / "data" / "run_metadata" / "alexnet.json"

@@ -7,11 +7,12 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from stepped_replay import ends_by_stepping
+from traces import like_machines, trace_of_steps
 
 from hpcbal.errors import PolicyError
-from hpcbal.forecast.cluster import Cluster, Links, like_machines
+from hpcbal.forecast.cluster import Cluster, Links
 from hpcbal.forecast.simulation import FLOW_CONTROL_OFF, Chunk, Settings, simulate
-from hpcbal.forecast.trace import Operation, Resource, Trace, trace_of_steps
+from hpcbal.forecast.trace import Operation, Resource, Trace
 from hpcbal.paramserver.store.links import Link
 
 

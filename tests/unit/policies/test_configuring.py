@@ -16,7 +16,6 @@ from hpcbal.policies.configuring import (
     Configuration,
     Machine,
     Problem,
-    analytic_epoch_s,
     best_heterogeneous,
     best_homogeneous,
     epoch_cost,
@@ -143,6 +142,17 @@ def test_a_slow_processor_serves_the_bytes_of_both_ways() -> None:
     problem = problem_of([Machine(1e-9, 1e8)] * 3 + [server])
     cost = epoch_cost(problem, Configuration.of_blocks([100, 50, 50, 0], [0, 0, 0, 128]))
     assert cost.worker_s[0] == pytest.approx(50 * 3 * 4e7 * 1e-7)
+
+
+def analytic_epoch_s(problem: Problem, num_workers: int) -> float:
+    """Epoch time of equal machines with even shares in real numbers: [PS] Eq. 3.5, see `epoch_cost`."""
+    machine, samples = problem.machines[0], problem.num_samples / num_workers
+    turns = samples / problem.mini_batch if problem.turns == "per_worker" else problem.shared_turns
+    own_s = samples * machine.seconds_per_sample
+    own_s += turns * (problem.pull_bytes + problem.push_bytes) / machine.bandwidth
+    per_server = num_workers / (len(problem.machines) - num_workers)
+    longer_way = max(problem.pull_bytes, problem.push_bytes) / machine.bandwidth
+    return max(own_s, turns * per_server * longer_way)
 
 
 @pytest.mark.parametrize("turns", ["per_worker", "shared"])

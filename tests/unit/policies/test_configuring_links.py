@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from traces import like_machines
 
-from hpcbal.forecast import Settings, Trace, like_machines, simulate
+from hpcbal.forecast import Settings, Trace, simulate
 from hpcbal.forecast.trace import Operation, Resource, on_servers
 from hpcbal.policies.batching import split_evenly
 from hpcbal.policies.configuring import (

@@ -16,11 +16,13 @@ from typing import Any, cast
 import numpy as np
 import pytest
 import yaml
+from loopback import LoopbackChannel
+from loopback_groups import LoopbackGroups, LoopbackHub
+from loopback_wave import LoopbackWave
 
 from hpcbal.checkpoint import TrainingState, read_checkpoint
 from hpcbal.cluster.roles import RankInfo, Roles, assign_roles
 from hpcbal.comm.channel import Channel
-from hpcbal.comm.loopback import LoopbackChannel
 from hpcbal.config import EnsembleConfig, load_config
 from hpcbal.data.source import SampleSource, open_source
 from hpcbal.dataplane.producer import NodeTopology, Producer
@@ -28,7 +30,6 @@ from hpcbal.dataplane.replication import OneNode
 from hpcbal.dataplane.ring import NodeRing
 from hpcbal.runtime.handoff.launch_dir import RunRequest, load_requested
 from hpcbal.runtime.health.ending import StopFlag
-from hpcbal.runtime.health.silence import HangTrace
 from hpcbal.runtime.parts.loading import PartLoader
 from hpcbal.runtime.rank.context import RankContext
 from hpcbal.runtime.rank.data import RankData, StreamFacts
@@ -36,12 +37,10 @@ from hpcbal.runtime.resuming.opening import open_run
 from hpcbal.runtime.roles import group_round
 from hpcbal.runtime.roles.preprocessor import Preprocessor
 from hpcbal.runtime.roles.trainer import Trainer
-from hpcbal.runtime.roles.wave import LoopbackWave
 from hpcbal.runtime.start.emulated import emulated_backend
 from hpcbal.runtime.start.scheduler import make_scheduler
 from hpcbal.telemetry import read_ledger
 from hpcbal.telemetry.streams.slices import SliceRecorder
-from hpcbal.training.loopback_groups import LoopbackGroups, LoopbackHub
 
 PROGRAMS = Path(__file__).parent / "programs"
 TIMEOUT_S = 60.0
@@ -90,13 +89,6 @@ class Guard(StopFlag):
         return super().take()
 
 
-class NoTrace:
-    """A hang trace that writes nothing: the real one arms a timer of the whole process."""
-
-    def renew(self) -> None:
-        """Nothing is traced."""
-
-
 def one_node(num_gpus: int, num_preprocessors: int = 1) -> Roles:
     """The roles of a node with that many GPUs."""
     num_ranks = 1 + num_preprocessors + num_gpus
@@ -112,8 +104,6 @@ def make_context(config: EnsembleConfig, output: Path, roles: Roles, channel: Ch
         roles=roles,
         channel=channel,
         stop=Guard(),
-        hang_trace=cast(HangTrace, NoTrace()),
-        is_ending=lambda: False,
         slices=SliceRecorder(
             config.timeline.steps_per_pass,
             num_ranks=channel.size,

@@ -10,7 +10,7 @@ import pytest
 
 from hpcbal.cluster.launch_line import Launcher
 from hpcbal.errors import OutputError
-from hpcbal.runtime.handoff.rank_process import Activity
+from hpcbal.runtime.health.liveness import Liveness
 
 
 def test_an_exit_code_that_cannot_be_recorded_ends_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -18,7 +18,7 @@ def test_an_exit_code_that_cannot_be_recorded_ends_the_job(monkeypatch: pytest.M
     full, ended = OutputError("start.jsonl: cannot write: the file system is full"), []
 
     class End:
-        def __init__(self, world: object, activity: Activity) -> None:
+        def __init__(self, world: object, liveness: Liveness) -> None:
             """As `JobEnd`."""
 
         def abort_for(self, error: BaseException) -> None:
@@ -34,5 +34,5 @@ def test_an_exit_code_that_cannot_be_recorded_ends_the_job(monkeypatch: pytest.M
     monkeypatch.setattr(job.StartFile, "leave_exit_code", cannot_write)
     monkeypatch.setattr(logging, "raiseExceptions", True)  # which the job changes, and the test puts back
     with pytest.raises(OutputError):
-        job.run_in_job(Launcher("none", None, None), Activity(), refuse)
+        job.run_in_job(Launcher("none", None, None), Liveness(), refuse)
     assert ended == [full]

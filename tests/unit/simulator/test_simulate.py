@@ -191,13 +191,27 @@ def test_rates_that_differ_a_little_can_change_the_passes_of_a_dnn(
     assert (passes_of(first) == passes_of(again)) is is_same
 
 
+def intervals_of(run: SimulatedRun, gpu: int) -> list[tuple[float, float, str, str]]:
+    """(start_s, end_s, kind, DNN) of one GPU in order, with `idle` and DNN "" in between."""
+    result: list[tuple[float, float, str, str]] = []
+    now = 0.0
+    for span in sorted((s for s in run.spans if gpu in s.gpus), key=lambda span: span.start_s):
+        if span.start_s > now:
+            result.append((now, span.start_s, "idle", ""))
+        result.append((span.start_s, span.end_s, span.kind, span.dnn_id))
+        now = span.end_s
+    if now < run.makespan_s:
+        result.append((now, run.makespan_s, "idle", ""))
+    return result
+
+
 @pytest.mark.parametrize("paradigm", PARADIGM_NAMES)
 def test_a_gpu_does_one_thing_at_a_time(paradigm: str, sim: Sim) -> None:
     rates = {f"d{i}": 20.0 + 7.0 * i for i in range(12)}
     costs = Costs(build_s=1.0, load_s=0.5, checkpoint_s=0.25, snapshot_s=0.125, pass_s=0.1)
     result = sim(rates, {name: 1 + i % 5 for i, name in enumerate(rates)}, paradigm=paradigm, costs=costs)
     for gpu in range(4):
-        intervals = result.intervals(gpu)
+        intervals = intervals_of(result, gpu)
         assert intervals[0][0] == 0.0
         assert intervals[-1][1] == pytest.approx(result.makespan_s)
         for (_, end, _, _), (start, _, _, _) in itertools.pairwise(intervals):

@@ -8,15 +8,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from loopback import Meeting
+from loopback_groups import LoopbackCollective
 
-from hpcbal.comm.loopback import Meeting
 from hpcbal.config import DnnConfig
 from hpcbal.config.schema.ensemble import BalanceConfig
 from hpcbal.data.spec import SampleSpec
 from hpcbal.dataplane.reader import Batch
 from hpcbal.policies.batching import split_evenly
 from hpcbal.runtime.balance.dealing import Dealer, DealtStep
-from hpcbal.training.loopback_groups import LoopbackCollective
 from hpcbal.training.step import train_step
 from hpcbal.training.tensorflow_backend import TensorFlowBackend
 from hpcbal.values.selection import StepShares

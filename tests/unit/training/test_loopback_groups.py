@@ -8,12 +8,12 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
+from loopback import LoopbackGroupComm, Meeting
+from loopback_groups import LoopbackCollective, LoopbackGroups, LoopbackHub
 
-from hpcbal.comm.loopback import LoopbackGroupComm, Meeting
 from hpcbal.training.backend import Contribution, Replica, Sums
 from hpcbal.training.collective import GradientCollective
 from hpcbal.training.groups import DETAIL_BYTES, GroupFailed, NonFiniteError, agree, share_state
-from hpcbal.training.loopback_groups import LoopbackCollective, LoopbackGroups, LoopbackHub
 from hpcbal.training.step import reduce_step
 
 TIMEOUT_S = 60.0

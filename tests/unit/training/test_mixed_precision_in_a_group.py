@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from loopback import Meeting
+from loopback_groups import LoopbackCollective
 
-from hpcbal.comm.loopback import Meeting
 from hpcbal.training.groups import GroupFailed
-from hpcbal.training.loopback_groups import LoopbackCollective
 from hpcbal.training.step import StepOutcome, train_step
 from hpcbal.training.tensorflow_backend import TensorFlowBackend
 

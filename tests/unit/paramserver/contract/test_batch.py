@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from hpcbal.paramserver.contract import DataBlock, gather_batch, scatter_state, whole_block
-from hpcbal.paramserver.contract.randomness import rng_of_batch
+from hpcbal.paramserver.contract.data_blocks import rng_of_batch
 
 
 def block_of(number: int, first: int, count: int) -> DataBlock:

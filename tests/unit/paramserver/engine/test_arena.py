@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from hpcbal.paramserver.contract import Table
-from hpcbal.paramserver.engine.arena import allocate
+from hpcbal.paramserver.engine.held_block import allocate
 from hpcbal.paramserver.engine.transport import Segments
 from hpcbal.paramserver.store.layout import Layout
 

@@ -26,11 +26,11 @@ from hpcbal.paramserver.contract import (
     num_bytes_of,
 )
 from hpcbal.paramserver.engine import client
-from hpcbal.paramserver.engine.job import EmulatedMachine
-from hpcbal.paramserver.engine.loading import first_data
-from hpcbal.paramserver.engine.samples import Cursor, WorkerSamples
 from hpcbal.paramserver.machine import messages
 from hpcbal.paramserver.machine.events import Event, Move, Reconfigure, SaveRequested, StopRequested
+from hpcbal.paramserver.worker.job import EmulatedMachine
+from hpcbal.paramserver.worker.loading import first_data
+from hpcbal.paramserver.worker.samples import Cursor, WorkerSamples
 
 
 def setup_of(name: str, workers: list[int], servers: list[int]) -> Setup:
@@ -121,7 +121,7 @@ class Tagged(App):
 def test_pulled_rows_come_to_their_places_when_a_server_has_more_blocks_than_a_frame_names(
     monkeypatch: pytest.MonkeyPatch, staleness: int | None
 ) -> None:
-    """Then a worker has several routes to it, of which some are answered in parts while blocks move."""
+    """Then a request is cut into several frames, of which some are answered in parts while blocks move."""
     monkeypatch.setattr(client, "MAX_ENTRIES", 3)
     setup = Setup(
         lambda: Tagged(ArraySource({"x": np.zeros(600)}, {})),

@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
-from hpcbal.comm.loopback import LoopbackChannel
 from hpcbal.paramserver.contract import App, Batch, Parameters, Table, Update, Updates
-from hpcbal.paramserver.engine.arena import allocate
+from hpcbal.paramserver.engine.accesses import Pull
 from hpcbal.paramserver.engine.buffers import SMALLEST, Buffers, MachineMemory, MemoryLimitError
 from hpcbal.paramserver.engine.client import ParameterClient
+from hpcbal.paramserver.engine.held_block import allocate
 from hpcbal.paramserver.engine.loopback_transport import LoopbackTransport
 from hpcbal.paramserver.engine.parameter_moves import ParameterMoves
-from hpcbal.paramserver.engine.reactor import Reactor
-from hpcbal.paramserver.engine.requests import Requests
 from hpcbal.paramserver.engine.server import Server
 from hpcbal.paramserver.engine.wire import Kind, Wire
+from hpcbal.paramserver.machine.messages import BlocksMoved
 from hpcbal.paramserver.store.layout import Layout
 from hpcbal.paramserver.store.moving import MoveQueue
-from hpcbal.paramserver.store.numbers import Bundle
 from hpcbal.paramserver.store.ownership import Ownership
 
 DENSE = Table("dense", 10, 3)
@@ -66,12 +65,10 @@ class Cluster:
         self.buffers = {rank: Buffers(limit_bytes) for rank in (1, 2)}
         self.kept = {rank: memory.open() if memory else Buffers(limit_bytes) for rank in (3, 4)}
         self.servers: dict[int, Server] = {}
-        self.requests: dict[int, Requests] = {}
         self.moves: dict[int, ParameterMoves] = {}
         for rank, buffers in self.buffers.items():
             wire = self.wires[rank]
             self.servers[rank] = server = Server(wire, Tables(), self.layout.shape_of, buffers, sync_blocks)
-            self.requests[rank] = Requests(server, wire)
             self.moves[rank] = moves = ParameterMoves(
                 server, wire, MoveQueue(100, None), self.note_moved, ignore
             )
@@ -86,20 +83,33 @@ class Cluster:
                 server.add(block, values, release)
         self.clients: dict[int, ParameterClient] = {}
         self.ownerships: dict[int, Ownership] = {}
-        channels = LoopbackChannel.connect(5)
         for rank in (3, 4):
-            reactor = Reactor(self.wires[rank].transport, channels[rank], lambda message: None)
-            reactor.add(lambda now_s: self.poll())
             self.ownerships[rank] = Ownership(self.owners)
             self.clients[rank] = ParameterClient(
-                self.wires[rank], reactor, self.layout, self.ownerships[rank], buffers=self.kept[rank]
+                self.wires[rank], self.layout, self.ownerships[rank], buffers=self.kept[rank]
             )
         for wire in self.wires:
             wire.open()
 
-    def note_moved(self, blocks: tuple[int, ...], destination: int) -> None:
-        self.moved.append((blocks, destination))
-        self.under_way.difference_update(blocks)
+    def note_moved(self, report: BlocksMoved) -> None:
+        self.moved.append((report.blocks, report.destination))
+        self.under_way.difference_update(report.blocks)
+
+    def pull(self, rank: int, needs: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
+        """Pull, and let all work until the values are here and updates have left."""
+        client = self.clients[rank]
+        pull = client.start_pull(needs)
+        self.wait_until(lambda: pull.is_over)
+        return client.finish_pull(pull)
+
+    def push(self, rank: int, updates: Mapping[str, Update], then: Callable[[], None]) -> None:
+        """Push, after earlier updates have left."""
+        self.wait_until(lambda: not self.clients[rank].num_unsent)
+        self.clients[rank].push(updates, then)
+
+    def wait_until(self, condition: Callable[[], bool]) -> None:
+        while not condition():
+            self.poll()
 
     def poll(self) -> bool:
         return sum(wire.transport.poll() for wire in self.wires) > 0
@@ -137,19 +147,19 @@ def test_a_pull_returns_what_was_pushed_to_dense_and_sparse_tables() -> None:
     rng = np.random.default_rng(0)
     wanted = {DENSE.name: np.zeros((10, 3)), SPARSE.name: np.zeros((100, 2), np.float32)}
     for _ in range(5):
-        for client in cluster.clients.values():
+        for rank in cluster.clients:
             ids = np.unique(rng.integers(0, 100, 20))
             dense = rng.normal(size=(10, 3))
             sparse = rng.normal(size=(len(ids), 2)).astype(np.float32)
-            client.push({"dense": Update(dense), "sparse": Update(sparse, ids)}, ignore)
+            cluster.push(rank, {"dense": Update(dense), "sparse": Update(sparse, ids)}, ignore)
             wanted["dense"] += dense
             wanted["sparse"][ids] += sparse
-            pulled = client.pull({"sparse": ids})
+            pulled = cluster.pull(rank, {"sparse": ids})
             np.testing.assert_array_equal(pulled["sparse"], cluster.table(SPARSE)[ids])
     cluster.settle()
     np.testing.assert_allclose(cluster.table(DENSE), wanted["dense"])
     np.testing.assert_allclose(cluster.table(SPARSE), wanted["sparse"], rtol=1e-5)
-    np.testing.assert_array_equal(cluster.clients[3].pull({"sparse": ids[:0]})["dense"], wanted["dense"])
+    np.testing.assert_array_equal(cluster.pull(3, {"sparse": ids[:0]})["dense"], wanted["dense"])
     cluster.settle()
     assert all(server.is_idle for server in cluster.servers.values())
     assert all(buffers.used_bytes == 0 for buffers in cluster.buffers.values())
@@ -157,19 +167,19 @@ def test_a_pull_returns_what_was_pushed_to_dense_and_sparse_tables() -> None:
 
 def test_a_push_of_some_rows_of_a_dense_table() -> None:
     cluster = Cluster()
-    cluster.clients[3].push({"dense": Update(np.ones((2, 3)), np.array([1, 9]))}, ignore)
-    assert cluster.clients[3].pull({})["dense"].sum(axis=1).tolist() == [0, 3, *[0] * 7, 3]
+    cluster.push(3, {"dense": Update(np.ones((2, 3)), np.array([1, 9]))}, ignore)
+    assert cluster.pull(3, {})["dense"].sum(axis=1).tolist() == [0, 3, *[0] * 7, 3]
 
 
 def test_a_block_that_is_being_sent_is_not_changed() -> None:
     cluster = Cluster()
-    slow, fast = cluster.clients[3], cluster.clients[4]
-    slow.start_dense_pull(0, 0)  # nobody receives the answer yet
+    slow = cluster.clients[3]
+    pull = slow.start_pull({})  # nobody receives the answer yet
     for rank in (1, 2):
         while cluster.wires[rank].transport.poll():
             pass
     done: list[bool] = []
-    fast.push({"dense": Update(np.ones((10, 3)))}, lambda: done.append(True))
+    cluster.push(4, {"dense": Update(np.ones((10, 3)))}, lambda: done.append(True))
     for _ in range(20):
         for rank in (1, 2, 4):
             cluster.wires[rank].transport.poll()
@@ -178,33 +188,29 @@ def test_a_block_that_is_being_sent_is_not_changed() -> None:
     cluster.settle()
     assert done
     assert cluster.table(DENSE).sum() == 30
-    assert slow._dense.tables["dense"].sum() == 0
+    assert pull.is_over
+    assert slow.finish_pull(pull)["dense"].sum() == 0
 
 
-@pytest.mark.parametrize("is_prepared", [False, True])
-def test_a_copy_for_a_slow_worker_holds_no_push_up_and_has_the_values_of_its_time(is_prepared: bool) -> None:
+def test_a_copy_for_a_slow_worker_holds_no_push_up_and_has_the_values_of_its_time() -> None:
     cluster = Cluster()
-    slow, fast = cluster.clients[3], cluster.clients[4]
-    if is_prepared:
-        slow.pull({})  # its routes have an answer that would be lent
-        cluster.settle()
+    slow = cluster.clients[3]
     cluster.note_slow(3)
     for number in range(1, 4):
-        request = slow.start_dense_pull(0, 0)  # nobody receives the answer yet
+        pull = slow.start_pull({})  # nobody receives the answer yet
         cluster.poll_ranks(1, 2)
         assert not any(server.host.is_lending for server in cluster.servers.values())
         done: list[bool] = []
-        fast.push({"dense": Update(np.ones((10, 3)))}, lambda done=done: done.append(True))
+        cluster.push(4, {"dense": Update(np.ones((10, 3)))}, lambda done=done: done.append(True))
         cluster.poll_ranks(1, 2, 4)
         assert done
         assert cluster.table(DENSE).sum() == 30 * number
         assert all(buffers.used_bytes == SMALLEST for buffers in cluster.buffers.values())
         cluster.settle()
-        slow._dense.finish_pull(request)
-        assert slow._dense.tables["dense"].sum() == 30 * (number - 1)
+        assert slow.finish_pull(pull)["dense"].sum() == 30 * (number - 1)
         assert all(buffers.used_bytes == 0 for buffers in cluster.buffers.values())
         cluster.note_slow(3)  # it has been fast
-    assert slow.pull({})["dense"].sum() == 90
+    assert cluster.pull(3, {})["dense"].sum() == 90
     cluster.settle()
     assert all(server.is_idle for server in cluster.servers.values())
 
@@ -215,7 +221,7 @@ def test_without_room_or_with_a_barrier_blocks_are_lent_to_slow_workers_too(
 ) -> None:
     cluster = Cluster(limit_bytes, sync_blocks)
     cluster.note_slow(3)
-    cluster.clients[3].start_dense_pull(0, 0)
+    cluster.clients[3].start_pull({})
     cluster.poll_ranks(1, 2)
     assert all(server.host.is_lending for server in cluster.servers.values())
     assert all(buffers.used_bytes == 0 for buffers in cluster.buffers.values())
@@ -229,7 +235,7 @@ def test_a_server_notes_how_long_each_answer_takes() -> None:
     for server in cluster.servers.values():
         server.lending.taken = lambda worker, num_bytes, seconds: notes.append((worker, num_bytes))  # type: ignore[method-assign]
     for _ in range(3):
-        cluster.clients[4].pull({})
+        cluster.pull(4, {})
         cluster.settle()
     assert {worker for worker, _ in notes} == {4}
     assert sum(num_bytes for _, num_bytes in notes) == 3 * 10 * 3 * 8
@@ -237,16 +243,16 @@ def test_a_server_notes_how_long_each_answer_takes() -> None:
 
 def test_pushes_stay_at_their_workers_while_their_server_has_no_room() -> None:
     cluster = Cluster(limit_bytes=2 * SMALLEST)
-    bundle = Bundle(3, tuple(cluster.servers[1].blocks))
-    assert cluster.servers[1].host.answer_bundle(bundle, 0)
+    server = cluster.servers[1]
+    assert server.host.pull(Pull(3, 0, 0, 0, {}, {}), 3, server.blocks, [0] * len(server.blocks))
     done: list[int] = []
     for worker in (3, 4, 3):  # all wait for blocks that are lent
-        cluster.clients[worker].push({"dense": Update(np.ones((10, 3)))}, lambda: done.append(1))
+        cluster.push(worker, {"dense": Update(np.ones((10, 3)))}, lambda: done.append(1))
         cluster.settle()
     assert not cluster.servers[1].room.is_idle
     assert not done
     assert cluster.buffers[1].most_bytes == cluster.buffers[1].used_bytes == 2 * SMALLEST
-    cluster.servers[1].sent_bundle(bundle)
+    server.perform(server.host.sent(server.blocks))
     cluster.settle()
     assert len(done) == 3
     assert cluster.table(DENSE).sum() == 90
@@ -265,10 +271,10 @@ def test_no_update_is_lost_or_applied_twice_while_blocks_move(
     num_applied: list[int] = []
     for number in range(100):
         rank = int(rng.integers(3, 5))
-        client = cluster.clients[rank]
         ids = np.unique(rng.integers(0, 100, rng.integers(1, 40)))
         ones = np.ones((10, 3))
-        client.push(
+        cluster.push(
+            rank,
             {"dense": Update(ones), "sparse": Update(np.ones((len(ids), 2), np.float32), ids)},
             lambda number=number: num_applied.append(number),
         )
@@ -285,13 +291,12 @@ def test_no_update_is_lost_or_applied_twice_while_blocks_move(
                 cluster.under_way.update(chosen)
                 cluster.moves[source].move(tuple(chosen), 3 - source)
         elif action < 0.4:
-            pulled = client.pull({"sparse": ids})
+            pulled = cluster.pull(rank, {"sparse": ids})
             assert (pulled["sparse"] > 0).all()
         elif action < 0.6 and cluster.moved:
             (block,), owner = cluster.moved[int(rng.integers(len(cluster.moved)))]
             for each in (3, 4):  # maybe out of date: then it is forwarded
                 cluster.ownerships[each].change([block], owner)
-                cluster.clients[each].owners_changed()
         for _ in range(int(rng.integers(0, 4))):
             cluster.wires[int(rng.integers(1, 5))].transport.poll()
     cluster.settle()
@@ -305,11 +310,6 @@ def test_no_update_is_lost_or_applied_twice_while_blocks_move(
         if limit_bytes is not None:
             # Beside it: rows of two pulls at a time, and pushes that were forwarded.
             assert buffers.most_bytes <= 7 * limit_bytes
-    for client in cluster.clients.values():  # the next routes replace those of before
-        client.owners_changed()
-        client.pull({})
-    cluster.settle()
-    assert all(requests.num_routes <= len(cluster.clients) for requests in cluster.requests.values())
 
 
 def test_rows_count_as_they_come_and_updates_until_they_are_received() -> None:
@@ -317,17 +317,17 @@ def test_rows_count_as_they_come_and_updates_until_they_are_received() -> None:
     client, kept = cluster.clients[3], cluster.kept[3]
     ids = np.arange(0, 100, 2)
     row_bytes = len(ids) * 2 * 4
-    rows = client.pull({"sparse": ids})["sparse"]
+    rows = cluster.pull(3, {"sparse": ids})["sparse"]
     assert kept.kept_bytes == row_bytes == rows.nbytes
     assert kept.most_bytes == 2 * row_bytes  # as they come, and in order
-    client.pull({"sparse": ids})
+    cluster.pull(3, {"sparse": ids})
     assert kept.kept_bytes == row_bytes
-    client.push({"sparse": Update(rows, ids), "dense": Update(np.ones((10, 3)))}, ignore)
+    cluster.push(3, {"sparse": Update(rows, ids), "dense": Update(np.ones((10, 3)))}, ignore)
     assert kept.kept_bytes == row_bytes + 2 * row_bytes + 10 * 3 * 8  # rows also in the order of blocks
-    client.wait_sent()
+    cluster.wait_until(lambda: not client.num_unsent)
     client.drop_rows()
     assert kept.kept_bytes == 0
-    client.pull({})
+    cluster.pull(3, {})
     assert kept.kept_bytes == 0
 
 
@@ -339,13 +339,13 @@ def test_rows_or_updates_without_room_are_refused_before_anything_is_sent() -> N
     with pytest.raises(
         MemoryLimitError, match=r"a turn keeps 640 bytes .* tables leave 500; lower mini_batch"
     ):
-        client.pull({"sparse": ids})
+        cluster.pull(3, {"sparse": ids})
     with pytest.raises(MemoryLimitError, match="a turn keeps 640 bytes"):
-        client.push({"sparse": Update(np.ones((40, 2), np.float32), ids)}, ignore)
+        cluster.push(3, {"sparse": Update(np.ones((40, 2), np.float32), ids)}, ignore)
     assert cluster.kept[3].kept_bytes == 0
     assert client.num_unapplied == 0
     assert not cluster.poll()
-    assert client.pull({"sparse": ids[:20]})["sparse"].shape == (20, 2)
+    assert cluster.pull(3, {"sparse": ids[:20]})["sparse"].shape == (20, 2)
 
 
 def test_executors_of_one_machine_share_its_memory() -> None:

@@ -12,22 +12,23 @@ from typing import Any
 
 import numpy as np
 import pytest
+from loopback import LoopbackChannel
 from paramserver_apps import APPS, documents, mlr
 from paramserver_job import Master, SavedBlocks, Setup, layout_of, parameter_blocks
 
-from hpcbal.comm.loopback import LoopbackChannel
 from hpcbal.paramserver.alone import train_alone
 from hpcbal.paramserver.apps import MLR
 from hpcbal.paramserver.apps.sources import ArraySource
 from hpcbal.paramserver.contract import App, Batch, Parameters, Updates
 from hpcbal.paramserver.engine.client import ParameterClient
 from hpcbal.paramserver.engine.executor import Executor
-from hpcbal.paramserver.engine.job import EmulatedMachine
 from hpcbal.paramserver.engine.loopback_transport import LoopbackTransport
+from hpcbal.paramserver.engine.reactor import Reactor
 from hpcbal.paramserver.engine.shared_machine import SharedMachine, Tenant
 from hpcbal.paramserver.engine.spilled_samples import SpilledSamples
 from hpcbal.paramserver.machine import messages
 from hpcbal.paramserver.spilling import LocalDisk, SpillError
+from hpcbal.paramserver.worker.job import EmulatedMachine
 
 TIMEOUT_S = 60.0
 
@@ -208,8 +209,18 @@ def test_steps_of_other_jobs_wait_in_the_order_in_which_they_were_allowed() -> N
         machine.add(two)
         two.deliver(messages.MayStart(1))
         one.deliver(messages.MayStart(1))
-    for tenant in (one, two):
-        tenant.reactor(LoopbackTransport.connect(1)[0], LoopbackChannel.connect(1)[0], lambda message: None)
+
+    def reactor_of(tenant: Tenant) -> Reactor:
+        transport, channel = LoopbackTransport.connect(1)[0], LoopbackChannel.connect(1)[0]
+        return tenant.reactor(transport, channel, lambda message: None)
+
+    def use_cores(tenant: Tenant, reactor: Reactor, work: Callable[[], None]) -> None:
+        with machine.lock, tenant.subtasks.computing() as begun:
+            for condition in begun:
+                reactor.wait_until(condition)
+            with tenant.aside():
+                work()
+
     order: list[str] = []
     is_held = threading.Event()
 
@@ -217,18 +228,18 @@ def test_steps_of_other_jobs_wait_in_the_order_in_which_they_were_allowed() -> N
         third = Tenant(machine, "third")
         with machine.lock:
             machine.add(third)
-            third.reactor(
-                LoopbackTransport.connect(1)[0], LoopbackChannel.connect(1)[0], lambda message: None
-            )
-            with third.computing():
-                is_held.set()
-                while machine.cpu.num_waiting < 2:
-                    time.sleep(0.001)
+            reactor = reactor_of(third)
+        use_cores(third, reactor, wait_for_both)
+
+    def wait_for_both() -> None:
+        is_held.set()
+        while machine.cpu.num_waiting < 2:
+            time.sleep(0.001)
 
     def compute(tenant: Tenant) -> None:
-        with machine.lock, tenant.computing():
-            order.append(tenant.job)
+        use_cores(tenant, reactors[tenant.job], lambda: order.append(tenant.job))
 
+    reactors = {tenant.job: reactor_of(tenant) for tenant in (one, two)}
     with ThreadPoolExecutor(3) as threads:
         first = threads.submit(hold)
         assert is_held.wait(TIMEOUT_S)
@@ -274,7 +285,7 @@ def test_an_objective_pulls_block_by_block_while_samples_are_on_disk(
 ) -> None:
     """Otherwise blocks would be read twice, or several be held at once."""
     pulls = 0
-    pull = ParameterClient.pull
+    pull = ParameterClient.start_pull
 
     def counted(
         self: ParameterClient, needs: Any, step: int = 0, share: int = 0, *, keeps_dense: bool = False
@@ -283,7 +294,7 @@ def test_an_objective_pulls_block_by_block_while_samples_are_on_disk(
         pulls += share == 0
         return pull(self, needs, step, share, keeps_dense=keeps_dense)
 
-    monkeypatch.setattr(ParameterClient, "pull", counted)
+    monkeypatch.setattr(ParameterClient, "start_pull", counted)
     setups = {"job": one_worker("ratings", 40)}
     run_jobs(setups, 2)
     in_memory, pulls = pulls, 0

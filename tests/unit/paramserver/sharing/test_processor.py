@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hpcbal.paramserver.sharing.processor import EvenShares
-from hpcbal.simulator.serving.clock import NS_PER_S, Clock
-from hpcbal.simulator.sharing.resource import Resource
+from hpcbal.simulator.serving.clock import NS_PER_S, Clock, Cores
 
 
 def ends_of(arrivals: list[tuple[float, float]]) -> list[float]:
@@ -88,12 +89,13 @@ def test_work_is_conserved(arrivals: list[tuple[float, float]]) -> None:
 def test_the_simulator_agrees(arrivals: list[tuple[float, float]]) -> None:
     clock = Clock()
     ends = [0.0] * len(arrivals)
+    cores = Cores(clock)
 
-    def over(job: str, seconds: float) -> None:
-        ends[int(job)] = clock.now_s
+    def begin(number: int, work: float) -> None:
+        waits = list(cores.work(str(number), work, lambda: ends.__setitem__(number, clock.now_s)))
+        assert not waits[0]()
 
-    resource = Resource(clock, False, over)
     for number, (begins, work) in enumerate(arrivals):
-        clock.at(round(begins * NS_PER_S), lambda n=number, w=work: resource.ask(str(n), n, w))  # type: ignore[misc]
+        clock.at(round(begins * NS_PER_S), partial(begin, number, work))
     clock.run(lambda: False)
     assert ends == pytest.approx(ends_of(arrivals), abs=1e-6)

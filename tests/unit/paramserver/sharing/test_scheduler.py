@@ -11,9 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpcbal.paramserver.sharing.fixed import FixedGroups, RandomGroups
+from hpcbal.paramserver.sharing.fixed import FixedGroups, Isolated, RandomGroups
 from hpcbal.paramserver.sharing.harmony import Harmony
-from hpcbal.paramserver.sharing.isolated import Isolated
 from hpcbal.paramserver.sharing.measuring import first_groups, joined, measured_instead
 from hpcbal.paramserver.sharing.placing import Sharing, place
 from hpcbal.paramserver.sharing.scheduler import (

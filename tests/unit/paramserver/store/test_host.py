@@ -8,7 +8,6 @@ import pytest
 
 from hpcbal.paramserver.store.actions import Answer, Apply, Forward, Give, Moved, Skip, Took
 from hpcbal.paramserver.store.host import Host, HostError
-from hpcbal.paramserver.store.numbers import Bundle
 
 
 def host_of(*blocks: int, rank: int = 1) -> Host[str]:
@@ -152,31 +151,6 @@ def test_an_access_that_waits_for_a_block_of_others_is_refused_when_the_job_begi
     host.pull("pull", 7, [9], [0])
     with pytest.raises(HostError, match="owner of block 9"):
         host.begin([1])
-
-
-def test_a_bundle_is_answered_and_changed_as_one_and_its_numbers_are_those_of_its_blocks() -> None:
-    host: Host[str] = Host(2)
-    host.begin([5, 6])
-    for block in (5, 6):
-        host.arrived(block)
-    bundle = Bundle(1, (5, 6))
-    assert host.apply_bundle(bundle, 1)
-    assert not host.apply_bundle(bundle, 1)
-    assert host.push("b", 1, [6], [2]) == [Apply("b", [6])]
-    assert (host.applied(5), host.applied(6)) == ({1: 1}, {1: 2})
-    assert not host.apply_bundle(bundle, 2)  # its blocks have no common number now
-    assert host.push("c", 1, [5, 6], [2, 2]) == [Apply("c", [5]), Skip("c", [6])]
-    assert not host.answer_bundle(bundle, 3)
-    assert host.answer_bundle(bundle, 2)
-    assert not host.apply_bundle(bundle, 3)  # they are lent
-    assert host.push("e", 1, [5, 6], [3, 3]) == []
-    assert host.sent_bundle(bundle) == [Apply("e", [5, 6])]
-    assert (host.applied(5), host.applied(6)) == ({1: 3}, {1: 3})
-
-
-def test_a_bundle_that_is_not_lent_cannot_be_returned() -> None:
-    with pytest.raises(HostError, match=r"blocks \(5, 6\) are returned but not lent"):
-        Host[str](2).sent_bundle(Bundle(1, (5, 6)))
 
 
 def test_what_waits_for_several_blocks_takes_one_action_in_the_end() -> None:

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from grouping_search import best_score, random_loads
+from grouping_search import best_score, cluster_utilization, random_loads, utilization
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -19,13 +19,11 @@ from hpcbal.policies.grouping import (
     JobMemory,
     MemoryLimit,
     Situation,
-    cluster_utilization,
     filled,
     group_iteration_s,
     regroup,
     schedule,
     score,
-    utilization,
 )
 from hpcbal.policies.grouping.arrays import LoadArrays
 from hpcbal.policies.grouping.dealing import deal_machines

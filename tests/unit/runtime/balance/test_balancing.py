@@ -145,14 +145,14 @@ def report_in(
     """
     cast("OneRank", split._collective).other = other
     meets = not split.plans_ahead and split._collective.meets
-    arrived = split.report(mine, began_s)
+    split.begin_step()
     if settled and split._pending is not None:
         split._pending.exception(SETTLE_S)
-    reported = arrived(0.0)
-    assert bool(reported.size) != meets
-    if reported.size:
-        reported[NUM_FACTS : 2 * NUM_FACTS] = other
-    split.take(reported, mine)
+    numbers = split.exchange(mine, time.monotonic() - began_s)
+    assert bool(numbers.size) != meets
+    if numbers.size:
+        numbers[NUM_FACTS : 2 * NUM_FACTS] = other
+    split.decide(mine, numbers)
 
 
 def step(split: DecidedSplit, shares: tuple[int, ...], *, settled: bool = True) -> None:
@@ -358,7 +358,7 @@ def test_fixed_shares_hold_for_steps_of_every_size() -> None:
     assert shares_of(split) == (8, 2)
     assert shares_of(split, 5) == (4, 1)
     assert shares_of(split, 20) == (16, 4)
-    assert split.report(step_with((8, 2)), 0.0) is None
+    assert split.exchange(step_with((8, 2)), 0.0).size == 0
     assert split.take_facts() == {"balance": {"shares": [8, 2]}}
     split.close()
 
@@ -380,7 +380,7 @@ def test_reports_become_observations() -> None:
 def test_a_rank_reports_what_it_sees_of_its_resources() -> None:
     watch = WorkerWatch(lambda: ResourceUse(0.5, None), DeviceOf(0.75))
     split = make_split(Noting(), watch=watch)
-    reports = split.report(step_with((5, 5)), 0.0)(0.0)[: 2 * NUM_FACTS].reshape(2, NUM_FACTS)
+    reports = split.exchange(step_with((5, 5)), 0.0)[: 2 * NUM_FACTS].reshape(2, NUM_FACTS)
     assert reports[:, 3:].tolist() == [[0.5, UNKNOWN, 0.75], [0.0, 0.0, 0.0]]
     split.close()
 

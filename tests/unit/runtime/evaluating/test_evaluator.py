@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from loopback import LoopbackGroupComm, Meeting
 
 from hpcbal.checkpoint import TrainingState, write_checkpoint
-from hpcbal.comm.loopback import LoopbackGroupComm, Meeting
 from hpcbal.config.schema.objective import MetricConfig
 from hpcbal.data import LabelSpec, SampleSource, SampleSpec
 from hpcbal.data.evaluation import SampleSet

@@ -14,14 +14,13 @@ from hpcbal.runtime.handoff.start_file import NAME, StartFile
 PROGRAM = """\
 import dataclasses, os, sys, time
 from pathlib import Path
-from hpcbal.runtime.handoff.rank_process import Activity
 from hpcbal.runtime.handoff.start_file import StartFile
 from hpcbal.runtime.handoff.supervision import TRAINING
-from hpcbal.runtime.health import watchdog
+from hpcbal.runtime.health.liveness import Liveness
 soon = dataclasses.replace(TRAINING, orphaned_s=0.2)
-activity = Activity()
-activity.note("training a")
-watchdog.Lifeline(3, StartFile(Path(sys.argv[1]) if sys.argv[1] else None), activity, soon)
+liveness = Liveness(3, StartFile(Path(sys.argv[1]) if sys.argv[1] else None), soon)
+liveness.note("training a")
+liveness.start()
 if sys.argv[2] == "close":
     os.closerange(3, 256)
 while True:  # as MPI does without its sockets

@@ -11,6 +11,7 @@ import pytest
 
 from hpcbal.cluster.roles import RankInfo, assign_roles
 from hpcbal.errors import ExitCode
+from hpcbal.runtime.health.liveness import Liveness
 from hpcbal.runtime.health.silence import HangTrace, StallDetector, StalledError, heartbeat_interval_s
 from hpcbal.runtime.wire.protocol import WRITING, Heartbeat, ReaderReady
 
@@ -28,9 +29,14 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def detector(clock: Clock) -> StallDetector:
+def noted() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def detector(clock: Clock, noted: list[str]) -> StallDetector:
     roles = assign_roles([RankInfo(rank, 0, "node7", rank, 0) for rank in range(6)], 4, 1)
-    return StallDetector(60.0, roles, Path("out/logs"), clock)
+    return StallDetector(60.0, roles, Path("out/logs"), noted.append, clock)
 
 
 def live(detector: StallDetector, clock: Clock, seconds: int, *speaking: int) -> None:
@@ -52,6 +58,12 @@ def test_a_check_is_due_a_second_after_the_last_one(detector: StallDetector, clo
     assert detector.is_due()
     detector.check()
     assert not detector.is_due()
+
+
+def test_each_check_is_a_sign_of_life_of_the_scheduler(detector: StallDetector, noted: list[str]):
+    detector.check()
+    detector.check()
+    assert noted == ["scheduling"] * 2
 
 
 def test_any_message_is_a_sign_of_life(detector: StallDetector, clock: Clock):
@@ -118,12 +130,13 @@ def test_heartbeats_come_several_times_before_the_timeout(timeout_s: float):
 
 def test_where_a_rank_hangs_is_written_into_its_log(tmp_path: Path):
     log = tmp_path / "rank-003.log"
-    trace = HangTrace(log, 0.25)
-    trace.renew()
-    deadline = time.monotonic() + 20.0
-    while not log.read_text(encoding="utf-8") and time.monotonic() < deadline:
-        time.sleep(0.02)
-    trace.close()
+    liveness = Liveness()
+    liveness.start()
+    with liveness.traced(log, 0.25):
+        liveness.note("training a")
+        deadline = time.monotonic() + 20.0
+        while not log.read_text(encoding="utf-8") and time.monotonic() < deadline:
+            time.sleep(0.02)
     assert "test_where_a_rank_hangs_is_written_into_its_log" in log.read_text(encoding="utf-8")
 
 
@@ -142,11 +155,18 @@ def work():
 log = Path(sys.argv[1])
 threading.Thread(target=work, daemon=True).start()
 trace = HangTrace(log, 0.002)
+
+def watch():
+    while True:
+        time.sleep(min(0.002, trace.left_s()))
+        trace.look()
+
+trace.renew()
+threading.Thread(target=watch, daemon=True).start()
 deadline = time.monotonic() + 60.0
 while log.read_text().count("most recent call first") < 100 and time.monotonic() < deadline:
     trace.renew()
     time.sleep(0.01)
-trace.close()
 """
 
 
@@ -160,11 +180,11 @@ def test_stacks_are_written_while_other_threads_work(tmp_path: Path):
 
 def test_a_paused_or_closed_trace_writes_nothing(tmp_path: Path):
     log = tmp_path / "rank-003.log"
-    trace = HangTrace(log, 0.1)
+    trace = HangTrace(log, 0.0)
     trace.renew()
     trace.pause()
-    time.sleep(0.3)
+    trace.look()
     trace.renew()
     trace.close()
-    time.sleep(0.2)
+    trace.look()
     assert not log.read_text(encoding="utf-8")

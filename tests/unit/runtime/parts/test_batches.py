@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from loopback import LoopbackGroupComm, LoopbackPieces, Meeting
 
-from hpcbal.comm.loopback import LoopbackGroupComm, LoopbackPieces, Meeting
 from hpcbal.data import SampleSource, SampleSpec
 from hpcbal.data.held_samples import HeldSamples
 from hpcbal.data.operations import Mixup

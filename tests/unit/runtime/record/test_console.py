@@ -66,11 +66,10 @@ def limits_reported(capsys: pytest.CaptureFixture[str]) -> list[str]:
 @pytest.mark.parametrize(
     ("detail", "line", "where"),
     [
-        (TRACEBACK, "RuntimeError: no such layer", "rank 2: logs/rank-002.log"),
         (f"toys.py:7: RuntimeError: of two\n{TRACEBACK}", "toys.py:7: RuntimeError: of two", "rank 2: logs/"),
         ("DNN a: no such layer", "DNN a: no such layer", "rank 2)"),
     ],
-    ids=["as in older ledgers", "error in a user's code", "our own error"],
+    ids=["error in a user's code", "our own error"],
 )
 def test_the_key_line_of_a_failure_is_shown_and_where_its_traceback_is(
     capsys: pytest.CaptureFixture[str], detail: str, line: str, where: str

@@ -128,8 +128,9 @@ def test_alone_a_dnn_is_trained_on_samples_that_its_rank_makes(floor: Callable[.
 def test_a_shutdown_releases_replicas_threads_and_groups(
     floor: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from loopback_groups import LoopbackGroups
+
     from hpcbal.training.emulated_backend import EmulatedReplica
-    from hpcbal.training.loopback_groups import LoopbackGroups
 
     closed: list[str] = []
     for owner, name in ((EmulatedReplica, "close"), (LoopbackGroups, "shutdown")):

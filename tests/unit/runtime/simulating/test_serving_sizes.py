@@ -13,8 +13,7 @@ import pytest
 from hpcbal.config import JobsConfig, load_config
 from hpcbal.errors import InputError, UserCodeError
 from hpcbal.paramserver.contract import Ragged
-from hpcbal.runtime.paramserver.cutting import first_cut
-from hpcbal.runtime.paramserver.loading import LoadedJob, load_job
+from hpcbal.runtime.jobs.loading import LoadedJob, first_cut, load_job
 from hpcbal.runtime.simulating.sizes import ID_BYTES, serving_job
 from hpcbal.simulator.serving import ServingJob
 

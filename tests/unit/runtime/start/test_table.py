@@ -17,10 +17,10 @@ assert list(RECIPES) == list(roles.ranks_by_role), (list(RECIPES), list(roles.ra
 ROLES_NEED_NO_MPI = """
 import sys
 sys.modules["mpi4py"] = None  # as on a machine without it
-import hpcbal.comm.loopback, hpcbal.comm.loopback, hpcbal.dataplane.private
+import hpcbal.dataplane.private
 import hpcbal.runtime.roles.scheduler, hpcbal.runtime.roles.preprocessor, hpcbal.runtime.roles.trainer
 import hpcbal.runtime.roles.group_profile, hpcbal.runtime.roles.group_round
-import hpcbal.runtime.start.scheduler, hpcbal.training.loopback_groups
+import hpcbal.runtime.start.scheduler
 """
 
 

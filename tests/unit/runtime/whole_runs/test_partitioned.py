@@ -398,7 +398,7 @@ def test_a_rank_that_has_loaded_its_part_notes_that_it_trains(lab: Any, in_proce
 
     def look(step: int) -> None:
         if step > 0:
-            seen.append(str(in_process.ranks.contexts[toys.RANK.number].activity))
+            seen.append(str(in_process.ranks.contexts[toys.RANK.number].liveness))
 
     hooks["act"] = look
     use(lab, epochs=2, checkpoint={"interval_s": 0}, **partitioned())

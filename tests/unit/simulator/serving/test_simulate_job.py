@@ -11,11 +11,10 @@ from paramserver_job import Setup, run_job
 
 from hpcbal.errors import HpcbalError, InputError
 from hpcbal.paramserver.contract import Table
-from hpcbal.paramserver.engine.job import EmulatedMachine
-from hpcbal.paramserver.engine.wire import ENTRY_WORDS, FIRST_ENTRY
+from hpcbal.paramserver.engine.wire import ENTRY_BYTES, HEADER_BYTES
 from hpcbal.paramserver.machine.events import Move, Reconfigure
+from hpcbal.paramserver.worker.job import EmulatedMachine
 from hpcbal.simulator.serving import Delays, ServingJob, ServingMachine, simulate_job, simulate_roles
-from hpcbal.simulator.serving.network import ENTRY_BYTES, HEADER_BYTES
 
 BANDWIDTH = 1e6
 MODEL_S = 0.4
@@ -36,9 +35,8 @@ def machines_of(number: int, seconds_per_sample: float = 0.05) -> list[ServingMa
     return [ServingMachine(seconds_per_sample, BANDWIDTH)] * number
 
 
-def test_headers_are_as_long_as_those_of_the_engine() -> None:
-    assert HEADER_BYTES == 8 * FIRST_ENTRY
-    assert ENTRY_BYTES == 8 * ENTRY_WORDS
+HEADERS = HEADER_BYTES + 12 * ENTRY_BYTES
+"""Of a frame that names all blocks of the table."""
 
 
 @pytest.mark.parametrize("staleness", [None, 0, 2])
@@ -65,7 +63,8 @@ def test_a_synchronous_step_ends_with_the_worker_that_is_served_last(
     job = job_of(0, num_samples=288, mini_batch=48)  # every step takes two samples of each data block
     run = simulate_roles(job, machines_of(workers + servers, seconds_per_sample), workers, servers)
     compute_s = 48 / workers * seconds_per_sample
-    step_s = compute_s + 2 * MODEL_S + (workers - 1) * MODEL_S / servers
+    model_s = MODEL_S + 12 * ENTRY_BYTES / BANDWIDTH  # its blocks are named
+    step_s = compute_s + 2 * model_s + (workers - 1) * model_s / servers
     assert run.steady_epoch_s == pytest.approx(6 * step_s, rel=NEARLY)
 
 
@@ -120,7 +119,8 @@ def test_every_sample_is_trained_once_in_an_epoch_and_no_byte_is_lost(staleness:
     pulls = turns + 3 * 5  # of turns, and of each worker for the objective after epochs 2, 4 and 5
     payloads = (turns + pulls) * TABLE.num_bytes
     frames = (2 * turns + 2 * pulls) * 2  # two servers
-    headers = 2 * turns * HEADER_BYTES + (frames - 2 * turns) * (HEADER_BYTES + ENTRY_BYTES)
+    named = frames - 2 * turns  # acknowledgements name no blocks, others half of the twelve
+    headers = frames * HEADER_BYTES + named * 6 * ENTRY_BYTES
     assert sum(run.bytes_out.values()) == payloads + headers
     assert [epoch.has_objective for epoch in run.epochs] == [False, True, False, True, True]
 
@@ -144,14 +144,11 @@ def test_a_turn_moves_as_many_bytes_as_on_the_engine() -> None:
     owners = master.machine.owners("data"), master.machine.owners("parameters")
     run = simulate_job(job, machines_of(5), *owners)
     found = {(t.executor, t.report.step): t.report for t in run.turns}
-    # A worker's first turn makes its routes known, and objectives are pulled between epochs.
-    later = [(rank, turn) for rank, turn in master.turns if turn.step % engine.steps]
-    assert len(later) == 3 * 2 * (engine.steps - 1)
-    for rank, turn in later:
+    assert len(master.turns) == len(found) == 3 * 2 * engine.steps
+    for rank, turn in master.turns:
         same = found[rank, turn.step]
         assert (turn.data_blocks, turn.samples) == (same.data_blocks, same.samples)
-        # An answer that finds the one before still on its way names its blocks one by one.
-        assert 0 <= turn.num_bytes - same.num_bytes <= ENTRY_BYTES * engine.layout.num_blocks
+        assert turn.num_bytes == same.num_bytes
 
 
 def test_sparse_tables_move_the_rows_that_samples_need() -> None:
@@ -196,7 +193,7 @@ def test_data_blocks_push_their_first_updates_one_after_the_other(workers: int) 
     runs = [simulate_roles(each, machines_of(workers + 1), workers, 1) for each in (job_of(0), job)]
     first_s = [run.epochs[0].end_s for run in runs]
     # All of them share the link of the only server.
-    assert first_s[1] - first_s[0] == pytest.approx(24 * 10_000 / BANDWIDTH, rel=0.02)
+    assert first_s[1] - first_s[0] == pytest.approx(24 * (10_000 + HEADERS) / BANDWIDTH, rel=0.02)
     assert runs[1].steady_epoch_s == pytest.approx(runs[0].steady_epoch_s)
 
 
@@ -206,7 +203,8 @@ def test_data_blocks_push_together_as_far_as_they_push_the_same(growth: float, n
     job = job_of(0, first_push={"model": [10_000.0]}, first_growth=growth)
     runs = [simulate_roles(each, machines_of(2), 1, 1) for each in (job_of(0), job)]
     first_s = [run.epochs[0].end_s for run in runs]
-    assert first_s[1] - first_s[0] == pytest.approx(num_bytes / BANDWIDTH, rel=0.03)
+    frames = {0.0: 1, 0.5: 6, 1.0: 1}[growth]
+    assert first_s[1] - first_s[0] == pytest.approx((num_bytes + frames * HEADERS) / BANDWIDTH, rel=0.03)
 
 
 def test_the_same_seed_gives_the_same_run() -> None:

@@ -44,7 +44,7 @@ def a_status(**changes):
             "wall_time_s": 0.0,
             "slot_seconds": 0.0,
             "cause": "nan",
-            "detail": 'Traceback:\n  File "m.py", line 3\nValueError: the loss is NaN ' + "x" * 200,
+            "detail": f'ValueError: the loss is NaN {"x" * 200}\nTraceback:\n  File "m.py", line 3\n',
         },
     ]
     status["preprocessing"] = {"preprocessors": 2, "samples_per_s": 1234.6, "bad_samples": 1}
@@ -88,7 +88,7 @@ def test_people_see_phase_dnns_and_age():
     assert lines[0] == "six: training, round 2, pass 7, 3 of 4 slots busy, running for 0:00:00"
     assert lines[1] == "2 DNNs: 1 running, 1 failed; 2 preprocessors, 1235 samples/s; 1 bad sample left out"
     assert lines[5].split() == ["resnet", "running", "3/30", "0.9100", "0.9300", "0", "1", "0:01:01"]
-    assert "nan: ValueError: the loss is NaN x" in lines[6], "the key line of the traceback"
+    assert "nan: ValueError: the loss is NaN x" in lines[6], "the key line of the detail"
     assert lines[6].endswith("...")
     assert "as of 2023-11-14T22:13:20.000Z (3 s ago), elsewhere:" in page
     assert "WARNING" not in page

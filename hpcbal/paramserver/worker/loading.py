@@ -1,0 +1,106 @@
+"""Make the blocks of an executor at the start of a job, or load them from a checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hpcbal.errors import CheckpointError
+from hpcbal.paramserver.contract import (
+    Columns,
+    DataBlock,
+    Ragged,
+    calling,
+    checked_columns,
+    checked_initial,
+    rng_of_parameters,
+    rng_of_state,
+)
+from hpcbal.paramserver.machine.messages import What
+from hpcbal.paramserver.worker.job import Job
+from hpcbal.paramserver.worker.samples import Cursor
+
+Arrays = Mapping[str, NDArray[Any]]
+
+VALUES, CURSOR, STATE, RAGGED_VALUES, OFFSETS = "values", "cursor", "state", "values", "offsets"
+
+
+class Checkpoints(Protocol):
+    """Where executors save what they own; all updates are applied when they do."""
+
+    def save(self, number: int, blocks: Mapping[What, Mapping[int, Arrays]]) -> None:
+        """Write this executor's part of checkpoint `number`: arrays by name of each block."""
+
+    def load(self, number: int, what: What, blocks: Iterable[int]) -> Mapping[int, Arrays]:
+        """Read blocks of checkpoint `number`, whoever saved them."""
+
+
+def fill_first(job: Job, block: int, values: NDArray[Any]) -> None:
+    """Write the app's first values of a parameter block into `values`, shape (num_rows, num_columns)."""
+    table = job.layout.table_of(block)
+    rows = job.layout.rows_of(block)
+    order = np.argsort(rows)
+    rng = rng_of_parameters(job.seed, table.name, block - job.layout.blocks_of(table.name).start)
+    with calling(job.app, f"initial({table.name!r})"):
+        values[order] = checked_initial(table, job.app.initial(table.name, rows[order], rng), len(rows))
+
+
+def first_data(job: Job, block: int) -> DataBlock:
+    """Read a data block, and let the app make its first state of it."""
+    columns = _columns(job, block)
+    with calling(job.app, "initial_state"):
+        state = job.app.initial_state(columns, rng_of_state(job.seed, block))
+    checked_columns("initial_state", state, job.cut.size(block))
+    return DataBlock(block, job.cut.first(block), columns, state)
+
+
+def _columns(job: Job, block: int) -> Columns:
+    with calling(job.app, "source.read"):
+        columns = job.app.source.read(job.cut.samples(block))
+    return checked_columns("source.read", columns, job.cut.size(block), least=1)
+
+
+def fill_saved(job: Job, block: int, arrays: Arrays, values: NDArray[Any]) -> None:
+    """Write the values of a parameter block in a checkpoint into `values`, shape (num_rows, num_columns).
+
+    Raises:
+        CheckpointError: they have another shape or type.
+    """
+    saved = arrays[VALUES]
+    if saved.shape != values.shape or saved.dtype != values.dtype:
+        raise CheckpointError(
+            f"block {block} of table {job.layout.table_of(block).name!r}: the checkpoint has shape "
+            f"{saved.shape} of {saved.dtype}, expected {values.shape} of {values.dtype}"
+        )
+    values[:] = saved
+
+
+def data_arrays(block: DataBlock, cursor: Cursor) -> dict[str, NDArray[Any]]:
+    """What is saved of a data block: its cursor and state; samples are read again."""
+    arrays = {CURSOR: np.array([cursor.epoch, cursor.at, cursor.evaluated], np.int64)}
+    for name, column in block.state.items():
+        if isinstance(column, Ragged):
+            arrays[f"{STATE}/{name}/{RAGGED_VALUES}"] = column.values
+            arrays[f"{STATE}/{name}/{OFFSETS}"] = column.offsets
+        else:
+            arrays[f"{STATE}/{name}"] = column
+    return arrays
+
+
+def saved_data(job: Job, block: int, arrays: Arrays) -> tuple[DataBlock, Cursor]:
+    """A data block from its arrays in a checkpoint."""
+    cursor = Cursor(*arrays[CURSOR].tolist())
+    state: dict[str, Any] = {}
+    for path, array in arrays.items():
+        if not path.startswith(f"{STATE}/"):
+            continue
+        name, _, part = path.removeprefix(f"{STATE}/").partition("/")
+        if part == RAGGED_VALUES:
+            offsets = arrays[f"{STATE}/{name}/{OFFSETS}"]
+            state[name] = Ragged(np.ascontiguousarray(array), np.ascontiguousarray(offsets))
+        elif not part:
+            state[name] = np.ascontiguousarray(array)
+    return DataBlock(block, job.cut.first(block), _columns(job, block), state), cursor

@@ -1,0 +1,234 @@
+"""Many jobs on the same machines: which of them start, rest and share machines, as the scheduler decides."""
+
+from __future__ import annotations
+
+import time
+from bisect import insort
+from collections.abc import Iterable
+from dataclasses import replace
+
+from hpcbal.comm.channel import Message
+from hpcbal.config import JobsConfig
+from hpcbal.errors import HpcbalError, UserCodeError
+from hpcbal.paramserver.machine import messages
+from hpcbal.paramserver.machine.events import End, Instruction, StopRequested
+from hpcbal.paramserver.sharing import scheduler
+from hpcbal.paramserver.sharing.messages import AskForNetwork, NetworkUsed, UseNetwork
+from hpcbal.paramserver.sharing.profiling import note_disturbance
+from hpcbal.paramserver.sharing.scheduler import Scheduler
+from hpcbal.paramserver.sharing.synchroniser import Grant, NetworkSynchroniser
+from hpcbal.paramserver.store.ownership import dealt_out, dealt_out_by_table
+from hpcbal.policies.grouping import JobMemory
+from hpcbal.runtime.handoff.submissions import SubmissionWatch, append_import_roots
+from hpcbal.runtime.jobs.background import Decision, Decisions, Loader
+from hpcbal.runtime.jobs.groups import check_fits
+from hpcbal.runtime.jobs.job import Job, Start
+from hpcbal.runtime.jobs.loading import Cut, LoadedJob, load_job
+from hpcbal.runtime.jobs.master import Master, Placement
+from hpcbal.runtime.jobs.messages import MachineLoad
+from hpcbal.runtime.jobs.needs import Needs, needs_of
+from hpcbal.runtime.jobs.record import RecordOfMany
+from hpcbal.telemetry import RunDirectory
+
+LOOK_INTERVAL_S = 1.0
+"""Between looks for jobs that have been submitted."""
+
+SWITCH_INTERVAL_S = 5e-4
+"""How long a thread that computes in Python keeps the one waiting that serves all jobs: that of a machine
+while apps compute, and the master's while the scheduler decides."""
+
+
+class Coscheduling(Placement):
+    """The placement of many jobs, which come, share machines, move between them and end.
+
+    Args:
+        config: the configuration.
+        run: the run's directory.
+        num_machines: ranks of the run, without the scheduler.
+        jobs: places jobs on machines.
+        master: whose jobs they are.
+        record: writes and prints what happens.
+    """
+
+    def __init__(
+        self,
+        config: JobsConfig,
+        run: RunDirectory,
+        num_machines: int,
+        jobs: Scheduler,
+        master: Master,
+        record: RecordOfMany,
+    ) -> None:
+        self._config, self._run, self._num_machines = config, run, num_machines
+        self._master, self._record = master, record
+        self._decisions = Decisions(jobs)
+        self._submissions = SubmissionWatch(run, master.jobs)
+        self._look_due_s = 0.0
+        self._import_roots: tuple[str, ...] = ()
+        self._expected = sorted(
+            (job.arrives_s, index, name)
+            for index, (name, job) in enumerate(master.jobs.items())
+            if not job.is_over
+        )
+        self._num_left = len(self._expected)
+        self._loader = Loader(self._open, record.note)
+        self._network = NetworkSynchroniser()
+        self._began_s = time.monotonic()
+
+    @property
+    def expects_more(self) -> bool:
+        return bool(self._num_left) or self._look_for_submissions()
+
+    def close(self) -> None:
+        self._decisions.close()
+
+    # ---- what ranks report ---------------------------------------------------------------------
+
+    def hear(self, start: Start, source: int, report: Message) -> bool:
+        name = start.job.name
+        match report:
+            case messages.ServerReport():
+                return False
+            case AskForNetwork(step):
+                self._grant(self._network.ask(name, source, step))
+                return False
+            case NetworkUsed():
+                goes_on = start.end is None and start.machine.is_amid_step
+                self._grant(self._network.used(name, source, time.monotonic(), goes_on=goes_on))
+                return False
+            case messages.TurnDone(step=step, samples=0):
+                self._grant(self._network.idle(name, source, step))
+            case messages.Failed():
+                self._grant(self._network.let_go(name))
+        if isinstance(report, messages.TurnDone):
+            note_disturbance(start, self._master.running.values(), time.monotonic())
+            if start.note_turn(source, report):
+                self._measured(start)
+        return True
+
+    def take(self, source: int, message: Message) -> None:
+        if not isinstance(message, MachineLoad):
+            super().take(source, message)
+            return
+        self._record.note_load(source, message)
+        numbers = {start.number: start for start in self._master.running.values()} if message.spilled else {}
+        for spilled in message.spilled:
+            if (start := numbers.get(spilled.start)) is not None:
+                start.note_spilled(source, spilled)
+
+    def event_comes(self, start: Start) -> None:
+        note_disturbance(start, self._master.running.values(), time.monotonic())
+
+    def performed(self, start: Start, instruction: Instruction) -> None:
+        if isinstance(instruction, End):
+            self._grant(self._network.remove(start.job.name))
+
+    def end_of(self, end: End) -> End:
+        """Return how a job ends: other jobs go on, so it has failed, whatever was in its way."""
+        return end if end.exit_code is None else replace(end, outcome="failed", exit_code=None)
+
+    def _grant(self, grants: Iterable[Grant]) -> None:
+        """Let workers begin that have waited for the network."""
+        for name, workers in grants:
+            self._master.tell(self._master.running[name], UseNetwork(), workers)
+
+    def _measured(self, start: Start) -> None:
+        """Report to the scheduler what a job needs: once it is measured, and after each further iteration."""
+        if start.meter.suffices(self._config.schedule.profile_iterations) and start.end is None:
+            load = start.load()
+            if load is not None:
+                self._ask(scheduler.Profiled(start.job.name, load))
+
+    # ---- jobs that come ------------------------------------------------------------------------
+
+    def look(self, now_s: float) -> None:
+        """Let those begin that wait for the network, and let jobs join that have come or are loaded."""
+        self._grant(self._network.release(now_s))
+        if now_s >= self._look_due_s:
+            self._look_for_submissions()
+        if self._master.stop_reason is None:
+            self._look_at_arrivals(now_s)
+
+    def _look_for_submissions(self) -> bool:
+        """Let jobs join the run that have been submitted; returns whether there are any."""
+        if self._master.stop_reason is not None:
+            return False  # the next start finds them
+        self._look_due_s = time.monotonic() + LOOK_INTERVAL_S
+        configs, roots, problems = self._submissions.look()
+        for problem in problems:
+            self._record.note(problem)
+        append_import_roots(roots)
+        self._import_roots = tuple(dict.fromkeys((*self._import_roots, *roots)))
+        for config in configs:
+            job = self._master.jobs[config.name] = Job(config, self._config.seed_of(config))
+            self._record.note_submitted(job)
+            insort(self._expected, (job.arrives_s, len(self._master.jobs), job.name))
+        self._num_left += len(configs)
+        return bool(configs)
+
+    def _look_at_arrivals(self, now_s: float) -> None:
+        """Load what has arrived, and let the scheduler place what is loaded."""
+        while self._expected and self._expected[0][0] <= now_s - self._began_s:
+            job = self._master.jobs[self._expected.pop(0)[2]]
+            job.state, job.began_s = "waiting", time.monotonic()
+            self._loader.add(job.name)
+        arrived: dict[str, JobMemory] = {}
+        for name, future in self._loader.take().items():
+            job = self._master.jobs[name]
+            try:
+                job.loaded, job.cut, job.needs = future.result()
+                check_fits(self._config, name, job.needs.memory, self._num_machines)
+                arrived[name] = job.needs.memory
+            except HpcbalError as error:
+                end = End("failed", "app" if isinstance(error, UserCodeError) else "error", str(error))
+                job.leave(end)
+                self._master.over(job, end)
+                self._num_left -= 1
+        if arrived:
+            self._ask(scheduler.Arrived(tuple(arrived), arrived))
+
+    def _open(self, name: str) -> tuple[LoadedJob, Cut, Needs]:
+        """Open a job that has arrived; in a thread of the loader."""
+        job = self._master.jobs[name]
+        loaded = load_job(job.config)
+        cut = job.cut_of(loaded, self._num_machines, self._run)
+        return loaded, cut, needs_of(loaded, job.config, cut, job.seed)
+
+    # ---- the scheduler -------------------------------------------------------------------------
+
+    def left(self, job: Job) -> None:
+        self._num_left -= job.is_over
+        self._ask(scheduler.Ended(job.name) if job.is_over else scheduler.Rested(job.name))
+
+    def _ask(self, event: scheduler.Event) -> None:
+        if self._master.stop_reason is None:
+            self._decisions.ask(event)
+
+    def follow(self) -> bool:
+        decision = self._decisions.take()
+        if decision is not None:
+            self._perform(decision)
+        return decision is not None
+
+    def _perform(self, decision: Decision) -> None:
+        self._record.note_decision(time.monotonic(), decision.seconds)
+        if self._master.stop_reason is not None:
+            return
+        for instruction in decision.instructions:
+            match instruction:
+                case scheduler.Grouped():
+                    self._record.note_grouped(instruction, decision.loads)
+                case scheduler.StartJob(name, machines):
+                    self._start(self._master.jobs[name], machines)
+                case scheduler.StopJob(name):
+                    if name in self._master.running:  # it may have ended meanwhile
+                        moves = StopRequested("moves to other machines")
+                        self._master.stop_job(self._master.running[name], moves)
+
+    def _start(self, job: Job, machines: tuple[int, ...]) -> None:
+        """Start a job with even shares of samples and parameters on every machine."""
+        assert job.cut is not None
+        owners = dealt_out(job.cut.data, machines), dealt_out_by_table(job.cut.parameters, machines)
+        start = self._master.start(job, machines, owners, self._import_roots, self._config.schedule.warm_up)
+        self._network.add(job.name, start.workers, machines)
+        self._record.note_placed(start)

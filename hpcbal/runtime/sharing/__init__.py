@@ -1,1 +1,0 @@
-"""Run many parameter-server jobs on the same machines."""

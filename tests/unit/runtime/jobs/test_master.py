@@ -1,0 +1,154 @@
+"""The master of one or many jobs: how a run ends, and what it hears of starts that are over."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from hpcbal.comm.loopback import LoopbackChannel
+
+from hpcbal.comm.channel import Message
+from hpcbal.config import ParamServerConfig
+from hpcbal.errors import ExitCode
+from hpcbal.paramserver.engine.transport import NUM_STREAMS
+from hpcbal.paramserver.machine import messages
+from hpcbal.runtime.jobs.job import Job
+from hpcbal.runtime.jobs.loading import Cut
+from hpcbal.runtime.jobs.master import Master, Placement
+from hpcbal.runtime.jobs.messages import ForJob, HostJob, Leave, Left
+from hpcbal.runtime.jobs.record import Progress
+from hpcbal.runtime.wire.protocol import StopRequest
+
+EXECUTORS = (1, 2)
+OWNERS = (EXECUTORS, EXECUTORS)
+
+
+class Shown(Progress):
+    """Keeps how the run has ended."""
+
+    ends: tuple[Any, ...] = ()
+
+    def finish(self, outcome: str, exit_code: int, suspended: str) -> int:
+        self.ends = outcome, exit_code, suspended
+        return exit_code
+
+
+class OneAfterTheOther(Placement):
+    """Starts each job once, on all ranks."""
+
+    def __init__(self, master: Master) -> None:
+        self._master = master
+
+    @property
+    def expects_more(self) -> bool:
+        waiting = [job for job in self._master.jobs.values() if job.state == "expected"]
+        for job in waiting[:1]:
+            self._master.start(job, EXECUTORS, OWNERS)
+        return bool(waiting)
+
+
+def job_of(name: str) -> Job:
+    config = {"app": "m:f", "data": {"dataset": "m:d"}, "mini_batch": 10, "name": name}
+    job = Job(ParamServerConfig.model_validate(config), seed=0)
+    job.loaded, job.cut = cast(Any, SimpleNamespace(num_samples=60)), Cut(2, (2,))
+    return job
+
+
+class Run:
+    """A master whose ranks have sent everything before it begins.
+
+    Args:
+        names: of its jobs.
+    """
+
+    def __init__(self, tmp_path: Path, *names: str) -> None:
+        self.channels = LoopbackChannel.connect(len(EXECUTORS) + 1)
+        rank = SimpleNamespace(
+            config=SimpleNamespace(
+                stall_timeout_s=60.0, walltime=None, checkpoint=SimpleNamespace(interval_s=60.0)
+            ),
+            roles=SimpleNamespace(
+                ranks=[SimpleNamespace(rank=number, host="n") for number in range(3)],
+                executor_ranks=EXECUTORS,
+            ),
+            channel=self.channels[0],
+            stop=SimpleNamespace(take=lambda: None),
+            is_ending=lambda: False,
+        )
+        self.record = Shown()
+        self.jobs = {name: job_of(name) for name in names}
+        request, run = SimpleNamespace(started_s=time.time()), SimpleNamespace(logs=tmp_path)
+        self.master = Master(cast(Any, rank), cast(Any, request), cast(Any, run), self.jobs, self.record)
+        self.master.placement = OneAfterTheOther(self.master)
+
+    def sends(self, *sent: tuple[int, Message]) -> None:
+        for rank, message in sent:
+            self.channels[rank].send(0, message)
+
+    def fails(self, number: int, *, hangs: bool = False) -> None:
+        """Rank 1 fails in a start, and both leave."""
+        self.sends(
+            (1, ForJob(number, messages.Failed("app", "no more"))),
+            (2, ForJob(number, messages.Paused({}))),
+            (1, Left(number, hangs)),
+            (2, Left(number)),
+        )
+
+    def received(self, rank: int) -> list[Message]:
+        found = []
+        while (each := self.channels[rank].receive()) is not None:
+            found.append(each[1])
+        return found
+
+
+@pytest.mark.parametrize(
+    ("code", "wanted"),
+    [(None, ("failed", int(ExitCode.FAILED_DNNS), "")), (2, ("suspended", 2, ""))],
+    ids=["the job", "the disk"],
+)
+def test_what_an_executor_reports_decides_how_the_run_ends(
+    tmp_path: Path, code: int | None, wanted: tuple[Any, ...]
+) -> None:
+    run = Run(tmp_path, "a")
+    run.sends(
+        (1, ForJob(1, messages.Failed("error", "no space", code))),
+        (2, ForJob(1, messages.Paused({}))),
+        (1, Left(1)),
+        (2, Left(1)),
+    )
+    assert run.master.run() == wanted[1]
+    assert run.record.ends == wanted
+    assert (run.jobs["a"].cause, run.jobs["a"].detail) == ("error", "no space")
+    received = run.received(1)
+    assert isinstance(received[0], HostJob)
+    assert received[-1] == Leave(wanted[1])
+
+
+def test_a_stop_ends_what_runs_and_starts_nothing_else(tmp_path: Path) -> None:
+    run = Run(tmp_path, "a", "b")
+    run.sends(
+        (2, StopRequest("SIGTERM at rank 2")),
+        (1, ForJob(1, messages.Paused({}))),
+        (2, ForJob(1, messages.Paused({}))),
+        (1, Left(1)),
+        (2, Left(1)),
+    )
+    assert run.master.run() == ExitCode.RUN_AGAIN
+    assert run.record.ends == ("suspended", int(ExitCode.RUN_AGAIN), "SIGTERM at rank 2")
+    assert [job.state for job in run.jobs.values()] == ["waiting", "expected"]
+
+
+def test_one_that_hung_is_not_heard_any_more_and_keeps_its_tags(tmp_path: Path) -> None:
+    run = Run(tmp_path, "a", "b")
+    run.master._last_number = NUM_STREAMS - 1
+    first, second = NUM_STREAMS, NUM_STREAMS + 1
+    run.fails(first, hangs=True)
+    run.sends((1, ForJob(first, messages.TurnDone(0, (0,), 5, 0.1, 0.1, 0.1, 10))))  # it goes on after all
+    run.fails(second)
+    assert run.master.run() == ExitCode.FAILED_DNNS
+    run.jobs["c"] = job_of("c")
+    run.master._last_number = 2 * NUM_STREAMS - 1  # the next one would have the tags of the first
+    assert run.master.start(run.jobs["c"], EXECUTORS, OWNERS).number == 2 * NUM_STREAMS + 1
