@@ -142,23 +142,21 @@ class Master:
                 continue
             patience.reset()
         self.placement.close()
-        outcome, code = self._outcome()
+        outcome = self._outcome()
+        code = code_of_end(outcome)
+        if outcome == "suspended" and self._exit_code is not None:
+            code = self._exit_code
         is_left = outcome == "suspended" and self._exit_code is None
         code = self._record.finish(outcome, code, (self.stop_reason or "") if is_left else "")
         self._rank.channel.send_to_all(self._rank.roles.executor_ranks, Leave(code))
         self._rank.channel.flush()
         return code
 
-    def _outcome(self) -> tuple[Outcome, int]:
-        """Return how the run ends, and its exit code."""
-        outcome: Outcome = "done"
+    def _outcome(self) -> Outcome:
+        """Return how the run ends."""
         if not all(job.is_over for job in self.jobs.values()):
-            outcome = "suspended"
-            if self._exit_code is not None:
-                return outcome, int(self._exit_code)
-        elif any(job.state == "failed" for job in self.jobs.values()):
-            outcome = "failed"
-        return outcome, code_of_end(outcome)
+            return "suspended"
+        return "failed" if any(job.state == "failed" for job in self.jobs.values()) else "done"
 
     # ---- for the placement ---------------------------------------------------------------------
 

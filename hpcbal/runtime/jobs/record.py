@@ -121,7 +121,7 @@ class Record(Progress):
         super().__init__()
         config = opened.config
         self._run, self._lock, self._ledger, self._jobs = opened.run, opened.lock, opened.ledger, opened.jobs
-        self._kind = KINDS[config.kind]
+        self._kind_of_run = KINDS[config.kind]
         self._metrics = MetricsWriter(opened.run)
         self._status_due_s = 0.0
         self._decided_s = 0.0
@@ -210,7 +210,7 @@ class Record(Progress):
     def finish(self, outcome: Outcome, exit_code: int, suspended: str) -> int:
         self._metrics.close()
         rows = [self._row(job) for job in self._jobs.values()]
-        write_results(self._run.results, rows, self._kind)
+        write_results(self._run.results, rows, self._kind_of_run)
         self._append(
             RunFinishedLine(
                 outcome=outcome,
@@ -224,7 +224,7 @@ class Record(Progress):
         end_status(self._status, outcome, exit_code)
         write_status(self._run.status, self._status)
         files = f"files: {self._run.root}/ (results.csv, ledger.jsonl, {self._files_of_jobs()}/, logs/)"
-        print(printable(f"\n{render_results(rows, self._kind)}\n{files}"), file=sys.stdout, flush=True)
+        print(printable(f"\n{render_results(rows, self._kind_of_run)}\n{files}"), file=sys.stdout, flush=True)
         for job in self._jobs.values():
             if job.cause:
                 say(f"hpcbal: {job.name}: {job.detail}")
@@ -239,7 +239,7 @@ class Record(Progress):
         metrics = [record.metrics for record in job.history]
         epochs = [record.epoch for record in job.history]
         numbers = summary_of(metrics, epochs, job.main_metric) if metrics else {}
-        best_key = f"{BEST}{job.main_metric}" if job.main_metric else f"{BEST}{self._kind.metric}"
+        best_key = f"{BEST}{job.main_metric}" if job.main_metric else f"{BEST}{self._kind_of_run.metric}"
         return ResultRow(
             name=job.name,
             state=job.state if job.is_over else "waiting",

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
-from typing import TYPE_CHECKING, cast
-
 from hpcbal.config import JobsConfig
 from hpcbal.errors import InputError
 from hpcbal.runtime.handoff.launch_dir import RunRequest, output_of
 from hpcbal.runtime.handoff.submissions import with_submitted
 from hpcbal.runtime.kinds.executors import ExecutorRuns
-from hpcbal.runtime.kinds.kind import RankWorld, refusal_of_operations
+from hpcbal.runtime.kinds.kind import refusal_of_operations
 from hpcbal.telemetry import RunDirectory
 
-if TYPE_CHECKING:
-    from hpcbal.runtime.jobs.opening import OpenedJobs
-    from hpcbal.runtime.rank.context import LiveRank
 
-
-class JobsRuns(ExecutorRuns[JobsConfig, "OpenedJobs"]):
+class JobsRuns(ExecutorRuns[JobsConfig]):
     """Many jobs, and those that are submitted to their run."""
 
     def requested(self, request: RunRequest, config: JobsConfig) -> JobsConfig:
@@ -29,23 +22,6 @@ class JobsRuns(ExecutorRuns[JobsConfig, "OpenedJobs"]):
 
     def with_submitted(self, config: JobsConfig, run: RunDirectory) -> JobsConfig:
         return with_submitted(config, run)
-
-    def open(self, request: RunRequest, config: JobsConfig) -> OpenedJobs:
-        from hpcbal.runtime.jobs.opening import open_jobs
-
-        return open_jobs(request, config)
-
-    def play(
-        self,
-        world: RankWorld,
-        rank: LiveRank,
-        request: RunRequest,
-        opened: OpenedJobs | None,
-        last: ExitStack,
-    ) -> int:
-        from hpcbal.runtime.jobs.run import run_jobs
-
-        return run_jobs(world.all, rank, cast(JobsConfig, rank.config), opened, is_profile=False)
 
 
 RUNS = JobsRuns()

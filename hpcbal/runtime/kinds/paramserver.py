@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
-from typing import TYPE_CHECKING, cast
-
 from hpcbal.cluster.roles import LEAST_EXECUTORS
 from hpcbal.config import ParamServerConfig
 from hpcbal.errors import InputError
 from hpcbal.runtime.handoff.launch_dir import RunRequest
 from hpcbal.runtime.kinds.executors import ExecutorRuns
-from hpcbal.runtime.kinds.kind import RankWorld
-
-if TYPE_CHECKING:
-    from hpcbal.runtime.jobs.run import Opened
-    from hpcbal.runtime.rank.context import LiveRank
 
 
-class ParamServerRuns(ExecutorRuns[ParamServerConfig, "Opened"]):
+class ParamServerRuns(ExecutorRuns[ParamServerConfig]):
     """A job that has all executors for itself."""
 
     def requested(self, request: RunRequest, config: ParamServerConfig) -> ParamServerConfig:
@@ -32,20 +24,6 @@ class ParamServerRuns(ExecutorRuns[ParamServerConfig, "Opened"]):
     def least_executors(self, config: ParamServerConfig) -> int:
         asked = sum(1 if count == "auto" else count for count in (config.workers, config.servers))
         return max(LEAST_EXECUTORS, asked)
-
-    def open(self, request: RunRequest, config: ParamServerConfig) -> Opened:
-        from hpcbal.runtime.jobs.run import open_run_of_jobs
-
-        return open_run_of_jobs(request, config)
-
-    def play(
-        self, world: RankWorld, rank: LiveRank, request: RunRequest, opened: Opened | None, last: ExitStack
-    ) -> int:
-        from hpcbal.runtime.jobs.run import run_jobs
-
-        config = cast(ParamServerConfig, rank.config)
-        is_profile = request.num_operation_steps is not None
-        return run_jobs(world.all, rank, config, opened, is_profile=is_profile)
 
 
 RUNS = ParamServerRuns()

@@ -135,11 +135,11 @@ def test_what_may_change_is_taken_over(tmp_path, before, after):
         ("args: {}", "args: {n: '3'}", "  data.args.n: was absent, is '3'"),
         ("args: {}", 'args: {n: "a\\nb"}', "  data.args.n: was absent, is 'a b'"),
         (
-            "policy: even",
-            "policy: fitted, gradient_weights: size",
-            "  balance.gradient_weights: was absent, is size",
+            "gradient_weights: samples",
+            "gradient_weights: size",
+            "  balance.gradient_weights: was samples, is size",
         ),
-        ("policy: even", "policy: even, samples: in-order", "  balance.samples: was absent, is"),
+        ("samples: within-batch", "samples: in-order", "  balance.samples: was within-batch, is"),
     ],
 )
 def test_another_config_is_refused_and_its_keys_named(tmp_path, before, after, reported):
