@@ -219,9 +219,7 @@ class SharedRank:
         frame = sys._current_frames().get(self._threads[start].ident or 0)
         stack = "".join(traceback.format_stack(frame)) if frame is not None else ""
         log.warning("%s has computed for more than %g s:\n%s", job, limit_s, stack)
-        for other in machine.cpu.leave(job):
-            machine.tenants[other].wake()
-        machine.cpu_busy.note(bool(machine.cpu.running))
+        machine.begun(machine.cpu, machine.cpu.leave(job))
         rank, output = self._rank.rank, RunDirectory(self._rank.output)
         problem = (
             f"no sign of life for {limit_s:g} s (stall_timeout_s) of a computation on rank {rank}; its stack "

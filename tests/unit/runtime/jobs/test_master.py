@@ -15,6 +15,7 @@ from hpcbal.config import ParamServerConfig
 from hpcbal.errors import ExitCode
 from hpcbal.paramserver.engine.transport import NUM_STREAMS
 from hpcbal.paramserver.machine import messages
+from hpcbal.runtime.health.silence import StallDetector
 from hpcbal.runtime.jobs.job import Job
 from hpcbal.runtime.jobs.loading import Cut
 from hpcbal.runtime.jobs.master import Master, Placement
@@ -66,14 +67,13 @@ class Run:
 
     def __init__(self, tmp_path: Path, *names: str) -> None:
         self.channels = LoopbackChannel.connect(len(EXECUTORS) + 1)
+        roles = SimpleNamespace(
+            ranks=[SimpleNamespace(rank=number, host="n") for number in range(3)], executor_ranks=EXECUTORS
+        )
         rank = SimpleNamespace(
-            config=SimpleNamespace(
-                stall_timeout_s=60.0, walltime=None, checkpoint=SimpleNamespace(interval_s=60.0)
-            ),
-            roles=SimpleNamespace(
-                ranks=[SimpleNamespace(rank=number, host="n") for number in range(3)],
-                executor_ranks=EXECUTORS,
-            ),
+            config=SimpleNamespace(walltime=None, checkpoint=SimpleNamespace(interval_s=60.0)),
+            roles=roles,
+            stall_detector=lambda: StallDetector(60.0, cast(Any, roles), tmp_path),
             channel=self.channels[0],
             stop=SimpleNamespace(take=lambda: None),
             is_ending=lambda: False,
