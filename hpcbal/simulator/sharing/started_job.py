@@ -151,7 +151,7 @@ class StartedJob:
         around, frames, checkpoint = self._around, self._frames, self._checkpoint
         count, delays = len(self.ranks), around.delays
         read_bytes = self._job.input_bytes + (0.0 if checkpoint.number is None else self._job.state_bytes)
-        self._times = times = StartTimes(
+        times = StartTimes(
             delays.start_s,
             read_bytes / count / delays.disk_bytes_per_s,
             delays.stop_s + self._job.state_bytes / count / delays.disk_bytes_per_s,
@@ -220,8 +220,6 @@ class StartedJob:
         """What has been measured, at least one iteration."""
         average, frames, job = self.meter.average, self._frames, self._job
         assert average is not None
-        # Before the first checkpoint: as long as its bytes take, if nothing else of a run is known better.
-        saving_s = self._times.save_s if self._saving_s is None and not self._uses_frames else self._saving_s
         return load_of(
             self.name,
             average,
@@ -232,7 +230,7 @@ class StartedJob:
             dense_bytes=self._job.dense_bytes,
             row_growth=self._job.row_growth,
             loading_s=self._loading_s,
-            saving_s=saving_s,
+            saving_s=self._saving_s,
         )
 
     def start(self) -> None:
