@@ -67,6 +67,13 @@ def test_relative_links_lead_to_files_and_headings(document: Path) -> None:
     assert broken_links(document) == []
 
 
+def test_every_file_on_a_journey_exists() -> None:
+    text = (ROOT / "docs/architecture.md").read_text().partition("## Six journeys")[2].partition("\n## ")[0]
+    files = re.findall(r"`([\w/]+(?:\.py|/))`", text)
+    assert len(set(files)) > 80
+    assert [name for name in files if not (ROOT / "hpcbal" / name).exists()] == []
+
+
 def test_the_architecture_lists_every_room() -> None:
     text = (ROOT / "docs/architecture.md").read_text()
     rows = re.findall(r"^\| (`.*?`) \|", text, flags=re.MULTILINE)

@@ -25,4 +25,4 @@ def test_a_docstring_describes_exactly_the_fields(kind: type[Line]) -> None:
 def test_types_are_in_the_words_of_json() -> None:
     assert type_text(tuple[int, ...]) == "list of whole numbers"
     assert type_text(float | None) == "number or null"
-    assert type_text(EpochDone) == "[EpochDone](#epochdoneline)"
+    assert type_text(EpochDone) == "[EpochDone](#epochdone)"
