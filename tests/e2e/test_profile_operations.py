@@ -87,7 +87,7 @@ def test_a_job_is_profiled_forecast_and_then_run(job):
     done = job.run("profile", "--operations", "job.yaml", "--steps", "20")
     assert done.code == 0, done
     assert "1 worker, 1 server: 20 steps after 5 to warm up" in done.out
-    assert "operations.jsonl: 20 steps of 10 samples, 14 operations; a step computes" in done.out
+    assert "operations.jsonl: 20 steps of 10 samples, 8 operations; a step computes" in done.out
     trace = read_trace(job.out / "operations.jsonl")
     assert (trace.num_steps, trace.samples_per_step, trace.splits) == (20, 10, True)
     assert not (job.out / "results.csv").exists()
