@@ -52,12 +52,16 @@ def test_a_killed_run_leaves_a_report_and_a_whole_timeline_that_the_next_start_c
     lab.configure(lambda config: config["backend"].update(rates={n: {1: 60} for n in "abc"}))
     running = lab.start()
     path = lab.out / "timeline.json.gz"
-    running.until(lambda: path.exists() and len(kinds_by_rank(path)) >= 4, "slices of four ranks")
+
+    def trains() -> bool:
+        kinds = kinds_by_rank(path) if path.exists() else {}
+        return len(kinds) >= 4 and bool({"compute", "pass"} & set.union(*kinds.values()))
+
+    running.until(trains, "slices of four ranks, some of training")
     running.signal_rank(0, signal.SIGKILL)
     assert running.wait().code != 0
     assert lab.events("run-finished") == []
     before = events_of(path)
-    assert {"compute", "pass"} & set.union(*kinds_by_rank(path).values())
     done = lab.run("report", "out", "--no-plots")
     assert done.code == 0, done
     page = (lab.out / "report.html").read_text()
