@@ -6,6 +6,7 @@ import math
 import statistics
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -109,7 +110,7 @@ class Progress:
         return exit_code
 
 
-class Record(Progress):
+class Record(Progress, ABC):
     """Writes what happens to jobs, and decides nothing.
 
     Args:
@@ -144,13 +145,13 @@ class Record(Progress):
             )
         )
 
+    @abstractmethod
     def _new_status(self, name: str, num_ranks: int) -> Any:
         """Return the status at the start, of the run's kind."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _fill_ranks(self) -> None:
         """Bring what the status says of ranks up to date."""
-        raise NotImplementedError
 
     def _append(self, line: Line) -> None:
         self._ledger.append(line, durable=isinstance(line, DURABLE))
