@@ -298,6 +298,11 @@ class ParamServerConfig(PsJobConfig, RunConfig):
         return {self.name: self}
 
     @property
+    def arrives_s(self) -> float:
+        """When the job is submitted, after the start of the run: at once."""
+        return 0.0
+
+    @property
     def link_model(self) -> Literal["shared", "in_turn"]:
         """What predictions of this job take links for."""
         if self.links != "auto":
