@@ -180,7 +180,7 @@ class OneJob(Placement, Shown):
 
     def _note_turn(self, executor: int, turn: messages.TurnDone) -> None:
         """Count a turn of a worker."""
-        old = self._turns.get(executor, WorkerFacts(executor, 0, 0, 0.0, 0.0, 0.0))
+        old = self._turns.get(executor, WorkerFacts(executor, 0, 0, 0.0, 0.0, 0.0, 0))
         self._turns[executor] = WorkerFacts(
             executor,
             old.turns + 1,
