@@ -1,4 +1,4 @@
-"""What every process of hpcbal does: write to stderr, keep stop signals, leave forked copies."""
+"""The duties of every process of hpcbal: write to stderr, keep stop signals, leave forked copies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a forecast is made from: the trace, the machines, and how they transfer."""
+"""Read the inputs of a forecast: the trace, the machines, and how they transfer."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """What is forecast.
+    """The inputs of a forecast.
 
     Attributes:
         name: of the job.

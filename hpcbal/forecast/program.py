@@ -142,7 +142,7 @@ def _slowness(machines: tuple[Links, ...]) -> Floats:
 
 @dataclass(slots=True, eq=False)
 class Record:
-    """What a replay fills in; W workers, M servers.
+    """The arrays that a replay fills in; W workers, M servers.
 
     Attributes:
         ends_s: when each step ended, shape (W, num_steps); of worker w the first `num_done[w]` are filled.

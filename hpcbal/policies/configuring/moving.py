@@ -14,7 +14,7 @@ _STALL_SHARE = 0.05
 
 @dataclass(frozen=True, slots=True)
 class MovingCost:
-    """What a change takes.
+    """The cost of a change.
 
     Attributes:
         bytes_moved: of all blocks.

@@ -26,7 +26,7 @@ RESERVE = 0.03
 
 @dataclass(frozen=True, slots=True)
 class JobMemory:
-    """What a job keeps in memory, as far as it is known before the job runs.
+    """The memory of a job, as far as it is known before the job runs.
 
     Attributes:
         input_bytes: of all samples and the app's state of them, over all machines.
@@ -78,7 +78,7 @@ class JobMemory:
 
 @dataclass(frozen=True, slots=True)
 class MemoryLimit:
-    """What every machine has.
+    """The memory of every machine, and the share of data blocks that is on disk.
 
     Attributes:
         limit_bytes: of a machine; None: as much as anybody needs.
