@@ -261,7 +261,7 @@ def try_readers(config: Path, root: Path) -> str | None:
 
 def load_roles() -> Any:
     """The module that plays all roles of a run in one process."""
-    sys.path.insert(0, str(ROLES / "programs"))
+    sys.path[:0] = [str(ROLES / "programs"), str(ROLES.parents[1] / "helpers")]
     spec = importlib.util.spec_from_file_location("roles_in_process", ROLES / "conftest.py")
     assert spec is not None
     assert spec.loader is not None

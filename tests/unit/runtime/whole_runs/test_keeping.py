@@ -269,6 +269,6 @@ def test_after_a_failed_write_of_the_last_best_weights_training_goes_on_from_the
     for folder in (lab.out / "dnns").iterdir():
         state, _ = read_checkpoint(folder)
         assert state is not None
-        assert state.arrays or holds_best(folder, best(rule_of(lab, folder.name), state.history).epoch)
+        assert state.arrays or holds_best(folder, state, best(rule_of(lab, folder.name), state.history).epoch)
     assert lab.run() == 0
     assert shown_of(lab) == {name: (best_of(lab, name).epoch, None) for name in lab.epochs}
