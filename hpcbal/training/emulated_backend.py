@@ -18,8 +18,8 @@ from hpcbal.policies.rates import RateTable
 from hpcbal.training.backend import Backend, Batch, Contribution, Replica, Sums, are_shares
 from hpcbal.training.devices import dnn_seed
 from hpcbal.training.groups import NonFiniteError
-from hpcbal.training.keras_model import make_model
 from hpcbal.training.step_exchange import StepExchange
+from hpcbal.training.user_model import make_model
 from hpcbal.training.weights import Array, Arrays, check_fit, num_bytes
 from hpcbal.values.arrays import Affine
 
