@@ -1,4 +1,4 @@
-"""What a start finds of weights that earlier starts kept, and of files that DNNs started from."""
+"""Find weights that earlier starts kept, and files that DNNs started from."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ LEAST_PUSH_SHARE = 1e-3
 
 @dataclass(frozen=True, slots=True)
 class TurnSizes:
-    """What turns were found to need.
+    """Needs of turns, found by trying some.
 
     Attributes:
         rows: of each sparse table, points (samples of a turn, rows).

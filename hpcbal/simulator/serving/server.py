@@ -35,7 +35,7 @@ class Worker(Protocol):
 
 @dataclass(slots=True, eq=False)
 class Access:
-    """What one frame asks of one owner.
+    """A request in one frame to one owner.
 
     Attributes:
         worker, request: whose it is; `Client` numbers requests.
@@ -58,7 +58,7 @@ class Access:
         self.num_open = len(self.numbers)
 
     def part(self, units: Sequence[int]) -> Access:
-        """What remains of it for another owner."""
+        """Return the rest of this request, for another owner."""
         numbers = {unit: self.numbers[unit] for unit in units}
         return Access(self.worker, self.request, numbers, self.is_pull, self.sizes)
 

@@ -30,7 +30,7 @@ class TurnBytes:
 
 
 class Units:
-    """What hosts and clients of the simulation call blocks.
+    """The blocks, as hosts and clients of the simulation know them.
 
     While nothing moves, all dense blocks of an owner are one unit, and so are all sparse ones: they are asked
     for and served together. So an epoch takes fewer events, and as much time. If blocks may move, each is a

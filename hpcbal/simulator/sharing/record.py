@@ -1,4 +1,4 @@
-"""What simulated jobs that share machines leave behind."""
+"""The records of simulated jobs that share machines."""
 
 from __future__ import annotations
 
