@@ -442,5 +442,5 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FinishedRun]:
 
 @pytest.fixture(scope="session")
 def undisturbed(finished: FinishedRun) -> Mapping[str, Any]:
-    """What the small ensemble ends with when nothing happens to it."""
+    """The outcome of the small ensemble when nothing happens to it."""
     return finished.lab.outcome()
