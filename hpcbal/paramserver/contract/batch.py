@@ -65,7 +65,7 @@ class BatchPart:
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """What `App.needs`, `App.compute` and `App.objective` receive.
+    """The argument of `App.needs`, `App.compute` and `App.objective`.
 
     Attributes:
         columns: the samples, gathered; not to be changed.

@@ -22,7 +22,7 @@ JobState = Literal["waiting", "running", "leaving", "over"]
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What a policy sees.
+    """The argument of a policy: jobs, groups and machines of the moment.
 
     Attributes:
         num_machines: of the run.
@@ -163,7 +163,7 @@ class Scheduler:
     _jobs: dict[str, _Job] = field(default_factory=dict)
 
     def state_of(self, job: str) -> JobState:
-        """What an arrived job does."""
+        """Return the state of an arrived job."""
         return self._jobs[job].state
 
     def machines_of(self, job: str) -> tuple[int, ...]:

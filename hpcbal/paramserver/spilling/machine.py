@@ -1,4 +1,4 @@
-"""What the jobs of one machine have on its disk: planned when a job comes, then moved step by step."""
+"""Blocks of one machine's jobs on its disk: planned when a job comes, then moved step by step."""
 
 from __future__ import annotations
 
@@ -247,7 +247,7 @@ class MachineSpill:
             samples.wanted_on_disk = min(samples.num_blocks, max(0, samples.num_on_disk + count))
 
     def _look_again(self) -> None:
-        """What was measured no longer holds."""
+        """Forget the measurements, which no longer hold, and look again."""
         self._is_measuring = False
         self._look()
 

@@ -42,7 +42,7 @@ class Cursor:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What one turn of a worker takes.
+    """The samples of one turn of a worker.
 
     Attributes:
         epoch: number of the epoch.
