@@ -194,7 +194,7 @@ class Buffers:
         self._note_most()
 
     def _left(self, limit: int) -> int:
-        """What blocks leave, those of other jobs too."""
+        """Return the bytes that blocks leave free, those of other jobs too."""
         others = 0 if self._machine is None else self._machine.held_by_others(self)
         return max(0, limit - self.held_bytes - others)
 

@@ -34,7 +34,7 @@ from hpcbal.paramserver.store.host import Host, Lending
 
 @dataclass(slots=True)
 class ServerLoad:
-    """What a server has done since it last reported.
+    """A server's work since its last report.
 
     Attributes:
         service_s: seconds spent with requests.

@@ -58,13 +58,13 @@ class ExecutorSupply:
 
     @property
     def source(self) -> str:
-        """What decides now: the name of the file, or `executors.schedule`; for people."""
+        """The source of the number of executors, for people: the file's name, or `executors.schedule`."""
         return (
             self._path.name if self._path is not None and self._of_file is not None else "executors.schedule"
         )
 
     def take_problem(self) -> str:
-        """What is wrong with the file, once for each problem; empty if nothing is."""
+        """Return the error in the file, once for each problem; empty if there is none."""
         news = self._problem if self._problem != self._reported else ""
         self._reported = self._problem
         return news

@@ -33,7 +33,7 @@ JobConfig = ParamServerConfig | SharedJobConfig
 
 @dataclass(frozen=True, slots=True)
 class LoadedJob:
-    """What every rank knows of a job.
+    """A job as every rank knows it.
 
     Attributes:
         app: this rank's instance.

@@ -1,4 +1,4 @@
-"""What a job will need on its machines, from a few of its samples ([PS] Sec. 4.3.3)."""
+"""Estimate a job's needs on its machines from a few of its samples ([PS] Sec. 4.3.3)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ FEWER = 8
 
 @dataclass(frozen=True, slots=True)
 class Sampled:
-    """What was found.
+    """Sizes of samples and rows, from a few samples.
 
     Attributes:
         num_samples: that were read.
@@ -109,7 +109,7 @@ ROW_COPIES = 4
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What is known of a job before it runs.
+    """The needs of a job, as far as they are known before it runs.
 
     Attributes:
         memory: that it takes.
