@@ -29,7 +29,7 @@ MAX_GENERATIONS = 2**22
 
 @dataclass(frozen=True, slots=True)
 class StreamSpec:
-    """What stays the same during a run.
+    """The properties of a stream that stay the same during a run.
 
     Attributes:
         num_train: training positions of a pass; they come first.

@@ -18,7 +18,7 @@ import keras
 from hpcbal.config.imports import load_object
 from hpcbal.training.backend import Backend
 from hpcbal.training.devices import dnn_seed
-from hpcbal.training.keras_model import IGNORES_MASK, checked, make_model, user_errors, users_own
+from hpcbal.training.keras_model import IGNORES_MASK, checked, users_own
 from hpcbal.training.keras_parts import exclusions_in_vain, freeze_layers, make_optimizer
 from hpcbal.training.predicting import DeviceInput
 from hpcbal.training.tensorflow_replica import TensorFlowReplica
@@ -28,6 +28,7 @@ from hpcbal.training.traced_step import (
     hint_at_sizes,
     memory_errors,
 )
+from hpcbal.training.user_model import make_model, user_errors
 from hpcbal.training.weights import Array
 from hpcbal.values.arrays import Affine
 

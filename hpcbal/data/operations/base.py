@@ -1,4 +1,4 @@
-"""What a preprocessing operation is, and the checks of samples that all operations share."""
+"""The protocol of preprocessing operations, and the checks of samples that all operations share."""
 
 from __future__ import annotations
 

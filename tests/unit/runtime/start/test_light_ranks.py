@@ -1,4 +1,4 @@
-"""Ranks that only talk, or preprocess, load no deep-learning library."""
+"""Ranks that only talk, or preprocess, or train emulated models, load no deep-learning library."""
 
 from __future__ import annotations
 
@@ -24,12 +24,17 @@ config = load_config(Path(sys.argv[1]))
 for role in ("scheduler", "preprocessor"):
     RECIPES[role].load_libraries(config)
 open_source(config)
+import hpcbal.models
+import hpcbal.training.emulated_backend
 print(*sorted({"tensorflow", "keras", "horovod"} & sys.modules.keys()))
 """
 
 
-def test_scheduler_and_preprocessors_do_not_import_tensorflow(request: pytest.FixtureRequest) -> None:
-    """Everything that a rank of any role imports, and the dataset; trainers load the rest meanwhile."""
+def test_only_trainers_of_keras_models_import_tensorflow(request: pytest.FixtureRequest) -> None:
+    """Everything that a rank of any role imports, the dataset, and the emulated backend with its models.
+
+    Trainers of Keras models load the rest meanwhile.
+    """
     config = request.config.rootpath / "configs" / "quickstart.yaml"
     done = subprocess.run([sys.executable, "-c", PROGRAM, str(config)], capture_output=True, text=True)
     assert (done.returncode, done.stdout.strip()) == (0, ""), done.stderr
@@ -38,7 +43,7 @@ def test_scheduler_and_preprocessors_do_not_import_tensorflow(request: pytest.Fi
 def test_trainers_load_tensorflow_while_others_open_the_dataset(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """What cannot be imported is reported by the stage that needs it."""
+    """A failed import is reported by the stage that needs it."""
     asked: list[str] = []
 
     def refuse(name: str) -> None:

@@ -181,7 +181,10 @@ def test_best_weights_that_are_gone_are_trained_again_if_there_are_no_others(lab
     capsys.readouterr()
     assert lab.run() == 0
     (warning,) = warnings_about(lab, "c", capsys.readouterr().out)
-    assert "the best weights, the only ones that were kept, are gone; c starts again" in warning
+    assert (
+        "the best weights, the only ones that were kept, are gone (best.h5 is missing); c starts again"
+        in warning
+    )
     assert best_of(lab, "b").epoch > 0
     assert lab.states() == {dnn: ("done", epochs) for dnn, epochs in lab.epochs.items()}
 
@@ -269,6 +272,6 @@ def test_after_a_failed_write_of_the_last_best_weights_training_goes_on_from_the
     for folder in (lab.out / "dnns").iterdir():
         state, _ = read_checkpoint(folder)
         assert state is not None
-        assert state.arrays or holds_best(folder, best(rule_of(lab, folder.name), state.history).epoch)
+        assert state.arrays or holds_best(folder, state, best(rule_of(lab, folder.name), state.history).epoch)
     assert lab.run() == 0
     assert shown_of(lab) == {name: (best_of(lab, name).epoch, None) for name in lab.epochs}
