@@ -86,7 +86,7 @@ config.submission    pydantic yaml
 config
 config.scheduling
 models               keras numpy tensorflow
-data                 PIL h5py numpy sklearn
+data                 PIL h5py numpy pydantic pydantic_core sklearn
 paramserver.apps     numpy scipy
 paramserver.machine
 paramserver.sharing
@@ -171,7 +171,7 @@ PLACES: dict[str, tuple[str, ...]] = {
     "psutil": ("telemetry.host.resource_use",),
     "statsmodels": ("speed_models.fitters",),
     "yaml": ("config", "telemetry.claim", "simulator.preset"),
-    "pydantic": ("config", "telemetry.ledger.codec"),
+    "pydantic": ("config", "data.operations.base", "telemetry.ledger.codec"),
     "hpcbal.runtime": ("runtime", "cli"),
     "hpcbal.cli": ("cli", "__main__"),
 }
