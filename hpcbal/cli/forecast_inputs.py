@@ -52,7 +52,7 @@ class Inputs:
 
     @property
     def num_operations(self) -> int:
-        """That were recorded; what was added to each step is none of them."""
+        """Number of recorded operations, without the overhead that was added to each step."""
         return len(self.trace.operations) - (1 if self.step_overhead_s else 0)
 
     def job(self, num_workers: int, num_servers: int) -> Job:

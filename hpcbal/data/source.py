@@ -170,7 +170,7 @@ class SampleSource:
 
     @property
     def mean_size(self) -> float | None:
-        """Of the training samples, as the dataset declares sizes; None if it declares none."""
+        """Mean size of the training samples, as the dataset declares sizes; None if it declares none."""
         return None if self.sizes is None else float(self.sizes[self._train_ids].mean())
 
     def sizes_of(self, ids: NDArray[np.int64], samples: Sequence[NDArray[Any]]) -> NDArray[np.float64]:

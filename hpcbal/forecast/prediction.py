@@ -25,13 +25,13 @@ WARM_UP = 50
 """Steps of each worker that are left out ([ASGD] Sec. 4.1); of short runs at most a fifth."""
 
 LEAST_STEPS = 20
-"""Of a short run."""
+"""Fewest steps of a short run."""
 
 STEPS_ALONE = 50
-"""Of one worker, within whose mean step all workers start."""
+"""Steps of one worker, within whose mean step all workers start."""
 
 STEPS_FOR_OVERHEAD = 400
-"""Of one worker, so its mean step is known well."""
+"""Steps of one worker, so that its mean step is known well."""
 
 _MOST = (math.inf, math.inf, 1.0, 1.0, 1.0, 1.0)
 """Bounds of `figures_of`."""

@@ -16,7 +16,7 @@ RESOURCES = (Resource.DOWNLINK, Resource.UPLINK, Resource.WORKER, Resource.SERVE
 DOWN, UP, WORKER, SERVER, DELAY = range(5)
 
 MOST_STEPS = 20_000_000
-"""Of all workers together; each takes 16 bytes."""
+"""Most steps of all workers together; each takes 16 bytes."""
 
 Integers = NDArray[np.int64]
 Floats = NDArray[np.float64]

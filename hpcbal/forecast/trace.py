@@ -39,11 +39,11 @@ class Resource(enum.StrEnum):
 
 MOST_SERVERS = 4096
 MOST_BYTES = 2**60
-"""Of one operation."""
+"""Most bytes of one operation."""
 MOST_SAMPLES = 2**53
-"""Of one step."""
+"""Most samples of one step."""
 LONGEST_S = 1e9
-"""Of one operation."""
+"""Longest time of one operation."""
 
 
 @dataclass(frozen=True, slots=True)

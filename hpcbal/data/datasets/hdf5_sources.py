@@ -77,7 +77,7 @@ class _Part:
 
     @property
     def num_values(self) -> int:
-        """Of the blocks."""
+        """Number of values in the blocks."""
         return sum(math.prod(count) * math.prod(block) for _, _, count, block in self.blocks)
 
     def fits(self, shape: tuple[int, ...]) -> bool:

@@ -103,8 +103,7 @@ class Server:
 
     @property
     def num_bytes(self) -> int:
-        """Of all values. In `sync` any of them may have to be kept as they were before a step: they count
-        twice."""
+        """Bytes of all values. In `sync` each may have to be kept as before a step, and counts twice."""
         values = sum(held.values.nbytes for held in self._held.values())
         return held_bytes(values, None if self._sync_blocks is None else 0)
 

@@ -65,7 +65,7 @@ FIRST_ENTRY = 10
 """Words of a header before its entries."""
 
 HEADER_BYTES, ENTRY_BYTES = 8 * FIRST_ENTRY, 8 * ENTRY_WORDS
-"""Of a frame without entries and payload, and of an entry."""
+"""Bytes of a frame without entries and payload, and of an entry."""
 
 MAX_ENTRIES = (MAX_HEADER_WORDS - FIRST_ENTRY) // ENTRY_WORDS
 """Blocks of one frame."""

@@ -42,7 +42,7 @@ class EvenShares:
 
     @property
     def speed(self) -> float:
-        """Of each subtask; at least one must run."""
+        """Speed of each subtask; at least one must run."""
         return min(1.0, self._cores / len(self.left))
 
     @property

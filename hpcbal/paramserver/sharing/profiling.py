@@ -151,7 +151,7 @@ class IterationMeter:
 
     @property
     def average(self) -> Measured | None:
-        """Of the last iterations; None: none has been measured."""
+        """Average of the last iterations; None: none has been measured."""
         if not self._window:
             return None
         count = len(self._window)
@@ -163,7 +163,7 @@ class IterationMeter:
 
 
 LEAST_ITERATIONS = 4
-"""Of each job of a group, so that its iterations are measured."""
+"""Iterations of each job of a group after which the group counts as measured."""
 
 
 def measured_iteration_s(jobs: Iterable[tuple[IterationMeter, int]]) -> float | None:

@@ -17,7 +17,7 @@ from hpcbal.paramserver.sharing.placing import Sharing, place, without
 from hpcbal.policies.grouping import Group, JobLoad, JobMemory, MemoryLimit
 
 JobState = Literal["waiting", "running", "leaving", "over"]
-"""Of a job that has arrived: at rest, on machines, about to rest, or done or failed."""
+"""State of a job that has arrived: at rest, on machines, about to rest, or done or failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +172,7 @@ class Scheduler:
 
     @property
     def loads(self) -> dict[str, JobLoad]:
-        """Of the profiled jobs that are not over."""
+        """Loads of the profiled jobs that are not over, by name."""
         return {
             name: job.load for name, job in self._jobs.items() if job.load is not None and job.state != "over"
         }

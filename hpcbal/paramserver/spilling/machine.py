@@ -27,7 +27,7 @@ TURNS_OF_A_STEP = 3
 """Turns of every job between two steps of the climber; the first one is not measured."""
 
 GUESSED_BYTES_PER_S = 500e6
-"""Of a disk that has not been read yet."""
+"""Assumed speed of a disk that has not been read yet."""
 
 
 class Memory(Protocol):
@@ -234,7 +234,7 @@ class MachineSpill:
 
     @property
     def _free_bytes(self) -> float:
-        """That were free since the last look."""
+        """Bytes that were free at the last look."""
         limit = self._memory.limit_bytes
         return math.inf if limit is None else (1 - RESERVE) * limit - self._memory.lately_bytes
 

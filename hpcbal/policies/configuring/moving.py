@@ -9,7 +9,7 @@ from hpcbal.policies.configuring.changes import Move, Plan
 from hpcbal.policies.configuring.cost_model import Machine
 
 _STALL_SHARE = 0.05
-"""Of the time of a change in which training stands still, at most: what the runtime keeps to."""
+"""Largest share of a change's time in which training stands still: the runtime keeps to it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -141,8 +141,8 @@ class Grouping:
 
 
 CPU_WEIGHT = 2 / 3
-"""Of the use of cores in the score of a grouping; the rest is that of the network. [PS] Sec. 4.3.2 asks for
-more than a half, because computing is what brings a job on, and gives no number."""
+"""Weight of the use of cores in the score of a grouping; the rest is that of the network. [PS] Sec. 4.3.2
+asks for more than a half, because computing is what brings a job on, and gives no number."""
 
 
 def group_iteration_s(loads: Iterable[JobLoad], machines: int) -> float:

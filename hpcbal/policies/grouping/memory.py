@@ -72,7 +72,7 @@ class JobMemory:
 
     @property
     def block_bytes(self) -> float:
-        """Of a data block."""
+        """Bytes of a data block; 0 if their number is not known."""
         return self.input_bytes / self.data_blocks if self.data_blocks else 0.0
 
 

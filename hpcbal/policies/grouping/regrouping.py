@@ -27,7 +27,7 @@ from hpcbal.policies.grouping.groups import Group, JobLoad, group_iteration_s, s
 from hpcbal.policies.grouping.scheduling import FitsTogether, schedule
 
 LOOKED_AT = 16
-"""Of the jobs that wait, as many of the first ones are tried."""
+"""Number of waiting jobs that are tried, the first ones."""
 
 
 def filled(

@@ -15,7 +15,7 @@ from hpcbal.runtime.jobs.checkpoint import DATA, PARAMETERS, SavedJob
 from hpcbal.runtime.jobs.loading import Cut
 
 MOST_CHARACTERS = 1 << 16
-"""Of the file that are read."""
+"""Most characters of the file that are read."""
 
 LOOK_INTERVAL_S = 0.5
 """Between two looks at the file."""

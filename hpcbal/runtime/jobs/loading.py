@@ -28,7 +28,7 @@ from hpcbal.runtime.jobs.checkpoint import SavedJob
 from hpcbal.user_code import summary
 
 JobConfig = ParamServerConfig | SharedJobConfig
-"""Of a job that has all ranks for itself, or of one of many."""
+"""The configuration of a job that has all ranks for itself, or of one of many."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -101,10 +101,10 @@ MARGIN = 1.05
 """Estimates of what samples take are this much larger: jobs fail if their blocks do not fit."""
 
 DENSE_COPIES = 3
-"""Of a dense table at each worker: itself, an update of it, and an update that a server receives."""
+"""Copies of a dense table at each worker: itself, an update of it, and an update that a server receives."""
 
 ROW_COPIES = 4
-"""Of pulled rows: as they come, in order, and their update in order of blocks, here and at the server."""
+"""Copies of pulled rows: as they come, in order, and their update in order of blocks, here and at servers."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,7 @@ LEAST_READ, DRAWS = 2048, 8
 """Samples that are read at least, and turns of each size of which the mean is taken: samples are unlike."""
 
 LEAST_PUSH_SHARE = 1e-3
-"""Of a pull: what a push has at least, whatever was measured."""
+"""Smallest push as a share of the pull, whatever was measured."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from hpcbal.paramserver.contract import IntArray
 from hpcbal.simulator.serving.job import ServingJob
 
 ID_BYTES = 8
-"""Of the number of a row in a frame."""
+"""Bytes of the number of a row in a frame."""
 
 
 @dataclass(frozen=True, slots=True)
