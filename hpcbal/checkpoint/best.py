@@ -33,7 +33,7 @@ BEST_EPOCH = "best_epoch"
 CLASSES = "class_names"
 """In the `meta` of a file of a DNN: names of the classes of its data, if these have names."""
 OF_OTHER_TRAINING = "belongs to another training than the checkpoint (was it copied from another run?)"
-"""What warnings say of a whole file of best weights whose epochs are not those of the checkpoint."""
+"""The reason in warnings about a whole file of best weights whose epochs are not those of the checkpoint."""
 ONLY_BEST = "only_best"
 """In the `meta` of the checkpoint of a job that has ended and keeps only its best weights: true."""
 

@@ -1,4 +1,4 @@
-"""What `hpcbal simulate --output DIR` writes: figures as JSON, charts, and a page per schedule."""
+"""Write the files of `hpcbal simulate --output DIR`: figures as JSON, charts, and a page per schedule."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ _USE_OF_KIND = {
 
 
 def report_of(scenario: Scenario, run: SimulatedRun, paradigm: str, seed: int) -> ReportData:
-    """What the report shows about one simulated run."""
+    """Return the data of the report on one simulated run."""
     epochs = scenario.draw(seed).epochs
     cluster = cluster_of(run.num_gpus, scenario.gpus_per_node)
     data = ReportData(

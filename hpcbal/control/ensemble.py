@@ -338,7 +338,7 @@ class Ensemble:
         return [Finish(s.outcome)]
 
     def resume_state(self) -> ResumeState:
-        """What the next run needs to know about the schedule.
+        """Return the state from which the next run continues the schedule.
 
         While groups train, their checkpoints are older than this: a caller that may die replaces `dnns` by
         what it reads from the checkpoints. After Finish it is exact.

@@ -27,7 +27,7 @@ ROUNDING = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What a paradigm decides from.
+    """The facts from which a paradigm decides.
 
     Attributes:
         flotillas: returns the planner of flotillas for the rates of now.

@@ -140,7 +140,7 @@ class Schedule(Facts):
 
 @dataclass(frozen=True, slots=True)
 class Prediction(Facts):
-    """What a schedule would lead to, from now to the end of the run.
+    """Prediction for a schedule, from now to the end of the run.
 
     Attributes:
         schedule: the schedule, kept to the end.

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 SCHEMA = 1
 _OUTSIDE_TRAINING = {"random_crop": "cuts out the middle"}
-"""What random operations do with samples that are not trained; others leave them as they are."""
+"""Effect of random operations on samples that are not trained; others leave samples as they are."""
 
 
 def describe(
@@ -110,7 +110,7 @@ def _operations(config: EnsembleConfig, num_on_device: int) -> list[dict[str, An
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """What was exported.
+    """An exported DNN.
 
     Attributes:
         path, description: the model, and the description beside it.

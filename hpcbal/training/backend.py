@@ -1,4 +1,4 @@
-"""What a trainer needs from a deep-learning library: build a replica, compute, apply, save, load."""
+"""The interface to a deep-learning library: build a replica, compute, apply, save, load."""
 
 from __future__ import annotations
 
@@ -189,7 +189,7 @@ class Replica(Protocol):
         """
 
     def measure(self, y: Array, predictions: Array) -> Sums:
-        """What `evaluate` would find if these were the predictions, without losses that the model adds.
+        """Evaluate given predictions like `evaluate`, without losses that the model adds.
 
         Args:
             y: labels of n samples, shape (n, *label shape).

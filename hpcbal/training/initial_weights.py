@@ -131,7 +131,7 @@ def _found(
 
 
 def _misfits(layer: ModelLayer, own: Mapping[str, Array], arrays: tuple[Array, ...]) -> list[str]:
-    """What differs between a layer and the arrays that were found for it."""
+    """Return the differences between a layer and the arrays that were found for it."""
     if len(arrays) != len(layer.weights):
         return [f"layer {layer.path} has {len(layer.weights)} arrays, there it has {len(arrays)}"]
     problems = []

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 USE_SAVED_MODEL = "export a TensorFlow SavedModel instead, which needs no code: --to DIR"
 
 _PLAIN_LAYER = {"hpcbal>SyncBatchNormalization": "BatchNormalization"}
-"""What layers of hpcbal are in inference; both have the same arguments and variables."""
+"""Counterparts of hpcbal's layers in inference, with the same arguments and variables."""
 
 _NUM_PROBES = 3
 _PROBE_LENGTH = 32
@@ -41,12 +41,12 @@ _HALF_TOLERANCE = 5e-2
 
 
 def user_model(replica: TensorFlowReplica) -> keras.Model:
-    """What the user's callable returned, with the weights of this moment."""
+    """Return the user's model, with the weights of this moment."""
     return users_own(replica._model)
 
 
 def meaning_of_outputs(replica: TensorFlowReplica, loss: str | None) -> str:
-    """What the outputs of its model are, for people.
+    """Return the meaning of the model's outputs, for people.
 
     Args:
         loss: name of its loss; None: the default one.

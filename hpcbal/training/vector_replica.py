@@ -74,7 +74,7 @@ class VectorReplica:
 
     @property
     def model(self) -> keras.Model:
-        """What the user's callable returned, with the weights of this moment."""
+        """The user's model, with the weights of this moment."""
         return user_model(self._replica)
 
     def load(self, weights: Vector, statistics: Vector) -> None:

@@ -106,7 +106,7 @@ class Job:
         return (self.cluster.folder / f".hpcbal-{self.number}.end").exists()
 
     def signal(self, name: str) -> None:
-        """What `--signal=B:NAME@...` does."""
+        """Send a signal to the batch script, as `--signal=B:NAME@...` does."""
         self.cluster.run("scancel", "--batch", f"--signal={name}", self.number)
 
 
@@ -162,7 +162,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 def results(cluster: Cluster, name: str) -> dict[str, list[list[object]]]:
-    """What each DNN learnt: the numbers of all epochs."""
+    """Return the numbers of all epochs, by DNN."""
     keys = ("epoch", "loss", "accuracy", "val_loss", "val_accuracy")
     found: dict[str, list[list[object]]] = {}
     for path in sorted((cluster.folder / "runs" / name / "dnns").glob("*/metrics.jsonl")):

@@ -28,7 +28,7 @@ _JobNames = Annotated[
 
 
 class SubmissionConfig(Section):
-    """What a run of many jobs knows of one of them beside the job's own keys."""
+    """Keys of one of many jobs for the whole run, beside the keys of the job itself."""
 
     name: DirectoryName = key(..., "Unique name, and its directory in the output.", NAME_ALLOWED)
     arrives_s: Seconds = key(

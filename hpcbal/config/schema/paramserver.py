@@ -299,7 +299,7 @@ class ParamServerConfig(PsJobConfig, RunConfig):
 
     @property
     def link_model(self) -> Literal["shared", "in_turn"]:
-        """What predictions of this job take links for."""
+        """The model of links for predictions of this job."""
         if self.links != "auto":
             return self.links
         return "in_turn" if any(machine.bandwidth for machine in self.machines) else "shared"

@@ -1,4 +1,4 @@
-"""What a preprocessing operation is, and the argument checks that all operations share."""
+"""The protocol of preprocessing operations, and the argument checks that all operations share."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ NUM_READERS = 8
 
 @dataclass
 class Account:
-    """What one DNN has cost so far, over all starts."""
+    """The cost of one DNN so far, over all starts."""
 
     wall_time_s: float = 0.0
     slot_seconds: float = 0.0

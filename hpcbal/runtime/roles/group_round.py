@@ -265,7 +265,7 @@ class GroupRound:
             self._saving.leave(replica, position, inside_pass=inside_pass)
 
     def _other_arrays(self, replica: Replica, inside_pass: bool) -> Mapping[str, np.ndarray]:
-        """What a checkpoint holds besides the replica."""
+        """Return the arrays of a checkpoint that are not the replica's."""
         arrays: dict[str, np.ndarray] = {}
         if inside_pass:
             arrays[SUMS_NAME] = self._sums.to_array(replica.num_states)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What a role is built from.
+    """The parts from which a role is built.
 
     Attributes:
         context: this rank's context.

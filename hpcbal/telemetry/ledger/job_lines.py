@@ -56,7 +56,7 @@ class ThroughputForecastLine(Line):
 
 @dataclass(frozen=True, slots=True)
 class WorkerFacts(Facts):
-    """What one worker did in an epoch.
+    """Measurements of one worker in an epoch.
 
     Attributes:
         executor: its rank.

@@ -1,4 +1,4 @@
-"""What each kind of run is measured by, and the statuses that there are (docs/adr/0010)."""
+"""The measures of each kind of run, and its statuses (docs/adr/0010)."""
 
 from __future__ import annotations
 

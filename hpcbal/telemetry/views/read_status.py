@@ -84,7 +84,7 @@ def note_death(path: Path, reason: str) -> None:
 
 
 def _no_time(status: Mapping[str, Any]) -> str | None:
-    """What is wrong with the times of a status; None if both can be read."""
+    """Return the error in the times of a status; None if both can be read."""
     for name, text in (("started_at", status["started_at"]), ("updated_at", status["updated_at"])):
         try:
             unix_seconds(text)
@@ -114,7 +114,7 @@ def render_status(status: AnyStatus, now: float | None = None) -> str:
 
 
 def _how_to_continue(status: AnyStatus, kind: Kind) -> str | None:
-    """What the user can do next after the end of a start; None if nothing is left to do."""
+    """Advise the user after the end of a start; None if nothing is left to do."""
     match status["outcome"], status["exit_code"]:
         case "suspended", ExitCode.RUN_AGAIN:
             return "stopped before the end, all progress is saved: run the same command again to resume"

@@ -25,7 +25,7 @@ _MOST_SHOWN = 40
 
 
 def misfit(value: Any, hint: Any, place: str = "") -> str | None:
-    """What is wrong with a value, and where; None if it conforms.
+    """Return how a value fails to conform, and where; None if it conforms.
 
     Keys that a TypedDict does not have are allowed: a later version may write them.
 

@@ -1,4 +1,4 @@
-"""What bench_harmony_real.py reads from the ledger of a run of many jobs."""
+"""The figures of bench_harmony_real.py from the ledger of a run of many jobs."""
 
 from __future__ import annotations
 

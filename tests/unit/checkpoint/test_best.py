@@ -33,7 +33,7 @@ VALUES = (0.1, 0.5, 0.4, 0.6, float("nan"), 0.9, 0.2, 0.95)
 """The monitored metric after each epoch."""
 
 STEPS = ((1, "both"), (2, "best"), (3, "last"), (4, "best"), (6, "best"), (7, "last"), (8, "both"))
-"""What is saved after which epoch."""
+"""The saves of a job: after which epoch, and as which weights."""
 
 
 def best_epoch(num_epochs: int) -> int:

@@ -50,7 +50,7 @@ def predicted(schedule: Schedule, remaining_s: float, rounds: int = 1, *, is_cut
 def answer(
     instructions: list[Instruction], schedule: Schedule, num_dnns: int | None = None
 ) -> ScheduleChosen:
-    """What a caller answers that prefers `schedule`."""
+    """Return the answer of a caller that prefers `schedule`."""
     (asked,) = (each for each in instructions if isinstance(each, ChooseSchedule))
     assert schedule in asked.candidates
     prediction = predicted(schedule, 5.0)

@@ -1,4 +1,4 @@
-"""What the documents show is true: links lead somewhere, the README's configuration is valid."""
+"""The documents are true: links lead somewhere, the README's configuration is valid."""
 
 from __future__ import annotations
 

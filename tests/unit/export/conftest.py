@@ -82,7 +82,7 @@ class Run:
         return np.random.default_rng(1).random((5, *shape)).astype(keras.config.floatx())
 
     def outputs(self) -> np.ndarray:
-        """What the network gives in inference."""
+        """Return the outputs of the network in inference."""
         return np.asarray(user_model(self.replica)(self.samples(), training=False))
 
 

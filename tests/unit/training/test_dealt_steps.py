@@ -65,8 +65,11 @@ def train_group(replicas: Sequence[Any], steps: Sequence[tuple[Batch, DealtStep]
 
 
 def counts_of(step: DealtStep, sizes: np.ndarray, weighs_by_size: bool) -> np.ndarray:
-    """What each sample counts, by position. By size: its share's size over that of the step, and all samples
-    of a share the same ([CHRONICA] Eq. 7); otherwise each sample the same."""
+    """Return the weight of each sample, by position.
+
+    By size: a sample has its share's size over that of the step, divided among all samples of the share
+    ([CHRONICA] Eq. 7). Otherwise each sample has the same weight.
+    """
     counts = np.full(len(sizes), 1 / len(sizes))
     if weighs_by_size:
         for rank in range(NUM_RANKS):

@@ -130,7 +130,7 @@ def test_a_limit_cuts_padded_lengths_but_no_sample() -> None:
 
 
 def test_a_share_is_padded_up_to_its_limit_of_work(build: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the model gets, a single long series included."""
+    """The model gets padded samples, a single long series included."""
     replica, shapes = build("hpcbal.models:temporal_cnn"), []
     inputs = replica._input.for_model
     monkeypatch.setattr(replica._input, "for_model", lambda x: (shapes.append(x[0].shape), inputs(x))[1])

@@ -124,7 +124,7 @@ def test_an_interrupted_round_is_known_with_its_cluster_and_its_passes(run: RunD
 
 
 def test_dnns_that_left_to_regroup_keep_their_gpus_until_the_next_round(run: RunDirectory):
-    """What a kill between two rounds would lose: the local paradigm leaves them where they are."""
+    """A kill between two rounds must not lose these GPUs: the local paradigm leaves DNNs where they are."""
     lines = [
         started(),
         BEGUN,

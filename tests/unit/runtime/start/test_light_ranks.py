@@ -46,7 +46,7 @@ def test_only_trainers_of_keras_models_import_tensorflow(request: pytest.Fixture
 def test_trainers_load_tensorflow_while_others_open_the_dataset(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """What cannot be imported is reported by the stage that needs it."""
+    """A failed import is reported by the stage that needs it."""
     asked: list[str] = []
 
     def refuse(name: str) -> None:

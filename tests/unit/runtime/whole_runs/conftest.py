@@ -66,7 +66,7 @@ class Lab:
         self._inner.configure(**{**given, **sections})
 
     def at_steps(self, steps: Collection[int], act: Callable[[], None]) -> None:
-        """What models with the hook `act` do in some of the training steps, counted from now on."""
+        """Let models with the hook `act` call `act` in some of the training steps, counted from now on."""
         count = 0
 
         def act_in(number: int) -> None:

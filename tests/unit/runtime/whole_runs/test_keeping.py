@@ -181,7 +181,10 @@ def test_best_weights_that_are_gone_are_trained_again_if_there_are_no_others(lab
     capsys.readouterr()
     assert lab.run() == 0
     (warning,) = warnings_about(lab, "c", capsys.readouterr().out)
-    assert "the best weights, the only ones that were kept, are gone; c starts again" in warning
+    assert (
+        "the best weights, the only ones that were kept, are gone (best.h5 is missing); c starts again"
+        in warning
+    )
     assert best_of(lab, "b").epoch > 0
     assert lab.states() == {dnn: ("done", epochs) for dnn, epochs in lab.epochs.items()}
 
