@@ -65,6 +65,11 @@ class SharedJobConfig(PsJobConfig, SubmissionConfig):
         "sync; a group of jobs computes and talks in turns, so the workers of each take their steps together",
     )
 
+    @property
+    def memory_per_rank(self) -> None:
+        """Most memory of an executor: `memory_per_node` of the run limits all jobs together instead."""
+        return None
+
 
 class FixedGroupConfig(Section):
     """Jobs that share machines, and how many machines they get."""

@@ -298,6 +298,11 @@ class ParamServerConfig(PsJobConfig, RunConfig):
         return {self.name: self}
 
     @property
+    def arrives_s(self) -> float:
+        """When the job is submitted, after the start of the run: at once."""
+        return 0.0
+
+    @property
     def link_model(self) -> Literal["shared", "in_turn"]:
         """The model of links for predictions of this job."""
         if self.links != "auto":

@@ -79,6 +79,9 @@ class TrainerRecipe(Recipe):
             self._backend.close()
 
 
+RECIPE = TrainerRecipe
+
+
 def make_backend(context: RankContext, trainers: MPI.Intracomm, *, is_sized: bool) -> Backend:
     """Make the backend of a trainer rank; collective over the trainers, but a failure of one blocks none.
 

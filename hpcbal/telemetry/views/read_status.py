@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from hpcbal.errors import ExitCode, HpcbalError, InputError
-from hpcbal.kinds import DEFAULT_KIND, KINDS, Kind
+from hpcbal.kinds import KINDS, Kind
 from hpcbal.printable import printable
 from hpcbal.telemetry.files.atomic_file import read_file, write_json_atomic
 from hpcbal.telemetry.files.json_lines import duration_text, unix_seconds
@@ -44,7 +44,7 @@ def read_status(directory: str | os.PathLike[str]) -> AnyStatus:
         raise InputError(f"{path}: not a status file of hpcbal ({error}){_ADVICE}") from error
     if not isinstance(status, dict) or not RunStatus.__required_keys__ <= status.keys():
         raise InputError(f"{path}: not a status file of hpcbal, or from another version of it")
-    kind = status.get("kind", DEFAULT_KIND)
+    kind = status["kind"]
     if not isinstance(kind, str) or kind not in KINDS:
         raise InputError(
             f"{path}: belongs to a run of kind {kind!r}, but this hpcbal knows only {', '.join(KINDS)}; "

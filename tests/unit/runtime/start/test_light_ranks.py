@@ -19,10 +19,13 @@ from pathlib import Path
 import hpcbal.runtime.main
 from hpcbal.config import load_config
 from hpcbal.data.source import open_source
-from hpcbal.runtime.start.table import RECIPES
+from hpcbal.runtime.start.table import recipe_of
 config = load_config(Path(sys.argv[1]))
-for role in ("scheduler", "preprocessor"):
-    RECIPES[role].load_libraries(config)
+for role, no_more in (("preprocessor", "control"), ("trainer", "simulator"), ("scheduler", "report.page")):
+    recipe = recipe_of(role)
+    if role != "trainer":
+        recipe.load_libraries(config)
+    assert f"hpcbal.{no_more}" not in sys.modules, (role, no_more)
 open_source(config)
 import hpcbal.models
 import hpcbal.training.emulated_backend
