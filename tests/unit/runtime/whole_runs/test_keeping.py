@@ -105,10 +105,14 @@ def test_a_best_epoch_is_saved_while_the_group_waits_for_others(lab: Any, monkey
 
 @pytest.mark.parametrize("interval_s", [0, 60])
 @pytest.mark.parametrize("step", [9, 16, 22])
-def test_after_a_kill_the_best_weights_are_those_of_the_history(lab: Any, interval_s: int, step: int) -> None:
+def test_after_a_kill_the_best_weights_are_those_of_the_history(
+    lab: Any, capsys: Any, interval_s: int, step: int
+) -> None:
     lab.use(dnns=dnns(lab, monitor="val_loss"), checkpoint={"interval_s": interval_s})
     lab.kill_at(step)
+    capsys.readouterr()
     assert lab.run() == 0
+    assert "(was it copied" not in capsys.readouterr().out
     assert shown_of(lab) == {name: (best_of(lab, name).epoch, epochs) for name, epochs in lab.epochs.items()}
 
 
