@@ -42,7 +42,7 @@ from support.provenance import provenance
 from support.starting import train
 
 from hpcbal.control import AUTO, DnnSpec, ResumeState, ScheduleSettings, StopRule, candidates
-from hpcbal.control.candidates import PAPER_ALPHA, PAPER_DELTA
+from hpcbal.control.schedules import PAPER_ALPHA, PAPER_DELTA
 from hpcbal.events.ensemble import Schedule, StartAlone, StartRound
 from hpcbal.policies import Delta, RateTable
 from hpcbal.simulator import ASSUMED_COSTS, Outset, PassModel, cluster_of, predict_schedules, simulate

@@ -100,7 +100,7 @@ def ring_bytes() -> int:
 
     sample = SampleSpec.of((FEATURES,), "float32")
     spec = StreamSpec(NUM_TRAIN, NUM_TRAIN + NUM_VALIDATION, BLOCK_SAMPLES, sample, LabelSpec(), 2**30)
-    return RING_BLOCKS * spec.slot_bytes
+    return RING_BLOCKS * spec.cell_bytes
 
 
 def run_for_real(config: dict[str, Any], folder: Path) -> float:

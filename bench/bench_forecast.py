@@ -106,7 +106,7 @@ JOBS = {
     "both": EngineJob(0.15, 8e6, ((1, 1), (4, 1), (8, 1), (12, 1), (8, 2), (16, 2), (12, 3), (16, 4))),
     "computing": EngineJob(0.25, 10e6, ((2, 1), (8, 1), (12, 1), (16, 1), (16, 2), (6, 3))),
 }
-"""What limits one worker with one server most -> the job."""
+"""Jobs by the part that limits one worker with one server most."""
 
 
 def against_runs() -> dict[str, Any]:
@@ -151,7 +151,7 @@ def _run(job: EngineJob, workers: int, servers: int, forecast: float) -> float:
 
 
 def _samples_per_s(timeline: Path, workers: int) -> float:
-    """What all workers did between their first epochs and the end of the first worker.
+    """Return the samples per second of all workers, from their first epochs to the end of the first worker.
 
     Each has its own pace: epochs as the master counts them would be those of the slowest.
     """

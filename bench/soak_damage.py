@@ -104,7 +104,7 @@ READ_BY_VERBS = ("config.yaml", "ledger.jsonl", "profile.json", "status.json", "
 
 @dataclass
 class Heard:
-    """What a start has printed, and its warnings."""
+    """The output of a start, and its warnings."""
 
     printed: io.StringIO = field(default_factory=io.StringIO)
     tracebacks: list[str] = field(default_factory=list)
@@ -221,7 +221,7 @@ def outcome_of(root: Path) -> dict[str, Any]:
 
 
 def differs(got: Mapping[str, Any], wanted: Mapping[str, Any]) -> str | None:
-    """What differs: `epochs ...` or `weights ...`; None if nothing does."""
+    """Return the difference: `epochs ...` or `weights ...`; None if there is none."""
     for name, (history, arrays) in wanted.items():
         if got[name] is None:
             return f"epochs: {name} has no checkpoint"
@@ -261,7 +261,7 @@ def try_readers(config: Path, root: Path) -> str | None:
 
 def load_roles() -> Any:
     """The module that plays all roles of a run in one process."""
-    sys.path.insert(0, str(ROLES / "programs"))
+    sys.path[:0] = [str(ROLES / "programs"), str(ROLES.parents[1] / "helpers")]
     spec = importlib.util.spec_from_file_location("roles_in_process", ROLES / "conftest.py")
     assert spec is not None
     assert spec.loader is not None
@@ -287,7 +287,7 @@ def configure(run: Any, keep: str) -> None:
 
 
 def start_in_process(run: Any) -> int:
-    """What `hpcbal run` does: look for a finished run, then play all roles, then write the report."""
+    """Start as `hpcbal run` does: look for a finished run, then play all roles, then write the report."""
     request = RunRequest(run.folder / "run.yaml")
     config = load_ensemble(request.config_path, check_imports=True)
     finished = report_of_finished(request, config)

@@ -56,7 +56,7 @@ CODES_OF_A_RUN = (0, 2, 3)
 
 @dataclass
 class Findings:
-    """What came of the changes so far."""
+    """The findings of the changes so far."""
 
     num_changes: int = 0
     num_accepted: int = 0

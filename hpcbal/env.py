@@ -16,7 +16,7 @@ _TENSORFLOW_DEFAULTS: Mapping[str, str] = {
     "TF_CPP_MIN_LOG_LEVEL": "2",  # 0 shows TensorFlow's own log
     "CUDA_DEVICE_ORDER": DRIVERS_ORDER,  # otherwise the fastest GPU is number 0
 }
-"""What TensorFlow and Keras read when they are imported; a user's own setting wins."""
+"""Settings of TensorFlow and Keras, which read them when they are imported; a user's own setting wins."""
 
 _KERAS_SETTINGS: Mapping[str, str] = {"KERAS_BACKEND": "tensorflow", "TF_USE_LEGACY_KERAS": "0"}
 """The same, where no other setting works: the user's, and that of keras.json, are overridden."""

@@ -11,7 +11,7 @@ MAX_PROBLEM = 1500
 
 
 class ExitCode(enum.IntEnum):
-    """What `hpcbal` returns to the shell; every rank returns the same code."""
+    """The codes that `hpcbal` returns to the shell; every rank returns the same one."""
 
     DONE = 0
     INTERNAL_ERROR = 1
@@ -22,7 +22,7 @@ class ExitCode(enum.IntEnum):
 
 
 INTERRUPTED = 128 + 2
-"""What a shell reports after SIGINT: Ctrl-C before a run catches signals, or in another verb."""
+"""The code that a shell reports after SIGINT: Ctrl-C before a run catches signals, or in another verb."""
 
 
 class HpcbalError(Exception):

@@ -1,4 +1,4 @@
-"""What every process of hpcbal does: write to stderr, keep stop signals, leave forked copies."""
+"""The duties of every process of hpcbal: write to stderr, keep stop signals, leave forked copies."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ STOP_SIGNALS = (
 """Batch systems, terminals and users send any of them, to the program or to its ranks."""
 
 SHIELDED = (signal.SIGTERM, signal.SIGHUP)
-"""Of these, what mpirun never acts on: it would kill its ranks before they could write checkpoints."""
+"""Signals that mpirun must never act on: it would kill its ranks before they could write checkpoints."""
 
 
 @contextlib.contextmanager

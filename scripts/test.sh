@@ -24,6 +24,8 @@ source "$ROOT/scripts/slurm.sh"
 bring_slurm "$LOG"
 cd "$ROOT"
 export PATH=$VENV/bin:$PATH
+# Containers often set it, and pytest would then rewrite every module of tests again in each worker.
+unset PYTHONDONTWRITEBYTECODE
 
 failed=()
 check() { # check NAME COMMAND...: continue after a failure, to show all failures

@@ -18,7 +18,7 @@ WITH_SHARED_FIXTURES = ("tests/e2e/test_core_install.py", "tests/e2e/test_slurm.
 """Files of end-to-end tests that make something costly once for all tests of the file."""
 
 FIRST = ("tests/e2e/", "tests/mpi/", "tests/unit/speed_models/", "tests/property/")
-"""What takes longest comes first, so that all workers end at about the same time."""
+"""The folders of the longest tests come first, so that all workers end at about the same time."""
 
 
 # Other tests run on the same cores, so an example may take any time; pytest-timeout ends those that hang.

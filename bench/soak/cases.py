@@ -26,7 +26,7 @@ _WORKERS = [{"speed": 1.0}, {"speed": 0.5, "launch_s": 0.002}, {"speed": 0.8}]
 
 RATES = {"gpus_per_node": NUM_SLOTS, "samples_per_s": {"1": 400.0, "2": 780.0, "3": 1100.0}}
 PROFILE: Mapping[str, Any] = {"format": 1, "entries": {"a": {"dnn": "a", **RATES}}}
-"""What every run finds as rates.json; a case that names it measures nothing."""
+"""The rates.json of every run; a case that names it measures nothing."""
 
 
 def _dnn(name: str, epochs: int, model: str) -> dict[str, Any]:

@@ -203,7 +203,7 @@ def undisturbed(folder: Path) -> End:
 
 
 def unexplained(disturbance: Disturbance, end: End) -> str | None:
-    """What is wrong with the end of a disturbed start; None if its code is right and its reason is given."""
+    """Return the fault in the end of a disturbed start; None if its code is right and its reason is given."""
     if end.code is None:
         return f"it hung for {LONGEST_S:g} s"
     if end.num_left:

@@ -1,4 +1,4 @@
-"""What a run has left: compare it bit by bit with an undisturbed one."""
+"""Compare the files of a run bit by bit with those of an undisturbed one."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def difference(got: Outcome, wanted: Outcome) -> str | None:
 
 
 def ledger_fault(out: Path) -> str | None:
-    """What is wrong with the ledger of a finished run by itself; None if it adds up and the lock is gone."""
+    """Return the fault in the ledger of a finished run; None if it adds up and the lock is gone."""
     if (out / "run.lock").exists():
         return "run.lock is still there"
     entries = read_ledger(out / "ledger.jsonl")

@@ -48,7 +48,7 @@ class Hang(BaseException):
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a verb printed, and its exit code; the traceback of an exception that escaped."""
+    """The output of a verb, and its exit code; the traceback of an exception that escaped."""
 
     code: int
     out: str
@@ -88,7 +88,7 @@ def ask(arguments: Sequence[str], limit_s: float = TIME_LIMIT_S) -> Answer:
 
 
 def faults_of(answer: Answer) -> list[str]:
-    """What is wrong with how a verb ended."""
+    """Return the faults in the end of a verb."""
     if answer.traceback:
         return [f"traceback: {answer.traceback}"]
     faults = []

@@ -1,4 +1,4 @@
-"""What a run of many parameter-server jobs took, from its ledger."""
+"""Read the times of a run of many parameter-server jobs from its ledger."""
 
 from __future__ import annotations
 

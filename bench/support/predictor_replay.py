@@ -81,7 +81,7 @@ def load_recording(path: Path) -> Recording:
 
 
 def observe(traces: Traces, batch_sizes: Sequence[int], k: int) -> list[Observation]:
-    """What workers did in iteration k, and their resources at the start of the next one."""
+    """Return the work of all workers in iteration k, and their resources at the start of the next one."""
     times_s = np.array(batch_sizes) / traces.speeds[:, k]
     return [
         Observation(size, float(time_s), cpu_share=float(cpu), memory_share=float(memory))

@@ -15,7 +15,7 @@ _LEAST_SLOPE = 1e-12
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Prophet:
-    """What is known about the workers of a group; frozen, `after` returns the next one.
+    """The knowledge about the workers of a group; frozen, `after` returns the next one.
 
     A worker that was never seen counts as one of mean speed, so the first step is dealt by size alone. From
     the second step on times are predicted.

@@ -52,7 +52,7 @@ class Workers:
 
 @dataclass
 class Pass:
-    """What one pass over the data took.
+    """The times of one pass over the data.
 
     Attributes:
         seconds: sum of the steps, each as long as its slowest worker.
@@ -118,7 +118,7 @@ class Trial:
             yield order[start : start + self.batch_size]
 
     def _of_counts(self) -> TimeCurves:
-        """What is learnt of the workers, in seconds for a number of samples of mean size."""
+        """The learned curves of the workers, in seconds for a number of samples of mean size."""
         known = self.prophet.curves
         return TimeCurves(known.floor_s, known.launch_s, known.slope_s * float(self.sizes.mean()))
 

@@ -23,13 +23,17 @@ BEST = "best.h5"
 BEST_BEFORE = "best.previous.h5"
 BEST_ASIDE = "best.h5.tmp"
 BEST_UNUSED = "best.unused{}.h5"
-"""Names under which whole best weights are kept of a job whose checkpoint is lost."""
+"""Names under which whole best weights are kept that do not belong to the job's checkpoint."""
 WEIGHTS = "weights/"
 """Prefix of the arrays of a checkpoint that are weights."""
 BEST_BY = "best_by"
 """In the `meta` of a file that holds a best epoch: the metric that says so."""
+BEST_EPOCH = "best_epoch"
+"""In the `meta` of a file of a DNN that keeps its best weights: its best epoch so far; 0: none."""
 CLASSES = "class_names"
 """In the `meta` of a file of a DNN: names of the classes of its data, if these have names."""
+OF_OTHER_TRAINING = "belongs to another training than the checkpoint (was it copied from another run?)"
+"""The reason in warnings about a whole file of best weights whose epochs are not those of the checkpoint."""
 ONLY_BEST = "only_best"
 """In the `meta` of the checkpoint of a job that has ended and keeps only its best weights: true."""
 
@@ -88,13 +92,16 @@ def _put_in_place(folder: Path, is_ahead: bool) -> None:
 
 
 def read_best(
-    directory: str | os.PathLike[str], *, with_arrays: bool
+    directory: str | os.PathLike[str], *, with_arrays: bool, checkpoint: TrainingState | None = None
 ) -> tuple[TrainingState | None, Path, list[str]]:
     """Read the newest whole file of best weights.
 
+    Args:
+        checkpoint: progress in the checkpoint; weights of another training are not used. None: any are.
+
     Returns:
         The state, whose last epoch is the best one, or None if there is none; its path; and one warning for
-        people per damaged file.
+        people per file that is damaged or not used.
 
     Raises:
         CheckpointError: if a file exists but cannot be opened.
@@ -107,21 +114,23 @@ def read_best(
             continue
         except CheckpointError as error:
             warnings.append(f"{folder / name}: {error}; it is not used")
+            continue
         except OSError as error:
             raise _unreadable(folder / name, error) from error
-        else:
+        if checkpoint is None or is_part_of(state, checkpoint) or is_part_of(checkpoint, state):
             return state, folder / name, warnings
+        warnings.append(f"{folder / name}: {OF_OTHER_TRAINING}; it is not used")
     return None, folder / BEST, warnings
 
 
-def holds_best(directory: str | os.PathLike[str], epoch: float) -> bool:
-    """Whether `best.h5` is whole and holds the weights of this epoch.
+def holds_best(directory: str | os.PathLike[str], state: TrainingState, epoch: float) -> bool:
+    """Whether `best.h5` is whole and holds the weights that `state` had after this epoch.
 
     Raises:
         CheckpointError: if a file exists but cannot be opened.
     """
-    state, path, _ = read_best(directory, with_arrays=False)
-    return state is not None and path.name == BEST and state.epoch == epoch
+    found, path, _ = read_best(directory, with_arrays=False)
+    return found is not None and path.name == BEST and found.epoch == epoch and is_part_of(found, state)
 
 
 def recover_best(
@@ -129,8 +138,9 @@ def recover_best(
 ) -> tuple[TrainingState | None, list[str]]:
     """Make `best.h5` the best epoch of what the checkpoint has seen, or else the newest earlier best epoch.
 
-    Weights of epochs that training repeats, because they came after the checkpoint, are removed. Only for the
-    one process that uses the directory.
+    Weights of epochs that training repeats, because they came after the checkpoint, are removed. Whole files
+    of another training, whose epochs are not those of the checkpoint, are set aside. Only for the one process
+    that uses the directory.
 
     Args:
         state: the checkpoint's progress; None if there is no checkpoint.
@@ -154,11 +164,13 @@ def recover_best(
     for name in sources:
         try:
             found = read_file(folder / name, with_arrays=False)
-            if BEST_BY in found.meta and _is_part_of(found, state):
+            if BEST_BY in found.meta and is_part_of(found, state):
                 if found.epoch == epoch:
                     _adopt(folder, name)
                     return found, warnings
                 earlier[name] = found
+            elif name in (BEST, BEST_BEFORE) and not is_part_of(state, found):
+                warnings.append(_set_aside(folder / name, found, OF_OTHER_TRAINING))
         except FileNotFoundError:
             continue
         except CheckpointError as error:
@@ -184,15 +196,20 @@ def _give_up(folder: Path, is_lost: bool) -> list[str]:
     if state is None or path is None:
         forget_best(folder)
         return []
+    warning = _set_aside(path, state, "belongs to no checkpoint that is left")
+    forget_best(folder)
+    return [warning]
+
+
+def _set_aside(path: Path, state: TrainingState, why: str) -> str:
+    """Keep a whole file of best weights under a name that nothing overwrites; return the warning."""
     try:
         kept = set_aside(path, BEST_UNUSED)
     except OSError as error:
         raise CheckpointError(
             f"{path}: cannot be renamed ({error.strerror or error}); restore access to its directory"
         ) from error
-    forget_best(folder)
-    unused = f"its weights, of epoch {state.epoch}, are kept as {kept.name}"
-    return [f"{path}: belongs to no checkpoint that is left; {unused}"]
+    return f"{path}: {why}; its weights, of epoch {state.epoch}, are kept as {kept.name}"
 
 
 def forget_best(directory: str | os.PathLike[str]) -> None:
@@ -229,10 +246,14 @@ def _adopt(folder: Path, name: str) -> None:
         _put_in_place(folder, is_ahead=False)
 
 
-def _is_part_of(best: TrainingState, state: TrainingState) -> bool:
-    """Whether `best` is what `state` was after an epoch; as text, because a NaN equals nothing."""
-    is_same = best.name == state.name and 0 < best.epoch <= state.epoch
-    return is_same and repr(best.history) == repr(state.history[: best.epoch])
+def is_part_of(earlier: TrainingState, later: TrainingState) -> bool:
+    """Whether `later` has gone on from `earlier`, or is the same.
+
+    The histories say so: they hold how long each epoch took, which no other training repeats. They are
+    compared as text, because a NaN equals nothing.
+    """
+    is_same = earlier.name == later.name and 0 < earlier.epoch <= later.epoch
+    return is_same and repr(earlier.history) == repr(later.history[: earlier.epoch])
 
 
 def _unreadable(path: Path, error: OSError) -> CheckpointError:

@@ -1,4 +1,4 @@
-"""What a checkpoint holds: everything a job needs to continue as if it had never stopped."""
+"""The content of a checkpoint: everything a job needs to continue as if it had never stopped."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from hpcbal.checkpoint.best import BEST_BY, CLASSES, ONLY_BEST, WEIGHTS, holds_best, read_best
+from hpcbal.checkpoint.best import BEST_BY, BEST_EPOCH, CLASSES, ONLY_BEST, WEIGHTS, holds_best, read_best
 from hpcbal.checkpoint.reader import read_checkpoint, read_progress
 from hpcbal.checkpoint.seal import has_sealed_length
 from hpcbal.checkpoint.state import TrainingState
@@ -117,7 +117,7 @@ def read_weights(
         which: None: the best ones if they are kept, otherwise the last ones.
 
     Returns:
-        The weights, and one warning for people per damaged file.
+        The weights, and one warning for people per file that is damaged, or not what the checkpoint says.
 
     Raises:
         InputError: if these weights are not kept; the message says which ones are.
@@ -126,8 +126,15 @@ def read_weights(
     folder = Path(directory)
     warnings: list[str] = []
     if which != "last":
-        best, path, warnings = read_best(folder, with_arrays=True)
+        progress, _ = read_progress(folder)
+        best, path, warnings = read_best(folder, with_arrays=True, checkpoint=progress)
         if best is not None:
+            best_epoch = best.epoch if progress is None else progress.meta.get(BEST_EPOCH, best.epoch)
+            if best.epoch < best_epoch:
+                warnings.append(
+                    f"{path}: holds the weights of epoch {best.epoch}, but those of the best epoch, "
+                    f"{best_epoch}, are lost"
+                )
             return _weights_of(best, "best", path), warnings
     last, of_last = read_checkpoint(folder)
     warnings += of_last
@@ -178,7 +185,7 @@ def has_trained(
         if state is None or state.name != name or state.epoch < epoch:
             return False
         if best_epoch is not None:
-            return holds_best(directory, best_epoch)
+            return holds_best(directory, state, best_epoch)
         return not state.meta.get(ONLY_BEST) or read_best(directory, with_arrays=False)[0] is not None
     except (OSError, CheckpointError):
         return False

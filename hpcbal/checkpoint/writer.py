@@ -94,7 +94,7 @@ class SparseFile:
 
 @dataclass(frozen=True, slots=True)
 class ArraySpec:
-    """What HDF5 needs to know about an array to allocate its space."""
+    """Name, type and shape of an array, from which HDF5 allocates its space."""
 
     name: str
     dtype: np.dtype[Any]

@@ -1,1 +1,1 @@
-"""What the allocation holds: nodes, accelerators, ranks, roles."""
+"""The parts of an allocation: nodes, accelerators, ranks, roles."""

@@ -57,7 +57,7 @@ def discover_executors(world: MPI.Comm, node_comm: MPI.Comm) -> Roles:
 
 
 def infos_of_ranks(world: MPI.Comm, node_comm: MPI.Comm, device: str) -> tuple[RankInfo, ...]:
-    """What every rank reports about itself, in order of rank; collective, the same on all ranks.
+    """Return the facts about every rank, in order of rank; collective, the same on all ranks.
 
     Args:
         device: `slots.device`.

@@ -22,7 +22,7 @@ _VARIABLES = (
 
 @dataclass(frozen=True, slots=True)
 class Launcher:
-    """What started this process.
+    """The program that started this process.
 
     Attributes:
         name: name for people.
@@ -64,7 +64,7 @@ _SRUN_OPTIONS = ("--mpi=pmix", "--kill-on-bad-exit=0", "--wait=120", "--export=A
 
 @dataclass(frozen=True, slots=True)
 class RanksToStart:
-    """What a launcher must be given.
+    """Numbers of nodes, ranks, cores and GPUs for a launcher.
 
     Attributes:
         num_nodes: number of nodes, >= 1.
@@ -98,7 +98,7 @@ class RanksToStart:
 
 
 def ranks_of_slurm_job(environ: Mapping[str, str]) -> RanksToStart:
-    """What a Slurm job has requested, from the variables of its batch script.
+    """Read the request of a Slurm job from the variables of its batch script.
 
     Raises:
         ClusterError: outside of a job, in a heterogeneous one, or if the nodes do not all get the same number

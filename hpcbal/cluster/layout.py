@@ -1,4 +1,4 @@
-"""What the allocation holds: nodes with accelerator slots, and how they are found."""
+"""The layout of an allocation: nodes with accelerator slots, and how they are found."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ SCHEDULER, PREPROCESSOR, TRAINER, EXECUTOR = "scheduler", "preprocessor", "train
 
 @dataclass(frozen=True, slots=True)
 class RankInfo:
-    """What one rank reports about itself.
+    """Facts that one rank reports about itself.
 
     Attributes:
         rank: rank in the world communicator.

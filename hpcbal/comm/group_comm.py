@@ -1,4 +1,4 @@
-"""What the ranks of a trainer group exchange outside of gradients: small collectives, and pieces of data."""
+"""Communicate within a trainer group, outside of gradients: small collectives, and pieces of data."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # importing this module must not load NumPy
 
 @dataclass(frozen=True, slots=True)
 class DnnBalance:
-    """What is to split the steps of one DNN.
+    """The balancing policy of one DNN, with its settings.
 
     Attributes:
         policy: with the settings of the configuration. A predictor that is fitted while training is not in

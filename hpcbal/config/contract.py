@@ -36,7 +36,7 @@ class Contract:
 MODEL = Contract("a model", ("input_shape", "num_classes"), ("shape", "class"))
 DATASET = Contract("a dataset")
 APP = Contract("an app", ("source",), ("",))
-"""Of a parameter-server job."""
+"""The call of the app of a parameter-server job."""
 SCHEDULE = Contract("a schedule of learning rates", ("step", "steps_per_epoch"), ("", ""))
 """A function; a class gets its `args` only."""
 SCHEDULE_OF_STEP = Contract("a schedule of learning rates", ("step",), ("",))

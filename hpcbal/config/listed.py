@@ -1,4 +1,4 @@
-"""What files list, sweep and give defaults for: DNNs of an ensemble, jobs that share machines."""
+"""Lists in files, with their sweeps and defaults: DNNs of an ensemble, jobs that share machines."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from hpcbal.config.source.shown import nearest
 
 @dataclass(frozen=True)
 class Listed:
-    """What a kind of file lists at one of its top-level keys.
+    """The list at one of the top-level keys of a kind of file.
 
     Attributes:
         key: the top-level key.
@@ -48,7 +48,7 @@ class Listed:
     example: str
 
     def problem_of_swept(self, key: str, arguments: Collection[str] | None) -> str | None:
-        """What is wrong with the dotted name of a swept key; None if an item has it, or if a value decides.
+        """Return the error in a swept key's dotted name; None if items have the key, or if a value decides.
 
         Args:
             key: dotted.

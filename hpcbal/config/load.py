@@ -27,7 +27,7 @@ from hpcbal.kinds import DEFAULT_KIND, KINDS, Kind
 from hpcbal.processes import without_garbage_collection
 
 AnyConfig: TypeAlias = EnsembleConfig | ParamServerConfig | JobsConfig
-"""What a file can become."""
+"""The configuration of any kind of run."""
 
 
 def load_config(

@@ -64,7 +64,7 @@ def explain(errors: Sequence[ErrorDetails], root: YamlNode, model: type[BaseMode
 
 
 def _place(error: ErrorDetails, root: YamlNode) -> tuple[object, tuple[int, ErrorDetails]]:
-    """What the errors with one and the same line for the user have in common, and the line of the file.
+    """Return a key that is equal for errors with the same line for the user, and the line of the file.
 
     A sweep repeats an error of its body for every DNN; to explain one takes much longer than to find it.
     """
@@ -136,7 +136,7 @@ def _limit(error: ErrorDetails, given: Any, field: FieldInfo | None) -> str:
 
 
 def _hint(error: ErrorDetails, given: Any, field: FieldInfo | None) -> str:
-    """What the user may have meant by text."""
+    """Suggest a value for text that is not allowed; empty without a suggestion."""
     if not isinstance(given, str) or field is None:
         return ""
     choices = _choices(field.annotation)
@@ -183,7 +183,7 @@ def _keys_allowed(section: type[BaseModel]) -> str:
 
 
 def _meant_in(root: YamlNode, item: Path, name: str, listed: Listed) -> str:
-    """What an unknown key of this item of a list was meant to be."""
+    """Return the likely meaning of an unknown key in this item of a list."""
     node, rest = root.deepest(item)
     path = node.get(listed.called) if not rest and node.is_mapping else None
     return listed.meant(name, None if path is None else arguments_of(path.value, listed.contract))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hpcbal.config.balance import balances_of
 from hpcbal.config.schema.ensemble import EnsembleConfig
 from hpcbal.control import AUTO, DnnSpec, ScheduleSettings
-from hpcbal.control.candidates import PAPER_DELTA
+from hpcbal.control.schedules import PAPER_DELTA
 
 
 def specs_of(config: EnsembleConfig) -> tuple[DnnSpec, ...]:

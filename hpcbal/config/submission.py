@@ -15,7 +15,7 @@ from hpcbal.config.source.yaml_source import Dumper, read_yaml
 from hpcbal.errors import ConfigError
 
 OWN_KEYS = ("kind", "name", "jobs", "sweeps", "defaults")
-"""What a user's file of jobs to submit may hold; all else is a matter of the run."""
+"""The keys of a file of jobs to submit; all other keys belong to the run."""
 
 
 @dataclass(frozen=True, slots=True)

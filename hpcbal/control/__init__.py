@@ -1,8 +1,7 @@
 """The ensemble's state machine: messages, states, transitions, instructions; no IO."""
 
-from hpcbal.control.candidates import candidates
 from hpcbal.control.ensemble import Ensemble, replay
-from hpcbal.control.paradigms import INDEPENDENT, PARADIGM_NAMES, is_random
+from hpcbal.control.paradigms import AUTO, INDEPENDENT, PARADIGM_NAMES, is_random
 from hpcbal.control.progress import (
     DnnProgress,
     DnnSpec,
@@ -12,7 +11,8 @@ from hpcbal.control.progress import (
     StopRule,
     evaluate,
 )
-from hpcbal.control.schedules import AUTO, choose
+from hpcbal.control.round_phase import skip_passes
+from hpcbal.control.schedules import candidates, choose
 from hpcbal.control.state import ControlError
 from hpcbal.control.states import DnnState, Phase
 from hpcbal.events.ensemble import (
@@ -89,4 +89,5 @@ __all__ = [
     "evaluate",
     "is_random",
     "replay",
+    "skip_passes",
 ]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from hpcbal.control.core import Core
+from typing import TYPE_CHECKING
+
 from hpcbal.control.progress import evaluate
 from hpcbal.control.pruning import prune_at_pass_end, prune_between_rounds
 from hpcbal.control.state import Dnn, Group
@@ -11,8 +12,11 @@ from hpcbal.events.ensemble import GroupPlan, Instruction, LeaveRound, NextPass,
 from hpcbal.policies import random_order
 from hpcbal.values import Position
 
+if TYPE_CHECKING:
+    from hpcbal.control.ensemble import Ensemble
 
-def fill_gpus(core: Core) -> list[Instruction]:
+
+def fill_gpus(ensemble: Ensemble) -> list[Instruction]:
     """Give free GPUs to the next DNNs; finish when no DNN is left.
 
     DNNs that an earlier start began come first. If the rates of all DNNs on one GPU are known, the next ones
@@ -23,52 +27,54 @@ def fill_gpus(core: Core) -> list[Instruction]:
     Source: [FLEET] Sec. 6.1, "Baseline": a GPU randomly picks one yet-to-be-trained DNN whenever it becomes
         free until there are no DNN left. Deviation: the longest one if rates are known.
     """
-    s = core.state
+    s = ensemble.state
     instructions: list[Instruction] = []
     if not s.suspend_reason:
-        prune_between_rounds(core)
+        prune_between_rounds(ensemble)
         taken = {gpu for group in s.groups.values() for gpu in group.gpus}
-        free = [gpu for gpu in range(core.cluster.num_gpus) if gpu not in taken]
-        while free and (dnn := _next_dnn(core)) is not None:
+        free = [gpu for gpu in range(ensemble.cluster.num_gpus) if gpu not in taken]
+        while free and (dnn := _next_dnn(ensemble)) is not None:
             built = s.built.get(dnn.spec.dnn_id, ())
             gpu = next((gpu for gpu in free if gpu in built), free[0])
             free.remove(gpu)
-            instructions.append(_start(core, dnn, gpu))
-    return instructions if s.groups else core.finish()
+            instructions.append(_start(ensemble, dnn, gpu))
+    return instructions if s.groups else ensemble.finish()
 
 
-def _next_dnn(core: Core) -> Dnn | None:
+def _next_dnn(ensemble: Ensemble) -> Dnn | None:
     """The DNN that gets the next free GPU.
 
     With a pruning rule, DNNs that it had paused and now promotes come first, those with most epochs before
     the others ([ASHA] Alg. 2, get_job).
     """
-    if core.settings.prune is None:
-        waiting = core.waiting_alone()
+    if ensemble.settings.prune is None:
+        waiting = ensemble.waiting_alone()
         return waiting.popleft() if waiting else None
-    s = core.state
+    s = ensemble.state
     ready = [d for d in s.candidate_ids() if s.dnns[d].state is DnnState.WAITING]
-    order = random_order(list(s.dnns), core.settings.seed)
+    order = random_order(list(s.dnns), ensemble.settings.seed)
     rank = {dnn_id: i for i, dnn_id in enumerate(order)}
     ready.sort(key=lambda d: (s.dnns[d].position is None, -s.dnns[d].epochs, rank[d]))
     return s.dnns[ready[0]] if ready else None
 
 
-def _start(core: Core, dnn: Dnn, gpu: int) -> StartAlone:
-    s, name = core.state, dnn.spec.dnn_id
-    position = _position(dnn, core.settings.num_positions)
+def _start(ensemble: Ensemble, dnn: Dnn, gpu: int) -> StartAlone:
+    s, name = ensemble.state, dnn.spec.dnn_id
+    position = _position(dnn, ensemble.settings.num_positions)
     rates = {name: s.rates.rate(name, 1)} if s.rates.is_measured(name, 1) else {}
-    plan = RoundPlan(
-        index=s.next_round_index,
-        groups=(GroupPlan(name, (gpu,)),),
-        first_pass=position.pass_index,
-        start={name: position},
-        epochs={name: dnn.epochs},
-        num_preprocessors=1,
-        predicted_rate_samples_per_s=rates,
-        num_gpus=1,
+    plan = ensemble.measuring(
+        RoundPlan(
+            index=s.next_round_index,
+            groups=(GroupPlan(name, (gpu,)),),
+            first_pass=position.pass_index,
+            start={name: position},
+            epochs={name: dnn.epochs},
+            num_preprocessors=1,
+            predicted_rate_samples_per_s=rates,
+            num_gpus=1,
+        )
     )
-    core.move(dnn, DnnState.RUNNING)
+    ensemble.move(dnn, DnnState.RUNNING)
     dnn.position = None
     s.note_built(name, (gpu,))
     s.phase = Phase.ROUND
@@ -87,20 +93,20 @@ def _position(dnn: Dnn, num_positions: int) -> Position:
     return Position(dnn.history[-1].pass_index + 1 if dnn.history else 0)
 
 
-def on_pass_end(core: Core, group: Group) -> list[Instruction]:
+def on_pass_end(ensemble: Ensemble, group: Group) -> list[Instruction]:
     """A DNN finished a pass of its own stream: it continues at once, or leaves."""
-    dnn = core.state.dnns[group.dnn_id]
+    dnn = ensemble.state.dnns[group.dnn_id]
     if group.leaving:
         return []  # suspended while it trained the last step
     decision = evaluate(dnn.spec.stop, dnn.history)
     if decision is not None:
-        core.move(dnn, DnnState.LEAVING)
+        ensemble.move(dnn, DnnState.LEAVING)
         group.leaving, group.detail = Leaving.CONVERGED, decision.detail
         return [LeaveRound(group.dnn_id, Leaving.CONVERGED, decision.detail)]
-    instructions = prune_at_pass_end(core, [group], None)
+    instructions = prune_at_pass_end(ensemble, [group], None)
     if instructions:
         return instructions
     group.training_pass = group.reported_pass + 1
-    core.state.next_pass = max(core.state.next_pass, group.training_pass + 1)
+    ensemble.state.next_pass = max(ensemble.state.next_pass, group.training_pass + 1)
     ids = (group.dnn_id,)
-    return [NextPass(ids, group.training_pass, ids if core.settings.checkpoint_every_pass else ())]
+    return [NextPass(ids, group.training_pass, ids if ensemble.settings.checkpoint_every_pass else ())]

@@ -8,7 +8,6 @@ from typing import Protocol
 
 from hpcbal.cluster.layout import Cluster
 from hpcbal.control.progress import ScheduleSettings
-from hpcbal.control.schedules import AUTO
 from hpcbal.events.ensemble import GroupPlan
 from hpcbal.policies import (
     Flotilla,
@@ -28,7 +27,7 @@ ROUNDING = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What a paradigm decides from.
+    """The facts from which a paradigm decides.
 
     Attributes:
         flotillas: returns the planner of flotillas for the rates of now.
@@ -238,6 +237,9 @@ INDEPENDENT = "independent"
 """Each DNN alone on one GPU with its own stream; see `hpcbal.control.alone`."""
 
 PARADIGM_NAMES = (*PARADIGMS, INDEPENDENT)
+
+AUTO = "auto"
+"""The value of `schedule.paradigm` that leaves the choice to hpcbal."""
 
 
 def needs_rates(paradigm: str) -> bool:

@@ -1,4 +1,4 @@
-"""What is known about DNNs when a run starts or resumes, and when their training is done."""
+"""Progress of DNNs when a run starts or resumes, and the rules by which their training is done."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ def _reached(rule: StopRule, value: float) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class DnnSpec:
-    """What scheduling needs to know about one DNN.
+    """The facts about one DNN that scheduling needs.
 
     Attributes:
         dnn_id: unique name of the DNN.

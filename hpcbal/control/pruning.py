@@ -10,48 +10,51 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from hpcbal.control import rounds
-from hpcbal.control.core import Core
 from hpcbal.control.state import Dnn, Group
 from hpcbal.control.states import STATE_WHEN_SAVED, DnnState, Leaving
 from hpcbal.events.ensemble import Instruction, LeaveRound, RoundPlan
 from hpcbal.policies.pruning import Candidate, Ruling
 
+if TYPE_CHECKING:
+    from hpcbal.control.ensemble import Ensemble
 
-def prune_at_pass_end(core: Core, groups: Sequence[Group], finished: int | None) -> list[Instruction]:
+
+def prune_at_pass_end(ensemble: Ensemble, groups: Sequence[Group], finished: int | None) -> list[Instruction]:
     """Rule on groups that wait at the end of a pass, and on all DNNs that wait for a round.
 
     Args:
         groups: they leave if the rule says so; those that are leaving already are skipped.
         finished: the last pass that counts; None: every DNN has its own stream, and all epochs count.
     """
-    if core.settings.prune is None:
+    if ensemble.settings.prune is None:
         return []
-    ruling = _apply(core, finished)
+    ruling = _apply(ensemble, finished)
     instructions: list[Instruction] = []
     for group in groups:
         if group.leaving:
             continue
         for reason, details in ((Leaving.PAUSED, ruling.paused), (Leaving.PRUNED, ruling.pruned)):
             if group.dnn_id in details:
-                core.move(core.state.dnns[group.dnn_id], DnnState.LEAVING)
+                ensemble.move(ensemble.state.dnns[group.dnn_id], DnnState.LEAVING)
                 group.leaving, group.detail = reason, details[group.dnn_id]
                 instructions.append(LeaveRound(group.dnn_id, reason, group.detail))
     return instructions
 
 
-def prune_between_rounds(core: Core) -> None:
+def prune_between_rounds(ensemble: Ensemble) -> None:
     """Rule on all DNNs while no group trains; paused and pruned ones leave the interrupted round.
 
     Its DNNs may have been stopped in different passes. Then only the passes count that all of them have
     finished, as in the run that was interrupted.
     """
-    s = core.state
-    if core.settings.prune is None:
+    s = ensemble.state
+    if ensemble.settings.prune is None:
         return
     while True:
-        ruling = _apply(core, _last_common_pass(core, s.interrupted))
+        ruling = _apply(ensemble, _last_common_pass(ensemble, s.interrupted))
         gone = {*ruling.paused, *ruling.pruned}
         if s.interrupted is None or not any(group.dnn_id in gone for group in s.interrupted.groups):
             return
@@ -64,31 +67,33 @@ def without(plan: RoundPlan, gone: Collection[str]) -> RoundPlan | None:
     return replace(plan, groups=groups, num_gpus=rounds.num_gpus_of(plan)) if groups else None
 
 
-def _apply(core: Core, finished: int | None) -> Ruling:
+def _apply(ensemble: Ensemble, finished: int | None) -> Ruling:
     """Ask the rule; DNNs that wait are paused and pruned at once."""
-    s, rule = core.state, core.settings.prune
+    s, rule = ensemble.state, ensemble.settings.prune
     assert rule is not None
-    ruling = rule.rule([_candidate(core, dnn, finished) for dnn in s.dnns.values() if dnn.spec.may_be_pruned])
+    ruling = rule.rule(
+        [_candidate(ensemble, dnn, finished) for dnn in s.dnns.values() if dnn.spec.may_be_pruned]
+    )
     s.paused = dict(ruling.paused)
     for dnn_id, detail in ruling.pruned.items():
         dnn = s.dnns[dnn_id]
         if dnn.state is DnnState.WAITING:
-            core.move(dnn, DnnState.PRUNED)
+            ensemble.move(dnn, DnnState.PRUNED)
             dnn.detail, dnn.position = detail, None
     return ruling
 
 
-def _candidate(core: Core, dnn: Dnn, finished: int | None) -> Candidate:
+def _candidate(ensemble: Ensemble, dnn: Dnn, finished: int | None) -> Candidate:
     name, history = dnn.spec.dnn_id, dnn.history
-    values = core.signed_values.setdefault(name, [])
+    values = ensemble.signed_values.setdefault(name, [])
     values += [_signed(record.metrics, dnn) for record in history[len(values) :]]
     known = len(history)
     while finished is not None and known and history[known - 1].pass_index > finished:
         known -= 1
-    group = core.state.groups.get(name)
+    group = ensemble.state.groups.get(name)
     is_ahead = known < len(history)  # whatever became of it later, it trained on from here
     is_begun = is_ahead or (group is not None and group.training_pass is not None)
-    is_begun |= rounds.is_inside_pass(dnn.position, core.settings.num_positions)
+    is_begun |= rounds.is_inside_pass(dnn.position, ensemble.settings.num_positions)
     # It is still live until its checkpoint is written, but nothing may depend on how long that takes.
     is_over = group is not None and group.leaving in STATE_WHEN_SAVED
     return Candidate(
@@ -109,11 +114,11 @@ def _signed(metrics: Mapping[str, float], dnn: Dnn) -> float:
     return value if stop.mode == "max" else -value
 
 
-def _last_common_pass(core: Core, plan: RoundPlan | None) -> int | None:
+def _last_common_pass(ensemble: Ensemble, plan: RoundPlan | None) -> int | None:
     """The last pass that all live DNNs of the round have finished; None if there is no round."""
     if plan is None:
         return None
-    dnns, num_positions = core.state.dnns, core.settings.num_positions
+    dnns, num_positions = ensemble.state.dnns, ensemble.settings.num_positions
     next_passes = [
         rounds.next_position(plan.start[name].pass_index, dnn.position, dnn.history, num_positions).pass_index
         for group in plan.groups

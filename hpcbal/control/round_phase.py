@@ -1,4 +1,4 @@
-"""Rounds: which one comes next, and what is decided at the end of each pass.
+"""Profiling and rounds: what comes next, and what is decided at the end of each pass.
 
 A group that ends a pass also reports which GPU it could do without, if any. The ensemble decides by these
 rules:
@@ -26,13 +26,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from hpcbal.control import alone, rounds
-from hpcbal.control.core import Core, must_measure
+from hpcbal.control.paradigms import needs_rates
+from hpcbal.control.profiling import measures_in_rounds, missing_jobs, next_wave, place_wave
 from hpcbal.control.progress import ScheduleSettings, check_monitored, evaluate
 from hpcbal.control.pruning import prune_at_pass_end, prune_between_rounds
 from hpcbal.control.state import EnsembleState, Group
 from hpcbal.control.states import STATE_WHEN_SAVED, DnnState, Leaving, Phase
+from hpcbal.errors import InputError
 from hpcbal.events.ensemble import (
     ChooseSchedule,
     EpochDone,
@@ -41,11 +44,16 @@ from hpcbal.events.ensemble import (
     LeaveOut,
     LeaveRound,
     NextPass,
+    RateMeasured,
     RoundPlan,
     ScheduleChosen,
+    StartProfiling,
     StartRound,
 )
 from hpcbal.values import EpochRecord, Position
+
+if TYPE_CHECKING:
+    from hpcbal.control.ensemble import Ensemble
 
 
 def offer_of(group: Group, event: EpochDone, settings: ScheduleSettings) -> int | None:
@@ -70,7 +78,7 @@ def leave_out(state: EnsembleState, groups: Iterable[Group]) -> list[LeaveOut]:
     return instructions
 
 
-def skip_passes(core: Core, dnn_ids: Sequence[str], number: int) -> None:
+def skip_passes(ensemble: Ensemble, dnn_ids: Sequence[str], number: int) -> None:
     """Let groups be `number` passes further than they are.
 
     Args:
@@ -81,23 +89,23 @@ def skip_passes(core: Core, dnn_ids: Sequence[str], number: int) -> None:
         ControlError: if a pass in between could be decided otherwise than by continuing: a stop rule has more
             than max_epochs or would apply, or some group stays behind.
     """
-    s = core.state
+    s = ensemble.state
     groups = [s.groups[dnn_id] for dnn_id in dnn_ids]
     passes = {group.training_pass for group in groups}
-    is_whole = core.is_independent or (
+    is_whole = ensemble.is_independent or (
         len(groups) == len(s.groups) and s.plan is not None and s.plan.last_pass is None
     )
-    if core.settings.prune is not None:
-        raise core.error(f"passes of {', '.join(dnn_ids)} cannot be skipped: one of them may be pruned")
+    if ensemble.settings.prune is not None:
+        raise ensemble.error(f"passes of {', '.join(dnn_ids)} cannot be skipped: one of them may be pruned")
     if s.phase is not Phase.ROUND or len(passes) != 1 or None in passes or not is_whole:
-        raise core.error(
+        raise ensemble.error(
             f"passes of {', '.join(dnn_ids)} cannot be skipped: not all groups train the same pass"
         )
     for group in groups:
         dnn = s.dnns[group.dnn_id]
         rule = dnn.spec.stop
         if rule.patience is not None or rule.target is not None or dnn.epochs + number >= rule.max_epochs:
-            raise core.error(
+            raise ensemble.error(
                 f"{number} passes of {group.dnn_id} cannot be skipped: it may converge in one of them"
             )
     for group in groups:
@@ -108,77 +116,135 @@ def skip_passes(core: Core, dnn_ids: Sequence[str], number: int) -> None:
         dnn.history += [EpochRecord(begun + 1 + i, first + i, metrics, math.nan) for i in range(number)]
         group.training_pass, group.reported_pass = first + number, group.reported_pass + number
         s.next_pass = max(s.next_pass, first + number + 1)
-        if not core.is_independent:
+        if not ensemble.is_independent:
             s.pass_index = first + number
+
+
+# ---- profiling: waves of groups that measure the missing rates -----------------------------------
+
+
+def profile_or_train(ensemble: Ensemble) -> list[Instruction]:
+    """No group is left: start the next profiling wave, or the first round once all rates are known.
+
+    Raises:
+        InputError: if a rate on one GPU is not known and the settings do not allow measuring it.
+    Source: [FLEET] Alg. 1, line 1; App. B.3.
+    """
+    s = ensemble.state
+    s.rates, s.fresh_rates = s.all_rates(), {}
+    if s.suspend_reason or not s.live_ids():
+        return ensemble.finish()
+    if not needs_rates(ensemble.given.paradigm):
+        return next_round(ensemble)
+    if not ensemble.settings.profile:
+        unknown = [dnn_id for dnn_id in s.live_ids() if not s.rates.is_measured(dnn_id, 1)]
+        if unknown:
+            raise InputError(
+                f"the rates of {', '.join(unknown)} on 1 slot are not known and profiling is off; "
+                "give them in the rate table or let hpcbal profile"
+            )
+        return next_round(ensemble)
+    if measures_in_rounds(ensemble.settings, ensemble.cluster.num_gpus):
+        return next_round(ensemble)
+    jobs = missing_jobs(
+        s.live_ids(), list(s.dnns), s.rates, ensemble.cluster, ensemble.settings, ensemble.batch_sizes
+    )
+    if not jobs:
+        return next_round(ensemble)
+    s.phase = Phase.PROFILING
+    groups = place_wave(next_wave(jobs, ensemble.cluster.num_gpus), ensemble.cluster)
+    for group in groups:
+        ensemble.move(s.dnns[group.dnn_id], DnnState.PROFILING)
+        s.groups[group.dnn_id] = Group(group.dnn_id, group.gpus, is_profiling=True)
+        s.note_built(group.dnn_id, group.gpus)
+    return [StartProfiling(groups)]
+
+
+def on_rate_measured(ensemble: Ensemble, event: RateMeasured) -> list[Instruction]:
+    """A group of the running wave, or of a round, has measured its rate."""
+    s, dnn = ensemble.state, ensemble.dnn_of(event)
+    if dnn.state is DnnState.FAILED:
+        return []
+    group = s.groups.get(event.dnn_id)
+    if group is None or group.is_measured:
+        raise ensemble.unexpected(event, dnn, "one RateMeasured of a DNN in a profiling wave or a round")
+    if event.num_gpus != len(group.gpus) or not 0.0 < event.samples_per_s < float("inf"):
+        raise ensemble.unexpected(event, dnn, f"a rate > 0 on {len(group.gpus)} slots")
+    group.is_measured = True
+    if not group.is_profiling:
+        s.rates = s.rates.with_measurement(event.dnn_id, event.num_gpus, event.samples_per_s)
+        return []
+    s.fresh_rates[event.dnn_id, event.num_gpus] = event.samples_per_s
+    return []
 
 
 # ---- which round comes next --------------------------------------------------------------------
 
 
-def next_round(core: Core) -> list[Instruction]:
+def next_round(ensemble: Ensemble) -> list[Instruction]:
     """No group is left: continue the interrupted round, finish stopped passes, or form a new flotilla.
 
     Source: [FLEET] Alg. 1, lines 3 to 5.
     """
-    s = core.state
-    if s.suspend_reason or core.settings.profile_only or not s.live_ids():
-        return core.finish()
-    prune_between_rounds(core)
+    s = ensemble.state
+    if s.suspend_reason or ensemble.settings.profile_only or not s.live_ids():
+        return ensemble.finish()
+    prune_between_rounds(ensemble)
     if not s.live_ids():
-        return core.finish()
-    core.bound_log()
-    can_choose = core.is_auto and not must_measure(core)
+        return ensemble.finish()
+    ensemble.bound_log()
+    can_choose = ensemble.is_auto and not ensemble.must_measure
     if can_choose and s.choice is None:
-        return _ask(core)
-    if core.is_independent:  # until the last DNN: without rounds there is no moment to choose again
-        return _train_alone(core)
+        return _ask(ensemble)
+    if ensemble.is_independent:  # until the last DNN: without rounds there is no moment to choose again
+        return _train_alone(ensemble)
     interrupted, s.interrupted = s.interrupted, None
-    plan = _continued_round(core, interrupted) if interrupted is not None else None
+    plan = _continued_round(ensemble, interrupted) if interrupted is not None else None
     if plan is None and can_choose and s.choice is not None and s.choice.is_due(len(s.live)):
-        return _ask(core)
-    return _start_round(core, plan or _planned_round(core))
+        return _ask(ensemble)
+    return _start_round(ensemble, plan or _planned_round(ensemble))
 
 
-def _ask(core: Core) -> list[Instruction]:
-    core.state.phase = Phase.CHOOSING
-    choice = core.state.choice
-    return [ChooseSchedule(core.candidates, None if choice is None else choice.schedule, core.basis)]
+def _ask(ensemble: Ensemble) -> list[Instruction]:
+    ensemble.state.phase = Phase.CHOOSING
+    choice = ensemble.state.choice
+    return [ChooseSchedule(ensemble.candidates, None if choice is None else choice.schedule, ensemble.basis)]
 
 
-def on_schedule_chosen(core: Core, event: ScheduleChosen) -> list[Instruction]:
+def on_schedule_chosen(ensemble: Ensemble, event: ScheduleChosen) -> list[Instruction]:
     """The schedule of the next round is known."""
-    s = core.state
+    s = ensemble.state
     if s.phase is Phase.FINISHED and s.suspend_reason:
         return []  # the run was stopped while the answer was on its way
-    if s.phase is not Phase.CHOOSING or event.schedule not in core.candidates:
+    if s.phase is not Phase.CHOOSING or event.schedule not in ensemble.candidates:
         allowed = "one of the candidates, once, after ChooseSchedule"
-        raise core.error(f"got {event!r} in phase {s.phase}; allowed: {allowed}")
+        raise ensemble.error(f"got {event!r} in phase {s.phase}; allowed: {allowed}")
     s.choice = event
-    if core.is_independent:
-        return _train_alone(core)
+    if ensemble.is_independent:
+        return _train_alone(ensemble)
     interrupted, s.interrupted = s.interrupted, None
-    plan = _continued_round(core, interrupted) if interrupted is not None else None
-    return _start_round(core, plan or _planned_round(core))
+    plan = _continued_round(ensemble, interrupted) if interrupted is not None else None
+    return _start_round(ensemble, plan or _planned_round(ensemble))
 
 
-def _train_alone(core: Core) -> list[Instruction]:
+def _train_alone(ensemble: Ensemble) -> list[Instruction]:
     """Every DNN continues at its own position, whatever rounds there were."""
-    core.state.interrupted, core.state.kept = None, {}
-    return alone.fill_gpus(core)
+    ensemble.state.interrupted, ensemble.state.kept = None, {}
+    return alone.fill_gpus(ensemble)
 
 
-def _planned_round(core: Core) -> RoundPlan:
+def _planned_round(ensemble: Ensemble) -> RoundPlan:
     """No interrupted round continues: finish stopped passes, or form a new flotilla."""
-    s = core.state
-    plan = _catch_up_round(core)
+    s = ensemble.state
+    plan = _catch_up_round(ensemble)
     if plan is None:
-        plan = _new_round(core, s.candidate_ids(), s.next_pass, kept=s.kept)
+        plan = _new_round(ensemble, s.candidate_ids(), s.next_pass, kept=s.kept)
     return plan
 
 
-def _continued_round(core: Core, interrupted: RoundPlan) -> RoundPlan | None:
+def _continued_round(ensemble: Ensemble, interrupted: RoundPlan) -> RoundPlan | None:
     """The interrupted round without finished DNNs and left-out GPUs; None if it was over."""
-    s, num_positions = core.state, core.settings.num_positions
+    s, num_positions = ensemble.state, ensemble.settings.num_positions
     groups, position = [], {}
     for group in interrupted.groups:
         dnn, planned_pass = s.dnns.get(group.dnn_id), interrupted.start[group.dnn_id].pass_index
@@ -194,7 +260,7 @@ def _continued_round(core: Core, interrupted: RoundPlan) -> RoundPlan | None:
     if all(p == Position(first_pass) for p in position.values()):
         # All DNNs stand between two passes: the decision that was due is taken again, with the same result.
         going_on = {g.dnn_id: len(g.gpus) for g in groups}
-        if _is_over(core, interrupted, first_pass - 1, going_on):
+        if _is_over(ensemble, interrupted, first_pass - 1, going_on):
             s.kept = {group.dnn_id: group.gpus for group in groups}
             return None
     rates = dict(interrupted.predicted_rate_samples_per_s)
@@ -208,20 +274,20 @@ def _continued_round(core: Core, interrupted: RoundPlan) -> RoundPlan | None:
         first_pass=first_pass,
         start={d: rounds.start_of(p, first_pass, num_positions) for d, p in position.items()},
         epochs={d: s.dnns[d].epochs for d in position},
-        num_preprocessors=core.planner().num_preprocessors([rates.get(d) for d in position]),
+        num_preprocessors=ensemble.planner().num_preprocessors([rates.get(d) for d in position]),
         predicted_rate_samples_per_s={d: rates[d] for d in position if d in rates},
         num_gpus=rounds.num_gpus_of(interrupted),
         last_pass=interrupted.last_pass,
     )
 
 
-def _catch_up_round(core: Core) -> RoundPlan | None:
+def _catch_up_round(ensemble: Ensemble) -> RoundPlan | None:
     """A round that finishes the pass of DNNs stopped inside the same pass; None if there are none.
 
     Needed when the allocation has changed, so that the interrupted round cannot continue as it was.
     """
-    s, num_positions = core.state, core.settings.num_positions
-    if not core.has_resumed:
+    s, num_positions = ensemble.state, ensemble.settings.num_positions
+    if not ensemble.has_resumed:
         return None
     position = {
         d: p
@@ -232,19 +298,19 @@ def _catch_up_round(core: Core) -> RoundPlan | None:
         return None
     first_pass = min(p.pass_index for p in position.values())
     start = {d: p for d, p in position.items() if p.pass_index == first_pass}
-    return _new_round(core, list(start), first_pass, start, last_pass=first_pass)
+    return _new_round(ensemble, list(start), first_pass, start, last_pass=first_pass)
 
 
 def _new_round(
-    core: Core,
+    ensemble: Ensemble,
     candidates: Sequence[str],
     first_pass: int,
     start: dict[str, Position] | None = None,
     last_pass: int | None = None,
     kept: Mapping[str, tuple[int, ...]] | None = None,
 ) -> RoundPlan:
-    s, chosen_from = core.state, set(candidates)
-    return core.planner().new_round(
+    s, chosen_from = ensemble.state, set(candidates)
+    return ensemble.planner().new_round(
         candidates,
         index=s.next_round_index,
         first_pass=first_pass,
@@ -255,18 +321,18 @@ def _new_round(
     )
 
 
-def _start_round(core: Core, plan: RoundPlan) -> list[Instruction]:
-    s = core.state
-    s.kept = {}
+def _start_round(ensemble: Ensemble, plan: RoundPlan) -> list[Instruction]:
+    s = ensemble.state
+    s.kept, plan = {}, ensemble.measuring(plan)
     s.phase, s.plan, s.pass_index = Phase.ROUND, plan, plan.first_pass
     s.next_round_index = plan.index + 1
     s.next_pass = max(s.next_pass, plan.first_pass + 1)
     for planned in plan.groups:
         dnn, start = s.dnns[planned.dnn_id], plan.start[planned.dnn_id]
-        core.move(dnn, DnnState.RUNNING)
+        ensemble.move(dnn, DnnState.RUNNING)
         dnn.position = None
         group = Group(planned.dnn_id, planned.gpus)
-        if start.offset == core.settings.num_positions:
+        if start.offset == ensemble.settings.num_positions:
             group.reported_pass = start.pass_index
         else:
             group.training_pass, group.reported_pass = start.pass_index, start.pass_index - 1
@@ -278,25 +344,25 @@ def _start_round(core: Core, plan: RoundPlan) -> list[Instruction]:
 # ---- the end of a pass -------------------------------------------------------------------------
 
 
-def on_epoch_done(core: Core, event: EpochDone) -> list[Instruction]:
+def on_epoch_done(ensemble: Ensemble, event: EpochDone) -> list[Instruction]:
     """A group has finished the pass that it trained."""
-    dnn = core.dnn_of(event)
+    dnn = ensemble.dnn_of(event)
     if dnn.state is DnnState.FAILED:
         return []
-    group = core.state.groups.get(event.dnn_id)
+    group = ensemble.state.groups.get(event.dnn_id)
     if group is None or group.training_pass != event.pass_index:
         training = group.training_pass if group is not None else None
         what = "none is trained" if training is None else f"it trains pass {training}"
-        raise core.unexpected(event, dnn, f"EpochDone of the pass that it trains ({what})")
+        raise ensemble.unexpected(event, dnn, f"EpochDone of the pass that it trains ({what})")
     record = EpochRecord(dnn.epochs + 1, event.pass_index, dict(event.metrics), event.seconds)
     check_monitored(dnn.spec.stop, record)  # report a missing metric before anything is changed
     dnn.history.append(record)
     group.training_pass, group.reported_pass, group.is_saved = None, event.pass_index, False
-    group.offered_gpu = offer_of(group, event, core.settings)
-    return alone.on_pass_end(core, group) if core.is_independent else decide(core)
+    group.offered_gpu = offer_of(group, event, ensemble.settings)
+    return alone.on_pass_end(ensemble, group) if ensemble.is_independent else decide(ensemble)
 
 
-def decide(core: Core) -> list[Instruction]:
+def decide(ensemble: Ensemble) -> list[Instruction]:
     """Once all groups have finished the pass: decide which DNNs have converged and whether the round ends.
 
     Usually one pass is decided. More than one is decided when groups that were behind after a crash drop out
@@ -305,9 +371,9 @@ def decide(core: Core) -> list[Instruction]:
     Source: [FLEET] Sec. 4.3.2, "Training". Deviation: all groups are judged at the end of the pass,
         together, so that the result does not depend on which group reports first.
     """
-    s = core.state
+    s = ensemble.state
     instructions: list[Instruction] = []
-    if s.phase is not Phase.ROUND or core.is_independent:
+    if s.phase is not Phase.ROUND or ensemble.is_independent:
         return instructions
     assert s.plan is not None
     if any(not g.leaving and g.reported_pass < s.pass_index for g in reversed(s.groups.values())):
@@ -317,40 +383,40 @@ def decide(core: Core) -> list[Instruction]:
         if finished < s.pass_index:
             break
         waiting = [g for g in staying if g.reported_pass == finished and g.training_pass is None]
-        instructions += _leave_if_converged(core, waiting)
-        instructions += prune_at_pass_end(core, waiting, finished)
+        instructions += _leave_if_converged(ensemble, waiting)
+        instructions += prune_at_pass_end(ensemble, waiting, finished)
         staying = s.staying_groups()
         shrinks, is_newest = what_shrinks(staying), finished + 1 >= s.next_pass
-        is_over = _is_over(core, s.plan, finished, {g.dnn_id: len(g.wanted_gpus) for g in staying})
+        is_over = _is_over(ensemble, s.plan, finished, {g.dnn_id: len(g.wanted_gpus) for g in staying})
         if is_over or (shrinks and is_newest):  # else some groups are ahead, and may be inside a pass
             if is_over:
                 s.kept = {group.dnn_id: group.gpus for group in staying}
             else:
                 s.interrupted = s.plan
             instructions += leave_out(s, staying)
-            return instructions + [_leave(core, group, Leaving.REGROUP, shrinks) for group in staying]
-        instructions += _next_pass(core, [g for g in waiting if not g.leaving], finished + 1)
+            return instructions + [_leave(ensemble, group, Leaving.REGROUP, shrinks) for group in staying]
+        instructions += _next_pass(ensemble, [g for g in waiting if not g.leaving], finished + 1)
     return instructions
 
 
-def _leave_if_converged(core: Core, groups: Sequence[Group]) -> list[Instruction]:
+def _leave_if_converged(ensemble: Ensemble, groups: Sequence[Group]) -> list[Instruction]:
     instructions: list[Instruction] = []
     for group in groups:
-        dnn = core.state.dnns[group.dnn_id]
+        dnn = ensemble.state.dnns[group.dnn_id]
         decision = evaluate(dnn.spec.stop, dnn.history)
         if decision is not None:
-            instructions.append(_leave(core, group, Leaving.CONVERGED, decision.detail))
+            instructions.append(_leave(ensemble, group, Leaving.CONVERGED, decision.detail))
     return instructions
 
 
-def _is_over(core: Core, plan: RoundPlan, finished: int, going_on: dict[str, int]) -> bool:
+def _is_over(ensemble: Ensemble, plan: RoundPlan, finished: int, going_on: dict[str, int]) -> bool:
     """Whether the round ends with pass `finished`, after which `going_on` (GPUs by DNN) would continue."""
-    s = core.state
+    s = ensemble.state
     if not going_on or (plan.last_pass is not None and finished >= plan.last_pass):
         return True
     if finished + 1 < s.next_pass:
         return False  # the round had begun the next pass when it was interrupted: this was already decided
-    if must_measure(core) and core.cluster.num_gpus > 1:
+    if ensemble.must_measure and ensemble.cluster.num_gpus > 1:
         # A DNN was added to the run, or failed before it had a rate: a measuring round comes next.
         return True
     leaving = {g.dnn_id for g in s.groups.values() if g.leaving in STATE_WHEN_SAVED}
@@ -358,12 +424,12 @@ def _is_over(core: Core, plan: RoundPlan, finished: int, going_on: dict[str, int
     def candidates() -> list[str]:
         return [dnn_id for dnn_id in s.candidate_ids() if dnn_id not in leaving]
 
-    return core.planner().must_regroup(going_on, rounds.num_gpus_of(plan), candidates)
+    return ensemble.planner().must_regroup(going_on, rounds.num_gpus_of(plan), candidates)
 
 
-def _next_pass(core: Core, groups: Sequence[Group], pass_index: int) -> list[Instruction]:
+def _next_pass(ensemble: Ensemble, groups: Sequence[Group], pass_index: int) -> list[Instruction]:
     """Let `groups`, which wait at the end of the pass before, continue; groups ahead are not addressed."""
-    s = core.state
+    s = ensemble.state
     s.pass_index = pass_index
     s.next_pass = max(s.next_pass, pass_index + 1)
     if not groups:
@@ -371,10 +437,10 @@ def _next_pass(core: Core, groups: Sequence[Group], pass_index: int) -> list[Ins
     for group in groups:
         group.training_pass, group.offered_gpu = pass_index, None
     dnn_ids = tuple(group.dnn_id for group in groups)
-    return [NextPass(dnn_ids, pass_index, dnn_ids if core.settings.checkpoint_every_pass else ())]
+    return [NextPass(dnn_ids, pass_index, dnn_ids if ensemble.settings.checkpoint_every_pass else ())]
 
 
-def _leave(core: Core, group: Group, reason: Leaving, detail: str = "") -> LeaveRound:
-    core.move(core.state.dnns[group.dnn_id], DnnState.LEAVING)
+def _leave(ensemble: Ensemble, group: Group, reason: Leaving, detail: str = "") -> LeaveRound:
+    ensemble.move(ensemble.state.dnns[group.dnn_id], DnnState.LEAVING)
     group.leaving, group.detail = reason, detail
     return LeaveRound(group.dnn_id, reason, detail)

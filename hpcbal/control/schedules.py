@@ -1,13 +1,101 @@
-"""Choose how DNNs are put into rounds: paradigm, delta and alpha, by predicted makespans."""
+"""The schedules that a run may choose from, and the choice among them by predicted makespans."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from hashlib import sha256
 
+from hpcbal.cluster.layout import Cluster
+from hpcbal.control.paradigms import AUTO, INDEPENDENT, PARADIGM_NAMES, PARADIGMS
+from hpcbal.control.progress import DnnSpec, ScheduleSettings
 from hpcbal.events.ensemble import Prediction, Schedule, ScheduleChosen, cost_of
+from hpcbal.policies import Delta
 
-AUTO = "auto"
-"""The value of `schedule.paradigm` that leaves the choice to hpcbal."""
+PAPER_DELTA = Delta(absolute=20.0)
+PAPER_ALPHA = 0.8
+"""[FLEET] Sec. 4.3.2 and 6.1."""
+
+NO_DELTA = Delta(relative=1.0)
+"""Admits every DNN: on one GPU none is faster than the reference rate, and none has a rate of 0."""
+
+DELTAS = (NO_DELTA, *(Delta(relative=share) for share in (0.6, 0.35, 0.2, 0.1)), PAPER_DELTA)
+ALPHAS = (PAPER_ALPHA, 1.0, 0.5)
+
+
+def candidates(settings: ScheduleSettings) -> tuple[Schedule, ...]:
+    """The schedules that settings leave open, at least one; exactly one if nothing is to be chosen.
+
+    What the settings give stays as given. What they leave open is tried: all paradigms, deltas from that of
+    [FLEET] to none, and a few alphas. An alpha that is left open is that of [FLEET] if paradigm and delta are
+    given, because there is nothing else to choose then. With a pruning rule `independent` is not tried:
+    without rounds, speed decides which DNN reaches a rung first, and a resumed run would prune others.
+    """
+    paradigms: Sequence[str] = (settings.paradigm,)
+    if settings.paradigm == AUTO:
+        paradigms = [n for n in PARADIGM_NAMES if n != INDEPENDENT or settings.prune is None]
+    deltas = DELTAS if settings.delta is None else (settings.delta,)
+    is_open = settings.paradigm == AUTO or settings.delta is None
+    alphas = (ALPHAS if is_open else (PAPER_ALPHA,)) if settings.alpha is None else (settings.alpha,)
+    found: dict[Schedule, None] = {}
+    for name in paradigms:
+        paradigm = None if name == INDEPENDENT else PARADIGMS[name]
+        for delta in deltas if paradigm is not None and paradigm.needs_rates else (None,):
+            for alpha in alphas if paradigm is not None and paradigm.has_alpha else (None,):
+                found[Schedule(name, delta, alpha)] = None
+    return tuple(found)
+
+
+def basis_of(
+    specs: Iterable[DnnSpec], schedules: Sequence[Schedule], max_gpus_per_dnn: int | None, cluster: Cluster
+) -> str:
+    """Identify what a choice among `schedules` is made for, in 16 characters; see `ScheduleChosen`."""
+    dnns = sorted((spec.dnn_id, spec.batch_size, spec.stop.max_epochs) for spec in specs)
+    sizes = sorted(node.num_gpus for node in cluster.nodes)
+    facts = repr((dnns, tuple(schedules), max_gpus_per_dnn, sizes))
+    return sha256(facts.encode()).hexdigest()[:16]
+
+
+def first_to_try(schedules: Sequence[Schedule], current: Schedule | None) -> tuple[Schedule, ...]:
+    """The candidates that are replayed in any case: with one alpha, those of all paradigms and deltas.
+
+    Args:
+        schedules: all candidates.
+        current: the schedule until now; it is tried whatever its alpha, and comes first.
+    """
+    alphas = [schedule.alpha for schedule in schedules if schedule.alpha is not None]
+    usual = {None, *alphas[:1]}
+    tried = [schedule for schedule in schedules if schedule.alpha in usual and schedule != current]
+    before = [current] if current is not None and current in schedules else []
+    return (*before, *sorted(tried, key=_effort))
+
+
+def next_to_try(
+    schedules: Sequence[Schedule], predictions: Mapping[Schedule, Prediction]
+) -> tuple[Schedule, ...]:
+    """The candidates that differ only in alpha from the best one that has an alpha.
+
+    Args:
+        schedules: all candidates.
+        predictions: what `first_to_try` has led to.
+    """
+    best = min(
+        (p for p in predictions.values() if p.schedule.alpha is not None and not p.is_cut),
+        key=lambda p: p.remaining_s,
+        default=None,
+    )
+    if best is None:
+        return ()
+    like = replace(best.schedule, alpha=None)
+    return tuple(s for s in schedules if replace(s, alpha=None) == like and s not in predictions)
+
+
+def _effort(schedule: Schedule) -> int:
+    """Sorts schedules that are replayed in no time, and then the most promising ones, to the front."""
+    if schedule.delta is None:
+        return 0
+    return 1 if schedule.delta == NO_DELTA else 2
+
 
 LEAST_GAIN = 0.05
 """A choice is kept unless another schedule is predicted to take this share of the remaining time less."""

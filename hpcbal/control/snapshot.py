@@ -5,15 +5,17 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hpcbal.cluster.layout import Cluster
-from hpcbal.control.core import Core, must_measure
 from hpcbal.control.progress import best
 from hpcbal.control.rounds import num_gpus_of
 from hpcbal.control.state import Dnn, EnsembleState, Group
 from hpcbal.control.states import TERMINAL, WITH_GROUP, DnnState, Phase
 from hpcbal.events.ensemble import IdleSlots
+
+if TYPE_CHECKING:
+    from hpcbal.control.ensemble import Ensemble
 
 
 def render(state: EnsembleState) -> dict[str, Any]:
@@ -74,33 +76,35 @@ def _to_json(metrics: Mapping[str, float]) -> dict[str, float | None]:
 MOST_NAMES = 4
 
 
-def idle_slots(core: Core) -> IdleSlots | None:
+def idle_slots(ensemble: Ensemble) -> IdleSlots | None:
     """The idle slots of the round that runs; None if there are none, or no DNN waits for one."""
-    s, plan = core.state, core.state.plan
-    if s.phase is not Phase.ROUND or core.is_independent or plan is None or s.suspend_reason:
+    s, plan = ensemble.state, ensemble.state.plan
+    if s.phase is not Phase.ROUND or ensemble.is_independent or plan is None or s.suspend_reason:
         return None
     busy = {group.dnn_id: len(group.gpus) for group in s.staying_groups()}
     waiting = tuple(d for d in s.candidate_ids() if d not in s.groups)
-    num_idle = core.cluster.num_gpus - sum(busy.values())
-    if not busy or not waiting or num_idle < 1 or plan.last_pass is not None or must_measure(core):
+    num_idle = ensemble.cluster.num_gpus - sum(busy.values())
+    if not busy or not waiting or num_idle < 1 or plan.last_pass is not None or ensemble.must_measure:
         return None
     has_shrunk = sum(busy.values()) < num_gpus_of(plan)
-    why, change = _after_leaving(core, busy) if has_shrunk else _from_the_start(core, waiting, num_idle)
-    if core.is_auto:
+    why, change = (
+        _after_leaving(ensemble, busy) if has_shrunk else _from_the_start(ensemble, waiting, num_idle)
+    )
+    if ensemble.is_auto:
         change = f"schedule auto predicts that other schedules take longer ({change})"
     return IdleSlots(plan.index, num_idle, waiting, why, change)
 
 
-def _from_the_start(core: Core, waiting: Sequence[str], num_idle: int) -> tuple[str, str]:
+def _from_the_start(ensemble: Ensemble, waiting: Sequence[str], num_idle: int) -> tuple[str, str]:
     """The flotilla did not use all slots."""
-    s, settings = core.state, core.settings
+    s, settings = ensemble.state, ensemble.settings
     if settings.delta is None:
         return "each DNN of this schedule has one slot", "schedule.paradigm: global gives DNNs several slots"
     joined = [d for d in s.groups if d not in s.kept]
     fastest = max(joined or s.groups, key=lambda d: s.rates.rate(d, 1))
     reference = s.rates.rate(fastest, 1)
     limit = settings.max_gpus_per_dnn or num_idle
-    most = {d: min(num_idle, limit, core.batch_sizes[d]) for d in waiting}
+    most = {d: min(num_idle, limit, ensemble.batch_sizes[d]) for d in waiting}
     nearest_s, nearest = min(
         (abs(s.rates.rate(d, m) - reference), d) for d in waiting for m in range(1, most[d] + 1)
     )
@@ -114,9 +118,9 @@ def _from_the_start(core: Core, waiting: Sequence[str], num_idle: int) -> tuple[
     return why, f"schedule.delta: {share}% would let {nearest} join; schedule.delta: auto chooses for you"
 
 
-def _after_leaving(core: Core, busy: dict[str, int]) -> tuple[str, str]:
+def _after_leaving(ensemble: Ensemble, busy: dict[str, int]) -> tuple[str, str]:
     """DNNs of the round are done, and the round goes on without them."""
-    plan, settings = core.state.plan, core.settings
+    plan, settings = ensemble.state.plan, ensemble.settings
     assert plan is not None
     if settings.alpha is None:
         return (

@@ -65,7 +65,7 @@ class Dnn:
         return self.state not in TERMINAL
 
     def progress(self) -> DnnProgress:
-        """What a resumed run must know about it."""
+        """Return the progress of this DNN, from which a resumed run continues."""
         return DnnProgress(
             self.state, self.epochs, tuple(self.history), self.position, self.cause, self.detail
         )

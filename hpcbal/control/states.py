@@ -21,7 +21,7 @@ class DnnState(enum.StrEnum):
 
 
 class Phase(enum.StrEnum):
-    """What the ensemble as a whole is doing."""
+    """The phase of the ensemble as a whole."""
 
     NEW = "new"
     PROFILING = "profiling"

@@ -47,7 +47,7 @@ class CustomOperation:
         return f"{self.path}({args})"
 
     def output_spec(self, spec: SampleSpec | None) -> SampleSpec:
-        """What the user's `output_spec` returns for samples of `spec`; without one the same samples.
+        """Return the spec that the user's `output_spec` gives for samples of `spec`; without one, `spec`.
 
         Raises:
             OperationError: if it returns no spec.

@@ -1,4 +1,4 @@
-"""What a dataset is: numbered samples with labels, each readable on its own; samples that cannot be used."""
+"""Datasets: numbered samples with labels, each readable on its own; samples that cannot be used."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ MAX_CLASSES = 10**7
 """Every network has a row of weights for each class; the largest published tasks have a few million."""
 
 RawSample = bytes | NDArray[Any]
-"""What `Dataset.read` returns: an encoded image (PNG, JPEG) or an array."""
+"""The sample that `Dataset.read` returns: an encoded image (PNG, JPEG) or an array."""
 
 
 def evenly(length: int, most: int) -> Sequence[int]:
@@ -191,7 +191,7 @@ def _shown(value: Any) -> str:
 
 
 def _length(dataset: Any, shown: str) -> int:
-    """What `__len__` returns; Python refuses numbers below 0 or above 2**63 - 1, and what is no number.
+    """Call `__len__`; Python refuses results below 0 or above 2**63 - 1, and those that are no number.
 
     Raises:
         DataError: if it returns nothing usable, or raises.
@@ -206,7 +206,7 @@ def _length(dataset: Any, shown: str) -> int:
 
 
 class Promises:
-    """What every return of a dataset's `read` must be: a sample and its label.
+    """Check that each return of a dataset's `read` is a sample and its label.
 
     Args:
         sample: spec of the samples; None for encoded images.
@@ -277,7 +277,7 @@ class Promises:
 
 
 def kind_of(value: object) -> str:
-    """What a value is, for people: its type, and the shape of an array."""
+    """Describe a value for people: its type, and the shape of an array."""
     if isinstance(value, np.ndarray):
         return f"an array of shape {value.shape} and type {value.dtype}"
     if value is None:

@@ -196,12 +196,12 @@ class WithOwnValidation:
         return self._num_trained + len(self._parts[1])
 
     def read(self, sample_id: int) -> tuple[RawSample, Any]:
-        """What the dataset that holds the sample returns for it."""
+        """Read the sample from the dataset that holds it."""
         part, own_id = self._place(sample_id)
         return part.read(own_id)
 
     def describe(self, sample_id: int) -> str:
-        """What the dataset that holds the sample calls it."""
+        """Return the name of the sample in the dataset that holds it."""
         part, own_id = self._place(sample_id)
         return part.describe(own_id) if part is self._parts[0] else f"validation: {part.describe(own_id)}"
 

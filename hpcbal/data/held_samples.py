@@ -66,7 +66,7 @@ class HeldSamples:
             raise HpcbalError(f"sample {sample_id} was read, but this worker does not hold it") from None
 
     def describe(self, sample_id: int) -> str:
-        """Its id; files and rows are known only to the dataset that it came from."""
+        """Return the sample's id; files and rows are known only to the dataset that it came from."""
         return f"sample {sample_id}"
 
 

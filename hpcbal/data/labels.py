@@ -32,7 +32,7 @@ def class_labels(dataset: Dataset) -> NDArray[np.int64] | None:
 
 
 def doubts_about(dataset: Dataset) -> tuple[str, ...]:
-    """What is strange about the classes of a dataset, as sentences for a warning.
+    """Return doubts about the classes of a dataset, as sentences for a warning.
 
     Networks get one output for each of `num_classes`. Doubtful are labels that are no class, data of one
     class, and classes without samples, as with labels that start at 1 or are the ids of something else; and

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -198,15 +197,8 @@ def _build(name: str, args: Mapping[str, Any]) -> Operation | MixingOperation:
         return custom_operation(name, args)
     if name not in OPERATIONS:
         raise OperationError(f"{name}: unknown operation, allowed: {_allowed(name, list(OPERATIONS))}")
-    operation = OPERATIONS[name]
-    parameters = inspect.signature(operation).parameters
-    for key in args:
-        if key not in parameters:
-            raise OperationError(f"{name}.{key}: unknown key, allowed: {_allowed(key, list(parameters))}")
-    missing = [key for key, p in parameters.items() if p.default is p.empty and key not in args]
-    if missing:
-        raise OperationError(f"{name}: missing {', '.join(missing)}")
-    return operation(**args)
+    operation: Operation | MixingOperation = OPERATIONS[name](**args)
+    return operation
 
 
 def _num_on_host(operations: Sequence[object], specs: Sequence[SampleSpec | None]) -> int:

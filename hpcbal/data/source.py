@@ -170,7 +170,7 @@ class SampleSource:
 
     @property
     def mean_size(self) -> float | None:
-        """Of the training samples, as the dataset declares sizes; None if it declares none."""
+        """Mean size of the training samples, as the dataset declares sizes; None if it declares none."""
         return None if self.sizes is None else float(self.sizes[self._train_ids].mean())
 
     def sizes_of(self, ids: NDArray[np.int64], samples: Sequence[NDArray[Any]]) -> NDArray[np.float64]:
@@ -197,7 +197,7 @@ class SampleSource:
         return np.bincount(own[(own >= 0) & (own < self.num_classes)], minlength=self.num_classes)
 
     def doubts(self) -> tuple[str, ...]:
-        """What is strange about the dataset's classes, for warnings; reads labels but no sample."""
+        """Return doubts about the dataset's classes, for warnings; reads labels but no sample."""
         return doubts_about(self._dataset)
 
     def over(self, dataset: Dataset) -> SampleSource:
@@ -303,7 +303,7 @@ class SampleSource:
         return self._promises.check(returned)
 
     def where(self, sample_id: int) -> str:
-        """What the dataset calls a sample, such as a file name."""
+        """Return the dataset's name of a sample, such as a file name."""
         try:
             return self._dataset.describe(sample_id)
         except BaseException as error:  # an error here must not hide why the sample is bad

@@ -1,4 +1,4 @@
-"""What samples and labels look like: shapes, types and largest size in bytes."""
+"""Specs of samples and labels: shapes, types and largest size in bytes."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hpcbal.data.dataset import BadSample
-from hpcbal.dataplane.slot import Slot
+from hpcbal.dataplane.cell import Cell
 from hpcbal.dataplane.stream import StreamSpec
 from hpcbal.errors import DataError
 
@@ -17,7 +17,7 @@ _Made = tuple[NDArray[Any], NDArray[Any]] | None
 
 
 class StreamSource(Protocol):
-    """What a producer requires of a source of samples; `hpcbal.data.source.SampleSource` is one."""
+    """A source of samples for a producer; `hpcbal.data.source.SampleSource` is one."""
 
     def ids_of_pass(self, pass_index: int) -> NDArray[np.int64]:
         """Sample ids in the order of the pass, shape (num_positions,); the same in every process."""
@@ -57,7 +57,7 @@ class BlockComposer:
         self._dtype = np.dtype(spec.sample.dtype)
         self._pass_index = -1
         self._pass_ids = np.empty(0, np.int64)
-        self._slot: Slot | None = None
+        self._cell: Cell | None = None
         self._block_ids = np.empty(0, np.int64)
         self._ids: list[int] = []
         self._index = 0
@@ -68,8 +68,8 @@ class BlockComposer:
         self.reads = 0
         self.bad: list[tuple[int, str, str]] = []
 
-    def begin(self, slot: Slot, generation: int, block: int, first_pass: int) -> None:
-        """Start a block, counted from `first_pass`, in a free slot."""
+    def begin(self, cell: Cell, generation: int, block: int, first_pass: int) -> None:
+        """Start a block, counted from `first_pass`, in a free cell."""
         spec = self._spec
         passes, inside = divmod(block, spec.blocks_per_pass)
         start = inside * spec.block_samples
@@ -78,8 +78,8 @@ class BlockComposer:
             self._pass_ids = self._source.ids_of_pass(self._pass_index)
             assert len(self._pass_ids) == spec.num_positions, (len(self._pass_ids), spec.num_positions)
         ids = self._pass_ids[start : start + spec.block_samples]
-        slot.begin(generation, block, ids)
-        self._slot, self._block_ids, self._index = slot, ids, 0
+        cell.begin(generation, block, ids)
+        self._cell, self._block_ids, self._index = cell, ids, 0
         if self._samples is None:
             self._ids = ids.tolist()  # Python ints: each takes an eighth of NumPy's time
         self._num_train = spec.num_train - start
@@ -90,19 +90,19 @@ class BlockComposer:
         Raises:
             DataError: if a sample does not fit the stream's spec, or is larger than its share of a block.
         """
-        slot = self._slot
-        assert slot is not None
+        cell = self._cell
+        assert cell is not None
         if self._samples is None:
-            self._write_one(slot)
+            self._write_one(cell)
         else:
-            self._write_many(slot)
+            self._write_many(cell)
         if self._index < len(self._block_ids):
             return False
-        slot.finish()
-        self._slot = None
+        cell.finish()
+        self._cell = None
         return True
 
-    def _write_one(self, slot: Slot) -> None:
+    def _write_one(self, cell: Cell) -> None:
         index = self._index
         sample_id = self._ids[index]
         self._index = index + 1
@@ -113,37 +113,37 @@ class BlockComposer:
         except BadSample as error:
             self.bad.append((error.sample_id, error.where, error.reason))
         if self._mixed is not None and index < self._num_train:
-            self._write_pair(slot, index, made)
+            self._write_pair(cell, index, made)
         elif made is not None:
-            self._write(slot, index, made)
+            self._write(cell, index, made)
 
-    def _write(self, slot: Slot, index: int, made: tuple[NDArray[Any], NDArray[Any]]) -> None:
+    def _write(self, cell: Cell, index: int, made: tuple[NDArray[Any], NDArray[Any]]) -> None:
         sample, label = made
         sample_id = self._ids[index]
         if sample.shape != self._shape or sample.dtype != self._dtype:
             self._check(sample_id, sample)
-        slot.put(index, sample, label, 1.0 if self._sizes_of is None else self._size_of(sample_id, sample))
+        cell.put(index, sample, label, 1.0 if self._sizes_of is None else self._size_of(sample_id, sample))
         self.samples_made += 1
 
-    def _write_pair(self, slot: Slot, index: int, made: _Made) -> None:
+    def _write_pair(self, cell: Cell, index: int, made: _Made) -> None:
         """Write the sample before `index`, mixed with the one just made; after the last one, that too."""
         if made is not None:  # the source may use its memory again
             made = made[0].copy(), made[1]
         if index == 0:
             self._first = made
         else:
-            self._write_mixed(slot, index - 1, self._previous, made)
+            self._write_mixed(cell, index - 1, self._previous, made)
         self._previous = made
         if index + 1 == min(self._num_train, len(self._block_ids)):
-            self._write_mixed(slot, index, made, self._first)
+            self._write_mixed(cell, index, made, self._first)
             self._first = self._previous = None
 
-    def _write_mixed(self, slot: Slot, index: int, own: _Made, partner: _Made) -> None:
+    def _write_mixed(self, cell: Cell, index: int, own: _Made, partner: _Made) -> None:
         if own is not None:
             assert self._mixed is not None
-            self._write(slot, index, self._mixed(self._ids[index], self._pass_index, own, partner))
+            self._write(cell, index, self._mixed(self._ids[index], self._pass_index, own, partner))
 
-    def _write_many(self, slot: Slot) -> None:
+    def _write_many(self, cell: Cell) -> None:
         first = self._index
         training = first < self._num_train
         num = len(self._block_ids)
@@ -158,7 +158,7 @@ class BlockComposer:
         sizes = None
         if self._sizes_of is not None:
             sizes = self._sizes_of(self._block_ids[first:last], samples)
-        slot.put_many(first, samples, labels, sizes)
+        cell.put_many(first, samples, labels, sizes)
         self.reads += last - first
         self.samples_made += last - first
         self._index = last
@@ -169,7 +169,7 @@ class BlockComposer:
 
     def abandon(self) -> None:
         """Drop the block that is being written."""
-        self._slot = None
+        self._cell = None
 
     def _check(self, sample_id: int, sample: NDArray[Any]) -> None:
         spec = self._spec.sample

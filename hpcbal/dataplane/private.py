@@ -43,7 +43,7 @@ class PrivateStream(StreamReader):
         most = min(max_batch_size, spec.num_positions)
         held = NUM_BATCHES_IN_RING * most
         num_blocks = math.ceil((held - 1) / spec.block_samples) + 1 + NUM_BLOCKS_AHEAD
-        own_spec = dataclasses.replace(spec, ring_bytes=max(2, num_blocks) * spec.slot_bytes)
+        own_spec = dataclasses.replace(spec, ring_bytes=max(2, num_blocks) * spec.cell_bytes)
         self._own_ring = NodeRing.private(own_spec, num_readers=1, num_producers=1)
         self._producer = Producer(self._own_ring, OneNode(0), NodeTopology((0,), (0,)), source, 0)
         self._generation = 0

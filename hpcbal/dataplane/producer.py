@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
+from hpcbal.dataplane.cell import Cell
 from hpcbal.dataplane.composer import BlockComposer, StreamSource
 from hpcbal.dataplane.replication import BlockComm, BlockReceiver, BlockSender
 from hpcbal.dataplane.ring import BLOCK_MASK, INACTIVE, NodeRing
-from hpcbal.dataplane.slot import Slot
 from hpcbal.dataplane.stream import StreamPlan
 
 QUANTUM_S = 1e-3
@@ -17,7 +17,7 @@ QUANTUM_S = 1e-3
 POLL_INTERVAL_S = 1e-4
 """Transfers are progressed about this often while samples are made."""
 
-NUM_PRIVATE_SLOTS = 2
+NUM_PRIVATE_CELLS = 2
 """Blocks in flight from a node without readers: one is sent while the next is made."""
 
 
@@ -72,8 +72,8 @@ class Producer:
         self._node = topology.node_of_rank[comm.rank]
         self._index = producer_index
         self._composer = BlockComposer(ring.spec, source)
-        self._private: list[Slot] = []
-        self._block_of_private = [INACTIVE] * NUM_PRIVATE_SLOTS
+        self._private: list[Cell] = []
+        self._block_of_private = [INACTIVE] * NUM_PRIVATE_CELLS
         self._plan: StreamPlan | None = None
         self.busy_s = 0.0
 
@@ -104,10 +104,10 @@ class Producer:
         gateways = self._topology.gateway_of_node
         self._plan = plan
         self._stopping = False
-        self._known_floor = -self._ring.num_slots
+        self._known_floor = -self._ring.num_cells
         self._last_poll_s = 0.0
-        self._slot: Slot | None = None
-        self._block_of_private = [INACTIVE] * NUM_PRIVATE_SLOTS
+        self._cell: Cell | None = None
+        self._block_of_private = [INACTIVE] * NUM_PRIVATE_CELLS
         # Readers never join a running round: a node without readers now needs no block until its end.
         self._local = self._node in plan.training_nodes
         local_writers = {p for p in plan.producers if nodes[p] == self._node}
@@ -126,7 +126,7 @@ class Producer:
             far = [i for i, p in enumerate(plan.producers) if nodes[p] != self._node]
             remote = {plan.producers[i]: plan.first_block_of(i) for i in far}
         self._receiver = BlockReceiver(
-            self._comm, plan.generation, remote, len(plan.producers), self._free_slot, self._scratch
+            self._comm, plan.generation, remote, len(plan.producers), self._free_cell, self._scratch
         )
         self._has_peers = bool(others or remote)
         self._publish_mark()
@@ -137,7 +137,7 @@ class Producer:
             return
         self._stopping = True
         self._composer.abandon()
-        self._slot = None
+        self._cell = None
         self._next_block = INACTIVE
         self._sender.end()
         self._receiver.close()
@@ -156,7 +156,7 @@ class Producer:
         # Make several blocks if samples are cheap: checking for messages costs the caller its turn on the
         # core.
         end_s = time.perf_counter() + QUANTUM_S
-        while self._slot is not None or self._open_block(plan):
+        while self._cell is not None or self._open_block(plan):
             did = True
             if self._compose(plan, end_s):
                 return True
@@ -186,23 +186,23 @@ class Producer:
         if block == INACTIVE:
             return False
         if self._local:
-            self._slot = self._free_slot(block)
-        if not self._local and self._sender.wanted:  # _free_slot may have just seen the last reader leave
-            self._slot = self._free_private_slot(block)
-        if self._slot is None:
+            self._cell = self._free_cell(block)
+        if not self._local and self._sender.wanted:  # _free_cell may have just seen the last reader leave
+            self._cell = self._free_private_cell(block)
+        if self._cell is None:
             return False
-        self._composer.begin(self._slot, plan.generation, block, plan.first_pass)
+        self._composer.begin(self._cell, plan.generation, block, plan.first_pass)
         return True
 
     def _hand_out(self, plan: StreamPlan) -> None:
         """Publish the finished block to this node's readers, and send it to the other nodes."""
-        slot, block = self._slot, self._next_block
-        assert slot is not None
-        if slot is self._ring.slots[block % self._ring.num_slots]:
+        cell, block = self._cell, self._next_block
+        assert cell is not None
+        if cell is self._ring.cells[block % self._ring.num_cells]:
             self._ring.publish(plan.generation, block)
         if self._sender.wanted:
-            self._sender.send(slot, block)
-        self._slot = None
+            self._sender.send(cell, block)
+        self._cell = None
         self._next_block += len(plan.producers)
         self._publish_mark()
 
@@ -225,35 +225,35 @@ class Producer:
             block = min(self._next_block, self._sender.lowest_unsent, self._receiver.lowest_missing)
             self._ring.set_mark(self._index, self._plan.generation, min(block, BLOCK_MASK))
 
-    def _free_slot(self, block: int) -> Slot | None:
-        """The ring's slot for `block` if nobody needs its present content."""
+    def _free_cell(self, block: int) -> Cell | None:
+        """The ring's cell for `block` if nobody needs its present content."""
         assert self._plan is not None
         ring = self._ring
         if not self._local:
             return None
-        if block - ring.num_slots >= self._known_floor:
+        if block - ring.num_cells >= self._known_floor:
             plan = self._plan
             self._known_floor = ring.floor(plan.generation, self._num_writers, plan.first_block)
             if self._known_floor == INACTIVE:
                 self._local = False
                 self._receiver.close()
                 return None
-            if block - ring.num_slots >= self._known_floor:
+            if block - ring.num_cells >= self._known_floor:
                 return None
-        return ring.slots[block % ring.num_slots]
+        return ring.cells[block % ring.num_cells]
 
-    def _free_private_slot(self, block: int) -> Slot | None:
+    def _free_private_cell(self, block: int) -> Cell | None:
         """Private memory for a block that goes only to other nodes."""
         for index, held in enumerate(self._block_of_private):
             if not self._sender.is_sending(held):
                 self._block_of_private[index] = block
-                return self._private_slot(index)
+                return self._private_cell(index)
         return None
 
-    def _private_slot(self, index: int) -> Slot:
+    def _private_cell(self, index: int) -> Cell:
         while len(self._private) <= index:
-            self._private.append(Slot.private(self._ring.spec.layout))
+            self._private.append(Cell.private(self._ring.spec.layout))
         return self._private[index]
 
-    def _scratch(self) -> Slot:
-        return self._private_slot(NUM_PRIVATE_SLOTS)
+    def _scratch(self) -> Cell:
+        return self._private_cell(NUM_PRIVATE_CELLS)

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hpcbal.comm.backoff import Backoff
+from hpcbal.dataplane.cell import Cell
 from hpcbal.dataplane.ring import INACTIVE, NodeRing
-from hpcbal.dataplane.slot import Slot
 from hpcbal.dataplane.stream import StreamPlan, round_block
 from hpcbal.errors import HpcbalError
 from hpcbal.values import Position
@@ -79,7 +79,7 @@ class StreamReader:
         self._block_samples = spec.block_samples
         self._max_read_samples = spec.max_read_samples
         self._is_static = spec.sample.is_static
-        self._labelled = [(_read_only(slot.ids), _read_only(slot.y)) for slot in ring.slots]
+        self._labelled = [(_read_only(cell.ids), _read_only(cell.y)) for cell in ring.cells]
         self._index = reader_index
         self._poll = poll
         self._plan: StreamPlan | None = None
@@ -98,12 +98,12 @@ class StreamReader:
 
         No ring holds much more than one pass.
         """
-        num_slots = math.ceil(NUM_BATCHES_IN_RING * num_samples / self._spec.block_samples) + 1
-        return num_slots * self._spec.slot_bytes if num_slots <= self._spec.most_slots else None
+        num_cells = math.ceil(NUM_BATCHES_IN_RING * num_samples / self._spec.block_samples) + 1
+        return num_cells * self._spec.cell_bytes if num_cells <= self._spec.most_cells else None
 
     def _has_room_for(self, num_batches: int, num_samples: int) -> bool:
         size = self._spec.block_samples  # added because a batch may start inside a block
-        return num_batches * num_samples + size <= self._ring.num_slots * size
+        return num_batches * num_samples + size <= self._ring.num_cells * size
 
     def set_poll(self, poll: Callable[[], None]) -> None:
         """Call `poll` while waiting from now on, instead of the earlier one."""
@@ -171,23 +171,23 @@ class StreamReader:
             x = self._spec.empty_batch(room) if out is None else out
         samples: list[NDArray[Any]] = []
         filled = 0
-        for slot, begin, first, last in self._portions(pass_index, selection.start, selection.stop):
-            if selection.picked is None and slot.is_whole():
+        for cell, begin, first, last in self._portions(pass_index, selection.start, selection.stop):
+            if selection.picked is None and cell.is_whole():
                 chosen: slice | NDArray[np.int64] = slice(first, last)
                 end = filled + last - first
             else:
                 indices = np.arange(first, last)
                 if selection.picked is not None:
                     indices = indices[selection.within(begin + first, begin + last)]
-                chosen = indices = indices[slot.valid[indices]]
+                chosen = indices = indices[cell.valid[indices]]
                 end = filled + len(indices)
-            ids[filled:end] = slot.ids[chosen]
-            y[filled:end] = slot.y[chosen]
+            ids[filled:end] = cell.ids[chosen]
+            y[filled:end] = cell.y[chosen]
             if x is not None:
-                x[filled:end] = slot.x[chosen]
+                x[filled:end] = cell.x[chosen]
             else:
                 each = range(first, last) if isinstance(chosen, slice) else chosen.tolist()
-                views = [slot.sample(i) for i in each]
+                views = [cell.sample(i) for i in each]
                 samples += views if in_place else [view.copy() for view in views]
             filled = end
         return Batch(ids[:filled], samples if x is None else x[:filled], y[:filled])
@@ -196,28 +196,28 @@ class StreamReader:
         """Positions start..stop-1 where they lie in the ring; None if they are not one whole range."""
         ring, size = self._ring, self._block_samples
         block, skipped = self._block_of(pass_index, start), start % size
-        slot, end = block % ring.num_slots, skipped + stop - start
-        last_slot = slot + (end - 1) // size
-        if ring.samples is None or start == stop or last_slot >= ring.num_slots:
+        cell, end = block % ring.num_cells, skipped + stop - start
+        last_cell = cell + (end - 1) // size
+        if ring.samples is None or start == stop or last_cell >= ring.num_cells:
             return None
         generation = self._check_range(start, stop, pass_index, block).generation
-        for number in range(last_slot - slot + 1):
+        for number in range(last_cell - cell + 1):
             self._await_block(generation, block + number)
-            if not ring.slots[slot + number].is_whole():
+            if not ring.cells[cell + number].is_whole():
                 return None
-        x = ring.samples[slot * size + skipped : slot * size + end]
-        if slot == last_slot:
-            ids, y = self._labelled[slot]
+        x = ring.samples[cell * size + skipped : cell * size + end]
+        if cell == last_cell:
+            ids, y = self._labelled[cell]
             return Batch(ids[skipped:end], x, y[skipped:end])
-        each = self._labelled[slot : last_slot + 1]
+        each = self._labelled[cell : last_cell + 1]
         ids, y = (np.concatenate(parts)[skipped:end] for parts in zip(*each, strict=True))
         return Batch(ids, x, y)
 
     def count_valid(self, pass_index: int, start: int, stop: int) -> int:
         """Wait for positions start..stop-1 of a pass and count the valid ones; same errors as `read`."""
         return sum(
-            last - first if slot.is_whole() else int(np.count_nonzero(slot.valid[first:last]))
-            for slot, _, first, last in self._portions(pass_index, start, stop)
+            last - first if cell.is_whole() else int(np.count_nonzero(cell.valid[first:last]))
+            for cell, _, first, last in self._portions(pass_index, start, stop)
         )
 
     def measure(
@@ -231,10 +231,10 @@ class StreamReader:
         Raises: as `read`.
         """
         ids, sizes = np.empty(stop - start, np.int64), np.empty(stop - start)
-        for slot, begin, first, last in self._portions(pass_index, start, stop):
+        for cell, begin, first, last in self._portions(pass_index, start, stop):
             here = slice(begin + first - start, begin + last - start)
-            ids[here] = slot.ids[first:last]
-            sizes[here] = np.where(slot.valid[first:last], slot.sizes[first:last], 0.0)
+            ids[here] = cell.ids[first:last]
+            sizes[here] = np.where(cell.valid[first:last], cell.sizes[first:last], 0.0)
         return ids, sizes
 
     def release(self, pass_index: int, position: int) -> None:
@@ -245,7 +245,7 @@ class StreamReader:
             self._move(block)
 
     def end(self) -> None:
-        """Leave the round; this reader then holds no slot."""
+        """Leave the round; this reader then holds no cell."""
         self._plan = None
         self._move(INACTIVE)
 
@@ -267,8 +267,8 @@ class StreamReader:
         label = self._spec.label
         return np.empty((num_samples, *label.shape), label.dtype)
 
-    def _portions(self, pass_index: int, start: int, stop: int) -> Iterator[tuple[Slot, int, int, int]]:
-        """Yield the slots that hold the range as they become ready, with first position and range."""
+    def _portions(self, pass_index: int, start: int, stop: int) -> Iterator[tuple[Cell, int, int, int]]:
+        """Yield the cells that hold the range as they become ready, with first position and range."""
         if start == stop:
             return
         size = self._block_samples
@@ -276,8 +276,8 @@ class StreamReader:
         plan = self._check_range(start, stop, pass_index, block)
         for begin in range(start - start % size, stop, size):
             self._await_block(plan.generation, block)
-            slot = self._ring.slots[block % self._ring.num_slots]
-            yield slot, begin, max(start - begin, 0), min(stop - begin, size)
+            cell = self._ring.cells[block % self._ring.num_cells]
+            yield cell, begin, max(start - begin, 0), min(stop - begin, size)
             block += 1
 
     def _check_range(self, start: int, stop: int, pass_index: int, block: int) -> StreamPlan:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from hpcbal.dataplane.cell import BLOCK, GENERATION, NO_BLOCK, Cell
 from hpcbal.dataplane.ring import INACTIVE
-from hpcbal.dataplane.slot import BLOCK, GENERATION, NO_BLOCK, Slot
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -24,7 +24,7 @@ class Tag(enum.IntEnum):
 
 
 NUM_END_WORDS = 8
-"""A bare header: a slot's first cache line."""
+"""A bare header: a cell's first cache line."""
 
 
 class BlockComm(Protocol):
@@ -67,7 +67,7 @@ class BlockSender:
 
     Sends are synchronous (Issend): small sends would otherwise complete before the receiver wants them, and
     fill its memory without bound. A block is two messages, metadata and payload, so each goes straight from
-    slot to slot. Every stream from a producer to a gateway ends with a bare header and an empty payload, and
+    cell to cell. Every stream from a producer to a gateway ends with a bare header and an empty payload, and
     every gateway notifies every producer exactly once that it needs no more blocks. So a generation leaves no
     message behind.
     """
@@ -105,11 +105,11 @@ class BlockSender:
         """Whether the memory of `block` is still being read; never true for `INACTIVE`."""
         return block != INACTIVE and block in self._block_of_request
 
-    def send(self, slot: Slot, block: int) -> None:
-        """Start sending a finished block to every node that wants it; `slot` must not change until sent."""
+    def send(self, cell: Cell, block: int) -> None:
+        """Start sending a finished block to every node that wants it; `cell` must not change until sent."""
         from mpi4py import MPI  # imported here: without other nodes a producer needs no MPI
 
-        message = slot.message()  # MPI keeps the order of its parts
+        message = cell.message()  # MPI keeps the order of its parts
         for rank in self._open:
             for part in message:
                 self._add(self._comm.Issend([part, MPI.BYTE], dest=rank, tag=Tag.BLOCK), block)
@@ -155,13 +155,13 @@ class _Stream:
     rank: int
     block: int
     requests: Sequence[MPI.Request] = ()
-    slot: Slot | None = None
+    cell: Cell | None = None
 
 
 class BlockReceiver:
     """A gateway's side: receives blocks from other nodes' producers into this node's ring.
 
-    One block per producer is received at a time, straight into the slot, as soon as the slot is free. Blocks
+    One block per producer is received at a time, straight into the cell, as soon as the cell is free. Blocks
     that no reader here needs are received into scratch memory, so that their senders can continue.
     """
 
@@ -171,8 +171,8 @@ class BlockReceiver:
         generation: int,
         first_blocks: dict[int, int],
         num_producers: int,
-        slot_of_block: Callable[[int], Slot | None],
-        scratch: Callable[[], Slot],
+        cell_of_block: Callable[[int], Cell | None],
+        scratch: Callable[[], Cell],
     ) -> None:
         """Receive from the given producers.
 
@@ -181,13 +181,13 @@ class BlockReceiver:
             generation: generation of the round.
             first_blocks: by rank of the producers on other nodes, the first block of each.
             num_producers: distance between two blocks of one producer.
-            slot_of_block: returns the slot of a block once it is free, else None.
+            cell_of_block: returns the cell of a block once it is free, else None.
             scratch: returns memory for one block that nobody needs; always the same memory.
         """
         self._comm = comm
         self._generation = generation
         self._step = num_producers
-        self._slot_of_block = slot_of_block
+        self._cell_of_block = cell_of_block
         self._scratch = scratch
         self._ranks = tuple(first_blocks)
         self._streams = [_Stream(rank, block) for rank, block in first_blocks.items()]
@@ -233,22 +233,22 @@ class BlockReceiver:
 
     def _post(self, stream: _Stream) -> None:
         if not self._closed:
-            stream.slot = self._slot_of_block(stream.block)
+            stream.cell = self._cell_of_block(stream.block)
         elif self._scratch_stream is None:
             self._scratch_stream = stream
-            stream.slot = self._scratch()
-        if stream.slot is not None:
+            stream.cell = self._scratch()
+        if stream.cell is not None:
             from mpi4py import MPI
 
             stream.requests = [
                 self._comm.Irecv([part, MPI.BYTE], source=stream.rank, tag=Tag.BLOCK)
-                for part in stream.slot.parts
+                for part in stream.cell.parts
             ]
 
     def _take(self, stream: _Stream, arrived: list[int]) -> None:
         """Handle a finished receive."""
-        assert stream.slot is not None
-        header = stream.slot.header
+        assert stream.cell is not None
+        header = stream.cell.header
         generation, block = header[GENERATION], header[BLOCK]
         assert generation == self._generation, f"rank {stream.rank} sent generation {generation}"
         if block == NO_BLOCK:
@@ -260,4 +260,4 @@ class BlockReceiver:
             stream.block += self._step
         if stream is self._scratch_stream:
             self._scratch_stream = None
-        stream.requests, stream.slot = (), None
+        stream.requests, stream.cell = (), None

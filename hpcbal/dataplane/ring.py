@@ -1,4 +1,4 @@
-"""The ring of one node: block slots and cursors in shared memory."""
+"""The ring of one node: block cells and cursors in shared memory."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hpcbal.dataplane.slot import Slot
+from hpcbal.dataplane.cell import Cell
 from hpcbal.dataplane.stream import StreamSpec
 from hpcbal.errors import InputError
 from hpcbal.telemetry.host.cgroup import own_control_group
@@ -30,19 +30,19 @@ SHARED_MEMORY_DIR = "/dev/shm"
 
 
 class NodeRing:
-    """Slots that every rank of the node maps, with one single-writer word per rank and per slot.
+    """Cells that every rank of the node maps, with one single-writer word per rank and per cell.
 
     Three kinds of words, each on its own cache line, describe the progress. No atomic operation is needed,
     because each word has one writer at a time:
 
     - a *cursor* per reader: the lowest block that it still needs, or `INACTIVE`;
     - a *mark* per writer (preprocessor rank): all its blocks below it are written, received and sent;
-    - a *stamp* per slot: which complete block of which generation it holds.
+    - a *stamp* per cell: which complete block of which generation it holds.
 
     The *floor* is the minimum of all cursors and marks. Nobody needs a block below it, and nobody is writing
-    or sending one, so block b may be written to its slot as soon as `b - num_slots` is below the floor.
+    or sending one, so block b may be written to its cell as soon as `b - num_cells` is below the floor.
 
-    Samples of equal shape follow each other through all slots without a gap (`samples`), so that a reader may
+    Samples of equal shape follow each other through all cells without a gap (`samples`), so that a reader may
     use a range of them where it lies.
 
     Every word is written after, and read before, a full memory barrier (`MPI.Win.Sync`): processors such as
@@ -62,20 +62,20 @@ class NodeRing:
         self._free = free
         self._is_open = True
         self.spec = spec
-        self.num_slots = spec.num_slots
-        slots_at = LINE_BYTES * (num_readers + num_producers + self.num_slots)
-        lines = memory[:slots_at].view(np.int64).reshape(-1, LINE_BYTES // 8)
+        self.num_cells = spec.num_cells
+        cells_at = LINE_BYTES * (num_readers + num_producers + self.num_cells)
+        lines = memory[:cells_at].view(np.int64).reshape(-1, LINE_BYTES // 8)
         # A memoryview returns a word as a Python int in half of NumPy's time, and these words are polled.
         words = [line.data for line in lines]
         self._cursors = words[:num_readers]
         self._marks = words[num_readers : num_readers + num_producers]
         self._stamps = words[num_readers + num_producers :]
         layout = spec.layout
-        payloads_at = slots_at + self.num_slots * layout.meta_bytes
-        metas = memory[slots_at:payloads_at].reshape(self.num_slots, -1)
-        end = payloads_at + self.num_slots * layout.payload_bytes
-        payloads = memory[payloads_at:end].reshape(self.num_slots, -1)
-        self.slots = tuple(Slot(layout, meta, payload) for meta, payload in zip(metas, payloads, strict=True))
+        payloads_at = cells_at + self.num_cells * layout.meta_bytes
+        metas = memory[cells_at:payloads_at].reshape(self.num_cells, -1)
+        end = payloads_at + self.num_cells * layout.payload_bytes
+        payloads = memory[payloads_at:end].reshape(self.num_cells, -1)
+        self.cells = tuple(Cell(layout, meta, payload) for meta, payload in zip(metas, payloads, strict=True))
         shape = spec.static_shape()
         self.samples: NDArray[Any] | None = None
         if shape is not None:
@@ -171,7 +171,7 @@ class NodeRing:
             return
         self._is_open = False
         # Views of freed memory would crash the process: drop the views first.
-        self.slots, self.samples = (), None
+        self.cells, self.samples = (), None
         self._cursors, self._marks, self._stamps = [], [], []
         del self.sync
         if self._free is not None:
@@ -188,7 +188,7 @@ class NodeRing:
         self._marks[producer][0] = generation << BLOCK_BITS | block
 
     def floor(self, generation: int, num_writers: int, first_block: int) -> int:
-        """Lowest block that a reader needs or a writer works on; the slots of lower blocks are free.
+        """Lowest block that a reader needs or a writer works on; the cells of lower blocks are free.
 
         Args:
             generation: generation of the running round.
@@ -197,23 +197,23 @@ class NodeRing:
 
         Returns:
             A block, or `INACTIVE` if no reader is active. Until all writers have started, a floor that frees
-            no slot: a late writer may still be busy with slots of the last round.
+            no cell: a late writer may still be busy with cells of the last round.
         """
         cursor = min([cursor[0] for cursor in self._cursors], default=INACTIVE)
         if cursor == INACTIVE:
             return INACTIVE
         marks = [mark[0] & BLOCK_MASK for mark in self._marks if mark[0] >> BLOCK_BITS == generation]
         self.sync()
-        return min(cursor, *marks) if len(marks) >= num_writers else first_block - self.num_slots
+        return min(cursor, *marks) if len(marks) >= num_writers else first_block - self.num_cells
 
     def publish(self, generation: int, block: int) -> None:
-        """Publish to readers that `block` is complete in its slot."""
+        """Publish to readers that `block` is complete in its cell."""
         self.sync()
-        self._stamps[block % self.num_slots][0] = generation << BLOCK_BITS | block + 1
+        self._stamps[block % self.num_cells][0] = generation << BLOCK_BITS | block + 1
 
     def has_block(self, generation: int, block: int) -> bool:
-        """Whether `block` is complete in its slot; ask only while a cursor protects it."""
-        stamp = self._stamps[block % self.num_slots][0]
+        """Whether `block` is complete in its cell; ask only while a cursor protects it."""
+        stamp = self._stamps[block % self.num_cells][0]
         wanted = generation << BLOCK_BITS | block + 1
         if stamp == wanted:
             self.sync()
@@ -224,8 +224,8 @@ class NodeRing:
 
 def _num_bytes(spec: StreamSpec, num_readers: int, num_producers: int) -> int:
     """Bytes of a ring, including padding to start on a cache line."""
-    num_words = num_readers + num_producers + spec.num_slots
-    return LINE_BYTES * (1 + num_words) + spec.num_slots * spec.layout.num_bytes
+    num_words = num_readers + num_producers + spec.num_cells
+    return LINE_BYTES * (1 + num_words) + spec.num_cells * spec.layout.num_bytes
 
 
 def _memory_of(window: MPI.Win) -> NDArray[np.uint8]:

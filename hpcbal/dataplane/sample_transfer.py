@@ -26,7 +26,7 @@ Sample = tuple[int, RawSample, NDArray[Any]]
 
 @dataclass(slots=True)
 class _Outgoing:
-    """What one other worker has yet to receive."""
+    """The samples that one other worker has yet to receive."""
 
     ids: list[int]
     num_pieces: int = 0
@@ -34,7 +34,7 @@ class _Outgoing:
 
 @dataclass(slots=True)
 class _Incoming:
-    """What one other worker has yet to send."""
+    """The number of samples that one other worker has yet to send."""
 
     num_missing: int
     num_pieces: int = 0

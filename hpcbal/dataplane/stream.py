@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from numpy.typing import NDArray
 
 from hpcbal.data.spec import LabelSpec, SampleSpec
-from hpcbal.dataplane.slot import SlotLayout
+from hpcbal.dataplane.cell import CellLayout
 from hpcbal.errors import InputError
 from hpcbal.values.arrays import LINE_BYTES, aligned_empty
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from hpcbal.config import DataplaneConfig
     from hpcbal.data.source import SampleSource
 
-MIN_SLOTS = 2
-"""With fewer slots, producing and reading would take turns."""
+MIN_CELLS = 2
+"""With fewer cells, producing and reading would take turns."""
 
-MAX_SLOT_BYTES = 2**31 - 1
+MAX_CELL_BYTES = 2**31 - 1
 """A block travels as one MPI message, and its count is a C int before MPI 4."""
 
 MAX_GENERATIONS = 2**22
@@ -29,7 +29,7 @@ MAX_GENERATIONS = 2**22
 
 @dataclass(frozen=True, slots=True)
 class StreamSpec:
-    """What stays the same during a run.
+    """The properties of a stream that stay the same during a run.
 
     Attributes:
         num_train: training positions of a pass; they come first.
@@ -80,15 +80,15 @@ class StreamSpec:
                 "dataplane.max_sample_bytes: the size of the samples does not follow from their shape; give "
                 "the bytes of the largest sample after preprocessing"
             )
-        if self.slot_bytes > MAX_SLOT_BYTES:
+        if self.cell_bytes > MAX_CELL_BYTES:
             raise InputError(
-                f"dataplane.block_samples: a block of {self.block_samples} samples takes {self.slot_bytes} "
-                f"bytes, allowed: at most {MAX_SLOT_BYTES}; use fewer samples per block"
+                f"dataplane.block_samples: a block of {self.block_samples} samples takes {self.cell_bytes} "
+                f"bytes, allowed: at most {MAX_CELL_BYTES}; use fewer samples per block"
             )
-        if self.ring_bytes < MIN_SLOTS * self.slot_bytes:
+        if self.ring_bytes < MIN_CELLS * self.cell_bytes:
             raise InputError(
                 f"dataplane.ring_bytes: got {self.ring_bytes}, allowed: at least "
-                f"{MIN_SLOTS * self.slot_bytes}, two blocks of {self.block_samples} samples of at most "
+                f"{MIN_CELLS * self.cell_bytes}, two blocks of {self.block_samples} samples of at most "
                 f"{self.sample.max_bytes} bytes; raise it, or lower dataplane.block_samples"
             )
 
@@ -98,28 +98,28 @@ class StreamSpec:
         return math.ceil(self.num_positions / self.block_samples)
 
     @property
-    def layout(self) -> SlotLayout:
+    def layout(self) -> CellLayout:
         """Layout of the parts of a block."""
-        return SlotLayout.of(self.block_samples, self.sample, self.label, is_sized=self.is_sized)
+        return CellLayout.of(self.block_samples, self.sample, self.label, is_sized=self.is_sized)
 
     @property
-    def slot_bytes(self) -> int:
+    def cell_bytes(self) -> int:
         """Bytes that one block takes in the ring, including metadata."""
         return self.layout.num_bytes + LINE_BYTES
 
     @property
-    def num_slots(self) -> int:
-        """Slots of each node's ring: as many as fit, but not much more than one pass.
+    def num_cells(self) -> int:
+        """Cells of each node's ring: as many as fit, but not much more than one pass.
 
         Blocks that were made ahead are lost when a round ends, so small datasets do not fill a large ring
         with many passes.
         """
-        return min(self.ring_bytes // self.slot_bytes, self.most_slots)
+        return min(self.ring_bytes // self.cell_bytes, self.most_cells)
 
     @property
-    def most_slots(self) -> int:
-        """Slots of the largest ring, whatever its memory."""
-        return max(MIN_SLOTS, self.blocks_per_pass + 1)
+    def most_cells(self) -> int:
+        """Cells of the largest ring, whatever its memory."""
+        return max(MIN_CELLS, self.blocks_per_pass + 1)
 
     @property
     def max_read_samples(self) -> int:
@@ -127,9 +127,9 @@ class StreamSpec:
 
         One block less than the ring holds, because a range may start and end inside blocks.
         """
-        if self.num_slots >= self.blocks_per_pass:
+        if self.num_cells >= self.blocks_per_pass:
             return self.num_positions
-        return (self.num_slots - 1) * self.block_samples + 1
+        return (self.num_cells - 1) * self.block_samples + 1
 
     def check_read(self, num_samples: int) -> None:
         """Reject a global batch that does not fit in the ring.
@@ -141,7 +141,7 @@ class StreamSpec:
             needed = math.ceil((num_samples - 1) / self.block_samples) + 1
             raise InputError(
                 f"a batch of {num_samples} samples does not fit in the ring: at most {self.max_read_samples} "
-                f"with dataplane.ring_bytes {self.ring_bytes}; raise it to {needed * self.slot_bytes}, or "
+                f"with dataplane.ring_bytes {self.ring_bytes}; raise it to {needed * self.cell_bytes}, or "
                 "lower batch_size"
             )
 

@@ -1,4 +1,4 @@
-"""What trained DNNs predict together: their answers, how good these are, and which DNNs to combine."""
+"""Predictions of trained DNNs together: their answers, how good these are, and which DNNs to combine."""
 
 from hpcbal.ensembling.answers import (
     Answers,

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Kind = Literal["classes", "labels", "values"]
-"""What is predicted for an item: one class of several, whether a label applies, or a value."""
+"""Kind of prediction for an item: one class of several, whether a label applies, or a value."""
 
 TINY = float(np.finfo(np.float64).tiny)
 """Smaller probabilities count as this one, so that their logarithm is finite."""
@@ -21,7 +21,7 @@ TINY = float(np.finfo(np.float64).tiny)
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """What a DNN or an ensemble predicts for n items.
+    """The predictions of a DNN or an ensemble for n items.
 
     Attributes:
         truth: probability of the right class, float64, shape (n,).

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from hpcbal.ensembling.answers import TINY, Answers, Kind, answers_of
 
 NUM_BINS = 15
-"""Of confidence, of equal width, as in [GUO]."""
+"""Bins of confidence, of equal width, as in [GUO]."""
 
 T = TypeVar("T", bound="Tally")
 

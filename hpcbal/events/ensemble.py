@@ -49,6 +49,7 @@ class RoundPlan(Facts):
         num_gpus: slots of the flotilla when it was formed (>= those of `groups`: a continued round lacks the
             DNNs that had left); alpha of [FLEET] Sec. 4.3.2 is a share of this number. 0: those of `groups`.
         last_pass: all groups leave after this pass; null: the round ends by the rule of alpha.
+        measures: DNNs on one slot whose first pass in this round also measures their rate.
 
     Raises:
         ValueError: if a DNN of `groups` is missing from `start` or `epochs`.
@@ -63,6 +64,7 @@ class RoundPlan(Facts):
     predicted_rate_samples_per_s: Mapping[str, Number]
     num_gpus: int = 0
     last_pass: int | None = None
+    measures: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for group in self.groups:
@@ -138,7 +140,7 @@ class Schedule(Facts):
 
 @dataclass(frozen=True, slots=True)
 class Prediction(Facts):
-    """What a schedule would lead to, from now to the end of the run.
+    """Prediction for a schedule, from now to the end of the run.
 
     Attributes:
         schedule: the schedule, kept to the end.

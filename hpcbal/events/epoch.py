@@ -1,4 +1,4 @@
-"""What a group measures in an epoch of training; no decision of the ensemble depends on it."""
+"""Measurements of a group in an epoch of training; no decision of the ensemble depends on them."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class RankFacts(Facts):
 
 @dataclass(frozen=True, slots=True)
 class Straggler(Facts):
-    """What a group waited for in an epoch.
+    """The slot, or the all-reduce, for which a group waited in an epoch.
 
     Attributes:
         gpu: slot whose rank came last; null if the all-reduce itself takes most of the time.

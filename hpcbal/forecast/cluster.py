@@ -17,7 +17,7 @@ from hpcbal.forecast.trace import Operation, Resource
 
 @dataclass(frozen=True, slots=True)
 class Links:
-    """What a machine's link carries in each direction, and how fast it computes.
+    """The rates of a machine's link in each direction, and its slowness in computing.
 
     Attributes:
         down_bytes_per_s: of parameters, from servers to workers, > 0; may be infinite for a worker.

@@ -158,16 +158,16 @@ class _Wait:
 
     @property
     def num_bytes(self) -> int:
-        """That go one after the other."""
+        """Bytes of all messages, which go one after the other."""
         return sum(self.push_bytes) + sum(self.request_bytes) + sum(self.answer_bytes)
 
     @property
     def on_the_way_s(self) -> float:
-        """What neither the server's work nor a late request explains, at least."""
+        """Seconds that neither the server's work nor a late request explains, at least."""
         return self.seconds - sum(self.apply_s) - sum(self.answer_s)
 
     def explained_s(self, rate: float) -> float:
-        """What the wait would be without latency, for a worker alone: one message after the other."""
+        """Return the wait without latency, for a worker alone: one message after the other."""
         sent = served = arrived = 0.0
         for num_bytes, seconds in zip(self.push_bytes, self.apply_s, strict=True):
             sent += num_bytes / rate

@@ -1,4 +1,4 @@
-"""What parsing received data costs a receiver: fitted to a trace, or measured on this machine."""
+"""The cost of parsing received data: fitted to a trace, or measured on this machine."""
 
 from __future__ import annotations
 

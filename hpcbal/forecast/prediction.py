@@ -25,13 +25,13 @@ WARM_UP = 50
 """Steps of each worker that are left out ([ASGD] Sec. 4.1); of short runs at most a fifth."""
 
 LEAST_STEPS = 20
-"""Of a short run."""
+"""Fewest steps of a short run."""
 
 STEPS_ALONE = 50
-"""Of one worker, within whose mean step all workers start."""
+"""Steps of one worker, within whose mean step all workers start."""
 
 STEPS_FOR_OVERHEAD = 400
-"""Of one worker, so its mean step is known well."""
+"""Steps of one worker, so that its mean step is known well."""
 
 _MOST = (math.inf, math.inf, 1.0, 1.0, 1.0, 1.0)
 """Bounds of `figures_of`."""
@@ -42,7 +42,7 @@ LEAST_GAIN = 0.02
 
 
 class Limit(enum.StrEnum):
-    """What may hold up a job."""
+    """A part that may hold up a job."""
 
     DOWNLINK = "downlink"
     UPLINK = "uplink"
@@ -55,7 +55,7 @@ class Limit(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What is simulated.
+    """A job to simulate.
 
     Attributes:
         trace: without parsing, on as many servers as the cluster has.
@@ -203,7 +203,7 @@ def predict(job: Job, *, with_limit: bool = True, stop: Stop | None = None) -> P
 
 
 def step_overhead(job: Job, samples_per_s: float) -> float:
-    """What a step of a worker takes beside what is simulated, in seconds; negative if that takes longer.
+    """Return the seconds of a worker's step beside the simulated ones; negative if those are more.
 
     Args:
         job: of the recorded worker alone.
@@ -272,7 +272,7 @@ WORTH = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """What a worker and a server cost, > 0; in ranks both cost 1."""
+    """The costs of a worker and of a server, > 0; in ranks both cost 1."""
 
     worker: float = 1.0
     server: float = 1.0

@@ -16,7 +16,7 @@ RESOURCES = (Resource.DOWNLINK, Resource.UPLINK, Resource.WORKER, Resource.SERVE
 DOWN, UP, WORKER, SERVER, DELAY = range(5)
 
 MOST_STEPS = 20_000_000
-"""Of all workers together; each takes 16 bytes."""
+"""Most steps of all workers together; each takes 16 bytes."""
 
 Integers = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -142,7 +142,7 @@ def _slowness(machines: tuple[Links, ...]) -> Floats:
 
 @dataclass(slots=True, eq=False)
 class Record:
-    """What a replay fills in; W workers, M servers.
+    """The arrays that a replay fills in; W workers, M servers.
 
     Attributes:
         ends_s: when each step ended, shape (W, num_steps); of worker w the first `num_done[w]` are filled.

@@ -56,7 +56,7 @@ class Settings:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Replay:
-    """What came out.
+    """The outcome of a simulation.
 
     Attributes:
         ends_s: when each step of each worker ended, one array per worker.

@@ -1,4 +1,4 @@
-"""What one worker did, operation by operation; for other batch sizes, and over other numbers of servers."""
+"""The trace of one worker by operation; for other batch sizes, and over other numbers of servers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class TraceError(InputError):
 
 
 class Resource(enum.StrEnum):
-    """What an operation uses; each operation uses exactly one ([ASGD] Sec. 2), or only passes time."""
+    """The one resource that an operation uses ([ASGD] Sec. 2); `DELAY` only passes time."""
 
     DOWNLINK = "downlink"
     """The server sends parameters to the worker."""
@@ -39,11 +39,11 @@ class Resource(enum.StrEnum):
 
 MOST_SERVERS = 4096
 MOST_BYTES = 2**60
-"""Of one operation."""
+"""Most bytes of one operation."""
 MOST_SAMPLES = 2**53
-"""Of one step."""
+"""Most samples of one step."""
 LONGEST_S = 1e9
-"""Of one operation."""
+"""Longest time of one operation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,7 +343,7 @@ def _dealt(trace: Trace, num_servers: int) -> Trace:
 
 
 def units_of(trace: Trace) -> list[str | None]:
-    """What stays together on one server, for each operation: its variable; None for those at the worker.
+    """Return for each operation the variable with whose server it stays; None for those at the worker.
 
     An operation at a server without a variable belongs to what it waits for, if that is at a server, or is
     on its own.

@@ -1,4 +1,4 @@
-"""What every pure state machine needs: a bounded log of events, and an error that quotes it."""
+"""The parts of every pure state machine: a bounded log of events, and an error that quotes it."""
 
 from hpcbal.machines.event_log import EventLog, MachineError
 

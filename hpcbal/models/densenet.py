@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
-from hpcbal.models.layers import check_batch_norm, normalised
+from hpcbal.models.batch_norm import check_batch_norm, normalised
 from hpcbal.models.resnet import LARGE_IMAGE_PIXELS
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal
 
-from hpcbal.models.layers import check_batch_norm, normalised
+from hpcbal.models.batch_norm import check_batch_norm, normalised
 
 if TYPE_CHECKING:
     import keras

@@ -66,7 +66,7 @@ def temporal_cnn(
         V. Koltun, arXiv:1803.01271, 2018.
     """
     _check_series(input_shape, filters=filters, kernel_size=kernel_size, blocks=blocks)
-    from hpcbal.models.layers import TemporalCnn
+    from hpcbal.models.masked_convolutions import TemporalCnn
 
     return TemporalCnn(num_classes, filters, kernel_size, blocks)
 

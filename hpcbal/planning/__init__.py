@@ -1,1 +1,1 @@
-"""What `plan` and `simulate` share: DNNs with rates, flotillas, memory, wall time."""
+"""The part that `plan` and `simulate` share: DNNs with rates, flotillas, memory, wall time."""

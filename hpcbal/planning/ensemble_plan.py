@@ -1,4 +1,4 @@
-"""What a configuration would do on given nodes: one flotilla after another, and the ranks to request."""
+"""Plan a configuration on given nodes: one flotilla after another, and the ranks to request."""
 
 from __future__ import annotations
 

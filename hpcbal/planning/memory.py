@@ -1,4 +1,4 @@
-"""What a planned ensemble keeps in a node's memory, where that is known without building a network."""
+"""Estimate a planned ensemble's memory on a node, where it is known without building a network."""
 
 from __future__ import annotations
 

@@ -182,7 +182,7 @@ def facts_of_data(config: EnsembleConfig) -> PassFacts:
 
     source = open_source(config)
     stream = StreamSpec.of_source(source, config.dataplane)
-    return PassFacts(source.num_train, source.num_validation, stream.num_slots * stream.block_samples)
+    return PassFacts(source.num_train, source.num_validation, stream.num_cells * stream.block_samples)
 
 
 def pass_model(

@@ -1,4 +1,4 @@
-"""What an earlier run of a parameter-server job measured, and the epoch that follows from it."""
+"""Read the measurements of an earlier run of a parameter-server job, and predict its epoch."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def measured_in(ledger: Path, *, has_barrier: bool) -> Measured | None:
 
 
 def last_measured(entries: Sequence[Entry], *, has_barrier: bool) -> Measured | None:
-    """What a ledger says of the last whole epoch; None if there is none.
+    """Return the measurements of the last whole epoch in a ledger; None if there is none.
 
     Args:
         has_barrier: whether the job is synchronous, so that a worker waits for its pushes.

@@ -162,7 +162,7 @@ MOST_NODES_TRIED = 256
 
 @dataclass(frozen=True, slots=True)
 class PlanForecast:
-    """What the simulated run of a plan predicts.
+    """The prediction of a plan, from its simulated run.
 
     Attributes:
         wall_time_s: time of the whole ensemble, if every DNN trains to its max_epochs.

@@ -114,7 +114,7 @@ class RateTable:
         return rates
 
     def _rate_by_count(self, dnn_id: str) -> Mapping[int, float]:
-        """What was measured of a DNN, ascending; with m = 1."""
+        """Return the measured rates of a DNN by number of slots, ascending; 1 slot is among them."""
         rate_by_count = self.measured.get(dnn_id, {})
         if 1 not in rate_by_count:
             raise PolicyError(

@@ -140,7 +140,7 @@ class RateComparison:
 
 @dataclass(frozen=True, slots=True)
 class GroupWait:
-    """What a group waited for most while it trained its job in one round.
+    """The main wait of a group while it trained its job in one round.
 
     Attributes:
         round_index: index of the round; None outside of rounds.
@@ -242,7 +242,7 @@ class MachineReport:
 
 @dataclass(frozen=True, slots=True)
 class ModelWarning:
-    """What is probably a mistake in the model of a job."""
+    """A probable mistake in the model of a job."""
 
     job: str
     text: str

@@ -77,7 +77,7 @@ def run_evaluation(request: EvaluationRequest, launcher: Launcher, stop: StopFla
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """What this rank has for its part.
+    """This rank's part in an evaluation: the request, the run, and its signs of life.
 
     Attributes:
         request: what the command line asked for.

@@ -1,4 +1,4 @@
-"""What every rank of a job does first and last, whatever it computes in between."""
+"""The first and last steps of every rank of a job, whatever it computes in between."""
 
 from __future__ import annotations
 

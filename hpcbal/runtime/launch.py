@@ -11,6 +11,7 @@ import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hpcbal.cluster.launch_line import Launcher, crowding, detect_launcher
 from hpcbal.cluster.layout import visible_gpus
@@ -20,7 +21,6 @@ from hpcbal.errors import ClusterError, ExitCode, InputError, OutputError
 from hpcbal.kinds import KINDS
 from hpcbal.printable import printable
 from hpcbal.processes import say, shielding
-from hpcbal.runtime.evaluating.request import EvaluationRequest, TrainedRun, open_trained
 from hpcbal.runtime.handoff.clean_output import CleanOutput
 from hpcbal.runtime.handoff.finished import report_of_finished
 from hpcbal.runtime.handoff.launch_dir import (
@@ -36,6 +36,9 @@ from hpcbal.runtime.handoff.start_file import LAUNCH_DIR, StartFile
 from hpcbal.runtime.handoff.supervision import EVALUATING, PROFILING, TRAINING, Sentences
 from hpcbal.runtime.health.ending import StopFlag, leave_soon
 from hpcbal.runtime.health.liveness import Liveness
+
+if TYPE_CHECKING:
+    from hpcbal.runtime.evaluating.request import EvaluationRequest, TrainedRun
 
 __all__ = ["RunRequest", "mpirun_command", "mpirun_environment", "num_ranks", "run", "start_mpirun"]
 
@@ -117,6 +120,8 @@ def evaluate(request: EvaluationRequest, argv: Sequence[str]) -> int:
             return run_evaluation(request, launcher, stop, liveness)
 
         return _as_rank(launcher, body, EVALUATING)
+    from hpcbal.runtime.evaluating.request import open_trained
+
     with Requests() as requests:
         trained = open_trained(request)
         if importlib.util.find_spec("mpi4py") is None:

@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 
 from hpcbal.cluster.layout import Cluster
 from hpcbal.control import DnnProgress, DnnSpec, Ensemble, ResumeState, ScheduleSettings, StopRule, choose
-from hpcbal.control.candidates import first_to_try, next_to_try
-from hpcbal.control.schedules import LEAST_GAIN
+from hpcbal.control.schedules import LEAST_GAIN, first_to_try, next_to_try
 from hpcbal.control.states import TERMINAL
 from hpcbal.events.ensemble import ChooseSchedule, Prediction, Schedule, ScheduleChosen
 from hpcbal.policies import RateTable

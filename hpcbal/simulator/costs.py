@@ -1,4 +1,4 @@
-"""What a run spends outside the passes: starting, saving, deciding, measuring."""
+"""Costs of a run outside the passes: starting, saving, deciding, measuring."""
 
 from __future__ import annotations
 

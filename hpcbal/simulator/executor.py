@@ -8,8 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from hpcbal.control import DnnSpec, Ensemble
-from hpcbal.control.paradigms import needs_rates
+from hpcbal.control import DnnSpec, Ensemble, skip_passes
 from hpcbal.events.ensemble import (
     CheckpointWritten,
     ChooseSchedule,
@@ -126,7 +125,6 @@ class Executor:
         self.scheduling_s = 0.0
         self.profiled_until_s = 0.0
         self._ensemble = ensemble
-        self._needs_rates = needs_rates(ensemble.origin[2].paradigm)
         self._specs = specs
         self._pace = pace
         self._passes = passes
@@ -281,10 +279,7 @@ class Executor:
         return {self._specs[dnn_id].stop.monitor: value}
 
     def _measure(self, plan: RoundPlan, group: GroupPlan, end_s: float) -> None:
-        """A pass on one GPU also measures the rate, if the schedule needs it and lacks it."""
-        if not self._needs_rates or len(group.gpus) > 1 or group.dnn_id in plan.predicted_rate_samples_per_s:
-            return
-        if not self._ensemble.rates.is_measured(group.dnn_id, 1):
+        if group.dnn_id in plan.measures and not self._ensemble.rates.is_measured(group.dnn_id, 1):
             self._at(end_s, RateMeasured(group.dnn_id, 1, self._pace.profiled_rate(group)))
 
     def _next_pass(self, instruction: NextPass) -> None:
@@ -325,7 +320,7 @@ class Executor:
             return [end_s + self._costs.pass_s for end_s in self._passes.finish_times(readers, makers)]
 
         if number > 0:
-            self._ensemble.skip_passes(tuple(stream.groups), number)
+            skip_passes(self._ensemble, tuple(stream.groups), number)
             end_s = max(ends_s([group.ready_s for group in groups]))
             end_s += (number - 1) * max(ends_s([0.0] * len(groups)))
             for group in groups:

@@ -18,7 +18,7 @@ class PassModel:
         num_validation: validation samples after them, >= 0.
         validation_speedup: how many times faster a sample is evaluated than trained, > 0. One forward pass of
             the three that a training step costs makes 3.
-        ring_samples: samples that the fastest group can be ahead of the slowest, >= 0: the ring's slots.
+        ring_samples: samples that the fastest group can be ahead of the slowest, >= 0: the ring's cells.
         preprocessing_samples_per_s: rate of one preprocessor, > 0; None: preprocessing is never the limit.
         profile_batches: batches of a profiling run, >= 1 ([FLEET] App. B.3: 48).
 

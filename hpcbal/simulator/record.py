@@ -1,4 +1,4 @@
-"""What a simulated run leaves behind: what GPUs did and when, rounds, DNNs, and timed events."""
+"""The record of a simulated run: GPUs over time, rounds, DNNs, and timed events."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class RoundRecord:
 
 @dataclass(frozen=True, slots=True)
 class DnnRecord:
-    """What one DNN did.
+    """The record of one DNN.
 
     Attributes:
         dnn_id: name of the DNN.

@@ -139,7 +139,7 @@ def simulate(
 
 @dataclass(frozen=True, slots=True)
 class RemainingRun:
-    """What remains of a run.
+    """The predicted rest of a run.
 
     Attributes:
         remaining_s: seconds until it ends.

@@ -1,4 +1,4 @@
-"""What to simulate: an ensemble that can be drawn for any seed, and the machine that trains it."""
+"""A scenario to simulate: an ensemble that can be drawn for any seed, and the machine that trains it."""
 
 from __future__ import annotations
 

@@ -91,7 +91,7 @@ class Scales:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rows:
-    """What the workers' networks see, and what followed; row k is the same iteration for all workers.
+    """Inputs of the workers' networks, and their targets; row k is the same iteration for all workers.
 
     Attributes:
         inputs: shape (n, num_workers, num_inputs).

@@ -1,1 +1,1 @@
-"""What a trainer does with a batch."""
+"""Train on batches: padding, backends and gradient collectives."""

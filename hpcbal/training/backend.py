@@ -1,4 +1,4 @@
-"""What a trainer needs from a deep-learning library: build a replica, compute, apply, save, load."""
+"""The interface to a deep-learning library: build a replica, compute, apply, save, load."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from hpcbal.config.schema.dnn import DnnConfig
 from hpcbal.data.spec import CLASS_LABEL, LabelSpec, SampleSpec
-from hpcbal.training.layers import ModelLayer, layers_by_name
+from hpcbal.training.keras.layers import ModelLayer, layers_by_name
 from hpcbal.training.weights import Array, Arrays
 
 if TYPE_CHECKING:
@@ -189,7 +189,7 @@ class Replica(Protocol):
         """
 
     def measure(self, y: Array, predictions: Array) -> Sums:
-        """What `evaluate` would find if these were the predictions, without losses that the model adds.
+        """Evaluate given predictions like `evaluate`, without losses that the model adds.
 
         Args:
             y: labels of n samples, shape (n, *label shape).

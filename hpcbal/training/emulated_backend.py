@@ -18,8 +18,8 @@ from hpcbal.policies.rates import RateTable
 from hpcbal.training.backend import Backend, Batch, Contribution, Replica, Sums, are_shares
 from hpcbal.training.devices import dnn_seed
 from hpcbal.training.groups import NonFiniteError
-from hpcbal.training.keras_model import make_model
 from hpcbal.training.step_exchange import StepExchange
+from hpcbal.training.user_model import make_model
 from hpcbal.training.weights import Array, Arrays, check_fit, num_bytes
 from hpcbal.values.arrays import Affine
 
@@ -33,7 +33,7 @@ _NO_OUTPUTS = "the emulated backend has no outputs; train with backend.name: ten
 
 
 class Model(Protocol):
-    """What a model function must return here; `hpcbal.models.EmulatedModel` does."""
+    """The return value of a model function here; `hpcbal.models.EmulatedModel` is one."""
 
     def initial_parameters(self, rng: np.random.Generator) -> Arrays: ...
 
@@ -183,7 +183,7 @@ class EmulatedReplica(Replica):
         raise InputError(_NO_OUTPUTS)
 
     def _inputs(self, batch: Batch) -> Array | list[Array]:
-        """What the model is called with."""
+        """Return the input of the model."""
         x = batch.x
         for operation in self._on_device:
             x = [operation.apply(each) for each in x] if isinstance(x, list) else operation.apply(x)

@@ -62,7 +62,7 @@ CAUSES: tuple[Cause, ...] = ("error", "oom", "nan")
 
 
 USER_ERRORS = BaseException
-"""What a user's model may raise, such as `asyncio.CancelledError`; it ends only its own DNN, not the job.
+"""Errors that a user's model may raise, such as `asyncio.CancelledError`; they end only its own DNN.
 
 A real Ctrl-C raises nothing in a rank: a handler records it, and the run stops after the step."""
 

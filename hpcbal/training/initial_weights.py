@@ -9,7 +9,7 @@ import numpy as np
 
 from hpcbal.errors import InputError
 from hpcbal.training.devices import SEED_STATE
-from hpcbal.training.layers import ModelLayer, is_meant, layers_by_name, shown, unknown_layer
+from hpcbal.training.keras.layers import ModelLayer, is_meant, layers_by_name, shown, unknown_layer
 from hpcbal.training.weights import Array, Arrays, summary_of
 
 
@@ -131,7 +131,7 @@ def _found(
 
 
 def _misfits(layer: ModelLayer, own: Mapping[str, Array], arrays: tuple[Array, ...]) -> list[str]:
-    """What differs between a layer and the arrays that were found for it."""
+    """Return the differences between a layer and the arrays that were found for it."""
     if len(arrays) != len(layer.weights):
         return [f"layer {layer.path} has {len(layer.weights)} arrays, there it has {len(arrays)}"]
     problems = []

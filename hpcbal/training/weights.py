@@ -36,7 +36,7 @@ _OPTIMIZER = "optimizer/"
 
 
 def model_changes(saved: Mapping[str, Array], own: Mapping[str, Array]) -> list[str]:
-    """What differs, in the order of the model; empty if every array fits.
+    """Return the differences, in the order of the model; empty if every array fits.
 
     Differences of the optimizer's variables follow from those of the weights, so they are shown only if the
     weights fit.

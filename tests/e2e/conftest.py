@@ -235,17 +235,18 @@ class Running:
     def signal_rank(self, rank: int, number: signal.Signals) -> None:
         os.kill(self.pids()[rank], number)
 
-    def wait(self, timeout_s: float = PATIENCE_S) -> Done:
-        """Wait for the end; nothing of it may be left afterwards."""
+    def wait(self, timeout_s: float = PATIENCE_S, ranks_s: float = 10.0) -> Done:
+        """Wait for the end; `ranks_s` seconds later, nothing of it may be left."""
         try:
             code = self.process.wait(timeout_s)
         except subprocess.TimeoutExpired:
             self.kill_all()
             pytest.fail(f"it hangs:\n{self._done(self.process.wait())}")
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + ranks_s
         while (left := self.all_pids()) and time.monotonic() < deadline:
             time.sleep(0.05)
-        assert not left, f"processes {left} were left behind:\n{self._done(code)}"
+        names = [f"{pid} ({_state(pid)}, rank {_environ(pid).get('OMPI_COMM_WORLD_RANK')})" for pid in left]
+        assert not left, f"processes {names} were left behind:\n{self._done(code)}"
         return self._done(code)
 
     def kill_all(self) -> None:
@@ -285,6 +286,7 @@ class Lab:
         self.num_ranks = 5
         self._num_starts = 0
         self._running: list[Running] = []
+        self._read: tuple[Any, list[Any]] = (None, [])
         self.tmp = folder / "tmp"  # of the runs: what a killed one leaves must not stay on the machine
         self.tmp.mkdir()
         (folder / "toys.py").write_text(TOYS, encoding="utf-8")
@@ -344,8 +346,12 @@ class Lab:
 
     def events(self, name: str | None = None) -> list[Any]:
         """Lines of the ledger, of one kind."""
-        lines = [entry.line for entry in read_ledger(self.out / "ledger.jsonl")]
-        return [line for line in lines if name in (None, line.event)]
+        path = self.out / "ledger.jsonl"
+        status = path.stat() if path.exists() else None
+        state = status and (status.st_ino, status.st_size, status.st_mtime_ns)
+        if state != self._read[0]:  # tests poll, and reading takes the time of the ranks
+            self._read = state, [entry.line for entry in read_ledger(path)]
+        return [line for line in self._read[1] if name in (None, line.event)]
 
     def status(self) -> dict[str, Any]:
         status: dict[str, Any] = json.loads((self.out / "status.json").read_text(encoding="utf-8"))
@@ -436,5 +442,5 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FinishedRun]:
 
 @pytest.fixture(scope="session")
 def undisturbed(finished: FinishedRun) -> Mapping[str, Any]:
-    """What the small ensemble ends with when nothing happens to it."""
+    """The outcome of the small ensemble when nothing happens to it."""
     return finished.lab.outcome()

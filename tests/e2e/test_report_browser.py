@@ -112,7 +112,7 @@ def browser() -> str:
 
 
 def look(browser: str, page: str, width: int, folder: Path, inside: str = "") -> dict[str, Any]:
-    """What the probe saw of `page` in a window of `width` pixels."""
+    """Open `page` in a window of `width` pixels, and return the findings of the probe."""
     assert "<body>" in page
     path = folder / "page.html"
     # First in the body, so that it hears of everything; the policy allows it beside the page's script.

@@ -279,7 +279,7 @@ FAILURES: dict[str, tuple[dict[str, Any], str]] = {
         "stop.monitor: got 'rmse', but the app has the metrics: loss, visits",
     ),
 }
-"""What is wrong with a job, and what is said of it."""
+"""A fault of each job, and the words of its error."""
 
 
 def test_one_jobs_failure_is_its_own(many, monkeypatch):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hpcbal.dataplane.producer import NUM_PRIVATE_SLOTS
+from hpcbal.dataplane.producer import NUM_PRIVATE_CELLS
 
 pytestmark = pytest.mark.e2e
 
@@ -21,7 +21,7 @@ def check_shared(lab, num_producers: int) -> None:
     rounds = len(lab.events("round-started"))
     passes = len(lab.events("pass-started")) + rounds
     reads = sum(path.stat().st_size for path in lab.folder.glob("reads-*"))
-    ahead = NUM_SAMPLES + num_producers * (NUM_PRIVATE_SLOTS + 1) * BLOCK_SAMPLES
+    ahead = NUM_SAMPLES + num_producers * (NUM_PRIVATE_CELLS + 1) * BLOCK_SAMPLES
     assert passes * NUM_SAMPLES <= reads <= passes * NUM_SAMPLES + rounds * ahead
 
 

@@ -128,7 +128,7 @@ def job(lab):
 
 
 def alone(folder: Path, monkeypatch: pytest.MonkeyPatch, app: str) -> Any:
-    """What one process makes of the job: the tables, and the metrics of each epoch."""
+    """Train the job in one process; return the tables, and the metrics of each epoch."""
     monkeypatch.syspath_prepend(folder)
     monkeypatch.delitem(__import__("sys").modules, "own", raising=False)
     import own

@@ -123,7 +123,7 @@ def ids_of(lab, start: int) -> tuple[list[list[int]], list[list[int]]]:
 
 
 def ids_of_parts(owner: np.ndarray) -> list[list[int]]:
-    """What each GPU is to hold: its part, and every third of the validation samples."""
+    """Return the samples that each GPU should hold: its part, and every third validation sample."""
     train, validation = split_ids(range(NUM_SAMPLES), SEED, VALIDATION_FRACTION)
     return [
         sorted([*train[owner == rank].tolist(), *validation[rank::NUM_RANKS].tolist()])

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from hpcbal.runtime.handoff.minding import ORPHANS_S
 from hpcbal.runtime.handoff.start_file import NAME
 from hpcbal.telemetry.host.processes import living_children
 
@@ -18,6 +19,9 @@ pytestmark = pytest.mark.e2e
 
 SCHEDULER, PREPROCESSOR, MASTER, SECOND_TRAINER = 0, 1, 2, 3
 
+
+LIMIT_S = 2 * ORPHANS_S
+"""How long ranks may take to stop by themselves."""
 
 NUM_EPOCHS = 12
 """Of all DNNs of the lab together."""
@@ -136,8 +140,11 @@ def test_a_scheduler_that_is_suspended_ends_the_job_with_70_and_is_named(lab):
     assert "Traceback" not in done.err, done
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-@pytest.mark.parametrize("reaches", ["mpirun", "all processes"])
+@pytest.mark.parametrize(
+    ("reaches", "number"),
+    [("mpirun", signal.SIGTERM), ("all processes", signal.SIGHUP)],
+    ids=["mpirun", "all"],
+)
 def test_a_signal_to_mpirun_stops_the_run_cleanly(lab, undisturbed, same_outcome, reaches, number):
     """As `kill $(pgrep mpirun)`, `scancel` or a lost connection do."""
     running = lab.start()
@@ -224,7 +231,7 @@ def test_ranks_whose_starter_was_killed_stop_cleanly(lab, undisturbed, same_outc
     for pid in (running.process.pid, *running.pids().values()):
         assert str(used / NAME) in open_files(pid), "another start would take the directory for a left-over"
     running.process.kill()
-    running.wait()
+    running.wait(ranks_s=LIMIT_S)
     assert list(lab.tmp.glob("hpcbal-*")) == [used]
     assert "is gone" in lab.events("suspend-requested")[-1].reason
     assert lab.events()[-1].exit_code == 75

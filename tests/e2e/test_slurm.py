@@ -118,7 +118,7 @@ class Job:
             os.kill(pid, signal.SIGKILL)
 
     def signal(self, name: str) -> None:
-        """What `--signal=B:NAME@...` does."""
+        """Send a signal to the batch script, as `--signal=B:NAME@...` does."""
         self.cluster.run("scancel", "--batch", f"--signal={name}", self.number)
 
 
@@ -181,7 +181,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 
 def results(cluster: Cluster, name: str) -> dict[str, list[list[object]]]:
-    """What each DNN learnt: the numbers of all epochs."""
+    """Return the numbers of all epochs, by DNN."""
     keys = ("epoch", "loss", "accuracy", "val_loss", "val_accuracy")
     found: dict[str, list[list[object]]] = {}
     for path in sorted((cluster.folder / "runs" / name / "dnns").glob("*/metrics.jsonl")):

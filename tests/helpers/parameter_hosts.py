@@ -36,7 +36,7 @@ class Access:
 
 @dataclass(eq=False)
 class Rank:
-    """What one rank holds. The values of a block are the updates that were applied to it, in order."""
+    """One rank's part. The values of a block are the updates that were applied to it, in order."""
 
     host: Host[Access]
     client: Client

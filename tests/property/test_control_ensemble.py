@@ -532,7 +532,7 @@ def test_a_recorded_log_replays_to_the_same_state(seed: int) -> None:
     world.run()
     ensemble = world.ensemble
     assert len(ensemble.events) <= case.schedule.max_events
-    if ensemble.num_dropped_events == 0:
+    if ensemble.log.num_dropped == 0:
         assert replay(*ensemble.origin, ensemble.events).state == ensemble.state
 
 

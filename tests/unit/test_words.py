@@ -1,4 +1,7 @@
-"""What people read calls a slot a slot: on many machines it is a share of the cores, and not a GPU."""
+"""Words that people read: a slot is a slot, and a docstring says what a thing is or does.
+
+On many machines a slot is a share of the cores, and not a GPU.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +21,8 @@ OF_GPUS = {
     "runtime/balance/device_memory.py",
     "runtime/record/console.py",
     "training/devices.py",
-    "training/tensorflow_setup.py",
-    "training/vector_replica.py",
+    "training/keras/tensorflow_setup.py",
+    "training/keras/vector_replica.py",
 }
 HEADINGS = {"srun on GPUs", "or on GPUs"}  # of the line of `plan` for nodes with GPUs
 
@@ -50,3 +53,16 @@ def test_no_message_table_or_report_calls_a_slot_a_gpu() -> None:
     ]
     assert found == []
     assert "GPU" not in (ROOT / "report" / "page" / "page.html").read_text(encoding="utf-8")
+
+
+def test_no_docstring_begins_with_what() -> None:
+    """It is half a sentence: "Return the ..." says what a function does, and a noun what a class is."""
+    repository = Path(__file__).parents[2]
+    found = [
+        f"{path.relative_to(repository)}:{number}: {line}"
+        for folder in ("hpcbal", "tests", "bench", "scripts")
+        for path in sorted((repository / folder).rglob("*.py"))
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if line.lstrip().startswith('"""What ')
+    ]
+    assert found == []

@@ -50,7 +50,7 @@ _MAX_HOPS = 5  # how many `from x import name` are followed
 
 @dataclass(slots=True)
 class _Names:
-    """What a module's source defines at top level."""
+    """The names that a module's source defines at top level."""
 
     file: str
     tree: ast.Module
@@ -154,7 +154,7 @@ def _losses_and_metrics(dnn: YamlNode) -> list[YamlNode]:
 
 
 def _named(node: YamlNode) -> YamlNode:
-    """What may be written as its name alone, as a mapping with a `name`."""
+    """Return a node that may be a name alone as a mapping with a `name`."""
     return node if node.is_mapping else YamlNode({"name": node}, node.where, node.key)
 
 

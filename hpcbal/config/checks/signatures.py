@@ -1,4 +1,4 @@
-"""What the syntax tree of a function or class says of its arguments.
+"""Read the allowed arguments of a function or class from its syntax tree.
 
 Only simple annotations are understood: int, float, str, bool, None, Literal, and unions of these. Any other
 annotation allows all values. As for type checkers, an int is also a float, and a bool is also an int.
@@ -61,7 +61,7 @@ class Allowed:
 
 @cache
 def allowed_by_name(function: ast.FunctionDef | ast.AsyncFunctionDef) -> dict[str, Allowed]:
-    """What each parameter allows; parameters without a plain annotation are missing."""
+    """Return the values that each parameter allows; parameters without a plain annotation are missing."""
     arguments = function.args
     positional = [*arguments.posonlyargs, *arguments.args]
     defaults: list[ast.expr | None] = [None] * (len(positional) - len(arguments.defaults))

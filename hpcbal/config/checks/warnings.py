@@ -173,7 +173,7 @@ def _limit_never_kept(config: EnsembleConfig, root: YamlNode) -> list[str]:
 _KEYS = ("loss", "label_smoothing", "class_weights")
 """Keys of a DNN on which the value of its loss depends."""
 _KEYS_IN_VALIDATION = ("loss", "label_smoothing")
-"""Those that also change the loss of validation samples."""
+"""Keys among them that also change the loss of validation samples."""
 
 
 def compared_losses(config: EnsembleConfig, root: YamlNode) -> list[str]:

@@ -93,7 +93,7 @@ def _some(holds: Callable[[DnnBalance], bool]) -> Callable[[EnsembleConfig], boo
 
 
 def _with_policy(declares: Callable[[Policy], bool], rest: str = "") -> Callable[[], str]:
-    """What it takes to have one of the policies that declare something."""
+    """Return a function whose text is `with policy:` and the policies that declare something."""
     return lambda: f"with policy: {_names_where(declares)}{rest}"
 
 

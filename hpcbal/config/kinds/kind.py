@@ -40,7 +40,7 @@ class Draft:
 
 @dataclass(frozen=True, slots=True)
 class KindFile(Generic[C]):
-    """What the files of one kind of run become.
+    """The reader of one kind of run's files: class of the configuration, checks, warnings and schema.
 
     Attributes:
         config: class of the configuration.

@@ -60,7 +60,7 @@ INSTEAD_OF_KERAS_CALLBACKS = {
     "TerminateOnNaN": "nothing: a DNN whose loss is not finite fails by itself",
     "BackupAndRestore": "nothing: the same command resumes a run",
 }
-"""What hpcbal has for classes of keras.callbacks."""
+"""The counterpart in hpcbal of each class of keras.callbacks."""
 
 
 def _from_name(value: Any) -> Any:
@@ -69,7 +69,7 @@ def _from_name(value: Any) -> Any:
 
 
 class CallbackConfig(Section):
-    """What is called at the end of each epoch."""
+    """A callable for the end of each epoch."""
 
     name: ImportPath = key(..., "A function, or a class whose objects can be called.", IMPORT_ALLOWED)
     args: Mapping[str, Any] = key({}, "Its arguments.", ARGS_ALLOWED)

@@ -250,7 +250,7 @@ class WorkerConfig(Section):
 
 
 class BackendConfig(Section):
-    """What computes the steps."""
+    """The backend that computes the steps."""
 
     name: Literal["tensorflow", "emulated"] = key(
         "tensorflow", "tensorflow trains; emulated takes the time from `rates`.", "tensorflow, emulated"

@@ -28,7 +28,7 @@ _JobNames = Annotated[
 
 
 class SubmissionConfig(Section):
-    """What a run of many jobs knows of one of them beside the job's own keys."""
+    """Keys of one of many jobs for the whole run, beside the keys of the job itself."""
 
     name: DirectoryName = key(..., "Unique name, and its directory in the output.", NAME_ALLOWED)
     arrives_s: Seconds = key(
@@ -64,6 +64,11 @@ class SharedJobConfig(PsJobConfig, SubmissionConfig):
         "Every step sees all updates of the steps before.",
         "sync; a group of jobs computes and talks in turns, so the workers of each take their steps together",
     )
+
+    @property
+    def memory_per_rank(self) -> None:
+        """Most memory of an executor: `memory_per_node` of the run limits all jobs together instead."""
+        return None
 
 
 class FixedGroupConfig(Section):

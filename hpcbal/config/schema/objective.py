@@ -1,4 +1,4 @@
-"""What a DNN minimises and what is measured: loss, metrics, and how samples count."""
+"""The objective and the metrics of a DNN: loss, metrics, and how samples count."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def _from_name(value: Any) -> Any:
 
 
 class LossConfig(Section):
-    """What training minimises: the mean over the samples of this loss of each."""
+    """The loss that training minimises; it is averaged over the samples."""
 
     name: str = key(..., "A loss of Keras, or a callable of your own.", LOSS_ALLOWED, min_length=1)
     args: Mapping[str, Any] = key({}, "Arguments of the loss.", ARGS_ALLOWED)

@@ -83,6 +83,12 @@ class RandomFlip(Section):
     horizontal: bool = key(True, "Mirror left and right.", "true, false")
     vertical: bool = key(False, "Mirror top and bottom.", "true, false")
 
+    @model_validator(mode="after")
+    def _check(self) -> RandomFlip:
+        if not (self.horizontal or self.vertical):
+            raise wrong("", "got false for both of its keys, allowed: at least one true; or remove it")
+        return self
+
 
 class RandomRotation(Section):
     """Rotate by a random angle while training."""

@@ -298,8 +298,13 @@ class ParamServerConfig(PsJobConfig, RunConfig):
         return {self.name: self}
 
     @property
+    def arrives_s(self) -> float:
+        """When the job is submitted, after the start of the run: at once."""
+        return 0.0
+
+    @property
     def link_model(self) -> Literal["shared", "in_turn"]:
-        """What predictions of this job take links for."""
+        """The model of links for predictions of this job."""
         if self.links != "auto":
             return self.links
         return "in_turn" if any(machine.bandwidth for machine in self.machines) else "shared"

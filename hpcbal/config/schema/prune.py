@@ -93,7 +93,7 @@ class SearchConfig(Section):
     )
 
     def draws(self, seed: int, name: str) -> list[dict[str, float | int]]:
-        """What is drawn for each sample, by key; for a `choice` the index of the value.
+        """Draw values for each sample, by key; for a `choice` the index of the value.
 
         A key has its own random numbers, and sample i is the i-th of them. So more samples, or more keys, do
         not change those there are.

@@ -89,7 +89,7 @@ class CheckpointConfig(Section):
 
 
 class TimelineConfig(Section):
-    """What is recorded of each rank's time, in timeline.json.gz."""
+    """Limits on the record of each rank's time, timeline.json.gz."""
 
     max_bytes: Bytes = key(
         2**24,

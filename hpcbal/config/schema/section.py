@@ -113,7 +113,12 @@ class Section(BaseModel):
     also_allowed: ClassVar[str] = ""
 
     model_config = ConfigDict(
-        frozen=True, extra="forbid", strict=True, allow_inf_nan=False, protected_namespaces=()
+        frozen=True,
+        extra="forbid",
+        strict=True,
+        allow_inf_nan=False,
+        protected_namespaces=(),
+        defer_build=True,  # most processes only receive sections, and build no validators
     )
 
     @model_validator(mode="before")

@@ -12,7 +12,7 @@ _MAX_SHOWN = 60
 
 
 def show(value: Any) -> str:
-    """What was given, in YAML, shortened to fit one line."""
+    """Write a value as YAML, shortened to fit one line."""
     return "nothing (null)" if value is None else shortened(_written(value), _MAX_SHOWN)
 
 
@@ -39,7 +39,7 @@ _OTHER_WORDS = {
     "scale": "normalize",
     "callback": "callbacks",
 }
-"""What other tools call keys and operations."""
+"""Names that other tools have for keys and operations, with ours."""
 
 
 def nearest(given: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:

@@ -37,7 +37,7 @@ times, `fitted` moves 1 or 2 % once it knows the curves."""
 
 @dataclass(frozen=True, slots=True)
 class SplitRules:
-    """What a machine needs to know about its policy, and its constants.
+    """The properties of a policy that a machine needs, and the machine's constants.
 
     Attributes:
         cadence, learns_from_any_split: declared by the policy.
@@ -161,7 +161,7 @@ class Splitting:
 
     @property
     def announcement(self) -> Announcement:
-        """What the master announces to all ranks when they meet next."""
+        """The master's announcement to all ranks for their next meeting."""
         return Announcement(self.state.batch_sizes, self._wants_at_once(), self.state.weights)
 
     @property

@@ -77,7 +77,7 @@ class _Part:
 
     @property
     def num_values(self) -> int:
-        """Of the blocks."""
+        """Number of values in the blocks."""
         return sum(math.prod(count) * math.prod(block) for _, _, count, block in self.blocks)
 
     def fits(self, shape: tuple[int, ...]) -> bool:
@@ -122,7 +122,7 @@ def _parts(stored: h5py.Dataset) -> Iterator[_Part]:
 
 
 def _blocks(space: Any) -> list[_Block]:
-    """What a mapping selects, as regular blocks."""
+    """Return the selection of a mapping as regular blocks."""
     from h5py import h5s
 
     ones = (1,) * len(space.shape)

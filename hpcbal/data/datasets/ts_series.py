@@ -17,7 +17,7 @@ Series = NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True)
 class _File:
-    """What one .ts file holds: series of shape (length, channels), their classes as indices of `names`."""
+    """The content of one .ts file: series of shape (length, channels), and classes as indices of `names`."""
 
     path: Path
     series: list[Series]

@@ -1,13 +1,16 @@
-"""What a preprocessing operation is, and the argument checks that all operations share."""
+"""The protocol of preprocessing operations, and the checks of samples that all operations share."""
 
 from __future__ import annotations
 
-import math
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 
+from hpcbal.config.schema.section import CUSTOM_ERROR, Section
+from hpcbal.config.source.shown import did_you_mean
 from hpcbal.data.spec import SampleSpec
 from hpcbal.errors import InputError
 from hpcbal.values.arrays import Affine
@@ -47,10 +50,40 @@ class Operation(Protocol):
         ...
 
 
-class NamedOperation(Operation, Protocol):
-    """An operation that comes with hpcbal."""
+class OwnOperation(Section):
+    """An operation that comes with hpcbal: a section of the configuration, and what it does to samples.
+
+    Its keys, their defaults and the values allowed are declared once, in `hpcbal.config.schema.operations`.
+
+    Raises:
+        OperationError: if an argument is unknown, missing or wrong.
+    """
 
     name: ClassVar[str]
+    is_random: ClassVar[bool] = False
+
+    def __init__(self, *args: Any, **named: Any) -> None:
+        named |= zip(type(self).model_fields, args, strict=False)
+        try:
+            super().__init__(**named)
+        except ValidationError as error:
+            raise OperationError(_problem(type(self), error.errors()[0])) from None
+
+
+def _problem(kind: type[OwnOperation], error: ErrorDetails) -> str:
+    """Return the first thing that is wrong with the arguments of an operation, for users."""
+    fields = kind.model_fields
+    key = str(error["loc"][0]) if error["loc"] else str(error.get("ctx", {}).get("key", ""))
+    place = f"{kind.name}.{key}" if key else kind.name
+    if error["type"] == CUSTOM_ERROR:
+        return f"{place}: {error['msg']}"
+    if error["type"] == "missing":
+        return f"{kind.name}: missing {key}"
+    if key not in fields:
+        return f"{place}: unknown key, allowed: {', '.join(fields)}{did_you_mean(key, list(fields))}"
+    extra = fields[key].json_schema_extra
+    assert isinstance(extra, dict)
+    return f"{place}: got {error['input']!r}, allowed: {extra['allowed']}"
 
 
 @runtime_checkable
@@ -78,20 +111,3 @@ def require_array(name: str, spec: SampleSpec | None) -> SampleSpec:
             f"{name}: the dataset gives encoded images; put 'decode: {{mode: rgb}}' (or gray) first"
         )
     return spec
-
-
-def check_count(name: str, key: str, value: object, minimum: int = 1) -> None:
-    """Check that an argument is a whole number of at least `minimum`."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
-        raise OperationError(f"{name}.{key}: got {value!r}, allowed: a whole number >= {minimum}")
-
-
-def check_flag(name: str, key: str, value: object) -> None:
-    """Check that an argument is true or false."""
-    if not isinstance(value, bool):
-        raise OperationError(f"{name}.{key}: got {value!r}, allowed: true or false")
-
-
-def is_number(value: object) -> bool:
-    """Whether a value from the config is a finite number."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import io
 import warnings
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hpcbal.config.schema import operations
 from hpcbal.data.dataset import UnusableSampleError
-from hpcbal.data.operations.base import OperationError
+from hpcbal.data.operations.base import OperationError, OwnOperation
 from hpcbal.data.spec import SampleSpec
 
 FORMATS = ("PNG", "JPEG", "BMP", "GIF", "TIFF", "WEBP")
@@ -21,25 +21,14 @@ _CHANNELS = {"rgb": 3, "gray": 1}
 _PILLOW_MODE = {"rgb": "RGB", "gray": "L"}
 
 
-@dataclass(frozen=True, slots=True)
-class Decode:
+class Decode(OwnOperation, operations.Decode):
     """Turns encoded images into uint8 arrays (height, width, 3 or 1), values 0..255.
 
     Transparency is dropped, 16-bit images keep their upper 8 bits, only the first frame of an animation is
     used, and the EXIF orientation is not applied.
-
-    Attributes:
-        mode: "rgb" or "gray".
     """
 
-    name: ClassVar[str] = "decode"
-    is_random: ClassVar[bool] = False
-
-    mode: str = "rgb"
-
-    def __post_init__(self) -> None:
-        if self.mode not in _CHANNELS:
-            raise OperationError(f"decode.mode: got {self.mode!r}, allowed: rgb, gray")
+    name = "decode"
 
     def output_spec(self, spec: SampleSpec | None) -> SampleSpec:
         """Images of any height and width."""

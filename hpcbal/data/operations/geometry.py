@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hpcbal.config.schema import operations
 from hpcbal.data.dataset import UnusableSampleError
-from hpcbal.data.operations.base import OperationError, check_count, check_flag, is_number, require_image
+from hpcbal.data.operations.base import OperationError, OwnOperation, require_image
 from hpcbal.data.spec import SampleSpec
 
 SUPPORTED_DTYPES = ("uint8", "float32")
@@ -51,29 +51,11 @@ def through_pillow(array: NDArray[Any], change: Callable[[Any], Any]) -> NDArray
     return np.stack(channels, axis=2)
 
 
-@dataclass(frozen=True, slots=True)
-class RandomFlip:
-    """Mirrors each allowed direction with probability 1/2; never in validation.
+class RandomFlip(OwnOperation, operations.RandomFlip):
+    """Mirrors each allowed direction with probability 1/2; never in validation."""
 
-    Attributes:
-        horizontal: swap left and right.
-        vertical: swap top and bottom.
-    """
-
-    name: ClassVar[str] = "random_flip"
-    is_random: ClassVar[bool] = True
-
-    horizontal: bool = True
-    vertical: bool = False
-
-    def __post_init__(self) -> None:
-        check_flag(self.name, "horizontal", self.horizontal)
-        check_flag(self.name, "vertical", self.vertical)
-        if not (self.horizontal or self.vertical):
-            raise OperationError(
-                "random_flip: got horizontal and vertical both false, allowed: at least one true; "
-                "or remove the operation"
-            )
+    name = "random_flip"
+    is_random = True
 
     def output_spec(self, spec: SampleSpec | None) -> SampleSpec:
         """The same images."""
@@ -90,24 +72,10 @@ class RandomFlip:
         return sample
 
 
-@dataclass(frozen=True, slots=True)
-class CenterCrop:
-    """The middle of each image.
+class CenterCrop(OwnOperation, operations.CenterCrop):
+    """The middle of each image."""
 
-    Attributes:
-        height: pixels, >= 1.
-        width: pixels, >= 1.
-    """
-
-    name: ClassVar[str] = "center_crop"
-    is_random: ClassVar[bool] = False
-
-    height: int
-    width: int
-
-    def __post_init__(self) -> None:
-        check_count(self.name, "height", self.height)
-        check_count(self.name, "width", self.width)
+    name = "center_crop"
 
     def output_spec(self, spec: SampleSpec | None) -> SampleSpec:
         """Images of the window's size; an image that is known to be smaller is an error."""
@@ -118,27 +86,11 @@ class CenterCrop:
         return _crop(sample, self.height, self.width, 0, None, self.name)
 
 
-@dataclass(frozen=True, slots=True)
-class RandomCrop:
-    """A window at a uniformly random place in the image; the centre in validation.
+class RandomCrop(OwnOperation, operations.RandomCrop):
+    """A window at a uniformly random place in the image; the centre in validation."""
 
-    Attributes:
-        height: pixels, >= 1.
-        width: pixels, >= 1.
-        padding: rows and columns of zeros added around the image first, >= 0.
-    """
-
-    name: ClassVar[str] = "random_crop"
-    is_random: ClassVar[bool] = True
-
-    height: int
-    width: int
-    padding: int = 0
-
-    def __post_init__(self) -> None:
-        check_count(self.name, "height", self.height)
-        check_count(self.name, "width", self.width)
-        check_count(self.name, "padding", self.padding, minimum=0)
+    name = "random_crop"
+    is_random = True
 
     def output_spec(self, spec: SampleSpec | None) -> SampleSpec:
         """Images of the window's size; an image known to be smaller, even with padding, is an error."""
@@ -189,26 +141,14 @@ def _window(image: NDArray[Any], top: int, left: int, height: int, width: int) -
     return window
 
 
-@dataclass(frozen=True, slots=True)
-class RandomRotation:
+class RandomRotation(OwnOperation, operations.RandomRotation):
     """Rotates about the centre by an angle drawn evenly from -degrees..degrees; not in validation.
 
     The size stays the same, corners outside the image become zero, pixels are interpolated bilinearly.
-
-    Attributes:
-        degrees: largest angle, 0 < degrees <= 180.
     """
 
-    name: ClassVar[str] = "random_rotation"
-    is_random: ClassVar[bool] = True
-
-    degrees: float
-
-    def __post_init__(self) -> None:
-        if not is_number(self.degrees) or not 0 < self.degrees <= 180:
-            raise OperationError(
-                f"random_rotation.degrees: got {self.degrees!r}, allowed: a number above 0, at most 180"
-            )
+    name = "random_rotation"
+    is_random = True
 
     def output_spec(self, spec: SampleSpec | None) -> SampleSpec:
         """The same images."""
@@ -224,24 +164,10 @@ class RandomRotation:
         return through_pillow(sample, lambda image: image.rotate(angle, Image.Resampling.BILINEAR))
 
 
-@dataclass(frozen=True, slots=True)
-class Resize:
-    """Bilinear, with a filter that widens when images shrink (no aliasing); ignores the aspect ratio.
+class Resize(OwnOperation, operations.Resize):
+    """Bilinear, with a filter that widens when images shrink (no aliasing); ignores the aspect ratio."""
 
-    Attributes:
-        height: pixels, >= 1.
-        width: pixels, >= 1.
-    """
-
-    name: ClassVar[str] = "resize"
-    is_random: ClassVar[bool] = False
-
-    height: int
-    width: int
-
-    def __post_init__(self) -> None:
-        check_count(self.name, "height", self.height)
-        check_count(self.name, "width", self.width)
+    name = "resize"
 
     def output_spec(self, spec: SampleSpec | None) -> SampleSpec:
         """Images of one size."""

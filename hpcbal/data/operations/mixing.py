@@ -4,49 +4,27 @@ from __future__ import annotations
 
 import abc
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hpcbal.data.operations.base import OperationError, check_count, is_number, require_array, require_image
+from hpcbal.config.schema import operations
+from hpcbal.data.operations.base import OperationError, OwnOperation, require_array, require_image
 from hpcbal.data.spec import SampleSpec
 
 _ATTEMPTS = 10
 """Rectangles drawn before an image is left as it is, because none of them fits; as in torchvision."""
 
 
-@dataclass(frozen=True, slots=True)
-class RandomErasing:
+class RandomErasing(OwnOperation, operations.RandomErasing):
     """Covers a rectangle at a random place, with probability p; not in validation.
 
     Arguments, ranges and defaults are those of `torchvision.transforms.RandomErasing`.
-
-    Attributes:
-        p: probability, 0 < p <= 1.
-        scale: least and largest part of the image's area, 0 < both <= 1.
-        ratio: least and largest height over width of the rectangle, > 0.
-        value: what covers it; for bytes a whole number 0..255.
     """
 
-    name: ClassVar[str] = "random_erasing"
-    is_random: ClassVar[bool] = True
-
-    p: float = 0.5
-    scale: Sequence[float] = (0.02, 0.33)
-    ratio: Sequence[float] = (0.3, 3.3)
-    value: float = 0.0
-
-    def __post_init__(self) -> None:
-        if not is_number(self.p) or not 0 < self.p <= 1:
-            raise OperationError(f"{self.name}.p: got {self.p!r}, allowed: a number above 0, at most 1")
-        for key, most in (("scale", 1.0), ("ratio", math.inf)):
-            object.__setattr__(self, key, _range(self.name, key, getattr(self, key), most))
-        if not is_number(self.value):
-            raise OperationError(f"{self.name}.value: got {self.value!r}, allowed: a number")
-        object.__setattr__(self, "value", float(self.value))
+    name = "random_erasing"
+    is_random = True
 
     def output_spec(self, spec: SampleSpec | None) -> SampleSpec:
         """The same images, of any type that holds `value`."""
@@ -73,25 +51,16 @@ class RandomErasing:
         return sample
 
 
-@dataclass(frozen=True, slots=True)
-class Cutout:
+class Cutout(OwnOperation, operations.Cutout):
     """Covers a square with zeros in every image; not in validation.
 
     The centre of the square is any pixel, so parts of it may lie outside the image.
 
-    Attributes:
-        size: side of the square in pixels, >= 1.
-
     Source: [CUTOUT] Sec. 3.2.
     """
 
-    name: ClassVar[str] = "cutout"
-    is_random: ClassVar[bool] = True
-
-    size: int
-
-    def __post_init__(self) -> None:
-        check_count(self.name, "size", self.size)
+    name = "cutout"
+    is_random = True
 
     def output_spec(self, spec: SampleSpec | None) -> SampleSpec:
         """The same images."""
@@ -112,17 +81,6 @@ def _covered(image: NDArray[Any], top: int, left: int, rows: int, columns: int, 
     covered = image.copy()
     covered[top : top + rows, left : left + columns] = value
     return covered
-
-
-def _range(name: str, key: str, given: Any, most: float) -> tuple[float, float]:
-    """Two numbers, 0 < least <= largest <= most."""
-    is_pair = isinstance(given, Sequence) and len(given) == 2 and all(map(is_number, given))
-    if not is_pair or not 0 < given[0] <= given[1] <= most:
-        limit = "" if math.isinf(most) else f", at most {most:g}"
-        raise OperationError(
-            f"{name}.{key}: got {given!r}, allowed: a list [least, largest] of numbers above 0{limit}"
-        )
-    return float(given[0]), float(given[1])
 
 
 class MixingOperation(abc.ABC):
@@ -165,20 +123,14 @@ class MixingOperation(abc.ABC):
         """
 
 
-@dataclass(frozen=True, slots=True)
-class Mixup(MixingOperation):
+class Mixup(OwnOperation, operations.Mixup, MixingOperation):
     """The weighted mean of two samples of any shape; integers are rounded.
 
     Source: [MIXUP] Sec. 2. Deviation: each sample has its own weight, instead of one for a batch.
     """
 
-    name: ClassVar[str] = "mixup"
-
-    alpha: float = 0.2
-    p: float = 1.0
-
-    def __post_init__(self) -> None:
-        _check(self)
+    name = "mixup"
+    is_random = True
 
     def output_spec(self, spec: SampleSpec | None) -> SampleSpec:
         spec = _of_one_shape(self.name, require_array(self.name, spec))
@@ -193,8 +145,7 @@ class Mixup(MixingOperation):
         return weighted_mean(sample, partner, weight), weight
 
 
-@dataclass(frozen=True, slots=True)
-class CutMix(MixingOperation):
+class CutMix(OwnOperation, operations.CutMix, MixingOperation):
     """A rectangle of an image is replaced by the same place of another image.
 
     The weight of a label is the part of the area that is left of its image.
@@ -202,14 +153,9 @@ class CutMix(MixingOperation):
     Source: [CUTMIX] Sec. 3.1, Eq. 1 and 2. Deviation: as for `Mixup`.
     """
 
-    name: ClassVar[str] = "cutmix"
+    name = "cutmix"
+    is_random = True
     is_even: ClassVar[bool] = False
-
-    alpha: float = 1.0
-    p: float = 1.0
-
-    def __post_init__(self) -> None:
-        _check(self)
 
     def output_spec(self, spec: SampleSpec | None) -> SampleSpec:
         return _of_one_shape(self.name, require_image(self.name, spec))
@@ -237,13 +183,6 @@ def weighted_mean(own: NDArray[Any], other: NDArray[Any], weight: float) -> NDAr
     if own.dtype.kind in "iu":
         np.rint(mean, out=mean)
     return mean.astype(own.dtype, copy=False)
-
-
-def _check(operation: MixingOperation) -> None:
-    if not is_number(operation.alpha) or operation.alpha <= 0:
-        raise OperationError(f"{operation.name}.alpha: got {operation.alpha!r}, allowed: a number above 0")
-    if not is_number(operation.p) or not 0 < operation.p <= 1:
-        raise OperationError(f"{operation.name}.p: got {operation.p!r}, allowed: a number above 0, at most 1")
 
 
 def _of_one_shape(name: str, spec: SampleSpec) -> SampleSpec:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hpcbal.config.schema import operations
 from hpcbal.data.dataset import UnusableSampleError
-from hpcbal.data.operations.base import OperationError, is_number, require_array, require_image
+from hpcbal.data.operations.base import OperationError, OwnOperation, require_array, require_image
 from hpcbal.data.spec import SampleSpec
 from hpcbal.values.arrays import Affine
 
@@ -58,24 +59,15 @@ def to_pixels(values: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
     return values.astype(dtype, copy=False)
 
 
-@dataclass(frozen=True, slots=True)
-class RandomBrightness:
+class RandomBrightness(OwnOperation, operations.RandomBrightness):
     """Adds one number to all values of an image; not in validation.
 
     It is drawn evenly from -factor..factor, in units of the whole range (255 for bytes, 1 for floating-point
     numbers); results are clipped to the range. The same as `keras.layers.RandomBrightness`.
-
-    Attributes:
-        factor: 0 < factor <= 1; with 1, an image may become black or white.
     """
 
-    name: ClassVar[str] = "random_brightness"
-    is_random: ClassVar[bool] = True
-
-    factor: float
-
-    def __post_init__(self) -> None:
-        _check_factor(self.name, self.factor)
+    name = "random_brightness"
+    is_random = True
 
     def output_spec(self, spec: SampleSpec | None) -> SampleSpec:
         """The same images."""
@@ -95,24 +87,15 @@ class RandomBrightness:
         return np.maximum(sample, -shift) - np.uint8(-shift)
 
 
-@dataclass(frozen=True, slots=True)
-class RandomContrast:
+class RandomContrast(OwnOperation, operations.RandomContrast):
     """Stretches the values of an image about the mean of each channel; not in validation.
 
     The factor is drawn evenly from 1-factor..1+factor; results are clipped to 0..255 for bytes, and to 0..1
     for floating-point numbers. The same as `keras.layers.RandomContrast`.
-
-    Attributes:
-        factor: 0 < factor <= 1; with 1, an image may become uniform.
     """
 
-    name: ClassVar[str] = "random_contrast"
-    is_random: ClassVar[bool] = True
-
-    factor: float
-
-    def __post_init__(self) -> None:
-        _check_factor(self.name, self.factor)
+    name = "random_contrast"
+    is_random = True
 
     def output_spec(self, spec: SampleSpec | None) -> SampleSpec:
         """The same images."""
@@ -132,50 +115,20 @@ class RandomContrast:
         return to_pixels(values, sample.dtype)
 
 
-def _check_factor(name: str, value: object) -> None:
-    if not is_number(value) or not 0 < value <= 1:  # type: ignore[operator]
-        raise OperationError(f"{name}.factor: got {value!r}, allowed: a number above 0, at most 1")
-
-
 _GRAY = (0.299, 0.587, 0.114)
 """Weights of red, green and blue in the luma of ITU-R BT.601, which Pillow uses too."""
 
 
-@dataclass(frozen=True, slots=True)
-class ColorJitter:
+class ColorJitter(OwnOperation, operations.ColorJitter):
     """Changes each given property by a random amount, in random order; not in validation.
 
     Arguments and ranges are those of `torchvision.transforms.ColorJitter`; 0 leaves a property as it is.
     Bytes are changed by Pillow, as torchvision does with Pillow images; floating-point numbers 0..1 by the
     same formulas without rounding.
-
-    Attributes:
-        brightness: all values are multiplied by a number from max(0, 1-brightness)..1+brightness.
-        contrast: values are stretched about the image's mean gray value by a factor from such a range.
-        saturation: values are stretched about the pixel's gray value by a factor from such a range.
-        hue: colours are turned by -hue..hue of the colour wheel, 0 <= hue <= 0.5.
     """
 
-    name: ClassVar[str] = "color_jitter"
-    is_random: ClassVar[bool] = True
-
-    brightness: float = 0.0
-    contrast: float = 0.0
-    saturation: float = 0.0
-    hue: float = 0.0
-
-    def __post_init__(self) -> None:
-        for key in ("brightness", "contrast", "saturation"):
-            value = getattr(self, key)
-            if not is_number(value) or value < 0:
-                raise OperationError(f"{self.name}.{key}: got {value!r}, allowed: a number, 0 or more")
-        if not is_number(self.hue) or not 0 <= self.hue <= 0.5:
-            raise OperationError(f"{self.name}.hue: got {self.hue!r}, allowed: a number from 0 to 0.5")
-        if not (self.brightness or self.contrast or self.saturation or self.hue):
-            raise OperationError(
-                f"{self.name}: brightness, contrast, saturation and hue are all 0, allowed: at least one "
-                "above 0; or remove the operation"
-            )
+    name = "color_jitter"
+    is_random = True
 
     def output_spec(self, spec: SampleSpec | None) -> SampleSpec:
         """The same images: gray (one channel) or RGB (three)."""
@@ -278,42 +231,17 @@ def _turned(image: NDArray[Any], amount: float) -> NDArray[Any]:
     return turned
 
 
-@dataclass(frozen=True, slots=True)
-class Normalize:
-    """(sample * scale - mean) / std as float32, for samples of any shape.
+class Normalize(OwnOperation, operations.Normalize):
+    """(sample * scale - mean) / std as float32, for samples of any shape."""
 
-    Attributes:
-        mean: one number, or one per channel (the last axis).
-        std: one number > 0, or one per channel.
-        scale: applied first, > 0; the default maps bytes to 0..1.
-        affine: the same as one multiplication and one subtraction.
-    """
+    name = "normalize"
 
-    name: ClassVar[str] = "normalize"
-    is_random: ClassVar[bool] = False
-
-    mean: float | Sequence[float] = 0.0
-    std: float | Sequence[float] = 1.0
-    scale: float = 1 / 255
-    affine: Affine = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        mean = _numbers("mean", self.mean)
-        std = _numbers("std", self.std)
-        if (std <= 0).any():
-            raise OperationError(f"normalize.std: got {self.std!r}, allowed: numbers > 0")
-        if not is_number(self.scale) or self.scale <= 0:
-            raise OperationError(f"normalize.scale: got {self.scale!r}, allowed: a number > 0")
-        if mean.ndim and std.ndim and mean.size != std.size:
-            raise OperationError(
-                f"normalize: got {mean.size} numbers in mean and {std.size} in std, "
-                "allowed: as many as there are channels, or one number for all"
-            )
-        # One spelling of equal numbers (0, 0.0, [0]) gives one repr, and so one fingerprint of the data.
-        object.__setattr__(self, "mean", _plain(mean))
-        object.__setattr__(self, "std", _plain(std))
+    @cached_property
+    def affine(self) -> Affine:
+        """The same as one multiplication and one subtraction."""
+        mean, std = np.asarray(self.mean, np.float64), np.asarray(self.std, np.float64)
         factor, shift = (numbers.astype(np.float32) for numbers in (self.scale / std, mean / std))
-        object.__setattr__(self, "affine", Affine("float32", _plain(factor), _plain(shift)))
+        return Affine("float32", _plain(factor), _plain(shift))
 
     def output_spec(self, spec: SampleSpec | None) -> SampleSpec:
         """The same shape as float32."""
@@ -334,11 +262,3 @@ class Normalize:
 
 def _plain(numbers: NDArray[np.floating[Any]]) -> float | tuple[float, ...]:
     return tuple(numbers.tolist()) if numbers.ndim else float(numbers)
-
-
-def _numbers(key: str, value: object) -> NDArray[np.float64]:
-    if is_number(value):
-        return np.asarray(value, np.float64)
-    if isinstance(value, Sequence) and value and all(is_number(item) for item in value):
-        return np.asarray(value, np.float64)
-    raise OperationError(f"normalize.{key}: got {value!r}, allowed: a number, or a list of one per channel")

@@ -52,7 +52,7 @@ class Terms:
 
 @dataclass(frozen=True, slots=True)
 class Penalty:
-    """What is minimised, beside the features.
+    """The part of the objective that does not depend on features.
 
     Attributes:
         l1: weight of the regulariser, >= 0.

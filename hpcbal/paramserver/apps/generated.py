@@ -18,7 +18,7 @@ _SHARED = 1
 class _Ratings(GeneratedSource):
     ragged = ("items", "ratings")
     spread = 1.247
-    """Of the logarithm of the number of ratings: Netflix's users have a mean of 209 and a median of 96."""
+    """Spread of the logarithm of the number of ratings: the mean of Netflix's users is 209, the median 96."""
 
     exponent = 0.8
     """Popularity of an item is its rank to the power of minus this."""
@@ -83,7 +83,7 @@ def generated_ratings(
 class _Documents(GeneratedSource):
     ragged = ("words",)
     exponent = 1.07
-    """Of the power law of words."""
+    """Exponent of the power law of words."""
 
     background = 0.3
     """Share of tokens that are of no topic."""

@@ -1,4 +1,4 @@
-"""What an app implements and receives, and the arithmetic of data blocks; see `App`."""
+"""The interface of an app, its arguments and returns, and the arithmetic of data blocks; see `App`."""
 
 from hpcbal.paramserver.contract.app import (
     App,

@@ -1,4 +1,4 @@
-"""What a user writes: one class that says which tables there are, and what a turn computes from them."""
+"""The app of a user: one class that says which tables there are, and what a turn computes from them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Fact = int | float | str
 
 
 class SampleSource(Protocol):
-    """What the function under `data.dataset` returns, the same in every process.
+    """The return value of the function under `data.dataset`, the same in every process.
 
     Attributes:
         num_samples: >= 1; ids are 0..num_samples-1.
@@ -95,7 +95,7 @@ class App(ABC):
         return {}
 
     def initial_updates(self, batch: Batch) -> Updates | None:
-        """What a data block pushes once, before the first epoch.
+        """Return the updates that a data block pushes once, before the first epoch.
 
         For instance, counts of its initial state. Default: nothing. Those of several blocks are added up
         before they are sent, unless the app has an `update` of its own.
@@ -177,7 +177,7 @@ class App(ABC):
 
 
 def checked_metrics(metrics: Mapping[str, float]) -> dict[str, float]:
-    """What `App.metrics` returned, as plain numbers.
+    """Return the metrics of `App.metrics` as plain numbers.
 
     Raises:
         AppError: they are no mapping of names to numbers, there are none, or a metric has the name of another

@@ -65,7 +65,7 @@ class BatchPart:
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """What `App.needs`, `App.compute` and `App.objective` receive.
+    """The argument of `App.needs`, `App.compute` and `App.objective`.
 
     Attributes:
         columns: the samples, gathered; not to be changed.
@@ -133,7 +133,7 @@ class Batch:
 
 
 Slices = Sequence[tuple[DataBlock, int, IntArray]]
-"""Of each data block in a batch: the block, the first position in its order, places of samples within it."""
+"""The data blocks of a batch: each block, the first position in its order, places of samples within it."""
 
 
 def gather_batch(slices: Slices, *, seed: int, epoch: int, step_samples: int | None = None) -> Batch:

@@ -16,7 +16,7 @@ from hpcbal.paramserver.contract.update import AppError
 from hpcbal.user_code import is_ctrl_c, summary
 
 KINDS = "biufcmMSU"
-"""Of types whose values can be sent and saved as they lie in memory; see `numpy.dtype.kind`."""
+"""Kinds of types whose values can be sent and saved as they lie in memory; see `numpy.dtype.kind`."""
 
 
 def checked_columns(where: str, columns: Any, num_samples: int, *, least: int = 0) -> Columns:

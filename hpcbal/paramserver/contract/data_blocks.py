@@ -16,7 +16,7 @@ from hpcbal.paramserver.contract.columns import IntArray
 
 
 class Purpose(IntEnum):
-    """What random numbers are for; part of their seed."""
+    """The purpose of random numbers; part of their seed."""
 
     ORDER = 1
     """Order of a data block's samples: (epoch, data block)."""

@@ -17,7 +17,7 @@ DTYPES = ("float64", "float32", "int64", "int32")
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """What an app declares of one of its tables.
+    """An app's declaration of one of its tables.
 
     Attributes:
         name: unique in the app.

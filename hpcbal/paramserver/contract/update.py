@@ -1,4 +1,4 @@
-"""What a turn pushes: deltas of tables, checked against what the tables hold."""
+"""The pushes of a turn: deltas of tables, checked against the tables."""
 
 from __future__ import annotations
 
@@ -39,8 +39,10 @@ Parameters = Mapping[str, NDArray[Any]]
 `App.needs` named, in that order."""
 
 Updates = Mapping[str, "Update | NDArray[Any]"]
-"""What `App.compute` returns. A plain array stands for all rows of a dense table, and for the rows that
-`App.needs` named of a sparse one. Tables without an entry are not pushed."""
+"""The return value of `App.compute`.
+
+A plain array stands for all rows of a dense table, and for the rows of a sparse one that `App.needs` named.
+Tables without an entry are not pushed."""
 
 
 def checked_needs(needs: Needs, tables: Mapping[str, Table]) -> dict[str, IntArray]:

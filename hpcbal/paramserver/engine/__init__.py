@@ -1,1 +1,1 @@
-"""What an executor does: frames between ranks, the server's blocks, the worker's turns."""
+"""Executors at work: frames between ranks, the server's blocks, the worker's turns."""

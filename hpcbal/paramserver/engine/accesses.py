@@ -16,7 +16,7 @@ ALL_ROWS = -1
 """In an entry of a frame: the whole block."""
 
 ShapeOf = Callable[[int], tuple[Table, int]]
-"""Of a parameter block: its table, and its number of rows."""
+"""Returns the table of a parameter block, and its number of rows."""
 
 
 @dataclass(slots=True)
@@ -37,11 +37,11 @@ class Pull:
     places: dict[int, IntArray]
 
     def whole(self, blocks: Iterable[int]) -> list[int]:
-        """Those of these blocks that are pulled whole."""
+        """Return the blocks that are pulled whole."""
         return [block for block in blocks if block not in self.places]
 
     def in_rows(self, blocks: Iterable[int]) -> list[int]:
-        """Those of which some rows are pulled."""
+        """Return the blocks of which some rows are pulled."""
         return [block for block in blocks if block in self.places]
 
 

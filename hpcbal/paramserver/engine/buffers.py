@@ -21,7 +21,7 @@ SMALLEST = 4096
 """Bytes; smaller buffers take as much."""
 
 KEPT_SHARE = 0.5
-"""Of the limit: free buffers beyond it go back to the operating system."""
+"""Share of the limit: free buffers beyond it go back to the operating system."""
 
 
 class MemoryLimitError(InputError):
@@ -54,7 +54,7 @@ class MachineMemory:
 
     @property
     def num_bytes(self) -> int:
-        """Of all that executors hold."""
+        """Bytes of all that executors hold."""
         return sum(each.num_bytes for each in self._members)
 
     def make_room(self, num_bytes: int) -> bool:
@@ -123,7 +123,7 @@ class Buffers:
 
     @property
     def num_bytes(self) -> int:
-        """Of all that the executor holds."""
+        """Bytes of all that the executor holds."""
         return self.held_bytes + self.used_bytes + self.kept_bytes
 
     def close(self) -> None:
@@ -194,7 +194,7 @@ class Buffers:
         self._note_most()
 
     def _left(self, limit: int) -> int:
-        """What blocks leave, those of other jobs too."""
+        """Return the bytes that blocks leave free, those of other jobs too."""
         others = 0 if self._machine is None else self._machine.held_by_others(self)
         return max(0, limit - self.held_bytes - others)
 

@@ -108,7 +108,7 @@ class DataCarrier(Carrier):
 
     @property
     def num_bytes(self) -> int:
-        """Of copies of blocks that are still elsewhere."""
+        """Bytes of the copies of blocks that are still elsewhere."""
         return sum(each.nbytes for each in self._coming.values())
 
     def begin(self, block: DataBlock) -> int:

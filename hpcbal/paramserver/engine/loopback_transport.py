@@ -11,7 +11,7 @@ from hpcbal.paramserver.engine.transport import Header, Lane, Segments, Then, Tr
 
 
 class _Mailbox:
-    """What other ranks have sent to one."""
+    """Headers and payloads from other ranks to one."""
 
     def __init__(self, num_ranks: int) -> None:
         self.headers: deque[Header] = deque()

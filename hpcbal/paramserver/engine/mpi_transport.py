@@ -147,7 +147,7 @@ class _Transfer:
 
 
 def _spec(payload: Segments, types: list[MPI.Datatype]) -> object:
-    """What mpi4py sends or receives; a datatype that it needs is added to `types`."""
+    """Return a payload as mpi4py takes it; a datatype that it needs is added to `types`."""
     if len(payload.runs) == 1:
         address, length = payload.runs[0]
         return [MPI.buffer.fromaddress(address, length), MPI.BYTE]

@@ -62,7 +62,7 @@ class EnginePlace:
         return nullcontext()
 
     def taking(self, reactor: Reactor, seconds: float) -> AbstractContextManager[None]:
-        """What is computed here takes so many seconds of an emulated machine's cores; it serves meanwhile."""
+        """Let the block take so many seconds of an emulated machine's cores, and serve meanwhile."""
         return _taking(reactor, seconds)
 
 

@@ -34,7 +34,7 @@ from hpcbal.paramserver.store.host import Host, Lending
 
 @dataclass(slots=True)
 class ServerLoad:
-    """What a server has done since it last reported.
+    """A server's work since its last report.
 
     Attributes:
         service_s: seconds spent with requests.
@@ -103,8 +103,7 @@ class Server:
 
     @property
     def num_bytes(self) -> int:
-        """Of all values. In `sync` any of them may have to be kept as they were before a step: they count
-        twice."""
+        """Bytes of all values. In `sync` each may have to be kept as before a step, and counts twice."""
         values = sum(held.values.nbytes for held in self._held.values())
         return held_bytes(values, None if self._sync_blocks is None else 0)
 

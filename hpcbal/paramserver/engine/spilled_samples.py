@@ -27,7 +27,7 @@ from hpcbal.paramserver.spilling import LocalDisk, StoredBlock, Window
 from hpcbal.paramserver.worker.samples import Cursor, Turn, WorkerSamples, bytes_of_block
 
 FEWEST_STEPS = 3
-"""Of an epoch, for which blocks are rearranged: that reads and writes a block once more."""
+"""Fewest steps of an epoch for which blocks are rearranged: that reads and writes a block once more."""
 
 TURNS_TO_SETTLE = 4
 """Turns between which all blocks of a job can go to disk or come back."""
@@ -101,7 +101,7 @@ class SpilledSamples(WorkerSamples):
 
     @property
     def disk_bytes(self) -> int:
-        """Of blocks on disk."""
+        """Bytes of the blocks on disk."""
         return sum(each.num_bytes for each in self._stored.values())
 
     @property
@@ -225,7 +225,7 @@ class SpilledSamples(WorkerSamples):
     # Turns.
 
     def _bytes_of(self, turn: Turn) -> int:
-        """Of a turn's samples, about."""
+        """Estimate the bytes of a turn's samples."""
         found = 0.0
         for number, _, samples in turn.slices:
             stored = self._stored.get(number)
@@ -234,7 +234,7 @@ class SpilledSamples(WorkerSamples):
         return int(found)
 
     def _bytes_to_read(self, turn: Turn) -> int:
-        """Of a turn's slices on disk, about, and of a block that is rearranged, as it was and will be."""
+        """Estimate the bytes of a turn's slices on disk, and of a rearranged block before and after."""
         found, largest = 0.0, 0
         for number, _, samples in turn.slices:
             stored = self._stored.get(number)

@@ -22,7 +22,7 @@ Then = Callable[[], None]
 
 
 class Lane(enum.IntEnum):
-    """What a payload is. Each lane keeps its order, so one whose receiver has no room holds up no other."""
+    """A kind of payload. Each lane keeps its order, so one whose receiver has no room holds up no other."""
 
     HEADERS = 1
     """No payload: the headers themselves."""

@@ -65,14 +65,14 @@ FIRST_ENTRY = 10
 """Words of a header before its entries."""
 
 HEADER_BYTES, ENTRY_BYTES = 8 * FIRST_ENTRY, 8 * ENTRY_WORDS
-"""Of a frame without entries and payload, and of an entry."""
+"""Bytes of a frame without entries and payload, and of an entry."""
 
 MAX_ENTRIES = (MAX_HEADER_WORDS - FIRST_ENTRY) // ENTRY_WORDS
 """Blocks of one frame."""
 
 
 class Kind(enum.IntEnum):
-    """What a frame is, and what its entries hold."""
+    """A kind of frame, with the meaning of its entries."""
 
     PULL = 1
     """Worker -> owner: (block, number of the worker's last push to it, rows or -1). Payload: ids of rows."""
@@ -116,7 +116,7 @@ Entries = NDArray[np.int64]
 NO_ENTRIES: Entries = np.empty((0, ENTRY_WORDS), np.int64)
 
 REQUESTS = frozenset({Kind.PULL, Kind.PUSH})
-"""What a worker sends."""
+"""The frames of a worker."""
 
 
 class Frame(NamedTuple):

@@ -1,4 +1,4 @@
-"""What the master does itself: events that only it can cause, and instructions of the machine to it."""
+"""The master's own part: events that only it can cause, and instructions of the machine to it."""
 
 from __future__ import annotations
 

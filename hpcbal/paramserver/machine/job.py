@@ -45,7 +45,7 @@ class JobError(MachineError):
 
 @dataclass(frozen=True, slots=True)
 class JobSpec:
-    """What the machine must know of a job.
+    """The facts about a job that the machine needs.
 
     Attributes:
         executors: ranks beside the master, ascending.
@@ -138,7 +138,7 @@ class JobMachine:
         return tuple(self._owner[what])
 
     def role_of(self, executor: int) -> str:
-        """What an executor does, by what it owns: `worker`, `server`, `both` or `standby`."""
+        """Return the role of an executor by its blocks: `worker`, `server`, `both` or `standby`."""
         works, serves = executor in self._owner["data"], executor in self._owner["parameters"]
         return "both" if works and serves else "worker" if works else "server" if serves else "standby"
 

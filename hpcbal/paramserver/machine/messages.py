@@ -1,4 +1,4 @@
-"""What the master of a parameter-server job and its executors say to each other; no arrays.
+"""The messages between the master of a parameter-server job and its executors; no arrays.
 
 Steps are numbered over the whole job: step c of a job with R steps per epoch belongs to epoch c // R. With
 `async` there are no steps; the number is the epoch.
@@ -172,7 +172,7 @@ class BlocksMoved(Message):
 
 @dataclass(frozen=True, slots=True)
 class ServerReport(Message):
-    """What an owner of parameters has done since its last report; the machine does not need it."""
+    """The work of an owner of parameters since its last report; the machine does not need it."""
 
     bytes_in: int
     bytes_out: int

@@ -10,7 +10,7 @@ from hpcbal.paramserver.machine.messages import Evaluated, Sums, What
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """What ties workers together.
+    """The bounds on workers' epochs and steps: staleness, and when objectives are due.
 
     Attributes:
         steps_per_epoch: R, >= 1; 1 with `async`, where the number of a step is that of the epoch.
@@ -93,7 +93,7 @@ class Cursors:
 
 
 class ObjectiveSums:
-    """What executors report of one objective, block by block.
+    """Sums of one objective, as executors report them block by block.
 
     Args:
         epoch: after which it is evaluated.

@@ -104,7 +104,7 @@ class JobStop:
 
 
 def why_diverged(metrics: Mapping[str, float], epoch: int) -> str | None:
-    """What is wrong with an objective that is no number; None if all metrics are finite."""
+    """Return the error in an objective that is no number; None if all metrics are finite."""
     bad = [f"{name} is {value}" for name, value in metrics.items() if not math.isfinite(value)]
     if not bad:
         return None

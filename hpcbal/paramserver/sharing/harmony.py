@@ -191,7 +191,7 @@ class Harmony:
         return list(filled(groups, [index], waiting, known, min_gain=self._min_gain, fits=self._fits))
 
     def _loads(self, view: View) -> list[JobLoad]:
-        """Of the jobs that have been measured, those to be preferred first."""
+        """Return the loads of the measured jobs, those to be preferred first."""
         known = _known(view)
         loads = [
             replace(

@@ -1,4 +1,4 @@
-"""What workers and the scheduler say to each other about the network of a group of machines."""
+"""Messages between workers and the scheduler about the network of a group of machines."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 
 class EvenShares:
-    """What is left of the subtasks that run, all at the same speed.
+    """The work that is left of running subtasks, all at the same speed.
 
     Args:
         cores: that they share, > 0; each takes one at most.
@@ -42,7 +42,7 @@ class EvenShares:
 
     @property
     def speed(self) -> float:
-        """Of each subtask; at least one must run."""
+        """Speed of each subtask; at least one must run."""
         return min(1.0, self._cores / len(self.left))
 
     @property
@@ -79,7 +79,7 @@ class EvenShares:
 
 
 class PacedResource:
-    """What jobs share on an emulated machine: using it takes no less than there, and longer beside others."""
+    """A resource of an emulated machine that jobs share: a use takes its time there, longer beside others."""
 
     def __init__(self) -> None:
         self._shares = EvenShares()
@@ -87,7 +87,7 @@ class PacedResource:
 
     @contextmanager
     def taking(self, job: str, seconds: float) -> Iterator[None]:
-        """What is done here takes so many seconds of the resource; without an error, returns when it has had
+        """Let the block take so many seconds of the resource; without an error, return when it has had
         them.
 
         Args:

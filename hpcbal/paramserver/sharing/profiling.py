@@ -1,4 +1,4 @@
-"""What the iterations of a job on its machines take ([PS] Sec. 4.3.2, Profiling).
+"""Measure the iterations of a job on its machines ([PS] Sec. 4.3.2, Profiling).
 
 The paper takes moving averages of all times. Subtasks of one machine wait for each other, but those of other
 machines may use the same links, which makes some pulls and pushes longer and none shorter. So of the network
@@ -28,7 +28,7 @@ seconds hardly count in it."""
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """What the last iterations took.
+    """The times and bytes of the last iterations.
 
     Attributes:
         compute_s: of the CPU subtask of the slowest worker.
@@ -54,7 +54,7 @@ def load_of(
     loading_s: float | None,
     saving_s: float | None,
 ) -> JobLoad:
-    """What the scheduler is told of a job.
+    """Return the load of a job for the scheduler.
 
     Args:
         name: of the job.
@@ -151,7 +151,7 @@ class IterationMeter:
 
     @property
     def average(self) -> Measured | None:
-        """Of the last iterations; None: none has been measured."""
+        """Average of the last iterations; None: none has been measured."""
         if not self._window:
             return None
         count = len(self._window)
@@ -163,7 +163,7 @@ class IterationMeter:
 
 
 LEAST_ITERATIONS = 4
-"""Of each job of a group, so that its iterations are measured."""
+"""Iterations of each job of a group after which the group counts as measured."""
 
 
 def measured_iteration_s(jobs: Iterable[tuple[IterationMeter, int]]) -> float | None:

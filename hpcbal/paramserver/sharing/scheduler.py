@@ -17,12 +17,12 @@ from hpcbal.paramserver.sharing.placing import Sharing, place, without
 from hpcbal.policies.grouping import Group, JobLoad, JobMemory, MemoryLimit
 
 JobState = Literal["waiting", "running", "leaving", "over"]
-"""Of a job that has arrived: at rest, on machines, about to rest, or done or failed."""
+"""State of a job that has arrived: at rest, on machines, about to rest, or done or failed."""
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What a policy sees.
+    """The argument of a policy: jobs, groups and machines of the moment.
 
     Attributes:
         num_machines: of the run.
@@ -163,7 +163,7 @@ class Scheduler:
     _jobs: dict[str, _Job] = field(default_factory=dict)
 
     def state_of(self, job: str) -> JobState:
-        """What an arrived job does."""
+        """Return the state of an arrived job."""
         return self._jobs[job].state
 
     def machines_of(self, job: str) -> tuple[int, ...]:
@@ -172,7 +172,7 @@ class Scheduler:
 
     @property
     def loads(self) -> dict[str, JobLoad]:
-        """Of the profiled jobs that are not over."""
+        """Loads of the profiled jobs that are not over, by name."""
         return {
             name: job.load for name, job in self._jobs.items() if job.load is not None and job.state != "over"
         }

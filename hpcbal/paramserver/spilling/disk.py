@@ -63,7 +63,7 @@ class LocalDisk:
             raise self.error("no file can be made", error) from None
 
     def error(self, what: str, cause: OSError) -> SpillError:
-        """What a user is told of a failed operation."""
+        """Return the error of a failed operation, for the user."""
         reason = "it is full" if cause.errno in (errno.ENOSPC, errno.EDQUOT) else cause.strerror or str(cause)
         return SpillError(
             f"spill.directory: got {str(self.directory)!r}, but {what}: {reason}; free space there, name "

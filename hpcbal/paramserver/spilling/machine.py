@@ -1,4 +1,4 @@
-"""What the jobs of one machine have on its disk: planned when a job comes, then moved step by step."""
+"""Blocks of one machine's jobs on its disk: planned when a job comes, then moved step by step."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TURNS_OF_A_STEP = 3
 """Turns of every job between two steps of the climber; the first one is not measured."""
 
 GUESSED_BYTES_PER_S = 500e6
-"""Of a disk that has not been read yet."""
+"""Assumed speed of a disk that has not been read yet."""
 
 
 class Memory(Protocol):
@@ -234,7 +234,7 @@ class MachineSpill:
 
     @property
     def _free_bytes(self) -> float:
-        """That were free since the last look."""
+        """Bytes that were free at the last look."""
         limit = self._memory.limit_bytes
         return math.inf if limit is None else (1 - RESERVE) * limit - self._memory.lately_bytes
 
@@ -247,7 +247,7 @@ class MachineSpill:
             samples.wanted_on_disk = min(samples.num_blocks, max(0, samples.num_on_disk + count))
 
     def _look_again(self) -> None:
-        """What was measured no longer holds."""
+        """Forget the measurements, which no longer hold, and look again."""
         self._is_measuring = False
         self._look()
 

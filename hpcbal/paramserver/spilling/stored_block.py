@@ -37,7 +37,7 @@ class Window:
 
     @property
     def num_bytes(self) -> int:
-        """Of columns and state."""
+        """Bytes of columns and state."""
         return num_bytes_of(self.block.columns) + num_bytes_of(self.block.state)
 
     def only_state(self) -> Window:
@@ -112,7 +112,7 @@ class StoredBlock:
 
     @property
     def memory_bytes(self) -> int:
-        """Of what stays in memory: where lists begin and end."""
+        """Bytes that stay in memory: where lists begin and end."""
         return sum(each.nbytes for each in self._offsets)
 
     @property

@@ -1,4 +1,4 @@
-"""What comes to a host of parameter blocks, and what it asks its engine to do."""
+"""Events of a host of parameter blocks, and the actions that it asks of its engine."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from hpcbal.paramserver.store.ownership import Ownership
 MAX_EVENTS = 100
 
 Event = tuple[str, int, Any]
-"""What happened, to which request, and more of it."""
+"""The kind of an event, the number of its request, and details."""
 
 
 class ClientError(MachineError):
@@ -25,7 +25,7 @@ class ClientError(MachineError):
 
 
 class Part(NamedTuple):
-    """What one owner is asked.
+    """A part of a request, for one owner.
 
     Attributes:
         numbers: pull: of this worker's last push to each block; push: its own.
@@ -108,7 +108,7 @@ class Client:
         return request
 
     def parts(self, blocks: IntArray) -> Iterator[Part]:
-        """What to ask of whom, in a pull or push that has just been started.
+        """Yield the parts of a pull or push that has just been started, each for one owner.
 
         Args:
             blocks: of the request, each once.

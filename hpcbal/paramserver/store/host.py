@@ -42,7 +42,7 @@ MAX_EVENTS = 200
 NUM_SHOWN_PER_BLOCK = 10
 
 Event = tuple[str, Sequence[int], Any]
-"""What happened, to which blocks, and more of it. Accesses are not kept: they may hold arrays."""
+"""The kind of an event, its blocks, and details. Accesses are not kept: they may hold arrays."""
 
 
 class HostError(MachineError):
@@ -365,7 +365,7 @@ UNNOTICED_S = 1e-3
 
 
 class Lending:
-    """What a server knows of how its workers take answers.
+    """A server's knowledge of how its workers take answers.
 
     Args:
         may_copy: whether answers may be copied at all; False where steps have a barrier.

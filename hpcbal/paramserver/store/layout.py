@@ -12,7 +12,7 @@ from hpcbal.errors import HpcbalError
 from hpcbal.paramserver.contract import IntArray, Table
 
 MAX_ROWS = 1 << 31
-"""Of a table: products of two row numbers must fit 63 bits."""
+"""Most rows of a table: products of two row numbers must fit 63 bits."""
 
 _GOLDEN = (math.sqrt(5) - 1) / 2
 

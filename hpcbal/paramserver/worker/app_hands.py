@@ -1,4 +1,4 @@
-"""What a worker does with a user's app, wherever its parameters are: in servers, or in this process."""
+"""The calls of a user's app by a worker, with parameters in servers, or in this process."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ Updates = Mapping[str, Update]
 
 
 class Wanted(NamedTuple):
-    """What a turn or an objective pulls.
+    """The rows that a turn or an objective pulls.
 
     Attributes:
         needs: ids of rows by sparse table.

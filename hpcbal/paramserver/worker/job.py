@@ -1,4 +1,4 @@
-"""What every executor of a job knows: the app, how samples and tables are cut, and how fast it is."""
+"""The job as every executor knows it: the app, how samples and tables are cut, and how fast it is."""
 
 from __future__ import annotations
 

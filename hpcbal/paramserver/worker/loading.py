@@ -79,7 +79,7 @@ def fill_saved(job: Job, block: int, arrays: Arrays, values: NDArray[Any]) -> No
 
 
 def data_arrays(block: DataBlock, cursor: Cursor) -> dict[str, NDArray[Any]]:
-    """What is saved of a data block: its cursor and state; samples are read again."""
+    """Return the saved arrays of a data block: its cursor and state; samples are read again."""
     arrays = {CURSOR: np.array([cursor.epoch, cursor.at, cursor.evaluated], np.int64)}
     for name, column in block.state.items():
         if isinstance(column, Ragged):

@@ -20,7 +20,7 @@ Wait = Callable[[], bool]
 """A condition that a worker waits for."""
 
 Waits = Generator[Wait, None, T]
-"""What a worker does, one step after the other; it yields what it waits for."""
+"""The acts of a worker, one step after the other; it yields the conditions that it waits for."""
 
 Subtask = AbstractContextManager[Iterable[Wait]]
 """Lasts as long as a resource is used; first what to wait for until it may be."""

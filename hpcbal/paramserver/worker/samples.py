@@ -22,7 +22,7 @@ from hpcbal.paramserver.contract import (
 from hpcbal.paramserver.machine.messages import TurnDone
 
 Order = Callable[[int, int, int, int], IntArray]
-"""Of (seed, epoch, block, size): the order in which an epoch takes a block's samples."""
+"""Returns the order in which an epoch takes a block's samples, given (seed, epoch, block, size)."""
 
 
 @dataclass(slots=True)
@@ -42,7 +42,7 @@ class Cursor:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What one turn of a worker takes.
+    """The samples of one turn of a worker.
 
     Attributes:
         epoch: number of the epoch.
@@ -98,7 +98,7 @@ class WorkerSamples:
 
     @property
     def num_bytes(self) -> int:
-        """Of all columns and states."""
+        """Bytes of all columns and states."""
         return sum(map(bytes_of_block, self._blocks.values()))
 
     @property
@@ -228,7 +228,7 @@ class WorkerSamples:
     # What turns do with blocks; those that are on disk need more, see `SpilledSamples`.
 
     def expect(self, numbers: Sequence[int]) -> None:
-        """These blocks are about to be added."""
+        """Prepare for blocks that are about to be added."""
 
     def make_room_for_states(self) -> None:
         """`states` is about to be called, and all that it yields to be kept until `saved`."""
@@ -262,7 +262,7 @@ class WorkerSamples:
 
 
 def bytes_of_block(block: DataBlock) -> int:
-    """Of columns and state."""
+    """Return the bytes of a block's columns and state."""
     return num_bytes_of(block.columns) + num_bytes_of(block.state)
 
 

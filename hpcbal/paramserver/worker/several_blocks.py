@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from hpcbal.paramserver.contract import IntArray, Table, Update
 
 ID_BYTES = 8
-"""Of the number of a row, int64."""
+"""Bytes of the number of a row, int64."""
 
 
 def size_factor(turn_samples: float, block_samples: int) -> float:
@@ -72,12 +72,12 @@ class UpdateSum:
 
 
 def bytes_of(updates: Mapping[str, Update]) -> int:
-    """Of deltas, and of the numbers of their rows."""
+    """Return the bytes of deltas, and of the numbers of their rows."""
     return sum(_bytes(update, update.rows) for update in updates.values())
 
 
 def rows_bytes(needs: Mapping[str, IntArray], tables: Mapping[str, Table]) -> int:
-    """Of rows of sparse tables.
+    """Return the bytes of rows of sparse tables.
 
     Args:
         needs: their numbers, by table.
@@ -87,7 +87,7 @@ def rows_bytes(needs: Mapping[str, IntArray], tables: Mapping[str, Table]) -> in
 
 
 def _bytes(update: Update, rows: IntArray | None) -> int:
-    """Of an update of the same table to other rows."""
+    """Return the bytes of an update of the same table to other rows."""
     if rows is None:
         return update.deltas.nbytes
     return len(rows) * (ID_BYTES + update.deltas.itemsize * update.deltas.shape[1])

@@ -25,7 +25,7 @@ BEFORE_ALL_STEPS = -1
 """Step of what is pushed before the first epoch."""
 
 W = TypeVar("W")
-"""What a turn, or data blocks whose objective is computed, want to know: samples, and ids of rows."""
+"""The wish of a turn, or of data blocks whose objective is computed: samples, and ids of rows."""
 V = TypeVar("V")
 """Values that were pulled."""
 U = TypeVar("U")
@@ -54,7 +54,7 @@ class Hands(ABC, Generic[W, V, U, B]):
 
     @property
     def failure(self) -> HpcbalError | None:
-        """What has failed while this executor served others."""
+        """The error that ended something while this executor served others."""
         return None
 
     def during(self, kind: str) -> AbstractContextManager[None]:

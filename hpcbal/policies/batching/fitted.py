@@ -33,7 +33,7 @@ from hpcbal.policies.batching.time_curves import CurveMemory, TimeCurves, learn
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FittedState(BatchState):
-    """What `Fitted` remembers.
+    """The memory of `Fitted`.
 
     Attributes:
         memory: of the workers' iterations.

@@ -18,7 +18,7 @@ Sizes = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class GuardState:
-    """What a guard remembers of one group.
+    """The memory of a guard about one group.
 
     Attributes:
         even: the even split.

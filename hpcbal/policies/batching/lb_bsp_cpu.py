@@ -27,7 +27,7 @@ from hpcbal.policies.batching.time_curves import FloatArray, TimeCurves
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LbBspCpuState(BatchState):
-    """What Alg. 1 remembers.
+    """The memory of Alg. 1.
 
     Attributes:
         history: the last iterations.

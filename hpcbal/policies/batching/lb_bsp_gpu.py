@@ -45,7 +45,7 @@ class PhaseSettings:
 
 @dataclass(frozen=True, slots=True)
 class LbBspGpuState(BatchState):
-    """What Alg. 2 remembers.
+    """The memory of Alg. 2.
 
     Attributes:
         fine_tunes: which of the two phases it is in.

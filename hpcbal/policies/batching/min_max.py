@@ -122,7 +122,7 @@ def _hand_out(number: int, counts: list[int], order: Sequence[int], bounds: Sequ
 
 
 _TIME_BISECTIONS = 30
-"""They bring a deadline to within 1e-9 of its range."""
+"""Bisections that bring a deadline to within 1e-9 of its range."""
 
 
 def split_min_max(curves: TimeCurves, task: BatchTask) -> tuple[int, ...]:

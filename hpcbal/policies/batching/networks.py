@@ -101,7 +101,7 @@ class Narx(SpeedPredictor):
 
 
 def narx_inputs(history: SpeedHistory) -> FloatArray:
-    """What the networks see of the newest iterations, newest first, shape (num_workers, NUM_INPUTS)."""
+    """Return the networks' inputs, newest iteration first, shape (num_workers, NUM_INPUTS)."""
     newest_first = slice(None, -NARX_LOOK_BACK - 2, -1)
     return np.concatenate(
         [

@@ -97,7 +97,7 @@ class BatchTask:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What one worker did in the last iteration, and its resources before the next one.
+    """Measurements of one worker in the last iteration, and its resources before the next one.
 
     Attributes:
         num_samples: samples that it processed, >= 0.
@@ -146,7 +146,7 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class BatchState:
-    """What a policy remembers between iterations; policies that learn extend it.
+    """The memory of a policy between iterations; policies that learn extend it.
 
     Attributes:
         task: the batch that is split.

@@ -234,7 +234,7 @@ HUBER_SIGMA = 2.0
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CurveMemory:
-    """What is remembered about a group's workers; all arrays have the shape (num_workers, ...).
+    """Last iterations of a group's workers, and estimates; arrays have the shape (num_workers, ...).
 
     Attributes:
         sizes, times_s, weights: of the last iterations, newest last, shape (num_workers, WINDOW_ITERATIONS);

@@ -20,7 +20,7 @@ _WHOLE = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What one executor can do.
+    """The speed, bandwidth and memory of one executor.
 
     Attributes:
         seconds_per_sample: compute time of a sample, > 0.
@@ -221,7 +221,7 @@ class Configuration:
 
 @dataclass(frozen=True, slots=True)
 class EpochCost:
-    """What an epoch takes, by machine; 0 for machines that are no workers.
+    """The times of an epoch, by machine; 0 for machines that are no workers.
 
     Attributes:
         compute_s: [PS] C_comp.

@@ -59,7 +59,7 @@ class Average:
 
 @dataclass(frozen=True, slots=True)
 class TurnMetrics:
-    """What a worker measured in one turn.
+    """Measurements of a worker in one turn.
 
     Attributes:
         samples: samples of the turn, >= 0; a turn without samples counts only for communication.
@@ -77,7 +77,7 @@ class TurnMetrics:
 
 @dataclass(frozen=True, slots=True)
 class ServerMetrics:
-    """What a server measured in one period.
+    """Measurements of a server in one period.
 
     Attributes:
         bytes_moved: received and sent.
@@ -355,7 +355,7 @@ def measured_bandwidth(
     has_barrier: bool,
     links: Links = "in_turn",
 ) -> float:
-    """What `epoch_cost` says of a turn of equal machines, solved for the bandwidth of their links.
+    """Solve `epoch_cost` for the bandwidth of links, from a measured turn of equal machines.
 
     Args:
         turn_bytes: pulled and pushed by a worker, > 0; half each.

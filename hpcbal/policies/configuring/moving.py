@@ -9,12 +9,12 @@ from hpcbal.policies.configuring.changes import Move, Plan
 from hpcbal.policies.configuring.cost_model import Machine
 
 _STALL_SHARE = 0.05
-"""Of the time of a change in which training stands still, at most: what the runtime keeps to."""
+"""Largest share of a change's time in which training stands still: the runtime keeps to it."""
 
 
 @dataclass(frozen=True, slots=True)
 class MovingCost:
-    """What a change takes.
+    """The cost of a change.
 
     Attributes:
         bytes_moved: of all blocks.

@@ -27,7 +27,7 @@ def _largest_shares(blocks: Floats, machines: float | Floats) -> Floats:
 
 
 class LoadArrays:
-    """What jobs need, as functions of the number m of their machines; see `JobLoad`.
+    """The needs of jobs, as functions of the number m of their machines; see `JobLoad`.
 
     On m machines a job computes for `compute * d` seconds and communicates for
     `constant + (m - 1) * p * (dense + sparse / m ** growth)` seconds, where d and p are the largest shares of
@@ -152,7 +152,7 @@ class LoadArrays:
 
     @cached_property
     def _rows(self) -> list[tuple[float, ...]]:
-        """What each job needs, as plain numbers: for groups of few jobs they are faster than arrays."""
+        """The needs of each job as plain numbers: for groups of few jobs they are faster than arrays."""
         return list(zip(*(values.tolist() for values in self._columns), strict=True))
 
     def group_iteration_s(self, group: Sequence[int], machines: int) -> float:
@@ -160,7 +160,7 @@ class LoadArrays:
         return self._sums(group, machines)[0]
 
     def worth(self, group: Sequence[int], machines: int) -> float:
-        """What a group adds to the score of a grouping, times the machines of the run."""
+        """Return a group's part of the score of a grouping, times the machines of the run."""
         seconds, cores, useful = self._sums(group, machines)
         return machines * (CPU_WEIGHT * cores + (1 - CPU_WEIGHT) * useful) / seconds
 

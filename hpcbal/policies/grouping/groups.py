@@ -1,4 +1,4 @@
-"""What is known of jobs that share machines, and how fast they go together ([PS] Eq. 4.1 to 4.4)."""
+"""Needs of jobs that share machines, and their speed together ([PS] Eq. 4.1 to 4.4)."""
 
 from __future__ import annotations
 
@@ -94,11 +94,11 @@ class JobLoad:
         return self.network_s * (dense + sparse)
 
     def _sent_on(self, machines: int) -> float:
-        """What the machine with most parameters sends of each table that all workers pull, in tables."""
+        """Return how much of each pulled table the machine with most parameters sends, in tables."""
         return (machines - 1) * largest_share(self.parameter_blocks, machines)
 
     def moving_to(self, machines: int, start_s: float = 0.0) -> float:
-        """Seconds for which it stands still when it moves to so many machines.
+        """Return the seconds for which the job stands still when it moves to so many machines.
 
         Machines read their shares of the samples at the same time.
 
@@ -141,8 +141,8 @@ class Grouping:
 
 
 CPU_WEIGHT = 2 / 3
-"""Of the use of cores in the score of a grouping; the rest is that of the network. [PS] Sec. 4.3.2 asks for
-more than a half, because computing is what brings a job on, and gives no number."""
+"""Weight of the use of cores in the score of a grouping; the rest is that of the network. [PS] Sec. 4.3.2
+asks for more than a half, because computing is what brings a job on, and gives no number."""
 
 
 def group_iteration_s(loads: Iterable[JobLoad], machines: int) -> float:
@@ -159,7 +159,7 @@ def group_iteration_s(loads: Iterable[JobLoad], machines: int) -> float:
 
 
 def worth(loads: Iterable[JobLoad], machines: int) -> float:
-    """What a group adds to the score of a grouping, in machines: the use of its cores and network, weighted.
+    """Return a group's part of the score, in machines: the weighted use of its cores and network.
 
     Deviation from [PS]: of the use of the network only that counts which a job has on as few machines as it
     needs, see `JobLoad.useful_network_on`. Otherwise a job would be worth more the more it has to talk.
@@ -172,5 +172,5 @@ def worth(loads: Iterable[JobLoad], machines: int) -> float:
 
 
 def score(groups: Sequence[Group], loads: Mapping[str, JobLoad], machines: int) -> float:
-    """What a grouping is worth, 0 to 1: the weighted use of cores and network; see `worth`."""
+    """Return the score of a grouping, 0 to 1: the weighted use of cores and network; see `worth`."""
     return sum(worth([loads[job] for job in group.jobs], group.machines) for group in groups) / machines

@@ -26,7 +26,7 @@ RESERVE = 0.03
 
 @dataclass(frozen=True, slots=True)
 class JobMemory:
-    """What a job keeps in memory, as far as it is known before the job runs.
+    """The memory of a job, as far as it is known before the job runs.
 
     Attributes:
         input_bytes: of all samples and the app's state of them, over all machines.
@@ -72,13 +72,13 @@ class JobMemory:
 
     @property
     def block_bytes(self) -> float:
-        """Of a data block."""
+        """Bytes of a data block; 0 if their number is not known."""
         return self.input_bytes / self.data_blocks if self.data_blocks else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryLimit:
-    """What every machine has.
+    """The memory of every machine, and the share of data blocks that is on disk.
 
     Attributes:
         limit_bytes: of a machine; None: as much as anybody needs.

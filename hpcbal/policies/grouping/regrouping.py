@@ -27,7 +27,7 @@ from hpcbal.policies.grouping.groups import Group, JobLoad, group_iteration_s, s
 from hpcbal.policies.grouping.scheduling import FitsTogether, schedule
 
 LOOKED_AT = 16
-"""Of the jobs that wait, as many of the first ones are tried."""
+"""Number of waiting jobs that are tried, the first ones."""
 
 
 def filled(
@@ -94,7 +94,7 @@ BUNCH = 3
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """What there is to group.
+    """The machines, jobs and groups of the moment.
 
     Attributes:
         machines: of the run.
@@ -116,7 +116,7 @@ class Situation:
 
 @dataclass(frozen=True, slots=True)
 class Regrouping:
-    """What there is to change.
+    """A decision about a change of groups.
 
     Attributes:
         groups: that are worth a change; None: none are yet.
@@ -148,7 +148,7 @@ class Losses:
         self._loss, self._since_s, self.due_s = 0.0, now_s, math.inf
 
     def note(self, found: Regrouping) -> None:
-        """What is lost from now on. Nothing has been lost if groups change, or none would be better."""
+        """Let the loss of a decision add up from now on; without one, nothing has been lost."""
         self._loss, self.due_s = found.loss, self._since_s + found.due_in_s
         if not found.loss:
             self.lost_s = 0.0

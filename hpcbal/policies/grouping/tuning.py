@@ -36,7 +36,7 @@ class Draft:
 
 @dataclass(frozen=True, slots=True)
 class _Step:
-    """What changes in a grouping.
+    """A change of a grouping.
 
     Attributes:
         gone: indices of groups that are replaced.

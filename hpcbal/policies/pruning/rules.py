@@ -43,7 +43,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Ruling:
-    """What a rule decides about DNNs that are between two epochs; those not named may train on.
+    """A rule's decision about DNNs that are between two epochs; those not named may train on.
 
     Attributes:
         paused: DNNs that wait until results of others decide about them, with a reason for people.

@@ -46,7 +46,7 @@ class Indicators:
 
 
 class EpochQueues:
-    """What each worker still has to draw in an epoch, and the data scheduler that draws it.
+    """The samples that each worker still has to draw in an epoch, and the data scheduler for them.
 
     Reading of [CHRONICA] Alg. 2, where the pseudo-code is open:
 

@@ -170,13 +170,13 @@ def follow_script() -> tuple[str, str]:
 
 
 def _shown(value: object) -> object:
-    """What the template writes for a value: the program's own markup has a type of its own."""
+    """Return a value as the template writes it: the program's own markup has a type of its own."""
     return printable(value) if type(value) is str else value
 
 
 @cache
 def page_environment() -> Environment:
-    """What the templates of pages share: escaping, and filters for numbers."""
+    """Return the environment that all templates of pages share: escaping, and filters for numbers."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined  # 45 ms, needed only for a page
 
     environment = Environment(

@@ -1,4 +1,4 @@
-"""What a ledger says of waits, held slots, shared machines and forecasts."""
+"""Read waits, held slots, shared machines and forecasts from a ledger."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def share_point(line: EpochDone, gpus: Sequence[int], epoch: int) -> SharePoint 
 
 
 def waits_of(holds: Iterable[Hold]) -> tuple[GroupWait, ...]:
-    """What each group of two or more GPUs waited for most, the costliest first."""
+    """Return the main wait of each group of two or more GPUs, the costliest first."""
     waits = (_wait_of(hold) for hold in holds if len(hold.gpus) > 1)
     return tuple(sorted((wait for wait in waits if wait is not None), key=lambda wait: -wait.late_s))
 

@@ -138,9 +138,10 @@ class Dealer:
         return float(self._cost.of_workers(sizes, rank_of, num_slots).max())
 
     def _padding_limits(self, costs: Sizes) -> tuple[float, ...]:
-        """What padding may add before a share reaches the limit of work: it rounds lengths up.
+        """Return for each rank its `Batch.padding_limit`: padding may not exceed the limit of work.
 
-        Measured sizes grow with the lengths. Declared ones may grow faster, so no length is rounded up.
+        Padding rounds lengths up. Measured sizes grow with the lengths. Declared ones may grow faster, so no
+        length is rounded up then.
         """
         if self._is_in_order or self._max_work is None or self._cost is not StepCost.PADDED:
             return (math.inf,) * len(costs)

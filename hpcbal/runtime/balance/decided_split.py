@@ -46,7 +46,7 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class SplitMemory:
-    """What a group knows about its split; each rank keeps it for the group's next round.
+    """A group's knowledge about its split; each rank keeps it for the group's next round.
 
     Attributes:
         state: the policy's state; only the master's is used.

@@ -17,7 +17,7 @@ from hpcbal.values.selection import StepShares
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What this rank works on.
+    """A step, and this rank's share of it.
 
     Attributes:
         start, end: the whole step covers positions start..end-1.
@@ -108,7 +108,7 @@ def _nothing() -> ResourceUse:
 
 @dataclass(frozen=True, slots=True)
 class WorkerWatch:
-    """What a rank measures of its resources; by default nothing.
+    """Measures a rank's resources; by default nothing.
 
     Attributes:
         host: measures CPU and memory, like `ResourceProbe.read`.

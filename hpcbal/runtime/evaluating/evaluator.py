@@ -58,7 +58,7 @@ class FailedDnnsError(Exception):
 
 @dataclass
 class Scores:
-    """What all ranks have found about the samples that are evaluated; the ensembles on the first rank only.
+    """Scores of the evaluated samples from all ranks; those of ensembles are on the first rank only.
 
     Attributes:
         num_samples: samples of the set that could be used.

@@ -37,7 +37,7 @@ _KIND_BY_LOSS: Mapping[str, Kind] = {
     "BinaryCrossentropy": "labels",
     "BinaryFocalCrossentropy": "labels",
 }
-"""What a DNN with a loss of Keras predicts; with other losses, values."""
+"""Kind of the predictions of a DNN by its loss of Keras; with other losses, values."""
 
 
 class StoppedError(Exception):
@@ -46,7 +46,7 @@ class StoppedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Predictions:
-    """What a DNN predicts for some samples.
+    """Predictions of a DNN for some samples.
 
     Attributes:
         positions: of the samples in their set, shape (n,).
@@ -63,7 +63,7 @@ class Predictions:
 
 @dataclass
 class Trained:
-    """What a rank has learnt about the DNNs that it has built.
+    """Facts about the DNNs that a rank has built.
 
     Attributes:
         weights: the weights of each, by name.
@@ -157,7 +157,7 @@ class Predictor:
         labels: NDArray[np.float64],
         kind: Kind,
     ) -> Sums:
-        """What the loss and the metrics of a DNN find in predictions that are not its own.
+        """Measure the loss and the metrics of a DNN on predictions that are not its own.
 
         Args:
             dnn: one that this rank has just called.
@@ -244,7 +244,7 @@ class Predictor:
 
 
 def _hint(dnn: DnnConfig) -> str:
-    """What to know about outputs that do not fit the labels."""
+    """Return a hint for outputs that do not fit the labels; empty if there is none."""
     if kind_of(dnn) != "values" or dnn.loss is None:
         return ""
     return (
@@ -254,7 +254,7 @@ def _hint(dnn: DnnConfig) -> str:
 
 
 def kind_of(dnn: DnnConfig) -> Kind:
-    """What a DNN predicts, by its loss."""
+    """Return the kind of a DNN's predictions, by its loss."""
     if dnn.loss is None:
         return "classes"
     return _KIND_BY_LOSS.get(KERAS_LOSSES.get(dnn.loss.name, ""), "values")

@@ -116,7 +116,7 @@ def _check_directory(run: RunDirectory) -> None:
 
 
 def _data(request: EvaluationRequest, config: EnsembleConfig) -> tuple[str, tuple[str, ...]]:
-    """What to evaluate on, and what people should know about the choice."""
+    """Choose the data to evaluate on, and return notes for people about the choice."""
     has_test = config.data.test is not None or config.data.test_fraction > 0.0
     if request.data is not None:
         return request.data, ()

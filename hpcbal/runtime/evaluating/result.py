@@ -105,7 +105,7 @@ def _without(run: TrainedRun, reasons: Mapping[str, str]) -> TrainedRun:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """What all ranks know about the DNNs and the samples.
+    """Facts about the DNNs and the samples from all ranks.
 
     Attributes:
         weights: which weights each DNN has, and their epoch, by name.

@@ -1,4 +1,4 @@
-"""What happens at steps and epochs of a replica: learning rates, and the user's functions."""
+"""Act at steps and epochs of a replica: learning rates, and the user's functions."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ class Weights(Mapping[str, np.ndarray]):
 
 @dataclass(frozen=True, slots=True)
 class EpochEnd:
-    """What a callback gets.
+    """The argument of a callback.
 
     Attributes:
         name: name of the DNN.

@@ -109,7 +109,7 @@ def check_model(context: RankContext, facts: StreamFacts, backend: Backend, dnn:
 
 @dataclass(frozen=True, slots=True)
 class Initialised:
-    """What a DNN started from.
+    """The weights from which a DNN started.
 
     Attributes:
         path: the file, absolute: a later start may have another current directory.

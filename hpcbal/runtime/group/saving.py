@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from hpcbal.checkpoint import BackgroundWriter, TrainingState, holds_best
-from hpcbal.checkpoint.best import BEST_BY, CLASSES, ONLY_BEST
+from hpcbal.checkpoint.best import BEST_BY, BEST_EPOCH, CLASSES, ONLY_BEST
 from hpcbal.cluster.roles import SCHEDULER_RANK
 from hpcbal.control.progress import best, evaluate
 from hpcbal.events.ensemble import CheckpointWritten
@@ -126,8 +126,8 @@ class Saving:
                 self._save_best(replica, position)
             self._writer.wait()
             self.report_written()  # raises if the best weights could not be written
-            if holds_best(self._directory, best(self._rule, self._history).epoch):
-                state = self._state(position, {}, {ONLY_BEST: True})
+            state = self._state(position, {}, {ONLY_BEST: True})
+            if holds_best(self._directory, state, best(self._rule, self._history).epoch):
                 self._writer.submit(self._directory, state, final=True)
                 return
         began = time.monotonic()
@@ -161,6 +161,11 @@ class Saving:
     def _state(
         self, position: Position, arrays: Mapping[str, np.ndarray], meta: Mapping[str, object]
     ) -> TrainingState:
+        known = {**meta}
+        if self._keep != "last":
+            known[BEST_EPOCH] = best(self._rule, self._history).epoch
+        if names := self._member.facts.class_names:
+            known[CLASSES] = list(names)
         return TrainingState(
             name=self._member.dnn.name,
             epoch=len(self._history),
@@ -168,5 +173,5 @@ class Saving:
             history=tuple(self._history),
             arrays=arrays,
             fingerprint=self._member.facts.fingerprint,
-            meta={**meta, CLASSES: list(names)} if (names := self._member.facts.class_names) else meta,
+            meta=known,
         )

@@ -53,7 +53,7 @@ class Cleaner:
         return _UNSAFE.sub(self._safe, chunk[: len(chunk) - len(self._held)])
 
     def finish(self) -> bytes:
-        """What was still waiting at the end."""
+        """Return the bytes that still wait at the end."""
         held, self._held = self._held, b""
         return _UNSAFE.sub(self._safe, held)
 

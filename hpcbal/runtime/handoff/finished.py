@@ -15,7 +15,6 @@ from hpcbal.telemetry import (
     read_results,
     render_results,
 )
-from hpcbal.telemetry.ledger import RunFinishedLine, scan_ledger
 
 
 def report_of_finished(request: RunRequest, config: RunConfig) -> tuple[str, int] | None:
@@ -61,13 +60,16 @@ def files_line(run: RunDirectory, kind: Kind) -> str:
 
 def _code_of_end(run: RunDirectory, config: RunConfig) -> int | None:
     try:
-        same = is_same_config(run.config.read_text(encoding="utf-8"), resolved_yaml(config))
-        scan = scan_ledger(run.ledger) if same else None
-        last = scan.entries[-1].line if scan is not None else None
+        if not is_same_config(run.config.read_text(encoding="utf-8"), resolved_yaml(config)):
+            return None
+        from hpcbal.telemetry.ledger import RunFinishedLine, scan_ledger  # a first start has no ledger
+
+        scan = scan_ledger(run.ledger)
+        last = scan.entries[-1].line
     except (OSError, ValueError, IndexError, HpcbalError):  # missing or damaged: the ranks check in detail
         return None
     if not isinstance(last, RunFinishedLine) or last.outcome not in LAST_OUTCOMES:
         return None
-    if scan is not None and scan.problem is not None:
+    if scan.problem is not None:
         say(f"hpcbal: warning: {scan.problem}")
     return code_of_end(last.outcome)

@@ -117,7 +117,7 @@ PREFIX = "hpcbal-"
 MAX_FIRST_LINE_BYTES = 4096
 SHARED_MEMORY = "/dev/shm"
 _LEAST_INODES, _MOST_INODES = 4, 16
-"""Of a start, besides those of its ranks: three ranks used 15 for temporary files, and 8 in memory."""
+"""Inodes of a start besides those of its ranks: three ranks used 15 for temporary files, and 8 in memory."""
 
 
 @contextlib.contextmanager

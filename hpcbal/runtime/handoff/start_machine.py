@@ -21,7 +21,7 @@ ENDED_BY_INT = 128 + signal.SIGINT
 
 
 class Action(enum.Enum):
-    """What `hpcbal run` does while mpirun runs."""
+    """An action of `hpcbal run` while mpirun runs."""
 
     REPORT_LAST_WORDS = enum.auto()
     PASS_ON_STOP = enum.auto()
@@ -53,7 +53,7 @@ class StartEnd:
 
 @dataclass(frozen=True, slots=True)
 class StartMachine:
-    """What `hpcbal run` has done so far with its ranks.
+    """The actions of `hpcbal run` so far on its ranks.
 
     Attributes:
         has_passed_on: it has asked the ranks to stop.
@@ -74,7 +74,7 @@ class StartMachine:
     sentences: Sentences = TRAINING
 
     def sentence_of(self, action: Action, facts: StartFacts) -> str:
-        """What to print when the action is taken."""
+        """Return the sentence to print when the action is taken."""
         if action is Action.REPORT_LAST_WORDS:
             return str(facts.last_words)
         if action is Action.GIVE_UP:

@@ -50,7 +50,7 @@ T = TypeVar("T")
 
 
 class Liveness:
-    """What a rank shows of its life, and what it sees of its node's; `start` begins to watch.
+    """A rank's signs of life, and those that it sees of its node's ranks; `start` begins to watch.
 
     Args:
         rank: rank of this process, if known.
@@ -150,7 +150,7 @@ class Liveness:
         return any(row[0] for row in self._rows)
 
     def note_of(self, node_rank: int) -> Note:
-        """What a rank has noted last.
+        """Return the last note of a rank.
 
         Args:
             node_rank: its place among the ranks of this node.

@@ -31,7 +31,7 @@ LOOKS_PER_LIMIT = 4
 
 
 class Reader(Protocol):
-    """What is watched; `hpcbal.data.source.SampleSource` is one.
+    """A reader to watch; `hpcbal.data.source.SampleSource` is one.
 
     Attributes:
         reading: id of the sample that is being read, and `time.monotonic` when the read began; None between
@@ -41,7 +41,7 @@ class Reader(Protocol):
     reading: tuple[int, float] | None
 
     def where(self, sample_id: int) -> str:
-        """What people call a sample, such as a file name."""
+        """Return people's name for a sample, such as a file name."""
 
 
 class ReadWatch:
@@ -162,7 +162,7 @@ WAITING = "waiting for other ranks"
 
 
 class Note(NamedTuple):
-    """What a rank has noted last.
+    """The last note of a rank.
 
     Attributes:
         beats: how often it has noted something; each time is a sign of life.

@@ -91,7 +91,7 @@ class Loader(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What is to be done after an event.
+    """A scheduler's instructions after an event.
 
     Attributes:
         instructions: in order.

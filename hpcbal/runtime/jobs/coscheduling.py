@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import statistics
 import time
 from bisect import insort
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from hpcbal.comm.channel import Message
 from hpcbal.config import JobsConfig
@@ -14,21 +16,34 @@ from hpcbal.paramserver.machine import messages
 from hpcbal.paramserver.machine.events import End, Instruction, StopRequested
 from hpcbal.paramserver.sharing import scheduler
 from hpcbal.paramserver.sharing.messages import AskForNetwork, NetworkUsed, UseNetwork
+from hpcbal.paramserver.sharing.placing import Sharing, without
 from hpcbal.paramserver.sharing.profiling import note_disturbance
 from hpcbal.paramserver.sharing.scheduler import Scheduler
 from hpcbal.paramserver.sharing.synchroniser import Grant, NetworkSynchroniser
 from hpcbal.paramserver.store.ownership import dealt_out, dealt_out_by_table
-from hpcbal.policies.grouping import JobMemory
+from hpcbal.policies.grouping import JobLoad, JobMemory
 from hpcbal.runtime.handoff.submissions import SubmissionWatch, append_import_roots
 from hpcbal.runtime.jobs.background import Decision, Decisions, Loader
-from hpcbal.runtime.jobs.groups import check_fits
+from hpcbal.runtime.jobs.groups import GroupTimes, check_fits
 from hpcbal.runtime.jobs.job import Job, Start
 from hpcbal.runtime.jobs.loading import Cut, LoadedJob, load_job
 from hpcbal.runtime.jobs.master import Master, Placement
 from hpcbal.runtime.jobs.messages import MachineLoad
 from hpcbal.runtime.jobs.needs import Needs, needs_of
-from hpcbal.runtime.jobs.record import RecordOfMany
+from hpcbal.runtime.jobs.record import Record, Shown
 from hpcbal.telemetry import RunDirectory
+from hpcbal.telemetry.ledger import (
+    GroupMeasuredLine,
+    JobPlacedLine,
+    JobRestedLine,
+    JobsGroupedLine,
+    JobSpilledLine,
+    JobSubmittedLine,
+    MachinesUsedLine,
+    SharingFacts,
+)
+from hpcbal.telemetry.views.jobs_status import GroupStatus, new_jobs_status
+from hpcbal.telemetry.views.table import count_text
 
 LOOK_INTERVAL_S = 1.0
 """Between looks for jobs that have been submitted."""
@@ -38,7 +53,7 @@ SWITCH_INTERVAL_S = 5e-4
 while apps compute, and the master's while the scheduler decides."""
 
 
-class Coscheduling(Placement):
+class Coscheduling(Placement, Shown):
     """The placement of many jobs, which come, share machines, move between them and end.
 
     Args:
@@ -46,9 +61,11 @@ class Coscheduling(Placement):
         run: the run's directory.
         num_machines: ranks of the run, without the scheduler.
         jobs: places jobs on machines.
-        master: whose jobs they are.
-        record: writes and prints what happens.
+        unrecorded: names of submitted jobs that the ledger does not mention yet.
     """
+
+    names_jobs = True
+    has_timeline = False
 
     def __init__(
         self,
@@ -56,30 +73,41 @@ class Coscheduling(Placement):
         run: RunDirectory,
         num_machines: int,
         jobs: Scheduler,
-        master: Master,
-        record: RecordOfMany,
+        unrecorded: Collection[str],
     ) -> None:
+        self.paradigm = config.schedule.paradigm
         self._config, self._run, self._num_machines = config, run, num_machines
-        self._master, self._record = master, record
+        self._unrecorded = unrecorded
         self._decisions = Decisions(jobs)
-        self._submissions = SubmissionWatch(run, master.jobs)
         self._look_due_s = 0.0
         self._import_roots: tuple[str, ...] = ()
+        self._network = NetworkSynchroniser()
+        self._groups = GroupTimes()
+        self._loads: dict[int, MachineLoad] = {}
+        self._began_s = time.monotonic()
+        self._master: Master
+        self._record: Record
+
+    def begin(self, master: Master, record: Record) -> None:
+        """Expect the jobs of the run, and record those that were submitted to an earlier start."""
+        self._master, self._record = master, record
+        self._submissions = SubmissionWatch(self._run, master.jobs)
+        self._loader = Loader(self._open, record.note)
         self._expected = sorted(
             (job.arrives_s, index, name)
             for index, (name, job) in enumerate(master.jobs.items())
             if not job.is_over
         )
         self._num_left = len(self._expected)
-        self._loader = Loader(self._open, record.note)
-        self._network = NetworkSynchroniser()
-        self._began_s = time.monotonic()
+        for name, job in master.jobs.items():
+            if name in self._unrecorded:
+                self._append_submitted(job)
 
     @property
     def expects_more(self) -> bool:
         return bool(self._num_left) or self._look_for_submissions()
 
-    def close(self) -> None:
+    def end(self) -> None:
         self._decisions.close()
 
     # ---- what ranks report ---------------------------------------------------------------------
@@ -110,7 +138,7 @@ class Coscheduling(Placement):
         if not isinstance(message, MachineLoad):
             super().take(source, message)
             return
-        self._record.note_load(source, message)
+        self._loads[source] = message
         numbers = {start.number: start for start in self._master.running.values()} if message.spilled else {}
         for spilled in message.spilled:
             if (start := numbers.get(spilled.start)) is not None:
@@ -161,7 +189,8 @@ class Coscheduling(Placement):
         self._import_roots = tuple(dict.fromkeys((*self._import_roots, *roots)))
         for config in configs:
             job = self._master.jobs[config.name] = Job(config, self._config.seed_of(config))
-            self._record.note_submitted(job)
+            self._append_submitted(job)
+            self._record.note(f"{job.name}: submitted")
             insort(self._expected, (job.arrives_s, len(self._master.jobs), job.name))
         self._num_left += len(configs)
         return bool(configs)
@@ -217,7 +246,7 @@ class Coscheduling(Placement):
         for instruction in decision.instructions:
             match instruction:
                 case scheduler.Grouped():
-                    self._record.note_grouped(instruction, decision.loads)
+                    self._note_grouped(instruction, decision.loads)
                 case scheduler.StartJob(name, machines):
                     self._start(self._master.jobs[name], machines)
                 case scheduler.StopJob(name):
@@ -231,4 +260,88 @@ class Coscheduling(Placement):
         owners = dealt_out(job.cut.data, machines), dealt_out_by_table(job.cut.parameters, machines)
         start = self._master.start(job, machines, owners, self._import_roots, self._config.schedule.warm_up)
         self._network.add(job.name, start.workers, machines)
-        self._record.note_placed(start)
+        self._record.append(JobPlacedLine(job.name, start.ranks, job.epochs))
+
+    # ---- what is recorded ----------------------------------------------------------------------
+
+    def new_status(self, name: str, num_ranks: int, *, heartbeat_s: float) -> Any:
+        return new_jobs_status(name, num_ranks, heartbeat_s=heartbeat_s)
+
+    @property
+    def _starts(self) -> dict[str, Start]:
+        """Of jobs that have not left their ranks."""
+        return {name: job.start for name, job in self._master.jobs.items() if job.start is not None}
+
+    def fill(self, status: Any) -> None:
+        groups: list[GroupStatus] = [
+            {
+                "jobs": list(group.jobs),
+                "machines": list(group.machines),
+                "predicted_s": self._groups.predicted_s(group),
+                "measured_s": self._groups.measured_s(group, self._starts),
+            }
+            for group in self._groups.groups
+        ]
+        status["groups"] = groups
+        status["busy_gpus"] = len({rank for group in groups for rank in group["machines"]})
+
+    def left_ranks(self, start: Start, end: End) -> None:
+        meter, name = start.meter, start.job.name
+        if start.most_spilled_bytes:
+            self._record.append(
+                JobSpilledLine(name, start.alpha, start.most_spilled_bytes, start.stop_s, start.read_s)
+            )
+        if end.outcome == "suspended":
+            average = meter.average
+            self._record.append(
+                JobRestedLine(
+                    name,
+                    time.monotonic() - start.asked_to_stop_s,
+                    meter.num_measured,
+                    None if average is None else average.compute_s,
+                    None if average is None else average.network_s,
+                    statistics.mean(meter.periods) if meter.periods else None,
+                )
+            )
+            return
+        loads = {other: load for other, each in self._starts.items() if (load := each.load()) is not None}
+        self._groups_become(tuple(without(name, self._groups.groups)), loads)
+
+    def _append_submitted(self, job: Job) -> None:
+        self._record.append(JobSubmittedLine(job.name, job.config.app, job.arrives_s))
+
+    def _note_grouped(self, grouped: scheduler.Grouped, loads: Mapping[str, JobLoad]) -> None:
+        """Record that the scheduler has changed who shares machines with whom."""
+        self._groups_become(grouped.groups, loads)
+        facts = tuple(
+            SharingFacts(group.jobs, group.machines, self._groups.predicted_s(group))
+            for group in grouped.groups
+        )
+        self._record.append(JobsGroupedLine(facts, grouped.waiting))
+        parts = [
+            f"{' '.join(group.jobs)} on {count_text(len(group.machines), 'machine')}"
+            for group in grouped.groups
+        ]
+        waiting = f"; waiting: {' '.join(grouped.waiting)}" if grouped.waiting else ""
+        self._record.note(f"groups: {'; '.join(parts) or 'none'}{waiting}")
+
+    def _groups_become(self, groups: Sequence[Sharing], loads: Mapping[str, JobLoad]) -> None:
+        """Take over the groups of now; record how long the iterations of the others were."""
+        running = self._starts
+        for group in self._groups.groups:
+            measured_s = self._groups.measured_s(group, running)
+            if group not in groups and measured_s is not None:
+                predicted_s = self._groups.predicted_s(group)
+                self._record.append(GroupMeasuredLine(group.jobs, group.machines, predicted_s, measured_s))
+        self._groups.become(groups, loads, running)
+
+    def close(self) -> None:
+        if self._loads:
+            ranks = tuple(sorted(self._loads))
+            loads = [self._loads[rank] for rank in ranks]
+            cpu = tuple(load.cpu_s / load.wall_s for load in loads)
+            network = tuple(load.network_s / load.wall_s for load in loads)
+            memory = tuple(load.memory_bytes for load in loads)
+            resident = tuple(load.resident_bytes for load in loads)
+            self._record.append(MachinesUsedLine(ranks, cpu, network, memory, resident))
+        self._groups = GroupTimes()

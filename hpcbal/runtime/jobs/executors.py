@@ -15,7 +15,7 @@ from hpcbal.runtime.jobs.checkpoint import DATA, PARAMETERS, SavedJob
 from hpcbal.runtime.jobs.loading import Cut
 
 MOST_CHARACTERS = 1 << 16
-"""Of the file that are read."""
+"""Most characters of the file that are read."""
 
 LOOK_INTERVAL_S = 0.5
 """Between two looks at the file."""
@@ -58,13 +58,13 @@ class ExecutorSupply:
 
     @property
     def source(self) -> str:
-        """What decides now: the name of the file, or `executors.schedule`; for people."""
+        """The source of the number of executors, for people: the file's name, or `executors.schedule`."""
         return (
             self._path.name if self._path is not None and self._of_file is not None else "executors.schedule"
         )
 
     def take_problem(self) -> str:
-        """What is wrong with the file, once for each problem; empty if nothing is."""
+        """Return the error in the file, once for each problem; empty if there is none."""
         news = self._problem if self._problem != self._reported else ""
         self._reported = self._problem
         return news

@@ -6,7 +6,7 @@ import time
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
-from hpcbal.config import JobsConfig, ParamServerConfig, SharedJobConfig
+from hpcbal.config import JobsConfig, ParamServerConfig
 from hpcbal.errors import InputError
 from hpcbal.paramserver.contract import num_steps
 from hpcbal.paramserver.engine.transport import NUM_STREAMS
@@ -72,7 +72,7 @@ class Job:
     @property
     def arrives_s(self) -> float:
         """When it is submitted, after the start of the run."""
-        return self.config.arrives_s if isinstance(self.config, SharedJobConfig) else 0.0
+        return self.config.arrives_s
 
     @property
     def is_over(self) -> bool:
@@ -167,9 +167,8 @@ Owners = tuple[Sequence[int], Sequence[int]]
 
 def jobs_of(config: ParamServerConfig | JobsConfig) -> dict[str, Job]:
     """Return the jobs of a file by name, in its order."""
-    if isinstance(config, ParamServerConfig):
-        return {config.name: Job(config, config.seed)}
-    return {job.name: Job(job, config.seed_of(job)) for job in config.jobs}
+    jobs = config.jobs_by_name.items()
+    return {name: Job(job, config.seed if job.seed is None else job.seed) for name, job in jobs}
 
 
 @dataclass(eq=False, slots=True)

@@ -97,7 +97,7 @@ def executor_of(
         DataBlocks(loaded.num_samples, order.cut.data),
         Layout(tuple(loaded.tables.values()), order.cut.parameters),
         staleness=config.staleness,
-        memory_bytes=config.memory_per_rank if isinstance(config, ParamServerConfig) else None,
+        memory_bytes=config.memory_per_rank,
     )
     files = CheckpointFiles(RunDirectory(rank.output, JOBS).job(order.job), rank.rank, order.saved)
     return Executor(transport, channel, job, machine, files, **more)

@@ -28,12 +28,12 @@ from hpcbal.runtime.jobs.checkpoint import SavedJob
 from hpcbal.user_code import summary
 
 JobConfig = ParamServerConfig | SharedJobConfig
-"""Of a job that has all ranks for itself, or of one of many."""
+"""The configuration of a job that has all ranks for itself, or of one of many."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedJob:
-    """What every rank knows of a job.
+    """A job as every rank knows it.
 
     Attributes:
         app: this rank's instance.

@@ -86,7 +86,7 @@ class Placement:
     def left(self, job: Job) -> None:
         """Note that a job is on no ranks any more."""
 
-    def close(self) -> None:
+    def end(self) -> None:
         """Forget what has not been decided: the run ends."""
 
 
@@ -141,7 +141,7 @@ class Master:
                 patience.wait(time.monotonic())
                 continue
             patience.reset()
-        self.placement.close()
+        self.placement.end()
         outcome = self._outcome()
         code = code_of_end(outcome)
         if outcome == "suspended" and self._exit_code is not None:

@@ -1,4 +1,4 @@
-"""What the scheduler of jobs and the ranks that they run on say to each other."""
+"""Messages between the scheduler of jobs and the ranks that they run on."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class Left(Message):
 
 @dataclass(frozen=True, slots=True)
 class SpilledJob(Message):
-    """What one start of a job has on the machine's disk; part of `MachineLoad`.
+    """The blocks of one start of a job on the machine's disk; part of `MachineLoad`.
 
     Attributes:
         start: of the job.

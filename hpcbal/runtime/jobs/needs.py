@@ -1,4 +1,4 @@
-"""What a job will need on its machines, from a few of its samples ([PS] Sec. 4.3.3)."""
+"""Estimate a job's needs on its machines from a few of its samples ([PS] Sec. 4.3.3)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ FEWER = 8
 
 @dataclass(frozen=True, slots=True)
 class Sampled:
-    """What was found.
+    """Sizes of samples and rows, from a few samples.
 
     Attributes:
         num_samples: that were read.
@@ -101,15 +101,15 @@ MARGIN = 1.05
 """Estimates of what samples take are this much larger: jobs fail if their blocks do not fit."""
 
 DENSE_COPIES = 3
-"""Of a dense table at each worker: itself, an update of it, and an update that a server receives."""
+"""Copies of a dense table at each worker: itself, an update of it, and an update that a server receives."""
 
 ROW_COPIES = 4
-"""Of pulled rows: as they come, in order, and their update in order of blocks, here and at the server."""
+"""Copies of pulled rows: as they come, in order, and their update in order of blocks, here and at servers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What is known of a job before it runs.
+    """The needs of a job, as far as they are known before it runs.
 
     Attributes:
         memory: that it takes.

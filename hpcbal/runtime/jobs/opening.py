@@ -98,7 +98,7 @@ def open_jobs(request: RunRequest, config: ParamServerConfig | JobsConfig) -> Op
                 _take_end(job, over.get(job.name), is_retried=request.retry_failed)
                 _take_costs(job, used_s.get(job.name, 0.0))
         told = {entry.line.job for entry in scan.entries if isinstance(entry.line, JobSubmittedLine)}
-        submitted = submitted_names(run) if isinstance(config, JobsConfig) else frozenset[str]()
+        submitted = submitted_names(run)
         ledger = Ledger(run.ledger, scan, on_progress=note_progress)
     except BaseException:
         lock.release()

@@ -115,7 +115,7 @@ class OperationsRecorded(Message):
 
 @dataclass(slots=True)
 class _Route:
-    """What a step has sent and received so far."""
+    """Bytes that a step has sent and received so far."""
 
     pull: int | None = None
     request_bytes: int = 0

@@ -23,7 +23,7 @@ from hpcbal.runtime.jobs.master import Master
 from hpcbal.runtime.jobs.one_job import OneJob
 from hpcbal.runtime.jobs.opening import OpenedJobs, open_jobs
 from hpcbal.runtime.jobs.profiling import OpenedProfile, OperationTrace, open_profile, profile_master
-from hpcbal.runtime.jobs.record import RecordOfMany, RecordOfOne
+from hpcbal.runtime.jobs.record import Record
 from hpcbal.runtime.jobs.shared_rank import SharedRank
 from hpcbal.runtime.rank.context import LiveRank
 from hpcbal.runtime.record.final_report import write_final_report
@@ -121,25 +121,19 @@ def _master(
     assert opened is not None
     if isinstance(config, JobsConfig):
         jobs = Scheduler(executors, policy_of(config, len(executors)))
-        opened.claim.record()
-        record = RecordOfMany(opened, rank.roles)
-        master = Master(rank, opened.request, opened.run, opened.jobs, record)
-        master.placement = Coscheduling(config, opened.run, len(executors), jobs, master, record)
-        _note(record, opened)
-        return master
-    assert loaded is not None
-    (job,) = opened.jobs.values()
-    job.loaded, job.cut = loaded, job.cut_of(loaded, len(executors), opened.run)
-    placement = OneJob(config, job, executors, opened.run.executors)
+        placement: OneJob | Coscheduling = Coscheduling(
+            config, opened.run, len(executors), jobs, opened.unrecorded
+        )
+    else:
+        assert loaded is not None
+        (job,) = opened.jobs.values()
+        job.loaded, job.cut = loaded, job.cut_of(loaded, len(executors), opened.run)
+        placement = OneJob(config, job, executors, opened.run.executors)
     opened.claim.record()
-    record_of_one = RecordOfOne(opened, rank.roles, placement.in_use)
-    _note(record_of_one, opened)
-    master = Master(rank, opened.request, opened.run, opened.jobs, record_of_one)
-    master.placement = placement
-    placement.begin(master, record_of_one)
-    return master
-
-
-def _note(record: RecordOfOne | RecordOfMany, opened: OpenedJobs) -> None:
+    record = Record(opened, rank.roles, placement)
     for note in opened.notes:
         record.note(note)
+    master = Master(rank, opened.request, opened.run, opened.jobs, record)
+    master.placement = placement
+    placement.begin(master, record)
+    return master

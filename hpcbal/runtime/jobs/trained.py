@@ -1,4 +1,4 @@
-"""What a parameter-server job has trained, from its last checkpoint, and its export."""
+"""Read and export the parameters of a parameter-server job from its last checkpoint."""
 
 from __future__ import annotations
 

@@ -223,7 +223,7 @@ class Tuner:
         )
 
     def _change_of_resources(self, now: Ownership, current: Configuration) -> Reconfigure | None:
-        """What follows from executors that came or went."""
+        """Return a change for executors that came or went; None if there is none."""
         leaving = [i for i in (*current.workers, *current.servers) if i not in self._in_use]
         change, has_tried = None, False
         if self._config.tune.enabled and self._is_measured(current):

@@ -87,19 +87,20 @@ class EnsembleRuns(KindRuns[EnsembleConfig, "OpenedRun"]):
         from hpcbal.runtime.rank.context import RankContext
         from hpcbal.runtime.rank.shared_data import open_data
         from hpcbal.runtime.start.recipe import Setting
-        from hpcbal.runtime.start.table import RECIPES
+        from hpcbal.runtime.start.table import ROLES, recipe_of
 
         config = cast(EnsembleConfig, rank.config)
         name, ranks_by_role = rank.roles.role_of(world.all.rank), rank.roles.ranks_by_role
+        recipe_class = recipe_of(name)
         data = open_data(
-            world.all, world.node, config, rank.roles, meanwhile=lambda: RECIPES[name].load_libraries(config)
+            world.all, world.node, config, rank.roles, meanwhile=lambda: recipe_class.load_libraries(config)
         )
         last.callback(data.ring.close)
-        color, key = list(RECIPES).index(name), ranks_by_role[name].index(world.all.rank)
+        color, key = ROLES.index(name), ranks_by_role[name].index(world.all.rank)
         peers = cast("MPI.Intracomm", world.all.Split(color, key))
         unfinished = patient_broadcast(world.all, opened.unfinished if opened is not None else None)
         context = RankContext.of(rank, config)
-        recipe = RECIPES[name](Setting(context, data, peers, world.all.Dup(), unfinished, opened))
+        recipe = recipe_class(Setting(context, data, peers, world.all.Dup(), unfinished, opened))
         devices = patient_allgather(world.all, all_or_none(world.all, recipe.prepare))
         all_or_none(world.all, recipe.check)
         all_or_none(world.all, lambda: recipe.build(devices))

@@ -1,4 +1,4 @@
-"""What runs of parameter-server jobs have in common, whether the job is alone or shares its machines."""
+"""The common part of runs of parameter-server jobs, alone or with others on the same machines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the launcher and the ranks ask of a kind of run."""
+"""The interface of a kind of run, for the launcher and the ranks."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from hpcbal.values.selection import StepShares
 Sizes = NDArray[np.float64]
 
 _LEAST_WEIGHT = 1e-12
-"""Of the largest weight: a rank that should get no work counts as very slow."""
+"""Smallest weight as a share of the largest one: a rank that should get no work counts as very slow."""
 
 _PIVOTS = 0xC402
 """Separates the random stream from others with the same seed."""

@@ -20,7 +20,7 @@ from hpcbal.telemetry.streams.slices import SliceRecorder
 
 @dataclass
 class LiveRank:
-    """What every rank has, whatever the kind of run: who it is, and how it reports.
+    """The parts of every rank, whatever the kind of run: who it is, and how it reports.
 
     Attributes:
         config: the validated configuration, equal on all ranks.

@@ -19,7 +19,7 @@ from hpcbal.values.arrays import Affine
 
 @dataclass(frozen=True, slots=True)
 class StreamFacts:
-    """What all ranks know about the data; fixed for the run.
+    """Facts about the data that all ranks know; fixed for the run.
 
     Attributes:
         spec: the shape of the shared stream.

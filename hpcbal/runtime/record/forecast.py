@@ -84,7 +84,7 @@ def passes_of(spec: StreamSpec, preprocessing_samples_per_s: float | None = None
     return PassModel(
         num_train=spec.num_train,
         num_validation=spec.num_positions - spec.num_train,
-        ring_samples=spec.num_slots * spec.block_samples,
+        ring_samples=spec.num_cells * spec.block_samples,
         preprocessing_samples_per_s=preprocessing_samples_per_s,
     )
 

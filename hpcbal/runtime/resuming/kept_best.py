@@ -1,4 +1,4 @@
-"""What a start finds of weights that earlier starts kept, and of files that DNNs started from."""
+"""Find weights that earlier starts kept, and files that DNNs started from."""
 
 from __future__ import annotations
 
@@ -103,8 +103,8 @@ def recover_dnn(
     state, others = recover_progress(directory)
     weights, of_older = recover_weights(run, spec, state, keep, True)
     goes_on = "starts again" if state is None else f"continues from epoch {state.epoch}"
-    why = f" ({'; '.join(of_best)})" if of_best else ""
-    gone = f"the best weights, the only ones that were kept, are gone{why}; {spec.dnn_id} {goes_on}"
+    why = "; ".join(of_best) or f"{BEST} is missing"
+    gone = f"the best weights, the only ones that were kept, are gone ({why}); {spec.dnn_id} {goes_on}"
     return state, weights, [*warnings, f"{directory / CURRENT}: {gone}", *others, *of_older]
 
 

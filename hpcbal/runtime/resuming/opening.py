@@ -32,7 +32,7 @@ class OpenedRun:
     earlier: Earlier
     claim: Claim
     notes: Sequence[str] = ()
-    """What people should know about how it was opened."""
+    """Notes for people about how the run was opened."""
 
     @property
     def output(self) -> Path:

@@ -53,7 +53,7 @@ NUM_READERS = 8
 
 @dataclass
 class Account:
-    """What one DNN has cost so far, over all starts."""
+    """The cost of one DNN so far, over all starts."""
 
     wall_time_s: float = 0.0
     slot_seconds: float = 0.0
@@ -219,6 +219,7 @@ class _Facts:
         self.pruned: dict[str, str] = {}
         self.failed: dict[str, tuple[str, str]] = {}
         self.passes: dict[str, dict[int, EpochFacts]] = {}  # that each DNN has trained
+        self.epochs: set[tuple[str, int, float]] = set()  # DNN, pass and seconds: no other run has the same
         self.saved: dict[str, int] = {}  # the epoch of the last checkpoint
         self.best: dict[str, int] = {}
         self.initial: dict[str, InitialWeightsLine] = {}
@@ -298,6 +299,7 @@ class _Facts:
                 self.pruned[dnn] = detail
             case EpochDone(dnn, pass_index):
                 self.passes.setdefault(dnn, {})[pass_index] = line.facts
+                self.epochs.add((dnn, pass_index, line.seconds))
             case CheckpointWritten(dnn, epoch):
                 self.saved[dnn] = epoch
             case BestKeptLine(dnn, epoch):
@@ -322,8 +324,8 @@ class _Facts:
         return recover_dnn(run, spec, keep, was_saved=was_saved, had_best=had_best)
 
     def unlike(self, path: Path, dnn: str, state: TrainingState | None) -> Iterator[str]:
-        """Yield a warning if a whole checkpoint is older than the ledger says, or newer."""
-        saved, passes = self.saved.get(dnn), self.passes.get(dnn, {})
+        """Yield a warning if a whole checkpoint is older than the ledger says, newer, or of another run."""
+        saved = self.saved.get(dnn)
         if state is None:
             if saved is not None:
                 yield f"{path}: the checkpoint is gone; {dnn} starts again"
@@ -333,11 +335,15 @@ class _Facts:
                 f"{path}: the checkpoint is of epoch {state.epoch}, but ledger.jsonl has a later one, of "
                 f"epoch {saved} (was the run copied while it trained?); {dnn} continues from the older one"
             )
-        if unknown := [record.epoch for record in state.history if record.pass_index not in passes]:
+        if unknown := [
+            record.epoch
+            for record in state.history
+            if (dnn, record.pass_index, record.seconds) not in self.epochs
+        ]:
             yield (
                 f"{path}: the checkpoint has epochs that ledger.jsonl lacks, {unknown[0]} to {unknown[-1]} "
-                "(was the run copied while it trained?); training resumes from the checkpoint, but reports "
-                "lack these epochs"
+                "(was it copied while the run trained, or from another run?); training resumes from the "
+                "checkpoint, but reports lack these epochs"
             )
 
     def _drop_paused(self, dnn: str) -> None:

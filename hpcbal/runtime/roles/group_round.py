@@ -14,7 +14,6 @@ from hpcbal.checkpoint import BackgroundWriter
 from hpcbal.cluster.roles import SCHEDULER_RANK
 from hpcbal.comm.backoff import Backoff
 from hpcbal.comm.channel import Message
-from hpcbal.control.paradigms import needs_rates
 from hpcbal.dataplane.private import PrivateStream
 from hpcbal.dataplane.reader import StreamReader
 from hpcbal.events.ensemble import DnnFailed, EpochDone, Event, GroupLeft, RateMeasured, RoundPlan
@@ -85,9 +84,7 @@ class GroupRound:
         self._callbacks = Callbacks(member.dnn)
         self._rates = LearningRates(member.dnn, member.facts.spec.num_train)
         self._last_look_s = 0.0
-        is_known = member.dnn.name in plan.predicted_rate_samples_per_s
-        paradigm = member.context.config.schedule.paradigm
-        self._lacks_rate = needs_rates(paradigm) and not is_known and member.collective.size == 1
+        self._measures = member.dnn.name in plan.measures
         self._load_s = 0.0  # how long it took to build or load the network
 
     def run(self) -> None:
@@ -230,8 +227,8 @@ class GroupRound:
         facts = result.facts(ranks, split, self._rates.of_last_epoch(self._history))
         offered_gpu = self._offered_gpu()
         name = self._member.dnn.name
-        if self._lacks_rate and result.samples_per_s is not None:
-            self._lacks_rate = False
+        if self._measures and result.samples_per_s is not None:
+            self._measures = False
             self._report(RateMeasured(name, 1, result.samples_per_s, self._load_s + result.first_s))
         self._report(EpochDone(name, pass_index, metrics, result.seconds, busy_s, offered_gpu, facts))
 
@@ -268,7 +265,7 @@ class GroupRound:
             self._saving.leave(replica, position, inside_pass=inside_pass)
 
     def _other_arrays(self, replica: Replica, inside_pass: bool) -> Mapping[str, np.ndarray]:
-        """What a checkpoint holds besides the replica."""
+        """Return the arrays of a checkpoint that are not the replica's."""
         arrays: dict[str, np.ndarray] = {}
         if inside_pass:
             arrays[SUMS_NAME] = self._sums.to_array(replica.num_states)

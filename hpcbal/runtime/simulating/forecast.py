@@ -17,8 +17,7 @@ from hpcbal.runtime.simulating.sizes import serving_job
 from hpcbal.simulator.serving import ChangeTime, Delays, ServingJob, ServingMachine, simulate_job
 
 STEADY_EPOCHS = 4
-"""Of a simulation that tells how long an epoch takes with one configuration: the first and the last one are
-left out."""
+"""Epochs of a simulation that measures an epoch of one configuration; the first and the last are left out."""
 
 
 @dataclass(frozen=True, slots=True)

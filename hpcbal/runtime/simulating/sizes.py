@@ -36,12 +36,12 @@ LEAST_READ, DRAWS = 2048, 8
 """Samples that are read at least, and turns of each size of which the mean is taken: samples are unlike."""
 
 LEAST_PUSH_SHARE = 1e-3
-"""Of a pull: what a push has at least, whatever was measured."""
+"""Smallest push as a share of the pull, whatever was measured."""
 
 
 @dataclass(frozen=True, slots=True)
 class TurnSizes:
-    """What turns were found to need.
+    """Needs of turns, found by trying some.
 
     Attributes:
         rows: of each sparse table, points (samples of a turn, rows).

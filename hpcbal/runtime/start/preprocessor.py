@@ -26,3 +26,6 @@ class PreprocessorRecipe(Recipe):
         assert source is not None
         with self.setting.context.reading(source):
             return self._role.run()
+
+
+RECIPE = PreprocessorRecipe

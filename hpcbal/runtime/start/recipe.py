@@ -10,15 +10,16 @@ from typing import TYPE_CHECKING
 from hpcbal.config import EnsembleConfig
 from hpcbal.runtime.rank.context import RankContext
 from hpcbal.runtime.rank.data import RankData
-from hpcbal.runtime.resuming.opening import OpenedRun
 
 if TYPE_CHECKING:
     from mpi4py import MPI
 
+    from hpcbal.runtime.resuming.opening import OpenedRun
+
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What a role is built from.
+    """The parts from which a role is built.
 
     Attributes:
         context: this rank's context.

@@ -43,6 +43,9 @@ class SchedulerRecipe(Recipe):
         return code
 
 
+RECIPE = SchedulerRecipe
+
+
 def make_scheduler(
     context: RankContext, facts: StreamFacts, opened: OpenedRun, devices: Sequence[str | None]
 ) -> Scheduler:

@@ -35,7 +35,7 @@ class TrainerRecipe(Recipe):
         """Load TensorFlow if it is the backend, which takes seconds."""
         if config.backend.name == "tensorflow":
             with contextlib.suppress(Exception):  # `make_backend` imports it again and reports the error
-                importlib.import_module("hpcbal.training.tensorflow_backend")
+                importlib.import_module("hpcbal.training.keras.tensorflow_backend")
 
     def prepare(self) -> str:
         """Load the backend; for errors see `make_backend` and `check_collective`."""
@@ -77,6 +77,9 @@ class TrainerRecipe(Recipe):
             return self._role.run()
         finally:
             self._backend.close()
+
+
+RECIPE = TrainerRecipe
 
 
 def make_backend(context: RankContext, trainers: MPI.Intracomm, *, is_sized: bool) -> Backend:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from hpcbal.comm.channel import Message
-from hpcbal.dataplane.stream import StreamPlan
-from hpcbal.events.ensemble import Event, GroupPlan, RoundPlan
-from hpcbal.telemetry.ledger import BestKeptLine, InitialWeightsLine, ModelWarningLine
-from hpcbal.telemetry.streams.slices import Slice
+
+if TYPE_CHECKING:
+    from hpcbal.dataplane.stream import StreamPlan
+    from hpcbal.events.ensemble import Event, GroupPlan, RoundPlan
+    from hpcbal.telemetry.ledger import BestKeptLine, InitialWeightsLine, ModelWarningLine
+    from hpcbal.telemetry.streams.slices import Slice
 
 # ---- scheduler -> trainers -------------------------------------------------------------------
 

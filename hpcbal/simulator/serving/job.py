@@ -1,4 +1,4 @@
-"""What is simulated: a job on parameter servers, and the machines that it has."""
+"""A job on parameter servers to simulate, and its machines."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hpcbal.paramserver.store.layout import Layout
 from hpcbal.paramserver.worker.several_blocks import size_factor
 
 Points = Sequence[tuple[float, float]]
-"""What turns or data blocks of several sizes need: (samples, amount), both ascending."""
+"""Needs of turns or data blocks of several sizes: (samples, amount), both ascending."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class ServingMachine:
 
 @dataclass(frozen=True, slots=True)
 class Delays:
-    """What time passes beside computing, links and service.
+    """Times beside computing, links and service.
 
     Delays of frames and messages are means of exponential distributions, see `Delay`. Frames that one rank
     gets keep their order, but for long payloads. So workers do not begin every step in one order, as they

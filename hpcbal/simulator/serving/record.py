@@ -1,4 +1,4 @@
-"""What a simulated job leaves behind."""
+"""The record of a simulated job."""
 
 from __future__ import annotations
 

@@ -17,10 +17,10 @@ from hpcbal.simulator.serving.network import EAGER_BYTES, Network
 from hpcbal.simulator.serving.units import TurnBytes, Units
 
 COPY_S_PER_BYTE = 1e-10
-"""Of an answer that a server copies. An AMD EPYC copies 64 MB at 14 GB/s, less at 40 GB/s."""
+"""Seconds to copy a byte of an answer. An AMD EPYC copies 64 MB at 14 GB/s, less at 40 GB/s."""
 
 NUMBER_BYTES = 16
-"""Of a worker and the number of its last push, in the frame of a block that moves."""
+"""Bytes of a worker and the number of its last push, in the frame of a block that moves."""
 
 
 class Worker(Protocol):
@@ -35,7 +35,7 @@ class Worker(Protocol):
 
 @dataclass(slots=True, eq=False)
 class Access:
-    """What one frame asks of one owner.
+    """A request in one frame to one owner.
 
     Attributes:
         worker, request: whose it is; `Client` numbers requests.
@@ -58,7 +58,7 @@ class Access:
         self.num_open = len(self.numbers)
 
     def part(self, units: Sequence[int]) -> Access:
-        """What remains of it for another owner."""
+        """Return the rest of this request, for another owner."""
         numbers = {unit: self.numbers[unit] for unit in units}
         return Access(self.worker, self.request, numbers, self.is_pull, self.sizes)
 

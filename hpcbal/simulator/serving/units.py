@@ -11,7 +11,7 @@ from hpcbal.paramserver.contract import IntArray
 from hpcbal.simulator.serving.job import ServingJob
 
 ID_BYTES = 8
-"""Of the number of a row in a frame."""
+"""Bytes of the number of a row in a frame."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class TurnBytes:
 
 
 class Units:
-    """What hosts and clients of the simulation call blocks.
+    """The blocks, as hosts and clients of the simulation know them.
 
     While nothing moves, all dense blocks of an owner are one unit, and so are all sparse ones: they are asked
     for and served together. So an epoch takes fewer events, and as much time. If blocks may move, each is a

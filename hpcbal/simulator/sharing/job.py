@@ -1,4 +1,4 @@
-"""What is simulated: parameter-server jobs that share machines, and these machines."""
+"""Parameter-server jobs to simulate, and the machines that they share."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class SimulatedMachine:
 
 @dataclass(frozen=True, slots=True)
 class SharingDelays:
-    """What takes time beside computing and links.
+    """Times beside computing and links.
 
     Attributes:
         control_s: of a message between a machine and the scheduler, >= 0.

@@ -1,4 +1,4 @@
-"""What simulated jobs that share machines leave behind."""
+"""The records of simulated jobs that share machines."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class GroupTimes:
 
     @property
     def error(self) -> float | None:
-        """Of the prediction, as a share of what was measured; None if it cannot be told."""
+        """Error of the prediction, as a share of the measured time; None if it is not known."""
         if self.predicted_s is None or self.measured_s is None:
             return None
         return abs(self.predicted_s - self.measured_s) / self.measured_s

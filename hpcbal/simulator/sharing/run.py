@@ -20,7 +20,7 @@ from hpcbal.simulator.sharing.started_job import Hears, StartedJob
 from hpcbal.simulator.sharing.watch import GroupWatch
 
 Distort = Callable[[JobLoad], JobLoad]
-"""What the scheduler believes of a job that has been measured."""
+"""Turns the measured load of a job into the one that the scheduler believes."""
 
 
 def simulate_sharing(
@@ -92,7 +92,7 @@ def simulate_sharing(
 
 @dataclass(slots=True)
 class _Story:
-    """What a job leaves behind; see `JobTimes`."""
+    """The record of a job while it grows; see `JobTimes`."""
 
     job: SimulatedJob
     began_s: float | None = None

@@ -15,7 +15,7 @@ from hpcbal.simulator.sharing.job import Turns
 
 @dataclass(frozen=True, slots=True)
 class StartTimes:
-    """What a start and a stop of a job take on each of its machines, in seconds.
+    """Seconds of a start and a stop of a job on each of its machines.
 
     Attributes:
         make_s: of a core, to make the executor's blocks.

@@ -35,7 +35,7 @@ from hpcbal.values import EpochRecord
 
 @dataclass(slots=True)
 class Checkpoint:
-    """What of a job outlives its starts.
+    """The part of a job that outlives its starts.
 
     Attributes:
         number: of its last checkpoint; None: it has none.
@@ -65,7 +65,7 @@ class Hears(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What all jobs of a simulation have in common.
+    """The parts that all jobs of a simulation have in common.
 
     Attributes:
         clock, network: of the simulation.
@@ -194,7 +194,7 @@ class StartedJob:
         return {number: Cursor(at.epoch, at.at, at.evaluated) for number, at in found.items()}
 
     def _flow_client(self, rank: int, on_event: Callable[[], None]) -> FlowClient:
-        """What pulls and pushes: every worker waits for its share from the slowest server."""
+        """Return a client that pulls and pushes: each worker waits for its share from the slowest server."""
         around, machines = self._around, self.ranks
         num_bytes = sum(self._job.pull_bytes(self._num_workers, len(machines)))
         seconds = num_bytes / min(around.machines[each].bandwidth for each in machines)
@@ -217,7 +217,7 @@ class StartedJob:
         return self._end is not None and self._end.outcome == "done"
 
     def load(self) -> JobLoad:
-        """What has been measured, at least one iteration."""
+        """Return the measured load, from at least one iteration."""
         average, frames, job = self.meter.average, self._frames, self._job
         assert average is not None
         return load_of(

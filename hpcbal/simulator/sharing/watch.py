@@ -1,4 +1,4 @@
-"""What was predicted of groups of jobs, and what became of it."""
+"""Compare predictions for groups of jobs with their measured iterations."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ class Changes:
         return bool(self.keys or self.added or self.removed)
 
     def in_words(self) -> str:
-        """What differs, for a log; empty if only the directory has another name, which people know."""
+        """Describe the differences for a log; empty if only the name of the directory differs."""
         keys = [key for key in self.keys if not key.startswith("output.")]
         parts = (
             f"with {_listed(self.added)} added" if self.added else "",

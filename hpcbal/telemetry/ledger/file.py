@@ -150,7 +150,7 @@ def read_ledger(path: str | os.PathLike[str]) -> list[Entry]:
 
 
 def scan_ledger(path: str | os.PathLike[str]) -> LedgerScan:
-    """What `read_ledger` returns, with the warning that it logs."""
+    """Read a ledger like `read_ledger`, and return the warning too, which `read_ledger` logs."""
     try:
         data = read_file(path)
     except FileNotFoundError:

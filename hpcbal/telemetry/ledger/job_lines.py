@@ -56,7 +56,7 @@ class ThroughputForecastLine(Line):
 
 @dataclass(frozen=True, slots=True)
 class WorkerFacts(Facts):
-    """What one worker did in an epoch.
+    """Measurements of one worker in an epoch.
 
     Attributes:
         executor: its rank.
@@ -65,7 +65,7 @@ class WorkerFacts(Facts):
         compute_s: time in the app's code.
         pull_s: time waiting for parameters.
         push_s: time from sending updates until they were applied; overlaps with the next turn.
-        num_bytes: pulled and pushed; 0 in ledgers of earlier versions.
+        num_bytes: pulled and pushed.
     """
 
     executor: int
@@ -74,7 +74,7 @@ class WorkerFacts(Facts):
     compute_s: Number
     pull_s: Number
     push_s: Number
-    num_bytes: int = 0
+    num_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,7 +332,7 @@ class MachinesUsedLine(Line):
         network: share of the time in which a network subtask ran, for each machine.
         memory_bytes: the most that blocks, messages and caches of all jobs took at a time, for each machine.
         resident_bytes: the most memory of the machine's process beyond what it took before the first job, for
-            each machine; empty in ledgers of older versions.
+            each machine.
     """
 
     event: ClassVar[str] = "machines-used"
@@ -340,7 +340,7 @@ class MachinesUsedLine(Line):
     cpu: tuple[float, ...]
     network: tuple[float, ...]
     memory_bytes: tuple[int, ...]
-    resident_bytes: tuple[int, ...] = ()
+    resident_bytes: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ _CHANGED = f"does not fit its checksum (a damaged disk, or an edited line: remov
 
 @dataclass(frozen=True, slots=True)
 class LedgerScan:
-    """What the file holds.
+    """The content of a ledger's file.
 
     Attributes:
         entries: its usable lines, with ascending numbers.

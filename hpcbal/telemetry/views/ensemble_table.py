@@ -11,7 +11,7 @@ from hpcbal.telemetry.views.table import cell_text, count_text, format_table, ke
 
 
 class StragglerStatus(TypedDict):
-    """What a group waited for in an epoch; fields as in the ledger's `Straggler`."""
+    """The wait of a group in an epoch; fields as in the ledger's `Straggler`."""
 
     gpu: int | None
     why: str

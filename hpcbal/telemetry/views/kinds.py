@@ -1,4 +1,4 @@
-"""What each kind of run is measured by, and the statuses that there are (docs/adr/0010)."""
+"""The measures of each kind of run, and its statuses (docs/adr/0010)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 
-from hpcbal.kinds import DEFAULT_KIND, KINDS, Kind
+from hpcbal.kinds import KINDS, Kind
 from hpcbal.telemetry.views.ensemble_table import EnsembleStatus
 from hpcbal.telemetry.views.jobs_status import JobsStatus
 from hpcbal.telemetry.views.paramserver_status import ParamServerStatus
@@ -76,5 +76,5 @@ def jobs_of(status: AnyStatus) -> Sequence[JobStatus]:
 
 
 def kind_of(status: AnyStatus) -> Kind:
-    """Return the kind of a run by its status; a file from before there were kinds is an ensemble's."""
-    return KINDS[status.get("kind", DEFAULT_KIND)]
+    """Return the kind of a run by its status."""
+    return KINDS[status["kind"]]

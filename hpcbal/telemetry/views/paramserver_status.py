@@ -24,14 +24,14 @@ class PsJobStatus(JobStatus):
 class ExecutorStatus(TypedDict):
     """One executor: its rank, its role (worker, server, both, standby), and how many blocks it owns.
 
-    `in_use` is missing in files of older versions; False: the site has taken it back, or not given it yet.
+    Unless it is `in_use`, the site has taken it back, or not given it yet.
     """
 
     rank: int
     role: str
     data_blocks: int
     parameter_blocks: int
-    in_use: NotRequired[bool]
+    in_use: bool
 
 
 class ParamServerStatus(RunStatus):

@@ -38,8 +38,8 @@ def body_of(status: ParamServerStatus) -> list[str]:
 def _roles_line(executors: list[ExecutorStatus]) -> str:
     workers = sum(each["role"] in ("worker", "both") for each in executors)
     servers = sum(each["role"] in ("server", "both") for each in executors)
-    away = sum(not each.get("in_use", True) for each in executors)
-    idle = sum(each["role"] == "standby" and each.get("in_use", True) for each in executors)
+    away = sum(not each["in_use"] for each in executors)
+    idle = sum(each["role"] == "standby" and each["in_use"] for each in executors)
     line = f"{count_text(workers, 'worker')}, {count_text(servers, 'server')}"
     line += f", {idle} standing by" if idle else ""
     return f"{line}, {away} not in use" if away else line
@@ -47,7 +47,7 @@ def _roles_line(executors: list[ExecutorStatus]) -> str:
 
 def _role_text(executor: ExecutorStatus) -> str:
     """The role; of an executor that the job may not use, whether it has been emptied."""
-    if executor.get("in_use", True):
+    if executor["in_use"]:
         return executor["role"]
     return "not in use" if executor["role"] == "standby" else f"{executor['role']}, leaving"
 

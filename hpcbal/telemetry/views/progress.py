@@ -43,7 +43,7 @@ from hpcbal.values.metric_names import shows_more_better
 
 
 def choice_cells(choice: ScheduleChosen) -> list[str]:
-    """What was chosen, and how much longer the best schedule of each other paradigm would take.
+    """Describe a choice, and how much longer the best schedule of each other paradigm would take.
 
     Returns: pieces of one sentence, to be joined by commas.
     """
@@ -357,7 +357,7 @@ class Progress:
 
 
 class _Round:
-    """What is known about the current round."""
+    """The state of the current round."""
 
     def __init__(self, plan: RoundPlan, started_s: float) -> None:
         self.plan = plan

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from hpcbal.errors import ExitCode, HpcbalError, InputError
-from hpcbal.kinds import DEFAULT_KIND, KINDS, Kind
+from hpcbal.kinds import KINDS, Kind
 from hpcbal.printable import printable
 from hpcbal.telemetry.files.atomic_file import read_file, write_json_atomic
 from hpcbal.telemetry.files.json_lines import duration_text, unix_seconds
@@ -44,7 +44,7 @@ def read_status(directory: str | os.PathLike[str]) -> AnyStatus:
         raise InputError(f"{path}: not a status file of hpcbal ({error}){_ADVICE}") from error
     if not isinstance(status, dict) or not RunStatus.__required_keys__ <= status.keys():
         raise InputError(f"{path}: not a status file of hpcbal, or from another version of it")
-    kind = status.get("kind", DEFAULT_KIND)
+    kind = status["kind"]
     if not isinstance(kind, str) or kind not in KINDS:
         raise InputError(
             f"{path}: belongs to a run of kind {kind!r}, but this hpcbal knows only {', '.join(KINDS)}; "
@@ -84,7 +84,7 @@ def note_death(path: Path, reason: str) -> None:
 
 
 def _no_time(status: Mapping[str, Any]) -> str | None:
-    """What is wrong with the times of a status; None if both can be read."""
+    """Return the error in the times of a status; None if both can be read."""
     for name, text in (("started_at", status["started_at"]), ("updated_at", status["updated_at"])):
         try:
             unix_seconds(text)
@@ -114,7 +114,7 @@ def render_status(status: AnyStatus, now: float | None = None) -> str:
 
 
 def _how_to_continue(status: AnyStatus, kind: Kind) -> str | None:
-    """What the user can do next after the end of a start; None if nothing is left to do."""
+    """Advise the user after the end of a start; None if nothing is left to do."""
     match status["outcome"], status["exit_code"]:
         case "suspended", ExitCode.RUN_AGAIN:
             return "stopped before the end, all progress is saved: run the same command again to resume"

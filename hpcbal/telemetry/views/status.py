@@ -25,7 +25,7 @@ _MOST_SHOWN = 40
 
 
 def misfit(value: Any, hint: Any, place: str = "") -> str | None:
-    """What is wrong with a value, and where; None if it conforms.
+    """Return how a value fails to conform, and where; None if it conforms.
 
     Keys that a TypedDict does not have are allowed: a later version may write them.
 
@@ -122,7 +122,7 @@ class PredictionStatus(TypedDict):
 class RunStatus(TypedDict):
     """The status that every kind of run reports.
 
-    `kind` is missing in files from before there were kinds. `outcome` and `exit_code` are None until the end.
+    `outcome` and `exit_code` are None until the end.
     Outcomes are done, failed-dnns, suspended and profiled. `started_at` and `elapsed_s` refer to this start.
     The file is updated every `heartbeat_s`. `prediction` is missing while it is unknown. `death` is why the
     start ended without recording its end, where another rank has seen it. `import_roots` are the
@@ -131,7 +131,7 @@ class RunStatus(TypedDict):
     """
 
     schema: int
-    kind: NotRequired[str]
+    kind: str
     name: str
     phase: str
     outcome: str | None

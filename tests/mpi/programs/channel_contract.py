@@ -1,4 +1,4 @@
-"""What every `Channel` and every `GroupComm` does, whatever carries it; run by all ranks together."""
+"""The contract of every `Channel` and every `GroupComm`, over any transport; run by all ranks together."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def check_one_for_all(channel: Channel, barrier: Callable[[], None]) -> None:
 
 
 def check_way_out(channel: Channel) -> None:
-    """What runs meanwhile may end a wait."""
+    """A function that runs meanwhile may end a wait."""
     polls = 0
 
     def meanwhile() -> None:

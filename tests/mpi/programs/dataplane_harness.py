@@ -52,12 +52,12 @@ class FakeSource:
         value = 4 * (sample_id + 1000 * pass_index) + (1 if training else 2)
         return value + 0.001 * np.arange(np.prod(shape)).reshape(shape)
 
-    def spec(self, block_samples: int, num_slots: int) -> StreamSpec:
+    def spec(self, block_samples: int, num_cells: int) -> StreamSpec:
         bound = np.prod([7 if length is None else length for length in self.shape]) * 8
         sample = SampleSpec.of(self.shape, "float64", int(bound))
         sizes = (self.num_train, self.num_positions, block_samples, sample, LabelSpec((2,), "int32"))
-        slot_bytes = StreamSpec(*sizes, ring_bytes=2**30).slot_bytes
-        return StreamSpec(*sizes, ring_bytes=num_slots * slot_bytes)
+        cell_bytes = StreamSpec(*sizes, ring_bytes=2**30).cell_bytes
+        return StreamSpec(*sizes, ring_bytes=num_cells * cell_bytes)
 
     def check(self, batch: Batch, pass_index: int, start: int, stop: int) -> None:
         """Whether `batch` is exactly the valid samples of these positions."""

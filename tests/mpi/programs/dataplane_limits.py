@@ -1,4 +1,4 @@
-"""What blocks producers, what frees them, and the errors of wrong calls; prints each case."""
+"""Print the cases that block producers, those that free them, and the errors of wrong calls."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ def main() -> None:
     nodes = [tuple(sizes) for sizes in json.loads(sys.argv[1])]
     num_rounds, seed, shape = int(sys.argv[2]), int(sys.argv[3]), tuple(json.loads(sys.argv[4]))
     source = FakeSource(23, 34, shape, bad_every=6)
-    spec = source.spec(block_samples=4, num_slots=3)
+    spec = source.spec(block_samples=4, num_cells=3)
     cast = Cast(nodes, spec)
     actor: Producer | StreamReader = cast.producer(source) if cast.is_producer else cast.reader()
     own = np.random.default_rng([seed, cast.world.rank])

@@ -1,4 +1,4 @@
-"""What the programs of the training tests share: the ranks, the data, the replicas, and how cases are run."""
+"""The common part of the programs of training tests: ranks, data, replicas, and how cases are run."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class Models:
 
 @dataclass(frozen=True)
 class Bench:
-    """What every case gets."""
+    """The argument of every case."""
 
     groups: TrainerGroups
     models: Models

@@ -1,4 +1,4 @@
-"""What every `Transport` of the parameter servers does, whatever carries it; run by all ranks together."""
+"""The contract of every `Transport` of the parameter servers; run by all ranks together."""
 
 from __future__ import annotations
 

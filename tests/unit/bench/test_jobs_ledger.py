@@ -1,4 +1,4 @@
-"""What bench_harmony_real.py reads from the ledger of a run of many jobs."""
+"""The figures of bench_harmony_real.py from the ledger of a run of many jobs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from hpcbal.telemetry.ledger import (
 
 BOTH = SharingFacts(("a", "b"), (1, 2), 1.0)
 STARTED = RunStartedLine("jobs", "run", False, (NodeFacts("host", 0),), 3, "CPU", 0, "harmony", False, {})
-USED = MachinesUsedLine((1, 2), (0.5, 0.7), (0.2, 0.4), (0, 0))
+USED = MachinesUsedLine((1, 2), (0.5, 0.7), (0.2, 0.4), (0, 0), (0, 0))
 
 
 def entries(*lines: tuple[float, Line]) -> list[Entry]:

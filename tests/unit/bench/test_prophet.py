@@ -1,4 +1,4 @@
-"""What the runtime prophet of the bench learns from steps."""
+"""The runtime prophet of the bench learns from steps."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ def end(code: int | None, err: str = REASON, **more: object) -> End:
 
 
 def traceback_in(file: str) -> str:
-    """What Python prints if it is interrupted before anything can catch that."""
+    """Return the traceback of Python when it is interrupted before anything can catch that."""
     lines = [
         "Traceback (most recent call last):",
         f'  File "{file}", line 3, in <module>',

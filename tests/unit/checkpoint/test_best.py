@@ -4,6 +4,7 @@ import errno
 import itertools
 import os
 from collections import deque
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from hpcbal.checkpoint import (
     TrainingState,
     best,
     forget_best,
+    holds_best,
     read_best,
     read_checkpoint,
     read_weights,
@@ -22,7 +24,7 @@ from hpcbal.checkpoint import (
     writer,
 )
 from hpcbal.checkpoint.background import _still_needed, _Submission
-from hpcbal.checkpoint.best import BEST_BY, ONLY_BEST
+from hpcbal.checkpoint.best import BEST_BY, BEST_EPOCH, ONLY_BEST
 from hpcbal.checkpoint.reader import read_file
 from hpcbal.errors import CheckpointError, InputError, OutputError
 from hpcbal.values import EpochRecord, Position
@@ -31,7 +33,7 @@ VALUES = (0.1, 0.5, 0.4, 0.6, float("nan"), 0.9, 0.2, 0.95)
 """The monitored metric after each epoch."""
 
 STEPS = ((1, "both"), (2, "best"), (3, "last"), (4, "best"), (6, "best"), (7, "last"), (8, "both"))
-"""What is saved after which epoch."""
+"""The saves of a job: after which epoch, and as which weights."""
 
 
 def best_epoch(num_epochs: int) -> int:
@@ -168,6 +170,46 @@ def test_lost_best_weights_are_replaced_by_those_before_with_a_word(tmp_path):
     assert recovered(tmp_path).epoch == 1
 
 
+def another_training(directory: Path, epoch: int) -> None:
+    """Put best weights of another training of the same job in place, whose epochs took another time."""
+    state = state_of(epoch, **{BEST_BY: "val"})
+    history = tuple(replace(record, seconds=9.0) for record in state.history)
+    with BackgroundWriter() as background:
+        other = replace(state, history=history, arrays={"weights/w": np.full(400, -1.0)})
+        background.submit(directory.parent / "other", other, last=False, best=True)
+    (directory.parent / "other" / "best.h5").replace(directory / "best.h5")
+
+
+def test_whole_best_weights_of_another_training_are_set_aside_with_a_word(tmp_path):
+    folder = tmp_path / "dnn"
+    save(folder, (1, "both"), (2, "best"), (3, "last"))
+    another_training(folder, 2)
+    progress, _ = recover_progress(folder)
+    assert not holds_best(folder, progress, 2)
+    chosen, (warning,) = read_weights(folder)
+    assert (chosen.epoch, chosen.path.name) == (1, "best.previous.h5")
+    assert "best.h5: belongs to another training than the checkpoint" in warning
+    found, (warning,) = recover_best(folder, progress, 2)
+    assert found.epoch == 1
+    assert "best.h5: belongs to another training than the checkpoint" in warning
+    assert "its weights, of epoch 2, are kept as best.unused.h5" in warning
+    assert "the best weights, of epoch 2, are lost; those of the best epoch before, 1, are" in warning
+    assert recovered(folder).epoch == 1
+    assert (read_file(folder / "best.unused.h5", with_arrays=True).arrays["weights/w"] == -1.0).all()
+    another_training(folder, 2)
+    assert [recover_best(folder, progress, 2)[0], (folder / "best.h5").exists()] == [None, False]
+    assert (folder / "best.unused-2.h5").exists()
+
+
+def test_best_weights_of_an_earlier_moment_are_read_with_a_word(tmp_path):
+    save(tmp_path, (1, "both"))
+    with BackgroundWriter() as background:
+        background.submit(tmp_path, state_of(3, **{BEST_EPOCH: 2}))
+    chosen, (warning,) = read_weights(tmp_path)
+    assert chosen.epoch == 1
+    assert "best.h5: holds the weights of epoch 1, but those of the best epoch, 2, are lost" in warning
+
+
 def test_the_last_whole_weights_are_set_aside_when_the_checkpoints_are_lost(tmp_path):
     save(tmp_path, (1, "both"), (2, "best"))
     (warning,) = recover_best(tmp_path, None, 0, is_lost=True)[1]
@@ -246,7 +288,7 @@ def test_weights_that_are_not_kept_are_refused_with_those_that_are(tmp_path):
 def test_a_job_that_keeps_only_its_best_weights_keeps_its_progress(tmp_path):
     save(tmp_path, (1, "both"), (2, "both"), (3, "last"))
     with BackgroundWriter() as background:
-        background.submit(tmp_path, TrainingState("dnn", 3, Position(3), meta={ONLY_BEST: True}))
+        background.submit(tmp_path, replace(state_of(3, **{ONLY_BEST: True}), arrays={}))
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         "best.h5",
         "best.previous.h5",

@@ -1,4 +1,4 @@
-"""What is written is read back unchanged."""
+"""Checkpoints are read back unchanged."""
 
 import math
 

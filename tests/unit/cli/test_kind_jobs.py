@@ -1,4 +1,4 @@
-"""What the verbs do with a file of many parameter-server jobs, and what they do not know of it yet."""
+"""The verbs with a file of many parameter-server jobs, and their refusals."""
 
 from __future__ import annotations
 

@@ -66,8 +66,8 @@ def test_the_last_epoch_with_one_configuration_counts() -> None:
     assert (later.num_workers, later.num_servers) == (3, 1)
 
 
-def test_a_ledger_without_bytes_measures_nothing() -> None:
-    old = WorkerFacts(1, 5, 500, 0.5, 0.4, 0.1)
+def test_turns_that_move_no_bytes_measure_nothing() -> None:
+    old = WorkerFacts(1, 5, 500, 0.5, 0.4, 0.1, 0)
     assert last_measured(ledger(START, epoch(1, old), epoch(2, old)), has_barrier=False) is None
 
 

@@ -15,7 +15,7 @@ from hpcbal.telemetry.views.status import end_status, write_status
 def job(tmp_path: Path, ranks: int = 4) -> ParamServerStatus:
     status = new_paramserver_status("job", ranks)
     status["executors"] = [
-        {"rank": rank, "role": "worker", "data_blocks": 1, "parameter_blocks": 0}
+        {"rank": rank, "role": "worker", "data_blocks": 1, "parameter_blocks": 0, "in_use": True}
         for rank in range(1, ranks + 1)
     ]
     write_status(tmp_path / "status.json", status)

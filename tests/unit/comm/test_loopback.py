@@ -37,7 +37,7 @@ def contract(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 def on_threads(num_ranks: int, play: Callable[[int], Any]) -> list[Any]:
-    """What `play` returns, by rank."""
+    """Call `play` on a thread for each rank; return its results by rank."""
     with ThreadPoolExecutor(num_ranks) as threads:
         return list(threads.map(play, range(num_ranks), timeout=TIMEOUT_S))
 

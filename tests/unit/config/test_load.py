@@ -1,4 +1,4 @@
-"""What a configuration file means, and the errors of a wrong one."""
+"""The meaning of a configuration file, and the errors of a wrong one."""
 
 from __future__ import annotations
 

@@ -474,7 +474,7 @@ def test_a_long_run_keeps_a_bounded_log_that_still_replays(drive: Drive) -> None
         assert len(driver.ensemble.events) <= 20
         assert replay(*driver.ensemble.origin, driver.ensemble.events).state == driver.ensemble.state
     assert driver.ensemble.origin[4].next_round_index > 0
-    assert driver.ensemble.num_dropped_events == 0
+    assert driver.ensemble.log.num_dropped == 0
 
 
 def test_replaying_a_failed_run_fails_in_the_same_way(drive: Drive) -> None:

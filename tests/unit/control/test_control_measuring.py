@@ -47,11 +47,13 @@ def test_rounds_of_one_pass_measure_what_they_train(drive: Drive) -> None:
     first = round_in(driver.start())
     assert gpus_of(first) == {"a": (0,), "b": (1,)}
     assert (first.first_pass, first.last_pass, first.predicted_rate_samples_per_s) == (0, 0, {})
+    assert first.measures == ("a", "b")
     second = round_in(measure_and_leave(driver, first, {"a": 100.0, "b": 50.0}))
     assert gpus_of(second) == {"c": (1,), "a": (0,)}  # a stays where its network is
     assert (second.last_pass, dict(second.predicted_rate_samples_per_s)) == (1, {"a": 100.0})
+    assert second.measures == ("c",)
     third = round_in(measure_and_leave(driver, second, {"c": 95.0}))
-    assert third.last_pass is None  # all rates are known: the paradigm decides
+    assert (third.last_pass, third.measures) == (None, ())  # all rates are known: the paradigm decides
     assert gpus_of(third) == {"a": (0,), "c": (1,)}
     assert driver.ensemble.rates.measured == {"a": {1: 100.0}, "b": {1: 50.0}, "c": {1: 95.0}}
     assert driver.ensemble.state.dnns["a"].epochs == 2

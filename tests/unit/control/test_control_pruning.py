@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from hpcbal.control import ControlError, StopRule
+from hpcbal.control import ControlError, StopRule, skip_passes
 from hpcbal.events.ensemble import DnnFailed, GroupLeft, LeaveRound, NextPass, StartAlone, StartRound
 from hpcbal.policies.pruning import Asha, Median
 
@@ -129,4 +129,4 @@ def test_simulated_passes_are_not_skipped_where_one_may_be_pruned(drive: Any) ->
     driver = drive(dict.fromkeys("ab", 9), alpha=0.0, max_gpus_per_dnn=1, prune=ASHA)
     driver.start()
     with pytest.raises(ControlError, match="may be pruned"):
-        driver.ensemble.skip_passes(("a", "b"), 2)
+        skip_passes(driver.ensemble, ("a", "b"), 2)

@@ -171,7 +171,7 @@ def test_a_group_that_stops_before_the_pass_is_decided_must_offer_again(drive: D
 
 
 def left_out_of_wide(drive: Drive) -> ResumeState:
-    """What a run leaves behind that was stopped in the pass after GPU 1 was left out."""
+    """Return the state of a run that was stopped in the pass after GPU 1 was left out."""
     run = drive({"wide": 9}, (4,), RATES, alpha=0.5)
     run.start()
     run.epoch("wide", offers={"wide": 1})

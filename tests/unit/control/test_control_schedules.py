@@ -8,8 +8,17 @@ from typing import Any
 
 import pytest
 
-from hpcbal.control import AUTO, ControlError, Phase, ScheduleSettings, candidates, choose, replay
-from hpcbal.control.candidates import first_to_try, next_to_try
+from hpcbal.control import (
+    AUTO,
+    ControlError,
+    Phase,
+    ScheduleSettings,
+    candidates,
+    choose,
+    replay,
+    skip_passes,
+)
+from hpcbal.control.schedules import first_to_try, next_to_try
 from hpcbal.events.ensemble import (
     ChooseSchedule,
     Finish,
@@ -41,7 +50,7 @@ def predicted(schedule: Schedule, remaining_s: float, rounds: int = 1, *, is_cut
 def answer(
     instructions: list[Instruction], schedule: Schedule, num_dnns: int | None = None
 ) -> ScheduleChosen:
-    """What a caller answers that prefers `schedule`."""
+    """Return the answer of a caller that prefers `schedule`."""
     (asked,) = (each for each in instructions if isinstance(each, ChooseSchedule))
     assert schedule in asked.candidates
     prediction = predicted(schedule, 5.0)
@@ -361,7 +370,7 @@ def test_nothing_is_idle_while_no_dnn_waits(drive: Drive) -> None:
 def test_skipped_passes_are_in_the_history_and_the_rest_is_as_before(drive: Drive) -> None:
     d = drive({"a": 5, "b": 6}, (2,), {"a": [100.0], "b": [100.0]}, delta=Delta(relative=0.5))
     d.start()
-    d.ensemble.skip_passes(("a", "b"), 3)
+    skip_passes(d.ensemble, ("a", "b"), 3)
     d.ensemble.check_invariants()
     assert [record.pass_index for record in d.ensemble.state.dnns["a"].history] == [0, 1, 2]
     d.epoch("a", "b")
@@ -376,4 +385,4 @@ def test_passes_with_a_decision_in_them_cannot_be_skipped(
     d = drive({"a": 5, "b": 6}, (2,), {"a": [100.0], "b": [100.0]}, delta=Delta(relative=0.5))
     d.start()
     with pytest.raises(ControlError, match="cannot be skipped"):
-        d.ensemble.skip_passes(names, number)
+        skip_passes(d.ensemble, names, number)

@@ -48,7 +48,7 @@ def decided(*sizes: int, remove: int | None = None) -> Decided:
 
 
 def feed(machine: Splitting, *events: SplitEvent) -> list[SplitAction]:
-    """What the last event led to."""
+    """Handle all events; return the actions after the last one."""
     actions: list[SplitAction] = []
     for event in events:
         actions = machine.handle(event)

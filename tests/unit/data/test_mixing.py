@@ -187,5 +187,5 @@ def test_mixing_is_part_of_the_fingerprint(array_dataset: Any, images: Any) -> N
 def test_wrong_arguments_are_named(kind: Any) -> None:
     with pytest.raises(OperationError, match=rf"{kind.name}.alpha: got 0, allowed: a number above 0"):
         kind(alpha=0)
-    with pytest.raises(OperationError, match=rf"{kind.name}.p: got 2, allowed: a number above 0, at most 1"):
+    with pytest.raises(OperationError, match=rf"{kind.name}.p: got 2, allowed: 0 < p <= 1"):
         kind(p=2)

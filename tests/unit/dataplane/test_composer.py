@@ -9,8 +9,8 @@ import pytest
 
 from hpcbal.data.dataset import BadSample
 from hpcbal.data.spec import LabelSpec, SampleSpec
+from hpcbal.dataplane.cell import Cell
 from hpcbal.dataplane.composer import BlockComposer
-from hpcbal.dataplane.slot import Slot
 from hpcbal.dataplane.stream import StreamSpec
 from hpcbal.errors import DataError
 
@@ -39,12 +39,12 @@ class ArraySource(ListSource):
         return np.stack([self._sample + int(i) for i in ids]), ids
 
 
-def compose(source: ListSource, spec: StreamSpec, block: int) -> tuple[Slot, BlockComposer]:
-    composer, slot = BlockComposer(spec, source), Slot.private(spec.layout)
-    composer.begin(slot, 1, block, 5)
+def compose(source: ListSource, spec: StreamSpec, block: int) -> tuple[Cell, BlockComposer]:
+    composer, cell = BlockComposer(spec, source), Cell.private(spec.layout)
+    composer.begin(cell, 1, block, 5)
     while not composer.step():
         pass
-    return slot, composer
+    return cell, composer
 
 
 def make_spec(sample: SampleSpec) -> StreamSpec:
@@ -57,24 +57,24 @@ STATIC = make_spec(SampleSpec.of((2,), "float32"))
 @pytest.mark.parametrize("kind", [ListSource, ArraySource])
 def test_block_holds_its_part_of_the_right_pass(kind: type[ListSource]):
     source = kind(np.zeros(2, np.float32))
-    slot, composer = compose(source, STATIC, 4 + 2)
+    cell, composer = compose(source, STATIC, 4 + 2)
     assert source.log == [(1, 6, True), (0, 6, True), (8, 6, False)]
-    assert slot.ids.tolist() == slot.y.tolist() == slot.x[:, 0].tolist() == [1, 0, 8]
-    assert slot.is_whole()
+    assert cell.ids.tolist() == cell.y.tolist() == cell.x[:, 0].tolist() == [1, 0, 8]
+    assert cell.is_whole()
     assert composer.samples_made == composer.reads == 3
 
 
 @pytest.mark.parametrize("kind", [ListSource, ArraySource])
 def test_last_block_of_a_pass_is_short(kind: type[ListSource]):
-    slot, _ = compose(kind(np.zeros(2, np.float32)), STATIC, 3)
-    assert slot.ids[:1].tolist() == [9]
-    assert slot.valid.tolist() == [True, False, False]
-    assert slot.is_whole()
+    cell, _ = compose(kind(np.zeros(2, np.float32)), STATIC, 3)
+    assert cell.ids[:1].tolist() == [9]
+    assert cell.valid.tolist() == [True, False, False]
+    assert cell.is_whole()
 
 
 def test_broken_samples_leave_holes_and_are_named():
-    slot, composer = compose(ListSource(np.zeros(2, np.float32), bad=(6,)), STATIC, 0)
-    assert slot.valid.tolist() == [True, False, True]
+    cell, composer = compose(ListSource(np.zeros(2, np.float32), bad=(6,)), STATIC, 0)
+    assert cell.valid.tolist() == [True, False, True]
     assert composer.bad == [(6, "f6.png", "truncated")]
     assert (composer.reads, composer.samples_made) == (3, 2)
 
@@ -128,28 +128,28 @@ class Mixed(ListSource):
 def test_a_training_sample_is_mixed_with_the_next_one_of_its_block(
     block: int, bad: tuple[int, ...], pairs: list[tuple[int, int] | None]
 ) -> None:
-    slot, composer = compose(Mixed(np.zeros(2, np.float32), bad), STATIC, block)
+    cell, composer = compose(Mixed(np.zeros(2, np.float32), bad), STATIC, block)
     num = len(pairs)
-    assert slot.valid[:num].tolist() == [pair is not None for pair in pairs]
+    assert cell.valid[:num].tolist() == [pair is not None for pair in pairs]
     for index, pair in enumerate(pairs):
         if pair is not None:
-            assert tuple(slot.x[index]) == pair
-            assert slot.y[index] == pair[0]
+            assert tuple(cell.x[index]) == pair
+            assert cell.y[index] == pair[0]
     assert (composer.reads, composer.samples_made) == (num, num - pairs.count(None))
 
 
 def test_a_sample_alone_in_its_block_is_mixed_with_itself():
     spec = StreamSpec(7, 10, 3, STATIC.sample, STATIC.label, 2**20)
-    slot, _ = compose(Mixed(np.zeros(2, np.float32)), spec, 2)
-    assert slot.x.tolist() == [[1, 1], [0, 0], [8, 8]]
+    cell, _ = compose(Mixed(np.zeros(2, np.float32)), spec, 2)
+    assert cell.x.tolist() == [[1, 1], [0, 0], [8, 8]]
 
 
 def test_an_abandoned_block_leaves_nothing_for_the_next_one():
-    composer, slot = BlockComposer(STATIC, Mixed(np.zeros(2, np.float32))), Slot.private(STATIC.layout)
-    composer.begin(slot, 1, 0, 0)
+    composer, cell = BlockComposer(STATIC, Mixed(np.zeros(2, np.float32))), Cell.private(STATIC.layout)
+    composer.begin(cell, 1, 0, 0)
     composer.step()
     composer.abandon()
-    composer.begin(slot, 1, 1, 0)
+    composer.begin(cell, 1, 1, 0)
     while not composer.step():
         pass
-    assert slot.x.tolist() == [[4, 3], [3, 2], [2, 4]]
+    assert cell.x.tolist() == [[4, 3], [3, 2], [2, 4]]

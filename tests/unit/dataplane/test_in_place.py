@@ -28,7 +28,7 @@ from hpcbal.values.arrays import is_aligned
 from hpcbal.values.selection import Selection
 
 PROGRAM = Path(__file__).parent / "programs" / "processes_in_place.py"
-NUM_TRAIN, NUM_POSITIONS, BLOCK, SLOTS = 50, 62, 8, 6
+NUM_TRAIN, NUM_POSITIONS, BLOCK, CELLS = 50, 62, 8, 6
 
 
 class Numbers:
@@ -37,11 +37,11 @@ class Numbers:
     def __init__(self, length: int | None = 8, broken: int = -1) -> None:
         self.length, self.broken = length, broken
 
-    def spec(self, num_slots: int = SLOTS) -> StreamSpec:
+    def spec(self, num_cells: int = CELLS) -> StreamSpec:
         sample = SampleSpec.of((self.length,), "float64", 64)
         sizes = (NUM_TRAIN, NUM_POSITIONS, BLOCK, sample, LabelSpec())
-        slot_bytes = StreamSpec(*sizes, ring_bytes=2**30).slot_bytes
-        return StreamSpec(*sizes, ring_bytes=num_slots * slot_bytes)
+        cell_bytes = StreamSpec(*sizes, ring_bytes=2**30).cell_bytes
+        return StreamSpec(*sizes, ring_bytes=num_cells * cell_bytes)
 
     def ids_of_pass(self, pass_index: int) -> NDArray[np.int64]:
         return np.arange(NUM_POSITIONS)
@@ -89,7 +89,7 @@ def test_a_batch_that_lies_whole_in_the_ring_stays_there_and_is_aligned() -> Non
             batch.x[0] = 0.0
         Numbers().check(batch, 0, start, stop)
     stream.readers[0].release(0, 32)
-    wrapped = stream.read(0, 40, 50)  # slots 5 and 0
+    wrapped = stream.read(0, 40, 50)  # cells 5 and 0
     assert not np.shares_memory(wrapped.x, stream.ring.samples)
     Numbers().check(wrapped, 0, 40, 50)
     assert len(stream.read(0, 40, 40)) == 0
@@ -116,11 +116,11 @@ def test_samples_of_unequal_shape_stay_one_by_one() -> None:
     stream = Stream(source, 1)
     batch = stream.read(0, 4, 20)
     source.check(batch, 0, 4, 20)
-    slots = [part for slot in stream.ring.slots for part in slot.parts]
-    assert all(any(np.shares_memory(x, part) for part in slots) for x in batch.x)
+    cells = [part for cell in stream.ring.cells for part in cell.parts]
+    assert all(any(np.shares_memory(x, part) for part in cells) for x in batch.x)
     assert not any(x.flags.writeable for x in batch.x)
     kept = stream.readers[0].read_selection(0, Selection(4, 20))
-    assert not any(np.shares_memory(x, part) for x in kept.x for part in slots)
+    assert not any(np.shares_memory(x, part) for x in kept.x for part in cells)
     assert all(x.flags.writeable for x in kept.x)
 
 
@@ -141,7 +141,7 @@ def test_nothing_is_overwritten_before_its_release(length: int | None, data: st.
         pass_index, start = places[who]
         stop = min(start + sizes[who], NUM_POSITIONS)
         # Whatever lies within the ring above the slowest reader can be read; others would have to wait.
-        is_there = 1000 * pass_index + stop <= floor + (SLOTS - 1) * BLOCK and pass_index * 1000 <= floor
+        is_there = 1000 * pass_index + stop <= floor + (CELLS - 1) * BLOCK and pass_index * 1000 <= floor
         if len(held[who]) < 2 and is_there:
             batch = stream.readers[who].read_selection(pass_index, Selection(start, stop), in_place=True)
             held[who].append((batch, pass_index, start, stop))

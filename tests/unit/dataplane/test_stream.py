@@ -29,20 +29,20 @@ def test_last_block_of_a_pass_is_counted():
     assert make_spec(num_positions=97).blocks_per_pass == 13
 
 
-def test_slots_and_metadata_stay_within_ring_bytes():
+def test_cells_and_metadata_stay_within_ring_bytes():
     spec = make_spec(num_positions=10_000, num_train=9_000, ring_bytes=100_000)
-    assert spec.slot_bytes > 8 * 256
-    assert spec.num_slots * spec.slot_bytes <= 100_000 < (spec.num_slots + 1) * spec.slot_bytes
+    assert spec.cell_bytes > 8 * 256
+    assert spec.num_cells * spec.cell_bytes <= 100_000 < (spec.num_cells + 1) * spec.cell_bytes
 
 
 def test_a_small_data_set_is_not_prepared_many_passes_ahead():
     spec = make_spec(ring_bytes=2**30)
-    assert spec.num_slots == spec.blocks_per_pass + 1
-    assert make_spec(num_positions=5, num_train=4, ring_bytes=2**30).num_slots == 2
+    assert spec.num_cells == spec.blocks_per_pass + 1
+    assert make_spec(num_positions=5, num_train=4, ring_bytes=2**30).num_cells == 2
 
 
 def test_ring_for_one_block_is_refused_with_the_bytes_needed():
-    needed = 2 * make_spec().slot_bytes
+    needed = 2 * make_spec().cell_bytes
     make_spec(ring_bytes=needed)
     with pytest.raises(InputError, match=rf"dataplane.ring_bytes: got {needed - 1}.*at least {needed}"):
         make_spec(ring_bytes=needed - 1)
@@ -63,13 +63,13 @@ def test_impossible_sizes_are_named(changes: dict, words: str):
         make_spec(**changes)
 
 
-def test_any_range_up_to_the_limit_touches_no_more_blocks_than_slots():
-    spec = dataclasses.replace(make_spec(), ring_bytes=4 * make_spec().slot_bytes)
-    assert spec.num_slots == 4
+def test_any_range_up_to_the_limit_touches_no_more_blocks_than_cells():
+    spec = dataclasses.replace(make_spec(), ring_bytes=4 * make_spec().cell_bytes)
+    assert spec.num_cells == 4
     for size in range(1, spec.max_read_samples + 1):
         for start in range(spec.num_positions - size + 1):
             first, last = start // spec.block_samples, (start + size - 1) // spec.block_samples
-            assert last - first + 1 <= spec.num_slots
+            assert last - first + 1 <= spec.num_cells
     spec.check_read(spec.max_read_samples)
     with pytest.raises(InputError, match=r"does not fit in the ring.*raise it to"):
         spec.check_read(spec.max_read_samples + 1)
@@ -99,5 +99,5 @@ def test_spec_and_plan_travel():
     assert pickle.loads(pickle.dumps((spec, plan))) == (spec, plan)
 
 
-def test_slots_start_on_cache_lines():
+def test_cells_start_on_cache_lines():
     assert make_spec(block_samples=7).layout.meta_bytes % LINE_BYTES == 0

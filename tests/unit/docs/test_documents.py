@@ -1,4 +1,4 @@
-"""What the documents show is true: links lead somewhere, the README's configuration is valid."""
+"""The documents are true: links lead somewhere, the README's configuration is valid."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ def test_the_page_on_own_code_lists_every_member_of_a_dataset() -> None:
 def test_the_page_on_own_code_lists_every_operation_with_its_arguments() -> None:
     rows = re.findall(r"^\| `(\w+): \{(.*)\}` \|", OWN_CODE.read_text(), re.MULTILINE)
     shown = {name: re.findall(r"(?:^|, )(\w+)", re.sub(r"\[.*?\]", "", args)) for name, args in rows}
-    expected = {name: list(inspect.signature(kind).parameters) for name, kind in OPERATIONS.items()}
+    expected = {name: list(kind.model_fields) for name, kind in OPERATIONS.items()}
     assert shown == expected
 
 

@@ -31,7 +31,7 @@ MakeRun = Callable[..., Any]
 
 
 def outputs_without_hpcbal(folder: Path, *exported: tuple[Path, np.ndarray]) -> list[np.ndarray]:
-    """What these models give for these samples in a process that has no hpcbal, started elsewhere."""
+    """Return the outputs of these models in a process without hpcbal, started elsewhere."""
     arguments = []
     for number, (path, samples) in enumerate(exported):
         np.save(folder / f"samples-{number}.npy", samples)

@@ -50,7 +50,7 @@ def test_whole_variables_go_to_the_server_that_holds_least() -> None:
 
 
 def sum_of_its_server(sizes: list[int]) -> int:
-    """What was on the server of the ninth layer before it came, by hand: each goes where less is."""
+    """Sum up by hand the server of the ninth layer before it came: each layer goes where less is."""
     first, second = 0, 0
     for size in sizes[:8]:
         if first <= second:

@@ -1,4 +1,4 @@
-"""What TensorFlow recorded becomes a trace. The recorded steps are of a small network, 1 worker, 1 server."""
+"""TensorFlow's records become a trace. The recorded steps are of a small network, 1 worker, 1 server."""
 
 import base64
 import json

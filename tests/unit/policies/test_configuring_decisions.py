@@ -1,4 +1,4 @@
-"""What is measured, what a change costs, and whether it is made."""
+"""Measurements, costs of changes, and decisions about them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What holds for the room as a whole: it is pure, it exports what it imports, its table cannot be changed."""
+"""Properties of the room as a whole: it is pure, it exports its imports, its table cannot be changed."""
 
 from __future__ import annotations
 

@@ -287,7 +287,7 @@ def toys() -> ModuleType:
 
 @pytest.fixture
 def hooks(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Callable[[int], Any]]]:
-    """What models do when they are built and in their steps, by the name in `args.hook`; empty at first."""
+    """Actions of models when they are built and in their steps, by the name in `args.hook`."""
     monkeypatch.syspath_prepend(str(PROGRAMS))
     module = toys()
     found: dict[str, Callable[[int], Any]] = module.HOOKS

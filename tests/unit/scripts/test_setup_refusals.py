@@ -1,4 +1,4 @@
-"""What a machine lacks is told in one sentence with what to do, before anything is made."""
+"""A lack of the machine is told in one sentence with what to do, before anything is made."""
 
 from __future__ import annotations
 

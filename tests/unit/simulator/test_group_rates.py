@@ -1,4 +1,4 @@
-"""What a group's spread over nodes costs, and what placement is worth in virtual time."""
+"""The cost of a group's spread over nodes, and the worth of placement in virtual time."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ def test_without_a_report_nothing_is_known(lines: list[TimedLine]) -> None:
 
 
 def lines_of_run(run: SimulatedRun) -> list[TimedLine]:
-    """What rank 0 would have written, as far as the simulator keeps what the state machine heard and said."""
+    """Return the lines that rank 0 would have written, as far as the simulator keeps events."""
     rounds: list[TimedLine] = [(each.start_s, StartRound(each.plan)) for each in run.rounds]
     epochs: list[TimedLine] = [
         (timed.time_s, timed.event) for timed in run.events if isinstance(timed.event, EpochDone)

@@ -17,8 +17,8 @@ from hpcbal.data.spec import SampleSpec
 from hpcbal.dataplane.reader import Batch
 from hpcbal.policies.batching import split_evenly
 from hpcbal.runtime.balance.dealing import Dealer, DealtStep
+from hpcbal.training.keras.tensorflow_backend import TensorFlowBackend
 from hpcbal.training.step import train_step
-from hpcbal.training.tensorflow_backend import TensorFlowBackend
 from hpcbal.values.selection import StepShares
 
 NUM_RANKS, NUM_STEPS, CLASSES, SHAPE = 3, 4, 5, (None, 2)
@@ -65,8 +65,11 @@ def train_group(replicas: Sequence[Any], steps: Sequence[tuple[Batch, DealtStep]
 
 
 def counts_of(step: DealtStep, sizes: np.ndarray, weighs_by_size: bool) -> np.ndarray:
-    """What each sample counts, by position. By size: its share's size over that of the step, and all samples
-    of a share the same ([CHRONICA] Eq. 7); otherwise each sample the same."""
+    """Return the weight of each sample, by position.
+
+    By size: a sample has its share's size over that of the step, divided among all samples of the share
+    ([CHRONICA] Eq. 7). Otherwise each sample has the same weight.
+    """
     counts = np.full(len(sizes), 1 / len(sizes))
     if weighs_by_size:
         for rank in range(NUM_RANKS):

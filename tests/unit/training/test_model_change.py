@@ -1,4 +1,4 @@
-"""What differs between a model and its checkpoint is named by layer, the optimizer only if all layers fit."""
+"""Differences between a model and its checkpoint are named by layer, the optimizer only if layers fit."""
 
 from __future__ import annotations
 

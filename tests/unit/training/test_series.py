@@ -13,9 +13,9 @@ import pytest
 from hpcbal.dataplane.reader import Batch
 from hpcbal.errors import InputError
 from hpcbal.training.collective import LocalCollective
+from hpcbal.training.keras.tensorflow_backend import TensorFlowBackend
 from hpcbal.training.padding import LENGTHS_PER_OCTAVE, padded, padded_length, varying_axes
 from hpcbal.training.step import evaluate_step, train_step
-from hpcbal.training.tensorflow_backend import TensorFlowBackend
 
 Make = Callable[..., Any]
 SHAPE, CLASSES = (None, 3), 5
@@ -130,7 +130,7 @@ def test_a_limit_cuts_padded_lengths_but_no_sample() -> None:
 
 
 def test_a_share_is_padded_up_to_its_limit_of_work(build: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the model gets, a single long series included."""
+    """The model gets padded samples, a single long series included."""
     replica, shapes = build("hpcbal.models:temporal_cnn"), []
     inputs = replica._input.for_model
     monkeypatch.setattr(replica._input, "for_model", lambda x: (shapes.append(x[0].shape), inputs(x))[1])

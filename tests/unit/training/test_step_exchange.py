@@ -60,7 +60,7 @@ class ThreadRank:
 def together(
     size: int, work: Callable[[int, StepExchange], Any], length: int = 3, *, may_overflow: bool = False
 ) -> tuple[list[Any], Meeting]:
-    """What `work` returns on each of `size` ranks, with its step begun."""
+    """Call `work` on each of `size` ranks, with its step begun, and return the results."""
     meeting = Meeting(size)
 
     def run(rank: int) -> Any:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from hpcbal.errors import InputError, UserCodeError
-from hpcbal.training.keras_model import make_model
+from hpcbal.training.user_model import make_model
 
 SAMPLE: Any = SimpleNamespace(shape=(4,))
 

@@ -1,4 +1,4 @@
-"""What a rank takes of a step: neighbours or any positions, each of them given to exactly one rank."""
+"""A rank's samples of a step: neighbours or any positions, each of them given to exactly one rank."""
 
 from __future__ import annotations
 

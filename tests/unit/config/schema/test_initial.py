@@ -1,4 +1,4 @@
-"""What may be written for `init`."""
+"""The values that `init` takes, and those that it refuses."""
 
 from __future__ import annotations
 

@@ -27,9 +27,9 @@ from hpcbal.values import Position
 from hpcbal.values.selection import Selection
 
 NUM_READERS, DOOMED, DIES_AT = 4, 3, 300
-BLOCK, SLOTS, BLOCKS_PER_PASS = 4, 6, 50
-NUM_MADE = DIES_AT + SLOTS
-"""The dead reader holds block `DIES_AT`, so the writer stops before it would come to that slot again."""
+BLOCK, CELLS, BLOCKS_PER_PASS = 4, 6, 50
+NUM_MADE = DIES_AT + CELLS
+"""The dead reader holds block `DIES_AT`, so the writer stops before it would come to that cell again."""
 
 LENGTH = 2048
 NUM_TRIES = 2000
@@ -54,7 +54,7 @@ def is_whole(batch: NDArray[Any], block: int) -> bool:
 
 def make_ring(spec: StreamSpec) -> NodeRing:
     """A ring in memory that forked processes share."""
-    num_words = NUM_READERS + 1 + spec.num_slots
+    num_words = NUM_READERS + 1 + spec.num_cells
     memory = np.frombuffer(mmap.mmap(-1, 64 * (1 + num_words) + spec.ring_bytes), np.uint8)
     fence = threading.Lock()
 
@@ -91,8 +91,8 @@ def read(ring: NodeRing, index: int, plan: StreamPlan, num_whole: NDArray[np.int
 def main() -> None:
     sample = SampleSpec.of((LENGTH,), "int32")
     sizes = (BLOCKS_PER_PASS * BLOCK, BLOCKS_PER_PASS * BLOCK, BLOCK, sample, LabelSpec())
-    slot_bytes = StreamSpec(*sizes, ring_bytes=2**30).slot_bytes
-    ring = make_ring(StreamSpec(*sizes, ring_bytes=SLOTS * slot_bytes))
+    cell_bytes = StreamSpec(*sizes, ring_bytes=2**30).cell_bytes
+    ring = make_ring(StreamSpec(*sizes, ring_bytes=CELLS * cell_bytes))
     num_whole = np.frombuffer(mmap.mmap(-1, 8 * NUM_READERS), np.int64)
     num_whole[:] = -1
     plan = StreamPlan(1, 0, 0, (0,), (0,))
@@ -119,7 +119,7 @@ def main() -> None:
     facts = {
         "codes": list(codes.values()),
         "num_whole": num_whole.tolist(),
-        "is_held_batch_whole": is_whole(ring.slots[DIES_AT % SLOTS].x, DIES_AT),
+        "is_held_batch_whole": is_whole(ring.cells[DIES_AT % CELLS].x, DIES_AT),
         "num_made": ring._marks[0][0] & BLOCK_MASK,
         "num_wanted": NUM_MADE,
     }

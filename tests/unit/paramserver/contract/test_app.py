@@ -1,4 +1,4 @@
-"""What an app declares, asks for and pushes is checked; pushes are applied in place."""
+"""The declarations, requests and pushes of an app are checked; pushes are applied in place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What datasets and apps return is checked before the engine relies on it."""
+"""The returns of datasets and apps are checked before the engine relies on them."""
 
 from __future__ import annotations
 

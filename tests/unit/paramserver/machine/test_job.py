@@ -103,7 +103,7 @@ class Executors:
                 self.end = instruction
 
     def choices(self) -> list[Callable[[], None]]:
-        """What can happen next."""
+        """Return the possible next events."""
         found: list[Callable[[], None]] = []
         if self.arriving:
             found.append(lambda: self.tell(self.arriving.pop(0)))

@@ -68,7 +68,7 @@ def batch_of(alone: Alone, numbers: Mapping[int, list[int]], step_samples: int |
 
 
 def keras_weights(app: KerasNetwork, values: Mapping[str, Any]) -> list[np.ndarray[Any, Any]]:
-    """What the table holds, variable by variable."""
+    """Return the content of the table, variable by variable."""
     flat, found = values["weights"].reshape(-1), []
     for variable in app.replica.model.trainable_variables:
         size = int(np.prod(variable.shape))

@@ -1,4 +1,4 @@
-"""What is known of a job's iterations, from the reports of its workers."""
+"""Measurements of a job's iterations, from the reports of its workers."""
 
 from __future__ import annotations
 

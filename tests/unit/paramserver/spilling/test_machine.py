@@ -1,4 +1,4 @@
-"""What jobs have on a machine's disk: planned when one comes, moved step by step, given back at its end."""
+"""Jobs' blocks on a machine's disk: planned when one comes, moved step by step, given back at its end."""
 
 from __future__ import annotations
 

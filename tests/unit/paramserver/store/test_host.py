@@ -1,4 +1,4 @@
-"""What a host of parameter blocks answers, applies, keeps waiting, forwards and refuses."""
+"""A host of parameter blocks answers, applies, keeps waiting, forwards and refuses."""
 
 from __future__ import annotations
 

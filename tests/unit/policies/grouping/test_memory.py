@@ -1,4 +1,4 @@
-"""What jobs need on their machines, and what fits."""
+"""Memory of jobs on their machines, and which jobs fit."""
 
 from __future__ import annotations
 

@@ -116,7 +116,7 @@ def make_split(policy: BatchingPolicy[Any], *, meets: bool = True, **settings: A
 
 
 def shares_of(split: Balancer, num_samples: int = 10) -> tuple[int, ...]:
-    """What the ranks get of a step that is planned now."""
+    """Return the ranks' samples of a step that is planned now."""
     return split.deal(0, num_samples).counts
 
 

@@ -14,7 +14,7 @@ TOTAL = 10 * 2**30
 
 
 class FakeError(Exception):
-    """What this library raises."""
+    """An error of this library."""
 
 
 class FakeNvml(ModuleType):
@@ -55,7 +55,7 @@ class FakeNvml(ModuleType):
 
 
 class FakeTensorFlow:
-    """What `TensorFlowMemory` reads; None without a GPU."""
+    """The share that `TensorFlowMemory` reads; None without a GPU."""
 
     share: float | None = None
 

@@ -89,7 +89,7 @@ class ThreadCollective:
 
 
 def in_group(size: int, work: Callable[[ThreadCollective], T], *, meets: bool = True) -> list[T]:
-    """What `work` gives on each rank of a group of threads."""
+    """Call `work` on each rank of a group of threads, and return the results."""
     room = _Room(size)
     with ThreadPoolExecutor(size) as pool:
         futures = [pool.submit(work, ThreadCollective(room, j, size, meets=meets)) for j in range(size)]
@@ -159,7 +159,7 @@ def shares_in_a_group(
     """Shares of each training step of a pass, as each rank saw them; times are made up, threads are real."""
 
     def timed(step: Step, compute_s: float, watch: WorkerWatch) -> Any:
-        """What the rank would report if it had computed for so long."""
+        """Return the rank's report as if it had computed for so long."""
         rank = next(j for j in range(len(SAMPLE_S)) if step.shares.of_rank(j) == Selection.of(step.batch.ids))
         seconds = seconds_of(rank, len(step.batch.ids), step.start // BATCH_SIZE)
         return report(step, seconds, watch)

@@ -1,4 +1,4 @@
-"""What TensorFlow counts of its GPU's memory; the GPU is made up, the answers without one are not."""
+"""TensorFlow's figures of a GPU's memory; the GPU is made up, the answers without one are not."""
 
 from __future__ import annotations
 

@@ -128,7 +128,7 @@ class ThreadWorkers:
 
 
 class Settings(SimpleNamespace):
-    """What evaluation reads of a DNN's configuration."""
+    """The part of a DNN's configuration that evaluation reads."""
 
     def for_prediction(self) -> Any:
         return self

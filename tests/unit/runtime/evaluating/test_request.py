@@ -1,4 +1,4 @@
-"""What an evaluation is about is decided before any rank starts, and mistakes are explained."""
+"""The run and the data of an evaluation are decided before any rank starts; mistakes are explained."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What mpirun prints reaches the terminal whole, but no control character does."""
+"""The output of mpirun reaches the terminal whole, but no control character does."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ def kill(process: subprocess.Popen[str]) -> None:
 
 
 def left(tmp: Path, name: str = "hpcbal-left", host: str | None = None) -> Path:
-    """What a start of this host that was killed has left, with files of its mpirun."""
+    """Make the directory that a killed start of this host has left, with files of its mpirun."""
     directory = tmp / name
     directory.mkdir(mode=0o700)
     first = {"starter_pid": 1, "locked_on": host or socket.gethostname()}

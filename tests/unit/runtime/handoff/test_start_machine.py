@@ -1,4 +1,4 @@
-"""What `hpcbal run` does with its ranks, and what their end means, case by case."""
+"""The actions of `hpcbal run` on its ranks, and the meaning of their ends, case by case."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What code of the user has started does not hold a rank whose work is done."""
+"""Threads and processes of users' code do not hold a rank whose work is done."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def suspended() -> Iterator[int]:
 
 
 def looks(*doing: tuple[float, str, str], beats: bool = False) -> list[str | None]:
-    """What is found at these times, when the two ranks do this."""
+    """Return the findings at these times, when the two ranks do this."""
     watch = NoteWatch(RANKS, TIMEOUT_S, Path("logs"), 0.0, EVALUATING)
     found = []
     for number, (now_s, *texts) in enumerate(doing):

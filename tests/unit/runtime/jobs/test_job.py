@@ -1,4 +1,4 @@
-"""What one job costs over its starts, and how it ends."""
+"""The cost of one job over its starts, and its end."""
 
 from __future__ import annotations
 

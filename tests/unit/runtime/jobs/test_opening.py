@@ -1,4 +1,4 @@
-"""What the ledger says of earlier starts."""
+"""Facts about earlier starts, from the ledger."""
 
 from __future__ import annotations
 

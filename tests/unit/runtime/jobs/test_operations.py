@@ -1,4 +1,4 @@
-"""What executors of a profiling run record: jobs in one process, and the config that they get."""
+"""The records of executors in a profiling run: jobs in one process, and their configs."""
 
 from __future__ import annotations
 

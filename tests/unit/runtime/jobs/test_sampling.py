@@ -1,4 +1,4 @@
-"""What a few samples say of all of them."""
+"""A few samples stand for all of them."""
 
 from __future__ import annotations
 

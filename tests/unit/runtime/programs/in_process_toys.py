@@ -99,7 +99,7 @@ class Toy(EmulatedModel):
         return (loss if given is None else given), correct, gradients
 
     def _call(self) -> float | None:
-        """What the hook returns takes the place of the loss."""
+        """Call the hook; its result takes the place of the loss."""
         return HOOKS[self._hook](self._num_steps) if self._hook else None
 
 
@@ -139,7 +139,7 @@ def negative(step: int, steps_per_epoch: int) -> float:
 
 
 ENDS: list[Any] = []
-"""What `record` got: name, epoch, metrics, a weight, and the rank."""
+"""The arguments of `record`: name, epoch, metrics, a weight, and the rank."""
 
 
 def record(end: Any, note: str = "") -> None:

@@ -1,4 +1,4 @@
-"""What a DNN has cost, over groups and starts."""
+"""The cost of a DNN, over groups and starts."""
 
 from __future__ import annotations
 

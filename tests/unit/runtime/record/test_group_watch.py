@@ -33,7 +33,7 @@ def watch() -> GroupWatch:
 def look(
     watching: GroupWatch, name: str, measured: EpochFacts, offered_gpu: int | None = None
 ) -> SimpleNamespace:
-    """What is found in an epoch."""
+    """Return the findings of an epoch."""
     event, notes = watching.completed(EpochDone(name, 0, {}, 1.0, 0.0, offered_gpu, measured))
     saves, straggler = event.balancing_would_save, event.straggler
     return SimpleNamespace(notes=notes, straggler=straggler, balancing_would_save=saves)

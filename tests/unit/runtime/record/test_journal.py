@@ -1,4 +1,4 @@
-"""What happens in a run is in its files: ledger, status, results."""
+"""The events of a run are in its files: ledger, status, results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the preprocessors report is summed by rank, and each broken sample counts once."""
+"""The reports of preprocessors are summed by rank, and each broken sample counts once."""
 
 from __future__ import annotations
 

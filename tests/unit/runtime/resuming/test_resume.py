@@ -17,6 +17,7 @@ from hpcbal.errors import DataError
 from hpcbal.events.ensemble import (
     CheckpointWritten,
     DnnFailed,
+    EpochDone,
     GroupLeft,
     GroupPlan,
     LeaveOut,
@@ -123,8 +124,22 @@ def test_an_interrupted_round_is_known_with_its_cluster_and_its_passes(run: RunD
     assert ended.interrupted is None
 
 
+def test_a_checkpoint_whose_epochs_are_not_those_of_the_ledger_is_used_with_a_word(run: RunDirectory):
+    save(run, "a", 2, Position(7))
+    metrics = {"val_accuracy": 0.5}
+    first, second = EpochDone("a", 5, metrics, 1.0), EpochDone("a", 6, metrics, 1.0)
+    assert not read(run, started(), first, second).warnings
+    again = read(run, started(), first, EpochDone("a", 6, metrics, 2.0))
+    (warning,) = again.warnings
+    assert (
+        "a/checkpoint.h5: the checkpoint has epochs that ledger.jsonl lacks, 2 to 2 (was it copied" in warning
+    )
+    assert again.resume.dnns["a"].epochs == 2
+    assert not read(run, started(), first, EpochDone("a", 6, metrics, 2.0), second).warnings  # trained twice
+
+
 def test_dnns_that_left_to_regroup_keep_their_gpus_until_the_next_round(run: RunDirectory):
-    """What a kill between two rounds would lose: the local paradigm leaves them where they are."""
+    """A kill between two rounds must not lose these GPUs: the local paradigm leaves DNNs where they are."""
     lines = [
         started(),
         BEGUN,

@@ -50,7 +50,10 @@ class Floor:
         starts = {name: Position(0) for name in names} | dict(start or {})
         first_pass = min(position.pass_index for position in starts.values())
         rates = dict.fromkeys(names, 100.0) if has_rates else {}
-        return RoundPlan(0, groups, first_pass, starts, dict.fromkeys(names, epochs), 1, rates)
+        measures = () if has_rates else tuple(names)
+        return RoundPlan(
+            0, groups, first_pass, starts, dict.fromkeys(names, epochs), 1, rates, measures=measures
+        )
 
     @property
     def num_positions(self) -> int:

@@ -64,7 +64,7 @@ METRICS = {"loss": 1.0, "accuracy": 0.5, "val_loss": 1.0, "val_accuracy": 0.5}
 ONE_DNN = [{"name": "a", "model": "in_process_toys:toy"}]
 
 Script = Iterator[None]
-"""What the other ranks do: each `yield` lets the scheduler work until it waits again."""
+"""The acts of the other ranks: each `yield` lets the scheduler work until it waits again."""
 
 
 class Listener(Ensemble):

@@ -1,4 +1,4 @@
-"""What the simulator is told of the first pushes of apps: as many bytes as their blocks push."""
+"""Sizes of apps' first pushes in the simulator: as many bytes as their blocks push."""
 
 from __future__ import annotations
 

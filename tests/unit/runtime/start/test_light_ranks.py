@@ -1,4 +1,4 @@
-"""Ranks that only talk, or preprocess, load no deep-learning library."""
+"""Ranks that only talk, or preprocess, or train emulated models, load no deep-learning library."""
 
 from __future__ import annotations
 
@@ -19,17 +19,25 @@ from pathlib import Path
 import hpcbal.runtime.main
 from hpcbal.config import load_config
 from hpcbal.data.source import open_source
-from hpcbal.runtime.start.table import RECIPES
+from hpcbal.runtime.start.table import recipe_of
 config = load_config(Path(sys.argv[1]))
-for role in ("scheduler", "preprocessor"):
-    RECIPES[role].load_libraries(config)
+for role, no_more in (("preprocessor", "control"), ("trainer", "simulator"), ("scheduler", "report.page")):
+    recipe = recipe_of(role)
+    if role != "trainer":
+        recipe.load_libraries(config)
+    assert f"hpcbal.{no_more}" not in sys.modules, (role, no_more)
 open_source(config)
+import hpcbal.models
+import hpcbal.training.emulated_backend
 print(*sorted({"tensorflow", "keras", "horovod"} & sys.modules.keys()))
 """
 
 
-def test_scheduler_and_preprocessors_do_not_import_tensorflow(request: pytest.FixtureRequest) -> None:
-    """Everything that a rank of any role imports, and the dataset; trainers load the rest meanwhile."""
+def test_only_trainers_of_keras_models_import_tensorflow(request: pytest.FixtureRequest) -> None:
+    """Everything that a rank of any role imports, the dataset, and the emulated backend with its models.
+
+    Trainers of Keras models load the rest meanwhile.
+    """
     config = request.config.rootpath / "configs" / "quickstart.yaml"
     done = subprocess.run([sys.executable, "-c", PROGRAM, str(config)], capture_output=True, text=True)
     assert (done.returncode, done.stdout.strip()) == (0, ""), done.stderr
@@ -38,7 +46,7 @@ def test_scheduler_and_preprocessors_do_not_import_tensorflow(request: pytest.Fi
 def test_trainers_load_tensorflow_while_others_open_the_dataset(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """What cannot be imported is reported by the stage that needs it."""
+    """A failed import is reported by the stage that needs it."""
     asked: list[str] = []
 
     def refuse(name: str) -> None:
@@ -49,4 +57,4 @@ def test_trainers_load_tensorflow_while_others_open_the_dataset(
     for backend in ("tensorflow", "emulated"):
         config = SimpleNamespace(backend=SimpleNamespace(name=backend))
         TrainerRecipe.load_libraries(cast(EnsembleConfig, config))
-    assert asked == ["hpcbal.training.tensorflow_backend"]
+    assert asked == ["hpcbal.training.keras.tensorflow_backend"]

@@ -9,9 +9,11 @@ EVERY_ROLE_HAS_A_RECIPE = """
 import mpi4py
 mpi4py.rc.initialize = False  # the table is looked at, no role is played
 from hpcbal.cluster.roles import RankInfo, assign_roles
-from hpcbal.runtime.start.table import RECIPES
+from hpcbal.runtime.start.table import ROLES, recipe_of
 roles = assign_roles([RankInfo(rank, 0, "host", rank, 0) for rank in range(5)], 2, 1)
-assert list(RECIPES) == list(roles.ranks_by_role), (list(RECIPES), list(roles.ranks_by_role))
+assert list(ROLES) == list(roles.ranks_by_role), (ROLES, list(roles.ranks_by_role))
+for role in ROLES:
+    assert recipe_of(role).__name__.lower() == f"{role}recipe"
 """
 
 ROLES_NEED_NO_MPI = """

@@ -13,7 +13,8 @@ import pytest
 
 from hpcbal.runtime.group import member
 from hpcbal.telemetry import Ledger
-from hpcbal.training import keras_model, step
+from hpcbal.training import step
+from hpcbal.training.keras import model as keras_model
 
 RATES = {
     "a": {1: 4e5, 2: 7.8e5, 3: 1.1e6},
@@ -66,7 +67,7 @@ class Lab:
         self._inner.configure(**{**given, **sections})
 
     def at_steps(self, steps: Collection[int], act: Callable[[], None]) -> None:
-        """What models with the hook `act` do in some of the training steps, counted from now on."""
+        """Let models with the hook `act` call `act` in some of the training steps, counted from now on."""
         count = 0
 
         def act_in(number: int) -> None:

@@ -105,10 +105,14 @@ def test_a_best_epoch_is_saved_while_the_group_waits_for_others(lab: Any, monkey
 
 @pytest.mark.parametrize("interval_s", [0, 60])
 @pytest.mark.parametrize("step", [9, 16, 22])
-def test_after_a_kill_the_best_weights_are_those_of_the_history(lab: Any, interval_s: int, step: int) -> None:
+def test_after_a_kill_the_best_weights_are_those_of_the_history(
+    lab: Any, capsys: Any, interval_s: int, step: int
+) -> None:
     lab.use(dnns=dnns(lab, monitor="val_loss"), checkpoint={"interval_s": interval_s})
     lab.kill_at(step)
+    capsys.readouterr()
     assert lab.run() == 0
+    assert "(was it copied" not in capsys.readouterr().out
     assert shown_of(lab) == {name: (best_of(lab, name).epoch, epochs) for name, epochs in lab.epochs.items()}
 
 
@@ -181,7 +185,10 @@ def test_best_weights_that_are_gone_are_trained_again_if_there_are_no_others(lab
     capsys.readouterr()
     assert lab.run() == 0
     (warning,) = warnings_about(lab, "c", capsys.readouterr().out)
-    assert "the best weights, the only ones that were kept, are gone; c starts again" in warning
+    assert (
+        "the best weights, the only ones that were kept, are gone (best.h5 is missing); c starts again"
+        in warning
+    )
     assert best_of(lab, "b").epoch > 0
     assert lab.states() == {dnn: ("done", epochs) for dnn, epochs in lab.epochs.items()}
 
@@ -269,6 +276,6 @@ def test_after_a_failed_write_of_the_last_best_weights_training_goes_on_from_the
     for folder in (lab.out / "dnns").iterdir():
         state, _ = read_checkpoint(folder)
         assert state is not None
-        assert state.arrays or holds_best(folder, best(rule_of(lab, folder.name), state.history).epoch)
+        assert state.arrays or holds_best(folder, state, best(rule_of(lab, folder.name), state.history).epoch)
     assert lab.run() == 0
     assert shown_of(lab) == {name: (best_of(lab, name).epoch, None) for name in lab.epochs}

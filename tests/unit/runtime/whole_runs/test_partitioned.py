@@ -83,7 +83,7 @@ def test_without_migration_parts_stay(lab: Any) -> None:
 
 @pytest.fixture
 def whole(lab: Any) -> Callable[..., Any]:
-    """What an undisturbed run with these settings ends with; the output directory is left for the next."""
+    """The outcome of an undisturbed run with these settings; the output directory is left for the next."""
 
     def run(sections: dict[str, Any]) -> Any:
         use(lab, "whole", **sections)

@@ -1,4 +1,4 @@
-"""What a start finds: damaged checkpoints, other data, failed DNNs, more epochs than before."""
+"""A start finds damaged checkpoints, other data, failed DNNs, more epochs than before."""
 
 from __future__ import annotations
 

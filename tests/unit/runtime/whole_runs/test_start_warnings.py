@@ -1,4 +1,4 @@
-"""What may be a mistake is reported before the DNNs start."""
+"""Probable mistakes are reported before the DNNs start."""
 
 from __future__ import annotations
 

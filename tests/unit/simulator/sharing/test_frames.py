@@ -52,7 +52,7 @@ def job_of(
 
 
 def measured(job: tuple[SimulatedJob, ServingJob], machines: int) -> JobLoad:
-    """What the scheduler is told of a job alone."""
+    """Return the load of a job alone, as the scheduler hears it."""
     loads: list[JobLoad] = []
 
     def believe(load: JobLoad) -> JobLoad:
@@ -227,7 +227,7 @@ def test_a_push_to_four_machines_takes_no_longer_than_its_bytes() -> None:
 
 
 def test_a_job_whose_tables_are_dense_is_known_as_such() -> None:
-    """What a machine serves to others is not what its own worker pulls and pushes."""
+    """A machine's traffic for others is not that of its own worker."""
     assert measured(job_of("job"), machines=2).dense_share == pytest.approx(1.0, abs=0.01)
 
 

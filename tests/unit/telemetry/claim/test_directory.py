@@ -31,7 +31,7 @@ backend: {rates: {}}
 
 
 def prepare_output(root, config, **options):
-    """What a start does that nothing refuses; returns whether it resumes."""
+    """Claim the directory like a start that nothing refuses; returns whether it resumes."""
     claim = check_output(root, config, **options)
     claim.record()
     return claim.resumed

@@ -1,4 +1,4 @@
-"""What may differ between two starts of a run of many parameter-server jobs."""
+"""Allowed differences between two starts of a run of many parameter-server jobs."""
 
 from __future__ import annotations
 

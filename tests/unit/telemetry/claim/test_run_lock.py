@@ -22,7 +22,7 @@ def write_lock(directory, **fields):
 
 
 def dead_process() -> dict[str, object]:
-    """What a lock says of a process that has ended."""
+    """Return the words of a lock about a process that has ended."""
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as process:
         return {"pid": process.pid, **identity_of(process.pid)}
 

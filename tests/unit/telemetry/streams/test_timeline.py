@@ -20,7 +20,7 @@ MANY = 1 << 20
 
 
 def load(path: Path) -> list[dict[str, Any]]:
-    """What a viewer sees: all of the file, by the standard library alone."""
+    """Read all of the file with the standard library alone, as a viewer does."""
     events: list[dict[str, Any]] = json.loads(gzip.decompress(path.read_bytes()))
     return [event for event in events if event["ph"] == "X"]
 

@@ -258,15 +258,6 @@ def test_another_schema_is_reported(tmp_path):
         read_status(tmp_path)
 
 
-def test_a_status_without_kind_is_that_of_an_ensemble(tmp_path):
-    status = a_status()
-    del status["kind"]
-    write_status(tmp_path / "status.json", status, now=NOW)
-    read = read_status(tmp_path)
-    assert "kind" not in read
-    assert render_status(read, now=NOW + 3) == render_status(a_status(), now=NOW + 3)
-
-
 def test_a_status_of_a_kind_of_a_later_version_is_refused(tmp_path):
     write_status(tmp_path / "status.json", {**a_status(), "kind": "later"})
     with pytest.raises(InputError, match="kind 'later', but this hpcbal knows only ensemble"):

@@ -44,7 +44,7 @@ class Largest(keras.metrics.Metric):
 
 
 class MeanIoUOfProbabilities(keras.metrics.MeanIoU):
-    """What users write to get an IoU from probabilities; its dtype is int unless given."""
+    """A user's IoU from probabilities; its dtype is int unless given."""
 
     def update_state(self, y: Any, predictions: Any, sample_weight: Any = None) -> None:
         super().update_state(y, ops.argmax(predictions, axis=-1), sample_weight)

@@ -1,4 +1,4 @@
-"""What a Keras model minimises, and what is measured: sums over samples that add up over ranks and steps."""
+"""The loss and the metrics of a Keras model: sums over samples that add up over ranks and steps."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from hpcbal.data.spec import LabelSpec
 from hpcbal.errors import HpcbalError, InputError, UserCodeError
 from hpcbal.training.backend import Sums, are_shares
 from hpcbal.training.groups import USER_ERRORS
-from hpcbal.training.metric_states import Accuracy, KerasMetric, Metric, accuracy_of_whole_labels
+from hpcbal.training.keras.metric_states import Accuracy, KerasMetric, Metric, accuracy_of_whole_labels
 from hpcbal.training.weights import Array
 from hpcbal.user_code import summary
 from hpcbal.values.metric_names import KERAS_METRICS, LOSS
 
 Link = Literal["softmax", "sigmoid", "identity"]
-"""What turns the outputs of a model into what metrics see."""
+"""The function from the outputs of a model to the predictions that metrics see."""
 
 _LOGITS_OF: Mapping[str, Link] = {
     "SparseCategoricalCrossentropy": "softmax",
@@ -183,7 +183,7 @@ class Objective:
         return found
 
     def predictions(self, outputs: Any) -> Any:
-        """What metrics see of the outputs: probabilities where the loss takes logits."""
+        """Return the predictions for metrics: probabilities where the loss takes logits."""
         if self.link == "softmax":
             return keras.ops.softmax(outputs, axis=-1)
         if self.link == "sigmoid":

@@ -18,7 +18,7 @@ from hpcbal.training.weights import Array
 
 
 class Gradients(NamedTuple):
-    """What a traced step computes on this rank's samples.
+    """The results of a traced step for this rank's samples.
 
     Attributes:
         gradients: of the rank's part of the mean loss, by trainable variable.
@@ -232,7 +232,7 @@ class LossScale:
         return tf.math.is_finite(loss) & (finite | (self.scale > LEAST_SCALE))
 
     def contribution(self, tensors: Sequence[tf.Tensor], finite: tf.Tensor) -> list[tf.Tensor]:
-        """What a rank adds to the sum: zeros if its gradients overflow, and a flag as the last; traced."""
+        """Return a rank's summands: zeros if its gradients overflow, and a flag as the last; traced."""
         kept = [tf.where(finite, tensor, tf.zeros_like(tensor)) for tensor in tensors]
         return [*kept, 1.0 - tf.cast(finite, tf.float32)]
 

@@ -18,16 +18,17 @@ import keras
 from hpcbal.config.imports import load_object
 from hpcbal.training.backend import Backend
 from hpcbal.training.devices import dnn_seed
-from hpcbal.training.keras_model import IGNORES_MASK, checked, make_model, user_errors, users_own
-from hpcbal.training.keras_parts import exclusions_in_vain, freeze_layers, make_optimizer
-from hpcbal.training.predicting import DeviceInput
-from hpcbal.training.tensorflow_replica import TensorFlowReplica
-from hpcbal.training.traced_step import (
+from hpcbal.training.keras.model import IGNORES_MASK, checked, users_own
+from hpcbal.training.keras.parts import exclusions_in_vain, freeze_layers, make_optimizer
+from hpcbal.training.keras.predicting import DeviceInput
+from hpcbal.training.keras.tensorflow_replica import TensorFlowReplica
+from hpcbal.training.keras.traced_step import (
     LossScale,
     check_threads,
     hint_at_sizes,
     memory_errors,
 )
+from hpcbal.training.user_model import make_model, user_errors
 from hpcbal.training.weights import Array
 from hpcbal.values.arrays import Affine
 

@@ -7,7 +7,7 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from hpcbal.cli.options import print_json, print_text
-from hpcbal.cli.simulate_paramserver import ENSEMBLES_ONLY, FRAME_DELAY_S
+from hpcbal.cli.simulating.paramserver import ENSEMBLES_ONLY, FRAME_DELAY_S
 from hpcbal.errors import InputError
 from hpcbal.telemetry.views.table import count_text, format_table
 
@@ -152,7 +152,7 @@ def _lines(config: JobsConfig, delays: SharingDelays, runs: list[tuple[int, str,
 
 
 def _left_out(counts: list[int]) -> list[str]:
-    """What the forecasts on these numbers of machines leave out."""
+    """Return notes on the parts that forecasts for these numbers of machines leave out."""
     from hpcbal.runtime.simulating.shared_jobs import MOST_FRAMED, is_framed
 
     lines = ["with all of max_epochs; without what apps compute for first pushes and objectives"]

@@ -1,4 +1,4 @@
-"""What a forecast is made from: the trace, the machines, and how they transfer."""
+"""Read the inputs of a forecast: the trace, the machines, and how they transfer."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """What is forecast.
+    """The inputs of a forecast.
 
     Attributes:
         name: of the job.
@@ -52,7 +52,7 @@ class Inputs:
 
     @property
     def num_operations(self) -> int:
-        """That were recorded; what was added to each step is none of them."""
+        """Number of recorded operations, without the overhead that was added to each step."""
         return len(self.trace.operations) - (1 if self.step_overhead_s else 0)
 
     def job(self, num_workers: int, num_servers: int) -> Job:

@@ -1,4 +1,4 @@
-"""What `hpcbal simulate --output DIR` writes: figures as JSON, charts, and a page per schedule."""
+"""Write the files of `hpcbal simulate --output DIR`: figures as JSON, charts, and a page per schedule."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import hpcbal
-from hpcbal.cli.simulation_text import rows_to_dict
+from hpcbal.cli.simulating.text import rows_to_dict
 from hpcbal.control import INDEPENDENT
 from hpcbal.report import JobReport, Overhead, ReportData, RoundReport, SlotSpan, SlotUse, write_page
 from hpcbal.report.drawing.axes import AXIS_HEIGHT, LABEL_SIZE, Scale, draw_left, number_ticks
@@ -82,7 +82,7 @@ _USE_OF_KIND = {
 
 
 def report_of(scenario: Scenario, run: SimulatedRun, paradigm: str, seed: int) -> ReportData:
-    """What the report shows about one simulated run."""
+    """Return the data of the report on one simulated run."""
     epochs = scenario.draw(seed).epochs
     cluster = cluster_of(run.num_gpus, scenario.gpus_per_node)
     data = ReportData(

@@ -129,7 +129,7 @@ def command_of(args: argparse.Namespace) -> list[str]:
 
 
 def _earlier(config: ParamServerConfig, executors: int) -> tuple[Measured, Prediction] | None:
-    """What a run in the output directory measured, and the prediction that follows; None if there is none."""
+    """Return the measurements of a run in the output directory, and its prediction; None if there is none."""
     ledger = Path(config.output.dir) / "ledger.jsonl"
     if not ledger.is_file():
         return None
@@ -141,7 +141,7 @@ def _earlier(config: ParamServerConfig, executors: int) -> tuple[Measured, Predi
 
 
 def _forecast(config: ParamServerConfig, executors: int) -> ThroughputForecast | None:
-    """What the trace of an earlier profile lets expect; None without one, or if it does not fit."""
+    """Forecast from the trace of an earlier profile; None without one, or if it does not fit."""
     if config.staleness is not None:
         return None
     from hpcbal.planning.throughput import forecast_best

@@ -19,17 +19,17 @@ import numpy as np
 
 from hpcbal.errors import InputError
 from hpcbal.training.groups import USER_ERRORS
-from hpcbal.training.keras_model import users_own
-from hpcbal.training.traced_step import file_errors
+from hpcbal.training.keras.model import users_own
+from hpcbal.training.keras.traced_step import file_errors
 from hpcbal.user_code import summary
 
 if TYPE_CHECKING:
-    from hpcbal.training.tensorflow_replica import TensorFlowReplica
+    from hpcbal.training.keras.tensorflow_replica import TensorFlowReplica
 
 USE_SAVED_MODEL = "export a TensorFlow SavedModel instead, which needs no code: --to DIR"
 
 _PLAIN_LAYER = {"hpcbal>SyncBatchNormalization": "BatchNormalization"}
-"""What layers of hpcbal are in inference; both have the same arguments and variables."""
+"""Counterparts of hpcbal's layers in inference, with the same arguments and variables."""
 
 _NUM_PROBES = 3
 _PROBE_LENGTH = 32
@@ -41,12 +41,12 @@ _HALF_TOLERANCE = 5e-2
 
 
 def user_model(replica: TensorFlowReplica) -> keras.Model:
-    """What the user's callable returned, with the weights of this moment."""
+    """Return the user's model, with the weights of this moment."""
     return users_own(replica._model)
 
 
 def meaning_of_outputs(replica: TensorFlowReplica, loss: str | None) -> str:
-    """What the outputs of its model are, for people.
+    """Return the meaning of the model's outputs, for people.
 
     Args:
         loss: name of its loss; None: the default one.

@@ -17,7 +17,7 @@ _ORDER = {
     "homogeneous": "random subsets, one slot each, one subset after the other",
     "independent": "the first DNNs; a free slot takes the next DNN, the longest if rates are known",
 }
-"""What the table shows, per paradigm."""
+"""The note of the table for each paradigm."""
 
 NO_SIZE = (
     "the size of the dataset is not known: give --samples N, or --open-data to open it (which runs its code)"

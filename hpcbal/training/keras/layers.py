@@ -43,7 +43,7 @@ def is_meant(path: str, pattern: str) -> bool:
 
 
 def unknown_layer(pattern: str, paths: Sequence[str]) -> str | None:
-    """What is wrong with a pattern that names no layer; None if it names one.
+    """Return the error in a pattern that names no layer; None if it names one.
 
     Args:
         paths: of all layers with weights.

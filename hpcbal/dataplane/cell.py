@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from hpcbal.data.spec import LabelSpec, SampleSpec
 from hpcbal.values.arrays import LINE_BYTES, aligned_empty
 
-# Words of a slot's header, int64.
+# Words of a cell's header, int64.
 GENERATION, BLOCK, NUM_SAMPLES, NUM_VALID, PAYLOAD_BYTES = range(5)
 
 NO_BLOCK = -1
@@ -20,11 +20,11 @@ NO_BLOCK = -1
 
 
 @dataclass(frozen=True, slots=True)
-class SlotLayout:
-    """Sizes of a slot's two memories, and byte offsets in the first one.
+class CellLayout:
+    """Sizes of a cell's two memories, and byte offsets in the first one.
 
     The metadata are header, flags, extents, sizes and labels; each starts on a cache line. The payload, the
-    samples, is separate: samples of equal shape follow each other without a gap, from one slot of a ring to
+    samples, is separate: samples of equal shape follow each other without a gap, from one cell of a ring to
     the next. Blocks whose samples are smaller than the bound travel without unused bytes.
 
     Attributes:
@@ -55,8 +55,8 @@ class SlotLayout:
     @classmethod
     def of(
         cls, block_samples: int, sample: SampleSpec, label: LabelSpec, *, is_sized: bool = False
-    ) -> SlotLayout:
-        """Lay out slots for `block_samples` (>= 1) samples of at most `sample.max_bytes` each."""
+    ) -> CellLayout:
+        """Lay out cells for `block_samples` (>= 1) samples of at most `sample.max_bytes` each."""
         valid = LINE_BYTES + aligned(8 * block_samples)  # after header and ids
         extents = valid + aligned(block_samples)
         num_axes = 0 if sample.is_static else 1 + len(sample.shape)
@@ -70,12 +70,12 @@ class SlotLayout:
 
     @property
     def num_bytes(self) -> int:
-        """Size of the slot."""
+        """Size of the cell."""
         return self.meta_bytes + self.payload_bytes
 
 
-class Slot:
-    """Views of one slot's memory, in the ring or in private memory.
+class Cell:
+    """Views of one cell's memory, in the ring or in private memory.
 
     Attributes:
         parts: uint8, the whole metadata and the whole payload.
@@ -104,14 +104,14 @@ class Slot:
 
     def __init__(
         self,
-        layout: SlotLayout,
+        layout: CellLayout,
         memory: NDArray[np.uint8],
         payload: NDArray[np.uint8],
     ) -> None:
-        """View the memory of a slot.
+        """View the memory of a cell.
 
         Args:
-            layout: layout of the slot.
+            layout: layout of the cell.
             memory: of the metadata, uint8 of shape (layout.meta_bytes,) that starts on a cache line.
             payload: of the samples, uint8 of shape (layout.payload_bytes,).
         """
@@ -138,8 +138,8 @@ class Slot:
             self._extents = extents.reshape(num, 1 + len(sample.shape))
 
     @classmethod
-    def private(cls, layout: SlotLayout) -> Slot:
-        """Make a slot in private memory of this rank."""
+    def private(cls, layout: CellLayout) -> Cell:
+        """Make a cell in private memory of this rank."""
         memory, payload = (
             aligned_empty((num_bytes,), "uint8") for num_bytes in (layout.meta_bytes, layout.payload_bytes)
         )
@@ -215,7 +215,7 @@ class Slot:
         return self.header[NUM_VALID] == self.header[NUM_SAMPLES]
 
     def sample(self, index: int) -> NDArray[Any]:
-        """Read-only view of one valid sample if shapes differ; invalid once the slot is reused."""
+        """Read-only view of one valid sample if shapes differ; invalid once the cell is reused."""
         offset, *shape = self._extents[index].tolist()
         num_bytes = math.prod(shape) * np.dtype(self._layout.sample.dtype).itemsize
         view: NDArray[Any] = self._payload[offset : offset + num_bytes].view(self._layout.sample.dtype)

@@ -1,4 +1,4 @@
-"""What a replica needs from a Keras model: optimizer, variables by name, frozen layers.
+"""The parts of a Keras model that a replica needs: optimizer, variables by name, frozen layers.
 
 The variables of a frozen layer have no gradient and no optimizer state, and the ranks send nothing for them.
 A frozen batch normalisation normalises with its moving statistics, as Keras does, so these stay as well.
@@ -16,7 +16,7 @@ import tensorflow as tf
 from hpcbal.config.schema.optimizer import OptimizerConfig
 from hpcbal.errors import InputError
 from hpcbal.training.devices import SEED_STATE
-from hpcbal.training.layers import ModelLayer, is_meant, unknown_layer
+from hpcbal.training.keras.layers import ModelLayer, is_meant, unknown_layer
 
 _NAMES_SHOWN = 12
 

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-from hpcbal.cli.forecast_inputs import Inputs
+from hpcbal.cli.forecasting.inputs import Inputs
 from hpcbal.forecast.prediction import Band, Job, Prediction, cheapest, knee, predict
 from hpcbal.forecast.replaying import Stop
 from hpcbal.forecast.rivals import Phases, cynthia, phases_of, queueing
@@ -21,7 +21,7 @@ RIVALS = ("queueing", "cynthia", "cynthia_halved")
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """What `hpcbal forecast` shows.
+    """The results that `hpcbal forecast` shows.
 
     Attributes:
         rows: by servers, then workers.
@@ -194,12 +194,12 @@ def cells_of(forecast: Forecast, row: Prediction) -> list[str]:
 
 
 def limit_text(row: Prediction) -> str:
-    """What limits a row, and what it would bring if it were twice as fast."""
+    """Return the resource that limits a row, and the gain if it were twice as fast."""
     return "-" if row.limit is None else f"{row.limit} (+{100 * row.gains[row.limit]:.0f}%)"
 
 
 def conclusions(forecast: Forecast) -> list[str]:
-    """What follows from the table, a line each."""
+    """Return the conclusions from the table, a line each."""
     lines = []
     for servers, workers in forecast.knees.items():
         where = count_text(servers, "server")

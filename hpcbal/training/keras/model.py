@@ -6,115 +6,22 @@ on a few samples.
 
 from __future__ import annotations
 
-import contextlib
 import inspect
-import io
-import logging
 import math
-import os
 import re
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import keras
 import numpy as np
 
-from hpcbal import env
-from hpcbal.config.contract import MODEL, misfits
-from hpcbal.config.imports import load_object
 from hpcbal.config.schema.dnn import DnnConfig
 from hpcbal.data.spec import CLASS_LABEL, LabelSpec, SampleSpec
-from hpcbal.errors import HpcbalError, InputError, UserCodeError
+from hpcbal.errors import InputError, UserCodeError
 from hpcbal.training.groups import USER_ERRORS
-from hpcbal.training.objective import Objective, Probe
-from hpcbal.user_code import summary
-
-log = logging.getLogger(__name__)
-
-_MOST_BYTES = 1 << 14
-_ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
-_LOGGED: set[tuple[str, str]] = set()
-
-
-def make_model(dnn: DnnConfig, sample: SampleSpec, num_classes: int) -> Any:
-    """Import the callable, and call it with the shape of a sample, the number of classes and `args`.
-
-    Raises:
-        InputError: if it does not exist, or does not take these arguments.
-        UserCodeError: if it raises.
-    """
-    with user_errors(dnn, "importing it"):
-        function = load_object(dnn.model)
-    with contextlib.suppress(ValueError):  # some callables written in C have no signature
-        found = misfits(dnn.model, inspect.signature(function), dnn.args, MODEL)
-        if found:
-            raise InputError(f"DNN {dnn.name}: {'; '.join(misfit.text for misfit in found)}")
-    args = env.expanded(dnn.args, f"DNN {dnn.name}: args")
-    with user_errors(dnn, "building it"), _printing_to_log(dnn.name):
-        return function(tuple(sample.shape), num_classes, **args)
-
-
-@contextlib.contextmanager
-def _printing_to_log(name: str) -> Iterator[None]:
-    """Log what a model's function prints, such as `model.summary()`, once: it is called for each stay."""
-    kept = _Kept()
-    stdout = io.TextIOWrapper(io.BufferedWriter(kept), "utf-8", "backslashreplace", line_buffering=True)
-    try:
-        with contextlib.redirect_stdout(stdout):
-            yield
-    finally:
-        stdout.flush()
-        text = kept.take()
-        if text and (name, text) not in _LOGGED:
-            _LOGGED.add((name, text))
-            log.info("%s: the model's function printed:\n%s", name, text)
-
-
-class _Kept(io.RawIOBase):
-    """A file in memory that keeps the beginning of what is written; after `take`, it is stdout again."""
-
-    def __init__(self) -> None:
-        self._kept: bytearray | None = bytearray()
-        self._num_dropped = 0
-
-    def writable(self) -> bool:
-        return True
-
-    def fileno(self) -> int:
-        return 1  # for child processes; what they print goes where they would print without hpcbal
-
-    def write(self, chunk: Any) -> int:
-        data = bytes(chunk)
-        if self._kept is None:
-            return os.write(1, data)
-        taken = data[: _MOST_BYTES - len(self._kept)]
-        self._kept += taken
-        self._num_dropped += len(data) - len(taken)
-        return len(data)
-
-    def take(self) -> str:
-        """Return what was written, without the codes that set colors, and how much is missing."""
-        kept, self._kept = self._kept or b"", None
-        text = _ESCAPES.sub("", kept.decode(errors="replace")).rstrip()
-        return text + (f"\n[{self._num_dropped} more bytes were dropped]" if self._num_dropped else "")
-
-
-@contextlib.contextmanager
-def user_errors(dnn: DnnConfig, doing: str) -> Iterator[None]:
-    """Turn what a user's code raises into a `UserCodeError`; hpcbal's errors and `MemoryError` pass.
-
-    Args:
-        dnn: its model is running.
-        doing: what is done with the model.
-    """
-    try:
-        yield
-    except (HpcbalError, MemoryError):
-        raise
-    except USER_ERRORS as error:
-        raise UserCodeError(f"DNN {dnn.name}: model {dnn.model}: {doing} failed: {summary(error)}") from error
-
+from hpcbal.training.keras.objective import Objective, Probe
+from hpcbal.training.user_model import user_errors
 
 NUM_PROBES = 3
 """Samples on which a model is called."""
@@ -337,7 +244,7 @@ def _check_mask(who: str, model: keras.Model, shape: tuple[int | None, ...], len
         raise InputError(
             f"{who} has a call without the argument mask, but samples of shape {shape} differ in length and "
             "are padded with zeros; allowed: call(self, x, mask=None), where mask is true within a sample "
-            "(see hpcbal.models.layers for an example), or a resize"
+            "(see hpcbal.models.masked_convolutions for an example), or a resize"
         )
     probes = _probes(shape, length)
     trained = TrainedModel(model)

@@ -1,4 +1,4 @@
-"""What a Keras model predicts for a batch in host memory, padded where samples differ in length."""
+"""Predict batches in host memory with a Keras model; samples that differ in length are padded."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class DeviceInput:
         return tuple(map(handed_over, arrays)), tuple(map(handed_over, labels))
 
     def for_model(self, x: Tensors) -> Tensors:
-        """What the model is called with: samples in its own type, and the mask; traced with the step."""
+        """Return the model's input: samples in its own type, and the mask; traced with the step."""
         samples = x[0]
         for operation in self._on_device:
             samples = tf.cast(samples, operation.dtype) * operation.factor - operation.shift
