@@ -23,7 +23,7 @@ OPTIONAL_LIBRARIES = frozenset(
     | {"orbax", "pandas", "polars", "pyarrow", "pydot", "rich", "sklearn", "tensorboard", "tensorflow_io"}
     | {"tf_keras", "torch", "torch_xla"}
 )
-"""What Keras, TensorFlow and other libraries look for, and do without if it is not installed."""
+"""Modules that Keras, TensorFlow and other libraries look for, and do without if they are not installed."""
 
 
 def add_import_roots(config_path: str | Path, first: Sequence[str] = ()) -> None:
