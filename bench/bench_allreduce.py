@@ -77,7 +77,7 @@ def measure(args: argparse.Namespace) -> None:
 
     from hpcbal.training.backend import Contribution, Sums
     from hpcbal.training.collectives import COLLECTIVES
-    from hpcbal.training.tensorflow_setup import setup_tensorflow
+    from hpcbal.training.keras.tensorflow_setup import setup_tensorflow
 
     comm = MPI.COMM_WORLD
     setup_tensorflow(comm.rank, comm.size)

@@ -42,7 +42,7 @@ from support.provenance import provenance
 from support.starting import train
 from workloads.harmony_real import BANDWIDTH, JOBS, NUM_MACHINES, STEPS, file_of
 
-from hpcbal.cli.simulate_jobs import DELAYS_S
+from hpcbal.cli.simulating.jobs import DELAYS_S
 from hpcbal.config import JobsConfig, SharedJobConfig, load_config
 from hpcbal.paramserver.contract import DataBlocks
 from hpcbal.paramserver.store.layout import Layout

@@ -87,9 +87,9 @@ class Kind:
         found: KindRuns[Any, Any] = import_module(f"hpcbal.runtime.kinds.{self.name}").RUNS
         return found
 
-    def verb(self, name: str) -> Callable[..., int]:
-        """Return how the command line performs a verb for this kind; it takes arguments and configuration."""
-        found: Callable[..., int] = import_module(f"hpcbal.cli.{name}_{self.name}").run
+    def verb(self, room: str) -> Callable[..., int]:
+        """Return how a room of the command line does this kind; it takes arguments and configuration."""
+        found: Callable[..., int] = import_module(f"hpcbal.cli.{room}.{self.name}").run
         return found
 
 

@@ -25,9 +25,9 @@ from hpcbal.config.imports import load_object
 from hpcbal.data.source import SampleSource, open_source
 from hpcbal.dataplane.reader import Batch
 from hpcbal.training.collective import LocalCollective
+from hpcbal.training.keras.tensorflow_backend import TensorFlowBackend
+from hpcbal.training.keras.tensorflow_setup import setup_tensorflow
 from hpcbal.training.step import train_step
-from hpcbal.training.tensorflow_backend import TensorFlowBackend
-from hpcbal.training.tensorflow_setup import setup_tensorflow
 
 
 def our_step(dnn: DnnConfig, source: SampleSource, batch: Batch) -> Callable[[], Any]:
@@ -42,7 +42,7 @@ def keras_step(dnn: DnnConfig, source: SampleSource, batch: Batch) -> Callable[[
     import keras
     import tensorflow as tf
 
-    from hpcbal.training.keras_parts import make_optimizer
+    from hpcbal.training.keras.parts import make_optimizer
 
     model = load_object(dnn.model)(tuple(source.sample_spec.shape), source.num_classes, **dnn.args)
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)

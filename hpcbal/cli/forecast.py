@@ -153,8 +153,8 @@ def run(args: argparse.Namespace) -> int:
     """Simulate every number of workers and servers, and print the table."""
     if args.calibrate is not None:
         return _calibrate(args)
-    from hpcbal.cli.forecast_inputs import read_inputs
-    from hpcbal.cli.forecast_text import forecast_all, render, to_dict
+    from hpcbal.cli.forecasting.inputs import read_inputs
+    from hpcbal.cli.forecasting.text import forecast_all, render, to_dict
     from hpcbal.errors import InputError, PolicyError
 
     for file in (args.timeline, args.page):
@@ -168,12 +168,12 @@ def run(args: argparse.Namespace) -> int:
     except PolicyError as error:  # the trace or the options do not fit together
         raise InputError(str(error)) from error
     if args.timeline is not None:
-        from hpcbal.cli.forecast_page import write_timeline
+        from hpcbal.cli.forecasting.page import write_timeline
 
         write_timeline(inputs, max(args.workers), args.timeline)
         say(f"hpcbal: wrote {args.timeline}")
     if args.page is not None:
-        from hpcbal.cli.forecast_page import write_forecast_page
+        from hpcbal.cli.forecasting.page import write_forecast_page
 
         write_forecast_page(forecast, args.page)
         say(f"hpcbal: wrote {args.page}")

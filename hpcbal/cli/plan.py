@@ -51,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
     from hpcbal.kinds import KINDS
 
     config = load_config(args.config, args.overrides, warn=print_warning)
-    return KINDS[config.kind].verb("plan")(args, config)
+    return KINDS[config.kind].verb("planning")(args, config)
 
 
 def _bytes(text: str) -> int:

@@ -127,9 +127,9 @@ def run(args: argparse.Namespace) -> int:
     if (args.config is None) == (args.preset is None):
         raise InputError("give either CONFIG or --preset NAME")
     if args.config is None:
-        return ENSEMBLE.verb("simulate")(args, None)
+        return ENSEMBLE.verb("simulating")(args, None)
     config = load_config(args.config, args.overrides, warn=print_warning)
-    return KINDS[config.kind].verb("simulate")(args, config)
+    return KINDS[config.kind].verb("simulating")(args, config)
 
 
 def _numbers(text: str) -> list[int]:

@@ -20,7 +20,7 @@ from hpcbal.telemetry.files.run_directory import RunDirectory
 from hpcbal.telemetry.views.read_status import import_roots_of
 
 if TYPE_CHECKING:
-    from hpcbal.training.tensorflow_replica import TensorFlowReplica
+    from hpcbal.training.keras.tensorflow_replica import TensorFlowReplica
 
 
 SCHEMA = 1
@@ -152,7 +152,7 @@ def export_dnn(directory: Path, name: str, to: Path, which: Which | None = None,
         )
     who = f"DNN {name}: model {dnn.model}"
     replica = _network(config, dnn, source, weights)
-    from hpcbal.training import plain_model  # after the backend has chosen Keras' own one
+    from hpcbal.training.keras import plain_model  # after the backend has chosen Keras' own one
 
     model, shape = plain_model.user_model(replica), source.sample_spec.shape
     modules: list[str] = []
@@ -178,7 +178,7 @@ def _network(
     config: EnsembleConfig, dnn: DnnConfig, source: SampleSource, weights: KeptWeights
 ) -> TensorFlowReplica:
     """The network of a DNN with these weights."""
-    from hpcbal.training.tensorflow_backend import TensorFlowBackend
+    from hpcbal.training.keras.tensorflow_backend import TensorFlowBackend
 
     backend = TensorFlowBackend("cpu", config.backend.precision)
     replica = backend.build(

@@ -9,7 +9,7 @@ import numpy as np
 
 from hpcbal.errors import InputError
 from hpcbal.training.devices import SEED_STATE
-from hpcbal.training.layers import ModelLayer, is_meant, layers_by_name, shown, unknown_layer
+from hpcbal.training.keras.layers import ModelLayer, is_meant, layers_by_name, shown, unknown_layer
 from hpcbal.training.weights import Array, Arrays, summary_of
 
 

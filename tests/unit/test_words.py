@@ -21,8 +21,8 @@ OF_GPUS = {
     "runtime/balance/device_memory.py",
     "runtime/record/console.py",
     "training/devices.py",
-    "training/tensorflow_setup.py",
-    "training/vector_replica.py",
+    "training/keras/tensorflow_setup.py",
+    "training/keras/vector_replica.py",
 }
 HEADINGS = {"srun on GPUs", "or on GPUs"}  # of the line of `plan` for nodes with GPUs
 

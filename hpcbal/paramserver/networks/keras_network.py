@@ -34,7 +34,7 @@ from hpcbal.values.metric_names import KERAS_METRICS
 
 if TYPE_CHECKING:
     from hpcbal.training.backend import Sums
-    from hpcbal.training.vector_replica import VectorReplica
+    from hpcbal.training.keras.vector_replica import VectorReplica
 
 COLUMNS = 256
 """Weights in a row of the table: rows are what parameter blocks are cut from."""
@@ -133,7 +133,7 @@ class KerasNetwork(App):
         """The model, built when it is needed first."""
         if self._made is None:
             # Imported here: naming the app in a file must not cost the import of TensorFlow.
-            from hpcbal.training.vector_replica import VectorReplica
+            from hpcbal.training.keras.vector_replica import VectorReplica
 
             self._made = VectorReplica(
                 self._network, self._sample, self._label, self._num_classes, self._seed
@@ -196,7 +196,7 @@ class KerasNetwork(App):
 
     def save_keras(self, tables: Mapping[str, NDArray[Any]], path: Path) -> None:
         """See `App.save_keras`."""
-        from hpcbal.training.plain_model import check_saved, plain_model, save_keras
+        from hpcbal.training.keras.plain_model import check_saved, plain_model, save_keras
 
         self._load(tables)
         who, shape = f"model {self._network.model}", self._sample.shape

@@ -32,8 +32,8 @@ def load_backend(config: EnsembleConfig, slots: LocalSlots) -> Backend:
         ClusterError: if the node has more slots than GPUs, or TensorFlow sees none of those that were given.
     """
     try:
-        from hpcbal.training.tensorflow_backend import TensorFlowBackend
-        from hpcbal.training.tensorflow_setup import setup_tensorflow
+        from hpcbal.training.keras.tensorflow_backend import TensorFlowBackend
+        from hpcbal.training.keras.tensorflow_setup import setup_tensorflow
     except ImportError as error:
         raise InputError(
             f"backend.name is tensorflow, but TensorFlow cannot be imported here ({error}); install it with "

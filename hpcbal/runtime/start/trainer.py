@@ -35,7 +35,7 @@ class TrainerRecipe(Recipe):
         """Load TensorFlow if it is the backend, which takes seconds."""
         if config.backend.name == "tensorflow":
             with contextlib.suppress(Exception):  # `make_backend` imports it again and reports the error
-                importlib.import_module("hpcbal.training.tensorflow_backend")
+                importlib.import_module("hpcbal.training.keras.tensorflow_backend")
 
     def prepare(self) -> str:
         """Load the backend; for errors see `make_backend` and `check_collective`."""

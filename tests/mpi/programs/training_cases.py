@@ -346,8 +346,8 @@ def open_models(name: str) -> Models:
         from hpcbal.training.emulated_backend import EmulatedBackend
 
         return Models(EmulatedBackend({}, precision="float64"), "hpcbal.models:softmax", None, weighs=False)
-    from hpcbal.training.tensorflow_backend import TensorFlowBackend
-    from hpcbal.training.tensorflow_setup import setup_tensorflow
+    from hpcbal.training.keras.tensorflow_backend import TensorFlowBackend
+    from hpcbal.training.keras.tensorflow_setup import setup_tensorflow
 
     device = setup_tensorflow(COMM.rank, COMM.size)
     backend = TensorFlowBackend(device, "float64")

@@ -82,5 +82,5 @@ def test_every_part_of_a_kind_is_found(name: str) -> None:
     assert kind.file.may_change.keys
     assert kind.view.status_type.__required_keys__
     assert kind.runs.with_submitted
-    assert callable(kind.verb("plan"))
-    assert callable(kind.verb("simulate"))
+    assert callable(kind.verb("planning"))
+    assert callable(kind.verb("simulating"))

@@ -17,8 +17,8 @@ from hpcbal.data.spec import SampleSpec
 from hpcbal.dataplane.reader import Batch
 from hpcbal.policies.batching import split_evenly
 from hpcbal.runtime.balance.dealing import Dealer, DealtStep
+from hpcbal.training.keras.tensorflow_backend import TensorFlowBackend
 from hpcbal.training.step import train_step
-from hpcbal.training.tensorflow_backend import TensorFlowBackend
 from hpcbal.values.selection import StepShares
 
 NUM_RANKS, NUM_STEPS, CLASSES, SHAPE = 3, 4, 5, (None, 2)

@@ -12,10 +12,10 @@ import pytest
 import tensorflow as tf
 
 from hpcbal.training.collective import LocalCollective
+from hpcbal.training.keras.predicting import DeviceInput, handed_over
+from hpcbal.training.keras.tensorflow_backend import TensorFlowBackend
 from hpcbal.training.padding import padded
-from hpcbal.training.predicting import DeviceInput, handed_over
 from hpcbal.training.step import evaluate_step, train_step
-from hpcbal.training.tensorflow_backend import TensorFlowBackend
 from hpcbal.values.arrays import Affine, aligned_empty
 
 Make = Callable[..., Any]

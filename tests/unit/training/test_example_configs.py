@@ -10,7 +10,7 @@ import pytest
 
 from hpcbal.config import load_config
 from hpcbal.data import open_source
-from hpcbal.training.tensorflow_backend import TensorFlowBackend
+from hpcbal.training.keras.tensorflow_backend import TensorFlowBackend
 
 CONFIGS = Path(__file__).parents[3] / "configs"
 METRICS = {

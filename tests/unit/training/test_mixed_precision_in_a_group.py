@@ -12,8 +12,8 @@ from loopback import Meeting
 from loopback_groups import LoopbackCollective
 
 from hpcbal.training.groups import GroupFailed
+from hpcbal.training.keras.tensorflow_backend import TensorFlowBackend
 from hpcbal.training.step import StepOutcome, train_step
-from hpcbal.training.tensorflow_backend import TensorFlowBackend
 
 Make = Callable[..., Any]
 SCALE = "optimizer/loss_scale"

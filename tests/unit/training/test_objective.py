@@ -17,8 +17,8 @@ from hpcbal.config.schema.objective import KERAS_LOSSES, LossConfig, MetricConfi
 from hpcbal.data.spec import LabelSpec
 from hpcbal.errors import InputError
 from hpcbal.training.backend import Sums
-from hpcbal.training.metric_states import KerasMetric
-from hpcbal.training.tensorflow_backend import TensorFlowBackend
+from hpcbal.training.keras.metric_states import KerasMetric
+from hpcbal.training.keras.tensorflow_backend import TensorFlowBackend
 from hpcbal.values.metric_names import KERAS_METRICS
 
 Make = Callable[..., Any]

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from hpcbal.training.emulated_backend import clipped
-from hpcbal.training.tensorflow_backend import TensorFlowBackend
+from hpcbal.training.keras.tensorflow_backend import TensorFlowBackend
 
 Make = Callable[..., Any]
 LINEAR = "training_models:linear"

@@ -13,9 +13,9 @@ import pytest
 from hpcbal.dataplane.reader import Batch
 from hpcbal.errors import InputError
 from hpcbal.training.collective import LocalCollective
+from hpcbal.training.keras.tensorflow_backend import TensorFlowBackend
 from hpcbal.training.padding import LENGTHS_PER_OCTAVE, padded, padded_length, varying_axes
 from hpcbal.training.step import evaluate_step, train_step
-from hpcbal.training.tensorflow_backend import TensorFlowBackend
 
 Make = Callable[..., Any]
 SHAPE, CLASSES = (None, 3), 5

@@ -14,9 +14,9 @@ from hpcbal.config import DnnConfig
 from hpcbal.errors import CheckpointError, InputError
 from hpcbal.training.collective import LocalCollective
 from hpcbal.training.groups import GroupFailed, NonFiniteError
-from hpcbal.training.keras_parts import make_optimizer
+from hpcbal.training.keras.parts import make_optimizer
+from hpcbal.training.keras.tensorflow_backend import TensorFlowBackend
 from hpcbal.training.step import evaluate_step, train_step
-from hpcbal.training.tensorflow_backend import TensorFlowBackend
 
 Make = Callable[..., Any]
 LINEAR, NORMALISED = "training_models:linear", "training_models:normalised"

@@ -12,8 +12,8 @@ from hpcbal.config import EnsembleConfig, load_config
 from hpcbal.data import SampleSource, open_source
 from hpcbal.dataplane.reader import Batch
 from hpcbal.training.collective import LocalCollective
+from hpcbal.training.keras.tensorflow_backend import TensorFlowBackend
 from hpcbal.training.step import evaluate_step, train_step
-from hpcbal.training.tensorflow_backend import TensorFlowBackend
 
 EXAMPLES = Path(__file__).parents[3] / "docs" / "examples"
 

@@ -57,4 +57,4 @@ def test_trainers_load_tensorflow_while_others_open_the_dataset(
     for backend in ("tensorflow", "emulated"):
         config = SimpleNamespace(backend=SimpleNamespace(name=backend))
         TrainerRecipe.load_libraries(cast(EnsembleConfig, config))
-    assert asked == ["hpcbal.training.tensorflow_backend"]
+    assert asked == ["hpcbal.training.keras.tensorflow_backend"]

@@ -13,7 +13,8 @@ import pytest
 
 from hpcbal.runtime.group import member
 from hpcbal.telemetry import Ledger
-from hpcbal.training import keras_model, step
+from hpcbal.training import step
+from hpcbal.training.keras import model as keras_model
 
 RATES = {
     "a": {1: 4e5, 2: 7.8e5, 3: 1.1e6},

@@ -19,7 +19,7 @@ from hpcbal.checkpoint import read_best
 @pytest.fixture
 def keras_models(in_process: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Trainers build Keras models; one after the other, because their seeds belong to the whole process."""
-    from hpcbal.training.tensorflow_backend import TensorFlowBackend
+    from hpcbal.training.keras.tensorflow_backend import TensorFlowBackend
 
     lock = threading.Lock()
 

@@ -17,7 +17,7 @@ from hpcbal.data.spec import LabelSpec
 from hpcbal.errors import HpcbalError, InputError, UserCodeError
 from hpcbal.training.backend import Sums, are_shares
 from hpcbal.training.groups import USER_ERRORS
-from hpcbal.training.metric_states import Accuracy, KerasMetric, Metric, accuracy_of_whole_labels
+from hpcbal.training.keras.metric_states import Accuracy, KerasMetric, Metric, accuracy_of_whole_labels
 from hpcbal.training.weights import Array
 from hpcbal.user_code import summary
 from hpcbal.values.metric_names import KERAS_METRICS, LOSS

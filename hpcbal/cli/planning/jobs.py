@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from hpcbal.cli.options import print_json, print_text
-from hpcbal.cli.plan_paramserver import asked_for, launch_facts, refuse_what_is_for_ensembles, start_lines
+from hpcbal.cli.planning.paramserver import asked_for, launch_facts, refuse_what_is_for_ensembles, start_lines
 from hpcbal.telemetry.views.table import count_text
 
 if TYPE_CHECKING:

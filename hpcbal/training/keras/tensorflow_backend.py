@@ -18,11 +18,11 @@ import keras
 from hpcbal.config.imports import load_object
 from hpcbal.training.backend import Backend
 from hpcbal.training.devices import dnn_seed
-from hpcbal.training.keras_model import IGNORES_MASK, checked, users_own
-from hpcbal.training.keras_parts import exclusions_in_vain, freeze_layers, make_optimizer
-from hpcbal.training.predicting import DeviceInput
-from hpcbal.training.tensorflow_replica import TensorFlowReplica
-from hpcbal.training.traced_step import (
+from hpcbal.training.keras.model import IGNORES_MASK, checked, users_own
+from hpcbal.training.keras.parts import exclusions_in_vain, freeze_layers, make_optimizer
+from hpcbal.training.keras.predicting import DeviceInput
+from hpcbal.training.keras.tensorflow_replica import TensorFlowReplica
+from hpcbal.training.keras.traced_step import (
     LossScale,
     check_threads,
     hint_at_sizes,

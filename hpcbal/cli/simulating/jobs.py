@@ -7,7 +7,7 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from hpcbal.cli.options import print_json, print_text
-from hpcbal.cli.simulate_paramserver import ENSEMBLES_ONLY, FRAME_DELAY_S
+from hpcbal.cli.simulating.paramserver import ENSEMBLES_ONLY, FRAME_DELAY_S
 from hpcbal.errors import InputError
 from hpcbal.telemetry.views.table import count_text, format_table
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from hpcbal.cli.options import print_json, print_text, print_warning
-from hpcbal.cli.plan_text import NO_SIZE, render_plan
+from hpcbal.cli.planning.text import NO_SIZE, render_plan
 from hpcbal.config import EnsembleConfig
 from hpcbal.config.checks.warnings import batches_above, check_parts, check_shares, over_limit, told_limit
 from hpcbal.config.scheduling import may_limit_to_one_slot, specs_of

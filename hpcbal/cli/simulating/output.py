@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import hpcbal
-from hpcbal.cli.simulation_text import rows_to_dict
+from hpcbal.cli.simulating.text import rows_to_dict
 from hpcbal.control import INDEPENDENT
 from hpcbal.report import JobReport, Overhead, ReportData, RoundReport, SlotSpan, SlotUse, write_page
 from hpcbal.report.drawing.axes import AXIS_HEIGHT, LABEL_SIZE, Scale, draw_left, number_ticks

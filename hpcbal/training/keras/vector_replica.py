@@ -22,8 +22,8 @@ from hpcbal.errors import InputError
 from hpcbal.training.backend import Batch, Sums
 from hpcbal.training.devices import MAX_DRAWS_PER_STEP, thread_counts
 from hpcbal.training.groups import NonFiniteError
-from hpcbal.training.plain_model import user_model
-from hpcbal.training.tensorflow_backend import TensorFlowBackend
+from hpcbal.training.keras.plain_model import user_model
+from hpcbal.training.keras.tensorflow_backend import TensorFlowBackend
 
 Vector = NDArray[np.float32]
 

@@ -19,12 +19,12 @@ import numpy as np
 
 from hpcbal.errors import InputError
 from hpcbal.training.groups import USER_ERRORS
-from hpcbal.training.keras_model import users_own
-from hpcbal.training.traced_step import file_errors
+from hpcbal.training.keras.model import users_own
+from hpcbal.training.keras.traced_step import file_errors
 from hpcbal.user_code import summary
 
 if TYPE_CHECKING:
-    from hpcbal.training.tensorflow_replica import TensorFlowReplica
+    from hpcbal.training.keras.tensorflow_replica import TensorFlowReplica
 
 USE_SAVED_MODEL = "export a TensorFlow SavedModel instead, which needs no code: --to DIR"
 

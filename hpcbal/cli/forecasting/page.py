@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import hpcbal
-from hpcbal.cli.forecast_inputs import Inputs
-from hpcbal.cli.forecast_text import RIVALS, Forecast, cells_of, conclusions, number
+from hpcbal.cli.forecasting.inputs import Inputs
+from hpcbal.cli.forecasting.text import RIVALS, Forecast, cells_of, conclusions, number
 from hpcbal.forecast import simulate
 from hpcbal.forecast.overhead import separate_parsing
 from hpcbal.forecast.prediction import Band, Prediction

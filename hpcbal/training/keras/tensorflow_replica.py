@@ -26,13 +26,12 @@ from hpcbal.models.sync_batch_norm import exchange_length, summing_with, synchro
 from hpcbal.training.backend import Batch, Contribution, Replica, Sums
 from hpcbal.training.devices import MAX_DRAWS_PER_STEP
 from hpcbal.training.groups import NonFiniteError
-from hpcbal.training.keras_model import users_own
-from hpcbal.training.keras_parts import changing_variables, layers_of, moving_variances, named_variables
-from hpcbal.training.layers import ModelLayer
-from hpcbal.training.objective import Objective
-from hpcbal.training.predicting import DeviceInput, Tensors, predictor
-from hpcbal.training.step_exchange import StepExchange
-from hpcbal.training.traced_step import (
+from hpcbal.training.keras.layers import ModelLayer
+from hpcbal.training.keras.model import users_own
+from hpcbal.training.keras.objective import Objective
+from hpcbal.training.keras.parts import changing_variables, layers_of, moving_variances, named_variables
+from hpcbal.training.keras.predicting import DeviceInput, Tensors, predictor
+from hpcbal.training.keras.traced_step import (
     Gradients,
     LossScale,
     TracedExchange,
@@ -43,6 +42,7 @@ from hpcbal.training.traced_step import (
     stop_unless,
     sums_of,
 )
+from hpcbal.training.step_exchange import StepExchange
 from hpcbal.training.weights import Array, Arrays, check_fit, num_bytes
 
 

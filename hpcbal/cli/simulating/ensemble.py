@@ -8,8 +8,8 @@ from typing import Any
 
 from hpcbal.cli.options import print_json, print_text
 from hpcbal.cli.simulate import DEFAULT_SEEDS
-from hpcbal.cli.simulation_output import make_directory, write_output
-from hpcbal.cli.simulation_text import render_rows, rows_to_dict
+from hpcbal.cli.simulating.output import make_directory, write_output
+from hpcbal.cli.simulating.text import render_rows, rows_to_dict
 from hpcbal.config import EnsembleConfig
 from hpcbal.control import AUTO, PARADIGM_NAMES
 from hpcbal.errors import InputError

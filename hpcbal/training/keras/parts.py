@@ -16,7 +16,7 @@ import tensorflow as tf
 from hpcbal.config.schema.optimizer import OptimizerConfig
 from hpcbal.errors import InputError
 from hpcbal.training.devices import SEED_STATE
-from hpcbal.training.layers import ModelLayer, is_meant, unknown_layer
+from hpcbal.training.keras.layers import ModelLayer, is_meant, unknown_layer
 
 _NAMES_SHOWN = 12
 

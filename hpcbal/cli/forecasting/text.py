@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-from hpcbal.cli.forecast_inputs import Inputs
+from hpcbal.cli.forecasting.inputs import Inputs
 from hpcbal.forecast.prediction import Band, Job, Prediction, cheapest, knee, predict
 from hpcbal.forecast.replaying import Stop
 from hpcbal.forecast.rivals import Phases, cynthia, phases_of, queueing

@@ -20,7 +20,7 @@ from hpcbal.config.schema.dnn import DnnConfig
 from hpcbal.data.spec import CLASS_LABEL, LabelSpec, SampleSpec
 from hpcbal.errors import InputError, UserCodeError
 from hpcbal.training.groups import USER_ERRORS
-from hpcbal.training.objective import Objective, Probe
+from hpcbal.training.keras.objective import Objective, Probe
 from hpcbal.training.user_model import user_errors
 
 NUM_PROBES = 3

@@ -1,0 +1,1 @@
+"""`hpcbal plan` for each kind of run, and a plan as text."""

@@ -1,0 +1,1 @@
+"""`hpcbal simulate` for each kind of run, and what it prints and writes."""

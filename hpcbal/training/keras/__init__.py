@@ -1,0 +1,1 @@
+"""Keras models: checked, trained in one traced function, and run, with TensorFlow."""
