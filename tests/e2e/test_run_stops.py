@@ -56,6 +56,7 @@ def check_stopped(lab, done, reason: str) -> None:
 
 def test_signals_to_single_ranks_at_many_moments_change_nothing(lab, undisturbed, same_outcome):
     """Each start is stopped by TERM to another rank, inside a pass or at its end, some under plain mpirun."""
+    lab.configure(slow_down)  # on a busy machine signals arrive late
     moments = [
         (MASTER, 0.03, 5),
         (PREPROCESSOR, 0.0, None),
@@ -63,7 +64,7 @@ def test_signals_to_single_ranks_at_many_moments_change_nothing(lab, undisturbed
         (SECOND_TRAINER, 0.01, 5),
     ]
     for rank, delay_s, num_ranks in moments:
-        if epochs_done(lab) + 2 >= NUM_EPOCHS:  # on a busy machine signals arrive late
+        if epochs_done(lab) + 2 >= NUM_EPOCHS:
             break
         running = lab.start(num_ranks=num_ranks)
         wait_for_epochs(lab, running, epochs_done(lab) + 2)
