@@ -18,8 +18,7 @@ from hpcbal.cluster.roles import SCHEDULER_RANK
 from hpcbal.errors import ExitCode, HpcbalError
 from hpcbal.exit_codes import code_of_error
 from hpcbal.processes import STOP_SIGNALS, deliver_stop_signals, say
-from hpcbal.runtime.handoff.end_file import note_end
-from hpcbal.runtime.handoff.start_file import StartFile
+from hpcbal.runtime.handoff.start_file import StartFile, note_end
 from hpcbal.runtime.health.liveness import ROW_BYTES, Liveness
 
 if TYPE_CHECKING:
