@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -35,14 +36,25 @@ def code_of_error(error: BaseException) -> int:
     return int(error.exit_code if isinstance(error, HpcbalError) else ExitCode.INTERNAL_ERROR)
 
 
+LOST = "lost: "
+"""Begins the line of the end file that says which rank was lost."""
+
+
+def ends_job(line: str) -> bool:
+    """Whether a line of the end file says how the job has ended; the first one that does counts.
+
+    A rank that is lost, or that ends the job, takes others with it, which may be noted later.
+    """
+    return line.isdecimal() or line.startswith(LOST)
+
+
 @dataclass(frozen=True, slots=True)
 class JobEnd:
     """How a batch job has ended.
 
     Attributes:
         code: its exit code.
-        is_lost: whether a node, a rank or the launcher was lost after the ranks had begun; the same command
-            may continue.
+        is_lost: whether a node, a rank or the launcher was lost; the same command may continue.
         sentence: what the user should know; empty if the run has said it.
     """
 
@@ -60,9 +72,12 @@ def end_of_job(noted: str, status: int) -> JobEnd:
         noted: the content of the job's end file (`runtime.handoff.end_file`).
         status: code of the launcher.
     """
-    lines = noted.split()
-    if lines and lines[-1].isdecimal():
-        return JobEnd(int(lines[-1]))
+    lines = noted.splitlines()
+    end = next(filter(ends_job, lines), "")
+    if end.isdecimal():
+        return JobEnd(int(end))
+    if end:
+        return JobEnd(ExitCode.INTERNAL_ERROR, is_lost=True, sentence=end.removeprefix(LOST))
     if lines and status == ExitCode.RUN_AGAIN:
         return JobEnd(
             ExitCode.INTERNAL_ERROR,
@@ -70,11 +85,12 @@ def end_of_job(noted: str, status: int) -> JobEnd:
             "stopped cleanly",
         )
     is_own = status in (ExitCode.INTERNAL_ERROR, ExitCode.WRONG_INPUT, ExitCode.FAILED_DNNS, ExitCode.STALLED)
-    if status == 0 or (lines and not is_own):
+    by_signal = 128 < status <= 128 + signal.SIGRTMAX
+    if status == 0 or by_signal or (lines and not is_own):
         return JobEnd(
-            status or ExitCode.INTERNAL_ERROR,
-            is_lost=bool(lines),
+            ExitCode.INTERNAL_ERROR,
+            is_lost=by_signal or bool(lines),
             sentence=f"the launcher has ended with {status}, but the run has recorded no end: a node, a rank "
-            "or the launcher was lost",
+            "or the launcher was lost; see its messages above",
         )
     return JobEnd(status)

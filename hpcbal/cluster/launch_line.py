@@ -57,8 +57,9 @@ def _number(text: str | None) -> int | None:
 
 
 # All ranks exit with 75 when the job is to be run again; the first one must not kill the others.
+# If a rank dies before all have met in MPI, nothing else ends those that wait for it.
 # The environment is that of the script, even in a job that was submitted with `--export=NONE`.
-_SRUN_OPTIONS = ("--mpi=pmix", "--kill-on-bad-exit=0", "--export=ALL")
+_SRUN_OPTIONS = ("--mpi=pmix", "--kill-on-bad-exit=0", "--wait=120", "--export=ALL")
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ import importlib.machinery
 import os
 import sys
 import sysconfig
+import types
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,14 +18,21 @@ from hpcbal.config.source.nodes import did_you_mean
 from hpcbal.errors import InputError, UserCodeError
 from hpcbal.user_code import summary
 
+OPTIONAL_LIBRARIES = frozenset(
+    {"IPython", "cupy", "cv2", "dask", "flax", "h5py", "jax", "jaxlib", "numba", "onnx", "openvino", "optree"}
+    | {"orbax", "pandas", "polars", "pyarrow", "pydot", "rich", "sklearn", "tensorboard", "tensorflow_io"}
+    | {"tf_keras", "torch", "torch_xla"}
+)
+"""Modules that Keras, TensorFlow and other libraries look for, and do without if they are not installed."""
+
 
 def add_import_roots(config_path: str | Path, first: Sequence[str] = ()) -> None:
     """Make modules importable from the configuration's directory and from the current one.
 
     Every rank calls this before it loads objects. These directories come last, so that a user's json.py does
-    not replace Python's for hpcbal and its libraries (`hidden_modules` names such files); the configuration's
-    directory comes before the current one. Keras computes with TensorFlow, whatever a variable or the user's
-    keras.json says.
+    not replace Python's for hpcbal and its libraries, which do not find there either what they look for
+    (`OPTIONAL_LIBRARIES`); `hidden_modules` names such files. The configuration's directory comes before the
+    current one. Keras computes with TensorFlow, whatever a variable or the user's keras.json says.
 
     Args:
         config_path: the configuration.
@@ -33,6 +41,27 @@ def add_import_roots(config_path: str | Path, first: Sequence[str] = ()) -> None
     roots = list(dict.fromkeys([*first, *_own_roots(config_path)]))
     os.environ.update(env.tensorflow_settings())  # before a user's module imports it
     sys.path[:] = [*(directory for directory in sys.path if directory not in roots), *roots]
+    for folder in (*roots, *_own_of_pythonpath()):
+        sys.path_importer_cache[folder] = _OwnFolder(folder)
+
+
+class _OwnFolder(importlib.machinery.FileFinder):
+    """A folder of the user, in which no library finds what it looks for: not a folder jax with data."""
+
+    def __init__(self, folder: str) -> None:
+        machinery = importlib.machinery
+        super().__init__(
+            folder,
+            (machinery.ExtensionFileLoader, machinery.EXTENSION_SUFFIXES),
+            (machinery.SourceFileLoader, machinery.SOURCE_SUFFIXES),
+            (machinery.SourcelessFileLoader, machinery.BYTECODE_SUFFIXES),
+        )
+
+    def find_spec(
+        self, fullname: str, target: types.ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        """Find a module; None if it is not here, or has the name of a library."""
+        return None if fullname in OPTIONAL_LIBRARIES else super().find_spec(fullname, target)
 
 
 def _own_roots(config_path: str | Path) -> list[str]:
@@ -48,10 +77,8 @@ def hidden_modules(config_path: str | Path) -> list[str]:
     Such a module is never imported, because the libraries' own come first. The user's modules are beside the
     configuration, and in folders of PYTHONPATH that come after the libraries.
     """
-    before = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
-    last = max((n for n, entry in enumerate(sys.path) if entry in before), default=len(sys.path))
-    given = [os.path.abspath(entry) for entry in (env.read("PYTHONPATH") or "").split(os.pathsep) if entry]
-    own = [Path(config_path).resolve().parent, *(Path(entry) for entry in sys.path[last:] if entry in given)]
+    before = _library_folders()
+    own = [Path(config_path).resolve().parent, *map(Path, _own_of_pythonpath())]
     warnings = []
     for file in dict.fromkeys(
         file for folder in own for file in sorted([*folder.glob("*.py"), *folder.glob("*/__init__.py")])
@@ -63,11 +90,25 @@ def hidden_modules(config_path: str | Path) -> list[str]:
             found = importlib.machinery.PathFinder.find_spec(name, before)
             other = None if found is None or found.origin in (None, str(file)) else found.origin
         if other is not None:
-            warnings.append(
-                f"{file}: hidden by the module of the same name in {other}; if your code imports it, "
-                "give the file another name"
-            )
+            reason = f"hidden by the module of the same name in {other}"
+        elif name in OPTIONAL_LIBRARIES and importlib.machinery.PathFinder.find_spec(name) is None:
+            reason = "hidden, because libraries would take it for one that they look for"
+        else:
+            continue
+        warnings.append(f"{file}: {reason}; if your code imports it, give the file another name")
     return warnings
+
+
+def _library_folders() -> list[str]:
+    return [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
+
+
+def _own_of_pythonpath() -> list[str]:
+    """Folders of PYTHONPATH that come after the libraries."""
+    before = _library_folders()
+    last = max((n for n, entry in enumerate(sys.path) if entry in before), default=len(sys.path))
+    given = [os.path.abspath(entry) for entry in (env.read("PYTHONPATH") or "").split(os.pathsep) if entry]
+    return [entry for entry in sys.path[last:] if entry in given]
 
 
 def load_object(path: str) -> Callable[..., Any]:

@@ -14,7 +14,8 @@ from hpcbal.cluster.roles import SCHEDULER_RANK
 from hpcbal.comm.collectives import ReportedError, patient_barrier
 from hpcbal.errors import ExitCode
 from hpcbal.processes import remember_rank, say
-from hpcbal.runtime.handoff.start_file import UNDECIDED, StartFile, note_end
+from hpcbal.runtime.handoff.end_file import UNDECIDED, note_end
+from hpcbal.runtime.handoff.start_file import StartFile
 from hpcbal.runtime.health.ending import JobEnd
 from hpcbal.runtime.health.liveness import Liveness
 

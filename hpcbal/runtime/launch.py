@@ -230,6 +230,8 @@ def start_mpirun(argv: Sequence[str], ranks: int, requests: Requests, sentences:
     shortage = shortage_of_inodes(ranks)
     if shortage is not None and shortage[0]:
         raise OutputError(shortage[1])
+    if shortage is not None:
+        say(f"warning: {shortage[1]}")  # before MPI's own words
     with launch_directory() as (directory, lock):
         environment[LAUNCH_DIR] = str(directory)
         environment = dict.fromkeys(SESSION_DIRECTORY, str(directory)) | environment

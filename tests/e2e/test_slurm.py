@@ -9,6 +9,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -105,9 +106,27 @@ class Job:
         """Whether the script has come to the launcher; the ranks may not catch signals yet."""
         return (self.cluster.folder / f".hpcbal-{self.number}.end").exists()
 
+    def kill_rank(self, rank: int) -> None:
+        own = {f"SLURM_JOB_ID={self.number}".encode(), f"SLURM_PROCID={rank}".encode()}
+        found = [
+            int(environ.parent.name)
+            for environ in Path("/proc").glob("[0-9]*/environ")
+            if own <= set(_content(environ).split(b"\0"))
+        ]
+        assert found
+        for pid in found:
+            os.kill(pid, signal.SIGKILL)
+
     def signal(self, name: str) -> None:
         """Send a signal to the batch script, as `--signal=B:NAME@...` does."""
         self.cluster.run("scancel", "--batch", f"--signal={name}", self.number)
+
+
+def _content(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:  # the process has ended
+        return b""
 
 
 class Cluster:
@@ -202,11 +221,14 @@ def test_jobs_end_with_what_the_run_has_recorded(cluster: Cluster) -> None:
     assert "as one component" in (cluster.folder / "line").read_text()
 
 
-def test_jobs_that_are_stopped_go_on_and_learn_the_same(cluster: Cluster) -> None:
+def test_jobs_that_are_stopped_or_lose_a_rank_go_on_and_learn_the_same(cluster: Cluster) -> None:
     """`scancel --signal` does at any time what `--signal=B:USR2@...` does before the time limit.
 
     Requeued jobs wait for some seconds, in which others start: hence all of them in one test.
     """
+    killed = cluster.submit("killed", "--nodes=2", epochs=12)
+    killed.wait_until_trained()
+    killed.kill_rank(5)
     early = cluster.submit("early", "--nodes=1", "--export=NONE", epochs=1)
     early.wait_for(early.has_started_ranks)
     early.signal("USR2")  # is kept; and srun gets an environment
@@ -214,8 +236,9 @@ def test_jobs_that_are_stopped_go_on_and_learn_the_same(cluster: Cluster) -> Non
     stopped.wait_until_trained()
     stopped.signal("USR2")
     whole = cluster.submit("whole", "--nodes=2", script=cluster.with_mpirun(), epochs=12)
-    jobs = (stopped, whole, early)
-    assert [job.end() for job in jobs] == [("COMPLETED", "0:0")] * 3
-    assert [job.show("Restarts") for job in jobs] == ["1", "0", "1"]
+    jobs = (stopped, whole, early, killed)
+    assert [job.end(300) for job in jobs] == [("COMPLETED", "0:0")] * 4
+    assert [job.show("Restarts") for job in jobs] == ["1", "0", "1", "1"]
     assert "stopping (signal SIGUSR2" in stopped.log
-    assert results(cluster, "stopped") == results(cluster, "whole")
+    assert results(cluster, "stopped") == results(cluster, "killed") == results(cluster, "whole")
+    assert re.findall(r"rank (\d+) \(\w+, pid \d+\) on host .* died without", killed.log) == ["5"]

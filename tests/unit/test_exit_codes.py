@@ -29,7 +29,10 @@ def test_an_error_that_is_not_ours_is_a_fault_in_hpcbal() -> None:
         ("", 75, 75, False, ""),  # rank 0 could not write the file
         ("", 0, 1, False, "the launcher has ended with 0, but"),
         ("undecided\n", 0, 1, True, "the launcher has ended with 0, but"),
-        ("undecided\nprogress\n", 137, 137, True, "the launcher has ended with 137, but"),
+        ("undecided\nprogress\n", 137, 1, True, "the launcher has ended with 137, but"),
+        ("", 137, 1, True, "the launcher has ended with 137, but"),
+        ("undecided\nprogress\nlost: rank 2 died\n1\n", 1, 1, True, "rank 2 died"),
+        ("undecided\n2\nlost: rank 2 died\n", 14, 2, False, ""),  # a rank that ended the job took it along
         ("undecided\n", 70, 70, False, ""),
         ("undecided\n", 2, 2, False, ""),
         ("", 14, 14, False, ""),

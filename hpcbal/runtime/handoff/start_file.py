@@ -1,15 +1,8 @@
-"""The files that a start leaves for the process that started it, and for a job script.
+"""The start file, to which `hpcbal run` and the ranks that it starts append facts for each other.
 
-The start file is one to which `hpcbal run` and the ranks that it starts append facts for each other. Each
-line is a JSON object with facts, written by a single call. A writer may be killed at any moment, so a
+Each line is a JSON object with facts, written by a single call. A writer may be killed at any moment, so a
 reader ignores incomplete lines. It is a file, not a pipe or a socket, because facts travel both ways and
 outlive their writers, and because mpirun closes inherited descriptors before it starts the ranks.
-
-Through the end file, a job script learns how the run has ended. A launcher's exit code does not say it:
-mpirun ends with 0 when it has lost a node, and a model may end its process with code 75 (`os._exit`). The
-script creates the file and names it in HPCBAL_END_FILE. Rank 0 appends lines: `undecided` when all ranks
-catch signals, `progress` when this start has got further than the ones before, and the exit code of the run
-at its end.
 """
 
 from __future__ import annotations
@@ -25,33 +18,9 @@ from typing import Any
 from hpcbal import env
 from hpcbal.cluster.roles import SCHEDULER_RANK
 from hpcbal.errors import OutputError
+from hpcbal.runtime.handoff.end_file import note_end
 from hpcbal.telemetry.files.atomic_file import output_error
 from hpcbal.telemetry.host.processes import process_is_gone
-
-UNDECIDED = "undecided"
-PROGRESS = "progress"
-
-
-def note_end(text: str) -> None:
-    """Append a line to the file, if a job script has named one and it can be written."""
-    _append(text, always=True)
-
-
-def note_progress() -> None:
-    """Append that this start has got further, unless the file says so."""
-    _append(PROGRESS, always=False)
-
-
-def _append(text: str, *, always: bool) -> None:
-    path = env.read("HPCBAL_END_FILE")
-    if path is None:
-        return
-    with contextlib.suppress(OSError):
-        descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW)
-        with open(descriptor, "r+", encoding="utf-8", errors="replace") as file:
-            if always or text not in file.read().split():
-                file.write(f"{text}\n")
-
 
 LAUNCH_DIR = "HPCBAL_LAUNCH_DIR"
 """The environment variable that gives the ranks the directory of the start file."""

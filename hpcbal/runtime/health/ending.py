@@ -15,10 +15,11 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from hpcbal.cluster.roles import SCHEDULER_RANK
-from hpcbal.errors import ExitCode, HpcbalError
+from hpcbal.errors import HpcbalError
 from hpcbal.exit_codes import code_of_error
 from hpcbal.processes import STOP_SIGNALS, deliver_stop_signals, say
-from hpcbal.runtime.handoff.start_file import StartFile, note_end
+from hpcbal.runtime.handoff.end_file import note_end
+from hpcbal.runtime.handoff.start_file import StartFile
 from hpcbal.runtime.health.liveness import ROW_BYTES, Liveness
 
 if TYPE_CHECKING:
@@ -101,8 +102,7 @@ class JobEnd:
         self._liveness.announce_end()
         try:
             StartFile.of_rank().hint(abort_code=code)  # mpirun's own code may be that of a rank that crashed
-            if code == ExitCode.RUN_AGAIN:
-                note_end(str(code))  # a job script runs the same job again
+            note_end(str(code))  # counts unless a loss is noted: then the same command may continue
             logging.shutdown()
         finally:
             self._world.Abort(code)

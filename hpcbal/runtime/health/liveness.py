@@ -26,6 +26,7 @@ from typing import Any, TypeVar
 from hpcbal.cluster.roles import SCHEDULER_RANK, RankInfo
 from hpcbal.errors import ExitCode
 from hpcbal.processes import say
+from hpcbal.runtime.handoff.end_file import note_loss
 from hpcbal.runtime.handoff.start_file import StartFile
 from hpcbal.runtime.handoff.supervision import TRAINING, Sentences
 from hpcbal.runtime.health.silence import WAITING, HangTrace, Note, NoteWatch
@@ -35,7 +36,8 @@ LOOK_S = 0.5
 """Longest time between two looks of the thread at what cannot wake it."""
 
 TOGETHER_S = 0.2
-"""How long a death waits for others to be named with it; Open MPI gives the other ranks about a second."""
+"""How long a death waits for others to be named with it; Open MPI gives the other ranks about a second. On
+several nodes there is no time: connections break, so MPI ends ranks, and the launcher all that are left."""
 
 SPEAKER_GRACE_S = 1.0
 """How long the other ranks of a node wait for the one that reports."""
@@ -192,6 +194,7 @@ class Liveness:
         """
         self._rank, self._role_of, self._abort, self._tell = rank, role_of, abort, note
         self._node = {info.rank: info for info in ranks if info.node == ranks[rank].node}
+        self._is_one_of_several = len(self._node) < len(ranks)
         self._is_watching = True
         for info in self._node.values():
             if info.rank != rank:
@@ -259,11 +262,14 @@ class Liveness:
 
     def _look_at_node(self, ended: Collection[int]) -> None:
         if ended and any(info.pid in ended for info in self._node.values()):
-            time.sleep(TOGETHER_S)
+            if not self._is_one_of_several:
+                time.sleep(TOGETHER_S)
             ended = {*ended, *self._endings.wait(0.0)}
             dead = [info for info in self._node.values() if info.pid in ended]
             if self._is_watching:
-                self._end_job(self._death_of(dead), ExitCode.INTERNAL_ERROR)
+                message = self._death_of(dead)
+                noted = None if self.is_ending() else note_loss(message)
+                self._end_job(message, ExitCode.INTERNAL_ERROR, noted=noted)
         if self._notes is not None:
             notes = {rank: self.note_of(place) for rank, place in self._places.items()}
             silence = self._notes.look(notes, time.monotonic())
@@ -277,25 +283,32 @@ class Liveness:
             f"{_seen(self.note_of(places.index(peer.rank)).doing)}"
             for peer in dead
         )
+        by_mpi = ", or by MPI because a rank on another node has ended" if self._is_one_of_several else ""
         return (
             f"{names} died without an error message: killed by a signal (kill -9, or the out-of-memory "
-            "killer: see dmesg), crashed, or ended by code of the user (such as os._exit, or _exit in C); "
-            f"the job ends here. {self._sentences.again}"
+            "killer: see dmesg), crashed, or ended by code of the user (such as os._exit, or _exit in C)"
+            f"{by_mpi}; the job ends here. {self._sentences.again}"
         )
 
-    def _end_job(self, message: str, code: ExitCode, accused: Collection[int] = ()) -> None:
-        """Report, or let another rank of the node report, and end the job."""
+    def _end_job(
+        self, message: str, code: ExitCode, accused: Collection[int] = (), noted: str | None = None
+    ) -> None:
+        """Report, or let another rank of the node report, and end the job.
+
+        Args:
+            noted: what the job script reports, see `note_loss`.
+        """
         able = [rank for rank, info in self._node.items() if rank == self._rank or _runs(info.pid)]
         speaker = min([rank for rank in able if rank not in accused] or able)
         if self.is_ending() or speaker != self._rank:
             time.sleep(SPEAKER_GRACE_S)  # another rank reports the reason; abort even if it cannot
         else:
-            words = (
-                self._start.read().last_words or message
-            )  # what the dead rank has said itself, if anything
-            if not self._start.leave_last_words(message):
+            # what the dead rank has said itself, if anything
+            words = self._start.read().last_words or (message if noted is None else noted)
+            if noted is None and not self._start.leave_last_words(message):
                 say(f"hpcbal: {message}")
-            self._tell(words)
+            if words:
+                self._tell(words)
         self._abort(int(code))
 
 

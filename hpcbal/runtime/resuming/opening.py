@@ -13,8 +13,8 @@ from hpcbal.config.scheduling import specs_of
 from hpcbal.control.states import TERMINAL
 from hpcbal.data.labels import in_words
 from hpcbal.errors import DataError
+from hpcbal.runtime.handoff.end_file import note_progress
 from hpcbal.runtime.handoff.launch_dir import RunRequest, output_of
-from hpcbal.runtime.handoff.start_file import note_progress
 from hpcbal.runtime.resuming.resume import Earlier, read_earlier
 from hpcbal.telemetry import Claim, Ledger, RunDirectory, RunLock, claim_output
 from hpcbal.telemetry.ledger import scan_ledger

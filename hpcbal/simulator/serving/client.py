@@ -10,7 +10,7 @@ from hpcbal.paramserver.store.client import Client, Part
 from hpcbal.paramserver.store.ownership import Ownership
 from hpcbal.simulator.serving.clock import Clock
 from hpcbal.simulator.serving.network import EAGER_BYTES, Network
-from hpcbal.simulator.serving.server import Access, Server
+from hpcbal.simulator.serving.server import Access, VirtualServer
 from hpcbal.simulator.serving.units import TurnBytes, Units
 
 
@@ -44,7 +44,7 @@ class WorkerClient(Protocol):
         """Send updates of these sizes; `then` is called when all of them have been applied."""
 
 
-class ParameterClient:
+class VirtualClient:
     """The pulls and pushes of one worker, frame by frame; see `WorkerClient`.
 
     Args:
@@ -60,7 +60,7 @@ class ParameterClient:
         clock: Clock,
         network: Network,
         units: Units,
-        servers: Mapping[int, Server],
+        servers: Mapping[int, VirtualServer],
         on_event: Callable[[], None],
     ) -> None:
         self._rank, self._clock, self._network, self._units = rank, clock, network, units

@@ -18,11 +18,11 @@ from hpcbal.paramserver.worker.data_moves import Carrier, DataMoves
 from hpcbal.paramserver.worker.place import Place, Waits
 from hpcbal.paramserver.worker.samples import Cursor, OpenTurns, Turn, WorkerSamples
 from hpcbal.paramserver.worker.worker import Hands, Worker
-from hpcbal.simulator.serving.client import ParameterClient, WorkerClient
+from hpcbal.simulator.serving.client import VirtualClient, WorkerClient
 from hpcbal.simulator.serving.clock import Clock, sleep
 from hpcbal.simulator.serving.job import Delays, ServingJob, ServingMachine
 from hpcbal.simulator.serving.network import Network
-from hpcbal.simulator.serving.server import Server
+from hpcbal.simulator.serving.server import VirtualServer
 from hpcbal.simulator.serving.units import TurnBytes, Units
 
 OBJECTIVE = "objective"
@@ -61,7 +61,7 @@ class VirtualPlace:
         yield from ()
 
 
-class Executor(Hands[int, None, TurnBytes, int], Carrier):
+class VirtualExecutor(Hands[int, None, TurnBytes, int], Carrier):
     """One rank of a job. It serves others whatever it waits for, and while it computes.
 
     Args:
@@ -86,9 +86,9 @@ class Executor(Hands[int, None, TurnBytes, int], Carrier):
         clock: Clock,
         network: Network,
         units: Units,
-        clients: dict[int, ParameterClient],
-        servers: dict[int, Server],
-        executors: dict[int, Executor],
+        clients: dict[int, VirtualClient],
+        servers: dict[int, VirtualServer],
+        executors: dict[int, VirtualExecutor],
         report: Callable[[Report], None],
         place: VirtualPlace | None = None,
         saved: Mapping[int, Cursor] | None = None,
@@ -101,10 +101,10 @@ class Executor(Hands[int, None, TurnBytes, int], Carrier):
         executors[rank] = self
         self.client: WorkerClient
         if client_of is None:
-            self.client = clients[rank] = ParameterClient(rank, clock, network, units, servers, self.look)
+            self.client = clients[rank] = VirtualClient(rank, clock, network, units, servers, self.look)
         else:
             self.client = client_of(self.look)
-        self.server = servers[rank] = Server(
+        self.server = servers[rank] = VirtualServer(
             rank,
             clock,
             network,

@@ -12,14 +12,14 @@ from hpcbal.paramserver.machine.progress import Pace
 from hpcbal.paramserver.machine.stopping import JobStop
 from hpcbal.paramserver.store.ownership import dealt_out, dealt_out_by_table
 from hpcbal.processes import without_garbage_collection
-from hpcbal.simulator.serving.client import ParameterClient
+from hpcbal.simulator.serving.client import VirtualClient
 from hpcbal.simulator.serving.clock import Clock, Delay
-from hpcbal.simulator.serving.executor import Executor
+from hpcbal.simulator.serving.executor import VirtualExecutor
 from hpcbal.simulator.serving.job import Delays, ServingJob, ServingMachine
 from hpcbal.simulator.serving.master import Master, Watcher
 from hpcbal.simulator.serving.network import Network
 from hpcbal.simulator.serving.record import ServingRun
-from hpcbal.simulator.serving.server import Server
+from hpcbal.simulator.serving.server import VirtualServer
 from hpcbal.simulator.serving.units import Units
 
 WatcherOf = Callable[[JobMachine], Watcher]
@@ -80,12 +80,12 @@ def simulate_job(
     machine = JobMachine(JobSpec(tuple(ranks), pace, JobStop(job.max_epochs)), data_owner, parameter_owner)
     watching = None if watcher is None else watcher(machine)
     master = Master(clock, machine, Delay(delays.control_s, f"{job.seed} control"), changes or {}, watching)
-    executors: dict[int, Executor] = {}
-    clients: dict[int, ParameterClient] = {}
-    servers: dict[int, Server] = {}
+    executors: dict[int, VirtualExecutor] = {}
+    clients: dict[int, VirtualClient] = {}
+    servers: dict[int, VirtualServer] = {}
     for rank in ranks:
         report = partial(master.report, rank)
-        master.executors[rank] = Executor(
+        master.executors[rank] = VirtualExecutor(
             rank, job, machines[rank - 1], delays, clock, network, units, clients, servers, executors, report
         )
     with without_garbage_collection():

@@ -69,7 +69,7 @@ class Access:
         return header + sum(int(payload[unit]) for unit in self.numbers)
 
 
-class Server:
+class VirtualServer:
     """The blocks of one executor.
 
     Args:
@@ -96,7 +96,7 @@ class Server:
         service_s_per_byte: float,
         bandwidth: float,
         workers: Mapping[int, Worker],
-        servers: Mapping[int, Server],
+        servers: Mapping[int, VirtualServer],
         report: Callable[[Report], None],
         on_block: Callable[[], None],
         on_moved: Callable[[], None],

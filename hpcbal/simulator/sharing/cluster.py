@@ -10,7 +10,7 @@ from hpcbal.simulator.serving.clock import Clock, Cores, Delay
 from hpcbal.simulator.serving.job import ServingJob
 from hpcbal.simulator.serving.network import Network
 from hpcbal.simulator.sharing.job import SharingDelays, SimulatedJob, SimulatedMachine, Turns
-from hpcbal.simulator.sharing.shared_machine import SharedMachine
+from hpcbal.simulator.sharing.shared_machine import VirtualMachine
 from hpcbal.simulator.sharing.started_job import Checkpoint, Hears, StartedJob, Surroundings
 
 
@@ -52,7 +52,7 @@ class Cluster:
             clock,
             Network(clock, bandwidths, sending, notice, payload),
             machines,
-            {rank: SharedMachine(clock, turns, host) for rank in machines},
+            {rank: VirtualMachine(clock, turns, host) for rank in machines},
             NetworkSynchroniser(),
             delays,
             warm_up,

@@ -27,7 +27,7 @@ class StartTimes:
     save_s: float
 
 
-class SharedMachine(MachineQueues):
+class VirtualMachine(MachineQueues):
     """One rank with the executors of several jobs.
 
     Args:
@@ -53,7 +53,7 @@ class SharedMachine(MachineQueues):
         return cpu.seconds + cpu.under_way_s, network.seconds + network.under_way_s
 
 
-class Tenant(VirtualPlace):
+class VirtualTenant(VirtualPlace):
     """The place of one job's executor on a shared machine.
 
     Args:
@@ -65,7 +65,7 @@ class Tenant(VirtualPlace):
     """
 
     def __init__(
-        self, machine: SharedMachine, rank: int, job: str, send: Callable[[Message], None], times: StartTimes
+        self, machine: VirtualMachine, rank: int, job: str, send: Callable[[Message], None], times: StartTimes
     ) -> None:
         super().__init__(machine.clock)
         self._machine, self._job, self._times = machine, job, times

@@ -19,17 +19,17 @@ from hpcbal.paramserver.sharing.synchroniser import KEEP_S, Grant, NetworkSynchr
 from hpcbal.paramserver.store.ownership import dealt_out, dealt_out_by_table
 from hpcbal.paramserver.worker.samples import Cursor
 from hpcbal.policies.grouping import JobLoad
-from hpcbal.simulator.serving.client import ParameterClient
+from hpcbal.simulator.serving.client import VirtualClient
 from hpcbal.simulator.serving.clock import Clock, Delay
-from hpcbal.simulator.serving.executor import Executor
+from hpcbal.simulator.serving.executor import VirtualExecutor
 from hpcbal.simulator.serving.job import Delays, ServingJob, ServingMachine
 from hpcbal.simulator.serving.master import Master
 from hpcbal.simulator.serving.network import Network
-from hpcbal.simulator.serving.server import Server
+from hpcbal.simulator.serving.server import VirtualServer
 from hpcbal.simulator.serving.units import Units
 from hpcbal.simulator.sharing.flows import FlowClient, job_of_flows
 from hpcbal.simulator.sharing.job import SharingDelays, SimulatedJob, SimulatedMachine
-from hpcbal.simulator.sharing.shared_machine import SharedMachine, StartTimes, Tenant
+from hpcbal.simulator.sharing.shared_machine import StartTimes, VirtualMachine, VirtualTenant
 from hpcbal.values import EpochRecord
 
 
@@ -82,7 +82,7 @@ class Surroundings:
     clock: Clock
     network: Network
     machines: Mapping[int, SimulatedMachine]
-    shared: Mapping[int, SharedMachine]
+    shared: Mapping[int, VirtualMachine]
     synchroniser: NetworkSynchroniser
     delays: SharingDelays
     warm_up: int
@@ -147,7 +147,7 @@ class StartedJob:
         self._executors = self._make_executors()
         self._master.executors.update({rank: self._listener(rank) for rank in ranks})
 
-    def _make_executors(self) -> dict[int, Executor]:
+    def _make_executors(self) -> dict[int, VirtualExecutor]:
         around, frames, checkpoint = self._around, self._frames, self._checkpoint
         count, delays = len(self.ranks), around.delays
         read_bytes = self._job.input_bytes + (0.0 if checkpoint.number is None else self._job.state_bytes)
@@ -157,18 +157,18 @@ class StartedJob:
             delays.stop_s + self._job.state_bytes / count / delays.disk_bytes_per_s,
         )
         units = Units(frames, self._machine.owners("parameters"), may_move=False)
-        executors: dict[int, Executor] = {}
-        clients: dict[int, ParameterClient] = {}
-        servers: dict[int, Server] = {}
-        self._tenants: dict[int, Tenant] = {}
+        executors: dict[int, VirtualExecutor] = {}
+        clients: dict[int, VirtualClient] = {}
+        servers: dict[int, VirtualServer] = {}
+        self._tenants: dict[int, VirtualTenant] = {}
         seconds_per_sample = self._job.compute_s * frames.steps / frames.num_samples
 
         saved = self._saved_cursors()
         for rank in self.ranks:
             machine = around.machines[rank]
-            tenant = Tenant(around.shared[rank], rank, self.name, partial(self._ask, rank), times)
+            tenant = VirtualTenant(around.shared[rank], rank, self.name, partial(self._ask, rank), times)
             self._tenants[rank] = tenant
-            Executor(
+            VirtualExecutor(
                 rank,
                 frames,
                 ServingMachine(seconds_per_sample / machine.speed, machine.bandwidth),
@@ -326,7 +326,7 @@ class StartedJob:
 class _Listener:
     """Hands the master's messages to an executor and its place."""
 
-    def __init__(self, tenant: Tenant, executor: Executor) -> None:
+    def __init__(self, tenant: VirtualTenant, executor: VirtualExecutor) -> None:
         self._tenant, self._executor = tenant, executor
 
     def hear(self, message: Message) -> None:

@@ -90,7 +90,7 @@ def test_the_table_and_the_json_agree(capsys: Capture) -> None:
     assert "ranks: 8 = 1 scheduler + 3 preprocessors + 4 trainers (4 per node)" in lines
     command = "hpcbal run run.yaml --set slots.per_node=2"
     assert f"start: mpirun -n 8 --map-by ppr:4:node --bind-to none {command}" in lines
-    options = "--mpi=pmix --kill-on-bad-exit=0 --export=ALL"
+    options = "--mpi=pmix --kill-on-bad-exit=0 --wait=120 --export=ALL"
     assert f"   or: srun --nodes=2 --ntasks-per-node=4 {options} {command}" in lines
     assert "preprocessors per node: 1 on the first, 2 on the others" in lines
     assert lines[lines.index("Slots of the first flotilla:") + 1 :][:2] == [

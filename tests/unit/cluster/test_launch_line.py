@@ -44,7 +44,7 @@ def test_without_the_same_number_of_ranks_on_each_node_there_is_no_line(
 
 
 def test_srun_gets_cores_gpus_and_pmix() -> None:
-    options = "--cpus-per-task=8 --gpus-per-node=4 --mpi=pmix --kill-on-bad-exit=0 --export=ALL"
+    options = "--cpus-per-task=8 --gpus-per-node=4 --mpi=pmix --kill-on-bad-exit=0 --wait=120 --export=ALL"
     assert " ".join(RanksToStart(4, 6, 8, "4").srun()) == f"srun --nodes=4 --ntasks-per-node=6 {options}"
 
 

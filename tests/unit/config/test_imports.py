@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.machinery
+import importlib.util
 import json
 import os
 import subprocess
@@ -415,6 +417,31 @@ def test_a_module_named_as_a_librarys_does_not_replace_it_and_is_named(
     found = importlib.machinery.PathFinder.find_spec("json")
     assert found is not None
     assert found.origin == json.__file__
+
+
+def test_a_folder_is_not_taken_for_a_library_that_others_look_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Keras imports jax and orbax if they are there; neither is installed."""
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    for name in ("jax", "orbax", "nets_of_mine"):
+        monkeypatch.setitem(sys.modules, name, sys)
+        monkeypatch.delitem(sys.modules, name)
+    assert importlib.machinery.PathFinder.find_spec("jax") is None
+    (tmp_path / "run.yaml").write_text("dnns: []", encoding="utf-8")
+    (tmp_path / "jax").mkdir()
+    for name in ("orbax.py", "h5py.py", "nets_of_mine.py"):
+        (tmp_path / name).write_text("", encoding="utf-8")
+    add_import_roots(tmp_path / "run.yaml")
+    for name in ("jax", "orbax"):
+        assert importlib.util.find_spec(name) is None
+        with pytest.raises(ModuleNotFoundError):
+            importlib.import_module(name)
+    importlib.import_module("nets_of_mine")
+    assert str(tmp_path) not in str(importlib.import_module("h5py").__file__)
+    warnings = hidden_modules(tmp_path / "run.yaml")
+    assert [Path(line.partition(":")[0]).name for line in warnings] == ["h5py.py", "orbax.py"]
+    assert "libraries would take it for one that they look for" in warnings[1]
 
 
 @pytest.mark.parametrize(

@@ -225,3 +225,18 @@ def test_nothing_is_started_where_no_file_can_be_made(with_inodes: Callable[[str
     with_inodes(tempfile.gettempdir(), 1, 16)
     with pytest.raises(OutputError, match=r"1 of 16 inodes are free.* set TMPDIR to another folder"):
         launch.start_mpirun([], 3, Requests())
+
+
+def test_few_inodes_are_reported_before_mpi_fails(
+    with_inodes: Callable[[str, int, int], None],
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    with_inodes("/dev/shm", 6, 20)
+    fails = [sys.executable, "-c", "import sys; sys.exit('of MPI')"]
+    monkeypatch.setattr(launch, "mpirun_command", lambda argv, ranks: fails)
+    assert launch.start_mpirun([], 3, Requests()) == 1
+    first, second, *_, last = capfd.readouterr().err.splitlines()
+    assert first.startswith("warning: /dev/shm: no room for the files of MPI: 6 of 20 inodes are free")
+    assert second == "of MPI"
+    assert last.startswith("hpcbal: perhaps the reason: /dev/shm: no room")

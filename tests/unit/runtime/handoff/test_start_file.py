@@ -14,16 +14,8 @@ from hypothesis import strategies as st
 
 from hpcbal.errors import OutputError
 from hpcbal.runtime.handoff import start_file
-from hpcbal.runtime.handoff.start_file import (
-    NAME,
-    UNDECIDED,
-    StarterWatch,
-    StartFacts,
-    StartFile,
-    facts_in,
-    note_end,
-    note_progress,
-)
+from hpcbal.runtime.handoff.end_file import UNDECIDED, note_end, note_progress
+from hpcbal.runtime.handoff.start_file import NAME, StarterWatch, StartFacts, StartFile, facts_in
 
 NO_HPCBAL = "the 'hpcbal run' that started the ranks is gone"
 

@@ -14,7 +14,9 @@ from typing import Any
 import pytest
 
 from hpcbal.cluster.roles import RankInfo
+from hpcbal.exit_codes import end_of_job
 from hpcbal.runtime.handoff.start_file import NAME, StartFile
+from hpcbal.runtime.health import liveness
 from hpcbal.runtime.health.liveness import ROW_BYTES, Liveness
 from hpcbal.telemetry import new_status, read_status, write_status
 from hpcbal.telemetry.host import processes
@@ -129,7 +131,9 @@ def test_ranks_that_live_are_not_looked_at(sleeper, monkeypatch):
 class Watched:
     """Rank 0 of a node with ranks of these processes, whose liveness watches; ends are noted."""
 
-    def __init__(self, *pids: int, start: StartFile | None = None, status: Path | None = None) -> None:
+    def __init__(
+        self, *pids: int, start: StartFile | None = None, status: Path | None = None, elsewhere: int = 0
+    ) -> None:
         self.codes: queue.Queue[int] = queue.Queue()
         ranks = [RankInfo(rank, 0, "here", pid, 0) for rank, pid in enumerate([os.getpid(), *pids])]
         self.liveness = Liveness(0, start)
@@ -141,7 +145,7 @@ class Watched:
         self.liveness.start()
         self.liveness.watch(
             0,
-            ranks,
+            [*ranks, *(RankInfo(len(ranks) + more, 1, "there", 1, 0) for more in range(elsewhere))],
             lambda rank: ["scheduler", "preprocessor", "trainer"][rank],
             self.codes.put,
             lambda words: None if status is None else note_death(status, words),
@@ -197,6 +201,32 @@ def test_a_death_is_reported_by_a_rank_or_left_to_hpcbal_run(
     assert words in str(death_note(read_status(tmp_path)))
     assert (words in str(start.read().last_words)) == is_started_by_hpcbal
     assert (words in capfd.readouterr().err) != is_started_by_hpcbal
+
+
+@pytest.mark.parametrize(
+    ("noted", "reported"),
+    [("", "rank 2 (trainer"), ("lost: rank 3 died\n", "rank 3 died"), ("2\n", None)],
+)
+def test_a_job_script_reports_the_death_that_came_first(
+    sleeper, tmp_path: Path, monkeypatch, capfd, noted: str, reported: str | None
+):
+    """Others follow from it, also from a rank's own end of the job; on several nodes within milliseconds."""
+    monkeypatch.setattr(liveness, "TOGETHER_S", 3600.0)
+    monkeypatch.setenv("HPCBAL_END_FILE", str(tmp_path / "end"))
+    (tmp_path / "end").write_text(f"undecided\n{noted}")
+    status = tmp_path / "status.json"
+    write_status(status, new_status("a", 2))
+    watched = Watched(os.getpid(), sleeper.pid, status=status, elsewhere=1)
+    sleeper.kill()
+    sleeper.wait()
+    assert watched.codes.get(timeout=20) == 1
+    watched.liveness.stop()
+    end = end_of_job((tmp_path / "end").read_text(), 14)
+    assert (end.code, end.is_lost) == ((2, False) if reported is None else (1, True))
+    assert end.sentence.startswith(reported or "")
+    assert str(death_note(read_status(tmp_path))).startswith(str(reported))
+    assert "a rank on another node has ended" in end.sentence or noted
+    assert "died" not in capfd.readouterr().err
 
 
 def test_a_note_that_is_too_long_is_cut():
