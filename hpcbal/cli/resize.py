@@ -28,7 +28,7 @@ def add_parser(verbs: Subparsers) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Check what is asked for, and write it where the job looks."""
-    from hpcbal.cluster.executor_list import executors_of
+    from hpcbal.cluster.roles import executors_of
     from hpcbal.errors import InputError
     from hpcbal.telemetry.files.atomic_file import output_error, write_atomic
     from hpcbal.telemetry.files.run_directory import RunDirectory

@@ -17,8 +17,7 @@ from pydantic import ValidationError
 from hpcbal.config.checks.import_check import arguments_of
 from hpcbal.config.listed import Listed
 from hpcbal.config.schema.prune import SearchConfig
-from hpcbal.config.source.nodes import Key, YamlNode
-from hpcbal.config.source.shown import did_you_mean, show
+from hpcbal.config.source.nodes import Key, YamlNode, did_you_mean, show
 
 MAX_SWEEP_SIZE = 100_000
 SAMPLE = "sample"

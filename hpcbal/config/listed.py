@@ -14,7 +14,7 @@ from hpcbal.config.schema.optimizer import OptimizerConfig, ScheduleOfRateConfig
 from hpcbal.config.schema.paramserver import BlocksConfig, ObjectiveConfig, PsStopConfig
 from hpcbal.config.schema.run import DatasetConfig
 from hpcbal.config.schema.section import Section
-from hpcbal.config.source.shown import nearest
+from hpcbal.config.source.nodes import nearest
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,7 @@ from hpcbal.config.checks.import_check import arguments_of
 from hpcbal.config.listed import LISTED, Listed
 from hpcbal.config.schema.document import DEFAULT_KEYS, JOB_DEFAULT_KEYS
 from hpcbal.config.schema.section import CUSTOM_ERROR, Section
-from hpcbal.config.source.nodes import Path, YamlNode, join_key
-from hpcbal.config.source.shown import did_you_mean, nearest, show
+from hpcbal.config.source.nodes import Path, YamlNode, did_you_mean, join_key, nearest, show
 from hpcbal.errors import MOST_PROBLEMS
 
 _UNQUOTED = re.compile(r"[-+]?[0-9]+(?:\.[0-9]*)?(?:[eE][-+]?[0-9]+)?|true|false|null")

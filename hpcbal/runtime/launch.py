@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -51,6 +52,9 @@ ONE_MACHINE_SETTINGS = {"OMPI_MCA_btl": "^ofi"}
 # Where mpirun keeps its files, for Open MPI 5 and 4. A killed mpirun leaves them behind, and a later mpirun
 # that gets the same process id would fail because of them ("listener thread failed to start").
 SESSION_DIRECTORY = ("PRTE_MCA_prte_tmpdir_base", "OMPI_MCA_orte_tmpdir_base")
+
+QUIET_S = 20.0
+"""How long the ranks may print nothing before it is said that they are starting."""
 
 
 def run(request: RunRequest, argv: Sequence[str]) -> int:
@@ -255,7 +259,18 @@ def start_mpirun(argv: Sequence[str], ranks: int, requests: Requests, sentences:
                 stdout.drain(timeout_s, lambda: requests.stop)
                 stderr.drain(timeout_s, lambda: requests.stop)
 
+            def say_that_they_start() -> None:
+                if not (stdout.has_begun or stderr.has_begun or requests.stop):
+                    report(
+                        f"{ranks} ranks are still starting: they load MPI, TensorFlow and the data, which "
+                        "takes long on a busy machine or a slow file system (Ctrl-C: stop)"
+                    )
+
+            timer = threading.Timer(QUIET_S, say_that_they_start)
+            timer.daemon = True
+            timer.start()
             code = mind(process, directory, requests, drain, sentences)
+            timer.cancel()
     if code == ExitCode.INTERNAL_ERROR and shortage is not None:
         report(f"perhaps the reason: {shortage[1]}")
     return code

@@ -107,7 +107,9 @@ class Job:
         return (self.cluster.folder / f".hpcbal-{self.number}.end").exists()
 
     def kill_rank(self, rank: int) -> None:
-        own = {f"SLURM_JOB_ID={self.number}".encode(), f"SLURM_PROCID={rank}".encode()}
+        """Kill a rank of this job; other clusters of this machine may have jobs of the same number."""
+        end_file = self.cluster.folder / f".hpcbal-{self.number}.end"
+        own = {f"HPCBAL_END_FILE={end_file}".encode(), f"SLURM_PROCID={rank}".encode()}
         found = [
             int(environ.parent.name)
             for environ in Path("/proc").glob("[0-9]*/environ")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from hpcbal.comm.backoff import Backoff
-from hpcbal.runtime.roles.wave import Wave
+from hpcbal.runtime.roles.group_profile import Wave
 
 
 class LoopbackWave(Wave):

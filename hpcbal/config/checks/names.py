@@ -7,8 +7,7 @@ from importlib.util import find_spec
 
 from hpcbal.config.schema.ensemble import BalanceConfig
 from hpcbal.config.schema.section import is_import_path
-from hpcbal.config.source.nodes import Key, YamlNode
-from hpcbal.config.source.shown import show
+from hpcbal.config.source.nodes import Key, YamlNode, show
 
 
 def items_of(root: YamlNode, key: str) -> list[YamlNode]:

@@ -21,10 +21,9 @@ from hpcbal.config.schema.optimizer import OPTIMIZERS
 from hpcbal.config.schema.prune import NO_RULE
 from hpcbal.config.schema.run import MOST_BYTES
 from hpcbal.config.schema.section import parse_bytes
-from hpcbal.config.source.nodes import YamlNode
-from hpcbal.config.source.shown import did_you_mean, show
+from hpcbal.config.source.nodes import YamlNode, did_you_mean, show
 from hpcbal.errors import MOST_PROBLEMS
-from hpcbal.values.metric_names import VALIDATION
+from hpcbal.values.epochs import VALIDATION
 
 _SPARSE = "sparse_"
 """Names of Keras for losses and metrics of labels that are the number of a class."""

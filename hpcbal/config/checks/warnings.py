@@ -8,10 +8,9 @@ from hpcbal.config.balance import balances_of, resolve_balance
 from hpcbal.config.schema.dnn import InitConfig
 from hpcbal.config.schema.ensemble import EnsembleConfig
 from hpcbal.config.schema.run import RunConfig
-from hpcbal.config.source.nodes import YamlNode
-from hpcbal.config.source.shown import show
+from hpcbal.config.source.nodes import YamlNode, show
 from hpcbal.errors import ConfigError, InputError
-from hpcbal.values.metric_names import LOSS, base_name
+from hpcbal.values.epochs import LOSS, base_name
 
 _MAX_NAMES = 4
 

@@ -17,8 +17,7 @@ from hpcbal.config.schema.dnn import DnnConfig
 from hpcbal.config.schema.ensemble import EnsembleConfig
 from hpcbal.config.schema.optimizer import ScheduleOfRateConfig
 from hpcbal.config.schema.prune import NO_RULE
-from hpcbal.config.source.nodes import YamlNode
-from hpcbal.config.source.shown import show
+from hpcbal.config.source.nodes import YamlNode, show
 
 if TYPE_CHECKING:  # loads NumPy, which most configurations do not need to be checked
     from hpcbal.config.balance import DnnBalance, Policy

@@ -35,7 +35,7 @@ from hpcbal.config.schema.section import (
     key,
     wrong,
 )
-from hpcbal.values.metric_names import (
+from hpcbal.values.epochs import (
     LESS_IS_BETTER,
     LOSS,
     VALIDATION,

@@ -16,7 +16,7 @@ from hpcbal.config.schema.section import (
     key,
     wrong,
 )
-from hpcbal.values.metric_names import (
+from hpcbal.values.epochs import (
     KERAS_METRICS,
     LESS_IS_BETTER,
     LOSS,

@@ -14,8 +14,7 @@ from typing import Any
 import yaml
 from yaml.composer import Composer
 
-from hpcbal.config.source.nodes import Key, YamlNode, join_key
-from hpcbal.config.source.shown import show
+from hpcbal.config.source.nodes import Key, YamlNode, join_key, show
 from hpcbal.errors import ConfigError
 from hpcbal.printable import shortened
 

@@ -16,7 +16,7 @@ from hpcbal.paramserver.contract.checks import checked_terms
 from hpcbal.paramserver.contract.columns import Columns, IntArray
 from hpcbal.paramserver.contract.table import Table
 from hpcbal.paramserver.contract.update import AppError, Needs, Parameters, Updates
-from hpcbal.values.metric_names import OTHER_FIELDS
+from hpcbal.values.epochs import OTHER_FIELDS
 
 Fact = int | float | str
 

@@ -10,7 +10,7 @@ from hpcbal.control.progress import StopRule, evaluate
 from hpcbal.errors import InputError
 from hpcbal.policies.outlook import epochs_to_target
 from hpcbal.values import EpochRecord
-from hpcbal.values.metric_names import shows_more_better
+from hpcbal.values.epochs import shows_more_better
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ from hpcbal.paramserver.contract import (
     Updates,
 )
 from hpcbal.training.groups import NonFiniteError
-from hpcbal.values.metric_names import KERAS_METRICS
+from hpcbal.values.epochs import KERAS_METRICS
 
 if TYPE_CHECKING:
     from hpcbal.training.backend import Sums

@@ -16,7 +16,7 @@ from hpcbal.report.model import JobReport, ReportData
 from hpcbal.report.reading.run_files import read_run
 from hpcbal.telemetry.files.run_directory import RunDirectory
 from hpcbal.telemetry.views.summary import differing_settings
-from hpcbal.values.metric_names import shows_more_better
+from hpcbal.values.epochs import shows_more_better
 
 DEFAULT_METRIC = "val_accuracy"
 """How DNNs are compared if a run's configuration cannot be read."""

@@ -23,7 +23,7 @@ from hpcbal.telemetry.files.atomic_file import output_error, write_atomic
 from hpcbal.telemetry.views.evaluation import title_of
 from hpcbal.telemetry.views.summary import metric_words
 from hpcbal.telemetry.views.table import count_text, key_line
-from hpcbal.values.metric_names import LOSS, VALIDATION
+from hpcbal.values.epochs import LOSS, VALIDATION
 
 if TYPE_CHECKING:
     from jinja2 import Environment

@@ -29,7 +29,7 @@ from hpcbal.telemetry.views.evaluation import (
     render_evaluation,
     write_evaluation,
 )
-from hpcbal.values.metric_names import LOSS
+from hpcbal.values.epochs import LOSS
 
 MOST_BROKEN = 20
 """Broken samples that are named."""

@@ -19,7 +19,7 @@ from hpcbal.training.backend import Replica, Sums
 from hpcbal.training.collective import GradientCollective
 from hpcbal.training.step import StepOutcome, compute_step, evaluate_step, finish_step
 from hpcbal.values import Position
-from hpcbal.values.metric_names import VALIDATION
+from hpcbal.values.epochs import VALIDATION
 
 
 @dataclass

@@ -139,12 +139,14 @@ class CleanOutput:
 
     Attributes:
         reading_end, writing_end: descriptors of the pipe, for mpirun.
+        has_begun: whether anything was forwarded.
     """
 
     def __init__(self, target: int) -> None:
         self.reading_end, self.writing_end = os.pipe()
         with contextlib.suppress(OSError):  # a system may allow less
             fcntl.fcntl(self.writing_end, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
+        self.has_begun = False
         self._target = target
         self._waiting: deque[bytes] = deque()
         self._num_waiting = 0  # bytes that were read and not yet written
@@ -193,6 +195,7 @@ class CleanOutput:
     def _keep(self, text: bytes) -> None:
         if not text:
             return
+        self.has_begun = True
         with self._changed:
             self._waiting.append(text)
             self._num_waiting += len(text)

@@ -42,7 +42,7 @@ from hpcbal.telemetry.ledger import (
     MachinesUsedLine,
     SharingFacts,
 )
-from hpcbal.telemetry.views.jobs_status import GroupStatus, new_jobs_status
+from hpcbal.telemetry.views.paramserver_status import GroupStatus, new_jobs_status
 from hpcbal.telemetry.views.table import count_text
 
 LOOK_INTERVAL_S = 1.0

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from hpcbal.cluster.executor_list import executors_of
+from hpcbal.cluster.roles import executors_of
 from hpcbal.config import ParamServerConfig
 from hpcbal.errors import InputError
 from hpcbal.paramserver.store.ownership import dealt_out, dealt_out_by_table

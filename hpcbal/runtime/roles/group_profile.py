@@ -1,9 +1,11 @@
-"""Time the steps of one DNN on one group size ([FLEET] App. B.3)."""
+"""The groups of a profiling wave: each measures its rate, and trains on until all have."""
 
 from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
+from typing import Protocol
 
 from hpcbal.cluster.roles import SCHEDULER_RANK
 from hpcbal.comm.backoff import Backoff
@@ -12,7 +14,6 @@ from hpcbal.events.ensemble import DnnFailed, Event, GroupLeft, RateMeasured
 from hpcbal.policies.batching import split_evenly
 from hpcbal.runtime.group.member import GroupMember
 from hpcbal.runtime.group.replicas import UNTRAINED
-from hpcbal.runtime.roles.wave import Wave
 from hpcbal.runtime.wire.protocol import Happened
 from hpcbal.training.backend import Replica
 from hpcbal.training.groups import GroupFailed
@@ -20,6 +21,23 @@ from hpcbal.training.step import evaluate_step, train_step
 from hpcbal.training.weights import Arrays
 
 log = logging.getLogger(__name__)
+
+
+class Wave(Protocol):
+    """Synchronises the ranks of a profiling wave; only `leave` waits, so all ranks can keep working."""
+
+    def all_warm(self) -> bool:
+        """Report that this rank has done its first step; returns whether all ranks have."""
+
+    def all_timed(self) -> bool:
+        """Report that this rank's steps have been timed; returns whether those of all ranks have."""
+
+    def leave(self, poll: Callable[[], None]) -> None:
+        """Wait until all ranks have been timed; must be the last call, also after a failure.
+
+        Args:
+            poll: called repeatedly while waiting.
+        """
 
 
 class GroupProfile:

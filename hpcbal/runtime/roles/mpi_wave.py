@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from mpi4py import MPI
 
 from hpcbal.comm.backoff import Backoff
-from hpcbal.runtime.roles.wave import Wave
+from hpcbal.runtime.roles.group_profile import Wave
 
 WARM, TIMED = range(2)
 

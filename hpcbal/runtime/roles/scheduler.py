@@ -1,11 +1,17 @@
-"""Rank 0: turns messages into events, lets the state machine decide, and performs its instructions."""
+"""Rank 0: turns messages into events, lets the state machine decide, and performs its instructions.
+
+A thread chooses schedules meanwhile, so that rank 0 goes on to serve the other ranks.
+"""
 
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import replace
 
 from hpcbal.cluster.roles import SCHEDULER_RANK
 from hpcbal.cluster.walltime import WalltimeLimit
@@ -26,6 +32,7 @@ from hpcbal.events.ensemble import (
     NextPass,
     PreprocessingMeasured,
     RoundPlan,
+    ScheduleChosen,
     StartAlone,
     Started,
     StartProfiling,
@@ -39,13 +46,61 @@ from hpcbal.runtime.handoff.start_file import StarterWatch, StartFile
 from hpcbal.runtime.rank.context import RankContext
 from hpcbal.runtime.record.accounts import PreprocessingStats
 from hpcbal.runtime.record.console import Console
-from hpcbal.runtime.record.forecast import Forecast
+from hpcbal.runtime.record.forecast import Forecast, passes_of
 from hpcbal.runtime.record.journal import Journal
-from hpcbal.runtime.roles.schedule_chooser import ScheduleChooser
 from hpcbal.runtime.wire import protocol
+from hpcbal.simulator import ASSUMED_COSTS, Outset, choose_schedule
 from hpcbal.telemetry.ledger import BadSampleLine
 
 log = logging.getLogger(__name__)
+
+
+class ScheduleChooser:
+    """Answers one question of the state machine at a time, from a thread.
+
+    The answer depends only on the state of the ensemble, never on how long it took.
+
+    Args:
+        spec: the shared stream.
+        choose: finds the answer; replaced by tests.
+    """
+
+    def __init__(
+        self, spec: StreamSpec, choose: Callable[[Outset, ChooseSchedule], ScheduleChosen] = choose_schedule
+    ) -> None:
+        self._spec = spec
+        self._choose = choose
+        self._answer: Future[ScheduleChosen] | None = None
+
+    def ask(self, asked: ChooseSchedule, ensemble: Ensemble, start_s: Mapping[str, float]) -> None:
+        """Start to look for the answer.
+
+        Args:
+            start_s: seconds that it takes to start a DNN on a rank that does not hold it yet, by DNN, if
+                known.
+        """
+        outset = Outset.of(ensemble, passes_of(self._spec), replace(ASSUMED_COSTS, start_s=start_s))
+        answer: Future[ScheduleChosen] = Future()
+
+        def look() -> None:
+            try:
+                answer.set_result(self._choose(outset, asked))
+            except BaseException as error:
+                answer.set_exception(error)
+
+        threading.Thread(target=look, name="schedule-chooser", daemon=True).start()
+        self._answer = answer
+
+    def take(self) -> ScheduleChosen | None:
+        """Return the answer once it is found; None before, and after it was taken.
+
+        Raises:
+            HpcbalError: if the search has failed.
+        """
+        if self._answer is None or not self._answer.done():
+            return None
+        answer, self._answer = self._answer, None
+        return answer.result()
 
 
 class Scheduler:

@@ -22,9 +22,8 @@ from hpcbal.runtime.group.replicas import ReplicaCache
 from hpcbal.runtime.health.silence import ReadWatch
 from hpcbal.runtime.rank.context import RankContext
 from hpcbal.runtime.rank.data import RankData
-from hpcbal.runtime.roles.group_profile import GroupProfile
+from hpcbal.runtime.roles.group_profile import GroupProfile, Wave
 from hpcbal.runtime.roles.group_round import GroupRound
-from hpcbal.runtime.roles.wave import Wave
 from hpcbal.runtime.wire.protocol import OpenGroups, ReaderReady, Shutdown, TrainAlone
 from hpcbal.training.backend import Backend
 from hpcbal.training.collective import LocalCollective

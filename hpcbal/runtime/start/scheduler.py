@@ -18,8 +18,7 @@ from hpcbal.runtime.record.console import Console, node_lines
 from hpcbal.runtime.record.final_report import write_final_report
 from hpcbal.runtime.record.journal import Journal
 from hpcbal.runtime.resuming.known_rates import known_rates, rate_keys
-from hpcbal.runtime.resuming.opening import OpenedRun
-from hpcbal.runtime.resuming.same_data import check_fingerprint
+from hpcbal.runtime.resuming.opening import OpenedRun, check_fingerprint
 from hpcbal.runtime.roles.scheduler import Scheduler
 from hpcbal.runtime.start.recipe import Recipe
 from hpcbal.telemetry import RunDirectory

@@ -29,7 +29,7 @@ from hpcbal.telemetry.files.atomic_file import output_error, own_file, remove_qu
 from hpcbal.telemetry.files.json_lines import encode_line, read_json_lines, unix_seconds, utc_text, write_all
 from hpcbal.telemetry.files.run_directory import RunDirectory
 from hpcbal.values import EpochRecord
-from hpcbal.values.metric_names import OTHER_FIELDS
+from hpcbal.values.epochs import OTHER_FIELDS
 
 log = logging.getLogger(__name__)
 

@@ -8,11 +8,10 @@ from typing import Any, TypeAlias, cast
 
 from hpcbal.kinds import KINDS, Kind
 from hpcbal.telemetry.views.ensemble_table import EnsembleStatus
-from hpcbal.telemetry.views.jobs_status import JobsStatus
-from hpcbal.telemetry.views.paramserver_status import ParamServerStatus
+from hpcbal.telemetry.views.paramserver_status import JobsStatus, ParamServerStatus
 from hpcbal.telemetry.views.status import JobStatus
 from hpcbal.telemetry.views.summary import BEST, FINAL, metric_title, metric_words
-from hpcbal.values.metric_names import shows_more_better
+from hpcbal.values.epochs import shows_more_better
 
 AnyStatus: TypeAlias = EnsembleStatus | ParamServerStatus | JobsStatus
 """The content of a status.json."""

@@ -1,4 +1,4 @@
-"""The part of status.json that only parameter-server jobs have."""
+"""The parts of status.json that only runs of parameter-server jobs have: of one job, and of many."""
 
 # No `from __future__ import annotations`, see `status`.
 
@@ -58,3 +58,37 @@ def new_paramserver_status(
     """
     shared = new_run_status("paramserver", name, num_executors, heartbeat_s, now)
     return {**shared, "jobs": [], "executors": []}
+
+
+class GroupStatus(TypedDict):
+    """Jobs that share machines: names of the jobs, ranks of the machines, seconds of one of its iterations.
+
+    `predicted_s` and `measured_s` are None while they are unknown.
+    """
+
+    jobs: list[str]
+    machines: list[int]
+    predicted_s: float | None
+    measured_s: float | None
+
+
+class JobsStatus(RunStatus):
+    """The status of many parameter-server jobs; in `num_gpus` and `busy_gpus` slots are machines."""
+
+    jobs: list[PsJobStatus]
+    groups: list[GroupStatus]
+
+
+def new_jobs_status(
+    name: str, num_machines: int, *, heartbeat_s: float = 5.0, now: float | None = None
+) -> JobsStatus:
+    """The status of many parameter-server jobs that start in this process.
+
+    Args:
+        name: name of the run.
+        num_machines: ranks beside the scheduler.
+        heartbeat_s: seconds between two updates of the file.
+        now: Unix seconds (default: the current time).
+    """
+    shared = new_run_status("jobs", name, num_machines, heartbeat_s, now)
+    return {**shared, "jobs": [], "groups": []}

@@ -39,7 +39,7 @@ from hpcbal.telemetry.files.run_directory import RunDirectory
 from hpcbal.telemetry.ledger import DnnDoneLine, DnnPrunedLine, ModelWarningLine
 from hpcbal.telemetry.views.summary import main_metric_of, short_title
 from hpcbal.telemetry.views.table import count_text, format_table, key_line, number_text
-from hpcbal.values.metric_names import shows_more_better
+from hpcbal.values.epochs import shows_more_better
 
 
 def choice_cells(choice: ScheduleChosen) -> list[str]:

@@ -20,7 +20,7 @@ from hpcbal.training.groups import USER_ERRORS
 from hpcbal.training.keras.metric_states import Accuracy, KerasMetric, Metric, accuracy_of_whole_labels
 from hpcbal.training.weights import Array
 from hpcbal.user_code import summary
-from hpcbal.values.metric_names import KERAS_METRICS, LOSS
+from hpcbal.values.epochs import KERAS_METRICS, LOSS
 
 Link = Literal["softmax", "sigmoid", "identity"]
 """The function from the outputs of a model to the predictions that metrics see."""

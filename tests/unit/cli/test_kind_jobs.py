@@ -9,7 +9,7 @@ import pytest
 
 from hpcbal.cli import main
 from hpcbal.config import load_config, resolved_yaml
-from hpcbal.telemetry.views.jobs_status import new_jobs_status
+from hpcbal.telemetry.views.paramserver_status import new_jobs_status
 from hpcbal.telemetry.views.status import write_status
 
 EXAMPLE = Path(__file__).parents[3] / "configs" / "jobs.yaml"

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpcbal.cluster.executor_list import executors_of
+from hpcbal.cluster.roles import executors_of
 from hpcbal.errors import InputError
 
 RANKS = (1, 2, 3, 5, 6, 7)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from hpcbal.paramserver import apps, networks
-from hpcbal.values.metric_names import OTHER_FIELDS
+from hpcbal.values.epochs import OTHER_FIELDS
 
 ROOT = Path(__file__).parents[3]
 GUIDE = (ROOT / "docs/parameter-servers.md").read_text(encoding="utf-8")

@@ -19,7 +19,7 @@ from hpcbal.errors import InputError
 from hpcbal.training.backend import Sums
 from hpcbal.training.keras.metric_states import KerasMetric
 from hpcbal.training.keras.tensorflow_backend import TensorFlowBackend
-from hpcbal.values.metric_names import KERAS_METRICS
+from hpcbal.values.epochs import KERAS_METRICS
 
 Make = Callable[..., Any]
 SHAPE = (6,)

@@ -22,7 +22,7 @@ from hpcbal.paramserver.contract import (
     has_default_update,
     tables_of,
 )
-from hpcbal.values.metric_names import OTHER_FIELDS
+from hpcbal.values.epochs import OTHER_FIELDS
 
 TABLES = {
     "weights": Table("weights", 3, 2),

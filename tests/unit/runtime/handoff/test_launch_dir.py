@@ -227,6 +227,18 @@ def test_nothing_is_started_where_no_file_can_be_made(with_inodes: Callable[[str
         launch.start_mpirun([], 3, Requests())
 
 
+@pytest.mark.parametrize(("speaks", "is_said"), [("", True), ("print('a', flush=True); ", False)])
+def test_a_long_start_is_explained(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], speaks: str, is_said: bool
+) -> None:
+    monkeypatch.setattr(launch, "QUIET_S", 0.8)
+    waits = [sys.executable, "-c", f"{speaks}import time; time.sleep(1.6)"]
+    monkeypatch.setattr(launch, "mpirun_command", lambda argv, ranks: waits)
+    launch.start_mpirun([], 3, Requests())
+    err = capfd.readouterr().err
+    assert err.count("hpcbal: 3 ranks are still starting: they load MPI, TensorFlow and the data") == is_said
+
+
 def test_few_inodes_are_reported_before_mpi_fails(
     with_inodes: Callable[[str, int, int], None],
     monkeypatch: pytest.MonkeyPatch,

@@ -33,8 +33,8 @@ from hpcbal.events.ensemble import (
 )
 from hpcbal.events.line import Line
 from hpcbal.policies import Delta
+from hpcbal.runtime.resuming.opening import check_fingerprint
 from hpcbal.runtime.resuming.resume import Earlier, read_earlier
-from hpcbal.runtime.resuming.same_data import check_fingerprint
 from hpcbal.telemetry import RunDirectory
 from hpcbal.telemetry.ledger import DnnDoneLine, DnnRetriedLine, NodeFacts, RunStartedLine
 from hpcbal.values import EpochRecord, Position

@@ -35,8 +35,7 @@ from hpcbal.policies import RateTable
 from hpcbal.runtime.health import silence
 from hpcbal.runtime.record.console import Console
 from hpcbal.runtime.record.journal import Journal
-from hpcbal.runtime.roles.schedule_chooser import ScheduleChooser
-from hpcbal.runtime.roles.scheduler import Scheduler
+from hpcbal.runtime.roles.scheduler import ScheduleChooser, Scheduler
 from hpcbal.runtime.wire.protocol import (
     DataLoading,
     EndStream,

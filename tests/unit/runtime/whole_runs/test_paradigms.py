@@ -11,7 +11,7 @@ import pytest
 
 from hpcbal.events.ensemble import ChooseSchedule, ScheduleChosen
 from hpcbal.runtime.roles import scheduler
-from hpcbal.runtime.roles.schedule_chooser import ScheduleChooser
+from hpcbal.runtime.roles.scheduler import ScheduleChooser
 from hpcbal.simulator import Outset, choose_schedule
 
 PARADIGMS = ["global", "local", "homogeneous", "independent", "auto"]

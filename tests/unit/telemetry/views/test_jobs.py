@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hpcbal.telemetry.views.jobs_status import JobsStatus, new_jobs_status
-from hpcbal.telemetry.views.paramserver_status import PsJobStatus
+from hpcbal.telemetry.views.paramserver_status import JobsStatus, PsJobStatus, new_jobs_status
 from hpcbal.telemetry.views.read_status import read_status, render_status
 from hpcbal.telemetry.views.status import write_status
 
