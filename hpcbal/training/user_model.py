@@ -8,6 +8,7 @@ import io
 import logging
 import os
 import re
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -25,6 +26,8 @@ log = logging.getLogger(__name__)
 _MOST_BYTES = 1 << 14
 _ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
 _LOGGED: set[tuple[str, str]] = set()
+_REDIRECTION = threading.RLock()
+"""All threads have one stdout: of two that redirect it at a time, each could leave the other's behind."""
 
 
 def make_model(dnn: DnnConfig, sample: SampleSpec, num_classes: int) -> Any:
@@ -51,7 +54,7 @@ def _printing_to_log(name: str) -> Iterator[None]:
     kept = _Kept()
     stdout = io.TextIOWrapper(io.BufferedWriter(kept), "utf-8", "backslashreplace", line_buffering=True)
     try:
-        with contextlib.redirect_stdout(stdout):
+        with _REDIRECTION, contextlib.redirect_stdout(stdout):
             yield
     finally:
         stdout.flush()

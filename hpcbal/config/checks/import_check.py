@@ -166,7 +166,7 @@ def arguments_of(path: object, contract: Contract) -> tuple[str, ...] | None:
     """
     if not isinstance(path, str) or not is_import_path(path):
         return None
-    _, definition = _look_up(path)
+    _, definition = _look_up(path, tuple(sys.path))
     known = None if definition is None else _known_arguments(definition)
     return None if known is None else names_of_args(known[1], contract)
 
@@ -176,7 +176,7 @@ def _entry_problems(entry: YamlNode, key: str, contract: Contract) -> list[str]:
     path = entry.get(key)
     if path is None or not isinstance(path.value, str) or not is_import_path(path.value):
         return []  # the schema refuses it
-    problem, definition = _look_up(path.value)
+    problem, definition = _look_up(path.value, tuple(sys.path))
     if problem is not None:
         return [path.problem(problem)]
     known = None if definition is None else _known_arguments(definition)
@@ -226,12 +226,12 @@ def _node_of(misfit: Misfit, path: YamlNode, args: YamlNode | None) -> YamlNode:
 
 
 @cache
-def _look_up(path: str) -> tuple[str | None, ast.stmt | None]:
+def _look_up(path: str, roots: tuple[str, ...]) -> tuple[str | None, ast.stmt | None]:
     """(problem, the definition); both None if it exists but its definition is not found."""
     module, _, attribute = path.partition(":")
     first, _, rest = attribute.partition(".")
     for hop in range(_MAX_HOPS):
-        names, problem = _read(module)
+        names, problem = _read(module, roots)
         if problem is not None and hop > 0:
             return None, None  # the importing module may create it
         if problem is not None:
@@ -277,8 +277,12 @@ def _find(name: str) -> tuple[importlib.machinery.ModuleSpec | None, str]:
 
 
 @cache
-def _read(module: str) -> tuple[_Names | None, str | None]:
-    """(top-level names, problem); (None, None) for a module whose source cannot be read."""
+def _read(module: str, roots: tuple[str, ...]) -> tuple[_Names | None, str | None]:
+    """(top-level names, problem); (None, None) for a module whose source cannot be read.
+
+    Args:
+        roots: `sys.path`; what is known holds for it only.
+    """
     spec, looked_for = _find(module)
     if spec is None:
         advice = "put it beside the configuration, into the current directory, or install it"

@@ -154,6 +154,8 @@ class Replay:
             case LeaveRound(dnn) if dnn in self._open:
                 self._open[dnn].to_leave = True
             case GroupLeft(dnn):
+                if (hold := self._open.get(dnn)) is not None:
+                    hold.left = line
                 self._release(dnn)
             case _:
                 self._take_other(line)
@@ -220,12 +222,15 @@ class Replay:
         return works_of(self.holds)
 
     def cost_by_dnn(self) -> dict[str, tuple[float, float]]:
-        """(seconds in groups, slot-seconds) of each DNN, including profiling; call after `close`."""
+        """(seconds in groups, slot-seconds) of each DNN, including profiling; call after `close`.
+
+        As the run has recorded them: a line of the ledger may be written later than what it tells.
+        """
         costs: dict[str, tuple[float, float]] = {}
         for hold in self.holds:
             assert hold.end_s is not None
             wall_time_s, slot_seconds = costs.get(hold.dnn, (0.0, 0.0))
-            length_s = hold.end_s - hold.start_s
+            length_s = hold.end_s - hold.start_s if hold.left is None else hold.left.wall_time_s
             costs[hold.dnn] = (wall_time_s + length_s, slot_seconds + length_s * len(hold.gpus))
         return costs
 

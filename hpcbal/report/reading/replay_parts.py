@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from hpcbal.events.ensemble import EpochDone
+from hpcbal.events.ensemble import EpochDone, GroupLeft
 from hpcbal.events.epoch import RankFacts, Straggler
 from hpcbal.events.line import Line
 from hpcbal.report.model import (
@@ -59,6 +59,7 @@ class Hold:
         kind: whether it trains or is profiled.
         round_index: index of the round; None outside of rounds.
         end_s: when it left the slots; None while it holds them.
+        left: the line that says so; None if it holds them, or its start was killed.
         held_s: seconds for which checkpoints kept it from training.
         to_leave: whether it was asked to leave after a whole pass.
     """
@@ -69,6 +70,7 @@ class Hold:
     kind: SpanKind
     round_index: int | None = None
     end_s: float | None = None
+    left: GroupLeft | None = None
     epochs: list[Epoch] = field(default_factory=list)
     held_s: float = 0.0
     to_leave: bool = False

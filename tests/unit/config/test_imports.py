@@ -307,6 +307,16 @@ def test_unknown_packages_are_reported(tmp_path: Path) -> None:
     assert "no module 'json.nothing'" in validate(tmp_path, "json.nothing:f")[0]
 
 
+def test_a_module_that_was_unknown_is_found_once_its_folder_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "no module 'late_module'" in validate(tmp_path, "late_module:f")[0]
+    (tmp_path / "later").mkdir()
+    (tmp_path / "later" / "late_module.py").write_text("def f(input_shape, num_classes): ...\n")
+    monkeypatch.syspath_prepend(str(tmp_path / "later"))
+    assert validate(tmp_path, "late_module:f") == []
+
+
 def test_compiled_and_built_in_modules_are_trusted(tmp_path: Path) -> None:
     assert validate(tmp_path, "math:sqrt") == []
     assert validate(tmp_path, "sys:exit") == []

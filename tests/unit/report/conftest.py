@@ -24,6 +24,7 @@ class History:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self._entries: list[Entry] = []
+        self._joined: dict[str, tuple[float, int]] = {}  # when, and with how many slots
 
     def add(self, at: float, event: str, **fields: Any) -> History:
         self._entries.append(entry(a(LINE_BY_EVENT[event], **fields), len(self._entries), EPOCH_0 + at))
@@ -46,6 +47,7 @@ class History:
         )
 
     def round(self, at: float, index: int, groups: dict[str, tuple[int, ...]], **epochs: int) -> History:
+        self._joined |= {dnn: (at, len(slots)) for dnn, slots in groups.items()}
         rates = dict.fromkeys(groups, 100.0)
         facts = plan_of(groups, epochs, index=index, num_preprocessors=2, predicted_rate_samples_per_s=rates)
         return self.add(at, "round-started", plan=facts)
@@ -84,7 +86,9 @@ class History:
     def leave(self, at: float, dnn: str, *, reported: bool = True) -> History:
         if reported:
             self.add(at, "leave-round", dnn_id=dnn, reason="converged", detail="")
-        return self.add(at, "group-left", dnn_id=dnn, wall_time_s=0.0, slot_seconds=0.0)
+        joined, num_slots = self._joined.pop(dnn, (at, 0))
+        seconds = at - joined
+        return self.add(at, "group-left", dnn_id=dnn, wall_time_s=seconds, slot_seconds=seconds * num_slots)
 
     def write(self) -> Path:
         text = "".join(json.dumps(plain_of(each)) + "\n" for each in self._entries)

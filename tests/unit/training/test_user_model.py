@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import subprocess
 import sys
+import threading
 from types import SimpleNamespace
 from typing import Any
 
@@ -36,6 +37,34 @@ def chatty(shape: tuple[int, ...], num_classes: int, text: str, times: int = 1) 
 def failing(shape: tuple[int, ...], num_classes: int) -> None:
     print("just before")
     raise ValueError("no")
+
+
+def first(shape: tuple[int, ...], num_classes: int) -> None:
+    BEGUN[0].set()
+    BEGUN[1].wait(0.3)
+
+
+def second(shape: tuple[int, ...], num_classes: int) -> None:
+    BEGUN[1].set()
+    FIRST_HAS_ENDED.wait(5)
+
+
+BEGUN, FIRST_HAS_ENDED = (threading.Event(), threading.Event()), threading.Event()
+
+
+def test_threads_that_build_models_at_a_time_leave_stdout_as_it_was() -> None:
+    before = sys.stdout
+
+    def build_first() -> None:
+        make_model(given("first"), SAMPLE, 2)
+        FIRST_HAS_ENDED.set()
+
+    thread = threading.Thread(target=build_first)
+    thread.start()
+    assert BEGUN[0].wait(5)
+    make_model(given("second"), SAMPLE, 2)
+    thread.join()
+    assert sys.stdout is before
 
 
 def test_variables_in_arguments_of_a_model_are_replaced(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -59,7 +59,10 @@ def test_dnns_without_a_checkpoint_are_left_out_with_the_reason(run_of: Any) -> 
 def test_dnns_that_failed_are_left_out_although_they_have_a_checkpoint(
     run_of: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    status = {"dnns": [{"name": "wide", "state": "failed"}, {"name": "deep-8", "state": "done"}]}
+    status = {
+        "kind": "ensemble",
+        "dnns": [{"name": "wide", "state": "failed"}, {"name": "deep-8", "state": "done"}],
+    }
     monkeypatch.setattr(request, "read_status", lambda directory: status)
     trained = open_trained(EvaluationRequest(run_of(), patterns=("wide", "deep-8")))
     assert trained.left_out == {"wide": "it failed in training"}
@@ -86,7 +89,10 @@ def test_modules_are_found_where_the_run_found_them(
 def test_pruned_dnns_are_evaluated_and_mentioned_unless_dnns_were_named(
     run_of: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    status = {"dnns": [{"name": "wide", "state": "pruned"}, {"name": "deep-8", "state": "done"}]}
+    status = {
+        "kind": "ensemble",
+        "dnns": [{"name": "wide", "state": "pruned"}, {"name": "deep-8", "state": "done"}],
+    }
     monkeypatch.setattr(request, "read_status", lambda directory: status)
     run = run_of()
     trained = open_trained(EvaluationRequest(run))
