@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
@@ -16,6 +15,7 @@ from hpcbal.config.schema.section import (
     key,
     wrong,
 )
+from hpcbal.config.source.nodes import did_you_mean
 from hpcbal.values.epochs import (
     KERAS_METRICS,
     LESS_IS_BETTER,
@@ -61,11 +61,6 @@ _WORDS = ", ".join(LESS_IS_BETTER)
 WEIGHTS_ALLOWED = "null, balanced, or {class: weight, 0 or more}"
 
 
-def _close_to(given: str, known: Mapping[str, Any]) -> str:
-    near = difflib.get_close_matches(given, known, n=1)
-    return f" (did you mean '{near[0]}'?)" if near else ""
-
-
 def _from_name(value: Any) -> Any:
     """`huber` is short for `{name: huber}`."""
     return {"name": value} if isinstance(value, str) else value
@@ -80,7 +75,7 @@ class LossConfig(Section):
     @model_validator(mode="after")
     def _check(self) -> LossConfig:
         if self.name not in KERAS_LOSSES and not is_import_path(self.name):
-            hint = _close_to(self.name, KERAS_LOSSES)
+            hint = did_you_mean(self.name, KERAS_LOSSES)
             raise wrong("name", f"got {self.name!r}{hint}, allowed: {LOSS_ALLOWED}")
         if "reduction" in self.args:
             raise wrong("args", "got reduction, allowed: other arguments; hpcbal sums over samples itself")
@@ -108,7 +103,7 @@ class MetricConfig(Section):
     @model_validator(mode="after")
     def _check(self) -> MetricConfig:
         if self.name not in KERAS_METRICS and not is_import_path(self.name):
-            hint = _close_to(self.name, KERAS_METRICS)
+            hint = did_you_mean(self.name, KERAS_METRICS)
             raise wrong("name", f"got {self.name!r}{hint}, allowed: {METRICS_ALLOWED}")
         better = is_more_better(self.name) if self.name in KERAS_METRICS else None
         if better is not None and shows_more_better(self.key) != better:

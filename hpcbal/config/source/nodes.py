@@ -39,8 +39,11 @@ _OTHER_WORDS = {
     "rescale": "normalize",
     "scale": "normalize",
     "callback": "callbacks",
+    "acc": "accuracy",
+    "cross_entropy": "sparse_categorical_crossentropy",
+    "crossentropy": "sparse_categorical_crossentropy",
 }
-"""Names that other tools have for keys and operations, with ours."""
+"""Names that other tools have for keys, operations, losses and metrics, with ours."""
 
 
 def nearest(given: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
