@@ -24,7 +24,7 @@ _USE_NAMES: Mapping[str, str] = {
     "data": "waiting for data",
     "peers": "waiting for other {job}s",
     "checkpoint": "checkpointing",
-    "starting": "starting groups",
+    "starting": "starting",
     "profiling": "profiling",
     "idle": "idle",
 }

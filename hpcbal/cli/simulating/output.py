@@ -116,8 +116,8 @@ def report_of(scenario: Scenario, run: SimulatedRun, paradigm: str, seed: int) -
     scheduling = run.scheduling_s / run.makespan_s if run.makespan_s else 0.0
     overheads = (
         Overhead("profiling", data.use_share("profiling"), "measuring rates before the first round"),
-        Overhead("scheduling", scheduling, "taking decisions; part of starting groups"),
-        Overhead("starting groups", data.use_share("starting"), "from a round's start to its first step"),
+        Overhead("scheduling", scheduling, "taking decisions; part of starting"),
+        Overhead("starting", data.use_share("starting"), "from a round's start to its first step"),
         Overhead("checkpointing", data.use_share("checkpoint"), "writing when a DNN leaves a round"),
     )
     return dataclasses.replace(data, overheads=overheads)

@@ -246,7 +246,7 @@ def _with_overheads(data: ReportData, decided_s: float) -> ReportData:
     overheads: tuple[Overhead, ...] = (
         Overhead("profiling", data.use_share("profiling"), "measuring rates before the first round"),
         Overhead("scheduling", scheduling, "making decisions; counted as if all slots had waited"),
-        Overhead("starting groups", data.use_share("starting"), "from a round's start to its first step"),
+        Overhead("starting", data.use_share("starting"), "from the order to start to the first step"),
         Overhead("checkpointing", data.use_share("checkpoint"), "training paused; writing in the background"),
     )
     if data.run_kind != "ensemble":

@@ -97,7 +97,7 @@ def test_the_page_of_jobs_has_no_words_of_ensembles(history: Any) -> None:
     history.add(4, "job-done", job="a", epochs=2, detail="after 2 epochs")
     data = history.add(5, "run-finished", outcome="done", decided_s=0.5).read()
     page = render_page(data)
-    for words in ("best.h5", "checkpoint.h5", "starting groups", "slot time training"):
+    for words in ("best.h5", "checkpoint.h5", "starting", "slot time training"):
         assert words not in page
     assert "Kept are the parameters of the last checkpoint" in page
     assert "of all slot time in use" in page

@@ -107,7 +107,7 @@ def test_rates_leave_out_the_epoch_that_builds_the_network(history: Any) -> None
 def test_overheads_are_shares_of_all_slot_time(finished: ReportData) -> None:
     shares = {overhead.name: overhead.share for overhead in finished.overheads}
     assert shares == pytest.approx(
-        {"profiling": 0.0, "scheduling": 0.05, "starting groups": 0.05, "checkpointing": 0.0}
+        {"profiling": 0.0, "scheduling": 0.05, "starting": 0.05, "checkpointing": 0.0}
     )
 
 
