@@ -248,7 +248,7 @@ class Record(Progress):
         write_status(self._run.status, self.status)
         (name, *_) = self._jobs
         of_jobs = self._run.jobs if self._shown.names_jobs else f"{self._run.jobs}/{name}"
-        files = f"files: {self._run.root}/ (results.csv, ledger.jsonl, {of_jobs}/, logs/)"
+        files = f"files: {self._run.root}/ (report.html, results.csv, ledger.jsonl, {of_jobs}/, logs/)"
         print(printable(f"\n{render_results(rows, self._kind_of_run)}\n{files}"), file=sys.stdout, flush=True)
         for job in self._jobs.values():
             if job.cause:
