@@ -69,7 +69,7 @@ def test_names_that_would_mislead_are_refused(metrics: list[Any], stop: Any, mes
         dnn(metrics, **stop)
 
 
-@pytest.mark.parametrize(("given", "meant"), [("acc", "accuracy"), ("acuracy", "accuracy"), ("acu", "auc")])
+@pytest.mark.parametrize(("given", "meant"), [("acc", "accuracy"), ("accurac", "accuracy"), ("acu", "auc")])
 def test_a_metric_that_others_name_differently_is_hinted_at(given: str, meant: str) -> None:
     with pytest.raises(ValueError, match=rf"did you mean '{meant}'"):
         dnn([given])
