@@ -15,6 +15,7 @@ from hpcbal.kinds import KINDS
 from hpcbal.paramserver.machine.events import End, EpochEnded, WriteManifest
 from hpcbal.printable import printable
 from hpcbal.processes import say
+from hpcbal.runtime.handoff.finished import files_line
 from hpcbal.runtime.jobs.job import Job, Start
 from hpcbal.runtime.jobs.opening import OpenedJobs
 from hpcbal.runtime.record.run_ledger import RunTimeline
@@ -246,10 +247,8 @@ class Record(Progress):
         self._fill()
         end_status(self.status, outcome, exit_code)
         write_status(self._run.status, self.status)
-        (name, *_) = self._jobs
-        of_jobs = self._run.jobs if self._shown.names_jobs else f"{self._run.jobs}/{name}"
-        files = f"files: {self._run.root}/ (report.html, results.csv, ledger.jsonl, {of_jobs}/, logs/)"
-        print(printable(f"\n{render_results(rows, self._kind_of_run)}\n{files}"), file=sys.stdout, flush=True)
+        lines = f"{render_results(rows, self._kind_of_run)}\n{files_line(self._run, self._kind_of_run)}"
+        print(printable(f"\n{lines}"), file=sys.stdout, flush=True)
         for job in self._jobs.values():
             if job.cause:
                 say(f"hpcbal: {job.name}: {job.detail}")
