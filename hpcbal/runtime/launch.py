@@ -54,7 +54,7 @@ ONE_MACHINE_SETTINGS = {"OMPI_MCA_btl": "^ofi"}
 SESSION_DIRECTORY = ("PRTE_MCA_prte_tmpdir_base", "OMPI_MCA_orte_tmpdir_base")
 
 QUIET_S = 20.0
-"""How long the ranks may print nothing before it is said that they are starting."""
+"""How long the ranks may print nothing before a sentence says what they may be doing."""
 
 
 def run(request: RunRequest, argv: Sequence[str]) -> int:
@@ -259,18 +259,21 @@ def start_mpirun(argv: Sequence[str], ranks: int, requests: Requests, sentences:
                 stdout.drain(timeout_s, lambda: requests.stop)
                 stderr.drain(timeout_s, lambda: requests.stop)
 
-            def say_that_they_start() -> None:
+            def explain_silence() -> None:
                 if not (stdout.has_begun or stderr.has_begun or requests.stop):
                     report(
-                        f"{ranks} ranks are still starting: they load MPI, TensorFlow and the data, which "
-                        "takes long on a busy machine or a slow file system (Ctrl-C: stop)"
+                        f"{ranks} ranks have printed nothing for {QUIET_S:g} s: they first load MPI, "
+                        "TensorFlow and the data, which takes long on a busy machine or a slow file system "
+                        "(Ctrl-C: stop)"
                     )
 
-            timer = threading.Timer(QUIET_S, say_that_they_start)
+            timer = threading.Timer(QUIET_S, explain_silence)
             timer.daemon = True
             timer.start()
-            code = mind(process, directory, requests, drain, sentences)
-            timer.cancel()
+            try:
+                code = mind(process, directory, requests, drain, sentences)
+            finally:
+                timer.cancel()
     if code == ExitCode.INTERNAL_ERROR and shortage is not None:
         report(f"perhaps the reason: {shortage[1]}")
     return code
