@@ -37,7 +37,7 @@ class NodeRing:
 
     - a *cursor* per reader: the lowest block that it still needs, or `INACTIVE`;
     - a *mark* per writer (preprocessor rank): all its blocks below it are written, received and sent;
-    - a *stamp* per cell: which complete block of which generation it holds.
+    - a *stamp* per cell: the complete block that it holds, with its generation.
 
     The *floor* is the minimum of all cursors and marks. Nobody needs a block below it, and nobody is writing
     or sending one, so block b may be written to its cell as soon as `b - num_cells` is below the floor.

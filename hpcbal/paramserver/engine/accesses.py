@@ -41,7 +41,7 @@ class Pull:
         return [block for block in blocks if block not in self.places]
 
     def in_rows(self, blocks: Iterable[int]) -> list[int]:
-        """Return the blocks of which some rows are pulled."""
+        """Return the blocks that hold a pulled row."""
         return [block for block in blocks if block in self.places]
 
 

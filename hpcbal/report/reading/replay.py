@@ -224,7 +224,7 @@ class Replay:
     def cost_by_dnn(self) -> dict[str, tuple[float, float]]:
         """(seconds in groups, slot-seconds) of each DNN, including profiling; call after `close`.
 
-        As the run has recorded them: a line of the ledger may be written later than what it tells.
+        The run has recorded both. The times of its lines do not give them: a line may be written late.
         """
         costs: dict[str, tuple[float, float]] = {}
         for hold in self.holds:

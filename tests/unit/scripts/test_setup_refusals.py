@@ -1,4 +1,4 @@
-"""A lack of the machine is told in one sentence with what to do, before anything is made."""
+"""If the machine lacks something, the set-up says in one sentence what to do, and makes nothing."""
 
 from __future__ import annotations
 
