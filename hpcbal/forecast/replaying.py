@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from hpcbal.forecast.cluster import LinksInTurn, Transfer, max_min_shares
-from hpcbal.forecast.program import DELAY, DOWN, SERVER, UP, WORKER, Program, Record
+from hpcbal.forecast.program import DELAY, DOWN, SERVER, UP, WORKER, Program, ReplayArrays
 
 
 class Stop:
@@ -84,7 +84,7 @@ class PythonReplay:
     def __init__(
         self,
         program: Program,
-        record: Record,
+        record: ReplayArrays,
         observe: Callable[[Chunk], None] | None,
         stop: Stop,
     ) -> None:
@@ -347,7 +347,7 @@ class PythonReplay:
 
 def replay_in_python(
     program: Program,
-    record: Record,
+    record: ReplayArrays,
     observe: Callable[[Chunk], None] | None = None,
     stop: Stop | None = None,
 ) -> None:

@@ -21,11 +21,11 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from traces import trace_of_steps
 
-from hpcbal.forecast.cluster import Cluster, Links
+from hpcbal.forecast.cluster import Links, Topology
 from hpcbal.forecast.program import Program, empty_record, program_of
 from hpcbal.forecast.replaying import Stop, replay_in_python
 from hpcbal.forecast.simulation import replay_in_c
-from hpcbal.forecast.trace import Operation, Resource, Trace
+from hpcbal.forecast.trace import Resource, Trace, TracedOperation
 from hpcbal.paramserver.apps.descent import Penalty, Terms, descend_in_python
 from hpcbal.paramserver.apps.factors import improve_in_python
 from hpcbal.paramserver.apps.gibbs import Counts, Prior, sample_in_python
@@ -317,11 +317,11 @@ def replaying(built: dict[str, Path]) -> ModuleType:
 
 def random_trace(rng: np.random.Generator, num_operations: int, num_servers: int) -> Trace:
     """Whole numbers among the times and bytes, so that many events come at the same time."""
-    operations = [Operation("last server", Resource.DOWNLINK, (), 3, num_servers - 1)]
+    operations = [TracedOperation("last server", Resource.DOWNLINK, (), 3, num_servers - 1)]
     for position in range(1, num_operations):
         resource = list(Resource)[rng.integers(5)]
         operations.append(
-            Operation(
+            TracedOperation(
                 f"{position}",
                 resource,
                 tuple(sorted({int(before) for before in rng.integers(0, position, rng.integers(3))})),
@@ -353,7 +353,7 @@ def test_c_replays_to_the_last_bit_what_python_replays(
             return Links(float("inf") if is_worker else 2.0, 2.0)
         return Links(*rng.uniform(0.5, 3.0, 3))
 
-    cluster = Cluster(
+    cluster = Topology(
         tuple(machine(True) for _ in range(num_workers)), tuple(machine(False) for _ in range(num_servers))
     )
     order, window = str(rng.choice(["fifo", "random"])), float(rng.choice([2.0, np.inf]))
@@ -368,13 +368,13 @@ def test_c_replays_to_the_last_bit_what_python_replays(
 
 def test_a_program_that_does_not_fit_together_is_refused(replaying: ModuleType) -> None:
     operations = [
-        Operation("receive", Resource.DOWNLINK, (), 10),
-        Operation("compute", Resource.WORKER, (0,)),
-        Operation("send", Resource.UPLINK, (1,), 10),
+        TracedOperation("receive", Resource.DOWNLINK, (), 10),
+        TracedOperation("compute", Resource.WORKER, (0,)),
+        TracedOperation("send", Resource.UPLINK, (1,), 10),
     ]
     program = program_of(
         trace_of_steps(operations, [[0.0, 1.0, 0.0]]),
-        Cluster((Links(1.0, 1.0),), (Links(1.0, 1.0),)),
+        Topology((Links(1.0, 1.0),), (Links(1.0, 1.0),)),
         2,
         0,
         "fifo",

@@ -108,7 +108,7 @@ def check_model(context: RankContext, facts: StreamFacts, backend: Backend, dnn:
 
 
 @dataclass(frozen=True, slots=True)
-class Initialised:
+class WeightsOrigin:
     """The weights from which a DNN started.
 
     Attributes:
@@ -124,7 +124,7 @@ class Initialised:
     layers: tuple[str, ...]
 
 
-def initialise(replica: Replica, dnn: DnnConfig, class_names: Sequence[str] = ()) -> Initialised | None:
+def initialise(replica: Replica, dnn: DnnConfig, class_names: Sequence[str] = ()) -> WeightsOrigin | None:
     """Load the weights that `dnn.init` names into a new replica; None without `init`.
 
     Args:
@@ -153,7 +153,7 @@ def initialise(replica: Replica, dnn: DnnConfig, class_names: Sequence[str] = ()
             f"that layer keep its random weights: init.skip: [{last}]"
         )
     replica.load_state({**own, **found.arrays})
-    return Initialised(path, digest, which, found.layers)
+    return WeightsOrigin(path, digest, which, found.layers)
 
 
 def _read(init: InitConfig) -> tuple[Path, str, str, Sequence[SourceLayer], tuple[str, ...]]:

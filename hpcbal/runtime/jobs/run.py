@@ -12,7 +12,7 @@ from hpcbal.comm.collectives import all_or_none
 from hpcbal.config import JobsConfig, ParamServerConfig
 from hpcbal.errors import ClusterError
 from hpcbal.paramserver.engine.mpi_transport import MpiTransport
-from hpcbal.paramserver.sharing.scheduler import Scheduler
+from hpcbal.paramserver.sharing.scheduler import JobScheduler
 from hpcbal.runtime.handoff.launch_dir import RunRequest
 from hpcbal.runtime.jobs.checkpoint import JOBS
 from hpcbal.runtime.jobs.coscheduling import SWITCH_INTERVAL_S, Coscheduling
@@ -120,7 +120,7 @@ def _master(
         return profile_master(rank, opened, loaded)
     assert opened is not None
     if isinstance(config, JobsConfig):
-        jobs = Scheduler(executors, policy_of(config, len(executors)))
+        jobs = JobScheduler(executors, policy_of(config, len(executors)))
         placement: OneJob | Coscheduling = Coscheduling(
             config, opened.run, len(executors), jobs, opened.unrecorded
         )
