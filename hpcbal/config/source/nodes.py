@@ -36,6 +36,7 @@ _OTHER_WORDS = {
     "n_epochs": "max_epochs",
     "gpus": "per_node",
     "num_gpus": "per_node",
+    "max_gpus": "max_slots",
     "rescale": "normalize",
     "scale": "normalize",
     "callback": "callbacks",

@@ -155,7 +155,7 @@ class Record(Progress):
                 kind=config.kind,
                 name=config.name,
                 resumed=opened.claim.resumed,
-                nodes=tuple(NodeFacts(node.host, node.num_gpus) for node in roles.cluster.nodes),
+                nodes=tuple(NodeFacts(node.host, node.num_slots) for node in roles.cluster.nodes),
                 num_ranks=len(roles.ranks),
                 device="CPU",
                 seed=config.seed,
