@@ -97,7 +97,8 @@ def known_slots_per_node(config: EnsembleConfig, given: int | None) -> int:
     if isinstance(config.slots.per_node, int):
         return config.slots.per_node
     raise InputError(
-        "slots.per_node is auto, which is known only inside the allocation; give --slots-per-node N"
+        "slots.per_node is auto, which is known only inside the allocation; "
+        "give --slots-per-node N for a plan"
     )
 
 

@@ -41,7 +41,8 @@ from hpcbal.config.contract import (
 from hpcbal.config.schema.dnn import INSTEAD_OF_KERAS_CALLBACKS
 from hpcbal.config.schema.run import DatasetConfig
 from hpcbal.config.schema.section import is_import_path
-from hpcbal.config.source.nodes import YamlNode, did_you_mean, join_key, show
+from hpcbal.config.source.meant import did_you_mean
+from hpcbal.config.source.nodes import YamlNode, join_key, show
 from hpcbal.errors import MOST_PROBLEMS
 
 _MAX_HOPS = 5  # how many `from x import name` are followed

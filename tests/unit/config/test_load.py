@@ -176,12 +176,24 @@ WRONG = [
     ("alpha: 1", "alpha: unknown key (did you mean 'schedule.alpha'?), allowed: schema, kind, name,"),
     ("batch_size: 3", "batch_size: unknown key (did you mean 'defaults.batch_size'?), allowed: schema,"),
     ("epochs: 3", "epochs: unknown key (did you mean 'defaults.stop.max_epochs'?), allowed: schema,"),
-    ("model: m:f", "model: unknown key (did you mean 'dnns.NAME.model'?), allowed: schema,"),
+    ("model: m:f", "model: unknown key (a key of each DNN in dnns or sweeps), allowed: schema,"),
     ("gpus: 4", "gpus: unknown key (did you mean 'slots.per_node'?), allowed: schema,"),
-    ("schedule: {max_gpus_per_dnn: 2}", "unknown key (did you mean 'max_slots_per_dnn'?)"),
-    ("schedule: {profiling: {max_gpus: 2}}", "unknown key (did you mean 'max_slots'?)"),
-    ("balance: {max_samples_per_gpu: 4}", "unknown key (did you mean 'max_samples_per_slot'?)"),
-    ("balance: {max_work_per_gpu: 4}", "unknown key (did you mean 'max_work_per_slot'?)"),
+    (
+        "schedule: {max_gpus_per_dnn: 2}",
+        "schedule.max_gpus_per_dnn: unknown key (did you mean 'max_slots_per_dnn'?)",
+    ),
+    (
+        "schedule: {profiling: {max_gpus: 2}}",
+        "schedule.profiling.max_gpus: unknown key (did you mean 'max_slots'?)",
+    ),
+    (
+        "balance: {max_samples_per_gpu: 4}",
+        "balance.max_samples_per_gpu: unknown key (did you mean 'max_samples_per_slot'?)",
+    ),
+    (
+        "balance: {max_work_per_gpu: 4}",
+        "balance.max_work_per_gpu: unknown key (did you mean 'max_work_per_slot'?)",
+    ),
     ("schedul: {}", "schedul: unknown key (did you mean 'schedule'?), allowed: schema, kind, name,"),
     (
         "schedule: 3",
