@@ -28,6 +28,7 @@ from hpcbal.runtime.handoff.launch_dir import (
     hold,
     launch_directory,
     load_requested,
+    output_of,
     shortage_of_inodes,
     sweep,
 )
@@ -77,6 +78,10 @@ def run(request: RunRequest, argv: Sequence[str]) -> int:
             return finished[1]
         if importlib.util.find_spec("mpi4py") is None:
             raise _no_mpi("the module is not installed")
+        if not request.smoke:  # whose directory gets the time of rank 0 as its name
+            from hpcbal.telemetry import make_output  # with it comes the ledger
+
+            make_output(output_of(request, config).root, request.resume)
         cores = len(os.sched_getaffinity(0))
         ranks = num_ranks(config, len(visible_gpus(config.slots.device)), cores)
         if request.num_operation_steps is not None:
