@@ -11,8 +11,7 @@ predicts it on more of both from that trace alone. Then real ranks with paced co
 
 Part `speed`: the trace of configs/alexnet.trace.jsonl with 2 to 10 workers, 1,000 steps each, on one core.
 
-- `ns_per_operation`: to simulate one. `python_over_c`: how many times longer it takes without the C module,
-  with 10 workers.
+- `ns_per_operation`: to simulate one.
 """
 
 from __future__ import annotations
@@ -36,8 +35,6 @@ from support.provenance import provenance
 from support.starting import HERE, environment, train
 
 from hpcbal.forecast import Cluster, Links, Settings, simulate
-from hpcbal.forecast.program import empty_record, program_of
-from hpcbal.forecast.replaying import replay_in_python
 from hpcbal.forecast.trace_file import read_trace
 
 BATCH = 4
@@ -179,7 +176,7 @@ def _hpcbal(*arguments: str) -> str:
 
 
 TRACE = HERE.parent / "configs" / "alexnet.trace.jsonl"
-WORKERS, NUM_STEPS, PYTHON_STEPS, BYTES_PER_S = range(2, 11), 1000, 5, 10e9 / 8
+WORKERS, NUM_STEPS, BYTES_PER_S = range(2, 11), 1000, 10e9 / 8
 
 
 def speed() -> dict[str, Any]:
@@ -195,17 +192,11 @@ def speed() -> dict[str, Any]:
             replay = simulate(trace, cluster, Settings(NUM_STEPS))
             spent_s, done = time.perf_counter() - began, sum(ends.size for ends in replay.ends_s)
             seconds, num_done = seconds + spent_s, num_done + done
-        program = program_of(trace, cluster, PYTHON_STEPS, 0, "fifo", 28e6)
-        record = empty_record(program)
-        began = time.perf_counter()
-        replay_in_python(program, record)
-        python_s = (time.perf_counter() - began) / int(record.num_done.sum())
     finally:
         os.sched_setaffinity(0, allowed)
     ns = 1e9 * seconds / num_done / len(trace.operations)
-    found = {"ns_per_operation": ns, "python_over_c": python_s / (spent_s / done)}
-    print("  ".join(f"{key} {value:.3g}" for key, value in found.items()))
-    return found
+    print(f"ns_per_operation {ns:.3g}")
+    return {"ns_per_operation": ns}
 
 
 PARTS = {"engine": against_runs, "speed": speed}

@@ -30,7 +30,9 @@ LOG=$STATE/setup.log
 LOCK=$STATE/holder
 OWN_LOCK=$LOCK.$(uname -n).$$ # becomes $LOCK when it is taken
 REQUIREMENTS=$ROOT/scripts/requirements
-HPCBAL_SOURCES=("$ROOT/pyproject.toml" "$ROOT/setup.py" "$ROOT"/hpcbal/*/*.c) # what its installation depends on
+shopt -s globstar
+HPCBAL_SOURCES=("$ROOT/pyproject.toml" "$ROOT/setup.py" "$ROOT"/hpcbal/**/*.c) # what its installation depends on
+shopt -u globstar # quickstart.sh and test.sh source this file
 TENSORFLOW_VERSION=2.18.1
 TENSORFLOW=${HPCBAL_TENSORFLOW:-tensorflow-cpu==$TENSORFLOW_VERSION}
 CUDA_RELEASE=12 # of that TensorFlow
@@ -231,16 +233,14 @@ check_site_mpi() { # falls back to the wheel if the site's compiler cannot build
 }
 
 check_compiler() { # before the downloads, and only if something must still be built
-  [[ -f $STATE/steps/horovod ]] && return
-  cached_wheel "$(cache_folder tensorflow)" "$HOROVOD" >/dev/null &&
-    { [[ $MPI_KIND == wheel ]] || cached_wheel "$(cache_folder mpi)" "$MPI4PY" >/dev/null; } && return
+  [[ -f $STATE/steps/horovod && -f $STATE/steps/hpcbal ]] && return
   [[ $GPU_OPERATIONS != NCCL || -n ${HOROVOD_GPU_OPERATIONS:-} ]] || find_cuda ||
     refuse "Horovod must be built again with NCCL, but nvcc of CUDA $CUDA_RELEASE was not found" \
       "(${NVCC_FOUND:-no nvcc on PATH}); load its module, or name it with HOROVOD_CUDA_HOME=DIR."
   local source=$STATE/tmp/check.cpp
   printf '#include <vector>\nint main() { return std::vector<int>(1).at(0); }\n' >"$source"
   { type -P gcc >/dev/null && type -P g++ >/dev/null && g++ "$source" -o "$source.out" >>"$LOG" 2>&1; } ||
-    refuse "no working C++ compiler (gcc and g++) was found, and Horovod is built from source;" \
+    refuse "no working C++ compiler (gcc and g++) was found, and Horovod and hpcbal's loops are built from source;" \
       "install one (Debian: apt-get install g++; on a cluster: module load gcc) and start again."
 }
 
@@ -496,7 +496,7 @@ install_dev() {
   pip_install -r "$REQUIREMENTS/dev.txt"
 }
 
-install_hpcbal() { # also builds the C modules in place, or continues without them
+install_hpcbal() { # also builds the compiled loops in place
   pip_install --no-deps --no-build-isolation --editable "$ROOT"
 }
 

@@ -10,7 +10,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from inspect import Parameter, Signature
 
-from hpcbal.config.source.nodes import did_you_mean
+from hpcbal.config.source.meant import did_you_mean
 
 _BY_POSITION = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 _BY_KEYWORD = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)

@@ -17,7 +17,8 @@ from pydantic import ValidationError
 from hpcbal.config.checks.import_check import arguments_of
 from hpcbal.config.listed import Listed
 from hpcbal.config.schema.prune import SearchConfig
-from hpcbal.config.source.nodes import Key, YamlNode, did_you_mean, show
+from hpcbal.config.source.meant import did_you_mean
+from hpcbal.config.source.nodes import Key, YamlNode, show
 
 MAX_SWEEP_SIZE = 100_000
 SAMPLE = "sample"

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from hpcbal import env
-from hpcbal.config.source.nodes import did_you_mean
+from hpcbal.config.source.meant import did_you_mean
 from hpcbal.errors import InputError, UserCodeError
 from hpcbal.user_code import summary
 

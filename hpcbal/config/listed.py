@@ -14,7 +14,7 @@ from hpcbal.config.schema.optimizer import OptimizerConfig, ScheduleOfRateConfig
 from hpcbal.config.schema.paramserver import BlocksConfig, ObjectiveConfig, PsStopConfig
 from hpcbal.config.schema.run import DatasetConfig
 from hpcbal.config.schema.section import Section
-from hpcbal.config.source.nodes import nearest
+from hpcbal.config.source.meant import Candidate, hint_of, meant
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,6 @@ class Listed:
         default_keys: keys of an item that `defaults` may hold.
         have_a_name: keys of sections that belong to what their `name` says, so that they are not completed.
         may_be_a_name: keys of sections that may be written as the name alone: `cosine` for `{name: cosine}`.
-        other_names: what users may write for a dotted key.
         example: a dotted key that users may sweep.
     """
 
@@ -44,7 +43,6 @@ class Listed:
     default_keys: tuple[str, ...]
     have_a_name: tuple[str, ...]
     may_be_a_name: tuple[str, ...]
-    other_names: Mapping[str, str]
     example: str
 
     def problem_of_swept(self, key: str, arguments: Collection[str] | None) -> str | None:
@@ -60,19 +58,8 @@ class Listed:
             return None
         others = [name for name in self.item.model_fields if name not in ("name", "args", *self.sections)]
         sections = [f"{name}.KEY" for name in self.sections]
-        meant = self.meant(key, arguments)
-        return f"unknown key{meant}, allowed: args.NAME, {', '.join([*others, *sections])}"
-
-    def meant(self, key: str, arguments: Collection[str] | None) -> str:
-        """` (did you mean 'stop.target'?)` for an unknown key of an item, or nothing.
-
-        Args:
-            key: dotted.
-            arguments: names that `args` of the callable may have; None if they are unknown. Then a key that
-                is like no other is taken for one of them.
-        """
-        meant = self._meant(key, arguments)
-        return "" if meant is None else f" (did you mean '{meant}'?)"
+        hint = self._meant(key, arguments)
+        return f"unknown key{hint}, allowed: args.NAME, {', '.join([*others, *sections])}"
 
     def _exists(self, key: str) -> bool:
         """Whether an item has this dotted key; keys below one that is no section are left to its value."""
@@ -85,31 +72,18 @@ class Listed:
             if (section := self.sections.get(".".join(way[:depth]))) is not None
         )
 
-    def _meant(self, key: str, arguments: Collection[str] | None) -> str | None:
-        first, _, rest = key.partition(".")
-        if key in self.other_names:
-            return self.other_names[key]
-        if rest and nearest(first, ["args"]) is not None:
-            return _argument(rest, arguments)
-        if arguments is not None and key in arguments:
-            return f"args.{key}"
-        by_last = {dotted.rpartition(".")[2]: dotted for dotted in reversed(self._known())}
-        near = nearest(key.rpartition(".")[2], by_last, cutoff=0.8)
-        if near is not None:
-            return by_last[near]
-        return None if rest else _argument(key, arguments)
+    def _meant(self, key: str, arguments: Collection[str] | None) -> str:
+        """` (did you mean 'stop.target'?)` for an unknown swept key, or nothing."""
+        known = sorted(self._known(), key=lambda each: each.count("."))
+        candidates = [Candidate(each, each, False) for each in known]
+        candidates += [Candidate(f"args.{name}", f"args.{name}", True) for name in arguments or ()]
+        return hint_of(meant(key, candidates, takes_any_argument=arguments is None))
 
     def _known(self) -> tuple[str, ...]:
         """Dotted names of all keys of an item but the arguments of its callable."""
         keys = [key for key in self.item.model_fields if key not in self.sections]
         inner = (f"{name}.{key}" for name, section in self.sections.items() for key in section.model_fields)
         return (*keys, *inner)
-
-
-def _argument(given: str, arguments: Collection[str] | None) -> str | None:
-    """The key of the argument that was meant."""
-    name = given if arguments is None else nearest(given, arguments)
-    return None if name is None else f"args.{name}"
 
 
 DNNS = Listed(
@@ -127,7 +101,6 @@ DNNS = Listed(
     default_keys=DEFAULT_KEYS,
     have_a_name=("optimizer", "schedule", "loss"),
     may_be_a_name=("schedule", "loss"),
-    other_names={"lr": "optimizer.learning_rate", "epochs": "stop.max_epochs"},
     example="args.depth",
 )
 JOBS = Listed(
@@ -145,7 +118,6 @@ JOBS = Listed(
     default_keys=JOB_DEFAULT_KEYS,
     have_a_name=(),
     may_be_a_name=(),
-    other_names={"batch_size": "mini_batch", "epochs": "stop.max_epochs"},
     example="args.rank",
 )
 LISTED: Mapping[type, Listed] = {each.item: each for each in (DNNS, JOBS)}

@@ -18,7 +18,8 @@ from hpcbal.config.schema.ensemble import EnsembleConfig
 from hpcbal.config.schema.jobs import JobsConfig
 from hpcbal.config.schema.paramserver import ParamServerConfig
 from hpcbal.config.schema.run import RunConfig
-from hpcbal.config.source.nodes import YamlNode, did_you_mean, show
+from hpcbal.config.source.meant import did_you_mean
+from hpcbal.config.source.nodes import YamlNode, show
 from hpcbal.config.source.overrides import Override, parse_overrides
 from hpcbal.config.source.yaml_source import Dumper, read_yaml
 from hpcbal.errors import MOST_PROBLEMS, ConfigError

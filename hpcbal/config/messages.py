@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import re
 import typing
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from hpcbal.config.checks.import_check import arguments_of
-from hpcbal.config.listed import LISTED, Listed
-from hpcbal.config.schema.document import DEFAULT_KEYS, JOB_DEFAULT_KEYS
-from hpcbal.config.schema.section import CUSTOM_ERROR, Section
-from hpcbal.config.source.nodes import Path, YamlNode, did_you_mean, join_key, nearest, show
+from hpcbal.config.schema.fields import field_at, keys_of
+from hpcbal.config.schema.section import CUSTOM_ERROR
+from hpcbal.config.source.meant import did_you_mean, nearest
+from hpcbal.config.source.nodes import Path, YamlNode, join_key, show
+from hpcbal.config.unknown_key import unknown_key
 from hpcbal.errors import MOST_PROBLEMS
 
 _UNQUOTED = re.compile(r"[-+]?[0-9]+(?:\.[0-9]*)?(?:[eE][-+]?[0-9]+)?|true|false|null")
@@ -24,20 +24,6 @@ _MOST_KEYS = 6
 
 
 _TYPE_ERRORS = ("int_type", "float_type", "bool_type")
-
-
-def keys_of(model: type[BaseModel]) -> list[str]:
-    """Keys as written in the file."""
-    return [field.alias or name for name, field in model.model_fields.items()]
-
-
-def all_keys(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
-    """Dotted path of every key of a model and of its sections; lists add no part."""
-    for name, field in model.model_fields.items():
-        key = f"{prefix}{field.alias or name}"
-        yield key
-        for inner in models_in(field.annotation):
-            yield from all_keys(inner, f"{key}.")
 
 
 def explain(errors: Sequence[ErrorDetails], root: YamlNode, model: type[BaseModel]) -> list[str]:
@@ -93,20 +79,12 @@ def _explain_one(error: ErrorDetails, root: YamlNode, model: type[BaseModel]) ->
         return node.problem(str(context["message"]))
     if error["type"] == "missing":
         node, rest = root.deepest(path[:-1])
-        _, field = _field_at(model, path)
+        _, field = field_at(model, path)
         return node.problem(f"missing key '{path[-1]}', allowed: {_allowed(field)}")
     node, _ = root.deepest(path)
     if error["type"] == "extra_forbidden":
-        owner, _ = _field_at(model, path[:-1])
-        known = [*keys_of(owner), *_file_only_keys(node, owner)]
-        also = owner.also_allowed if issubclass(owner, Section) else ""
-        hint = did_you_mean(path[-1], known)
-        if not hint:
-            name = str(path[-1])
-            listed = LISTED.get(owner)
-            hint = _elsewhere(name, model) if listed is None else _meant_in(root, path[:-1], name, listed)
-        return node.problem(f"unknown key{hint}, allowed: {', '.join(known)}{also}")
-    owner, field = _field_at(model, path)
+        return unknown_key(path, root, model)
+    owner, field = field_at(model, path)
     given = node.plain()
     if error["type"] in ("model_type", "model_attributes_type") and field is not None and path:
         is_item = root.deepest(path[:-1])[0].is_list and "such as" not in _allowed(field)
@@ -144,13 +122,6 @@ def _hint(error: ErrorDetails, given: Any, field: FieldInfo | None) -> str:
     return did_you_mean(given, choices)
 
 
-def _file_only_keys(node: YamlNode, owner: type[BaseModel]) -> tuple[str, ...]:
-    """Keys that are allowed beside an unknown one in the file, although the section lacks them."""
-    if not issubclass(owner, Section):
-        return ()
-    return owner.sweep_keys if node.key.startswith("sweeps.") else owner.file_only_keys
-
-
 def _key_for(node: YamlNode, section: type[BaseModel]) -> str:
     """How to write the value that was given for a whole section, if one of its keys takes it."""
     given = node.value
@@ -179,65 +150,6 @@ def _keys_allowed(section: type[BaseModel]) -> str:
     keys = keys_of(section)
     more = f" and {len(keys) - _MOST_KEYS} more" if len(keys) > _MOST_KEYS else ""
     return f"a mapping with the keys {', '.join(keys[:_MOST_KEYS])}{more}"
-
-
-def _meant_in(root: YamlNode, item: Path, name: str, listed: Listed) -> str:
-    """Return the likely meaning of an unknown key in this item of a list."""
-    node, rest = root.deepest(item)
-    path = node.get(listed.called) if not rest and node.is_mapping else None
-    return listed.meant(name, None if path is None else arguments_of(path.value, listed.contract))
-
-
-def _elsewhere(name: str, model: type[BaseModel]) -> str:
-    """A key with that name, or a similar one, in another section; sections of the file come first."""
-    last_parts: dict[str, str] = {}
-    for dotted in sorted(map(_place_in_a_file, all_keys(model)), key=lambda key: key.count(".")):
-        last_parts.setdefault(dotted.rpartition(".")[2], dotted)
-    near = nearest(name, last_parts, cutoff=0.8)
-    return f" (did you mean '{last_parts[near]}'?)" if near is not None else ""
-
-
-def _place_in_a_file(dotted: str) -> str:
-    """Where a key of each item of a list is written: among the defaults of all items, or with one's name."""
-    for items, default_keys in (("dnns.", DEFAULT_KEYS), ("jobs.", JOB_DEFAULT_KEYS)):
-        if dotted.startswith(items):
-            rest = dotted.removeprefix(items)
-            return f"defaults.{rest}" if rest.partition(".")[0] in default_keys else f"{items}NAME.{rest}"
-    return dotted
-
-
-def _field_at(model: type[BaseModel], path: Path) -> tuple[type[BaseModel], FieldInfo | None]:
-    """(innermost section, deepest key) on the path to a location in `model`; None after a key of the user."""
-    owner: type[BaseModel] = model
-    field: FieldInfo | None = None
-    for part in path:
-        if isinstance(part, int):
-            continue
-        section = owner if field is None else next(models_in(field.annotation), None)
-        if section is None:
-            break
-        found = next((f for name, f in section.model_fields.items() if (f.alias or name) == part), None)
-        if found is None and field is not None and _maps_names(field.annotation):
-            owner, field = section, None
-            continue
-        if found is None:
-            break
-        owner, field = section, found
-    inner = None if field is None else next(models_in(field.annotation), None)
-    return inner or owner, field
-
-
-def models_in(annotation: Any) -> Iterator[type[BaseModel]]:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        yield annotation
-        return
-    for argument in typing.get_args(annotation):
-        yield from models_in(argument)
-
-
-def _maps_names(annotation: Any) -> bool:
-    """Whether it is a mapping from names of the user to sections."""
-    return typing.get_origin(annotation) is Mapping
 
 
 def _choices(annotation: Any) -> list[str]:

@@ -1,8 +1,22 @@
-/* Replay a program in virtual time, as replaying.py does, to the last bit; see there and program.py.
+/* Replay a program in virtual time; see program.py.
+ *
+ * Each worker has 3 M + 1 queues, M being the number of servers: for each server the downlink, the uplink and its
+ * computation for this worker, and the worker's own computation. A queue serves one operation at a time, in the order
+ * in which they became ready; the worker's own computations that are ready go in the order of the trace, in which they
+ * were recorded. All computations are events of their own; a direction of links has one event, the end of the transfer
+ * that ends next. Events at the same time come in the order downlink, uplink, workers, servers, delays; of workers and
+ * servers in the order of workers, of delays as they began. Delays have no queue. A worker that starts later than at 0
+ * has a delay before its first step.
+ *
+ * Where links carry messages in turn, transfers have no queues of workers. Each has two events, its start and its
+ * arrival; those at the same time come in the order in which the messages became ready. A message takes the sender's
+ * link when that is free, and the receiver's from the same moment on, or when that is free: it does not wait there for
+ * its last byte. It has arrived when both have carried all of it. A receiver carries messages in the order in which
+ * they start.
  *
  * What can end next has a slot: the downlinks together, the uplinks together, each worker's computation, each
  * server's computation for each worker. The slots are the leaves of a tournament tree. Its root is the slot that
- * ends first; ties go to the lowest slot, so events at the same time come in the order of replaying.py.
+ * ends first; ties go to the lowest slot.
  * Where links carry messages in turn, the slot of a direction is the first start or arrival in a heap of its own.
  * Delays share the last slot in the same way.
  */
@@ -51,6 +65,7 @@ typedef struct {
     int32_t *positions; /* a ring; a worker's computations are in `ready` instead */
     int32_t first, count, capacity;
     int32_t running; /* the operation that is served; -1: none */
+    double began;    /* when its service began */
 } Queue;
 
 typedef struct {
@@ -68,7 +83,8 @@ typedef struct {
 typedef struct {
     double time; /* of a transfer: of its start, then of its arrival */
     int64_t number;
-    double left; /* when its last byte has left */
+    double began; /* of a transfer: when the sender's link took it */
+    double left;  /* when its last byte has left */
     int32_t worker, position, has_begun;
 } Event;
 
@@ -113,6 +129,8 @@ typedef struct {
     int32_t *worker_of, *end_of; /* of a connection; its end is W + the server */
     int64_t *users, *growing;    /* for sharing */
     double *room, *fair;
+    PyObject *observe; /* is called with every chunk; NULL: nothing is */
+    int has_failed;    /* it raised */
 } Replay;
 
 static int64_t queue_of(const Replay *r, int64_t worker, int64_t kind, int64_t server)
@@ -130,6 +148,19 @@ static int64_t slot_of(const Replay *r, int64_t worker, int64_t kind, int64_t se
 static int64_t slot_of_delays(const Replay *r)
 {
     return 2 + r->num_workers + r->num_workers * r->num_servers;
+}
+
+__attribute__((noinline, cold)) static void show(Replay *r, int64_t worker, int64_t position, double began, double now)
+{
+    /* Pass a piece of work that has ended to the observer. */
+    if (r->has_failed)
+        return;
+    PyGILState_STATE lock = PyGILState_Ensure();
+    PyObject *done = PyObject_CallFunction(r->observe, "LLLdd", (long long)worker, (long long)r->done[worker],
+                                           (long long)position, began, now);
+    r->has_failed = done == NULL;
+    Py_XDECREF(done);
+    PyGILState_Release(lock);
 }
 
 static void set_time(Replay *r, int64_t slot, double time)
@@ -188,7 +219,9 @@ static void advance(Replay *r, int64_t kind, double now)
 
 static void share(Replay *r, int64_t kind)
 {
-    /* As max_min_shares in sharing.py. */
+    /* Max-min fairness by progressive filling: all connections grow at the same pace. When a link is full, its
+     * connections stop; the others grow on. With one server and workers whose links do not limit, it is the equal
+     * share of [ASGD] Sec. 3.1. */
     Link *link = &r->links[kind];
     int64_t num_links = r->num_workers + r->num_servers, num_growing = link->num_active;
     memcpy(r->room, r->limits + kind * num_links, (size_t)num_links * sizeof *r->room);
@@ -327,7 +360,8 @@ static void start_next(Replay *r, int64_t worker, int64_t kind, int64_t server, 
     if (!queue->count)
         return;
     int64_t position = kind == WORKER ? take_earliest(r, worker, queue) : dequeue(queue);
-    queue->running = position;
+    queue->running = (int32_t)position;
+    queue->began = now;
     if (kind == DOWN || kind == UP) {
         start_transfer(r, worker, kind, server, position, now);
         return;
@@ -383,10 +417,11 @@ static void set_first(Replay *r, int64_t slot, const Heap *heap)
     set_time(r, slot, heap->count ? heap->events[0].time : INFINITY);
 }
 
-static void start_delay(Replay *r, int64_t worker, int64_t position, double until)
+static void start_delay(Replay *r, int64_t worker, int64_t position, double now, double until)
 {
     Heap *delays = &r->delays;
     push(delays, (Event){.time = until,
+                         .began = now,
                          .number = delays->num_made++,
                          .worker = (int32_t)worker,
                          .position = (int32_t)position});
@@ -395,7 +430,7 @@ static void start_delay(Replay *r, int64_t worker, int64_t position, double unti
 
 static double take_link(Replay *r, int64_t kind, const Event *transfer, int is_sender, double now, double *end)
 {
-    /* As in in_turn.py: from when; and until when one end's link carries the message. */
+    /* From when; and until when one end's link carries the message. */
     int is_server = (kind == DOWN) == is_sender;
     int64_t position = transfer->position;
     int64_t link = is_server ? r->num_workers + r->server[position] : transfer->worker;
@@ -411,7 +446,7 @@ static void send_in_turn(Replay *r, int64_t worker, int64_t position, double now
     Event transfer = {.number = heap->num_made++, .worker = (int32_t)worker, .position = (int32_t)position};
     note(r, worker, now);
     r->transfers[worker]++;
-    transfer.time = take_link(r, kind, &transfer, 1, now, &transfer.left);
+    transfer.time = transfer.began = take_link(r, kind, &transfer, 1, now, &transfer.left);
     push(heap, transfer);
     set_first(r, kind, heap);
 }
@@ -430,7 +465,7 @@ static void add(Replay *r, int64_t worker, int64_t position, double now)
         return;
     }
     if (kind == DELAY) {
-        start_delay(r, worker, position, now + r->own_durations[worker * r->num_operations + position]);
+        start_delay(r, worker, position, now, now + r->own_durations[worker * r->num_operations + position]);
         return;
     }
     Queue *queue = &r->queues[queue_of(r, worker, kind, server)];
@@ -480,6 +515,8 @@ static int end_chunk(Replay *r, int64_t worker, int64_t kind, int64_t server, do
     /* Whether the worker has done all its steps. */
     Queue *queue = &r->queues[queue_of(r, worker, kind, server)];
     int64_t position = queue->running;
+    if (r->observe)
+        show(r, worker, position, queue->began, now);
     if (kind == DOWN || kind == UP) {
         Link *link = &r->links[kind];
         int64_t c = worker * r->num_servers + server;
@@ -526,6 +563,8 @@ static int carry(Replay *r, int64_t kind, double now)
     set_first(r, kind, heap);
     int64_t worker = transfer.worker, server = r->server[transfer.position];
     double size = r->bytes[transfer.position];
+    if (r->observe)
+        show(r, worker, transfer.position, transfer.began, now);
     note(r, worker, now);
     r->transfers[worker]--;
     r->moved[kind * r->num_servers + server] += size;
@@ -544,6 +583,8 @@ static int end_delay(Replay *r, double now)
     if (delay.position == START) {
         start_step(r, delay.worker, now);
     } else {
+        if (r->observe)
+            show(r, delay.worker, delay.position, delay.began, now);
         complete(r, delay.worker, delay.position, now);
         is_done = end_step_if_done(r, delay.worker, now);
     }
@@ -588,15 +629,15 @@ static int run(Replay *r, double *end)
     int is_done = 0;
     for (int64_t worker = 0; worker < r->num_workers; worker++)
         if (r->begins[worker] > 0.0)
-            start_delay(r, worker, START, r->begins[worker]);
+            start_delay(r, worker, START, 0.0, r->begins[worker]);
         else
             start_step(r, worker, 0.0);
     plan_links(r, 0.0);
     while (!is_done) {
-        for (int64_t i = 0; i < CHECK_EVERY && !is_done; i++)
+        for (int64_t i = 0; i < CHECK_EVERY && !is_done && !r->has_failed; i++)
             is_done = end_first(r, &now);
         PyGILState_STATE lock = PyGILState_Ensure();
-        int has_error = PyErr_CheckSignals(); /* only of the main thread; others have the flag */
+        int has_error = r->has_failed || PyErr_CheckSignals(); /* only of the main thread; others have the flag */
         if (!has_error && *r->stop) {
             PyErr_SetNone(PyExc_KeyboardInterrupt);
             has_error = 1;
@@ -768,7 +809,7 @@ static int are_consistent(const Replay *r, const Py_buffer *arrays)
     return is_right && num_first == r->num_roots;
 }
 
-static Replay replay_of(const Py_buffer *arrays, double window, int in_turn)
+static Replay replay_of(const Py_buffer *arrays, double window, int in_turn, PyObject *observe)
 {
     Replay r = {
         .kind = arrays[KIND].buf,
@@ -795,6 +836,7 @@ static Replay replay_of(const Py_buffer *arrays, double window, int in_turn)
         .serving = arrays[SERVING].buf,
         .window = window,
         .in_turn = in_turn,
+        .observe = observe == Py_None ? NULL : observe,
         .num_operations = arrays[KIND].len / 8,
         .num_workers = arrays[WORKER_SLOWNESS].len / 8,
         .num_servers = arrays[SERVER_SLOWNESS].len / 8,
@@ -811,14 +853,15 @@ static PyObject *replay(PyObject *module, PyObject *args)
     Py_buffer a[NUM_ARRAYS];
     double window;
     int in_turn;
+    PyObject *observe;
     (void)module;
     /* All requests need C-contiguous memory; other objects raise. */
-    if (!PyArg_ParseTuple(args, "y*y*y*y*y*y*y*y*y*y*y*y*y*y*w*w*w*w*w*w*w*w*w*dp:replay", &a[KIND], &a[SERVERS], &a[BYTES],
+    if (!PyArg_ParseTuple(args, "y*y*y*y*y*y*y*y*y*y*y*y*y*y*w*w*w*w*w*w*w*w*w*dpO:replay", &a[KIND], &a[SERVERS], &a[BYTES],
                           &a[WAITS], &a[STARTS], &a[DEPENDENTS], &a[ROOTS], &a[DURATIONS], &a[DRAWN],
                           &a[WORKER_SLOWNESS], &a[SERVER_SLOWNESS], &a[LIMITS], &a[BEGINS], &a[STOP], &a[ENDS], &a[DONE], &a[MOVED], &a[BUSY],
-                          &a[COMMUNICATING], &a[EXPOSED], &a[COMPUTING], &a[SERVING], &a[END], &window, &in_turn))
+                          &a[COMMUNICATING], &a[EXPOSED], &a[COMPUTING], &a[SERVING], &a[END], &window, &in_turn, &observe))
         return NULL;
-    Replay r = replay_of(a, window, in_turn);
+    Replay r = replay_of(a, window, in_turn, observe);
     Memory memory = {.num_parts = 0};
     int is_done = 0;
     if (!are_consistent(&r, a)) {
@@ -843,7 +886,7 @@ static PyMethodDef methods[] = {
     {"replay", replay, METH_VARARGS,
      "replay(kind, server, num_bytes, num_waits, starts, dependents, roots, durations_s, drawn, worker_slowness, "
      "server_slowness, bytes_per_s, begins_s, stop, ends_s, num_done, bytes_moved, busy_s, communicating_s, exposed_s, computing_s, "
-     "serving_s, end_s, window_bytes, in_turn)\n--\n\nReplay a program; see _replaying.pyi."},
+     "serving_s, end_s, window_bytes, in_turn, observe)\n--\n\nReplay a program; see _replaying.pyi."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -1,5 +1,7 @@
 """Replay a program in virtual time (C, see _replaying.c)."""
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -29,6 +31,7 @@ def replay(
     end_s: NDArray[np.float64],
     window_bytes: float,
     in_turn: bool,
+    observe: Callable[[int, int, int, float, float], object] | None,
     /,
 ) -> None:
     """Replay until the first worker has done its steps, without Python's lock.
@@ -36,10 +39,12 @@ def replay(
     Args:
         kind to begins_s, window_bytes, in_turn: fields of a `Program`.
         stop: shape (1,); the replay ends early once it is not 0. Another thread may set it.
+        observe: is called with every chunk at its end: worker, step, operation, begin_s, end_s.
         ends_s to end_s: fields of an empty `Record`, which are filled in.
 
     Raises:
         ValueError: the arrays do not fit together, or a time or a rate is no finite number.
         BufferError: an array is not C-contiguous, or is read-only.
+        Exception: `observe` raised it.
         KeyboardInterrupt: the replay was stopped, or is in the main thread and Ctrl-C has come.
     """

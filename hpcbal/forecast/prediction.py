@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from hpcbal.errors import PolicyError
 from hpcbal.forecast.cluster import Cluster, Links
 from hpcbal.forecast.overhead import NO_PARSING, ParsingOverhead, separate_parsing
-from hpcbal.forecast.replaying import Stop
-from hpcbal.forecast.simulation import Replay, Settings, simulate
+from hpcbal.forecast.simulation import Replay, Settings, Stop, simulate
 from hpcbal.forecast.trace import Resource, Trace
 
 NUM_REPEATS = 8

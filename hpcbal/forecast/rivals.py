@@ -12,8 +12,7 @@ from hpcbal.errors import PolicyError
 from hpcbal.forecast.cluster import Cluster
 from hpcbal.forecast.overhead import separate_parsing
 from hpcbal.forecast.prediction import Job
-from hpcbal.forecast.replaying import Chunk
-from hpcbal.forecast.simulation import simulate
+from hpcbal.forecast.simulation import Chunk, simulate
 from hpcbal.forecast.trace import Resource
 
 NUM_STEPS = 100

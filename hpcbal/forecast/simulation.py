@@ -5,20 +5,52 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hpcbal.errors import PolicyError
+from hpcbal.forecast._replaying import replay
 from hpcbal.forecast.cluster import Cluster
 from hpcbal.forecast.program import Program, Record, empty_record, program_of
-from hpcbal.forecast.replaying import Chunk, Stop, replay_in_python
 from hpcbal.forecast.trace import Resource, Trace, is_of_worker
 
 FLOW_CONTROL_OFF = math.inf
 """As `Settings.window_bytes`."""
+
+
+class Stop:
+    """A flag that replays look at, in Python and in C.
+
+    Attributes:
+        flag: shape (1,); not 0 once it is set.
+    """
+
+    __slots__ = ("flag",)
+
+    def __init__(self) -> None:
+        self.flag = np.zeros(1, dtype=np.uint8)
+
+    @property
+    def is_set(self) -> bool:
+        """Whether replays should end."""
+        return bool(self.flag[0])
+
+    def set(self) -> None:
+        """Let all replays that have this flag raise KeyboardInterrupt soon."""
+        self.flag[0] = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """A piece of work as it happened: part of a transfer, or an operation that computes or waits."""
+
+    worker: int
+    step: int
+    operation: int
+    begin_s: float
+    end_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,12 +146,12 @@ def simulate(
     A worker runs one operation at a time on each of its resources: its own computation, its link to each
     server in each direction, and each server's computation for it. They serve operations in the order in
     which they become ready; of its own computations that are ready, the one that the trace lists first goes
-    first. Transfers of all workers share the links (`max_min_shares`), or take them in turn (`LinksInTurn`);
+    first. Transfers of all workers share the links (max-min fairness), or take them in turn;
     then what a worker sends does not wait until what it has sent before has arrived.
-    Computations share nothing. Where the C module was built, it replays; the result is the same.
+    Computations share nothing.
 
     Args:
-        observe: is called with every chunk at its end; then the replay is in Python.
+        observe: is called with every chunk at its end.
         stop: ends the replay early, from another thread.
 
     Raises:
@@ -141,12 +173,8 @@ def simulate(
         settings.begins_s,
     )
     record = empty_record(program)
-    in_c = replay_of_c()
     try:
-        if observe is not None or in_c is None:
-            replay_in_python(program, record, observe, stop)
-        else:
-            replay_in_c(in_c, program, record, stop)
+        replay_program(program, record, observe, stop)
     except ValueError as error:
         raise PolicyError(f"the trace cannot be simulated: {error}") from error
     except MemoryError as error:
@@ -167,31 +195,24 @@ def simulate(
     )
 
 
-@cache
-def replay_of_c() -> Callable[..., None] | None:
-    """`replay` of the C module; None where it was not built."""
-    try:
-        from hpcbal.forecast._replaying import replay
-    except ImportError:
-        return None
-    found: Callable[..., None] = replay
-    return found
-
-
-def replay_in_c(
-    replay: Callable[..., None], program: Program, record: Record, stop: Stop | None = None
+def replay_program(
+    program: Program,
+    record: Record,
+    observe: Callable[[Chunk], None] | None = None,
+    stop: Stop | None = None,
 ) -> None:
     """Replay until the first worker has done its steps; without Python's lock, so threads run side by side.
 
     Args:
-        replay: of the C module.
         record: empty; is filled in.
+        observe: is called with every chunk at its end.
         stop: ends the replay early; None: nothing does.
 
     Raises:
         As `replay`.
     """
-    given: tuple[Any, ...] = (
+    look = None if observe is None else (lambda *chunk: observe(Chunk(*chunk)))
+    replay(
         program.kind,
         program.server,
         program.num_bytes,
@@ -206,8 +227,6 @@ def replay_in_c(
         program.bytes_per_s,
         program.begins_s,
         (Stop() if stop is None else stop).flag,
-    )
-    filled = (
         record.ends_s,
         record.num_done,
         record.bytes_moved,
@@ -217,8 +236,10 @@ def replay_in_c(
         record.computing_s,
         record.serving_s,
         record.end_s,
+        program.window_bytes,
+        program.in_turn,
+        look,
     )
-    replay(*given, *filled, program.window_bytes, program.in_turn)
 
 
 FIRST_PID = 100_000

@@ -77,6 +77,7 @@ config.contract
 config.balance
 config.checks        pydantic
 config.listed
+config.unknown_key   pydantic
 config.messages      pydantic pydantic_core
 config.expand        pydantic
 config.imports

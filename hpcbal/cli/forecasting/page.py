@@ -14,8 +14,7 @@ from hpcbal.cli.forecasting.text import RIVALS, Forecast, cells_of, conclusions,
 from hpcbal.forecast import simulate
 from hpcbal.forecast.overhead import separate_parsing
 from hpcbal.forecast.prediction import Band, Prediction
-from hpcbal.forecast.replaying import Chunk
-from hpcbal.forecast.simulation import events_of
+from hpcbal.forecast.simulation import Chunk, events_of
 from hpcbal.report.charts.all_charts import NARROW, WIDE
 from hpcbal.report.drawing.axes import (
     AXIS_HEIGHT,

@@ -12,8 +12,8 @@ from typing import Any
 
 from hpcbal.cli.forecasting.inputs import Inputs
 from hpcbal.forecast.prediction import Band, Job, Prediction, cheapest, knee, predict
-from hpcbal.forecast.replaying import Stop
 from hpcbal.forecast.rivals import Phases, cynthia, phases_of, queueing
+from hpcbal.forecast.simulation import Stop
 from hpcbal.telemetry.views.table import count_text, format_table
 
 RIVALS = ("queueing", "cynthia", "cynthia_halved")

@@ -9,12 +9,14 @@ from __future__ import annotations
 import ast
 import importlib.machinery
 import importlib.util
+import inspect
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cache
 from inspect import Signature
 from pathlib import Path
+from types import BuiltinFunctionType
 
 from hpcbal.config.checks.names import items_of, own_operations
 from hpcbal.config.checks.signatures import (
@@ -41,7 +43,8 @@ from hpcbal.config.contract import (
 from hpcbal.config.schema.dnn import INSTEAD_OF_KERAS_CALLBACKS
 from hpcbal.config.schema.run import DatasetConfig
 from hpcbal.config.schema.section import is_import_path
-from hpcbal.config.source.nodes import YamlNode, did_you_mean, join_key, show
+from hpcbal.config.source.meant import did_you_mean
+from hpcbal.config.source.nodes import YamlNode, join_key, show
 from hpcbal.errors import MOST_PROBLEMS
 
 _MAX_HOPS = 5  # how many `from x import name` are followed
@@ -180,9 +183,26 @@ def _entry_problems(entry: YamlNode, key: str, contract: Contract) -> list[str]:
     if problem is not None:
         return [path.problem(problem)]
     known = None if definition is None else _known_arguments(definition)
+    if definition is None and (signature := _signature_in_c(path.value)) is not None:
+        args = entry.get("args")
+        given = args.value if args is not None and args.is_mapping else {}
+        found = misfits(path.value, signature, given, contract)
+        return [_node_of(misfit, path, args).problem(misfit.text) for misfit in found]
     if isinstance(definition, ast.ClassDef) and contract in (PER_SAMPLE, OPERATION, SCHEDULE, CALLBACK):
         contract = replace(contract, passed=(), words=())
     return [] if known is None else _argument_problems(entry, path, *known, contract)
+
+
+def _signature_in_c(path: str) -> Signature | None:
+    """The signature of a function in C, of a module that this process has loaded; None of anything else."""
+    module, _, attribute = path.partition(":")
+    function = getattr(sys.modules.get(module), attribute, None)
+    if not isinstance(function, BuiltinFunctionType):
+        return None
+    try:
+        return inspect.signature(function)
+    except ValueError:  # it does not say
+        return None
 
 
 @cache

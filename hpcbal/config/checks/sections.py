@@ -21,7 +21,8 @@ from hpcbal.config.schema.optimizer import OPTIMIZERS
 from hpcbal.config.schema.prune import NO_RULE
 from hpcbal.config.schema.run import MOST_BYTES
 from hpcbal.config.schema.section import parse_bytes
-from hpcbal.config.source.nodes import YamlNode, did_you_mean, show
+from hpcbal.config.source.meant import did_you_mean
+from hpcbal.config.source.nodes import YamlNode, show
 from hpcbal.errors import MOST_PROBLEMS
 from hpcbal.values.epochs import VALIDATION
 

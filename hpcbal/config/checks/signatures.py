@@ -13,7 +13,7 @@ from functools import cache
 from inspect import Parameter, Signature
 from typing import Any
 
-from hpcbal.config.source.nodes import did_you_mean
+from hpcbal.config.source.meant import did_you_mean
 from hpcbal.printable import shortened
 
 _PLAIN: dict[str, tuple[type, ...]] = {

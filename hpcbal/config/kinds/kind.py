@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeAlias, TypeVar, cast
 from pydantic import BaseModel
 
 from hpcbal.config.listed import Listed
-from hpcbal.config.messages import models_in
+from hpcbal.config.schema.fields import models_in
 from hpcbal.config.schema.run import RunConfig
 from hpcbal.config.source.nodes import YamlNode
 from hpcbal.config.source.overrides import Override, apply_override

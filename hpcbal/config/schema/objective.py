@@ -15,7 +15,7 @@ from hpcbal.config.schema.section import (
     key,
     wrong,
 )
-from hpcbal.config.source.nodes import did_you_mean
+from hpcbal.config.source.meant import did_you_mean
 from hpcbal.values.epochs import (
     KERAS_METRICS,
     LESS_IS_BETTER,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hpcbal.config.source.nodes import YamlNode, did_you_mean, join_key, show
+from hpcbal.config.source.meant import did_you_mean
+from hpcbal.config.source.nodes import YamlNode, join_key, show
 from hpcbal.config.source.yaml_source import parse_yaml
 from hpcbal.errors import ConfigError
 from hpcbal.printable import shortened

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from hpcbal.errors import InputError
 from hpcbal.paramserver.apps.arguments import check_above, check_at_least, count_of, first_samples
-from hpcbal.paramserver.apps.factors import fastest_improve
+from hpcbal.paramserver.apps.factors import improve
 from hpcbal.paramserver.contract import (
     App,
     Batch,
@@ -72,7 +72,6 @@ class DenseNMF(App):
         first = np.asarray(first_samples(_NAME, source, ("features",))["features"])
         if (first < 0).any():
             raise InputError(f"data: {_NAME} got numbers below 0, which no product of factors >= 0 gives")
-        self._improve = fastest_improve()
         self._scale = float(np.sqrt(max(float(first.mean()), _TINY) / self._rank))
 
     def tables(self) -> Sequence[Table]:
@@ -95,12 +94,12 @@ class DenseNMF(App):
         features, state = batch.array("features"), batch.array("factors")
         improved = np.maximum(parameters["factors"], 0.0)
         penalty = self._l2 * self.source.num_samples
-        self._improve(improved, parameters["products"], parameters["gram"], penalty, 1)
+        improve(improved, parameters["products"], parameters["gram"], penalty, 1)
 
         old = state.copy()
         state[~old.any(axis=1)] = self._scale
         penalty = self._l2 * self._num_features
-        self._improve(state, features @ improved, improved.T @ improved, penalty, self._sweeps)
+        improve(state, features @ improved, improved.T @ improved, penalty, self._sweeps)
         share = self._relaxation * batch.num_samples / batch.step_samples
         return {
             "factors": share * (improved - parameters["factors"]),

@@ -1,14 +1,14 @@
-"""Coordinate descent for the Lasso over some features: in C where it was built, else with NumPy."""
+"""Coordinate descent for the Lasso over some features."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hpcbal.paramserver.apps._descent import descend as _descend
 from hpcbal.paramserver.contract import IntArray
 
 Floats = NDArray[np.float64]
@@ -67,13 +67,7 @@ class Penalty:
     passes: int
 
 
-Descend = Callable[[Terms, Floats, Floats, Floats, Floats, Floats, Penalty], None]
-"""Improve the weights of some features, one after another.
-
-    Args: see `descend_in_python`."""
-
-
-def descend_in_python(
+def descend(
     terms: Terms,
     mean_squares: Floats,
     weights: Floats,
@@ -104,70 +98,17 @@ def descend_in_python(
     Source: V. Smith et al., "CoCoA: A general framework for communication-efficient distributed
         optimization", JMLR 18, 2018: the subproblem of one machine, for the L1 norm.
     """
-    every_row = np.arange(len(residual))
-    rows = [every_row if terms.places is None else terms.places[own] for own in _spans(terms)]
-    values = [terms.values[own] for own in _spans(terms)]
-    before = weights.copy()
-
-    def improve(features: Iterable[int]) -> bool:
-        return sum(map(has_improved, features)) > 0
-
-    def has_improved(j: int) -> bool:
-        curvature = penalty.damping * mean_squares[j]
-        curvature = curvature if curvature > 0.0 else 1.0
-        goal = weights[j] + values[j] @ expected[rows[j]] / penalty.num_observations / curvature
-        weight = np.sign(goal) * max(abs(goal) - penalty.l1 / curvature, 0.0)
-        by = weight - weights[j]
-        if by == 0.0:
-            return False
-        np.subtract.at(expected, rows[j], penalty.damping * by * values[j])
-        weights[j] = weight
-        return True
-
-    has_changed = improve(range(len(weights)))
-    active = np.flatnonzero(weights).tolist()
-    for _ in range(penalty.passes - 1):
-        if not has_changed:
-            break
-        has_changed = improve(active)
-    for j in np.flatnonzero(weights != before).tolist():
-        np.subtract.at(change, rows[j], (weights[j] - before[j]) * values[j])
-    expected[:] = residual
-
-
-def _spans(terms: Terms) -> list[slice]:
-    return [slice(a, b) for a, b in zip(terms.starts[:-1].tolist(), terms.starts[1:].tolist(), strict=True)]
-
-
-def fastest_descend() -> Descend:
-    """The fastest that this installation has; both give the same but for rounding."""
-    try:
-        from hpcbal.paramserver.apps._descent import descend
-    except ImportError:  # installed without a compiler, or built for another machine
-        return descend_in_python
-
-    def descend_in_c(
-        terms: Terms,
-        mean_squares: Floats,
-        weights: Floats,
-        residual: Floats,
-        expected: Floats,
-        change: Floats,
-        penalty: Penalty,
-    ) -> None:
-        descend(
-            terms.places,
-            terms.starts,
-            terms.values,
-            mean_squares,
-            weights,
-            residual,
-            expected,
-            change,
-            penalty.l1,
-            penalty.damping,
-            penalty.num_observations,
-            penalty.passes,
-        )
-
-    return descend_in_c
+    _descend(
+        terms.places,
+        terms.starts,
+        terms.values,
+        mean_squares,
+        weights,
+        residual,
+        expected,
+        change,
+        penalty.l1,
+        penalty.damping,
+        penalty.num_observations,
+        penalty.passes,
+    )

@@ -18,7 +18,7 @@ from hpcbal.paramserver.apps.arguments import (
     ragged_column,
 )
 from hpcbal.paramserver.apps.damping import Damping
-from hpcbal.paramserver.apps.descent import Penalty, Terms, fastest_descend
+from hpcbal.paramserver.apps.descent import Penalty, Terms, descend
 from hpcbal.paramserver.apps.sparse_rows import SparseRows, sum_by_sample
 from hpcbal.paramserver.contract import (
     Access,
@@ -105,7 +105,6 @@ class Lasso(App):
         self._access = access
         self._passes, self._overlap = int(passes), float(overlap)
         self._damping = Damping(self._read, source.num_samples, damping == "estimated")
-        self._descend = fastest_descend()
 
     def tables(self) -> Sequence[Table]:
         return (Table("residual", len(self._target), 1, access=self._access),)
@@ -134,7 +133,7 @@ class Lasso(App):
         for part in batch.parts:
             own = slice(part.start, part.stop)
             damping = self._damping.factor(part.num_samples, num_changed)
-            self._descend(
+            descend(
                 terms.of(part.start, part.stop),
                 mean_squares[own],
                 weights[own],

@@ -16,7 +16,7 @@ from hpcbal.paramserver.apps.arguments import (
     first_samples,
     ragged_column,
 )
-from hpcbal.paramserver.apps.gibbs import Counts, Prior, fastest_sample
+from hpcbal.paramserver.apps.gibbs import Counts, Prior, sample
 from hpcbal.paramserver.contract import (
     App,
     Array,
@@ -69,7 +69,6 @@ class LDA(App):
         alpha = min(0.1, 50.0 / num_topics) if alpha is None else alpha
         check_above(_NAME, 0, alpha=alpha, beta=beta)
         self._prior = Prior(float(alpha), float(beta), beta * self._num_words)
-        self._sample = fastest_sample()
 
     def tables(self) -> Sequence[Table]:
         return (
@@ -105,9 +104,7 @@ class LDA(App):
             offsets = topics.offsets[part.start : part.stop + 1]
             tokens = slice(int(offsets[0]), int(offsets[-1]))
             uniforms = part.rng.random(tokens.stop - tokens.start)
-            self._sample(
-                places[tokens], offsets - offsets[0], uniforms, topics.values[tokens], shared, self._prior
-            )
+            sample(places[tokens], offsets - offsets[0], uniforms, topics.values[tokens], shared, self._prior)
         return {"word_topics": shared.deltas, "topic_totals": shared.total_deltas[np.newaxis]}
 
     def objective(self, batch: Batch, parameters: Parameters) -> Mapping[str, float]:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from hpcbal.errors import PolicyError
 from hpcbal.policies.batching.time_curves import FloatArray, IntArray
-from hpcbal.policies.samples.drawing import SortedParts, sorted_parts
+from hpcbal.policies.samples.drawing import SortedParts
 from hpcbal.policies.samples.task import checked_sizes
 
 
@@ -64,7 +64,6 @@ class EpochQueues:
         num_workers: >= 1.
         seed: numbers that make the random pivots, together with the number of samples that are left: the
             run's seed, the epoch. So queues of what is left of an epoch draw as those of the whole epoch do.
-        make_parts: holds the sorted samples that are left; tests compare the two ways.
 
     Source: [CHRONICA] Sec. V-B, Alg. 2.
     """
@@ -75,13 +74,12 @@ class EpochQueues:
         owner: IntArray,
         num_workers: int,
         seed: Sequence[int],
-        make_parts: Callable[[FloatArray, IntArray, IntArray], SortedParts] = sorted_parts,
     ) -> None:
         sizes = checked_sizes(sizes, len(owner))
         order = np.lexsort((sizes, owner))
         bounds = np.searchsorted(owner[order], np.arange(num_workers + 1))
         order = order[bounds[0] : bounds[-1]]
-        self._parts = make_parts(sizes[order], order, bounds - bounds[0])
+        self._parts = SortedParts(sizes[order], order, bounds - bounds[0])
         self._num_workers = num_workers
         self._seed = list(seed)
         self.num_left = len(order)

@@ -1,16 +1,11 @@
-"""Draw the samples of a step from sorted parts as CHRONICA does: in C where it was built, else in Python."""
+"""Draw the samples of a step from sorted parts as CHRONICA does."""
 
 from __future__ import annotations
-
-from bisect import bisect_right
-from collections.abc import Callable
-from heapq import heapify, heappop, heapreplace
-from itertools import pairwise
-from typing import Protocol
 
 import numpy as np
 
 from hpcbal.policies.batching.time_curves import FloatArray, IntArray
+from hpcbal.policies.samples._drawing import draw
 
 MEAN_SIZE = 45.0
 LEAST_SIZE = 1.0
@@ -34,11 +29,31 @@ def generated_sizes(num_samples: int, dif: float, seed: int) -> FloatArray:
     return sizes * float(MEAN_SIZE / sizes.mean())
 
 
-class SortedParts(Protocol):
-    """The samples of each worker that are left, in ascending order of size."""
+class SortedParts:
+    """The samples of each worker that are left, in ascending order of size.
+
+    They are arrays that never move, with links past the drawn ones.
+
+    Args:
+        sizes: of the samples by worker, in ascending order for each, shape (num_samples,).
+        ids: of these samples.
+        bounds: worker j has the samples bounds[j] to bounds[j + 1] - 1, shape (num_workers + 1,).
+    """
+
+    def __init__(self, sizes: FloatArray, ids: IntArray, bounds: IntArray) -> None:
+        self._ids = ids
+        self._sizes = np.ascontiguousarray(sizes, np.float64)
+        self._bounds = np.ascontiguousarray(bounds, np.int64)
+        self._below = np.arange(len(ids), dtype=np.int32)
+        self._first, self._left = self._bounds[:-1].copy(), np.diff(self._bounds)
 
     def nth(self, number: int) -> tuple[int, int]:
         """Worker and place of a sample: the `number`-th that is left, counted over all workers in turn."""
+        ends = np.cumsum(self._left)
+        worker = int(np.searchsorted(ends, number, side="right"))
+        first, last = int(self._first[worker]), int(self._bounds[worker + 1])
+        left = np.flatnonzero(self._below[first:last] == np.arange(first, last))
+        return worker, first + int(left[number - int(ends[worker] - self._left[worker])])
 
     def draw(
         self, worker: int, place: int, slopes: FloatArray, launches: FloatArray, num_samples: int
@@ -55,82 +70,8 @@ class SortedParts(Protocol):
 
         Returns: ids of the samples that each worker draws.
         """
-
-
-class ListParts(SortedParts):
-    """Sorted lists of Python.
-
-    Args:
-        sizes: of the samples by worker, in ascending order for each, shape (num_samples,).
-        ids: of these samples.
-        bounds: worker j has the samples bounds[j] to bounds[j + 1] - 1, shape (num_workers + 1,).
-    """
-
-    def __init__(self, sizes: FloatArray, ids: IntArray, bounds: IntArray) -> None:
-        spans = list(pairwise(bounds.tolist()))
-        self._ids = [ids[first:last].tolist() for first, last in spans]
-        self._sizes = [sizes[first:last].tolist() for first, last in spans]
-
-    def nth(self, number: int) -> tuple[int, int]:
-        for worker, own in enumerate(self._ids):
-            if number < len(own):
-                return worker, number
-            number -= len(own)
-        raise AssertionError("internal error: there are not so many samples left")
-
-    def draw(
-        self, worker: int, place: int, slopes: FloatArray, launches: FloatArray, num_samples: int
-    ) -> list[IntArray]:
-        slope_of, launch_of = slopes.tolist(), launches.tolist()
-        drawn: list[list[int]] = [[] for _ in self._ids]
-        slowest_s = launch_of[worker] + slope_of[worker] * self._take(worker, place, drawn)
-        finish = [(slowest_s if j == worker else launch_of[j], j) for j in range(len(self._ids))]
-        heapify(finish)
-        for _ in range(num_samples - 1):
-            while not self._ids[finish[0][1]]:
-                heappop(finish)
-            now_s, worker = finish[0]
-            fits = bisect_right(self._sizes[worker], (slowest_s - now_s) / slope_of[worker])
-            now_s += slope_of[worker] * self._take(worker, max(fits - 1, 0), drawn)
-            slowest_s = max(slowest_s, now_s)
-            heapreplace(finish, (now_s, worker))
-        return [np.array(own, np.int64) for own in drawn]
-
-    def _take(self, worker: int, place: int, drawn: list[list[int]]) -> float:
-        """Move one sample into the step; returns its size."""
-        drawn[worker].append(self._ids[worker].pop(place))
-        size: float = self._sizes[worker].pop(place)
-        return size
-
-
-class LinkedParts(SortedParts):
-    """Sorted arrays with links past the drawn samples; draws the same as `ListParts`, 20 times as fast.
-
-    Args:
-        sizes, ids, bounds: see `ListParts`.
-        draw: of the C module `_drawing`.
-    """
-
-    def __init__(self, sizes: FloatArray, ids: IntArray, bounds: IntArray, draw: Callable[..., None]) -> None:
-        self._ids = ids
-        self._sizes = np.ascontiguousarray(sizes, np.float64)
-        self._bounds = np.ascontiguousarray(bounds, np.int64)
-        self._below = np.arange(len(ids), dtype=np.int32)
-        self._first, self._left = self._bounds[:-1].copy(), np.diff(self._bounds)
-        self._draw = draw
-
-    def nth(self, number: int) -> tuple[int, int]:
-        ends = np.cumsum(self._left)
-        worker = int(np.searchsorted(ends, number, side="right"))
-        first, last = int(self._first[worker]), int(self._bounds[worker + 1])
-        left = np.flatnonzero(self._below[first:last] == np.arange(first, last))
-        return worker, first + int(left[number - int(ends[worker] - self._left[worker])])
-
-    def draw(
-        self, worker: int, place: int, slopes: FloatArray, launches: FloatArray, num_samples: int
-    ) -> list[IntArray]:
         taken, ends = np.empty(num_samples, np.int64), np.empty(len(self._left), np.int64)
-        self._draw(
+        draw(
             self._sizes,
             self._below,
             self._bounds,
@@ -145,12 +86,3 @@ class LinkedParts(SortedParts):
         )
         ids, stops = self._ids[taken], ends.tolist()
         return [ids[start:stop] for start, stop in zip([0, *stops[:-1]], stops, strict=True)]
-
-
-def sorted_parts(sizes: FloatArray, ids: IntArray, bounds: IntArray) -> SortedParts:
-    """The fastest that this installation has; see `ListParts` for the arguments."""
-    try:
-        from hpcbal.policies.samples._drawing import draw
-    except ImportError:  # installed without a compiler, or built for another machine
-        return ListParts(sizes, ids, bounds)
-    return LinkedParts(sizes, ids, bounds, draw)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from hpcbal.config import DnnConfig, EnsembleConfig, load_ensemble
 from hpcbal.config.schema.section import is_import_path
-from hpcbal.config.source.nodes import did_you_mean
+from hpcbal.config.source.meant import did_you_mean
 from hpcbal.errors import HpcbalError, InputError
 from hpcbal.telemetry import RunDirectory, read_status
 from hpcbal.telemetry.views.kinds import jobs_of

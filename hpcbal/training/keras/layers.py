@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from hpcbal.config.source.nodes import did_you_mean
+from hpcbal.config.source.meant import did_you_mean
 
 WEIGHTS = "weights/"
 """Prefix of the arrays of a replica that are weights."""

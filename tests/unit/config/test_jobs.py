@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from hpcbal.config import JobsConfig, RunConfig, load_config, load_ensemble, resolved_yaml
-from hpcbal.config.messages import all_keys, keys_of
 from hpcbal.config.schema.document import JobDefaults
+from hpcbal.config.schema.fields import all_keys, keys_of
 from hpcbal.config.schema.jobs import SharedJobConfig
 from hpcbal.config.source.yaml_source import read_yaml
 from hpcbal.errors import ConfigError

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hpcbal.config import EnsembleConfig, RunConfig, load_config, resolved_yaml
-from hpcbal.config.messages import keys_of
+from hpcbal.config.schema.fields import keys_of
 from hpcbal.errors import ConfigError
 from hpcbal.kinds import KINDS
 

@@ -16,7 +16,7 @@ from hpcbal.config import (
     load_ensemble,
     resolved_yaml,
 )
-from hpcbal.config.messages import all_keys, keys_of
+from hpcbal.config.schema.fields import all_keys, keys_of
 from hpcbal.errors import ConfigError
 from hpcbal.kinds import KINDS
 

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from python_replay import max_min_shares
 from traces import like_machines, trace_of_steps
 
 from hpcbal.errors import PolicyError
 from hpcbal.forecast import Cluster, Links, Settings, simulate
-from hpcbal.forecast.cluster import ORDERS, max_min_shares, order_named
+from hpcbal.forecast.cluster import ORDERS, order_named
 from hpcbal.forecast.overhead import (
     ParsingOverhead,
     fit_overhead,

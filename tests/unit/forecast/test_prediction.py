@@ -35,9 +35,8 @@ from hpcbal.forecast.prediction import (
     limit_of,
     predict,
 )
-from hpcbal.forecast.replaying import Chunk, Stop
 from hpcbal.forecast.rivals import Phases, cynthia, phases_of, queueing
-from hpcbal.forecast.simulation import events_of
+from hpcbal.forecast.simulation import Chunk, Stop, events_of
 
 
 def chain(down: int, compute_s: float, up: int, apply_s: float, spread: float = 0.0) -> Trace:
@@ -129,10 +128,7 @@ def test_shares_and_rates_count_from_when_each_worker_starts() -> None:
     assert communicating == exposed == pytest.approx(8 / (8 + 7))
 
 
-@pytest.mark.parametrize("in_python", [False, True])
-def test_a_stopped_forecast_ends_soon(in_python: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    if in_python:
-        monkeypatch.setattr("hpcbal.forecast.simulation.replay_of_c", lambda: None)
+def test_a_stopped_forecast_ends_soon() -> None:
     stop = Stop()
     stop.set()
     job = replace(job_of(chain(10, 1.0, 10, 0.1), 100), settings=Settings(100_000))

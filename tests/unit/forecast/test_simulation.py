@@ -81,15 +81,13 @@ def test_exposed_is_what_computation_does_not_hide_by_hand() -> None:
     assert replay.computing_s == pytest.approx([2.0])
 
 
-@pytest.mark.parametrize("in_python", [False, True])
-def test_workers_that_start_apart_do_not_meet_on_the_link_by_hand(in_python: bool) -> None:
+def test_workers_that_start_apart_do_not_meet_on_the_link_by_hand() -> None:
     # Alone, transfer and computation take 1 s each. Two that start together share each transfer: 3 s a step.
     operations = (Operation("down", Resource.DOWNLINK, (), 100), Operation("compute", Resource.WORKER, (0,)))
     trace = trace_of_steps(operations, [[0, 1]])
-    observe = (lambda chunk: None) if in_python else None
     for apart_s, step_s in ((0.0, 3.0), (1.0, 2.0)):
         settings = Settings(20, begins_s=(0.0, apart_s))
-        replay = simulate(trace, like_machines(2, 1, 100.0), settings, observe)
+        replay = simulate(trace, like_machines(2, 1, 100.0), settings)
         for worker, ends_s in enumerate(replay.ends_s):
             first_s = worker * apart_s + step_s
             assert ends_s == pytest.approx(first_s + step_s * np.arange(len(ends_s)))
@@ -99,8 +97,7 @@ def test_workers_that_start_apart_do_not_meet_on_the_link_by_hand(in_python: boo
         simulate(trace, like_machines(2, 1, 100.0), Settings(begins_s=(0.0,)))
 
 
-@pytest.mark.parametrize("in_python", [False, True])
-def test_delays_pass_side_by_side_and_are_the_same_on_slow_machines_by_hand(in_python: bool) -> None:
+def test_delays_pass_side_by_side_and_are_the_same_on_slow_machines_by_hand() -> None:
     # The transfer ends at 1 s. Both delays and the first computation start then; computing takes 2 s on this
     # worker. The second computation waits for the longer delay.
     operations = (
@@ -113,16 +110,15 @@ def test_delays_pass_side_by_side_and_are_the_same_on_slow_machines_by_hand(in_p
     trace = trace_of_steps(operations, [[0, 2, 4, 1, 1]])
     cluster = Cluster((Links(100, 100, slowness=2.0),), (Links(100, 100, slowness=3.0),))
     chunks: list[Chunk] = []
-    replay = simulate(trace, cluster, Settings(2), chunks.append if in_python else None)
+    replay = simulate(trace, cluster, Settings(2), chunks.append)
     assert replay.ends_s[0] == pytest.approx([7.0, 14.0])
     assert replay.computing_s == pytest.approx([8.0])
     assert replay.serving_s == pytest.approx([0.0])
     found = [(chunk.begin_s, chunk.end_s) for chunk in chunks if chunk.operation == 2]
-    assert found == ([(1.0, 5.0), (8.0, 12.0)] if in_python else [])
+    assert found == ([(1.0, 5.0), (8.0, 12.0)])
 
 
-@pytest.mark.parametrize("in_python", [False, True])
-def test_computations_that_are_ready_go_in_the_order_of_the_trace_by_hand(in_python: bool) -> None:
+def test_computations_that_are_ready_go_in_the_order_of_the_trace_by_hand() -> None:
     # All three can start at 1 s or later; the one that is listed last and starts a transfer goes last.
     operations = (
         Operation("parameters", Resource.DOWNLINK, (), 100),
@@ -132,8 +128,7 @@ def test_computations_that_are_ready_go_in_the_order_of_the_trace_by_hand(in_pyt
         Operation("update", Resource.UPLINK, (3,), 100),
     )
     trace = trace_of_steps(operations, [[0, 1, 1, 1, 0]])
-    observe = (lambda chunk: None) if in_python else None
-    replay = simulate(trace, like_machines(1, 1, 100.0), Settings(1), observe)
+    replay = simulate(trace, like_machines(1, 1, 100.0), Settings(1))
     assert replay.end_s == pytest.approx(5.0)
 
 
@@ -272,22 +267,19 @@ def test_what_cannot_be_simulated_is_named() -> None:
 IN_TURN = {"window_bytes": FLOW_CONTROL_OFF, "in_turn": True}
 
 
-@pytest.mark.parametrize("in_python", [False, True])
-def test_in_turn_the_second_worker_waits_for_the_first_by_hand(in_python: bool) -> None:
+def test_in_turn_the_second_worker_waits_for_the_first_by_hand() -> None:
     # Worker 0 receives until 1 s, worker 1 until 2 s; both compute for 1 s and send alone: 3 s, and 4 s. Then
     # they are a second apart and never meet again.
     chunks: list[Chunk] = []
     setting = Settings(3, **IN_TURN)
-    replay = simulate(
-        chain(100, 1.0, 100), like_machines(2, 1, 100.0), setting, chunks.append if in_python else None
-    )
+    replay = simulate(chain(100, 1.0, 100), like_machines(2, 1, 100.0), setting, chunks.append)
     assert replay.ends_s[0] == pytest.approx([3.0, 6.0, 9.0])
     assert replay.ends_s[1] == pytest.approx([4.0, 7.0])
     assert replay.bytes_moved[:, 0] == pytest.approx([600, 500])
     assert replay.busy_s[:, 0] == pytest.approx([6.0, 5.0])
     assert replay.communicating_s == pytest.approx([6.0, 2 + 4 * 1])
     begins = [(chunk.worker, chunk.begin_s) for chunk in chunks if chunk.operation == 0][:2]
-    assert begins == ([(0, 0.0), (1, 1.0)] if in_python else [])
+    assert begins == [(0, 0.0), (1, 1.0)]
 
 
 def test_in_turn_a_second_message_leaves_before_the_first_has_arrived_by_hand() -> None:

@@ -85,7 +85,7 @@ def machine(tmp_path: Path) -> Machine:
     shutil.copytree(ROOT / "scripts", clone / "scripts")
     for name in ("pyproject.toml", "setup.py"):
         shutil.copy(ROOT / name, clone)
-    for path in ROOT.glob("hpcbal/*/*.c"):
+    for path in ROOT.glob("hpcbal/**/*.c"):
         (clone / path.relative_to(ROOT)).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(path, clone / path.relative_to(ROOT))
     folder = tmp_path / "bin"

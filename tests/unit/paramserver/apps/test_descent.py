@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import numpy as np
 import pytest
+from python_loops import descend_in_python
 from sklearn import linear_model
 
-from hpcbal.paramserver.apps.descent import Descend, Penalty, Terms, descend_in_python, fastest_descend
+from hpcbal.paramserver.apps.descent import Penalty, Terms, descend
 
 NUM_ROWS = 30
 
@@ -28,29 +28,25 @@ def problem(is_sparse: bool) -> tuple[Any, Terms]:
     return features, Terms.of_sparse(np.concatenate(rows).astype(np.int32), starts, values)
 
 
-def descended(
-    descend: Descend, features: Any, terms: Terms, damping: float, passes: int
-) -> tuple[Any, Any, Any]:
+def descended(by: Any, features: Any, terms: Terms, damping: float, passes: int) -> tuple[Any, Any, Any]:
     """Weights before and after, and the change of the residual."""
     rng = np.random.default_rng(2)
     residual, before = rng.normal(size=NUM_ROWS), rng.normal(size=8) * (np.arange(8) % 2)
     weights, expected, change = before.copy(), residual.copy(), np.zeros(NUM_ROWS)
     mean_squares = np.square(features).mean(axis=0)
     penalty = Penalty(0.05, damping, NUM_ROWS, passes)
-    descend(terms, mean_squares, weights, residual, expected, change, penalty)
+    by(terms, mean_squares, weights, residual, expected, change, penalty)
     assert (expected == residual).all()
     return before, weights, change
 
 
-@pytest.mark.parametrize("descend", [descend_in_python, fastest_descend()])
+@pytest.mark.parametrize("by", [descend_in_python, descend])
 @pytest.mark.parametrize("is_sparse", [False, True])
 @pytest.mark.parametrize("damping", [1.0, 3.5])
-def test_many_passes_find_the_optimum_of_scikit_learn(
-    descend: Descend, is_sparse: bool, damping: float
-) -> None:
+def test_many_passes_find_the_optimum_of_scikit_learn(by: Any, is_sparse: bool, damping: float) -> None:
     """With damping s, the problem is a Lasso of sqrt(s) A against r / sqrt(s) + sqrt(s) A weights."""
     features, terms = problem(is_sparse)
-    before, weights, change = descended(descend, features, terms, damping, 500)
+    before, weights, change = descended(by, features, terms, damping, 500)
     assert change == pytest.approx(features @ (before - weights), abs=1e-12)
     residual = np.random.default_rng(2).normal(size=NUM_ROWS)
     root = damping**0.5
@@ -67,14 +63,9 @@ def test_many_passes_find_the_optimum_of_scikit_learn(
 
 @pytest.mark.parametrize("is_sparse", [False, True])
 @pytest.mark.parametrize("passes", [1, 2, 7])
-def test_the_fastest_gives_what_numpy_gives(is_sparse: bool, passes: int) -> None:
+def test_c_gives_what_numpy_gives(is_sparse: bool, passes: int) -> None:
     features, terms = problem(is_sparse)
     _, wanted, wanted_change = descended(descend_in_python, features, terms, 2.0, passes)
-    _, got, change = descended(fastest_descend(), features, terms, 2.0, passes)
+    _, got, change = descended(descend, features, terms, 2.0, passes)
     assert got == pytest.approx(wanted, rel=1e-12, abs=1e-14)
     assert change == pytest.approx(wanted_change, rel=1e-12, abs=1e-13)
-
-
-def test_without_the_module_numpy_descends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "hpcbal.paramserver.apps._descent", None)
-    assert fastest_descend() is descend_in_python

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import math
-import sys
 from typing import Any
 
 import numpy as np
 import pytest
+from python_loops import sample_in_python
 from sklearn.decomposition import LatentDirichletAllocation
 
 from hpcbal.errors import InputError
 from hpcbal.paramserver.alone import Alone, train_alone
 from hpcbal.paramserver.apps import LDA
-from hpcbal.paramserver.apps.gibbs import Counts, Prior, fastest_sample, sample_in_python
+from hpcbal.paramserver.apps.gibbs import Counts, Prior, sample
 from hpcbal.paramserver.apps.sources import ArraySource
 from hpcbal.paramserver.contract import Ragged, gather_batch
 
@@ -31,8 +31,8 @@ def documents(num_documents: int = 150) -> ArraySource:
     return ArraySource({"words": Ragged.of(lists, "int64")}, {"num_words": NUM_WORDS})
 
 
-@pytest.mark.parametrize("sample", [sample_in_python, fastest_sample()])
-def test_a_topic_is_drawn_with_its_conditional_probability(sample: Any) -> None:
+@pytest.mark.parametrize("draw", [sample_in_python, sample])
+def test_a_topic_is_drawn_with_its_conditional_probability(draw: Any) -> None:
     rng = np.random.default_rng(0)
     prior = Prior(0.3, 0.2, 0.2 * 7)
     topics = np.array([0, 2, 2, 4, 1, 0], np.int32)
@@ -45,7 +45,7 @@ def test_a_topic_is_drawn_with_its_conditional_probability(sample: Any) -> None:
     for number in range(num_draws):
         drawn, shared = topics.copy(), Counts.of(counts, totals)
         uniforms = np.full(len(topics), (number + 0.5) / num_draws)
-        sample(rows, np.array([0, len(topics)]), uniforms, drawn, shared, prior)
+        draw(rows, np.array([0, len(topics)]), uniforms, drawn, shared, prior)
         hits[drawn[0]] += 1  # the first draw of the document: all other topics are still the given ones
         assert (shared.counts == counts).all()
         assert (shared.totals == totals).all()
@@ -54,11 +54,6 @@ def test_a_topic_is_drawn_with_its_conditional_probability(sample: Any) -> None:
         array[topics[0]] -= 1
     weights = (own + prior.alpha) * (counts[0] + prior.beta) / (totals + prior.beta_sum)
     assert hits / num_draws == pytest.approx(weights / weights.sum(), abs=2 / num_draws)
-
-
-def test_topics_are_sampled_in_python_without_the_c_module(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "hpcbal.paramserver.apps._gibbs", None)
-    assert fastest_sample() is sample_in_python
 
 
 def test_counts_are_those_of_the_topics_and_the_likelihood_is_that_of_the_formula() -> None:

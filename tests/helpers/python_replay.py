@@ -1,16 +1,4 @@
-"""Replay a program in virtual time until it is stopped; `_replaying.c` does the same, to the last bit.
-
-Each worker has 3 M + 1 queues, M being the number of servers: for each server the downlink, the uplink and
-its computation for this worker, and the worker's own computation. A queue serves one operation at a time, in
-the order in which they became ready; the worker's own computations that are ready go in the order of the
-trace, in which they were recorded. All computations are events of their own; a direction of links has one
-event, the end of the transfer that ends next. Events at the same time come in the order downlink, uplink,
-workers, servers, delays; of workers and servers in the order of workers, of delays as they began. Delays
-have no queue. A worker that starts later than at 0 has a delay before its first step.
-
-Where links carry messages in turn, transfers have no queues of workers. Each has two events, its start and
-its arrival; those at the same time come in the order in which the messages became ready.
-"""
+"""The replay of a program once more in Python: an oracle for the compiled one, to the last bit."""
 
 from __future__ import annotations
 
@@ -18,50 +6,124 @@ import bisect
 import heapq
 import math
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
-
-from hpcbal.forecast.cluster import LinksInTurn, Transfer, max_min_shares
 from hpcbal.forecast.program import DELAY, DOWN, SERVER, UP, WORKER, Program, Record
+from hpcbal.forecast.simulation import Chunk, Stop
 
 
-class Stop:
-    """A flag that replays look at, in Python and in C.
+def max_min_shares(
+    connections: Sequence[tuple[int, int]],
+    worker_bytes_per_s: Sequence[float],
+    server_bytes_per_s: Sequence[float],
+) -> list[float]:
+    """Share both ends' links so that no connection gets more at the cost of one that has less.
+
+    All connections grow at the same pace. When a link is full, its connections stop; the others grow on.
+
+    Args:
+        connections: (worker, server) of each active connection, no pair twice.
+        worker_bytes_per_s: what the link of each worker carries in this direction, > 0; may be infinite.
+        server_bytes_per_s: of each server, > 0 and finite.
+
+    Returns: bytes per second of each connection, in the same order.
+
+    Source: max-min fairness by progressive filling. With one server and workers whose links do not limit, it
+    is the equal share of [ASGD] Sec. 3.1. With two servers and like links it is the rule of [ASGD] Sec. 5.
+    """
+    num_workers = len(worker_bytes_per_s)
+    left = [*worker_bytes_per_s, *server_bytes_per_s]
+    users = [0] * len(left)
+    for worker, server in connections:
+        users[worker] += 1
+        users[num_workers + server] += 1
+    shares = [0.0] * len(connections)
+    growing = list(range(len(connections)))
+    while growing:
+        fair = min(left[link] / users[link] for link in range(len(left)) if users[link])
+        full = [users[link] > 0 and left[link] / users[link] <= fair for link in range(len(left))]
+        still = []
+        for index in growing:
+            worker, server = connections[index]
+            if not (full[worker] or full[num_workers + server]):
+                still.append(index)
+                continue
+            shares[index] = fair
+            for link in (worker, num_workers + server):
+                left[link] -= fair
+                users[link] -= 1
+        growing = still
+    return shares
+
+
+@dataclass(slots=True)
+class Transfer:
+    """A message on its way.
 
     Attributes:
-        flag: shape (1,); not 0 once it is set.
+        worker, server: its ends.
+        position: of its operation.
+        num_bytes: of it.
+        starts_s: when the sender's link takes it.
+        left_s: when its last byte has left.
+        has_begun: whether the receiver's link has taken it.
     """
 
-    __slots__ = ("flag",)
+    worker: int
+    server: int
+    position: int
+    num_bytes: float
+    starts_s: float = 0.0
+    left_s: float = 0.0
+    has_begun: bool = False
 
-    def __init__(self) -> None:
-        self.flag = np.zeros(1, dtype=np.uint8)
 
-    @property
-    def is_set(self) -> bool:
-        """Whether replays should end."""
-        return bool(self.flag[0])
+class LinksInTurn:
+    """One direction of the links of all workers and servers.
 
-    def set(self) -> None:
-        """Let all replays that have this flag raise KeyboardInterrupt soon."""
-        self.flag[0] = 1
+    A message takes the sender's link when that is free, and the receiver's from the same moment on, or when
+    that is free: it does not wait there for its last byte. It has arrived when both have carried all of it. A
+    receiver carries messages in the order in which they start.
+
+    Args:
+        worker_bytes_per_s, server_bytes_per_s: of each link, > 0; those of workers may be infinite.
+        is_down: whether servers send, and not workers.
+    """
+
+    def __init__(
+        self, worker_bytes_per_s: Sequence[float], server_bytes_per_s: Sequence[float], is_down: bool
+    ) -> None:
+        self._rates = list(worker_bytes_per_s), list(server_bytes_per_s)
+        self._free_s = [0.0] * len(worker_bytes_per_s), [0.0] * len(server_bytes_per_s)
+        self._sender = 1 if is_down else 0
+
+    def leave(self, transfer: Transfer, now_s: float) -> float:
+        """Send a message as soon as the sender's link is free; returns when that is."""
+        transfer.starts_s, transfer.left_s = self._take(transfer, self._sender, now_s)
+        return transfer.starts_s
+
+    def begin(self, transfer: Transfer) -> float:
+        """The message starts: take the receiver's link. Returns when it has arrived."""
+        transfer.has_begun = True
+        _, carried_s = self._take(transfer, 1 - self._sender, transfer.starts_s)
+        return max(transfer.left_s, carried_s)
+
+    def _take(self, transfer: Transfer, end: int, now_s: float) -> tuple[float, float]:
+        """Take one end's link; returns from when until when."""
+        machine = transfer.server if end else transfer.worker
+        free_s = self._free_s[end]
+        starts_s = max(now_s, free_s[machine])
+        free_s[machine] = starts_s + transfer.num_bytes / self._rates[end][machine]
+        return starts_s, free_s[machine]
+
+    def busy_s(self, transfer: Transfer) -> float:
+        """How long a message takes the link of its server."""
+        return transfer.num_bytes / self._rates[1][transfer.server]
 
 
 _START = -1
 """Instead of the operation of a delay: a worker starts."""
-
-
-@dataclass(frozen=True, slots=True)
-class Chunk:
-    """A piece of work as it happened: part of a transfer, or an operation that computes or waits."""
-
-    worker: int
-    step: int
-    operation: int
-    begin_s: float
-    end_s: float
 
 
 @dataclass(slots=True)

@@ -1,17 +1,8 @@
-"""setup.py builds the C modules where a compiler and Python's headers are there; else it goes on without."""
+"""The compiled loops give what their twins in Python give, and refuse arrays that do not fit together."""
 
 from __future__ import annotations
 
 import dataclasses
-import functools
-import importlib.util
-import os
-import shutil
-import subprocess
-import sys
-from functools import partial
-from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -19,82 +10,41 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from python_loops import ListParts, descend_in_python, improve_in_python, sample_in_python
+from python_replay import replay_in_python
 from traces import trace_of_steps
 
 from hpcbal.forecast.cluster import Cluster, Links
 from hpcbal.forecast.program import Program, empty_record, program_of
-from hpcbal.forecast.replaying import Stop, replay_in_python
-from hpcbal.forecast.simulation import replay_in_c
+from hpcbal.forecast.simulation import Chunk, Stop, replay_program
 from hpcbal.forecast.trace import Operation, Resource, Trace
-from hpcbal.paramserver.apps.descent import Penalty, Terms, descend_in_python
-from hpcbal.paramserver.apps.factors import improve_in_python
-from hpcbal.paramserver.apps.gibbs import Counts, Prior, sample_in_python
-from hpcbal.policies.samples import EpochQueues, Indicators
-from hpcbal.policies.samples.drawing import LinkedParts, ListParts, generated_sizes
-
-pytestmark = pytest.mark.e2e
-
-ROOT = Path(__file__).parents[2]
-
-
-def build(folder: Path, **environ: str) -> dict[str, Path]:
-    """Run setup.py on the C sources alone; the compiled modules by name."""
-    shutil.copy(ROOT / "setup.py", folder)
-    for source in (ROOT / "hpcbal").rglob("*.c"):
-        copy = folder / source.relative_to(ROOT)
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(source, copy)
-    done = subprocess.run(
-        [sys.executable, "setup.py", "build_ext", "--build-lib", "out"],
-        cwd=folder,
-        env={**os.environ, **environ},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return {path.name.partition(".")[0]: path for path in folder.glob("out/**/*.so")}
-
-
-def test_no_compiler_is_no_error(tmp_path: Path) -> None:
-    assert build(tmp_path, CC="no-such-compiler") == {}
-
-
-@pytest.fixture(scope="module")
-def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """The C modules, built for this test; so it says nothing of those that lie in the clone."""
-    return build(tmp_path_factory.mktemp("build"))
-
-
-def load(name: str, path: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
+from hpcbal.paramserver.apps import _descent
+from hpcbal.paramserver.apps.descent import Penalty, Terms, descend
+from hpcbal.paramserver.apps.gibbs import Counts, Prior, sample
+from hpcbal.policies.samples import EpochQueues, Indicators, _drawing
+from hpcbal.policies.samples.drawing import generated_sizes
 
 # ---- CHRONICA's draws ----------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def drawing(built: dict[str, Path]) -> ModuleType:
-    return load("_drawing", built["_drawing"])
+def both_queues(sizes: Any, owner: Any, num_workers: int, seed: list[int]) -> list[EpochQueues]:
+    """Queues that draw in Python, and in C."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("hpcbal.policies.samples.chronica.SortedParts", ListParts)
+        in_python = EpochQueues(sizes, owner, num_workers, seed)
+    return [in_python, EpochQueues(sizes, owner, num_workers, seed)]
 
 
 @given(st.data(), st.integers(1, 6), st.integers(0, 2**32))
 @settings(deadline=None)
-def test_c_draws_to_the_last_bit_what_python_draws(
-    drawing: ModuleType, data: st.DataObject, num_workers: int, seed: int
-) -> None:
+def test_c_draws_to_the_last_bit_what_python_draws(data: st.DataObject, num_workers: int, seed: int) -> None:
     """Also for equal sizes, empty parts, unusable samples, and times that overflow."""
     num_samples = data.draw(st.integers(1, 80))
     sizes = data.draw(arrays(float, num_samples, elements=st.floats(0.01, 1e4) | st.sampled_from([1.0, 2.0])))
     owner = data.draw(arrays(np.int64, num_samples, elements=st.integers(-1, num_workers - 1)))
     slopes = arrays(float, num_workers, elements=st.floats(1e-3, 10) | st.sampled_from([1.0, 1e308]))
     launches = arrays(float, num_workers, elements=st.floats(0, 10) | st.sampled_from([0.0, -0.0]))
-    in_python = EpochQueues(sizes, owner, num_workers, [seed], ListParts)
-    in_c = EpochQueues(sizes, owner, num_workers, [seed], partial(LinkedParts, draw=drawing.draw))
+    in_python, in_c = both_queues(sizes, owner, num_workers, [seed])
     while in_python.num_left:
         indicators = Indicators(data.draw(slopes), data.draw(launches))
         batch_size = data.draw(st.integers(1, 30))
@@ -104,19 +54,16 @@ def test_c_draws_to_the_last_bit_what_python_draws(
         assert in_c.num_left == in_python.num_left
 
 
-def test_many_draws_in_c_are_those_of_python(drawing: ModuleType) -> None:
+def test_many_draws_in_c_are_those_of_python() -> None:
     sizes, owner = generated_sizes(40_000, 64.0, 0), np.random.default_rng(0).integers(0, 100, 40_000)
     indicators = Indicators(np.linspace(1.0, 2.0, 100), np.full(100, 3.0))
-    queues = [
-        EpochQueues(sizes, owner, 100, [0, 1], make)
-        for make in (ListParts, partial(LinkedParts, draw=drawing.draw))
-    ]
+    queues = both_queues(sizes, owner, 100, [0, 1])
     while queues[0].num_left:
         wanted, got = (each.draw(indicators, 400) for each in queues)
         assert all(map(np.array_equal, wanted, got))
 
 
-def test_arrays_that_do_not_fit_together_are_refused(drawing: ModuleType) -> None:
+def test_arrays_that_do_not_fit_together_are_refused() -> None:
     def draw(
         worker: int = 0, place: int = 0, num_samples: int = 2, slopes: int = 2, dtype: str = "int32"
     ) -> None:
@@ -124,7 +71,7 @@ def test_arrays_that_do_not_fit_together_are_refused(drawing: ModuleType) -> Non
         sizes, below = np.array([1.0, 2.0, 1.0]), np.arange(3, dtype=dtype)
         taken = np.zeros(num_samples, np.int64)
         times = (np.ones(slopes), np.zeros(2))
-        drawing.draw(sizes, below, bounds, bounds[:2].copy(), left, *times, worker, place, taken, zeros)
+        _drawing.draw(sizes, below, bounds, bounds[:2].copy(), left, *times, worker, place, taken, zeros)
 
     draw()
     wrong = (
@@ -143,30 +90,9 @@ def test_arrays_that_do_not_fit_together_are_refused(drawing: ModuleType) -> Non
 # ---- topics --------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def gibbs(built: dict[str, Path]) -> ModuleType:
-    return load("_gibbs", built["_gibbs"])
-
-
-def sample_by(
-    module: ModuleType, rows: Any, starts: Any, uniforms: Any, topics: Any, shared: Counts, prior: Prior
-) -> None:
-    arrays = (
-        shared.counts,
-        shared.totals,
-        shared.listed,
-        shared.num_listed,
-        shared.deltas,
-        shared.total_deltas,
-    )
-    module.sample(rows, starts, uniforms, topics, *arrays, prior.alpha, prior.beta, prior.beta_sum)
-
-
 @given(st.integers(1, 9), st.integers(1, 6), st.integers(0, 2**32))
 @settings(deadline=None)
-def test_c_samples_the_topics_that_python_samples(
-    gibbs: ModuleType, num_topics: int, num_rows: int, seed: int
-) -> None:
+def test_c_samples_the_topics_that_python_samples(num_topics: int, num_rows: int, seed: int) -> None:
     """Several parts that share their counts, documents without words, and words of one topic."""
     rng = np.random.default_rng(seed)
     lengths = rng.integers(0, 30, rng.integers(1, 8))
@@ -182,7 +108,7 @@ def test_c_samples_the_topics_that_python_samples(
     for _ in range(3):
         uniforms = rng.random(starts[-1])
         sample_in_python(rows, starts, uniforms, wanted, in_python, prior)
-        sample_by(gibbs, rows, starts, uniforms, got, in_c, prior)
+        sample(rows, starts, uniforms, got, in_c, prior)
         assert got.tolist() == wanted.tolist()
         got[:], wanted[:] = topics, topics  # the next part also starts from the pulled counts
     assert (in_c.counts == counts).all()
@@ -191,14 +117,16 @@ def test_c_samples_the_topics_that_python_samples(
     assert (in_c.total_deltas == in_python.total_deltas).all()
 
 
-def test_topics_that_do_not_fit_their_counts_are_refused(gibbs: ModuleType) -> None:
-    def sample(row: int = 0, topic: int = 0, last: int = 2, uniforms: int = 2, num_topics: int = 3) -> None:
+def test_topics_that_do_not_fit_their_counts_are_refused() -> None:
+    def sample_some(
+        row: int = 0, topic: int = 0, last: int = 2, uniforms: int = 2, num_topics: int = 3
+    ) -> None:
         shared = Counts.of(np.ones((2, 3), np.int32), np.full(num_topics, 2))
         rows, topics = np.array([row, 1], np.int32), np.array([topic, 1], np.int32)
         starts = np.array([0, 1, last])
-        sample_by(gibbs, rows, starts, np.zeros(uniforms), topics, shared, Prior(0.1, 0.1, 0.2))
+        sample(rows, starts, np.zeros(uniforms), topics, shared, Prior(0.1, 0.1, 0.2))
 
-    sample()
+    sample_some()
     for wrong in (
         {"row": 2},
         {"row": -1},
@@ -209,26 +137,16 @@ def test_topics_that_do_not_fit_their_counts_are_refused(gibbs: ModuleType) -> N
         {"num_topics": 2},
     ):
         with pytest.raises(ValueError, match="do not fit together"):
-            sample(**wrong)
+            sample_some(**wrong)
 
 
 # ---- Lasso and non-negative factors --------------------------------------------------------
 
 
-@pytest.fixture(scope="module")
-def descent(built: dict[str, Path]) -> ModuleType:
-    return load("_descent", built["_descent"])
-
-
-def descend_by(module: ModuleType, terms: Terms, arrays: tuple[Any, ...], penalty: Penalty) -> None:
-    numbers = (penalty.l1, penalty.damping, penalty.num_observations, penalty.passes)
-    module.descend(terms.places, terms.starts, terms.values, *arrays, *numbers)
-
-
 @given(st.integers(0, 6), st.integers(1, 13), st.integers(1, 4), st.booleans(), st.integers(0, 2**32))
 @settings(deadline=None)
 def test_c_descends_as_numpy_does(
-    descent: ModuleType, num_features: int, num_rows: int, passes: int, is_sparse: bool, seed: int
+    num_features: int, num_rows: int, passes: int, is_sparse: bool, seed: int
 ) -> None:
     """Features without terms or of zeros, and a part of the features among others."""
     rng = np.random.default_rng(seed)
@@ -243,15 +161,15 @@ def test_c_descends_as_numpy_does(
     got, wanted = (
         (mean_squares, before.copy(), residual, residual.copy(), np.ones(num_rows)) for _ in range(2)
     )
-    descend_by(descent, terms, got, penalty)
+    descend(terms, *got, penalty)
     descend_in_python(terms, *wanted, penalty)
     for own, other in zip(got, wanted, strict=True):
         np.testing.assert_allclose(own, other, rtol=1e-9, atol=1e-10)
     np.testing.assert_array_equal(got[3], residual)
 
 
-def test_features_that_do_not_fit_their_rows_are_refused(descent: ModuleType) -> None:
-    def descend(
+def test_features_that_do_not_fit_their_rows_are_refused() -> None:
+    def descend_some(
         place: int | None = 0,
         first: int = 0,
         last: int = 3,
@@ -262,9 +180,9 @@ def test_features_that_do_not_fit_their_rows_are_refused(descent: ModuleType) ->
         places = None if place is None else np.array([place, 1, 1])
         terms = Terms(places, np.array([first, 1, last]), np.ones(num_values))
         arrays = (np.ones(squares), np.zeros(2), np.zeros(num_rows), np.zeros(2), np.zeros(2))
-        descend_by(descent, terms, arrays, Penalty(0.05, 1.5, 7, 3))
+        descend(terms, *arrays, Penalty(0.05, 1.5, 7, 3))
 
-    descend()
+    descend_some()
     wrong: tuple[dict[str, Any], ...] = (
         {"place": 2},
         {"place": -1},
@@ -279,27 +197,25 @@ def test_features_that_do_not_fit_their_rows_are_refused(descent: ModuleType) ->
     )
     for values in wrong:
         with pytest.raises(ValueError, match="do not fit together"):
-            descend(**values)
+            descend_some(**values)
 
 
 @given(st.integers(0, 5), st.integers(1, 9), st.integers(1, 3), st.integers(0, 2**32))
 @settings(deadline=None)
-def test_c_improves_factors_as_numpy_does(
-    descent: ModuleType, num_rows: int, rank: int, sweeps: int, seed: int
-) -> None:
+def test_c_improves_factors_as_numpy_does(num_rows: int, rank: int, sweeps: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     other, factors = rng.random((12, rank)), rng.random((num_rows, rank)) * rng.integers(0, 2, rank)
     products, gram = rng.random((num_rows, 12)) @ other, other.T @ other
     penalty, wanted = float(rng.choice([0.0, 0.3])), factors.copy()
     improve_in_python(wanted, products, gram, penalty, sweeps)
-    descent.improve_factors(factors, products, gram, penalty, rank, sweeps)
+    _descent.improve_factors(factors, products, gram, penalty, rank, sweeps)
     np.testing.assert_allclose(factors, wanted, rtol=1e-8, atol=1e-9)
 
 
-def test_factors_that_do_not_fit_their_gram_matrix_are_refused(descent: ModuleType) -> None:
+def test_factors_that_do_not_fit_their_gram_matrix_are_refused() -> None:
     def improve(num_rows: int = 2, size: int = 3, rank: int = 3) -> None:
         factors = np.zeros((2, 3))
-        descent.improve_factors(factors, np.ones((num_rows, 3)), np.eye(size), 0.0, rank, 1)
+        _descent.improve_factors(factors, np.ones((num_rows, 3)), np.eye(size), 0.0, rank, 1)
 
     improve()
     for wrong in ({"num_rows": 3}, {"size": 4}, {"rank": 2}, {"rank": 0}, {"rank": -3}, {"rank": 2**40}):
@@ -308,11 +224,6 @@ def test_factors_that_do_not_fit_their_gram_matrix_are_refused(descent: ModuleTy
 
 
 # ---- forecasts -----------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def replaying(built: dict[str, Path]) -> ModuleType:
-    return load("_replaying", built["_replaying"])
 
 
 def random_trace(rng: np.random.Generator, num_operations: int, num_servers: int) -> Trace:
@@ -343,7 +254,7 @@ NUM_OPERATIONS = st.one_of(st.integers(1, 12), st.sampled_from([63, 64, 65, 130,
 @given(NUM_OPERATIONS, st.integers(1, 5), st.integers(1, 3), st.booleans(), st.integers(0, 2**32))
 @settings(deadline=None)
 def test_c_replays_to_the_last_bit_what_python_replays(
-    replaying: ModuleType, num_operations: int, num_workers: int, num_servers: int, alike: bool, seed: int
+    num_operations: int, num_workers: int, num_servers: int, alike: bool, seed: int
 ) -> None:
     rng = np.random.default_rng(seed)
     trace = random_trace(rng, num_operations, num_servers)
@@ -360,13 +271,16 @@ def test_c_replays_to_the_last_bit_what_python_replays(
     begins_s = rng.choice([0.0, 0.5, rng.random()], num_workers).tolist() if rng.integers(2) else ()
     program = program_of(trace, cluster, 5, seed, order, window, bool(rng.integers(2)), begins_s)
     wanted, got = empty_record(program), empty_record(program)
-    replay_in_python(program, wanted)
-    replay_in_c(replaying.replay, program, got)
+    seen_in_python: list[Chunk] = []
+    seen: list[Chunk] = []
+    replay_in_python(program, wanted, seen_in_python.append)
+    replay_program(program, got, seen.append)
+    assert seen == seen_in_python
     for field in dataclasses.fields(wanted):
         assert np.array_equal(getattr(got, field.name), getattr(wanted, field.name)), field.name
 
 
-def test_a_program_that_does_not_fit_together_is_refused(replaying: ModuleType) -> None:
+def test_a_program_that_does_not_fit_together_is_refused() -> None:
     operations = [
         Operation("receive", Resource.DOWNLINK, (), 10),
         Operation("compute", Resource.WORKER, (0,)),
@@ -385,7 +299,7 @@ def test_a_program_that_does_not_fit_together_is_refused(replaying: ModuleType) 
         return dataclasses.replace(program, **changes)
 
     def replay(**changes: Any) -> None:
-        replay_in_c(replaying.replay, changed(**changes), empty_record(program))
+        replay_program(changed(**changes), empty_record(program))
 
     replay()
     for wrong in ({"durations_s": np.full((1, 3), np.inf)}, {"worker_slowness": np.array([np.nan])}):
@@ -395,7 +309,7 @@ def test_a_program_that_does_not_fit_together_is_refused(replaying: ModuleType) 
             replay_in_python(changed(**wrong), empty_record(program))
     stop = Stop()
     stop.set()
-    for replayed in (replay_in_python, functools.partial(replay_in_c, replaying.replay)):
+    for replayed in (replay_in_python, replay_program):
         with pytest.raises(KeyboardInterrupt):
             replayed(program, empty_record(program), stop=stop)
     with pytest.raises(ValueError, match="do not fit together"):
@@ -418,3 +332,19 @@ def test_a_program_that_does_not_fit_together_is_refused(replaying: ModuleType) 
     ):
         with pytest.raises(ValueError, match="do not fit together"):
             replay(**wrong)
+
+
+def test_what_an_observer_raises_ends_the_replay() -> None:
+    operations = [Operation("compute", Resource.WORKER, ())]
+    cluster = Cluster((Links(1.0, 1.0),), (Links(1.0, 1.0),))
+    program = program_of(trace_of_steps(operations, [[1.0]]), cluster, 100, 0, "fifo", 5.0)
+    seen: list[Chunk] = []
+
+    def observe(chunk: Chunk) -> None:
+        seen.append(chunk)
+        if len(seen) == 3:
+            raise OSError("disk full")
+
+    with pytest.raises(OSError, match="disk full"):
+        replay_program(program, empty_record(program), observe)
+    assert len(seen) == 3
