@@ -1,4 +1,4 @@
-"""What hpcbal itself prints in ranks: it reaches `hpcbal run` by files, apart from what other code prints.
+"""Lines that hpcbal itself prints in ranks reach `hpcbal run` by files, apart from what other code prints.
 
 Code of users, libraries and MPI may print without an end. mpirun forwards all of it in one stream, and
 `hpcbal run` passes on a part of that. So what hpcbal says takes another way: a file for each stream in the

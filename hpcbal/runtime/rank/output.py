@@ -1,4 +1,4 @@
-"""What code of the user prints in a rank: kept in a log of limited size, and forwarded while it is little.
+"""Keep what code of the user prints in a rank in a log of limited size, and forward it while it is little.
 
 A dataset may print for each of a billion samples. Logs and disks are shared with others, and launchers keep
 in memory what nobody reads. This covers what Python prints; what libraries in C print goes to the launcher.

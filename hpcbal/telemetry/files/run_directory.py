@@ -107,7 +107,7 @@ class RunDirectory:
         return self.logs / f"rank-{rank:03d}.log"
 
     def rank_output(self, rank: int) -> Path:
-        """What code of the user has printed in a rank."""
+        """Log of what code of the user has printed in a rank."""
         return self.logs / f"rank-{rank:03d}.out"
 
     def job(self, name: str) -> Path:

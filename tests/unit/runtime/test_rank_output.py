@@ -1,4 +1,4 @@
-"""What users print in a rank is kept in a log of limited size, and forwarded while it is little."""
+"""Output of users in a rank is kept in a log of limited size, and forwarded while it is little."""
 
 from __future__ import annotations
 
