@@ -27,19 +27,19 @@ log = logging.getLogger(__name__)
 
 
 class KeptModel:
-    """The file of one predictor for one DNN on one set of GPUs; each worker has its own model.
+    """The file of one predictor for one DNN on one set of slots; each worker has its own model.
 
     If the file is damaged or cannot be written, a warning is logged and training continues without it.
 
     Args:
         folder: the DNN's directory.
         predictor: name of the predictor.
-        workers: identifiers of the group's workers, in rank order; GPUs of other hosts are other workers.
+        workers: identifiers of the group's workers, in rank order; slots of other hosts are other workers.
     """
 
     def __init__(self, folder: Path, predictor: str, workers: Sequence[str | int]) -> None:
         which = zlib.crc32(" ".join(map(str, workers)).encode())
-        self.path = folder / f"speeds-{predictor}-{len(workers)}-gpus-{which:08x}.npz"
+        self.path = folder / f"speeds-{predictor}-{len(workers)}-slots-{which:08x}.npz"
         self._predictor = predictor
         self._num_workers = len(workers)
 

@@ -106,6 +106,10 @@ class RunDirectory:
     def rank_log(self, rank: int) -> Path:
         return self.logs / f"rank-{rank:03d}.log"
 
+    def rank_output(self, rank: int) -> Path:
+        """Log of what code of the user has printed in a rank."""
+        return self.logs / f"rank-{rank:03d}.out"
+
     def job(self, name: str) -> Path:
         """Directory of one job, such as a DNN: checkpoints, metrics, TensorBoard events."""
         return self.root / self.jobs / name

@@ -135,7 +135,7 @@ def _headline(status: AnyStatus, kind: Kind) -> str:
         parts[0] += f" ({status['outcome']}, exit code {status['exit_code']})"
     if not has_ended(status):
         parts += kind.view.place_of(status)
-        parts.append(f"{status['busy_gpus']} of {count_text(status['num_gpus'], 'slot')} busy")
+        parts.append(f"{status['busy_slots']} of {count_text(status['num_slots'], 'slot')} busy")
     parts.append(f"running for {duration_text(status['elapsed_s'])}")
     if "prediction" in status and status["phase"] == "training":
         parts.append(f"{duration_text(status['prediction']['remaining_s'])} left to max_epochs")

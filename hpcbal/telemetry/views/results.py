@@ -28,7 +28,7 @@ class ResultRow:
         epochs: number of completed epochs.
         best: its best value of the measure of the run; None if it has none.
         wall_time_s: time in rounds, over all starts of the run.
-        slot_seconds: that time multiplied by the number of GPUs (slots) held.
+        slot_seconds: that time multiplied by the number of slots held.
         cause: why the job failed; empty if it did not.
         numbers: further numbers by column (`is_number`).
         settings: hyper-parameters in which the jobs of the run differ, by dotted key, as text.
