@@ -337,7 +337,7 @@ class Scheduler:
         self._send_to_group(group.dnn_id, protocol.TrainAlone(self._serial, plan))
 
     def _plan_stream(self, groups: Sequence[GroupPlan], plan: RoundPlan | None) -> StreamPlan:
-        node_of_gpu = self._roles.cluster.node_of_gpus()
+        node_of_slot = self._roles.cluster.node_of_slots()
         producers = self._roles.preprocessor_ranks
         offset, first_pass = 0, 0
         if plan is not None:
@@ -350,7 +350,7 @@ class Scheduler:
             first_pass=first_pass,
             first_block=offset // self._spec.block_samples,
             producers=producers,
-            training_nodes=tuple(sorted({node_of_gpu[j] for group in groups for j in group.gpus})),
+            training_nodes=tuple(sorted({node_of_slot[j] for group in groups for j in group.slots})),
         )
 
     def _end_stream(self) -> None:
@@ -377,7 +377,7 @@ class Scheduler:
         self._exit_code = code_of_end(outcome, self._fatal)
 
     def _send_to_group(self, dnn_id: str, message: Message) -> None:
-        ranks = [self._roles.trainer_ranks[gpu] for gpu in self._groups[dnn_id].gpus]
+        ranks = [self._roles.trainer_ranks[slot] for slot in self._groups[dnn_id].slots]
         self._context.channel.send_to_all(ranks, message)
 
     def _send_to_preprocessors(self, message: Message) -> None:
