@@ -91,6 +91,6 @@ def end_of_job(noted: str, status: int) -> JobEnd:
             ExitCode.INTERNAL_ERROR,
             is_lost=by_signal or bool(lines),
             sentence=f"the launcher has ended with {status}, but the run has recorded no end: a node, a rank "
-            "or the launcher was lost; see its messages above",
+            "or the launcher was lost; its messages above name a node that was lost",
         )
     return JobEnd(status)

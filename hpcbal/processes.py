@@ -10,8 +10,31 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
+from typing import TextIO
 
 from hpcbal.printable import printable
+
+_own_streams: dict[str, TextIO] = {}
+
+
+def speak_by(name: str, stream: TextIO) -> None:
+    """Let hpcbal print to this stream instead of `sys.stdout` or `sys.stderr`, which code of users shares.
+
+    Args:
+        name: `stdout` or `stderr`.
+        stream: where it goes.
+    """
+    _own_streams[name] = stream
+
+
+def own_stream(name: str) -> TextIO:
+    """Return the stream to which hpcbal itself prints.
+
+    Args:
+        name: `stdout` or `stderr`.
+    """
+    stream: TextIO = _own_streams.get(name) or getattr(sys, name)
+    return stream
 
 
 def say(text: str) -> None:
@@ -21,17 +44,18 @@ def say(text: str) -> None:
     closed from the start (`2>&-`). The text bypasses Python's buffer: unread text in it would make Python
     complain at exit, with its own exit code.
     """
-    if sys.stderr is None:
+    stream = own_stream("stderr")
+    if stream is None:
         return
-    text = printable(text)
+    line = f"{printable(text)}\n"
     with contextlib.suppress(OSError, ValueError):  # ValueError: it has been closed
-        sys.stderr.flush()
+        stream.flush()
         try:
-            descriptor = sys.stderr.fileno()
+            descriptor = stream.fileno()
         except io.UnsupportedOperation:  # not a file
-            print(text, file=sys.stderr)
+            stream.write(line)
         else:
-            os.write(descriptor, f"{text}\n".encode(sys.stderr.encoding, "backslashreplace"))
+            os.write(descriptor, line.encode(stream.encoding, "backslashreplace"))
 
 
 @contextlib.contextmanager

@@ -23,7 +23,8 @@ def add_parser(verbs: Subparsers) -> None:
         "validate",
         help="check a configuration",
         description="Check keys, values and import paths, and report all problems together; warn of keys "
-        "that have no effect, or may not fit the number of slots. Runs no user code.",
+        "that have no effect, or may not fit the number of slots, and of data that is not on this machine. "
+        "Runs no user code.",
     )
     add_config(parser)
     parser.add_argument(

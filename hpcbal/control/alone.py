@@ -1,4 +1,4 @@
-"""The independent paradigm: each DNN trains alone on one GPU, with its own stream."""
+"""The independent paradigm: each DNN trains alone on one slot, with its own stream."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from hpcbal.control.ensemble import Ensemble
 
 
-def fill_gpus(ensemble: Ensemble) -> list[Instruction]:
-    """Give free GPUs to the next DNNs; finish when no DNN is left.
+def fill_slots(ensemble: Ensemble) -> list[Instruction]:
+    """Give free slots to the next DNNs; finish when no DNN is left.
 
-    DNNs that an earlier start began come first. If the rates of all DNNs on one GPU are known, the next ones
-    are those that need the longest to `max_epochs`, so that no long one is left when the other GPUs are idle.
-    Otherwise the order is random. Either order is fixed for the run, and the same after a resume. If several
-    GPUs are free, a DNN gets one where its network is built.
+    DNNs that an earlier start began come first. If the rates of all DNNs on one slot are known, the next ones
+    are those that need the longest to `max_epochs`, so that no long one is left when the other slots are
+    idle. Otherwise the order is random. Either order is fixed for the run, and the same after a resume. If
+    several slots are free, a DNN gets one where its network is built.
 
     Source: [FLEET] Sec. 6.1, "Baseline": a GPU randomly picks one yet-to-be-trained DNN whenever it becomes
         free until there are no DNN left. Deviation: the longest one if rates are known.
@@ -31,18 +31,18 @@ def fill_gpus(ensemble: Ensemble) -> list[Instruction]:
     instructions: list[Instruction] = []
     if not s.suspend_reason:
         prune_between_rounds(ensemble)
-        taken = {gpu for group in s.groups.values() for gpu in group.gpus}
-        free = [gpu for gpu in range(ensemble.cluster.num_gpus) if gpu not in taken]
+        taken = {slot for group in s.groups.values() for slot in group.slots}
+        free = [slot for slot in range(ensemble.cluster.num_slots) if slot not in taken]
         while free and (dnn := _next_dnn(ensemble)) is not None:
             built = s.built.get(dnn.spec.dnn_id, ())
-            gpu = next((gpu for gpu in free if gpu in built), free[0])
-            free.remove(gpu)
-            instructions.append(_start(ensemble, dnn, gpu))
+            slot = next((slot for slot in free if slot in built), free[0])
+            free.remove(slot)
+            instructions.append(_start(ensemble, dnn, slot))
     return instructions if s.groups else ensemble.finish()
 
 
 def _next_dnn(ensemble: Ensemble) -> Dnn | None:
-    """The DNN that gets the next free GPU.
+    """The DNN that gets the next free slot.
 
     With a pruning rule, DNNs that it had paused and now promotes come first, those with most epochs before
     the others ([ASHA] Alg. 2, get_job).
@@ -58,30 +58,30 @@ def _next_dnn(ensemble: Ensemble) -> Dnn | None:
     return s.dnns[ready[0]] if ready else None
 
 
-def _start(ensemble: Ensemble, dnn: Dnn, gpu: int) -> StartAlone:
+def _start(ensemble: Ensemble, dnn: Dnn, slot: int) -> StartAlone:
     s, name = ensemble.state, dnn.spec.dnn_id
     position = _position(dnn, ensemble.settings.num_positions)
     rates = {name: s.rates.rate(name, 1)} if s.rates.is_measured(name, 1) else {}
     plan = ensemble.measuring(
         RoundPlan(
             index=s.next_round_index,
-            groups=(GroupPlan(name, (gpu,)),),
+            groups=(GroupPlan(name, (slot,)),),
             first_pass=position.pass_index,
             start={name: position},
             epochs={name: dnn.epochs},
             num_preprocessors=1,
             predicted_rate_samples_per_s=rates,
-            num_gpus=1,
+            num_slots=1,
         )
     )
     ensemble.move(dnn, DnnState.RUNNING)
     dnn.position = None
-    s.note_built(name, (gpu,))
+    s.note_built(name, (slot,))
     s.phase = Phase.ROUND
     s.next_round_index += 1
     s.next_pass = max(s.next_pass, position.pass_index + 1)
     s.groups[name] = Group(
-        name, (gpu,), training_pass=position.pass_index, reported_pass=position.pass_index - 1
+        name, (slot,), training_pass=position.pass_index, reported_pass=position.pass_index - 1
     )
     return StartAlone(plan)
 

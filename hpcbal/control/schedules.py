@@ -17,7 +17,7 @@ PAPER_ALPHA = 0.8
 """[FLEET] Sec. 4.3.2 and 6.1."""
 
 NO_DELTA = Delta(relative=1.0)
-"""Admits every DNN: on one GPU none is faster than the reference rate, and none has a rate of 0."""
+"""Admits every DNN: on one slot none is faster than the reference rate, and none has a rate of 0."""
 
 DELTAS = (NO_DELTA, *(Delta(relative=share) for share in (0.6, 0.35, 0.2, 0.1)), PAPER_DELTA)
 ALPHAS = (PAPER_ALPHA, 1.0, 0.5)
@@ -47,12 +47,12 @@ def candidates(settings: ScheduleSettings) -> tuple[Schedule, ...]:
 
 
 def basis_of(
-    specs: Iterable[DnnSpec], schedules: Sequence[Schedule], max_gpus_per_dnn: int | None, cluster: Cluster
+    specs: Iterable[DnnSpec], schedules: Sequence[Schedule], max_slots_per_dnn: int | None, cluster: Cluster
 ) -> str:
     """Identify what a choice among `schedules` is made for, in 16 characters; see `ScheduleChosen`."""
     dnns = sorted((spec.dnn_id, spec.batch_size, spec.stop.max_epochs) for spec in specs)
-    sizes = sorted(node.num_gpus for node in cluster.nodes)
-    facts = repr((dnns, tuple(schedules), max_gpus_per_dnn, sizes))
+    sizes = sorted(node.num_slots for node in cluster.nodes)
+    facts = repr((dnns, tuple(schedules), max_slots_per_dnn, sizes))
     return sha256(facts.encode()).hexdigest()[:16]
 
 

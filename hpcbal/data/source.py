@@ -359,7 +359,7 @@ def open_source(config: EnsembleConfig) -> PreprocessedSamples:
         max_samples=config.data.max_samples,
     )
     if config.data.access == "shared" and config.balance.samples == "within-batch":
-        check_largest(source, config.balance.max_work_per_gpu)
+        check_largest(source, config.balance.max_work_per_slot)
     return source
 
 
@@ -379,7 +379,7 @@ def check_largest(source: PreprocessedSamples, max_work: float | None) -> None:
         largest = int(np.argmax(source.sizes))
         are, these = ("is", "this sample") if len(too_large) == 1 else ("are", "these samples")
         raise DataError(
-            f"balance.max_work_per_gpu: got {max_work:g}, but {len(too_large)} of {len(source.sizes)} "
+            f"balance.max_work_per_slot: got {max_work:g}, but {len(too_large)} of {len(source.sizes)} "
             f"samples {are} larger, the largest with {source.sizes[largest]:g}: {source.where(largest)}; "
             f"raise the limit, or leave {these} out"
         )

@@ -7,7 +7,7 @@ This package exports the scheduling decisions. Decisions inside a training step 
 from hpcbal.events.ensemble import Delta
 from hpcbal.policies.flotilla import Flotilla, FlotillaPlanner, plan_all_flotillas
 from hpcbal.policies.orders import order_alone, random_order, sample_order
-from hpcbal.policies.placement import Placement, assign_gpus, assign_gpus_roughly, placement_score
+from hpcbal.policies.placement import Placement, assign_slots, assign_slots_roughly, placement_score
 from hpcbal.policies.preprocessors import demand, num_preprocessors
 from hpcbal.policies.rates import (
     RateTable,
@@ -19,7 +19,7 @@ from hpcbal.policies.rates import (
     starts_by_name,
     starts_from_dict,
 )
-from hpcbal.policies.staying import assign_gpus_staying, avoid_left_out, free_where_built, without_left_out
+from hpcbal.policies.staying import assign_slots_staying, avoid_left_out, free_where_built, without_left_out
 
 __all__ = [
     "Delta",
@@ -27,9 +27,9 @@ __all__ = [
     "FlotillaPlanner",
     "Placement",
     "RateTable",
-    "assign_gpus",
-    "assign_gpus_roughly",
-    "assign_gpus_staying",
+    "assign_slots",
+    "assign_slots_roughly",
+    "assign_slots_staying",
     "avoid_left_out",
     "demand",
     "free_where_built",

@@ -38,6 +38,7 @@ from hpcbal.runtime.handoff.start_file import StarterWatch, StartFile
 from hpcbal.runtime.health.ending import JobEnder, StopFlag
 from hpcbal.runtime.health.liveness import Liveness
 from hpcbal.runtime.job import run_in_job
+from hpcbal.runtime.rank.output import kept_output
 from hpcbal.runtime.start.backends import LocalSlots, load_backend
 from hpcbal.telemetry import RunDirectory, configure_rank_logging
 from hpcbal.telemetry.views.evaluation import Evaluation
@@ -101,8 +102,9 @@ def _start_logs(world: MPI.Intracomm, run: TrainedRun, logs: ExitStack) -> Path 
 
     Returns: its path; None if it cannot be written, for example in a run of somebody else.
     """
-    folder = RunDirectory(run.root).evaluation_logs
-    path, problem = folder / RunDirectory(run.root).rank_log(world.rank).name, None
+    run_directory = RunDirectory(run.root)
+    folder = run_directory.evaluation_logs
+    path, problem = folder / run_directory.rank_log(world.rank).name, None
     for is_my_turn in (_is_first(world), not _is_first(world)):
         if is_my_turn:
             try:
@@ -114,6 +116,9 @@ def _start_logs(world: MPI.Intracomm, run: TrainedRun, logs: ExitStack) -> Path 
                     console_level=logging.WARNING,
                 )
                 logs.enter_context(log_of_rank)
+                logs.enter_context(
+                    kept_output(folder / run_directory.rank_output(world.rank).name, world.rank)
+                )
             except OutputError as error:
                 problem = error
         patient_barrier(world)

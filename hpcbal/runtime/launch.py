@@ -8,7 +8,6 @@ import os
 import shutil
 import subprocess
 import sys
-import threading
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -21,18 +20,20 @@ from hpcbal.config import AnyConfig
 from hpcbal.errors import ClusterError, ExitCode, InputError, OutputError
 from hpcbal.kinds import KINDS
 from hpcbal.printable import printable
-from hpcbal.processes import say, shielding
-from hpcbal.runtime.handoff.clean_output import CleanOutput
+from hpcbal.processes import own_stream, say, shielding
+from hpcbal.runtime.handoff.clean_output import Outputs
 from hpcbal.runtime.handoff.finished import report_of_finished
 from hpcbal.runtime.handoff.launch_dir import (
     RunRequest,
     hold,
     launch_directory,
     load_requested,
+    output_of,
     shortage_of_inodes,
     sweep,
 )
 from hpcbal.runtime.handoff.minding import Requests, mind, report
+from hpcbal.runtime.handoff.own_lines import take_own_way
 from hpcbal.runtime.handoff.start_file import LAUNCH_DIR, StartFile
 from hpcbal.runtime.handoff.supervision import EVALUATING, PROFILING, TRAINING, Sentences
 from hpcbal.runtime.health.ending import StopFlag, leave_soon
@@ -52,9 +53,6 @@ ONE_MACHINE_SETTINGS = {"OMPI_MCA_btl": "^ofi"}
 # Where mpirun keeps its files, for Open MPI 5 and 4. A killed mpirun leaves them behind, and a later mpirun
 # that gets the same process id would fail because of them ("listener thread failed to start").
 SESSION_DIRECTORY = ("PRTE_MCA_prte_tmpdir_base", "OMPI_MCA_orte_tmpdir_base")
-
-QUIET_S = 20.0
-"""How long the ranks may print nothing before a sentence says what they may be doing."""
 
 
 def run(request: RunRequest, argv: Sequence[str]) -> int:
@@ -80,6 +78,10 @@ def run(request: RunRequest, argv: Sequence[str]) -> int:
             return finished[1]
         if importlib.util.find_spec("mpi4py") is None:
             raise _no_mpi("the module is not installed")
+        if not request.smoke:  # whose directory gets the time of rank 0 as its name
+            from hpcbal.telemetry import make_output  # with it comes the ledger
+
+            make_output(output_of(request, config).root, request.resume)
         cores = len(os.sched_getaffinity(0))
         ranks = num_ranks(config, len(visible_gpus(config.slots.device)), cores)
         if request.num_operation_steps is not None:
@@ -150,6 +152,7 @@ def _as_rank(
     stop.install()  # before MPI and NumPy are loaded, which takes a second or more
     start = StartFile.of_rank()
     hold(start)
+    take_own_way(None if start.path is None else start.path.parent)
     for name, value in MPI_SETTINGS.items():
         os.environ.setdefault(name, value)
     try:
@@ -162,7 +165,7 @@ def _as_rank(
     try:
         code = body(stop, liveness)
     except BaseException:  # if this rank merely left, the others would wait for it, and it for them
-        traceback.print_exc()
+        traceback.print_exc(file=own_stream("stderr"))
         if mpi.Is_initialized() and not mpi.Is_finalized():
             mpi.COMM_WORLD.Abort(int(ExitCode.INTERNAL_ERROR))
         raise
@@ -242,7 +245,8 @@ def start_mpirun(argv: Sequence[str], ranks: int, requests: Requests, sentences:
         if requests.stop:
             report("stopped before any rank was started; run the same command again")
             return int(ExitCode.RUN_AGAIN)
-        with CleanOutput(1) as stdout, CleanOutput(2) as stderr:
+        with Outputs(directory, lambda: requests.stop) as outputs:
+            stdout, stderr = outputs.streams
             with shielding():
                 process = subprocess.Popen(
                     command,
@@ -252,28 +256,8 @@ def start_mpirun(argv: Sequence[str], ranks: int, requests: Requests, sentences:
                     stderr=stderr.writing_end,
                     pass_fds=(lock, stdout.reading_end, stderr.reading_end),
                 )
-            stdout.forward()
-            stderr.forward()
-
-            def drain(timeout_s: float) -> None:
-                stdout.drain(timeout_s, lambda: requests.stop)
-                stderr.drain(timeout_s, lambda: requests.stop)
-
-            def explain_silence() -> None:
-                if not (stdout.has_begun or stderr.has_begun or requests.stop):
-                    report(
-                        f"{ranks} ranks have printed nothing for {QUIET_S:g} s: they first load MPI, "
-                        "TensorFlow and the data, which takes long on a busy machine or a slow file system "
-                        "(Ctrl-C: stop)"
-                    )
-
-            timer = threading.Timer(QUIET_S, explain_silence)
-            timer.daemon = True
-            timer.start()
-            try:
-                code = mind(process, directory, requests, drain, sentences)
-            finally:
-                timer.cancel()
+            outputs.forward()
+            code = mind(process, directory, requests, outputs, sentences)
     if code == ExitCode.INTERNAL_ERROR and shortage is not None:
         report(f"perhaps the reason: {shortage[1]}")
     return code

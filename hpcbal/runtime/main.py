@@ -23,6 +23,7 @@ from hpcbal.runtime.health.liveness import Liveness
 from hpcbal.runtime.job import run_in_job
 from hpcbal.runtime.kinds.kind import Opened, RankWorld
 from hpcbal.runtime.rank.context import LiveRank
+from hpcbal.runtime.rank.output import kept_output
 from hpcbal.telemetry import RunDirectory, configure_rank_logging
 from hpcbal.telemetry.streams.slices import SliceRecorder
 from hpcbal.telemetry.views.read_status import note_death
@@ -109,6 +110,7 @@ def _start_logs(world: MPI.Intracomm, output: Path, level_name: str, logs: ExitS
 
     def open_log() -> None:
         logs.enter_context(configure_rank_logging(output, world.rank, socket.gethostname(), level))
+        logs.enter_context(kept_output(RunDirectory(output).rank_output(world.rank), world.rank))
 
     for is_my_turn in (world.rank == SCHEDULER_RANK, world.rank != SCHEDULER_RANK):
         all_or_none(world, open_log if is_my_turn else lambda: None)

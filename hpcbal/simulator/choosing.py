@@ -47,7 +47,7 @@ class Outset:
         specs: the DNNs; their stop rules say how long they train at most.
         cluster: the allocation.
         settings: the settings of the run; its schedule is replaced by each candidate.
-        rates: known rates; at least on one GPU of each DNN that is not over.
+        rates: known rates; at least on one slot of each DNN that is not over.
         passes: samples of a pass, and how they flow.
         costs: what a run spends outside the passes.
         resume: how far the run is.
@@ -107,7 +107,7 @@ def predict_schedules(
 
     Returns: predictions of the candidates that were tried, in their order.
     Raises:
-        PolicyError: if the rate of a DNN on one GPU is missing.
+        PolicyError: if the rate of a DNN on one slot is missing.
     """
     replays = _Replays(_from_now_on(outset), cut_beyond)
     replays.add(first_to_try(candidates, current), candidates)
@@ -130,8 +130,8 @@ class _Replays:
             outset.specs,
             outset.rates,
             outset.passes,
-            outset.cluster.num_gpus,
-            outset.settings.max_gpus_per_dnn,
+            outset.cluster.num_slots,
+            outset.settings.max_slots_per_dnn,
         )
         self._least_s = math.inf
 
@@ -217,7 +217,7 @@ def _from_now_on(outset: Outset) -> Outset:
         resume=ResumeState(
             dnns=begun,
             preprocessing_samples_per_s=passes.preprocessing_samples_per_s,
-            kept={dnn_id: gpus for dnn_id, gpus in resume.kept.items() if dnn_id in left},
+            kept={dnn_id: slots for dnn_id, slots in resume.kept.items() if dnn_id in left},
             left_out=resume.left_out,
         ),
     )

@@ -119,7 +119,7 @@ class ReadingGroup:
     Attributes:
         start_s: when it begins.
         offset: where in the pass it begins.
-        rate_samples_per_s: its training rate with its GPUs, > 0.
+        rate_samples_per_s: its training rate with its slots, > 0.
     """
 
     start_s: float

@@ -7,7 +7,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from hpcbal.telemetry.claim.directory import Claim, check_output, claim_output
+    from hpcbal.telemetry.claim.directory import Claim, check_output, claim_output, make_output
     from hpcbal.telemetry.claim.run_lock import RunLock, clear_dead_lock
     from hpcbal.telemetry.claim.same_config import is_same_config
     from hpcbal.telemetry.files.atomic_file import output_error, write_atomic, write_json_atomic
@@ -45,6 +45,7 @@ __all__ = [
     "configure_rank_logging",
     "environment_versions",
     "is_same_config",
+    "make_output",
     "new_status",
     "output_error",
     "read_ledger",
@@ -73,6 +74,7 @@ _MODULE_OF = {
     "RunDirectory": "files.run_directory",
     "RunLock": "claim.run_lock",
     "check_output": "claim.directory",
+    "make_output": "claim.directory",
     "claim_output": "claim.directory",
     "clear_dead_lock": "claim.run_lock",
     "configure_rank_logging": "streams.rank_log",

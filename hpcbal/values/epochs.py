@@ -35,7 +35,7 @@ VALIDATION = "val_"
 LOSS = "loss"
 
 OTHER_FIELDS = frozenset(
-    {"schema", "epoch", "pass_index", "time", "seconds", "learning_rate", "num_gpus", "num_workers"}
+    {"schema", "epoch", "pass_index", "time", "seconds", "learning_rate", "num_slots", "num_workers"}
 )
 """Fields beside the metrics in a line of metrics.jsonl. No metric may have such a name."""
 

@@ -81,10 +81,10 @@ def test_a_plan_is_data_on_stdout_and_prose_on_stderr(tmp_path: Path) -> None:
         "backend: {name: emulated, rates: {a: {1: 10}, b: {1: 9}}}\n",
         encoding="utf-8",
     )
-    result = hpcbal("plan", "run.yaml", "--gpus-per-node", "2", "--json", cwd=tmp_path)
+    result = hpcbal("plan", "run.yaml", "--slots-per-node", "2", "--json", cwd=tmp_path)
     assert (result.returncode, result.stderr) == (0, "")
     assert len(json.loads(result.stdout)["flotillas"]) == 1
-    text = hpcbal("plan", "run.yaml", "--gpus-per-node", "2", cwd=tmp_path)
+    text = hpcbal("plan", "run.yaml", "--slots-per-node", "2", cwd=tmp_path)
     assert text.stderr == "hpcbal: rates from backend.rates\n"
 
 

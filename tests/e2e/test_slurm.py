@@ -231,6 +231,9 @@ def test_jobs_that_are_stopped_or_lose_a_rank_go_on_and_learn_the_same(cluster: 
     killed = cluster.submit("killed", "--nodes=2", epochs=12)
     killed.wait_until_trained()
     killed.kill_rank(5)
+    signalled = cluster.submit("signalled", "--nodes=2", script=cluster.with_mpirun(), epochs=12)
+    signalled.wait_until_trained()
+    cluster.run("scancel", "--signal=USR1", signalled.number)  # to Open MPI's daemon, which dies of it
     early = cluster.submit("early", "--nodes=1", "--export=NONE", epochs=1)
     early.wait_for(early.has_started_ranks)
     early.signal("USR2")  # is kept; and srun gets an environment
@@ -238,9 +241,13 @@ def test_jobs_that_are_stopped_or_lose_a_rank_go_on_and_learn_the_same(cluster: 
     stopped.wait_until_trained()
     stopped.signal("USR2")
     whole = cluster.submit("whole", "--nodes=2", script=cluster.with_mpirun(), epochs=12)
-    jobs = (stopped, whole, early, killed)
-    assert [job.end(300) for job in jobs] == [("COMPLETED", "0:0")] * 4
-    assert [job.show("Restarts") for job in jobs] == ["1", "0", "1", "1"]
+    jobs = (stopped, whole, early, killed, signalled)
+    assert [job.end(300) for job in jobs] == [("COMPLETED", "0:0")] * 5
+    assert [job.show("Restarts") for job in jobs] == ["1", "0", "1", "1", "1"]
     assert "stopping (signal SIGUSR2" in stopped.log
     assert results(cluster, "stopped") == results(cluster, "killed") == results(cluster, "whole")
+    assert results(cluster, "signalled") == results(cluster, "whole")
+    assert re.search(
+        r"lost communication with a remote daemon(.*\n)+.*Remote daemon: .* on node n\d", signalled.log
+    )
     assert re.findall(r"rank (\d+) \(\w+, pid \d+\) on host .* died without", killed.log) == ["5"]

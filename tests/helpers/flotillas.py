@@ -11,11 +11,11 @@ from hpcbal.policies.rates import RateTable
 def create_flotilla(
     candidates: Sequence[str],
     rates: RateTable,
-    num_gpus: int,
+    num_slots: int,
     delta: Delta,
-    max_gpus_per_dnn: int | None = None,
+    max_slots_per_dnn: int | None = None,
     batch_sizes: Mapping[str, int] | None = None,
 ) -> Flotilla:
     """The first flotilla of these candidates; arguments and errors as of `FlotillaPlanner`."""
-    planner = FlotillaPlanner(candidates, rates, num_gpus, delta, max_gpus_per_dnn, batch_sizes)
-    return planner.flotilla(candidates, num_gpus)
+    planner = FlotillaPlanner(candidates, rates, num_slots, delta, max_slots_per_dnn, batch_sizes)
+    return planner.flotilla(candidates, num_slots)

@@ -83,17 +83,17 @@ def asked_for(args: argparse.Namespace, config: RunConfig, default: int) -> int:
     """Return the number of ranks beside rank 0, which fill the nodes: all nodes have equally many ranks.
 
     Args:
-        args: the command line; its `nodes` become as many as `gpus` need.
+        args: the command line; its `nodes` become as many as `slots` need.
         config: the file.
         default: their number, at least, if neither says how many a node has.
     """
-    per_node = args.gpus_per_node or config.slots.per_node
-    if args.gpus is not None:
+    per_node = args.slots_per_node or config.slots.per_node
+    if args.slots is not None:
         from hpcbal.planning.ensemble_plan import nodes_for
 
         if not isinstance(per_node, int):
-            return int(args.gpus)
-        args.nodes, per_node = nodes_for(args.gpus, per_node)
+            return int(args.slots)
+        args.nodes, per_node = nodes_for(args.slots, per_node)
     if isinstance(per_node, int):
         return int((per_node + 1) * args.nodes - 1)
     return int(args.nodes * ranks_per_node(args, default) - 1)

@@ -45,7 +45,7 @@ def run(args: argparse.Namespace, config: JobsConfig) -> int:
         raise InputError(f"{options}: works with ensembles only, and {args.config} has parameter-server jobs")
     delays = _delays(args.costs)
     check_speeds(config)
-    counts = args.gpus or [sum(machine.count for machine in config.machines)]
+    counts = args.slots or [sum(machine.count for machine in config.machines)]
     add_import_roots(args.config)
     loaded = {job.name: load_job(job) for job in config.jobs}
     runs = [

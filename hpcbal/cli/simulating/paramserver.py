@@ -26,7 +26,7 @@ Without them it is 0: what an earlier run measured of links includes such delays
 
 ENSEMBLES_ONLY = {
     "profile": None,
-    "gpus_per_node": None,
+    "slots_per_node": None,
     "paradigm": None,
     "seeds": None,
     "samples": None,
@@ -49,9 +49,9 @@ def run(args: argparse.Namespace, config: ParamServerConfig) -> int:
     if given:
         options = ", ".join(f"--{name.replace('_', '-')}" for name in given)
         raise InputError(f"{options}: works with ensembles only, and {args.config} is a parameter-server job")
-    counts = args.gpus or [default_executors(config)]
+    counts = args.slots or [default_executors(config)]
     if min(counts) < 2:
-        raise InputError(f"--gpus: got {min(counts)} executor, allowed: 2 or more, a worker and a server")
+        raise InputError(f"--slots: got {min(counts)} executor, allowed: 2 or more, a worker and a server")
     delays = _delays(config, args.costs)
     measured = _measured(config)
     machines_of(config, max(counts), measured)  # what is missing is told before the data is opened

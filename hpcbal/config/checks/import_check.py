@@ -9,12 +9,14 @@ from __future__ import annotations
 import ast
 import importlib.machinery
 import importlib.util
+import inspect
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cache
 from inspect import Signature
 from pathlib import Path
+from types import BuiltinFunctionType
 
 from hpcbal.config.checks.names import items_of, own_operations
 from hpcbal.config.checks.signatures import (
@@ -181,9 +183,26 @@ def _entry_problems(entry: YamlNode, key: str, contract: Contract) -> list[str]:
     if problem is not None:
         return [path.problem(problem)]
     known = None if definition is None else _known_arguments(definition)
+    if definition is None and (signature := _signature_in_c(path.value)) is not None:
+        args = entry.get("args")
+        given = args.value if args is not None and args.is_mapping else {}
+        found = misfits(path.value, signature, given, contract)
+        return [_node_of(misfit, path, args).problem(misfit.text) for misfit in found]
     if isinstance(definition, ast.ClassDef) and contract in (PER_SAMPLE, OPERATION, SCHEDULE, CALLBACK):
         contract = replace(contract, passed=(), words=())
     return [] if known is None else _argument_problems(entry, path, *known, contract)
+
+
+def _signature_in_c(path: str) -> Signature | None:
+    """The signature of a function in C, of a module that this process has loaded; None of anything else."""
+    module, _, attribute = path.partition(":")
+    function = getattr(sys.modules.get(module), attribute, None)
+    if not isinstance(function, BuiltinFunctionType):
+        return None
+    try:
+        return inspect.signature(function)
+    except ValueError:  # it does not say
+        return None
 
 
 @cache

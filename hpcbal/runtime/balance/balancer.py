@@ -172,7 +172,7 @@ def make_balancer(
         return EvenSplit(collective.size)
     num_samples = min(dnn.batch_size, num_train)
     if not policy.decides:
-        task = step_task(num_samples, collective.size, settings.max_samples_per_gpu)
+        task = step_task(num_samples, collective.size, settings.max_samples_per_slot)
         return FixedSplit(policy.start(task).batch_sizes)
     learner, learning = memories[key].learner if key in memories else None, None
     if balance.fits_speeds and collective.rank == 0:
@@ -184,7 +184,7 @@ def make_balancer(
         policy,
         num_samples,
         collective,
-        max_samples=settings.max_samples_per_gpu,
+        max_samples=settings.max_samples_per_slot,
         memory=memories.get(key),
         watch=watch,
         learning=learning,

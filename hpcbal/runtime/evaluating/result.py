@@ -13,6 +13,7 @@ from hpcbal.data.held_out import only_counted
 from hpcbal.data.source import PreprocessedSamples
 from hpcbal.errors import DataError, InputError, OutputError
 from hpcbal.printable import printable
+from hpcbal.processes import own_stream
 from hpcbal.runtime.evaluating.evaluator import Evaluator, FailedDnnsError, Outcome
 from hpcbal.runtime.evaluating.predicting import Predictor, Trained, kind_of
 from hpcbal.runtime.evaluating.request import VALIDATION, TrainedRun
@@ -246,7 +247,7 @@ def report(run: TrainedRun, evaluation: Evaluation, *, as_json: bool) -> None:
         OutputError: if it cannot be written; it has been printed then.
     """
     text = json.dumps(to_jsonable(evaluation), indent=2) if as_json else render_evaluation(evaluation)
-    print(printable(text), flush=True)
+    print(printable(text), file=own_stream("stdout"), flush=True)
     directory = RunDirectory(run.root)
     try:
         write_evaluation(directory.evaluation, evaluation)
@@ -257,4 +258,5 @@ def report(run: TrainedRun, evaluation: Evaluation, *, as_json: bool) -> None:
             "report' does not show it"
         ) from error
     if not as_json:
-        print(printable(f"\nfile: {directory.evaluation}, shown by 'hpcbal report'"), flush=True)
+        seen = f"\nfile: {directory.evaluation}, shown by 'hpcbal report'"
+        print(printable(seen), file=own_stream("stdout"), flush=True)

@@ -10,18 +10,22 @@ import contextlib
 import fcntl
 import os
 import re
+import select
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from pathlib import Path
+
+from hpcbal.runtime.handoff.own_lines import NAMES, NewLines
 
 _CHUNK_BYTES = 1 << 16
 _PIPE_BYTES = 1 << 20
 _MOST_WAITING_BYTES = 8 << 20  # in memory, for a slow reader
-_MOST_LINES, _MOST_UNLIKE_BYTES = 1000, 4096
-_BURST_BYTES, _RATE_BYTES_PER_S = 8 << 20, 64 << 10
-_OWN = re.compile(rb"(?:\[\d+:\d\d:\d\d\]|hpcbal:) [^\n]*\n")
-"""A line of hpcbal itself; other ranks may have printed something in front of it."""
+_BURST_BYTES, _RATE_BYTES_PER_S, _LAST_BYTES = 8 << 20, 64 << 10, 4096
+_LOOK_S = 0.1
+PAUSE_S = 10
+_DROPPED = "hpcbal: the ranks print too much: %d bytes of their output were dropped here"
 _UNFINISHED = re.compile(rb"(?:\x1b(?:\[[\d;]{0,32})?|\xc2|\r)\Z")
 """Bytes at the end of a chunk that mean something else if others follow."""
 _UNSAFE = re.compile(
@@ -67,61 +71,48 @@ class Cleaner:
 
 
 class Allowance:
-    """How much output is forwarded: a burst, and then a steady rate.
+    """How much output passes: a burst, and then a steady rate.
 
     Code of a user, or a library in trouble, may print without an end; logs and disks are shared with others.
+    What passes later comes in pieces of `PAUSE_S`, so that lines which belong together often stay together.
 
     Args:
+        dropped: a line for people about output that has not passed; `%d` is the number of its bytes.
         burst_bytes: bytes that pass at once.
         rate_bytes_per_s: bytes per second after that.
+        last_bytes: how much passes of the end of what was dropped: perhaps why it has ended.
     """
 
-    def __init__(self, burst_bytes: int = _BURST_BYTES, rate_bytes_per_s: int = _RATE_BYTES_PER_S) -> None:
+    def __init__(
+        self, dropped: str, burst_bytes: int, rate_bytes_per_s: int, last_bytes: int = _LAST_BYTES
+    ) -> None:
+        self._text, self._last_bytes = dropped, last_bytes
         self._burst, self._rate = burst_bytes, rate_bytes_per_s
+        self._resumes = min(burst_bytes, PAUSE_S * rate_bytes_per_s)
         self._left = float(burst_bytes)
         self._at_s = 0.0
-        self._dropped = 0
-        self._held = b""  # the beginning of a line, in a flood
-        self._seen: set[bytes] = set()
+        self._num_dropped = 0
+        self._last = b""
 
     def take(self, chunk: bytes, now_s: float, *, has_room: bool = True) -> bytes:
-        """Return what passes of a chunk: all of it, with a line about what was dropped before.
-
-        In a flood only lines of hpcbal itself pass, and lines that are unlike the others if they are few.
-        """
+        """Return what passes of a chunk: nothing, or all of it behind a line about what was dropped."""
         self._left = min(self._burst, self._left + self._rate * (now_s - self._at_s))
         self._at_s = now_s
-        chunk, self._held = self._held + chunk, b""
-        if not has_room:
-            self._dropped += len(chunk)
+        needed = max(len(chunk), self._resumes if self._num_dropped else 0)
+        if not has_room or needed > self._left:
+            self._num_dropped += len(chunk)
+            self._last = (self._last + chunk)[-self._last_bytes :] if self._last_bytes else b""
             return b""
-        if len(chunk) > self._left:
-            whole = chunk.rfind(b"\n") + 1
-            if len(chunk) - whole <= _MOST_UNLIKE_BYTES:
-                chunk, self._held = chunk[:whole], chunk[whole:]
-            kept = self._unlike(chunk)
-            self._dropped += len(chunk) - len(kept)
-            return kept
         self._left -= len(chunk)
         return self.finish() + chunk
 
-    def _unlike(self, chunk: bytes) -> bytes:
-        """Return the lines of a flood that are unlike those before; if they are many, those of hpcbal."""
-        lines = chunk.splitlines(keepends=True)
-        new = b"".join(line for line in dict.fromkeys(lines) if line not in self._seen)
-        if len(self._seen) > _MOST_LINES:
-            self._seen.clear()
-        self._seen.update(lines[:_MOST_LINES])
-        return new if len(new) <= _MOST_UNLIKE_BYTES else b"".join(_OWN.findall(new))[:_MOST_UNLIKE_BYTES]
-
     def finish(self) -> bytes:
-        """Return a line about what was dropped since the last one; empty if nothing was."""
-        dropped, self._dropped = self._dropped, 0
-        held, self._held = self._held, b""
-        if not dropped:
-            return held
-        text = b"\nhpcbal: the ranks print too much: %d bytes of their output were dropped here\n" % dropped
-        return text + held
+        """Return a line about what was dropped since the last one, and its end; empty if nothing was."""
+        num_dropped, self._num_dropped = self._num_dropped - len(self._last), 0
+        last, self._last = self._last, b""
+        if num_dropped <= 0:
+            return last
+        return b"\n" + self._text.encode() % num_dropped + b"\n" + last
 
 
 class CleanOutput:
@@ -132,21 +123,25 @@ class CleanOutput:
     reads it then.
 
     mpirun keeps in memory what is not read, without a bound. So one thread always reads, and what the other
-    one cannot write is dropped with a count, as is what exceeds an `Allowance`.
+    one cannot write is dropped with a count, as is what exceeds an `Allowance`. What hpcbal itself prints in
+    ranks comes by a file of its own (`own_lines`), and all of it is forwarded.
 
     Args:
         target: descriptor to forward to, such as 1 or 2.
+        own: the file.
 
     Attributes:
         reading_end, writing_end: descriptors of the pipe, for mpirun.
         has_begun: whether anything was forwarded.
     """
 
-    def __init__(self, target: int) -> None:
+    def __init__(self, target: int, own: Path) -> None:
+        self._own = NewLines(own)
         self.reading_end, self.writing_end = os.pipe()
         with contextlib.suppress(OSError):  # a system may allow less
             fcntl.fcntl(self.writing_end, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
         self.has_begun = False
+        self._is_in_line = False
         self._target = target
         self._waiting: deque[bytes] = deque()
         self._num_waiting = 0  # bytes that were read and not yet written
@@ -154,11 +149,10 @@ class CleanOutput:
         self._changed = threading.Condition()
         self._writer: threading.Thread | None = None
 
-    def __enter__(self) -> CleanOutput:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
+        """Close the pipe, unless it is in use."""
         if self._writer is None:
+            self._own.close()
             os.close(self.reading_end)
             os.close(self.writing_end)
 
@@ -182,19 +176,29 @@ class CleanOutput:
 
     def _read(self) -> None:
         cleaner = Cleaner(keeps_colors=os.isatty(self._target))
-        allowance = Allowance()
-        while chunk := os.read(self.reading_end, _CHUNK_BYTES):
-            has_room = self._num_waiting < _MOST_WAITING_BYTES
-            self._keep(allowance.take(cleaner.clean(chunk), time.monotonic(), has_room=has_room))
-        self._keep(cleaner.finish() + allowance.finish())
+        allowance = Allowance(_DROPPED, _BURST_BYTES, _RATE_BYTES_PER_S)
+        has_ended = False
+        while not has_ended:
+            if select.select([self.reading_end], [], [], _LOOK_S)[0]:
+                chunk = os.read(self.reading_end, _CHUNK_BYTES)
+                has_ended = not chunk
+                has_room = self._num_waiting < _MOST_WAITING_BYTES
+                self._keep(allowance.take(cleaner.clean(chunk), time.monotonic(), has_room=has_room))
+            if has_ended:
+                self._keep(cleaner.finish() + allowance.finish())
+            self._keep(self._own.read(), is_own=True)
         os.close(self.reading_end)
+        self._own.close()
         with self._changed:
             self._is_over = True
             self._changed.notify()
 
-    def _keep(self, text: bytes) -> None:
+    def _keep(self, text: bytes, *, is_own: bool = False) -> None:
         if not text:
             return
+        if is_own and self._is_in_line:
+            text = b"\n" + text
+        self._is_in_line = not text.endswith(b"\n")
         self.has_begun = True
         with self._changed:
             self._waiting.append(text)
@@ -216,3 +220,38 @@ class CleanOutput:
                 is_read = False
             with self._changed:
                 self._num_waiting -= len(text)
+
+
+class Outputs:
+    """Both streams of an mpirun.
+
+    Args:
+        directory: the launch directory.
+        is_hurried: whether nobody is to wait for a slow reader.
+    """
+
+    def __init__(self, directory: Path, is_hurried: Callable[[], bool] = lambda: False) -> None:
+        self._is_hurried = is_hurried
+        self.streams = [CleanOutput(target, directory / name) for target, name in enumerate(NAMES, 1)]
+
+    def __enter__(self) -> Outputs:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for stream in self.streams:
+            stream.close()
+
+    def forward(self) -> None:
+        """Start forwarding; call this once mpirun has the pipes."""
+        for stream in self.streams:
+            stream.forward()
+
+    def drain(self, timeout_s: float) -> None:
+        """Wait until everything is forwarded; see `CleanOutput.drain`."""
+        for stream in self.streams:
+            stream.drain(timeout_s, self._is_hurried)
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether anything was forwarded."""
+        return any(stream.has_begun for stream in self.streams)

@@ -13,6 +13,7 @@ from typing import Any
 
 from hpcbal.errors import OutputError
 from hpcbal.processes import SHIELDED, STOP_SIGNALS, deliver_stop_signals, say
+from hpcbal.runtime.handoff.clean_output import Outputs
 from hpcbal.runtime.handoff.start_file import LAUNCH_DIR, StartFile
 from hpcbal.runtime.handoff.start_machine import Action, StartMachine, is_killed
 from hpcbal.runtime.handoff.supervision import TRAINING, Leftovers, Sentences, kill_started
@@ -99,7 +100,7 @@ def mind(
     process: subprocess.Popen[bytes],
     directory: Path,
     requests: Requests,
-    drain: Callable[[float], None] = lambda timeout_s: None,
+    outputs: Outputs | None = None,
     sentences: Sentences = TRAINING,
 ) -> int:
     """Wait for mpirun and its ranks; returns the exit code of `hpcbal run`.
@@ -108,11 +109,12 @@ def mind(
         process: mpirun. On USR2 it asks the ranks to stop, on INT it kills them; TERM and HUP stay pending.
         directory: the launch directory of this start.
         requests: the user's requests.
-        drain: waits, at most for so many seconds, until what mpirun has written to stderr is there.
+        outputs: what mpirun prints, as it is forwarded.
         sentences: what to say about the end.
     """
     start = StartFile(directory)
     machine, leftovers = StartMachine(sentences=sentences), Leftovers(process.pid, directory)
+    start_s = time.monotonic()
     runs_s = 0.0  # when all processes were last seen to run, or nobody had asked to stop
     while True:
         try:
@@ -130,6 +132,7 @@ def mind(
             kill=requests.take_kill(),
             stop_s=requests.stop_s,
             suspended_s=now_s - runs_s,
+            quiet_s=0.0 if outputs is None or outputs.has_begun else now_s - start_s,
         )
         for action in actions:
             if action is Action.PASS_ON_STOP:
@@ -142,12 +145,12 @@ def mind(
                 kill_started(directory)
                 process.kill()
             if action is Action.REPORT_LAST_WORDS:
-                _let_mpirun_speak(process, drain)
+                _let_mpirun_speak(process, outputs)
             report(machine.sentence_of(action, facts))
         if (sentence := leftovers.end(facts)) is not None:
             report(sentence)
-    if not is_killed(returncode):  # ranks that outlive it may hold its stderr
-        drain(DRAIN_S)
+    if outputs is not None and not is_killed(returncode):  # ranks that outlive it may hold its stderr
+        outputs.drain(DRAIN_S)
     are_gone = (
         machine.has_forced
         or not is_killed(returncode)
@@ -164,11 +167,11 @@ def _is_any_suspended(mpirun: int) -> bool:
     return any(process_is_suspended(pid) for pid in (mpirun, *(living_children(mpirun) or ())))
 
 
-def _let_mpirun_speak(process: subprocess.Popen[bytes], drain: Callable[[float], None]) -> None:
+def _let_mpirun_speak(process: subprocess.Popen[bytes], outputs: Outputs | None) -> None:
     """Give mpirun a moment to end and to print its own lines, so that the reason is the last line."""
     with contextlib.suppress(subprocess.TimeoutExpired):
-        if not is_killed(process.wait(LAST_WORDS_S)):
-            drain(DRAIN_S)
+        if not is_killed(process.wait(LAST_WORDS_S)) and outputs is not None:
+            outputs.drain(DRAIN_S)
 
 
 def wait_for_orphans(start: StartFile, directory: Path, requests: Requests, number: int) -> bool:

@@ -28,14 +28,19 @@ class Action(enum.Enum):
     KILL = enum.auto()
     GIVE_UP = enum.auto()
     FORCE = enum.auto()
+    EXPLAIN_SILENCE = enum.auto()
 
 
-ANSWER_S = 10.0
+ANSWER_S = 6.0
 """Rank 0 answers a request to stop at once; if there is no answer for so long, or a rank stays suspended for
 so long, the ranks are killed."""
 
-FORCE_S = 5.0
-"""If mpirun has not ended so long after it was asked to kill the ranks, it is killed with them."""
+FORCE_S = 3.0
+"""If mpirun has not ended so long after it was asked to kill the ranks, it is killed with them. So whatever
+they do, the whole stop takes less than 10 s, unless they write checkpoints."""
+
+QUIET_S = 20.0
+"""How long the ranks may print nothing before a sentence says what they may be doing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +67,7 @@ class StartMachine:
         killed_s: when it has killed them, in seconds since the first signal.
         has_forced: it has killed mpirun too, which did not end.
         has_reported: it has reported the last words of a rank.
+        has_explained: it has said why the ranks print nothing.
         sentences: what to say; they depend on the verb.
     """
 
@@ -71,6 +77,7 @@ class StartMachine:
     killed_s: float = 0.0
     has_forced: bool = False
     has_reported: bool = False
+    has_explained: bool = False
     sentences: Sentences = TRAINING
 
     def sentence_of(self, action: Action, facts: StartFacts) -> str:
@@ -82,10 +89,22 @@ class StartMachine:
             return f"{why} for {ANSWER_S:.0f} s; {self.sentences.killing}"
         if action is Action.FORCE:
             return f"mpirun did not end within {FORCE_S:.0f} s; killing it with the ranks"
+        if action is Action.EXPLAIN_SILENCE:
+            return (
+                f"the ranks have printed nothing for {QUIET_S:.0f} s: they first load MPI, TensorFlow and "
+                "the data, which takes long on a busy machine or a slow file system (Ctrl-C: stop)"
+            )
         return self.sentences.stopping if action is Action.PASS_ON_STOP else self.sentences.killing
 
     def look(
-        self, facts: StartFacts, *, stop: bool, kill: bool, stop_s: float = 0.0, suspended_s: float = 0.0
+        self,
+        facts: StartFacts,
+        *,
+        stop: bool,
+        kill: bool,
+        stop_s: float = 0.0,
+        suspended_s: float = 0.0,
+        quiet_s: float = 0.0,
     ) -> tuple[StartMachine, tuple[Action, ...]]:
         """Decide what to do now, while mpirun runs; returns the next state and the actions.
 
@@ -98,11 +117,15 @@ class StartMachine:
             kill: whether the user has asked to kill the ranks since the last call.
             stop_s: seconds since the first signal.
             suspended_s: how long a rank has been suspended since that signal.
+            quiet_s: for how long the ranks have printed nothing since they were started.
         """
         after, actions = self, []
         if facts.last_words is not None and not self.has_reported and not self.has_killed:
             after = replace(after, has_reported=True)
             actions.append(Action.REPORT_LAST_WORDS)
+        if quiet_s > QUIET_S and not stop and not self.has_explained:
+            after = replace(after, has_explained=True)
+            actions.append(Action.EXPLAIN_SILENCE)
         is_due = stop and facts.is_ready and facts.exit_code is None
         if is_due and not self.has_passed_on and not self.has_killed:
             after = replace(after, has_passed_on=True)

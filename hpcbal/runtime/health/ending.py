@@ -21,6 +21,7 @@ from hpcbal.processes import STOP_SIGNALS, deliver_stop_signals, say
 from hpcbal.runtime.handoff.end_file import note_end
 from hpcbal.runtime.handoff.start_file import StartFile
 from hpcbal.runtime.health.liveness import ROW_BYTES, Liveness
+from hpcbal.telemetry.streams.rank_log import TOLD
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -111,20 +112,23 @@ class JobEnder:
         """Report the error and end the job; does not return.
 
         Our own errors are one sentence with rank and host; other errors are reported with a traceback, in the
-        log if it is open. The other ranks may wait in a collective forever, so the job must be aborted.
+        log if it is open. `hpcbal run`, if it has started the ranks, reports the sentence behind what mpirun
+        says. The other ranks may wait in a collective forever, so the job must be aborted.
         """
-        who = f"rank {self._world.rank} on {socket.gethostname()}"
+        is_ours = isinstance(error, HpcbalError)
+        cause = str(error) if is_ours else f"{type(error).__name__}: {error}"
+        sentence = f"rank {self._world.rank} on {socket.gethostname()} ends the job: {cause}"
         alone = not self._liveness.is_ending()
         self._liveness.announce_end()
-        is_ours = isinstance(error, HpcbalError)
+        is_told = alone and StartFile.of_rank().leave_last_words(sentence)
+        trace = None if is_ours and not log.isEnabledFor(logging.DEBUG) else error
         if log.hasHandlers():
-            show_trace = not is_ours or log.isEnabledFor(logging.DEBUG)
-            log.error("%s ends the job: %s", who, error, exc_info=error if show_trace else None)
-            if is_ours and alone and self._world.rank != SCHEDULER_RANK:
-                say(f"hpcbal: {who}: {error}")  # the log of rank 0 is on stderr already
-        else:  # the error came before the logs were open
-            text = str(error) if is_ours else "".join(traceback.format_exception(error))
-            say(f"hpcbal: {who}: {text}")
+            log.error("%s", sentence, exc_info=trace, extra={TOLD: is_told})
+            is_told = is_told or not (is_ours and alone) or self._world.rank == SCHEDULER_RANK  # by its log
+        elif trace is not None:  # the error came before the logs were open
+            say("".join(traceback.format_exception(trace)))
+        if not is_told:
+            say(f"hpcbal: {sentence}")
         self.abort(code_of_error(error))
 
     def close(self) -> None:

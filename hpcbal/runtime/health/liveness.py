@@ -283,7 +283,8 @@ class Liveness:
             f"{_seen(self.note_of(places.index(peer.rank)).doing)}"
             for peer in dead
         )
-        by_mpi = ", or by MPI because a rank on another node has ended" if self._is_one_of_several else ""
+        by_mpi = ", or by MPI because a rank or node elsewhere was lost: see the launcher's messages"
+        by_mpi = by_mpi if self._is_one_of_several else ""
         return (
             f"{names} died without an error message: killed by a signal (kill -9, or the out-of-memory "
             "killer: see dmesg), crashed, or ended by code of the user (such as os._exit, or _exit in C)"

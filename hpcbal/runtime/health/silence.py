@@ -44,6 +44,10 @@ class Reader(Protocol):
         """Return people's name for a sample, such as a file name."""
 
 
+BLOCKED = "blocked in reading"
+"""How a note begins of a rank whose read lasts long: it is no sign of life."""
+
+
 class ReadWatch:
     """Finds reads that last too long; any thread may ask.
 
@@ -68,7 +72,7 @@ class ReadWatch:
         if reading is None or reading is self._found or not self.is_blocked():
             return None
         self._found = reading
-        text = f"blocked in reading sample {reading[0]} ({self._reader.where(reading[0])})"
+        text = f"{BLOCKED} sample {reading[0]} ({self._reader.where(reading[0])})"
         log.warning("%s for %.1f s", text, time.monotonic() - reading[1])
         return text
 
@@ -233,13 +237,14 @@ class NoteWatch:
         return is_due and note.doing in ("", WAITING) and not process_is_suspended(self._pids[rank])
 
 
-HEARTBEAT_INTERVAL_S = 5.0
+HEARTBEAT_INTERVAL_S = 2.5
 BEATS_PER_TIMEOUT = 5
 LOOK_INTERVAL_S = 1.0
 """Longest time between two looks at the clocks while messages keep coming."""
-STOP_SILENCES, LEAST_STOP_S, MOST_STOP_S = 2.0, 10.0, 60.0
+STOP_SILENCES, LEAST_STOP_S, MOST_STOP_S = 2.0, 6.0, 60.0
 """A run that is to stop waits for a silent rank this many times as long as any rank has been silent before;
-at least and at most so many seconds."""
+at least and at most so many seconds. The least, and a second or two in which the launcher ends the ranks, are
+less than 10 s, after which batch systems and people kill what has not ended."""
 
 
 class StalledError(HpcbalError):
@@ -304,11 +309,15 @@ class StallDetector:
     def heard_of(self, rank: int, message: Message) -> None:
         """Record that `rank` has sent `message`."""
         now, silences = self._clock(), self._silences
+        doing = message.doing if isinstance(message, Heartbeat) else None
+        if doing is not None and doing.startswith(BLOCKED):
+            silences.doing[rank] = doing
+            return
         if not silences.doing[rank].startswith(WRITING):
             self._longest_s = max(self._longest_s, silences.of(rank, now))
         silences.heard_of(rank, now)
-        if isinstance(message, Heartbeat):
-            silences.doing[rank] = message.doing
+        if doing is not None:
+            silences.doing[rank] = doing
 
     def is_due(self) -> bool:
         """Whether it is time to check, and to look at the other clocks, even if messages are waiting."""

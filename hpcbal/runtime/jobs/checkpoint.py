@@ -23,7 +23,7 @@ from hpcbal.checkpoint.writer import CURRENT
 from hpcbal.errors import CheckpointError
 from hpcbal.paramserver.machine.messages import What
 from hpcbal.printable import shortened
-from hpcbal.telemetry.files.atomic_file import write_json_atomic
+from hpcbal.telemetry.files.atomic_file import read_text, write_json_atomic
 from hpcbal.values import EpochRecord, Position
 
 JOBS = "jobs"
@@ -118,7 +118,7 @@ def read_saved(job: Path) -> SavedJob | None:
     """
     path = job / MANIFEST
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(read_text(path))
         if content["schema"] != SCHEMA:
             raise CheckpointError(
                 f"{path}: has schema {content['schema']}, this hpcbal reads {SCHEMA}; continue with the "
@@ -136,9 +136,9 @@ def read_saved(job: Path) -> SavedJob | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        reason = (isinstance(error, OSError) and error.strerror) or shortened(repr(error))
         raise CheckpointError(
-            f"{path}: cannot be used ({shortened(repr(error))}); restore it, or remove it to train from the "
-            "beginning"
+            f"{path}: cannot be used ({reason}); restore it, or remove it to train from the beginning"
         ) from error
 
 

@@ -283,7 +283,7 @@ class Coscheduling(JobPlacement, Shown):
             for group in self._groups.groups
         ]
         status["groups"] = groups
-        status["busy_gpus"] = len({rank for group in groups for rank in group["machines"]})
+        status["busy_slots"] = len({rank for group in groups for rank in group["machines"]})
 
     def left_ranks(self, start: Start, end: End) -> None:
         meter, name = start.meter, start.job.name

@@ -146,7 +146,7 @@ class OneJob(JobPlacement, Shown):
             for i, executor in enumerate(start.ranks)
         ]
         status["executors"] = executors
-        status["busy_gpus"] = sum(each["role"] != "standby" for each in executors)
+        status["busy_slots"] = sum(each["role"] != "standby" for each in executors)
 
     def left_ranks(self, start: Start, end: End) -> None:
         self.fill(self._record.status)  # for the last time

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from hpcbal.config import JobsConfig, ParamServerConfig, add_import_roots, resolved_yaml
@@ -65,14 +65,51 @@ class OpenedJobs:
         self.lock.release()
 
 
-def open_jobs(request: RunRequest, config: ParamServerConfig | JobsConfig) -> OpenedJobs:
-    """Open or create the run's directory.
+def open_one_job(request: RunRequest, config: ParamServerConfig) -> OpenedJobs:
+    """Open or create the directory of a job that has all ranks for itself.
 
     Raises:
         OutputError: if the directory is not writable, full, locked, not made by hpcbal, or another run's.
         CheckpointError: if a checkpoint cannot be used.
-        FailedJobError: if the only job of the run has failed and is not to be tried again.
+        FailedJobError: if the job has failed and is not to be tried again.
     """
+
+    def take(run: RunDirectory, jobs: Mapping[str, Job], entries: Sequence[Entry]) -> None:
+        (job,) = jobs.values()
+        end = how_jobs_ended(entries).get(job.name)
+        if isinstance(end, JobFailedLine) and not request.retry_failed:
+            raise FailedJobError(
+                f"{run.root}: the job has failed ({end.detail}); to try again from its checkpoint, run "
+                "the same command with --retry-failed"
+            )
+        _take_costs_at_checkpoint(job, entries)
+
+    return _open(request, config, take)
+
+
+def open_many_jobs(request: RunRequest, config: JobsConfig) -> OpenedJobs:
+    """Open or create the directory of jobs that share machines.
+
+    Raises:
+        OutputError: if the directory is not writable, full, locked, not made by hpcbal, or another run's.
+        CheckpointError: if a checkpoint cannot be used.
+    """
+
+    def take(run: RunDirectory, jobs: Mapping[str, Job], entries: Sequence[Entry]) -> None:
+        over, used_s = how_jobs_ended(entries), machine_seconds(entries)
+        for job in jobs.values():
+            _take_end(job, over.get(job.name), is_retried=request.retry_failed)
+            _take_costs(job, used_s.get(job.name, 0.0))
+
+    return _open(request, config, take)
+
+
+def _open(
+    request: RunRequest,
+    config: ParamServerConfig | JobsConfig,
+    take: Callable[[RunDirectory, Mapping[str, Job], Sequence[Entry]], None],
+) -> OpenedJobs:
+    """Open or create the directory; `take` takes over how far the ledger says that jobs are."""
     add_import_roots(request.config_path)
     run = RunDirectory(output_of(request, config).root, JOBS)
     claim, lock = claim_output(run.root, resolved_yaml(config), request.resume, JOBS)
@@ -88,15 +125,7 @@ def open_jobs(request: RunRequest, config: ParamServerConfig | JobsConfig) -> Op
                 notes.append(
                     f"{run.job(job.name)}: no whole checkpoint, so training starts from the beginning"
                 )
-        over = how_jobs_ended(scan.entries)
-        if isinstance(config, ParamServerConfig):
-            _check_may_start(run, over.get(config.name), is_retried=request.retry_failed)
-            _take_costs_at_checkpoint(jobs[config.name], scan.entries)
-        else:
-            used_s = machine_seconds(scan.entries)
-            for job in jobs.values():
-                _take_end(job, over.get(job.name), is_retried=request.retry_failed)
-                _take_costs(job, used_s.get(job.name, 0.0))
+        take(run, jobs, scan.entries)
         told = {entry.line.job for entry in scan.entries if isinstance(entry.line, JobSubmittedLine)}
         submitted = submitted_names(run)
         ledger = Ledger(run.ledger, scan, on_progress=note_progress)
@@ -105,14 +134,6 @@ def open_jobs(request: RunRequest, config: ParamServerConfig | JobsConfig) -> Op
         raise
     unrecorded = submitted & jobs.keys() - told
     return OpenedJobs(request, config, run, lock, ledger, jobs, unrecorded, claim, notes)
-
-
-def _check_may_start(run: RunDirectory, end: JobDoneLine | JobFailedLine | None, *, is_retried: bool) -> None:
-    if isinstance(end, JobFailedLine) and not is_retried:
-        raise FailedJobError(
-            f"{run.root}: the job has failed ({end.detail}); to try again from its checkpoint, run "
-            "the same command with --retry-failed"
-        )
 
 
 def _take_end(job: Job, end: JobDoneLine | JobFailedLine | None, *, is_retried: bool) -> None:

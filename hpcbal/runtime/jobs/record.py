@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
@@ -14,7 +13,7 @@ from hpcbal.events.line import Line
 from hpcbal.kinds import KINDS
 from hpcbal.paramserver.machine.events import End, EpochEnded, WriteManifest
 from hpcbal.printable import printable
-from hpcbal.processes import say
+from hpcbal.processes import own_stream, say
 from hpcbal.runtime.handoff.finished import files_line
 from hpcbal.runtime.jobs.job import Job, Start
 from hpcbal.runtime.jobs.opening import OpenedJobs
@@ -53,7 +52,7 @@ class JobsProgress:
     def note(self, text: str) -> None:
         """Print a line of progress."""
         moment = duration_text(time.monotonic() - self._began_s)
-        print(printable(f"{moment:>8}  {text}"), file=sys.stdout, flush=True)
+        print(printable(f"{moment:>8}  {text}"), file=own_stream("stdout"), flush=True)
 
     def note_decision(self, began_s: float, seconds: float) -> None:
         """Add to the time that decisions have taken."""
@@ -155,7 +154,7 @@ class Record(JobsProgress):
                 kind=config.kind,
                 name=config.name,
                 resumed=opened.claim.resumed,
-                nodes=tuple(NodeFacts(node.host, node.num_gpus) for node in roles.cluster.nodes),
+                nodes=tuple(NodeFacts(node.host, node.num_slots) for node in roles.cluster.nodes),
                 num_ranks=len(roles.ranks),
                 device="CPU",
                 seed=config.seed,
@@ -248,7 +247,7 @@ class Record(JobsProgress):
         end_status(self.status, outcome, exit_code)
         write_status(self._run.status, self.status)
         lines = f"{render_results(rows, self._kind_of_run)}\n{files_line(self._run, self._kind_of_run)}"
-        print(printable(f"\n{lines}"), file=sys.stdout, flush=True)
+        print(printable(f"\n{lines}"), file=own_stream("stdout"), flush=True)
         for job in self._jobs.values():
             if job.cause:
                 say(f"hpcbal: {job.name}: {job.detail}")

@@ -1,9 +1,10 @@
-"""Perform a rank's part in a run of one or many parameter-server jobs."""
+"""Perform a rank's part in a run of one or many parameter-server jobs, or in a profile of one."""
 
 from __future__ import annotations
 
 import sys
-from typing import TypeAlias
+from collections.abc import Callable
+from typing import Protocol, TypeAlias
 
 from mpi4py import MPI
 
@@ -13,71 +14,111 @@ from hpcbal.config import JobsConfig, ParamServerConfig
 from hpcbal.errors import ClusterError
 from hpcbal.paramserver.engine.mpi_transport import MpiTransport
 from hpcbal.paramserver.sharing.scheduler import JobScheduler
-from hpcbal.runtime.handoff.launch_dir import RunRequest
 from hpcbal.runtime.jobs.checkpoint import JOBS
 from hpcbal.runtime.jobs.coscheduling import SWITCH_INTERVAL_S, Coscheduling
 from hpcbal.runtime.jobs.groups import policy_of
 from hpcbal.runtime.jobs.job_rank import JobRank, SliceTrace
-from hpcbal.runtime.jobs.loading import LoadedJob, load_job
+from hpcbal.runtime.jobs.loading import load_job
 from hpcbal.runtime.jobs.master import Master
 from hpcbal.runtime.jobs.one_job import OneJob
-from hpcbal.runtime.jobs.opening import OpenedJobs, open_jobs
-from hpcbal.runtime.jobs.profiling import OpenedProfile, OperationTrace, open_profile, profile_master
+from hpcbal.runtime.jobs.opening import OpenedJobs
+from hpcbal.runtime.jobs.profiling import OpenedProfile, OperationTrace, profile_master
 from hpcbal.runtime.jobs.record import Record
 from hpcbal.runtime.jobs.shared_rank import SharedRank
 from hpcbal.runtime.rank.context import LiveRank
 from hpcbal.runtime.record.final_report import write_final_report
 from hpcbal.telemetry import RunDirectory
 
-Opened: TypeAlias = OpenedJobs | OpenedProfile
-"""The files of a run, or those of a profile of its job."""
+TransportOf: TypeAlias = Callable[[int], MpiTransport]
+"""Makes the transport of a job's start, from the start's number."""
 
 
-def open_run_of_jobs(request: RunRequest, config: ParamServerConfig | JobsConfig) -> Opened:
-    """Open or create the directory of a run, or of a profile if the request asks for one, on rank 0.
+class Executor(Protocol):
+    """The part of a rank beside the scheduler."""
 
-    Raises:
-        OutputError: if the directory is not writable, full, locked, not made by hpcbal, or another run's.
-        CheckpointError: if a checkpoint cannot be used.
-        FailedJobError: if the only job of the run has failed and is not to be tried again.
-    """
-    if isinstance(config, ParamServerConfig) and request.num_operation_steps is not None:
-        return open_profile(request, config, request.num_operation_steps)
-    return open_jobs(request, config)
+    def run(self) -> int:
+        """Perform the rank's part; returns the exit code of the run."""
 
 
-def run_jobs(
-    world: MPI.Intracomm,
-    rank: LiveRank,
-    config: ParamServerConfig | JobsConfig,
-    opened: Opened | None,
-    *,
-    is_profile: bool,
+def run_one_job(
+    world: MPI.Intracomm, rank: LiveRank, config: ParamServerConfig, opened: OpenedJobs | None
 ) -> int:
-    """Perform this rank's part; collective. Returns the exit code, the same on all ranks.
+    """Perform this rank's part of a job that has all ranks for itself; collective.
 
     Args:
         world: communicator of all ranks.
         rank: this rank.
         config: the configuration.
         opened: the files, on rank 0 only.
-        is_profile: whether a few turns are taken and recorded, rather than the job trained.
+
+    Returns: the exit code, the same on all ranks.
     """
-    loaded: LoadedJob | None = None
-    if isinstance(config, ParamServerConfig):
-        loaded = all_or_none(world, lambda: load_job(config))
-    else:
-        all_or_none(world, _check_threads)
-        sys.setswitchinterval(SWITCH_INTERVAL_S)
+    loaded = all_or_none(world, lambda: load_job(config))
+
+    def master() -> Master:
+        assert opened is not None
+        executors, (job,) = rank.roles.executor_ranks, opened.jobs.values()
+        job.loaded, job.cut = loaded, job.cut_of(loaded, len(executors), opened.run)
+        return _master(rank, opened, OneJob(config, job, executors, opened.run.executors))
+
+    def executor(transport_of: TransportOf) -> Executor:
+        return JobRank(rank, config, loaded, transport_of, SliceTrace(rank.slices, config.name))
+
+    return _perform(world, master, executor, _final_report(rank))
+
+
+def profile_job(
+    world: MPI.Intracomm, rank: LiveRank, config: ParamServerConfig, opened: OpenedProfile | None
+) -> int:
+    """Perform this rank's part in taking and recording a few turns of a job; see `run_one_job`."""
+    loaded = all_or_none(world, lambda: load_job(config))
+
+    def master() -> Master:
+        assert opened is not None
+        return profile_master(rank, opened, loaded)
+
+    def executor(transport_of: TransportOf) -> Executor:
+        return JobRank(rank, config, loaded, transport_of, OperationTrace())
+
+    return _perform(world, master, executor, lambda: None)
+
+
+def run_many_jobs(world: MPI.Intracomm, rank: LiveRank, config: JobsConfig, opened: OpenedJobs | None) -> int:
+    """Perform this rank's part of jobs that share machines; see `run_one_job`."""
+    all_or_none(world, _check_threads)
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+
+    def master() -> Master:
+        assert opened is not None
+        num_machines = len(rank.roles.executor_ranks)
+        jobs = JobScheduler(rank.roles.executor_ranks, policy_of(config, num_machines))
+        return _master(rank, opened, Coscheduling(config, opened.run, num_machines, jobs, opened.unrecorded))
+
+    def executor(transport_of: TransportOf) -> Executor:
+        return SharedRank(rank, config, transport_of)
+
+    return _perform(world, master, executor, _final_report(rank))
+
+
+def _perform(
+    world: MPI.Intracomm,
+    master: Callable[[], Master],
+    executor: Callable[[TransportOf], Executor],
+    finish: Callable[[], None],
+) -> int:
+    """Run the master on rank 0, and then `finish`; on other ranks an executor."""
     frames = world.Dup()
     if world.rank == SCHEDULER_RANK:
-        code = all_or_none(world, lambda: _master(rank, config, loaded, opened)).run()
-        if not is_profile:
-            write_final_report(RunDirectory(rank.output, JOBS))
+        code = all_or_none(world, master).run()
+        finish()
     else:
-        code = all_or_none(world, lambda: _executor(rank, config, loaded, frames, is_profile)).run()
+        code = all_or_none(world, lambda: executor(lambda start: MpiTransport(frames, start))).run()
     frames.Free()
     return code
+
+
+def _final_report(rank: LiveRank) -> Callable[[], None]:
+    return lambda: write_final_report(RunDirectory(rank.output, JOBS))
 
 
 def _check_threads() -> None:
@@ -88,47 +129,8 @@ def _check_threads() -> None:
         )
 
 
-def _executor(
-    rank: LiveRank,
-    config: ParamServerConfig | JobsConfig,
-    loaded: LoadedJob | None,
-    frames: MPI.Intracomm,
-    is_profile: bool,
-) -> JobRank | SharedRank:
-    """Return what this rank does beside the scheduler."""
-
-    def transport_of(start: int) -> MpiTransport:
-        return MpiTransport(frames, start)
-
-    if isinstance(config, JobsConfig):
-        return SharedRank(rank, config, transport_of)
-    assert loaded is not None
-    trace = OperationTrace() if is_profile else SliceTrace(rank.slices, config.name)
-    return JobRank(rank, config, loaded, transport_of, trace)
-
-
-def _master(
-    rank: LiveRank,
-    config: ParamServerConfig | JobsConfig,
-    loaded: LoadedJob | None,
-    opened: Opened | None,
-) -> Master:
-    """Return the master, ready to run."""
-    executors = rank.roles.executor_ranks
-    if isinstance(opened, OpenedProfile):
-        assert loaded is not None
-        return profile_master(rank, opened, loaded)
-    assert opened is not None
-    if isinstance(config, JobsConfig):
-        jobs = JobScheduler(executors, policy_of(config, len(executors)))
-        placement: OneJob | Coscheduling = Coscheduling(
-            config, opened.run, len(executors), jobs, opened.unrecorded
-        )
-    else:
-        assert loaded is not None
-        (job,) = opened.jobs.values()
-        job.loaded, job.cut = loaded, job.cut_of(loaded, len(executors), opened.run)
-        placement = OneJob(config, job, executors, opened.run.executors)
+def _master(rank: LiveRank, opened: OpenedJobs, placement: OneJob | Coscheduling) -> Master:
+    """Return the master of jobs that are placed so, ready to run."""
     opened.claim.record()
     record = Record(opened, rank.roles, placement)
     for note in opened.notes:

@@ -117,10 +117,10 @@ def _most_useful_slots(config: EnsembleConfig) -> int | None:
     the number of parts, emulated slots need no core, and steps that are to be split need several slots.
     """
     is_split = any(not balance.policy.splits_evenly for balance in balances_of(config).values())
-    is_unlimited = config.schedule.max_gpus_per_dnn is None
+    is_unlimited = config.schedule.max_slots_per_dnn is None
     if config.data.access == "partitioned" or config.backend.name == "emulated" or is_split or is_unlimited:
         return None
-    return len(config.dnns) * (config.schedule.gpu_limit or 1)
+    return len(config.dnns) * (config.schedule.slot_limit or 1)
 
 
 def _are_weights_whole(run: RunDirectory, rows: Sequence[ResultRow]) -> bool:

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar
 
 from hpcbal.cluster.roles import LEAST_EXECUTORS
 from hpcbal.config import JobsConfig, ParamServerConfig
-from hpcbal.runtime.handoff.launch_dir import RunRequest
-from hpcbal.runtime.kinds.kind import KindRuns, RankWorld
+from hpcbal.runtime.kinds.kind import KindRuns, Opened, RankWorld
 
 if TYPE_CHECKING:
     from hpcbal.cluster.roles import Roles
-    from hpcbal.runtime.jobs.run import Opened
-    from hpcbal.runtime.rank.context import LiveRank
 
 P = TypeVar("P", ParamServerConfig, JobsConfig)
+OpenedT = TypeVar("OpenedT", bound=Opened)
 
 
-class ExecutorRuns(KindRuns[P, "Opened"]):
+class ExecutorRuns(KindRuns[P, OpenedT]):
     """Runs whose ranks are a master and executors.
 
     With `slots.per_node: auto` there is an executor for each emulated machine, or else one for each core, and
@@ -42,17 +39,3 @@ class ExecutorRuns(KindRuns[P, "Opened"]):
         from hpcbal.cluster.discovery import discover_executors
 
         return discover_executors(world.all, world.node)
-
-    def open(self, request: RunRequest, config: P) -> Opened:
-        from hpcbal.runtime.jobs.run import open_run_of_jobs
-
-        return open_run_of_jobs(request, config)
-
-    def play(
-        self, world: RankWorld, rank: LiveRank, request: RunRequest, opened: Opened | None, last: ExitStack
-    ) -> int:
-        from hpcbal.runtime.jobs.run import run_jobs
-
-        config = cast(ParamServerConfig | JobsConfig, rank.config)
-        is_profile = request.num_operation_steps is not None
-        return run_jobs(world.all, rank, config, opened, is_profile=is_profile)

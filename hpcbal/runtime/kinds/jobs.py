@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, cast
+
 from hpcbal.config import JobsConfig
 from hpcbal.errors import InputError
 from hpcbal.runtime.handoff.launch_dir import RunRequest, output_of
 from hpcbal.runtime.handoff.submissions import with_submitted
 from hpcbal.runtime.kinds.executors import ExecutorRuns
-from hpcbal.runtime.kinds.kind import refusal_of_operations
+from hpcbal.runtime.kinds.kind import RankWorld, refusal_of_operations
 from hpcbal.telemetry import RunDirectory
 
+if TYPE_CHECKING:
+    from hpcbal.runtime.jobs.opening import OpenedJobs
+    from hpcbal.runtime.rank.context import LiveRank
 
-class JobsRuns(ExecutorRuns[JobsConfig]):
+
+class JobsRuns(ExecutorRuns[JobsConfig, "OpenedJobs"]):
     """Many jobs, and those that are submitted to their run."""
 
     def requested(self, request: RunRequest, config: JobsConfig) -> JobsConfig:
@@ -22,6 +29,23 @@ class JobsRuns(ExecutorRuns[JobsConfig]):
 
     def with_submitted(self, config: JobsConfig, run: RunDirectory) -> JobsConfig:
         return with_submitted(config, run)
+
+    def open(self, request: RunRequest, config: JobsConfig) -> OpenedJobs:
+        from hpcbal.runtime.jobs.opening import open_many_jobs
+
+        return open_many_jobs(request, config)
+
+    def play(
+        self,
+        world: RankWorld,
+        rank: LiveRank,
+        request: RunRequest,
+        opened: OpenedJobs | None,
+        last: ExitStack,
+    ) -> int:
+        from hpcbal.runtime.jobs.run import run_many_jobs
+
+        return run_many_jobs(world.all, rank, cast(JobsConfig, rank.config), opened)
 
 
 RUNS = JobsRuns()

@@ -385,7 +385,7 @@ def _only_usable(before: Partition, unusable: NDArray[np.bool_]) -> Partition:
         raise DataError(
             f"{sum(sizes)} of {len(unusable)} training samples are usable, and the parts of the partitioned "
             f"data would hold {sizes} of them; allowed: at least one on each slot. Repair the broken "
-            "samples, or use fewer slots (schedule.max_gpus_per_dnn)"
+            "samples, or use fewer slots (schedule.max_slots_per_dnn)"
         )
     partition = without_samples(dealt, unusable)
     if np.array_equal(partition.owner, before.owner):
@@ -397,7 +397,7 @@ def text_of_reading(missing: Sequence[int]) -> str:
     """The progress message about reading parts.
 
     Args:
-        missing: number of samples that each GPU of the group must read, not all 0.
+        missing: number of samples that each slot of the group must read, not all 0.
     """
     least, most = min(missing), max(missing)
     if len(missing) == 1:

@@ -71,6 +71,6 @@ def _make_ring(node_comm: MPI.Intracomm, spec: StreamSpec, roles: Roles, rank: i
     return NodeRing.create(
         node_comm,
         spec,
-        num_readers=roles.cluster.nodes[node].num_gpus,
+        num_readers=roles.cluster.nodes[node].num_slots,
         num_producers=roles.num_local_producers(node),
     )

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import logging
-import sys
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
-from typing import TextIO
 
 from hpcbal import env
 from hpcbal.cluster.roles import SCHEDULER_RANK, Roles
@@ -17,6 +15,7 @@ from hpcbal.errors import HpcbalError
 from hpcbal.events.ensemble import GroupPlan, StartAlone, StartRound
 from hpcbal.events.line import Line
 from hpcbal.printable import printable
+from hpcbal.processes import own_stream
 from hpcbal.runtime.record.accounts import Accounts, BrokenSampleLines, SavedEpochs
 from hpcbal.telemetry import ResultRow
 from hpcbal.telemetry.ledger import BadSampleLine
@@ -116,13 +115,13 @@ class Console(Progress):
 
     Args:
         config: the run's configuration.
-        num_gpus: number of slots in the cluster.
+        num_slots: number of slots in the cluster.
         num_train: number of training samples in a pass.
     """
 
-    def __init__(self, config: EnsembleConfig, num_gpus: int, num_train: int) -> None:
+    def __init__(self, config: EnsembleConfig, num_slots: int, num_train: int) -> None:
         # mpirun gives its ranks a pseudo-terminal; only `hpcbal run` knows whether there is a real terminal.
-        super().__init__(sys.stdout, num_gpus, color=env.read("HPCBAL_LAUNCHED") == "terminal")
+        super().__init__(own_stream("stdout"), num_slots, color=env.read("HPCBAL_LAUNCHED") == "terminal")
         self._config = config
         self._num_train = num_train
         self._broken = BrokenSampleLines()
@@ -149,23 +148,23 @@ class Console(Progress):
             table: the text that `Journal.finish` returned.
             fatal: the error that ended the run early, if any.
         """
-        _print(f"\n{table}", sys.stdout, "the results")
+        _print(f"\n{table}", "stdout", "the results")
         if fatal is not None:
-            _print(f"hpcbal: {fatal}", sys.stderr, "the error that ended the run")
+            _print(f"hpcbal: {fatal}", "stderr", "the error that ended the run")
 
     def _warn_of_limit(self, groups: Iterable[GroupPlan]) -> None:
-        """Warn once about each DNN whose GPUs get more samples than the config allows."""
-        sizes = {group.dnn_id: len(group.gpus) for group in groups if group.dnn_id not in self._over_limit}
+        """Warn once about each DNN whose slots get more samples than the config allows."""
+        sizes = {group.dnn_id: len(group.slots) for group in groups if group.dnn_id not in self._over_limit}
         over = over_limit(self._config, sizes, self._num_train)
         if over:
             self._over_limit |= over.keys()
             self.warn(
-                f"balance.max_samples_per_gpu: {told_limit(self._config.balance.max_samples_per_gpu, over)}"
+                f"balance.max_samples_per_slot: {told_limit(self._config.balance.max_samples_per_slot, over)}"
             )
 
 
-def _print(text: str, stream: TextIO, what: str) -> None:
+def _print(text: str, stream: str, what: str) -> None:
     try:
-        print(printable(text), file=stream, flush=True)
+        print(printable(text), file=own_stream(stream), flush=True)
     except OSError as error:
         log.warning("%s could not be printed: %s", what, error)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,13 +12,7 @@ from hpcbal.errors import OutputError
 from hpcbal.events.ensemble import StartAlone, StartRound
 from hpcbal.telemetry.claim.run_lock import RunLock
 from hpcbal.telemetry.claim.same_config import check_same, damaged_config, read_removed, write_removed
-from hpcbal.telemetry.files.atomic_file import (
-    create_new,
-    output_error,
-    read_file,
-    remove_quietly,
-    write_atomic,
-)
+from hpcbal.telemetry.files.atomic_file import output_error, read_file, write_atomic
 from hpcbal.telemetry.files.run_directory import RunDirectory
 from hpcbal.telemetry.ledger import RolesAssignedLine, lines_of, scan_ledger
 
@@ -58,18 +53,28 @@ def claim_output(
         OutputError: see `check_output`; also if another run is using the directory.
     """
     root = Path(directory)
-    try:
-        if not RunDirectory(root).config.exists():
-            _refuse_foreign(root, resume_required)
-        root.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise output_error(root, error, "use the output directory") from error
+    make_output(root, resume_required)
     lock = RunLock(root)
     try:
         return check_output(root, config_yaml, resume_required, jobs), lock
     except BaseException:
         lock.release()
         raise
+
+
+def make_output(root: Path, resume_required: bool = False) -> None:
+    """Create an output directory, or check that a run may use it, before anything is started.
+
+    Raises:
+        OutputError: if the directory is not writable or full, or holds other files.
+    """
+    try:
+        if not RunDirectory(root).config.exists():
+            _refuse_foreign(root, resume_required)
+        root.mkdir(parents=True, exist_ok=True)
+        _probe(root)
+    except OSError as error:
+        raise output_error(root, error, "use the output directory") from error
 
 
 def check_output(
@@ -93,12 +98,9 @@ def check_output(
     run = RunDirectory(Path(directory), jobs)
     try:
         existing = _text_of(run.config)
-        if existing is None:
-            _refuse_foreign(run.root, resume_required)
-            run.root.mkdir(parents=True, exist_ok=True)
-        _probe(run.root)
     except OSError as error:
         raise output_error(run.root, error, "use the output directory") from error
+    make_output(run.root, resume_required)
     folder = run.root / run.jobs
     if folder.exists() and not folder.is_dir():
         raise OutputError(f"{folder}: is a file, but results go to a directory of that name; move it away")
@@ -164,11 +166,7 @@ def _has_trained(run: RunDirectory) -> bool:
 
 def _probe(root: Path) -> None:
     """Raise OSError now, rather than in an hour, if nothing can be written."""
-    probe = root / "probe.tmp"
-    try:
-        with create_new(probe) as file:
-            file.write(bytes(_PROBE_BYTES))
-            file.flush()
-            os.fsync(file.fileno())
-    finally:
-        remove_quietly(probe)
+    with tempfile.TemporaryFile(dir=root) as file:
+        file.write(bytes(_PROBE_BYTES))
+        file.flush()
+        os.fsync(file.fileno())

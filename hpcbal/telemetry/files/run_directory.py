@@ -30,8 +30,8 @@ class RunDirectory:
         if not self.root.is_dir():
             what = "is a file" if self.root.exists() else "no such directory"
             raise InputError(f"{self.root}: {what}; give the output directory of a run")
-        if self.config.is_fifo():
-            raise InputError(f"{self.config}: {NO_FILE}")
+        if self.config.exists() and not (self.config.is_file() or self.config.is_dir()):
+            raise InputError(f"{self.config}: {NO_FILE}; restore or remove it")
 
     @property
     def config(self) -> Path:
@@ -105,6 +105,10 @@ class RunDirectory:
 
     def rank_log(self, rank: int) -> Path:
         return self.logs / f"rank-{rank:03d}.log"
+
+    def rank_output(self, rank: int) -> Path:
+        """Log of what code of the user has printed in a rank."""
+        return self.logs / f"rank-{rank:03d}.out"
 
     def job(self, name: str) -> Path:
         """Directory of one job, such as a DNN: checkpoints, metrics, TensorBoard events."""

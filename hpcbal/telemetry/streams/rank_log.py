@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import logging
 import os
-import sys
 from io import TextIOWrapper
 from pathlib import Path
 from types import TracebackType
 from typing import TextIO, cast
 
 from hpcbal.printable import printable
+from hpcbal.processes import own_stream
 from hpcbal.telemetry.files.atomic_file import make_own_directory, output_error, own_file, remove_quietly
 from hpcbal.telemetry.files.run_directory import RunDirectory
 
 _PACKAGE = "hpcbal"
+TOLD = "is_told"
+"""An attribute of a record: whether the console need not show it, because people get to know it otherwise."""
 
 
 class RankLogging:
@@ -87,18 +89,19 @@ def configure_rank_logging(
     handlers: list[logging.Handler] = [file]
     if rank == 0:
         remove_quietly(first_error)
-        console = logging.StreamHandler(stream or sys.stderr)
+        console = logging.StreamHandler(stream or own_stream("stderr"))
         console.setLevel(max(level, console_level))
         console.setFormatter(_OneLine())
         console.addFilter(_from_hpcbal)
         handlers.append(console)
-    handlers.append(_FirstTraceback(first_error, rank, host, stream or sys.stderr))
+    handlers.append(_FirstTraceback(first_error, rank, host, stream or own_stream("stderr")))
     return RankLogging(handlers, level)
 
 
 def _from_hpcbal(record: logging.LogRecord) -> bool:
     """Whether the console shows `record`: records of hpcbal, and errors of any library."""
-    return record.levelno >= logging.ERROR or record.name.split(".")[0] == _PACKAGE
+    is_ours = record.name.split(".")[0] == _PACKAGE
+    return (is_ours or record.levelno >= logging.ERROR) and not getattr(record, TOLD, False)
 
 
 class _OwnFile(logging.FileHandler):

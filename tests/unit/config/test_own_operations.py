@@ -74,6 +74,7 @@ def test_functions_and_classes_are_found_with_their_arguments(tmp_path: Path) ->
         ("static_operations:shifted: {rng: 3}", r":shifted.rng: .* has no argument 'rng', allowed: most"),
         ("static_operations:Twice: {axes: 1}", ":Twice.axes: .* has no argument 'axes'"),
         ("static_operations:lonely", r"is lonely\(x\), allowed: a callable that takes sample and rng first"),
+        ("os:_exit", r"is _exit\(status\), allowed: a callable that takes sample and rng first"),
         ("static_operations:shifte", "defines no 'shifte' .did you mean 'shifted'"),
         ("nowhere.ops:shifted: {}", "no module 'nowhere'"),
         ("static_operations:shifted: 3", "got 3 for static_operations:shifted, allowed: a mapping of arg"),

@@ -15,10 +15,11 @@ from typing import Any
 import pytest
 
 from hpcbal.config import load_config
-from hpcbal.errors import ClusterError
+from hpcbal.errors import ClusterError, ExitCode, OutputError
 from hpcbal.kinds import KINDS
 from hpcbal.runtime import launch
 from hpcbal.runtime.handoff import minding
+from hpcbal.runtime.handoff.launch_dir import RunRequest
 from hpcbal.runtime.handoff.minding import Requests, mind
 from hpcbal.runtime.handoff.start_file import NAME, StartFile
 
@@ -45,6 +46,29 @@ def config_file(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
+    ("output", "message"),
+    [
+        ("run.yaml", "Not a directory (a part of this path is a file"),
+        ("run.yaml/below", "Not a directory (a part of this path is a file"),
+        ("pipe", "Not a directory"),
+        ("x" * 300, "File name too long"),
+        ("/proc/below", "No such file or directory"),
+        (".", "not empty and not an output directory of hpcbal (it holds pipe, run.yaml)"),
+    ],
+)
+def test_an_output_that_no_run_can_use_is_refused_before_ranks_are_started(
+    config_file: Path, monkeypatch: pytest.MonkeyPatch, output: str, message: str
+) -> None:
+    os.mkfifo(config_file.parent / "pipe")
+    monkeypatch.setattr(launch, "start_mpirun", lambda *_: pytest.fail("ranks were started"))
+    request = RunRequest(config_file, output=config_file.parent / output)
+    with pytest.raises(OutputError) as refused:
+        launch.run(request, [])
+    assert message in str(refused.value)
+    assert refused.value.exit_code == ExitCode.WRONG_INPUT
+
+
+@pytest.mark.parametrize(
     ("overrides", "num_gpus", "num_cores", "ranks"),
     [
         (["slots.per_node=4"], 0, 2, 6),
@@ -52,8 +76,8 @@ def config_file(tmp_path: Path) -> Path:
         ([], 4, 64, 6),
         ([], 0, 8, 9),  # emulated slots: a core is set aside for the preprocessor
         ([TRAINS], 0, 64, 3),  # one DNN, so one slot with many threads
-        ([TRAINS, "schedule.max_gpus_per_dnn=3"], 0, 64, 5),
-        ([TRAINS, "schedule.max_gpus_per_dnn=3"], 0, 2, 4),
+        ([TRAINS, "schedule.max_slots_per_dnn=3"], 0, 64, 5),
+        ([TRAINS, "schedule.max_slots_per_dnn=3"], 0, 2, 4),
         ([TRAINS, "data.access=partitioned"], 0, 4, 6),
     ],
 )

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
 import threading
 import time
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hpcbal.runtime.handoff.clean_output import Allowance, Cleaner, CleanOutput
+from hpcbal.runtime.handoff.own_lines import AppendedFile
 
 PIECES = [
     b"a",
@@ -59,12 +62,12 @@ def test_it_does_not_matter_how_the_bytes_arrive(pieces: list[bytes], step: int)
     assert b"\r" not in whole
 
 
-def test_everything_arrives_though_the_reader_is_slow() -> None:
+def test_everything_arrives_though_the_reader_is_slow(tmp_path: Path) -> None:
     source, target = os.pipe()
     size = 3 << 20
-    with CleanOutput(target) as output:
-        writer = os.dup(output.writing_end)
-        output.forward()
+    output = CleanOutput(target, tmp_path / "own")
+    writer = os.dup(output.writing_end)
+    output.forward()
 
     def write() -> None:
         rest = size * b"x"
@@ -89,12 +92,12 @@ def test_everything_arrives_though_the_reader_is_slow() -> None:
     os.close(source)
 
 
-def test_mpirun_is_not_blocked_if_nobody_reads() -> None:
+def test_mpirun_is_not_blocked_if_nobody_reads(tmp_path: Path) -> None:
     source, target = os.pipe()
     os.close(source)
-    with CleanOutput(target) as output:
-        writer = os.dup(output.writing_end)
-        output.forward()
+    output = CleanOutput(target, tmp_path / "own")
+    writer = os.dup(output.writing_end)
+    output.forward()
     for _ in range(40):
         os.write(writer, (1 << 16) * b"x")
     os.close(writer)
@@ -103,44 +106,63 @@ def test_mpirun_is_not_blocked_if_nobody_reads() -> None:
 
 
 def test_a_flood_passes_at_a_rate_and_what_was_dropped_is_counted() -> None:
-    allowance = Allowance(burst_bytes=10, rate_bytes_per_s=2)
+    allowance = Allowance("%d dropped", burst_bytes=10, rate_bytes_per_s=2, last_bytes=3)
     assert allowance.take(b"1234\n", 0.0) == b"1234\n"
-    passed = [allowance.take(b"1234\n", now_s) for now_s in (0.0, 0.0, 0.0, 1.0, 2.5)]
-    assert passed[:4] == [b"1234\n", b"1234\n", b"", b""]
-    assert (
-        passed[4] == b"\nhpcbal: the ranks print too much: 10 bytes of their output were dropped here\n1234\n"
-    )
+    times_s = (0.0, 0.0, 0.0, 2.0, 4.5, 6.0, 6.0)
+    passed = [allowance.take(b"abcd\n", now_s) for now_s in times_s]
+    assert passed == [b"abcd\n", b"", b"", b"", b"", b"\n17 dropped\ncd\nabcd\n", b"abcd\n"]
     assert allowance.take(b"1", 100.0, has_room=False) == b""
-    assert b" 1 bytes " in allowance.finish()
+    assert allowance.finish() == b"1"
+    assert allowance.take(b"123456", 100.0, has_room=False) == b""
+    assert allowance.finish() == b"\n3 dropped\n456"
     assert allowance.finish() == b""
 
 
-def test_a_flood_does_not_drown_what_is_unlike_it() -> None:
-    allowance = Allowance(burst_bytes=0, rate_bytes_per_s=0)
-    flood = 1000 * b"retrying\n"
-    assert allowance.take(flood, 0.0) == b"retrying\n"
-    assert allowance.take(flood, 0.0) == b""
-    assert allowance.take(flood + b"[0:00:27] finished\n" + flood, 0.0) == b"[0:00:27] finished\n"
-    assert allowance.take(b"".join(b"%d\n" % i for i in range(3000)), 0.0) == b""
-
-
-@pytest.mark.parametrize("num_pieces", [1, 7])
-def test_a_flood_of_ever_different_lines_does_not_drown_those_of_hpcbal(num_pieces: int) -> None:
-    own = b"[0:00:27] a converged after epoch 3\nhpcbal: stopping cleanly\n"
-    text = b"".join(b"retry %d\n" % number for number in range(9000)) + b"..."
-    text += own + b"".join(b"retry %d\n" % number for number in range(9000, 18000))
-    allowance = Allowance(burst_bytes=0, rate_bytes_per_s=0)
-    size = len(text) // num_pieces + 1
-    pieces = [allowance.take(text[at : at + size], 0.0) for at in range(0, len(text), size)]
-    assert b"".join(pieces) == own
-    assert b"%d bytes" % (len(text) - len(own)) in allowance.finish()
-
-
-def test_a_reader_that_never_reads_does_not_block_mpirun() -> None:
+def test_what_hpcbal_prints_passes_whole_in_a_flood(tmp_path: Path) -> None:
+    """Ranks print lines of all kinds, and libraries more than is forwarded, before, between and after."""
+    own = AppendedFile(tmp_path / "own", otherwise=-1)
     source, target = os.pipe()
-    with CleanOutput(target) as output:
-        writer = os.dup(output.writing_end)
-        output.forward()
+    output = CleanOutput(target, tmp_path / "own")
+    writer = os.dup(output.writing_end)
+    output.forward()
+
+    def flood() -> None:
+        for number in range(300):
+            os.write(writer, b"x" * 65_000 + b"\nunfinished")
+            if number % 100 == 50:
+                own.write(b"name   state\n\nfiles: r/ (%d)\n" % number)
+        os.close(writer)
+        output.drain(30.0)
+        os.close(target)
+
+    thread = threading.Thread(target=flood)
+    thread.start()
+    forwarded = b""
+    while chunk := os.read(source, 1 << 16):
+        forwarded += chunk
+    thread.join()
+    os.close(source)
+    for number in (50, 150, 250):
+        assert b"\nname   state\n\nfiles: r/ (%d)\n" % number in forwarded
+    assert re.search(
+        rb"\nhpcbal: the ranks print too much: \d+ bytes of their output were dropped", forwarded
+    )
+    assert len(forwarded) < 300 * 65_000
+
+
+def test_what_hpcbal_prints_is_shown_by_the_rank_if_nobody_takes_it(tmp_path: Path) -> None:
+    source, target = os.pipe()
+    assert AppendedFile(tmp_path / "gone", otherwise=target).write(b"a\n") == 2
+    assert os.read(source, 10) == b"a\n"
+    os.close(source)
+    os.close(target)
+
+
+def test_a_reader_that_never_reads_does_not_block_mpirun(tmp_path: Path) -> None:
+    source, target = os.pipe()
+    output = CleanOutput(target, tmp_path / "own")
+    writer = os.dup(output.writing_end)
+    output.forward()
     for _ in range(320):  # 20 MiB: more than is kept for a slow reader
         os.write(writer, (1 << 16) * b"x")
     os.close(writer)

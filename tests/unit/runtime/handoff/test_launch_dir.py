@@ -16,6 +16,7 @@ import pytest
 
 from hpcbal.errors import OutputError
 from hpcbal.runtime import launch
+from hpcbal.runtime.handoff import start_machine
 from hpcbal.runtime.handoff.launch_dir import launch_directory, shortage_of_inodes, sweep
 from hpcbal.runtime.handoff.minding import Requests
 from hpcbal.runtime.handoff.start_file import NAME, StartFile
@@ -231,13 +232,13 @@ def test_nothing_is_started_where_no_file_can_be_made(with_inodes: Callable[[str
 def test_a_long_start_is_explained(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], speaks: str, is_said: bool
 ) -> None:
-    monkeypatch.setattr(launch, "QUIET_S", 0.8)
-    waits = [sys.executable, "-c", f"{speaks}import time; time.sleep(1.6)"]
+    monkeypatch.setattr(start_machine, "QUIET_S", 1.0)
+    waits = [sys.executable, "-c", f"{speaks}import time; time.sleep(2.0)"]
     monkeypatch.setattr(launch, "mpirun_command", lambda argv, ranks: waits)
     launch.start_mpirun([], 3, Requests())
     err = capfd.readouterr().err
     assert (
-        err.count("hpcbal: 3 ranks have printed nothing for 0.8 s: they first load MPI, TensorFlow")
+        err.count("hpcbal: the ranks have printed nothing for 1 s: they first load MPI, TensorFlow")
         == is_said
     )
 

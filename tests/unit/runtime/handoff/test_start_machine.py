@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import signal
 from dataclasses import replace
 
@@ -15,6 +16,7 @@ from hpcbal.runtime.handoff.start_machine import (
     ANSWER_S,
     ENDED_EARLY,
     FORCE_S,
+    QUIET_S,
     Action,
     StartMachine,
 )
@@ -60,7 +62,7 @@ def test_ranks_that_do_not_answer_a_stop_are_killed_and_the_run_can_go_on(known:
     machine, _ = FRESH.look(known, stop=True, kill=False, stop_s=ANSWER_S - 1.0)
     machine, actions = machine.look(known, stop=True, kill=False, stop_s=ANSWER_S + 1.0)
     assert actions == (Action.GIVE_UP,)
-    assert "did not answer for 10 s" in machine.sentence_of(Action.GIVE_UP, known)
+    assert "did not answer for 6 s" in machine.sentence_of(Action.GIVE_UP, known)
     assert machine.look(known, stop=True, kill=False, stop_s=ANSWER_S + 2.0)[1] == ()
     assert machine.end(143, known, stop=True).code == ExitCode.RUN_AGAIN
 
@@ -78,7 +80,7 @@ def test_a_rank_that_stays_suspended_does_not_hold_the_end(answered: str):
     assert machine.look(known, stop=True, kill=False, stop_s=60.0, suspended_s=ANSWER_S - 1.0)[1] == ()
     machine, actions = machine.look(known, stop=True, kill=False, stop_s=60.0, suspended_s=ANSWER_S + 1.0)
     assert actions == (Action.GIVE_UP,)
-    assert "a rank was suspended for 10 s; killing" in machine.sentence_of(Action.GIVE_UP, known)
+    assert "a rank was suspended for 6 s; killing" in machine.sentence_of(Action.GIVE_UP, known)
     assert machine.end(143, known, stop=True).code == code
 
 
@@ -92,6 +94,37 @@ def test_an_mpirun_that_does_not_end_is_killed_with_the_ranks():
     assert machine.look(RUNNING, stop=True, kill=False, stop_s=3600.0)[1] == ()
     end = machine.end(-signal.SIGKILL, RUNNING, stop=True)
     assert (end.code, end.sentences) == (ExitCode.RUN_AGAIN, (TRAINING.killed,))
+
+
+POLL_S = 0.1
+
+
+@pytest.mark.parametrize("known", [StartFacts(), RUNNING], ids=["starting", "running"])
+@pytest.mark.parametrize("is_killed_by", [3.0, math.inf], ids=["a patient mpirun", "a deaf mpirun"])
+def test_a_stop_that_nobody_answers_ends_everything_within_ten_seconds(
+    known: StartFacts, is_killed_by: float
+):
+    """In virtual time, in which mpirun takes so long to end ranks that it was asked to kill."""
+    machine, stop_s, ends_s = FRESH, 0.0, math.inf
+    while stop_s < ends_s:
+        machine, actions = machine.look(known, stop=True, kill=False, stop_s=stop_s)
+        if Action.GIVE_UP in actions:
+            ends_s = stop_s + is_killed_by
+        if Action.FORCE in actions:
+            ends_s = stop_s
+        stop_s += POLL_S
+    assert stop_s <= 10.0 - 0.5  # to reap them
+    assert machine.end(-signal.SIGKILL if machine.has_forced else 143, known, stop=True).code == 75
+
+
+def test_a_long_silence_of_a_start_is_explained_once():
+    machine, actions = FRESH.look(StartFacts(), stop=False, kill=False, quiet_s=QUIET_S - 1.0)
+    assert actions == ()
+    machine, actions = machine.look(StartFacts(), stop=False, kill=False, quiet_s=QUIET_S + 1.0)
+    assert actions == (Action.EXPLAIN_SILENCE,)
+    assert "printed nothing for 20 s" in machine.sentence_of(Action.EXPLAIN_SILENCE, StartFacts())
+    assert machine.look(StartFacts(), stop=False, kill=False, quiet_s=QUIET_S + 2.0)[1] == ()
+    assert FRESH.look(StartFacts(), stop=True, kill=False, quiet_s=QUIET_S + 1.0)[1] == ()
 
 
 def test_words_of_ranks_that_people_have_killed_are_not_reported():

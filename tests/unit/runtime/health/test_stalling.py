@@ -12,7 +12,13 @@ import pytest
 from hpcbal.cluster.roles import RankInfo, assign_roles
 from hpcbal.errors import ExitCode
 from hpcbal.runtime.health.liveness import Liveness
-from hpcbal.runtime.health.silence import HangTrace, StallDetector, StalledError, heartbeat_interval_s
+from hpcbal.runtime.health.silence import (
+    BLOCKED,
+    HangTrace,
+    StallDetector,
+    StalledError,
+    heartbeat_interval_s,
+)
 from hpcbal.runtime.wire.protocol import WRITING, Heartbeat, ReaderReady
 
 
@@ -98,6 +104,19 @@ def test_a_run_that_is_to_stop_waits_less_for_a_silent_rank(detector: StallDetec
         live(detector, clock, 1, 1, 2, 3, 4)
     assert caught.value.exit_code == ExitCode.RUN_AGAIN
     assert str(caught.value).startswith("the run is to stop, but ")
+
+
+def test_that_a_read_lasts_long_is_no_sign_of_life(detector: StallDetector, clock: Clock):
+    live(detector, clock, 2, 1, 2, 3, 4, 5)
+    detector.hasten()
+    live(detector, clock, 3, 1, 2, 3, 4)
+    detector.heard_of(5, Heartbeat(f"{BLOCKED} sample 7 (row 7)"))
+    live(detector, clock, 3, 1, 2, 3, 4)
+    with pytest.raises(
+        StalledError,
+        match=r"no sign of life for 7 s of rank 5 on .* \(last seen blocked in reading sample 7 ",
+    ):
+        live(detector, clock, 1, 1, 2, 3, 4)
 
 
 def test_a_run_that_is_to_stop_waits_for_a_checkpoint(detector: StallDetector, clock: Clock):

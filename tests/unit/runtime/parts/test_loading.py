@@ -17,5 +17,5 @@ from hpcbal.runtime.parts.loading import text_of_reading
         ([1797], "about 1797 samples are read and kept on its slot"),
     ],
 )
-def test_reading_is_reported_for_all_gpus(missing: list[int], reported: str) -> None:
+def test_reading_is_reported_for_all_slots(missing: list[int], reported: str) -> None:
     assert text_of_reading(missing) == reported

@@ -26,7 +26,7 @@ def ensemble_of(rates: dict[str, float], paradigm: str = "global", max_epochs: i
     specs = [DnnSpec(name, 8, StopRule(max_epochs=max_epochs)) for name in ("a", "b")]
     table = RateTable({name: {1: rate} for name, rate in rates.items()}, 2)
     settings = ScheduleSettings(
-        num_positions=120, delta=Delta(relative=0.1), profile=False, paradigm=paradigm, max_gpus_per_dnn=1
+        num_positions=120, delta=Delta(relative=0.1), profile=False, paradigm=paradigm, max_slots_per_dnn=1
     )
     ensemble = Ensemble(specs, Cluster.uniform(1, 2), settings, table)
     ensemble.handle(Started())

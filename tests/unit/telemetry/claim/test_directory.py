@@ -1,6 +1,7 @@
 """A run and its directory belong together."""
 
 import os
+import tempfile
 
 import pytest
 from ledger_lines import a
@@ -9,7 +10,6 @@ from hpcbal.errors import ExitCode, OutputError
 from hpcbal.events.ensemble import StartAlone, StartRound
 from hpcbal.kinds import KINDS
 from hpcbal.telemetry import Ledger, RunLock, check_output, claim_output, is_same_config
-from hpcbal.telemetry.claim import directory
 
 CONFIG = """
 schema: 1
@@ -382,7 +382,7 @@ def test_a_file_in_place_of_the_folder_of_jobs_is_reported(tmp_path):
 
 
 def test_a_full_disk_is_reported_before_anything_starts(tmp_path, monkeypatch):
-    monkeypatch.setattr(directory, "create_new", lambda path: open("/dev/full", "wb"))  # noqa: SIM115
+    monkeypatch.setattr(tempfile, "TemporaryFile", lambda dir: open("/dev/full", "wb"))  # noqa: SIM115
     with pytest.raises(OutputError, match="No space left on device"):
         prepare_output(tmp_path, CONFIG)
     assert list(tmp_path.iterdir()) == []

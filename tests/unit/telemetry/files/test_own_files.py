@@ -12,7 +12,7 @@ import pytest
 
 from hpcbal.checkpoint import TrainingState, write_checkpoint
 from hpcbal.errors import OutputError
-from hpcbal.telemetry import Ledger, MetricsWriter, RunDirectory, check_output, configure_rank_logging
+from hpcbal.telemetry import Ledger, MetricsWriter, RunDirectory, configure_rank_logging
 from hpcbal.telemetry.files.atomic_file import write_atomic
 from hpcbal.telemetry.ledger import DnnDoneLine
 from hpcbal.telemetry.streams.timeline import TimelineFile
@@ -32,7 +32,6 @@ def foreign(tmp_path: Path) -> Path:
 WRITERS: dict[str, tuple[str, Callable[[Path], object]]] = {
     "a replaced file": ("status.json", lambda root: write_atomic(root / "status.json", "new")),
     "its successor": ("status.json.tmp", lambda root: write_atomic(root / "status.json", "new")),
-    "the probe": ("probe.tmp", lambda root: check_output(root, "seed: 0\n")),
     "a checkpoint": ("dnns/a/checkpoint.h5", lambda root: write_checkpoint(root / "dnns/a", STATE)),
     "its successor ": ("dnns/a/checkpoint.h5.tmp", lambda root: write_checkpoint(root / "dnns/a", STATE)),
     "a timeline": ("timeline.json.gz", lambda root: TimelineFile(root / "timeline.json.gz", 9000).close()),

@@ -50,8 +50,8 @@ class Watched(Progress):
         return text.splitlines()
 
 
-def plan_of(*names, first_gpu=0):
-    groups = tuple(GroupPlan(name, (first_gpu + index,)) for index, name in enumerate(names))
+def plan_of(*names, first_slot=0):
+    groups = tuple(GroupPlan(name, (first_slot + index,)) for index, name in enumerate(names))
     start = dict.fromkeys(names, Position(7))
     return RoundPlan(3, groups, 7, start, dict.fromkeys(names, 2), 2, dict.fromkeys(names, 512.4))
 
@@ -202,7 +202,7 @@ def test_a_wave_of_profiling_is_two_lines():
     assert progress.lines() == ["[0:00:00] one preprocessor makes 3000 samples/s"]
 
 
-def test_a_gpu_that_is_left_out_is_reported():
+def test_a_slot_that_is_left_out_is_reported():
     progress = Watched()
     progress.handle(LeaveOut("a", 3))
     assert progress.lines() == [

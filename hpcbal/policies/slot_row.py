@@ -1,4 +1,4 @@
-"""Assign the GPUs of a cluster in a row, and search the order in which DNNs take them."""
+"""Assign the slots of a cluster in a row, and search the order in which DNNs take them."""
 
 from __future__ import annotations
 
@@ -18,41 +18,41 @@ IntArray = npt.NDArray[np.int64]
 SCORE_DIGITS = 9
 
 
-class GpuRow:
-    """The GPUs of a cluster in a row, node after node in a chosen order; nodes without GPUs are skipped.
+class SlotRow:
+    """The slots of a cluster in a row, node after node in a chosen order; nodes without slots are skipped.
 
     Attributes:
-        sizes: GPUs of each node, in the row's order.
+        sizes: slots of each node, in the row's order.
     """
 
     def __init__(self, cluster: Cluster, node_order: Iterable[int]) -> None:
-        first_gpu = [0, *itertools.accumulate(node.num_gpus for node in cluster.nodes)]
-        order = [i for i in node_order if cluster.nodes[i].num_gpus > 0]
-        self.sizes = [cluster.nodes[i].num_gpus for i in order]
-        self._gpus = [j for i in order for j in range(first_gpu[i], first_gpu[i + 1])]
-        self._node: IntArray = np.repeat(np.arange(len(order)), self.sizes)  # place in the row of each GPU
+        first_slot = [0, *itertools.accumulate(node.num_slots for node in cluster.nodes)]
+        order = [i for i in node_order if cluster.nodes[i].num_slots > 0]
+        self.sizes = [cluster.nodes[i].num_slots for i in order]
+        self._slots = [j for i in order for j in range(first_slot[i], first_slot[i + 1])]
+        self._node: IntArray = np.repeat(np.arange(len(order)), self.sizes)  # place in the row of each slot
 
     def regular_size(self) -> int:
         return self.sizes[0]
 
-    def num_regular_gpus(self) -> int:
-        """GPUs of the leading nodes of equal size."""
+    def num_regular_slots(self) -> int:
+        """Slots of the leading nodes of equal size."""
         return sum(itertools.takewhile(lambda size: size == self.sizes[0], self.sizes))
 
     def hand_out(self, order: Iterable[int], counts: Sequence[int]) -> list[tuple[int, ...]]:
-        """GPUs of each DNN if they are assigned in this order: Alg. 4."""
-        gpus: list[tuple[int, ...]] = [()] * len(counts)
+        """Slots of each DNN if they are assigned in this order: Alg. 4."""
+        slots: list[tuple[int, ...]] = [()] * len(counts)
         j = 0
         for i in order:
-            gpus[i] = tuple(sorted(self._gpus[j : j + counts[i]]))
+            slots[i] = tuple(sorted(self._slots[j : j + counts[i]]))
             j += counts[i]
-        return gpus
+        return slots
 
     def scores(self, counts: IntArray, start: int) -> npt.NDArray[np.float64]:
-        """Eq. 4 for many orders at once, from GPU `start` of the row.
+        """Eq. 4 for many orders at once, from slot `start` of the row.
 
         Args:
-            counts: GPUs of the DNN that comes first, second, ...; shape (num_orders, num_dnns).
+            counts: slots of the DNN that comes first, second, ...; shape (num_orders, num_dnns).
 
         Returns: scores, shape (num_orders,).
         """
@@ -70,7 +70,7 @@ class GpuRow:
         j = start
         while distinct:
             room = borders[bisect.bisect_right(borders, j)] - j
-            # If nothing fits, a large DNN loses least by crossing: Eq. 4 divides by its GPUs.
+            # If nothing fits, a large DNN loses least by crossing: Eq. 4 divides by its slots.
             m = distinct[bisect.bisect_right(distinct, room) - 1]  # -1 is the largest
             order.append(m)
             j += m
@@ -80,13 +80,13 @@ class GpuRow:
         return order
 
 
-def order_of_least_score(counts: Sequence[int], row: GpuRow, start: int, max_permutations: int) -> list[int]:
+def order_of_least_score(counts: Sequence[int], row: SlotRow, start: int, max_permutations: int) -> list[int]:
     """Indices of `counts` in the best of two heuristic orders and `max_permutations` further ones.
 
     Args:
-        counts: GPUs of each DNN, >= 1.
-        row: row with space for all of them from GPU `start` on.
-        start: first free GPU of the row.
+        counts: slots of each DNN, >= 1.
+        row: row with space for all of them from slot `start` on.
+        start: first free slot of the row.
         max_permutations: >= 1.
 
     Returns: a permutation of 0..len(counts)-1; of orders with equal scores the first one tried.

@@ -1,0 +1,127 @@
+"""Keep what code of the user prints in a rank in a log of limited size, and forward it while it is little.
+
+A dataset may print for each of a billion samples. Logs and disks are shared with others, and launchers keep
+in memory what nobody reads. This covers what Python prints; what libraries in C print goes to the launcher.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from hpcbal.runtime.handoff.clean_output import Allowance
+from hpcbal.runtime.handoff.own_lines import NAMES
+from hpcbal.telemetry.files.atomic_file import own_file
+
+MOST_BYTES = 4 << 20
+"""Size of the log, and of the part before it, which stays."""
+BURST_BYTES, RATE_BYTES_PER_S = 1 << 20, 4 << 10
+
+
+@contextlib.contextmanager
+def kept_output(path: Path, rank: int) -> Iterator[None]:
+    """Keep what this rank prints while the block runs; what hpcbal itself prints goes another way.
+
+    Args:
+        path: the log; it is made when something is printed.
+        rank: of this process.
+    """
+    log, before = OutputLog(path, MOST_BYTES), [getattr(sys, name) for name in NAMES]
+    dropped = f"hpcbal: rank {rank} prints too much: %d bytes are left out here; the last ones are in {path}"
+    kept = [_KeptStream(log, number, dropped) for number in (1, 2)]
+    for name, stream, old in zip(NAMES, kept, before, strict=True):
+        setattr(sys, name, _text_stream(stream, old.encoding))
+    try:
+        yield
+    finally:
+        for name, old in zip(NAMES, before, strict=True):
+            with contextlib.suppress(ValueError):  # code of the user has closed it
+                getattr(sys, name).flush()
+            setattr(sys, name, old)
+        for stream in kept:
+            stream.finish()
+
+
+def _text_stream(stream: io.RawIOBase, encoding: str) -> io.TextIOWrapper:
+    # Lines are passed on whole, unlike the arguments of one `print` in a stream without buffer.
+    return io.TextIOWrapper(
+        stream,  # type: ignore[arg-type]  # a raw stream will do, as in python -u
+        encoding=encoding,
+        errors="backslashreplace",
+        line_buffering=True,
+    )
+
+
+class OutputLog:
+    """A log that holds the last bytes of what is written to it, at least `most_bytes` of them if there are.
+
+    Args:
+        path: the log; what was in it before its last piece is beside it, as `NAME.1`.
+        most_bytes: size of such a piece.
+    """
+
+    def __init__(self, path: Path, most_bytes: int) -> None:
+        self._path, self._most_bytes = path, most_bytes
+        self._old = path.with_name(f"{path.name}.1")
+        self._descriptor: int | None = None
+        self._num_bytes = 0
+        self._turning = threading.Lock()
+
+    def write(self, text: bytes) -> None:
+        """Append to the log; a full disk does not disturb whoever prints."""
+        with contextlib.suppress(OSError):
+            # Never waited for: a fork of the user's may copy the lock while another thread holds it.
+            if self._turning.acquire(blocking=False):
+                try:
+                    self._turn(len(text))
+                finally:
+                    self._turning.release()
+            if self._descriptor is not None:
+                os.write(self._descriptor, text)
+
+    def _turn(self, num_bytes: int) -> None:
+        """Begin a new piece if this one is full."""
+        if self._descriptor is not None and self._num_bytes + num_bytes > self._most_bytes:
+            os.replace(self._path, self._old)
+            os.close(self._descriptor)
+            self._descriptor = None
+        if self._descriptor is None:
+            self._descriptor = own_file(str(self._path), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+            self._num_bytes = os.fstat(self._descriptor).st_size
+        self._num_bytes += num_bytes
+
+
+class _KeptStream(io.RawIOBase):
+    """Writes to the log, and to a descriptor as far as an `Allowance` lets it."""
+
+    def __init__(self, log: OutputLog, descriptor: int, dropped: str) -> None:
+        self._log, self._descriptor = log, descriptor
+        self._allowance = Allowance(dropped, BURST_BYTES, RATE_BYTES_PER_S, last_bytes=0)
+
+    def writable(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return self._descriptor
+
+    def write(self, text: Any, /) -> int:
+        chunk = bytes(text)
+        self._log.write(chunk)
+        self._pass_on(self._allowance.take(chunk, time.monotonic()))
+        return len(chunk)
+
+    def finish(self) -> None:
+        """Say how much was left out at the end."""
+        self._pass_on(self._allowance.finish())
+
+    def _pass_on(self, rest: bytes) -> None:
+        with contextlib.suppress(OSError):  # nobody reads it
+            while rest:
+                rest = rest[os.write(self._descriptor, rest) :]
