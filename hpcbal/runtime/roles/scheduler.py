@@ -46,7 +46,7 @@ from hpcbal.runtime.handoff.start_file import StarterWatch, StartFile
 from hpcbal.runtime.rank.context import RankContext
 from hpcbal.runtime.record.accounts import PreprocessingStats
 from hpcbal.runtime.record.console import Console
-from hpcbal.runtime.record.forecast import Forecast, passes_of
+from hpcbal.runtime.record.forecast import Forecaster, passes_of
 from hpcbal.runtime.record.journal import Journal
 from hpcbal.runtime.wire import protocol
 from hpcbal.simulator import ASSUMED_COSTS, Outset, choose_schedule
@@ -152,7 +152,7 @@ class Scheduler:
         self._walltime = WalltimeLimit.of_job(context.config.walltime, started_s)
         self._start = StartFile.of_rank()
         self._starter = StarterWatch(self._start)
-        self._forecast = Forecast(spec)
+        self._forecast = Forecaster(spec)
         self._chooser = chooser or ScheduleChooser(spec)
         self._asked_s = 0.0
         self._fatal: HpcbalError | None = None
