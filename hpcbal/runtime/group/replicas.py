@@ -108,7 +108,7 @@ def check_model(context: RankContext, facts: StreamFacts, backend: Backend, dnn:
 
 
 @dataclass(frozen=True, slots=True)
-class Initialised:
+class WeightsOrigin:
     """The weights from which a DNN started.
 
     Attributes:
@@ -126,7 +126,7 @@ class Initialised:
     warnings: tuple[str, ...]
 
 
-def initialise(replica: Replica, dnn: DnnConfig, class_names: Sequence[str] = ()) -> Initialised | None:
+def initialise(replica: Replica, dnn: DnnConfig, class_names: Sequence[str] = ()) -> WeightsOrigin | None:
     """Load the weights that `dnn.init` names into a new replica; None without `init`.
 
     Args:
@@ -155,12 +155,12 @@ def initialise(replica: Replica, dnn: DnnConfig, class_names: Sequence[str] = ()
             f"that layer keep its random weights: init.skip: [{last}]"
         )
     replica.load_state({**own, **found.arrays})
-    return Initialised(path, read.digest, read.which, found.layers, read.warnings)
+    return WeightsOrigin(path, read.digest, read.which, found.layers, read.warnings)
 
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """The contents of the file that `init` names, as in `Initialised`, and names of its classes, if any."""
+    """The contents of the file that `init` names, as in `WeightsOrigin`, and names of its classes, if any."""
 
     path: Path
     digest: str
