@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 
 from hpcbal.cli.options import (
     Subparsers,
@@ -55,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
         print_json({"valid": True, "problems": [], "warnings": warnings, "config": values})
     elif args.resolved:
         with writing_stdout():
-            print(resolved_yaml(config), end="")
+            sys.stdout.buffer.write(resolved_yaml(config).encode())  # YAML is UTF-8
     else:
         num_jobs, job = len(config.jobs_by_name), KINDS[config.kind].full_job
         jobs = f"{num_jobs} {job}{'' if num_jobs == 1 else 's'}"
