@@ -301,11 +301,11 @@ def epoch(args: argparse.Namespace, comm: Any) -> dict[str, Any]:
     from hpcbal.paramserver.engine.executor import Executor
     from hpcbal.paramserver.engine.mpi_transport import MpiTransport
     from hpcbal.paramserver.store.layout import Layout
-    from hpcbal.paramserver.worker.job import Job
+    from hpcbal.paramserver.worker.job import JobSetup
 
     app = mlr()
     layout = Layout(app.tables(), [BLOCKS_PER_SERVER, 1])
-    job = Job(app, 0, MINI_BATCH, DataBlocks(SAMPLES, DATA_BLOCKS), layout)
+    job = JobSetup(app, 0, MINI_BATCH, DataBlocks(SAMPLES, DATA_BLOCKS), layout)
     alone = Alone(app, mini_batch=MINI_BATCH, num_data_blocks=DATA_BLOCKS)
     seconds: dict[str, list[float]] = {"ours": [], "alone": []}
     for _ in range(max(3, args.rounds // 3)):
@@ -348,20 +348,20 @@ def master(channel: Any, app: App, steps: int) -> list[float]:
         ComputeMetrics,
         End,
         Event,
+        ExecutorsReady,
         Heard,
         ManifestWritten,
-        Measured,
+        MetricsComputed,
         Send,
-        Started,
         WriteManifest,
     )
     from hpcbal.paramserver.machine.job import JobMachine, JobSpec
-    from hpcbal.paramserver.machine.progress import Pace
+    from hpcbal.paramserver.machine.progress import BoundedStaleness
     from hpcbal.paramserver.machine.stopping import JobStop
 
     epochs = 3
     machine = JobMachine(
-        JobSpec((1, 2), Pace(steps, 0, epochs), JobStop(epochs)),
+        JobSpec((1, 2), BoundedStaleness(steps, 0, epochs), JobStop(epochs)),
         [1] * DATA_BLOCKS,
         [2] * (BLOCKS_PER_SERVER + 1),
     )
@@ -374,7 +374,7 @@ def master(channel: Any, app: App, steps: int) -> list[float]:
                     channel.send_to_all(to, order)
                 case ComputeMetrics(number, sums):
                     times_s.append(time.perf_counter())
-                    perform(Measured(number, app.metrics(sums), 0.0))
+                    perform(MetricsComputed(number, app.metrics(sums), 0.0))
                 case WriteManifest():
                     perform(ManifestWritten(instruction.number))
                 case End("failed", cause, detail):
@@ -383,11 +383,11 @@ def master(channel: Any, app: App, steps: int) -> list[float]:
                     return True
         return machine.phase == "ended"
 
-    is_over = perform(Started())
+    is_over = perform(ExecutorsReady())
     while not is_over:
         rank, report = wait_for_message(channel, _nothing)
         is_over = perform(Heard(rank, report))  # type: ignore[arg-type]
-    channel.send_to_all((1, 2), messages.Finish(0))
+    channel.send_to_all((1, 2), messages.EndStart(0))
     channel.flush()
     return np.diff(times_s).tolist()
 

@@ -47,7 +47,10 @@ def unknown_key(path: Path, root: YamlNode, model: type[BaseModel]) -> str:
     section, rest = root.deepest(path[:-1])
     takes_any = not rest and _has_args(owner) and _arguments(section, owner) is None
     found = meant(name, candidates, holds_keys=node.is_mapping, takes_any_argument=takes_any)
-    in_items = "" if listed is None else f" (a key of each {listed.one} in {listed.key} or sweeps)"
+    in_items = ""
+    if listed is not None and isinstance(found, Candidate):
+        key = found.full.removeprefix(f"{listed.key}.")
+        in_items = f" (did you mean '{key}', a key of each {listed.one} in {listed.key} or sweeps?)"
     return node.problem(f"unknown key{hint_of(found, in_items)}, allowed: {', '.join(known)}{also}")
 
 

@@ -156,8 +156,7 @@ def next_round(ensemble: Ensemble) -> list[Instruction]:
         return _ask(ensemble)
     if ensemble.is_independent:  # until the last DNN: without rounds there is no moment to choose again
         return _train_alone(ensemble)
-    interrupted, s.interrupted = s.interrupted, None
-    plan = _continued_round(ensemble, interrupted) if interrupted is not None else None
+    plan = _continued_round(ensemble)
     if plan is None and can_choose and s.choice is not None and s.choice.is_due(len(s.live)):
         return _ask(ensemble)
     return _start_round(ensemble, plan or _planned_round(ensemble))
@@ -180,9 +179,7 @@ def on_schedule_chosen(ensemble: Ensemble, event: ScheduleChosen) -> list[Instru
     s.choice = event
     if ensemble.is_independent:
         return _train_alone(ensemble)
-    interrupted, s.interrupted = s.interrupted, None
-    plan = _continued_round(ensemble, interrupted) if interrupted is not None else None
-    return _start_round(ensemble, plan or _planned_round(ensemble))
+    return _start_round(ensemble, _continued_round(ensemble) or _planned_round(ensemble))
 
 
 def _train_alone(ensemble: Ensemble) -> list[Instruction]:
@@ -200,9 +197,12 @@ def _planned_round(ensemble: Ensemble) -> RoundPlan:
     return plan
 
 
-def _continued_round(ensemble: Ensemble, interrupted: RoundPlan) -> RoundPlan | None:
-    """The interrupted round without finished DNNs and left-out slots; None if it was over."""
+def _continued_round(ensemble: Ensemble) -> RoundPlan | None:
+    """Take the interrupted round, without finished DNNs and left-out slots; None if there is none left."""
     s, num_positions = ensemble.state, ensemble.settings.num_positions
+    interrupted, s.interrupted = s.interrupted, None
+    if interrupted is None:
+        return None
     groups, position = [], {}
     for group in interrupted.groups:
         dnn, planned_pass = s.dnns.get(group.dnn_id), interrupted.start[group.dnn_id].pass_index

@@ -9,7 +9,7 @@ from hashlib import sha256
 from hpcbal.cluster.layout import Cluster
 from hpcbal.control.paradigms import AUTO, INDEPENDENT, PARADIGM_NAMES, PARADIGMS
 from hpcbal.control.progress import DnnSpec, ScheduleSettings
-from hpcbal.events.ensemble import Prediction, Schedule, ScheduleChosen, cost_of
+from hpcbal.events.ensemble import Schedule, ScheduleChosen, SchedulePrediction, cost_of
 from hpcbal.policies import Delta
 
 PAPER_DELTA = Delta(absolute=20.0)
@@ -71,7 +71,7 @@ def first_to_try(schedules: Sequence[Schedule], current: Schedule | None) -> tup
 
 
 def next_to_try(
-    schedules: Sequence[Schedule], predictions: Mapping[Schedule, Prediction]
+    schedules: Sequence[Schedule], predictions: Mapping[Schedule, SchedulePrediction]
 ) -> tuple[Schedule, ...]:
     """The candidates that differ only in alpha from the best one that has an alpha.
 
@@ -102,7 +102,7 @@ LEAST_GAIN = 0.05
 
 
 def choose(
-    predictions: Sequence[Prediction],
+    predictions: Sequence[SchedulePrediction],
     current: Schedule | None = None,
     preprocessing_samples_per_s: float | None = None,
     num_dnns: int | None = None,

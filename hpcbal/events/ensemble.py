@@ -139,7 +139,7 @@ class Schedule(Facts):
 
 
 @dataclass(frozen=True, slots=True)
-class Prediction(Facts):
+class SchedulePrediction(Facts):
     """Prediction for a schedule, from now to the end of the run.
 
     Attributes:
@@ -319,7 +319,7 @@ class ScheduleChosen(Event):
 
     event: ClassVar[str] = "schedule-chosen"
     schedule: Schedule
-    predictions: tuple[Prediction, ...]
+    predictions: tuple[SchedulePrediction, ...]
     previous: Schedule | None = None
     preprocessing_samples_per_s: float | None = None
     num_dnns: int | None = None
@@ -338,11 +338,11 @@ class ScheduleChosen(Event):
         return num_over < 0 or num_over >= max(1, int(least * self.num_dnns))
 
     @property
-    def prediction(self) -> Prediction:
+    def prediction(self) -> SchedulePrediction:
         """The prediction of the chosen schedule."""
         return next(p for p in self.predictions if p.schedule == self.schedule)
 
-    def best_by_paradigm(self) -> tuple[Prediction, ...]:
+    def best_by_paradigm(self) -> tuple[SchedulePrediction, ...]:
         """The shortest prediction of each paradigm; the chosen schedule comes first, the others by time."""
         best = {self.schedule.paradigm: self.prediction}
         for prediction in sorted(self.predictions, key=cost_of):
@@ -351,7 +351,7 @@ class ScheduleChosen(Event):
         return (first, *sorted(others, key=lambda p: (p.remaining_s, p.num_rounds)))
 
 
-def cost_of(prediction: Prediction) -> tuple[bool, float, int]:
+def cost_of(prediction: SchedulePrediction) -> tuple[bool, float, int]:
     """Return what predictions are compared by, less is better; cut ones come last."""
     return prediction.is_cut, prediction.remaining_s, prediction.num_rounds
 

@@ -11,6 +11,7 @@ from typing import Any
 from hpcbal.config import EnsembleConfig
 from hpcbal.errors import InputError, PolicyError
 from hpcbal.policies import RateTable, profile_by_name, starts_by_name
+from hpcbal.telemetry.files.atomic_file import read_text
 
 PROFILE_NAME = "profile.json"
 
@@ -72,10 +73,8 @@ def find_rates(
 
 
 def _from_file(config: EnsembleConfig, path: Path, slots_per_node: int, measure: str) -> PlanRates:
-    if path.exists() and not path.is_file():  # /dev/zero has no end
-        raise InputError(f"{path}: is not a file; {measure}")
     try:
-        profile = json.loads(path.read_text(encoding="utf-8"))
+        profile = json.loads(read_text(path))
     except OSError as error:
         reason = error.strerror or str(error)
         raise InputError(f"{path}: profile cannot be read: {reason}; {measure}") from None

@@ -20,7 +20,7 @@ from hpcbal.telemetry.ledger import Entry, JobEpochLine, ReconfiguredLine, Roles
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class MeasuredEpoch:
     """The last epoch of a run that was trained with one configuration from its begin to its end.
 
     Attributes:
@@ -46,7 +46,7 @@ class Measured:
     communication_s: float
 
 
-def measured_in(ledger: Path, *, has_barrier: bool) -> Measured | None:
+def measured_in(ledger: Path, *, has_barrier: bool) -> MeasuredEpoch | None:
     """`last_measured` of a ledger file.
 
     Raises:
@@ -56,7 +56,7 @@ def measured_in(ledger: Path, *, has_barrier: bool) -> Measured | None:
     return last_measured(read_ledger(ledger), has_barrier=has_barrier)
 
 
-def last_measured(entries: Sequence[Entry], *, has_barrier: bool) -> Measured | None:
+def last_measured(entries: Sequence[Entry], *, has_barrier: bool) -> MeasuredEpoch | None:
     """Return the measurements of the last whole epoch in a ledger; None if there is none.
 
     Args:
@@ -65,7 +65,7 @@ def last_measured(entries: Sequence[Entry], *, has_barrier: bool) -> Measured | 
     start: RolesAssignedLine | None = None
     roles: tuple[str, ...] = ()
     has_changed = True
-    found: Measured | None = None
+    found: MeasuredEpoch | None = None
     for entry in entries:
         line = entry.line
         if isinstance(line, RolesAssignedLine):
@@ -81,13 +81,13 @@ def last_measured(entries: Sequence[Entry], *, has_barrier: bool) -> Measured | 
 
 def _of_epoch(
     start: RolesAssignedLine, roles: Sequence[str], line: JobEpochLine, has_barrier: bool
-) -> Measured | None:
+) -> MeasuredEpoch | None:
     workers = [each for each in line.workers if each.turns and each.samples]
     samples, turns = sum(each.samples for each in workers), sum(each.turns for each in workers)
     num_bytes = sum(each.num_bytes for each in workers)
     if not workers or not num_bytes or "both" in roles:
         return None
-    return Measured(
+    return MeasuredEpoch(
         start.num_samples,
         sum(start.data_blocks),
         sum(start.parameter_blocks),
@@ -106,7 +106,7 @@ def _waited_s(worker: WorkerFacts, has_barrier: bool) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Prediction:
+class PredictedConfiguration:
     """The configuration that is predicted to be fastest.
 
     Attributes:
@@ -120,7 +120,9 @@ class Prediction:
     bandwidth: float
 
 
-def predicted(config: ParamServerConfig, measured: Measured, num_executors: int) -> Prediction | None:
+def predicted(
+    config: ParamServerConfig, measured: MeasuredEpoch, num_executors: int
+) -> PredictedConfiguration | None:
     """Predict the epoch at the best configuration of so many executors.
 
     Speeds are those of the file's `machines`; what it leaves out is taken as measured, for all executors.
@@ -134,12 +136,12 @@ def predicted(config: ParamServerConfig, measured: Measured, num_executors: int)
         cost = epoch_cost(problem, chosen)
     except PolicyError:
         return None
-    return Prediction(
+    return PredictedConfiguration(
         len(chosen.workers), len(chosen.servers), cost.epoch_s, first.seconds_per_sample, first.bandwidth
     )
 
 
-def _problem(config: ParamServerConfig, measured: Measured, num_executors: int) -> Problem:
+def _problem(config: ParamServerConfig, measured: MeasuredEpoch, num_executors: int) -> Problem:
     return Problem(
         machines_of(config, num_executors, measured),
         num_samples=measured.num_samples,
@@ -164,7 +166,7 @@ def default_executors(config: ParamServerConfig) -> int:
 
 
 def machines_of(
-    config: ParamServerConfig, num_executors: int, measured: Measured | None
+    config: ParamServerConfig, num_executors: int, measured: MeasuredEpoch | None
 ) -> tuple[Machine, ...]:
     """How fast executors are: as the file's `machines` say, and as measured what they leave out.
 
@@ -192,7 +194,7 @@ def machines_of(
     return tuple(machines)
 
 
-def _bandwidth(config: ParamServerConfig, measured: Measured) -> float:
+def _bandwidth(config: ParamServerConfig, measured: MeasuredEpoch) -> float:
     turn_samples = config.mini_batch / (1 if config.staleness is None else measured.num_workers)
     # Blocks are dealt out evenly, so the fullest server holds the rounded-up share.
     largest = -(-measured.num_parameter_blocks // measured.num_servers) / measured.num_parameter_blocks

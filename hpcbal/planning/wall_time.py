@@ -10,7 +10,7 @@ from hpcbal.cluster.walltime import WALLTIME_MARGIN_S
 from hpcbal.config import EnsembleConfig
 from hpcbal.config.scheduling import settings_of, specs_of
 from hpcbal.control import DnnSpec, ResumeState, ScheduleSettings, candidates, choose
-from hpcbal.events.ensemble import Prediction, Schedule, ScheduleChosen
+from hpcbal.events.ensemble import Schedule, ScheduleChosen, SchedulePrediction
 from hpcbal.planning.rates import PlanRates
 from hpcbal.planning.scenario import PassFacts, balancing_of, known_costs, pass_model, preprocessor_ranks
 from hpcbal.policies.pruning import Asha
@@ -89,7 +89,7 @@ def choice_to_dict(choice: ScheduleChosen) -> list[dict[str, Any]]:
     ]
 
 
-def ranked(choice: ScheduleChosen) -> list[Prediction]:
+def ranked(choice: ScheduleChosen) -> list[SchedulePrediction]:
     """The candidates that were tried, the chosen one first, then the fastest."""
     return sorted(
         choice.predictions, key=lambda p: (p.schedule != choice.schedule, p.remaining_s, p.num_rounds)

@@ -19,13 +19,13 @@ from hpcbal.control import (
 )
 from hpcbal.control.schedules import LEAST_GAIN, first_to_try, next_to_try
 from hpcbal.control.states import TERMINAL
-from hpcbal.events.ensemble import ChooseSchedule, Prediction, Schedule, ScheduleChosen
+from hpcbal.events.ensemble import ChooseSchedule, Schedule, ScheduleChosen, SchedulePrediction
 from hpcbal.policies import RateTable
 from hpcbal.processes import without_garbage_collection
 from hpcbal.simulator.balancing import RatePace
 from hpcbal.simulator.costs import Costs
 from hpcbal.simulator.cutoff import Remaining
-from hpcbal.simulator.executor import CUT, Executor
+from hpcbal.simulator.executor import CUT, EnsembleSimulation
 from hpcbal.simulator.group_rates import GroupRates
 from hpcbal.simulator.pass_model import PassModel
 from hpcbal.values import Position
@@ -101,7 +101,7 @@ def predict_schedules(
     current: Schedule | None = None,
     *,
     cut_beyond: float = CUT_BEYOND,
-) -> list[Prediction]:
+) -> list[SchedulePrediction]:
     """Predict how long the rest of the run takes under each schedule, if every DNN trains to its max_epochs.
 
     None is pruned in a prediction, because which ones will be is not known.
@@ -132,7 +132,7 @@ class _Replays:
     """
 
     def __init__(self, outset: Outset, cut_beyond: float) -> None:
-        self.found: dict[Schedule, Prediction] = {}
+        self.found: dict[Schedule, SchedulePrediction] = {}
         self._cut_beyond = cut_beyond
         self._outset = outset
         self._remaining = Remaining(
@@ -160,7 +160,7 @@ class _Replays:
         outset, until_s = self._outset, self._cut_beyond * self._least_s
         settings = outset.settings.under(schedule)
         ensemble = Ensemble(outset.specs, outset.cluster, settings, outset.rates, outset.resume)
-        executor = Executor(
+        executor = EnsembleSimulation(
             ensemble,
             {spec.dnn_id: spec for spec in outset.specs},
             RatePace(GroupRates(outset.rates, outset.cluster)),
@@ -181,7 +181,7 @@ class _Replays:
             time_s = min(until_s, executor.now_s + least_s)
         for other in candidates:
             if other == schedule or (other not in self.found and would_do_the_same(ensemble, other)):
-                self.found[other] = Prediction(other, time_s, len(executor.rounds), is_cut)
+                self.found[other] = SchedulePrediction(other, time_s, len(executor.rounds), is_cut)
 
 
 def _from_now_on(outset: Outset) -> Outset:

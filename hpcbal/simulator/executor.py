@@ -34,7 +34,7 @@ from hpcbal.simulator.balancing import Pace
 from hpcbal.simulator.costs import Costs
 from hpcbal.simulator.cutoff import Remaining
 from hpcbal.simulator.learning_curves import Curves
-from hpcbal.simulator.pass_model import PassModel, Reader
+from hpcbal.simulator.pass_model import PassModel, ReadingGroup
 from hpcbal.simulator.record import PROFILE, SAVE, START, TRAIN, WAIT, RoundRecord, Span, TimedEvent
 from hpcbal.values import Position
 
@@ -72,7 +72,7 @@ class _Stream:
     passes: set[int] = field(default_factory=set)
 
 
-class Executor:
+class EnsembleSimulation:
     """Runs an ensemble to its end; use it once.
 
     Args:
@@ -256,7 +256,7 @@ class Executor:
             group.ready_s = max(group.ready_s, self.now_s)
             self._span(WAIT, group.plan, group.held_since_s, self.now_s)
         readers = [
-            Reader(group.ready_s, group.offset, self._pace.pass_rate(group.plan, group.offset))
+            ReadingGroup(group.ready_s, group.offset, self._pace.pass_rate(group.plan, group.offset))
             for group in begun
         ]
         ends_s = self._passes.finish_times(readers, stream.plan.num_preprocessors)
@@ -314,7 +314,7 @@ class Executor:
 
         def ends_s(ready_s: Sequence[float]) -> list[float]:
             readers = [
-                Reader(ready, 0, self._pace.pass_rate(group.plan, 0))
+                ReadingGroup(ready, 0, self._pace.pass_rate(group.plan, 0))
                 for group, ready in zip(groups, ready_s, strict=True)
             ]
             return [end_s + self._costs.pass_s for end_s in self._passes.finish_times(readers, makers)]
@@ -367,14 +367,14 @@ class Executor:
         """Nothing to do: the last group to leave has ended the stream, and no event is left after Finish."""
 
 
-_PERFORM: dict[type[Instruction], Callable[[Executor, Any], None]] = {
-    ChooseSchedule: Executor._choose_schedule,
-    StartProfiling: Executor._profile,
-    StartRound: Executor._start_round,
-    StartAlone: Executor._start_round,
-    NextPass: Executor._next_pass,
-    LeaveOut: Executor._nothing,
-    LeaveRound: Executor._leave,
-    StopStream: Executor._nothing,
-    Finish: Executor._nothing,
+_PERFORM: dict[type[Instruction], Callable[[EnsembleSimulation, Any], None]] = {
+    ChooseSchedule: EnsembleSimulation._choose_schedule,
+    StartProfiling: EnsembleSimulation._profile,
+    StartRound: EnsembleSimulation._start_round,
+    StartAlone: EnsembleSimulation._start_round,
+    NextPass: EnsembleSimulation._next_pass,
+    LeaveOut: EnsembleSimulation._nothing,
+    LeaveRound: EnsembleSimulation._leave,
+    StopStream: EnsembleSimulation._nothing,
+    Finish: EnsembleSimulation._nothing,
 }

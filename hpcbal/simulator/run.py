@@ -25,7 +25,7 @@ from hpcbal.simulator.balancing import Balancing, Pace, RatePace
 from hpcbal.simulator.bound import lower_bound
 from hpcbal.simulator.choosing import Outset, choose_schedule
 from hpcbal.simulator.costs import Costs
-from hpcbal.simulator.executor import Executor
+from hpcbal.simulator.executor import EnsembleSimulation
 from hpcbal.simulator.group_rates import GroupRates
 from hpcbal.simulator.learning_curves import Curves
 from hpcbal.simulator.pass_model import PassModel
@@ -103,7 +103,7 @@ def simulate(
         paradigms.append(choice.schedule.paradigm)
         return choice
 
-    executor = Executor(
+    executor = EnsembleSimulation(
         ensemble,
         by_name,
         pace,

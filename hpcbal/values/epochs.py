@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,28 @@ class EpochRecord:
     pass_index: int
     metrics: Mapping[str, float] = field(default_factory=dict)
     seconds: float = 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the record as JSON keeps it; floats survive exactly, and NaN if the writer allows it."""
+        return {
+            "epoch": self.epoch,
+            "pass_index": self.pass_index,
+            "metrics": {name: float(value) for name, value in self.metrics.items()},
+            "seconds": float(self.seconds),
+        }
+
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> EpochRecord:
+        """Return the record that `to_json` gave; a metric that is null is NaN.
+
+        Raises:
+            ValueError, KeyError, TypeError, AttributeError: if a field is missing or has another type.
+        """
+        metrics = {
+            str(name): float("nan") if value is None else float(value)
+            for name, value in fields["metrics"].items()
+        }
+        return cls(int(fields["epoch"]), int(fields["pass_index"]), metrics, float(fields["seconds"]))
 
 
 VALIDATION = "val_"

@@ -16,7 +16,7 @@ from hpcbal.telemetry.views.table import count_text
 if TYPE_CHECKING:
     from hpcbal.config import ParamServerConfig, RunConfig
     from hpcbal.forecast.prediction import Prediction as ThroughputForecast
-    from hpcbal.planning.serving import Measured, Prediction
+    from hpcbal.planning.serving import MeasuredEpoch, PredictedConfiguration
 
 
 def run(args: argparse.Namespace, config: ParamServerConfig) -> int:
@@ -128,7 +128,9 @@ def command_of(args: argparse.Namespace) -> list[str]:
     return ["hpcbal", "run", str(args.config), *(w for o in args.overrides for w in ("--set", o))]
 
 
-def _earlier(config: ParamServerConfig, executors: int) -> tuple[Measured, Prediction] | None:
+def _earlier(
+    config: ParamServerConfig, executors: int
+) -> tuple[MeasuredEpoch, PredictedConfiguration] | None:
     """Return the measurements of a run in the output directory, and its prediction; None if there is none."""
     ledger = Path(config.output.dir) / "ledger.jsonl"
     if not ledger.is_file():
@@ -169,12 +171,12 @@ def _trust_lines(config: ParamServerConfig, is_predicted: bool, is_forecast: boo
     return [trust_text(config, is_forecast=is_forecast)]
 
 
-def asdict_of(measured: Measured, prediction: Prediction) -> dict[str, Any]:
+def asdict_of(measured: MeasuredEpoch, prediction: PredictedConfiguration) -> dict[str, Any]:
     """For `--json`."""
     return {"measured": dataclasses.asdict(measured), "predicted": dataclasses.asdict(prediction)}
 
 
-def text_of(measured: Measured, prediction: Prediction) -> list[str]:
+def text_of(measured: MeasuredEpoch, prediction: PredictedConfiguration) -> list[str]:
     """Lines for users."""
     return [
         f"measured: {count_text(measured.num_workers, 'worker')}, "

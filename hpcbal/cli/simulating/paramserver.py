@@ -14,7 +14,7 @@ from hpcbal.telemetry.views.table import count_text, format_table
 if TYPE_CHECKING:
     from hpcbal.config import ParamServerConfig
     from hpcbal.forecast.prediction import Prediction
-    from hpcbal.planning.serving import Measured
+    from hpcbal.planning.serving import MeasuredEpoch
     from hpcbal.runtime.simulating.forecast import Change, JobForecast, Shape
     from hpcbal.simulator.serving import Delays
 
@@ -96,7 +96,7 @@ def _delays(config: ParamServerConfig, given: list[tuple[str, float]]) -> Delays
         raise InputError(f"--cost: {error}") from error
 
 
-def _measured(config: ParamServerConfig) -> Measured | None:
+def _measured(config: ParamServerConfig) -> MeasuredEpoch | None:
     from hpcbal.planning.serving import measured_in
 
     ledger = Path(config.output.dir) / "ledger.jsonl"
@@ -105,7 +105,7 @@ def _measured(config: ParamServerConfig) -> Measured | None:
 
 def _to_dict(
     config: ParamServerConfig,
-    measured: Measured | None,
+    measured: MeasuredEpoch | None,
     delays: Delays,
     forecasts: list[JobForecast],
     rates: list[Prediction | None],
@@ -129,7 +129,7 @@ def _to_dict(
 
 def _lines(
     config: ParamServerConfig,
-    measured: Measured | None,
+    measured: MeasuredEpoch | None,
     delays: Delays,
     forecasts: list[JobForecast],
     rates: list[Prediction | None],

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from pathlib import Path
 
+from hpcbal import env
 from hpcbal.config.balance import balances_of, resolve_balance
+from hpcbal.config.checks.names import items_of
 from hpcbal.config.schema.dnn import InitConfig
 from hpcbal.config.schema.ensemble import EnsembleConfig
 from hpcbal.config.schema.run import RunConfig
@@ -85,6 +89,45 @@ def _missing(init: InitConfig) -> str | None:
     if not any((path / "dnns" / init.dnn).glob("*.h5")):
         return f"got {init.source}:{init.dnn}, but that run has no weights of {init.dnn} yet"
     return None
+
+
+_PATHS = re.compile(r"(.*_)?(path|file|folder|dir|directory|root)s?")
+"""Names of arguments that are paths, whoever wrote the dataset."""
+
+
+def data_warnings(root: YamlNode) -> list[str]:
+    """A line in the form of problems for each argument of a dataset that leads nowhere on this machine.
+
+    Only a warning: the data may lie on the machines of the run alone, and so may environment variables.
+
+    Args:
+        root: the written-out configuration that was validated.
+    """
+    lines: dict[str, None] = {}
+    for owner in (root, *items_of(root, "jobs")):
+        data = owner.get("data")
+        held_out = [] if data is None else [data.get(name) for name in ("validation", "test")]
+        for section in (data, *held_out):
+            args = None if section is None else section.get("args")
+            for name, node in args.value.items() if args is not None and args.is_mapping else ():
+                line = _leads_nowhere(str(name), node)
+                if line is not None:
+                    lines[line] = None
+    return list(lines)
+
+
+def _leads_nowhere(name: str, argument: YamlNode) -> str | None:
+    try:
+        value = env.expanded(argument.plain(), argument.key)
+    except InputError as error:
+        return f"{argument.where}: {error}"
+    is_path = isinstance(value, str) and _PATHS.fullmatch(name) is not None
+    if not is_path or any(sign in value for sign in "*?[:") or Path(value).expanduser().exists():
+        return None
+    place = "" if Path(value).is_absolute() else f" in {Path.cwd()}"
+    return argument.problem(
+        f"got {show(value)}, but there is no such file or directory{place} on this machine"
+    )
 
 
 def size_warnings(config: EnsembleConfig, root: YamlNode) -> list[str]:

@@ -72,7 +72,7 @@ class Push:
         """Find what belongs to each block.
 
         Args:
-            entries: of `Kind.PUSH`.
+            entries: of `FrameKind.PUSH`.
         """
         start = 0
         for block, _, rows in entries:

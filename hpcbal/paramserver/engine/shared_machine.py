@@ -24,7 +24,7 @@ from hpcbal.paramserver.engine.transport import Transport
 from hpcbal.paramserver.engine.wire import PacedLink
 from hpcbal.paramserver.sharing.processor import PacedResource
 from hpcbal.paramserver.spilling import LocalDisk, MachineSpill
-from hpcbal.paramserver.worker.job import Job
+from hpcbal.paramserver.worker.job import JobSetup
 from hpcbal.paramserver.worker.place import MachineQueues, SharedPlace
 from hpcbal.paramserver.worker.samples import WorkerSamples
 from hpcbal.policies.grouping import JobMemory
@@ -169,7 +169,7 @@ class Tenant(EnginePlace):
     def buffers(self, limit_bytes: int | None) -> Buffers:
         return self.machine.memory.open()
 
-    def samples(self, job: Job, on_change: Callable[[], None]) -> WorkerSamples:
+    def samples(self, job: JobSetup, on_change: Callable[[], None]) -> WorkerSamples:
         spill = self.machine.spill
         if spill is None or job.is_async:
             return super().samples(job, on_change)

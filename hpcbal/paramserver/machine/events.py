@@ -16,7 +16,7 @@ Outcome = Literal["done", "failed", "suspended"]
 
 
 @dataclass(frozen=True, slots=True)
-class Started:
+class ExecutorsReady:
     """The first event: all executors listen."""
 
 
@@ -29,7 +29,7 @@ class Heard:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class MetricsComputed:
     """The answer to `ComputeMetrics`.
 
     Attributes:
@@ -80,7 +80,7 @@ class EndRequested:
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class BlockMove:
     """Blocks that move together.
 
     Attributes:
@@ -108,13 +108,20 @@ class Reconfigure:
         predicted_gain: predicted saving, as a share of the epoch time; None if it was not made for a gain.
     """
 
-    moves: tuple[Move, ...]
+    moves: tuple[BlockMove, ...]
     why: str
     predicted_gain: float | None = None
 
 
 Event = (
-    Started | Heard | Measured | SaveRequested | ManifestWritten | StopRequested | EndRequested | Reconfigure
+    ExecutorsReady
+    | Heard
+    | MetricsComputed
+    | SaveRequested
+    | ManifestWritten
+    | StopRequested
+    | EndRequested
+    | Reconfigure
 )
 
 # ---- instructions ----------------------------------------------------------------------------
@@ -130,7 +137,7 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class ComputeMetrics:
-    """Let the app turn the sums into metrics; answered by `Measured`.
+    """Let the app turn the sums into metrics; answered by `MetricsComputed`.
 
     Attributes:
         epoch: number of completed epochs.

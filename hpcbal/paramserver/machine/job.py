@@ -15,21 +15,21 @@ from hpcbal.paramserver.machine.events import (
     EndRequested,
     EpochEnded,
     Event,
+    ExecutorsReady,
     Heard,
     Instruction,
     ManifestWritten,
-    Measured,
+    MetricsComputed,
     Outcome,
     Reconfigure,
     Reconfigured,
     SaveRequested,
     Send,
-    Started,
     StopRequested,
     WriteManifest,
 )
 from hpcbal.paramserver.machine.messages import Order, Report, What
-from hpcbal.paramserver.machine.progress import Cursors, ObjectiveSums, Pace
+from hpcbal.paramserver.machine.progress import BoundedStaleness, Cursors, ObjectiveSums
 from hpcbal.paramserver.machine.reconfiguring import Reconfiguration
 from hpcbal.paramserver.machine.stopping import JobStop, why_diverged
 from hpcbal.values import EpochRecord
@@ -54,7 +54,7 @@ class JobSpec:
     """
 
     executors: tuple[int, ...]
-    pace: Pace
+    pace: BoundedStaleness
     stop: JobStop
 
 
@@ -162,11 +162,11 @@ class JobMachine:
         if self._ending is not None and not isinstance(event, Heard):
             return []
         match event:
-            case Started():
+            case ExecutorsReady():
                 return self._start()
             case Heard(executor, report):
                 return self._hear(executor, report)
-            case Measured():
+            case MetricsComputed():
                 return self._measured(event)
             case Reconfigure():
                 return self._reconfigure(event)
@@ -259,7 +259,7 @@ class JobMachine:
         self._evaluating.add(event)
         return [ComputeMetrics(event.epoch, self._evaluating.total())] if self._evaluating.is_complete else []
 
-    def _measured(self, event: Measured) -> list[Instruction]:
+    def _measured(self, event: MetricsComputed) -> list[Instruction]:
         record = EpochRecord(event.epoch, event.epoch - 1, dict(event.metrics), event.seconds)
         self._evaluating = None
         self._ended_epochs = event.epoch

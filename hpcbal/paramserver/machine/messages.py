@@ -93,14 +93,14 @@ class Continue(Message):
 
 
 @dataclass(frozen=True, slots=True)
-class Finish(Message):
+class EndStart(Message):
     """To all: the start is over; leave with this exit code."""
 
     exit_code: int
 
 
 Order = (
-    Assign | Initialise | MayStart | Evaluate | MoveBlocks | OwnerChanged | Pause | Save | Continue | Finish
+    Assign | Initialise | MayStart | Evaluate | MoveBlocks | OwnerChanged | Pause | Save | Continue | EndStart
 )
 
 # ---- executors -> master ---------------------------------------------------------------------

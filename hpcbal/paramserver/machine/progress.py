@@ -9,7 +9,7 @@ from hpcbal.paramserver.machine.messages import Evaluated, Sums, What
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class BoundedStaleness:
     """The bounds on workers' epochs and steps: staleness, and when objectives are due.
 
     Attributes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from hpcbal.paramserver.machine.events import Move, Reconfigure
+from hpcbal.paramserver.machine.events import BlockMove, Reconfigure
 from hpcbal.paramserver.machine.messages import What
 
 
@@ -49,7 +49,7 @@ class Reconfiguration:
         ]
         return replace(self._request, moves=tuple(moves))
 
-    def start_ready(self) -> list[Move]:
+    def start_ready(self) -> list[BlockMove]:
         """The moves that wait for none any more; they are under way from now on."""
         open_ = self._waiting.keys() | self._left.keys()
         ready = [number for number, move in self._waiting.items() if open_.isdisjoint(move.after)]

@@ -6,8 +6,8 @@ import math
 import random
 from collections.abc import Sequence
 
-from hpcbal.paramserver.sharing.scheduler import View
-from hpcbal.policies.grouping import Group, MemoryLimit
+from hpcbal.paramserver.sharing.scheduler import JobsView
+from hpcbal.policies.grouping import JobGroup, MemoryLimit
 
 
 class FixedGroups:
@@ -22,13 +22,13 @@ class FixedGroups:
 
     due_s = math.inf
 
-    def __init__(self, groups: Sequence[Group], limit: MemoryLimit | None = None) -> None:
+    def __init__(self, groups: Sequence[JobGroup], limit: MemoryLimit | None = None) -> None:
         self._groups = tuple(groups)
         self.limit = limit or MemoryLimit()
 
-    def regroup(self, view: View) -> Sequence[Group] | None:
+    def regroup(self, view: JobsView) -> Sequence[JobGroup] | None:
         """See `GroupingPolicy`."""
-        left = (Group(_admitted(group, view, self.limit), group.machines) for group in self._groups)
+        left = (JobGroup(_admitted(group, view, self.limit), group.machines) for group in self._groups)
         return [group for group in left if group.jobs]
 
 
@@ -48,13 +48,14 @@ class RandomGroups:
     def __init__(self, seed: int, limit: MemoryLimit | None = None) -> None:
         self._rng = random.Random(seed)
         self.limit = limit or MemoryLimit()
-        self._groups: list[Group] = []
+        self._groups: list[JobGroup] = []
 
-    def regroup(self, view: View) -> Sequence[Group] | None:
+    def regroup(self, view: JobsView) -> Sequence[JobGroup] | None:
         """See `GroupingPolicy`."""
         here = set(view.jobs)
         self._groups = [
-            Group(tuple(job for job in group.jobs if job in here), group.machines) for group in self._groups
+            JobGroup(tuple(job for job in group.jobs if job in here), group.machines)
+            for group in self._groups
         ]
         if not any(group.jobs for group in self._groups):
             self._groups = self._drawn(view)
@@ -64,11 +65,11 @@ class RandomGroups:
             if job not in known and able:
                 index = self._rng.choice(able)
                 group = self._groups[index]
-                self._groups[index] = Group((*group.jobs, job), group.machines)
-        left = (Group(_admitted(group, view, self.limit), group.machines) for group in self._groups)
+                self._groups[index] = JobGroup((*group.jobs, job), group.machines)
+        left = (JobGroup(_admitted(group, view, self.limit), group.machines) for group in self._groups)
         return [group for group in left if group.jobs]
 
-    def _drawn(self, view: View) -> list[Group]:
+    def _drawn(self, view: JobsView) -> list[JobGroup]:
         """New groups, no more than leave every job a group that is large enough for it."""
         if not view.jobs:
             return []
@@ -76,7 +77,7 @@ class RandomGroups:
         most = self._rng.randint(1, min(len(order), view.num_machines))
         for count in range(most, 0, -1):
             groups = [
-                Group(
+                JobGroup(
                     tuple(order[index::count]),
                     view.num_machines // count + (index < view.num_machines % count),
                 )
@@ -84,13 +85,13 @@ class RandomGroups:
             ]
             if all(self._holds(job, group, view) for group in groups for job in group.jobs):
                 return groups
-        return [Group(tuple(order), view.num_machines)]
+        return [JobGroup(tuple(order), view.num_machines)]
 
-    def _holds(self, job: str, group: Group, view: View) -> bool:
+    def _holds(self, job: str, group: JobGroup, view: JobsView) -> bool:
         return self.limit.holds([view.memory[job]], group.machines)
 
 
-def _admitted(group: Group, view: View, limit: MemoryLimit) -> tuple[str, ...]:
+def _admitted(group: JobGroup, view: JobsView, limit: MemoryLimit) -> tuple[str, ...]:
     """The jobs of a group that are here and fit beside each other: those that run, then the first ones."""
     members = [job for job in group.jobs if job in view.memory]
     found: list[str] = []
@@ -119,18 +120,18 @@ class Isolated:
         self.limit = limit or MemoryLimit()
         self._num_jobs = num_jobs
 
-    def regroup(self, view: View) -> Sequence[Group] | None:
+    def regroup(self, view: JobsView) -> Sequence[JobGroup] | None:
         """See `GroupingPolicy`."""
         if self._num_jobs is None:
             self._num_jobs = len(view.jobs)
         each = max(1, view.num_machines // max(1, self._num_jobs))
-        groups = [Group(group.jobs, len(group.machines)) for group in view.groups]
+        groups = [JobGroup(group.jobs, len(group.machines)) for group in view.groups]
         free = view.num_machines - sum(group.machines for group in groups)
         for job in view.jobs:
             if job in view.placed:
                 continue
             least = self.limit.least_machines(view.memory[job], view.num_machines)
             if least is not None and free >= max(least, each):
-                groups.append(Group((job,), max(least, each)))
+                groups.append(JobGroup((job,), max(least, each)))
                 free -= groups[-1].machines
         return groups

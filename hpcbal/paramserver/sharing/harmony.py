@@ -14,9 +14,9 @@ from hpcbal.paramserver.sharing.measuring import (
     joined,
     measured_instead,
 )
-from hpcbal.paramserver.sharing.scheduler import View
+from hpcbal.paramserver.sharing.scheduler import JobsView
 from hpcbal.policies.grouping import (
-    Group,
+    JobGroup,
     JobLoad,
     MemoryLimit,
     Situation,
@@ -65,7 +65,7 @@ class Harmony:
         """See `GroupingPolicy`."""
         return self._losses.due_s
 
-    def regroup(self, view: View) -> Sequence[Group] | None:
+    def regroup(self, view: JobsView) -> Sequence[JobGroup] | None:
         """See `GroupingPolicy`."""
         self._losses.add_until(view.now_s)
         self._beside_ended |= set(view.ended_with)
@@ -77,14 +77,14 @@ class Harmony:
                 self._first = frozenset(unknown)
                 return self._first_groups(view, unknown)
             return self._all(view)
-        groups = [Group(group.jobs, len(group.machines)) for group in view.groups]
+        groups = [JobGroup(group.jobs, len(group.machines)) for group in view.groups]
         if self._settled & view.placed:
             groups = self._changed(view, groups, unknown)
         else:
             groups = self._begun(view, groups, unknown)
         return self._measured_next(view, groups, unknown)
 
-    def _first_groups(self, view: View, jobs: Sequence[str]) -> Sequence[Group]:
+    def _first_groups(self, view: JobsView, jobs: Sequence[str]) -> Sequence[JobGroup]:
         """Groups in which jobs of the beginning are measured; if they do not all fit, a few at a time."""
         args = jobs, view.memory, view.num_machines, self.limit
         groups = first_groups(*args)
@@ -94,7 +94,7 @@ class Harmony:
             else first_groups(*args, NEW_AT_A_TIME)
         )
 
-    def _begun(self, view: View, groups: list[Group], unknown: Sequence[str]) -> list[Group]:
+    def _begun(self, view: JobsView, groups: list[JobGroup], unknown: Sequence[str]) -> list[JobGroup]:
         """The groups while jobs of the beginning are measured, and the first ones by what was measured."""
         waiting = [job for job in unknown if job in self._first and job not in view.placed]
         groups = measured_instead(groups, waiting, set(unknown), view.memory, self.limit, _measure_on(view))
@@ -107,14 +107,16 @@ class Harmony:
         resting = [job for job in view.jobs if job not in placed and job not in unknown]
         return [*groups, *first_groups(resting, view.memory, free, self.limit)]
 
-    def _all(self, view: View) -> Sequence[Group]:
+    def _all(self, view: JobsView) -> Sequence[JobGroup]:
         """Group all jobs anew."""
         self._settled |= _known(view)
         self._losses.note(Regrouping(due_in_s=0.0))
         self._beside_ended.clear()
         return schedule(self._loads(view), view.num_machines, self._fits, job_gain=JOB_GAIN).groups
 
-    def _measured_next(self, view: View, groups: list[Group], unknown: Sequence[str]) -> list[Group]:
+    def _measured_next(
+        self, view: JobsView, groups: list[JobGroup], unknown: Sequence[str]
+    ) -> list[JobGroup]:
         """The groups with jobs that are to be measured: on free machines, or all of them if none is yet."""
         fresh = [job for job in unknown if all(job not in group.jobs for group in groups)]
         free, measure_on = _free(view, groups), _measure_on(view)
@@ -124,10 +126,10 @@ class Harmony:
         if any(job in placed for job in unknown):
             return groups
         free = _free(view, groups)
-        idle = [Group((), free)] if free else []
+        idle = [JobGroup((), free)] if free else []
         return joined([*groups, *idle], fresh, set(unknown), view.memory, self.limit, measure_on)
 
-    def _changed(self, view: View, groups: list[Group], unknown: Sequence[str]) -> list[Group]:
+    def _changed(self, view: JobsView, groups: list[JobGroup], unknown: Sequence[str]) -> list[JobGroup]:
         """The groups after a job has ended, or jobs have been measured; those that measure hold still."""
         still = [group for group in groups if set(group.jobs) & set(unknown)]
         held = {job for group in still for job in group.jobs}
@@ -153,7 +155,7 @@ class Harmony:
         self._beside_ended.clear()
         return [*still, *found.groups]
 
-    def _settle(self, groups: list[Group], loads: Sequence[JobLoad]) -> list[Group]:
+    def _settle(self, groups: list[JobGroup], loads: Sequence[JobLoad]) -> list[JobGroup]:
         """Place the jobs that have just been measured; a job that helps nowhere waits."""
         known = {load.name: load for load in loads}
         for load in loads:
@@ -165,7 +167,7 @@ class Harmony:
                 continue
             others = tuple(job for job in groups[own].jobs if job != load.name)
             without = [*groups]
-            without[own] = Group(others, groups[own].machines)
+            without[own] = JobGroup(others, groups[own].machines)
             for where in ([own], range(len(groups))):
                 found = filled(without, where, [load], known, min_gain=self._min_gain, fits=self._fits)
                 if found != tuple(without):
@@ -173,7 +175,7 @@ class Harmony:
             groups = list(found)
         return groups
 
-    def _filled(self, view: View, groups: list[Group], loads: Sequence[JobLoad]) -> list[Group]:
+    def _filled(self, view: JobsView, groups: list[JobGroup], loads: Sequence[JobLoad]) -> list[JobGroup]:
         """The group of the job that has ended, with jobs that waited."""
         changed = self._group_of_ended(view, groups)
         if changed is None:
@@ -186,11 +188,11 @@ class Harmony:
             similar = similar_jobs(view.left, view.ended_on, waiting)
             names = (*changed.jobs, *(load.name for load in similar))
             if self._fits is None or self._fits([known[job] for job in names], changed.machines):
-                groups[index] = Group(names, changed.machines)
+                groups[index] = JobGroup(names, changed.machines)
                 waiting = [load for load in waiting if load.name not in names]
         return list(filled(groups, [index], waiting, known, min_gain=self._min_gain, fits=self._fits))
 
-    def _loads(self, view: View) -> list[JobLoad]:
+    def _loads(self, view: JobsView) -> list[JobLoad]:
         """Return the loads of the measured jobs, those to be preferred first."""
         known = _known(view)
         loads = [
@@ -210,22 +212,22 @@ class Harmony:
             return None
         return lambda loads, machines: limit.holds([load.memory for load in loads], machines)
 
-    def _group_of_ended(self, view: View, groups: Sequence[Group]) -> Group | None:
+    def _group_of_ended(self, view: JobsView, groups: Sequence[JobGroup]) -> JobGroup | None:
         """The group that a job has left by its end."""
         return next((group for group in groups if set(group.jobs) & set(view.ended_with)), None)
 
 
-def _known(view: View) -> set[str]:
+def _known(view: JobsView) -> set[str]:
     """Jobs that have been measured with their traffic, if there can be any."""
     return {job for job, load in view.loads.items() if load.knows_network or view.num_machines == 1}
 
 
-def _free(view: View, groups: Sequence[Group]) -> int:
+def _free(view: JobsView, groups: Sequence[JobGroup]) -> int:
     """Machines of no group."""
     return view.num_machines - sum(group.machines for group in groups)
 
 
-def _measure_on(view: View) -> int:
+def _measure_on(view: JobsView) -> int:
     """Machines on which a job is measured at least."""
     return min(MEASURE_ON, view.num_machines)
 

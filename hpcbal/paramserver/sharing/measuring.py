@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from hpcbal.policies.grouping import Group, JobMemory, MemoryLimit
+from hpcbal.policies.grouping import JobGroup, JobMemory, MemoryLimit
 
 MEASURE_ON = 2
 """Machines on which a job is measured at least: on a single one it has no traffic."""
@@ -24,7 +24,7 @@ def first_groups(
     machines: int,
     limit: MemoryLimit | None = None,
     most: int | None = None,
-) -> list[Group]:
+) -> list[JobGroup]:
     """Groups in which jobs are measured: as many as possible, so that many jobs run from the beginning.
 
     Each has two machines at least, if there are two, and holds its jobs. Machines that are left go to the
@@ -58,17 +58,17 @@ def first_groups(
             members[min(able, key=lambda index: len(members[index]))].append(job)
     for _ in range(machines - sum(given) if given else 0):
         given[given.index(min(given))] += 1
-    return [Group(tuple(group), count) for group, count in zip(members, given, strict=True)]
+    return [JobGroup(tuple(group), count) for group, count in zip(members, given, strict=True)]
 
 
 def measured_instead(
-    groups: Sequence[Group],
+    groups: Sequence[JobGroup],
     waiting: Sequence[str],
     unknown: Collection[str],
     memory: Mapping[str, JobMemory],
     limit: MemoryLimit,
     measure_on: int,
-) -> list[Group]:
+) -> list[JobGroup]:
     """The groups, with jobs that did not fit before in those whose own jobs have all been measured.
 
     Each takes `NEW_AT_A_TIME` of them at most. Its own jobs go on beside them where memory is left, and wait
@@ -99,18 +99,18 @@ def measured_instead(
         if new:
             left = [job for job in left if job not in new]
             members = with_more(new, group.jobs, group.machines, len(new) + len(group.jobs))
-            found[index] = Group(tuple(members), group.machines)
+            found[index] = JobGroup(tuple(members), group.machines)
     return found
 
 
 def joined(
-    groups: Sequence[Group],
+    groups: Sequence[JobGroup],
     fresh: Sequence[str],
     unknown: Collection[str],
     memory: Mapping[str, JobMemory],
     limit: MemoryLimit,
     measure_on: int,
-) -> list[Group]:
+) -> list[JobGroup]:
     """Groups with jobs that are to be measured: where one is measured already, or on the fewest machines.
 
     Groups of fewer machines than `measure_on` cannot measure a job. If it fits into no other, two groups with
@@ -126,28 +126,28 @@ def joined(
     """
     found = list(groups)
 
-    def order(group: Group) -> tuple[bool, bool, int, int]:
+    def order(group: JobGroup) -> tuple[bool, bool, int, int]:
         measured = sum(each in unknown for each in group.jobs)
         return measured >= MEASURED_TOGETHER, not measured, group.machines, len(group.jobs)
 
     for job in fresh:
 
-        def holds(group: Group, job: str = job) -> bool:
+        def holds(group: JobGroup, job: str = job) -> bool:
             return limit.holds([memory[each] for each in (*group.jobs, job)], group.machines)
 
         able = [group for group in found if group.machines >= measure_on and holds(group)]
         if able:
             best = min(able, key=order)
-            found[found.index(best)] = Group((*best.jobs, job), best.machines)
+            found[found.index(best)] = JobGroup((*best.jobs, job), best.machines)
             continue
         small = sorted((g for g in found if g.machines < measure_on), key=lambda g: len(g.jobs))
         pair = next((pair for pair in itertools.combinations(small, 2) if holds(_both(*pair))), None)
         if pair is not None:
             merged = _both(*pair)
             found = [group for group in found if group not in pair]
-            found.append(Group((*merged.jobs, job), merged.machines))
+            found.append(JobGroup((*merged.jobs, job), merged.machines))
     return [group for group in found if group.jobs]
 
 
-def _both(one: Group, other: Group) -> Group:
-    return Group((*one.jobs, *other.jobs), one.machines + other.machines)
+def _both(one: JobGroup, other: JobGroup) -> JobGroup:
+    return JobGroup((*one.jobs, *other.jobs), one.machines + other.machines)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from hpcbal.policies.grouping import Group, JobLoad, group_iteration_s
+from hpcbal.policies.grouping import JobGroup, JobLoad, group_iteration_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Sharing:
 
 
 def place(
-    wanted: Sequence[Group],
+    wanted: Sequence[JobGroup],
     machines: Sequence[int],
     groups: Sequence[Sharing],
     busy_s: Mapping[int, float] | None = None,

@@ -27,7 +27,7 @@ seconds hardly count in it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class IterationTimes:
     """The times and bytes of the last iterations.
 
     Attributes:
@@ -43,7 +43,7 @@ class Measured:
 
 def load_of(
     name: str,
-    measured: Measured,
+    measured: IterationTimes,
     *,
     machines: int,
     data_blocks: int | None,
@@ -101,7 +101,7 @@ class IterationMeter:
         self._step = -1
         self._turns: dict[int, TurnDone] = {}
         self._ended_s: float | None = None
-        self._window: deque[Measured] = deque(maxlen=WINDOW)
+        self._window: deque[IterationTimes] = deque(maxlen=WINDOW)
         self._disturbed_s = -math.inf
         self.num_measured = self.num_periods = 0
         self.periods: deque[float] = deque(maxlen=WINDOW)
@@ -128,7 +128,7 @@ class IterationMeter:
             self._skip = max(0, self._skip - 1)
             return False
         turns = self._turns.values()
-        measured = Measured(
+        measured = IterationTimes(
             max(each.compute_s for each in turns),
             max(each.pull_s for each in turns) + max(each.push_s for each in turns),
             sum(each.num_bytes for each in turns) / len(turns),
@@ -150,12 +150,12 @@ class IterationMeter:
         return self.num_measured >= profile_iterations or self._has_long
 
     @property
-    def average(self) -> Measured | None:
+    def average(self) -> IterationTimes | None:
         """Average of the last iterations; None: none has been measured."""
         if not self._window:
             return None
         count = len(self._window)
-        return Measured(
+        return IterationTimes(
             sum(each.compute_s for each in self._window) / count,
             min(each.network_s for each in self._window),
             sum(each.num_bytes for each in self._window) / count,

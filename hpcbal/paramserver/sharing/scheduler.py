@@ -14,14 +14,14 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
 
 from hpcbal.paramserver.sharing.placing import Sharing, place, without
-from hpcbal.policies.grouping import Group, JobLoad, JobMemory, MemoryLimit
+from hpcbal.policies.grouping import JobGroup, JobLoad, JobMemory, MemoryLimit
 
 JobState = Literal["waiting", "running", "leaving", "over"]
 """State of a job that has arrived: at rest, on machines, about to rest, or done or failed."""
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class JobsView:
     """The argument of a policy: jobs, groups and machines of the moment.
 
     Attributes:
@@ -64,7 +64,7 @@ class GroupingPolicy(Protocol):
         """Time from which on it wants to decide again, though no job has come, ended or been measured for the
         first time; infinite: never."""
 
-    def regroup(self, view: View) -> Sequence[Group] | None:
+    def regroup(self, view: JobsView) -> Sequence[JobGroup] | None:
         """The groups that jobs are to be in; jobs in none of them wait. None: nothing changes."""
 
 
@@ -146,7 +146,7 @@ class _Job:
 
 
 @dataclass(slots=True)
-class Scheduler:
+class JobScheduler:
     """Places jobs as its policy decides.
 
     Args:
@@ -236,7 +236,7 @@ class Scheduler:
     ) -> list[Instruction]:
         jobs = tuple(name for name, job in self._jobs.items() if job.state != "over")
         memory = {name: self._jobs[name].memory for name in jobs}
-        view = View(
+        view = JobsView(
             len(self.machines),
             jobs,
             self.loads,

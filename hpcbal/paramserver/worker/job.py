@@ -24,7 +24,7 @@ class EmulatedMachine:
 
 
 @dataclass(slots=True)
-class Job:
+class JobSetup:
     """A job, the same on every executor.
 
     Attributes:

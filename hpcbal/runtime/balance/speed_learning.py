@@ -21,7 +21,7 @@ from hpcbal.speed_models.fit_process import (
     pack_model,
     unpack_model,
 )
-from hpcbal.telemetry.files.atomic_file import write_atomic
+from hpcbal.telemetry.files.atomic_file import read_file, write_atomic
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ class KeptModel:
     def read(self) -> SpeedPredictor | None:
         """The model; None if the file holds no usable model."""
         try:
-            data = self.path.read_bytes()
+            data = read_file(self.path)
         except FileNotFoundError:
             return None
         except OSError as error:

@@ -31,7 +31,7 @@ LOOKS_PER_LIMIT = 4
 
 
 class Reader(Protocol):
-    """A reader to watch; `hpcbal.data.source.SampleSource` is one.
+    """A reader to watch; `hpcbal.data.source.PreprocessedSamples` is one.
 
     Attributes:
         reading: id of the sample that is being read, and `time.monotonic` when the read began; None between

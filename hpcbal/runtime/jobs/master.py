@@ -20,14 +20,14 @@ from hpcbal.paramserver.machine.events import (
     End,
     EpochEnded,
     Event,
+    ExecutorsReady,
     Heard,
     Instruction,
     ManifestWritten,
-    Measured,
+    MetricsComputed,
     Reconfigured,
     SaveRequested,
     Send,
-    Started,
     StopRequested,
     WriteManifest,
 )
@@ -36,8 +36,8 @@ from hpcbal.runtime.handoff.launch_dir import RunRequest
 from hpcbal.runtime.handoff.start_file import StarterWatch, StartFile
 from hpcbal.runtime.jobs.checkpoint import DATA, PARAMETERS, SavedJob, write_manifest
 from hpcbal.runtime.jobs.job import Job, Owners, Start, next_start
-from hpcbal.runtime.jobs.messages import Forget, ForJob, HostJob, Leave, Left
-from hpcbal.runtime.jobs.record import Progress
+from hpcbal.runtime.jobs.messages import EndRun, Forget, ForJob, HostJob, Left
+from hpcbal.runtime.jobs.record import JobsProgress
 from hpcbal.runtime.rank.context import LiveRank
 from hpcbal.runtime.wire import protocol
 from hpcbal.telemetry import RunDirectory
@@ -46,7 +46,7 @@ from hpcbal.telemetry.ledger.run import Outcome
 log = logging.getLogger(__name__)
 
 
-class Placement:
+class JobPlacement:
     """Decides which jobs are on which ranks, and how they get on with each other there."""
 
     @property
@@ -106,10 +106,15 @@ class Master:
         stop_reason: why the run is to stop; None: it is not.
     """
 
-    placement: Placement
+    placement: JobPlacement
 
     def __init__(
-        self, rank: LiveRank, request: RunRequest, run: RunDirectory, jobs: dict[str, Job], record: Progress
+        self,
+        rank: LiveRank,
+        request: RunRequest,
+        run: RunDirectory,
+        jobs: dict[str, Job],
+        record: JobsProgress,
     ) -> None:
         self.jobs, self.running = jobs, dict[str, Start]()
         self.stop_reason: str | None = None
@@ -148,7 +153,7 @@ class Master:
             code = self._exit_code
         is_left = outcome == "suspended" and self._exit_code is None
         code = self._record.finish(outcome, code, (self.stop_reason or "") if is_left else "")
-        self._rank.channel.send_to_all(self._rank.roles.executor_ranks, Leave(code))
+        self._rank.channel.send_to_all(self._rank.roles.executor_ranks, EndRun(code))
         self._rank.channel.flush()
         return code
 
@@ -179,7 +184,7 @@ class Master:
         assert job.cut is not None
         order = HostJob(start.number, job.config, job.seed, roots, job.cut, job.saved, memory, len(ranks))
         self._rank.channel.send_to_all(start.ranks, order)
-        self.post(start, Started())
+        self.post(start, ExecutorsReady())
         return start
 
     def stop_job(self, start: Start, event: Event) -> None:
@@ -285,9 +290,9 @@ class Master:
                 pass  # the placement has asked for it
             case End():
                 start.end = self.placement.end_of(instruction)
-                self.tell(start, messages.Finish(0), start.ranks)
+                self.tell(start, messages.EndStart(0), start.ranks)
 
-    def _measure(self, start: Start, asked: ComputeMetrics) -> Measured | Heard:
+    def _measure(self, start: Start, asked: ComputeMetrics) -> MetricsComputed | Heard:
         """Let the app turn sums into metrics, which may fail."""
         now_s = time.monotonic()
         seconds, start.measured_s = now_s - start.measured_s, now_s
@@ -296,7 +301,7 @@ class Master:
         try:
             with calling(app, "metrics"):
                 found = app.metrics(asked.sums)
-            return Measured(asked.epoch, checked_metrics(found), seconds)
+            return MetricsComputed(asked.epoch, checked_metrics(found), seconds)
         except UserCodeError as error:
             problem = str(error)
         except AppError as error:

@@ -20,7 +20,7 @@ from hpcbal.paramserver.machine.job import JobMachine
 from hpcbal.planning.throughput import forecast_job, rate_text
 from hpcbal.runtime.jobs.executors import ExecutorSupply, first_owners, without_blocks
 from hpcbal.runtime.jobs.job import Job, Owners, Start
-from hpcbal.runtime.jobs.master import Master, Placement
+from hpcbal.runtime.jobs.master import JobPlacement, Master
 from hpcbal.runtime.jobs.record import Record, Shown
 from hpcbal.runtime.jobs.tuning import Tuner, tuner_of
 from hpcbal.telemetry.ledger import (
@@ -37,7 +37,7 @@ from hpcbal.telemetry.views.table import count_text
 log = logging.getLogger(__name__)
 
 
-class OneJob(Placement, Shown):
+class OneJob(JobPlacement, Shown):
     """The placement of a job that has all ranks for itself.
 
     Args:

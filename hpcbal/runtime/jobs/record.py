@@ -43,7 +43,7 @@ STATUS_INTERVAL_S = 2.0
 DURABLE = (RunStartedLine, RunFinishedLine, RolesAssignedLine, JobDoneLine, JobFailedLine)
 
 
-class Progress:
+class JobsProgress:
     """Prints the progress of a run, and writes no files."""
 
     def __init__(self) -> None:
@@ -120,7 +120,7 @@ class Shown(ABC):
         """Record what is known at the end of the run."""
 
 
-class Record(Progress):
+class Record(JobsProgress):
     """Writes what happens to jobs, and decides nothing; `Shown` adds what depends on their placement.
 
     Args:

@@ -11,14 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hpcbal.data.dataset import BadSample
-from hpcbal.data.source import SampleSource
+from hpcbal.data.source import PreprocessedSamples
 from hpcbal.dataplane.reader import Batch
 from hpcbal.dataplane.stream import StreamSpec
 from hpcbal.errors import DataError
 from hpcbal.policies.partitioning import Partition, Samples, order_of_part, spans_of_draw
 from hpcbal.runtime.balance.balancer import Balancer
 from hpcbal.runtime.balance.step import Step
-from hpcbal.runtime.group.feeding import Batches, Buffers
+from hpcbal.runtime.group.feeding import Batches, BatchMemory
 from hpcbal.runtime.parts.part import Parts
 from hpcbal.values.selection import StepShares
 
@@ -49,7 +49,7 @@ class PartBatches(Batches):
     def __init__(
         self,
         spec: StreamSpec,
-        samples: SampleSource,
+        samples: PreprocessedSamples,
         parts: Parts,
         balancer: Balancer,
         batch_size: int,
@@ -69,7 +69,7 @@ class PartBatches(Batches):
         self._usable = usable
         self._bad = bad
         self._num_ranks = parts.performed.num_parts
-        self._buffers = Buffers(spec, balancer.deal(0, min(batch_size, spec.num_positions)).counts[rank])
+        self._buffers = BatchMemory(spec, balancer.deal(0, min(batch_size, spec.num_positions)).counts[rank])
         self._poll: Callable[[], None] | None = None
         self._seed = seed
         self._orders: dict[tuple[int, int], Samples] = {}

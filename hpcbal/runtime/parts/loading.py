@@ -15,7 +15,7 @@ from hpcbal.cluster.roles import SCHEDULER_RANK
 from hpcbal.comm.group_comm import GroupComm
 from hpcbal.data.dataset import BadSample
 from hpcbal.data.held_samples import HeldSamples
-from hpcbal.data.source import SampleSource, open_source
+from hpcbal.data.source import PreprocessedSamples, open_source
 from hpcbal.errors import DataError
 from hpcbal.policies.partitioning import (
     NO_PART,
@@ -93,7 +93,7 @@ class PartLoader:
     def _load(
         self,
         member: GroupMember,
-        source: SampleSource,
+        source: PreprocessedSamples,
         saved: Mapping[str, Array],
         balancer: Balancer,
         suspended: Callable[[], bool],
@@ -154,7 +154,7 @@ class PartLoader:
         dealer = make_dealer(config.balance, is_sized=spec.is_sized, num_ranks=comm.size, mean_size=mean)
         return ChronicaBatches(spec, source.over(held), chosen, *of_batches, sizes=sizes, dealer=dealer)
 
-    def _sizes_of_all(self, comm: GroupComm, source: SampleSource) -> NDArray[np.float64]:
+    def _sizes_of_all(self, comm: GroupComm, source: PreprocessedSamples) -> NDArray[np.float64]:
         """The relative size of each sample, by id: as declared, or as measured by who read it; collective.
 
         All ranks keep them, for samples move between ranks. One that is broken gets the size 1.
@@ -196,7 +196,7 @@ class PartLoader:
         log.info("stopped while loading data, as requested")
         self.last = begun_with
 
-    def _open(self) -> SampleSource:
+    def _open(self) -> PreprocessedSamples:
         self._context.announce("opening the data")
         source = open_source(self._context.config)
         known, name = self._facts.fingerprint, self._context.config.data.dataset
@@ -214,7 +214,7 @@ class PartLoader:
     def _deal(
         self,
         member: GroupMember,
-        source: SampleSource,
+        source: PreprocessedSamples,
         before: Partition | None,
         suspended: Callable[[], bool],
         unusable: NDArray[np.bool_] | None = None,
@@ -248,7 +248,7 @@ class PartLoader:
         return dealt if before is None else replace(dealt, left=before.left)
 
     def _own_labels(
-        self, source: SampleSource, comm: GroupComm, suspended: Callable[[], bool]
+        self, source: PreprocessedSamples, comm: GroupComm, suspended: Callable[[], bool]
     ) -> NDArray[np.int64] | None:
         """Read this rank's share of the training labels.
 
@@ -269,7 +269,7 @@ class PartLoader:
     def _load_part(
         self,
         member: GroupMember,
-        source: SampleSource,
+        source: PreprocessedSamples,
         partition: Partition,
         suspended: Callable[[], bool],
     ) -> _Loaded | None:
@@ -307,7 +307,7 @@ class PartLoader:
         return bool(np.count_nonzero(unusable) > self._facts.max_broken)
 
     def _should_deal_again(
-        self, partition: Partition, source: SampleSource, unusable: NDArray[np.bool_]
+        self, partition: Partition, source: PreprocessedSamples, unusable: NDArray[np.bool_]
     ) -> bool:
         """Whether broken samples leave a part empty although there are enough usable samples for all."""
         sizes = _usable_sizes(with_all_samples(partition), unusable[source.train_ids])
@@ -318,7 +318,7 @@ class PartLoader:
 
     def _read(
         self,
-        source: SampleSource,
+        source: PreprocessedSamples,
         held: HeldSamples,
         train: NDArray[np.int64],
         validation: NDArray[np.int64],
@@ -416,7 +416,7 @@ def _all_have(comm: GroupComm, mine: bool) -> bool:
     return bool(comm.all_reduce(np.array(mine, np.uint8), "min"))
 
 
-def _unusable(comm: GroupComm, source: SampleSource, bad: list[BadSample]) -> NDArray[np.bool_]:
+def _unusable(comm: GroupComm, source: PreprocessedSamples, bad: list[BadSample]) -> NDArray[np.bool_]:
     """Mask of the dataset's broken samples, by id; collective."""
     mine = np.zeros(len(source.dataset), np.uint8)
     mine[[error.sample_id for error in bad]] = 1

@@ -13,7 +13,7 @@ from hpcbal.config import EnsembleConfig
 from hpcbal.errors import InputError, PolicyError
 from hpcbal.policies import RateTable, profile_to_dict, starts_from_dict
 from hpcbal.telemetry import RunDirectory, write_json_atomic
-from hpcbal.telemetry.files.atomic_file import remove_quietly
+from hpcbal.telemetry.files.atomic_file import read_text, remove_quietly
 from hpcbal.telemetry.views.table import count_text
 
 log = logging.getLogger(__name__)
@@ -128,10 +128,8 @@ def read_profile(path: Path) -> Mapping[str, Any] | None:
     Raises:
         InputError: if the file cannot be read.
     """
-    if path.exists() and not path.is_file():  # /dev/zero has no end
-        raise InputError(f"{path}: is not a file; give a profile.json")
     try:
-        profile = json.loads(path.read_text(encoding="utf-8"))
+        profile = json.loads(read_text(path))
     except FileNotFoundError:
         return None
     except OSError as error:

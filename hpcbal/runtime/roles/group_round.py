@@ -282,7 +282,7 @@ class GroupRound:
         self._last_look_s = time.monotonic()
         self._between_steps()
         saves_inside = self._member.is_master and self._context.config.checkpoint.interval_s > 0.0
-        if saves_inside and position.offset > 0:
+        if saves_inside and position.offset > 0 and replica.broken is None:
             self._saving.save_if_due(replica, position)
 
     def _between_steps(self) -> None:

@@ -9,7 +9,7 @@ from hpcbal.config import ParamServerConfig
 from hpcbal.paramserver.machine.events import Reconfigure
 from hpcbal.paramserver.machine.job import JobMachine
 from hpcbal.paramserver.machine.messages import TurnDone
-from hpcbal.planning.serving import Measured, machines_of
+from hpcbal.planning.serving import MeasuredEpoch, machines_of
 from hpcbal.runtime.jobs.executors import ExecutorSupply, first_owners
 from hpcbal.runtime.jobs.loading import LoadedJob, first_cut
 from hpcbal.runtime.jobs.tuning import Tuner, tuner_of
@@ -122,7 +122,7 @@ def forecast_job(
     config: ParamServerConfig,
     loaded: LoadedJob,
     num_executors: int,
-    measured: Measured | None,
+    measured: MeasuredEpoch | None,
     delays: Delays,
 ) -> JobForecast:
     """Simulate the job of a file from its start to `stop.max_epochs`.

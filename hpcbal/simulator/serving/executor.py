@@ -13,7 +13,7 @@ from hpcbal.paramserver.contract import DataBlock, IntArray
 from hpcbal.paramserver.engine.wire import ENTRY_BYTES, HEADER_BYTES
 from hpcbal.paramserver.machine import messages
 from hpcbal.paramserver.machine.messages import Report
-from hpcbal.paramserver.store.moving import Piece, queue_of_link
+from hpcbal.paramserver.store.moving import Segment, queue_of_link
 from hpcbal.paramserver.worker.data_moves import Carrier, DataMoves
 from hpcbal.paramserver.worker.place import Place, Waits
 from hpcbal.paramserver.worker.samples import Cursor, OpenTurns, Turn, WorkerSamples
@@ -237,7 +237,7 @@ class VirtualExecutor(Hands[int, None, TurnBytes, int], Carrier):
     def begin(self, block: DataBlock) -> int:
         return max(1, round(self._job.cut.size(block.number) * self._job.sample_bytes))
 
-    def send(self, piece: Piece) -> None:
+    def send(self, piece: Segment) -> None:
         num_bytes, size = piece.stop - piece.start, HEADER_BYTES + ENTRY_BYTES
 
         def copied() -> None:

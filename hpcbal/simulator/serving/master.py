@@ -13,14 +13,14 @@ from hpcbal.paramserver.machine.events import (
     End,
     EpochEnded,
     Event,
+    ExecutorsReady,
     Heard,
     Instruction,
     ManifestWritten,
-    Measured,
+    MetricsComputed,
     Reconfigure,
     Reconfigured,
     Send,
-    Started,
     WriteManifest,
 )
 from hpcbal.paramserver.machine.job import JobMachine
@@ -52,7 +52,7 @@ class Watcher(Protocol):
         """A reconfiguration is over."""
 
 
-class Master:
+class VirtualMaster:
     """Performs what a `JobMachine` decides.
 
     Args:
@@ -88,7 +88,7 @@ class Master:
 
     def start(self) -> None:
         """Begin the job."""
-        self.handle(Started())
+        self.handle(ExecutorsReady())
 
     def report(self, executor: int, report: Report) -> None:
         """An executor sends a report."""
@@ -144,7 +144,7 @@ class Master:
                 for executor in to:
                     self.order(executor, order)
             case ComputeMetrics(epoch, sums):
-                self._clock.after(0.0, partial(self.handle, Measured(epoch, dict(sums), 0.0)))
+                self._clock.after(0.0, partial(self.handle, MetricsComputed(epoch, dict(sums), 0.0)))
             case EpochEnded(epoch, record):
                 self.epochs.append(EpochTime(epoch, self._clock.now_s, record is not None))
                 if self._watcher is not None:

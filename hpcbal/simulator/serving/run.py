@@ -8,7 +8,7 @@ from functools import partial
 from hpcbal.errors import HpcbalError, InputError
 from hpcbal.paramserver.machine.events import Reconfigure
 from hpcbal.paramserver.machine.job import JobMachine, JobSpec
-from hpcbal.paramserver.machine.progress import Pace
+from hpcbal.paramserver.machine.progress import BoundedStaleness
 from hpcbal.paramserver.machine.stopping import JobStop
 from hpcbal.paramserver.store.ownership import dealt_out, dealt_out_by_table
 from hpcbal.processes import without_garbage_collection
@@ -16,7 +16,7 @@ from hpcbal.simulator.serving.client import VirtualClient
 from hpcbal.simulator.serving.clock import Clock, Delay
 from hpcbal.simulator.serving.executor import VirtualExecutor
 from hpcbal.simulator.serving.job import Delays, ServingJob, ServingMachine
-from hpcbal.simulator.serving.master import Master, Watcher
+from hpcbal.simulator.serving.master import VirtualMaster, Watcher
 from hpcbal.simulator.serving.network import Network
 from hpcbal.simulator.serving.record import ServingRun
 from hpcbal.simulator.serving.server import VirtualServer
@@ -76,10 +76,12 @@ def simulate_job(
         Delay(delays.notice_s, f"{job.seed} notice"),
     )
     units = Units(job, parameter_owner, may_move=bool(changes) or watcher is not None)
-    pace = Pace(job.steps, job.staleness, job.max_epochs, job.objective_every)
+    pace = BoundedStaleness(job.steps, job.staleness, job.max_epochs, job.objective_every)
     machine = JobMachine(JobSpec(tuple(ranks), pace, JobStop(job.max_epochs)), data_owner, parameter_owner)
     watching = None if watcher is None else watcher(machine)
-    master = Master(clock, machine, Delay(delays.control_s, f"{job.seed} control"), changes or {}, watching)
+    master = VirtualMaster(
+        clock, machine, Delay(delays.control_s, f"{job.seed} control"), changes or {}, watching
+    )
     executors: dict[int, VirtualExecutor] = {}
     clients: dict[int, VirtualClient] = {}
     servers: dict[int, VirtualServer] = {}

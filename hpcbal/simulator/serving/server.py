@@ -23,7 +23,7 @@ NUMBER_BYTES = 16
 """Bytes of a worker and the number of its last push, in the frame of a block that moves."""
 
 
-class Worker(Protocol):
+class Requester(Protocol):
     """Who asked: gets answers."""
 
     def pulled(self, request: int, num_units: int, num_bytes: int) -> None:
@@ -95,7 +95,7 @@ class VirtualServer:
         units: Units,
         service_s_per_byte: float,
         bandwidth: float,
-        workers: Mapping[int, Worker],
+        workers: Mapping[int, Requester],
         servers: Mapping[int, VirtualServer],
         report: Callable[[Report], None],
         on_block: Callable[[], None],

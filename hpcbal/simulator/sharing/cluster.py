@@ -14,7 +14,7 @@ from hpcbal.simulator.sharing.shared_machine import VirtualMachine
 from hpcbal.simulator.sharing.started_job import Checkpoint, Hears, StartedJob, Surroundings
 
 
-class Cluster:
+class VirtualCluster:
     """All machines of a run, and the jobs on them.
 
     Args:

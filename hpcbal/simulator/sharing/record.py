@@ -35,7 +35,7 @@ class JobTimes:
 
 
 @dataclass(frozen=True, slots=True)
-class GroupTimes:
+class FinishedGroup:
     """One group, as long as the same jobs shared the same machines and all of them ran.
 
     Attributes:
@@ -73,7 +73,7 @@ class SharingRun:
     """
 
     jobs: tuple[JobTimes, ...]
-    groups: tuple[GroupTimes, ...]
+    groups: tuple[FinishedGroup, ...]
     num_decisions: int
     moving_machine_s: float
     cpu_s: Mapping[int, float]

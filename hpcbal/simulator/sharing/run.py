@@ -8,16 +8,16 @@ from functools import partial
 
 from hpcbal.errors import HpcbalError, InputError
 from hpcbal.paramserver.sharing import scheduler
-from hpcbal.paramserver.sharing.scheduler import GroupingPolicy, Scheduler
+from hpcbal.paramserver.sharing.scheduler import GroupingPolicy, JobScheduler
 from hpcbal.policies.grouping import JobLoad
 from hpcbal.processes import without_garbage_collection
 from hpcbal.simulator.serving.clock import NS_PER_S, Clock
 from hpcbal.simulator.serving.job import ServingJob
-from hpcbal.simulator.sharing.cluster import Cluster
+from hpcbal.simulator.sharing.cluster import VirtualCluster
 from hpcbal.simulator.sharing.job import SharingDelays, SimulatedJob, SimulatedMachine, Turns, check
 from hpcbal.simulator.sharing.record import JobTimes, SharingRun
 from hpcbal.simulator.sharing.started_job import Hears, StartedJob
-from hpcbal.simulator.sharing.watch import GroupWatch
+from hpcbal.simulator.sharing.watch import GroupRecorder
 
 Distort = Callable[[JobLoad], JobLoad]
 """Turns the measured load of a job into the one that the scheduler believes."""
@@ -39,7 +39,7 @@ def simulate_sharing(
 ) -> SharingRun:
     """Run jobs to their end in virtual time, subtask by subtask.
 
-    `Scheduler`, its policy, `NetworkSynchroniser`, `SubtaskQueue` and `IterationMeter` decide, order and
+    `JobScheduler`, its policy, `NetworkSynchroniser`, `SubtaskQueue` and `IterationMeter` decide, order and
     measure as in a real run ([PS] Sec. 4.3); only time is simulated. The model of group iterations ([PS] Eq.
     4.1) has no part in it, except where the policy uses it. The same arguments give the same result.
 
@@ -81,7 +81,7 @@ def simulate_sharing(
     clock, by_rank = Clock(), dict(enumerate(machines, 1))
     delays = delays or SharingDelays()
     cluster_of = partial(
-        Cluster, clock, jobs, by_rank, turns or Turns(), delays, warm_up, compute_noise, seed, frames
+        VirtualCluster, clock, jobs, by_rank, turns or Turns(), delays, warm_up, compute_noise, seed, frames
     )
     simulation = _Simulation(
         jobs, clock, tuple(by_rank), cluster_of, policy, profile_iterations, distort, delays.open_s
@@ -105,14 +105,14 @@ class _Story:
 
 
 class _Simulation:
-    """Performs what the `Scheduler` decides, as the master of a run does; see `simulate_sharing`."""
+    """Performs what the `JobScheduler` decides, as the master of a run does; see `simulate_sharing`."""
 
     def __init__(
         self,
         jobs: Sequence[SimulatedJob],
         clock: Clock,
         ranks: tuple[int, ...],
-        cluster_of: Callable[[Hears], Cluster],
+        cluster_of: Callable[[Hears], VirtualCluster],
         policy: GroupingPolicy,
         profile_iterations: int,
         distort: Distort | None,
@@ -121,12 +121,12 @@ class _Simulation:
         self._profile_iterations, self._distort = profile_iterations, distort
         self._clock = clock
         self._cluster = cluster_of(self)
-        self._scheduler = Scheduler(ranks, policy)
+        self._scheduler = JobScheduler(ranks, policy)
         self._open_s, self._opened_s = open_s, 0.0
         self._opening: list[SimulatedJob] = []
         self._stories = {job.name: _Story(job) for job in jobs}
         self._running: dict[str, StartedJob] = {}
-        self._watch = GroupWatch()
+        self._watch = GroupRecorder()
         self._num_left = len(jobs)
         self._num_decisions = 0
         self._moving_machine_s = 0.0

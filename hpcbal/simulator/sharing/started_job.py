@@ -11,7 +11,7 @@ from hpcbal.comm.channel import Message
 from hpcbal.paramserver.machine.events import End, Event, Instruction, StopRequested, WriteManifest
 from hpcbal.paramserver.machine.job import JobMachine, JobSpec
 from hpcbal.paramserver.machine.messages import TurnDone
-from hpcbal.paramserver.machine.progress import Pace
+from hpcbal.paramserver.machine.progress import BoundedStaleness
 from hpcbal.paramserver.machine.stopping import JobStop
 from hpcbal.paramserver.sharing.messages import AskForNetwork, NetworkUsed, UseNetwork
 from hpcbal.paramserver.sharing.profiling import IterationMeter, load_of, note_disturbance
@@ -23,7 +23,7 @@ from hpcbal.simulator.serving.client import VirtualClient
 from hpcbal.simulator.serving.clock import Clock, Delay
 from hpcbal.simulator.serving.executor import VirtualExecutor
 from hpcbal.simulator.serving.job import Delays, ServingJob, ServingMachine
-from hpcbal.simulator.serving.master import Master
+from hpcbal.simulator.serving.master import VirtualMaster
 from hpcbal.simulator.serving.network import Network
 from hpcbal.simulator.serving.server import VirtualServer
 from hpcbal.simulator.serving.units import Units
@@ -130,7 +130,7 @@ class StartedJob:
         self._asked_to_save_s = 0.0
         self._end: End | None = None
         checkpoint.num_starts += 1
-        pace = Pace(frames.steps, frames.staleness, frames.max_epochs, frames.objective_every)
+        pace = BoundedStaleness(frames.steps, frames.staleness, frames.max_epochs, frames.objective_every)
         self._machine = JobMachine(
             JobSpec(ranks, pace, JobStop(frames.max_epochs)),
             dealt_out(frames.num_data_blocks, ranks),
@@ -336,7 +336,7 @@ class _Listener:
             self._executor.hear(message)
 
 
-class _JobMaster(Master):
+class _JobMaster(VirtualMaster):
     """Rank 0, as far as it concerns one start of a job."""
 
     def __init__(self, run: StartedJob, clock: Clock, machine: JobMachine, control: Delay) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from hpcbal.paramserver.sharing.placing import Sharing
 from hpcbal.paramserver.sharing.profiling import measured_iteration_s
 from hpcbal.policies.grouping import JobLoad
-from hpcbal.simulator.sharing.record import GroupTimes
+from hpcbal.simulator.sharing.record import FinishedGroup
 from hpcbal.simulator.sharing.started_job import StartedJob
 
 
@@ -19,7 +19,7 @@ class _Open:
     since: Mapping[StartedJob, int]  # periods that were measured before
 
 
-class GroupWatch:
+class GroupRecorder:
     """Follows groups from their beginning to their end.
 
     Attributes:
@@ -27,7 +27,7 @@ class GroupWatch:
     """
 
     def __init__(self) -> None:
-        self.groups: list[GroupTimes] = []
+        self.groups: list[FinishedGroup] = []
         self._open: dict[Sharing, _Open] = {}
         self._placed_s: dict[str, tuple[tuple[int, ...], float]] = {}
 
@@ -65,7 +65,7 @@ class GroupWatch:
     def _close(self, sharing: Sharing, running: Mapping[str, StartedJob], now_s: float) -> None:
         began = self._open.pop(sharing)
         measured_s = _measured_s(sharing, began.since, running)
-        self.groups.append(GroupTimes(sharing, began.start_s, now_s, began.predicted_s, measured_s))
+        self.groups.append(FinishedGroup(sharing, began.start_s, now_s, began.predicted_s, measured_s))
 
 
 def _measured_s(

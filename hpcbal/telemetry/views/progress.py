@@ -21,11 +21,11 @@ from hpcbal.events.ensemble import (
     IdleSlots,
     LeaveOut,
     LeaveRound,
-    Prediction,
     PreprocessingMeasured,
     RateMeasured,
     RoundPlan,
     ScheduleChosen,
+    SchedulePrediction,
     StartAlone,
     StartProfiling,
     StartRound,
@@ -54,7 +54,7 @@ def choice_cells(choice: ScheduleChosen) -> list[str]:
     return [first, *(_longer(other, chosen) for other in others)]
 
 
-def _longer(other: Prediction, chosen: Prediction) -> str:
+def _longer(other: SchedulePrediction, chosen: SchedulePrediction) -> str:
     """`independent +91%`, or `local at least +10%` if the prediction was given up."""
     share = other.remaining_s / chosen.remaining_s - 1.0 if chosen.remaining_s > 0.0 else 0.0
     return f"{other.schedule.paradigm} {'at least ' if other.is_cut else ''}{100.0 * share:+.0f}%"

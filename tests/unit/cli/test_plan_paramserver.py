@@ -14,8 +14,8 @@ from traces import trace_of_steps, write_trace
 from hpcbal.cli import main
 from hpcbal.config import ParamServerConfig
 from hpcbal.events.line import Line
-from hpcbal.forecast.trace import Operation, Resource, Trace
-from hpcbal.planning.serving import Measured, last_measured, predicted
+from hpcbal.forecast.trace import Resource, Trace, TracedOperation
+from hpcbal.planning.serving import MeasuredEpoch, last_measured, predicted
 from hpcbal.telemetry.ledger import Entry, JobEpochLine, ReconfiguredLine, RolesAssignedLine, WorkerFacts
 from hpcbal.telemetry.ledger.file import Ledger, scan_ledger
 
@@ -71,7 +71,7 @@ def test_turns_that_move_no_bytes_measure_nothing() -> None:
     assert last_measured(ledger(START, epoch(1, old), epoch(2, old)), has_barrier=False) is None
 
 
-def measured() -> Measured:
+def measured() -> MeasuredEpoch:
     found = last_measured(
         ledger(START, epoch(1, worker(1), worker(2)), epoch(2, worker(1), worker(2))), has_barrier=False
     )
@@ -139,9 +139,9 @@ def test_plan_shows_what_was_measured_and_predicts(
 def trace_of_one_worker() -> Trace:
     """A turn pulls for 0.1 s at 10 MB/s, computes for 0.2 s, and pushes for 0.1 s."""
     operations = [
-        Operation("pull", Resource.DOWNLINK, (), 1_000_000),
-        Operation("compute", Resource.WORKER, (0,)),
-        Operation("push", Resource.UPLINK, (1,), 1_000_000),
+        TracedOperation("pull", Resource.DOWNLINK, (), 1_000_000),
+        TracedOperation("compute", Resource.WORKER, (0,)),
+        TracedOperation("push", Resource.UPLINK, (1,), 1_000_000),
     ]
     trace = trace_of_steps(operations, [[0.0, 0.2, 0.0]] * 3)
     return replace(trace, samples_per_step=BATCH, splits=True)

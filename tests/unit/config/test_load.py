@@ -176,7 +176,7 @@ WRONG = [
     ("alpha: 1", "alpha: unknown key (did you mean 'schedule.alpha'?), allowed: schema, kind, name,"),
     ("batch_size: 3", "batch_size: unknown key (did you mean 'defaults.batch_size'?), allowed: schema,"),
     ("epochs: 3", "epochs: unknown key (did you mean 'defaults.stop.max_epochs'?), allowed: schema,"),
-    ("model: m:f", "model: unknown key (a key of each DNN in dnns or sweeps), allowed: schema,"),
+    ("model: m:f", "model: unknown key (did you mean 'model', a key of each DNN in dnns or sweeps?)"),
     ("gpus: 4", "gpus: unknown key (did you mean 'slots.per_node'?), allowed: schema,"),
     (
         "schedule: {max_gpus_per_dnn: 2}",

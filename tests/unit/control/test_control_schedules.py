@@ -23,10 +23,10 @@ from hpcbal.events.ensemble import (
     ChooseSchedule,
     Finish,
     Instruction,
-    Prediction,
     RateMeasured,
     Schedule,
     ScheduleChosen,
+    SchedulePrediction,
     StartAlone,
     StartRound,
     StopStream,
@@ -43,8 +43,10 @@ NARROW = Schedule("global", Delta(relative=0.1), 1.0)
 THREE = {"a": [100.0, 190.0], "b": [98.0, 185.0], "c": [40.0, 78.0]}
 
 
-def predicted(schedule: Schedule, remaining_s: float, rounds: int = 1, *, is_cut: bool = False) -> Prediction:
-    return Prediction(schedule, remaining_s, rounds, is_cut)
+def predicted(
+    schedule: Schedule, remaining_s: float, rounds: int = 1, *, is_cut: bool = False
+) -> SchedulePrediction:
+    return SchedulePrediction(schedule, remaining_s, rounds, is_cut)
 
 
 def answer(

@@ -24,7 +24,7 @@ from hpcbal.checkpoint import TrainingState, read_checkpoint
 from hpcbal.cluster.roles import RankInfo, Roles, assign_roles
 from hpcbal.comm.channel import Channel
 from hpcbal.config import EnsembleConfig, load_config
-from hpcbal.data.source import SampleSource, open_source
+from hpcbal.data.source import PreprocessedSamples, open_source
 from hpcbal.dataplane.producer import NodeTopology, Producer
 from hpcbal.dataplane.replication import OneNode
 from hpcbal.dataplane.ring import NodeRing
@@ -138,7 +138,7 @@ class Ranks:
         self._errors: list[BaseException] = []
         self._arrived: dict[Any, tuple[set[int], set[int]]] = {}
 
-    def source(self) -> SampleSource:
+    def source(self) -> PreprocessedSamples:
         """Of a rank of its own."""
         return open_source(self.config)
 

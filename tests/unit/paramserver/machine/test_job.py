@@ -14,27 +14,27 @@ from hypothesis import strategies as st
 
 from hpcbal.paramserver.machine import messages
 from hpcbal.paramserver.machine.events import (
+    BlockMove,
     ComputeMetrics,
     End,
     EndRequested,
     EpochEnded,
     Event,
+    ExecutorsReady,
     Heard,
     Instruction,
     ManifestWritten,
-    Measured,
-    Move,
+    MetricsComputed,
     Outcome,
     Reconfigure,
     Reconfigured,
     SaveRequested,
     Send,
-    Started,
     StopRequested,
     WriteManifest,
 )
 from hpcbal.paramserver.machine.job import JobError, JobMachine, JobSpec
-from hpcbal.paramserver.machine.progress import Pace
+from hpcbal.paramserver.machine.progress import BoundedStaleness
 from hpcbal.paramserver.machine.stopping import JobStop
 from hpcbal.values import EpochRecord
 
@@ -87,7 +87,7 @@ class Executors:
                     self.orders.setdefault(executor, deque()).append(order)
             case ComputeMetrics(epoch, sums):
                 assert sums["blocks"] == len(self.blocks)
-                self.arriving.append(Measured(epoch, {"loss": self.metric(epoch)}, 1.0))
+                self.arriving.append(MetricsComputed(epoch, {"loss": self.metric(epoch)}, 1.0))
             case EpochEnded():
                 self.ended.append(instruction)
             case WriteManifest(number):
@@ -173,7 +173,7 @@ class Executors:
                 self.arriving.append(Heard(executor, messages.Saved(number)))
             case messages.Continue():
                 self.paused.discard(executor)
-            case messages.OwnerChanged() | messages.Finish():
+            case messages.OwnerChanged() | messages.EndStart():
                 pass
 
     def _arrive(self, index: int) -> None:
@@ -182,7 +182,7 @@ class Executors:
 
     def run(self, extra: Mapping[int, Event] | None = None, most: int = 20000) -> None:
         """Let everything happen in random order; `extra` events happen at these moments."""
-        self.tell(Started())
+        self.tell(ExecutorsReady())
         for moment in range(most):
             if self.end is not None:
                 return
@@ -198,7 +198,7 @@ class Executors:
 
 
 def start(
-    pace: Pace,
+    pace: BoundedStaleness,
     seed: int = 0,
     executors: Sequence[int] = (1, 2, 3),
     data: Sequence[int] = (1, 2, 1, 2, 1),
@@ -212,13 +212,13 @@ def start(
 
 
 PACES = st.builds(
-    Pace,
+    BoundedStaleness,
     steps_per_epoch=st.integers(1, 4),
     staleness=st.sampled_from([0, 1, 2]),
     max_epochs=st.integers(1, 4),
     objective_every=st.integers(1, 3),
 ) | st.builds(
-    Pace,
+    BoundedStaleness,
     steps_per_epoch=st.just(1),
     staleness=st.none(),
     max_epochs=st.integers(1, 5),
@@ -228,7 +228,9 @@ PACES = st.builds(
 
 @settings(max_examples=150, deadline=None)
 @given(pace=PACES, seed=st.integers(0, 10**6))
-def test_every_block_does_every_step_once_in_order_and_no_step_runs_ahead(pace: Pace, seed: int) -> None:
+def test_every_block_does_every_step_once_in_order_and_no_step_runs_ahead(
+    pace: BoundedStaleness, seed: int
+) -> None:
     job = start(pace, seed)
     job.run()
     assert job.end is not None
@@ -257,7 +259,7 @@ def test_every_block_does_every_step_once_in_order_and_no_step_runs_ahead(pace: 
     saves=st.lists(st.integers(1, 150), unique=True, max_size=3),
 )
 def test_blocks_move_and_checkpoints_are_written_while_it_trains(
-    pace: Pace, seed: int, moments: list[int], saves: list[int]
+    pace: BoundedStaleness, seed: int, moments: list[int], saves: list[int]
 ) -> None:
     job = start(pace, seed)
     rng = random.Random(seed)
@@ -267,17 +269,17 @@ def test_blocks_move_and_checkpoints_are_written_while_it_trains(
         """Reconfigure to random owners, from those of this moment."""
         if job.machine.is_reconfiguring or job.machine.phase != "running":
             return
-        moves: list[Move] = []
+        moves: list[BlockMove] = []
         kinds: list[tuple[messages.What, int]] = [("data", 5), ("parameters", 2)]
         for what, count in kinds:
             for block in range(count):
                 source, destination = job.machine.owners(what)[block], rng.choice((1, 2, 3))
                 if source != destination and rng.random() < 0.6:
                     after = tuple(i for i in range(len(moves)) if rng.random() < 0.3)
-                    moves.append(Move(what, (block,), source, destination, after))
+                    moves.append(BlockMove(what, (block,), source, destination, after))
         job.tell(Reconfigure(tuple(moves), "test"))
 
-    job.tell(Started())
+    job.tell(ExecutorsReady())
     for moment in itertools.count():
         if job.end is not None:
             break
@@ -301,7 +303,7 @@ def test_blocks_move_and_checkpoints_are_written_while_it_trains(
 
 @settings(max_examples=60, deadline=None)
 @given(pace=PACES, seed=st.integers(0, 10**6), moment=st.integers(0, 60))
-def test_a_stop_saves_and_the_next_start_goes_on(pace: Pace, seed: int, moment: int) -> None:
+def test_a_stop_saves_and_the_next_start_goes_on(pace: BoundedStaleness, seed: int, moment: int) -> None:
     first = start(pace, seed)
     first.run({moment: StopRequested("TERM")})
     assert first.end is not None
@@ -329,7 +331,7 @@ def test_a_stop_saves_and_the_next_start_goes_on(pace: Pace, seed: int, moment: 
 
 
 def test_the_stop_rule_watches_the_first_metric() -> None:
-    job = start(Pace(2, 0, 50), stop=JobStop(50, target=0.25))
+    job = start(BoundedStaleness(2, 0, 50), stop=JobStop(50, target=0.25))
     job.run()
     assert job.end is not None
     assert job.end.detail == "loss 0.25 <= target 0.25"
@@ -337,7 +339,7 @@ def test_the_stop_rule_watches_the_first_metric() -> None:
 
 
 def test_patience_counts_objectives() -> None:
-    job = start(Pace(1, 0, 50, objective_every=3), stop=JobStop(50, patience=2))
+    job = start(BoundedStaleness(1, 0, 50, objective_every=3), stop=JobStop(50, patience=2))
     job.metric = lambda epoch: 1.0 if epoch > 3 else 0.5
     job.run()
     assert job.end is not None
@@ -347,7 +349,7 @@ def test_patience_counts_objectives() -> None:
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_an_objective_that_is_no_number_fails_the_job(value: float) -> None:
-    job = start(Pace(1, 0, 9))
+    job = start(BoundedStaleness(1, 0, 9))
     job.metric = lambda epoch: value if epoch == 2 else 1.0
     job.run()
     assert job.end is not None
@@ -356,7 +358,7 @@ def test_an_objective_that_is_no_number_fails_the_job(value: float) -> None:
 
 
 def test_an_unknown_monitor_is_named_with_the_known_ones() -> None:
-    job = start(Pace(1, 0, 9), stop=JobStop(9, monitor="rmse"))
+    job = start(BoundedStaleness(1, 0, 9), stop=JobStop(9, monitor="rmse"))
     job.run()
     assert job.end is not None
     assert job.end.detail == "stop.monitor: got 'rmse', but the app has the metrics: loss"
@@ -364,9 +366,11 @@ def test_an_unknown_monitor_is_named_with_the_known_ones() -> None:
 
 
 def test_a_monitor_that_was_changed_before_the_job_goes_on_is_refused_too() -> None:
-    done = start(Pace(1, 0, 3))
+    done = start(BoundedStaleness(1, 0, 3))
     done.run()
-    job = start(Pace(1, 0, 9), stop=JobStop(9, monitor="rmse"), saved=1, history=done.machine.history)
+    job = start(
+        BoundedStaleness(1, 0, 9), stop=JobStop(9, monitor="rmse"), saved=1, history=done.machine.history
+    )
     job.run()
     assert job.end is not None
     assert job.end.detail == "stop.monitor: got 'rmse', but the app has the metrics: loss"
@@ -374,7 +378,7 @@ def test_a_monitor_that_was_changed_before_the_job_goes_on_is_refused_too() -> N
 
 
 def test_a_failure_ends_the_job() -> None:
-    job = start(Pace(1, 0, 9))
+    job = start(BoundedStaleness(1, 0, 9))
     failed = messages.Failed("app", "mine.py:3: ValueError: no")
     later = messages.Failed("app", "another one")
     job.dead = {2, 3}
@@ -384,7 +388,7 @@ def test_a_failure_ends_the_job() -> None:
 
 
 def test_what_can_be_mended_ends_the_start_and_not_the_job() -> None:
-    job = start(Pace(2, 0, 9))
+    job = start(BoundedStaleness(2, 0, 9))
     full = messages.Failed("error", "the disk is full", 2)
     job.dead = {2}
     job.run({30: Heard(2, full)})
@@ -396,7 +400,7 @@ def test_what_can_be_mended_ends_the_start_and_not_the_job() -> None:
 def test_an_end_on_request_saves_nothing_and_leaves_no_executor_waiting(
     outcome: Outcome, moment: int
 ) -> None:
-    executors = start(Pace(1, None, 1000))
+    executors = start(BoundedStaleness(1, None, 1000))
     executors.run({moment: EndRequested(outcome, "enough"), moment + 1: EndRequested("suspended", "Ctrl-C")})
     assert executors.end == End(outcome, "", "enough")
     assert executors.paused == set(executors.machine.spec.executors)
@@ -404,11 +408,11 @@ def test_an_end_on_request_saves_nothing_and_leaves_no_executor_waiting(
 
 
 def test_a_stop_does_not_wait_for_blocks_that_have_not_left() -> None:
-    job = start(Pace(2, 0, 4))
-    job.tell(Started())
+    job = start(BoundedStaleness(2, 0, 4))
+    job.tell(ExecutorsReady())
     while job.machine.phase != "running":
         job.rng.choice(job.choices())()
-    moves = (Move("data", (0, 2), 1, 2), Move("data", (1,), 2, 3, (0,)))
+    moves = (BlockMove("data", (0, 2), 1, 2), BlockMove("data", (1,), 2, 3, (0,)))
     job.tell(Reconfigure(moves, "test"))
     job.orders[1].remove(messages.MoveBlocks("data", (0, 2), 2))  # executor 1 only ever gives up block 2
     job.tell(Heard(1, messages.BlocksMoved("data", (2,), 2)))
@@ -418,17 +422,17 @@ def test_a_stop_does_not_wait_for_blocks_that_have_not_left() -> None:
     assert (job.end.outcome, job.end.detail) == ("suspended", "TERM")
     assert job.manifests[-1].data_owner == (1, 2, 2, 2, 1)
     (changed,) = job.reconfigured
-    assert changed.request.moves == (Move("data", (2,), 1, 2),)
+    assert changed.request.moves == (BlockMove("data", (2,), 1, 2),)
 
 
 def test_roles_are_what_executors_own() -> None:
-    machine = start(Pace(1, 0, 1), executors=(1, 2, 3, 4), data=(1, 2), parameters=(2, 3)).machine
+    machine = start(BoundedStaleness(1, 0, 1), executors=(1, 2, 3, 4), data=(1, 2), parameters=(2, 3)).machine
     assert [machine.role_of(executor) for executor in (1, 2, 3, 4)] == ["worker", "both", "server", "standby"]
 
 
 def test_a_finished_job_that_starts_again_saves_and_ends() -> None:
     history = (EpochRecord(1, 0, {"loss": 1.0}, 1.0),)
-    job = start(Pace(2, 0, 1), saved=4, history=history)
+    job = start(BoundedStaleness(2, 0, 1), saved=4, history=history)
     job.blocks = {b: Block(2, 1) for b in range(5)}
     job.run()
     assert job.end == End("done", "", "1 of at most 1 epochs")
@@ -438,15 +442,15 @@ def test_a_finished_job_that_starts_again_saves_and_ends() -> None:
 @pytest.mark.parametrize(
     "moves",
     [
-        (Move("data", (1,), 1, 2),),  # not the owner
-        (Move("data", (0,), 1, 1),),
-        (Move("data", (), 1, 2),),
-        (Move("data", (0,), 1, 2, after=(0,)),),
+        (BlockMove("data", (1,), 1, 2),),  # not the owner
+        (BlockMove("data", (0,), 1, 1),),
+        (BlockMove("data", (), 1, 2),),
+        (BlockMove("data", (0,), 1, 2, after=(0,)),),
     ],
 )
-def test_a_move_that_is_none_is_an_error(moves: tuple[Move, ...]) -> None:
-    job = start(Pace(1, 0, 1))
-    job.tell(Started())
+def test_a_move_that_is_none_is_an_error(moves: tuple[BlockMove, ...]) -> None:
+    job = start(BoundedStaleness(1, 0, 1))
+    job.tell(ExecutorsReady())
     while job.machine.phase != "running":
         job.choices()[0]()
     with pytest.raises(JobError, match="move 0"):
@@ -454,8 +458,8 @@ def test_a_move_that_is_none_is_an_error(moves: tuple[Move, ...]) -> None:
 
 
 def test_a_step_that_is_left_out_is_an_error() -> None:
-    job = start(Pace(3, 0, 1))
-    job.tell(Started())
+    job = start(BoundedStaleness(3, 0, 1))
+    job.tell(ExecutorsReady())
     while job.machine.phase != "running":
         job.choices()[0]()
     with pytest.raises(JobError, match="data block 0 did step 1, but goes on at 0"):
@@ -464,9 +468,9 @@ def test_a_step_that_is_left_out_is_an_error() -> None:
 
 def test_in_sync_a_pause_waits_until_all_blocks_have_done_the_step() -> None:
     """A checkpoint amid a step would show updates of the step to blocks that take it after a resume."""
-    job = start(Pace(4, 0, 9))
+    job = start(BoundedStaleness(4, 0, 9))
     while job.machine.phase != "running":
-        job.choices()[0]() if job.end is None and job.choices() else job.tell(Started())
+        job.choices()[0]() if job.end is None and job.choices() else job.tell(ExecutorsReady())
     for executor in (1, 2):
         while job.orders[executor]:
             job._obey(executor)
@@ -487,9 +491,9 @@ def test_in_sync_a_pause_waits_until_all_blocks_have_done_the_step() -> None:
 
 
 def test_it_iterates_unless_it_starts_measures_or_saves() -> None:
-    job = start(Pace(2, 0, 2))
+    job = start(BoundedStaleness(2, 0, 2))
     seen: list[tuple[str, int, bool]] = [("new", 0, job.machine.is_iterating)]
-    job.tell(Started())
+    job.tell(ExecutorsReady())
     while job.end is None:
         now = (job.machine.phase, job.machine.epochs, job.machine.is_iterating)
         if now != seen[-1]:

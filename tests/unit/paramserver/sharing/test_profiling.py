@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hpcbal.paramserver.machine.messages import TurnDone
-from hpcbal.paramserver.sharing.profiling import LONG_S, WINDOW, IterationMeter, Measured, load_of
+from hpcbal.paramserver.sharing.profiling import LONG_S, WINDOW, IterationMeter, IterationTimes, load_of
 from hpcbal.policies.grouping.groups import UNKNOWN_LOADING_S
 
 
@@ -79,7 +79,7 @@ def test_a_load_says_how_long_the_job_took_to_start_and_to_save() -> None:
     def times(loading_s: float | None, saving_s: float | None) -> tuple[float, float]:
         load = load_of(
             "job",
-            Measured(2.0, 1.0, 100.0),
+            IterationTimes(2.0, 1.0, 100.0),
             machines=2,
             data_blocks=8,
             parameter_blocks=8,

@@ -21,14 +21,14 @@ from hpcbal.paramserver.sharing.scheduler import (
     Event,
     Grouped,
     Instruction,
+    JobScheduler,
+    JobsView,
     Profiled,
     Rested,
-    Scheduler,
     StartJob,
     StopJob,
-    View,
 )
-from hpcbal.policies.grouping import Group, JobLoad, JobMemory, MemoryLimit
+from hpcbal.policies.grouping import JobGroup, JobLoad, JobMemory, MemoryLimit
 
 
 class Scripted:
@@ -36,11 +36,11 @@ class Scripted:
 
     due_s = math.inf
 
-    def __init__(self, *groupings: Sequence[Group] | None) -> None:
+    def __init__(self, *groupings: Sequence[JobGroup] | None) -> None:
         self.limit = MemoryLimit()
         self._groupings = list(groupings)
 
-    def regroup(self, view: View) -> Sequence[Group] | None:
+    def regroup(self, view: JobsView) -> Sequence[JobGroup] | None:
         return self._groupings.pop(0) if self._groupings else None
 
 
@@ -49,7 +49,7 @@ def load(name: str, compute_s: float = 1.0, network_s: float = 1.0, machines: in
 
 
 def test_jobs_start_where_the_policy_wants_them() -> None:
-    scheduler = Scheduler((1, 2, 3), Scripted([Group(("a", "b"), 2), Group(("c",), 1)]))
+    scheduler = JobScheduler((1, 2, 3), Scripted([JobGroup(("a", "b"), 2), JobGroup(("c",), 1)]))
     groups = (Sharing(("a", "b"), (1, 2)), Sharing(("c",), (3,)))
     assert scheduler.handle(Arrived(("a", "b", "c", "d"))) == [
         Grouped(groups, ("d",)),
@@ -62,9 +62,9 @@ def test_jobs_start_where_the_policy_wants_them() -> None:
 
 
 def test_a_job_moves_by_a_stop_and_a_start_and_others_go_on() -> None:
-    first = [Group(("a", "b"), 2), Group(("c",), 1)]
-    second = [Group(("a",), 2), Group(("c", "b"), 1)]
-    scheduler = Scheduler((1, 2, 3), Scripted(first, second))
+    first = [JobGroup(("a", "b"), 2), JobGroup(("c",), 1)]
+    second = [JobGroup(("a",), 2), JobGroup(("c", "b"), 1)]
+    scheduler = JobScheduler((1, 2, 3), Scripted(first, second))
     scheduler.handle(Arrived(("a", "b", "c")))
     found = scheduler.handle(Profiled("a", load("a")))
     assert found[1:] == [StopJob("b")]
@@ -73,7 +73,7 @@ def test_a_job_moves_by_a_stop_and_a_start_and_others_go_on() -> None:
 
 
 def test_a_job_starts_while_others_leave_its_machines() -> None:
-    scheduler = Scheduler((1, 2), Scripted([Group(("a",), 2)], [Group(("b",), 2)]))
+    scheduler = JobScheduler((1, 2), Scripted([JobGroup(("a",), 2)], [JobGroup(("b",), 2)]))
     scheduler.handle(Arrived(("a", "b")))
     assert scheduler.handle(Profiled("a", load("a")))[1:] == [StopJob("a"), StartJob("b", (1, 2))]
     assert scheduler.handle(Rested("a")) == []
@@ -83,9 +83,9 @@ def test_a_job_starts_while_others_leave_its_machines() -> None:
 def test_a_job_for_which_memory_is_too_short_waits_until_others_have_left(
     alpha: float | None, has_room: bool
 ) -> None:
-    policy = Scripted([Group(("a",), 2)], [Group(("b", "c"), 2)])
+    policy = Scripted([JobGroup(("a",), 2)], [JobGroup(("b", "c"), 2)])
     policy.limit = MemoryLimit(10, alpha)
-    scheduler = Scheduler((1, 2), policy)
+    scheduler = JobScheduler((1, 2), policy)
     small = JobMemory(input_bytes=6, data_blocks=100)
     memory = {"a": JobMemory(input_bytes=12, data_blocks=100), "b": small, "c": small}
     scheduler.handle(Arrived(tuple("abc"), memory))
@@ -97,9 +97,9 @@ def test_a_job_for_which_memory_is_too_short_waits_until_others_have_left(
 
 
 def test_memory_counts_where_jobs_are_and_a_reserve_stays_free() -> None:
-    policy = Scripted([Group(("a",), 2)], [Group(("b", "c"), 4)])
+    policy = Scripted([JobGroup(("a",), 2)], [JobGroup(("b", "c"), 4)])
     policy.limit = MemoryLimit(100)
-    scheduler = Scheduler((1, 2, 3, 4), policy)
+    scheduler = JobScheduler((1, 2, 3, 4), policy)
     # On each machine a takes 60 bytes, b 38 and c 37: beside a there is room for c, as 3 are kept free.
     memory = {"a": JobMemory(120.0), "b": JobMemory(152.0), "c": JobMemory(148.0)}
     scheduler.handle(Arrived(("a", "b", "c"), memory))
@@ -108,7 +108,9 @@ def test_memory_counts_where_jobs_are_and_a_reserve_stays_free() -> None:
 
 
 def test_a_job_that_ends_while_it_leaves_is_over() -> None:
-    scheduler = Scheduler((1, 2), Scripted([Group(("a",), 2)], [Group(("b",), 2)], [Group(("b",), 2)]))
+    scheduler = JobScheduler(
+        (1, 2), Scripted([JobGroup(("a",), 2)], [JobGroup(("b",), 2)], [JobGroup(("b",), 2)])
+    )
     scheduler.handle(Arrived(("a", "b")))
     scheduler.handle(Profiled("a", load("a")))
     assert scheduler.handle(Ended("a")) == []
@@ -116,7 +118,7 @@ def test_a_job_that_ends_while_it_leaves_is_over() -> None:
 
 
 def test_what_cannot_happen_is_refused() -> None:
-    scheduler = Scheduler((1,), Scripted())
+    scheduler = JobScheduler((1,), Scripted())
     scheduler.handle(Arrived(("a",)))
     with pytest.raises(ValueError, match="job a has arrived before"):
         scheduler.handle(Arrived(("a",)))
@@ -126,8 +128,8 @@ def test_what_cannot_happen_is_refused() -> None:
 
 def test_groups_stay_on_their_machines() -> None:
     now = (Sharing(("a", "b"), (2, 4)), Sharing(("c",), (1,)), Sharing(("d",), (3,)))
-    wanted = [Group(("d", "x"), 1), Group(("c", "e"), 2), Group(("b",), 1)]
-    with_room = [Group(("d", "x"), 1), Group(("a", "b"), 2), Group(("c",), 1)]
+    wanted = [JobGroup(("d", "x"), 1), JobGroup(("c", "e"), 2), JobGroup(("b",), 1)]
+    with_room = [JobGroup(("d", "x"), 1), JobGroup(("a", "b"), 2), JobGroup(("c",), 1)]
     assert place(with_room, (1, 2, 3, 4), now) == (
         Sharing(("d", "x"), (3,)),
         Sharing(("a", "b"), (2, 4)),
@@ -137,32 +139,34 @@ def test_groups_stay_on_their_machines() -> None:
     assert placed[0] == Sharing(("d", "x"), (3,))
     assert sorted(rank for group in placed for rank in group.machines) == [1, 2, 3, 4]
     with pytest.raises(ValueError, match="5 machines are wanted of 4"):
-        place([Group(("a",), 5)], (1, 2, 3, 4), ())
+        place([JobGroup(("a",), 5)], (1, 2, 3, 4), ())
 
 
 def test_groups_get_the_machines_that_are_free_soonest() -> None:
     now = (Sharing(("a",), (1, 2)), Sharing(("b",), (3, 4)))
-    wanted = [Group(("c",), 1), Group(("d",), 2)]
+    wanted = [JobGroup(("c",), 1), JobGroup(("d",), 2)]
     placed = place(wanted, (1, 2, 3, 4, 5), now, {1: 9.0, 2: 9.0, 3: 4.0, 4: 4.0})
     assert [group.machines for group in placed] == [(5,), (3, 4)]
-    own = place([Group(("a", "b"), 3)], (1, 2, 3, 4, 5), now, {1: 9.0, 2: 9.0, 3: 4.0, 4: 4.0})
+    own = place([JobGroup(("a", "b"), 3)], (1, 2, 3, 4, 5), now, {1: 9.0, 2: 9.0, 3: 4.0, 4: 4.0})
     assert own == (Sharing(("a", "b"), (1, 2, 3)),), "where its jobs are, nobody else has to leave"
 
 
 def test_machines_that_are_left_soon_go_to_the_first_groups() -> None:
-    scheduler = Scheduler((1, 2, 3), Scripted([Group((name,), 1) for name in "abc"], [Group(("d",), 1)]))
+    scheduler = JobScheduler(
+        (1, 2, 3), Scripted([JobGroup((name,), 1) for name in "abc"], [JobGroup(("d",), 1)])
+    )
     scheduler.handle(Arrived(("a", "b", "c")))
     for name, seconds in {"a": 5.0, "b": 1.0, "c": 3.0}.items():
         scheduler.policy = Scripted()
         scheduler.handle(Profiled(name, load(name, seconds, 0.0)))
-    scheduler.policy = Scripted([Group(("d",), 1)])
+    scheduler.policy = Scripted([JobGroup(("d",), 1)])
     scheduler.handle(Arrived(("d",)))
     assert scheduler.groups == (Sharing(("d",), (2,)),)
 
 
 def test_a_policy_decides_again_when_a_change_is_due() -> None:
-    policy = Scripted([Group(("a",), 1)], None, [Group(("a",), 2)])
-    scheduler = Scheduler((1, 2), policy)
+    policy = Scripted([JobGroup(("a",), 1)], None, [JobGroup(("a",), 2)])
+    scheduler = JobScheduler((1, 2), policy)
     scheduler.handle(Arrived(("a",)), 1.0)
     assert scheduler.handle(Profiled("a", load("a")), 2.0) == []
     policy.due_s = 10.0
@@ -176,17 +180,17 @@ def test_idle_machines_are_used_once_waiting_has_cost_enough() -> None:
     policy, job = Harmony(), replace(load("job", 8.0, 0.1), loading_s=5.0)
     policy._settled.add("job")
 
-    def found(now_s: float) -> Sequence[Group] | None:
+    def found(now_s: float) -> Sequence[JobGroup] | None:
         groups = (Sharing(("job",), (1, 2)),)
-        return policy.regroup(View(4, ("job",), {"job": job}, {"job": JobMemory()}, groups, now_s=now_s))
+        return policy.regroup(JobsView(4, ("job",), {"job": job}, {"job": JobMemory()}, groups, now_s=now_s))
 
-    assert found(100.0) == [Group(("job",), 2)]
+    assert found(100.0) == [JobGroup(("job",), 2)]
     due_s = policy.due_s
     assert 100.0 < due_s < 200.0
-    assert found(100.5) == [Group(("job",), 2)]
+    assert found(100.5) == [JobGroup(("job",), 2)]
     assert policy.due_s == pytest.approx(due_s), "what was lost before is not forgotten"
-    assert found(due_s - 0.1) == [Group(("job",), 2)]
-    assert found(due_s + 0.001) == [Group(("job",), 4)]
+    assert found(due_s - 0.1) == [JobGroup(("job",), 2)]
+    assert found(due_s + 0.001) == [JobGroup(("job",), 4)]
     assert policy.due_s <= due_s + 0.001, "what could change next is looked for at once"
 
 
@@ -197,7 +201,7 @@ def test_the_shortest_start_of_any_job_is_what_more_machines_do_not_shorten() ->
         groups = (Sharing(("job",), (1, 2)),)
         for start_s in (*starts_s, 12.0):
             loads = {"job": replace(job, loading_s=start_s)}
-            policy.regroup(View(4, ("job",), loads, {"job": JobMemory()}, groups))
+            policy.regroup(JobsView(4, ("job",), loads, {"job": JobMemory()}, groups))
         return policy.due_s
 
     assert due_s() == pytest.approx(12 / 6 * due_s(0.0))
@@ -207,7 +211,7 @@ def test_the_shortest_start_of_any_job_is_what_more_machines_do_not_shorten() ->
 def test_thousands_of_groups_are_placed_quickly_and_without_overlap() -> None:
     """Linear in the machines; 5,000 sorts of all free ones took 10 s."""
     machines = tuple(range(10_000))
-    wanted = [Group((f"j{index}",), 2) for index in range(5000)]
+    wanted = [JobGroup((f"j{index}",), 2) for index in range(5000)]
     placed = place(wanted, machines, (), {rank: float(-rank) for rank in machines})
     assert placed[0].machines == (9998, 9999)
     assert sorted(rank for group in placed for rank in group.machines) == list(machines)
@@ -221,7 +225,7 @@ def test_a_change_is_followed_by_the_next_one_though_no_job_ends() -> None:
     groups = [Sharing((name,), (rank,)) for rank, name in enumerate("abc")]
     changes, now_s = 0, 0.0
     for _ in range(50):
-        view = View(12, tuple(jobs), jobs, {job: JobMemory() for job in jobs}, tuple(groups), now_s=now_s)
+        view = JobsView(12, tuple(jobs), jobs, {job: JobMemory() for job in jobs}, tuple(groups), now_s=now_s)
         found = policy.regroup(view)
         assert found is not None
         placed = list(place(found, range(12), groups))
@@ -235,7 +239,7 @@ def test_a_change_is_followed_by_the_next_one_though_no_job_ends() -> None:
 
 
 def test_a_measurement_on_one_machine_keeps_what_is_known_of_the_network() -> None:
-    scheduler = Scheduler((1, 2), Scripted([Group(("a",), 2)]))
+    scheduler = JobScheduler((1, 2), Scripted([JobGroup(("a",), 2)]))
     scheduler.handle(Arrived(("a",)))
     scheduler.handle(Profiled("a", replace(load("a", 2.0, 3.0), loading_s=5.0, saving_s=1.0)))
     alone = replace(load("a", 8.0, 0.0, machines=1), loading_s=9.0, saving_s=2.0)
@@ -246,7 +250,7 @@ def test_a_measurement_on_one_machine_keeps_what_is_known_of_the_network() -> No
 
 
 def test_further_measurements_on_one_machine_ask_for_no_decision() -> None:
-    scheduler = Scheduler((1,), Scripted([Group(("a",), 1)], None))
+    scheduler = JobScheduler((1,), Scripted([JobGroup(("a",), 1)], None))
     scheduler.handle(Arrived(("a",)))
     scheduler.handle(Profiled("a", load("a", machines=1)))
     scheduler.policy = Scripted([])  # would let the job wait
@@ -256,7 +260,7 @@ def test_further_measurements_on_one_machine_ask_for_no_decision() -> None:
 
 
 def test_isolated_jobs_share_no_machine_and_wait_in_order() -> None:
-    scheduler = Scheduler((1, 2, 3, 4), Isolated(MemoryLimit(10)))
+    scheduler = JobScheduler((1, 2, 3, 4), Isolated(MemoryLimit(10)))
     memory = dict.fromkeys("abc", JobMemory(input_bytes=16))
     assert [i for i in scheduler.handle(Arrived(("a", "b", "c"), memory)) if isinstance(i, StartJob)] == [
         StartJob("a", (1, 2)),
@@ -266,13 +270,13 @@ def test_isolated_jobs_share_no_machine_and_wait_in_order() -> None:
 
 
 def test_an_isolated_job_that_comes_first_leaves_machines_to_those_that_come_later() -> None:
-    scheduler = Scheduler((1, 2, 3, 4), Isolated(num_jobs=2))
+    scheduler = JobScheduler((1, 2, 3, 4), Isolated(num_jobs=2))
     assert scheduler.handle(Arrived(("a",)))[-1] == StartJob("a", (1, 2))
     assert scheduler.handle(Arrived(("b",)))[-1] == StartJob("b", (3, 4))
 
 
 def test_fixed_groups_lose_their_jobs_one_by_one() -> None:
-    scheduler = Scheduler((1, 2), FixedGroups([Group(("a", "b"), 1), Group(("c",), 1)]))
+    scheduler = JobScheduler((1, 2), FixedGroups([JobGroup(("a", "b"), 1), JobGroup(("c",), 1)]))
     scheduler.handle(Arrived(("a", "b", "c")))
     assert not [i for i in scheduler.handle(Ended("a")) if isinstance(i, StartJob | StopJob)]
     scheduler.handle(Ended("b"))
@@ -280,7 +284,7 @@ def test_fixed_groups_lose_their_jobs_one_by_one() -> None:
 
 
 def test_jobs_of_fixed_groups_wait_until_they_fit() -> None:
-    scheduler = Scheduler((1, 2), FixedGroups([Group(("a", "b", "c"), 2)], MemoryLimit(10)))
+    scheduler = JobScheduler((1, 2), FixedGroups([JobGroup(("a", "b", "c"), 2)], MemoryLimit(10)))
     memory = {"a": JobMemory(12), "b": JobMemory(14), "c": JobMemory(8)}
     scheduler.handle(Arrived(("a", "b", "c"), memory))
     assert scheduler.groups == (Sharing(("a", "c"), (1, 2)),)
@@ -292,7 +296,7 @@ def test_jobs_of_fixed_groups_wait_until_they_fit() -> None:
 @given(st.integers(0, 1000))
 def test_random_groups_are_large_enough_for_their_jobs(seed: int) -> None:
     memory = {"small": JobMemory(1), "large": JobMemory(30), "late": JobMemory(40)}
-    scheduler = Scheduler((1, 2, 3, 4), RandomGroups(seed, MemoryLimit(10)))
+    scheduler = JobScheduler((1, 2, 3, 4), RandomGroups(seed, MemoryLimit(10)))
     scheduler.handle(Arrived(("small", "large"), memory))
     scheduler.handle(Arrived(("late",), memory))
     assert {job for group in scheduler.groups for job in group.jobs} == {"small", "large"}
@@ -303,15 +307,18 @@ def test_random_groups_are_large_enough_for_their_jobs(seed: int) -> None:
 
 def test_jobs_are_measured_on_two_machines_at_least() -> None:
     memory = dict.fromkeys("abcde", JobMemory())
-    assert first_groups(list("abcde"), memory, 4) == [Group(("a", "c", "e"), 2), Group(("b", "d"), 2)]
-    assert first_groups(list("abcde"), memory, 4, most=2) == [Group(("a", "c"), 2), Group(("b", "d"), 2)]
-    assert first_groups(["a"], memory, 5) == [Group(("a",), 5)]
-    assert first_groups(["a", "b"], memory, 1) == [Group(("a", "b"), 1)]
+    assert first_groups(list("abcde"), memory, 4) == [JobGroup(("a", "c", "e"), 2), JobGroup(("b", "d"), 2)]
+    assert first_groups(list("abcde"), memory, 4, most=2) == [
+        JobGroup(("a", "c"), 2),
+        JobGroup(("b", "d"), 2),
+    ]
+    assert first_groups(["a"], memory, 5) == [JobGroup(("a",), 5)]
+    assert first_groups(["a", "b"], memory, 1) == [JobGroup(("a", "b"), 1)]
 
 
 def test_jobs_of_the_beginning_are_measured_two_at_a_time_if_they_do_not_all_fit() -> None:
     def groups(size: float) -> tuple[Sharing, ...]:
-        scheduler = Scheduler((1, 2, 3, 4), Harmony(limit=MemoryLimit(100)))
+        scheduler = JobScheduler((1, 2, 3, 4), Harmony(limit=MemoryLimit(100)))
         scheduler.handle(Arrived(tuple("abcdefg"), dict.fromkeys("abcdefg", JobMemory(size))))
         return scheduler.groups
 
@@ -328,11 +335,11 @@ def test_jobs_are_measured_where_they_fit() -> None:
         "e": JobMemory(50),
     }
     found = first_groups(list("abcde"), memory, 5, MemoryLimit(10))
-    assert found == [Group(("a",), 3), Group(("b", "d"), 2)]
+    assert found == [JobGroup(("a",), 3), JobGroup(("b", "d"), 2)]
 
 
 def test_jobs_that_do_not_fit_are_measured_in_place_of_those_that_are() -> None:
-    scheduler = Scheduler((1, 2), Harmony(limit=MemoryLimit(10)))
+    scheduler = JobScheduler((1, 2), Harmony(limit=MemoryLimit(10)))
     memory = {"a": JobMemory(12), "b": JobMemory(14), "c": JobMemory(8), "d": JobMemory(6)}
     scheduler.handle(Arrived(("a", "b", "c", "d"), memory))
     assert scheduler.waiting == ("b", "d")
@@ -348,10 +355,10 @@ def test_jobs_that_do_not_fit_are_measured_in_place_of_those_that_are() -> None:
 def test_a_group_measures_others_as_soon_as_its_own_jobs_are_measured() -> None:
     """`m` fits beside those that are to be measured, so it goes on; `x` is still being measured elsewhere."""
     memory = {"m": JobMemory(2), "n": JobMemory(14)} | dict.fromkeys("abc", JobMemory(8))
-    groups = [Group(("m", "n"), 2), Group(("x",), 2)]
+    groups = [JobGroup(("m", "n"), 2), JobGroup(("x",), 2)]
     sized = memory | {"x": JobMemory(18)}
     found = measured_instead(groups, ["a", "b", "c"], set("abcx"), sized, MemoryLimit(10), 2)
-    assert found == [Group(("a", "b", "m"), 2), groups[1]]
+    assert found == [JobGroup(("a", "b", "m"), 2), groups[1]]
     assert measured_instead(groups, ["a"], set("amx"), sized, MemoryLimit(10), 2) == groups
     too_large = sized | {"a": JobMemory(21)}
     assert measured_instead(groups, ["a"], set("ax"), too_large, MemoryLimit(10), 2) == groups
@@ -359,7 +366,7 @@ def test_a_group_measures_others_as_soon_as_its_own_jobs_are_measured() -> None:
 
 def test_jobs_of_the_beginning_are_measured_before_those_that_come_then() -> None:
     """A group holds one job. `b` takes long to be measured; `c` takes the place of `a`, `d` does not."""
-    scheduler = Scheduler((1, 2, 3, 4), Harmony(limit=MemoryLimit(10)))
+    scheduler = JobScheduler((1, 2, 3, 4), Harmony(limit=MemoryLimit(10)))
     memory = dict.fromkeys("abc", JobMemory(18))
     scheduler.handle(Arrived(("a", "b", "c"), memory))
     scheduler.handle(Arrived(("d",), {"d": JobMemory(18)}))
@@ -374,7 +381,7 @@ def test_jobs_of_the_beginning_are_measured_before_those_that_come_then() -> Non
 
 
 def test_a_measured_job_goes_on_where_machines_are_free_while_others_are_measured() -> None:
-    scheduler = Scheduler((1, 2, 3, 4), Harmony(limit=MemoryLimit(10)))
+    scheduler = JobScheduler((1, 2, 3, 4), Harmony(limit=MemoryLimit(10)))
     scheduler.handle(Arrived(("a", "b", "c"), dict.fromkeys("abc", JobMemory(18))))
     scheduler.handle(Profiled("a", load("a")))
     scheduler.handle(Rested("a"))
@@ -383,7 +390,7 @@ def test_a_measured_job_goes_on_where_machines_are_free_while_others_are_measure
 
 
 def test_a_job_that_does_not_fit_later_waits_until_it_does() -> None:
-    scheduler = Scheduler((1, 2), Harmony(limit=MemoryLimit(10)))
+    scheduler = JobScheduler((1, 2), Harmony(limit=MemoryLimit(10)))
     scheduler.handle(Arrived(("a", "c"), {"a": JobMemory(12), "c": JobMemory(8)}))
     scheduler.handle(Profiled("a", load("a", 3.0, 1.0)))
     scheduler.handle(Profiled("c", load("c", 1.0, 3.0)))
@@ -399,7 +406,7 @@ def test_jobs_that_are_measured_do_not_keep_other_groups_from_changing() -> None
     loads = {each.name: each for each in (load("slow", 3, 1), load("cpu", 3, 1), load("net", 1, 3))}
     policy._settled |= loads.keys()
     groups = (Sharing(("slow", "new"), (1, 2)), Sharing(("cpu",), (3, 4)))
-    view = View(
+    view = JobsView(
         4,
         (*loads, "new"),
         loads,
@@ -418,7 +425,7 @@ def test_jobs_that_are_measured_do_not_keep_other_groups_from_changing() -> None
 
 def test_a_job_that_comes_to_single_machines_is_measured_on_two_of_them() -> None:
     """Otherwise its network would never be known, and nothing would be regrouped until it is over."""
-    scheduler = Scheduler((1, 2), Harmony())
+    scheduler = JobScheduler((1, 2), Harmony())
     scheduler.handle(Arrived(("cpu", "net")))
     scheduler.handle(Profiled("cpu", load("cpu", 3.0, 0.1)))
     scheduler.handle(Profiled("net", load("net", 1.0, 5.0)))
@@ -431,13 +438,13 @@ def test_a_job_that_comes_to_one_idle_machine_gets_another_one_to_be_measured() 
     """One of two machines is idle, but a job that waits cannot be measured there."""
     memory = {"runs": JobMemory(), "waits": JobMemory()}
     runs = Sharing(("runs",), (1,))
-    view = View(2, ("runs", "waits"), {"runs": load("runs", 3.0, 0.1)}, memory, (runs,))
-    assert Harmony().regroup(view) == [Group(("runs", "waits"), 2)]
+    view = JobsView(2, ("runs", "waits"), {"runs": load("runs", 3.0, 0.1)}, memory, (runs,))
+    assert Harmony().regroup(view) == [JobGroup(("runs", "waits"), 2)]
 
 
 def test_harmony_groups_complements_once_all_are_measured() -> None:
     """Each job needs half of the machines' memory, so four of eight machines hold two."""
-    scheduler = Scheduler(tuple(range(1, 9)), Harmony(limit=MemoryLimit(20)))
+    scheduler = JobScheduler(tuple(range(1, 9)), Harmony(limit=MemoryLimit(20)))
     names = ("cpu1", "cpu2", "net1", "net2")
     scheduler.handle(Arrived(names, dict.fromkeys(names, JobMemory(40))))
     loads = {"cpu1": (3.0, 1.0), "cpu2": (3.1, 1.1), "net1": (1.0, 3.0), "net2": (1.1, 3.1)}
@@ -449,7 +456,7 @@ def test_harmony_groups_complements_once_all_are_measured() -> None:
 
 
 def test_jobs_that_fit_one_machine_are_not_spread_for_the_sake_of_traffic() -> None:
-    scheduler = Scheduler((1, 2), Harmony())
+    scheduler = JobScheduler((1, 2), Harmony())
     scheduler.handle(Arrived(("cpu", "net")))
     scheduler.handle(Profiled("cpu", load("cpu", 3.0, 0.1)))
     scheduler.handle(Profiled("net", load("net", 1.0, 5.0)))
@@ -462,7 +469,7 @@ class World:
     Every job fits on all machines, and most do not fit on a few.
     """
 
-    def __init__(self, scheduler: Scheduler, rng: random.Random, limit: MemoryLimit) -> None:
+    def __init__(self, scheduler: JobScheduler, rng: random.Random, limit: MemoryLimit) -> None:
         self.scheduler, self.rng, self.limit = scheduler, rng, limit
         self.expected = [f"j{i}" for i in range(rng.randint(1, 7))]
         most = (limit.limit_bytes or 0) * len(scheduler.machines)
@@ -534,7 +541,7 @@ def test_every_job_comes_to_its_end(policy, seed: int, num_machines: int, limit_
     """Whatever happens in whatever order, something can always happen until all jobs are over, and no machine
     ever holds more than it can."""
     limit = MemoryLimit(limit_bytes)
-    scheduler = Scheduler(tuple(range(1, num_machines + 1)), POLICIES[policy](limit, seed))
+    scheduler = JobScheduler(tuple(range(1, num_machines + 1)), POLICIES[policy](limit, seed))
     world = World(scheduler, random.Random(seed), limit)
     for _ in range(400):
         if not world.expected and world.over == world.arrived:
@@ -558,7 +565,7 @@ def test_a_similar_job_is_put_where_one_has_ended() -> None:
         each.name: each for each in (load("partner", 1, 4), load("other", 1, 0.2), load("similar", 4.1, 0.95))
     }
     policy._settled |= loads.keys()
-    view = View(
+    view = JobsView(
         2,
         tuple(loads),
         loads,
@@ -575,6 +582,6 @@ def test_a_similar_job_is_put_where_one_has_ended() -> None:
 
 def test_jobs_are_measured_together_up_to_a_number_of_them() -> None:
     memory = {job: JobMemory() for job in ("known", "small", *"abcde")}
-    groups = [Group(("known",), 4), Group(("small",), 2)]
+    groups = [JobGroup(("known",), 4), JobGroup(("small",), 2)]
     found = joined(groups, list("abcde"), set("abcde"), memory, MemoryLimit(), 2)
-    assert found == [Group(("known", "e"), 4), Group(("small", *"abcd"), 2)]
+    assert found == [JobGroup(("known", "e"), 4), JobGroup(("small", *"abcd"), 2)]

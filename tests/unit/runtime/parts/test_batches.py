@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from loopback import LoopbackGroupComm, LoopbackPieces, Meeting
 
-from hpcbal.data import SampleSource, SampleSpec
+from hpcbal.data import PreprocessedSamples, SampleSpec
 from hpcbal.data.held_samples import HeldSamples
 from hpcbal.data.operations import Mixup
 from hpcbal.data.operations.base import Operation
@@ -67,7 +67,9 @@ def batches_of(
     rank: int, static: bool = True, broken: tuple[int, ...] = (), operation: Any = None
 ) -> tuple[Feeder, PartBatches]:
     operations = [Jitter() if operation is None else operation]
-    source = SampleSource(Numbers(static), operations, seed=1, validation_fraction=0.2, max_sample_bytes=160)
+    source = PreprocessedSamples(
+        Numbers(static), operations, seed=1, validation_fraction=0.2, max_sample_bytes=160
+    )
     spec = StreamSpec(30, NUM_SAMPLES, 8, source.sample_spec, source.label_spec, ring_bytes=2**20)
     partition: Partition = deal_parts(30, NUM_RANKS, "random", 1)
     held = HeldSamples(source.dataset)

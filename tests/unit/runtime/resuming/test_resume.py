@@ -23,10 +23,10 @@ from hpcbal.events.ensemble import (
     LeaveOut,
     LeaveRound,
     NextPass,
-    Prediction,
     RoundPlan,
     Schedule,
     ScheduleChosen,
+    SchedulePrediction,
     StartAlone,
     StartRound,
     StopStream,
@@ -96,8 +96,10 @@ def test_nothing_there_is_a_fresh_start(run: RunDirectory):
 
 def test_the_last_choice_of_a_schedule_is_known_with_its_cluster(run: RunDirectory):
     wide, alone = Schedule("global", Delta(relative=1.0), 0.8), Schedule("independent")
-    first = ScheduleChosen(wide, (Prediction(wide, 9.0, 2), Prediction(alone, 12.0, 5)))
-    last = ScheduleChosen(alone, (Prediction(wide, 9.0, 2), Prediction(alone, 5.0, 5)), wide, 40.0)
+    first = ScheduleChosen(wide, (SchedulePrediction(wide, 9.0, 2), SchedulePrediction(alone, 12.0, 5)))
+    last = ScheduleChosen(
+        alone, (SchedulePrediction(wide, 9.0, 2), SchedulePrediction(alone, 5.0, 5)), wide, 40.0
+    )
     resume = read(run, started(), first, last).resume
     assert resume.choice == last
     assert resume.cluster is not None

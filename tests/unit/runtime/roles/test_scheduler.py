@@ -23,10 +23,10 @@ from hpcbal.events.ensemble import (
     Event,
     GroupLeft,
     Instruction,
-    Prediction,
     PreprocessingMeasured,
     RateMeasured,
     ScheduleChosen,
+    SchedulePrediction,
     Started,
     SuspendRequested,
 )
@@ -481,7 +481,7 @@ class SlowChooser:
         """Answer with the first candidate of this paradigm."""
         assert self.asked is not None
         schedule = next(each for each in self.asked.candidates if each.paradigm == paradigm)
-        self.answer = ScheduleChosen(schedule, (Prediction(schedule, 1.0, 1),))
+        self.answer = ScheduleChosen(schedule, (SchedulePrediction(schedule, 1.0, 1),))
 
 
 def answer_of(chooser: ScheduleChooser) -> ScheduleChosen:

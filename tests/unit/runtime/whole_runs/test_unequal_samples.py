@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import yaml
 
-from hpcbal.data.source import SampleSource
+from hpcbal.data.source import PreprocessedSamples
 from hpcbal.errors import DataError
 from hpcbal.report import read_run
 from hpcbal.telemetry import read_status
@@ -267,11 +267,13 @@ def test_chronica_draws_each_sample_once_per_pass_and_levels_the_parts(
 ) -> None:
     made: Counter[int] = Counter()
 
-    def sample(source: Any, sample_id: int, *args: Any, make: Any = SampleSource.sample, **more: Any) -> Any:
+    def sample(
+        source: Any, sample_id: int, *args: Any, make: Any = PreprocessedSamples.sample, **more: Any
+    ) -> Any:
         made[sample_id] += 1
         return make(source, sample_id, *args, **more)
 
-    monkeypatch.setattr(SampleSource, "sample", sample)
+    monkeypatch.setattr(PreprocessedSamples, "sample", sample)
     monkeypatch.setattr("hpcbal.runtime.rank.data.doubts_about_values", lambda *_, **__: ())  # it reads eight
     use(lab, **CHRONICA)
     reads: list[int] = importlib.import_module("in_process_toys").READS

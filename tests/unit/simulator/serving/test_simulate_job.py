@@ -12,7 +12,7 @@ from paramserver_job import Setup, run_job
 from hpcbal.errors import HpcbalError, InputError
 from hpcbal.paramserver.contract import Table
 from hpcbal.paramserver.engine.wire import ENTRY_BYTES, HEADER_BYTES
-from hpcbal.paramserver.machine.events import Move, Reconfigure
+from hpcbal.paramserver.machine.events import BlockMove, Reconfigure
 from hpcbal.paramserver.worker.job import EmulatedMachine
 from hpcbal.simulator.serving import Delays, ServingJob, ServingMachine, simulate_job, simulate_roles
 
@@ -223,10 +223,10 @@ def test_a_job_that_is_reconfigured_trains_on_and_ends_as_fast_as_one_that_began
     before = [1] * 12 + [2] * 12, [3] * 3 + [4] * 3 + [5] * 3 + [6] * 3
     # 2 workers and 4 servers become 4 workers and 2 servers.
     moves = (
-        Move("parameters", (0, 1, 2), 3, 5),
-        Move("parameters", (3, 4, 5), 4, 6),
-        Move("data", tuple(range(6)), 1, 3, (0,)),
-        Move("data", tuple(range(12, 18)), 2, 4, (1,)),
+        BlockMove("parameters", (0, 1, 2), 3, 5),
+        BlockMove("parameters", (3, 4, 5), 4, 6),
+        BlockMove("data", tuple(range(6)), 1, 3, (0,)),
+        BlockMove("data", tuple(range(12, 18)), 2, 4, (1,)),
     )
     run = simulate_job(job, machines, *before, changes={2: Reconfigure(moves, "test")})
     after = run.data_owner, run.parameter_owner
@@ -244,7 +244,7 @@ def test_a_job_that_is_reconfigured_trains_on_and_ends_as_fast_as_one_that_began
 def test_a_frame_that_comes_to_an_old_owner_is_forwarded() -> None:
     """Workers that do not know yet who owns a block ask the one who did."""
     job = job_of(None, max_epochs=6)
-    moves = (Move("parameters", tuple(range(6)), 3, 4),)
+    moves = (BlockMove("parameters", tuple(range(6)), 3, 4),)
     delays = Delays(control_s=1.0)  # news of owners comes late
     owners = [1] * 12 + [2] * 12, [3] * 12
     run = simulate_job(job, machines_of(4), *owners, delays=delays, changes={2: Reconfigure(moves, "test")})

@@ -13,8 +13,8 @@ from hpcbal.errors import InputError
 from hpcbal.paramserver.contract import Table
 from hpcbal.paramserver.sharing.fixed import FixedGroups, Isolated, RandomGroups
 from hpcbal.paramserver.sharing.harmony import Harmony
-from hpcbal.paramserver.sharing.scheduler import GroupingPolicy, View
-from hpcbal.policies.grouping import Group, JobLoad, JobMemory, MemoryLimit
+from hpcbal.paramserver.sharing.scheduler import GroupingPolicy, JobsView
+from hpcbal.policies.grouping import JobGroup, JobLoad, JobMemory, MemoryLimit
 from hpcbal.simulator.serving import ServingJob
 from hpcbal.simulator.sharing import (
     NAIVE,
@@ -72,7 +72,7 @@ def simulate(
 
 
 def together(*names: str, machines: int = 2) -> GroupingPolicy:
-    return FixedGroups([Group(names, machines)])
+    return FixedGroups([JobGroup(names, machines)])
 
 
 @pytest.mark.parametrize("turns", [Turns(), Turns(is_synchronised=False), NAIVE])
@@ -160,8 +160,8 @@ class Moves:
     due_s = math.inf
     limit = MemoryLimit(1.0)
 
-    def regroup(self, view: View) -> Sequence[Group] | None:
-        return [Group((job,), 2 // len(view.jobs)) for job in view.jobs]
+    def regroup(self, view: JobsView) -> Sequence[JobGroup] | None:
+        return [JobGroup((job,), 2 // len(view.jobs)) for job in view.jobs]
 
 
 def test_a_job_that_moves_goes_on_from_its_checkpoint() -> None:

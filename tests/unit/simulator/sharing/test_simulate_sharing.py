@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from hpcbal.errors import HpcbalError, InputError
 from hpcbal.paramserver.sharing.fixed import FixedGroups, Isolated, RandomGroups
 from hpcbal.paramserver.sharing.harmony import Harmony
-from hpcbal.paramserver.sharing.scheduler import GroupingPolicy, View
-from hpcbal.policies.grouping import Group, JobLoad, JobMemory, MemoryLimit, group_iteration_s
+from hpcbal.paramserver.sharing.scheduler import GroupingPolicy, JobsView
+from hpcbal.policies.grouping import JobGroup, JobLoad, JobMemory, MemoryLimit, group_iteration_s
 from hpcbal.simulator.sharing import (
     NAIVE,
     SharingDelays,
@@ -32,7 +32,7 @@ EVEN = SimulatedJob("even", 4.0, 10, dense_bytes=200.0)
 
 
 def together(*jobs: SimulatedJob, machines: int = 2) -> GroupingPolicy:
-    return FixedGroups([Group(tuple(job.name for job in jobs), machines)])
+    return FixedGroups([JobGroup(tuple(job.name for job in jobs), machines)])
 
 
 def mix(count: int, seed: int) -> list[SimulatedJob]:
@@ -145,8 +145,8 @@ class FromTwoToOne:
     due_s = math.inf
     limit = MemoryLimit(1.0)
 
-    def regroup(self, view: View) -> Sequence[Group] | None:
-        return [Group((job,), 2 // len(view.jobs)) for job in view.jobs]
+    def regroup(self, view: JobsView) -> Sequence[JobGroup] | None:
+        return [JobGroup((job,), 2 // len(view.jobs)) for job in view.jobs]
 
 
 def test_a_move_takes_the_time_to_write_and_read_its_bytes() -> None:
@@ -243,7 +243,7 @@ class Nothing:
     due_s = math.inf
     limit = MemoryLimit()
 
-    def regroup(self, view: View) -> Sequence[Group] | None:
+    def regroup(self, view: JobsView) -> Sequence[JobGroup] | None:
         return []
 
 

@@ -19,10 +19,10 @@ from hpcbal.events.ensemble import (
     Instruction,
     LeaveOut,
     NextPass,
-    Prediction,
     RoundPlan,
     Schedule,
     ScheduleChosen,
+    SchedulePrediction,
     StartRound,
     StopStream,
 )
@@ -48,9 +48,9 @@ LOCAL = Schedule("local", Delta(relative=0.2))
 CHOICE = ScheduleChosen(
     LOCAL,
     (
-        Prediction(PAPER, 5.0, 4, is_cut=True),
-        Prediction(LOCAL, 3.0, 2),
-        Prediction(Schedule("independent"), 4.0, 9),
+        SchedulePrediction(PAPER, 5.0, 4, is_cut=True),
+        SchedulePrediction(LOCAL, 3.0, 2),
+        SchedulePrediction(Schedule("independent"), 4.0, 9),
     ),
     PAPER,
     50.0,

@@ -16,12 +16,12 @@ from hpcbal.events.ensemble import (
     LeaveOut,
     LeaveRound,
     NextPass,
-    Prediction,
     PreprocessingMeasured,
     RateMeasured,
     RoundPlan,
     Schedule,
     ScheduleChosen,
+    SchedulePrediction,
     Started,
     StartProfiling,
     StartRound,
@@ -77,7 +77,11 @@ def test_a_choice_is_shown_with_what_the_others_would_cost():
     progress = Watched()
     wide, alone = Schedule("global", Delta(relative=1.0), 0.8), Schedule("independent")
     narrow = Schedule("local", Delta(absolute=20.0))
-    found = (Prediction(wide, 33.0, 1), Prediction(alone, 63.0, 3), Prediction(narrow, 36.3, 1, is_cut=True))
+    found = (
+        SchedulePrediction(wide, 33.0, 1),
+        SchedulePrediction(alone, 63.0, 3),
+        SchedulePrediction(narrow, 36.3, 1, is_cut=True),
+    )
     progress.handle(ScheduleChosen(wide, found))
     assert progress.lines() == [
         "[0:00:00] schedule auto: global, delta 100%, alpha 0.8: 0:00:33 in 1 round predicted, "
