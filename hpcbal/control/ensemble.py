@@ -52,7 +52,7 @@ from hpcbal.events.ensemble import (
     SuspendGroups,
     SuspendRequested,
 )
-from hpcbal.machines import EventLog
+from hpcbal.events.event_log import EventLog
 from hpcbal.policies import Delta, FlotillaPlanner, RateTable
 
 

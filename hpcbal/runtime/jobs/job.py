@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 
 from hpcbal.config import JobsConfig, ParamServerConfig
 from hpcbal.errors import InputError
-from hpcbal.paramserver.contract import num_steps
+from hpcbal.paramserver.api import num_steps
+from hpcbal.paramserver.coscheduling.profiling import IterationMeter, load_of
 from hpcbal.paramserver.engine.transport import NUM_STREAMS
-from hpcbal.paramserver.machine.events import End
-from hpcbal.paramserver.machine.job import JobMachine, JobSpec
-from hpcbal.paramserver.machine.messages import TurnDone
-from hpcbal.paramserver.machine.progress import BoundedStaleness
-from hpcbal.paramserver.machine.stopping import JobStop
-from hpcbal.paramserver.sharing.profiling import IterationMeter, load_of
+from hpcbal.paramserver.master.bounded_staleness import BoundedStaleness
+from hpcbal.paramserver.master.events import End
+from hpcbal.paramserver.master.job import JobMachine, JobSpec
+from hpcbal.paramserver.master.messages import TurnDone
+from hpcbal.paramserver.master.stopping import JobStop
 from hpcbal.policies.grouping import JobLoad
 from hpcbal.runtime.jobs.checkpoint import SavedJob
 from hpcbal.runtime.jobs.loading import Cut, JobConfig, LoadedJob, check_saved, first_cut

@@ -12,10 +12,10 @@ from hpcbal.cluster.walltime import WalltimeLimit
 from hpcbal.comm.channel import Message
 from hpcbal.errors import UserCodeError
 from hpcbal.exit_codes import code_of_end
-from hpcbal.paramserver.contract import AppError, calling, checked_metrics
+from hpcbal.paramserver.api import AppError, calling, checked_metrics
 from hpcbal.paramserver.engine.reactor import Patience
-from hpcbal.paramserver.machine import messages
-from hpcbal.paramserver.machine.events import (
+from hpcbal.paramserver.master import messages
+from hpcbal.paramserver.master.events import (
     ComputeMetrics,
     End,
     EpochEnded,

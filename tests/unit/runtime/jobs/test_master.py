@@ -14,7 +14,7 @@ from hpcbal.comm.channel import Message
 from hpcbal.config import ParamServerConfig
 from hpcbal.errors import ExitCode
 from hpcbal.paramserver.engine.transport import NUM_STREAMS
-from hpcbal.paramserver.machine import messages
+from hpcbal.paramserver.master import messages
 from hpcbal.runtime.health.silence import StallDetector
 from hpcbal.runtime.jobs.job import Job
 from hpcbal.runtime.jobs.loading import Cut
