@@ -78,7 +78,7 @@ _MODULE_OF = {
     "claim_output": "claim.directory",
     "clear_dead_lock": "claim.run_lock",
     "configure_rank_logging": "streams.rank_log",
-    "environment_versions": "host.processes",
+    "environment_versions": "resources.processes",
     "is_same_config": "claim.same_config",
     "new_status": "views.ensemble_table",
     "output_error": "files.atomic_file",
