@@ -1,7 +1,7 @@
 """The schedule that a run chooses by itself, against the best fixed one found afterwards.
 
-Random ensembles: 4 to 64 GPUs, rates 1 to 16 times apart, lengths 1 to 8 times apart, scaling of 0.8 to 0.98
-per added GPU. Each is simulated with `schedule.paradigm: auto`, which chooses again before each round, and
+Random ensembles: 4 to 64 slots, rates 1 to 16 times apart, lengths 1 to 8 times apart, scaling of 0.8 to 0.98
+per added slot. Each is simulated with `schedule.paradigm: auto`, which chooses again before each round, and
 under every fixed setting of a grid that is finer than the candidates. Four of the ensembles are also trained
 for real on emulated accelerators: with auto, with `independent`, and with the fixed setting that is best in
 the simulation.
@@ -14,13 +14,13 @@ The JSON holds one flat object:
 - `auto_over_independent_max` (at most 1.0): largest makespan of auto over that of `independent`; both over
   the simulated and the emulated runs. Where auto chooses `independent` itself, an emulated run would only
   compare a run with itself, so that is left out.
-- `auto_decide_s` (at most 1): longest decision for 100 DNNs on 160 GPUs, of several ensembles.
+- `auto_decide_s` (at most 1): longest decision for 100 DNNs on 160 slots, of several ensembles.
 - `auto_over_best_early_max`: for information, if DNNs converge after 50 to 100 % of their max_epochs, which
   auto cannot know and the best fixed setting is chosen afterwards with.
 - `default_over_best_median`: the paradigm, delta and alpha of [FLEET] over the best fixed setting.
 
 The peers are the fixed settings, those of [FLEET] among them, and in simulations a plain list scheduler
-without this package's order: the longest DNN first, one GPU each.
+without this package's order: the longest DNN first, one slot each.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ DELTAS = (
 ALPHAS = (0.4, 0.6, PAPER_ALPHA, 0.9, 1.0)
 INDEPENDENT, PAPER = Schedule("independent"), Schedule("global", PAPER_DELTA, PAPER_ALPHA)
 
-MOST_EMULATED_GPUS = 8
+MOST_EMULATED_SLOTS = 8
 EMULATED_S = 25.0
 EMULATED_REPEATS = 2
 EMULATED_BATCH = 400  # few steps, so that ranks that share two cores mostly sleep
@@ -73,8 +73,8 @@ class Ensemble:
 
     specs: tuple[DnnSpec, ...]
     rates: RateTable
-    num_gpus: int
-    gpus_per_node: int
+    num_slots: int
+    slots_per_node: int
     passes: PassModel = PASSES
 
     def outset(self) -> Outset:
@@ -82,22 +82,22 @@ class Ensemble:
         settings = ScheduleSettings(
             self.passes.num_positions, None, None, paradigm=AUTO, profile=False, checkpoint_every_pass=False
         )
-        cluster = cluster_of(self.num_gpus, self.gpus_per_node)
+        cluster = cluster_of(self.num_slots, self.slots_per_node)
         return Outset(self.specs, cluster, settings, self.rates, self.passes, ASSUMED_COSTS, ResumeState())
 
 
-def draw(seed: int, num_dnns: int | None = None, num_gpus: int | None = None) -> Ensemble:
+def draw(seed: int, num_dnns: int | None = None, num_slots: int | None = None) -> Ensemble:
     """The ensemble of a seed."""
     rng = np.random.default_rng(seed)
-    gpus_per_node = int(rng.choice([4, 8]))
-    gpus = num_gpus or max(4, gpus_per_node * round(4 * 16 ** rng.uniform() / gpus_per_node))
-    count = num_dnns or max(3, round(gpus * 2 ** rng.uniform(-1.5, 1.0)))
+    slots_per_node = int(rng.choice([4, 8]))
+    slots = num_slots or max(4, slots_per_node * round(4 * 16 ** rng.uniform() / slots_per_node))
+    count = num_dnns or max(3, round(slots * 2 ** rng.uniform(-1.5, 1.0)))
     rate_span, length_span = 16 ** rng.uniform(), 8 ** rng.uniform()
     single = 100.0 * rate_span ** rng.uniform(size=count)
     kept = rng.uniform(0.8, 0.98, count)
     epochs = np.round(8 * length_span ** rng.uniform(size=count)).astype(int)
     names = [f"dnn-{i:03d}" for i in range(count)]
-    most = min(gpus, 2 * gpus_per_node)
+    most = min(slots, 2 * slots_per_node)
     rates = {
         name: {m: float(rate * m * share ** (m - 1)) for m in range(1, most + 1)}
         for name, rate, share in zip(names, single, kept, strict=True)
@@ -105,7 +105,7 @@ def draw(seed: int, num_dnns: int | None = None, num_gpus: int | None = None) ->
     specs = tuple(
         DnnSpec(name, BATCH, StopRule(max_epochs=int(n))) for name, n in zip(names, epochs, strict=True)
     )
-    return Ensemble(specs, RateTable(rates, gpus_per_node), gpus, gpus_per_node)
+    return Ensemble(specs, RateTable(rates, slots_per_node), slots, slots_per_node)
 
 
 def fixed_s(ensemble: Ensemble) -> dict[Schedule, float]:
@@ -127,8 +127,8 @@ def fixed_s(ensemble: Ensemble) -> dict[Schedule, float]:
 
 
 def longest_first_s(ensemble: Ensemble) -> float:
-    """Makespan if each GPU takes the longest DNN that is left, with the costs of a round."""
-    free = [0.0] * ensemble.num_gpus
+    """Makespan if each slot takes the longest DNN that is left, with the costs of a round."""
+    free = [0.0] * ensemble.num_slots
     times = (
         spec.stop.max_epochs * ensemble.passes.seconds(ensemble.rates.rate(spec.dnn_id, 1))
         for spec in ensemble.specs
@@ -183,7 +183,7 @@ def sped_up(ensemble: Ensemble) -> Ensemble:
 
 def _faster(ensemble: Ensemble, factor: float) -> Ensemble:
     rates = {d: {m: rate * factor for m, rate in row.items()} for d, row in ensemble.rates.measured.items()}
-    return replace(ensemble, rates=RateTable(rates, ensemble.gpus_per_node))
+    return replace(ensemble, rates=RateTable(rates, ensemble.slots_per_node))
 
 
 def config_of(ensemble: Ensemble, schedule: Schedule | None, output: Path) -> dict[str, Any]:
@@ -215,7 +215,7 @@ def config_of(ensemble: Ensemble, schedule: Schedule | None, output: Path) -> di
             for spec in ensemble.specs
         ],
         "backend": {"name": "emulated", "rates": {d: dict(r) for d, r in ensemble.rates.measured.items()}},
-        "slots": {"per_node": ensemble.num_gpus, "preprocessors_per_node": 1},
+        "slots": {"per_node": ensemble.num_slots, "preprocessors_per_node": 1},
         "schedule": keys,
         "dataplane": {"block_samples": BLOCK_SAMPLES, "ring_bytes": "64KiB"},
         "checkpoint": {"interval_s": 3600.0},
@@ -249,7 +249,7 @@ def emulate(seeds: Sequence[int]) -> Iterator[dict[str, Any]]:
         chosen = predict_schedules(ensemble.outset(), candidates(ensemble.outset().settings))
         stays_alone = min(chosen, key=lambda p: (p.is_cut, p.remaining_s)).schedule == INDEPENDENT
         print(
-            f"emulated {seed:3d}  {ensemble.num_gpus:3d} GPUs {len(ensemble.specs):4d} DNNs  "
+            f"emulated {seed:3d}  {ensemble.num_slots:3d} slots {len(ensemble.specs):4d} DNNs  "
             f"auto {auto:6.1f} s  best {fixed:6.1f} s ({best})  independent {alone:6.1f} s"
             + ("  (chosen: not compared)" if stays_alone else ""),
             flush=True,
@@ -265,7 +265,7 @@ def emulate(seeds: Sequence[int]) -> Iterator[dict[str, Any]]:
 
 
 def decide_s(seed: int) -> float:
-    """Seconds of the first decision for 100 DNNs on 160 GPUs; the best of three attempts."""
+    """Seconds of the first decision for 100 DNNs on 160 slots; the best of three attempts."""
     outset = draw(seed, 100, 160).outset()
     times = []
     for _ in range(3):
@@ -295,12 +295,12 @@ def main(argv: Sequence[str] | None = None) -> None:
         over_independent.append(auto / fixed[INDEPENDENT])
         paper_over_best.append(fixed[PAPER] / fixed[best])
         over_early.append(auto_s(ensemble, epochs) / min(fixed_s(with_epochs(ensemble, epochs)).values()))
-        if ensemble.num_gpus <= MOST_EMULATED_GPUS:
+        if ensemble.num_slots <= MOST_EMULATED_SLOTS:
             small.append(seed)
         print(
-            f"simulated {seed:2d}  {ensemble.num_gpus:3d} GPUs {len(ensemble.specs):4d} DNNs  auto over best "
-            f"{over_best[-1]:.3f} ({best})  over independent {over_independent[-1]:.3f}  [FLEET] over best "
-            f"{paper_over_best[-1]:.2f}  early: {over_early[-1]:.3f}",
+            f"simulated {seed:2d}  {ensemble.num_slots:3d} slots {len(ensemble.specs):4d} DNNs  auto over "
+            f"best {over_best[-1]:.3f} ({best})  over independent {over_independent[-1]:.3f}  [FLEET] over "
+            f"best {paper_over_best[-1]:.2f}  early: {over_early[-1]:.3f}",
             flush=True,
         )
     real = list(emulate(small[: args.emulated]))

@@ -1,4 +1,4 @@
-"""Balancing on unlike emulated GPUs: compare real runs with their simulations.
+"""Balancing on unlike emulated slots: compare real runs with their simulations.
 
 One DNN trains on four unlike workers, as in configs/heterogeneous.yaml, and on four workers one of which is
 so slow that policies may leave it out. Each policy trains in a real run: MPI ranks, the shared ring,
@@ -77,7 +77,7 @@ def config_of(group: str, policy: str, num_epochs: int, output: Path) -> dict[st
             "workers": [dict(worker) for worker in workers],
         },
         "balance": {"policy": policy, **({"shares": list(shares)} if policy == "fixed" else {})},
-        "schedule": {"profiling": {"max_batches": 2, "timed_batches": 1, "max_gpus": 4}},
+        "schedule": {"profiling": {"max_batches": 2, "timed_batches": 1, "max_slots": 4}},
         "slots": {"per_node": len(workers), "preprocessors_per_node": 1},
         "output": {"dir": str(output)},
     }
@@ -93,10 +93,10 @@ def simulated(config: dict[str, Any], folder: Path) -> float:
     path = folder / "simulated.yaml"
     path.write_text(yaml.safe_dump(config, sort_keys=False), encoding="utf-8")
     scenario = scenario_of_config(load_ensemble(path), path, num_samples=NUM_SAMPLES)
-    (num_gpus,), workload = scenario.gpus, scenario.draw(0)
+    (num_slots,), workload = scenario.slots, scenario.draw(0)
     run = simulate(
         workload.specs,
-        cluster_of(num_gpus, scenario.gpus_per_node),
+        cluster_of(num_slots, scenario.slots_per_node),
         scenario.settings,
         workload.rates,
         scenario.passes,

@@ -2,7 +2,7 @@
 
 The paper shows how rates scale as curves without figures (Fig. 9), so the preset has two free values:
 `kept_inside_node` and `kept_across_nodes`. The rule: simulate FLEET-G for every pair of a grid and all eight
-numbers of GPUs, average the makespan over the seeds, and take the pair with the smallest worst error. The
+numbers of slots, average the makespan over the seeds, and take the pair with the smallest worst error. The
 error of a row is |simulated / published - 1|. Among equal worst errors (to 0.1 %) the smallest mean error
 wins. Pairs that keep more across nodes than inside one are skipped.
 
@@ -53,16 +53,16 @@ class Pair:
 
 
 def simulated(overrides: Sequence[str], num_seeds: int) -> tuple[float, ...]:
-    """Makespan of the preset's FLEET-G over that of the paper, for each number of GPUs of Table 4."""
+    """Makespan of the preset's FLEET-G over that of the paper, for each number of slots of Table 4."""
     scenario = load_preset(PRESET, overrides)
     published = scenario.published
     assert published is not None
     return tuple(
         statistics.fmean(
-            scenario.run(num_gpus, published.paradigm, seed).makespan_s for seed in range(num_seeds)
+            scenario.run(num_slots, published.paradigm, seed).makespan_s for seed in range(num_seeds)
         )
         / published_s
-        for num_gpus, published_s in published.makespan_s.items()
+        for num_slots, published_s in published.makespan_s.items()
     )
 
 
@@ -82,7 +82,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     args = parser.parse_args(argv)
     published = load_preset(PRESET).published
     assert published is not None
-    print("inside  across   worst    mean  " + "  ".join(f"{gpus:5d}" for gpus in published.makespan_s))
+    print("inside  across   worst    mean  " + "  ".join(f"{slots:5d}" for slots in published.makespan_s))
     pairs = []
     for inside, across in itertools.product(args.inside, args.across):
         if across > inside:

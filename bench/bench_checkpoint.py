@@ -56,7 +56,7 @@ def slots_of_rounds(ledger: Sequence[Entry]) -> list[tuple[str, int, float]]:
     for entry in ledger:
         match entry.line:
             case StartRound(plan):
-                slots = {dnn: len(gpus) for dnn, gpus in plan.gpus_of_dnn.items()}
+                slots = {dnn: len(own) for dnn, own in plan.slots_of_dnn.items()}
             case CheckpointWritten(dnn, held_s=held_s):
                 found.append((dnn, slots[dnn], held_s))
             case BestKeptLine(dnn, held_s=held_s) if held_s > 0.0:  # else part of a checkpoint

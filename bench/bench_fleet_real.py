@@ -10,7 +10,7 @@ simulated from rates, epochs and the ring's size alone; nothing is fitted to the
 
 The JSON holds one flat object. `sim_error_max`: the largest |simulated / real - 1| of the makespans (at most
 0.05). `global_vs_independent`, `global_vs_homogeneous`: how many times faster FLEET-G was in the real runs.
-The peers are the other paradigms; the limit is the lower bound max(total work / GPUs, longest DNN).
+The peers are the other paradigms; the limit is the lower bound max(total work / slots, longest DNN).
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from hpcbal.policies import Delta, RateTable
 from hpcbal.simulator import PassModel, SimulatedRun, Workload, load_preset, simulate
 
 PRESET = "fleet-summitdev"
-NUM_NODES, GPUS_PER_NODE = 4, 4
+NUM_NODES, SLOTS_PER_NODE = 4, 4
 RANKS_PER_NODE = (
-    GPUS_PER_NODE + 2
+    SLOTS_PER_NODE + 2
 )  # first node: scheduler and one preprocessor; other nodes: two preprocessors
 NUM_TRAIN, NUM_VALIDATION, BATCH = 480, 48, 32
 BLOCK_SAMPLES = 16
@@ -47,7 +47,7 @@ ERROR_ALLOWED = 0.05
 
 
 def scaled(num_dnns: int, seed: int, mean_run_s: float) -> Workload:
-    """The first DNNs of the preset, sped up so that their mean time on one GPU is `mean_run_s`."""
+    """The first DNNs of the preset, sped up so that their mean time on one slot is `mean_run_s`."""
     whole = load_preset(PRESET).draw(seed)
     specs = whole.specs[:num_dnns]
     epochs = {spec.dnn_id: whole.epochs[spec.dnn_id] for spec in specs}
@@ -55,11 +55,13 @@ def scaled(num_dnns: int, seed: int, mean_run_s: float) -> Workload:
     lengths = [epochs[d] * samples / whole.rates.rate(d, 1) for d in epochs]
     factor = statistics.mean(lengths) / mean_run_s
     rates = {
-        d: {m: rate * factor for m, rate in whole.rates.measured[d].items() if m <= NUM_NODES * GPUS_PER_NODE}
+        d: {
+            m: rate * factor for m, rate in whole.rates.measured[d].items() if m <= NUM_NODES * SLOTS_PER_NODE
+        }
         for d in epochs
     }
     specs = tuple(replace(spec, batch_size=BATCH) for spec in specs)
-    return Workload(specs, RateTable(rates, GPUS_PER_NODE), epochs)
+    return Workload(specs, RateTable(rates, SLOTS_PER_NODE), epochs)
 
 
 def config_of(workload: Workload, paradigm: str, output: Path) -> dict[str, Any]:
@@ -86,7 +88,7 @@ def config_of(workload: Workload, paradigm: str, output: Path) -> dict[str, Any]
             "name": "emulated",
             "rates": {d: dict(by_count) for d, by_count in workload.rates.measured.items()},
         },
-        "slots": {"per_node": GPUS_PER_NODE, "preprocessors_per_node": 1, "ranks_per_node": RANKS_PER_NODE},
+        "slots": {"per_node": SLOTS_PER_NODE, "preprocessors_per_node": 1, "ranks_per_node": RANKS_PER_NODE},
         "schedule": {"paradigm": paradigm, "delta": DELTA, "alpha": ALPHA},
         "dataplane": {"block_samples": BLOCK_SAMPLES, "ring_bytes": ring_bytes()},
         "output": {"dir": str(output)},
@@ -121,7 +123,7 @@ def simulated(workload: Workload, paradigm: str) -> SimulatedRun:
         seed=0,
     )
     passes = PassModel(NUM_TRAIN, NUM_VALIDATION, ring_samples=RING_BLOCKS * BLOCK_SAMPLES)
-    cluster = Cluster.uniform(NUM_NODES, GPUS_PER_NODE)
+    cluster = Cluster.uniform(NUM_NODES, SLOTS_PER_NODE)
     return simulate(workload.specs, cluster, settings, workload.rates, passes, epochs=workload.epochs)
 
 
@@ -182,7 +184,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     virtual_s = {paradigm: run.makespan_s for paradigm, run in runs.items()}
     result = report(median_by_paradigm(real), virtual_s, runs["global"].lower_bound_s)
     if args.json:
-        facts = {"num_dnns": args.dnns, "num_gpus": NUM_NODES * GPUS_PER_NODE, "load_before": load_before}
+        facts = {"num_dnns": args.dnns, "num_slots": NUM_NODES * SLOTS_PER_NODE, "load_before": load_before}
         args.json.write_text(json.dumps(result | facts | provenance(), indent=2) + "\n")
 
 

@@ -34,7 +34,7 @@ import yaml
 from support.provenance import provenance
 from support.starting import HERE, environment, train
 
-from hpcbal.forecast import Cluster, Links, Settings, simulate
+from hpcbal.forecast import Links, Settings, Topology, simulate
 from hpcbal.forecast.trace_file import read_trace
 
 BATCH = 4
@@ -187,7 +187,7 @@ def speed() -> dict[str, Any]:
     os.sched_setaffinity(0, {min(allowed)})
     try:
         for count in WORKERS:
-            cluster = Cluster((Links(BYTES_PER_S, BYTES_PER_S),) * count, (Links(BYTES_PER_S, BYTES_PER_S),))
+            cluster = Topology((Links(BYTES_PER_S, BYTES_PER_S),) * count, (Links(BYTES_PER_S, BYTES_PER_S),))
             began = time.perf_counter()
             replay = simulate(trace, cluster, Settings(NUM_STEPS))
             spent_s, done = time.perf_counter() - began, sum(ends.size for ends in replay.ends_s)

@@ -44,15 +44,15 @@ from workloads.harmony_real import BANDWIDTH, JOBS, NUM_MACHINES, STEPS, file_of
 
 from hpcbal.cli.simulating.jobs import DELAYS_S
 from hpcbal.config import JobsConfig, SharedJobConfig, load_config
-from hpcbal.paramserver.contract import DataBlocks
+from hpcbal.paramserver.api import DataBlocks
 from hpcbal.paramserver.store.layout import Layout
-from hpcbal.paramserver.worker.job import Job
+from hpcbal.paramserver.worker.job import JobSetup
 from hpcbal.paramserver.worker.loading import fill_first, first_data
 from hpcbal.policies.grouping import MemoryLimit
 from hpcbal.runtime.jobs.loading import Cut, LoadedJob, first_cut, load_job
 from hpcbal.runtime.jobs.needs import needs_of
 from hpcbal.runtime.simulating.shared_jobs import forecast_jobs
-from hpcbal.simulator.sharing import SharingDelays, SharingRun
+from hpcbal.simulator.coscheduling import SharingDelays, SharingRun
 from hpcbal.telemetry import read_ledger
 
 RUNS = ("harmony", "isolated", "naive_best", "naive_worst")
@@ -144,7 +144,7 @@ def opened(config: JobsConfig) -> Forecasts:
 def make_blocks(config: SharedJobConfig, loaded: LoadedJob, cut: Cut, seed: int) -> None:
     """Make all blocks of a job, as its machines do at its start."""
     layout = Layout(tuple(loaded.tables.values()), cut.parameters)
-    job = Job(loaded.app, seed, config.mini_batch, DataBlocks(loaded.num_samples, cut.data), layout)
+    job = JobSetup(loaded.app, seed, config.mini_batch, DataBlocks(loaded.num_samples, cut.data), layout)
     for block in range(cut.data):
         first_data(job, block)
     for block in range(layout.num_blocks):

@@ -1,4 +1,4 @@
-"""Balance emulated GPUs of four unlike kinds: how many steps of a run `fitted` and Alg. 2 need to settle.
+"""Balance emulated slots of four unlike kinds: how many steps of a run `fitted` and Alg. 2 need to settle.
 
 The curves have the shape of [LBBSP] Fig. 4, and for four GPUs the best split of its Fig. 8, (89, 21, 12, 6).
 Measured times have Gaussian noise. A split is judged without noise: by the makespan of the true curves over
@@ -8,7 +8,7 @@ Steps are those of a real run, made by its splitting machine (`hpcbal.control.sp
 not see the first one. `fitted` decides on each step before the next until it has settled. Afterwards it
 decides in the background, as `lb-bsp-gpu` always does: what it sees in one step acts three steps later.
 
-    python bench/bench_lbbsp_gpu.py --num-gpus 4 16 --seeds 100 --json out.json
+    python bench/bench_lbbsp_gpu.py --num-slots 4 16 --seeds 100 --json out.json
 
 The JSON holds one flat object with medians over the seeds, `<policy>_<size>_<figure>`, null if a policy does
 not settle. `settle` counts the steps until a policy is within 1.05 of the optimum and stays so until the
@@ -40,13 +40,13 @@ FloatArray = npt.NDArray[np.float64]
 # 10 Gbit/s included: read off [LBBSP] Fig. 4 and 8, where 26 samples less save the K520 2 s, and 57 more cost
 # the V100 0.5 s.
 KINDS = ((0.30, 0.23, 0.0088), (0.45, 0.37, 0.030), (0.50, 0.46, 0.045), (0.55, 0.54, 0.077))
-SAMPLES_PER_GPU = 32  # [LBBSP] Sec. 5.1
+SAMPLES_PER_SLOT = 32  # [LBBSP] Sec. 5.1
 CHANGED_WORKER = 1  # the first M60
 # 24 million weights, there and back, over 2.5 instead of 10 Gbit/s.
 LOST_BANDWIDTH_S = 0.45
 SETTLED, STEPS_ALLOWED = 1.05, 6
 AFTER_SETTLING = 10  # steps; the mean counts from here on
-# Alg. 2 moves samples of one pair at a time and waits 20 iterations in between: 16 GPUs need many steps.
+# Alg. 2 moves samples of one pair at a time and waits 20 iterations in between: 16 slots need many steps.
 CHANGE_AT, NUM_STEPS = 400, 550
 
 
@@ -62,13 +62,13 @@ class Scenario:
     noise: float
 
 
-def four_kinds(num_gpus: int, change_at: int, num_steps: int, noise: float) -> Scenario:
-    """GPUs of the four kinds in turn; one M60 loses bandwidth."""
-    before = TimeCurves.of([KINDS[i % len(KINDS)] for i in range(num_gpus)])
-    lost = np.zeros(num_gpus)
+def four_kinds(num_slots: int, change_at: int, num_steps: int, noise: float) -> Scenario:
+    """Slots of the four kinds in turn; one M60 loses bandwidth."""
+    before = TimeCurves.of([KINDS[i % len(KINDS)] for i in range(num_slots)])
+    lost = np.zeros(num_slots)
     lost[CHANGED_WORKER] = LOST_BANDWIDTH_S
     after = TimeCurves(before.floor_s + lost, before.launch_s + lost, before.slope_s)
-    task = BatchTask.uniform(SAMPLES_PER_GPU * num_gpus, num_gpus)
+    task = BatchTask.uniform(SAMPLES_PER_SLOT * num_slots, num_slots)
     return Scenario(before, after, task, change_at, num_steps, noise)
 
 
@@ -120,24 +120,24 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--num-gpus", type=int, nargs="+", default=[4, 16], metavar="N")
+    parser.add_argument("--num-slots", type=int, nargs="+", default=[4, 16], metavar="N")
     parser.add_argument("--seeds", type=int, default=25, help="runs per size and policy")
     parser.add_argument("--noise", type=float, default=0.03, help="relative standard deviation of times")
     parser.add_argument("--json", type=Path, metavar="FILE")
     args = parser.parse_args(argv)
-    print(f"{'GPUs':>4}  {'policy':<11}{'settle':>8}{'resettle':>10}{'mean':>8}   medians of steps")
+    print(f"{'slots':>5}  {'policy':<11}{'settle':>8}{'resettle':>10}{'mean':>8}   medians of steps")
     results: dict[str, float] = {}
-    for num_gpus in args.num_gpus:
-        scenario = four_kinds(num_gpus, CHANGE_AT, NUM_STEPS, args.noise)
+    for num_slots in args.num_slots:
+        scenario = four_kinds(num_slots, CHANGE_AT, NUM_STEPS, args.noise)
         for policy in ("even", "lb-bsp-gpu", "fitted"):
             row = measure(policy, scenario, args.seeds)
             print(
-                f"{num_gpus:>4}  {policy:<11}{row['settle']:8.0f}{row['resettle']:10.0f}{row['mean']:8.3f}",
+                f"{num_slots:>5}  {policy:<11}{row['settle']:8.0f}{row['resettle']:10.0f}{row['mean']:8.3f}",
                 flush=True,
             )
-            results |= {f"{policy}_{num_gpus}_{key}": value for key, value in row.items()}
+            results |= {f"{policy}_{num_slots}_{key}": value for key, value in row.items()}
     for key in ("settle", "resettle"):
-        results[f"fitted_{key}"] = max(results[f"fitted_{num_gpus}_{key}"] for num_gpus in args.num_gpus)
+        results[f"fitted_{key}"] = max(results[f"fitted_{num_slots}_{key}"] for num_slots in args.num_slots)
         print(f"fitted_{key} {results[f'fitted_{key}']:.4g} (at most {STEPS_ALLOWED})")
     if args.json:
         finite = {key: value if math.isfinite(value) else None for key, value in results.items()}

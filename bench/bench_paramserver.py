@@ -33,7 +33,7 @@ import numpy as np
 from support.provenance import provenance
 from support.starting import MPI_ENVIRONMENT, environment, mpirun
 
-from hpcbal.paramserver.contract import App, Batch, Parameters, Table, Update, Updates
+from hpcbal.paramserver.api import App, Batch, Parameters, Table, Update, Updates
 
 LAUNCHED = "HPCBAL_BENCH_RANK"
 COLUMNS = 64
@@ -297,15 +297,15 @@ def epoch(args: argparse.Namespace, comm: Any) -> dict[str, Any]:
     from hpcbal.comm.collectives import patient_barrier
     from hpcbal.comm.mpi import MpiChannel
     from hpcbal.paramserver.alone import Alone
-    from hpcbal.paramserver.contract import DataBlocks
+    from hpcbal.paramserver.api import DataBlocks
     from hpcbal.paramserver.engine.executor import Executor
     from hpcbal.paramserver.engine.mpi_transport import MpiTransport
     from hpcbal.paramserver.store.layout import Layout
-    from hpcbal.paramserver.worker.job import Job
+    from hpcbal.paramserver.worker.job import JobSetup
 
     app = mlr()
     layout = Layout(app.tables(), [BLOCKS_PER_SERVER, 1])
-    job = Job(app, 0, MINI_BATCH, DataBlocks(SAMPLES, DATA_BLOCKS), layout)
+    job = JobSetup(app, 0, MINI_BATCH, DataBlocks(SAMPLES, DATA_BLOCKS), layout)
     alone = Alone(app, mini_batch=MINI_BATCH, num_data_blocks=DATA_BLOCKS)
     seconds: dict[str, list[float]] = {"ours": [], "alone": []}
     for _ in range(max(3, args.rounds // 3)):
@@ -343,25 +343,25 @@ class _Unsaved:
 def master(channel: Any, app: App, steps: int) -> list[float]:
     """Train three epochs; returns the seconds of each but the first, with its objective."""
     from hpcbal.paramserver.engine.reactor import wait_for_message
-    from hpcbal.paramserver.machine import messages
-    from hpcbal.paramserver.machine.events import (
+    from hpcbal.paramserver.master import messages
+    from hpcbal.paramserver.master.bounded_staleness import BoundedStaleness
+    from hpcbal.paramserver.master.events import (
         ComputeMetrics,
         End,
         Event,
+        ExecutorsReady,
         Heard,
         ManifestWritten,
-        Measured,
+        MetricsComputed,
         Send,
-        Started,
         WriteManifest,
     )
-    from hpcbal.paramserver.machine.job import JobMachine, JobSpec
-    from hpcbal.paramserver.machine.progress import Pace
-    from hpcbal.paramserver.machine.stopping import JobStop
+    from hpcbal.paramserver.master.job import JobMachine, JobSpec
+    from hpcbal.paramserver.master.stopping import JobStop
 
     epochs = 3
     machine = JobMachine(
-        JobSpec((1, 2), Pace(steps, 0, epochs), JobStop(epochs)),
+        JobSpec((1, 2), BoundedStaleness(steps, 0, epochs), JobStop(epochs)),
         [1] * DATA_BLOCKS,
         [2] * (BLOCKS_PER_SERVER + 1),
     )
@@ -374,7 +374,7 @@ def master(channel: Any, app: App, steps: int) -> list[float]:
                     channel.send_to_all(to, order)
                 case ComputeMetrics(number, sums):
                     times_s.append(time.perf_counter())
-                    perform(Measured(number, app.metrics(sums), 0.0))
+                    perform(MetricsComputed(number, app.metrics(sums), 0.0))
                 case WriteManifest():
                     perform(ManifestWritten(instruction.number))
                 case End("failed", cause, detail):
@@ -383,11 +383,11 @@ def master(channel: Any, app: App, steps: int) -> list[float]:
                     return True
         return machine.phase == "ended"
 
-    is_over = perform(Started())
+    is_over = perform(ExecutorsReady())
     while not is_over:
         rank, report = wait_for_message(channel, _nothing)
         is_over = perform(Heard(rank, report))  # type: ignore[arg-type]
-    channel.send_to_all((1, 2), messages.Finish(0))
+    channel.send_to_all((1, 2), messages.EndStart(0))
     channel.flush()
     return np.diff(times_s).tolist()
 

@@ -45,8 +45,8 @@ def overrides(num_slots: int, folder: Path) -> list[str]:
     """Overrides of the quick start's configuration."""
     values = {
         "slots.per_node": num_slots,
-        "schedule.profiling.max_gpus": 2,
-        "schedule.max_gpus_per_dnn": 2,
+        "schedule.profiling.max_slots": 2,
+        "schedule.max_slots_per_dnn": 2,
         "schedule.profiling.max_batches": 30,
         "schedule.profiling.timed_batches": 20,
         "output.dir": folder / "out",
@@ -98,7 +98,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         run = predict(config, Path(name), args.slots)
     actual_s = ledger[-1].unix_s - ledger[0].unix_s
     at_start = next((line.wall_time_s for line in lines_of(ledger, PredictionLine)), None)
-    one_by_one_s = sum(dnn.gpu_seconds for dnn in run.dnns) / args.slots
+    one_by_one_s = sum(dnn.slot_seconds for dnn in run.dnns) / args.slots
     result = {
         "actual_s": actual_s,
         "predicted_s": run.makespan_s,

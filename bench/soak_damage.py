@@ -56,7 +56,7 @@ from hpcbal.runtime.handoff.finished import report_of_finished
 from hpcbal.runtime.handoff.launch_dir import RunRequest
 from hpcbal.runtime.record.final_report import write_final_report
 from hpcbal.telemetry import RunDirectory, RunLock, configure_rank_logging
-from hpcbal.telemetry.host.processes import identity_of
+from hpcbal.telemetry.resources.processes import identity_of
 
 ROLES = Path(__file__).resolve().parents[1] / "tests" / "unit" / "runtime"
 """The folder of the tests that play all roles in one process; `load_roles` borrows what plays them."""
@@ -67,7 +67,7 @@ STOP_STEPS = (8, 22, None)
 KEEPS = ("both", "best")
 """The values of `checkpoint.keep` that are tried; with `best`, a DNN that is done has no other weights."""
 TOLERANCE = 1e-9
-"""Weights in float64 differ by less if only the number of GPUs differs, which changes the order of sums."""
+"""Weights in float64 differ by less if only the number of slots differs, which changes the order of sums."""
 
 LONGEST_S = 120.0
 """A start or a verb that takes longer hangs; a start takes a fraction of a second, if the machine is idle."""
@@ -271,7 +271,7 @@ def load_roles() -> Any:
 
 
 def configure(run: Any, keep: str) -> None:
-    """Write the configuration of the ensemble: three DNNs on two GPUs, so that one has to wait."""
+    """Write the configuration of the ensemble: three DNNs on two slots, so that one has to wait."""
     rates = {
         "a": {1: 4e5, 2: 7.8e5},
         "b": {1: 8e5, 2: 1.5e6},

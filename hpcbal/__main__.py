@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 
@@ -11,6 +12,7 @@ _VERBS_THAT_STOP = ("run", "profile", "evaluate")
 def main() -> int:
     """Run the command line; Ctrl-C while its modules are being imported leaves no traceback either."""
     _open_missing_streams()
+    _use_utf8()
     here = _put_own_folders_last()
     from hpcbal.errors import INTERRUPTED, ExitCode
     from hpcbal.processes import keep_stop_signals, say
@@ -37,6 +39,21 @@ def _open_missing_streams() -> None:
     for name in ("stdin", "stdout", "stderr"):  # in the order of descriptors: the lowest free one is taken
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "r" if name == "stdin" else "w"))  # noqa: SIM115
+
+
+def _use_utf8() -> None:
+    """Read and write names of files in UTF-8, as configurations are written, whatever the locale.
+
+    Otherwise an umlaut in an argument would be two characters that cannot be printed, and one in a file's
+    path could not be opened. Python chooses its encodings before any of its code runs, so start it again.
+    A stream that the user has given another encoding (PYTHONIOENCODING) gets escapes for what it lacks.
+    """
+    if sys.getfilesystemencoding() != "utf-8" and os.environ.get("PYTHONUTF8") != "1" and sys.executable:
+        os.environ["PYTHONUTF8"] = "1"
+        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _put_own_folders_last() -> str | None:

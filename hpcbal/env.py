@@ -35,6 +35,7 @@ VARIABLES: Mapping[str, str] = {
     "HPCBAL_LAUNCH_DIR": "set by `hpcbal run` for its ranks: the directory in which they exchange messages",
     "HPCBAL_LAUNCHED": "set by `hpcbal run` for the ranks that it starts with mpirun itself",
     "HPCBAL_END_FILE": "set by job scripts: the file in which rank 0 notes how the run has ended",
+    "PYTHONUTF8": "hpcbal uses UTF-8 in any locale, and sets it to 1 where Python would not",
     "PYTHONPATH": "more folders with modules: Python's own and libraries come first",
     # Which launcher started this process, and how many ranks it started.
     "OMPI_COMM_WORLD_RANK": "rank, set by Open MPI's mpirun",

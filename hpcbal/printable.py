@@ -30,4 +30,6 @@ def shortened(text: str, most: int = 160) -> str:
 
 
 def _escaped(char: str) -> str:
+    if "\udc80" <= char <= "\udcff":  # a byte of a name that is no UTF-8
+        return f"\\x{ord(char) - 0xDC00:02x}"
     return char.encode("unicode_escape").decode("ascii")

@@ -24,7 +24,7 @@ _OPTIMIZER = {"name": "sgd", "learning_rate": 0.05, "momentum": 0.9}
 _WORKERS = [{"speed": 1.0}, {"speed": 0.5, "launch_s": 0.002}, {"speed": 0.8}]
 
 
-RATES = {"gpus_per_node": NUM_SLOTS, "samples_per_s": {"1": 400.0, "2": 780.0, "3": 1100.0}}
+RATES = {"slots_per_node": NUM_SLOTS, "samples_per_s": {"1": 400.0, "2": 780.0, "3": 1100.0}}
 PROFILE: Mapping[str, Any] = {"format": 1, "entries": {"a": {"dnn": "a", **RATES}}}
 """The rates.json of every run; a case that names it measures nothing."""
 

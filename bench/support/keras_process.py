@@ -18,7 +18,7 @@ import numpy as np
 
 from hpcbal.config import DnnConfig, load_ensemble
 from hpcbal.config.imports import load_object
-from hpcbal.data.source import SampleSource, open_source
+from hpcbal.data.source import PreprocessedSamples, open_source
 
 
 def claim(claims: Path, name: str) -> bool:
@@ -31,14 +31,14 @@ def claim(claims: Path, name: str) -> bool:
 
 
 def samples(
-    source: SampleSource, ids: Sequence[int], pass_index: int, *, training: bool
+    source: PreprocessedSamples, ids: Sequence[int], pass_index: int, *, training: bool
 ) -> tuple[np.ndarray, np.ndarray]:
     """Preprocess samples as the shared stream does: x of shape (n, *sample shape), y of shape (n,)."""
     pairs = [source.sample(int(sample_id), pass_index, training) for sample_id in ids]
     return np.stack([x for x, _ in pairs]), np.stack([y for _, y in pairs]).reshape(len(pairs))
 
 
-def train(dnn: DnnConfig, source: SampleSource, num_epochs: int) -> float:
+def train(dnn: DnnConfig, source: PreprocessedSamples, num_epochs: int) -> float:
     """Train with `fit`, and return the last validation accuracy."""
     import keras
 

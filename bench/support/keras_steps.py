@@ -22,7 +22,7 @@ from support.keras_process import samples
 
 from hpcbal.config import DnnConfig, load_ensemble
 from hpcbal.config.imports import load_object
-from hpcbal.data.source import SampleSource, open_source
+from hpcbal.data.source import PreprocessedSamples, open_source
 from hpcbal.dataplane.reader import Batch
 from hpcbal.training.collective import LocalCollective
 from hpcbal.training.keras.tensorflow_backend import TensorFlowBackend
@@ -30,14 +30,14 @@ from hpcbal.training.keras.tensorflow_setup import setup_tensorflow
 from hpcbal.training.step import train_step
 
 
-def our_step(dnn: DnnConfig, source: SampleSource, batch: Batch) -> Callable[[], Any]:
+def our_step(dnn: DnnConfig, source: PreprocessedSamples, batch: Batch) -> Callable[[], Any]:
     """A step of a group of one rank."""
     replica = TensorFlowBackend().build(dnn, source.sample_spec, source.num_classes, seed=0)
     collective = LocalCollective()
     return lambda: train_step(replica, batch, len(batch), collective)
 
 
-def keras_step(dnn: DnnConfig, source: SampleSource, batch: Batch) -> Callable[[], Any]:
+def keras_step(dnn: DnnConfig, source: PreprocessedSamples, batch: Batch) -> Callable[[], Any]:
     """The step that Keras compiles for `fit`."""
     import keras
     import tensorflow as tf

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import h5py
-import numpy as np
 from numpy.typing import NDArray
 
 from hpcbal.checkpoint.seal import OtherVersionError, verify
@@ -57,7 +56,7 @@ def _datasets(group: h5py.Group) -> dict[str, NDArray[Any]]:
 
     def take(name: str, item: h5py.Group | h5py.Dataset) -> None:
         if isinstance(item, h5py.Dataset):
-            found[name] = np.array(read_array(item))
+            found[name] = read_array(item)
 
     group.visititems(take)
     return found
@@ -169,16 +168,7 @@ def read_file(path: Path, with_arrays: bool) -> TrainingState:
         try:
             text = root[PROGRESS][()].decode()
             if with_arrays and ARRAYS in root:
-                _collect(root[ARRAYS], "", arrays)
+                arrays = _datasets(root[ARRAYS])
         except (KeyError, AttributeError, UnicodeDecodeError) as error:
             raise CheckpointError(f"it lacks parts of a checkpoint ({error!r})") from error
     return progress_from_json(text, arrays)
-
-
-def _collect(group: h5py.Group, prefix: str, arrays: dict[str, NDArray[Any]]) -> None:
-    """Read all datasets below `group`, by path."""
-    for name, item in group.items():
-        if isinstance(item, h5py.Group):
-            _collect(item, f"{prefix}{name}/", arrays)
-        else:
-            arrays[prefix + name] = read_array(item)

@@ -24,7 +24,7 @@ def digest_of(path: Path) -> str:
     Raises:
         OSError: if it cannot be read.
     """
-    with path.open("rb") as file:
+    with open(path, "rb", opener=regular_file) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 

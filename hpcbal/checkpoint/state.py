@@ -54,15 +54,7 @@ def progress_to_json(state: TrainingState) -> str:
         "pass_index": state.position.pass_index,
         "offset": state.position.offset,
         "fingerprint": state.fingerprint,
-        "history": [
-            {
-                "epoch": record.epoch,
-                "pass_index": record.pass_index,
-                "metrics": {name: float(value) for name, value in record.metrics.items()},
-                "seconds": float(record.seconds),
-            }
-            for record in state.history
-        ],
+        "history": [record.to_json() for record in state.history],
     }
     if state.meta:
         _check_json(dict(state.meta), "meta")
@@ -82,15 +74,7 @@ def progress_from_json(text: str, arrays: Mapping[str, NDArray[np.generic]]) -> 
             name=str(fields["dnn_id"]),
             epoch=int(fields["epoch"]),
             position=Position(int(fields["pass_index"]), int(fields["offset"])),
-            history=tuple(
-                EpochRecord(
-                    epoch=int(record["epoch"]),
-                    pass_index=int(record["pass_index"]),
-                    metrics={str(name): float(value) for name, value in record["metrics"].items()},
-                    seconds=float(record["seconds"]),
-                )
-                for record in fields["history"]
-            ),
+            history=tuple(map(EpochRecord.from_json, fields["history"])),
             arrays=arrays,
             fingerprint=str(fields["fingerprint"]),
             meta=dict(fields.get("meta", {})),

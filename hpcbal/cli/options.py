@@ -36,6 +36,34 @@ def add_json(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")
 
 
+def add_slots_per_node(parser: argparse.ArgumentParser) -> None:
+    """`--slots-per-node`, and hints for those who write `--gpus` as in other tools."""
+    parser.add_argument(
+        "--slots-per-node",
+        type=positive,
+        metavar="N",
+        help="trainer slots per node (default: slots.per_node)",
+    )
+    for option in ("--gpus", "--gpus-per-node"):
+        parser.add_argument(
+            option, nargs="?", action=_CalledSlots, default=argparse.SUPPRESS, help=argparse.SUPPRESS
+        )
+
+
+class _CalledSlots(argparse.Action):
+    """Refuse the option and name the one that was meant."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: object,
+        option_string: str | None = None,
+    ) -> None:
+        meant = self.option_strings[0].replace("gpus", "slots")
+        raise argparse.ArgumentError(self, f"unknown option (did you mean '{meant}'?)")
+
+
 def add_launch(parser: argparse.ArgumentParser) -> None:
     """Options of the verbs that start ranks."""
     parser.add_argument(

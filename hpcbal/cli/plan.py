@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from hpcbal.cli.options import Subparsers, add_config, add_json, positive, print_warning
+from hpcbal.cli.options import Subparsers, add_config, add_json, add_slots_per_node, positive, print_warning
 from hpcbal.processes import without_garbage_collection
 
 
@@ -23,11 +23,11 @@ def add_parser(verbs: Subparsers) -> None:
         "--profile", type=Path, metavar="FILE", help="a profile.json, or an output directory that holds one"
     )
     size = parser.add_mutually_exclusive_group()
-    size.add_argument("--gpus", type=positive, metavar="N", help="trainer slots in total, instead of --nodes")
-    size.add_argument("--nodes", type=positive, default=1, metavar="N", help="nodes (default: 1)")
-    parser.add_argument(
-        "--gpus-per-node", type=positive, metavar="N", help="trainer slots per node (default: slots.per_node)"
+    size.add_argument(
+        "--slots", type=positive, metavar="N", help="trainer slots in total, instead of --nodes"
     )
+    size.add_argument("--nodes", type=positive, default=1, metavar="N", help="nodes (default: 1)")
+    add_slots_per_node(parser)
     parser.add_argument(
         "--cpus-per-task",
         type=positive,

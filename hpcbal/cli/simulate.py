@@ -7,7 +7,7 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hpcbal.cli.options import Subparsers, add_json, positive, print_warning
+from hpcbal.cli.options import Subparsers, add_json, add_slots_per_node, positive, print_warning
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,15 +38,13 @@ def add_parser(verbs: Subparsers) -> None:
         "--profile", type=Path, metavar="FILE", help="take rates from a profile.json, or from its directory"
     )
     parser.add_argument(
-        "--gpus",
+        "--slots",
         type=_numbers,
         metavar="N,N,...",
         help="numbers of slots (default: one node's; the preset's); of a job on parameter servers: numbers "
         "of executors; of many such jobs: numbers of machines",
     )
-    parser.add_argument(
-        "--gpus-per-node", type=positive, metavar="N", help="trainer slots per node (default: slots.per_node)"
-    )
+    add_slots_per_node(parser)
     parser.add_argument(
         "--paradigm",
         type=_names,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 
 from hpcbal.cli.options import (
     Subparsers,
@@ -23,7 +24,8 @@ def add_parser(verbs: Subparsers) -> None:
         "validate",
         help="check a configuration",
         description="Check keys, values and import paths, and report all problems together; warn of keys "
-        "that have no effect, or may not fit the number of slots. Runs no user code.",
+        "that have no effect, or may not fit the number of slots, and of data that is not on this machine. "
+        "Runs no user code.",
     )
     add_config(parser)
     parser.add_argument(
@@ -54,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
         print_json({"valid": True, "problems": [], "warnings": warnings, "config": values})
     elif args.resolved:
         with writing_stdout():
-            print(resolved_yaml(config), end="")
+            sys.stdout.buffer.write(resolved_yaml(config).encode())  # YAML is UTF-8
     else:
         num_jobs, job = len(config.jobs_by_name), KINDS[config.kind].full_job
         jobs = f"{num_jobs} {job}{'' if num_jobs == 1 else 's'}"

@@ -45,7 +45,7 @@ class Roles:
     Attributes:
         ranks: all ranks in order.
         cluster: nodes with their slots.
-        trainer_ranks: world rank that trains on GPU j, shape (num_gpus,).
+        trainer_ranks: world rank that trains on slot j, shape (num_slots,).
         preprocessor_ranks: world ranks, taken from the nodes in turn, so that any prefix is spread over
             nodes.
         gateway_of_node: per node, the preprocessor rank that receives blocks made on other nodes.
@@ -79,7 +79,7 @@ class Roles:
         return next(role for role, ranks in self.ranks_by_role.items() if rank in ranks)
 
     def title_of(self, rank: int) -> str:
-        """Name of `rank` for people: its GPU if it trains, else its role."""
+        """Name of `rank` for people: its slot if it trains, else its role."""
         role = self.role_of(rank)
         return f"slot {self.trainer_ranks.index(rank)}" if role == TRAINER else role
 

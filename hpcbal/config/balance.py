@@ -22,7 +22,7 @@ class DnnBalance:
     Attributes:
         policy: with the settings of the configuration. A predictor that is fitted while training is not in
             it yet.
-        shares: weights of its GPUs; empty where the policy takes none.
+        shares: weights of its slots; empty where the policy takes none.
         shares_are_own: whether they are the DNN's own, not those of the run.
         predictor: name of the speed predictor; empty where the policy takes none.
     """

@@ -32,9 +32,9 @@ def settings_of(config: EnsembleConfig, num_positions: int) -> ScheduleSettings:
         num_positions=num_positions,
         delta=PAPER_DELTA if is_partitioned and schedule.delta == AUTO else schedule.delta_rule(),
         alpha=schedule.alpha_rule(),
-        max_gpus_per_dnn=schedule.gpu_limit,
+        max_slots_per_dnn=schedule.slot_limit,
         profile=not is_given,
-        max_profile_gpus=schedule.profiling.max_gpus,
+        max_profile_slots=schedule.profiling.max_slots,
         paradigm="global" if is_partitioned else schedule.paradigm,
         seed=config.seed,
         regroup=config.balance.regroup,
@@ -43,11 +43,11 @@ def settings_of(config: EnsembleConfig, num_positions: int) -> ScheduleSettings:
 
 
 def may_limit_to_one_slot(config: EnsembleConfig, num_slots: int) -> bool:
-    """Whether `schedule.max_gpus_per_dnn: auto` means one slot per DNN on nodes whose slots share cores.
+    """Whether `schedule.max_slots_per_dnn: auto` means one slot per DNN on nodes whose slots share cores.
 
     Steps that are to be split need several slots, and so do few DNNs: each slot has its own cores.
     """
     is_split = config.data.access == "partitioned" or any(
         not balance.policy.splits_evenly for balance in balances_of(config).values()
     )
-    return config.schedule.max_gpus_per_dnn == "auto" and len(config.dnns) >= num_slots and not is_split
+    return config.schedule.max_slots_per_dnn == "auto" and len(config.dnns) >= num_slots and not is_split

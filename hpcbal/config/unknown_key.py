@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 
 from pydantic import BaseModel
 
+from hpcbal.config.callables import APP, DATASET, MODEL
 from hpcbal.config.checks.import_check import arguments_of
-from hpcbal.config.contract import APP, DATASET, MODEL
 from hpcbal.config.listed import DNNS, JOBS, LISTED, Listed
 from hpcbal.config.schema.document import DEFAULT_KEYS, JOB_DEFAULT_KEYS, Defaults, JobDefaults
 from hpcbal.config.schema.fields import field_at, keys_of, models_in
@@ -47,7 +47,10 @@ def unknown_key(path: Path, root: YamlNode, model: type[BaseModel]) -> str:
     section, rest = root.deepest(path[:-1])
     takes_any = not rest and _has_args(owner) and _arguments(section, owner) is None
     found = meant(name, candidates, holds_keys=node.is_mapping, takes_any_argument=takes_any)
-    in_items = "" if listed is None else f" (a key of each {listed.one} in {listed.key} or sweeps)"
+    in_items = ""
+    if listed is not None and isinstance(found, Candidate):
+        key = found.full.removeprefix(f"{listed.key}.")
+        in_items = f" (did you mean '{key}', a key of each {listed.one} in {listed.key} or sweeps?)"
     return node.problem(f"unknown key{hint_of(found, in_items)}, allowed: {', '.join(known)}{also}")
 
 

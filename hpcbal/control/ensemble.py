@@ -9,7 +9,7 @@ from typing import Any
 
 from hpcbal.cluster.layout import Cluster
 from hpcbal.control import rounds, snapshot
-from hpcbal.control.alone import fill_gpus
+from hpcbal.control.alone import fill_slots, first_order
 from hpcbal.control.paradigms import AUTO, INDEPENDENT, PARADIGM_NAMES, needs_rates
 from hpcbal.control.profiling import measures_in_rounds
 from hpcbal.control.progress import DnnSpec, ResumeState, ScheduleSettings, evaluate
@@ -46,15 +46,14 @@ from hpcbal.events.ensemble import (
     PreprocessingMeasured,
     RateMeasured,
     RoundPlan,
-    Schedule,
     ScheduleChosen,
     Started,
     StopStream,
     SuspendGroups,
     SuspendRequested,
 )
-from hpcbal.machines import EventLog
-from hpcbal.policies import Delta, FlotillaPlanner, RateTable, order_alone
+from hpcbal.events.event_log import EventLog
+from hpcbal.policies import Delta, FlotillaPlanner, RateTable
 
 
 class Ensemble:
@@ -66,7 +65,7 @@ class Ensemble:
 
     Args:
         specs: the DNNs, in the order of the config.
-        cluster: the allocation; at least one GPU.
+        cluster: the allocation; at least one slot.
         settings: how to schedule.
         rates: known training rates; missing ones are profiled.
         resume: the progress of an earlier run; None: a fresh start.
@@ -82,11 +81,11 @@ class Ensemble:
         log: the bounded event log.
         state: everything that changes.
         has_resumed: whether a DNN was stopped inside a pass by an earlier start.
-        forgotten: live DNNs that may use GPUs again that they had dropped, because the hosts have changed.
-        too_wide: live DNNs that may have fewer GPUs now than in the interrupted round, which therefore ends.
+        forgotten: live DNNs that may use slots again that they had dropped, because the hosts have changed.
+        too_wide: live DNNs that may have fewer slots now than in the interrupted round, which therefore ends.
 
     Raises:
-        ClusterError: if the allocation has no GPU.
+        ClusterError: if the allocation has no slot.
         ControlError: if two DNNs have the same name, or the resume state contradicts itself.
     """
 
@@ -113,7 +112,7 @@ class Ensemble:
         self._check_input()
         self.candidates = candidates(settings)
         self.state = EnsembleState.begin(self.specs, rates, resume)
-        self.basis = basis_of(self.specs, self.candidates, settings.max_gpus_per_dnn, cluster)
+        self.basis = basis_of(self.specs, self.candidates, settings.max_slots_per_dnn, cluster)
         if resume.choice is not None and not self._still_holds(resume.choice):
             self.state.choice = None
         if not rounds.fits(self.state.interrupted, resume.cluster, cluster):
@@ -126,7 +125,7 @@ class Ensemble:
         self.forgotten: tuple[str, ...] = ()
         if not rounds.is_same(resume.cluster, cluster):
             self._forget_left_out()
-        self.too_wide = self._above_limit(rounds.gpus_of(self.state.interrupted))
+        self.too_wide = self._above_limit(rounds.slots_of(self.state.interrupted))
         if self.too_wide:
             self.state.interrupted = None
         if self._above_limit(self.state.kept):
@@ -228,7 +227,7 @@ class Ensemble:
         """Whether the next round has to measure rates, without which paradigms and choices cannot decide."""
         return (
             needs_rates(self.given.paradigm)
-            and measures_in_rounds(self.settings, self.cluster.num_gpus)
+            and measures_in_rounds(self.settings, self.cluster.num_slots)
             and not all(self.state.rates.is_measured(dnn_id, 1) for dnn_id in self.state.live_ids())
         )
 
@@ -237,7 +236,7 @@ class Ensemble:
         if not needs_rates(self.given.paradigm):
             return plan
         known = plan.predicted_rate_samples_per_s
-        lacking = tuple(g.dnn_id for g in plan.groups if len(g.gpus) == 1 and g.dnn_id not in known)
+        lacking = tuple(g.dnn_id for g in plan.groups if len(g.slots) == 1 and g.dnn_id not in known)
         return replace(plan, measures=lacking)
 
     def planner(self) -> rounds.Planner:
@@ -265,30 +264,28 @@ class Ensemble:
             planner = FlotillaPlanner(
                 [dnn_id for dnn_id in s.live_ids() if s.rates.is_measured(dnn_id, 1)],
                 s.rates,
-                self.cluster.num_gpus,
+                self.cluster.num_slots,
                 delta,
-                settings.max_gpus_per_dnn,
+                settings.max_slots_per_dnn,
                 self.batch_sizes,
             )
             self._flotillas = s.rates, delta, planner
         return self._flotillas[2]
 
-    def would_do_the_same(self, schedule: Schedule) -> bool:
-        """For predictions: whether a schedule with another delta would have led to the same rounds so far."""
-        now = self.settings
-        if schedule.delta is None or (schedule.paradigm, schedule.alpha) != (now.paradigm, now.alpha):
-            return False
-        return self._flotillas is not None and self._flotillas[2].gives_same(schedule.delta)
+    @property
+    def last_flotillas(self) -> FlotillaPlanner | None:
+        """The planner that formed the last flotilla; None if none was formed."""
+        return None if self._flotillas is None else self._flotillas[2]
 
     def waiting_alone(self) -> deque[Dnn]:
-        """DNNs in the order in which they train alone, from the first one that waits on; see `fill_gpus`.
+        """DNNs in the order in which they train alone, from the first one that waits on; see `fill_slots`.
 
         No DNN starts to wait again before the run ends, so the order is made once.
         """
         if self._waiting is None:
             s = self.state
             left = {d: s.dnns[d].spec.stop.max_epochs - s.dnns[d].epochs for d in s.live}
-            order = [s.dnns[dnn_id] for dnn_id in order_alone(left, s.rates, self.settings.seed)]
+            order = [s.dnns[dnn_id] for dnn_id in first_order(left, s.rates, self.settings)]
             order.sort(key=lambda dnn: not (dnn.epochs or dnn.position))  # stable
             self._waiting = deque(order)
         while self._waiting and self._waiting[0].state is not DnnState.WAITING:
@@ -364,24 +361,24 @@ class Ensemble:
             self.log.restart([Started()])
 
     def _forget_left_out(self) -> None:
-        """Forget all left-out GPUs: the hosts are new. A round that had shrunk for them does not continue."""
+        """Forget all left-out slots: the hosts are new. A round that shrank for them does not continue."""
         s = self.state
         live_ids = s.live_ids()
         self.forgotten = tuple(d for d in live_ids if d in s.left_out)
-        if rounds.is_short(rounds.gpus_of(s.interrupted), s.left_out, live_ids):
+        if rounds.is_short(rounds.slots_of(s.interrupted), s.left_out, live_ids):
             s.interrupted = None
         if rounds.is_short(s.kept, s.left_out, live_ids):
             s.kept = {}
         s.left_out = {}
 
-    def _above_limit(self, gpus: Mapping[str, tuple[int, ...]]) -> tuple[str, ...]:
-        """Live DNNs that would have more GPUs than allowed, if they continued on these."""
-        s, limit, batch_sizes = self.state, self.given.max_gpus_per_dnn, self.batch_sizes
+    def _above_limit(self, slots: Mapping[str, tuple[int, ...]]) -> tuple[str, ...]:
+        """Live DNNs that would have more slots than allowed, if they continued on these."""
+        s, limit, batch_sizes = self.state, self.given.max_slots_per_dnn, self.batch_sizes
         most = {d: size if limit is None else min(size, limit) for d, size in batch_sizes.items()}
-        return tuple(d for d in s.live_ids() if d in gpus and len(s.remaining(d, gpus[d])) > most[d])
+        return tuple(d for d in s.live_ids() if d in slots and len(s.remaining(d, slots[d])) > most[d])
 
     def _check_input(self) -> None:
-        if self.cluster.num_gpus < 1:
+        if self.cluster.num_slots < 1:
             raise ClusterError("the allocation has no slot; give every node at least one, or ask for more")
         if self.given.paradigm not in (*PARADIGM_NAMES, AUTO):
             allowed = ", ".join((*PARADIGM_NAMES, AUTO))
@@ -481,7 +478,7 @@ def _on_group_left(ensemble: Ensemble, event: GroupLeft) -> list[Instruction]:
     if group.leaving is Leaving.PAUSED and s.plan is not None:  # an interrupted round continues without it
         s.plan = without(s.plan, {event.dnn_id}) or s.plan
     if s.phase is Phase.ROUND and ensemble.is_independent:
-        return fill_gpus(ensemble)
+        return fill_slots(ensemble)
     if s.groups:
         return []
     if s.phase is Phase.PROFILING:

@@ -13,8 +13,8 @@ from hpcbal.policies import (
     Flotilla,
     FlotillaPlanner,
     RateTable,
-    assign_gpus_roughly,
-    assign_gpus_staying,
+    assign_slots_roughly,
+    assign_slots_staying,
     avoid_left_out,
     free_where_built,
     random_order,
@@ -31,8 +31,8 @@ class View:
 
     Attributes:
         flotillas: returns the planner of flotillas for the rates of now.
-        left_out: GPUs per DNN that it trains faster without.
-        built: GPUs whose ranks hold the network of a DNN, built and traced, by DNN.
+        left_out: slots per DNN that it trains faster without.
+        built: slots whose ranks hold the network of a DNN, built and traced, by DNN.
     """
 
     cluster: Cluster
@@ -42,36 +42,36 @@ class View:
     left_out: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     built: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
-    def flotilla(self, candidates: Sequence[str], num_gpus: int) -> Flotilla:
-        """The flotilla that [FLEET] Alg. 2 forms from `candidates` (at least one) for `num_gpus` GPUs."""
-        return self.flotillas().flotilla(candidates, num_gpus)
+    def flotilla(self, candidates: Sequence[str], num_slots: int) -> Flotilla:
+        """The flotilla that [FLEET] Alg. 2 forms from `candidates` (at least one) for `num_slots` slots."""
+        return self.flotillas().flotilla(candidates, num_slots)
 
     def placed(
-        self, flotilla: Flotilla, gpus: Sequence[int], kept: Mapping[str, tuple[int, ...]] | None = None
+        self, flotilla: Flotilla, slots: Sequence[int], kept: Mapping[str, tuple[int, ...]] | None = None
     ) -> Choice:
-        """Place the flotilla on `gpus` (ascending); a DNN may get fewer GPUs than planned, to avoid some.
+        """Place the flotilla on `slots` (ascending); a DNN may get fewer slots than planned, to avoid some.
 
-        A DNN in `kept` stays on its GPUs listed there, and any other goes where it is built, where that makes
-        no placement worse.
+        A DNN in `kept` stays on its slots listed there, and any other goes where it is built, where that
+        makes no placement worse.
         """
-        index_of = {gpu: j for j, gpu in enumerate(gpus)}
+        index_of = {slot: j for j, slot in enumerate(slots)}
         had: dict[str, Sequence[int]] = {
-            d: [index_of[gpu] for gpu in own if gpu in index_of and gpu not in self.left_out.get(d, ())]
+            d: [index_of[slot] for slot in own if slot in index_of and slot not in self.left_out.get(d, ())]
             for d, own in (kept or {}).items()
         }
         moving = {
-            d: m for d, m in zip(flotilla.dnn_ids, flotilla.num_gpus, strict=True) if len(had.get(d, ())) < m
+            d: m for d, m in zip(flotilla.dnn_ids, flotilla.num_slots, strict=True) if len(had.get(d, ())) < m
         }
-        built = {d: [index_of[gpu] for gpu in own if gpu in index_of] for d, own in self.built.items()}
+        built = {d: [index_of[slot] for slot in own if slot in index_of] for d, own in self.built.items()}
         staying = [j for d in flotilla.dnn_ids if d not in moving for j in had[d]]
         had |= free_where_built(moving, built, staying)
-        place = assign_gpus_roughly if self.settings.rough_placement else assign_gpus_staying
-        placed = place(flotilla, self.cluster.part(gpus), had).gpus
-        by_dnn = {d: tuple(gpus[j] for j in placed[d]) for d in flotilla.dnn_ids}
-        free = set(gpus).difference(*by_dnn.values())
-        by_dnn = avoid_left_out(by_dnn, self.left_out, free, self.cluster.node_of_gpus())
+        place = assign_slots_roughly if self.settings.rough_placement else assign_slots_staying
+        placed = place(flotilla, self.cluster.part(slots), had).slots
+        by_dnn = {d: tuple(slots[j] for j in placed[d]) for d in flotilla.dnn_ids}
+        free = set(slots).difference(*by_dnn.values())
+        by_dnn = avoid_left_out(by_dnn, self.left_out, free, self.cluster.node_of_slots())
         rates = dict(zip(flotilla.dnn_ids, flotilla.rates, strict=True))
-        for dnn_id, planned in zip(flotilla.dnn_ids, flotilla.num_gpus, strict=True):
+        for dnn_id, planned in zip(flotilla.dnn_ids, flotilla.num_slots, strict=True):
             if len(by_dnn[dnn_id]) < planned:
                 rates[dnn_id] = self.rates.rate(dnn_id, len(by_dnn[dnn_id]))
         return Choice(tuple(GroupPlan(d, own) for d, own in by_dnn.items()), rates)
@@ -85,8 +85,8 @@ class Choice:
     rates: Mapping[str, float]
 
     @property
-    def num_gpus(self) -> int:
-        return sum(len(group.gpus) for group in self.groups)
+    def num_slots(self) -> int:
+        return sum(len(group.slots) for group in self.groups)
 
 
 class Paradigm(Protocol):
@@ -107,23 +107,30 @@ class Paradigm(Protocol):
 
         Args:
             candidates: DNNs that are not done, in the order of the config, at least one.
-            kept: GPUs of the candidates that were in training when the last round ended.
+            kept: slots of the candidates that were in training when the last round ended.
         """
 
     def must_regroup(
         self,
         view: View,
         going_on: Mapping[str, int],
-        num_gpus_of_round: int,
+        num_slots_of_round: int,
         candidates: Callable[[], Sequence[str]],
     ) -> bool:
         """Whether a round ends at the end of a pass.
 
         Args:
-            going_on: GPUs of the DNNs that would continue, at least one.
-            num_gpus_of_round: GPUs of the round when it was formed.
+            going_on: slots of the DNNs that would continue, at least one.
+            num_slots_of_round: slots of the round when it was formed.
             candidates: returns the DNNs that could be in the next round, in order; includes all of
                 `going_on`. Most passes are decided without them.
+        """
+
+    def foreseen(self, view: View, candidates: Sequence[str]) -> list[Flotilla]:
+        """Foresee the flotillas of a run that begins, if the DNNs of each converge together.
+
+        Args:
+            candidates: all DNNs, at least one.
         """
 
 
@@ -135,47 +142,51 @@ class Global:
     has_alpha = True
 
     def choose(self, view: View, candidates: Sequence[str], kept: Mapping[str, tuple[int, ...]]) -> Choice:
-        """A flotilla of any candidates on all GPUs; DNNs that can stay in place at no cost do so.
+        """A flotilla of any candidates on all slots; DNNs that can stay in place at no cost do so.
 
         Source: [FLEET] Alg. 1, lines 4 and 5, which places every flotilla anew.
         """
-        num_gpus = view.cluster.num_gpus
-        return view.placed(view.flotilla(candidates, num_gpus), range(num_gpus), kept)
+        num_slots = view.cluster.num_slots
+        return view.placed(view.flotilla(candidates, num_slots), range(num_slots), kept)
 
     def must_regroup(
         self,
         view: View,
         going_on: Mapping[str, int],
-        num_gpus_of_round: int,
+        num_slots_of_round: int,
         candidates: Callable[[], Sequence[str]],
     ) -> bool:
-        """Whether too few of the round's GPUs stay busy.
+        """Whether too few of the round's slots stay busy.
 
-        Source: [FLEET] Sec. 4.3.2, "Training". Deviations: alpha refers to the GPUs that the flotilla was
-            given, not to all M, because a flotilla limited by `max_gpus_per_dnn` could never keep all M busy;
-            and a round does not end if the next flotilla would be the same DNNs with the same numbers of
-            GPUs, because stopping and starting would change nothing.
+        Source: [FLEET] Sec. 4.3.2, "Training". Deviations: alpha refers to the slots that the flotilla was
+            given, not to all M, because a flotilla limited by `max_slots_per_dnn` could never keep all M
+            busy; and a round does not end if the next flotilla would be the same DNNs with the same numbers
+            of slots, because stopping and starting would change nothing.
         """
         alpha = view.settings.alpha
         assert alpha is not None, "a schedule with this paradigm has an alpha"
-        if sum(going_on.values()) >= alpha * num_gpus_of_round - ROUNDING:
+        if sum(going_on.values()) >= alpha * num_slots_of_round - ROUNDING:
             return False
-        if view.left_out:  # a DNN may get fewer GPUs than its flotilla wants: only placement decides
+        if view.left_out:  # a DNN may get fewer slots than its flotilla wants: only placement decides
             chosen = self.choose(view, candidates(), {}).groups
-            return {group.dnn_id: len(group.gpus) for group in chosen} != dict(going_on)
-        flotilla = view.flotilla(candidates(), view.cluster.num_gpus)
-        return dict(zip(flotilla.dnn_ids, flotilla.num_gpus, strict=True)) != dict(going_on)
+            return {group.dnn_id: len(group.slots) for group in chosen} != dict(going_on)
+        flotilla = view.flotilla(candidates(), view.cluster.num_slots)
+        return dict(zip(flotilla.dnn_ids, flotilla.num_slots, strict=True)) != dict(going_on)
+
+    def foreseen(self, view: View, candidates: Sequence[str]) -> list[Flotilla]:
+        """All of them."""
+        return view.flotillas().all_flotillas(candidates, view.cluster.num_slots)
 
 
 class Local:
-    """FLEET-L: free GPUs are refilled at once by the same greedy rule, while the other DNNs train on."""
+    """FLEET-L: free slots are refilled at once by the same greedy rule, while the other DNNs train on."""
 
     needs_rates = True
     is_random = False
     has_alpha = False
 
     def choose(self, view: View, candidates: Sequence[str], kept: Mapping[str, tuple[int, ...]]) -> Choice:
-        """DNNs in training stay on their GPUs; a flotilla of the others gets the remaining GPUs.
+        """DNNs in training stay on their slots; a flotilla of the others gets the remaining slots.
 
         Source: [FLEET] Sec. 4.3.3; Sec. 6.1: "only locally (for the newly released GPUs)". The flotilla of
             the newcomers has its own reference rate, the rate of the fastest of them.
@@ -183,10 +194,10 @@ class Local:
         staying = tuple(
             GroupPlan(d, without_left_out(kept[d], view.left_out.get(d, ()))) for d in candidates if d in kept
         )
-        taken = {gpu for group in staying for gpu in group.gpus}
-        free = [gpu for gpu in range(view.cluster.num_gpus) if gpu not in taken]
+        taken = {slot for group in staying for slot in group.slots}
+        free = [slot for slot in range(view.cluster.num_slots) if slot not in taken]
         others = [d for d in candidates if d not in kept]
-        rates = {group.dnn_id: view.rates.rate(group.dnn_id, len(group.gpus)) for group in staying}
+        rates = {group.dnn_id: view.rates.rate(group.dnn_id, len(group.slots)) for group in staying}
         if not (free and others):
             return Choice(staying, rates)
         new = view.placed(view.flotilla(others, len(free)), free)
@@ -196,15 +207,19 @@ class Local:
         self,
         view: View,
         going_on: Mapping[str, int],
-        num_gpus_of_round: int,
+        num_slots_of_round: int,
         candidates: Callable[[], Sequence[str]],
     ) -> bool:
-        """Whether a GPU was released and a DNN waits for one."""
-        return sum(going_on.values()) < num_gpus_of_round and len(candidates()) > len(going_on)
+        """Whether a slot was released and a DNN waits for one."""
+        return sum(going_on.values()) < num_slots_of_round and len(candidates()) > len(going_on)
+
+    def foreseen(self, view: View, candidates: Sequence[str]) -> list[Flotilla]:
+        """The first one; then it depends on the DNN that leaves first."""
+        return [view.flotilla(candidates, view.cluster.num_slots)]
 
 
 class Homogeneous:
-    """Random subsets, one GPU each, on shared data; the next subset follows when all of one are done.
+    """Random subsets, one slot each, on shared data; the next subset follows when all of one are done.
 
     Source: [PITTMAN], as [FLEET] Sec. 6.1 describes it.
     """
@@ -214,27 +229,41 @@ class Homogeneous:
     has_alpha = False
 
     def choose(self, view: View, candidates: Sequence[str], kept: Mapping[str, tuple[int, ...]]) -> Choice:
-        """As many DNNs as there are GPUs, taken from a random order that is fixed for the run."""
-        chosen = random_order(candidates, view.settings.seed)[: view.cluster.num_gpus]
+        """As many DNNs as there are slots, taken from a random order that is fixed for the run."""
+        chosen = self._subsets(view, candidates)[0]
         rates = {d: view.rates.rate(d, 1) for d in chosen if view.rates.is_measured(d, 1)}
-        return Choice(tuple(GroupPlan(d, (gpu,)) for gpu, d in enumerate(chosen)), rates)
+        return Choice(tuple(GroupPlan(d, (slot,)) for slot, d in enumerate(chosen)), rates)
 
     def must_regroup(
         self,
         view: View,
         going_on: Mapping[str, int],
-        num_gpus_of_round: int,
+        num_slots_of_round: int,
         candidates: Callable[[], Sequence[str]],
     ) -> bool:
         """Never: the others wait for the last DNN of the subset."""
         return False
+
+    def foreseen(self, view: View, candidates: Sequence[str]) -> list[Flotilla]:
+        """All subsets."""
+        return [one_slot_each(subset, view.rates) for subset in self._subsets(view, candidates)]
+
+    def _subsets(self, view: View, candidates: Sequence[str]) -> list[tuple[str, ...]]:
+        order, size = random_order(candidates, view.settings.seed), view.cluster.num_slots
+        return [order[first : first + size] for first in range(0, len(order), size)]
+
+
+def one_slot_each(dnn_ids: tuple[str, ...], rates: RateTable) -> Flotilla:
+    """Make a flotilla of DNNs whose rates on one slot are known."""
+    alone = tuple(rates.rate(dnn_id, 1) for dnn_id in dnn_ids)
+    return Flotilla(dnn_ids, (1,) * len(dnn_ids), alone, alone, max(alone))
 
 
 PARADIGMS: Mapping[str, Paradigm] = {"global": Global(), "local": Local(), "homogeneous": Homogeneous()}
 """By their names in `schedule.paradigm`, without `INDEPENDENT`, which has no rounds."""
 
 INDEPENDENT = "independent"
-"""Each DNN alone on one GPU with its own stream; see `hpcbal.control.alone`."""
+"""Each DNN alone on one slot with its own stream; see `hpcbal.control.alone`."""
 
 PARADIGM_NAMES = (*PARADIGMS, INDEPENDENT)
 

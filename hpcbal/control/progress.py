@@ -186,29 +186,29 @@ class ScheduleSettings:
         num_positions: samples of one pass, training and validation, >= 1; a position with this offset is the
             end of its pass.
         delta: how close rates in a flotilla must be ([FLEET] Eq. 3); None: to be chosen.
-        alpha: a round ends when fewer than this share of its GPUs stay busy, 0..1 ([FLEET] Sec. 4.3.2); None:
-            to be chosen, see `candidates`.
-        max_gpus_per_dnn: most GPUs of one DNN; None: all.
+        alpha: a round ends when fewer than this share of its slots stay busy, 0..1 ([FLEET] Sec. 4.3.2);
+            None: to be chosen, see `candidates`.
+        max_slots_per_dnn: most slots of one DNN; None: all.
         profile: whether missing rates are measured; if not, all must be known.
-        max_profile_gpus: most GPUs of a profiling run; None: M_t of [FLEET] App. B.3.
+        max_profile_slots: most slots of a profiling run; None: M_t of [FLEET] App. B.3.
         max_preprocessors: number of preprocessor ranks, >= 1.
         checkpoint_every_pass: whether NextPass requests a checkpoint of every DNN that continues.
         max_events: bound of the event log, >= 2.
         paradigm: one of `paradigms.PARADIGM_NAMES`, or `schedules.AUTO`: to be chosen.
         seed: seed of everything that a paradigm draws at random, >= 0.
         profile_only: whether the run ends when all rates are known.
-        regroup: whether a DNN may continue without a GPU if its group trains faster without it.
-        rough_placement: whether flotillas are placed without a search, for predictions; see
-            `assign_gpus_roughly`.
+        regroup: whether a DNN may continue without a slot if its group trains faster without it.
+        rough_placement: whether flotillas are placed without a search, which only predictions ask for; see
+            `assign_slots_roughly`.
         prune: the rule by which DNNs stop early, compared with each other; None: none does.
     """
 
     num_positions: int
     delta: Delta | None = field(default_factory=lambda: Delta(absolute=20.0))
     alpha: float | None = 0.8
-    max_gpus_per_dnn: int | None = None
+    max_slots_per_dnn: int | None = None
     profile: bool = True
-    max_profile_gpus: int | None = None
+    max_profile_slots: int | None = None
     max_preprocessors: int = 1
     checkpoint_every_pass: bool = True
     max_events: int = 20_000
@@ -224,8 +224,8 @@ class ScheduleSettings:
             raise InputError(f"schedule.alpha: got {self.alpha}, allowed: 0 to 1")
         bounds = (
             ("num_positions", self.num_positions, 1),
-            ("max_gpus_per_dnn", self.max_gpus_per_dnn, 1),
-            ("max_profile_gpus", self.max_profile_gpus, 1),
+            ("max_slots_per_dnn", self.max_slots_per_dnn, 1),
+            ("max_profile_slots", self.max_profile_slots, 1),
             ("max_preprocessors", self.max_preprocessors, 1),
             ("max_events", self.max_events, 2),
             ("seed", self.seed, 0),
@@ -241,7 +241,7 @@ class ScheduleSettings:
     def for_profiling(self) -> ScheduleSettings:
         """These settings for a run that only measures rates, whatever schedule they are for.
 
-        Only "global" makes use of rates on several GPUs, so only with it are all of them measured.
+        Only "global" makes use of rates on several slots, so only with it are all of them measured.
         """
         return replace(self, profile=True, profile_only=True, paradigm="global")
 
@@ -278,9 +278,9 @@ class ResumeState:
         interrupted: the round that was running when the earlier run stopped; None between rounds.
         cluster: the allocation that `interrupted` and `left_out` refer to; None: like the present one.
         preprocessing_samples_per_s: rate of one preprocessor; None if not measured.
-        kept: GPUs of the DNNs that continue in place in the next round; see `EnsembleState`.
-        left_out: GPUs per DNN that it goes on without; see `hpcbal.control.round_phase`.
-        built: GPUs whose ranks hold the network of a DNN; empty for new processes. See `EnsembleState`.
+        kept: slots of the DNNs that continue in place in the next round; see `EnsembleState`.
+        left_out: slots per DNN that it goes on without; see `hpcbal.control.round_phase`.
+        built: slots whose ranks hold the network of a DNN; empty for new processes. See `EnsembleState`.
         choice: the last choice of a schedule; None if the schedule was given.
     """
 

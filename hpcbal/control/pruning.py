@@ -64,7 +64,7 @@ def prune_between_rounds(ensemble: Ensemble) -> None:
 def without(plan: RoundPlan, gone: Collection[str]) -> RoundPlan | None:
     """The plan without the groups of some DNNs; None if no group is left."""
     groups = tuple(group for group in plan.groups if group.dnn_id not in gone)
-    return replace(plan, groups=groups, num_gpus=rounds.num_gpus_of(plan)) if groups else None
+    return replace(plan, groups=groups, num_slots=rounds.num_slots_of(plan)) if groups else None
 
 
 def _apply(ensemble: Ensemble, finished: int | None) -> Ruling:

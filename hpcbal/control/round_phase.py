@@ -1,30 +1,26 @@
 """Profiling and rounds: what comes next, and what is decided at the end of each pass.
 
-A group that ends a pass also reports which GPU it could do without, if any. The ensemble decides by these
+A group that ends a pass also reports which slot it could do without, if any. The ensemble decides by these
 rules:
 
 - Only the offer at the end of the pass counts. What a group found inside the pass and no longer finds at its
   end was a short burst of other load. Offers from groups that are leaving, done or failed do not count, and
-  neither does an offer of the only GPU. A group that stops before the pass is decided must offer again.
-- One GPU at a time: only training without the first GPU shows whether the group also needs to drop a second.
+  neither does an offer of the only slot. A group that stops before the pass is decided must offer again.
+- One slot at a time: only training without the first slot shows whether the group also needs to drop a
+  second.
 - The round ends with that pass. If its paradigm would end it there anyway, the paradigm decides the next
-  round. Otherwise the next round is the same without that GPU: all other DNNs keep their GPUs and the weights
-  in memory, so it costs them only a checkpoint and the forming of the groups.
-- The paradigm decides who gets the GPU: with `local`, a waiting DNN gets it at once; with `global`, it counts
-  as idle against alpha, and the next flotilla may use it.
-- The DNN does not get that GPU again, in this start or a later one on the same hosts, unless no other GPU is
-  left for it; `hpcbal.policies.staying` describes how other DNNs swap GPUs with it.
+  round. Otherwise the next round is the same without that slot: all other DNNs keep their slots and the
+  weights in memory, so it costs them only a checkpoint and the forming of the groups.
+- The paradigm decides who gets the slot: with `local`, a waiting DNN gets it at once; with `global`, it
+  counts as idle against alpha, and the next flotilla may use it.
+- The DNN does not get that slot again, in this start or a later one on the same hosts, unless no other slot
+  is left for it; `hpcbal.policies.staying` describes how other DNNs swap slots with it.
 
 Source: [LBBSP] Sec. 3.3.2, Alg. 2, line 5, leaves the removal of a straggler to the user.
-
-Between two decisions the passes of a round are all alike: the same groups read the same stream at the same
-rates. A simulation that knows when the next DNN ends may therefore handle one of these passes and skip the
-others. The skipped passes are in every history, but their events are not in the log.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -57,14 +53,18 @@ if TYPE_CHECKING:
 
 
 def offer_of(group: Group, event: EpochDone, settings: ScheduleSettings) -> int | None:
-    """The GPU that the group may drop, if it offers one."""
-    may = settings.regroup and event.offered_gpu in group.gpus and len(group.gpus) > 1 and not group.leaving
-    return event.offered_gpu if may else None
+    """The slot that the group may drop, if it offers one."""
+    may = (
+        settings.regroup and event.offered_slot in group.slots and len(group.slots) > 1 and not group.leaving
+    )
+    return event.offered_slot if may else None
 
 
 def what_shrinks(groups: Iterable[Group]) -> str:
-    """For people: which groups would go on without which GPU; empty if none would."""
-    shown = [f"{g.dnn_id} goes on without slot {g.offered_gpu}" for g in groups if g.offered_gpu is not None]
+    """For people: which groups would go on without which slot; empty if none would."""
+    shown = [
+        f"{g.dnn_id} goes on without slot {g.offered_slot}" for g in groups if g.offered_slot is not None
+    ]
     return ", ".join(shown)
 
 
@@ -72,52 +72,10 @@ def leave_out(state: EnsembleState, groups: Iterable[Group]) -> list[LeaveOut]:
     """Accept the offers of `groups`, which all leave now."""
     instructions = []
     for group in groups:
-        if group.offered_gpu is not None:
-            state.left_out[group.dnn_id] = (*state.left_out.get(group.dnn_id, ()), group.offered_gpu)
-            instructions.append(LeaveOut(group.dnn_id, group.offered_gpu))
+        if group.offered_slot is not None:
+            state.left_out[group.dnn_id] = (*state.left_out.get(group.dnn_id, ()), group.offered_slot)
+            instructions.append(LeaveOut(group.dnn_id, group.offered_slot))
     return instructions
-
-
-def skip_passes(ensemble: Ensemble, dnn_ids: Sequence[str], number: int) -> None:
-    """Let groups be `number` passes further than they are.
-
-    Args:
-        dnn_ids: groups that train the same pass: all groups of the round, or one that trains alone.
-        number: >= 0.
-
-    Raises:
-        ControlError: if a pass in between could be decided otherwise than by continuing: a stop rule has more
-            than max_epochs or would apply, or some group stays behind.
-    """
-    s = ensemble.state
-    groups = [s.groups[dnn_id] for dnn_id in dnn_ids]
-    passes = {group.training_pass for group in groups}
-    is_whole = ensemble.is_independent or (
-        len(groups) == len(s.groups) and s.plan is not None and s.plan.last_pass is None
-    )
-    if ensemble.settings.prune is not None:
-        raise ensemble.error(f"passes of {', '.join(dnn_ids)} cannot be skipped: one of them may be pruned")
-    if s.phase is not Phase.ROUND or len(passes) != 1 or None in passes or not is_whole:
-        raise ensemble.error(
-            f"passes of {', '.join(dnn_ids)} cannot be skipped: not all groups train the same pass"
-        )
-    for group in groups:
-        dnn = s.dnns[group.dnn_id]
-        rule = dnn.spec.stop
-        if rule.patience is not None or rule.target is not None or dnn.epochs + number >= rule.max_epochs:
-            raise ensemble.error(
-                f"{number} passes of {group.dnn_id} cannot be skipped: it may converge in one of them"
-            )
-    for group in groups:
-        assert group.training_pass is not None
-        dnn, first = s.dnns[group.dnn_id], group.training_pass
-        metrics = {dnn.spec.stop.monitor: math.nan}
-        begun = dnn.epochs
-        dnn.history += [EpochRecord(begun + 1 + i, first + i, metrics, math.nan) for i in range(number)]
-        group.training_pass, group.reported_pass = first + number, group.reported_pass + number
-        s.next_pass = max(s.next_pass, first + number + 1)
-        if not ensemble.is_independent:
-            s.pass_index = first + number
 
 
 # ---- profiling: waves of groups that measure the missing rates -----------------------------------
@@ -127,7 +85,7 @@ def profile_or_train(ensemble: Ensemble) -> list[Instruction]:
     """No group is left: start the next profiling wave, or the first round once all rates are known.
 
     Raises:
-        InputError: if a rate on one GPU is not known and the settings do not allow measuring it.
+        InputError: if a rate on one slot is not known and the settings do not allow measuring it.
     Source: [FLEET] Alg. 1, line 1; App. B.3.
     """
     s = ensemble.state
@@ -144,7 +102,7 @@ def profile_or_train(ensemble: Ensemble) -> list[Instruction]:
                 "give them in the rate table or let hpcbal profile"
             )
         return next_round(ensemble)
-    if measures_in_rounds(ensemble.settings, ensemble.cluster.num_gpus):
+    if measures_in_rounds(ensemble.settings, ensemble.cluster.num_slots):
         return next_round(ensemble)
     jobs = missing_jobs(
         s.live_ids(), list(s.dnns), s.rates, ensemble.cluster, ensemble.settings, ensemble.batch_sizes
@@ -152,11 +110,11 @@ def profile_or_train(ensemble: Ensemble) -> list[Instruction]:
     if not jobs:
         return next_round(ensemble)
     s.phase = Phase.PROFILING
-    groups = place_wave(next_wave(jobs, ensemble.cluster.num_gpus), ensemble.cluster)
+    groups = place_wave(next_wave(jobs, ensemble.cluster.num_slots), ensemble.cluster)
     for group in groups:
         ensemble.move(s.dnns[group.dnn_id], DnnState.PROFILING)
-        s.groups[group.dnn_id] = Group(group.dnn_id, group.gpus, is_profiling=True)
-        s.note_built(group.dnn_id, group.gpus)
+        s.groups[group.dnn_id] = Group(group.dnn_id, group.slots, is_profiling=True)
+        s.note_built(group.dnn_id, group.slots)
     return [StartProfiling(groups)]
 
 
@@ -168,13 +126,13 @@ def on_rate_measured(ensemble: Ensemble, event: RateMeasured) -> list[Instructio
     group = s.groups.get(event.dnn_id)
     if group is None or group.is_measured:
         raise ensemble.unexpected(event, dnn, "one RateMeasured of a DNN in a profiling wave or a round")
-    if event.num_gpus != len(group.gpus) or not 0.0 < event.samples_per_s < float("inf"):
-        raise ensemble.unexpected(event, dnn, f"a rate > 0 on {len(group.gpus)} slots")
+    if event.num_slots != len(group.slots) or not 0.0 < event.samples_per_s < float("inf"):
+        raise ensemble.unexpected(event, dnn, f"a rate > 0 on {len(group.slots)} slots")
     group.is_measured = True
     if not group.is_profiling:
-        s.rates = s.rates.with_measurement(event.dnn_id, event.num_gpus, event.samples_per_s)
+        s.rates = s.rates.with_measurement(event.dnn_id, event.num_slots, event.samples_per_s)
         return []
-    s.fresh_rates[event.dnn_id, event.num_gpus] = event.samples_per_s
+    s.fresh_rates[event.dnn_id, event.num_slots] = event.samples_per_s
     return []
 
 
@@ -198,8 +156,7 @@ def next_round(ensemble: Ensemble) -> list[Instruction]:
         return _ask(ensemble)
     if ensemble.is_independent:  # until the last DNN: without rounds there is no moment to choose again
         return _train_alone(ensemble)
-    interrupted, s.interrupted = s.interrupted, None
-    plan = _continued_round(ensemble, interrupted) if interrupted is not None else None
+    plan = _continued_round(ensemble)
     if plan is None and can_choose and s.choice is not None and s.choice.is_due(len(s.live)):
         return _ask(ensemble)
     return _start_round(ensemble, plan or _planned_round(ensemble))
@@ -222,15 +179,13 @@ def on_schedule_chosen(ensemble: Ensemble, event: ScheduleChosen) -> list[Instru
     s.choice = event
     if ensemble.is_independent:
         return _train_alone(ensemble)
-    interrupted, s.interrupted = s.interrupted, None
-    plan = _continued_round(ensemble, interrupted) if interrupted is not None else None
-    return _start_round(ensemble, plan or _planned_round(ensemble))
+    return _start_round(ensemble, _continued_round(ensemble) or _planned_round(ensemble))
 
 
 def _train_alone(ensemble: Ensemble) -> list[Instruction]:
     """Every DNN continues at its own position, whatever rounds there were."""
     ensemble.state.interrupted, ensemble.state.kept = None, {}
-    return alone.fill_gpus(ensemble)
+    return alone.fill_slots(ensemble)
 
 
 def _planned_round(ensemble: Ensemble) -> RoundPlan:
@@ -242,9 +197,12 @@ def _planned_round(ensemble: Ensemble) -> RoundPlan:
     return plan
 
 
-def _continued_round(ensemble: Ensemble, interrupted: RoundPlan) -> RoundPlan | None:
-    """The interrupted round without finished DNNs and left-out GPUs; None if it was over."""
+def _continued_round(ensemble: Ensemble) -> RoundPlan | None:
+    """Take the interrupted round, without finished DNNs and left-out slots; None if there is none left."""
     s, num_positions = ensemble.state, ensemble.settings.num_positions
+    interrupted, s.interrupted = s.interrupted, None
+    if interrupted is None:
+        return None
     groups, position = [], {}
     for group in interrupted.groups:
         dnn, planned_pass = s.dnns.get(group.dnn_id), interrupted.start[group.dnn_id].pass_index
@@ -252,22 +210,22 @@ def _continued_round(ensemble: Ensemble, interrupted: RoundPlan) -> RoundPlan | 
             continue
         if rounds.has_unfinished_pass_before(planned_pass, dnn.position, num_positions):
             continue
-        groups.append(GroupPlan(group.dnn_id, s.remaining(group.dnn_id, group.gpus)))
+        groups.append(GroupPlan(group.dnn_id, s.remaining(group.dnn_id, group.slots)))
         position[group.dnn_id] = rounds.next_position(planned_pass, dnn.position, dnn.history, num_positions)
     if not groups:
         return None
     first_pass = min(p.pass_index for p in position.values())
     if all(p == Position(first_pass) for p in position.values()):
         # All DNNs stand between two passes: the decision that was due is taken again, with the same result.
-        going_on = {g.dnn_id: len(g.gpus) for g in groups}
+        going_on = {g.dnn_id: len(g.slots) for g in groups}
         if _is_over(ensemble, interrupted, first_pass - 1, going_on):
-            s.kept = {group.dnn_id: group.gpus for group in groups}
+            s.kept = {group.dnn_id: group.slots for group in groups}
             return None
     rates = dict(interrupted.predicted_rate_samples_per_s)
-    before = {group.dnn_id: len(group.gpus) for group in interrupted.groups}
+    before = {group.dnn_id: len(group.slots) for group in interrupted.groups}
     for group in groups:
-        if len(group.gpus) < before[group.dnn_id] and group.dnn_id in rates:
-            rates[group.dnn_id] = s.rates.rate(group.dnn_id, len(group.gpus))
+        if len(group.slots) < before[group.dnn_id] and group.dnn_id in rates:
+            rates[group.dnn_id] = s.rates.rate(group.dnn_id, len(group.slots))
     return RoundPlan(
         index=s.next_round_index,
         groups=tuple(groups),
@@ -276,7 +234,7 @@ def _continued_round(ensemble: Ensemble, interrupted: RoundPlan) -> RoundPlan | 
         epochs={d: s.dnns[d].epochs for d in position},
         num_preprocessors=ensemble.planner().num_preprocessors([rates.get(d) for d in position]),
         predicted_rate_samples_per_s={d: rates[d] for d in position if d in rates},
-        num_gpus=rounds.num_gpus_of(interrupted),
+        num_slots=rounds.num_slots_of(interrupted),
         last_pass=interrupted.last_pass,
     )
 
@@ -317,7 +275,7 @@ def _new_round(
         start=start or {},
         epochs_of=lambda dnn_id: s.dnns[dnn_id].epochs,
         last_pass=last_pass,
-        kept={d: gpus for d, gpus in (kept or {}).items() if d in chosen_from},
+        kept={d: slots for d, slots in (kept or {}).items() if d in chosen_from},
     )
 
 
@@ -331,13 +289,13 @@ def _start_round(ensemble: Ensemble, plan: RoundPlan) -> list[Instruction]:
         dnn, start = s.dnns[planned.dnn_id], plan.start[planned.dnn_id]
         ensemble.move(dnn, DnnState.RUNNING)
         dnn.position = None
-        group = Group(planned.dnn_id, planned.gpus)
+        group = Group(planned.dnn_id, planned.slots)
         if start.offset == ensemble.settings.num_positions:
             group.reported_pass = start.pass_index
         else:
             group.training_pass, group.reported_pass = start.pass_index, start.pass_index - 1
         s.groups[planned.dnn_id] = group
-        s.note_built(planned.dnn_id, planned.gpus)
+        s.note_built(planned.dnn_id, planned.slots)
     return [StartRound(plan)]
 
 
@@ -358,7 +316,7 @@ def on_epoch_done(ensemble: Ensemble, event: EpochDone) -> list[Instruction]:
     check_monitored(dnn.spec.stop, record)  # report a missing metric before anything is changed
     dnn.history.append(record)
     group.training_pass, group.reported_pass, group.is_saved = None, event.pass_index, False
-    group.offered_gpu = offer_of(group, event, ensemble.settings)
+    group.offered_slot = offer_of(group, event, ensemble.settings)
     return alone.on_pass_end(ensemble, group) if ensemble.is_independent else decide(ensemble)
 
 
@@ -387,10 +345,10 @@ def decide(ensemble: Ensemble) -> list[Instruction]:
         instructions += prune_at_pass_end(ensemble, waiting, finished)
         staying = s.staying_groups()
         shrinks, is_newest = what_shrinks(staying), finished + 1 >= s.next_pass
-        is_over = _is_over(ensemble, s.plan, finished, {g.dnn_id: len(g.wanted_gpus) for g in staying})
+        is_over = _is_over(ensemble, s.plan, finished, {g.dnn_id: len(g.wanted_slots) for g in staying})
         if is_over or (shrinks and is_newest):  # else some groups are ahead, and may be inside a pass
             if is_over:
-                s.kept = {group.dnn_id: group.gpus for group in staying}
+                s.kept = {group.dnn_id: group.slots for group in staying}
             else:
                 s.interrupted = s.plan
             instructions += leave_out(s, staying)
@@ -410,13 +368,13 @@ def _leave_if_converged(ensemble: Ensemble, groups: Sequence[Group]) -> list[Ins
 
 
 def _is_over(ensemble: Ensemble, plan: RoundPlan, finished: int, going_on: dict[str, int]) -> bool:
-    """Whether the round ends with pass `finished`, after which `going_on` (GPUs by DNN) would continue."""
+    """Whether the round ends with pass `finished`, after which `going_on` (slots by DNN) would continue."""
     s = ensemble.state
     if not going_on or (plan.last_pass is not None and finished >= plan.last_pass):
         return True
     if finished + 1 < s.next_pass:
         return False  # the round had begun the next pass when it was interrupted: this was already decided
-    if ensemble.must_measure and ensemble.cluster.num_gpus > 1:
+    if ensemble.must_measure and ensemble.cluster.num_slots > 1:
         # A DNN was added to the run, or failed before it had a rate: a measuring round comes next.
         return True
     leaving = {g.dnn_id for g in s.groups.values() if g.leaving in STATE_WHEN_SAVED}
@@ -424,7 +382,7 @@ def _is_over(ensemble: Ensemble, plan: RoundPlan, finished: int, going_on: dict[
     def candidates() -> list[str]:
         return [dnn_id for dnn_id in s.candidate_ids() if dnn_id not in leaving]
 
-    return ensemble.planner().must_regroup(going_on, rounds.num_gpus_of(plan), candidates)
+    return ensemble.planner().must_regroup(going_on, rounds.num_slots_of(plan), candidates)
 
 
 def _next_pass(ensemble: Ensemble, groups: Sequence[Group], pass_index: int) -> list[Instruction]:
@@ -435,7 +393,7 @@ def _next_pass(ensemble: Ensemble, groups: Sequence[Group], pass_index: int) -> 
     if not groups:
         return []
     for group in groups:
-        group.training_pass, group.offered_gpu = pass_index, None
+        group.training_pass, group.offered_slot = pass_index, None
     dnn_ids = tuple(group.dnn_id for group in groups)
     return [NextPass(dnn_ids, pass_index, dnn_ids if ensemble.settings.checkpoint_every_pass else ())]
 

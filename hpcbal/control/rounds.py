@@ -46,21 +46,21 @@ class Planner:
         """Choose from `candidates` by the paradigm and place them.
 
         If it needs rates that are not known, choose DNNs without a rate for a round of one pass, see
-        `measuring_round`. A single GPU leaves nothing to choose later, so the round goes on.
+        `measuring_round`. A single slot leaves nothing to choose later, so the round goes on.
 
         Args:
             candidates: DNNs that may be chosen, at least one.
             index, first_pass, last_pass: fields of the plan.
             start: where DNNs start that were stopped inside `first_pass`; the others start at its beginning.
             epochs_of: returns the completed epochs of a candidate.
-            kept: GPUs of candidates that a paradigm may leave in place.
+            kept: slots of candidates that a paradigm may leave in place.
 
         Source: [FLEET] Alg. 1, lines 4 and 5.
         """
         rates = self._view.rates
         if self._paradigm.needs_rates and not all(rates.is_measured(d, 1) for d in candidates):
             choice = choose_unmeasured(self._view, candidates, self._view.built)
-            last_pass = first_pass if self._cluster.num_gpus > 1 else last_pass
+            last_pass = first_pass if self._cluster.num_slots > 1 else last_pass
         else:
             choice = self._paradigm.choose(self._view, candidates, kept or {})
         chosen = [group.dnn_id for group in choice.groups]
@@ -73,7 +73,7 @@ class Planner:
             epochs={d: epochs_of(d) for d in chosen},
             num_preprocessors=self.num_preprocessors([choice.rates.get(d) for d in chosen]),
             predicted_rate_samples_per_s=choice.rates,
-            num_gpus=choice.num_gpus,
+            num_slots=choice.num_slots,
             last_pass=last_pass,
         )
 
@@ -82,72 +82,72 @@ class Planner:
         known = [rate for rate in rates_samples_per_s if rate is not None]
         if self._preprocessing_samples_per_s is None or len(known) < len(rates_samples_per_s):
             return self._settings.max_preprocessors
-        needed = demand(known, max(1, self._cluster.num_gpus))
+        needed = demand(known, max(1, self._cluster.num_slots))
         return num_preprocessors(needed, self._preprocessing_samples_per_s, self._settings.max_preprocessors)
 
     def must_regroup(
-        self, going_on: Mapping[str, int], num_gpus_of_round: int, candidates: Callable[[], Sequence[str]]
+        self, going_on: Mapping[str, int], num_slots_of_round: int, candidates: Callable[[], Sequence[str]]
     ) -> bool:
         """Whether a round ends, because no DNN continues or because the paradigm says so.
 
         Args:
-            going_on: GPUs of the DNNs that would continue.
-            num_gpus_of_round: GPUs of the flotilla when the round was formed.
+            going_on: slots of the DNNs that would continue.
+            num_slots_of_round: slots of the flotilla when the round was formed.
             candidates: returns the DNNs that could be in the next flotilla, in order; includes all of
                 `going_on`.
         """
         if not going_on:
             return True
-        return self._paradigm.must_regroup(self._view, going_on, num_gpus_of_round, candidates)
+        return self._paradigm.must_regroup(self._view, going_on, num_slots_of_round, candidates)
 
 
-def num_gpus_of(plan: RoundPlan) -> int:
-    """M in the rule of alpha: the GPUs of the flotilla when the round was formed."""
-    return plan.num_gpus or sum(len(group.gpus) for group in plan.groups)
+def num_slots_of(plan: RoundPlan) -> int:
+    """M in the rule of alpha: the slots of the flotilla when the round was formed."""
+    return plan.num_slots or sum(len(group.slots) for group in plan.groups)
 
 
 def fits(plan: RoundPlan | None, made_for: Cluster | None, cluster: Cluster) -> bool:
     """Whether a plan made for one allocation can run unchanged on another.
 
-    Nodes may have other names, but must have the same numbers of GPUs in the same order, so that the plan's
+    Nodes may have other names, but must have the same numbers of slots in the same order, so that the plan's
     placement has the same meaning.
     """
     if plan is None or not is_alike(made_for, cluster):
         return False
-    return all(gpu < cluster.num_gpus for group in plan.groups for gpu in group.gpus)
+    return all(slot < cluster.num_slots for group in plan.groups for slot in group.slots)
 
 
 def is_alike(made_for: Cluster | None, cluster: Cluster) -> bool:
-    """Whether GPU numbers of one allocation (None: like the other) mean the same places on another."""
-    return made_for is None or _gpus_per_node(made_for) == _gpus_per_node(cluster)
+    """Whether slot numbers of one allocation (None: like the other) mean the same places on another."""
+    return made_for is None or _slots_per_node(made_for) == _slots_per_node(cluster)
 
 
 def is_same(made_for: Cluster | None, cluster: Cluster) -> bool:
-    """Whether GPU numbers of one allocation (None: like the other) mean the same GPUs on another.
+    """Whether slot numbers of one allocation (None: like the other) mean the same slots on another.
 
-    The host names decide: what is known about one GPU does not apply to a GPU of another machine.
+    The host names decide: what is known about one slot does not apply to a slot of another machine.
     """
     return made_for is None or made_for == cluster
 
 
 def is_short(
-    gpus: Mapping[str, Collection[int]], left_out: Mapping[str, Collection[int]], live_ids: Collection[str]
+    slots: Mapping[str, Collection[int]], left_out: Mapping[str, Collection[int]], live_ids: Collection[str]
 ) -> bool:
-    """Whether a live DNN, given these GPUs, would lack a GPU that it goes on without.
+    """Whether a live DNN, given these slots, would lack a slot that it goes on without.
 
-    A group that was formed before the GPU was left out still has it, so it lacks nothing.
+    A group that was formed before the slot was left out still has it, so it lacks nothing.
 
     Args:
-        gpus: GPUs of each DNN's group.
-        left_out: GPUs per DNN that it goes on without.
+        slots: slots of each DNN's group.
+        left_out: slots per DNN that it goes on without.
         live_ids: DNNs that are neither done nor failed.
     """
-    return any(not set(left_out.get(d, ())) <= set(own) for d, own in gpus.items() if d in live_ids)
+    return any(not set(left_out.get(d, ())) <= set(own) for d, own in slots.items() if d in live_ids)
 
 
-def gpus_of(plan: RoundPlan | None) -> dict[str, tuple[int, ...]]:
-    """GPUs by DNN of the round, if there is one."""
-    return {} if plan is None else {group.dnn_id: group.gpus for group in plan.groups}
+def slots_of(plan: RoundPlan | None) -> dict[str, tuple[int, ...]]:
+    """Slots by DNN of the round, if there is one."""
+    return {} if plan is None else {group.dnn_id: group.slots for group in plan.groups}
 
 
 def is_inside_pass(position: Position | None, num_positions: int) -> bool:
@@ -198,5 +198,5 @@ def start_of(position: Position, first_pass: int, num_positions: int) -> Positio
     return Position(position.pass_index - 1, num_positions)
 
 
-def _gpus_per_node(cluster: Cluster) -> tuple[int, ...]:
-    return tuple(node.num_gpus for node in cluster.nodes)
+def _slots_per_node(cluster: Cluster) -> tuple[int, ...]:
+    return tuple(node.num_slots for node in cluster.nodes)

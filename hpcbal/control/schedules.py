@@ -9,7 +9,7 @@ from hashlib import sha256
 from hpcbal.cluster.layout import Cluster
 from hpcbal.control.paradigms import AUTO, INDEPENDENT, PARADIGM_NAMES, PARADIGMS
 from hpcbal.control.progress import DnnSpec, ScheduleSettings
-from hpcbal.events.ensemble import Prediction, Schedule, ScheduleChosen, cost_of
+from hpcbal.events.ensemble import Schedule, ScheduleChosen, SchedulePrediction, cost_of
 from hpcbal.policies import Delta
 
 PAPER_DELTA = Delta(absolute=20.0)
@@ -17,7 +17,7 @@ PAPER_ALPHA = 0.8
 """[FLEET] Sec. 4.3.2 and 6.1."""
 
 NO_DELTA = Delta(relative=1.0)
-"""Admits every DNN: on one GPU none is faster than the reference rate, and none has a rate of 0."""
+"""Admits every DNN: on one slot none is faster than the reference rate, and none has a rate of 0."""
 
 DELTAS = (NO_DELTA, *(Delta(relative=share) for share in (0.6, 0.35, 0.2, 0.1)), PAPER_DELTA)
 ALPHAS = (PAPER_ALPHA, 1.0, 0.5)
@@ -47,12 +47,12 @@ def candidates(settings: ScheduleSettings) -> tuple[Schedule, ...]:
 
 
 def basis_of(
-    specs: Iterable[DnnSpec], schedules: Sequence[Schedule], max_gpus_per_dnn: int | None, cluster: Cluster
+    specs: Iterable[DnnSpec], schedules: Sequence[Schedule], max_slots_per_dnn: int | None, cluster: Cluster
 ) -> str:
     """Identify what a choice among `schedules` is made for, in 16 characters; see `ScheduleChosen`."""
     dnns = sorted((spec.dnn_id, spec.batch_size, spec.stop.max_epochs) for spec in specs)
-    sizes = sorted(node.num_gpus for node in cluster.nodes)
-    facts = repr((dnns, tuple(schedules), max_gpus_per_dnn, sizes))
+    sizes = sorted(node.num_slots for node in cluster.nodes)
+    facts = repr((dnns, tuple(schedules), max_slots_per_dnn, sizes))
     return sha256(facts.encode()).hexdigest()[:16]
 
 
@@ -71,7 +71,7 @@ def first_to_try(schedules: Sequence[Schedule], current: Schedule | None) -> tup
 
 
 def next_to_try(
-    schedules: Sequence[Schedule], predictions: Mapping[Schedule, Prediction]
+    schedules: Sequence[Schedule], predictions: Mapping[Schedule, SchedulePrediction]
 ) -> tuple[Schedule, ...]:
     """The candidates that differ only in alpha from the best one that has an alpha.
 
@@ -102,7 +102,7 @@ LEAST_GAIN = 0.05
 
 
 def choose(
-    predictions: Sequence[Prediction],
+    predictions: Sequence[SchedulePrediction],
     current: Schedule | None = None,
     preprocessing_samples_per_s: float | None = None,
     num_dnns: int | None = None,

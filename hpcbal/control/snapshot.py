@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from hpcbal.cluster.layout import Cluster
 from hpcbal.control.progress import best
-from hpcbal.control.rounds import num_gpus_of
+from hpcbal.control.rounds import num_slots_of
 from hpcbal.control.state import Dnn, EnsembleState, Group
 from hpcbal.control.states import TERMINAL, WITH_GROUP, DnnState, Phase
 from hpcbal.events.ensemble import IdleSlots
@@ -24,7 +24,7 @@ def render(state: EnsembleState) -> dict[str, Any]:
     Returns: phase, outcome, suspending (the reason or null), round, pass_index, next_pass,
         num_live, num_done, num_pruned, num_failed, and per DNN: state ('paused' while it waits for results of
         others), epochs, max_epochs, metrics (of the
-        last epoch), monitor, best, best_epoch, gpus, left_out, leaving, cause, detail.
+        last epoch), monitor, best, best_epoch, slots, left_out, leaving, cause, detail.
     """
     in_round = state.phase is Phase.ROUND and state.plan is not None
     states = [str(dnn.state) for dnn in state.dnns.values()]
@@ -60,7 +60,7 @@ def _dnn(dnn: Dnn, group: Group | None, left_out: tuple[int, ...], paused: str) 
         "monitor": dnn.spec.stop.monitor,
         "best": best_json.get("best"),
         "best_epoch": found.epoch or None,
-        "gpus": list(group.gpus) if group is not None else [],
+        "slots": list(group.slots) if group is not None else [],
         "left_out": list(left_out),
         "leaving": group.leaving or None if group is not None else None,
         "cause": dnn.cause or None,
@@ -81,12 +81,12 @@ def idle_slots(ensemble: Ensemble) -> IdleSlots | None:
     s, plan = ensemble.state, ensemble.state.plan
     if s.phase is not Phase.ROUND or ensemble.is_independent or plan is None or s.suspend_reason:
         return None
-    busy = {group.dnn_id: len(group.gpus) for group in s.staying_groups()}
+    busy = {group.dnn_id: len(group.slots) for group in s.staying_groups()}
     waiting = tuple(d for d in s.candidate_ids() if d not in s.groups)
-    num_idle = ensemble.cluster.num_gpus - sum(busy.values())
+    num_idle = ensemble.cluster.num_slots - sum(busy.values())
     if not busy or not waiting or num_idle < 1 or plan.last_pass is not None or ensemble.must_measure:
         return None
-    has_shrunk = sum(busy.values()) < num_gpus_of(plan)
+    has_shrunk = sum(busy.values()) < num_slots_of(plan)
     why, change = (
         _after_leaving(ensemble, busy) if has_shrunk else _from_the_start(ensemble, waiting, num_idle)
     )
@@ -103,7 +103,7 @@ def _from_the_start(ensemble: Ensemble, waiting: Sequence[str], num_idle: int) -
     joined = [d for d in s.groups if d not in s.kept]
     fastest = max(joined or s.groups, key=lambda d: s.rates.rate(d, 1))
     reference = s.rates.rate(fastest, 1)
-    limit = settings.max_gpus_per_dnn or num_idle
+    limit = settings.max_slots_per_dnn or num_idle
     most = {d: min(num_idle, limit, ensemble.batch_sizes[d]) for d in waiting}
     nearest_s, nearest = min(
         (abs(s.rates.rate(d, m) - reference), d) for d in waiting for m in range(1, most[d] + 1)
@@ -127,7 +127,7 @@ def _after_leaving(ensemble: Ensemble, busy: dict[str, int]) -> tuple[str, str]:
             f"a round of {settings.paradigm} lasts until all of its DNNs are done",
             "schedule.paradigm: auto chooses another where that is faster",
         )
-    total = num_gpus_of(plan)
+    total = num_slots_of(plan)
     if sum(busy.values()) < settings.alpha * total:
         return (
             "a new round would have the same DNNs on the same slots",
@@ -146,7 +146,7 @@ def _names(dnn_ids: Sequence[str]) -> str:
 
 def problems(state: EnsembleState, cluster: Cluster) -> Iterator[str]:
     """Yield a message for every broken invariant; nothing if all hold."""
-    yield from _gpus(state, cluster)
+    yield from _slots(state, cluster)
     yield from _groups(state)
     yield from _phase(state)
     yield from _lock_step(state)
@@ -154,17 +154,17 @@ def problems(state: EnsembleState, cluster: Cluster) -> Iterator[str]:
     yield from _left_out(state, cluster)
 
 
-def _gpus(state: EnsembleState, cluster: Cluster) -> Iterator[str]:
+def _slots(state: EnsembleState, cluster: Cluster) -> Iterator[str]:
     owner: dict[int, str] = {}
     for dnn_id, group in state.groups.items():
-        if not group.gpus:
+        if not group.slots:
             yield f"the group of {dnn_id} has no slot"
-        for gpu in group.gpus:
-            if not 0 <= gpu < cluster.num_gpus:
-                yield f"{dnn_id} holds slot {gpu}, but the allocation has {cluster.num_gpus}"
-            if gpu in owner:
-                yield f"slot {gpu} is held by {owner[gpu]} and {dnn_id}"
-            owner[gpu] = dnn_id
+        for slot in group.slots:
+            if not 0 <= slot < cluster.num_slots:
+                yield f"{dnn_id} holds slot {slot}, but the allocation has {cluster.num_slots}"
+            if slot in owner:
+                yield f"slot {slot} is held by {owner[slot]} and {dnn_id}"
+            owner[slot] = dnn_id
 
 
 def _groups(state: EnsembleState) -> Iterator[str]:
@@ -183,9 +183,9 @@ def _groups(state: EnsembleState) -> Iterator[str]:
         if (dnn.state is DnnState.RUNNING) != (not group.is_profiling and not group.leaving):
             yield f"{dnn_id} is {dnn.state} while its group is leaving because {group.leaving!r}"
         if state.plan is not None and state.phase is Phase.ROUND:
-            planned = {g.dnn_id: g.gpus for g in state.plan.groups}
-            if planned.get(dnn_id) != group.gpus:
-                yield f"{dnn_id} holds slots {group.gpus}, planned: {planned.get(dnn_id)}"
+            planned = {g.dnn_id: g.slots for g in state.plan.groups}
+            if planned.get(dnn_id) != group.slots:
+                yield f"{dnn_id} holds slots {group.slots}, planned: {planned.get(dnn_id)}"
 
 
 def _phase(state: EnsembleState) -> Iterator[str]:
@@ -197,7 +197,7 @@ def _phase(state: EnsembleState) -> Iterator[str]:
     if (
         state.phase is Phase.ROUND
         and state.plan is None
-        and any(len(g.gpus) > 1 for g in state.groups.values())
+        and any(len(g.slots) > 1 for g in state.groups.values())
     ):
         yield "a round without a plan"
     all_done = all(dnn.state in (DnnState.DONE, DnnState.PRUNED) for dnn in state.dnns.values())
@@ -233,11 +233,12 @@ def _dnns(state: EnsembleState) -> Iterator[str]:
 
 
 def _left_out(state: EnsembleState, cluster: Cluster) -> Iterator[str]:
-    for dnn_id, gpus in state.left_out.items():
+    for dnn_id, slots in state.left_out.items():
         if dnn_id not in state.dnns:
-            yield f"{dnn_id} goes on without slots {gpus}, but the ensemble has no such DNN"
-        if len(set(gpus)) < len(gpus) or not set(gpus) < set(range(cluster.num_gpus)):
-            yield f"{dnn_id} goes on without slots {gpus}, allowed: not all of {cluster.num_gpus}, none twice"
+            yield f"{dnn_id} goes on without slots {slots}, but the ensemble has no such DNN"
+        if len(set(slots)) < len(slots) or not set(slots) < set(range(cluster.num_slots)):
+            allowed = f"not all of {cluster.num_slots}, none twice"
+            yield f"{dnn_id} goes on without slots {slots}, allowed: {allowed}"
         group = state.groups.get(dnn_id)
-        if group is not None and not group.is_profiling and len(set(group.gpus) & set(gpus)) > 1:
-            yield f"{dnn_id} holds slots {group.gpus}, although it goes on without {gpus}"
+        if group is not None and not group.is_profiling and len(set(group.slots) & set(slots)) > 1:
+            yield f"{dnn_id} holds slots {group.slots}, although it goes on without {slots}"

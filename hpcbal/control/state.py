@@ -9,7 +9,7 @@ from typing import ClassVar
 from hpcbal.control.progress import DnnProgress, DnnSpec, ResumeState
 from hpcbal.control.states import TERMINAL, DnnState, Leaving, Phase
 from hpcbal.events.ensemble import Event, RoundPlan, ScheduleChosen
-from hpcbal.machines import MachineError
+from hpcbal.events.event_log import MachineError
 from hpcbal.policies import RateTable, without_left_out
 from hpcbal.values import EpochRecord, Position
 
@@ -73,7 +73,7 @@ class Dnn:
 
 @dataclass(slots=True)
 class Group:
-    """The GPUs that currently work for one DNN.
+    """The slots that currently work for one DNN.
 
     Attributes:
         is_profiling: whether it belongs to a profiling wave, not to a round.
@@ -83,11 +83,11 @@ class Group:
         leaving: why it will leave; None if it stays.
         is_saved: whether the checkpoint for leaving is on disk.
         detail: the rule by which it has converged, or is paused or pruned.
-        offered_gpu: one of its GPUs that it could do without, judged at the end of `reported_pass`.
+        offered_slot: one of its slots that it could do without, judged at the end of `reported_pass`.
     """
 
     dnn_id: str
-    gpus: tuple[int, ...]
+    slots: tuple[int, ...]
     is_profiling: bool = False
     is_measured: bool = False
     training_pass: int | None = None
@@ -95,12 +95,12 @@ class Group:
     leaving: Leaving | None = None
     is_saved: bool = False
     detail: str = ""
-    offered_gpu: int | None = None
+    offered_slot: int | None = None
 
     @property
-    def wanted_gpus(self) -> tuple[int, ...]:
-        """The GPUs with which it would continue."""
-        return tuple(gpu for gpu in self.gpus if gpu != self.offered_gpu)
+    def wanted_slots(self) -> tuple[int, ...]:
+        """The slots with which it would continue."""
+        return tuple(slot for slot in self.slots if slot != self.offered_slot)
 
 
 @dataclass(slots=True)
@@ -110,19 +110,19 @@ class EnsembleState:
     Attributes:
         phase: what the ensemble is doing.
         dnns: DNNs by id, in the order of the config.
-        groups: groups that hold GPUs now, by DNN.
+        groups: groups that hold slots now, by DNN.
         rates: rates that were known before the current profiling wave.
-        fresh_rates: rates that the current wave has measured, by (DNN, number of GPUs).
+        fresh_rates: rates that the current wave has measured, by (DNN, number of slots).
         preprocessing_samples_per_s: rate of one preprocessor; None if not measured yet.
         plan: the round that runs, or that a suspension interrupted.
         interrupted: a round of the earlier run that will be continued.
         pass_index: the pass of the round; groups ahead of it wait for the others.
         next_pass: 1 + the largest pass ever started.
         next_round_index: index of the next round.
-        kept: GPUs of the DNNs that were in training when the last round ended; a paradigm may leave them in
+        kept: slots of the DNNs that were in training when the last round ended; a paradigm may leave them in
             place.
-        left_out: GPUs per DNN that it goes on without, in the order in which they were left out.
-        built: GPUs whose ranks have built and traced the network of a DNN since this start, by DNN,
+        left_out: slots per DNN that it goes on without, in the order in which they were left out.
+        built: slots whose ranks have built and traced the network of a DNN since this start, by DNN,
             ascending. They may have dropped it to make room for others.
         choice: the last choice of a schedule; None if there was none.
         suspend_reason: why a clean stop was requested; empty if none was.
@@ -172,9 +172,9 @@ class EnsembleState:
             choice=resume.choice,
         )
 
-    def note_built(self, dnn_id: str, gpus: tuple[int, ...]) -> None:
-        """A group on these GPUs builds the network of the DNN, unless its ranks have it."""
-        self.built[dnn_id] = tuple(sorted({*self.built.get(dnn_id, ()), *gpus}))
+    def note_built(self, dnn_id: str, slots: tuple[int, ...]) -> None:
+        """A group on these slots builds the network of the DNN, unless its ranks have it."""
+        self.built[dnn_id] = tuple(sorted({*self.built.get(dnn_id, ()), *slots}))
 
     def live_ids(self) -> list[str]:
         """DNNs that are not done, pruned or failed, in the order of the config."""
@@ -188,18 +188,18 @@ class EnsembleState:
         """Groups that have not been asked to leave."""
         return [group for group in self.groups.values() if not group.leaving]
 
-    def remaining(self, dnn_id: str, gpus: tuple[int, ...]) -> tuple[int, ...]:
-        """The GPUs in `gpus` with which the DNN continues; never empty."""
-        return without_left_out(gpus, self.left_out.get(dnn_id, ()))
+    def remaining(self, dnn_id: str, slots: tuple[int, ...]) -> tuple[int, ...]:
+        """The slots in `slots` with which the DNN continues; never empty."""
+        return without_left_out(slots, self.left_out.get(dnn_id, ()))
 
     def all_rates(self) -> RateTable:
         """All known rates, including those of the current wave."""
         if not self.fresh_rates:
             return self.rates
         measured = {dnn_id: dict(by_count) for dnn_id, by_count in self.rates.measured.items()}
-        for (dnn_id, num_gpus), rate in self.fresh_rates.items():
-            measured.setdefault(dnn_id, {})[num_gpus] = rate
-        return RateTable(measured, self.rates.gpus_per_node)
+        for (dnn_id, num_slots), rate in self.fresh_rates.items():
+            measured.setdefault(dnn_id, {})[num_slots] = rate
+        return RateTable(measured, self.rates.slots_per_node)
 
 
 def _next_pass(resume: ResumeState) -> int:

@@ -31,7 +31,7 @@ class Phase(enum.StrEnum):
 
 
 class Leaving(enum.StrEnum):
-    """Why a group will leave its GPUs."""
+    """Why a group will leave its slots."""
 
     CONVERGED = "converged"
     PAUSED = "paused"  # until others have results
@@ -78,4 +78,4 @@ TERMINAL = frozenset({DnnState.DONE, DnnState.PRUNED, DnnState.FAILED})
 """States that no event and no resume changes."""
 
 WITH_GROUP = frozenset({DnnState.PROFILING, DnnState.RUNNING, DnnState.LEAVING})
-"""States in which a DNN must hold GPUs; a DNN in a terminal state may hold some until its group has left."""
+"""States in which a DNN must hold slots; a DNN in a terminal state may hold some until its group has left."""

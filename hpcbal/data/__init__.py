@@ -14,14 +14,14 @@ from hpcbal.data.datasets import (
     ts_series,
 )
 from hpcbal.data.pipeline import build_operations
-from hpcbal.data.source import SampleSource, open_source
+from hpcbal.data.source import PreprocessedSamples, open_source
 from hpcbal.data.spec import LabelSpec, SampleSpec
 
 __all__ = [
     "BadSample",
     "Dataset",
     "LabelSpec",
-    "SampleSource",
+    "PreprocessedSamples",
     "SampleSpec",
     "build_operations",
     "diabetes",

@@ -14,7 +14,7 @@ from hpcbal import env
 from hpcbal.data.dataset import Dataset
 from hpcbal.data.held_out import of_same_kind, open_dataset, open_held_out
 from hpcbal.data.pipeline import build_operations
-from hpcbal.data.source import SampleSource
+from hpcbal.data.source import PreprocessedSamples
 from hpcbal.errors import DataError
 
 if TYPE_CHECKING:
@@ -35,13 +35,13 @@ class SampleSet:
     """
 
     name: str
-    source: SampleSource
+    source: PreprocessedSamples
     ids: NDArray[np.int64]
 
 
 def open_sample_set(
     config: EnsembleConfig,
-    trained: SampleSource,
+    trained: PreprocessedSamples,
     wanted: str,
     args: Mapping[str, Any] = MappingProxyType({}),
 ) -> SampleSet:
@@ -77,7 +77,7 @@ def open_sample_set(
 
 def _whole(name: str, dataset: Dataset, config: EnsembleConfig) -> SampleSet:
     """All samples of a dataset that is not part of the run."""
-    source = SampleSource(
+    source = PreprocessedSamples(
         dataset,
         build_operations([(step.name, step.args) for step in config.preprocessing]),
         seed=config.seed,

@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hpcbal.data.dataset import BadSample
-from hpcbal.data.source import SampleSource
+from hpcbal.data.source import PreprocessedSamples
 from hpcbal.errors import DataError
 
 
-def check_first(source: SampleSource, num_samples: int = 20) -> None:
+def check_first(source: PreprocessedSamples, num_samples: int = 20) -> None:
     """Read and preprocess training and validation samples until one of either kind is good.
 
     Args:
@@ -43,7 +43,7 @@ _LEAST = 0.05
 
 
 def doubts_about_values(
-    source: SampleSource, *, is_normalised: bool, num_samples: int = 8
+    source: PreprocessedSamples, *, is_normalised: bool, num_samples: int = 8
 ) -> tuple[str, ...]:
     """Return a sentence if values after preprocessing are far from what networks train well on.
 

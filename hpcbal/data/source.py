@@ -39,10 +39,10 @@ from hpcbal.user_code import is_ctrl_c, summary
 if TYPE_CHECKING:
     from hpcbal.config import EnsembleConfig
 
-__all__ = ["BadSample", "SampleSource", "open_source"]
+__all__ = ["BadSample", "PreprocessedSamples", "open_source"]
 
 
-class SampleSource:
+class PreprocessedSamples:
     """Preprocessed samples by id, the same in every process and for any number of processes.
 
     Attributes:
@@ -200,7 +200,7 @@ class SampleSource:
         """Return doubts about the dataset's classes, for warnings; reads labels but no sample."""
         return doubts_about(self._dataset)
 
-    def over(self, dataset: Dataset) -> SampleSource:
+    def over(self, dataset: Dataset) -> PreprocessedSamples:
         """The same split, order and preprocessing, for samples held by another dataset."""
         other = copy.copy(self)
         other._dataset = dataset
@@ -333,7 +333,7 @@ class SampleSource:
         return f"{digest.hexdigest()}.{content}" if content else digest.hexdigest()
 
 
-def open_source(config: EnsembleConfig) -> SampleSource:
+def open_source(config: EnsembleConfig) -> PreprocessedSamples:
     """Open the dataset that the config names, with its split and preprocessing.
 
     Raises:
@@ -347,7 +347,7 @@ def open_source(config: EnsembleConfig) -> SampleSource:
     dataset = open_dataset(config.data.dataset, env.expanded(config.data.args, "data.args"))
     if config.data.validation is not None:
         dataset = WithOwnValidation(dataset, open_held_out(config, "validation", dataset))
-    source = SampleSource(
+    source = PreprocessedSamples(
         dataset,
         operations,
         seed=config.seed,
@@ -359,11 +359,11 @@ def open_source(config: EnsembleConfig) -> SampleSource:
         max_samples=config.data.max_samples,
     )
     if config.data.access == "shared" and config.balance.samples == "within-batch":
-        check_largest(source, config.balance.max_work_per_gpu)
+        check_largest(source, config.balance.max_work_per_slot)
     return source
 
 
-def check_largest(source: SampleSource, max_work: float | None) -> None:
+def check_largest(source: PreprocessedSamples, max_work: float | None) -> None:
     """Check that a slot may take the largest sample, as far as the dataset declares sizes.
 
     Args:
@@ -379,7 +379,7 @@ def check_largest(source: SampleSource, max_work: float | None) -> None:
         largest = int(np.argmax(source.sizes))
         are, these = ("is", "this sample") if len(too_large) == 1 else ("are", "these samples")
         raise DataError(
-            f"balance.max_work_per_gpu: got {max_work:g}, but {len(too_large)} of {len(source.sizes)} "
+            f"balance.max_work_per_slot: got {max_work:g}, but {len(too_large)} of {len(source.sizes)} "
             f"samples {are} larger, the largest with {source.sizes[largest]:g}: {source.where(largest)}; "
             f"raise the limit, or leave {these} out"
         )

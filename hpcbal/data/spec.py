@@ -24,7 +24,7 @@ class SampleSpec:
         shape: length of each axis, > 0; None where samples differ. Images are (height, width, channels).
         dtype: NumPy name of the element type, such as "uint8" or "float32".
         max_bytes: upper bound of the size of a sample; `UNBOUNDED` (0) only inside `hpcbal.data`, never in
-            the spec of a `SampleSource`.
+            the spec of a `PreprocessedSamples`.
     """
 
     shape: tuple[int | None, ...]

@@ -17,7 +17,7 @@ _Made = tuple[NDArray[Any], NDArray[Any]] | None
 
 
 class StreamSource(Protocol):
-    """A source of samples for a producer; `hpcbal.data.source.SampleSource` is one."""
+    """A source of samples for a producer; `hpcbal.data.source.PreprocessedSamples` is one."""
 
     def ids_of_pass(self, pass_index: int) -> NDArray[np.int64]:
         """Sample ids in the order of the pass, shape (num_positions,); the same in every process."""

@@ -15,7 +15,7 @@ from hpcbal.values.arrays import LINE_BYTES, aligned_empty
 
 if TYPE_CHECKING:
     from hpcbal.config import DataplaneConfig
-    from hpcbal.data.source import SampleSource
+    from hpcbal.data.source import PreprocessedSamples
 
 MIN_CELLS = 2
 """With fewer cells, producing and reading would take turns."""
@@ -50,7 +50,7 @@ class StreamSpec:
     is_sized: bool = False
 
     @classmethod
-    def of_source(cls, source: SampleSource, settings: DataplaneConfig) -> StreamSpec:
+    def of_source(cls, source: PreprocessedSamples, settings: DataplaneConfig) -> StreamSpec:
         """Make the spec for a dataset's samples; same errors as the class."""
         return cls(
             num_train=source.num_train,

@@ -16,8 +16,8 @@ from hpcbal.ensembling.answers import (
     y_of,
 )
 from hpcbal.ensembling.selection import (
+    Combination,
     Loss,
-    Selection,
     greedy_selection,
     log_loss_of_mean,
     squared_error_of_mean,
@@ -27,10 +27,10 @@ from hpcbal.ensembling.tallies import ClassTally, Tally, ValueTally, tally_of
 __all__ = [
     "Answers",
     "ClassTally",
+    "Combination",
     "Kind",
     "Loss",
     "Piece",
-    "Selection",
     "Tally",
     "ValueTally",
     "agreeing_pairs",

@@ -20,7 +20,7 @@ Loss = Callable[[NDArray[np.float64]], float]
 
 
 @dataclass(frozen=True, slots=True)
-class Selection:
+class Combination:
     """The DNNs of an ensemble.
 
     Attributes:
@@ -39,7 +39,7 @@ class Selection:
 
 def greedy_selection(
     predictions: NDArray[np.float64], loss: Loss, most_rounds: int = MOST_ROUNDS
-) -> Selection:
+) -> Combination:
     """Add, round by round, the DNN with which the mean of all that were added so far has the least loss.
 
     A DNN may be added several times, which gives it more weight. The combination with the least loss over
@@ -60,7 +60,7 @@ def greedy_selection(
         raise PolicyError("greedy selection needs at least one DNN and one prediction of each")
     total = np.zeros(predictions.shape[1])
     counts = [0] * num_dnns
-    best: Selection | None = None
+    best: Combination | None = None
     for size in range(1, most_rounds + 1):
         losses = [loss((total + row) / size) for row in predictions]
         least = min(losses)
@@ -68,7 +68,7 @@ def greedy_selection(
         total += predictions[chosen]
         counts[chosen] += 1
         if best is None or losses[chosen] < best.loss - ROUNDING * abs(best.loss):
-            best = Selection(tuple(counts), losses[chosen])
+            best = Combination(tuple(counts), losses[chosen])
     assert best is not None
     return best
 

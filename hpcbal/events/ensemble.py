@@ -23,11 +23,11 @@ class GroupPlan(Facts):
 
     Attributes:
         dnn_id: the DNN.
-        gpus: its slots, numbered over the cluster; the rank of the first one is the group's master.
+        slots: its slots, numbered over the cluster; the rank of the first one is the group's master.
     """
 
     dnn_id: str
-    gpus: tuple[int, ...]
+    slots: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class RoundPlan(Facts):
         num_preprocessors: number of preprocessor ranks that make blocks, >= 1.
         predicted_rate_samples_per_s: per DNN, from the rate table; empty for paradigms that decide without
             rates and know none.
-        num_gpus: slots of the flotilla when it was formed (>= those of `groups`: a continued round lacks the
+        num_slots: slots of the flotilla when it was formed (>= those of `groups`: a continued round lacks the
             DNNs that had left); alpha of [FLEET] Sec. 4.3.2 is a share of this number. 0: those of `groups`.
         last_pass: all groups leave after this pass; null: the round ends by the rule of alpha.
         measures: DNNs on one slot whose first pass in this round also measures their rate.
@@ -62,7 +62,7 @@ class RoundPlan(Facts):
     epochs: Mapping[str, int]
     num_preprocessors: int
     predicted_rate_samples_per_s: Mapping[str, Number]
-    num_gpus: int = 0
+    num_slots: int = 0
     last_pass: int | None = None
     measures: tuple[str, ...] = ()
 
@@ -73,9 +73,9 @@ class RoundPlan(Facts):
                     raise ValueError(f"{name} lacks {group.dnn_id!r}, which is in groups")
 
     @property
-    def gpus_of_dnn(self) -> Mapping[str, tuple[int, ...]]:
+    def slots_of_dnn(self) -> Mapping[str, tuple[int, ...]]:
         """Slots by DNN."""
-        return {group.dnn_id: group.gpus for group in self.groups}
+        return {group.dnn_id: group.slots for group in self.groups}
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +139,7 @@ class Schedule(Facts):
 
 
 @dataclass(frozen=True, slots=True)
-class Prediction(Facts):
+class SchedulePrediction(Facts):
     """Prediction for a schedule, from now to the end of the run.
 
     Attributes:
@@ -174,20 +174,20 @@ class RateMeasured(Event):
 
     Attributes:
         dnn_id: the DNN that was timed.
-        num_gpus: number of slots of its group.
+        num_slots: number of slots of its group.
         samples_per_s: the rate.
         start_s: time that the group took from its beginning to its first step.
     """
 
     event: ClassVar[str] = "rate-measured"
     dnn_id: str
-    num_gpus: int
+    num_slots: int
     samples_per_s: Number
     start_s: Number = 0.0
 
     def reached(self) -> tuple[str, object]:
         """Return that the rate is known."""
-        return f"rate of {self.dnn_id} on {self.num_gpus}", True
+        return f"rate of {self.dnn_id} on {self.num_slots}", True
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +213,7 @@ class EpochDone(Event):
             not finite.
         seconds: wall time of the epoch.
         busy_s: the part of `seconds` without waiting for data.
-        offered_gpu: a slot without which the group would be faster, judged at the end of the pass; null if
+        offered_slot: a slot without which the group would be faster, judged at the end of the pass; null if
             there is none.
         facts: further measurements of the group's master.
         balancing_would_save: fraction of the time of the training steps, 0 to 1, that balancing would save;
@@ -227,7 +227,7 @@ class EpochDone(Event):
     metrics: Mapping[str, Number]
     seconds: Number
     busy_s: Number = 0.0
-    offered_gpu: int | None = None
+    offered_slot: int | None = None
     facts: EpochFacts = NOTHING_MEASURED
     balancing_would_save: float | None = None
     straggler: Straggler | None = None
@@ -319,7 +319,7 @@ class ScheduleChosen(Event):
 
     event: ClassVar[str] = "schedule-chosen"
     schedule: Schedule
-    predictions: tuple[Prediction, ...]
+    predictions: tuple[SchedulePrediction, ...]
     previous: Schedule | None = None
     preprocessing_samples_per_s: float | None = None
     num_dnns: int | None = None
@@ -338,11 +338,11 @@ class ScheduleChosen(Event):
         return num_over < 0 or num_over >= max(1, int(least * self.num_dnns))
 
     @property
-    def prediction(self) -> Prediction:
+    def prediction(self) -> SchedulePrediction:
         """The prediction of the chosen schedule."""
         return next(p for p in self.predictions if p.schedule == self.schedule)
 
-    def best_by_paradigm(self) -> tuple[Prediction, ...]:
+    def best_by_paradigm(self) -> tuple[SchedulePrediction, ...]:
         """The shortest prediction of each paradigm; the chosen schedule comes first, the others by time."""
         best = {self.schedule.paradigm: self.prediction}
         for prediction in sorted(self.predictions, key=cost_of):
@@ -351,7 +351,7 @@ class ScheduleChosen(Event):
         return (first, *sorted(others, key=lambda p: (p.remaining_s, p.num_rounds)))
 
 
-def cost_of(prediction: Prediction) -> tuple[bool, float, int]:
+def cost_of(prediction: SchedulePrediction) -> tuple[bool, float, int]:
     """Return what predictions are compared by, less is better; cut ones come last."""
     return prediction.is_cut, prediction.remaining_s, prediction.num_rounds
 
@@ -464,12 +464,12 @@ class LeaveOut(Instruction):
 
     Attributes:
         dnn_id: the DNN that continues without the slot.
-        gpu: the slot.
+        slot: the slot.
     """
 
-    event: ClassVar[str] = "gpu-left-out"
+    event: ClassVar[str] = "slot-left-out"
     dnn_id: str
-    gpu: int
+    slot: int
 
 
 @dataclass(frozen=True, slots=True)

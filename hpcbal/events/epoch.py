@@ -48,12 +48,12 @@ class Straggler(Facts):
     """The slot, or the all-reduce, for which a group waited in an epoch.
 
     Attributes:
-        gpu: slot whose rank came last; null if the all-reduce itself takes most of the time.
+        slot: slot whose rank came last; null if the all-reduce itself takes most of the time.
         why: `input` (waiting for data), `compute` or `collective`.
         late_s: how much later it came than the mean of the others; with `collective`, time of the all-reduce.
     """
 
-    gpu: int | None
+    slot: int | None
     why: str
     late_s: Number
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,7 +14,8 @@ from typing import Literal
 from hpcbal.errors import InputError, OutputError
 from hpcbal.telemetry.files.atomic_file import sync_directory
 
-_OTHER_FORMATS = (".h5", ".hdf5", ".pb", ".onnx", ".tflite", ".json", ".zip", ".pt", ".pth")
+_OF_A_FILE = re.compile(r"\.(?:[a-z]{2,}\d*|h5)", re.IGNORECASE)
+"""The end of a name that means a file: `model.txt` is none for a directory, but `model-1.2` is."""
 _OF_SAVED_MODEL = "saved_model.pb"
 
 
@@ -75,15 +77,16 @@ def destination_of(path: Path, *, force: bool) -> Destination:
     """Check where a model shall go.
 
     Args:
-        path: ends in `.keras` for a file of Keras; any other name is a directory for a SavedModel.
+        path: ends in `.keras` for a file of Keras; one without an end is a directory.
         force: whether a model that is there already may be replaced.
 
     Raises:
         InputError: if it cannot go there.
     """
-    if path.suffix.lower() in _OTHER_FORMATS:
+    if path.suffix.lower() != ".keras" and _OF_A_FILE.fullmatch(path.suffix):
         raise InputError(
-            f"--to: got {path}, allowed: a file that ends in .keras, or a directory (a TensorFlow SavedModel)"
+            f"--to: got {path}, allowed: a name that ends in .keras (a file of Keras), or one without "
+            f"{path.suffix} (a directory, a TensorFlow SavedModel)"
         )
     place = Destination(path, "keras" if path.suffix.lower() == ".keras" else "tensorflow")
     if not path.parent.is_dir():

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from hpcbal.checkpoint import KeptWeights, read_weights
 from hpcbal.checkpoint.weights import Which
 from hpcbal.config import DnnConfig, EnsembleConfig, load_ensemble
-from hpcbal.data import SampleSource, open_source
+from hpcbal.data import PreprocessedSamples, open_source
 from hpcbal.data.operations import OPERATIONS
 from hpcbal.errors import CheckpointError, InputError
 from hpcbal.export.destination import destination_of
@@ -31,7 +31,7 @@ _OUTSIDE_TRAINING = {"random_crop": "cuts out the middle"}
 def describe(
     config: EnsembleConfig,
     dnn: DnnConfig,
-    source: SampleSource,
+    source: PreprocessedSamples,
     weights: KeptWeights,
     output_shape: Sequence[int],
     meaning: str,
@@ -175,7 +175,7 @@ def export_dnn(directory: Path, name: str, to: Path, which: Which | None = None,
 
 
 def _network(
-    config: EnsembleConfig, dnn: DnnConfig, source: SampleSource, weights: KeptWeights
+    config: EnsembleConfig, dnn: DnnConfig, source: PreprocessedSamples, weights: KeptWeights
 ) -> TensorFlowReplica:
     """The network of a DNN with these weights."""
     from hpcbal.training.keras.tensorflow_backend import TensorFlowBackend

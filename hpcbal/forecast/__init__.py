@@ -1,18 +1,18 @@
 """Forecast the throughput of asynchronous training on W workers and M servers, from a trace of one worker."""
 
-from hpcbal.forecast.cluster import Cluster, Links
-from hpcbal.forecast.simulation import FLOW_CONTROL_OFF, Replay, Settings, simulate
-from hpcbal.forecast.trace import Operation, Resource, Trace, TraceError
+from hpcbal.forecast.cluster import Links, Topology
+from hpcbal.forecast.simulation import FLOW_CONTROL_OFF, ReplayResult, Settings, simulate
+from hpcbal.forecast.trace import Resource, Trace, TracedOperation, TraceError
 
 __all__ = [
     "FLOW_CONTROL_OFF",
-    "Cluster",
     "Links",
-    "Operation",
-    "Replay",
+    "ReplayResult",
     "Resource",
     "Settings",
+    "Topology",
     "Trace",
     "TraceError",
+    "TracedOperation",
     "simulate",
 ]

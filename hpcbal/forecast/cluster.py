@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hpcbal.errors import PolicyError
-from hpcbal.forecast.trace import Operation, Resource
+from hpcbal.forecast.trace import Resource, TracedOperation
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Links:
 
 
 @dataclass(frozen=True, slots=True)
-class Cluster:
+class Topology:
     """Workers and servers, alike or not.
 
     Raises:
@@ -54,16 +54,16 @@ class Cluster:
             raise PolicyError("a server's bandwidth must be finite")
 
 
-Order = Callable[[Sequence[Operation], np.random.Generator], list[int]]
+Order = Callable[[Sequence[TracedOperation], np.random.Generator], list[int]]
 """Gives all downlink operations of a step, the first to be sent first."""
 
 
-def as_they_come(operations: Sequence[Operation], rng: np.random.Generator) -> list[int]:
+def as_they_come(operations: Sequence[TracedOperation], rng: np.random.Generator) -> list[int]:
     """The order of the trace."""
     return [i for i, operation in enumerate(operations) if operation.resource is Resource.DOWNLINK]
 
 
-def tic(operations: Sequence[Operation], rng: np.random.Generator) -> list[int]:
+def tic(operations: Sequence[TracedOperation], rng: np.random.Generator) -> list[int]:
     """Parameters first that let the worker compute with the fewest transfers; no timings are needed.
 
     The load of an operation is the number of downlink transfers that it needs, directly or through others. A
@@ -98,12 +98,12 @@ def tic(operations: Sequence[Operation], rng: np.random.Generator) -> list[int]:
     return sorted(transfers, key=lambda transfer: (least_shared[transfer], least[transfer], transfer))
 
 
-def reverse_tic(operations: Sequence[Operation], rng: np.random.Generator) -> list[int]:
+def reverse_tic(operations: Sequence[TracedOperation], rng: np.random.Generator) -> list[int]:
     """TIC backwards: about the worst order ([ASGD] Fig. 18)."""
     return tic(operations, rng)[::-1]
 
 
-def random_order(operations: Sequence[Operation], rng: np.random.Generator) -> list[int]:
+def random_order(operations: Sequence[TracedOperation], rng: np.random.Generator) -> list[int]:
     """One random order, the same in all steps ([ASGD] Fig. 18)."""
     return [int(position) for position in rng.permutation(as_they_come(operations, rng))]
 

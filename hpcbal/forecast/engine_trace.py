@@ -14,7 +14,7 @@ import numpy as np
 
 from hpcbal.errors import InputError
 from hpcbal.forecast.overhead import fit_overhead
-from hpcbal.forecast.trace import Operation, Resource, Trace
+from hpcbal.forecast.trace import Resource, Trace, TracedOperation
 
 SHARED_SIZES = 0.02
 """Steps whose bytes differ by less than this share do not tell bandwidth and latency apart."""
@@ -202,34 +202,42 @@ def _bandwidth(waits: Sequence[_Wait]) -> float:
     return float(num_bytes.sum()) / total_s
 
 
-def _operations(names: Sequence[str], steps: Sequence[EngineStep]) -> list[Operation]:
+def _operations(names: Sequence[str], steps: Sequence[EngineStep]) -> list[TracedOperation]:
     def mean(attribute: str, name: str) -> int:
         return round(float(np.mean([getattr(step.routes[name], attribute) for step in steps])))
 
-    operations: list[Operation] = []
+    operations: list[TracedOperation] = []
     applied: dict[str, tuple[int, ...]] = {}
     for name in names:
         applied[name] = ()
         if steps[0].routes[name].push is not None:
             sent = len(operations)
             operations.append(
-                Operation(f"send updates of {name}", Resource.UPLINK, (), mean("push_bytes", name), 0, name)
+                TracedOperation(
+                    f"send updates of {name}", Resource.UPLINK, (), mean("push_bytes", name), 0, name
+                )
             )
-            operations.append(Operation(f"apply updates of {name}", Resource.SERVER, (sent,), variable=name))
+            operations.append(
+                TracedOperation(f"apply updates of {name}", Resource.SERVER, (sent,), variable=name)
+            )
             applied[name] = (sent + 1,)
     prepared = len(operations)
-    operations.append(Operation("gather samples", Resource.WORKER))
+    operations.append(TracedOperation("gather samples", Resource.WORKER))
     received = []
     for name in names:
         asked = len(operations)
         operations += [
-            Operation(f"ask for {name}", Resource.UPLINK, (prepared,), mean("request_bytes", name), 0, name),
-            Operation(f"answer for {name}", Resource.SERVER, (*applied[name], asked), variable=name),
-            Operation(f"latency of {name}", Resource.DELAY, (asked + 1,), variable=name),
-            Operation(f"send {name}", Resource.DOWNLINK, (asked + 2,), mean("answer_bytes", name), 0, name),
+            TracedOperation(
+                f"ask for {name}", Resource.UPLINK, (prepared,), mean("request_bytes", name), 0, name
+            ),
+            TracedOperation(f"answer for {name}", Resource.SERVER, (*applied[name], asked), variable=name),
+            TracedOperation(f"latency of {name}", Resource.DELAY, (asked + 1,), variable=name),
+            TracedOperation(
+                f"send {name}", Resource.DOWNLINK, (asked + 2,), mean("answer_bytes", name), 0, name
+            ),
         ]
         received.append(asked + 3)
-    operations.append(Operation("compute", Resource.WORKER, tuple(received)))
+    operations.append(TracedOperation("compute", Resource.WORKER, tuple(received)))
     return operations
 
 

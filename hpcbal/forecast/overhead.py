@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hpcbal.errors import PolicyError
-from hpcbal.forecast.trace import Operation, Resource, Trace
+from hpcbal.forecast.trace import Resource, Trace, TracedOperation
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ def separate_parsing(trace: Trace, overhead: ParsingOverhead) -> Trace:
     """
     if overhead == NO_PARSING:
         return trace
-    operations: list[Operation] = []
+    operations: list[TracedOperation] = []
     columns = []
     usable: list[int] = []  # where each old operation's result can be used
     for position, operation in enumerate(trace.operations):
@@ -131,16 +131,16 @@ def with_step_overhead(trace: Trace, seconds: float) -> Trace:
     last = tuple(position for position in range(len(trace.operations)) if position not in awaited)
     return replace(
         trace,
-        operations=(*trace.operations, Operation("step overhead", Resource.DELAY, last)),
+        operations=(*trace.operations, TracedOperation("step overhead", Resource.DELAY, last)),
         durations_s=np.column_stack([trace.durations_s, np.full(trace.num_steps, seconds)]),
     )
 
 
-def _parsing(transfer: Operation, position: int) -> Operation:
+def _parsing(transfer: TracedOperation, position: int) -> TracedOperation:
     name = f"parse {transfer.name}"
     if transfer.resource is Resource.DOWNLINK:
-        return Operation(name, Resource.WORKER, (position,))
-    return Operation(name, Resource.SERVER, (position,), 0, transfer.server, transfer.variable)
+        return TracedOperation(name, Resource.WORKER, (position,))
+    return TracedOperation(name, Resource.SERVER, (position,), 0, transfer.server, transfer.variable)
 
 
 SIZES = tuple(4**power * 1024 for power in range(8))

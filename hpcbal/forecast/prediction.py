@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hpcbal.errors import PolicyError
-from hpcbal.forecast.cluster import Cluster, Links
+from hpcbal.forecast.cluster import Links, Topology
 from hpcbal.forecast.overhead import NO_PARSING, ParsingOverhead, separate_parsing
-from hpcbal.forecast.simulation import Replay, Settings, Stop, simulate
+from hpcbal.forecast.simulation import ReplayResult, Settings, Stop, simulate
 from hpcbal.forecast.trace import Resource, Trace
 
 NUM_REPEATS = 8
@@ -53,7 +53,7 @@ class Limit(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class TracedJob:
     """A job to simulate.
 
     Attributes:
@@ -61,20 +61,20 @@ class Job:
     """
 
     trace: Trace
-    cluster: Cluster
+    cluster: Topology
     parsing: ParsingOverhead = NO_PARSING
     settings: Settings = field(default_factory=Settings)
 
-    def run(self, stop: Stop | None = None) -> Replay:
+    def run(self, stop: Stop | None = None) -> ReplayResult:
         """Simulate it; see `simulate`."""
         trace = separate_parsing(self.trace, self.parsing)
         return simulate(trace, self.cluster, self.settings, stop=stop)
 
-    def with_steps(self, num_steps: int, seed: int) -> Job:
+    def with_steps(self, num_steps: int, seed: int) -> TracedJob:
         """The same job for another number of steps, drawn anew."""
         return replace(self, settings=replace(self.settings, num_steps=num_steps, seed=seed))
 
-    def twice_as_fast(self, limit: Limit) -> Job:
+    def twice_as_fast(self, limit: Limit) -> TracedJob:
         """The same job with one part that is twice as fast."""
         match limit:
             case Limit.PARSING:
@@ -93,9 +93,9 @@ class Job:
                 Links(each.down_bytes_per_s * down, each.up_bytes_per_s * up, each.slowness) for each in links
             )
 
-        return replace(self, cluster=Cluster(wider(self.cluster.workers), wider(self.cluster.servers)))
+        return replace(self, cluster=Topology(wider(self.cluster.workers), wider(self.cluster.servers)))
 
-    def drawn_anew(self, rng: np.random.Generator, latest_s: float) -> Job:
+    def drawn_anew(self, rng: np.random.Generator, latest_s: float) -> TracedJob:
         """The same job with as many recorded steps, drawn with replacement, and with workers that start at
         random within `latest_s`."""
         rows = rng.integers(self.trace.num_steps, size=self.trace.num_steps)
@@ -149,7 +149,7 @@ class Prediction:
     gains: dict[Limit, float]
 
 
-def predict(job: Job, *, with_limit: bool = True, stop: Stop | None = None) -> Prediction:
+def predict(job: TracedJob, *, with_limit: bool = True, stop: Stop | None = None) -> Prediction:
     """Simulate a job several times, and with each part twice as fast for the limit.
 
     A value is the mean of NUM_REPEATS simulations, and the band is Student's prediction interval for one more
@@ -170,7 +170,7 @@ def predict(job: Job, *, with_limit: bool = True, stop: Stop | None = None) -> P
     """
     num_steps, seed = job.settings.num_steps, job.settings.seed
     num_short = max(LEAST_STEPS, num_steps // 4)
-    alone = replace(job, cluster=Cluster(job.cluster.workers[:1], job.cluster.servers))
+    alone = replace(job, cluster=Topology(job.cluster.workers[:1], job.cluster.servers))
     alone = alone.with_steps(STEPS_ALONE, seed)
     alone_s = float(figures_of(alone, alone.run(stop))[1])
     rng = np.random.default_rng([seed, 1])
@@ -201,7 +201,7 @@ def predict(job: Job, *, with_limit: bool = True, stop: Stop | None = None) -> P
     )
 
 
-def step_overhead(job: Job, samples_per_s: float) -> float:
+def step_overhead(job: TracedJob, samples_per_s: float) -> float:
     """Return the seconds of a worker's step beside the simulated ones; negative if those are more.
 
     Args:
@@ -230,7 +230,7 @@ def limit_of(gains: dict[Limit, float]) -> Limit | None:
     return max(possible, key=lambda limit: gains[limit], default=None)
 
 
-def figures_of(job: Job, replay: Replay) -> NDArray[np.float64]:
+def figures_of(job: TracedJob, replay: ReplayResult) -> NDArray[np.float64]:
     """Samples per second, seconds per step, and the shares of a prediction, in its order."""
     num_workers = len(job.cluster.workers)
     fewest = min(ends.size for ends in replay.ends_s)
@@ -253,7 +253,7 @@ def figures_of(job: Job, replay: Replay) -> NDArray[np.float64]:
     )
 
 
-def _gains(job: Job, stop: Stop | None) -> dict[Limit, float]:
+def _gains(job: TracedJob, stop: Stop | None) -> dict[Limit, float]:
     short = job.with_steps(max(LEAST_STEPS, job.settings.num_steps // 8), job.settings.seed)
     base = figures_of(short, short.run(stop))[0]
     gains = {}

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hpcbal.errors import PolicyError
-from hpcbal.forecast.cluster import AS_THEY_COME, Cluster, Links, order_named
+from hpcbal.forecast.cluster import AS_THEY_COME, Links, Topology, order_named
 from hpcbal.forecast.trace import Resource, Trace
 
 RESOURCES = (Resource.DOWNLINK, Resource.UPLINK, Resource.WORKER, Resource.SERVER, Resource.DELAY)
@@ -63,7 +63,7 @@ class Program:
 
 def program_of(
     trace: Trace,
-    cluster: Cluster,
+    cluster: Topology,
     num_steps: int,
     seed: int,
     order: str,
@@ -141,7 +141,7 @@ def _slowness(machines: tuple[Links, ...]) -> Floats:
 
 
 @dataclass(slots=True, eq=False)
-class Record:
+class ReplayArrays:
     """The arrays that a replay fills in; W workers, M servers.
 
     Attributes:
@@ -164,11 +164,11 @@ class Record:
     end_s: Floats
 
 
-def empty_record(program: Program) -> Record:
+def empty_record(program: Program) -> ReplayArrays:
     """For a replay of the program to fill in."""
     num_workers, num_steps = program.drawn.shape
     num_servers = program.server_slowness.size
-    return Record(
+    return ReplayArrays(
         np.zeros((num_workers, num_steps)),
         np.zeros(num_workers, dtype=np.int64),
         np.zeros((2, num_servers)),

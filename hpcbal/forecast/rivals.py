@@ -9,9 +9,9 @@ import math
 from dataclasses import dataclass, replace
 
 from hpcbal.errors import PolicyError
-from hpcbal.forecast.cluster import Cluster
+from hpcbal.forecast.cluster import Topology
 from hpcbal.forecast.overhead import separate_parsing
-from hpcbal.forecast.prediction import Job
+from hpcbal.forecast.prediction import TracedJob
 from hpcbal.forecast.simulation import Chunk, simulate
 from hpcbal.forecast.trace import Resource
 
@@ -36,12 +36,12 @@ class Phases:
     update_s: float
 
 
-def phases_of(job: Job) -> Phases:
+def phases_of(job: TracedJob) -> Phases:
     """Replay one worker and one server's links, and look at the transfers only.
 
     Source: [ASGD] Sec. 1 on how [LIN] measures, with tcpdump.
     """
-    alone = replace(job, cluster=Cluster(job.cluster.workers[:1], job.cluster.servers))
+    alone = replace(job, cluster=Topology(job.cluster.workers[:1], job.cluster.servers))
     trace = separate_parsing(alone.trace, alone.parsing)
     down: dict[int, float] = {}
     begin: dict[int, float] = {}
@@ -93,7 +93,7 @@ def queueing(phases: Phases, num_workers: int, samples_per_step: int) -> float:
     return steps_per_s * samples_per_step
 
 
-def cynthia(job: Job, num_workers: int, *, halved: bool = False) -> float:
+def cynthia(job: TracedJob, num_workers: int, *, halved: bool = False) -> float:
     """Samples per second by W K / (T_p max(1, W U_1) + 2 T_C).
 
     K is the batch size, T_p the time to process a batch (the worker's computation and delays), T_C the time

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from hpcbal.forecast.trace import Operation, Resource, Trace, TraceError
+from hpcbal.forecast.trace import Resource, Trace, TracedOperation, TraceError
 
 Step = Mapping[str, Any]
 Timings = dict[tuple[str, str], tuple[float, float, int]]
@@ -81,7 +81,7 @@ def trace_of_run_metadata(steps: Sequence[Step], samples_per_step: int) -> Trace
         raise TraceError("no step was recorded; record at least one")
     nodes = _stitched(steps[0])
     timings = _completed([_timings(step) for step in steps])
-    operations: list[Operation] = []
+    operations: list[TracedOperation] = []
     columns: list[list[float]] = []
     downlinks: list[int] = []
     requests: list[list[float]] = []  # of each downlink transfer in each step
@@ -111,18 +111,20 @@ def trace_of_run_metadata(steps: Sequence[Step], samples_per_step: int) -> Trace
     )
 
 
-def _operation(node: _Node, waits_for: tuple[int, ...], num_bytes: int) -> Operation:
+def _operation(node: _Node, waits_for: tuple[int, ...], num_bytes: int) -> TracedOperation:
     job, task = _task(node.device)
     if not node.sender and job == "worker":
         name = node.key[1] if node.sends is None else f"hand over {node.sends[1]}"
-        return Operation(name, Resource.WORKER, waits_for)
+        return TracedOperation(name, Resource.WORKER, waits_for)
     if not node.sender:
-        return Operation(node.key[1], Resource.SERVER, waits_for, 0, task)
+        return TracedOperation(node.key[1], Resource.SERVER, waits_for, 0, task)
     if job == "worker":
         variable = _EDGE.sub("", node.tensor).removesuffix("/read")
         server = _task(node.sender)[1]
-        return Operation(f"receive {node.tensor}", Resource.DOWNLINK, waits_for, num_bytes, server, variable)
-    return Operation(f"send {node.tensor}", Resource.UPLINK, waits_for, num_bytes, task)
+        return TracedOperation(
+            f"receive {node.tensor}", Resource.DOWNLINK, waits_for, num_bytes, server, variable
+        )
+    return TracedOperation(f"send {node.tensor}", Resource.UPLINK, waits_for, num_bytes, task)
 
 
 def _task(device: str) -> tuple[str, int]:

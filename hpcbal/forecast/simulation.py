@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from hpcbal.errors import PolicyError
 from hpcbal.forecast._replaying import replay
-from hpcbal.forecast.cluster import Cluster
-from hpcbal.forecast.program import Program, Record, empty_record, program_of
+from hpcbal.forecast.cluster import Topology
+from hpcbal.forecast.program import Program, ReplayArrays, empty_record, program_of
 from hpcbal.forecast.trace import Resource, Trace, is_of_worker
 
 FLOW_CONTROL_OFF = math.inf
@@ -87,7 +87,7 @@ class Settings:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Replay:
+class ReplayResult:
     """The outcome of a simulation.
 
     Attributes:
@@ -136,11 +136,11 @@ class Replay:
 
 def simulate(
     trace: Trace,
-    cluster: Cluster,
+    cluster: Topology,
     settings: Settings,
     observe: Callable[[Chunk], None] | None = None,
     stop: Stop | None = None,
-) -> Replay:
+) -> ReplayResult:
     """Replay the trace on all workers of the cluster, each with steps drawn with replacement.
 
     A worker runs one operation at a time on each of its resources: its own computation, its link to each
@@ -182,7 +182,7 @@ def simulate(
             f"{len(cluster.workers)} workers and {len(trace.operations)} operations need more memory than "
             "there is; simulate fewer workers or steps"
         ) from error
-    return Replay(
+    return ReplayResult(
         tuple(ends[:done] for ends, done in zip(record.ends_s, record.num_done.tolist(), strict=True)),
         record.bytes_moved,
         record.busy_s,
@@ -197,11 +197,11 @@ def simulate(
 
 def replay_program(
     program: Program,
-    record: Record,
+    record: ReplayArrays,
     observe: Callable[[Chunk], None] | None = None,
     stop: Stop | None = None,
 ) -> None:
-    """Replay until the first worker has done its steps; without Python's lock, so threads run side by side.
+    """Replay until the first worker has done its steps, without Python's lock: threads run side by side.
 
     Args:
         record: empty; is filled in.

@@ -47,7 +47,7 @@ LONGEST_S = 1e9
 
 
 @dataclass(frozen=True, slots=True)
-class Operation:
+class TracedOperation:
     """One operation of a step.
 
     Attributes:
@@ -86,7 +86,7 @@ class Trace:
             int64, shape (num_steps, number of them); None: as listed in all steps.
     """
 
-    operations: tuple[Operation, ...]
+    operations: tuple[TracedOperation, ...]
     durations_s: NDArray[np.float64]
     samples_per_step: int = 1
     splits: bool = False
@@ -167,7 +167,7 @@ def _check_orders(trace: Trace, orders: NDArray[np.int64]) -> None:
             )
 
 
-def _check_operation(position: int, operation: Operation) -> None:
+def _check_operation(position: int, operation: TracedOperation) -> None:
     where = f"operation {position} ({operation.name!r})"
     later = [before for before in operation.waits_for if not 0 <= before < position]
     if later:
@@ -277,7 +277,7 @@ def _split(trace: Trace, num_servers: int) -> Trace:
             f"the trace was recorded with {trace.num_servers} servers, each with a part of every variable; "
             f"record it with {'1' if num_servers == 1 else f'1 or with {num_servers}'}"
         )
-    operations: list[Operation] = []
+    operations: list[TracedOperation] = []
     columns = []
     parts: list[tuple[int, ...]] = []  # where each old operation is now
     for position, operation in enumerate(trace.operations):
@@ -308,12 +308,12 @@ def _split(trace: Trace, num_servers: int) -> Trace:
     )
 
 
-def _serves(operation: Operation, server: int) -> bool:
+def _serves(operation: TracedOperation, server: int) -> bool:
     """Whether something at a server waits for it: for all of the worker, and for what its own server did."""
     return is_of_worker(operation) or operation.server == server
 
 
-def is_of_worker(operation: Operation) -> bool:
+def is_of_worker(operation: TracedOperation) -> bool:
     """Whether it happens at the worker, and on no link."""
     is_delay = operation.resource is Resource.DELAY
     return operation.resource is Resource.WORKER or (is_delay and not operation.variable)

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from hpcbal.forecast.trace import LONGEST_S, Operation, Resource, Trace, TraceError
+from hpcbal.forecast.trace import LONGEST_S, Resource, Trace, TracedOperation, TraceError
 
 VERSION = 1
 _HEADER = {"trace", "version", "samples_per_step", "splits"}
@@ -89,7 +89,7 @@ class _Reader:
         self._at = where
         self._samples_per_step: int | None = None
         self._splits = False
-        self._operations: list[Operation] = []
+        self._operations: list[TracedOperation] = []
         self._steps: list[list[float]] = []
         self._orders: list[list[int]] = []
 
@@ -156,7 +156,7 @@ class _Reader:
                 f"{self._at}: after: expected a list of positions of operations, got {reprlib.repr(after)}"
             )
         self._operations.append(
-            Operation(
+            TracedOperation(
                 self._get(record, "op", str),
                 Resource(resource),
                 tuple(after),

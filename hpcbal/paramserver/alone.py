@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from hpcbal.comm.channel import Message
 from hpcbal.errors import InputError
-from hpcbal.paramserver.contract import (
+from hpcbal.paramserver.api import (
     App,
     DataBlock,
     DataBlocks,
@@ -26,11 +26,11 @@ from hpcbal.paramserver.contract import (
     rng_of_parameters,
     tables_of,
 )
-from hpcbal.paramserver.machine import messages
-from hpcbal.paramserver.machine.messages import Report
+from hpcbal.paramserver.master import messages
+from hpcbal.paramserver.master.messages import Report
 from hpcbal.paramserver.store.layout import Layout
 from hpcbal.paramserver.worker.app_hands import AppHands, Updates, Values, Wanted
-from hpcbal.paramserver.worker.job import Job
+from hpcbal.paramserver.worker.job import JobSetup
 from hpcbal.paramserver.worker.loading import first_data
 from hpcbal.paramserver.worker.place import Place, Waits
 from hpcbal.paramserver.worker.samples import Cursor, WorkerSamples
@@ -80,7 +80,7 @@ class Alone(AppHands):
             raise InputError(f"mini_batch: got {mini_batch}, allowed: >= 1")
         tables = tables_of(app).values()
         cut = DataBlocks(app.source.num_samples, num_data_blocks)
-        job = Job(app, seed, mini_batch, cut, Layout(tuple(tables), [1] * len(tables)))
+        job = JobSetup(app, seed, mini_batch, cut, Layout(tuple(tables), [1] * len(tables)))
         samples = WorkerSamples(cut, seed, job.steps, mini_batch)
         super().__init__(job, samples)
         self._parameter_blocks = {table.name: parameter_blocks(table) for table in tables}

@@ -12,19 +12,17 @@ from hpcbal.cluster.launch_line import RanksToStart
 from hpcbal.cluster.layout import Cluster
 from hpcbal.cluster.roles import num_ranks_needed
 from hpcbal.config import EnsembleConfig
-from hpcbal.control import INDEPENDENT
+from hpcbal.config.scheduling import settings_of, specs_of
+from hpcbal.control import foreseen_flotillas
 from hpcbal.errors import InputError
 from hpcbal.events.ensemble import Schedule
 from hpcbal.planning.rates import PlanRates
 from hpcbal.policies import (
     Flotilla,
     Placement,
-    assign_gpus,
+    assign_slots,
     demand,
     num_preprocessors,
-    order_alone,
-    plan_all_flotillas,
-    random_order,
 )
 
 FORMAT = 1
@@ -81,12 +79,12 @@ class EnsemblePlan:
     def preprocessors_per_node(self) -> tuple[int, ...]:
         """Preprocessors of each node; one fewer on the first node, which also holds the scheduler."""
         return tuple(
-            self.ranks_per_node - node.num_gpus - (index == 0)
+            self.ranks_per_node - node.num_slots - (index == 0)
             for index, node in enumerate(self.cluster.nodes)
         )
 
 
-def gpus_per_node(config: EnsembleConfig, given: int | None) -> int:
+def known_slots_per_node(config: EnsembleConfig, given: int | None) -> int:
     """Trainer slots per node: the given number, else the configured one.
 
     Raises:
@@ -97,25 +95,26 @@ def gpus_per_node(config: EnsembleConfig, given: int | None) -> int:
     if isinstance(config.slots.per_node, int):
         return config.slots.per_node
     raise InputError(
-        "slots.per_node is auto, which is known only inside the allocation; give --gpus-per-node N for a plan"
+        "slots.per_node is auto, which is known only inside the allocation; "
+        "give --slots-per-node N for a plan"
     )
 
 
-def nodes_for(num_gpus: int, per_node: int) -> tuple[int, int]:
-    """(nodes, trainer slots per node) for `num_gpus` in total.
+def nodes_for(num_slots: int, per_node: int) -> tuple[int, int]:
+    """(nodes, trainer slots per node) for `num_slots` in total.
 
     Raises:
         InputError: if it is neither part of one node nor a number of whole nodes.
     """
-    if num_gpus <= per_node:
-        return 1, num_gpus
-    if num_gpus % per_node:
-        below = num_gpus - num_gpus % per_node
+    if num_slots <= per_node:
+        return 1, num_slots
+    if num_slots % per_node:
+        below = num_slots - num_slots % per_node
         raise InputError(
-            f"--gpus: got {num_gpus}, allowed with {per_node} slots per node: up to {per_node}, or whole "
-            f"nodes such as {below} or {below + per_node}; --gpus-per-node changes the size of a node"
+            f"--slots: got {num_slots}, allowed with {per_node} slots per node: up to {per_node}, or whole "
+            f"nodes such as {below} or {below + per_node}; --slots-per-node changes the size of a node"
         )
-    return num_gpus // per_node, per_node
+    return num_slots // per_node, per_node
 
 
 def make_plan(
@@ -124,29 +123,27 @@ def make_plan(
     schedule: Schedule,
     *,
     num_nodes: int,
-    gpus_per_node: int,
+    slots_per_node: int,
     cores_per_rank: int | None = None,
 ) -> EnsemblePlan:
-    """Plan the ensemble until its last DNN.
+    """Plan the ensemble as far as its rounds are certain.
 
     Args:
         config: the ensemble.
         rates: rates of all its DNNs.
         schedule: the schedule, given or chosen.
         num_nodes: number of equal nodes, >= 1.
-        gpus_per_node: trainer slots of each node, >= 1.
+        slots_per_node: trainer slots of each node, >= 1.
         cores_per_rank: cores to request for each rank, for the command that starts the run.
-
-    Source: [FLEET] Alg. 1 without line 6: all DNNs of a flotilla converge together; Sec. 6.1 for the other
-        paradigms.
     """
-    cluster = Cluster.uniform(num_nodes, gpus_per_node)
+    cluster = Cluster.uniform(num_nodes, slots_per_node)
     # The scheduler's rank exists only on the first node; on other nodes that rank preprocesses too.
-    ranks_per_node = num_ranks_needed(gpus_per_node, config.slots.preprocessors_per_node)
-    max_preprocessors = ranks_per_node * num_nodes - 1 - cluster.num_gpus
-    flotillas = _flotillas(config, rates, schedule, cluster)
+    ranks_per_node = num_ranks_needed(slots_per_node, config.slots.preprocessors_per_node)
+    max_preprocessors = ranks_per_node * num_nodes - 1 - cluster.num_slots
+    settings = settings_of(config, num_positions=1).under(schedule)
+    flotillas = foreseen_flotillas(specs_of(config), cluster, settings, rates.table)
     planned = tuple(
-        PlannedFlotilla(f, assign_gpus(f, cluster), _preprocessors(f, rates, cluster, max_preprocessors))
+        PlannedFlotilla(f, assign_slots(f, cluster), _preprocessors(f, rates, cluster, max_preprocessors))
         for f in flotillas
     )
     return EnsemblePlan(
@@ -163,41 +160,11 @@ def make_plan(
     )
 
 
-def _flotillas(
-    config: EnsembleConfig, rates: PlanRates, schedule: Schedule, cluster: Cluster
-) -> list[Flotilla]:
-    """The flotillas that are certain under the schedule's rule."""
-    names = [dnn.name for dnn in config.dnns]
-    if schedule.delta is not None:
-        flotillas = plan_all_flotillas(
-            names,
-            rates.table,
-            cluster.num_gpus,
-            schedule.delta,
-            config.schedule.gpu_limit,
-            {dnn.name: dnn.batch_size for dnn in config.dnns},
-        )
-        return flotillas if schedule.paradigm == "global" else flotillas[:1]
-    if schedule.paradigm == INDEPENDENT:
-        order = order_alone({dnn.name: dnn.stop.max_epochs for dnn in config.dnns}, rates.table, config.seed)
-        return [_one_gpu_each(order[: cluster.num_gpus], rates)]
-    order = random_order(names, config.seed)
-    return [
-        _one_gpu_each(order[first : first + cluster.num_gpus], rates)
-        for first in range(0, len(order), cluster.num_gpus)
-    ]
-
-
-def _one_gpu_each(dnn_ids: tuple[str, ...], rates: PlanRates) -> Flotilla:
-    alone = tuple(rates.table.rate(dnn_id, 1) for dnn_id in dnn_ids)
-    return Flotilla(dnn_ids, (1,) * len(dnn_ids), alone, alone, max(alone))
-
-
 def _preprocessors(flotilla: Flotilla, rates: PlanRates, cluster: Cluster, available: int) -> int:
     """Number of preprocessors, decided as in the run: all of them while the rate of one is not measured."""
     if rates.preprocessing_samples_per_s is None:
         return available
-    needed = demand(flotilla.rates, cluster.num_gpus)
+    needed = demand(flotilla.rates, cluster.num_slots)
     return num_preprocessors(needed, rates.preprocessing_samples_per_s, available)
 
 
@@ -207,18 +174,18 @@ def launch_lines(plan: EnsemblePlan, command: Sequence[str]) -> dict[str, str]:
     Returns:
         Command by launcher: `mpirun`, `srun`, and `srun on GPUs` where slots may be GPUs.
     """
-    num_nodes, gpus_per_node = len(plan.cluster.nodes), plan.cluster.max_gpus_per_node
+    num_nodes, slots_per_node = len(plan.cluster.nodes), plan.cluster.max_slots_per_node
     ranks = RanksToStart(num_nodes, plan.ranks_per_node, plan.cores_per_rank)
     words = {"mpirun": ranks.mpirun()}
     if plan.device != "gpu":
         words["srun"] = ranks.srun()
     if plan.device != "cpu":
-        words["srun on GPUs"] = replace(ranks, gpus_per_node=str(gpus_per_node)).srun()
+        words["srun on GPUs"] = replace(ranks, gpus_per_node=str(slots_per_node)).srun()
     return {launcher: shlex.join([*line, *command]) for launcher, line in words.items()}
 
 
 def plan_to_dict(plan: EnsemblePlan, command: Sequence[str]) -> dict[str, Any]:
-    """The plan as JSON; GPUs are numbered through all nodes, rates are samples/s."""
+    """The plan as JSON; slots are numbered through all nodes, rates are samples/s."""
     return {
         "format": FORMAT,
         "ensemble": plan.name,
@@ -227,13 +194,13 @@ def plan_to_dict(plan: EnsemblePlan, command: Sequence[str]) -> dict[str, Any]:
         "alpha": plan.schedule.alpha,
         "rates_from": plan.rates.source,
         "preprocessing_samples_per_s": plan.rates.preprocessing_samples_per_s,
-        "nodes": [{"name": node.host, "num_gpus": node.num_gpus} for node in plan.cluster.nodes],
+        "nodes": [{"name": node.host, "num_slots": node.num_slots} for node in plan.cluster.nodes],
         "ranks": {
             "total": plan.num_ranks,
             "per_node": plan.ranks_per_node,
             "schedulers": 1,
             "preprocessors": plan.max_preprocessors,
-            "trainers": plan.cluster.num_gpus,
+            "trainers": plan.cluster.num_slots,
         },
         "preprocessors_per_node": list(plan.preprocessors_per_node),
         "launch": list(launch_lines(plan, command).values()),
@@ -243,42 +210,42 @@ def plan_to_dict(plan: EnsemblePlan, command: Sequence[str]) -> dict[str, Any]:
 
 def _flotilla_to_dict(plan: EnsemblePlan, planned: PlannedFlotilla) -> dict[str, Any]:
     flotilla = planned.flotilla
-    rows = zip(flotilla.dnn_ids, flotilla.num_gpus, flotilla.rates_before, flotilla.rates, strict=True)
+    rows = zip(flotilla.dnn_ids, flotilla.num_slots, flotilla.rates_before, flotilla.rates, strict=True)
     return {
         "reference_rate_samples_per_s": flotilla.reference_rate,
-        "num_gpus": sum(flotilla.num_gpus),
+        "num_slots": sum(flotilla.num_slots),
         "num_preprocessors": planned.num_preprocessors,
         "placement_score": planned.placement.score,
-        "gpu_map": gpu_map(plan, planned),
+        "slot_map": slot_map(plan, planned),
         "dnns": [
             {
                 "name": name,
-                "num_gpus": count,
+                "num_slots": count,
                 "rate_before_samples_per_s": before,
                 "rate_samples_per_s": rate,
-                "gpus": list(planned.placement.gpus[name]),
-                "gpus_by_node": by_node(plan.cluster, planned.placement.gpus[name]),
+                "slots": list(planned.placement.slots[name]),
+                "slots_by_node": by_node(plan.cluster, planned.placement.slots[name]),
             }
             for name, count, before, rate in rows
         ],
     }
 
 
-def by_node(cluster: Cluster, gpus: Sequence[int]) -> dict[str, list[int]]:
-    """GPUs of one DNN by node name, numbered within each node."""
-    node_of_gpu = cluster.node_of_gpus()
-    first_gpu = list(accumulate((node.num_gpus for node in cluster.nodes), initial=0))
+def by_node(cluster: Cluster, slots: Sequence[int]) -> dict[str, list[int]]:
+    """Slots of one DNN by node name, numbered within each node."""
+    node_of_slot = cluster.node_of_slots()
+    first_slot = list(accumulate((node.num_slots for node in cluster.nodes), initial=0))
     result: dict[str, list[int]] = {}
-    for gpu in gpus:
-        node = node_of_gpu[gpu]
-        result.setdefault(cluster.nodes[node].host, []).append(gpu - first_gpu[node])
+    for slot in slots:
+        node = node_of_slot[slot]
+        result.setdefault(cluster.nodes[node].host, []).append(slot - first_slot[node])
     return result
 
 
-def gpu_map(plan: EnsemblePlan, planned: PlannedFlotilla) -> dict[str, list[str | None]]:
-    """The DNN of each GPU by node name; None for a free GPU."""
-    dnn_of_gpu = {gpu: name for name, gpus in planned.placement.gpus.items() for gpu in gpus}
+def slot_map(plan: EnsemblePlan, planned: PlannedFlotilla) -> dict[str, list[str | None]]:
+    """The DNN of each slot by node name; None for a free slot."""
+    dnn_of_slot = {slot: name for name, slots in planned.placement.slots.items() for slot in slots}
     result: dict[str, list[str | None]] = {node.host: [] for node in plan.cluster.nodes}
-    for gpu, node in enumerate(plan.cluster.node_of_gpus()):
-        result[plan.cluster.nodes[node].host].append(dnn_of_gpu.get(gpu))
+    for slot, node in enumerate(plan.cluster.node_of_slots()):
+        result[plan.cluster.nodes[node].host].append(dnn_of_slot.get(slot))
     return result

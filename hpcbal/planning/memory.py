@@ -20,7 +20,7 @@ class NodeMemory:
 
     Attributes:
         ring: most memory that the shared stream may use: dataplane.ring_bytes.
-        networks: weights and optimizer state of the DNNs that train there at the same time, one copy per GPU
+        networks: weights and optimizer state of the DNNs that train there at the same time, one copy per slot
             (in GPU memory if there are GPUs); None: unknown. Activations are not counted.
         snapshots: copies that are being written as checkpoints during training; None: unknown.
         unknown: DNNs of unknown size, because they have no checkpoint yet.
@@ -61,21 +61,21 @@ def node_memory(config: EnsembleConfig, placements: Sequence[Placement], cluster
     if unknown:
         return NodeMemory(config.dataplane.ring_bytes, None, None, unknown)
     known = {name: size for name, size in sizes.items() if size is not None}
-    each = [_of_placement(placement.gpus, known, cluster) for placement in placements]
+    each = [_of_placement(placement.slots, known, cluster) for placement in placements]
     networks, snapshots = max(each, key=sum, default=(0, 0))
     return NodeMemory(config.dataplane.ring_bytes, networks, snapshots, ())
 
 
 def _of_placement(
-    gpus: Mapping[str, Sequence[int]], sizes: Mapping[str, int], cluster: Cluster
+    slots: Mapping[str, Sequence[int]], sizes: Mapping[str, int], cluster: Cluster
 ) -> tuple[int, int]:
     """(networks, snapshots) on the fullest node of one flotilla."""
-    node_of_gpu = cluster.node_of_gpus()
+    node_of_slot = cluster.node_of_slots()
     networks, snapshots = [0] * len(cluster.nodes), [0] * len(cluster.nodes)
-    for name, own in gpus.items():
-        for gpu in own:
-            networks[node_of_gpu[gpu]] += sizes[name]
-        snapshots[node_of_gpu[own[0]]] += sizes[name]  # the master writes it
+    for name, own in slots.items():
+        for slot in own:
+            networks[node_of_slot[slot]] += sizes[name]
+        snapshots[node_of_slot[own[0]]] += sizes[name]  # the master writes it
     return max(zip(networks, snapshots, strict=True), key=sum)
 
 

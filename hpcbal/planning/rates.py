@@ -11,6 +11,7 @@ from typing import Any
 from hpcbal.config import EnsembleConfig
 from hpcbal.errors import InputError, PolicyError
 from hpcbal.policies import RateTable, profile_by_name, starts_by_name
+from hpcbal.telemetry.files.atomic_file import read_text
 
 PROFILE_NAME = "profile.json"
 
@@ -20,7 +21,7 @@ class PlanRates:
     """Rates of all DNNs of a configuration.
 
     Attributes:
-        table: samples/s by number of GPUs by DNN; includes m = 1 for every DNN.
+        table: samples/s by number of slots by DNN; includes m = 1 for every DNN.
         preprocessing_samples_per_s: rate of one preprocessor; None if not measured.
         source: origin of the rates, for people.
         start_s: seconds to start a DNN, for DNNs with a measurement.
@@ -33,13 +34,13 @@ class PlanRates:
 
 
 def find_rates(
-    config: EnsembleConfig, gpus_per_node: int, profile: Path | None = None, *, command: str = "CONFIG"
+    config: EnsembleConfig, slots_per_node: int, profile: Path | None = None, *, command: str = "CONFIG"
 ) -> PlanRates:
     """Look for rates in this order: `profile`, schedule.profiling.rates, backend.rates, output directory.
 
     Args:
         config: configuration whose DNNs need rates.
-        gpus_per_node: GPUs per node of the planned cluster, >= 1.
+        slots_per_node: slots per node of the planned cluster, >= 1.
         profile: a profile.json, or a directory that contains one.
         command: the configuration as given on the command line, for messages.
 
@@ -51,13 +52,13 @@ def find_rates(
     default = Path(config.output.dir) / PROFILE_NAME
     if profile is not None:
         path = profile / PROFILE_NAME if profile.is_dir() else profile
-        found = _from_file(config, path, gpus_per_node, measure)
+        found = _from_file(config, path, slots_per_node, measure)
     elif given is not None:
-        found = _from_file(config, Path(given), gpus_per_node, measure)
+        found = _from_file(config, Path(given), slots_per_node, measure)
     elif config.backend.name == "emulated":
-        found = PlanRates(RateTable(config.backend.rates, gpus_per_node), None, "backend.rates")
+        found = PlanRates(RateTable(config.backend.rates, slots_per_node), None, "backend.rates")
     elif default.is_file():
-        found = _from_file(config, default, gpus_per_node, measure)
+        found = _from_file(config, default, slots_per_node, measure)
     else:
         raise InputError(
             f"no training rates: {default} does not exist; {measure}, or give a profile with --profile FILE "
@@ -71,11 +72,9 @@ def find_rates(
     return found
 
 
-def _from_file(config: EnsembleConfig, path: Path, gpus_per_node: int, measure: str) -> PlanRates:
-    if path.exists() and not path.is_file():  # /dev/zero has no end
-        raise InputError(f"{path}: is not a file; {measure}")
+def _from_file(config: EnsembleConfig, path: Path, slots_per_node: int, measure: str) -> PlanRates:
     try:
-        profile = json.loads(path.read_text(encoding="utf-8"))
+        profile = json.loads(read_text(path))
     except OSError as error:
         reason = error.strerror or str(error)
         raise InputError(f"{path}: profile cannot be read: {reason}; {measure}") from None
@@ -83,7 +82,7 @@ def _from_file(config: EnsembleConfig, path: Path, gpus_per_node: int, measure: 
         raise InputError(f"{path}: not a profile, because it is not JSON ({error}); {measure}") from None
     try:
         names = [dnn.name for dnn in config.dnns]
-        table, start_s = profile_by_name(profile, names, gpus_per_node), starts_by_name(profile, names)
+        table, start_s = profile_by_name(profile, names, slots_per_node), starts_by_name(profile, names)
     except PolicyError as error:
         raise InputError(f"{path}: {error}") from None
     return PlanRates(table, _preprocessing(profile, path), str(path), start_s)

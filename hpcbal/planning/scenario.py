@@ -12,7 +12,7 @@ from hpcbal.config.balance import balances_of
 from hpcbal.config.scheduling import settings_of, specs_of
 from hpcbal.control import DnnSpec
 from hpcbal.errors import InputError
-from hpcbal.planning.ensemble_plan import gpus_per_node as slots_per_node
+from hpcbal.planning.ensemble_plan import known_slots_per_node
 from hpcbal.planning.rates import PlanRates, find_rates
 from hpcbal.simulator import (
     Balancing,
@@ -29,7 +29,7 @@ def scenario_of_config(
     path: Path,
     *,
     profile: Path | None = None,
-    gpus_per_node: int | None = None,
+    slots_per_node: int | None = None,
     num_samples: int | None = None,
     epochs: float | Path = 1.0,
     rate_deviation: float = 0.0,
@@ -41,7 +41,7 @@ def scenario_of_config(
         config: the ensemble.
         path: its file.
         profile: source of the rates; None: `find_rates` looks for them.
-        gpus_per_node: None: `slots.per_node`.
+        slots_per_node: None: `slots.per_node`.
         num_samples: samples of the dataset; None: known for hpcbal's own datasets, any other is opened, which
             runs its code.
         epochs: each DNN converges after a share of max_epochs drawn between this value and 1; or as it did in
@@ -52,7 +52,7 @@ def scenario_of_config(
     Raises:
         InputError: if rates or data are not available.
     """
-    per_node = slots_per_node(config, gpus_per_node)
+    per_node = known_slots_per_node(config, slots_per_node)
     rates = find_rates(config, per_node, profile, command=str(path))
     facts = known_facts(config) if num_samples is None else facts_of_size(config, num_samples)
     if facts is None:
@@ -74,20 +74,20 @@ def scenario_of_config(
 
     return Scenario(
         name=config.name,
-        gpus_per_node=per_node,
-        gpus=(per_node,),
+        slots_per_node=per_node,
+        slots=(per_node,),
         draw=draw,
         settings=settings_of(config, passes.num_positions),
         passes=passes,
         costs=known_costs(config, rates) or Costs(),
-        max_preprocessors=lambda num_gpus: preprocessor_ranks(config, -(-num_gpus // per_node)),
+        max_preprocessors=lambda num_slots: preprocessor_ranks(config, -(-num_slots // per_node)),
         kept_per_added_node=kept_per_added_node,
         balancing=balancing_of(config),
     )
 
 
 def balancing_of(config: EnsembleConfig) -> Balancing | None:
-    """Unlike GPUs of the emulated backend, and how steps are split over them; None: all are alike.
+    """Unlike slots of the emulated backend, and how steps are split over them; None: all are alike.
 
     A predictor that is fitted while training is not: the moving average stands in for it.
     """
@@ -96,7 +96,7 @@ def balancing_of(config: EnsembleConfig) -> Balancing | None:
     return Balancing(
         workers=config.backend.workers,
         policies={name: balance.policy for name, balance in balances_of(config).items()},
-        max_samples_per_gpu=config.balance.max_samples_per_gpu,
+        max_samples_per_slot=config.balance.max_samples_per_slot,
     )
 
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hpcbal.config import ParamServerConfig
-from hpcbal.forecast import FLOW_CONTROL_OFF, Cluster, Links, Settings, Trace
-from hpcbal.forecast.prediction import Job, Prediction, figures_of, predict
+from hpcbal.forecast import FLOW_CONTROL_OFF, Links, Settings, Topology, Trace
+from hpcbal.forecast.prediction import Prediction, TracedJob, figures_of, predict
 from hpcbal.forecast.trace import on_servers, scaled
 from hpcbal.forecast.trace_file import read_trace
 from hpcbal.telemetry.files.run_directory import RunDirectory
@@ -36,7 +36,9 @@ def links_of(config: ParamServerConfig, executor: int, bytes_per_s: float | None
     return Links(rate, rate, slowness)
 
 
-def forecast_job(config: ParamServerConfig, workers: Sequence[int], servers: Sequence[int]) -> Job | None:
+def forecast_job(
+    config: ParamServerConfig, workers: Sequence[int], servers: Sequence[int]
+) -> TracedJob | None:
     """The job on these executors, to be simulated; None where no profile was recorded, or it says too little.
 
     It says too little without the bandwidth of the servers' links, which `machines` gives. Jobs that are not
@@ -61,12 +63,12 @@ def forecast_job(config: ParamServerConfig, workers: Sequence[int], servers: Seq
     trace = _trace(config)
     if trace is None:
         return None
-    cluster = Cluster(
+    cluster = Topology(
         tuple(links_of(config, executor) for executor in workers),
         tuple(Links(each.down_bytes_per_s, each.up_bytes_per_s) for each in links),
     )
     settings = Settings(NUM_STEPS, window_bytes=FLOW_CONTROL_OFF, in_turn=config.link_model == "in_turn")
-    return Job(on_servers(trace, len(servers)), cluster, settings=settings)
+    return TracedJob(on_servers(trace, len(servers)), cluster, settings=settings)
 
 
 def _trace(config: ParamServerConfig) -> Trace | None:

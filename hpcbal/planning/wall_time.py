@@ -10,7 +10,7 @@ from hpcbal.cluster.walltime import WALLTIME_MARGIN_S
 from hpcbal.config import EnsembleConfig
 from hpcbal.config.scheduling import settings_of, specs_of
 from hpcbal.control import DnnSpec, ResumeState, ScheduleSettings, candidates, choose
-from hpcbal.events.ensemble import Prediction, Schedule, ScheduleChosen
+from hpcbal.events.ensemble import Schedule, ScheduleChosen, SchedulePrediction
 from hpcbal.planning.rates import PlanRates
 from hpcbal.planning.scenario import PassFacts, balancing_of, known_costs, pass_model, preprocessor_ranks
 from hpcbal.policies.pruning import Asha
@@ -41,7 +41,7 @@ def choose_for_plan(
     facts: PassFacts | None,
     *,
     num_nodes: int,
-    gpus_per_node: int,
+    slots_per_node: int,
 ) -> ScheduleChosen | None:
     """Choose as the run does before its first round; None if the configuration gives the schedule.
 
@@ -49,7 +49,7 @@ def choose_for_plan(
         config: the ensemble.
         rates: rates of all its DNNs.
         facts: size of its dataset; None: unknown.
-        num_nodes, gpus_per_node: the planned allocation.
+        num_nodes, slots_per_node: the planned allocation.
     """
     passes = pass_model(config, facts or ASSUMED_FACTS, rates.preprocessing_samples_per_s)
     settings = settings_of(config, passes.num_positions)
@@ -58,7 +58,7 @@ def choose_for_plan(
         return None
     outset = Outset(
         specs_of(config),
-        cluster_of(num_nodes * gpus_per_node, gpus_per_node),
+        cluster_of(num_nodes * slots_per_node, slots_per_node),
         replace(settings, max_preprocessors=preprocessor_ranks(config, num_nodes)),
         rates.table,
         passes,
@@ -89,7 +89,7 @@ def choice_to_dict(choice: ScheduleChosen) -> list[dict[str, Any]]:
     ]
 
 
-def ranked(choice: ScheduleChosen) -> list[Prediction]:
+def ranked(choice: ScheduleChosen) -> list[SchedulePrediction]:
     """The candidates that were tried, the chosen one first, then the fastest."""
     return sorted(
         choice.predictions, key=lambda p: (p.schedule != choice.schedule, p.remaining_s, p.num_rounds)
@@ -168,7 +168,7 @@ class PlanForecast:
         wall_time_s: time of the whole ensemble, if every DNN trains to its max_epochs.
         num_rounds: expected rounds; with the independent schedule one per DNN.
         profiling_s: the part of the time that measures rates.
-        lower_bound_s: no schedule on these GPUs is faster.
+        lower_bound_s: no schedule on these slots is faster.
         usable_s: walltime before the clean stop; None: no walltime is configured.
         num_nodes_that_fit: fewest such nodes that finish in that time; None: no walltime, or no tried number
             is enough.
@@ -205,7 +205,7 @@ def forecast(
     schedule: Schedule,
     *,
     num_nodes: int,
-    gpus_per_node: int,
+    slots_per_node: int,
 ) -> PlanForecast:
     """Simulate the plan; if it does not fit, search for the number of nodes that does.
 
@@ -216,7 +216,7 @@ def forecast(
         rates: rates of all its DNNs.
         facts: size of its dataset.
         schedule: the schedule, given or chosen.
-        num_nodes, gpus_per_node: the planned allocation.
+        num_nodes, slots_per_node: the planned allocation.
     """
 
     passes = pass_model(config, facts, rates.preprocessing_samples_per_s)
@@ -226,7 +226,7 @@ def forecast(
     balancing = balancing_of(config)
 
     def run(nodes: int) -> SimulatedRun:
-        cluster = cluster_of(nodes * gpus_per_node, gpus_per_node)
+        cluster = cluster_of(nodes * slots_per_node, slots_per_node)
         sized = replace(settings, max_preprocessors=preprocessor_ranks(config, nodes))
         return simulate(specs, cluster, sized, rates.table, passes, costs=costs, balancing=balancing)
 
@@ -236,7 +236,9 @@ def forecast(
         usable_s = config.walltime - min(WALLTIME_MARGIN_S, config.walltime / 4)
         if planned.makespan_s <= usable_s:
             enough = num_nodes
-        elif _best_s(specs, rates, passes, settings, MOST_NODES_TRIED * gpus_per_node, balancing) <= usable_s:
+        elif (
+            _best_s(specs, rates, passes, settings, MOST_NODES_TRIED * slots_per_node, balancing) <= usable_s
+        ):
             enough = _least_nodes(num_nodes, lambda nodes: run(nodes).makespan_s <= usable_s)
     return PlanForecast(
         wall_time_s=planned.makespan_s,
@@ -254,13 +256,13 @@ def _best_s(
     rates: PlanRates,
     passes: PassModel,
     settings: ScheduleSettings,
-    num_gpus: int,
+    num_slots: int,
     balancing: Balancing | None,
 ) -> float:
-    """The least time of any schedule on `num_gpus`: avoids the search if no number of nodes is enough."""
+    """The least time of any schedule on `num_slots`: avoids the search if no number of nodes is enough."""
     epochs = {spec.dnn_id: spec.stop.max_epochs for spec in specs}
-    table = rates.table if balancing is None else balancing.fastest(rates.table, num_gpus)
-    return lower_bound(epochs, num_gpus, settings.max_gpus_per_dnn, table, passes)
+    table = rates.table if balancing is None else balancing.fastest(rates.table, num_slots)
+    return lower_bound(epochs, num_slots, settings.max_slots_per_dnn, table, passes)
 
 
 def _least_nodes(too_few: int, fits: Callable[[int], bool]) -> int | None:

@@ -5,9 +5,9 @@ This package exports the scheduling decisions. Decisions inside a training step 
 """
 
 from hpcbal.events.ensemble import Delta
-from hpcbal.policies.flotilla import Flotilla, FlotillaPlanner, plan_all_flotillas
+from hpcbal.policies.flotilla import Flotilla, FlotillaPlanner
 from hpcbal.policies.orders import order_alone, random_order, sample_order
-from hpcbal.policies.placement import Placement, assign_gpus, assign_gpus_roughly, placement_score
+from hpcbal.policies.placement import Placement, assign_slots, assign_slots_roughly, placement_score
 from hpcbal.policies.preprocessors import demand, num_preprocessors
 from hpcbal.policies.rates import (
     RateTable,
@@ -19,7 +19,7 @@ from hpcbal.policies.rates import (
     starts_by_name,
     starts_from_dict,
 )
-from hpcbal.policies.staying import assign_gpus_staying, avoid_left_out, free_where_built, without_left_out
+from hpcbal.policies.staying import assign_slots_staying, avoid_left_out, free_where_built, without_left_out
 
 __all__ = [
     "Delta",
@@ -27,16 +27,15 @@ __all__ = [
     "FlotillaPlanner",
     "Placement",
     "RateTable",
-    "assign_gpus",
-    "assign_gpus_roughly",
-    "assign_gpus_staying",
+    "assign_slots",
+    "assign_slots_roughly",
+    "assign_slots_staying",
     "avoid_left_out",
     "demand",
     "free_where_built",
     "num_preprocessors",
     "order_alone",
     "placement_score",
-    "plan_all_flotillas",
     "profile_by_name",
     "profile_from_dict",
     "profile_to_dict",

@@ -1,7 +1,7 @@
 """The learning rate of each step, as a function of the step and of the epochs before it.
 
 Nothing else decides it. So a checkpoint needs no state of a schedule, and a run that resumes, on any number
-of GPUs, goes on with the rate of an undisturbed one.
+of slots, goes on with the rate of an undisturbed one.
 """
 
 from __future__ import annotations

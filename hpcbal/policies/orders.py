@@ -54,11 +54,11 @@ def random_order(dnn_ids: Sequence[str], seed: int) -> tuple[str, ...]:
 
 
 def order_alone(epochs_left: Mapping[str, int], rates: RateTable, seed: int) -> tuple[str, ...]:
-    """Order DNNs that train without each other: the one that needs the longest on one GPU comes first.
+    """Order DNNs that train without each other: the one that needs the longest on one slot comes first.
 
     Args:
         epochs_left: epochs that each DNN may still train.
-        rates: if the rate of a DNN on one GPU is missing, the order is random.
+        rates: if the rate of a DNN on one slot is missing, the order is random.
         seed: seed of the run; it also orders DNNs that need equally long.
     """
     order = random_order(list(epochs_left), seed)

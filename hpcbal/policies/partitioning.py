@@ -228,7 +228,7 @@ _SURELY_BELOW = 1 - 1e-6
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Move:
+class SampleMove:
     """Samples that move from one worker to another.
 
     Attributes:
@@ -244,7 +244,7 @@ class Move:
 class Migration:
     """Moves that happen together; each sample moves at most once."""
 
-    moves: tuple[Move, ...]
+    moves: tuple[SampleMove, ...]
 
     @property
     def num_samples(self) -> int:
@@ -292,7 +292,7 @@ def migration_to(partition: Partition, owner: npt.NDArray[np.int64]) -> Migratio
     changed = np.flatnonzero(owner != partition.owner)
     ways = sorted({(int(partition.owner[i]), int(owner[i])) for i in changed.tolist()})
     moves = tuple(
-        Move(a, b, changed[(partition.owner[changed] == a) & (owner[changed] == b)]) for a, b in ways
+        SampleMove(a, b, changed[(partition.owner[changed] == a) & (owner[changed] == b)]) for a, b in ways
     )
     return Migration(moves) if moves else None
 
@@ -305,7 +305,7 @@ def migrate(partition: Partition, migration: Migration) -> Partition:
     return begun_anew(partition, owner)
 
 
-def _moves(partition: Partition, goal: Sequence[int], seed: int) -> Iterator[Move]:
+def _moves(partition: Partition, goal: Sequence[int], seed: int) -> Iterator[SampleMove]:
     """Moves that change the sizes to `goal`: the slowest worker gives to the fastest first."""
     times = [Fraction(drawn, size) for drawn, size in zip(partition.drawn, partition.sizes, strict=True)]
     change = [wanted - size for wanted, size in zip(goal, partition.sizes, strict=True)]
@@ -321,4 +321,4 @@ def _moves(partition: Partition, goal: Sequence[int], seed: int) -> Iterator[Mov
             change[receiver] -= len(samples)
             if not change[receiver]:
                 receivers.pop(0)
-            yield Move(sender, receiver, np.sort(samples))
+            yield SampleMove(sender, receiver, np.sort(samples))

@@ -1,4 +1,4 @@
-"""Map the trainers of one flotilla onto the GPUs of the allocation."""
+"""Map the trainers of one flotilla onto the slots of the allocation."""
 
 from __future__ import annotations
 
@@ -14,55 +14,55 @@ from functools import cache
 from hpcbal.cluster.layout import Cluster, num_nodes_used
 from hpcbal.errors import PolicyError
 from hpcbal.policies.flotilla import Flotilla
-from hpcbal.policies.gpu_row import SCORE_DIGITS, GpuRow, num_different_orders, order_of_least_score
+from hpcbal.policies.slot_row import SCORE_DIGITS, SlotRow, num_different_orders, order_of_least_score
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Which GPUs train which DNN.
+    """Which slots train which DNN.
 
     Attributes:
-        gpus: GPUs of each DNN, ascending in the cluster's numbering; the rank of the first is the master.
+        slots: slots of each DNN, ascending in the cluster's numbering; the rank of the first is the master.
         score: the loss of [FLEET] Eq. 4, > 0; lower is better.
     """
 
-    gpus: Mapping[str, tuple[int, ...]]
+    slots: Mapping[str, tuple[int, ...]]
     score: float
 
 
-def placement_score(gpus: Mapping[str, Sequence[int]], cluster: Cluster) -> float:
-    """Sum over the DNNs of (nodes involved) / (GPUs assigned).
+def placement_score(slots: Mapping[str, Sequence[int]], cluster: Cluster) -> float:
+    """Sum over the DNNs of (nodes involved) / (slots assigned).
 
     Args:
-        gpus: GPUs of each DNN, at least one each.
-        cluster: the cluster that has these GPUs.
+        slots: slots of each DNN, at least one each.
+        cluster: the cluster that has these slots.
 
     Source: [FLEET] Eq. 4.
     """
-    return nodes_over_gpus(gpus.values(), cluster.node_of_gpus())
+    return nodes_over_slots(slots.values(), cluster.node_of_slots())
 
 
-def nodes_over_gpus(groups: Iterable[Sequence[int]], node_of_gpu: Sequence[int]) -> float:
-    """`placement_score` of groups of GPUs, for callers that know the node of each GPU."""
-    return math.fsum(num_nodes_used(own, node_of_gpu) / len(own) for own in groups)
+def nodes_over_slots(groups: Iterable[Sequence[int]], node_of_slot: Sequence[int]) -> float:
+    """`placement_score` of groups of slots, for callers that know the node of each slot."""
+    return math.fsum(num_nodes_used(own, node_of_slot) / len(own) for own in groups)
 
 
-def assign_gpus(flotilla: Flotilla, cluster: Cluster, max_permutations: int = 1024) -> Placement:
-    """Give every DNN its number of GPUs, on as few nodes as a bounded search finds.
+def assign_slots(flotilla: Flotilla, cluster: Cluster, max_permutations: int = 1024) -> Placement:
+    """Give every DNN its number of slots, on as few nodes as a bounded search finds.
 
-    GPUs are assigned in a row, one DNN after another, so only the order of the DNNs is searched: first DNNs
+    Slots are assigned in a row, one DNN after another, so only the order of the DNNs is searched: first DNNs
     that fill whole nodes, then pairs that do so together, then the best order found for the rest.
 
     Extensions, each used only if it scores better:
       - If the whole flotilla has at most `max_permutations` different orders, all are tried, so the score
         is the minimum over all orders. Greedy stages alone can miss it.
       - Best fit instead of a row, both large DNNs first and small DNNs first: a DNN goes where it leaves
-        the least space, and GPUs may stay free in between. Only this lets a flotilla that does not use all
-        GPUs benefit from the free ones, or spreads a large DNN over GPUs that small ones leave.
+        the least space, and slots may stay free in between. Only this lets a flotilla that does not use all
+        slots benefit from the free ones, or spreads a large DNN over slots that small ones leave.
       - The flotilla's own order, unsorted: the score is never worse than without a policy.
       - On a small cluster (see `is_small`) every placement is tried, unless one of these already has each
         DNN on the fewest nodes that hold it.
-    Nodes with different numbers of GPUs: the first two stages use the nodes of the most frequent size and
+    Nodes with different numbers of slots: the first two stages use the nodes of the most frequent size and
     fill those first; other nodes follow, large ones first.
 
     Deviations from [FLEET] Alg. 3, which lost signs and set differences in print:
@@ -70,23 +70,23 @@ def assign_gpus(flotilla: Flotilla, cluster: Cluster, max_permutations: int = 10
       - Line 21 deletes memo[m % G]; the entry to delete is that of the partner, memo[-m % G].
       - Line 15 overwrites an earlier DNN with the same remainder, which then cannot be paired; we queue it.
       - Line 3 counts to N; it is N_k. The comment of line 35 means Eq. 4, not Eq. 7.
-      - The search visits different sequences of GPU counts, because DNNs with equal counts are
+      - The search visits different sequences of slot counts, because DNNs with equal counts are
         interchangeable, and starts with orders from a heuristic; [FLEET] only says that it stops at 1,024.
 
     Args:
-        flotilla: DNNs and their numbers of GPUs.
-        cluster: with at least as many GPUs.
+        flotilla: DNNs and their numbers of slots.
+        cluster: with at least as many slots.
         max_permutations: orders that one search tries, >= 1; two heuristic orders are tried in addition.
 
-    Raises: PolicyError: if the flotilla needs more GPUs than there are, or an argument is out of range.
+    Raises: PolicyError: if the flotilla needs more slots than there are, or an argument is out of range.
     Source: [FLEET] Sec. 4.3.2, Eq. 4, App. A, Alg. 3 and 4. On a small cluster the placement is the optimum
         of Eq. 4, on nodes of equal and of different size. On larger clusters no bound is proved, unless
         every DNN is on the fewest nodes that hold it.
     """
-    counts = flotilla.num_gpus
-    if sum(counts) > cluster.num_gpus:
+    counts = flotilla.num_slots
+    if sum(counts) > cluster.num_slots:
         raise PolicyError(
-            f"the flotilla needs {sum(counts)} slots, the cluster has {cluster.num_gpus}; "
+            f"the flotilla needs {sum(counts)} slots, the cluster has {cluster.num_slots}; "
             "plan the flotilla for this cluster"
         )
     if min(counts, default=1) < 1 or max_permutations < 1:
@@ -96,10 +96,10 @@ def assign_gpus(flotilla: Flotilla, cluster: Cluster, max_permutations: int = 10
     if not counts:
         return Placement({}, 0.0)
     least = round(least_score(counts, cluster), SCORE_DIGITS)
-    node_of_gpu = cluster.node_of_gpus()
+    node_of_slot = cluster.node_of_slots()
     best, best_score = list[tuple[int, ...]](), math.inf
     for option in _options(counts, cluster, max_permutations):
-        score = nodes_over_gpus(option, node_of_gpu)
+        score = nodes_over_slots(option, node_of_slot)
         if round(score, SCORE_DIGITS) < round(best_score, SCORE_DIGITS):
             best, best_score = option, score  # the first among equals wins: the paper's if it is as good
         if round(best_score, SCORE_DIGITS) <= least:
@@ -111,18 +111,18 @@ def least_score(counts: Sequence[int], cluster: Cluster) -> float:
     """Eq. 4 if each DNN could use the fewest nodes that hold it; a lower bound for every placement.
 
     Args:
-        counts: GPUs of each DNN, from 1 to all GPUs of the cluster.
+        counts: slots of each DNN, from 1 to all slots of the cluster.
     """
-    held = list(itertools.accumulate(sorted((node.num_gpus for node in cluster.nodes), reverse=True)))
+    held = list(itertools.accumulate(sorted((node.num_slots for node in cluster.nodes), reverse=True)))
     return math.fsum((bisect.bisect_left(held, m) + 1) / m for m in counts)
 
 
 def _options(
     counts: Sequence[int], cluster: Cluster, max_permutations: int
 ) -> Iterator[list[tuple[int, ...]]]:
-    """Placements, in the order of the docstring of `assign_gpus`."""
-    given = GpuRow(cluster, range(len(cluster.nodes)))
-    row = GpuRow(cluster, _regular_nodes_first(cluster))
+    """Placements, in the order of the docstring of `assign_slots`."""
+    given = SlotRow(cluster, range(len(cluster.nodes)))
+    row = SlotRow(cluster, _regular_nodes_first(cluster))
     yield _in_stages(counts, row, max_permutations)
     if num_different_orders(counts, max_permutations) <= max_permutations:
         for whole in (row, given):
@@ -130,32 +130,32 @@ def _options(
     for large_first in (True, False):
         yield _best_fit(counts, cluster, large_first)
     yield given.hand_out(range(len(counts)), counts)
-    sizes = [node.num_gpus for node in cluster.nodes]
+    sizes = [node.num_slots for node in cluster.nodes]
     if is_small(sizes):
         yield _from_parts(best_parts(counts, sizes), cluster)
 
 
 def _from_parts(parts: Sequence[Sequence[int]], cluster: Cluster) -> list[tuple[int, ...]]:
-    """GPUs of each DNN, given how many it takes from each node: the first free ones there."""
-    next_gpu = list(itertools.accumulate((node.num_gpus for node in cluster.nodes), initial=0))[:-1]
-    gpus = []
+    """Slots of each DNN, given how many it takes from each node: the first free ones there."""
+    next_slot = list(itertools.accumulate((node.num_slots for node in cluster.nodes), initial=0))[:-1]
+    slots = []
     for own in parts:
-        gpus.append(tuple(next_gpu[node] + k for node, part in enumerate(own) for k in range(part)))
-        next_gpu = [first + part for first, part in zip(next_gpu, own, strict=True)]
-    return gpus
+        slots.append(tuple(next_slot[node] + k for node, part in enumerate(own) for k in range(part)))
+        next_slot = [first + part for first, part in zip(next_slot, own, strict=True)]
+    return slots
 
 
 def _regular_nodes_first(cluster: Cluster) -> list[int]:
     """Node indices: nodes of the most frequent size first (the larger size if tied), then others by size."""
-    sizes = [node.num_gpus for node in cluster.nodes]
+    sizes = [node.num_slots for node in cluster.nodes]
     frequency = Counter(size for size in sizes if size > 0)
     regular = max(frequency, key=lambda size: (frequency[size], size), default=0)
     return sorted(range(len(sizes)), key=lambda i: (sizes[i] != regular, -sizes[i], i))
 
 
-def _in_stages(counts: Sequence[int], row: GpuRow, max_permutations: int) -> list[tuple[int, ...]]:
+def _in_stages(counts: Sequence[int], row: SlotRow, max_permutations: int) -> list[tuple[int, ...]]:
     """Alg. 3: whole nodes, pairs that fill nodes, then the best order found for the rest."""
-    size, capacity = row.regular_size(), row.num_regular_gpus()
+    size, capacity = row.regular_size(), row.num_regular_slots()
     placed: list[int] = []
     waiting_by_remainder: dict[int, deque[int]] = {}
     used = 0
@@ -182,13 +182,13 @@ def _best_fit(counts: Sequence[int], cluster: Cluster, large_first: bool) -> lis
 
     Large DNNs first packs tightly; small DNNs first splits only large ones, which lose least by it.
     """
-    first_gpu = [0, *itertools.accumulate(node.num_gpus for node in cluster.nodes)]
-    end_of_node = first_gpu[1:]
-    # One heap of node indices per number of free GPUs.
-    nodes_by_room: list[list[int]] = [[] for _ in range(cluster.max_gpus_per_node + 1)]
+    first_slot = [0, *itertools.accumulate(node.num_slots for node in cluster.nodes)]
+    end_of_node = first_slot[1:]
+    # One heap of node indices per number of free slots.
+    nodes_by_room: list[list[int]] = [[] for _ in range(cluster.max_slots_per_node + 1)]
     for i, node in enumerate(cluster.nodes):
-        heapq.heappush(nodes_by_room[node.num_gpus], i)
-    gpus: list[list[int]] = [[] for _ in counts]
+        heapq.heappush(nodes_by_room[node.num_slots], i)
+    slots: list[list[int]] = [[] for _ in counts]
     for i in sorted(range(len(counts)), key=lambda i: (-counts[i] if large_first else counts[i], i)):
         need = counts[i]
         while need > 0:
@@ -196,45 +196,45 @@ def _best_fit(counts: Sequence[int], cluster: Cluster, large_first: bool) -> lis
             room = max(r for r, nodes in enumerate(nodes_by_room) if nodes) if fits is None else fits
             node_index, take = heapq.heappop(nodes_by_room[room]), min(need, room)
             start = end_of_node[node_index] - room
-            gpus[i] += range(start, start + take)
+            slots[i] += range(start, start + take)
             heapq.heappush(nodes_by_room[room - take], node_index)
             need -= take
-        gpus[i].sort()
-    return [tuple(own) for own in gpus]
+        slots[i].sort()
+    return [tuple(own) for own in slots]
 
 
-def assign_gpus_roughly(flotilla: Flotilla, cluster: Cluster, had: Mapping[str, Sequence[int]]) -> Placement:
-    """Place a flotilla without a search: DNNs stay where they can, the others take the free GPUs in order.
+def assign_slots_roughly(flotilla: Flotilla, cluster: Cluster, had: Mapping[str, Sequence[int]]) -> Placement:
+    """Place a flotilla without a search: DNNs stay where they can, the others take the free slots in order.
 
     Not for training: nodes are not considered, and the score is not computed (it is 0).
 
     Args:
-        flotilla: DNNs and their numbers of GPUs.
-        cluster: cluster with at least as many GPUs.
-        had: GPUs of DNNs when they were last trained.
+        flotilla: DNNs and their numbers of slots.
+        cluster: cluster with at least as many slots.
+        had: slots of DNNs when they were last trained.
     """
-    needs = dict(zip(flotilla.dnn_ids, flotilla.num_gpus, strict=True))
-    gpus = {d: tuple(had[d][:need]) for d, need in needs.items() if need <= len(had.get(d, ()))}
-    taken = {gpu for own in gpus.values() for gpu in own}
-    free = iter([gpu for gpu in range(cluster.num_gpus) if gpu not in taken])
+    needs = dict(zip(flotilla.dnn_ids, flotilla.num_slots, strict=True))
+    slots = {d: tuple(had[d][:need]) for d, need in needs.items() if need <= len(had.get(d, ()))}
+    taken = {slot for own in slots.values() for slot in own}
+    free = iter([slot for slot in range(cluster.num_slots) if slot not in taken])
     for d, need in needs.items():
-        if d not in gpus:
-            gpus[d] = tuple(next(free) for _ in range(need))
-    return Placement({d: gpus[d] for d in needs}, 0.0)
+        if d not in slots:
+            slots[d] = tuple(next(free) for _ in range(need))
+    return Placement({d: slots[d] for d in needs}, 0.0)
 
 
 MOST_STATES = 500
-"""Most states of a cluster that is searched. Eight nodes of 4 GPUs have 495 states, and so have four nodes of
-8: the search takes milliseconds. With twice as many states it can take a tenth of a second."""
+"""Most states of a cluster that is searched. Eight nodes of 4 slots have 495 states, and so have four nodes
+of 8: the search takes milliseconds. With twice as many states it can take a tenth of a second."""
 
 Rooms = tuple[int, ...]
-"""Free GPUs of each node, descending: nodes with equal numbers are interchangeable."""
+"""Free slots of each node, descending: nodes with equal numbers are interchangeable."""
 
 
 def is_small(node_sizes: Sequence[int]) -> bool:
     """Whether a cluster can have at most `MOST_STATES` different states.
 
-    A state is the number of free GPUs per node, in any order; n nodes of up to s GPUs have at most (n + s
+    A state is the number of free slots per node, in any order; n nodes of up to s slots have at most (n + s
     choose s) states.
     """
     sizes = [size for size in node_sizes if size > 0]
@@ -243,16 +243,16 @@ def is_small(node_sizes: Sequence[int]) -> bool:
 
 
 def best_parts(counts: Sequence[int], node_sizes: Sequence[int]) -> list[list[int]]:
-    """How many GPUs of each node every DNN takes, with the least Eq. 4 over all placements.
+    """How many slots of each node every DNN takes, with the least Eq. 4 over all placements.
 
     DNNs are placed one after another, large ones first, on any nodes with any split between them. The least
-    loss of the remaining DNNs depends only on the free GPUs of the nodes, so each such state is solved once.
+    loss of the remaining DNNs depends only on the free slots of the nodes, so each such state is solved once.
 
     Args:
-        counts: GPUs of each DNN, >= 1, summing to at most the GPUs of the nodes.
-        node_sizes: GPUs of each node, >= 0, of a small cluster, see `is_small`.
+        counts: slots of each DNN, >= 1, summing to at most the slots of the nodes.
+        node_sizes: slots of each node, >= 0, of a small cluster, see `is_small`.
 
-    Returns: GPUs by node, for each DNN.
+    Returns: slots by node, for each DNN.
     Source: [FLEET] Eq. 4.
     """
     order = sorted(range(len(counts)), key=lambda i: (-counts[i], i))
@@ -270,7 +270,7 @@ def best_parts(counts: Sequence[int], node_sizes: Sequence[int]) -> list[list[in
 
 
 def _solver(needs: Sequence[int], full_node: int) -> Callable[[int, Rooms], tuple[float, Rooms]]:
-    """Make a function from (first unplaced DNN, free GPUs) to (least loss, free GPUs after that DNN)."""
+    """Make a function from (first unplaced DNN, free slots) to (least loss, free slots after that DNN)."""
     # No placement of DNNs i, i + 1, ... has a smaller loss: each on the fewest full nodes that hold it.
     least = [sum(-(-need // full_node) / need for need in needs[i:]) for i in range(len(needs) + 1)]
 
@@ -294,9 +294,9 @@ def _solver(needs: Sequence[int], full_node: int) -> Callable[[int, Rooms], tupl
 
 
 def _ways(need: int, num_nodes: int, rooms: Rooms, most: int | None = None) -> Iterator[Rooms]:
-    """Yield each different way to take `need` GPUs from exactly `num_nodes` nodes, as parts per node.
+    """Yield each different way to take `need` slots from exactly `num_nodes` nodes, as parts per node.
 
-    A node gives no more than the node before it with the same number of free GPUs (`most`, if that node
+    A node gives no more than the node before it with the same number of free slots (`most`, if that node
     comes before the first one here).
     """
     if num_nodes == 0:

@@ -16,9 +16,9 @@ def demand(rates_samples_per_s: Iterable[float], num_consumers: int, shared: boo
     and the worst choice of M DNNs needs the sum of the M largest rates.
 
     Args:
-        rates_samples_per_s: rate of each DNN, finite and >= 0; on one GPU each for [FLEET]'s demand of the
-            whole ensemble, or a flotilla's own rates, which extra GPUs may have raised above that.
-        num_consumers: DNNs that train at the same time, >= 1; [FLEET] uses the number of GPUs M.
+        rates_samples_per_s: rate of each DNN, finite and >= 0; on one slot each for [FLEET]'s demand of the
+            whole ensemble, or a flotilla's own rates, which extra slots may have raised above that.
+        num_consumers: DNNs that train at the same time, >= 1; [FLEET] uses the number of slots M.
         shared: whether one stream feeds all DNNs.
 
     Returns: samples/s, >= 0.

@@ -1,4 +1,4 @@
-"""Know how fast each DNN trains on m GPUs, and save that between runs."""
+"""Know how fast each DNN trains on m slots, and save that between runs."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ import numpy.typing as npt
 
 from hpcbal.errors import PolicyError
 
-# Each added GPU is assumed to keep this share of the per-GPU rate when only one GPU was measured: 1.9x on
-# 2 GPUs, 3.4x on 4, 5.6x on 8, the usual range of synchronous data-parallel training.
-ASSUMED_EFFICIENCY_PER_ADDED_GPU = 0.95
+# Each added slot is assumed to keep this share of the per-slot rate when only one slot was measured: 1.9x on
+# 2 slots, 3.4x on 4, 5.6x on 8, the usual range of synchronous data-parallel training.
+ASSUMED_EFFICIENCY_PER_ADDED_SLOT = 0.95
 
 CACHED_RATES = 2**16
 """Rates that are computed together: few enough that they, and what leads to them, fit into a core's cache."""
@@ -28,85 +28,85 @@ FloatArray = npt.NDArray[np.float64]
 class RateTable:
     """Training rates r_i(m) of an ensemble.
 
-    Rates of measured counts are returned as measured. For other counts the per-GPU rate r(m)/m follows a
+    Rates of measured counts are returned as measured. For other counts the per-slot rate r(m)/m follows a
     geometric law, as in [FLEET] Eq. 5:
 
         r(m) = m * r(b)/b * e**(m - b),  e = ((r(b)/b) / (r(a)/a)) ** (1/(b - a))
 
-    With b = M_b = 2*gpus_per_node and a = M_b - 1 this is exactly Eq. 5.
+    With b = M_b = 2*slots_per_node and a = M_b - 1 this is exactly Eq. 5.
 
     Deviations from Eq. 5:
-      - If M_b was not measured (a small allocation, `max_gpus`), b is the largest measured count; if
+      - If M_b was not measured (a small allocation, `max_slots`), b is the largest measured count; if
         M_b - 1 was not, a is the next measured count below b.
       - A count between two measured ones is interpolated by the same law between these two.
       - e is at most 1 beyond the measured counts. A noisy measurement that looks superlinear would
         otherwise grow exponentially with m and draw whole flotillas onto one DNN.
-      - If only m = 1 was measured, e is `ASSUMED_EFFICIENCY_PER_ADDED_GPU`. Linear scaling (e = 1) would be
+      - If only m = 1 was measured, e is `ASSUMED_EFFICIENCY_PER_ADDED_SLOT`. Linear scaling (e = 1) would be
         too optimistic: gradients must be exchanged ([FLEET] Principle 2), and with linear scaling the best
-        plan is one DNN after another on all GPUs (footnote 3), so an unmeasured DNN would appear to keep up
+        plan is one DNN after another on all slots (footnote 3), so an unmeasured DNN would appear to keep up
         with any reference rate.
 
     Attributes:
-        measured: samples/s by number of GPUs by DNN; counts >= 1, rates finite and > 0. May be partial (it is
-            filled during profiling), but rates of a DNN are available only once m = 1 is measured.
-        gpus_per_node: GPUs per node of the cluster, >= 1; the largest number if nodes differ.
+        measured: samples/s by number of slots by DNN; counts >= 1, rates finite and > 0. May be partial (it
+            is filled during profiling), but rates of a DNN are available only once m = 1 is measured.
+        slots_per_node: slots per node of the cluster, >= 1; the largest number if nodes differ.
 
     Raises:
-        PolicyError: if a count, a rate or `gpus_per_node` is out of range.
+        PolicyError: if a count, a rate or `slots_per_node` is out of range.
     Source: [FLEET] App. B.3, Eq. 5.
     """
 
     measured: Mapping[str, Mapping[int, float]]
-    gpus_per_node: int
+    slots_per_node: int
     # Rates that `rate` has estimated; a simulated run asks for the same ones in every pass.
     _estimated: dict[tuple[str, int], float] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
 
     def __post_init__(self) -> None:
-        if self.gpus_per_node < 1:
-            raise PolicyError(f"gpus_per_node: got {self.gpus_per_node}, allowed: 1 or more")
+        if self.slots_per_node < 1:
+            raise PolicyError(f"slots_per_node: got {self.slots_per_node}, allowed: 1 or more")
         copy: dict[str, dict[int, float]] = {}
         for dnn_id, rate_by_count in self.measured.items():
-            for num_gpus, rate in rate_by_count.items():
-                _check_measurement(dnn_id, num_gpus, rate)
+            for num_slots, rate in rate_by_count.items():
+                _check_measurement(dnn_id, num_slots, rate)
             copy[dnn_id] = {int(m): float(rate_by_count[m]) for m in sorted(rate_by_count)}
         object.__setattr__(self, "measured", copy)
 
-    def with_measurement(self, dnn_id: str, num_gpus: int, samples_per_s: float) -> RateTable:
+    def with_measurement(self, dnn_id: str, num_slots: int, samples_per_s: float) -> RateTable:
         """The table plus one measurement, which replaces one of the same DNN and count."""
         measured = dict(self.measured)
-        measured[dnn_id] = {**measured.get(dnn_id, {}), num_gpus: samples_per_s}
-        return RateTable(measured, self.gpus_per_node)
+        measured[dnn_id] = {**measured.get(dnn_id, {}), num_slots: samples_per_s}
+        return RateTable(measured, self.slots_per_node)
 
-    def is_measured(self, dnn_id: str, num_gpus: int) -> bool:
+    def is_measured(self, dnn_id: str, num_slots: int) -> bool:
         """Whether this rate has been measured."""
-        return num_gpus in self.measured.get(dnn_id, {})
+        return num_slots in self.measured.get(dnn_id, {})
 
-    def rate(self, dnn_id: str, num_gpus: int) -> float:
-        """Samples per second of `dnn_id` trained on `num_gpus` >= 1 GPUs.
+    def rate(self, dnn_id: str, num_slots: int) -> float:
+        """Samples per second of `dnn_id` trained on `num_slots` >= 1 slots.
 
         Raises:
-            PolicyError: if the DNN has no measurement on one GPU, or `num_gpus` < 1.
+            PolicyError: if the DNN has no measurement on one slot, or `num_slots` < 1.
         """
-        if num_gpus < 1:
-            raise PolicyError(f"rate of {dnn_id!r} on {num_gpus} slots was requested; allowed: 1 or more")
+        if num_slots < 1:
+            raise PolicyError(f"rate of {dnn_id!r} on {num_slots} slots was requested; allowed: 1 or more")
         rate_by_count = self._rate_by_count(dnn_id)
-        rate = rate_by_count.get(num_gpus) or self._estimated.get((dnn_id, num_gpus))
+        rate = rate_by_count.get(num_slots) or self._estimated.get((dnn_id, num_slots))
         if rate is None:
-            counts = np.array([num_gpus], dtype=np.int64)
+            counts = np.array([num_slots], dtype=np.int64)
             rate = float(self._rates([rate_by_count], tuple(rate_by_count), counts)[0, 0])
-            self._estimated[dnn_id, num_gpus] = rate
+            self._estimated[dnn_id, num_slots] = rate
         return rate
 
-    def matrix(self, dnn_ids: Sequence[str], max_gpus: int) -> FloatArray:
-        """Rates in samples/s, shape (len(dnn_ids), max_gpus); column m - 1 holds the rates on m GPUs."""
-        counts = np.arange(1, max_gpus + 1, dtype=np.int64)
-        rates = np.empty((len(dnn_ids), max_gpus), dtype=np.float64)
+    def matrix(self, dnn_ids: Sequence[str], max_slots: int) -> FloatArray:
+        """Rates in samples/s, shape (len(dnn_ids), max_slots); column m - 1 holds the rates on m slots."""
+        counts = np.arange(1, max_slots + 1, dtype=np.int64)
+        rates = np.empty((len(dnn_ids), max_slots), dtype=np.float64)
         rows_by_known: dict[tuple[int, ...], list[int]] = {}
         for row, dnn_id in enumerate(dnn_ids):
             rows_by_known.setdefault(tuple(self._rate_by_count(dnn_id)), []).append(row)
-        num_rows = max(1, CACHED_RATES // max_gpus)
+        num_rows = max(1, CACHED_RATES // max_slots)
         for known, rows in rows_by_known.items():
             for first in range(0, len(rows), num_rows):
                 some = rows[first : first + num_rows]
@@ -126,7 +126,7 @@ class RateTable:
     def _rates(
         self, measured: Sequence[Mapping[int, float]], known: Sequence[int], counts: npt.NDArray[np.int64]
     ) -> FloatArray:
-        """Rates on `counts` GPUs, any order, of DNNs that were measured on the same counts `known`.
+        """Rates on `counts` slots, any order, of DNNs that were measured on the same counts `known`.
 
         All of them together: one call of numpy per DNN would take most of the time of a plan.
 
@@ -135,26 +135,26 @@ class RateTable:
         base = self._base(known)
         measured_on = np.array(known, dtype=np.int64)
         rates = np.array([list(rate_by_count.values()) for rate_by_count in measured], dtype=np.float64)
-        per_gpu = rates / measured_on  # (num_dnns, len(known))
-        decay = np.empty_like(rates)  # of the per-GPU rate per added GPU, from each measured count on
-        decay[:, :-1] = (per_gpu[:, 1:] / per_gpu[:, :-1]) ** (1.0 / np.diff(measured_on))
+        per_slot = rates / measured_on  # (num_dnns, len(known))
+        decay = np.empty_like(rates)  # of the per-slot rate per added slot, from each measured count on
+        decay[:, :-1] = (per_slot[:, 1:] / per_slot[:, :-1]) ** (1.0 / np.diff(measured_on))
         decay[:, -1] = [self._efficiency(rate_by_count, known) for rate_by_count in measured]
         # Base every count on the measured one at or below it; counts beyond the last use `base`.
         anchor = np.searchsorted(measured_on, counts, side="right") - 1
         start = np.where(counts > known[-1], known.index(base), anchor)
         added = (counts - measured_on[start]).astype(np.float64)
-        estimated: FloatArray = counts * per_gpu[:, start] * decay[:, anchor] ** added
+        estimated: FloatArray = counts * per_slot[:, start] * decay[:, anchor] ** added
         return np.where(measured_on[anchor] == counts, rates[:, anchor], estimated)
 
     def _base(self, known: Sequence[int]) -> int:
         """b of the class docstring."""
-        preferred = 2 * self.gpus_per_node
+        preferred = 2 * self.slots_per_node
         return preferred if preferred in known and len(known) > 1 else known[-1]
 
     def _efficiency(self, rate_by_count: Mapping[int, float], known: Sequence[int]) -> float:
         """e of the class docstring."""
         if len(known) == 1:
-            return ASSUMED_EFFICIENCY_PER_ADDED_GPU
+            return ASSUMED_EFFICIENCY_PER_ADDED_SLOT
         base = self._base(known)
         below = known[known.index(base) - 1]
         ratio = (rate_by_count[base] / base) / (rate_by_count[below] / below)
@@ -163,35 +163,39 @@ class RateTable:
 
 
 def profiling_counts(
-    single_gpu_rates: Iterable[float], gpus_per_node: int, num_gpus: int, max_gpus: int | None = None
+    single_slot_rates: Iterable[float], slots_per_node: int, num_slots: int, max_slots: int | None = None
 ) -> tuple[int, ...]:
-    """Numbers of GPUs on which every DNN is profiled: 1..M_t.
+    """Numbers of slots on which every DNN is profiled: 1..M_t.
 
-    M_t = max(M_a, M_b): on M_a GPUs the slowest DNN would reach the fastest one's single-GPU rate if it
-    scaled linearly, and M_b = 2*gpus_per_node shows the cost of crossing nodes.
+    M_t = max(M_a, M_b): on M_a slots the slowest DNN would reach the fastest one's single-slot rate if it
+    scaled linearly, and M_b = 2*slots_per_node shows the cost of crossing nodes.
 
     Args:
-        single_gpu_rates: samples/s of each DNN on one GPU, > 0.
-        gpus_per_node: >= 1.
-        num_gpus: GPUs of the allocation, >= 1.
-        max_gpus: the user's cap on profiling, >= 1.
+        single_slot_rates: samples/s of each DNN on one slot, > 0.
+        slots_per_node: >= 1.
+        num_slots: slots of the allocation, >= 1.
+        max_slots: the user's cap on profiling, >= 1.
 
     Returns: 1, 2, ..., M_t.
     Raises: PolicyError: if there are no rates, or an argument is out of range.
-    Source: [FLEET] App. B.3. Deviation: `num_gpus` and `max_gpus` limit M_t; the paper assumes M_t < M.
+    Source: [FLEET] App. B.3. Deviation: `num_slots` and `max_slots` limit M_t; the paper assumes M_t < M.
     """
-    rates = list(single_gpu_rates)
+    rates = list(single_slot_rates)
     if not rates:
         raise PolicyError("profiling was requested without a single rate; profile every DNN on 1 slot first")
     for rate in rates:
         _check_measurement("a DNN", 1, rate)
-    for name, value in (("gpus_per_node", gpus_per_node), ("num_gpus", num_gpus), ("max_gpus", max_gpus)):
+    for name, value in (
+        ("slots_per_node", slots_per_node),
+        ("num_slots", num_slots),
+        ("max_slots", max_slots),
+    ):
         if value is not None and value < 1:
             raise PolicyError(f"{name}: got {value}, allowed: 1 or more")
-    limit = num_gpus if max_gpus is None else min(num_gpus, max_gpus)
+    limit = num_slots if max_slots is None else min(num_slots, max_slots)
     if max(rates) / min(rates) >= limit:  # also if the quotient is too large for an int
         return tuple(range(1, limit + 1))
-    needed = max(math.ceil(max(rates) / min(rates)), 2 * gpus_per_node)
+    needed = max(math.ceil(max(rates) / min(rates)), 2 * slots_per_node)
     return tuple(range(1, min(needed, limit) + 1))
 
 
@@ -235,12 +239,12 @@ def rate_key(
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _check_measurement(dnn_id: str, num_gpus: int, samples_per_s: float) -> None:
-    if isinstance(num_gpus, bool) or not isinstance(num_gpus, int | np.integer) or num_gpus < 1:
-        raise PolicyError(f"rates of {dnn_id!r}: number of slots: got {num_gpus!r}, allowed: 1, 2, ...")
+def _check_measurement(dnn_id: str, num_slots: int, samples_per_s: float) -> None:
+    if isinstance(num_slots, bool) or not isinstance(num_slots, int | np.integer) or num_slots < 1:
+        raise PolicyError(f"rates of {dnn_id!r}: number of slots: got {num_slots!r}, allowed: 1, 2, ...")
     if not (math.isfinite(samples_per_s) and samples_per_s > 0):
         raise PolicyError(
-            f"rate of {dnn_id!r} on {num_gpus} slots: got {samples_per_s!r} samples/s, allowed: above 0"
+            f"rate of {dnn_id!r} on {num_slots} slots: got {samples_per_s!r} samples/s, allowed: above 0"
         )
 
 
@@ -273,11 +277,11 @@ def profile_to_dict(
             raise PolicyError(f"the rates of {dnn_id!r} cannot be saved: it has no rate key; give one")
         key = key_by_dnn[dnn_id]
         before = entries.pop(key, None)
-        kept = _rates_for(before, key, table.gpus_per_node)
+        kept = _rates_for(before, key, table.slots_per_node)
         kept.update(rate_by_count)
         entries[key] = {
             "dnn": dnn_id,
-            "gpus_per_node": table.gpus_per_node,
+            "slots_per_node": table.slots_per_node,
             "samples_per_s": {str(m): kept[m] for m in sorted(kept)},
         }
         start = (start_s or {}).get(dnn_id, _start_of(before))
@@ -287,9 +291,9 @@ def profile_to_dict(
 
 
 def profile_from_dict(
-    profile: Mapping[str, Any], key_by_dnn: Mapping[str, str], gpus_per_node: int
+    profile: Mapping[str, Any], key_by_dnn: Mapping[str, str], slots_per_node: int
 ) -> RateTable:
-    """The saved rates that are valid for these DNNs on nodes with `gpus_per_node` GPUs.
+    """The saved rates that are valid for these DNNs on nodes with `slots_per_node` slots.
 
     Rates measured on nodes of another size are valid only for groups that fit into one node of either size;
     others are left out, to be measured again or estimated.
@@ -297,26 +301,26 @@ def profile_from_dict(
     Args:
         profile: what `profile_to_dict` returned, possibly through JSON.
         key_by_dnn: `rate_key` of each requested DNN; DNNs without an entry are left out.
-        gpus_per_node: GPUs per node of the present cluster, >= 1.
+        slots_per_node: slots per node of the present cluster, >= 1.
 
     Raises: PolicyError: if `profile` is not a profile.
     """
     entries = _entries(profile)
     found = {
-        dnn_id: _rates_for(entries[key], key, gpus_per_node)
+        dnn_id: _rates_for(entries[key], key, slots_per_node)
         for dnn_id, key in key_by_dnn.items()
         if key in entries
     }
-    return RateTable({dnn_id: rates for dnn_id, rates in found.items() if rates}, gpus_per_node)
+    return RateTable({dnn_id: rates for dnn_id, rates in found.items() if rates}, slots_per_node)
 
 
-def profile_by_name(profile: Mapping[str, Any], dnn_ids: Iterable[str], gpus_per_node: int) -> RateTable:
+def profile_by_name(profile: Mapping[str, Any], dnn_ids: Iterable[str], slots_per_node: int) -> RateTable:
     """Rates by DNN name, for a plan that does not open the data.
 
     If several entries have one name, the last one written counts. Unlike `profile_from_dict`, this does not
     check whether model, batch size, data and device are still the same.
     """
-    return profile_from_dict(profile, _keys_by_name(profile, dnn_ids), gpus_per_node)
+    return profile_from_dict(profile, _keys_by_name(profile, dnn_ids), slots_per_node)
 
 
 def _keys_by_name(profile: Mapping[str, Any], dnn_ids: Iterable[str]) -> dict[str, str]:
@@ -361,20 +365,20 @@ def _entries(profile: Mapping[str, Any]) -> Mapping[str, Any]:
     return entries
 
 
-def _rates_for(entry: object, key: str, gpus_per_node: int) -> dict[int, float]:
-    """An entry's rates that are valid on nodes of this size, by number of GPUs; empty without an entry."""
+def _rates_for(entry: object, key: str, slots_per_node: int) -> dict[int, float]:
+    """An entry's rates that are valid on nodes of this size, by number of slots; empty without an entry."""
     if entry is None:
         return {}
     try:
         if not isinstance(entry, Mapping):
             raise TypeError(f"got {entry!r}")
-        measured_on = int(entry["gpus_per_node"])
+        measured_on = int(entry["slots_per_node"])
         rates = {int(m): float(rate) for m, rate in entry["samples_per_s"].items()}
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise PolicyError(
-            f"profile entry {key}: needs dnn, gpus_per_node and a map samples_per_s ({error}); "
+            f"profile entry {key}: needs dnn, slots_per_node and a map samples_per_s ({error}); "
             "remove the entry to measure again"
         ) from error
-    if measured_on == gpus_per_node:
+    if measured_on == slots_per_node:
         return rates
-    return {m: rate for m, rate in rates.items() if m <= min(measured_on, gpus_per_node)}
+    return {m: rate for m, rate in rates.items() if m <= min(measured_on, slots_per_node)}

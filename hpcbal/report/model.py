@@ -88,7 +88,7 @@ class JobReport:
 class SlotSpan:
     """A job holds a slot from `start_s` to `end_s`."""
 
-    gpu: int
+    slot: int
     job: str
     start_s: float
     end_s: float
@@ -111,7 +111,7 @@ class RoundReport:
 class SlotUse:
     """Seconds of one slot by kind of use; keys are USE_KINDS, missing keys mean 0."""
 
-    gpu: int
+    slot: int
     seconds: Mapping[str, float]
 
     def share(self, kind: str) -> float:
@@ -122,7 +122,7 @@ class SlotUse:
 
 @dataclass(frozen=True, slots=True)
 class RateComparison:
-    """Samples per second of one job on `num_gpus` slots.
+    """Samples per second of one job on `num_slots` slots.
 
     Attributes:
         planned: the rate that the schedule assumed, or that was forecast of a job on parameter servers; None
@@ -133,7 +133,7 @@ class RateComparison:
     """
 
     job: str
-    num_gpus: int
+    num_slots: int
     planned: float | None
     measured: float | None
 
@@ -144,8 +144,8 @@ class GroupWait:
 
     Attributes:
         round_index: index of the round; None outside of rounds.
-        num_gpus: number of GPUs in the group, >= 2.
-        gpu: the slot that came last; None if the all-reduce took most of the time.
+        num_slots: number of slots in the group, >= 2.
+        slot: the slot that came last; None if the all-reduce took most of the time.
         why: `input`, `compute` or `collective`.
         late_s: how much later it came than the mean of the others, summed over all its late epochs, in
             seconds; with `collective`, the time of the all-reduce.
@@ -155,8 +155,8 @@ class GroupWait:
 
     job: str
     round_index: int | None
-    num_gpus: int
-    gpu: int | None
+    num_slots: int
+    slot: int | None
     why: str
     late_s: float
     share: float
@@ -170,14 +170,14 @@ class WorkReport:
 
     Attributes:
         round_index: index of the round; None outside of rounds.
-        by_gpu: work of each slot over the mean of the group, by slot, >= 2 slots.
+        by_slot: work of each slot over the mean of the group, by slot, >= 2 slots.
         imbalance_left, waited: see `GroupWork`; None if it is not known.
         num_epochs: number of epochs.
     """
 
     job: str
     round_index: int | None
-    by_gpu: Mapping[int, float]
+    by_slot: Mapping[int, float]
     imbalance_left: float | None
     waited: float | None
     num_epochs: int
@@ -192,7 +192,7 @@ class SharePoint:
     """
 
     epoch: int
-    by_gpu: Mapping[int, float]
+    by_slot: Mapping[int, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +200,7 @@ class LeftOut:
     """A job continues without a slot; the decision was made at `at_s` on the time axis."""
 
     job: str
-    gpu: int
+    slot: int
     at_s: float
 
 

@@ -35,7 +35,7 @@ from hpcbal.runtime.evaluating.request import VALIDATION, EvaluationRequest, Tra
 from hpcbal.runtime.evaluating.result import EvaluationData, evaluate_run, report
 from hpcbal.runtime.evaluating.workers import MpiWorkers
 from hpcbal.runtime.handoff.start_file import StarterWatch, StartFile
-from hpcbal.runtime.health.ending import JobEnd, StopFlag
+from hpcbal.runtime.health.ending import JobEnder, StopFlag
 from hpcbal.runtime.health.liveness import Liveness
 from hpcbal.runtime.job import run_in_job
 from hpcbal.runtime.rank.output import kept_output
@@ -56,7 +56,7 @@ def run_evaluation(request: EvaluationRequest, launcher: Launcher, stop: StopFla
         liveness: of this rank.
     """
 
-    def body(world: MPI.Intracomm, end: JobEnd, logs: ExitStack) -> int:
+    def body(world: MPI.Intracomm, end: JobEnder, logs: ExitStack) -> int:
         start = StartFile.of_rank()
         with ExitStack() as stack:
             opened = all_or_none(world, lambda: open_trained(request) if _is_first(world) else None)
@@ -133,7 +133,7 @@ def _watch(
     node: MPI.Intracomm,
     run: TrainedRun,
     log_file: Path | None,
-    end: JobEnd,
+    end: JobEnder,
     stack: ExitStack,
     liveness: Liveness,
 ) -> None:

@@ -16,13 +16,13 @@ from hpcbal.errors import ExitCode
 from hpcbal.processes import remember_rank, say
 from hpcbal.runtime.handoff.end_file import UNDECIDED, note_end
 from hpcbal.runtime.handoff.start_file import StartFile
-from hpcbal.runtime.health.ending import JobEnd
+from hpcbal.runtime.health.ending import JobEnder
 from hpcbal.runtime.health.liveness import Liveness
 
 FINALIZE_S = 60
 """The end of the run is recorded by then: a rank that cannot leave MPI is ended."""
 
-Body = Callable[[MPI.Intracomm, JobEnd, ExitStack], int]
+Body = Callable[[MPI.Intracomm, JobEnder, ExitStack], int]
 """Gets the communicator of all ranks, what ends the job, and a stack that is unwound after the exit code is
 recorded; returns the exit code of this process."""
 
@@ -39,7 +39,7 @@ def run_in_job(launcher: Launcher, liveness: Liveness, body: Body) -> int:
         body: what it does; a `ReportedError` ends all ranks together.
     """
     world = MPI.COMM_WORLD
-    end = JobEnd(world, liveness)
+    end = JobEnder(world, liveness)
     remember_rank()
     logging.raiseExceptions = False  # a full disk must not fill stderr with tracebacks of the logs
     with ExitStack() as last:
@@ -57,7 +57,9 @@ def run_in_job(launcher: Launcher, liveness: Liveness, body: Body) -> int:
     return code
 
 
-def _run_or_leave(world: MPI.Intracomm, launcher: Launcher, end: JobEnd, last: ExitStack, body: Body) -> int:
+def _run_or_leave(
+    world: MPI.Intracomm, launcher: Launcher, end: JobEnder, last: ExitStack, body: Body
+) -> int:
     """Run, or leave together with all ranks after an error that one of them has reported."""
     try:
         _check_world(world, launcher)

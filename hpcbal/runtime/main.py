@@ -18,7 +18,7 @@ from hpcbal.config import add_import_roots
 from hpcbal.kinds import KINDS
 from hpcbal.runtime.handoff.launch_dir import RunRequest, load_requested
 from hpcbal.runtime.handoff.start_file import StartFile
-from hpcbal.runtime.health.ending import JobEnd, StopFlag
+from hpcbal.runtime.health.ending import JobEnder, StopFlag
 from hpcbal.runtime.health.liveness import Liveness
 from hpcbal.runtime.job import run_in_job
 from hpcbal.runtime.kinds.kind import Opened, RankWorld
@@ -50,7 +50,7 @@ def _run(
     request: RunRequest,
     stop: StopFlag,
     liveness: Liveness,
-    end: JobEnd,
+    end: JobEnder,
     logs: ExitStack,
 ) -> int:
     start = StartFile.of_rank()

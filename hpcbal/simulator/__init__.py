@@ -7,7 +7,7 @@ from hpcbal.simulator.comparison import FlotillaRow, Row, compare
 from hpcbal.simulator.costs import Costs
 from hpcbal.simulator.group_rates import GroupRates, varied_rates
 from hpcbal.simulator.limits import too_long
-from hpcbal.simulator.pass_model import PassModel, Reader
+from hpcbal.simulator.pass_model import PassModel, ReadingGroup
 from hpcbal.simulator.preset import EnsembleLaw, load_preset, preset_names
 from hpcbal.simulator.record import DnnRecord, RoundRecord, SimulatedRun, Span, TimedEvent
 from hpcbal.simulator.run import RemainingRun, predict, simulate
@@ -24,7 +24,7 @@ __all__ = [
     "Outset",
     "PassModel",
     "Published",
-    "Reader",
+    "ReadingGroup",
     "RemainingRun",
     "RoundRecord",
     "Row",

@@ -1,4 +1,4 @@
-"""The speed of trainer groups as the executor queries it, and the answer for equal GPUs."""
+"""The speed of trainer groups as the executor queries it, and the answer for equal slots."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ if TYPE_CHECKING:
 
 
 class WorkerSpeed(Protocol):
-    """How one GPU differs from the others, from `backend.workers` of a configuration.
+    """How one slot differs from the others, from `backend.workers` of a configuration.
 
-    Its time for x samples is max(floor_s, launch_s + x / (rate on 1 GPU * speed)).
+    Its time for x samples is max(floor_s, launch_s + x / (rate on 1 slot * speed)).
     """
 
     @property
@@ -32,27 +32,27 @@ class WorkerSpeed(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Balancing:
-    """Unlike GPUs, and the policy that splits the steps of each DNN over them.
+    """Unlike slots, and the policy that splits the steps of each DNN over them.
 
     Attributes:
-        workers: by number of the GPU, at least one; more GPUs repeat them from the first.
+        workers: by number of the slot, at least one; more slots repeat them from the first.
         policies: by DNN.
-        max_samples_per_gpu: the key `balance.max_samples_per_gpu`.
+        max_samples_per_slot: the key `balance.max_samples_per_slot`.
     """
 
     workers: tuple[WorkerSpeed, ...]
     policies: Mapping[str, BatchingPolicy[Any]]
-    max_samples_per_gpu: int | None = None
+    max_samples_per_slot: int | None = None
 
-    def fastest(self, rates: RateTable, num_gpus: int) -> RateTable:
-        """Upper bounds of the rates: the fastest GPUs, without launch costs."""
-        speeds = [self.workers[gpu % len(self.workers)].speed for gpu in range(num_gpus)]
+    def fastest(self, rates: RateTable, num_slots: int) -> RateTable:
+        """Upper bounds of the rates: the fastest slots, without launch costs."""
+        speeds = [self.workers[slot % len(self.workers)].speed for slot in range(num_slots)]
         speeds.sort(reverse=True)
         measured = {
-            dnn_id: {m: rates.rate(dnn_id, 1) * sum(speeds[:m]) for m in range(1, num_gpus + 1)}
+            dnn_id: {m: rates.rate(dnn_id, 1) * sum(speeds[:m]) for m in range(1, num_slots + 1)}
             for dnn_id in self.policies
         }
-        return RateTable(measured, max(1, num_gpus))
+        return RateTable(measured, max(1, num_slots))
 
 
 class Pace(Protocol):
@@ -67,12 +67,12 @@ class Pace(Protocol):
     def pass_rate(self, group: GroupPlan, offset: int) -> float:
         """Samples/s of the group's training steps in its current pass, from `offset` on."""
 
-    def offered_gpu(self, group: GroupPlan) -> int | None:
-        """The GPU without which the group would be faster, after that pass; None: none."""
+    def offered_slot(self, group: GroupPlan) -> int | None:
+        """The slot without which the group would be faster, after that pass; None: none."""
 
 
 class RatePace(Pace):
-    """All GPUs are equal; a group's speed depends on its numbers of GPUs and nodes."""
+    """All slots are equal; a group's speed depends on its numbers of slots and nodes."""
 
     def __init__(self, rates: GroupRates) -> None:
         self._rates = rates
@@ -80,13 +80,13 @@ class RatePace(Pace):
 
     def begin_round(self, group: GroupPlan) -> None:
         """Look up the rate: it stays the same for the whole round."""
-        self._rate_of[group.dnn_id] = self._rates.rate(group.dnn_id, group.gpus)
+        self._rate_of[group.dnn_id] = self._rates.rate(group.dnn_id, group.slots)
 
     def profiled_rate(self, group: GroupPlan) -> float:
-        return self._rates.rate(group.dnn_id, group.gpus)
+        return self._rates.rate(group.dnn_id, group.slots)
 
     def pass_rate(self, group: GroupPlan, offset: int) -> float:
         return self._rate_of[group.dnn_id]
 
-    def offered_gpu(self, group: GroupPlan) -> None:
+    def offered_slot(self, group: GroupPlan) -> None:
         return None

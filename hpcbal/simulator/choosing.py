@@ -7,16 +7,25 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from hpcbal.cluster.layout import Cluster
-from hpcbal.control import DnnProgress, DnnSpec, Ensemble, ResumeState, ScheduleSettings, StopRule, choose
+from hpcbal.control import (
+    DnnProgress,
+    DnnSpec,
+    Ensemble,
+    ResumeState,
+    ScheduleSettings,
+    StopRule,
+    choose,
+    would_do_the_same,
+)
 from hpcbal.control.schedules import LEAST_GAIN, first_to_try, next_to_try
 from hpcbal.control.states import TERMINAL
-from hpcbal.events.ensemble import ChooseSchedule, Prediction, Schedule, ScheduleChosen
+from hpcbal.events.ensemble import ChooseSchedule, Schedule, ScheduleChosen, SchedulePrediction
 from hpcbal.policies import RateTable
 from hpcbal.processes import without_garbage_collection
 from hpcbal.simulator.balancing import RatePace
 from hpcbal.simulator.costs import Costs
 from hpcbal.simulator.cutoff import Remaining
-from hpcbal.simulator.executor import CUT, Executor
+from hpcbal.simulator.executor import CUT, EnsembleSimulation
 from hpcbal.simulator.group_rates import GroupRates
 from hpcbal.simulator.pass_model import PassModel
 from hpcbal.values import Position
@@ -47,7 +56,7 @@ class Outset:
         specs: the DNNs; their stop rules say how long they train at most.
         cluster: the allocation.
         settings: the settings of the run; its schedule is replaced by each candidate.
-        rates: known rates; at least on one GPU of each DNN that is not over.
+        rates: known rates; at least on one slot of each DNN that is not over.
         passes: samples of a pass, and how they flow.
         costs: what a run spends outside the passes.
         resume: how far the run is.
@@ -92,7 +101,7 @@ def predict_schedules(
     current: Schedule | None = None,
     *,
     cut_beyond: float = CUT_BEYOND,
-) -> list[Prediction]:
+) -> list[SchedulePrediction]:
     """Predict how long the rest of the run takes under each schedule, if every DNN trains to its max_epochs.
 
     None is pruned in a prediction, because which ones will be is not known.
@@ -107,7 +116,7 @@ def predict_schedules(
 
     Returns: predictions of the candidates that were tried, in their order.
     Raises:
-        PolicyError: if the rate of a DNN on one GPU is missing.
+        PolicyError: if the rate of a DNN on one slot is missing.
     """
     replays = _Replays(_from_now_on(outset), cut_beyond)
     replays.add(first_to_try(candidates, current), candidates)
@@ -123,15 +132,15 @@ class _Replays:
     """
 
     def __init__(self, outset: Outset, cut_beyond: float) -> None:
-        self.found: dict[Schedule, Prediction] = {}
+        self.found: dict[Schedule, SchedulePrediction] = {}
         self._cut_beyond = cut_beyond
         self._outset = outset
         self._remaining = Remaining(
             outset.specs,
             outset.rates,
             outset.passes,
-            outset.cluster.num_gpus,
-            outset.settings.max_gpus_per_dnn,
+            outset.cluster.num_slots,
+            outset.settings.max_slots_per_dnn,
         )
         self._least_s = math.inf
 
@@ -151,7 +160,7 @@ class _Replays:
         outset, until_s = self._outset, self._cut_beyond * self._least_s
         settings = outset.settings.under(schedule)
         ensemble = Ensemble(outset.specs, outset.cluster, settings, outset.rates, outset.resume)
-        executor = Executor(
+        executor = EnsembleSimulation(
             ensemble,
             {spec.dnn_id: spec for spec in outset.specs},
             RatePace(GroupRates(outset.rates, outset.cluster)),
@@ -171,8 +180,8 @@ class _Replays:
             least_s = self._remaining.least_s(ensemble.state)
             time_s = min(until_s, executor.now_s + least_s)
         for other in candidates:
-            if other == schedule or (other not in self.found and ensemble.would_do_the_same(other)):
-                self.found[other] = Prediction(other, time_s, len(executor.rounds), is_cut)
+            if other == schedule or (other not in self.found and would_do_the_same(ensemble, other)):
+                self.found[other] = SchedulePrediction(other, time_s, len(executor.rounds), is_cut)
 
 
 def _from_now_on(outset: Outset) -> Outset:
@@ -217,7 +226,7 @@ def _from_now_on(outset: Outset) -> Outset:
         resume=ResumeState(
             dnns=begun,
             preprocessing_samples_per_s=passes.preprocessing_samples_per_s,
-            kept={dnn_id: gpus for dnn_id, gpus in resume.kept.items() if dnn_id in left},
+            kept={dnn_id: slots for dnn_id, slots in resume.kept.items() if dnn_id in left},
             left_out=resume.left_out,
         ),
     )

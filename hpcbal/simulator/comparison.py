@@ -1,4 +1,4 @@
-"""Compare schedules: every number of GPUs with every paradigm, averaged over seeds."""
+"""Compare schedules: every number of slots with every paradigm, averaged over seeds."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class FlotillaRow:
 
     index: int
     num_dnns: int
-    num_gpus: int
+    num_slots: int
     num_passes: int
     mean_s: float
     deviation_s: float
@@ -28,16 +28,16 @@ class FlotillaRow:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One number of GPUs with one paradigm; means over the seeds.
+    """One number of slots with one paradigm; means over the seeds.
 
     Attributes:
-        gpus: M.
+        slots: M.
         paradigm: name as in `schedule.paradigm`.
         makespan_s: time until the last DNN is done, including everything.
         makespan_deviation_s: its deviation over the seeds.
         speedup_vs_independent: makespan of the independent schedule divided by this one, seed by seed.
-        wait_s_per_gpu: time that a GPU had no DNN ([FLEET] Fig. 6).
-        lockstep_s_per_gpu: time that a GPU with a DNN waited for the shared stream.
+        wait_s_per_slot: time that a slot had no DNN ([FLEET] Fig. 6).
+        lockstep_s_per_slot: time that a slot with a DNN waited for the shared stream.
         rounds: number of flotillas; with the independent schedule one per DNN.
         running_mean_s, running_deviation_s: running lengths of the DNNs ([FLEET] Table 3).
         scheduling_s, checkpointing_s, profiling_s: overheads ([FLEET] Table 4).
@@ -50,13 +50,13 @@ class Row:
         flotillas: rounds of the first seed.
     """
 
-    gpus: int
+    slots: int
     paradigm: str
     makespan_s: float
     makespan_deviation_s: float
     speedup_vs_independent: float
-    wait_s_per_gpu: float
-    lockstep_s_per_gpu: float
+    wait_s_per_slot: float
+    lockstep_s_per_slot: float
     rounds: float
     running_mean_s: float
     running_deviation_s: float
@@ -85,30 +85,30 @@ class Row:
 
 
 def compare(
-    scenario: Scenario, gpus: Sequence[int], paradigms: Sequence[str], seeds: Sequence[int]
+    scenario: Scenario, slots: Sequence[int], paradigms: Sequence[str], seeds: Sequence[int]
 ) -> list[Row]:
     """Simulate all combinations.
 
     Args:
         scenario: what to simulate.
-        gpus: numbers of GPUs, each >= 1.
+        slots: numbers of slots, each >= 1.
         paradigms: names; the independent paradigm is always simulated, for comparison.
         seeds: at least one; a seed selects the ensemble that is drawn, and the order of random schedules.
 
-    Returns: a row per number of GPUs and paradigm, in the order given.
+    Returns: a row per number of slots and paradigm, in the order given.
     Raises:
-        InputError: if a paradigm is unknown, or a number of GPUs is below 1.
+        InputError: if a paradigm is unknown, or a number of slots is below 1.
     """
     unknown = [name for name in paradigms if name not in (*PARADIGM_NAMES, AUTO)]
     if unknown:
         raise InputError(
             f"paradigm: got {unknown[0]!r}, allowed: {', '.join((*PARADIGM_NAMES, AUTO))}, or all"
         )
-    wrong = [number for number in gpus if number < 1]
+    wrong = [number for number in slots if number < 1]
     if wrong:
-        raise InputError(f"gpus: got {wrong[0]}, allowed: 1 or more")
+        raise InputError(f"slots: got {wrong[0]}, allowed: 1 or more")
     rows = []
-    for number in gpus:
+    for number in slots:
         baseline = scenario.runs(number, INDEPENDENT, seeds)
         for name in paradigms:
             runs = baseline if name == INDEPENDENT else scenario.runs(number, name, seeds)
@@ -121,7 +121,7 @@ def compare(
 
 def _row(
     scenario: Scenario,
-    num_gpus: int,
+    num_slots: int,
     paradigm: str,
     runs: Sequence[SimulatedRun],
     baseline: Sequence[SimulatedRun],
@@ -133,15 +133,15 @@ def _row(
     published = scenario.published
     is_published = published is not None and published.paradigm == paradigm
     return Row(
-        gpus=num_gpus,
+        slots=num_slots,
         paradigm=paradigm,
         makespan_s=mean(makespans),
         makespan_deviation_s=statistics.pstdev(makespans),
         speedup_vs_independent=mean(
             _ratio(other.makespan_s, run.makespan_s) for other, run in zip(baseline, runs, strict=True)
         ),
-        wait_s_per_gpu=mean(float(run.idle_seconds().mean()) for run in runs),
-        lockstep_s_per_gpu=mean(float(run.gpu_seconds("wait").mean()) for run in runs),
+        wait_s_per_slot=mean(float(run.idle_seconds().mean()) for run in runs),
+        lockstep_s_per_slot=mean(float(run.slot_seconds("wait").mean()) for run in runs),
         rounds=mean(len(run.rounds) for run in runs),
         running_mean_s=mean(length for length, _ in lengths),
         running_deviation_s=mean(deviation for _, deviation in lengths),
@@ -150,7 +150,7 @@ def _row(
         profiling_s=mean(run.profiling_s for run in runs),
         lower_bound_s=mean(run.lower_bound_s for run in runs),
         over_lower_bound=mean(_ratio(run.makespan_s, run.lower_bound_s) for run in runs),
-        published_s=published.makespan_s.get(num_gpus) if published is not None and is_published else None,
+        published_s=published.makespan_s.get(num_slots) if published is not None and is_published else None,
         unpruned_makespan_s=None if unpruned is runs else mean(run.makespan_s for run in unpruned),
         epochs_share=mean(
             _ratio(run.num_epochs, other.num_epochs) for run, other in zip(runs, unpruned, strict=True)
@@ -170,7 +170,7 @@ def _flotillas(run: SimulatedRun) -> tuple[FlotillaRow, ...]:
         FlotillaRow(
             index=record.plan.index,
             num_dnns=len(record.plan.groups),
-            num_gpus=sum(len(group.gpus) for group in record.plan.groups),
+            num_slots=sum(len(group.slots) for group in record.plan.groups),
             num_passes=record.num_passes,
             mean_s=record.mean_running_s,
             deviation_s=record.deviation_running_s,

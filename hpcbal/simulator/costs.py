@@ -15,11 +15,11 @@ class Costs:
 
     Attributes:
         build_s: from the start of a round until a DNN that never ran before trains: the network is built.
-        load_s: the same for a DNN that was trained before on other GPUs: its checkpoint is read. A DNN that
+        load_s: the same for a DNN that was trained before on other slots: its checkpoint is read. A DNN that
             continues in place needs neither.
         start_s: by DNN, instead of `build_s` and `load_s`, where it was measured.
         form_s: until the groups and the stream of a round exist, before anything is built or loaded.
-        checkpoint_s: from the order to leave a round until the checkpoint is on disk and the GPUs are free.
+        checkpoint_s: from the order to leave a round until the checkpoint is on disk and the slots are free.
         snapshot_s: how long a checkpoint that is written during training blocks the group.
         pass_s: of each group in each pass: the first block, the report, the order to continue.
         scheduling_s: to form and place one flotilla ([FLEET] Table 4).
@@ -47,7 +47,7 @@ class Costs:
                 raise InputError(f"costs.{name}: got {value!r}, allowed: seconds, 0 or more")
 
     def to_start(self, dnn_id: str, *, is_new: bool) -> float:
-        """Seconds until a DNN that was not on these GPUs before trains."""
+        """Seconds until a DNN that was not on these slots before trains."""
         return self.start_s.get(dnn_id, self.build_s if is_new else self.load_s)
 
 

@@ -19,8 +19,8 @@ class Remaining:
         specs: the DNNs.
         rates: rates of all of them.
         passes: determines the length of an epoch.
-        num_gpus: M, >= 1.
-        max_gpus_per_dnn: None: M.
+        num_slots: M, >= 1.
+        max_slots_per_dnn: None: M.
 
     Attributes:
         whole_s: the least time of all DNNs from their beginning.
@@ -31,10 +31,10 @@ class Remaining:
         specs: Sequence[DnnSpec],
         rates: RateTable,
         passes: PassModel,
-        num_gpus: int,
-        max_gpus_per_dnn: int | None,
+        num_slots: int,
+        max_slots_per_dnn: int | None,
     ) -> None:
-        most = num_gpus if max_gpus_per_dnn is None else min(num_gpus, max_gpus_per_dnn)
+        most = num_slots if max_slots_per_dnn is None else min(num_slots, max_slots_per_dnn)
         matrix = rates.matrix([spec.dnn_id for spec in specs], most)
         epoch_s = passes.seconds(1.0)
         work = epoch_s / (matrix / np.arange(1, most + 1)).max(axis=1)
@@ -43,7 +43,7 @@ class Remaining:
             spec.dnn_id: (float(own_work), float(own_longest))
             for spec, own_work, own_longest in zip(specs, work, longest, strict=True)
         }
-        self._num_gpus = num_gpus
+        self._num_slots = num_slots
         self.whole_s = self._of({spec.dnn_id: spec.stop.max_epochs for spec in specs})
 
     def least_s(self, state: EnsembleState) -> float:
@@ -57,4 +57,4 @@ class Remaining:
             work, longest = self._epoch_s[dnn_id]
             work_s += left * work
             longest_s = max(longest_s, left * longest)
-        return max(work_s / self._num_gpus, longest_s)
+        return max(work_s / self._num_slots, longest_s)

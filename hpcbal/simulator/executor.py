@@ -34,7 +34,7 @@ from hpcbal.simulator.balancing import Pace
 from hpcbal.simulator.costs import Costs
 from hpcbal.simulator.cutoff import Remaining
 from hpcbal.simulator.learning_curves import Curves
-from hpcbal.simulator.pass_model import PassModel, Reader
+from hpcbal.simulator.pass_model import PassModel, ReadingGroup
 from hpcbal.simulator.record import PROFILE, SAVE, START, TRAIN, WAIT, RoundRecord, Span, TimedEvent
 from hpcbal.values import Position
 
@@ -72,7 +72,7 @@ class _Stream:
     passes: set[int] = field(default_factory=set)
 
 
-class Executor:
+class EnsembleSimulation:
     """Runs an ensemble to its end; use it once.
 
     Args:
@@ -84,7 +84,7 @@ class Executor:
         curves: the monitored metric of each epoch; None: it is not known, and all DNNs are alike to a pruning
             rule.
         choose: answers ChooseSchedule; None: the schedule is given.
-        in_memory: GPUs that hold a DNN when the run starts; None: none does.
+        in_memory: slots that hold a DNN when the run starts; None: none does.
         keep_events: whether `events` is filled.
         is_brief: whether only the end of the run is of interest: `spans` stays empty, and passes in which
             nothing is decided are skipped. Needs constant rates, no checkpoints during rounds, and DNNs that
@@ -141,7 +141,7 @@ class Executor:
         self._is_hopeless = False
         self._stream_of: dict[str, _Stream] = {}
         self._profiled: dict[str, GroupPlan] = {}
-        self._last_gpus = dict(in_memory or {})  # where a DNN was trained last
+        self._last_slots = dict(in_memory or {})  # where a DNN was trained last
 
     def run(self) -> str:
         """Run from Started to Finish.
@@ -183,7 +183,7 @@ class Executor:
 
     def _span(self, kind: str, group: GroupPlan, start_s: float, end_s: float) -> None:
         if end_s > start_s and not self._is_brief:
-            self.spans.append(Span(kind, group.dnn_id, group.gpus, start_s, end_s))
+            self.spans.append(Span(kind, group.dnn_id, group.slots, start_s, end_s))
 
     def _choose_schedule(self, instruction: ChooseSchedule) -> None:
         assert self._choose is not None, "a schedule must be chosen, but nobody does"
@@ -203,7 +203,7 @@ class Executor:
             self._span(PROFILE, group, self.now_s, end_s)
             self._profiled[group.dnn_id] = group
             self.profiled_until_s = max(self.profiled_until_s, end_s)
-            self._at(end_s, RateMeasured(group.dnn_id, len(group.gpus), rate))
+            self._at(end_s, RateMeasured(group.dnn_id, len(group.slots), rate))
             self._at(end_s, GroupLeft(group.dnn_id))
 
     # ---- streams -----------------------------------------------------------------------------
@@ -224,10 +224,10 @@ class Executor:
             self._pace.begin_round(group)
             stream.groups[group.dnn_id] = _Group(group, start.pass_index, start.offset, ready_s)
             self._stream_of[group.dnn_id] = stream
-            self._last_gpus[group.dnn_id] = group.gpus
+            self._last_slots[group.dnn_id] = group.slots
             if start.offset >= self._passes.num_positions:
                 stream.groups[group.dnn_id].held_since_s = ready_s
-        is_new = plan.num_gpus == sum(len(group.gpus) for group in plan.groups)
+        is_new = plan.num_slots == sum(len(group.slots) for group in plan.groups)
         if is_new and self._is_brief and self._num_alike(stream) > 0:
             self._train_alike(stream, plan.first_pass)
             return
@@ -235,7 +235,7 @@ class Executor:
         self._begin_next_if_none_trains(stream)
 
     def _start_cost(self, plan: RoundPlan, group: GroupPlan) -> float:
-        if set(group.gpus) <= set(self._last_gpus.get(group.dnn_id, ())):
+        if set(group.slots) <= set(self._last_slots.get(group.dnn_id, ())):
             return 0.0  # its network is still in memory
         begun = plan.epochs[group.dnn_id] > 0 or plan.start[group.dnn_id].offset > 0
         return self._costs.to_start(group.dnn_id, is_new=not begun)
@@ -256,7 +256,7 @@ class Executor:
             group.ready_s = max(group.ready_s, self.now_s)
             self._span(WAIT, group.plan, group.held_since_s, self.now_s)
         readers = [
-            Reader(group.ready_s, group.offset, self._pace.pass_rate(group.plan, group.offset))
+            ReadingGroup(group.ready_s, group.offset, self._pace.pass_rate(group.plan, group.offset))
             for group in begun
         ]
         ends_s = self._passes.finish_times(readers, stream.plan.num_preprocessors)
@@ -268,7 +268,7 @@ class Executor:
             end_s += self._costs.pass_s
             metrics = self._metrics(group.plan.dnn_id)
             seconds = end_s - reader.start_s
-            offered = self._pace.offered_gpu(group.plan)
+            offered = self._pace.offered_slot(group.plan)
             self._measure(stream.plan, group.plan, end_s)
             self._at(end_s, EpochDone(group.plan.dnn_id, pass_index, metrics, seconds, own_s, offered))
 
@@ -314,7 +314,7 @@ class Executor:
 
         def ends_s(ready_s: Sequence[float]) -> list[float]:
             readers = [
-                Reader(ready, 0, self._pace.pass_rate(group.plan, 0))
+                ReadingGroup(ready, 0, self._pace.pass_rate(group.plan, 0))
                 for group, ready in zip(groups, ready_s, strict=True)
             ]
             return [end_s + self._costs.pass_s for end_s in self._passes.finish_times(readers, makers)]
@@ -352,7 +352,7 @@ class Executor:
         group.is_training, group.offset = False, self._passes.num_positions
 
     def _on_left(self, dnn_id: str) -> None:
-        """The GPUs of a DNN are free: its group leaves the stream, and the last group ends the round."""
+        """The slots of a DNN are free: its group leaves the stream, and the last group ends the round."""
         if self._profiled.pop(dnn_id, None) is not None:
             return
         stream = self._stream_of.pop(dnn_id)
@@ -367,14 +367,14 @@ class Executor:
         """Nothing to do: the last group to leave has ended the stream, and no event is left after Finish."""
 
 
-_PERFORM: dict[type[Instruction], Callable[[Executor, Any], None]] = {
-    ChooseSchedule: Executor._choose_schedule,
-    StartProfiling: Executor._profile,
-    StartRound: Executor._start_round,
-    StartAlone: Executor._start_round,
-    NextPass: Executor._next_pass,
-    LeaveOut: Executor._nothing,
-    LeaveRound: Executor._leave,
-    StopStream: Executor._nothing,
-    Finish: Executor._nothing,
+_PERFORM: dict[type[Instruction], Callable[[EnsembleSimulation, Any], None]] = {
+    ChooseSchedule: EnsembleSimulation._choose_schedule,
+    StartProfiling: EnsembleSimulation._profile,
+    StartRound: EnsembleSimulation._start_round,
+    StartAlone: EnsembleSimulation._start_round,
+    NextPass: EnsembleSimulation._next_pass,
+    LeaveOut: EnsembleSimulation._nothing,
+    LeaveRound: EnsembleSimulation._leave,
+    StopStream: EnsembleSimulation._nothing,
+    Finish: EnsembleSimulation._nothing,
 }

@@ -1,4 +1,4 @@
-"""How fast a trainer group really trains, from its number of GPUs, the nodes that it spans, and chance."""
+"""How fast a trainer group really trains, from its number of slots, the nodes that it spans, and chance."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _RATES = 0x4A7E
 
 
 class GroupRates:
-    """Rates of trainer groups on their GPUs.
+    """Rates of trainer groups on their slots.
 
     A rate table holds the rate of a group on the fewest possible nodes. Gradients travel more slowly between
     nodes than inside one, so each added node costs a share of the rate:
 
-        rate = r(m) * kept_per_added_node ** (nodes spanned - ceil(m / GPUs of a full node))
+        rate = r(m) * kept_per_added_node ** (nodes spanned - ceil(m / slots of a full node))
 
     Args:
         table: r(m) of every DNN on the fewest nodes.
@@ -40,25 +40,25 @@ class GroupRates:
                 f"kept_per_added_node: got {kept_per_added_node}, allowed: a number above 0, at most 1"
             )
         self._table = table
-        self._node_of_gpu = cluster.node_of_gpus()
-        self._full_node = cluster.max_gpus_per_node
+        self._node_of_slot = cluster.node_of_slots()
+        self._full_node = cluster.max_slots_per_node
         self._kept = kept_per_added_node
 
-    def rate(self, dnn_id: str, gpus: Sequence[int]) -> float:
-        """Samples per second of a DNN on these GPUs of the cluster, at least one.
+    def rate(self, dnn_id: str, slots: Sequence[int]) -> float:
+        """Samples per second of a DNN on these slots of the cluster, at least one.
 
         Raises:
-            PolicyError: if the rate of the DNN on one GPU is not known.
+            PolicyError: if the rate of the DNN on one slot is not known.
         """
-        num_added = num_nodes_used(gpus, self._node_of_gpu) - -(-len(gpus) // self._full_node)
-        return self._table.rate(dnn_id, len(gpus)) * self._kept**num_added
+        num_added = num_nodes_used(slots, self._node_of_slot) - -(-len(slots) // self._full_node)
+        return self._table.rate(dnn_id, len(slots)) * self._kept**num_added
 
 
 def varied_rates(table: RateTable, deviation: float, seed: int) -> RateTable:
     """The rates of one run; they vary from run to run.
 
     The rates of a DNN are multiplied by exp(deviation * z), with z from the standard normal distribution: one
-    z per DNN and seed, for all numbers of GPUs, so that scaling does not change.
+    z per DNN and seed, for all numbers of slots, so that scaling does not change.
 
     Args:
         table: rates without variation.
@@ -77,4 +77,4 @@ def varied_rates(table: RateTable, deviation: float, seed: int) -> RateTable:
         dnn_id: {count: rate * math.exp(deviation * float(own)) for count, rate in rate_by_count.items()}
         for own, (dnn_id, rate_by_count) in zip(z, table.measured.items(), strict=True)
     }
-    return RateTable(measured, table.gpus_per_node)
+    return RateTable(measured, table.slots_per_node)

@@ -36,8 +36,8 @@ def measured_costs(lines: Iterable[tuple[float, Line]]) -> Costs | None:
     """Mean costs over the rounds of a run.
 
     A DNN's start is the time from the beginning of its round to the beginning of its first pass, which is
-    when its epoch was reported minus the length of that epoch. For a DNN that stayed on its GPUs, this is the
-    time to form groups (`form_s`); what a new or moved DNN takes beyond that is `build_s` or `load_s`.
+    when its epoch was reported minus the length of that epoch. For a DNN that stayed on its slots, this is
+    the time to form groups (`form_s`); what a new or moved DNN takes beyond that is `build_s` or `load_s`.
 
     Args:
         lines: the ledger's lines in order, each with its time in seconds.
@@ -45,23 +45,23 @@ def measured_costs(lines: Iterable[tuple[float, Line]]) -> Costs | None:
     Returns: None if no round in the ledger reached its first report.
     """
     seen = _Observed()
-    gpus_of: dict[str, tuple[int, ...]] = {}
+    slots_of: dict[str, tuple[int, ...]] = {}
     starting: dict[str, tuple[float, list[float]]] = {}  # DNN -> (when its round began, list to append to)
     leaving: dict[str, float] = {}
     round_ended_s: float | None = None
     for time_s, line in lines:
         match line:
             case RunStartedLine():
-                gpus_of, starting, leaving, round_ended_s = {}, {}, {}, None
+                slots_of, starting, leaving, round_ended_s = {}, {}, {}, None
             case StartRound(plan) | StartAlone(plan):
                 if round_ended_s is not None:
                     seen.deciding.append(time_s - round_ended_s)
                 round_ended_s = None
-                for dnn_id, gpus in plan.gpus_of_dnn.items():
-                    kind = seen.building if _is_new(dnn_id, plan) and dnn_id not in gpus_of else seen.loading
-                    stays = set(gpus) <= set(gpus_of.get(dnn_id, ()))
+                for dnn_id, slots in plan.slots_of_dnn.items():
+                    kind = seen.building if _is_new(dnn_id, plan) and dnn_id not in slots_of else seen.loading
+                    stays = set(slots) <= set(slots_of.get(dnn_id, ()))
                     starting[dnn_id] = (time_s, seen.staying if stays else kind)
-                    gpus_of[dnn_id] = gpus
+                    slots_of[dnn_id] = slots
             case EpochDone(dnn_id):
                 begun = starting.pop(dnn_id, None)
                 if begun is not None and math.isfinite(line.seconds):

@@ -67,7 +67,7 @@ class PassModel:
         validation = max(0, end - max(start, self.num_train))
         return training + validation / self.validation_speedup
 
-    def finish_times(self, readers: Sequence[Reader], num_preprocessors: int) -> list[float]:
+    def finish_times(self, readers: Sequence[ReadingGroup], num_preprocessors: int) -> list[float]:
         """When each reader of a stream reaches the end of the pass.
 
         A reader gets there when it has done its own work, when the slowest reader is so close that the ring
@@ -102,7 +102,7 @@ class PassModel:
             for reader in readers
         ]
 
-    def own_seconds(self, reader: Reader) -> float:
+    def own_seconds(self, reader: ReadingGroup) -> float:
         """Time from the reader's start to the end of the pass if it never waits."""
         return self.seconds(reader.rate_samples_per_s, reader.offset)
 
@@ -113,13 +113,13 @@ class PassModel:
 
 
 @dataclass(frozen=True, slots=True)
-class Reader:
+class ReadingGroup:
     """A trainer group at work on a pass.
 
     Attributes:
         start_s: when it begins.
         offset: where in the pass it begins.
-        rate_samples_per_s: its training rate with its GPUs, > 0.
+        rate_samples_per_s: its training rate with its slots, > 0.
     """
 
     start_s: float

@@ -30,15 +30,15 @@ class EnsembleLaw:
     Attributes:
         num_dnns: number of DNNs, >= 2.
         batch_size: batch size of every DNN.
-        min_rate, max_rate: samples/s on one GPU of the slowest and of the fastest DNN.
+        min_rate, max_rate: samples/s on one slot of the slowest and of the fastest DNN.
         samples_per_epoch: samples that every DNN reads.
-        mean_run_s, deviation_run_s: length of training on one GPU, over the DNNs.
+        mean_run_s, deviation_run_s: length of training on one slot, over the DNNs.
         mean_epochs, deviation_epochs: epochs to convergence, over the DNNs; independent of the rates.
-        kept_inside_node: share of the rate per GPU that is kept for each GPU added on the same node.
-        kept_across_nodes: the same for each GPU added on another node, and for each node that a group spans
+        kept_inside_node: share of the rate per slot that is kept for each slot added on the same node.
+        kept_across_nodes: the same for each slot added on another node, and for each node that a group spans
             beyond the fewest that hold it.
         rate_deviation: deviation of a DNN's rates over the seeds; see `varied_rates`.
-        max_profiled_gpus: rates are given for 1..this many GPUs; Eq. 5 gives the rest.
+        max_profiled_slots: rates are given for 1..this many slots; Eq. 5 gives the rest.
         order_seed: order in which the rates are assigned to the DNNs; the same for all seeds.
     """
 
@@ -54,11 +54,11 @@ class EnsembleLaw:
     kept_inside_node: float
     kept_across_nodes: float
     rate_deviation: float
-    max_profiled_gpus: int
+    max_profiled_slots: int
     order_seed: int
 
     def sample_time_s(self) -> tuple[float, float]:
-        """Mean and deviation, over the DNNs, of the seconds per sample on one GPU.
+        """Mean and deviation, over the DNNs, of the seconds per sample on one slot.
 
         A run lasts epochs * samples * seconds per sample. Epochs and seconds are independent, so
         1 + CV_run^2 = (1 + CV_epochs^2) * (1 + CV_time^2). To the microsecond.
@@ -76,8 +76,8 @@ class EnsembleLaw:
             )
         return round(mean, 6), round(round(mean, 6) * math.sqrt(squared), 6)
 
-    def single_gpu_rates(self) -> list[float]:
-        """Rates on one GPU, samples/s, shape (num_dnns,); the same for all seeds.
+    def single_slot_rates(self) -> list[float]:
+        """Rates on one slot, samples/s, shape (num_dnns,); the same for all seeds.
 
         Seconds per sample are quantiles of a beta distribution between the two extremes, with the mean and
         deviation of `sample_time_s`; the outermost two are the extremes themselves.
@@ -99,31 +99,33 @@ class EnsembleLaw:
         times[0], times[-1] = low, high
         return [1.0 / float(time) for time in times[rng.permutation(self.num_dnns)]]
 
-    def rate_factor(self, num_gpus: int, gpus_per_node: int) -> float:
-        """Rate on `num_gpus` divided by the rate on one, on the fewest nodes that hold them."""
-        across = max(0, num_gpus - gpus_per_node)
-        inside = num_gpus - 1 - across
-        return num_gpus * self.kept_inside_node**inside * self.kept_across_nodes**across
+    def rate_factor(self, num_slots: int, slots_per_node: int) -> float:
+        """Rate on `num_slots` divided by the rate on one, on the fewest nodes that hold them."""
+        across = max(0, num_slots - slots_per_node)
+        inside = num_slots - 1 - across
+        return num_slots * self.kept_inside_node**inside * self.kept_across_nodes**across
 
     @property
     def kept_per_added_node(self) -> float:
-        """See `GroupRates`: one GPU more is added across nodes, and one fewer inside a node."""
+        """See `GroupRates`: one slot more is added across nodes, and one fewer inside a node."""
         return min(1.0, self.kept_across_nodes / self.kept_inside_node)
 
-    def draw(self, seed: int, gpus_per_node: int) -> Workload:
+    def draw(self, seed: int, slots_per_node: int) -> Workload:
         """The ensemble of a seed: its epochs, and how its rates deviate from the distribution's."""
         rng = np.random.default_rng(seed)
         drawn = rng.normal(self.mean_epochs, self.deviation_epochs, self.num_dnns)
         names = [f"dnn-{i:0{len(str(self.num_dnns - 1))}d}" for i in range(self.num_dnns)]
         epochs = {name: max(1, round(float(value))) for name, value in zip(names, drawn, strict=True)}
         measured = {
-            name: {m: rate * self.rate_factor(m, gpus_per_node) for m in range(1, self.max_profiled_gpus + 1)}
-            for name, rate in zip(names, self.single_gpu_rates(), strict=True)
+            name: {
+                m: rate * self.rate_factor(m, slots_per_node) for m in range(1, self.max_profiled_slots + 1)
+            }
+            for name, rate in zip(names, self.single_slot_rates(), strict=True)
         }
         specs = tuple(
             DnnSpec(name, self.batch_size, StopRule(max_epochs=count)) for name, count in epochs.items()
         )
-        rates = varied_rates(RateTable(measured, gpus_per_node), self.rate_deviation, seed)
+        rates = varied_rates(RateTable(measured, slots_per_node), self.rate_deviation, seed)
         return Workload(specs, rates, epochs)
 
 
@@ -171,30 +173,30 @@ def _scenario(name: str, values: Mapping[str, Any]) -> Scenario:
     passes = PassModel(**values["passes"])
     law = EnsembleLaw(samples_per_epoch=passes.num_positions, **values["ensemble"])
     machine, schedule, published = values["machine"], values["schedule"], values["published"]
-    per_gpu = machine["preprocessors_per_gpu"]
-    law.single_gpu_rates()  # raises now if there is no such distribution
-    gpus_per_node = machine["gpus_per_node"]
+    per_slot = machine["preprocessors_per_slot"]
+    law.single_slot_rates()  # raises now if there is no such distribution
+    slots_per_node = machine["slots_per_node"]
 
     def draw(seed: int) -> Workload:
-        workload = law.draw(seed, gpus_per_node)
-        return replace(workload, known=RateTable({}, gpus_per_node)) if schedule["profile"] else workload
+        workload = law.draw(seed, slots_per_node)
+        return replace(workload, known=RateTable({}, slots_per_node)) if schedule["profile"] else workload
 
     return Scenario(
         name=name,
-        gpus_per_node=gpus_per_node,
-        gpus=tuple(machine["gpus"]),
+        slots_per_node=slots_per_node,
+        slots=tuple(machine["slots"]),
         draw=draw,
         settings=ScheduleSettings(
             num_positions=passes.num_positions,
             delta=Delta(absolute=schedule["delta"]),
             alpha=schedule["alpha"],
             profile=schedule["profile"],
-            max_profile_gpus=law.max_profiled_gpus,
+            max_profile_slots=law.max_profiled_slots,
             checkpoint_every_pass=False,
         ),
         passes=passes,
         costs=Costs(**values["costs"]),
-        max_preprocessors=lambda num_gpus: max(1, math.floor(per_gpu * num_gpus)),
+        max_preprocessors=lambda num_slots: max(1, math.floor(per_slot * num_slots)),
         kept_per_added_node=law.kept_per_added_node,
         published=Published(published["source"], published["paradigm"], published["makespan_s"]),
     )

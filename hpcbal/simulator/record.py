@@ -1,4 +1,4 @@
-"""The record of a simulated run: GPUs over time, rounds, DNNs, and timed events."""
+"""The record of a simulated run: slots over time, rounds, DNNs, and timed events."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ FloatArray = npt.NDArray[np.float64]
 
 START, TRAIN, WAIT, SAVE, PROFILE = KINDS = ("start", "train", "wait", "save", "profile")
 """Kinds of spans. `start`: forming groups, building, loading. `wait`: blocked by the shared stream. `save`:
-writing the checkpoint before a group leaves. A GPU without a span is idle."""
+writing the checkpoint before a group leaves. A slot without a span is idle."""
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """GPUs that did one thing for one DNN from `start_s` to `end_s`.
+    """Slots that did one thing for one DNN from `start_s` to `end_s`.
 
     If a group waits for blocks several times during a pass, its own work comes first in the record and the
     waiting last, so that both have the right length.
@@ -28,7 +28,7 @@ class Span:
 
     kind: str
     dnn_id: str
-    gpus: tuple[int, ...]
+    slots: tuple[int, ...]
     start_s: float
     end_s: float
 
@@ -39,12 +39,12 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class RoundRecord:
-    """One round; for the independent schedule, one DNN on its GPU.
+    """One round; for the independent schedule, one DNN on its slot.
 
     Attributes:
         plan: the plan from the state machine.
-        start_s, end_s: from the order to start until all GPUs are free again.
-        running_s: by DNN, how long it held its GPUs in this round.
+        start_s, end_s: from the order to start until all slots are free again.
+        running_s: by DNN, how long it held its slots in this round.
         num_passes: passes of the DNN that trained the most.
     """
 
@@ -70,17 +70,17 @@ class DnnRecord:
 
     Attributes:
         dnn_id: name of the DNN.
-        start_s: when it first held a GPU for training.
+        start_s: when it first held a slot for training.
         end_s: when it was done.
         running_s: time in rounds, without waiting between them: the running length of Table 3.
-        gpu_seconds: that time multiplied by the GPUs that it held.
+        slot_seconds: that time multiplied by the slots that it held.
     """
 
     dnn_id: str
     start_s: float
     end_s: float
     running_s: float
-    gpu_seconds: float
+    slot_seconds: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,12 +96,12 @@ class SimulatedRun:
     """A whole run in virtual time, starting at 0.
 
     Attributes:
-        makespan_s: time until the last GPU is free.
+        makespan_s: time until the last slot is free.
         outcome: the outcome in Finish.
-        num_gpus: GPUs of the cluster.
+        num_slots: slots of the cluster.
         rounds: rounds in the order in which they began.
         dnns: DNNs in the order of the config, without those that were done before.
-        spans: what GPUs did, in the order of the spans' ends.
+        spans: what slots did, in the order of the spans' ends.
         events: events in order; empty unless requested.
         profiling_s: time until the first round began, if rates had to be measured.
         scheduling_s: time of all decisions together.
@@ -114,7 +114,7 @@ class SimulatedRun:
 
     makespan_s: float
     outcome: str
-    num_gpus: int
+    num_slots: int
     rounds: tuple[RoundRecord, ...]
     dnns: tuple[DnnRecord, ...]
     spans: tuple[Span, ...]
@@ -128,25 +128,25 @@ class SimulatedRun:
     paradigms: tuple[str, ...]
     _by_kind: dict[str, FloatArray] = field(default_factory=dict, init=False, repr=False, compare=False)
 
-    def gpu_seconds(self, kind: str) -> FloatArray:
-        """Time that each GPU spent in one kind of span, shape (num_gpus,)."""
+    def slot_seconds(self, kind: str) -> FloatArray:
+        """Time that each slot spent in one kind of span, shape (num_slots,)."""
         if not self._by_kind:
-            self._by_kind.update({kind: np.zeros(self.num_gpus) for kind in KINDS})
+            self._by_kind.update({kind: np.zeros(self.num_slots) for kind in KINDS})
             for span in self.spans:
-                self._by_kind[span.kind][list(span.gpus)] += span.seconds
+                self._by_kind[span.kind][list(span.slots)] += span.seconds
         return self._by_kind[kind]
 
     def idle_seconds(self) -> FloatArray:
-        """Time that each GPU had no DNN during the run, shape (num_gpus,): [FLEET] Fig. 6."""
-        used = sum((self.gpu_seconds(kind) for kind in KINDS), np.zeros(self.num_gpus))
+        """Time that each slot had no DNN during the run, shape (num_slots,): [FLEET] Fig. 6."""
+        used = sum((self.slot_seconds(kind) for kind in KINDS), np.zeros(self.num_slots))
         return np.maximum(0.0, self.makespan_s - used)
 
     def checkpointing_s(self) -> float:
-        """Time in which a GPU's DNN was saved or restored instead of trained, averaged over the GPUs.
+        """Time in which a slot's DNN was saved or restored instead of trained, averaged over the slots.
 
         Source: [FLEET] Table 4, "Checkpointing Overhead"; building a DNN for its first round counts too.
         """
-        return float(np.mean(self.gpu_seconds(SAVE) + self.gpu_seconds(START)))
+        return float(np.mean(self.slot_seconds(SAVE) + self.slot_seconds(START)))
 
     def running_lengths(self) -> tuple[float, float]:
         """Mean and standard deviation of the DNNs' running lengths, seconds ([FLEET] Table 3)."""

@@ -25,7 +25,7 @@ from hpcbal.simulator.balancing import Balancing, Pace, RatePace
 from hpcbal.simulator.bound import lower_bound
 from hpcbal.simulator.choosing import Outset, choose_schedule
 from hpcbal.simulator.costs import Costs
-from hpcbal.simulator.executor import Executor
+from hpcbal.simulator.executor import EnsembleSimulation
 from hpcbal.simulator.group_rates import GroupRates
 from hpcbal.simulator.learning_curves import Curves
 from hpcbal.simulator.pass_model import PassModel
@@ -58,8 +58,8 @@ def simulate(
         cluster: the allocation.
         settings: how to schedule; `num_positions` is taken from `passes`. Schedules are chosen as in a run,
             which knows max_epochs but not `epochs`.
-        rates: real rates of the DNNs on the fewest nodes that hold their GPUs; at least on one GPU each, the
-            rest by Eq. 5.
+        rates: real rates of the DNNs on the fewest nodes that hold their slots; at least on one slot each,
+            the rest by Eq. 5.
         passes: samples of a pass, and how they flow.
         epochs: epochs after which each DNN converges, >= 1; a DNN that is missing trains to its stop rule's
             max_epochs.
@@ -67,8 +67,8 @@ def simulate(
             allow that. None: `rates`.
         costs: None: no costs.
         kept_per_added_node: share of its rate that a group keeps for each added node; see `GroupRates`.
-        balancing: unlike GPUs, and how steps are split over them. The rate of a DNN on one GPU is then that
-            of a GPU of speed 1, and rates on more GPUs are not used. None: all GPUs are alike.
+        balancing: unlike slots, and how steps are split over them. The rate of a DNN on one slot is then that
+            of a slot of speed 1, and rates on more slots are not used. None: all slots are alike.
         curves: the monitored metric of each epoch, for a pruning rule; None: all DNNs are alike to it, so the
             first ones of the config win.
         resume: the progress of an earlier run.
@@ -77,7 +77,7 @@ def simulate(
     Raises:
         InputError: if a number of epochs is out of range or belongs to no DNN, or `kept_per_added_node` is
             out of range.
-        PolicyError: if the rate of a DNN on one GPU is missing.
+        PolicyError: if the rate of a DNN on one slot is missing.
         HpcbalError: raised by `Ensemble`.
     """
     start = resume or ResumeState()
@@ -103,7 +103,7 @@ def simulate(
         paradigms.append(choice.schedule.paradigm)
         return choice
 
-    executor = Executor(
+    executor = EnsembleSimulation(
         ensemble,
         by_name,
         pace,
@@ -118,18 +118,18 @@ def simulate(
     left = _epochs_left(converging, start)
     if settings.prune is not None:  # which epochs are trained depends on the schedule, too
         left = {name: ensemble.state.dnns[name].epochs - _begun_epochs(start, name) for name in left}
-    best = rates if balancing is None else balancing.fastest(rates, cluster.num_gpus)
+    best = rates if balancing is None else balancing.fastest(rates, cluster.num_slots)
     return SimulatedRun(
         makespan_s=executor.now_s,
         outcome=outcome,
-        num_gpus=cluster.num_gpus,
+        num_slots=cluster.num_slots,
         rounds=tuple(sorted(executor.rounds, key=lambda record: record.plan.index)),
         dnns=_dnn_records([*left], executor.rounds),
         spans=tuple(executor.spans),
         events=tuple(executor.events),
         profiling_s=executor.profiled_until_s,
         scheduling_s=executor.scheduling_s,
-        lower_bound_s=lower_bound(left, cluster.num_gpus, settings.max_gpus_per_dnn, best, passes),
+        lower_bound_s=lower_bound(left, cluster.num_slots, settings.max_slots_per_dnn, best, passes),
         num_events=executor.num_events,
         num_epochs=sum(left.values()),
         num_pruned=sum(dnn.state is DnnState.PRUNED for dnn in ensemble.state.dnns.values()),
@@ -168,7 +168,7 @@ def predict(
         rates: the known rates; measuring further rates that the settings require counts as profiling.
         Others: as for `simulate`.
 
-    Returns: None while some remaining DNN has no known rate even on one GPU.
+    Returns: None while some remaining DNN has no known rate even on one slot.
     """
     start = resume or ResumeState()
     left = [spec for spec in specs if not _is_over(start, spec.dnn_id)]
@@ -230,13 +230,13 @@ def _dnn_records(dnn_ids: Sequence[str], rounds: Sequence[RoundRecord]) -> tuple
 
 
 def _dnn_record(dnn_id: str, records: Sequence[RoundRecord]) -> DnnRecord:
-    def num_gpus(plan: RoundPlan) -> int:
-        return next(len(group.gpus) for group in plan.groups if group.dnn_id == dnn_id)
+    def num_slots(plan: RoundPlan) -> int:
+        return next(len(group.slots) for group in plan.groups if group.dnn_id == dnn_id)
 
     return DnnRecord(
         dnn_id,
         start_s=min(record.start_s for record in records),
         end_s=max(record.start_s + record.running_s[dnn_id] for record in records),
         running_s=sum(record.running_s[dnn_id] for record in records),
-        gpu_seconds=sum(record.running_s[dnn_id] * num_gpus(record.plan) for record in records),
+        slot_seconds=sum(record.running_s[dnn_id] * num_slots(record.plan) for record in records),
     )

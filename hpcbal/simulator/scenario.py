@@ -23,7 +23,7 @@ class Workload:
 
     Attributes:
         specs: the DNNs.
-        rates: rate of each DNN on the fewest nodes that hold its GPUs.
+        rates: rate of each DNN on the fewest nodes that hold its slots.
         epochs: epochs after which each DNN has converged.
         known: rates that the run knows when it starts; the settings decide whether it measures the others.
             None: all.
@@ -42,7 +42,7 @@ class Published:
     Attributes:
         source: key in docs/references.md, with the table.
         paradigm: the measured paradigm.
-        makespan_s: makespan by number of GPUs.
+        makespan_s: makespan by number of slots.
     """
 
     source: str
@@ -56,22 +56,22 @@ class Scenario:
 
     Attributes:
         name: name for people.
-        gpus_per_node: GPUs of every node; the last node may have fewer.
-        gpus: numbers of GPUs to simulate by default.
+        slots_per_node: slots of every node; the last node may have fewer.
+        slots: numbers of slots to simulate by default.
         draw: draws the ensemble for a seed.
         settings: settings of the schedule; paradigm and seed are set for each run.
         passes: model of a pass.
         costs: costs of everything else.
-        max_preprocessors: preprocessor ranks by number of GPUs.
+        max_preprocessors: preprocessor ranks by number of slots.
         kept_per_added_node: share of its rate that a group keeps for each added node; see `GroupRates`.
         published: makespans measured by others; None: not published.
-        balancing: unlike GPUs, and how steps are split over them; None: all GPUs are alike.
+        balancing: unlike slots, and how steps are split over them; None: all slots are alike.
         curves: learning curves for the pruning rule of the settings, drawn for each seed.
     """
 
     name: str
-    gpus_per_node: int
-    gpus: tuple[int, ...]
+    slots_per_node: int
+    slots: tuple[int, ...]
     draw: Callable[[int], Workload]
     settings: ScheduleSettings
     passes: PassModel
@@ -82,7 +82,7 @@ class Scenario:
     balancing: Balancing | None = None
     curves: CurveLaw = field(default_factory=CurveLaw)
 
-    def runs(self, num_gpus: int, paradigm: str, seeds: Sequence[int]) -> list[SimulatedRun]:
+    def runs(self, num_slots: int, paradigm: str, seeds: Sequence[int]) -> list[SimulatedRun]:
         """Simulate a run per seed; only one if no seed changes the ensemble or the schedule.
 
         With `auto`, a seed may change the choice, because some candidates draw DNNs at random. To simulate
@@ -90,37 +90,37 @@ class Scenario:
         it drew none.
         """
         workloads = [self.draw(seed) for seed in seeds]
-        first = self._simulate(workloads[0], num_gpus, paradigm, seeds[0])
+        first = self._simulate(workloads[0], num_slots, paradigm, seeds[0])
         are_alike = all(workload == workloads[0] for workload in workloads)
         are_alike &= self.settings.prune is None  # each seed draws its own curves
         is_settled = paradigm != AUTO or len(workloads[0].specs) > MOST_DNNS
         if are_alike and is_settled and not any(map(is_random, first.paradigms)):
             return [first] * len(seeds)
         others = zip(workloads[1:], seeds[1:], strict=True)
-        return [first, *(self._simulate(workload, num_gpus, paradigm, seed) for workload, seed in others)]
+        return [first, *(self._simulate(workload, num_slots, paradigm, seed) for workload, seed in others)]
 
-    def run(self, num_gpus: int, paradigm: str, seed: int) -> SimulatedRun:
+    def run(self, num_slots: int, paradigm: str, seed: int) -> SimulatedRun:
         """Simulate one run; the same arguments give the same run."""
-        return self._simulate(self.draw(seed), num_gpus, paradigm, seed)
+        return self._simulate(self.draw(seed), num_slots, paradigm, seed)
 
     def without_pruning(self) -> Scenario:
         """The same scenario, but every DNN trains to its end."""
         return replace(self, settings=replace(self.settings, prune=None))
 
-    def _simulate(self, workload: Workload, num_gpus: int, paradigm: str, seed: int) -> SimulatedRun:
+    def _simulate(self, workload: Workload, num_slots: int, paradigm: str, seed: int) -> SimulatedRun:
         # [FLEET] Sec. 6.1: the baseline picks DNNs at random, as a run does that knows no rates.
         is_published_baseline = paradigm == INDEPENDENT and self.published is not None
         settings = replace(
-            self.settings, paradigm=paradigm, seed=seed, max_preprocessors=self.max_preprocessors(num_gpus)
+            self.settings, paradigm=paradigm, seed=seed, max_preprocessors=self.max_preprocessors(num_slots)
         )
         return simulate(
             workload.specs,
-            cluster_of(num_gpus, self.gpus_per_node),
+            cluster_of(num_slots, self.slots_per_node),
             settings,
             workload.rates,
             self.passes,
             epochs=workload.epochs,
-            known=RateTable({}, self.gpus_per_node) if is_published_baseline else workload.known,
+            known=RateTable({}, self.slots_per_node) if is_published_baseline else workload.known,
             costs=self.costs,
             kept_per_added_node=self.kept_per_added_node,
             balancing=self.balancing,
@@ -128,8 +128,8 @@ class Scenario:
         )
 
 
-def cluster_of(num_gpus: int, gpus_per_node: int) -> Cluster:
-    """Full nodes, plus one with the remaining GPUs (both arguments >= 1)."""
-    full, left = divmod(num_gpus, gpus_per_node)
-    sizes = [gpus_per_node] * full + [left] * (left > 0)
+def cluster_of(num_slots: int, slots_per_node: int) -> Cluster:
+    """Full nodes, plus one with the remaining slots (both arguments >= 1)."""
+    full, left = divmod(num_slots, slots_per_node)
+    sizes = [slots_per_node] * full + [left] * (left > 0)
     return Cluster(tuple(Node(f"node{i}", size) for i, size in enumerate(sizes)))

@@ -1,4 +1,4 @@
-"""The speed of trainer groups on unlike GPUs: steps in virtual time, split by the groups' policies."""
+"""The speed of trainer groups on unlike slots: steps in virtual time, split by the groups' policies."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from hpcbal.simulator.virtual_group import Counts, VirtualGroup
 
 
 class StepPace(Pace):
-    """Groups take their passes step by step, because GPUs differ and policies split every step.
+    """Groups take their passes step by step, because slots differ and policies split every step.
 
     A group's rate is the mean over one pass and counts as constant within the pass. Once its policy has made
     the same decision many times, all further passes take as long as the last one.
 
     Args:
         specs: the DNNs, by name.
-        rates: of DNNs on one GPU; rates on more GPUs are not used.
+        rates: of DNNs on one slot; rates on more slots are not used.
         passes: samples of a pass.
-        balancing: GPUs and policies.
+        balancing: slots and policies.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class StepPace(Pace):
             return
         spec, balancing = self._specs[group.dnn_id], self._balancing
         task = step_task(
-            min(spec.batch_size, self._passes.num_train), len(group.gpus), balancing.max_samples_per_gpu
+            min(spec.batch_size, self._passes.num_train), len(group.slots), balancing.max_samples_per_slot
         )
         self._groups[group] = VirtualGroup(balancing.policies[group.dnn_id], task)
 
@@ -52,7 +52,7 @@ class StepPace(Pace):
         """Samples/s that a profiling run of the group measures, with even shares."""
         batch_size = min(self._specs[group.dnn_id].batch_size, self._passes.num_train)
         return batch_size / max(
-            self._seconds(group, split_evenly(batch_size, len(group.gpus)), training=True)
+            self._seconds(group, split_evenly(batch_size, len(group.slots)), training=True)
         )
 
     def pass_rate(self, group: GroupPlan, offset: int) -> float:
@@ -68,9 +68,9 @@ class StepPace(Pace):
             self._steady[group, offset] = rate
         return rate
 
-    def offered_gpu(self, group: GroupPlan) -> int | None:
+    def offered_slot(self, group: GroupPlan) -> int | None:
         rank = self._groups[group].remove
-        return None if rank is None else group.gpus[rank]
+        return None if rank is None else group.slots[rank]
 
     def _sizes(self, group: GroupPlan, offset: int) -> list[tuple[int, bool]]:
         """Samples of each step from `offset` to the end of a pass, and whether it trains."""
@@ -83,12 +83,12 @@ class StepPace(Pace):
         return sizes
 
     def _seconds(self, group: GroupPlan, shares: Counts, training: bool) -> Sequence[float]:
-        """Seconds that each GPU of the group needs for its share; 0 without samples."""
+        """Seconds that each slot of the group needs for its share; 0 without samples."""
         rate, workers = self._rates.rate(group.dnn_id, 1), self._balancing.workers
         speedup = 1.0 if training else self._passes.validation_speedup
         seconds = []
-        for gpu, num_samples in zip(group.gpus, shares, strict=True):
-            worker = workers[gpu % len(workers)]
+        for slot, num_samples in zip(group.slots, shares, strict=True):
+            worker = workers[slot % len(workers)]
             linear_s = worker.launch_s + num_samples / (rate * worker.speed)
             seconds.append(max(worker.floor_s, linear_s) / speedup if num_samples else 0.0)
         return seconds

@@ -110,7 +110,8 @@ class Replica(Protocol):
     Attributes:
         num_parameters: number of trainable numbers.
         num_bytes: size of everything that `state()` returns.
-        broken: set by `train_step` if an update failed half-way; reported with the next collective.
+        broken: set by `finish_step` if an update failed half-way; reported with the next collective, and
+            nothing is saved before.
         num_states: number of sums behind the DNN's metrics.
         exchange: for a model with synchronised layers, whose ranks meet within a step; `train_step` opens and
             closes it. None for all other models.

@@ -45,9 +45,9 @@ class Model(Protocol):
 
 
 class WorkerSettings(Protocol):
-    """How one emulated GPU differs from others, as `hpcbal.config` holds it.
+    """How one emulated slot differs from others, as `hpcbal.config` holds it.
 
-    Its time for x samples is max(floor_s, launch_s + x / (rate on 1 GPU * speed)), the curves of [LBBSP]
+    Its time for x samples is max(floor_s, launch_s + x / (rate on 1 slot * speed)), the curves of [LBBSP]
     Sec. 3.3.1.
     """
 
@@ -233,9 +233,9 @@ class EmulatedBackend(Backend):
     Args:
         rates: samples/s by number of trainers by DNN name; other numbers follow [FLEET] Eq. 5, and a DNN
             without rates is not slowed down.
-        gpus_per_node: used in Eq. 5.
+        slots_per_node: used in Eq. 5.
         precision: "float32" or "float64".
-        worker: how this rank's GPU differs; None: all are alike.
+        worker: how this rank's slot differs; None: all are alike.
         by_share: DNNs whose steps are not always split evenly (any policy but `even`): a rank's step takes
             the time of its share, plus the sum of the gradients.
     """
@@ -246,12 +246,12 @@ class EmulatedBackend(Backend):
     def __init__(
         self,
         rates: Mapping[str, Mapping[int, float]],
-        gpus_per_node: int = 1,
+        slots_per_node: int = 1,
         precision: str = "float32",
         worker: WorkerSettings | None = None,
         by_share: Collection[str] = (),
     ) -> None:
-        self._rates = RateTable(rates, gpus_per_node)
+        self._rates = RateTable(rates, slots_per_node)
         self._dtype = np.dtype(precision)
         self._worker = worker
         self._by_share = frozenset(by_share)

@@ -134,7 +134,7 @@ def finish_step(
     """Sum a step over the group and apply it; collective over the group.
 
     If the update itself fails, after the sum, the peers cannot learn of it in this step. They learn of it in
-    the next step (or in `evaluate_step`), which fails before anything is saved.
+    the next step, in `evaluate_step` or in `confirm_updates`.
 
     Args:
         replica: as for `compute_step`, which gave `computed`.
@@ -185,6 +185,15 @@ def evaluate_step(
         replica, batch, lambda: Contribution((), replica.evaluate(batch)), Contribution((), Sums())
     )
     return reduce_step(collective, contribution, error, suspend, num_states=replica.num_states)[1]
+
+
+def confirm_updates(replica: Replica, collective: GradientCollective) -> None:
+    """Make sure that the last update has failed on no rank; collective over the group.
+
+    Raises:
+        GroupFailed: on all ranks, if it has failed on any.
+    """
+    reduce_step(collective, Contribution((), Sums()), replica.broken, num_states=replica.num_states)
 
 
 def _attempt(

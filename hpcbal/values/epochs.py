@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +29,28 @@ class EpochRecord:
     metrics: Mapping[str, float] = field(default_factory=dict)
     seconds: float = 0.0
 
+    def to_json(self) -> dict[str, Any]:
+        """Return the record as JSON keeps it; floats survive exactly, and NaN if the writer allows it."""
+        return {
+            "epoch": self.epoch,
+            "pass_index": self.pass_index,
+            "metrics": {name: float(value) for name, value in self.metrics.items()},
+            "seconds": float(self.seconds),
+        }
+
+    @classmethod
+    def from_json(cls, fields: Mapping[str, Any]) -> EpochRecord:
+        """Return the record that `to_json` gave; a metric that is null is NaN.
+
+        Raises:
+            ValueError, KeyError, TypeError, AttributeError: if a field is missing or has another type.
+        """
+        metrics = {
+            str(name): float("nan") if value is None else float(value)
+            for name, value in fields["metrics"].items()
+        }
+        return cls(int(fields["epoch"]), int(fields["pass_index"]), metrics, float(fields["seconds"]))
+
 
 VALIDATION = "val_"
 """Prefix of a metric's name where it is that of the validation samples."""
@@ -35,7 +58,7 @@ VALIDATION = "val_"
 LOSS = "loss"
 
 OTHER_FIELDS = frozenset(
-    {"schema", "epoch", "pass_index", "time", "seconds", "learning_rate", "num_gpus", "num_workers"}
+    {"schema", "epoch", "pass_index", "time", "seconds", "learning_rate", "num_slots", "num_workers"}
 )
 """Fields beside the metrics in a line of metrics.jsonl. No metric may have such a name."""
 

@@ -303,9 +303,9 @@ class Lab:
         """Keys of `schedule.profiling` with which nothing is measured, as TensorFlow takes its time for that.
 
         Args:
-            rates: samples/s by number of GPUs by DNN.
+            rates: samples/s by number of slots by DNN.
         """
-        table = RateTable(rates, gpus_per_node=max(map(max, rates.values())))
+        table = RateTable(rates, slots_per_node=max(map(max, rates.values())))
         profile = profile_to_dict(table, {name: name for name in rates})
         (self.folder / "rates.json").write_text(json.dumps(profile), encoding="utf-8")
         return {"rates": "rates.json"}

@@ -84,9 +84,9 @@ def test_plan(core: Path, tmp_path: Path) -> None:
     rates = {dnn.name: {1: 100.0 * (number + 1)} for number, dnn in enumerate(config.dnns)}
     profile = tmp_path / "profile.json"
     keys = {name: f"key of {name}" for name in rates}
-    profile.write_text(json.dumps(profile_to_dict(RateTable(rates, gpus_per_node=4), keys)))
+    profile.write_text(json.dumps(profile_to_dict(RateTable(rates, slots_per_node=4), keys)))
     reported = hpcbal(
-        core, "plan", "configs/quickstart.yaml", "--profile", str(profile), "--gpus-per-node", "4"
+        core, "plan", "configs/quickstart.yaml", "--profile", str(profile), "--slots-per-node", "4"
     )
     assert all(name in reported for name in rates)
 

@@ -380,7 +380,7 @@ def test_plan_prints_the_line_that_the_job_uses(site: Site, name: str, tmp_path:
         "dnns: [{name: a, model: 'hpcbal.models:resnet', args: {depth: 8}}]\n"
         "schedule: {profiling: {rates: profile.json}}\n"
     )
-    rates = {"a": {"dnn": "a", "gpus_per_node": 4, "samples_per_s": {"1": 100.0}}}
+    rates = {"a": {"dnn": "a", "slots_per_node": 4, "samples_per_s": {"1": 100.0}}}
     (tmp_path / "profile.json").write_text(json.dumps({"format": 1, "entries": rates}))
     site.start(f"slurm/{name}.sbatch", "a.yaml", SLURM_JOB_NUM_NODES=str(num_nodes)).communicate(timeout=30)
     arguments = ["--nodes", str(num_nodes), "--cpus-per-task", "8", "--samples", "80", "--json"]

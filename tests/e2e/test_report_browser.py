@@ -126,7 +126,7 @@ def look(browser: str, page: str, width: int, folder: Path, inside: str = "") ->
         browser,
         "--headless",
         "--no-sandbox",
-        "--disable-gpu",
+        "--disable-slot",
         "--disable-quic",
         "--no-first-run",
         "--disable-background-networking",
@@ -218,14 +218,16 @@ def many_dnns() -> ReportData:
     )
     shares = {
         name: tuple(
-            SharePoint(e, {gpu: (1 + (gpu + i) % 8 / e) / (8 + 28 / e) for gpu in range(8 if e < 9 else 7)})
+            SharePoint(
+                e, {slot: (1 + (slot + i) % 8 / e) / (8 + 28 / e) for slot in range(8 if e < 9 else 7)}
+            )
             for e in range(1, 15)
         )
         for i, name in enumerate(names[:9])
     }
     use = tuple(
-        SlotUse(gpu, {"training": start_s * 0.7, "data": start_s * 0.1, "idle": start_s * 0.2})
-        for gpu in range(160)
+        SlotUse(slot, {"training": start_s * 0.7, "data": start_s * 0.1, "idle": start_s * 0.2})
+        for slot in range(160)
     )
     rates = tuple(RateComparison(n, 1, r := rng.uniform(21, 176), r * rng.gauss(0.97, 0.04)) for n in names)
     return ReportData(

@@ -1,4 +1,4 @@
-"""Groups of unequal GPUs over real ranks: shares follow speed, and a GPU that holds the group up is left out.
+"""Groups of unequal slots over real ranks: shares follow speed, and a slot that delays all is left out.
 
 tests/unit/runtime/whole_runs tests the rest in one process.
 """
@@ -9,7 +9,7 @@ import pytest
 
 pytestmark = pytest.mark.e2e
 
-# The only DNN on three GPUs; the last one is three times as slow as the others.
+# The only DNN on three slots; the last one is three times as slow as the others.
 UNLIKE = {
     "dnns": [{"name": "a", "model": "toys:toy", "batch_size": 24, "stop": {"max_epochs": 16}}],
     "backend": {
@@ -30,7 +30,7 @@ def ended_alike(got, wanted) -> None:
             assert got[name][1][key] == pytest.approx(array, rel=1e-9, abs=1e-9), key
 
 
-def test_a_slow_gpu_gets_less_and_the_weights_are_those_of_even_shares(lab):
+def test_a_slow_slot_gets_less_and_the_weights_are_those_of_even_shares(lab):
     policy, outcomes, late_s = "lb-bsp-cpu", {}, {}
     for name in ("even", policy):
         lab.configure(**UNLIKE, balance={"policy": name}, output={"dir": name})
@@ -48,26 +48,26 @@ def test_a_slow_gpu_gets_less_and_the_weights_are_those_of_even_shares(lab):
     ended_alike(outcomes[policy], outcomes["even"])
 
 
-# GPU 2 takes 0.1 s to start a step for which the two others take 0.03 s together.
+# Slot 2 takes 0.1 s to start a step for which the two others take 0.03 s together.
 HOPELESS = {
     **UNLIKE,
     "backend": {**UNLIKE["backend"], "workers": [{}, {}, {"launch_s": 0.1}]},
 }
 
 
-def test_a_group_continues_without_a_gpu_that_holds_it_up(lab):
+def test_a_group_continues_without_a_slot_that_holds_it_up(lab):
     lab.configure(**HOPELESS, balance={"policy": "fitted"})
     done = lab.run()
     assert done.code == 0, done
-    (left_out,) = lab.events("gpu-left-out")
-    assert (left_out.dnn_id, left_out.gpu) == ("a", 2)
+    (left_out,) = lab.events("slot-left-out")
+    assert (left_out.dnn_id, left_out.slot) == ("a", 2)
     assert "a is faster without slot 2" in done.out
-    assert [plan.plan.groups[0].gpus for plan in lab.events("round-started")] == [(0, 1, 2), (0, 1)]
+    assert [plan.plan.groups[0].slots for plan in lab.events("round-started")] == [(0, 1, 2), (0, 1)]
     (regroup,) = [line for line in lab.events("leave-round") if line.reason == "regroup"]
     assert regroup.detail == "a goes on without slot 2"
     assert lab.status()["dnns"][0]["left_out"] == [2]
     epochs = lab.events("epoch-done")
-    num_gpus = [len(epoch.facts.ranks.samples) for epoch in epochs]
-    assert (len(num_gpus), set(num_gpus)) == (16, {2, 3})
-    assert num_gpus == sorted(num_gpus, reverse=True)
+    num_slots = [len(epoch.facts.ranks.samples) for epoch in epochs]
+    assert (len(num_slots), set(num_slots)) == (16, {2, 3})
+    assert num_slots == sorted(num_slots, reverse=True)
     assert all(sum(epoch.facts.ranks.samples) == epoch.facts.num_trained for epoch in epochs)

@@ -30,6 +30,6 @@ def test_three_nodes_give_the_same_weights_as_one(lab, undisturbed, same_outcome
     cut = ["--set", "slots.per_node=1", "--set", "slots.ranks_per_node=3"]
     done = lab.run("run", "run.yaml", *cut, num_ranks=9)
     assert done.code == 0, done
-    assert [node.num_gpus for node in lab.events("run-started")[0].nodes] == [1, 1, 1]
+    assert [node.num_slots for node in lab.events("run-started")[0].nodes] == [1, 1, 1]
     same_outcome(lab.outcome(), undisturbed)
     check_shared(lab, num_producers=5)

@@ -23,7 +23,7 @@ SEED, VALIDATION_FRACTION = 5, 0.2  # of the lab, and the default
 
 
 def partitioned(**data: object) -> dict[str, object]:
-    """The only DNN on three GPUs; the first GPU gets four samples of six."""
+    """The only DNN on three slots; the first slot gets four samples of six."""
     return {
         "data": {"dataset": "toys:points", "access": "partitioned", "max_traversal_gap": 1, **data},
         "dnns": [{"name": "a", "model": "toys:toy", "batch_size": 24, "stop": {"max_epochs": 6}}],
@@ -38,7 +38,7 @@ def partitioned(**data: object) -> dict[str, object]:
 
 
 def moving(max_epochs: int) -> dict[str, object]:
-    """The only DNN on three GPUs that are slow in turn, and whose parts follow their speeds."""
+    """The only DNN on three slots that are slow in turn, and whose parts follow their speeds."""
     sections = partitioned(max_traversal_gap=0.05)
     sections["dnns"][0] |= {"stop": {"max_epochs": max_epochs}, "args": {"trouble": "turns", "pace_s": 0.001}}
     sections["backend"]["workers"] = []
@@ -63,7 +63,7 @@ def test_the_example_runs(lab):
 
 
 def test_parts_lie_on_several_nodes(lab):
-    """One GPU on each; the preprocessors of all nodes see that no rank reads their stream."""
+    """One slot on each; the preprocessors of all nodes see that no rank reads their stream."""
     lab.configure(**partitioned())
     cut = ["--set", "slots.per_node=1", "--set", "slots.ranks_per_node=3"]
     done = lab.run("run", "run.yaml", *cut, num_ranks=9)
@@ -123,7 +123,7 @@ def ids_of(lab, start: int) -> tuple[list[list[int]], list[list[int]]]:
 
 
 def ids_of_parts(owner: np.ndarray) -> list[list[int]]:
-    """Return the samples that each GPU should hold: its part, and every third validation sample."""
+    """Return the samples that each slot should hold: its part, and every third validation sample."""
     train, validation = split_ids(range(NUM_SAMPLES), SEED, VALIDATION_FRACTION)
     return [
         sorted([*train[owner == rank].tolist(), *validation[rank::NUM_RANKS].tolist()])
@@ -132,7 +132,7 @@ def ids_of_parts(owner: np.ndarray) -> list[list[int]]:
 
 
 def test_stops_and_kills_amid_migrations_lose_no_sample(lab):
-    """Each GPU in turn is slow, and samples follow; what is really read and held is what was written down.
+    """Each slot in turn is slow, and samples follow; what is really read and held is what was written down.
 
     A dead rank blocks no other, though samples travel to or from it nearly all the time.
     """
@@ -188,7 +188,7 @@ def test_what_partitioned_data_is_not_for_is_refused(lab, change, reported):
         assert re.search(re.escape(reported), done.err), done
 
 
-def test_more_gpus_than_a_step_has_samples_are_refused(lab):
+def test_more_slots_than_a_step_has_samples_are_refused(lab):
     """Some part would never be drawn from. The file alone shows this for one node."""
     sections = partitioned()
     sections["dnns"][0]["batch_size"] = 2

@@ -25,7 +25,7 @@ def configure(lab) -> None:
 
 
 def measured(lab) -> list[tuple[str, int]]:
-    return sorted((line.dnn_id, line.num_gpus) for line in lab.events("rate-measured"))
+    return sorted((line.dnn_id, line.num_slots) for line in lab.events("rate-measured"))
 
 
 def starts(lab) -> dict[str, float]:
@@ -45,4 +45,4 @@ def test_profile_measures_and_trains_nothing(lab):
     assert all(0.0 < seconds < 20.0 for seconds in start.values())
     for line in lab.events("rate-measured"):
         single = RATES[line.dnn_id][1]
-        assert 0.2 * single < line.samples_per_s < 1.1 * line.num_gpus * single, line
+        assert 0.2 * single < line.samples_per_s < 1.1 * line.num_slots * single, line

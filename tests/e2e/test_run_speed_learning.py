@@ -15,7 +15,7 @@ FOR_EVER = 10_000
 
 
 def learning(predictor: str) -> dict[str, object]:
-    """Three unlike GPUs; 45 steps give a model its 40 rows, and it is fitted in seconds.
+    """Three unlike slots; 45 steps give a model its 40 rows, and it is fitted in seconds.
 
     In slow steps trainers sleep: a fit has the lowest priority, so busy trainers would starve it.
     """
@@ -61,7 +61,7 @@ def test_a_fitted_model_is_used_and_reused(lab):
     assert all(sum(facts.shares) == 24 for facts in used)
     slow = [facts.shares[2] - sum(facts.shares[:2]) / 2 for facts in used[1:]]
     assert np.median(slow) < 0  # single steps of a busy machine may say otherwise
-    assert len(list((lab.out / "dnns" / "a").glob("speeds-arima-3-gpus-*.npz"))) == 1
+    assert len(list((lab.out / "dnns" / "a").glob("speeds-arima-3-slots-*.npz"))) == 1
 
     num_before = len(used)
     running = lab.start()

@@ -8,7 +8,7 @@ import pytest
 pytestmark = pytest.mark.e2e
 
 
-def test_an_uneven_group_ends_with_the_weights_of_one_gpu(lab):
+def test_an_uneven_group_ends_with_the_weights_of_one_slot(lab):
     """TensorFlow, 19 to 1 samples of a step, and a smaller last step; also moving statistics and metrics."""
     outcomes = []
     for slots, kind in ((2, "sync"), (1, "local")):

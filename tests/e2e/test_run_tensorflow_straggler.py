@@ -46,7 +46,7 @@ def network(input_shape, num_classes, late_rank):
 
 @pytest.mark.parametrize("collective", ["mpi", "horovod"])
 def test_a_sleep_in_the_backward_pass_of_a_rank_is_its_compute(lab: Any, collective: str) -> None:
-    """Trainers are ranks 2 and 3, so rank 3 has GPU 1. The first pass is left out: it traces the network."""
+    """Trainers are ranks 2 and 3, so rank 3 has slot 1. The first pass is left out: it traces the network."""
     (lab.folder / "late.py").write_text(LATE, encoding="utf-8")
     dnn = {
         "name": "a",
@@ -61,16 +61,16 @@ def test_a_sleep_in_the_backward_pass_of_a_rank_is_its_compute(lab: Any, collect
         slots={"per_node": 2},
         schedule={
             "paradigm": "global",
-            "max_gpus_per_dnn": 2,
+            "max_slots_per_dnn": 2,
             "profiling": lab.known_rates({"a": {1: 1000.0, 2: 1900.0}}),
         },
     )
     done = lab.start().wait(timeout_s=150)  # TensorFlow takes its time to start
     assert done.code == 0, done
     epoch = lab.events("epoch-done")[1]
-    assert (epoch.straggler.gpu, epoch.straggler.why) == (1, "compute")
+    assert (epoch.straggler.slot, epoch.straggler.why) == (1, "compute")
     assert epoch.straggler.late_s > 0.5 * STEPS * LATE_S
     ranks = epoch.facts.ranks
     assert ranks.compute_s[1] > STEPS * LATE_S
     assert ranks.collective_s[0] > ranks.collective_s[1]
-    assert lab.status()["dnns"][0]["straggler"]["gpu"] == 1
+    assert lab.status()["dnns"][0]["straggler"]["slot"] == 1

@@ -50,10 +50,10 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def test_a_preset_under_every_schedule(capsys: Capture) -> None:
-    arguments = ("--preset", "fleet-summitdev", "--gpus", "160", "--paradigm", "all", "--seeds", "1")
+    arguments = ("--preset", "fleet-summitdev", "--slots", "160", "--paradigm", "all", "--seeds", "1")
     result = simulated(capsys, *arguments)
     rows = result["rows"]
-    assert [(row["gpus"], row["paradigm"]) for row in rows] == [(160, name) for name in PARADIGMS]
+    assert [(row["slots"], row["paradigm"]) for row in rows] == [(160, name) for name in PARADIGMS]
     for row in rows:
         assert row["makespan_s"] >= row["lower_bound_s"] > 0.0
         assert (row["published_s"] is not None) == (row["paradigm"] == "global")
@@ -62,12 +62,12 @@ def test_a_preset_under_every_schedule(capsys: Capture) -> None:
     assert result["published"] == "[FLEET] Table 4"
 
 
-def test_a_configuration_with_more_gpus_and_fewer(capsys: Capture, config: str) -> None:
-    rows = simulated(capsys, config, "--samples", "1000", "--gpus", "1,2,4")["rows"]
-    assert [(row["gpus"], row["paradigm"]) for row in rows] == [(n, "auto") for n in (1, 2, 4)]
+def test_a_configuration_with_more_slots_and_fewer(capsys: Capture, config: str) -> None:
+    rows = simulated(capsys, config, "--samples", "1000", "--slots", "1,2,4")["rows"]
+    assert [(row["slots"], row["paradigm"]) for row in rows] == [(n, "auto") for n in (1, 2, 4)]
     makespans = [row["makespan_s"] for row in rows]
     assert makespans == sorted(makespans, reverse=True)
-    # On one GPU: 4 epochs of 800 training and 200 validation samples, one DNN after the other.
+    # On one slot: 4 epochs of 800 training and 200 validation samples, one DNN after the other.
     one_pass = sum((800 + 200 / 3) / rate for rate in (100, 50, 25))
     assert makespans[0] == pytest.approx(4 * one_pass)
 
@@ -89,20 +89,20 @@ def test_epochs_can_be_drawn(capsys: Capture, config: str) -> None:
 def test_epochs_can_be_those_of_an_earlier_run(capsys: Capture, config: str) -> None:
     results = [ResultRow("fast", "done", 1, None, 0.0, 0.0), ResultRow("half", "done", 2, None, 0.0, 0.0)]
     write_results("results.csv", results)
-    arguments = (config, "--samples", "1000", "--gpus", "1", "--epochs", "results.csv")
+    arguments = (config, "--samples", "1000", "--slots", "1", "--epochs", "results.csv")
     row = simulated(capsys, *arguments)["rows"][0]
     assert row["makespan_s"] == pytest.approx((800 + 200 / 3) * (1 / 100 + 2 / 50 + 4 / 25))
 
 
 def test_costs_can_be_given(capsys: Capture, config: str) -> None:
-    arguments = (config, "--samples", "1000", "--gpus", "1")
+    arguments = (config, "--samples", "1000", "--slots", "1")
     free = simulated(capsys, *arguments)["rows"][0]["makespan_s"]
     row = simulated(capsys, *arguments, "--cost", "build_s=5", "--cost", "checkpoint_s=1")["rows"][0]
     assert row["makespan_s"] == pytest.approx(free + 3 * 6)
 
 
 def test_rates_can_vary_over_seeds(capsys: Capture, config: str) -> None:
-    arguments = (config, "--samples", "1000", "--gpus", "1")
+    arguments = (config, "--samples", "1000", "--slots", "1")
     fixed = simulated(capsys, *arguments)["rows"][0]
     varied = simulated(capsys, *arguments, "--rate-deviation", "0.1")["rows"][0]
     assert fixed["makespan_deviation_s"] == pytest.approx(0.0, abs=1e-9)
@@ -117,7 +117,7 @@ def test_a_group_that_spans_more_nodes_than_it_must_is_slower(capsys: Capture, c
         .replace("per_node: 2", "per_node: 3"),
         encoding="utf-8",
     )
-    arguments = ("three.yaml", "--samples", "1000", "--gpus", "6")  # 2 + 2 + 2 GPUs on nodes of 3
+    arguments = ("three.yaml", "--samples", "1000", "--slots", "6")  # 2 + 2 + 2 slots on nodes of 3
     free = simulated(capsys, *arguments)["rows"][0]["makespan_s"]
     row = simulated(capsys, *arguments, "--kept-per-node", "0.8")["rows"][0]
     assert row["makespan_s"] == pytest.approx(free / 0.8)  # one of the three is split, the others wait
@@ -145,7 +145,7 @@ def test_a_table_for_people(capsys: Capture, config: str) -> None:
             "hpcbal: --set alpha=1: unknown key of the preset",
         ),
         (["run.yaml", "--paradigm", "fast"], "hpcbal: --paradigm: got 'fast', allowed: global, local,"),
-        (["run.yaml", "--gpus", "0"], "argument --gpus: got '0', allowed: a whole number, 1 or more"),
+        (["run.yaml", "--slots", "0"], "argument --slots: got '0', allowed: a whole number, 1 or more"),
         (["run.yaml", "--epochs", "2"], "argument --epochs: got '2', allowed: a number above 0, at most 1"),
         (["run.yaml", "--epochs", "none.csv"], "hpcbal: none.csv: cannot read: No such file or directory"),
         (
@@ -177,7 +177,7 @@ def test_wrong_input_is_reported_in_a_sentence(
 
 
 def test_the_output_holds_figures_charts_and_pages(capsys: Capture, config: str) -> None:
-    arguments = (config, "--samples", "1000", "--gpus", "2", "--paradigm", "global,independent")
+    arguments = (config, "--samples", "1000", "--slots", "2", "--paradigm", "global,independent")
     code, out, err = hpcbal(capsys, *arguments, "--json", "--output", "out")
     assert (code, json.loads(out)) == (0, json.loads(Path("out/simulation.json").read_text(encoding="utf-8")))
     names = {path.name for path in Path("out").iterdir()}

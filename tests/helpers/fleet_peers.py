@@ -12,13 +12,13 @@ import numpy.typing as npt
 def literal_flotilla(
     rates: npt.NDArray[np.float64], candidates: Sequence[int], delta: float, skip_slower_counts: bool
 ) -> tuple[list[int], list[int]]:
-    """[FLEET] Alg. 2 as three plain loops: members (rows of `rates`) and the GPUs of each, extras included.
+    """[FLEET] Alg. 2 as three plain loops: members (rows of `rates`) and the slots of each, extras included.
 
-    `rates` has shape (num_dnns, M). `skip_slower_counts` skips numbers of GPUs with which a DNN is no faster
+    `rates` has shape (num_dnns, M). `skip_slower_counts` skips numbers of slots with which a DNN is no faster
     than with fewer, as hpcbal does; without it Eq. 3 is used as published.
     """
     table = rates.tolist()  # plain floats, because numpy scalars would slow the loops down
-    num_gpus = rates.shape[1]
+    num_slots = rates.shape[1]
     fastest = max(candidates, key=lambda i: table[i][0])
     reference = table[fastest][0]
     members, counts = [fastest], [1]
@@ -28,7 +28,7 @@ def literal_flotilla(
             if i in members:
                 continue
             top = -1.0
-            for m in range(1, num_gpus - sum(counts) + 1):
+            for m in range(1, num_slots - sum(counts) + 1):
                 if skip_slower_counts and table[i][m - 1] <= top:
                     continue
                 top = max(top, table[i][m - 1])
@@ -40,11 +40,11 @@ def literal_flotilla(
         members.append(best[2])
         counts.append(best[1])
     passed_over: set[int] = set()
-    while sum(counts) < num_gpus and len(passed_over) < len(members):
+    while sum(counts) < num_slots and len(passed_over) < len(members):
         places = [p for p in range(len(members)) if p not in passed_over]
         slowest = min(places, key=lambda p: table[members[p]][counts[p] - 1])
         row, now = table[members[slowest]], counts[slowest]
-        most = now + num_gpus - sum(counts)
+        most = now + num_slots - sum(counts)
         faster = next((m for m in range(now + 1, most + 1) if row[m - 1] > row[now - 1]), None)
         if faster is None:
             passed_over.add(slowest)
@@ -70,7 +70,7 @@ def least_score(counts: Sequence[int], node_sizes: Sequence[int]) -> float:
 
 
 def _ways_to_take(number: int, free: Sequence[int]) -> Iterator[tuple[int, ...]]:
-    """All ways to take `number` GPUs from nodes with `free` GPUs."""
+    """All ways to take `number` slots from nodes with `free` slots."""
     if not free:
         if number == 0:
             yield ()

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from hpcbal.policies.grouping import Group, JobLoad, group_iteration_s
+from hpcbal.policies.grouping import JobGroup, JobLoad, group_iteration_s
 from hpcbal.policies.grouping.arrays import LoadArrays
 
 
@@ -72,7 +72,7 @@ def utilization(loads: Iterable[JobLoad], machines: int) -> tuple[float, float]:
 
 
 def cluster_utilization(
-    groups: Sequence[Group], loads: Mapping[str, JobLoad], machines: int
+    groups: Sequence[JobGroup], loads: Mapping[str, JobLoad], machines: int
 ) -> tuple[float, float]:
     """Shares of time in which the cores and the links of all machines are used ([PS] Eq. 4.4).
 

@@ -33,7 +33,7 @@ def plan_of(
     known = dict.fromkeys(groups, 0) | dict(epochs or {})
     return a(
         RoundPlan,
-        groups=tuple(GroupPlan(dnn, tuple(gpus)) for dnn, gpus in groups.items()),
+        groups=tuple(GroupPlan(dnn, tuple(slots)) for dnn, slots in groups.items()),
         start={dnn: Position(0) for dnn in known},
         epochs=known,
         **given,

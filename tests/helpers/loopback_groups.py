@@ -58,7 +58,7 @@ class LoopbackHub:
     """Where the trainers of one process find each other.
 
     Args:
-        num_trainers: their number; GPU j is that of trainer j.
+        num_trainers: their number; slot j is that of trainer j.
         timeout_s: how long a rank of a group waits for the others.
     """
 

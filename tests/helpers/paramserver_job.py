@@ -12,32 +12,32 @@ from loopback import LoopbackChannel
 from numpy.typing import NDArray
 
 from hpcbal.comm.channel import Channel
-from hpcbal.paramserver.contract import App, DataBlocks, IntArray
-from hpcbal.paramserver.contract import Table as AppTable
+from hpcbal.paramserver.api import App, DataBlocks, IntArray
+from hpcbal.paramserver.api import Table as AppTable
 from hpcbal.paramserver.engine.executor import Executor
 from hpcbal.paramserver.engine.loopback_transport import LoopbackTransport
 from hpcbal.paramserver.engine.reactor import wait_for_message
-from hpcbal.paramserver.engine.trace import Trace
-from hpcbal.paramserver.machine import messages
-from hpcbal.paramserver.machine.events import (
+from hpcbal.paramserver.engine.trace import Tracer
+from hpcbal.paramserver.master import messages
+from hpcbal.paramserver.master.bounded_staleness import BoundedStaleness
+from hpcbal.paramserver.master.events import (
+    BlockMove,
     ComputeMetrics,
     End,
     Event,
+    ExecutorsReady,
     Heard,
     ManifestWritten,
-    Measured,
-    Move,
+    MetricsComputed,
     Reconfigure,
     Reconfigured,
     Send,
-    Started,
     WriteManifest,
 )
-from hpcbal.paramserver.machine.job import JobMachine, JobSpec
-from hpcbal.paramserver.machine.progress import Pace
-from hpcbal.paramserver.machine.stopping import JobStop
+from hpcbal.paramserver.master.job import JobMachine, JobSpec
+from hpcbal.paramserver.master.stopping import JobStop
 from hpcbal.paramserver.store.layout import Layout
-from hpcbal.paramserver.worker.job import EmulatedMachine, Job
+from hpcbal.paramserver.worker.job import EmulatedMachine, JobSetup
 
 TIMEOUT_S = 60.0
 
@@ -82,7 +82,7 @@ class Master:
         self.turns: list[tuple[int, messages.TurnDone]] = []
 
     def run(self, check: Callable[[], None] = lambda: None) -> None:
-        self.perform(Started())
+        self.perform(ExecutorsReady())
         while self.end is None:
             rank, report = wait_for_message(self.channel, check)
             if isinstance(report, messages.TurnDone):
@@ -91,7 +91,7 @@ class Master:
             for event in self.after(self, report) if self.after else ():
                 self.perform(event)
         code = 0 if self.end.outcome == "done" else 1
-        self.channel.send_to_all(self.machine.spec.executors, messages.Finish(code))
+        self.channel.send_to_all(self.machine.spec.executors, messages.EndStart(code))
         self.channel.flush()
 
     def perform(self, event: Event) -> None:
@@ -100,7 +100,7 @@ class Master:
                 case Send(order, to):
                     self.channel.send_to_all(to, order)
                 case ComputeMetrics(epoch, sums):
-                    self.perform(Measured(epoch, self.app.metrics(sums), 1.0))
+                    self.perform(MetricsComputed(epoch, self.app.metrics(sums), 1.0))
                 case WriteManifest():
                     self.manifest = instruction
                     self.perform(ManifestWritten(instruction.number))
@@ -144,7 +144,7 @@ class Setup:
     num_parameter_blocks: int = 5
     memory_bytes: int | None = None
     machines: Mapping[int, EmulatedMachine] = field(default_factory=dict)
-    traces: Mapping[int, Trace] = field(default_factory=dict)
+    traces: Mapping[int, Tracer] = field(default_factory=dict)
     after: AfterReport | None = None
     resume: WriteManifest | None = None
 
@@ -152,16 +152,16 @@ class Setup:
     def executors(self) -> tuple[int, ...]:
         return tuple(range(1, 1 + (self.num_executors or max(*self.workers, *self.servers))))
 
-    def job(self) -> Job:
+    def job(self) -> JobSetup:
         """Of one rank, with an app of its own."""
         app = self.make_app()
         cut = DataBlocks(app.source.num_samples, self.num_data_blocks)
         layout = layout_of(app, self.num_parameter_blocks)
-        return Job(app, self.seed, self.mini_batch, cut, layout, self.staleness, self.memory_bytes)
+        return JobSetup(app, self.seed, self.mini_batch, cut, layout, self.staleness, self.memory_bytes)
 
     def master(self, channel: Channel) -> Master:
         job = self.job()
-        pace = Pace(1 if self.staleness is None else job.steps, self.staleness, self.epochs)
+        pace = BoundedStaleness(1 if self.staleness is None else job.steps, self.staleness, self.epochs)
         data_owner = [self.workers[block % len(self.workers)] for block in range(self.num_data_blocks)]
         parameter_owner = [self.servers[b % len(self.servers)] for b in range(job.layout.num_blocks)]
         number, history = (self.resume.number, self.resume.history) if self.resume else (None, ())
@@ -204,7 +204,7 @@ def run_job(setup: Setup, saved: SavedBlocks | None = None) -> tuple[Master, Sav
         try:
             master.run(check)
         except BaseException:
-            channels[0].send_to_all(setup.executors, messages.Finish(1))
+            channels[0].send_to_all(setup.executors, messages.EndStart(1))
             raise
         codes = [future.result(TIMEOUT_S) for future in futures]
     assert set(codes) == {0 if master.end and master.end.outcome == "done" else 1}
@@ -230,5 +230,5 @@ class Rotation:
             owners = master.machine.owners(what)
             block = self._count // self._every % len(owners)
             source = owners[block]
-            moves.append(Move(what, (block,), source, 1 + source % self._num_executors))
+            moves.append(BlockMove(what, (block,), source, 1 + source % self._num_executors))
         return [Reconfigure(tuple(moves), "test")]

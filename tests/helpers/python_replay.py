@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from hpcbal.forecast.program import DELAY, DOWN, SERVER, UP, WORKER, Program, Record
+from hpcbal.forecast.program import DELAY, DOWN, SERVER, UP, WORKER, Program, ReplayArrays
 from hpcbal.forecast.simulation import Chunk, Stop
 
 
@@ -146,7 +146,7 @@ class PythonReplay:
     def __init__(
         self,
         program: Program,
-        record: Record,
+        record: ReplayArrays,
         observe: Callable[[Chunk], None] | None,
         stop: Stop,
     ) -> None:
@@ -409,7 +409,7 @@ class PythonReplay:
 
 def replay_in_python(
     program: Program,
-    record: Record,
+    record: ReplayArrays,
     observe: Callable[[Chunk], None] | None = None,
     stop: Stop | None = None,
 ) -> None:

@@ -7,22 +7,22 @@ from pathlib import Path
 
 import numpy as np
 
-from hpcbal.forecast import Cluster, Links, Operation, Trace
+from hpcbal.forecast import Links, Topology, Trace, TracedOperation
 from hpcbal.forecast.trace_file import lines_of_trace
 
 
 def trace_of_steps(
-    operations: Iterable[Operation], durations_s: Iterable[Iterable[float]], samples_per_step: int = 1
+    operations: Iterable[TracedOperation], durations_s: Iterable[Iterable[float]], samples_per_step: int = 1
 ) -> Trace:
     """A trace from plain lists of durations, one for each step."""
     rows = np.array([list(row) for row in durations_s], dtype=np.float64)
     return Trace(tuple(operations), rows, samples_per_step)
 
 
-def like_machines(num_workers: int, num_servers: int, bytes_per_s: float) -> Cluster:
+def like_machines(num_workers: int, num_servers: int, bytes_per_s: float) -> Topology:
     """Workers and servers with the same links in both directions, as fast as the recorded ones."""
     link = Links(bytes_per_s, bytes_per_s)
-    return Cluster((link,) * num_workers, (link,) * num_servers)
+    return Topology((link,) * num_workers, (link,) * num_servers)
 
 
 def write_trace(path: Path, trace: Trace) -> None:

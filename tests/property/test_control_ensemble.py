@@ -61,7 +61,7 @@ QUICK = settings(max_examples=250, deadline=None, phases=(Phase.explicit, Phase.
 class Model:
     """How one DNN behaves, under any schedule.
 
-    `fails_at` is (epoch, offset), `fails_profiling_on` a number of GPUs; `curve` repeats its last value.
+    `fails_at` is (epoch, offset), `fails_profiling_on` a number of slots; `curve` repeats its last value.
     """
 
     spec: DnnSpec
@@ -72,8 +72,8 @@ class Model:
     fails_profiling_on: int | None = None
     fails_last_checkpoint: bool = False
 
-    def rate_on(self, num_gpus: int) -> float:
-        return self.rate * num_gpus**self.scaling
+    def rate_on(self, num_slots: int) -> float:
+        return self.rate * num_slots**self.scaling
 
     def metric(self, epoch: int) -> float:
         return self.curve[min(epoch, len(self.curve)) - 1]
@@ -112,7 +112,7 @@ class Actor:
     """A trainer group: receives commands in order, sends events in order."""
 
     model: Model
-    gpus: tuple[int, ...]
+    slots: tuple[int, ...]
     weights: Weights
     pass_index: int | None
     offset: int = 0
@@ -139,7 +139,7 @@ class World:
         self.disk = {dnn_id: Weights() for dnn_id in self.models}
         self.disk_before = dict(self.disk)
         self.disk_is_sound = True
-        self.rates = RateTable({}, cluster.max_gpus_per_node)
+        self.rates = RateTable({}, cluster.max_slots_per_node)
         if knows_rates:
             for model in models:
                 for m in range(1, 7):
@@ -205,10 +205,10 @@ class World:
         match instruction:
             case StartProfiling(groups):
                 for group in groups:
-                    self.check_gpus(group.gpus)
-                    model, m = self.models[group.dnn_id], len(group.gpus)
+                    self.check_slots(group.slots)
+                    model, m = self.models[group.dnn_id], len(group.slots)
                     assert m <= model.spec.batch_size, "a slot without a sample"
-                    actor = Actor(model, group.gpus, Weights(), None)
+                    actor = Actor(model, group.slots, Weights(), None)
                     assert (group.dnn_id, m) not in self.timed, "measured twice"
                     self.timed.append((group.dnn_id, m))
                     if model.fails_profiling_on == m:
@@ -222,21 +222,21 @@ class World:
                 self.stream = plan.index
                 self.plans.append(plan)
                 for group in plan.groups:
-                    self.check_gpus(group.gpus)
-                    assert len(group.gpus) <= self.models[group.dnn_id].spec.batch_size, (
+                    self.check_slots(group.slots)
+                    assert len(group.slots) <= self.models[group.dnn_id].spec.batch_size, (
                         "a slot without a sample"
                     )
-                    self.start(group.dnn_id, group.gpus, plan)
+                    self.start(group.dnn_id, group.slots, plan)
             case StartAlone(plan):
                 (group,) = plan.groups
                 assert self.schedule.paradigm == "independent"
-                assert len(group.gpus) == 1
-                self.check_gpus(group.gpus)
-                self.start(group.dnn_id, group.gpus, plan)
-            case LeaveOut(dnn_id, gpu):
-                assert gpu in self.actors[dnn_id].gpus
-                assert gpu not in self.left_out.setdefault(dnn_id, set())
-                self.left_out[dnn_id].add(gpu)
+                assert len(group.slots) == 1
+                self.check_slots(group.slots)
+                self.start(group.dnn_id, group.slots, plan)
+            case LeaveOut(dnn_id, slot):
+                assert slot in self.actors[dnn_id].slots
+                assert slot not in self.left_out.setdefault(dnn_id, set())
+                self.left_out[dnn_id].add(slot)
                 self.num_left_out += 1
             case NextPass(dnn_ids, pass_index, checkpoint):
                 for dnn_id in dnn_ids:
@@ -259,13 +259,13 @@ class World:
                 assert not self.actors
                 self.finish = outcome
 
-    def check_gpus(self, gpus: tuple[int, ...]) -> None:
-        used = {gpu for actor in self.actors.values() for gpu in actor.gpus}
-        assert not used & set(gpus), "a slot is used twice"
-        assert set(gpus) <= set(range(self.cluster.num_gpus))
+    def check_slots(self, slots: tuple[int, ...]) -> None:
+        used = {slot for actor in self.actors.values() for slot in actor.slots}
+        assert not used & set(slots), "a slot is used twice"
+        assert set(slots) <= set(range(self.cluster.num_slots))
 
-    def start(self, dnn_id: str, gpus: tuple[int, ...], plan: RoundPlan) -> None:
-        assert len(gpus) == 1 or not self.left_out.get(dnn_id, set()) & set(gpus)
+    def start(self, dnn_id: str, slots: tuple[int, ...], plan: RoundPlan) -> None:
+        assert len(slots) == 1 or not self.left_out.get(dnn_id, set()) & set(slots)
         weights, start = copy.deepcopy(self.disk[dnn_id]), plan.start[dnn_id]
         stood = weights.position
         assert plan.epochs[dnn_id] == len(weights.history)
@@ -277,9 +277,9 @@ class World:
             # A DNN whose last checkpoint was damaged waits with the others for a pass that it never trained.
             assert start.pass_index >= done if start.offset else start.pass_index > done
         if start.offset == NUM_POSITIONS:
-            self.actors[dnn_id] = Actor(self.models[dnn_id], gpus, weights, None, waits_at=start)
+            self.actors[dnn_id] = Actor(self.models[dnn_id], slots, weights, None, waits_at=start)
         else:
-            self.actors[dnn_id] = Actor(self.models[dnn_id], gpus, weights, start.pass_index, start.offset)
+            self.actors[dnn_id] = Actor(self.models[dnn_id], slots, weights, start.pass_index, start.offset)
 
     # ---- one action of a group -------------------------------------------------------------------
 
@@ -318,8 +318,8 @@ class World:
             actor.weights.history.append(EpochRecord(epoch, actor.pass_index, metrics, 1.0))
             offered = None
             if self.rng.random() < self.offers_per_epoch:
-                offered = self.rng.choice([*actor.gpus, self.rng.randrange(self.cluster.num_gpus)])
-            actor.outbox.append(EpochDone(dnn_id, actor.pass_index, metrics, 1.0, offered_gpu=offered))
+                offered = self.rng.choice([*actor.slots, self.rng.randrange(self.cluster.num_slots)])
+            actor.outbox.append(EpochDone(dnn_id, actor.pass_index, metrics, 1.0, offered_slot=offered))
             actor.pass_index = None
 
     def standing(self, actor: Actor) -> Position:
@@ -347,7 +347,7 @@ class World:
         """Restart like the runtime: the schedule from the ledger, the DNNs from their checkpoints."""
         left = self.ensemble.resume_state()
         self.rates = self.ensemble.rates
-        assert {d: set(gpus) for d, gpus in left.left_out.items()} == self.left_out
+        assert {d: set(slots) for d, slots in left.left_out.items()} == self.left_out
         if cluster != self.cluster:
             self.left_out = {}
         interrupted = left.interrupted
@@ -453,8 +453,8 @@ def draw_schedule(rng: random.Random) -> ScheduleSettings:
             [Delta(absolute=0.0), Delta(absolute=40.0), Delta(relative=0.3), Delta(relative=1.0)]
         ),
         alpha=rng.choice([0.0, 0.5, 0.8, 1.0]),
-        max_gpus_per_dnn=rng.choice([None, None, 1, 2]),
-        max_profile_gpus=rng.choice([None, 1, 2]),
+        max_slots_per_dnn=rng.choice([None, None, 1, 2]),
+        max_profile_slots=rng.choice([None, 1, 2]),
         max_preprocessors=rng.randint(1, 3),
         checkpoint_every_pass=rng.random() < 0.5,
         max_events=rng.choice([20, 60, 20_000]),

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from hpcbal.data import LabelSpec, SampleSource, SampleSpec
+from hpcbal.data import LabelSpec, PreprocessedSamples, SampleSpec
 from hpcbal.data.operations import CenterCrop, Normalize, RandomCrop, RandomFlip, RandomRotation
 
 
@@ -33,9 +33,9 @@ class Noise:
         return str(sample_id)
 
 
-def make(length: int, seed: int, fraction: float = 0.3) -> SampleSource:
+def make(length: int, seed: int, fraction: float = 0.3) -> PreprocessedSamples:
     operations = (RandomCrop(6, 6, padding=1), RandomFlip(True, True), RandomRotation(30), Normalize())
-    return SampleSource(Noise(length), operations, seed=seed, validation_fraction=fraction)
+    return PreprocessedSamples(Noise(length), operations, seed=seed, validation_fraction=fraction)
 
 
 seeds = st.integers(0, 2**32)

@@ -28,13 +28,13 @@ POLICIES: Mapping[str, BatchingPolicy[Any]] = {
 
 
 @dataclass
-class Gpus:
-    """Emulated GPUs: their memory has a fixed part and a part per sample, and is never given back.
+class Slots:
+    """Emulated slots: their memory has a fixed part and a part per sample, and is never given back.
 
     Attributes:
-        speeds: samples/s, shape (num_gpus,).
+        speeds: samples/s, shape (num_slots,).
         fixed, per_sample: shares of the memory.
-        peak: share of each GPU's memory in use.
+        peak: share of each slot's memory in use.
         largest: most samples that each has processed.
     """
 
@@ -64,8 +64,8 @@ class Gpus:
 
 
 @st.composite
-def groups(draw: st.DrawFn, least_share: int = 4) -> tuple[BatchTask, Gpus]:
-    """GPUs whose memory holds an even share with 5 % to spare."""
+def groups(draw: st.DrawFn, least_share: int = 4) -> tuple[BatchTask, Slots]:
+    """Slots whose memory holds an even share with 5 % to spare."""
     count = draw(st.integers(2, 5))
     share = draw(st.integers(least_share, 64))
     speeds = np.array([draw(st.sampled_from([250.0, 500.0, 1000.0])) for _ in range(count)])
@@ -74,15 +74,15 @@ def groups(draw: st.DrawFn, least_share: int = 4) -> tuple[BatchTask, Gpus]:
     per_sample = (at_even_share - fixed) / share
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     nothing = np.zeros(count)
-    gpus = Gpus(speeds, fixed, per_sample, nothing, nothing, rng)
-    return BatchTask.uniform(share * count, count), gpus
+    slots = Slots(speeds, fixed, per_sample, nothing, nothing, rng)
+    return BatchTask.uniform(share * count, count), slots
 
 
 def go_on(
-    policy: BatchingPolicy[Any], state: BatchState, gpus: Gpus, number: int, slow: int | None = None
+    policy: BatchingPolicy[Any], state: BatchState, slots: Slots, number: int, slow: int | None = None
 ) -> BatchState:
     for _ in range(number):
-        state = policy.decide(state, gpus.process(state, slow)).state
+        state = policy.decide(state, slots.process(state, slow)).state
     return state
 
 
@@ -90,19 +90,19 @@ def go_on(
 @given(group=groups(), slow=st.integers(0, 1))
 @settings(deadline=None, max_examples=25)
 def test_no_batch_takes_more_memory_than_the_guard_allows(
-    name: str, group: tuple[BatchTask, Gpus], slow: int
+    name: str, group: tuple[BatchTask, Slots], slow: int
 ) -> None:
-    task, gpus = group
+    task, slots = group
     policy = POLICIES[name]
     state = policy.start(task)
     # A group that is slow and recovers: samples move one way and back.
     for k in range(60):
-        seen = gpus.process(state, slow if 20 <= k < 40 else None)
+        seen = slots.process(state, slow if 20 <= k < 40 else None)
         decided = policy.decide(state, seen).state
         for i, (now, then) in enumerate(zip(state.batch_sizes, decided.batch_sizes, strict=True)):
             allowed = surely_in_memory if name == "lb-bsp-gpu" else most_in_memory
-            assert then <= max(now, allowed(seen[i], int(gpus.largest[i]), task.num_samples))
-            assert gpus.fixed + gpus.per_sample * (then - 1) <= 0.95 + 1e-9
+            assert then <= max(now, allowed(seen[i], int(slots.largest[i]), task.num_samples))
+            assert slots.fixed + slots.per_sample * (then - 1) <= 0.95 + 1e-9
         state = decided
 
 
@@ -141,10 +141,10 @@ def test_alg_2_never_fills_a_memory_that_grows_linearly_whatever_the_speeds(
 @given(group=groups(), data=st.data())
 @settings(deadline=None, max_examples=25)
 def test_a_group_without_its_straggler_has_enough_memory(
-    name: str, group: tuple[BatchTask, Gpus], data: st.DataObject
+    name: str, group: tuple[BatchTask, Slots], data: st.DataObject
 ) -> None:
     """One of the others has another memory, filled by its samples alone."""
-    task, gpus = group
+    task, slots = group
     share = task.num_samples // task.num_workers
     limit = data.draw(st.none() | st.integers(share, task.num_samples))
     task = BatchTask.uniform(task.num_samples, task.num_workers, WorkerLimits(1, limit))
@@ -153,21 +153,21 @@ def test_a_group_without_its_straggler_has_enough_memory(
     even = -(-task.num_samples // (task.num_workers - 1))
     state, offered = POLICIES[name].start(task), []
     for _ in range(250 if name == "lb-bsp-gpu" else 80):
-        seen = gpus.process(state, None)
+        seen = slots.process(state, None)
         seen[straggler] = replace(seen[straggler], processing_s=seen[straggler].processing_s + 900.0)
-        used = min(1.0, others_per_sample * float(gpus.largest[other]))
+        used = min(1.0, others_per_sample * float(slots.largest[other]))
         seen[other] = replace(seen[other], device_memory_share=used)
         decision = POLICIES[name].decide(state, seen)
         state = decision.state
         if decision.remove is not None:
             offered.append(decision.remove)
             assert limit is None or limit >= even
-            needed = gpus.fixed + gpus.per_sample * np.full(task.num_workers, even - 1)
+            needed = slots.fixed + slots.per_sample * np.full(task.num_workers, even - 1)
             needed[other] = others_per_sample * (even - 1)
-            can = (needed <= 0.95 + 1e-9) | (gpus.largest >= even)
+            can = (needed <= 0.95 + 1e-9) | (slots.largest >= even)
             assert np.delete(can, straggler).all()
     assert set(offered) <= {straggler}
-    if limit is None and max(gpus.fixed + gpus.per_sample * share, others_per_sample * share) <= 0.4:
+    if limit is None and max(slots.fixed + slots.per_sample * share, others_per_sample * share) <= 0.4:
         assert offered  # twice as many samples fit, whatever part of that is fixed
 
 
@@ -175,16 +175,16 @@ def test_a_group_without_its_straggler_has_enough_memory(
 @given(group=groups(least_share=16), data=st.data())
 @settings(deadline=None, max_examples=12)
 def test_after_a_slow_phase_the_group_is_as_fast_as_before(
-    name: str, group: tuple[BatchTask, Gpus], data: st.DataObject
+    name: str, group: tuple[BatchTask, Slots], data: st.DataObject
 ) -> None:
-    task, gpus = group
+    task, slots = group
     policy = POLICIES[name]
-    state = go_on(policy, policy.start(task), gpus, 200)
-    before_s = gpus.longest_s(state.batch_sizes)
+    state = go_on(policy, policy.start(task), slots, 200)
+    before_s = slots.longest_s(state.batch_sizes)
     slow = data.draw(st.integers(0, task.num_workers - 1))
-    state = go_on(policy, state, gpus, 100, slow)
-    state = go_on(policy, state, gpus, 1500 if name == "lb-bsp-gpu" else 150)
-    assert gpus.longest_s(state.batch_sizes) <= 1.15 * before_s
+    state = go_on(policy, state, slots, 100, slow)
+    state = go_on(policy, state, slots, 1500 if name == "lb-bsp-gpu" else 150)
+    assert slots.longest_s(state.batch_sizes) <= 1.15 * before_s
 
 
 @given(
@@ -199,10 +199,10 @@ def test_if_weights_fill_the_memory_small_batches_still_find_the_best_split(
 ) -> None:
     task = BatchTask.uniform(share * len(speeds), len(speeds))
     nothing = np.zeros(len(speeds))
-    gpus = Gpus(np.array(speeds), fixed, 0.0, nothing, nothing, np.random.default_rng(seed))
-    state = go_on(POLICIES["fitted"], POLICIES["fitted"].start(task), gpus, 250)
+    slots = Slots(np.array(speeds), fixed, 0.0, nothing, nothing, np.random.default_rng(seed))
+    state = go_on(POLICIES["fitted"], POLICIES["fitted"].start(task), slots, 250)
     best = split_min_max(TimeCurves.of([(0.0, 0.005, 1 / speed) for speed in speeds]), task)
-    assert gpus.longest_s(state.batch_sizes) <= 1.1 * gpus.longest_s(best)
+    assert slots.longest_s(state.batch_sizes) <= 1.1 * slots.longest_s(best)
 
 
 @given(st.none() | st.floats(0, 1, exclude_min=True), st.integers(0, 10_000), st.integers(0, 10_000))

@@ -10,11 +10,11 @@ from hpcbal.errors import PolicyError
 from hpcbal.policies.batching import split_evenly
 from hpcbal.policies.configuring import (
     Add,
+    BlockAssignment,
     Configuration,
     Delete,
     Machine,
     Move,
-    Ownership,
     Plan,
     Switch,
     plan_changes,
@@ -53,15 +53,15 @@ def configurations(draw: st.DrawFn, num_machines: int = 6) -> Configuration:
     return Configuration.of_blocks(spread("worker", NUM_DATA), spread("server", NUM_PARAMETERS))
 
 
-def ownership_of(configuration: Configuration, shuffle: list[int]) -> Ownership:
+def ownership_of(configuration: Configuration, shuffle: list[int]) -> BlockAssignment:
     """An ownership with these counts; blocks are dealt in a drawn order."""
     data = [i for i, count in enumerate(configuration.data_blocks) for _ in range(count)]
     parameters = [i for i, count in enumerate(configuration.parameter_blocks) for _ in range(count)]
     mixed = [data[k] for k in shuffle]
-    return Ownership(configuration.roles, tuple(mixed), tuple(parameters))
+    return BlockAssignment(configuration.roles, tuple(mixed), tuple(parameters))
 
 
-def execute(plan: Plan, current: Ownership, data: st.DataObject) -> Ownership:
+def execute(plan: Plan, current: BlockAssignment, data: st.DataObject) -> BlockAssignment:
     """Start operations in a drawn order, side by side; blocks arrive when a move is complete."""
     roles = list(current.roles)
     owners = {"data": list(current.data_owner), "parameters": list(current.parameter_owner)}
@@ -95,7 +95,7 @@ def execute(plan: Plan, current: Ownership, data: st.DataObject) -> Ownership:
         for kind, own in owners.items():
             assert all(roles[owner] == needs[kind] for owner in own), "an owner is absent"
         running, done = running - {i}, done | {i}
-    return Ownership(tuple(roles), tuple(owners["data"]), tuple(owners["parameters"]))
+    return BlockAssignment(tuple(roles), tuple(owners["data"]), tuple(owners["parameters"]))
 
 
 def moved(now: tuple[int, ...], then: tuple[int, ...]) -> int:

@@ -53,12 +53,12 @@ def test_sharing_never_needs_more(values: list[float], num_consumers: int) -> No
 )
 @settings(deadline=None)
 def test_rates_are_positive_and_kept_as_measured(
-    others: dict[int, float], single: float, gpus_per_node: int, max_gpus: int
+    others: dict[int, float], single: float, slots_per_node: int, max_slots: int
 ) -> None:
     measured = {**others, 1: single}
-    table = RateTable({"a": measured}, gpus_per_node)
-    row = table.matrix(("a",), max_gpus)[0]
+    table = RateTable({"a": measured}, slots_per_node)
+    row = table.matrix(("a",), max_slots)[0]
     assert (row >= 0).all()
-    assert all(row[m - 1] == rate for m, rate in measured.items() if m <= max_gpus)
+    assert all(row[m - 1] == rate for m, rate in measured.items() if m <= max_slots)
     kept = profile_to_dict(table, {"a": "key"})
-    assert profile_from_dict(kept, {"a": "key"}, gpus_per_node) == table
+    assert profile_from_dict(kept, {"a": "key"}, slots_per_node) == table

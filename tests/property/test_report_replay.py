@@ -117,7 +117,7 @@ def test_spans_lie_on_the_axis_and_never_share_a_slot(lines: list[Entry]) -> Non
     by_slot: dict[int, list[SlotSpan]] = {}
     for span in replay.spans():
         assert 0.0 <= span.start_s <= span.end_s <= replay.now_s
-        by_slot.setdefault(span.gpu, []).append(span)
+        by_slot.setdefault(span.slot, []).append(span)
     for spans in by_slot.values():
         spans.sort(key=lambda span: (span.start_s, span.end_s))
         for before, after in itertools.pairwise(spans):

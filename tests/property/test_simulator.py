@@ -47,7 +47,7 @@ class Case:
             self.specs(),
             self.cluster,
             self.settings(),
-            RateTable(table, self.cluster.max_gpus_per_node),
+            RateTable(table, self.cluster.max_slots_per_node),
             self.passes,
             epochs=self.epochs,
             costs=costs or self.costs,
@@ -108,10 +108,10 @@ def test_every_run_ends_with_all_dnns_trained_and_no_faster_than_the_bound(case:
 
 @settings(max_examples=60, deadline=None)
 @given(cases())
-def test_a_gpu_has_one_dnn_at_a_time_and_every_second_is_accounted_for(case: Case) -> None:
+def test_a_slot_has_one_dnn_at_a_time_and_every_second_is_accounted_for(case: Case) -> None:
     run = case.run()
-    for gpu, idle_s in enumerate(run.idle_seconds()):
-        spans = sorted((s.start_s, s.end_s) for s in run.spans if gpu in s.gpus)
+    for slot, idle_s in enumerate(run.idle_seconds()):
+        spans = sorted((s.start_s, s.end_s) for s in run.spans if slot in s.slots)
         for (_, end_s), (start_s, _) in itertools.pairwise(spans):
             assert start_s >= end_s - 1e-6
         used_s = sum(end_s - start_s for start_s, end_s in spans)
@@ -130,7 +130,7 @@ def test_faster_dnns_shorten_a_run_in_proportion(case: Case, speed: float) -> No
 @given(cases())
 def test_the_events_replay_to_the_same_end(case: Case) -> None:
     run = case.run()
-    table = RateTable(case.rates, case.cluster.max_gpus_per_node)
+    table = RateTable(case.rates, case.cluster.max_slots_per_node)
     specs = [DnnSpec(spec.dnn_id, 4, StopRule(max_epochs=case.epochs[spec.dnn_id])) for spec in case.specs()]
     again: Ensemble = replay(
         specs, case.cluster, case.settings(), table, None, [timed.event for timed in run.events]

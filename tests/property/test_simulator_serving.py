@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hpcbal.paramserver.contract import Table
-from hpcbal.paramserver.machine.events import Move, Reconfigure
-from hpcbal.simulator.serving import ServingJob, ServingMachine, ServingRun, simulate_job
+from hpcbal.paramserver.api import Table
+from hpcbal.paramserver.master.events import BlockMove, Reconfigure
+from hpcbal.simulator.paramserver import ServingJob, ServingMachine, ServingRun, simulate_job
 
 EPOCHS = 4
 
@@ -146,7 +146,9 @@ def test_nothing_is_lost_when_blocks_move(case: Case, data: st.DataObject) -> No
             destination = data.draw(st.integers(1, count))
             if destination != owners[block]:
                 moves.append(
-                    Move("data" if what == "data" else "parameters", (block,), owners[block], destination)
+                    BlockMove(
+                        "data" if what == "data" else "parameters", (block,), owners[block], destination
+                    )
                 )
                 wanted[what][block] = destination
     if not moves:

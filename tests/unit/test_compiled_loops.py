@@ -14,10 +14,10 @@ from python_loops import ListParts, descend_in_python, improve_in_python, sample
 from python_replay import replay_in_python
 from traces import trace_of_steps
 
-from hpcbal.forecast.cluster import Cluster, Links
+from hpcbal.forecast.cluster import Links, Topology
 from hpcbal.forecast.program import Program, empty_record, program_of
 from hpcbal.forecast.simulation import Chunk, Stop, replay_program
-from hpcbal.forecast.trace import Operation, Resource, Trace
+from hpcbal.forecast.trace import Resource, Trace, TracedOperation
 from hpcbal.paramserver.apps import _descent
 from hpcbal.paramserver.apps.descent import Penalty, Terms, descend
 from hpcbal.paramserver.apps.gibbs import Counts, Prior, sample
@@ -228,11 +228,11 @@ def test_factors_that_do_not_fit_their_gram_matrix_are_refused() -> None:
 
 def random_trace(rng: np.random.Generator, num_operations: int, num_servers: int) -> Trace:
     """Whole numbers among the times and bytes, so that many events come at the same time."""
-    operations = [Operation("last server", Resource.DOWNLINK, (), 3, num_servers - 1)]
+    operations = [TracedOperation("last server", Resource.DOWNLINK, (), 3, num_servers - 1)]
     for position in range(1, num_operations):
         resource = list(Resource)[rng.integers(5)]
         operations.append(
-            Operation(
+            TracedOperation(
                 f"{position}",
                 resource,
                 tuple(sorted({int(before) for before in rng.integers(0, position, rng.integers(3))})),
@@ -264,7 +264,7 @@ def test_c_replays_to_the_last_bit_what_python_replays(
             return Links(float("inf") if is_worker else 2.0, 2.0)
         return Links(*rng.uniform(0.5, 3.0, 3))
 
-    cluster = Cluster(
+    cluster = Topology(
         tuple(machine(True) for _ in range(num_workers)), tuple(machine(False) for _ in range(num_servers))
     )
     order, window = str(rng.choice(["fifo", "random"])), float(rng.choice([2.0, np.inf]))
@@ -282,13 +282,13 @@ def test_c_replays_to_the_last_bit_what_python_replays(
 
 def test_a_program_that_does_not_fit_together_is_refused() -> None:
     operations = [
-        Operation("receive", Resource.DOWNLINK, (), 10),
-        Operation("compute", Resource.WORKER, (0,)),
-        Operation("send", Resource.UPLINK, (1,), 10),
+        TracedOperation("receive", Resource.DOWNLINK, (), 10),
+        TracedOperation("compute", Resource.WORKER, (0,)),
+        TracedOperation("send", Resource.UPLINK, (1,), 10),
     ]
     program = program_of(
         trace_of_steps(operations, [[0.0, 1.0, 0.0]]),
-        Cluster((Links(1.0, 1.0),), (Links(1.0, 1.0),)),
+        Topology((Links(1.0, 1.0),), (Links(1.0, 1.0),)),
         2,
         0,
         "fifo",
@@ -335,8 +335,8 @@ def test_a_program_that_does_not_fit_together_is_refused() -> None:
 
 
 def test_what_an_observer_raises_ends_the_replay() -> None:
-    operations = [Operation("compute", Resource.WORKER, ())]
-    cluster = Cluster((Links(1.0, 1.0),), (Links(1.0, 1.0),))
+    operations = [TracedOperation("compute", Resource.WORKER, ())]
+    cluster = Topology((Links(1.0, 1.0),), (Links(1.0, 1.0),))
     program = program_of(trace_of_steps(operations, [[1.0]]), cluster, 100, 0, "fifo", 5.0)
     seen: list[Chunk] = []
 

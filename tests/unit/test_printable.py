@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import logging
+import os
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,7 @@ SAFE = "a\\x1b[2Jb\\rc\\x00d\\u202ee\\x9bf\\u2028g\\ud800h\\x07i"
 def test_what_a_terminal_could_obey_becomes_an_escape() -> None:
     assert printable(HOSTILE) == SAFE
     assert printable("é, 漢字, a\tb\nc") == "é, 漢字, a\tb\nc"
+    assert printable(os.fsdecode(b"b\xe4")) == "b\\xe4", "a byte that is no UTF-8 is shown as it is"
     assert one_line("a\tb\nc") == "a\\tb\\nc"
 
 

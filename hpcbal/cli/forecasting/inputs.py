@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 from hpcbal.cli.options import print_warning
 from hpcbal.errors import InputError
-from hpcbal.forecast import Cluster, Links, Settings, Trace
+from hpcbal.forecast import Links, Settings, Topology, Trace
 from hpcbal.forecast.cluster import AS_THEY_COME
 from hpcbal.forecast.overhead import NO_PARSING, ParsingOverhead, with_step_overhead
-from hpcbal.forecast.prediction import Job, Prices, step_overhead
+from hpcbal.forecast.prediction import Prices, TracedJob, step_overhead
 from hpcbal.forecast.trace import interpolated, on_servers, scaled
 from hpcbal.forecast.trace_file import read_trace
 from hpcbal.telemetry.files.run_directory import RunDirectory
@@ -55,18 +55,18 @@ class Inputs:
         """Number of recorded operations, without the overhead that was added to each step."""
         return len(self.trace.operations) - (1 if self.step_overhead_s else 0)
 
-    def job(self, num_workers: int, num_servers: int) -> Job:
+    def job(self, num_workers: int, num_servers: int) -> TracedJob:
         """The job on so many workers and servers."""
         trace = on_servers(self.trace, num_servers)
-        return Job(trace, self._cluster(num_workers, num_servers), self.parsing, self.settings)
+        return TracedJob(trace, self._cluster(num_workers, num_servers), self.parsing, self.settings)
 
-    def _cluster(self, num_workers: int, num_servers: int) -> Cluster:
+    def _cluster(self, num_workers: int, num_servers: int) -> Topology:
         """The first executors work, the ones after them serve, as when a job starts."""
         links = [self._links(executor) for executor in range(num_workers + num_servers)]
         servers = [Links(each.down_bytes_per_s, each.up_bytes_per_s) for each in links[num_workers:]]
         if any(math.isinf(each.down_bytes_per_s) for each in servers):
             raise InputError("the bandwidth of servers is not known; give --bandwidth, such as 1Gbps")
-        return Cluster(tuple(links[:num_workers]), tuple(servers))
+        return Topology(tuple(links[:num_workers]), tuple(servers))
 
     def _links(self, executor: int) -> Links:
         if self.config is None:

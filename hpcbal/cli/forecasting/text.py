@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hpcbal.cli.forecasting.inputs import Inputs
-from hpcbal.forecast.prediction import Band, Job, Prediction, cheapest, knee, predict
+from hpcbal.forecast.prediction import Band, Prediction, TracedJob, cheapest, knee, predict
 from hpcbal.forecast.rivals import Phases, cynthia, phases_of, queueing
 from hpcbal.forecast.simulation import Stop
 from hpcbal.telemetry.views.table import count_text, format_table
@@ -69,7 +69,7 @@ def forecast_all(inputs: Inputs, workers: Sequence[int], *, with_rivals: bool) -
     return Forecast(inputs, rows, alone, knees, choice, rivals)
 
 
-def _predict_all(jobs: Mapping[tuple[int, int], Job]) -> dict[tuple[int, int], Prediction]:
+def _predict_all(jobs: Mapping[tuple[int, int], TracedJob]) -> dict[tuple[int, int], Prediction]:
     """Predict all jobs on all cores. The first error, or Ctrl-C, ends those that run and starts no others."""
     stop = Stop()
     pool = ThreadPoolExecutor(len(os.sched_getaffinity(0)))
@@ -82,7 +82,7 @@ def _predict_all(jobs: Mapping[tuple[int, int], Job]) -> dict[tuple[int, int], P
         pool.shutdown(cancel_futures=True)
 
 
-def _rivals(job: Job, num_workers: int, phases: Phases) -> dict[str, float]:
+def _rivals(job: TracedJob, num_workers: int, phases: Phases) -> dict[str, float]:
     values = (
         queueing(phases, num_workers, job.trace.samples_per_step),
         cynthia(job, num_workers),

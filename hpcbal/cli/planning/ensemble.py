@@ -9,7 +9,7 @@ from hpcbal.cli.planning.text import NO_SIZE, render_plan
 from hpcbal.config import EnsembleConfig
 from hpcbal.config.checks.warnings import batches_above, check_parts, check_shares, over_limit, told_limit
 from hpcbal.config.scheduling import may_limit_to_one_slot, specs_of
-from hpcbal.planning.ensemble_plan import gpus_per_node, make_plan, nodes_for, plan_to_dict
+from hpcbal.planning.ensemble_plan import known_slots_per_node, make_plan, nodes_for, plan_to_dict
 from hpcbal.planning.memory import node_memory
 from hpcbal.planning.rates import find_rates
 from hpcbal.planning.scenario import PassFacts
@@ -28,24 +28,26 @@ from hpcbal.simulator import too_long
 
 def run(args: argparse.Namespace, config: EnsembleConfig) -> int:
     """Make the plan and print it."""
-    num_nodes, per_node = args.nodes, gpus_per_node(config, args.gpus_per_node)
-    if args.gpus is not None:
-        num_nodes, per_node = nodes_for(args.gpus, per_node)
+    num_nodes, per_node = args.nodes, known_slots_per_node(config, args.slots_per_node)
+    if args.slots is not None:
+        num_nodes, per_node = nodes_for(args.slots, per_node)
     check_shares(config, num_nodes * per_node)
     check_parts(config, num_nodes * per_node)
     rates = find_rates(config, per_node, args.profile, command=str(args.config))
     facts = _facts(args, config)
-    size = {"num_nodes": num_nodes, "gpus_per_node": per_node}
+    size = {"num_nodes": num_nodes, "slots_per_node": per_node}
     choice = choose_for_plan(config, rates, facts, **size)
     schedule = schedule_for_plan(config, choice)
     plan = make_plan(config, rates, schedule, cores_per_rank=args.cpus_per_task, **size)
-    sizes = {name: len(gpus) for f in plan.flotillas for name, gpus in f.placement.gpus.items()}
+    sizes = {name: len(slots) for f in plan.flotillas for name, slots in f.placement.slots.items()}
     if facts is not None:
         check_parts(config, num_nodes * per_node, facts.num_train)
         if large := batches_above(config, facts.num_train):
             print_warning(large)
     if over := over_limit(config, sizes, None if facts is None else facts.num_train):
-        print_warning(f"balance.max_samples_per_gpu: {told_limit(config.balance.max_samples_per_gpu, over)}")
+        print_warning(
+            f"balance.max_samples_per_slot: {told_limit(config.balance.max_samples_per_slot, over)}"
+        )
     outlook: PlanForecast | str = NO_SIZE
     if facts is not None:
         outlook = too_long(specs_of(config)) or forecast(config, rates, facts, schedule, **size)
@@ -72,7 +74,7 @@ def run(args: argparse.Namespace, config: EnsembleConfig) -> int:
         if may_limit and max(sizes.values(), default=1) > 1:
             say(
                 "hpcbal: the plan has no limit of slots per DNN; a run on CPU slots gives each DNN one slot "
-                "if ranks share cores (schedule.max_gpus_per_dnn: auto)"
+                "if ranks share cores (schedule.max_slots_per_dnn: auto)"
             )
     return 0
 

@@ -16,12 +16,12 @@ from hpcbal.telemetry.views.table import count_text
 if TYPE_CHECKING:
     from hpcbal.config import ParamServerConfig, RunConfig
     from hpcbal.forecast.prediction import Prediction as ThroughputForecast
-    from hpcbal.planning.serving import Measured, Prediction
+    from hpcbal.planning.paramserver import MeasuredEpoch, PredictedConfiguration
 
 
 def run(args: argparse.Namespace, config: ParamServerConfig) -> int:
     """Print which ranks to request, and what follows from an earlier run in the output directory."""
-    from hpcbal.planning.serving import default_executors
+    from hpcbal.planning.paramserver import default_executors
 
     refuse_what_is_for_ensembles(args, "is a parameter-server job")
     executors = asked_for(args, config, default_executors(config))
@@ -83,17 +83,17 @@ def asked_for(args: argparse.Namespace, config: RunConfig, default: int) -> int:
     """Return the number of ranks beside rank 0, which fill the nodes: all nodes have equally many ranks.
 
     Args:
-        args: the command line; its `nodes` become as many as `gpus` need.
+        args: the command line; its `nodes` become as many as `slots` need.
         config: the file.
         default: their number, at least, if neither says how many a node has.
     """
-    per_node = args.gpus_per_node or config.slots.per_node
-    if args.gpus is not None:
+    per_node = args.slots_per_node or config.slots.per_node
+    if args.slots is not None:
         from hpcbal.planning.ensemble_plan import nodes_for
 
         if not isinstance(per_node, int):
-            return int(args.gpus)
-        args.nodes, per_node = nodes_for(args.gpus, per_node)
+            return int(args.slots)
+        args.nodes, per_node = nodes_for(args.slots, per_node)
     if isinstance(per_node, int):
         return int((per_node + 1) * args.nodes - 1)
     return int(args.nodes * ranks_per_node(args, default) - 1)
@@ -128,12 +128,14 @@ def command_of(args: argparse.Namespace) -> list[str]:
     return ["hpcbal", "run", str(args.config), *(w for o in args.overrides for w in ("--set", o))]
 
 
-def _earlier(config: ParamServerConfig, executors: int) -> tuple[Measured, Prediction] | None:
+def _earlier(
+    config: ParamServerConfig, executors: int
+) -> tuple[MeasuredEpoch, PredictedConfiguration] | None:
     """Return the measurements of a run in the output directory, and its prediction; None if there is none."""
     ledger = Path(config.output.dir) / "ledger.jsonl"
     if not ledger.is_file():
         return None
-    from hpcbal.planning.serving import measured_in, predicted
+    from hpcbal.planning.paramserver import measured_in, predicted
 
     measured = measured_in(ledger, has_barrier=config.staleness == 0)
     prediction = None if measured is None else predicted(config, measured, executors)
@@ -169,12 +171,12 @@ def _trust_lines(config: ParamServerConfig, is_predicted: bool, is_forecast: boo
     return [trust_text(config, is_forecast=is_forecast)]
 
 
-def asdict_of(measured: Measured, prediction: Prediction) -> dict[str, Any]:
+def asdict_of(measured: MeasuredEpoch, prediction: PredictedConfiguration) -> dict[str, Any]:
     """For `--json`."""
     return {"measured": dataclasses.asdict(measured), "predicted": dataclasses.asdict(prediction)}
 
 
-def text_of(measured: Measured, prediction: Prediction) -> list[str]:
+def text_of(measured: MeasuredEpoch, prediction: PredictedConfiguration) -> list[str]:
     """Lines for users."""
     return [
         f"measured: {count_text(measured.num_workers, 'worker')}, "

@@ -1,11 +1,11 @@
-"""A plan as text: flotillas, GPU map, ranks, memory, and whether it fits into the walltime."""
+"""A plan as text: flotillas, slot map, ranks, memory, and whether it fits into the walltime."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
 from hpcbal.events.ensemble import Schedule, ScheduleChosen
-from hpcbal.planning.ensemble_plan import EnsemblePlan, PlannedFlotilla, by_node, gpu_map, launch_lines
+from hpcbal.planning.ensemble_plan import EnsemblePlan, PlannedFlotilla, by_node, launch_lines, slot_map
 from hpcbal.planning.memory import NodeMemory
 from hpcbal.planning.wall_time import MOST_NODES_TRIED, PlanForecast, ranked
 from hpcbal.telemetry.files.json_lines import duration_text
@@ -53,7 +53,7 @@ def render_plan(
         rows += _table_rows(plan, planned, index)
     lines = [
         f"{plan.name}: {count_text(plan.num_dnns, 'DNN')}{many} on "
-        f"{count_text(len(nodes), 'node')} with {count_text(nodes[0].num_gpus, 'slot')} each",
+        f"{count_text(len(nodes), 'node')} with {count_text(nodes[0].num_slots, 'slot')} each",
         f"schedule {plan.schedule}: {_ORDER[plan.paradigm]}",
         "",
         *format_table(headers, rows, right=(0, 2, 3, 4, 6)),
@@ -62,7 +62,7 @@ def render_plan(
         "",
         *_candidate_lines(choice, has_size=outlook != NO_SIZE),
         f"ranks: {plan.num_ranks} = 1 scheduler + {count_text(plan.max_preprocessors, 'preprocessor')} + "
-        f"{count_text(plan.cluster.num_gpus, 'trainer')} ({plan.ranks_per_node} per node)",
+        f"{count_text(plan.cluster.num_slots, 'trainer')} ({plan.ranks_per_node} per node)",
         f"preprocessors per node: {_counts_text(plan.preprocessors_per_node)}",
         *_memory_lines(memory, bytes_per_node),
         *_time_lines(outlook),
@@ -117,14 +117,14 @@ def _start_lines(plan: EnsemblePlan, command: Sequence[str]) -> list[str]:
 
 
 def _map_lines(plan: EnsemblePlan) -> list[str]:
-    """Which DNN each GPU of the first flotilla trains, one line per node: `node0  0:fast 1-3:half`."""
+    """Which DNN each slot of the first flotilla trains, one line per node: `node0  0:fast 1-3:half`."""
     width = max(len(node.host) for node in plan.cluster.nodes)
     lines = ["Slots of the first flotilla:"]
-    for host, names in gpu_map(plan, plan.flotillas[0]).items():
-        gpus_of: dict[str, list[int]] = {}
-        for gpu, name in enumerate(names):
-            gpus_of.setdefault(name or "free", []).append(gpu)
-        cells = (f"{_ranges(gpus)}:{name}" for name, gpus in gpus_of.items())
+    for host, names in slot_map(plan, plan.flotillas[0]).items():
+        slots_of: dict[str, list[int]] = {}
+        for slot, name in enumerate(names):
+            slots_of.setdefault(name or "free", []).append(slot)
+        cells = (f"{_ranges(slots)}:{name}" for name, slots in slots_of.items())
         lines.append(f"  {host.ljust(width)}  {' '.join(cells)}")
     return lines
 
@@ -195,11 +195,11 @@ def bytes_text(number: int) -> str:
 def _table_rows(plan: EnsemblePlan, planned: PlannedFlotilla, index: int) -> list[list[str]]:
     flotilla = planned.flotilla
     rows: list[list[str]] = []
-    members = zip(flotilla.dnn_ids, flotilla.num_gpus, flotilla.rates_before, flotilla.rates, strict=True)
+    members = zip(flotilla.dnn_ids, flotilla.num_slots, flotilla.rates_before, flotilla.rates, strict=True)
     for name, count, before, rate in members:
         first = not rows
-        places = by_node(plan.cluster, planned.placement.gpus[name])
-        text = " ".join(f"{node}:{_ranges(gpus)}" for node, gpus in places.items())
+        places = by_node(plan.cluster, planned.placement.slots[name])
+        text = " ".join(f"{node}:{_ranges(slots)}" for node, slots in places.items())
         extra = f"{rate:.1f}" if rate != before else "-"
         rows.append(
             [

@@ -32,7 +32,7 @@ def run(args: argparse.Namespace, config: EnsembleConfig | None) -> int:
     if args.output is not None:
         make_directory(args.output)  # before the long simulation
     num_seeds = args.seeds or DEFAULT_SEEDS
-    rows = compare(scenario, args.gpus or scenario.gpus, paradigms, range(num_seeds))
+    rows = compare(scenario, args.slots or scenario.slots, paradigms, range(num_seeds))
     if args.output is not None:
         files = write_output(args.output, scenario, rows, num_seeds)
         say(f"hpcbal: wrote {len(files)} files to {args.output}")
@@ -50,7 +50,7 @@ def _scenario(args: argparse.Namespace, config: EnsembleConfig | None) -> Scenar
             config,
             args.config,
             profile=args.profile,
-            gpus_per_node=args.gpus_per_node,
+            slots_per_node=args.slots_per_node,
             num_samples=args.samples,
             epochs=args.epochs,
             rate_deviation=args.rate_deviation,
@@ -58,7 +58,7 @@ def _scenario(args: argparse.Namespace, config: EnsembleConfig | None) -> Scenar
         )
     given = {
         "--profile": args.profile is not None,
-        "--gpus-per-node": args.gpus_per_node is not None,
+        "--slots-per-node": args.slots_per_node is not None,
         "--samples": args.samples is not None,
         "--epochs": args.epochs != 1.0,
         "--rate-deviation": args.rate_deviation != 0.0,

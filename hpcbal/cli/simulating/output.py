@@ -28,21 +28,21 @@ _LEAST_WIDTH = 520.0
 CHARTS: dict[str, tuple[str, Callable[[Row], float]]] = {
     "speedup": ("Speed-up over independent", lambda row: row.speedup_vs_independent),
     "makespan": ("Makespan over its lower bound", lambda row: row.over_lower_bound),
-    "waiting": ("Seconds without a DNN, per slot", lambda row: row.wait_s_per_gpu),
+    "waiting": ("Seconds without a DNN, per slot", lambda row: row.wait_s_per_slot),
 }
 """File name -> (title, value)."""
 
 
 def draw_comparison(name: str, rows: Sequence[Row], scenario_name: str) -> Drawing:
-    """Draw one of CHARTS: a group of bars per number of GPUs, one bar per schedule.
+    """Draw one of CHARTS: a group of bars per number of slots, one bar per schedule.
 
     Args:
         rows: at least one.
     """
     title, value = CHARTS[name]
-    gpus = list(dict.fromkeys(row.gpus for row in rows))
+    slots = list(dict.fromkeys(row.slots for row in rows))
     paradigms = list(dict.fromkeys(row.paradigm for row in rows))
-    width = max(_LEAST_WIDTH, _LEFT + _GROUP_WIDTH * len(gpus) + 8.0)
+    width = max(_LEAST_WIDTH, _LEFT + _GROUP_WIDTH * len(slots) + 8.0)
     sheet = Sheet()
     sheet.text(_LEFT, 18.0, title, _TITLE_SIZE, bold=True)
     top = _TOP + _KEY_HEIGHT
@@ -50,15 +50,15 @@ def draw_comparison(name: str, rows: Sequence[Row], scenario_name: str) -> Drawi
     y = Scale(0.0, max(1e-9, *(value(row) for row in rows)), bottom, top)
     draw_left(sheet, y, number_ticks(0.0, y.high, 5), _LEFT, width - 8.0)
     _draw_key(sheet, paradigms)
-    step = (width - 8.0 - _LEFT) / len(gpus)
+    step = (width - 8.0 - _LEFT) / len(slots)
     bar = 0.8 * step / len(paradigms)
     for row in rows:
-        group, place = gpus.index(row.gpus), paradigms.index(row.paradigm)
+        group, place = slots.index(row.slots), paradigms.index(row.paradigm)
         x = _LEFT + step * (group + 0.1) + bar * place
         height = bottom - y(value(row))
-        label = f"{row.paradigm} on {row.gpus} slots: {value(row):.4g}"
+        label = f"{row.paradigm} on {row.slots} slots: {value(row):.4g}"
         sheet.rect(x, bottom - height, max(1.0, bar - 2.0), height, PALETTE[place], title=label)
-    for group, number in enumerate(gpus):
+    for group, number in enumerate(slots):
         sheet.text(_LEFT + step * (group + 0.5), bottom + 16.0, str(number), LABEL_SIZE, QUIET, "middle")
     sheet.text(_LEFT - 6.0, bottom + 16.0, "slots", LABEL_SIZE, QUIET, "end")
     return sheet.done(name, f"{title}, {scenario_name}", width, bottom + AXIS_HEIGHT)
@@ -84,20 +84,20 @@ _USE_OF_KIND = {
 def report_of(scenario: Scenario, run: SimulatedRun, paradigm: str, seed: int) -> ReportData:
     """Return the data of the report on one simulated run."""
     epochs = scenario.draw(seed).epochs
-    cluster = cluster_of(run.num_gpus, scenario.gpus_per_node)
+    cluster = cluster_of(run.num_slots, scenario.slots_per_node)
     data = ReportData(
         name=scenario.name,
         kind="simulation",
         state="simulated",
         duration_s=run.makespan_s,
-        slot_names=slot_names([(node.host, node.num_gpus) for node in cluster.nodes]),
+        slot_names=slot_names([(node.host, node.num_slots) for node in cluster.nodes]),
         jobs=tuple(
             JobReport(
                 dnn.dnn_id,
                 "done",
                 epochs[dnn.dnn_id],
                 wall_time_s=dnn.running_s,
-                slot_seconds=dnn.gpu_seconds,
+                slot_seconds=dnn.slot_seconds,
             )
             for dnn in run.dnns
         ),
@@ -107,7 +107,7 @@ def report_of(scenario: Scenario, run: SimulatedRun, paradigm: str, seed: int) -
         preprocessing=Preprocessing(scenario.passes.preprocessing_samples_per_s),
         facts=(
             ("schedule", paradigm),
-            ("slots", f"{run.num_gpus}, {scenario.gpus_per_node} per node"),
+            ("slots", f"{run.num_slots}, {scenario.slots_per_node} per node"),
             ("seed", str(seed)),
             ("lower bound", f"{run.lower_bound_s:.1f} s"),
             ("hpcbal", hpcbal.__version__),
@@ -139,24 +139,24 @@ def _round(scenario: Scenario, record: RoundRecord) -> RoundReport:
 def _spans(run: SimulatedRun) -> tuple[SlotSpan, ...]:
     """Which DNN held which slot: profiling runs, and DNNs from a round's start until they left it."""
     held = [
-        SlotSpan(gpu, span.dnn_id, span.start_s, span.end_s, "profiling")
+        SlotSpan(slot, span.dnn_id, span.start_s, span.end_s, "profiling")
         for span in run.spans
         if span.kind == PROFILE
-        for gpu in span.gpus
+        for slot in span.slots
     ]
     for record in run.rounds:
         for group in record.plan.groups:
             end_s = record.start_s + record.running_s[group.dnn_id]
-            held += [SlotSpan(gpu, group.dnn_id, record.start_s, end_s) for gpu in group.gpus]
+            held += [SlotSpan(slot, group.dnn_id, record.start_s, end_s) for slot in group.slots]
     return tuple(held)
 
 
 def _use(run: SimulatedRun) -> tuple[SlotUse, ...]:
-    seconds = {use: run.gpu_seconds(kind) for kind, use in _USE_OF_KIND.items()}
+    seconds = {use: run.slot_seconds(kind) for kind, use in _USE_OF_KIND.items()}
     seconds["idle"] = run.idle_seconds()
     return tuple(
-        SlotUse(gpu, {use: float(by_gpu[gpu]) for use, by_gpu in seconds.items()})
-        for gpu in range(run.num_gpus)
+        SlotUse(slot, {use: float(by_slot[slot]) for use, by_slot in seconds.items()})
+        for slot in range(run.num_slots)
     )
 
 
@@ -179,7 +179,7 @@ def make_directory(directory: Path) -> None:
 def write_output(directory: Path, scenario: Scenario, rows: Sequence[Row], num_seeds: int) -> list[Path]:
     """Write `simulation.json`, the charts as SVG (and PNG where matplotlib is installed), and pages.
 
-    The pages show the first seed's run of each schedule on each number of GPUs.
+    The pages show the first seed's run of each schedule on each number of slots.
 
     Returns: the files.
     Raises:
@@ -199,9 +199,9 @@ def write_output(directory: Path, scenario: Scenario, rows: Sequence[Row], num_s
             write_atomic(path, content)
             written.append(path)
     for row in rows:
-        if row.gpus <= MAX_SLOTS_OF_A_PAGE:
-            path = directory / f"{row.paradigm}-{row.gpus}.html"
-            run = scenario.run(row.gpus, row.paradigm, 0)
+        if row.slots <= MAX_SLOTS_OF_A_PAGE:
+            path = directory / f"{row.paradigm}-{row.slots}.html"
+            run = scenario.run(row.slots, row.paradigm, 0)
             write_page(report_of(scenario, run, row.paradigm, 0), path)
             written.append(path)
     return written

@@ -14,9 +14,9 @@ from hpcbal.telemetry.views.table import count_text, format_table
 if TYPE_CHECKING:
     from hpcbal.config import ParamServerConfig
     from hpcbal.forecast.prediction import Prediction
-    from hpcbal.planning.serving import Measured
+    from hpcbal.planning.paramserver import MeasuredEpoch
     from hpcbal.runtime.simulating.forecast import Change, JobForecast, Shape
-    from hpcbal.simulator.serving import Delays
+    from hpcbal.simulator.paramserver import Delays
 
 FORMAT = 1
 
@@ -26,7 +26,7 @@ Without them it is 0: what an earlier run measured of links includes such delays
 
 ENSEMBLES_ONLY = {
     "profile": None,
-    "gpus_per_node": None,
+    "slots_per_node": None,
     "paradigm": None,
     "seeds": None,
     "samples": None,
@@ -41,7 +41,7 @@ ENSEMBLES_ONLY = {
 def run(args: argparse.Namespace, config: ParamServerConfig) -> int:
     """Simulate the job on each number of executors, and print what is predicted."""
     from hpcbal.config import add_import_roots
-    from hpcbal.planning.serving import default_executors, machines_of
+    from hpcbal.planning.paramserver import default_executors, machines_of
     from hpcbal.runtime.jobs.loading import load_job
     from hpcbal.runtime.simulating.forecast import forecast_job
 
@@ -49,9 +49,9 @@ def run(args: argparse.Namespace, config: ParamServerConfig) -> int:
     if given:
         options = ", ".join(f"--{name.replace('_', '-')}" for name in given)
         raise InputError(f"{options}: works with ensembles only, and {args.config} is a parameter-server job")
-    counts = args.gpus or [default_executors(config)]
+    counts = args.slots or [default_executors(config)]
     if min(counts) < 2:
-        raise InputError(f"--gpus: got {min(counts)} executor, allowed: 2 or more, a worker and a server")
+        raise InputError(f"--slots: got {min(counts)} executor, allowed: 2 or more, a worker and a server")
     delays = _delays(config, args.costs)
     measured = _measured(config)
     machines_of(config, max(counts), measured)  # what is missing is told before the data is opened
@@ -82,7 +82,7 @@ def _rate(config: ParamServerConfig, simulated: JobForecast) -> Prediction | Non
 
 
 def _delays(config: ParamServerConfig, given: list[tuple[str, float]]) -> Delays:
-    from hpcbal.simulator.serving import Delays
+    from hpcbal.simulator.paramserver import Delays
 
     names = [field.name for field in dataclasses.fields(Delays)]
     wrong = [name for name, _ in given if name not in names]
@@ -96,8 +96,8 @@ def _delays(config: ParamServerConfig, given: list[tuple[str, float]]) -> Delays
         raise InputError(f"--cost: {error}") from error
 
 
-def _measured(config: ParamServerConfig) -> Measured | None:
-    from hpcbal.planning.serving import measured_in
+def _measured(config: ParamServerConfig) -> MeasuredEpoch | None:
+    from hpcbal.planning.paramserver import measured_in
 
     ledger = Path(config.output.dir) / "ledger.jsonl"
     return measured_in(ledger, has_barrier=config.staleness == 0) if ledger.is_file() else None
@@ -105,7 +105,7 @@ def _measured(config: ParamServerConfig) -> Measured | None:
 
 def _to_dict(
     config: ParamServerConfig,
-    measured: Measured | None,
+    measured: MeasuredEpoch | None,
     delays: Delays,
     forecasts: list[JobForecast],
     rates: list[Prediction | None],
@@ -129,7 +129,7 @@ def _to_dict(
 
 def _lines(
     config: ParamServerConfig,
-    measured: Measured | None,
+    measured: MeasuredEpoch | None,
     delays: Delays,
     forecasts: list[JobForecast],
     rates: list[Prediction | None],

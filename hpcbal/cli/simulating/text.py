@@ -19,7 +19,7 @@ def rows_to_dict(scenario: Scenario, rows: Sequence[Row], num_seeds: int) -> dic
     return {
         "format": FORMAT,
         "name": scenario.name,
-        "gpus_per_node": scenario.gpus_per_node,
+        "slots_per_node": scenario.slots_per_node,
         "num_seeds": num_seeds,
         "costs": asdict(scenario.costs),
         "kept_per_added_node": scenario.kept_per_added_node,
@@ -29,11 +29,11 @@ def rows_to_dict(scenario: Scenario, rows: Sequence[Row], num_seeds: int) -> dic
 
 
 def render_rows(scenario: Scenario, rows: Sequence[Row], num_seeds: int) -> list[str]:
-    """The rows as text, line by line; for a single number of GPUs also the flotillas."""
+    """The rows as text, line by line; for a single number of slots also the flotillas."""
     num_dnns = len(scenario.draw(0).specs)
     lines = [
         f"{scenario.name}: {count_text(num_dnns, 'DNN')}, nodes of "
-        f"{count_text(scenario.gpus_per_node, 'slot')}, mean of {count_text(num_seeds, 'seed')}, seconds",
+        f"{count_text(scenario.slots_per_node, 'slot')}, mean of {count_text(num_seeds, 'seed')}, seconds",
         "",
         *_main_table(scenario, rows),
         "",
@@ -44,7 +44,7 @@ def render_rows(scenario: Scenario, rows: Sequence[Row], num_seeds: int) -> list
     if scenario.settings.prune is not None:
         lines.append(f"pruning compares curves drawn per seed: {scenario.curves}")
         lines.append("epochs: trained, over those without pruning")
-    if len({row.gpus for row in rows}) == 1:
+    if len({row.slots for row in rows}) == 1:
         for row in rows:
             if row.paradigm != "independent" and row.flotillas:
                 lines += ["", *_flotilla_table(row)]
@@ -71,13 +71,13 @@ def _main_table(scenario: Scenario, rows: Sequence[Row]) -> list[str]:
     cells = []
     for row in rows:
         line = [
-            str(row.gpus),
+            str(row.slots),
             row.paradigm,
             f"{_seconds(row.makespan_s)} +- {_seconds(row.makespan_deviation_s)}",
             f"{row.speedup_vs_independent:.2f}",
             _seconds(row.lower_bound_s),
-            _seconds(row.wait_s_per_gpu),
-            _seconds(row.lockstep_s_per_gpu),
+            _seconds(row.wait_s_per_slot),
+            _seconds(row.lockstep_s_per_slot),
             f"{row.rounds:.0f}",
             f"{_seconds(row.running_mean_s)} +- {_seconds(row.running_deviation_s)}",
             *(
@@ -108,7 +108,7 @@ def _flotilla_table(row: Row) -> list[str]:
         [
             str(flotilla.index),
             str(flotilla.num_dnns),
-            str(flotilla.num_gpus),
+            str(flotilla.num_slots),
             str(flotilla.num_passes),
             f"{flotilla.mean_s:.1f}",
             f"{flotilla.deviation_s:.1f}",

@@ -1,1 +1,1 @@
-"""Checks beyond single keys: across sections, imports, packages, the number of GPUs."""
+"""Checks beyond single keys: across sections, imports, packages, the number of slots."""

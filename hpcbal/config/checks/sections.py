@@ -344,8 +344,8 @@ def _fixed_shares(root: YamlNode) -> list[str]:
 
 
 def _shares_in_vain(root: YamlNode) -> list[str]:
-    """Reject more weights than GPUs that a DNN may have; the run checks against the real GPUs."""
-    limit, rest = root.deepest(("schedule", "max_gpus_per_dnn"))
+    """Reject more weights than slots that a DNN may have; the run checks against those of the allocation."""
+    limit, rest = root.deepest(("schedule", "max_slots_per_dnn"))
     if rest or not isinstance(limit.value, int):
         return []
     policy, rest = root.deepest(("balance", "policy"))
@@ -359,7 +359,7 @@ def _shares_in_vain(root: YamlNode) -> list[str]:
         shares = (dnn if _has_weights(dnn) else root.get("balance") or root).get("shares")
         if shares is not None and shares.is_list and len(shares.value) > limit.value:
             message = f"got {len(shares.value)} weights, allowed: at most {limit.value}"
-            problems[shares.problem(f"{message} with schedule.max_gpus_per_dnn {limit.value}")] = None
+            problems[shares.problem(f"{message} with schedule.max_slots_per_dnn {limit.value}")] = None
     return list(problems)
 
 
@@ -406,21 +406,21 @@ def _partitioned(root: YamlNode) -> list[str]:
 
 
 def _parts_never_used(root: YamlNode) -> list[str]:
-    """Reject steps with fewer samples than one node has GPUs; only the run knows the number of nodes."""
+    """Reject steps with fewer samples than one node has slots; only the run knows the number of nodes."""
     if root.deepest(("data", "access"))[0].value != "partitioned":
         return []
     slots = _count_at(root, "slots", "per_node")
-    limit = _count_at(root, "schedule", "max_gpus_per_dnn")
+    limit = _count_at(root, "schedule", "max_slots_per_dnn")
     if slots is None:
         return []
-    num_gpus = slots if limit is None else min(slots, limit)
+    num_slots = slots if limit is None else min(slots, limit)
     dnns = root.get("dnns")
     problems = []
     for dnn in dnns.value if dnns is not None and dnns.is_list else []:
         batch_size = _count_at(dnn, "batch_size")
-        if batch_size is not None and batch_size < num_gpus:
+        if batch_size is not None and batch_size < num_slots:
             node, _ = dnn.deepest(("batch_size",))
-            problems.append(node.problem(too_few_samples(batch_size, num_gpus)))
+            problems.append(node.problem(too_few_samples(batch_size, num_slots)))
     return problems
 
 

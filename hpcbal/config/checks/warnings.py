@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
+from pathlib import Path
 
+from hpcbal import env
 from hpcbal.config.balance import balances_of, resolve_balance
+from hpcbal.config.checks.names import items_of
 from hpcbal.config.schema.dnn import InitConfig
 from hpcbal.config.schema.ensemble import EnsembleConfig
 from hpcbal.config.schema.run import RunConfig
@@ -87,6 +91,45 @@ def _missing(init: InitConfig) -> str | None:
     return None
 
 
+_PATHS = re.compile(r"(.*_)?(path|file|folder|dir|directory|root)s?")
+"""Names of arguments that are paths, whoever wrote the dataset."""
+
+
+def data_warnings(root: YamlNode) -> list[str]:
+    """A line in the form of problems for each argument of a dataset that leads nowhere on this machine.
+
+    Only a warning: the data may lie on the machines of the run alone, and so may environment variables.
+
+    Args:
+        root: the written-out configuration that was validated.
+    """
+    lines: dict[str, None] = {}
+    for owner in (root, *items_of(root, "jobs")):
+        data = owner.get("data")
+        held_out = [] if data is None else [data.get(name) for name in ("validation", "test")]
+        for section in (data, *held_out):
+            args = None if section is None else section.get("args")
+            for name, node in args.value.items() if args is not None and args.is_mapping else ():
+                line = _leads_nowhere(str(name), node)
+                if line is not None:
+                    lines[line] = None
+    return list(lines)
+
+
+def _leads_nowhere(name: str, argument: YamlNode) -> str | None:
+    try:
+        value = env.expanded(argument.plain(), argument.key)
+    except InputError as error:
+        return f"{argument.where}: {error}"
+    is_path = isinstance(value, str) and _PATHS.fullmatch(name) is not None
+    if not is_path or any(sign in value for sign in "*?[:") or Path(value).expanduser().exists():
+        return None
+    place = "" if Path(value).is_absolute() else f" in {Path.cwd()}"
+    return argument.problem(
+        f"got {show(value)}, but there is no such file or directory{place} on this machine"
+    )
+
+
 def size_warnings(config: EnsembleConfig, root: YamlNode) -> list[str]:
     """Warn of groups that may be formed, from the file alone; `plan` and `run` know more and warn themselves.
 
@@ -95,37 +138,37 @@ def size_warnings(config: EnsembleConfig, root: YamlNode) -> list[str]:
         root: the written-out configuration that was validated.
 
     Returns:
-        Lines in the form of problems: weights of `fixed` for more GPUs than a node has, and a limit for GPUs
-        that no group can keep.
+        Lines in the form of problems: weights of `fixed` for more slots than a node has, and a limit for
+        slots that no group can keep.
     """
     return [*_weights_of_several_nodes(config, root), *_limit_never_kept(config, root)]
 
 
 def over_limit(
-    config: EnsembleConfig, num_gpus_by_dnn: Mapping[str, int], num_train: int | None = None
+    config: EnsembleConfig, num_slots_by_dnn: Mapping[str, int], num_train: int | None = None
 ) -> dict[str, str]:
-    """Find the DNNs whose even share of a step is above `balance.max_samples_per_gpu`, and by how much.
+    """Find the DNNs whose even share of a step is above `balance.max_samples_per_slot`, and by how much.
 
     An even share is always allowed; otherwise no split would be possible.
 
     Args:
-        num_gpus_by_dnn: number of GPUs of the group, >= 1, by name of its DNN.
+        num_slots_by_dnn: number of slots of the group, >= 1, by name of its DNN.
         num_train: training samples of a pass, the most that a step can have; None: not known.
 
-    Returns: text such as '32 of 64 samples on 2 GPUs', by name; DNNs with policy `even` are left out.
+    Returns: text such as '32 of 64 samples on 2 slots', by name; DNNs with policy `even` are left out.
     """
-    limit = config.balance.max_samples_per_gpu
+    limit = config.balance.max_samples_per_slot
     if limit is None:
         return {}
     found = {}
     for dnn in config.dnns:
-        num_gpus = num_gpus_by_dnn.get(dnn.name)
-        if num_gpus is None or resolve_balance(config.balance, dnn).policy.splits_evenly:
+        num_slots = num_slots_by_dnn.get(dnn.name)
+        if num_slots is None or resolve_balance(config.balance, dnn).policy.splits_evenly:
             continue
         num_samples = dnn.batch_size if num_train is None else min(dnn.batch_size, num_train)
-        share = -(-num_samples // num_gpus)
+        share = -(-num_samples // num_slots)
         if share > limit:
-            on = "1 slot" if num_gpus == 1 else f"{num_gpus} slots"
+            on = "1 slot" if num_slots == 1 else f"{num_slots} slots"
             found[dnn.name] = f"{share} of {num_samples} samples on {on}"
     return found
 
@@ -141,7 +184,7 @@ def told_limit(limit: int | None, over: Mapping[str, str]) -> str:
 
 
 def _weights_of_several_nodes(config: EnsembleConfig, root: YamlNode) -> list[str]:
-    """Warn of weights of `fixed` for more GPUs than a node has: a start on too few nodes is refused."""
+    """Warn of weights of `fixed` for more slots than a node has: a start on too few nodes is refused."""
     per_node = config.slots.per_node
     has_weights = config.balance.shares or any(dnn.shares for dnn in config.dnns)
     if not isinstance(per_node, int) or not has_weights:
@@ -160,13 +203,13 @@ def _weights_of_several_nodes(config: EnsembleConfig, root: YamlNode) -> list[st
 
 def _limit_never_kept(config: EnsembleConfig, root: YamlNode) -> list[str]:
     """Warn of a limit below an even share in the largest group that a DNN may have."""
-    most = config.schedule.gpu_limit
+    most = config.schedule.slot_limit
     over = {} if most is None else over_limit(config, {dnn.name: most for dnn in config.dnns})
     if not over:
         return []
-    node, _ = root.deepest(("balance", "max_samples_per_gpu"))
-    message = told_limit(config.balance.max_samples_per_gpu, over)
-    return [node.problem(f"{message} (schedule.max_gpus_per_dnn allows no more slots)")]
+    node, _ = root.deepest(("balance", "max_samples_per_slot"))
+    message = told_limit(config.balance.max_samples_per_slot, over)
+    return [node.problem(f"{message} (schedule.max_slots_per_dnn allows no more slots)")]
 
 
 _KEYS = ("loss", "label_smoothing", "class_weights")
@@ -217,16 +260,16 @@ def _ranked_by_loss(config: EnsembleConfig, root: YamlNode) -> list[str]:
     ]
 
 
-def check_shares(config: EnsembleConfig, num_gpus: int) -> None:
-    """Reject weights that no GPU could ever use.
+def check_shares(config: EnsembleConfig, num_slots: int) -> None:
+    """Reject weights that no slot could ever use.
 
-    Fewer weights than GPUs in a group are allowed: the weights repeat from the first.
+    Fewer weights than slots in a group are allowed: the weights repeat from the first.
 
     Args:
-        num_gpus: GPUs of the whole cluster, >= 1.
+        num_slots: slots of the whole cluster, >= 1.
 
     Raises:
-        ConfigError: if a DNN with policy `fixed` has more weights than there are GPUs.
+        ConfigError: if a DNN with policy `fixed` has more weights than there are slots.
     """
     if not (config.balance.shares or any(dnn.shares for dnn in config.dnns)):
         return
@@ -236,28 +279,28 @@ def check_shares(config: EnsembleConfig, num_gpus: int) -> None:
             key = f"dnns.{name}.shares" if balance.shares_are_own else "balance.shares"
             given[key] = len(balance.shares)
     problems = [
-        f"{key}: got {num_weights} weights, allowed: at most {num_gpus}, one for each slot; "
+        f"{key}: got {num_weights} weights, allowed: at most {num_slots}, one for each slot; "
         "remove some weights, or ask for more slots"
         for key, num_weights in given.items()
-        if num_weights > num_gpus
+        if num_weights > num_slots
     ]
     if problems:
         raise ConfigError(problems)
 
 
-def check_parts(config: EnsembleConfig, num_gpus: int, num_train: int | None = None) -> None:
-    """Reject partitioned data, or steps of it, that would leave a GPU without samples.
+def check_parts(config: EnsembleConfig, num_slots: int, num_train: int | None = None) -> None:
+    """Reject partitioned data, or steps of it, that would leave a slot without samples.
 
     Args:
-        num_gpus: GPUs of the whole cluster, >= 1.
+        num_slots: slots of the whole cluster, >= 1.
         num_train: training samples of the dataset, >= 1; None: not known.
 
     Raises:
-        ConfigError: if the DNN may get more GPUs than a step, or the dataset, has training samples.
+        ConfigError: if the DNN may get more slots than a step, or the dataset, has training samples.
     """
     if config.data.access != "partitioned":
         return
-    most = min(num_gpus, config.schedule.gpu_limit or num_gpus)
+    most = min(num_slots, config.schedule.slot_limit or num_slots)
     problems = [
         f"dnns.{dnn.name}.batch_size: {too_few_samples(dnn.batch_size, most)}"
         for dnn in config.dnns
@@ -267,16 +310,16 @@ def check_parts(config: EnsembleConfig, num_gpus: int, num_train: int | None = N
         problems.append(
             f"data.dataset: got {num_train} training samples, allowed: at least {most} with data.access "
             "'partitioned', one for every slot that the DNN may have; add samples, use fewer slots, or set "
-            f"schedule.max_gpus_per_dnn to {num_train}"
+            f"schedule.max_slots_per_dnn to {num_train}"
         )
     if problems:
         raise ConfigError(problems)
 
 
-def too_few_samples(batch_size: int, num_gpus: int) -> str:
-    """Error text for steps of `batch_size` samples, when partitioned data is spread over `num_gpus` GPUs."""
+def too_few_samples(batch_size: int, num_slots: int) -> str:
+    """Error text for steps of `batch_size` samples, when partitioned data is on `num_slots` slots."""
     return (
-        f"got {batch_size}, allowed: at least {num_gpus} with data.access 'partitioned': every slot that the "
-        "DNN may have needs a sample in each step, else some data is never used; or set "
-        f"schedule.max_gpus_per_dnn to {batch_size}"
+        f"got {batch_size}, allowed: at least {num_slots} with data.access 'partitioned': every slot that "
+        "the DNN may have needs a sample in each step, else some data is never used; or set "
+        f"schedule.max_slots_per_dnn to {batch_size}"
     )

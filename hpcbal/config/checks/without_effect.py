@@ -147,7 +147,7 @@ _RULES = (
     _Rule("balance.samples", _chooses_by_size, _SHARED),
     _Rule("balance.cost", _chooses_by_size, f"{_SHARED}, or with samples: chronica"),
     _Rule("balance.gradient_weights", _chooses_by_size, f"{_SHARED}, or with samples: chronica"),
-    _Rule("balance.max_work_per_gpu", _deals_batches, f"{_SHARED} and samples: within-batch"),
+    _Rule("balance.max_work_per_slot", _deals_batches, f"{_SHARED} and samples: within-batch"),
     _Rule("dataplane.on_device", _ends_elementwise, "with normalize at the end of preprocessing"),
     _Rule("backend.rates", _is_emulated, _EMULATED),
     _Rule("backend.workers", _is_emulated, _EMULATED),
@@ -166,7 +166,7 @@ _RULES = (
     _Rule("balance.first_fit", _some(lambda balance: balance.fits_speeds), _with_fitted),
     _Rule("balance.refit_every", _some(lambda balance: balance.fits_speeds), _with_fitted),
     _Rule(
-        "balance.max_samples_per_gpu",
+        "balance.max_samples_per_slot",
         _some(lambda balance: not balance.policy.splits_evenly),
         lambda: (
             f"with a policy other than {_names_where(lambda policy: policy.splits_evenly)}, or on samples "

@@ -8,7 +8,13 @@ from typing import Any
 from hpcbal.config.checks.import_check import import_problems
 from hpcbal.config.checks.names import package_problems
 from hpcbal.config.checks.sections import cross_problems, mixed_label_problems, ring_problems
-from hpcbal.config.checks.warnings import compared_losses, initial_warnings, size_warnings, walltime_warnings
+from hpcbal.config.checks.warnings import (
+    compared_losses,
+    data_warnings,
+    initial_warnings,
+    size_warnings,
+    walltime_warnings,
+)
 from hpcbal.config.checks.without_effect import keys_without_effect
 from hpcbal.config.kinds.kind import Draft, KindFile
 from hpcbal.config.kinds.listing import draft_of_list, schema_of_list
@@ -34,7 +40,9 @@ def _environment_problems(full: YamlNode) -> list[str]:
 def _warnings(config: EnsembleConfig, full: YamlNode, beforehand: bool) -> list[str]:
     lines = [*keys_without_effect(config, full), *compared_losses(config, full)]
     lines += walltime_warnings(config, full)
-    return lines + ([*size_warnings(config, full), *initial_warnings(config, full)] if beforehand else [])
+    if beforehand:
+        lines += [*size_warnings(config, full), *initial_warnings(config, full), *data_warnings(full)]
+    return lines
 
 
 def _schema() -> dict[str, Any]:

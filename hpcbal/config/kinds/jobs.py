@@ -7,7 +7,7 @@ from typing import Any
 
 from hpcbal.config.checks.import_check import jobs_import_problems
 from hpcbal.config.checks.sections import job_problems, job_warnings
-from hpcbal.config.checks.warnings import walltime_warnings
+from hpcbal.config.checks.warnings import data_warnings, walltime_warnings
 from hpcbal.config.kinds.kind import Draft, KindFile
 from hpcbal.config.kinds.listing import draft_of_list, schema_of_list
 from hpcbal.config.listed import JOBS
@@ -22,7 +22,8 @@ def _draft(root: YamlNode, overrides: Sequence[Override]) -> Draft:
 
 
 def _warnings(config: JobsConfig, full: YamlNode, beforehand: bool) -> list[str]:
-    return [*walltime_warnings(config, full), *job_warnings(config, full)]
+    lines = [*walltime_warnings(config, full), *job_warnings(config, full)]
+    return lines + (data_warnings(full) if beforehand else [])
 
 
 def _schema() -> dict[str, Any]:

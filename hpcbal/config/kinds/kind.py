@@ -49,7 +49,7 @@ class KindFile(Generic[C]):
         problems: checks across sections.
         environment_problems: checks that callables named by import path and required packages exist.
         warnings: lines for keys that are valid but have no effect; with True as last argument also for keys
-            that may not fit the allocation, because nothing else will warn of them.
+            that may not fit the allocation or the machine, because nothing else will warn of them.
         schema: returns the JSON schema of a file, without its title.
         title: of that schema.
     """

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from hpcbal.config.checks.import_check import paramserver_import_problems
-from hpcbal.config.checks.warnings import walltime_warnings
+from hpcbal.config.checks.warnings import data_warnings, walltime_warnings
 from hpcbal.config.kinds.kind import Draft, KindFile, apply_all
 from hpcbal.config.schema.paramserver import ParamServerConfig
 from hpcbal.config.source.nodes import YamlNode
@@ -26,7 +26,7 @@ def _warnings(config: ParamServerConfig, full: YamlNode, beforehand: bool) -> li
     stop = full.deepest(("stop", "min_delta"))
     if not stop[1] and config.stop.min_delta > 0 and config.stop.patience is None:
         lines.append(stop[0].problem(f"got {config.stop.min_delta}, which has an effect only with patience"))
-    return lines
+    return lines + (data_warnings(full) if beforehand else [])
 
 
 def _schema() -> dict[str, Any]:

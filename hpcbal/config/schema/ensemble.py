@@ -65,7 +65,7 @@ def _some_rate(value: Mapping[int, float]) -> Mapping[int, float]:
 
 
 def _int_keys(value: Any) -> Any:
-    """Convert counts of GPUs to int: JSON and `--set` have only text as keys."""
+    """Convert counts of slots to int: JSON and `--set` have only text as keys."""
     if not isinstance(value, Mapping):
         return value
     rates: dict[Any, Any] = {}
@@ -161,7 +161,7 @@ class ProfilingConfig(Section):
 
     max_batches: int = key(48, "Batches of a profiling run.", COUNT_ALLOWED, ge=1)
     timed_batches: int = key(20, "This many of them, the last ones, are timed.", COUNT_ALLOWED, ge=1)
-    max_gpus: int | None = key(
+    max_slots: int | None = key(
         None,
         "Largest number of slots tried; null: as many as [FLEET] App. B.3 asks for.",
         COUNT_OR_NULL_ALLOWED,
@@ -182,7 +182,7 @@ class ProfilingConfig(Section):
 
 
 class ScheduleConfig(Section):
-    """Which DNNs train together, and on how many GPUs."""
+    """Which DNNs train together, and on how many slots."""
 
     paradigm: Literal["auto", "global", "local", "homogeneous", "independent"] = key(
         "auto",
@@ -203,7 +203,7 @@ class ScheduleConfig(Section):
         "with delta or the paradigm, or 0.8 where both are given.",
         "auto, or 0 < alpha <= 1",
     )
-    max_gpus_per_dnn: Count | Literal["auto"] | None = key(
+    max_slots_per_dnn: Count | Literal["auto"] | None = key(
         "auto",
         "No DNN gets more slots than this; null: no limit; auto: 1 where slots are cores that trainers and "
         "preprocessors share, else no limit.",
@@ -214,9 +214,9 @@ class ScheduleConfig(Section):
     )
 
     @property
-    def gpu_limit(self) -> int | None:
-        """`max_gpus_per_dnn` if it is a number; what `auto` means is known once the ranks have started."""
-        return self.max_gpus_per_dnn if isinstance(self.max_gpus_per_dnn, int) else None
+    def slot_limit(self) -> int | None:
+        """`max_slots_per_dnn` if it is a number; what `auto` means is known once the ranks have started."""
+        return self.max_slots_per_dnn if isinstance(self.max_slots_per_dnn, int) else None
 
     def alpha_rule(self) -> float | None:
         """`alpha` as a number; None: auto."""
@@ -242,7 +242,7 @@ class EnsembleSlotsConfig(SlotsConfig):
 
 
 class WorkerConfig(Section):
-    """How one emulated GPU differs from others: t(x) = max(floor_s, launch_s + x / (rate * speed))."""
+    """How one emulated slot differs from others: t(x) = max(floor_s, launch_s + x / (rate * speed))."""
 
     speed: float = key(1.0, "Factor on the rate on 1 slot.", "a number above 0", gt=0.0)
     launch_s: float = key(0.0, "Fixed time of every batch.", "seconds, 0 or more", ge=0.0)
@@ -290,7 +290,7 @@ class BackendConfig(Section):
 
 
 class BalanceConfig(Section):
-    """How a step's samples are split over the GPUs of its DNN."""
+    """How a step's samples are split over the slots of its DNN."""
 
     policy: BalanceName = key(
         "even",
@@ -316,7 +316,7 @@ class BalanceConfig(Section):
         "Whether lb-bsp-cpu falls back towards even shares where its predictions make steps slower.",
         "true, false",
     )
-    max_samples_per_gpu: int | None = key(
+    max_samples_per_slot: int | None = key(
         None,
         "Most samples of a step per slot, unless an even share is more; null: no limit.",
         COUNT_OR_NULL_ALLOWED,
@@ -335,7 +335,7 @@ class BalanceConfig(Section):
         "The work of a share. padded: its number of samples times the longest; sum: the sum of its sizes.",
         "padded, sum",
     )
-    max_work_per_gpu: float | None = key(
+    max_work_per_slot: float | None = key(
         None,
         "Most work of a step per slot, in the unit of the sizes; null: no limit.",
         "null or a number above 0",

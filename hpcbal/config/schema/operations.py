@@ -47,20 +47,20 @@ class OperationConfig:
     args: Mapping[str, Any] = field(default_factory=dict)
 
 
-class Decode(Section):
+class DecodeArgs(Section):
     """Decode PNG or JPEG bytes to an image of uint8, (height, width, channels)."""
 
     mode: Literal["rgb", "gray"] = key("rgb", "Channels of the decoded image.", "rgb, gray")
 
 
-class Resize(Section):
+class ResizeArgs(Section):
     """Resize to a fixed size."""
 
     height: int = key(..., "Height in pixels.", _PIXELS, ge=1, le=MOST_PIXELS)
     width: int = key(..., "Width in pixels.", _PIXELS, ge=1, le=MOST_PIXELS)
 
 
-class RandomCrop(Section):
+class RandomCropArgs(Section):
     """Cut out a random window while training, and the middle otherwise."""
 
     height: int = key(..., "Height in pixels.", _PIXELS, ge=1, le=MOST_PIXELS)
@@ -70,33 +70,33 @@ class RandomCrop(Section):
     )
 
 
-class CenterCrop(Section):
+class CenterCropArgs(Section):
     """Cut out the middle."""
 
     height: int = key(..., "Height in pixels.", _PIXELS, ge=1, le=MOST_PIXELS)
     width: int = key(..., "Width in pixels.", _PIXELS, ge=1, le=MOST_PIXELS)
 
 
-class RandomFlip(Section):
+class RandomFlipArgs(Section):
     """Mirror samples at random while training, each with probability 1/2."""
 
     horizontal: bool = key(True, "Mirror left and right.", "true, false")
     vertical: bool = key(False, "Mirror top and bottom.", "true, false")
 
     @model_validator(mode="after")
-    def _check(self) -> RandomFlip:
+    def _check(self) -> RandomFlipArgs:
         if not (self.horizontal or self.vertical):
             raise wrong("", "got false for both of its keys, allowed: at least one true; or remove it")
         return self
 
 
-class RandomRotation(Section):
+class RandomRotationArgs(Section):
     """Rotate by a random angle while training."""
 
     degrees: float = key(..., "Largest angle, in both directions.", "0 < degrees <= 180", gt=0.0, le=180)
 
 
-class RandomBrightness(Section):
+class RandomBrightnessArgs(Section):
     """Add a random number to all values while training."""
 
     factor: float = key(
@@ -104,7 +104,7 @@ class RandomBrightness(Section):
     )
 
 
-class RandomContrast(Section):
+class RandomContrastArgs(Section):
     """Stretch values about each channel's mean by a random factor while training."""
 
     factor: float = key(
@@ -112,7 +112,7 @@ class RandomContrast(Section):
     )
 
 
-class ColorJitter(Section):
+class ColorJitterArgs(Section):
     """Change brightness, contrast, saturation and hue at random while training, as in torchvision."""
 
     brightness: float = key(0.0, "Largest distance of the factor from 1.", "a number, 0 or more", ge=0.0)
@@ -123,7 +123,7 @@ class ColorJitter(Section):
     )
 
     @model_validator(mode="after")
-    def _check(self) -> ColorJitter:
+    def _check(self) -> ColorJitterArgs:
         if not (self.brightness or self.contrast or self.saturation or self.hue):
             raise wrong("", "got 0 for all of its keys, allowed: at least one above 0; or remove it")
         return self
@@ -151,7 +151,7 @@ _Parts = Annotated[tuple[_Part, _Part], BeforeValidator(_as_tuple), AfterValidat
 _Ratios = Annotated[tuple[_Positive, _Positive], BeforeValidator(_as_tuple), AfterValidator(_ascending)]
 
 
-class RandomErasing(Section):
+class RandomErasingArgs(Section):
     """Cover a random rectangle while training, as in torchvision."""
 
     p: float = key(0.5, "Probability.", "0 < p <= 1", gt=0.0, le=1)
@@ -164,27 +164,27 @@ class RandomErasing(Section):
     value: float = key(0.0, "What covers the rectangle.", "a number", ge=-MOST, le=MOST)
 
 
-class Cutout(Section):
+class CutoutArgs(Section):
     """Cover a square at a random place with zeros while training."""
 
     size: int = key(..., "Side of the square.", _PIXELS, ge=1, le=MOST_PIXELS)
 
 
-class Mixup(Section):
+class MixupArgs(Section):
     """Make each training sample the weighted mean of two."""
 
     alpha: float = key(0.2, "Of the beta distribution of weights.", "a number above 0", gt=0.0)
     p: float = key(1.0, "Probability.", "0 < p <= 1", gt=0.0, le=1)
 
 
-class CutMix(Section):
+class CutMixArgs(Section):
     """Replace a rectangle of each training image by that of another one."""
 
     alpha: float = key(1.0, "Of the beta distribution of areas.", "a number above 0", gt=0.0)
     p: float = key(1.0, "Probability.", "0 < p <= 1", gt=0.0, le=1)
 
 
-class Normalize(Section):
+class NormalizeArgs(Section):
     """(sample * scale - mean) / std, float32."""
 
     mean: _Channels = key(0.0, "Subtracted after scaling.", _PER_CHANNEL)
@@ -192,7 +192,7 @@ class Normalize(Section):
     scale: float = key(1.0 / 255.0, "Multiplier; 1/255 maps bytes to 0..1.", "a number above 0", gt=0.0)
 
     @model_validator(mode="after")
-    def _check(self) -> Normalize:
+    def _check(self) -> NormalizeArgs:
         stds = self.std if isinstance(self.std, tuple) else (self.std,)
         means = self.mean if isinstance(self.mean, tuple) else (self.mean,)
         if not stds or not means or min(stds) < LEAST:
@@ -211,20 +211,22 @@ class OperationItem(Section):
     )
     also_allowed = f", or {IMPORT_ALLOWED}"
 
-    decode: Decode = key(None, "Decode PNG or JPEG bytes.", "arguments of decode")
-    resize: Resize = key(None, "Resize to a fixed size.", "arguments of resize")
-    random_crop: RandomCrop = key(None, "Random window.", "arguments of random_crop")
-    center_crop: CenterCrop = key(None, "Middle window.", "arguments of center_crop")
-    random_flip: RandomFlip = key(None, "Random mirroring.", "arguments of random_flip")
-    random_rotation: RandomRotation = key(None, "Random rotation.", "arguments of random_rotation")
-    random_brightness: RandomBrightness = key(None, "Random brightness.", "arguments of random_brightness")
-    random_contrast: RandomContrast = key(None, "Random contrast.", "arguments of random_contrast")
-    color_jitter: ColorJitter = key(None, "Random colours.", "arguments of color_jitter")
-    random_erasing: RandomErasing = key(None, "Random rectangle.", "arguments of random_erasing")
-    cutout: Cutout = key(None, "Random square.", "arguments of cutout")
-    mixup: Mixup = key(None, "Mean of two samples.", "arguments of mixup")
-    cutmix: CutMix = key(None, "Part of another image.", "arguments of cutmix")
-    normalize: Normalize = key(None, "Scale and shift.", "arguments of normalize")
+    decode: DecodeArgs = key(None, "DecodeArgs PNG or JPEG bytes.", "arguments of decode")
+    resize: ResizeArgs = key(None, "ResizeArgs to a fixed size.", "arguments of resize")
+    random_crop: RandomCropArgs = key(None, "Random window.", "arguments of random_crop")
+    center_crop: CenterCropArgs = key(None, "Middle window.", "arguments of center_crop")
+    random_flip: RandomFlipArgs = key(None, "Random mirroring.", "arguments of random_flip")
+    random_rotation: RandomRotationArgs = key(None, "Random rotation.", "arguments of random_rotation")
+    random_brightness: RandomBrightnessArgs = key(
+        None, "Random brightness.", "arguments of random_brightness"
+    )
+    random_contrast: RandomContrastArgs = key(None, "Random contrast.", "arguments of random_contrast")
+    color_jitter: ColorJitterArgs = key(None, "Random colours.", "arguments of color_jitter")
+    random_erasing: RandomErasingArgs = key(None, "Random rectangle.", "arguments of random_erasing")
+    cutout: CutoutArgs = key(None, "Random square.", "arguments of cutout")
+    mixup: MixupArgs = key(None, "Mean of two samples.", "arguments of mixup")
+    cutmix: CutMixArgs = key(None, "Part of another image.", "arguments of cutmix")
+    normalize: NormalizeArgs = key(None, "Scale and shift.", "arguments of normalize")
 
     @model_validator(mode="after")
     def _exactly_one(self) -> OperationItem:

@@ -53,6 +53,7 @@ _WORDS_BY_KEY: Mapping[str, str] = {
     "slots.per_node": "gpus ngpus n_gpus num_gpus gpus_per_node devices num_devices n_devices nproc "
     "nproc_per_node ntasks_per_node tasks_per_node slots_per_node",
     "slots.device": "accelerator",
+    "profiling.max_slots": "max_gpus",
     "slots.preprocessors_per_node": "workers num_workers n_workers data_workers dataloader_workers "
     "num_data_workers",
     "data.validation_fraction": "val_split validation_split valid_split val_fraction val_size "

@@ -21,7 +21,7 @@ _CHANNELS = {"rgb": 3, "gray": 1}
 _PILLOW_MODE = {"rgb": "RGB", "gray": "L"}
 
 
-class Decode(OwnOperation, operations.Decode):
+class Decode(OwnOperation, operations.DecodeArgs):
     """Turns encoded images into uint8 arrays (height, width, 3 or 1), values 0..255.
 
     Transparency is dropped, 16-bit images keep their upper 8 bits, only the first frame of an animation is

@@ -51,7 +51,7 @@ def through_pillow(array: NDArray[Any], change: Callable[[Any], Any]) -> NDArray
     return np.stack(channels, axis=2)
 
 
-class RandomFlip(OwnOperation, operations.RandomFlip):
+class RandomFlip(OwnOperation, operations.RandomFlipArgs):
     """Mirrors each allowed direction with probability 1/2; never in validation."""
 
     name = "random_flip"
@@ -72,7 +72,7 @@ class RandomFlip(OwnOperation, operations.RandomFlip):
         return sample
 
 
-class CenterCrop(OwnOperation, operations.CenterCrop):
+class CenterCrop(OwnOperation, operations.CenterCropArgs):
     """The middle of each image."""
 
     name = "center_crop"
@@ -86,7 +86,7 @@ class CenterCrop(OwnOperation, operations.CenterCrop):
         return _crop(sample, self.height, self.width, 0, None, self.name)
 
 
-class RandomCrop(OwnOperation, operations.RandomCrop):
+class RandomCrop(OwnOperation, operations.RandomCropArgs):
     """A window at a uniformly random place in the image; the centre in validation."""
 
     name = "random_crop"
@@ -141,7 +141,7 @@ def _window(image: NDArray[Any], top: int, left: int, height: int, width: int) -
     return window
 
 
-class RandomRotation(OwnOperation, operations.RandomRotation):
+class RandomRotation(OwnOperation, operations.RandomRotationArgs):
     """Rotates about the centre by an angle drawn evenly from -degrees..degrees; not in validation.
 
     The size stays the same, corners outside the image become zero, pixels are interpolated bilinearly.
@@ -164,7 +164,7 @@ class RandomRotation(OwnOperation, operations.RandomRotation):
         return through_pillow(sample, lambda image: image.rotate(angle, Image.Resampling.BILINEAR))
 
 
-class Resize(OwnOperation, operations.Resize):
+class Resize(OwnOperation, operations.ResizeArgs):
     """Bilinear, with a filter that widens when images shrink (no aliasing); ignores the aspect ratio."""
 
     name = "resize"

@@ -17,7 +17,7 @@ _ATTEMPTS = 10
 """Rectangles drawn before an image is left as it is, because none of them fits; as in torchvision."""
 
 
-class RandomErasing(OwnOperation, operations.RandomErasing):
+class RandomErasing(OwnOperation, operations.RandomErasingArgs):
     """Covers a rectangle at a random place, with probability p; not in validation.
 
     Arguments, ranges and defaults are those of `torchvision.transforms.RandomErasing`.
@@ -51,7 +51,7 @@ class RandomErasing(OwnOperation, operations.RandomErasing):
         return sample
 
 
-class Cutout(OwnOperation, operations.Cutout):
+class Cutout(OwnOperation, operations.CutoutArgs):
     """Covers a square with zeros in every image; not in validation.
 
     The centre of the square is any pixel, so parts of it may lie outside the image.
@@ -123,7 +123,7 @@ class MixingOperation(abc.ABC):
         """
 
 
-class Mixup(OwnOperation, operations.Mixup, MixingOperation):
+class Mixup(OwnOperation, operations.MixupArgs, MixingOperation):
     """The weighted mean of two samples of any shape; integers are rounded.
 
     Source: [MIXUP] Sec. 2. Deviation: each sample has its own weight, instead of one for a batch.
@@ -145,7 +145,7 @@ class Mixup(OwnOperation, operations.Mixup, MixingOperation):
         return weighted_mean(sample, partner, weight), weight
 
 
-class CutMix(OwnOperation, operations.CutMix, MixingOperation):
+class CutMix(OwnOperation, operations.CutMixArgs, MixingOperation):
     """A rectangle of an image is replaced by the same place of another image.
 
     The weight of a label is the part of the area that is left of its image.

@@ -59,7 +59,7 @@ def to_pixels(values: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
     return values.astype(dtype, copy=False)
 
 
-class RandomBrightness(OwnOperation, operations.RandomBrightness):
+class RandomBrightness(OwnOperation, operations.RandomBrightnessArgs):
     """Adds one number to all values of an image; not in validation.
 
     It is drawn evenly from -factor..factor, in units of the whole range (255 for bytes, 1 for floating-point
@@ -87,7 +87,7 @@ class RandomBrightness(OwnOperation, operations.RandomBrightness):
         return np.maximum(sample, -shift) - np.uint8(-shift)
 
 
-class RandomContrast(OwnOperation, operations.RandomContrast):
+class RandomContrast(OwnOperation, operations.RandomContrastArgs):
     """Stretches the values of an image about the mean of each channel; not in validation.
 
     The factor is drawn evenly from 1-factor..1+factor; results are clipped to 0..255 for bytes, and to 0..1
@@ -119,7 +119,7 @@ _GRAY = (0.299, 0.587, 0.114)
 """Weights of red, green and blue in the luma of ITU-R BT.601, which Pillow uses too."""
 
 
-class ColorJitter(OwnOperation, operations.ColorJitter):
+class ColorJitter(OwnOperation, operations.ColorJitterArgs):
     """Changes each given property by a random amount, in random order; not in validation.
 
     Arguments and ranges are those of `torchvision.transforms.ColorJitter`; 0 leaves a property as it is.
@@ -231,7 +231,7 @@ def _turned(image: NDArray[Any], amount: float) -> NDArray[Any]:
     return turned
 
 
-class Normalize(OwnOperation, operations.Normalize):
+class Normalize(OwnOperation, operations.NormalizeArgs):
     """(sample * scale - mean) / std as float32, for samples of any shape."""
 
     name = "normalize"

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hpcbal.paramserver.contract import IntArray, Table
+from hpcbal.paramserver.api import IntArray, Table
 from hpcbal.paramserver.engine.buffers import view
 
 ALL_ROWS = -1
@@ -72,7 +72,7 @@ class Push:
         """Find what belongs to each block.
 
         Args:
-            entries: of `Kind.PUSH`.
+            entries: of `FrameKind.PUSH`.
         """
         start = 0
         for block, _, rows in entries:

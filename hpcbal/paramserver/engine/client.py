@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hpcbal.paramserver.contract import IntArray, Table, Update
+from hpcbal.paramserver.api import IntArray, Table, Update
 from hpcbal.paramserver.engine.accesses import ALL_ROWS
 from hpcbal.paramserver.engine.buffers import Buffers
 from hpcbal.paramserver.engine.transport import Segments
-from hpcbal.paramserver.engine.wire import MAX_ENTRIES, Frame, Kind, Wire
+from hpcbal.paramserver.engine.wire import MAX_ENTRIES, Frame, FrameKind, Wire
 from hpcbal.paramserver.store.client import Client
 from hpcbal.paramserver.store.layout import Layout
 from hpcbal.paramserver.store.ownership import Ownership
@@ -95,8 +95,8 @@ class ParameterClient:
             for block in layout.blocks_of(table.name)
         }
         self.num_bytes = sum(array.nbytes for array in arrays.values())
-        wire.on(Kind.PULLED, self._on_pulled)
-        wire.on(Kind.APPLIED, self._on_applied)
+        wire.on(FrameKind.PULLED, self._on_pulled)
+        wire.on(FrameKind.APPLIED, self._on_applied)
 
     @property
     def num_unapplied(self) -> int:
@@ -157,7 +157,7 @@ class ParameterClient:
             ]
             wanted = [places[block] for block, _, _ in entries if block in places]
             payload = Segments(wanted) if wanted else None
-            self._wire.send(owner, Kind.PULL, entries, payload, request, step=step, share=share)
+            self._wire.send(owner, FrameKind.PULL, entries, payload, request, step=step, share=share)
 
     def finish_pull(self, pull: StartedPull) -> dict[str, NDArray[Any]]:
         """Return the values of a pull that is over.
@@ -246,7 +246,7 @@ class ParameterClient:
                 deltas.append(values)
             self.num_unsent += 1
             self._wire.send(
-                owner, Kind.PUSH, entries, Segments([*ids, *deltas]), request, step=step, then=self._sent
+                owner, FrameKind.PUSH, entries, Segments([*ids, *deltas]), request, step=step, then=self._sent
             )
 
     def _sent(self) -> None:

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hpcbal.paramserver.contract import DataBlock, IntArray, gather, scatter
+from hpcbal.paramserver.api import DataBlock, IntArray, gather, scatter
 from hpcbal.paramserver.engine.transport import Segments
-from hpcbal.paramserver.engine.wire import Frame, Kind, Wire
-from hpcbal.paramserver.store.moving import Piece
+from hpcbal.paramserver.engine.wire import Frame, FrameKind, Wire
+from hpcbal.paramserver.store.moving import Segment
 from hpcbal.paramserver.worker.data_moves import Carrier, DataMoves
 from hpcbal.paramserver.worker.samples import Cursor, WorkerSamples
 
@@ -102,9 +102,9 @@ class DataCarrier(Carrier):
         self._wire, self._samples, self._on_bytes, self._on_block = wire, samples, on_bytes, on_block
         self._copied: dict[int, Packed] = {}  # being copied, by block
         self._coming: dict[int, NDArray[np.uint8]] = {}  # copies of blocks that are still elsewhere
-        wire.on(Kind.COPY_DATA, self._on_copy)
-        wire.on(Kind.COPIED, self._on_copied)
-        wire.on(Kind.GIVE_DATA, self._on_give)
+        wire.on(FrameKind.COPY_DATA, self._on_copy)
+        wire.on(FrameKind.COPIED, self._on_copied)
+        wire.on(FrameKind.GIVE_DATA, self._on_give)
 
     @property
     def num_bytes(self) -> int:
@@ -116,11 +116,11 @@ class DataCarrier(Carrier):
         self._copied[block.number] = copied
         return copied.num_bytes
 
-    def send(self, piece: Piece) -> None:
+    def send(self, piece: Segment) -> None:
         copied = self._copied[piece.block]
         content = Segments([copied.read(piece.start, piece.stop)])
         entries = [(piece.block, copied.num_bytes, piece.start)]
-        self._wire.send(piece.destination, Kind.COPY_DATA, entries, content)
+        self._wire.send(piece.destination, FrameKind.COPY_DATA, entries, content)
 
     def _on_copy(self, frame: Frame) -> None:
         number, num_bytes, start = frame.entries[0].tolist()
@@ -130,7 +130,7 @@ class DataCarrier(Carrier):
         stop = start + frame.payload_bytes
 
         def received() -> None:
-            self._wire.send(frame.source, Kind.COPIED, [(number, stop - start, 0)])
+            self._wire.send(frame.source, FrameKind.COPIED, [(number, stop - start, 0)])
 
         self._wire.receive(frame, Segments([self._coming[number][start:stop]]), received)
 
@@ -142,7 +142,7 @@ class DataCarrier(Carrier):
     def give(self, block: DataBlock, cursor: Cursor, changed: IntArray, destination: int) -> None:
         packed = Packed((cursor, changed, gather([(block.state, changed)])))
         entries = [(block.number, 0, 0)]
-        self._wire.send(destination, Kind.GIVE_DATA, entries, Segments(packed.parts))
+        self._wire.send(destination, FrameKind.GIVE_DATA, entries, Segments(packed.parts))
 
     def _on_give(self, frame: Frame) -> None:
         number = int(frame.entries[0, 0])
@@ -153,7 +153,7 @@ class DataCarrier(Carrier):
             cursor, changed, new_state = unpack(given)
             scatter(new_state, [(state, changed)])
             self._samples.add(DataBlock(number, first_sample, columns, state), cursor)
-            self._wire.send(frame.source, Kind.TAKEN, [(number, Kind.GIVE_DATA, 0)])
+            self._wire.send(frame.source, FrameKind.TAKEN, [(number, FrameKind.GIVE_DATA, 0)])
             self._on_block()
 
         self._wire.receive(frame, Segments([given]), received)

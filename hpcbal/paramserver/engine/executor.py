@@ -16,24 +16,24 @@ import numpy as np
 
 from hpcbal.comm.channel import Channel, Message
 from hpcbal.errors import HpcbalError, UserCodeError
-from hpcbal.machines import MachineError
-from hpcbal.paramserver.contract import AppError, Update, held_bytes
+from hpcbal.events.event_log import MachineError
+from hpcbal.paramserver.api import AppError, Update, held_bytes
 from hpcbal.paramserver.engine.client import ParameterClient
 from hpcbal.paramserver.engine.data_carrier import DataCarrier
 from hpcbal.paramserver.engine.held_block import allocate
 from hpcbal.paramserver.engine.parameter_moves import ParameterMoves
 from hpcbal.paramserver.engine.place import EnginePlace
 from hpcbal.paramserver.engine.server import LoadReports, Server
-from hpcbal.paramserver.engine.trace import Trace
+from hpcbal.paramserver.engine.trace import Tracer
 from hpcbal.paramserver.engine.transport import Transport
-from hpcbal.paramserver.engine.wire import Frame, Kind, Wire
-from hpcbal.paramserver.machine import messages
-from hpcbal.paramserver.machine.messages import What
+from hpcbal.paramserver.engine.wire import Frame, FrameKind, Wire
+from hpcbal.paramserver.master import messages
+from hpcbal.paramserver.master.messages import What
 from hpcbal.paramserver.store.moving import queue_of_link
 from hpcbal.paramserver.store.ownership import Ownership
 from hpcbal.paramserver.worker.app_hands import AppHands, Values, Wanted
 from hpcbal.paramserver.worker.data_moves import DataMoves
-from hpcbal.paramserver.worker.job import EmulatedMachine, Job
+from hpcbal.paramserver.worker.job import EmulatedMachine, JobSetup
 from hpcbal.paramserver.worker.loading import (
     VALUES,
     Arrays,
@@ -63,7 +63,7 @@ class _Finished(Exception):  # noqa: N818 - not an error
 
 
 class Executor(AppHands):
-    """One rank of a job, from `Assign` to `Finish`.
+    """One rank of a job, from `Assign` to `EndStart`.
 
     Args:
         transport: to the other executors.
@@ -79,14 +79,14 @@ class Executor(AppHands):
         self,
         transport: Transport,
         channel: Channel,
-        job: Job,
+        job: JobSetup,
         machine: EmulatedMachine | None = None,
         checkpoints: Checkpoints | None = None,
-        trace: Trace | None = None,
+        trace: Tracer | None = None,
         place: EnginePlace | None = None,
     ) -> None:
         self._checkpoints = checkpoints
-        self._trace = trace or Trace()
+        self._trace = trace or Tracer()
         self._machine = machine or EmulatedMachine()
         self._place = place or EnginePlace(self._machine.bytes_per_s)
         self._channel = channel
@@ -113,7 +113,7 @@ class Executor(AppHands):
             self.server, self._wire, queue_of_link(speed, cuts=False), report, self._on_block
         )
         self._carrier = DataCarrier(self._wire, self.samples, self._share_memory, self._on_block)
-        self._wire.on(Kind.TAKEN, self._on_taken)
+        self._wire.on(FrameKind.TAKEN, self._on_taken)
         self._ownership = Ownership(np.zeros(job.layout.num_blocks))
         self.client = ParameterClient(self._wire, job.layout, self._ownership, buffers=self.buffers)
         steps = None if job.is_async else job.steps
@@ -128,7 +128,7 @@ class Executor(AppHands):
         return moves
 
     def run(self) -> int:
-        """Work until the master says `Finish`; returns its exit code.
+        """Work until the master says `EndStart`; returns its exit code.
 
         An error that users can mend is reported to the master, who ends the job; others are raised.
         """
@@ -169,7 +169,7 @@ class Executor(AppHands):
     # What comes.
 
     def _on_message(self, message: Message) -> None:
-        if isinstance(message, messages.Finish):
+        if isinstance(message, messages.EndStart):
             raise _Finished(message.exit_code)
         self._worker.hear(message)
 
@@ -179,7 +179,7 @@ class Executor(AppHands):
 
     def _on_taken(self, frame: Frame) -> None:
         for block, given_as, _ in frame.entries.tolist():
-            if given_as == Kind.GIVE_PARAMETERS:
+            if given_as == FrameKind.GIVE_PARAMETERS:
                 self._moves.on_taken(block, frame.source)
             else:
                 self._carrier.moves.taken(block)

@@ -15,8 +15,8 @@ import numpy as np
 from hpcbal.paramserver.engine.held_block import HeldBlock
 from hpcbal.paramserver.engine.server import Server
 from hpcbal.paramserver.engine.transport import Segments
-from hpcbal.paramserver.engine.wire import Frame, Kind, Wire
-from hpcbal.paramserver.machine.messages import BlocksMoved
+from hpcbal.paramserver.engine.wire import Frame, FrameKind, Wire
+from hpcbal.paramserver.master.messages import BlocksMoved
 from hpcbal.paramserver.store.actions import Give, Moved, Took
 from hpcbal.paramserver.store.moving import MoveQueue
 
@@ -45,7 +45,7 @@ class ParameterMoves:
         self._sent: list[HeldBlock] = []
         server.on_move = self._perform
         server.on_free = self.release
-        wire.on(Kind.GIVE_PARAMETERS, self._on_give)
+        wire.on(FrameKind.GIVE_PARAMETERS, self._on_give)
 
     @property
     def is_quiet(self) -> bool:
@@ -84,7 +84,7 @@ class ParameterMoves:
             case Give():
                 self._give(action)
             case Took(block, source):
-                self._wire.send(source, Kind.TAKEN, [(block, Kind.GIVE_PARAMETERS, 0)])
+                self._wire.send(source, FrameKind.TAKEN, [(block, FrameKind.GIVE_PARAMETERS, 0)])
             case Moved(block, destination):
                 self._queue.received(block, self._bytes_of(block))
                 self._report(BlocksMoved("parameters", (block,), destination))
@@ -98,7 +98,7 @@ class ParameterMoves:
         entries = [(block, len(applied), held.evaluated), (block, held.step, len(places))]
         payload = Segments([held.values, applied, places, rows])
         sent = partial(self._note_sent, held)
-        self._wire.send(action.destination, Kind.GIVE_PARAMETERS, entries, payload, then=sent)
+        self._wire.send(action.destination, FrameKind.GIVE_PARAMETERS, entries, payload, then=sent)
 
     def _note_sent(self, held: HeldBlock) -> None:
         self._sent.append(held)

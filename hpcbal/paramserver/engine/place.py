@@ -11,7 +11,7 @@ from hpcbal.paramserver.engine.buffers import Buffers
 from hpcbal.paramserver.engine.reactor import Reactor
 from hpcbal.paramserver.engine.transport import Transport
 from hpcbal.paramserver.engine.wire import PacedLink
-from hpcbal.paramserver.worker.job import Job
+from hpcbal.paramserver.worker.job import JobSetup
 from hpcbal.paramserver.worker.place import Place
 from hpcbal.paramserver.worker.samples import WorkerSamples
 
@@ -48,7 +48,7 @@ class EnginePlace:
         """
         return Buffers(limit_bytes)
 
-    def samples(self, job: Job, on_change: Callable[[], None]) -> WorkerSamples:
+    def samples(self, job: JobSetup, on_change: Callable[[], None]) -> WorkerSamples:
         """The data blocks of the executor.
 
         Args:

@@ -1,8 +1,8 @@
 """The owner of parameter blocks: performs what the state machine of its blocks decides.
 
-`store.host.Host` decides what is answered, applied, kept waiting, forwarded or given away. Here are the
+`store.server.Host` decides what is answered, applied, kept waiting, forwarded or given away. Here are the
 values: they are sent from where they lie, and pushes are applied in place. Without a barrier, workers that
-take answers slowly get copies, see `store.host.Lending`.
+take answers slowly get copies, see `store.server.Lending`.
 
 Source: [PS] Sec. 3.3.2.
 """
@@ -20,16 +20,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hpcbal.errors import UserCodeError
-from hpcbal.paramserver.contract import App, apply_update, calling, held_bytes
+from hpcbal.paramserver.api import App, apply_update, calling, held_bytes
 from hpcbal.paramserver.engine.accesses import ALL_ROWS, Pull, Push, ShapeOf
 from hpcbal.paramserver.engine.buffers import Buffers, PushRoom, view
 from hpcbal.paramserver.engine.held_block import HeldBlock
-from hpcbal.paramserver.engine.trace import Trace
+from hpcbal.paramserver.engine.trace import Tracer
 from hpcbal.paramserver.engine.transport import Segments, Then
-from hpcbal.paramserver.engine.wire import Frame, Kind, Wire
-from hpcbal.paramserver.machine import messages
+from hpcbal.paramserver.engine.wire import Frame, FrameKind, Wire
+from hpcbal.paramserver.master import messages
 from hpcbal.paramserver.store.actions import Action, Answer, Apply, Forward, Give, Moved, Skip, Took
-from hpcbal.paramserver.store.host import Host, Lending
+from hpcbal.paramserver.store.server import Host, Lending
 
 
 @dataclass(slots=True)
@@ -88,11 +88,11 @@ class Server:
         self.on_free: Callable[[], None] = _nothing
         self.on_move: Callable[[Give | Took | Moved], None] = _cannot_move
         self.load = ServerLoad()
-        self.trace: Trace | None = None
+        self.trace: Tracer | None = None
         self.failure: UserCodeError | None = None
-        wire.on(Kind.PULL, self._on_pull)
-        wire.on(Kind.PUSH, self.room.admit)
-        wire.on(Kind.FORWARDED_PUSH, self.room.admit_now)
+        wire.on(FrameKind.PULL, self._on_pull)
+        wire.on(FrameKind.PUSH, self.room.admit)
+        wire.on(FrameKind.FORWARDED_PUSH, self.room.admit_now)
 
     # What is here.
 
@@ -249,7 +249,7 @@ class Server:
             arrays.append(rows)
             entries.append((block, 0, len(places)))
         sent = partial(self.room.give, buffer)
-        self._wire.send(pull.worker, Kind.PULLED, entries, Segments(arrays), pull.request, then=sent)
+        self._wire.send(pull.worker, FrameKind.PULLED, entries, Segments(arrays), pull.request, then=sent)
 
     def _answer_whole(self, pull: Pull, blocks: Sequence[int]) -> None:
         """Send blocks from where they lie, or copies if their worker is slow and no push needs the room."""
@@ -268,7 +268,7 @@ class Server:
             arrays.append(values)
         entries = [(block, 0, ALL_ROWS) for block in blocks]
         then = self._timed(pull.worker, num_bytes, partial(self._sent, blocks)) if reads_values else None
-        self._wire.send(pull.worker, Kind.PULLED, entries, Segments(arrays), pull.request, then=then)
+        self._wire.send(pull.worker, FrameKind.PULLED, entries, Segments(arrays), pull.request, then=then)
         if not reads_values:  # but what they were before the step
             self._sent(blocks)
 
@@ -284,7 +284,7 @@ class Server:
             start += each.nbytes
         entries = [(block, 0, ALL_ROWS) for block in blocks]
         then = self._timed(pull.worker, num_bytes, partial(self.room.give, buffer))
-        self._wire.send(pull.worker, Kind.PULLED, entries, Segments(arrays), pull.request, then=then)
+        self._wire.send(pull.worker, FrameKind.PULLED, entries, Segments(arrays), pull.request, then=then)
 
     def _timed(self, worker: int, num_bytes: int, sent: Then) -> Then:
         """`sent`, for an answer that leaves now; it also notes how long its worker takes."""
@@ -309,7 +309,9 @@ class Server:
             for block in blocks
         ]
         payload = Segments(places) if places else None
-        self._wire.send(owner, Kind.PULL, entries, payload, pull.request, pull.worker, pull.step, pull.share)
+        self._wire.send(
+            owner, FrameKind.PULL, entries, payload, pull.request, pull.worker, pull.step, pull.share
+        )
 
     def _apply(self, push: Push, blocks: Sequence[int]) -> None:
         for block in blocks:
@@ -343,7 +345,7 @@ class Server:
         self._close(push, len(blocks))
         self._wire.send(
             owner,
-            Kind.FORWARDED_PUSH,
+            FrameKind.FORWARDED_PUSH,
             entries,
             Segments(arrays),
             push.request,
@@ -356,7 +358,7 @@ class Server:
         """So many blocks of a push are applied or forwarded; acknowledge it if that is all."""
         push.num_open -= num_blocks
         if not push.num_open and push.num_applied:
-            self._wire.send(push.worker, Kind.APPLIED, (), request=push.request, share=push.num_applied)
+            self._wire.send(push.worker, FrameKind.APPLIED, (), request=push.request, share=push.num_applied)
 
     def _done_reading(self, push: Push, num_blocks: int) -> None:
         push.num_reading -= num_blocks

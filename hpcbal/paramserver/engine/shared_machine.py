@@ -16,15 +16,15 @@ from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 
 from hpcbal.comm.channel import Channel, Message
+from hpcbal.paramserver.coscheduling.processor import PacedResource
 from hpcbal.paramserver.engine.buffers import Buffers, MachineMemory
 from hpcbal.paramserver.engine.place import EnginePlace
 from hpcbal.paramserver.engine.reactor import FIRST_SLEEP_S, LATE_SHARE, MAX_SLEEP_S, SPIN_S, Reactor
 from hpcbal.paramserver.engine.spilled_samples import SpilledSamples
 from hpcbal.paramserver.engine.transport import Transport
 from hpcbal.paramserver.engine.wire import PacedLink
-from hpcbal.paramserver.sharing.processor import PacedResource
 from hpcbal.paramserver.spilling import LocalDisk, MachineSpill
-from hpcbal.paramserver.worker.job import Job
+from hpcbal.paramserver.worker.job import JobSetup
 from hpcbal.paramserver.worker.place import MachineQueues, SharedPlace
 from hpcbal.paramserver.worker.samples import WorkerSamples
 from hpcbal.policies.grouping import JobMemory
@@ -169,7 +169,7 @@ class Tenant(EnginePlace):
     def buffers(self, limit_bytes: int | None) -> Buffers:
         return self.machine.memory.open()
 
-    def samples(self, job: Job, on_change: Callable[[], None]) -> WorkerSamples:
+    def samples(self, job: JobSetup, on_change: Callable[[], None]) -> WorkerSamples:
         spill = self.machine.spill
         if spill is None or job.is_async:
             return super().samples(job, on_change)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager, nullcontext
 
 
-class Trace:
+class Tracer:
     """A recorder of what an executor does. This one ignores it.
 
     Times are those of `time.monotonic`.
@@ -38,7 +38,7 @@ class Trace:
         """A frame is sent to another rank, or its header has come from one.
 
         Args:
-            kind: a `Kind` of `engine.wire`.
+            kind: a `FrameKind` of `engine.wire`.
             request: of the worker, to which the frame belongs.
             num_bytes: of header and payload.
         """

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hpcbal.paramserver.engine.trace import Trace
+from hpcbal.paramserver.engine.trace import Tracer
 from hpcbal.paramserver.engine.transport import (
     MAX_HEADER_WORDS,
     Header,
@@ -71,7 +71,7 @@ MAX_ENTRIES = (MAX_HEADER_WORDS - FIRST_ENTRY) // ENTRY_WORDS
 """Blocks of one frame."""
 
 
-class Kind(enum.IntEnum):
+class FrameKind(enum.IntEnum):
     """A kind of frame, with the meaning of its entries."""
 
     PULL = 1
@@ -101,13 +101,13 @@ class Kind(enum.IntEnum):
 
 
 LANES = {
-    Kind.PULL: Lane.ROWS,
-    Kind.PULLED: Lane.PULLED,
-    Kind.PUSH: Lane.PUSHED,
-    Kind.FORWARDED_PUSH: Lane.MOVED,
-    Kind.GIVE_PARAMETERS: Lane.MOVED,
-    Kind.GIVE_DATA: Lane.MOVED,
-    Kind.COPY_DATA: Lane.MOVED,
+    FrameKind.PULL: Lane.ROWS,
+    FrameKind.PULLED: Lane.PULLED,
+    FrameKind.PUSH: Lane.PUSHED,
+    FrameKind.FORWARDED_PUSH: Lane.MOVED,
+    FrameKind.GIVE_PARAMETERS: Lane.MOVED,
+    FrameKind.GIVE_DATA: Lane.MOVED,
+    FrameKind.COPY_DATA: Lane.MOVED,
 }
 
 Entries = NDArray[np.int64]
@@ -115,7 +115,7 @@ Entries = NDArray[np.int64]
 
 NO_ENTRIES: Entries = np.empty((0, ENTRY_WORDS), np.int64)
 
-REQUESTS = frozenset({Kind.PULL, Kind.PUSH})
+REQUESTS = frozenset({FrameKind.PULL, FrameKind.PUSH})
 """The frames of a worker."""
 
 
@@ -124,13 +124,13 @@ class Frame(NamedTuple):
 
     Attributes:
         source: the rank that sent it.
-        kind: see `Kind`.
+        kind: see `FrameKind`.
         request: number of the worker's request that it belongs to.
         origin: the worker whose request it is.
         step: the step that it belongs to, over the whole job.
         share: pulls: how many data blocks take the turn. `APPLIED`: see there.
         payload_bytes: of the payload, which the handler must receive if there is any.
-        entries: see `Kind`.
+        entries: see `FrameKind`.
     """
 
     source: int
@@ -163,10 +163,10 @@ class Wire:
         self.link = link
         self.bytes_in = self.bytes_out = self.worker_bytes = 0
         self.rank = transport.rank
-        self.trace: Trace | None = None
+        self.trace: Tracer | None = None
         self._handlers: dict[int, Callable[[Frame], None]] = {}
 
-    def on(self, kind: Kind, handler: Callable[[Frame], None]) -> None:
+    def on(self, kind: FrameKind, handler: Callable[[Frame], None]) -> None:
         """Hand frames of a kind to `handler`."""
         self._handlers[kind] = handler
 
@@ -177,7 +177,7 @@ class Wire:
     def send(
         self,
         destination: int,
-        kind: Kind,
+        kind: FrameKind,
         entries: Entries | Sequence[tuple[int, int, int]],
         payload: Segments | None = None,
         request: int = 0,
@@ -210,9 +210,9 @@ class Wire:
 
     def receive(self, frame: Frame, payload: Segments, then: Then) -> None:
         """Receive a frame's payload; `then` is called when it is there."""
-        self.transport.receive(frame.source, LANES[Kind(frame.kind)], payload, then)
+        self.transport.receive(frame.source, LANES[FrameKind(frame.kind)], payload, then)
 
-    def _count_out(self, kind: Kind, request: int, num_bytes: int, *, is_of_worker: bool) -> None:
+    def _count_out(self, kind: FrameKind, request: int, num_bytes: int, *, is_of_worker: bool) -> None:
         self.bytes_out += num_bytes
         if is_of_worker:
             self.worker_bytes += num_bytes
@@ -228,7 +228,7 @@ class Wire:
         if source != self.rank:
             num_bytes += 8 * stop
             self.bytes_in += num_bytes
-            if kind == Kind.PULLED:
+            if kind == FrameKind.PULLED:
                 self.worker_bytes += num_bytes
             if self.trace is not None:
                 self.trace.message(kind, request, num_bytes, is_sent=False)

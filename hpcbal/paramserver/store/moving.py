@@ -24,7 +24,7 @@ PIECES_PER_WINDOW = 2
 """While one is acknowledged, the next is on its way."""
 
 
-class Piece(NamedTuple):
+class Segment(NamedTuple):
     """Bytes of a block to send.
 
     Attributes:
@@ -105,7 +105,7 @@ class MoveQueue:
         """Send again."""
         self.is_held = False
 
-    def next_piece(self) -> Piece | None:
+    def next_piece(self) -> Segment | None:
         """The piece to send now; None: nothing waits, or as much as allowed is on its way."""
         if self.is_held or not self._waiting:
             return None
@@ -117,7 +117,7 @@ class MoveQueue:
         size = stop - moving.sent
         if self.bytes_under_way and self.bytes_under_way + size > self.window_bytes:
             return None
-        piece = Piece(moving.block, destination, moving.sent, stop)
+        piece = Segment(moving.block, destination, moving.sent, stop)
         moving.sent = stop
         self.bytes_under_way += size
         if stop == moving.num_bytes:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hpcbal.paramserver.contract import (
+from hpcbal.paramserver.api import (
     App,
     Batch,
     DataBlock,
@@ -25,7 +25,7 @@ from hpcbal.paramserver.contract import (
     has_default_update,
     whole_block,
 )
-from hpcbal.paramserver.worker.job import Job
+from hpcbal.paramserver.worker.job import JobSetup
 from hpcbal.paramserver.worker.place import Waits
 from hpcbal.paramserver.worker.samples import Turn, WorkerSamples
 from hpcbal.paramserver.worker.several_blocks import UpdateSum, rows_bytes, size_factor
@@ -58,7 +58,7 @@ class AppHands(Hands[Wanted, Values, Updates, DataBlock]):
         samples: the worker's blocks.
     """
 
-    def __init__(self, job: Job, samples: WorkerSamples) -> None:
+    def __init__(self, job: JobSetup, samples: WorkerSamples) -> None:
         self._job, self._samples = job, samples
         self._first: UpdateSum | None = None
         self._epoch = 0  # whose objective is computed

@@ -14,9 +14,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import partial
 
-from hpcbal.paramserver.contract import DataBlock, IntArray
-from hpcbal.paramserver.machine.messages import BlocksMoved, Report
-from hpcbal.paramserver.store.moving import MoveQueue, Piece
+from hpcbal.paramserver.api import DataBlock, IntArray
+from hpcbal.paramserver.master.messages import BlocksMoved, Report
+from hpcbal.paramserver.store.moving import MoveQueue, Segment
 from hpcbal.paramserver.worker.samples import Cursor, OpenTurns, WorkerSamples
 
 
@@ -28,7 +28,7 @@ class Carrier(ABC):
         """A block is to be copied from now on; returns the bytes of its content."""
 
     @abstractmethod
-    def send(self, piece: Piece) -> None:
+    def send(self, piece: Segment) -> None:
         """Send a piece of a copy; `DataMoves.copied` is called when it is there."""
 
     @abstractmethod

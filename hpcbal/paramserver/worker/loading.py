@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hpcbal.errors import CheckpointError
-from hpcbal.paramserver.contract import (
+from hpcbal.paramserver.api import (
     Columns,
     DataBlock,
     Ragged,
@@ -19,8 +19,8 @@ from hpcbal.paramserver.contract import (
     rng_of_parameters,
     rng_of_state,
 )
-from hpcbal.paramserver.machine.messages import What
-from hpcbal.paramserver.worker.job import Job
+from hpcbal.paramserver.master.messages import What
+from hpcbal.paramserver.worker.job import JobSetup
 from hpcbal.paramserver.worker.samples import Cursor
 
 Arrays = Mapping[str, NDArray[Any]]
@@ -38,7 +38,7 @@ class Checkpoints(Protocol):
         """Read blocks of checkpoint `number`, whoever saved them."""
 
 
-def fill_first(job: Job, block: int, values: NDArray[Any]) -> None:
+def fill_first(job: JobSetup, block: int, values: NDArray[Any]) -> None:
     """Write the app's first values of a parameter block into `values`, shape (num_rows, num_columns)."""
     table = job.layout.table_of(block)
     rows = job.layout.rows_of(block)
@@ -48,7 +48,7 @@ def fill_first(job: Job, block: int, values: NDArray[Any]) -> None:
         values[order] = checked_initial(table, job.app.initial(table.name, rows[order], rng), len(rows))
 
 
-def first_data(job: Job, block: int) -> DataBlock:
+def first_data(job: JobSetup, block: int) -> DataBlock:
     """Read a data block, and let the app make its first state of it."""
     columns = _columns(job, block)
     with calling(job.app, "initial_state"):
@@ -57,13 +57,13 @@ def first_data(job: Job, block: int) -> DataBlock:
     return DataBlock(block, job.cut.first(block), columns, state)
 
 
-def _columns(job: Job, block: int) -> Columns:
+def _columns(job: JobSetup, block: int) -> Columns:
     with calling(job.app, "source.read"):
         columns = job.app.source.read(job.cut.samples(block))
     return checked_columns("source.read", columns, job.cut.size(block), least=1)
 
 
-def fill_saved(job: Job, block: int, arrays: Arrays, values: NDArray[Any]) -> None:
+def fill_saved(job: JobSetup, block: int, arrays: Arrays, values: NDArray[Any]) -> None:
     """Write the values of a parameter block in a checkpoint into `values`, shape (num_rows, num_columns).
 
     Raises:
@@ -90,7 +90,7 @@ def data_arrays(block: DataBlock, cursor: Cursor) -> dict[str, NDArray[Any]]:
     return arrays
 
 
-def saved_data(job: Job, block: int, arrays: Arrays) -> tuple[DataBlock, Cursor]:
+def saved_data(job: JobSetup, block: int, arrays: Arrays) -> tuple[DataBlock, Cursor]:
     """A data block from its arrays in a checkpoint."""
     cursor = Cursor(*arrays[CURSOR].tolist())
     state: dict[str, Any] = {}

@@ -2,10 +2,10 @@
 
 from hpcbal.policies.configuring.changes import (
     Add,
+    BlockAssignment,
     Delete,
     Move,
     Operation,
-    Ownership,
     Plan,
     Switch,
     What,
@@ -21,7 +21,7 @@ from hpcbal.policies.configuring.cost_model import (
     Turns,
     epoch_cost,
 )
-from hpcbal.policies.configuring.heterogeneous import Choice, best_heterogeneous
+from hpcbal.policies.configuring.heterogeneous import RatedConfiguration, best_heterogeneous
 from hpcbal.policies.configuring.homogeneous import best_homogeneous
 from hpcbal.policies.configuring.metrics import (
     Hindsight,
@@ -32,13 +32,19 @@ from hpcbal.policies.configuring.metrics import (
     measured_bandwidth,
 )
 from hpcbal.policies.configuring.moving import MovingCost, cost_of_moving
-from hpcbal.policies.configuring.trigger import Decision, Trigger, best_configuration, best_within, spread
+from hpcbal.policies.configuring.trigger import (
+    ChangeDecision,
+    Trigger,
+    best_configuration,
+    best_within,
+    spread,
+)
 
 __all__ = [
     "Add",
-    "Choice",
+    "BlockAssignment",
+    "ChangeDecision",
     "Configuration",
-    "Decision",
     "Delete",
     "EpochCost",
     "Hindsight",
@@ -47,9 +53,9 @@ __all__ = [
     "Move",
     "MovingCost",
     "Operation",
-    "Ownership",
     "Plan",
     "Problem",
+    "RatedConfiguration",
     "Role",
     "ServerMetrics",
     "Switch",

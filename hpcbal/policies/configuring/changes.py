@@ -13,7 +13,7 @@ What = Literal["data", "parameters"]
 
 
 @dataclass(frozen=True, slots=True)
-class Ownership:
+class BlockAssignment:
     """Which machine owns each block, and what the machines are.
 
     Attributes:
@@ -110,7 +110,7 @@ class Plan:
         return tuple(i for i, needed in enumerate(self.after) if i not in started and done.issuperset(needed))
 
 
-def plan_changes(current: Ownership, wanted: Configuration) -> Plan:
+def plan_changes(current: BlockAssignment, wanted: Configuration) -> Plan:
     """The operations that turn the current configuration into the wanted one.
 
     A block leaves only a machine that has too many, and enters only one that has too few, so as few blocks
@@ -205,7 +205,7 @@ def _rename(
             parameters[i] = size if role == "server" else 0
 
 
-def _moves(what: What, current: Ownership, wanted: tuple[int, ...]) -> list[Move]:
+def _moves(what: What, current: BlockAssignment, wanted: tuple[int, ...]) -> list[Move]:
     """Moves of one kind of block: the largest senders and receivers first."""
     counts = current.counts(what)
     if sum(counts) != sum(wanted):

@@ -37,7 +37,7 @@ _NEAR = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class RatedConfiguration:
     """A configuration, and how good it is.
 
     Attributes:
@@ -66,7 +66,7 @@ class _Solved:
     serving: Serving
 
 
-def best_heterogeneous(problem: Problem) -> Choice:
+def best_heterogeneous(problem: Problem) -> RatedConfiguration:
     """The configuration with the shortest predicted epoch.
 
     Equal machines form kinds, so a case is a number of workers of each kind; all others serve. A server that
@@ -97,7 +97,7 @@ class _Search:
         # Every worker has a data block, and one machine at least serves.
         self.most = min(int(kinds.size.sum()) - 1, problem.num_data_blocks, int(kinds.most_workers.sum()))
 
-    def run(self) -> Choice:
+    def run(self) -> RatedConfiguration:
         num_cases = math.prod((self.kinds.most_workers + 1).tolist())
         best, bound_s = self._exact() if num_cases <= _MOST_CASES else self._local()
         if best is None:
@@ -107,7 +107,7 @@ class _Search:
                 "parameter blocks; allowed: a worker and a server or more, with one block or more for each, "
                 "within their memory; add executors, use more blocks, or raise memory_per_rank"
             )
-        return Choice(self._configuration(best), best.epoch_s, min(bound_s, best.epoch_s))
+        return RatedConfiguration(self._configuration(best), best.epoch_s, min(bound_s, best.epoch_s))
 
     def _exact(self) -> tuple[_Solved | None, float]:
         """Bound all cases from below, and solve them in the order of their bounds."""

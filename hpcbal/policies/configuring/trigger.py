@@ -51,7 +51,7 @@ class Trigger:
         epochs_left: float,
         resources_changed: bool = False,
         leaving: Collection[int] = (),
-    ) -> Decision:
+    ) -> ChangeDecision:
         """Whether to change to the wanted configuration.
 
         The gain is what an epoch gets shorter. It must reach `min_gain`, and over the epochs that are left it
@@ -67,14 +67,14 @@ class Trigger:
         gain = 1.0 - wanted_s / current_s
         saved_s = (current_s - wanted_s) * epochs_left - moving.lost_s
         if leaving:
-            return Decision(True, "forced", gain, saved_s)
+            return ChangeDecision(True, "forced", gain, saved_s)
         # A gain of exactly min_gain counts, whatever its last bit.
         change = gain >= self.min_gain - 1e-12 and gain > 0 and saved_s > 0
-        return Decision(change, "resources" if resources_changed else "gain", gain, saved_s)
+        return ChangeDecision(change, "resources" if resources_changed else "gain", gain, saved_s)
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class ChangeDecision:
     """Whether to change, and why.
 
     Attributes:

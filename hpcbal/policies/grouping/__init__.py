@@ -1,8 +1,8 @@
 """Which parameter-server jobs share machines, and how many ([PS] Ch. 4)."""
 
 from hpcbal.policies.grouping.groups import (
-    Group,
     Grouping,
+    JobGroup,
     JobLoad,
     group_iteration_s,
     score,
@@ -21,8 +21,8 @@ from hpcbal.policies.grouping.regrouping import Situation, filled, regroup, simi
 from hpcbal.policies.grouping.scheduling import schedule
 
 __all__ = [
-    "Group",
     "Grouping",
+    "JobGroup",
     "JobLoad",
     "JobMemory",
     "MemoryLimit",

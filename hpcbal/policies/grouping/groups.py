@@ -125,7 +125,7 @@ class JobLoad:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class JobGroup:
     """Jobs that share machines, and how many machines."""
 
     jobs: tuple[str, ...]
@@ -136,7 +136,7 @@ class Group:
 class Grouping:
     """All groups, and the jobs that wait."""
 
-    groups: tuple[Group, ...]
+    groups: tuple[JobGroup, ...]
     waiting: tuple[str, ...] = ()
 
 
@@ -171,6 +171,6 @@ def worth(loads: Iterable[JobLoad], machines: int) -> float:
     return machines * weighted / group_iteration_s(jobs, machines)
 
 
-def score(groups: Sequence[Group], loads: Mapping[str, JobLoad], machines: int) -> float:
+def score(groups: Sequence[JobGroup], loads: Mapping[str, JobLoad], machines: int) -> float:
     """Return the score of a grouping, 0 to 1: the weighted use of cores and network; see `worth`."""
     return sum(worth([loads[job] for job in group.jobs], group.machines) for group in groups) / machines

@@ -23,7 +23,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from hpcbal.policies.grouping.groups import Group, JobLoad, group_iteration_s, score, worth
+from hpcbal.policies.grouping.groups import JobGroup, JobLoad, group_iteration_s, score, worth
 from hpcbal.policies.grouping.scheduling import FitsTogether, schedule
 
 LOOKED_AT = 16
@@ -31,14 +31,14 @@ LOOKED_AT = 16
 
 
 def filled(
-    groups: Sequence[Group],
+    groups: Sequence[JobGroup],
     open_to_jobs: Iterable[int],
     waiting: Sequence[JobLoad],
     loads: Mapping[str, JobLoad],
     *,
     min_gain: float,
     fits: FitsTogether | None = None,
-) -> tuple[Group, ...]:
+) -> tuple[JobGroup, ...]:
     """The groups, some of them with further jobs.
 
     [PS] adds a job to the group that brings the use of the machines up most, and lets it wait if none does.
@@ -75,7 +75,7 @@ def filled(
         members[index].append(left.pop(i))
         worths[index] += able[i, index]
     return tuple(
-        Group(tuple(load.name for load in jobs), group.machines)
+        JobGroup(tuple(load.name for load in jobs), group.machines)
         for jobs, group in zip(members, groups, strict=True)
     )
 
@@ -108,7 +108,7 @@ class Situation:
 
     machines: int
     loads: Mapping[str, JobLoad]
-    groups: tuple[Group, ...]
+    groups: tuple[JobGroup, ...]
     beside_ended: frozenset[str] = frozenset()
     lost_s: float = 0.0
     start_s: float = 0.0
@@ -125,7 +125,7 @@ class Regrouping:
             after a change: the next one is not known yet.
     """
 
-    groups: tuple[Group, ...] | None = None
+    groups: tuple[JobGroup, ...] | None = None
     loss: float = 0.0
     due_in_s: float = math.inf
 
@@ -158,7 +158,7 @@ class Losses:
 class _Option:
     """Other groups: the machines whose work they gain, and machine-seconds that moves to them cost."""
 
-    groups: tuple[Group, ...]
+    groups: tuple[JobGroup, ...]
     gain: float
     cost_s: float
 
@@ -192,7 +192,7 @@ def regroup(now: Situation, *, min_gain: float, fits: FitsTogether | None = None
     return Regrouping(None, loss, min(PAYS * each.cost_s / each.gain for each in able) - waited_s)
 
 
-def _options(now: Situation, fits: FitsTogether | None) -> Iterator[tuple[Group, ...]]:
+def _options(now: Situation, fits: FitsTogether | None) -> Iterator[tuple[JobGroup, ...]]:
     """Other groups, those first for which fewer jobs move."""
     order = sorted(now.groups, key=lambda group: (now.beside_ended.isdisjoint(group.jobs), len(group.jobs)))
     for count in _participants(len(order)):
@@ -239,7 +239,7 @@ def similar_jobs(ended: JobLoad, machines: int, waiting: Sequence[JobLoad]) -> l
     return bunch if bunch and is_similar(bunch) else []
 
 
-def _moves(before: Sequence[Group], after: Sequence[Group]) -> dict[str, Group]:
+def _moves(before: Sequence[JobGroup], after: Sequence[JobGroup]) -> dict[str, JobGroup]:
     """By job that must stop and start again, now or later: its new group, or its old one if it has none.
 
     A new group takes over the machines of an old one that has as many, and most of its jobs.
@@ -260,7 +260,7 @@ def _moves(before: Sequence[Group], after: Sequence[Group]) -> dict[str, Group]:
 
 
 def _standing_still_s(
-    moves: Mapping[str, Group], loads: Mapping[str, JobLoad], start_s: float = 0.0
+    moves: Mapping[str, JobGroup], loads: Mapping[str, JobLoad], start_s: float = 0.0
 ) -> float:
     """Machine-seconds for which jobs that move stand still.
 
@@ -272,7 +272,7 @@ def _standing_still_s(
     )
 
 
-def _longest_left_s(now: Situation, moves: Mapping[str, Group]) -> float:
+def _longest_left_s(now: Situation, moves: Mapping[str, JobGroup]) -> float:
     """Seconds until the last of the jobs that would move ends if it stays; infinite if that is not known, or
     none moves."""
     ends = []

@@ -40,8 +40,8 @@ from numpy.typing import NDArray
 
 from hpcbal.policies.grouping.arrays import LoadArrays
 from hpcbal.policies.grouping.dealing import Fits, deal_machines
-from hpcbal.policies.grouping.groups import Group, Grouping, JobLoad
-from hpcbal.policies.grouping.tuning import Draft, Tuner
+from hpcbal.policies.grouping.groups import Grouping, JobGroup, JobLoad
+from hpcbal.policies.grouping.tuning import GroupingTuner, NumberedGrouping
 
 Floats = NDArray[np.float64]
 
@@ -197,25 +197,25 @@ def schedule(
     if len(loads) <= MOST_TUNED:
         starts = STARTS_OF_FEW if len(loads) <= MOST_IN_ONE else STARTS
         promising = sorted(drafts, key=lambda draft: -draft.score)[:starts]
-        tuner = Tuner(arrays, machines, check)
+        tuner = GroupingTuner(arrays, machines, check)
         drafts = [tuner.improved(draft) for draft in promising]
     most = max(draft.score for draft in drafts)
     best = _with_few_jobs([draft for draft in drafts if draft.score >= most * (1 - GIVEN_UP)], job_gain)
     groups = tuple(
-        Group(tuple(loads[job].name for job in group), count)
+        JobGroup(tuple(loads[job].name for job in group), count)
         for group, count in zip(best.groups, best.given, strict=True)
     )
     placed = {job for group in groups for job in group.jobs}
     return Grouping(groups, tuple(load.name for load in everyone if load.name not in placed))
 
 
-def _with_few_jobs(drafts: Sequence[Draft], job_gain: float) -> Draft:
+def _with_few_jobs(drafts: Sequence[NumberedGrouping], job_gain: float) -> NumberedGrouping:
     """The grouping to take of good ones: each of its jobs is worth its place."""
 
-    def num_jobs(draft: Draft) -> int:
+    def num_jobs(draft: NumberedGrouping) -> int:
         return sum(map(len, draft.groups))
 
-    def value(draft: Draft) -> float:
+    def value(draft: NumberedGrouping) -> float:
         return draft.score - job_gain * num_jobs(draft)
 
     most = max(map(value, drafts))
@@ -246,7 +246,7 @@ def interleaved(loads: LoadArrays, machines: int) -> list[int]:
 
 def _drafts(
     everyone: LoadArrays, jobs: Sequence[int], machines: int, spread: int, fits: Fits | None
-) -> Iterator[Draft]:
+) -> Iterator[NumberedGrouping]:
     """Groupings of some jobs that fit, one for each number of groups worth trying."""
     loads, most = everyone.of_jobs(jobs), min(len(jobs), machines)
     guesses = _balanced(loads, machines, most)
@@ -258,17 +258,17 @@ def _drafts(
         given = deal_machines(everyone, groups, machines, fits)
         if given is not None:
             value = everyone.score(groups, given, machines)
-            yield Draft(tuple(groups), tuple(given), value)
+            yield NumberedGrouping(tuple(groups), tuple(given), value)
 
 
-def _one_group(loads: LoadArrays, machines: int, fits: Fits | None) -> list[Draft]:
+def _one_group(loads: LoadArrays, machines: int, fits: Fits | None) -> list[NumberedGrouping]:
     """The best group of any of the jobs, on all machines: few machines are best used by few of the jobs."""
     numbers = range(len(loads))
     found = []
     for some in itertools.chain.from_iterable(itertools.combinations(numbers, n + 1) for n in numbers):
         given = deal_machines(loads, [some], machines, fits)
         if given is not None:
-            found.append(Draft((some,), tuple(given), loads.score([some], given, machines)))
+            found.append(NumberedGrouping((some,), tuple(given), loads.score([some], given, machines)))
     return [max(found, key=lambda draft: draft.score)] if found else []
 
 

@@ -20,7 +20,7 @@ Jobs = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
+class NumberedGrouping:
     """A grouping by numbers of jobs.
 
     Attributes:
@@ -48,7 +48,7 @@ class _Step:
     come: tuple[tuple[Jobs, int], ...]
 
 
-class Tuner:
+class GroupingTuner:
     """Improves groupings of the same jobs; what groups are worth is kept from one to the next.
 
     Args:
@@ -61,9 +61,9 @@ class Tuner:
         self._loads, self._machines, self._fits = loads, machines, fits
         self._most = loads.most.tolist()
         self._worth: dict[tuple[Jobs, int], float] = {}
-        self._ends: dict[frozenset[tuple[Jobs, int]], Draft] = {}
+        self._ends: dict[frozenset[tuple[Jobs, int]], NumberedGrouping] = {}
 
-    def improved(self, draft: Draft) -> Draft:
+    def improved(self, draft: NumberedGrouping) -> NumberedGrouping:
         """The best grouping that single steps lead to, each of them the best one of all.
 
         A step moves a few machines from one group to another or lets one idle, moves a job to another group,
@@ -83,7 +83,7 @@ class Tuner:
             self._ends.update(dict.fromkeys(passed, end))
             return end
 
-    def _best_step(self, draft: Draft) -> Draft | None:
+    def _best_step(self, draft: NumberedGrouping) -> NumberedGrouping | None:
         """The grouping after the best step; None: no step makes it better."""
         worth, known = self._worth_of, self._worth
         mine = [worth(pair) for pair in zip(draft.groups, draft.given, strict=True)]
@@ -99,14 +99,14 @@ class Tuner:
                 most, best = gain, step
         return None if best is None else self._after(draft, best)
 
-    def _after(self, draft: Draft, step: _Step) -> Draft:
+    def _after(self, draft: NumberedGrouping, step: _Step) -> NumberedGrouping:
         pairs: list[tuple[Jobs, int] | None] = list(zip(draft.groups, draft.given, strict=True))
         for place, index in enumerate(step.gone):
             pairs[index] = step.come[place] if place < len(step.come) else None
         pairs += step.come[len(step.gone) :]
         left = [pair for pair in pairs if pair is not None]
         score = sum(map(self._worth_of, left)) / self._machines
-        return Draft(tuple(jobs for jobs, _ in left), tuple(count for _, count in left), score)
+        return NumberedGrouping(tuple(jobs for jobs, _ in left), tuple(count for _, count in left), score)
 
     def _worth_of(self, pair: tuple[Jobs, int]) -> float:
         """See `LoadArrays.worth`; minus infinity if the jobs cannot be on so many machines together."""
@@ -122,7 +122,7 @@ class Tuner:
         return value
 
 
-def _steps(draft: Draft, num_jobs: int, machines: int) -> Iterator[_Step]:
+def _steps(draft: NumberedGrouping, num_jobs: int, machines: int) -> Iterator[_Step]:
     groups, given = draft.groups, draft.given
     placed = {job for group in groups for job in group}
     waiting = [job for job in range(num_jobs) if job not in placed]

@@ -71,7 +71,7 @@ def bars_of(use: Sequence[SlotUse]) -> list[tuple[int, int, SlotUse]]:
     for start in range(0, len(use), size):
         some = use[start : start + size]
         seconds = {kind: sum(each.seconds.get(kind, 0.0) for each in some) for kind in USE_KINDS}
-        bars.append((some[0].gpu, some[-1].gpu, SlotUse(some[0].gpu, seconds)))
+        bars.append((some[0].slot, some[-1].slot, SlotUse(some[0].slot, seconds)))
     return bars
 
 

@@ -39,9 +39,9 @@ def blocks_of(spans: tuple[SlotSpan, ...]) -> list[Block]:
         return (span.start_s, span.end_s, span.job, span.kind)
 
     blocks = []
-    for _, group in itertools.groupby(sorted(spans, key=lambda span: (key(span), span.gpu)), key=key):
+    for _, group in itertools.groupby(sorted(spans, key=lambda span: (key(span), span.slot)), key=key):
         members = list(group)
-        for run in _runs([span.gpu for span in members]):
+        for run in _runs([span.slot for span in members]):
             some = members[0]
             blocks.append(Block(some.job, run[0], run[-1], some.start_s, some.end_s, some.kind))
     return blocks

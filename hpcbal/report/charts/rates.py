@@ -47,7 +47,7 @@ def _draw_rows(
     data: ReportData, rates: Sequence[RateComparison], colors: Mapping[str, str], width: float
 ) -> Drawing:
     sheet = Sheet()
-    suffixes = [f" \N{MULTIPLICATION SIGN} {rate.num_gpus}" for rate in rates]
+    suffixes = [f" \N{MULTIPLICATION SIGN} {rate.num_slots}" for rate in rates]
     room = width * 0.34
     widest = max(text_width(suffix, LABEL_SIZE) for suffix in suffixes)
     names = distinct_names((rate.job for rate in rates), room - widest, LABEL_SIZE)
@@ -128,18 +128,18 @@ def _deviation_label(rate: RateComparison) -> str:
 
 def _title(rate: RateComparison) -> str:
     planned = "no planned rate" if rate.planned is None else f"planned {number_label(rate.planned)} samples/s"
-    gpus = f"{rate.num_gpus} slot{'' if rate.num_gpus == 1 else 's'}"
+    slots = f"{rate.num_slots} slot{'' if rate.num_slots == 1 else 's'}"
     measured = (
         "not measured" if rate.measured is None else f"measured {number_label(rate.measured)} samples/s"
     )
-    return f"{rate.job} on {gpus}: {planned}, {measured}"
+    return f"{rate.job} on {slots}: {planned}, {measured}"
 
 
 MAX_PANELS = 6
 """If there are more DNNs than this, those with the most equal shares are left out."""
 
 MAX_PANELS_NAMED = 6
-"""If there are more GPUs than this, only those with the largest and the smallest shares have names."""
+"""If there are more slots than this, only those with the largest and the smallest shares have names."""
 
 _HEIGHT = 118.0
 _HEAD = 34.0
@@ -172,7 +172,7 @@ def draw_shares(data: ReportData, colors: Mapping[str, str], width: float) -> Dr
 def _most_uneven(shares: Mapping[str, Sequence[SharePoint]]) -> list[str]:
     """Names of the DNNs to draw, in the order of the config."""
     spreads = {
-        name: max(max(point.by_gpu.values()) - min(point.by_gpu.values()) for point in points)
+        name: max(max(point.by_slot.values()) - min(point.by_slot.values()) for point in points)
         for name, points in shares.items()
         if points
     }
@@ -193,54 +193,54 @@ def _draw_panel(sheet: Sheet, data: ReportData, name: str, place: tuple[float, f
     draw_left(sheet, y, number_ticks(0.0, y.high, 5), left, right, lambda tick: f"{100 * tick:.0f} %")
     ticks = epoch_ticks(x.high, right - left)
     draw_below(sheet, x, ticks, lambda tick: f"{tick:.0f}", bottom, bottom, place[0] + width, "epochs")
-    hue = colors_of(str(gpu) for gpu in texts)
-    for gpu in sorted(lines, key=lambda gpu: gpu in texts):  # lines with names on top
-        stroke = hue[str(gpu)] if gpu in texts else _GREY
-        _draw_line(sheet, data, gpu, lines[gpu], x, y, stroke)
-    named = sorted(texts, key=lambda gpu: y(lines[gpu][-1][1]))
-    wanted = [y(lines[gpu][-1][1]) for gpu in named]
-    for gpu, base in zip(named, spread(wanted, _LABEL_GAP, top, bottom), strict=True):
-        epoch, share = lines[gpu][-1]
-        sheet.line([(x(epoch) + 4.0, y(share)), (right + 5.0, base)], hue[str(gpu)], 0.7, dash="1 3")
-        sheet.circle(right + 7.0, base, 2.5, hue[str(gpu)], hue[str(gpu)])
-        sheet.text(right + 12.0, base + 4.0, texts[gpu], LABEL_SIZE, INK)
+    hue = colors_of(str(slot) for slot in texts)
+    for slot in sorted(lines, key=lambda slot: slot in texts):  # lines with names on top
+        stroke = hue[str(slot)] if slot in texts else _GREY
+        _draw_line(sheet, data, slot, lines[slot], x, y, stroke)
+    named = sorted(texts, key=lambda slot: y(lines[slot][-1][1]))
+    wanted = [y(lines[slot][-1][1]) for slot in named]
+    for slot, base in zip(named, spread(wanted, _LABEL_GAP, top, bottom), strict=True):
+        epoch, share = lines[slot][-1]
+        sheet.line([(x(epoch) + 4.0, y(share)), (right + 5.0, base)], hue[str(slot)], 0.7, dash="1 3")
+        sheet.circle(right + 7.0, base, 2.5, hue[str(slot)], hue[str(slot)])
+        sheet.text(right + 12.0, base + 4.0, texts[slot], LABEL_SIZE, INK)
 
 
 def _lines(points: Sequence[SharePoint]) -> dict[int, list[tuple[int, float]]]:
-    """(epoch, share) by GPU, in the order of the GPUs."""
-    gpus = sorted({gpu for point in points for gpu in point.by_gpu})
-    return {gpu: [(p.epoch, p.by_gpu[gpu]) for p in points if gpu in p.by_gpu] for gpu in gpus}
+    """(epoch, share) by slot, in the order of the slots."""
+    slots = sorted({slot for point in points for slot in point.by_slot})
+    return {slot: [(p.epoch, p.by_slot[slot]) for p in points if slot in p.by_slot] for slot in slots}
 
 
 def _labels(
     data: ReportData, name: str, lines: Mapping[int, Sequence[tuple[int, float]]], last: int, room: float
 ) -> dict[int, str]:
-    """Labels of the GPUs that get a name, with their last shares."""
-    ranked = sorted(lines, key=lambda gpu: lines[gpu][-1][1])
+    """Labels of the slots that get a name, with their last shares."""
+    ranked = sorted(lines, key=lambda slot: lines[slot][-1][1])
     if len(ranked) > MAX_PANELS_NAMED:
         half = MAX_PANELS_NAMED // 2
         ranked = [*ranked[:half], *ranked[-half:]]
-    left_out = {each.gpu for each in data.left_out if each.job == name}
+    left_out = {each.slot for each in data.left_out if each.job == name}
     values = {}
-    for gpu in sorted(ranked):
-        epoch, share = lines[gpu][-1]
-        values[gpu] = percent_label(share) if epoch == last else "left out" if gpu in left_out else "before"
+    for slot in sorted(ranked):
+        epoch, share = lines[slot][-1]
+        values[slot] = percent_label(share) if epoch == last else "left out" if slot in left_out else "before"
     widest = max(text_width(f" {value}", LABEL_SIZE) for value in values.values())
-    slots = distinct_names((data.slot_names[gpu] for gpu in values), room - widest, LABEL_SIZE)
-    return {gpu: f"{slots[data.slot_names[gpu]]} {value}" for gpu, value in values.items()}
+    slots = distinct_names((data.slot_names[slot] for slot in values), room - widest, LABEL_SIZE)
+    return {slot: f"{slots[data.slot_names[slot]]} {value}" for slot, value in values.items()}
 
 
 def _draw_line(
     sheet: Sheet,
     data: ReportData,
-    gpu: int,
+    slot: int,
     line: Sequence[tuple[int, float]],
     x: Scale,
     y: Scale,
     stroke: str,
 ) -> None:
     epoch, share = line[-1]
-    title = f"{data.slot_names[gpu]}: {percent_label(share)} of a step in epoch {epoch}"
+    title = f"{data.slot_names[slot]}: {percent_label(share)} of a step in epoch {epoch}"
     places = [(x(epoch), y(share)) for epoch, share in line]
     if len(places) > 1:
         sheet.line(places, stroke, 1.0 if stroke == _GREY else 1.8, title=title)

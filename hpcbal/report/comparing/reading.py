@@ -11,7 +11,7 @@ from typing import Any
 
 from hpcbal.config import AnyConfig, load_config
 from hpcbal.errors import HpcbalError, InputError
-from hpcbal.report.comparing.text import Comparison, DnnInRun, RunSummary, Setting
+from hpcbal.report.comparing.text import Comparison, ConfigDifference, DnnInRun, RunSummary
 from hpcbal.report.model import JobReport, ReportData
 from hpcbal.report.reading.run_files import read_run
 from hpcbal.telemetry.files.run_directory import RunDirectory
@@ -192,7 +192,7 @@ def _summary(run: _Run, dnns: Sequence[DnnInRun]) -> RunSummary:
     )
 
 
-def _settings(runs: Sequence[_Run]) -> tuple[Setting, ...]:
+def _settings(runs: Sequence[_Run]) -> tuple[ConfigDifference, ...]:
     """The keys in which the configurations differ; those of a DNN only if several runs have it."""
     plain = {run.label: _comparable(run.config) for run in runs if run.config is not None}
     if len(plain) < 2:
@@ -203,7 +203,7 @@ def _settings(runs: Sequence[_Run]) -> tuple[Setting, ...]:
     differing = differing_settings(plain)
     keys = next(iter(differing.values()))
     return tuple(
-        Setting(key, {label: settings[key] for label, settings in differing.items()}) for key in keys
+        ConfigDifference(key, {label: settings[key] for label, settings in differing.items()}) for key in keys
     )
 
 

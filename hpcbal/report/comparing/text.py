@@ -82,7 +82,7 @@ class DnnInRun:
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class ConfigDifference:
     """A key in which the runs differ, with its text by label of the run; empty: the run lacks the key."""
 
     key: str
@@ -95,7 +95,7 @@ class Comparison:
 
     runs: tuple[RunSummary, ...]
     dnns: tuple[DnnInRun, ...]
-    settings: tuple[Setting, ...]
+    settings: tuple[ConfigDifference, ...]
     problems: tuple[str, ...] = ()
 
     @property

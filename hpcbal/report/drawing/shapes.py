@@ -33,7 +33,7 @@ class Rect:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class Polyline:
     """An open line through `points`; `dash` is in SVG's format, empty for a solid line."""
 
     points: tuple[tuple[float, float], ...]
@@ -71,7 +71,7 @@ class Text:
     job: str = ""
 
 
-Shape: TypeAlias = Rect | Line | Circle | Text
+Shape: TypeAlias = Rect | Polyline | Circle | Text
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,7 @@ class Sheet:
         job: str = "",
         title: str = "",
     ) -> None:
-        self.shapes.append(Line(tuple(points), stroke, width, dash, job, title))
+        self.shapes.append(Polyline(tuple(points), stroke, width, dash, job, title))
 
     def circle(
         self, x: float, y: float, radius: float, fill: str, stroke: str, *, job: str = "", title: str = ""
@@ -185,7 +185,7 @@ def _element(shape: Shape) -> ET.Element:
         case Rect(x, y, width, height, fill):
             place = {"x": _number(x), "y": _number(y), "width": _number(width), "height": _number(height)}
             element = ET.Element("rect", {**place, "fill": fill})
-        case Line(points, stroke, width, dash):
+        case Polyline(points, stroke, width, dash):
             path = " ".join(f"{_number(x)},{_number(y)}" for x, y in points)
             style = {"fill": "none", "stroke": stroke, "stroke-width": _number(width)}
             element = ET.Element("polyline", {"points": path, **style})
@@ -256,7 +256,7 @@ def _add(axes: Any, shape: Shape, order: int) -> None:
     match shape:
         case Rect(x, y, width, height, fill):
             axes.add_patch(Rectangle((x, y), width, height, facecolor=fill, linewidth=0.0, zorder=order))
-        case Line(points, stroke, width, dash):
+        case Polyline(points, stroke, width, dash):
             style = (0.0, tuple(float(part) for part in dash.split())) if dash else "solid"
             xs, ys = zip(*points, strict=True)
             axes.plot(xs, ys, color=stroke, linewidth=width * _POINTS, linestyle=style, zorder=order)

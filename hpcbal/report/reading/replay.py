@@ -81,7 +81,7 @@ class Replay:
         start_s: position of each start on that axis.
         slot_names: slot names of the largest cluster so far.
         done, pruned, failed: DNNs by name; failed DNNs with (cause, detail).
-        left_out: GPUs that DNNs leave out.
+        left_out: slots that DNNs leave out.
         warnings: of the models, as keys in order; several starts may repeat them.
         schedule: the schedule that was chosen last; None if none was chosen.
         shares: shares of the slots, by DNN.
@@ -128,7 +128,7 @@ class Replay:
         """Process the next line.
 
         Raises:
-            ValueError: if a group has slots that the cluster lacks, or shares for another number of GPUs.
+            ValueError: if a group has slots that the cluster lacks, or shares for another number of slots.
         """
         line = entry.line
         if isinstance(line, RunStartedLine):
@@ -170,9 +170,9 @@ class Replay:
     def spans(self) -> tuple[SlotSpan, ...]:
         """Which DNN held each slot when; call after `close`."""
         return tuple(
-            SlotSpan(gpu, hold.dnn, hold.start_s, hold.end_s or hold.start_s, hold.kind)
+            SlotSpan(slot, hold.dnn, hold.start_s, hold.end_s or hold.start_s, hold.kind)
             for hold in self.holds
-            for gpu in hold.gpus
+            for slot in hold.slots
         )
 
     def use(self) -> tuple[SlotUse, ...]:
@@ -180,20 +180,20 @@ class Replay:
         seconds: list[dict[str, float]] = [{} for _ in self.slot_names]
         for hold in self.holds:
             parts = hold.seconds_by_use()
-            for gpu in hold.gpus:
+            for slot in hold.slots:
                 for kind, part in parts.items():
-                    seconds[gpu][kind] = seconds[gpu].get(kind, 0.0) + part
+                    seconds[slot][kind] = seconds[slot].get(kind, 0.0) + part
         for parts in seconds:
             parts["idle"] = max(0.0, self.now_s - sum(parts.values()))
-        return tuple(SlotUse(gpu, parts) for gpu, parts in enumerate(seconds))
+        return tuple(SlotUse(slot, parts) for slot, parts in enumerate(seconds))
 
     def rates(self) -> tuple[RateComparison, ...]:
         """The rates of every DNN on every number of slots, in order of appearance."""
         return tuple(
             RateComparison(
-                dnn, num_gpus, self._planned.get((dnn, num_gpus)), samples / seconds if seconds else None
+                dnn, num_slots, self._planned.get((dnn, num_slots)), samples / seconds if seconds else None
             )
-            for (dnn, num_gpus), (samples, seconds) in self._trained.items()
+            for (dnn, num_slots), (samples, seconds) in self._trained.items()
         )
 
     def round_reports(self) -> tuple[RoundReport, ...]:
@@ -214,7 +214,7 @@ class Replay:
         )
 
     def waits(self) -> tuple[GroupWait, ...]:
-        """The GPUs that groups waited for; call after `close`."""
+        """The slots that groups waited for; call after `close`."""
         return waits_of(self.holds)
 
     def works(self) -> tuple[WorkReport, ...]:
@@ -231,7 +231,7 @@ class Replay:
             assert hold.end_s is not None
             wall_time_s, slot_seconds = costs.get(hold.dnn, (0.0, 0.0))
             length_s = hold.end_s - hold.start_s if hold.left is None else hold.left.wall_time_s
-            costs[hold.dnn] = (wall_time_s + length_s, slot_seconds + length_s * len(hold.gpus))
+            costs[hold.dnn] = (wall_time_s + length_s, slot_seconds + length_s * len(hold.slots))
         return costs
 
     # ---- parts ---------------------------------------------------------------------------------
@@ -244,7 +244,7 @@ class Replay:
         self.name = line.name
         self.outcome = self.exit_code = None
         self.start = line
-        names = slot_names([(node.host, node.num_gpus) for node in line.nodes])
+        names = slot_names([(node.host, node.num_slots) for node in line.nodes])
         self.slot_names = max(names, self.slot_names, key=len)
 
     def _hold_plan(self, plan: RoundPlan, round_index: int | None) -> None:
@@ -256,15 +256,15 @@ class Replay:
         for group in plan.groups:
             rate = plan.predicted_rate_samples_per_s.get(group.dnn_id)
             if rate is not None:
-                self._planned[group.dnn_id, len(group.gpus)] = rate
+                self._planned[group.dnn_id, len(group.slots)] = rate
         self._hold(plan.groups, "training", round_index)
 
     def _hold(self, groups: Iterable[GroupPlan], kind: SpanKind, round_index: int | None = None) -> None:
         for group in groups:
             self._release(group.dnn_id)
-            if not all(0 <= gpu < len(self.slot_names) for gpu in group.gpus):
-                raise ValueError(f"slots {list(group.gpus)} of a cluster that has {len(self.slot_names)}")
-            hold = Hold(group.dnn_id, group.gpus, self.now_s, kind, round_index)
+            if not all(0 <= slot < len(self.slot_names) for slot in group.slots):
+                raise ValueError(f"slots {list(group.slots)} of a cluster that has {len(self.slot_names)}")
+            hold = Hold(group.dnn_id, group.slots, self.now_s, kind, round_index)
             self.holds.append(hold)
             self._open[hold.dnn] = hold
 
@@ -303,13 +303,13 @@ class Replay:
                 facts.ranks,
             )
         )
-        point = share_point(line, hold.gpus, len(curve))
+        point = share_point(line, hold.slots, len(curve))
         if point is not None:
             self.shares.setdefault(dnn, []).append(point)
-        trained, seconds = self._trained.setdefault((dnn, len(hold.gpus)), (0.0, 0.0))
+        trained, seconds = self._trained.setdefault((dnn, len(hold.slots)), (0.0, 0.0))
         # The first epoch on these slots builds and traces the network; planned rates leave that out.
         if len(hold.epochs) > 1 and facts.num_trained and facts.trained_s >= _LEAST_TRAINED_S:
-            self._trained[dnn, len(hold.gpus)] = (trained + facts.num_trained, seconds + facts.trained_s)
+            self._trained[dnn, len(hold.slots)] = (trained + facts.num_trained, seconds + facts.trained_s)
 
     def _take_job_epoch(self, line: JobEpochLine) -> None:
         curve = self.curves.setdefault(line.job, [])
@@ -347,8 +347,8 @@ class Replay:
                 self.failed[dnn] = (cause, detail)
             case DnnRetriedLine(dnn):
                 self.failed.pop(dnn, None)
-            case LeaveOut(dnn, gpu):
-                self.left_out.append(LeftOut(dnn, gpu, self.now_s))
+            case LeaveOut(dnn, slot):
+                self.left_out.append(LeftOut(dnn, slot, self.now_s))
             case ModelWarningLine(dnn, detail):
                 self.warnings[ModelWarning(dnn, detail)] = None
             case ScheduleChosen(schedule):
@@ -393,11 +393,11 @@ def slot_names(nodes: Iterable[tuple[str, int]]) -> tuple[str, ...]:
     """One name per slot, given the (host, slots) of each node; nodes are numbered if they share hosts."""
     nodes = list(nodes)
     if len(nodes) == 1:
-        return tuple(f"slot {gpu}" for gpu in range(nodes[0][1]))
+        return tuple(f"slot {slot}" for slot in range(nodes[0][1]))
     hosts = [host for host, _ in nodes]
     unique = len(set(hosts)) == len(hosts)
     return tuple(
-        f"{host if unique else f'node {number}'}:{gpu}"
+        f"{host if unique else f'node {number}'}:{slot}"
         for number, (host, count) in enumerate(nodes)
-        for gpu in range(count)
+        for slot in range(count)
     )

@@ -65,7 +65,7 @@ class Hold:
     """
 
     dnn: str
-    gpus: tuple[int, ...]
+    slots: tuple[int, ...]
     start_s: float
     kind: SpanKind
     round_index: int | None = None
@@ -103,13 +103,13 @@ class Hold:
         return seconds
 
 
-def share_point(line: EpochDone, gpus: Sequence[int], epoch: int) -> SharePoint | None:
-    """The share of each of the group's `gpus` in a step; None if the group was not balanced.
+def share_point(line: EpochDone, slots: Sequence[int], epoch: int) -> SharePoint | None:
+    """The share of each of the group's `slots` in a step; None if the group was not balanced.
 
     If samples differ in size, it is the share of the work in all steps of the epoch.
 
     Raises:
-        ValueError: if the line has shares for another number of GPUs.
+        ValueError: if the line has shares for another number of slots.
     """
     facts = line.facts
     sizes: Sequence[float] = () if facts.balance is None else facts.balance.shares
@@ -117,18 +117,18 @@ def share_point(line: EpochDone, gpus: Sequence[int], epoch: int) -> SharePoint 
         sizes = facts.ranks.work
     if not sum(sizes):
         return None
-    return SharePoint(epoch, {gpu: size / sum(sizes) for gpu, size in zip(gpus, sizes, strict=True)})
+    return SharePoint(epoch, {slot: size / sum(sizes) for slot, size in zip(slots, sizes, strict=True)})
 
 
 def waits_of(holds: Iterable[Hold]) -> tuple[GroupWait, ...]:
-    """Return the main wait of each group of two or more GPUs, the costliest first."""
-    waits = (_wait_of(hold) for hold in holds if len(hold.gpus) > 1)
+    """Return the main wait of each group of two or more slots, the costliest first."""
+    waits = (_wait_of(hold) for hold in holds if len(hold.slots) > 1)
     return tuple(sorted((wait for wait in waits if wait is not None), key=lambda wait: -wait.late_s))
 
 
 def works_of(holds: Iterable[Hold]) -> tuple[WorkReport, ...]:
     """The work of each group whose samples differ in size, the most imbalanced first."""
-    works = (_work_of(hold) for hold in holds if len(hold.gpus) > 1)
+    works = (_work_of(hold) for hold in holds if len(hold.slots) > 1)
     return tuple(sorted(filter(None, works), key=lambda work: -(work.imbalance_left or 0.0)))
 
 
@@ -136,8 +136,8 @@ def _work_of(hold: Hold) -> WorkReport | None:
     work = group_work([epoch.ranks for epoch in hold.epochs if epoch.ranks is not None])
     if work is None:
         return None
-    by_gpu = dict(zip(hold.gpus, work.relative, strict=True))
-    return WorkReport(hold.dnn, hold.round_index, by_gpu, work.imbalance_left, work.waited, work.num_epochs)
+    by_slot = dict(zip(hold.slots, work.relative, strict=True))
+    return WorkReport(hold.dnn, hold.round_index, by_slot, work.imbalance_left, work.waited, work.num_epochs)
 
 
 def _wait_of(hold: Hold) -> GroupWait | None:
@@ -145,7 +145,7 @@ def _wait_of(hold: Hold) -> GroupWait | None:
     num_late: dict[tuple[int | None, str], int] = defaultdict(int)
     for epoch in hold.epochs:
         if epoch.straggler is not None:
-            cause = (epoch.straggler.gpu, epoch.straggler.why)
+            cause = (epoch.straggler.slot, epoch.straggler.why)
             late_s[cause] += epoch.straggler.late_s
             num_late[cause] += 1
     if not late_s:
@@ -155,8 +155,8 @@ def _wait_of(hold: Hold) -> GroupWait | None:
     return GroupWait(
         job=hold.dnn,
         round_index=hold.round_index,
-        num_gpus=len(hold.gpus),
-        gpu=worst[0],
+        num_slots=len(hold.slots),
+        slot=worst[0],
         why=worst[1],
         late_s=late_s[worst],
         share=min(1.0, late_s[worst] / trained_s) if trained_s > 0.0 else 0.0,

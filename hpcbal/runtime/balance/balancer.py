@@ -20,7 +20,7 @@ from hpcbal.runtime.balance.speed_learning import KeptModel, SpeedLearning
 from hpcbal.runtime.balance.step import Step, WorkerWatch
 from hpcbal.speed_models import SpeedLearner
 from hpcbal.speed_models.fit_process import FitProcess
-from hpcbal.telemetry.host.resource_use import ResourceProbe
+from hpcbal.telemetry.resources.resource_use import ResourceProbe
 from hpcbal.training.collective import GradientCollective
 from hpcbal.training.step import NOTHING
 from hpcbal.training.weights import Array
@@ -172,7 +172,7 @@ def make_balancer(
         return EvenSplit(collective.size)
     num_samples = min(dnn.batch_size, num_train)
     if not policy.decides:
-        task = step_task(num_samples, collective.size, settings.max_samples_per_gpu)
+        task = step_task(num_samples, collective.size, settings.max_samples_per_slot)
         return FixedSplit(policy.start(task).batch_sizes)
     learner, learning = memories[key].learner if key in memories else None, None
     if balance.fits_speeds and collective.rank == 0:
@@ -184,7 +184,7 @@ def make_balancer(
         policy,
         num_samples,
         collective,
-        max_samples=settings.max_samples_per_gpu,
+        max_samples=settings.max_samples_per_slot,
         memory=memories.get(key),
         watch=watch,
         learning=learning,

@@ -63,8 +63,8 @@ class Dealer:
     def __init__(self, settings: BalanceConfig, mean_size: float | None = None) -> None:
         self._is_in_order = settings.samples != "within-batch"
         self._cost = StepCost(settings.cost)
-        self._max_samples = settings.max_samples_per_gpu
-        self._max_work = settings.max_work_per_gpu
+        self._max_samples = settings.max_samples_per_slot
+        self._max_work = settings.max_work_per_slot
         self._weighs_by_size = settings.gradient_weights == "size"
         self._mean_size = mean_size
         self._sum = 0.0
@@ -83,7 +83,7 @@ class Dealer:
 
         Raises:
             GroupFailed: on all ranks of the group, because all decide alike: a sample is larger than
-                `max_work_per_gpu`, or the step does not fit into the limits.
+                `max_work_per_slot`, or the step does not fit into the limits.
         """
         good = np.flatnonzero(sizes > 0)
         num_ranks = len(shares.counts)
@@ -107,7 +107,7 @@ class Dealer:
         except SampleTooLargeError as error:
             raise _refused(
                 f"sample {ids[error.index]} has size {error.size:g}, allowed: at most "
-                f"{error.most:g} (balance.max_work_per_gpu); raise that limit, or leave the sample out"
+                f"{error.most:g} (balance.max_work_per_slot); raise that limit, or leave the sample out"
             ) from error
         except PolicyError as error:
             if self._max_work is None:
@@ -123,13 +123,13 @@ class Dealer:
         limit, other_limit = "that limit", ""
         if self._max_samples is not None and self._needed(sizes, num_slots, None) < needed:
             most = max(self._max_samples, -(-len(sizes) // num_slots))
-            other_limit = f"with at most {most} samples on each (balance.max_samples_per_gpu), "
+            other_limit = f"with at most {most} samples on each (balance.max_samples_per_slot), "
             limit = "one of these limits"
         return (
             f"a step of {len(sizes)} samples with sizes of {total}at most {sizes.max():g} needs {needed:g} "
-            f"of work on {slots}, {other_limit}allowed: {self._max_work:g} (balance.max_work_per_gpu), where "
-            f"work is {_WORK_IS[self._cost]}; raise {limit}, use a smaller batch_size, or train the DNN on "
-            "more slots"
+            f"of work on {slots}, {other_limit}allowed: {self._max_work:g} (balance.max_work_per_slot), "
+            f"where work is {_WORK_IS[self._cost]}; raise {limit}, use a smaller batch_size, or train the "
+            "DNN on more slots"
         )
 
     def _needed(self, sizes: Sizes, num_slots: int, max_samples: int | None) -> float:
@@ -177,5 +177,5 @@ def make_dealer(
 
     A rank alone has nothing to deal, but its steps must keep to the limit of work.
     """
-    is_limited = settings.samples == "within-batch" and settings.max_work_per_gpu is not None
+    is_limited = settings.samples == "within-batch" and settings.max_work_per_slot is not None
     return Dealer(settings, mean_size) if is_sized and (num_ranks > 1 or is_limited) else None

@@ -72,7 +72,7 @@ class DeviceMemory:
     - If others use the GPU too, or TensorFlow keeps no count, the share is what NVML reports as used, by any
       process. A policy that gives no more samples to a full GPU then errs on the safe side.
     - Without NVML (GPUs of other vendors), or if the driver refuses, nothing is known. This is logged once;
-      `balance.max_samples_per_gpu` bounds the shares instead.
+      `balance.max_samples_per_slot` bounds the shares instead.
 
     Attributes:
         needed: largest share that TensorFlow has needed since `begin`, or in earlier rounds of the group.

@@ -21,32 +21,32 @@ from hpcbal.speed_models.fit_process import (
     pack_model,
     unpack_model,
 )
-from hpcbal.telemetry.files.atomic_file import write_atomic
+from hpcbal.telemetry.files.atomic_file import read_file, write_atomic
 
 log = logging.getLogger(__name__)
 
 
 class KeptModel:
-    """The file of one predictor for one DNN on one set of GPUs; each worker has its own model.
+    """The file of one predictor for one DNN on one set of slots; each worker has its own model.
 
     If the file is damaged or cannot be written, a warning is logged and training continues without it.
 
     Args:
         folder: the DNN's directory.
         predictor: name of the predictor.
-        workers: identifiers of the group's workers, in rank order; GPUs of other hosts are other workers.
+        workers: identifiers of the group's workers, in rank order; slots of other hosts are other workers.
     """
 
     def __init__(self, folder: Path, predictor: str, workers: Sequence[str | int]) -> None:
         which = zlib.crc32(" ".join(map(str, workers)).encode())
-        self.path = folder / f"speeds-{predictor}-{len(workers)}-gpus-{which:08x}.npz"
+        self.path = folder / f"speeds-{predictor}-{len(workers)}-slots-{which:08x}.npz"
         self._predictor = predictor
         self._num_workers = len(workers)
 
     def read(self) -> SpeedPredictor | None:
         """The model; None if the file holds no usable model."""
         try:
-            data = self.path.read_bytes()
+            data = read_file(self.path)
         except FileNotFoundError:
             return None
         except OSError as error:

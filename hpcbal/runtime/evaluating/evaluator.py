@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from hpcbal.config import DnnConfig
 from hpcbal.data.evaluation import SampleSet
 from hpcbal.ensembling import (
+    Combination,
     Kind,
     Loss,
-    Selection,
     Tally,
     agreeing_pairs,
     answers_of,
@@ -94,7 +94,7 @@ class Outcome:
     """
 
     scores: Scores
-    selection: Selection | None
+    selection: Combination | None
     disagreement: float | None
 
 
@@ -144,7 +144,7 @@ class Evaluator:
             differing = disagreement(scores.agreeing, len(self._dnns), scores.num_items)
         return Outcome(scores, selection, differing)
 
-    def _select(self, validation: SampleSet) -> Selection | None:
+    def _select(self, validation: SampleSet) -> Combination | None:
         """The DNNs that predict the validation samples best together; the same on all ranks."""
         num_items = len(validation.ids) * self._items_per_sample(validation)
         if len(self._dnns) * num_items * np.float64().itemsize > SELECTION_BYTES:
@@ -175,7 +175,7 @@ class Evaluator:
             return loss(combined)
 
         selection = greedy_selection(evidence, noted_loss) if self._workers.rank == 0 else None
-        chosen: Selection = self._workers.share(selection)[0]
+        chosen: Combination = self._workers.share(selection)[0]
         return chosen
 
     def _score(self, samples: SampleSet, weights: Sequence[float] | None) -> Scores:

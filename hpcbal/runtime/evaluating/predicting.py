@@ -15,7 +15,7 @@ from hpcbal.checkpoint import KeptWeights, read_weights
 from hpcbal.checkpoint.weights import Which
 from hpcbal.config import DnnConfig
 from hpcbal.config.schema.objective import KERAS_LOSSES
-from hpcbal.data import BadSample, SampleSource
+from hpcbal.data import BadSample, PreprocessedSamples
 from hpcbal.data.evaluation import SampleSet
 from hpcbal.data.labels import class_names, in_words
 from hpcbal.dataplane.reader import Batch
@@ -98,7 +98,7 @@ class Predictor:
     def __init__(
         self,
         backend: Backend,
-        trained: SampleSource,
+        trained: PreprocessedSamples,
         directory_of: Callable[[str], Path],
         which: Which | None,
         seed: int,

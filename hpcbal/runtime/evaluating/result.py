@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from hpcbal.config import DnnConfig
 from hpcbal.data.evaluation import SampleSet
 from hpcbal.data.held_out import only_counted
-from hpcbal.data.source import SampleSource
+from hpcbal.data.source import PreprocessedSamples
 from hpcbal.errors import DataError, InputError, OutputError
 from hpcbal.printable import printable
 from hpcbal.processes import own_stream
@@ -53,7 +53,7 @@ class EvaluationData:
         validation: where to select DNNs; None: nowhere.
     """
 
-    trained: SampleSource
+    trained: PreprocessedSamples
     samples: SampleSet
     validation: SampleSet | None
 

@@ -17,7 +17,7 @@ from hpcbal.runtime.group.feeding import Batches, Feeder
 from hpcbal.telemetry.streams.slices import StepTrace
 from hpcbal.training.backend import Replica, Sums
 from hpcbal.training.collective import GradientCollective
-from hpcbal.training.step import StepOutcome, compute_step, evaluate_step, finish_step
+from hpcbal.training.step import StepOutcome, compute_step, confirm_updates, evaluate_step, finish_step
 from hpcbal.values import Position
 from hpcbal.values.epochs import VALIDATION
 
@@ -229,7 +229,7 @@ class PassRunner:
             GroupFailed: on all ranks of the group, if any of them failed.
         """
         began, waited = time.monotonic(), self._feeder.wait_s
-        offset, num_steps, too_many_bad = start.offset, 0, False
+        offset, num_steps, too_many_bad, is_confirmed = start.offset, 0, False, True
         num_samples, num_trained, train_s, own = 0, 0, 0.0, RankTimes()
         first_s, first_samples = 0.0, 0
         trace, waited_before = self._trace(start.pass_index), waited
@@ -244,7 +244,7 @@ class PassRunner:
                 if step.training:
                     self._set_rate(step.start)
                 outcome = self._perform(step, sums)
-                offset, num_steps = step.end, num_steps + 1
+                offset, num_steps, is_confirmed = step.end, num_steps + 1, not step.training
                 num_samples += step.num_samples_total
                 if step.training:
                     num_trained += step.num_samples_total
@@ -258,6 +258,8 @@ class PassRunner:
                 if outcome.suspend:
                     break
         trace.end()
+        if not is_confirmed:
+            confirm_updates(self._replica, self._collective)
         return PassResult(
             Position(start.pass_index, offset),
             complete=offset >= self._num_positions,

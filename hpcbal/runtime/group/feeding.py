@@ -56,7 +56,7 @@ class Batches(Protocol):
         """Take note that nobody reads the samples of a step any more: their memory may be used again."""
 
 
-class Buffers:
+class BatchMemory:
     """Reusable memory for batches: touching fresh pages costs more than a copy.
 
     Args:
@@ -112,7 +112,7 @@ class StreamBatches(Batches):
             needed = reader.bytes_to_lend(most)
             advice = "" if needed is None else f"; dataplane.ring_bytes: {needed} would avoid that"
             log.info("batches of %d samples are copied out of the ring%s", most, advice)
-        self._buffers = Buffers(spec, balancer.deal(0, most).counts[rank])
+        self._buffers = BatchMemory(spec, balancer.deal(0, most).counts[rank])
 
     def set_poll(self, poll: Callable[[], None]) -> None:
         self._reader.set_poll(poll)

@@ -149,12 +149,15 @@ class GroupMember:
         facts, seed = self.facts, self.context.config.seed
         replica = build_replica(self._backend, self.dnn, facts, seed)
         check_arrays(replica.state())  # report arrays that a checkpoint cannot hold before training starts
-        for text in replica.warnings:
+        self._warn(replica.warnings)
+        self.cache.put(self.dnn.name, replica)
+        return replica
+
+    def _warn(self, texts: Sequence[str]) -> None:
+        for text in texts:
             log.warning("%s", text)
             if self.is_master:
                 self.context.channel.send(SCHEDULER_RANK, Noted(ModelWarningLine(self.dnn.name, text)))
-        self.cache.put(self.dnn.name, replica)
-        return replica
 
     def _initialise(self, replica: Replica) -> None:
         """Load the weights that the DNN starts from, and report them."""
@@ -162,6 +165,8 @@ class GroupMember:
         self.cache.mark(self.dnn.name, UNTRAINED)
         if found is None:
             return
+        taken = f"so it starts from {found.which}"
+        self._warn([f"DNN {self.dnn.name}: init: {text}; {taken}" for text in found.warnings])
         log.info("%s: %d layers start from %s", self.dnn.name, len(found.layers), found.path)
         if self.is_master:
             line = InitialWeightsLine(

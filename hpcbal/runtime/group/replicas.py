@@ -108,7 +108,7 @@ def check_model(context: RankContext, facts: StreamFacts, backend: Backend, dnn:
 
 
 @dataclass(frozen=True, slots=True)
-class Initialised:
+class WeightsOrigin:
     """The weights from which a DNN started.
 
     Attributes:
@@ -116,15 +116,17 @@ class Initialised:
         digest: SHA-256 of what was read, hexadecimal.
         which: for people: the epoch of a run's weights; empty for a file of Keras.
         layers: paths of the layers that got its weights.
+        warnings: for people: files of the other run that are damaged, so that other weights were taken.
     """
 
     path: Path
     digest: str
     which: str
     layers: tuple[str, ...]
+    warnings: tuple[str, ...]
 
 
-def initialise(replica: Replica, dnn: DnnConfig, class_names: Sequence[str] = ()) -> Initialised | None:
+def initialise(replica: Replica, dnn: DnnConfig, class_names: Sequence[str] = ()) -> WeightsOrigin | None:
     """Load the weights that `dnn.init` names into a new replica; None without `init`.
 
     Args:
@@ -137,12 +139,12 @@ def initialise(replica: Replica, dnn: DnnConfig, class_names: Sequence[str] = ()
     if dnn.init is None:
         return None
     try:
-        path, digest, which, source, trained_on = _read(dnn.init)
+        read = _read(dnn.init)
     except HpcbalError as error:
         raise InputError(f"DNN {dnn.name}: init: {error}") from error
-    own = replica.state()
+    own, path, trained_on = replica.state(), read.path, read.class_names
     try:
-        found = initial_weights(replica.layers(), own, source, dnn.init.layers, dnn.init.skip)
+        found = initial_weights(replica.layers(), own, read.layers, dnn.init.layers, dnn.init.skip)
     except InputError as error:
         raise InputError(f"DNN {dnn.name}: {path}: {error}") from error
     last = next((layer.path for layer in reversed(replica.layers()) if layer.weights), None)
@@ -153,25 +155,41 @@ def initialise(replica: Replica, dnn: DnnConfig, class_names: Sequence[str] = ()
             f"that layer keep its random weights: init.skip: [{last}]"
         )
     replica.load_state({**own, **found.arrays})
-    return Initialised(path, digest, which, found.layers)
+    return WeightsOrigin(path, read.digest, read.which, found.layers, read.warnings)
 
 
-def _read(init: InitConfig) -> tuple[Path, str, str, Sequence[SourceLayer], tuple[str, ...]]:
-    """The file, its digest, which weights it holds, its layers, and names of the classes that it knows."""
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """The contents of the file that `init` names, as in `WeightsOrigin`, and names of its classes, if any."""
+
+    path: Path
+    digest: str
+    layers: Sequence[SourceLayer]
+    which: str = ""
+    class_names: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+def _read(init: InitConfig) -> _Source:
     path = init.path
     if init.is_keras_file:
         before = _identities(path)
         layers = [SourceLayer(name, arrays) for name, arrays in read_keras_file(path)]
-        return path, _digest_of_same(path, before), "", layers, ()
+        return _Source(path, _digest_of_same(path, before), layers)
     if not path.is_dir():
         raise InputError(f"{path}: there is no such directory, allowed: the output directory of a run")
     assert init.dnn is not None, "checked with the configuration"
     folder = RunDirectory(path).job(init.dnn)
     before = _identities(*folder.glob("*.h5"))  # a run that still trains replaces its files
-    weights, _ = read_weights(folder, init.weights)
-    layers = layers_of_checkpoint(weights.arrays)
-    digest = _digest_of_same(weights.path, before)
-    return weights.path, digest, weights.in_words(), layers, weights.class_names
+    weights, warnings = read_weights(folder, init.weights)
+    return _Source(
+        weights.path,
+        _digest_of_same(weights.path, before),
+        layers_of_checkpoint(weights.arrays),
+        weights.in_words(),
+        weights.class_names,
+        tuple(warnings),
+    )
 
 
 def _identities(*paths: Path) -> dict[Path, FileIdentity]:

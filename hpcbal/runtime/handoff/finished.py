@@ -15,6 +15,7 @@ from hpcbal.telemetry import (
     read_results,
     render_results,
 )
+from hpcbal.telemetry.files.atomic_file import read_text
 
 
 def report_of_finished(request: RunRequest, config: RunConfig) -> tuple[str, int] | None:
@@ -60,7 +61,7 @@ def files_line(run: RunDirectory, kind: Kind) -> str:
 
 def _code_of_end(run: RunDirectory, config: RunConfig) -> int | None:
     try:
-        if not is_same_config(run.config.read_text(encoding="utf-8"), resolved_yaml(config)):
+        if not is_same_config(read_text(run.config), resolved_yaml(config)):
             return None
         from hpcbal.telemetry.ledger import RunFinishedLine, scan_ledger  # a first start has no ledger
 

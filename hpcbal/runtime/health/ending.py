@@ -73,7 +73,7 @@ class StopFlag:
             self.reason = f"signal {signal.Signals(number).name}"
 
 
-class JobEnd:
+class JobEnder:
     """Ends the job because of an error on this rank.
 
     It announces that in memory that the ranks of a node share, so the others know that it was not killed.

@@ -22,7 +22,7 @@ from hpcbal.errors import ExitCode, HpcbalError
 from hpcbal.runtime.handoff.supervision import TRAINING, Sentences
 from hpcbal.runtime.wire.protocol import WRITING, Heartbeat
 from hpcbal.telemetry.files.atomic_file import own_file
-from hpcbal.telemetry.host.processes import process_is_suspended
+from hpcbal.telemetry.resources.processes import process_is_suspended
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ LOOKS_PER_LIMIT = 4
 
 
 class Reader(Protocol):
-    """A reader to watch; `hpcbal.data.source.SampleSource` is one.
+    """A reader to watch; `hpcbal.data.source.PreprocessedSamples` is one.
 
     Attributes:
         reading: id of the sample that is being read, and `time.monotonic` when the read began; None between

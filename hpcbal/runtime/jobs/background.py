@@ -10,7 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from hpcbal.paramserver.sharing.scheduler import Event, Instruction, Scheduler
+from hpcbal.paramserver.coscheduling.scheduler import Event, Instruction, JobScheduler
 from hpcbal.policies.grouping import JobLoad
 
 T = TypeVar("T")
@@ -90,7 +90,7 @@ class Loader(Generic[T]):
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class SchedulingDecision:
     """A scheduler's instructions after an event.
 
     Attributes:
@@ -113,16 +113,16 @@ class Decisions:
         scheduler: nobody else may use it.
     """
 
-    def __init__(self, scheduler: Scheduler) -> None:
+    def __init__(self, scheduler: JobScheduler) -> None:
         self._scheduler = scheduler
         self._thread = ThreadPoolExecutor(1, "decide")
-        self._asked: deque[Future[Decision]] = deque()
+        self._asked: deque[Future[SchedulingDecision]] = deque()
 
     def ask(self, event: Event) -> None:
         """Something has happened."""
         self._asked.append(self._thread.submit(self._decide, event, time.monotonic()))
 
-    def take(self) -> Decision | None:
+    def take(self) -> SchedulingDecision | None:
         """The next decision; None: there is none yet. Raises what the scheduler has raised."""
         return self._asked.popleft().result() if self._asked and self._asked[0].done() else None
 
@@ -131,11 +131,11 @@ class Decisions:
         self._asked.clear()
         self._thread.shutdown(wait=False, cancel_futures=True)
 
-    def _decide(self, event: Event, happened_s: float) -> Decision:
+    def _decide(self, event: Event, happened_s: float) -> SchedulingDecision:
         began_s = time.monotonic()
         instructions = self._scheduler.handle(event, happened_s)
         loads = self._scheduler.loads if instructions else {}
-        return Decision(instructions, loads, time.monotonic() - began_s)
+        return SchedulingDecision(instructions, loads, time.monotonic() - began_s)
 
 
 class HangWatch:

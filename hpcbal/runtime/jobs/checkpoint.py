@@ -21,9 +21,9 @@ from hpcbal.checkpoint import TrainingState, write_checkpoint
 from hpcbal.checkpoint.reader import read_groups
 from hpcbal.checkpoint.writer import CURRENT
 from hpcbal.errors import CheckpointError
-from hpcbal.paramserver.machine.messages import What
+from hpcbal.paramserver.master.messages import What
 from hpcbal.printable import shortened
-from hpcbal.telemetry.files.atomic_file import write_json_atomic
+from hpcbal.telemetry.files.atomic_file import read_text, write_json_atomic
 from hpcbal.values import EpochRecord, Position
 
 JOBS = "jobs"
@@ -93,15 +93,7 @@ def write_manifest(job: Path, saved: SavedJob) -> None:
         "number": saved.number,
         "fingerprint": saved.fingerprint,
         "cut": {what: list(counts) for what, counts in saved.cut.items()},
-        "history": [
-            {
-                "epoch": record.epoch,
-                "pass_index": record.pass_index,
-                "metrics": dict(record.metrics),
-                "seconds": record.seconds,
-            }
-            for record in saved.history
-        ],
+        "history": [record.to_json() for record in saved.history],
         "holder": {what: list(ranks) for what, ranks in saved.holder.items()},
     }
     write_json_atomic(job / MANIFEST, content, durable=True)
@@ -118,7 +110,7 @@ def read_saved(job: Path) -> SavedJob | None:
     """
     path = job / MANIFEST
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(read_text(path))
         if content["schema"] != SCHEMA:
             raise CheckpointError(
                 f"{path}: has schema {content['schema']}, this hpcbal reads {SCHEMA}; continue with the "
@@ -128,7 +120,7 @@ def read_saved(job: Path) -> SavedJob | None:
             number=int(content["number"]),
             fingerprint=str(content["fingerprint"]),
             cut={what: tuple(map(int, content["cut"][what])) for what in (PARAMETERS, DATA)},
-            history=tuple(_record(each) for each in content["history"]),
+            history=tuple(EpochRecord.from_json(each) for each in content["history"]),
             holder={what: tuple(map(int, content["holder"][what])) for what in (PARAMETERS, DATA)},
         )
         _check_holders(saved)
@@ -136,9 +128,9 @@ def read_saved(job: Path) -> SavedJob | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        reason = (isinstance(error, OSError) and error.strerror) or shortened(repr(error))
         raise CheckpointError(
-            f"{path}: cannot be used ({shortened(repr(error))}); restore it, or remove it to train from the "
-            "beginning"
+            f"{path}: cannot be used ({reason}); restore it, or remove it to train from the beginning"
         ) from error
 
 
@@ -210,11 +202,3 @@ def _check_holders(saved: SavedJob) -> None:
     for what, counts in saved.cut.items():
         if len(saved.holder[what]) != sum(counts) or not counts or min(counts) < 1:
             raise ValueError(f"{what}: cut into {list(counts)}, but {len(saved.holder[what])} have a holder")
-
-
-def _record(fields: Mapping[str, Any]) -> EpochRecord:
-    metrics = {
-        str(name): float("nan") if value is None else float(value)
-        for name, value in fields["metrics"].items()
-    }
-    return EpochRecord(int(fields["epoch"]), int(fields["pass_index"]), metrics, float(fields["seconds"]))

@@ -12,22 +12,22 @@ from typing import Any
 from hpcbal.comm.channel import Message
 from hpcbal.config import JobsConfig
 from hpcbal.errors import HpcbalError, UserCodeError
-from hpcbal.paramserver.machine import messages
-from hpcbal.paramserver.machine.events import End, Instruction, StopRequested
-from hpcbal.paramserver.sharing import scheduler
-from hpcbal.paramserver.sharing.messages import AskForNetwork, NetworkUsed, UseNetwork
-from hpcbal.paramserver.sharing.placing import Sharing, without
-from hpcbal.paramserver.sharing.profiling import note_disturbance
-from hpcbal.paramserver.sharing.scheduler import Scheduler
-from hpcbal.paramserver.sharing.synchroniser import Grant, NetworkSynchroniser
+from hpcbal.paramserver.coscheduling import scheduler
+from hpcbal.paramserver.coscheduling.messages import AskForNetwork, NetworkUsed, UseNetwork
+from hpcbal.paramserver.coscheduling.placing import Sharing, without
+from hpcbal.paramserver.coscheduling.profiling import note_disturbance
+from hpcbal.paramserver.coscheduling.scheduler import JobScheduler
+from hpcbal.paramserver.coscheduling.synchroniser import Grant, NetworkSynchroniser
+from hpcbal.paramserver.master import messages
+from hpcbal.paramserver.master.events import End, Instruction, StopRequested
 from hpcbal.paramserver.store.ownership import dealt_out, dealt_out_by_table
 from hpcbal.policies.grouping import JobLoad, JobMemory
 from hpcbal.runtime.handoff.submissions import SubmissionWatch, append_import_roots
-from hpcbal.runtime.jobs.background import Decision, Decisions, Loader
-from hpcbal.runtime.jobs.groups import GroupTimes, check_fits
+from hpcbal.runtime.jobs.background import Decisions, Loader, SchedulingDecision
+from hpcbal.runtime.jobs.groups import FormedGroups, check_fits
 from hpcbal.runtime.jobs.job import Job, Start
 from hpcbal.runtime.jobs.loading import Cut, LoadedJob, load_job
-from hpcbal.runtime.jobs.master import Master, Placement
+from hpcbal.runtime.jobs.master import JobPlacement, Master
 from hpcbal.runtime.jobs.messages import MachineLoad
 from hpcbal.runtime.jobs.needs import Needs, needs_of
 from hpcbal.runtime.jobs.record import Record, Shown
@@ -53,7 +53,7 @@ SWITCH_INTERVAL_S = 5e-4
 while apps compute, and the master's while the scheduler decides."""
 
 
-class Coscheduling(Placement, Shown):
+class Coscheduling(JobPlacement, Shown):
     """The placement of many jobs, which come, share machines, move between them and end.
 
     Args:
@@ -72,7 +72,7 @@ class Coscheduling(Placement, Shown):
         config: JobsConfig,
         run: RunDirectory,
         num_machines: int,
-        jobs: Scheduler,
+        jobs: JobScheduler,
         unrecorded: Collection[str],
     ) -> None:
         self.paradigm = config.schedule.paradigm
@@ -82,7 +82,7 @@ class Coscheduling(Placement, Shown):
         self._look_due_s = 0.0
         self._import_roots: tuple[str, ...] = ()
         self._network = NetworkSynchroniser()
-        self._groups = GroupTimes()
+        self._groups = FormedGroups()
         self._loads: dict[int, MachineLoad] = {}
         self._began_s = time.monotonic()
         self._master: Master
@@ -239,7 +239,7 @@ class Coscheduling(Placement, Shown):
             self._perform(decision)
         return decision is not None
 
-    def _perform(self, decision: Decision) -> None:
+    def _perform(self, decision: SchedulingDecision) -> None:
         self._record.note_decision(time.monotonic(), decision.seconds)
         if self._master.stop_reason is not None:
             return
@@ -283,7 +283,7 @@ class Coscheduling(Placement, Shown):
             for group in self._groups.groups
         ]
         status["groups"] = groups
-        status["busy_gpus"] = len({rank for group in groups for rank in group["machines"]})
+        status["busy_slots"] = len({rank for group in groups for rank in group["machines"]})
 
     def left_ranks(self, start: Start, end: End) -> None:
         meter, name = start.meter, start.job.name
@@ -344,4 +344,4 @@ class Coscheduling(Placement, Shown):
             memory = tuple(load.memory_bytes for load in loads)
             resident = tuple(load.resident_bytes for load in loads)
             self._record.append(MachinesUsedLine(ranks, cpu, network, memory, resident))
-        self._groups = GroupTimes()
+        self._groups = FormedGroups()

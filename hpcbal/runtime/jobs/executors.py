@@ -13,6 +13,7 @@ from hpcbal.errors import InputError
 from hpcbal.paramserver.store.ownership import dealt_out, dealt_out_by_table
 from hpcbal.runtime.jobs.checkpoint import DATA, PARAMETERS, SavedJob
 from hpcbal.runtime.jobs.loading import Cut
+from hpcbal.telemetry.files.atomic_file import cannot_read, regular_file
 
 MOST_CHARACTERS = 1 << 16
 """Most characters of the file that are read."""
@@ -76,14 +77,14 @@ class ExecutorSupply:
             return
         self._due_s = now_s + LOOK_INTERVAL_S
         try:
-            with self._path.open(encoding="utf-8", errors="replace") as file:
+            with open(self._path, encoding="utf-8", errors="replace", opener=regular_file) as file:
                 text: str | None = file.read(MOST_CHARACTERS)
             self._problem = self._problem if text == self._text else ""
         except FileNotFoundError:
             text, self._problem = None, ""
         except OSError as error:
             text = self._text  # a file system that has a moment's trouble changes nothing
-            self._problem = f"{self._path}: cannot read: {error.strerror or error}"
+            self._problem = cannot_read(self._path, error)
         if text == self._text:
             return
         self._text = text

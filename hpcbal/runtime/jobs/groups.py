@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 
 from hpcbal.config import JobsConfig
 from hpcbal.errors import InputError
-from hpcbal.paramserver.sharing.fixed import FixedGroups, Isolated, RandomGroups
-from hpcbal.paramserver.sharing.harmony import Harmony
-from hpcbal.paramserver.sharing.placing import Sharing
-from hpcbal.paramserver.sharing.profiling import measured_iteration_s
-from hpcbal.paramserver.sharing.scheduler import GroupingPolicy
-from hpcbal.policies.grouping import Group, JobLoad, JobMemory, MemoryLimit
+from hpcbal.paramserver.coscheduling.fixed import FixedGroups, Isolated, RandomGroups
+from hpcbal.paramserver.coscheduling.harmony import Harmony
+from hpcbal.paramserver.coscheduling.placing import Sharing
+from hpcbal.paramserver.coscheduling.profiling import measured_iteration_s
+from hpcbal.paramserver.coscheduling.scheduler import GroupingPolicy
+from hpcbal.policies.grouping import JobGroup, JobLoad, JobMemory, MemoryLimit
 from hpcbal.runtime.jobs.job import Start
 from hpcbal.telemetry.views.table import count_text
 
@@ -30,7 +30,7 @@ def policy_of(config: JobsConfig, num_machines: int) -> GroupingPolicy:
             return RandomGroups(config.seed, limit)
         if (problem := plan.groups_problem(num_machines)) is not None:
             raise InputError(problem)
-        return FixedGroups([Group(group.jobs, group.machines) for group in plan.groups], limit)
+        return FixedGroups([JobGroup(group.jobs, group.machines) for group in plan.groups], limit)
     return Harmony(plan.min_gain, limit, lookahead=plan.paradigm == "harmony-lookahead")
 
 
@@ -67,7 +67,7 @@ def most_machines_of(config: JobsConfig, job: str, num_machines: int) -> int:
     return num_machines
 
 
-class GroupTimes:
+class FormedGroups:
     """The groups of now.
 
     Attributes:

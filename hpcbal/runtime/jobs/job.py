@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 
 from hpcbal.config import JobsConfig, ParamServerConfig
 from hpcbal.errors import InputError
-from hpcbal.paramserver.contract import num_steps
+from hpcbal.paramserver.api import num_steps
+from hpcbal.paramserver.coscheduling.profiling import IterationMeter, load_of
 from hpcbal.paramserver.engine.transport import NUM_STREAMS
-from hpcbal.paramserver.machine.events import End
-from hpcbal.paramserver.machine.job import JobMachine, JobSpec
-from hpcbal.paramserver.machine.messages import TurnDone
-from hpcbal.paramserver.machine.progress import Pace
-from hpcbal.paramserver.machine.stopping import JobStop
-from hpcbal.paramserver.sharing.profiling import IterationMeter, load_of
+from hpcbal.paramserver.master.bounded_staleness import BoundedStaleness
+from hpcbal.paramserver.master.events import End
+from hpcbal.paramserver.master.job import JobMachine, JobSpec
+from hpcbal.paramserver.master.messages import TurnDone
+from hpcbal.paramserver.master.stopping import JobStop
 from hpcbal.policies.grouping import JobLoad
 from hpcbal.runtime.health.silence import stop_limit_s
 from hpcbal.runtime.jobs.checkpoint import SavedJob
@@ -316,10 +316,10 @@ class Start:
         return stop.epochs_until(self._expected_end[1], self.machine.epochs) * pace.steps_per_epoch
 
 
-def pace_of(config: JobConfig, num_samples: int) -> Pace:
+def pace_of(config: JobConfig, num_samples: int) -> BoundedStaleness:
     """Return how workers are tied together."""
     steps = 1 if config.staleness is None else num_steps(num_samples, config.mini_batch)
-    return Pace(steps, config.staleness, config.stop.max_epochs, config.objective.every)
+    return BoundedStaleness(steps, config.staleness, config.stop.max_epochs, config.objective.every)
 
 
 def stop_rule(config: JobConfig) -> JobStop:

@@ -10,15 +10,15 @@ from typing import Any
 from hpcbal.cluster.roles import SCHEDULER_RANK
 from hpcbal.comm.channel import Channel, Message
 from hpcbal.config import ParamServerConfig
-from hpcbal.paramserver.contract import DataBlocks
+from hpcbal.paramserver.api import DataBlocks
 from hpcbal.paramserver.engine.executor import Executor
-from hpcbal.paramserver.engine.trace import Trace
+from hpcbal.paramserver.engine.trace import Tracer
 from hpcbal.paramserver.engine.transport import Transport
 from hpcbal.paramserver.store.layout import Layout
-from hpcbal.paramserver.worker.job import EmulatedMachine, Job
+from hpcbal.paramserver.worker.job import EmulatedMachine, JobSetup
 from hpcbal.runtime.jobs.checkpoint import JOBS, CheckpointFiles
 from hpcbal.runtime.jobs.loading import LoadedJob
-from hpcbal.runtime.jobs.messages import Forget, ForJob, HostJob, Leave, Left
+from hpcbal.runtime.jobs.messages import EndRun, Forget, ForJob, HostJob, Left
 from hpcbal.runtime.rank.context import LiveRank
 from hpcbal.telemetry import RunDirectory
 from hpcbal.telemetry.streams.slices import COMPUTE, PULL, SERVE, SHOWN_WAIT_S, BusyTrace, SliceRecorder
@@ -90,7 +90,7 @@ def executor_of(
         more: see `Executor`.
     """
     config = order.config
-    job = Job(
+    job = JobSetup(
         loaded.app,
         order.seed,
         config.mini_batch,
@@ -103,7 +103,7 @@ def executor_of(
     return Executor(transport, channel, job, machine, files, **more)
 
 
-class ReportedTrace(Trace):
+class ReportedTrace(Tracer):
     """A trace of an executor whose rank sends it to the scheduler."""
 
     def attach(self, executor: Executor) -> None:
@@ -136,7 +136,7 @@ class SliceTrace(ReportedTrace):
         compute_ended_s: float,
         num_samples: int = 0,
     ) -> None:
-        """See `Trace`."""
+        """See `Tracer`."""
         if epoch != self._epoch:
             self._end_epoch()
             self._epoch, self._began_s = epoch, pull_began_s
@@ -151,7 +151,7 @@ class SliceTrace(ReportedTrace):
         self._slices.add(COMPUTE, compute_began_s, compute_ended_s)
 
     def during(self, kind: str) -> AbstractContextManager[None]:
-        """See `Trace`."""
+        """See `Tracer`."""
         return self._slices.during(kind)
 
     def end(self) -> None:
@@ -220,7 +220,7 @@ class JobRank:
         self._due_s = 0.0
 
     def run(self) -> int:
-        """Serve until the scheduler says `Leave`; returns its exit code."""
+        """Serve until the scheduler says `EndRun`; returns its exit code."""
         channel = self._rank.channel
         while True:
             _, message = channel.wait(self._look)
@@ -229,7 +229,7 @@ class JobRank:
                     self._work(message)
                 case Forget():
                     pass  # there is no other job
-                case Leave(exit_code):
+                case EndRun(exit_code):
                     return exit_code
                 case _:
                     raise TypeError(f"a rank got {message!r}")

@@ -12,22 +12,22 @@ from hpcbal.cluster.walltime import WalltimeLimit
 from hpcbal.comm.channel import Message
 from hpcbal.errors import UserCodeError
 from hpcbal.exit_codes import code_of_end
-from hpcbal.paramserver.contract import AppError, calling, checked_metrics
+from hpcbal.paramserver.api import AppError, calling, checked_metrics
 from hpcbal.paramserver.engine.reactor import Patience
-from hpcbal.paramserver.machine import messages
-from hpcbal.paramserver.machine.events import (
+from hpcbal.paramserver.master import messages
+from hpcbal.paramserver.master.events import (
     ComputeMetrics,
     End,
     EpochEnded,
     Event,
+    ExecutorsReady,
     Heard,
     Instruction,
     ManifestWritten,
-    Measured,
+    MetricsComputed,
     Reconfigured,
     SaveRequested,
     Send,
-    Started,
     StopRequested,
     WriteManifest,
 )
@@ -37,8 +37,8 @@ from hpcbal.runtime.handoff.start_file import StarterWatch, StartFile
 from hpcbal.runtime.health.silence import HeldUpError
 from hpcbal.runtime.jobs.checkpoint import DATA, PARAMETERS, SavedJob, write_manifest
 from hpcbal.runtime.jobs.job import Job, Owners, Start, next_start
-from hpcbal.runtime.jobs.messages import Forget, ForJob, HostJob, Leave, Left
-from hpcbal.runtime.jobs.record import Progress
+from hpcbal.runtime.jobs.messages import EndRun, Forget, ForJob, HostJob, Left
+from hpcbal.runtime.jobs.record import JobsProgress
 from hpcbal.runtime.rank.context import LiveRank
 from hpcbal.runtime.wire import protocol
 from hpcbal.telemetry import RunDirectory
@@ -47,7 +47,7 @@ from hpcbal.telemetry.ledger.run import Outcome
 log = logging.getLogger(__name__)
 
 
-class Placement:
+class JobPlacement:
     """Decides which jobs are on which ranks, and how they get on with each other there."""
 
     @property
@@ -107,10 +107,15 @@ class Master:
         stop_reason: why the run is to stop; None: it is not.
     """
 
-    placement: Placement
+    placement: JobPlacement
 
     def __init__(
-        self, rank: LiveRank, request: RunRequest, run: RunDirectory, jobs: dict[str, Job], record: Progress
+        self,
+        rank: LiveRank,
+        request: RunRequest,
+        run: RunDirectory,
+        jobs: dict[str, Job],
+        record: JobsProgress,
     ) -> None:
         self.jobs, self.running = jobs, dict[str, Start]()
         self.stop_reason: str | None = None
@@ -149,7 +154,7 @@ class Master:
             code = self._exit_code
         is_left = outcome == "suspended" and self._exit_code is None
         code = self._record.finish(outcome, code, (self.stop_reason or "") if is_left else "")
-        self._rank.channel.send_to_all(self._rank.roles.executor_ranks, Leave(code))
+        self._rank.channel.send_to_all(self._rank.roles.executor_ranks, EndRun(code))
         self._rank.channel.flush()
         return code
 
@@ -180,7 +185,7 @@ class Master:
         assert job.cut is not None
         order = HostJob(start.number, job.config, job.seed, roots, job.cut, job.saved, memory, len(ranks))
         self._rank.channel.send_to_all(start.ranks, order)
-        self.post(start, Started())
+        self.post(start, ExecutorsReady())
         return start
 
     def stop_job(self, start: Start, event: Event) -> None:
@@ -294,9 +299,9 @@ class Master:
                 pass  # the placement has asked for it
             case End():
                 start.end = self.placement.end_of(instruction)
-                self.tell(start, messages.Finish(0), start.ranks)
+                self.tell(start, messages.EndStart(0), start.ranks)
 
-    def _measure(self, start: Start, asked: ComputeMetrics) -> Measured | Heard:
+    def _measure(self, start: Start, asked: ComputeMetrics) -> MetricsComputed | Heard:
         """Let the app turn sums into metrics, which may fail."""
         now_s = time.monotonic()
         seconds, start.measured_s = now_s - start.measured_s, now_s
@@ -305,7 +310,7 @@ class Master:
         try:
             with calling(app, "metrics"):
                 found = app.metrics(asked.sums)
-            return Measured(asked.epoch, checked_metrics(found), seconds)
+            return MetricsComputed(asked.epoch, checked_metrics(found), seconds)
         except UserCodeError as error:
             problem = str(error)
         except AppError as error:

@@ -58,7 +58,7 @@ class Forget(Message):
 
 
 @dataclass(frozen=True, slots=True)
-class Leave(Message):
+class EndRun(Message):
     """To all machines: the run ends with this code."""
 
     exit_code: int

@@ -14,13 +14,13 @@ from hpcbal.comm.channel import Message
 from hpcbal.config import ParamServerConfig
 from hpcbal.errors import HpcbalError
 from hpcbal.forecast.prediction import Prediction, predict
-from hpcbal.paramserver.machine import messages
-from hpcbal.paramserver.machine.events import End, EpochEnded, Instruction, Reconfigured
-from hpcbal.paramserver.machine.job import JobMachine
+from hpcbal.paramserver.master import messages
+from hpcbal.paramserver.master.events import End, EpochEnded, Instruction, Reconfigured
+from hpcbal.paramserver.master.job import JobMachine
 from hpcbal.planning.throughput import forecast_job, rate_text
 from hpcbal.runtime.jobs.executors import ExecutorSupply, first_owners, without_blocks
 from hpcbal.runtime.jobs.job import Job, Owners, Start
-from hpcbal.runtime.jobs.master import Master, Placement
+from hpcbal.runtime.jobs.master import JobPlacement, Master
 from hpcbal.runtime.jobs.record import Record, Shown
 from hpcbal.runtime.jobs.tuning import Tuner, tuner_of
 from hpcbal.telemetry.ledger import (
@@ -37,7 +37,7 @@ from hpcbal.telemetry.views.table import count_text
 log = logging.getLogger(__name__)
 
 
-class OneJob(Placement, Shown):
+class OneJob(JobPlacement, Shown):
     """The placement of a job that has all ranks for itself.
 
     Args:
@@ -146,7 +146,7 @@ class OneJob(Placement, Shown):
             for i, executor in enumerate(start.ranks)
         ]
         status["executors"] = executors
-        status["busy_gpus"] = sum(each["role"] != "standby" for each in executors)
+        status["busy_slots"] = sum(each["role"] != "standby" for each in executors)
 
     def left_ranks(self, start: Start, end: End) -> None:
         self.fill(self._record.status)  # for the last time

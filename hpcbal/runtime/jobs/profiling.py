@@ -12,9 +12,9 @@ from hpcbal.errors import HpcbalError
 from hpcbal.forecast.engine_trace import EngineStep, Messages, ServiceKey, trace_of_engine
 from hpcbal.forecast.trace import Resource, Trace
 from hpcbal.forecast.trace_file import lines_of_trace
-from hpcbal.paramserver.engine.wire import Kind
-from hpcbal.paramserver.machine import messages
-from hpcbal.paramserver.machine.events import EndRequested, Event
+from hpcbal.paramserver.engine.wire import FrameKind
+from hpcbal.paramserver.master import messages
+from hpcbal.paramserver.master.events import EndRequested, Event
 from hpcbal.processes import say
 from hpcbal.runtime.handoff.launch_dir import RunRequest, output_of
 from hpcbal.runtime.jobs.checkpoint import JOBS
@@ -22,8 +22,8 @@ from hpcbal.runtime.jobs.executors import first_owners, first_roles
 from hpcbal.runtime.jobs.job import Job, Start
 from hpcbal.runtime.jobs.job_rank import ReportedTrace
 from hpcbal.runtime.jobs.loading import LoadedJob, first_cut
-from hpcbal.runtime.jobs.master import Master, Placement
-from hpcbal.runtime.jobs.record import Progress
+from hpcbal.runtime.jobs.master import JobPlacement, Master
+from hpcbal.runtime.jobs.record import JobsProgress
 from hpcbal.runtime.rank.context import LiveRank
 from hpcbal.telemetry import RunDirectory, RunLock, claim_output
 from hpcbal.telemetry.files.atomic_file import write_atomic
@@ -147,7 +147,7 @@ class OperationTrace(ReportedTrace):
         compute_ended_s: float,
         num_samples: int = 0,
     ) -> None:
-        """See `Trace`."""
+        """See `Tracer`."""
         route, self._route = self._route, _Route()
         if self._ended_s is not None and route.pull is not None:
             sent = Messages(route.pull, route.request_bytes, route.answer_bytes, route.push, route.push_bytes)
@@ -164,19 +164,19 @@ class OperationTrace(ReportedTrace):
         self._ended_s = compute_ended_s
 
     def message(self, kind: int, request: int, num_bytes: int, *, is_sent: bool) -> None:
-        """See `Trace`. What a server sends and gets is of no use: workers record it."""
+        """See `Tracer`. What a server sends and gets is of no use: workers record it."""
         route = self._route
-        if is_sent and kind == Kind.PULL:
+        if is_sent and kind == FrameKind.PULL:
             route.pull = request
             route.request_bytes += num_bytes
-        elif is_sent and kind == Kind.PUSH:
+        elif is_sent and kind == FrameKind.PUSH:
             route.push = request
             route.push_bytes += num_bytes
-        elif not is_sent and kind == Kind.PULLED and request == route.pull:
+        elif not is_sent and kind == FrameKind.PULLED and request == route.pull:
             route.answer_bytes += num_bytes
 
     def served(self, request: int, seconds: float, *, is_pull: bool) -> None:
-        """See `Trace`."""
+        """See `Tracer`."""
         key = (ROUTE, request, is_pull)
         self.services[key] = self.services.get(key, 0.0) + seconds
 
@@ -184,7 +184,7 @@ class OperationTrace(ReportedTrace):
         rank.channel.send(SCHEDULER_RANK, OperationsRecorded(tuple(self.steps), self.services))
 
 
-class ProfileRecord(Progress):
+class ProfileRecord(JobsProgress):
     """Collects what executors have recorded, and writes the trace at the end.
 
     Args:
@@ -224,7 +224,7 @@ class ProfileRecord(Progress):
         return 0
 
 
-class ProfiledJob(Placement):
+class ProfiledJob(JobPlacement):
     """The placement of a job that takes a few turns with one worker and one server; other ranks stand by.
 
     Args:

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from hpcbal.cluster.roles import Roles
 from hpcbal.events.line import Line
 from hpcbal.kinds import KINDS
-from hpcbal.paramserver.machine.events import End, EpochEnded, WriteManifest
+from hpcbal.paramserver.master.events import End, EpochEnded, WriteManifest
 from hpcbal.printable import printable
 from hpcbal.processes import own_stream, say
 from hpcbal.runtime.handoff.finished import files_line
@@ -20,7 +20,6 @@ from hpcbal.runtime.jobs.opening import OpenedJobs
 from hpcbal.runtime.record.run_ledger import RunTimeline
 from hpcbal.telemetry import MetricsWriter, ResultRow, render_results, write_results, write_status
 from hpcbal.telemetry.files.json_lines import duration_text
-from hpcbal.telemetry.host.processes import environment_versions
 from hpcbal.telemetry.ledger import (
     JobDoneLine,
     JobEpochLine,
@@ -33,6 +32,7 @@ from hpcbal.telemetry.ledger import (
     WorkerFacts,
 )
 from hpcbal.telemetry.ledger.run import Outcome
+from hpcbal.telemetry.resources.processes import environment_versions
 from hpcbal.telemetry.streams.slices import Slice
 from hpcbal.telemetry.views.paramserver_status import PsJobStatus
 from hpcbal.telemetry.views.status import end_status
@@ -43,7 +43,7 @@ STATUS_INTERVAL_S = 2.0
 DURABLE = (RunStartedLine, RunFinishedLine, RolesAssignedLine, JobDoneLine, JobFailedLine)
 
 
-class Progress:
+class JobsProgress:
     """Prints the progress of a run, and writes no files."""
 
     def __init__(self) -> None:
@@ -120,7 +120,7 @@ class Shown(ABC):
         """Record what is known at the end of the run."""
 
 
-class Record(Progress):
+class Record(JobsProgress):
     """Writes what happens to jobs, and decides nothing; `Shown` adds what depends on their placement.
 
     Args:
@@ -154,7 +154,7 @@ class Record(Progress):
                 kind=config.kind,
                 name=config.name,
                 resumed=opened.claim.resumed,
-                nodes=tuple(NodeFacts(node.host, node.num_gpus) for node in roles.cluster.nodes),
+                nodes=tuple(NodeFacts(node.host, node.num_slots) for node in roles.cluster.nodes),
                 num_ranks=len(roles.ranks),
                 device="CPU",
                 seed=config.seed,

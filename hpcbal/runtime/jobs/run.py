@@ -12,8 +12,8 @@ from hpcbal.cluster.roles import SCHEDULER_RANK
 from hpcbal.comm.collectives import all_or_none
 from hpcbal.config import JobsConfig, ParamServerConfig
 from hpcbal.errors import ClusterError
+from hpcbal.paramserver.coscheduling.scheduler import JobScheduler
 from hpcbal.paramserver.engine.mpi_transport import MpiTransport
-from hpcbal.paramserver.sharing.scheduler import Scheduler
 from hpcbal.runtime.jobs.checkpoint import JOBS
 from hpcbal.runtime.jobs.coscheduling import SWITCH_INTERVAL_S, Coscheduling
 from hpcbal.runtime.jobs.groups import policy_of
@@ -91,7 +91,7 @@ def run_many_jobs(world: MPI.Intracomm, rank: LiveRank, config: JobsConfig, open
     def master() -> Master:
         assert opened is not None
         num_machines = len(rank.roles.executor_ranks)
-        jobs = Scheduler(rank.roles.executor_ranks, policy_of(config, num_machines))
+        jobs = JobScheduler(rank.roles.executor_ranks, policy_of(config, num_machines))
         return _master(rank, opened, Coscheduling(config, opened.run, num_machines, jobs, opened.unrecorded))
 
     def executor(transport_of: TransportOf) -> Executor:

@@ -19,7 +19,7 @@ from hpcbal.errors import HpcbalError, UserCodeError
 from hpcbal.paramserver.engine.executor import Executor
 from hpcbal.paramserver.engine.shared_machine import SharedMachine, Tenant
 from hpcbal.paramserver.engine.transport import Transport
-from hpcbal.paramserver.machine import messages
+from hpcbal.paramserver.master import messages
 from hpcbal.paramserver.spilling import LocalDisk
 from hpcbal.paramserver.worker.job import EmulatedMachine
 from hpcbal.runtime.handoff.submissions import append_import_roots
@@ -27,10 +27,10 @@ from hpcbal.runtime.jobs.background import HangWatch
 from hpcbal.runtime.jobs.job_rank import IN_TOUCH_INTERVAL_S, JobChannel, TransportOf, executor_of
 from hpcbal.runtime.jobs.loading import LoadedJob, load_job
 from hpcbal.runtime.jobs.messages import (
+    EndRun,
     Forget,
     ForJob,
     HostJob,
-    Leave,
     Left,
     MachineLoad,
     SpilledJob,
@@ -87,7 +87,7 @@ class SharedRank:
         self._in_touch_due_s = self._load_due_s = 0.0
 
     def run(self) -> int:
-        """Serve until the scheduler says `Leave`; returns its exit code."""
+        """Serve until the scheduler says `EndRun`; returns its exit code."""
         machine, channel = self.machine, self._rank.channel
         while self._exit_code is None:
             if self._crash is not None:
@@ -108,15 +108,15 @@ class SharedRank:
     def _take(self, message: Message) -> None:
         match message:
             case ForJob(start, inner):
-                if start in self._tenants:  # `Finish` may cross the end of an executor that has failed
+                if start in self._tenants:  # `EndStart` may cross the end of an executor that has failed
                     self._tenants[start].deliver(inner)
-                    if start in self._given_up and isinstance(inner, messages.Finish):
+                    if start in self._given_up and isinstance(inner, messages.EndStart):
                         self._rank.channel.send(SCHEDULER_RANK, Left(start, hangs=True))
             case HostJob():
                 self._host(message)
             case Forget(job):
                 self._loaded.pop(job, None)
-            case Leave(exit_code):
+            case EndRun(exit_code):
                 self._exit_code = exit_code
             case _:
                 raise TypeError(f"a machine got {message!r}")
@@ -208,7 +208,7 @@ class SharedRank:
         """Report that the job cannot be opened here, and wait for its end."""
         failed = messages.Failed("app" if isinstance(error, UserCodeError) else "error", str(error))
         self._rank.channel.send(SCHEDULER_RANK, ForJob(order.start, failed))
-        while not any(isinstance(message, messages.Finish) for message in tenant.inbox):
+        while not any(isinstance(message, messages.EndStart) for message in tenant.inbox):
             tenant.changed.wait()
 
     def _give_up(self, job: str) -> None:

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from hpcbal.config import PsJobConfig
 from hpcbal.errors import InputError, OutputError
-from hpcbal.paramserver.contract import App, Column, DataBlocks, Ragged
+from hpcbal.paramserver.api import App, Column, DataBlocks, Ragged
 from hpcbal.paramserver.store.layout import Layout
-from hpcbal.paramserver.worker.job import Job
+from hpcbal.paramserver.worker.job import JobSetup
 from hpcbal.paramserver.worker.loading import VALUES, saved_data
 from hpcbal.runtime.jobs.checkpoint import DATA, JOBS, PARAMETERS, read_blocks, read_saved
 from hpcbal.runtime.jobs.loading import Cut, check_saved, load_job
@@ -65,7 +65,7 @@ def load_trained(config: PsJobConfig, name: str, seed: int, directory: Path) -> 
     cut = Cut.of_saved(saved)
     layout = Layout(tuple(loaded.tables.values()), cut.parameters)
     data = DataBlocks(loaded.num_samples, cut.data)
-    job = Job(loaded.app, seed, config.mini_batch, data, layout, staleness=config.staleness)
+    job = JobSetup(loaded.app, seed, config.mini_batch, data, layout, staleness=config.staleness)
     tables = {
         name: np.empty((table.num_rows, table.num_columns), table.dtype)
         for name, table in loaded.tables.items()

@@ -9,16 +9,17 @@ from collections.abc import Collection, Sequence
 
 from hpcbal.config import ParamServerConfig
 from hpcbal.errors import PolicyError
-from hpcbal.paramserver.contract import DataBlocks, held_bytes
-from hpcbal.paramserver.machine.events import Move, Reconfigure
-from hpcbal.paramserver.machine.job import JobMachine
-from hpcbal.paramserver.machine.messages import ServerReport, TurnDone
+from hpcbal.paramserver.api import DataBlocks, held_bytes
+from hpcbal.paramserver.master.events import BlockMove, Reconfigure
+from hpcbal.paramserver.master.job import JobMachine
+from hpcbal.paramserver.master.messages import ServerReport, TurnDone
 from hpcbal.policies.configuring import (
+    BlockAssignment,
     Configuration,
     Hindsight,
     Metrics,
+    Move,
     MovingCost,
-    Ownership,
     Plan,
     Problem,
     ServerMetrics,
@@ -33,7 +34,6 @@ from hpcbal.policies.configuring import (
     renamed,
     spread,
 )
-from hpcbal.policies.configuring import Move as BlockMove
 from hpcbal.runtime.jobs.loading import Cut, LoadedJob
 from hpcbal.runtime.jobs.needs import sample_job
 from hpcbal.telemetry.views.table import count_text
@@ -161,7 +161,7 @@ class Tuner:
         self._metrics = self._metrics.after_change()
         return change
 
-    def _change_for_gain(self, now: Ownership, current: Configuration) -> Reconfigure | None:
+    def _change_for_gain(self, now: BlockAssignment, current: Configuration) -> Reconfigure | None:
         """Back to the configuration of before, if the last change has not paid; otherwise to a better one."""
         epoch_s = self._hindsight.epoch_s
         if self._previous is not None and epoch_s is not None:
@@ -196,7 +196,12 @@ class Tuner:
         return False
 
     def _way_back(
-        self, now: Ownership, current: Configuration, epoch_s: float, previous: Configuration, before_s: float
+        self,
+        now: BlockAssignment,
+        current: Configuration,
+        epoch_s: float,
+        previous: Configuration,
+        before_s: float,
     ) -> Reconfigure | None:
         """The way to an earlier configuration, if its epochs were shorter by so much that it pays."""
         problem = self._problem(current)
@@ -222,7 +227,7 @@ class Tuner:
             epoch_cost(problem, current).link_share,
         )
 
-    def _change_of_resources(self, now: Ownership, current: Configuration) -> Reconfigure | None:
+    def _change_of_resources(self, now: BlockAssignment, current: Configuration) -> Reconfigure | None:
         """Return a change for executors that came or went; None if there is none."""
         leaving = [i for i in (*current.workers, *current.servers) if i not in self._in_use]
         change, has_tried = None, False
@@ -264,7 +269,7 @@ class Tuner:
         return all(self._metrics.executors[i].communication_s.number for i in current.workers)
 
     def _best_change(
-        self, now: Ownership, current: Configuration, leaving: Sequence[int]
+        self, now: BlockAssignment, current: Configuration, leaving: Sequence[int]
     ) -> Reconfigure | None:
         problem = self._problem(current)
         machines = problem.machines
@@ -288,7 +293,7 @@ class Tuner:
         counts = f"{count_text(len(wanted.workers), 'worker')}, {count_text(len(wanted.servers), 'server')}"
         return Reconfigure(moves_of(plan, self._executors), f"{counts}: {why}", gain)
 
-    def _ownership(self) -> Ownership:
+    def _ownership(self) -> BlockAssignment:
         data = tuple(self._index[owner] for owner in self._machine.owners("data"))
         parameters = tuple(self._index[owner] for owner in self._machine.owners("parameters"))
         of_data, of_parameters = Counter(data), Counter(parameters)
@@ -298,7 +303,7 @@ class Tuner:
         )
         if any(works and serves for works, serves in zip(*counts, strict=True)):
             raise PolicyError("an executor works and serves")
-        return Ownership(Configuration.of_blocks(*counts).roles, data, parameters)
+        return BlockAssignment(Configuration.of_blocks(*counts).roles, data, parameters)
 
     def _problem(self, current: Configuration) -> Problem:
         found = [self._metrics.executors[i] for i in current.workers]
@@ -374,7 +379,7 @@ def tuner_of(
     )
 
 
-def moves_of(plan: Plan, executors: Sequence[int]) -> tuple[Move, ...]:
+def moves_of(plan: Plan, executors: Sequence[int]) -> tuple[BlockMove, ...]:
     """The moves of a plan for the job's machine, where what an executor owns is its role.
 
     Other operations are nothing but an order among moves.
@@ -385,14 +390,16 @@ def moves_of(plan: Plan, executors: Sequence[int]) -> tuple[Move, ...]:
     """
     number: dict[int, int] = {}  # of each move among the moves
     before: list[frozenset[int]] = []  # moves that each operation waits for
-    moves: list[Move] = []
+    moves: list[BlockMove] = []
     for i, operation in enumerate(plan.operations):
         needed = frozenset[int]().union(
             *(frozenset({number[j]}) if j in number else before[j] for j in plan.after[i])
         )
         before.append(needed)
-        if isinstance(operation, BlockMove):
+        if isinstance(operation, Move):
             number[i] = len(moves)
             source, destination = executors[operation.source], executors[operation.destination]
-            moves.append(Move(operation.what, operation.blocks, source, destination, tuple(sorted(needed))))
+            moves.append(
+                BlockMove(operation.what, operation.blocks, source, destination, tuple(sorted(needed)))
+            )
     return tuple(moves)

@@ -11,6 +11,7 @@ from hpcbal.cluster.launch_line import slots_on_cores
 from hpcbal.cluster.roles import num_ranks_needed
 from hpcbal.config import EnsembleConfig
 from hpcbal.config.balance import balances_of
+from hpcbal.control.states import TERMINAL
 from hpcbal.errors import HpcbalError, InputError
 from hpcbal.runtime.handoff.launch_dir import RunRequest, small
 from hpcbal.runtime.kinds.kind import KindRuns, RankWorld, refusal_of_operations
@@ -25,9 +26,6 @@ if TYPE_CHECKING:
 
 NUM_READERS = 8
 """Number of checkpoints to check at the same time."""
-
-OVER = ("done", "pruned", "failed")
-"""States of DNNs that do not train any more."""
 
 
 class EnsembleRuns(KindRuns[EnsembleConfig, "OpenedRun"]):
@@ -56,7 +54,7 @@ class EnsembleRuns(KindRuns[EnsembleConfig, "OpenedRun"]):
             return False
         if [row.name for row in rows] != [dnn.name for dnn in config.dnns]:
             return False
-        return all(row.state in OVER for row in rows) and _are_weights_whole(run, rows)
+        return all(row.state in TERMINAL for row in rows) and _are_weights_whole(run, rows)
 
     def open(self, request: RunRequest, config: EnsembleConfig) -> OpenedRun:
         from hpcbal.runtime.resuming.opening import open_run
@@ -117,10 +115,10 @@ def _most_useful_slots(config: EnsembleConfig) -> int | None:
     the number of parts, emulated slots need no core, and steps that are to be split need several slots.
     """
     is_split = any(not balance.policy.splits_evenly for balance in balances_of(config).values())
-    is_unlimited = config.schedule.max_gpus_per_dnn is None
+    is_unlimited = config.schedule.max_slots_per_dnn is None
     if config.data.access == "partitioned" or config.backend.name == "emulated" or is_split or is_unlimited:
         return None
-    return len(config.dnns) * (config.schedule.gpu_limit or 1)
+    return len(config.dnns) * (config.schedule.slot_limit or 1)
 
 
 def _are_weights_whole(run: RunDirectory, rows: Sequence[ResultRow]) -> bool:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from hpcbal.config import EnsembleConfig
 from hpcbal.data.first_samples import doubts_about_values
 from hpcbal.data.labels import class_names
-from hpcbal.data.source import SampleSource, open_source
+from hpcbal.data.source import PreprocessedSamples, open_source
 from hpcbal.dataplane.ring import NodeRing
 from hpcbal.dataplane.stream import StreamSpec
 from hpcbal.errors import ClusterError
@@ -52,7 +52,7 @@ class StreamFacts:
     is_identified: bool = False
 
     @classmethod
-    def of(cls, config: EnsembleConfig, source: SampleSource) -> StreamFacts:
+    def of(cls, config: EnsembleConfig, source: PreprocessedSamples) -> StreamFacts:
         """The facts about `source`, on a rank that has it."""
         spec = StreamSpec.of_source(source, config.dataplane)
         is_normalised = any(step.name == "normalize" for step in config.preprocessing)
@@ -85,9 +85,9 @@ class RankData:
 
     facts: StreamFacts
     ring: NodeRing
-    source: SampleSource | None
+    source: PreprocessedSamples | None
 
-    def own_source(self, config: EnsembleConfig) -> SampleSource:
+    def own_source(self, config: EnsembleConfig) -> PreprocessedSamples:
         """The source of this rank; opens the dataset if the rank does not have it.
 
         A trainer needs it only if a DNN trains alone, which is often not known when the run starts.

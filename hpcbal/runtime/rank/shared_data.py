@@ -11,7 +11,7 @@ from hpcbal.comm.collectives import all_or_none, patient_allgather
 from hpcbal.config import EnsembleConfig
 from hpcbal.control import INDEPENDENT
 from hpcbal.data.first_samples import check_first
-from hpcbal.data.source import SampleSource, open_source
+from hpcbal.data.source import PreprocessedSamples, open_source
 from hpcbal.dataplane.ring import NodeRing
 from hpcbal.dataplane.stream import StreamSpec
 from hpcbal.errors import ClusterError
@@ -40,7 +40,7 @@ def open_data(
     if config.schedule.paradigm == INDEPENDENT:
         makers |= set(roles.trainer_ranks)
 
-    def open_mine() -> SampleSource | None:
+    def open_mine() -> PreprocessedSamples | None:
         if world.rank in makers:
             source = open_source(config)
             check_first(source)
@@ -71,6 +71,6 @@ def _make_ring(node_comm: MPI.Intracomm, spec: StreamSpec, roles: Roles, rank: i
     return NodeRing.create(
         node_comm,
         spec,
-        num_readers=roles.cluster.nodes[node].num_gpus,
+        num_readers=roles.cluster.nodes[node].num_slots,
         num_producers=roles.num_local_producers(node),
     )

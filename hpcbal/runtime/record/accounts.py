@@ -38,7 +38,7 @@ class Accounts:
         """Record that groups which start hold their slots from now on."""
         if groups := groups_started(line):
             now = self._clock()
-            self._joined.update({group.dnn_id: (now, len(group.gpus)) for group in groups})
+            self._joined.update({group.dnn_id: (now, len(group.slots)) for group in groups})
 
     def leave(self, dnn_id: str) -> Account:
         """Record that the group of `dnn_id` has released its slots; returns its cost since it joined."""

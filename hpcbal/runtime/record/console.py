@@ -115,13 +115,13 @@ class Console(Progress):
 
     Args:
         config: the run's configuration.
-        num_gpus: number of slots in the cluster.
+        num_slots: number of slots in the cluster.
         num_train: number of training samples in a pass.
     """
 
-    def __init__(self, config: EnsembleConfig, num_gpus: int, num_train: int) -> None:
+    def __init__(self, config: EnsembleConfig, num_slots: int, num_train: int) -> None:
         # mpirun gives its ranks a pseudo-terminal; only `hpcbal run` knows whether there is a real terminal.
-        super().__init__(own_stream("stdout"), num_gpus, color=env.read("HPCBAL_LAUNCHED") == "terminal")
+        super().__init__(own_stream("stdout"), num_slots, color=env.read("HPCBAL_LAUNCHED") == "terminal")
         self._config = config
         self._num_train = num_train
         self._broken = BrokenSampleLines()
@@ -153,13 +153,13 @@ class Console(Progress):
             _print(f"hpcbal: {fatal}", "stderr", "the error that ended the run")
 
     def _warn_of_limit(self, groups: Iterable[GroupPlan]) -> None:
-        """Warn once about each DNN whose GPUs get more samples than the config allows."""
-        sizes = {group.dnn_id: len(group.gpus) for group in groups if group.dnn_id not in self._over_limit}
+        """Warn once about each DNN whose slots get more samples than the config allows."""
+        sizes = {group.dnn_id: len(group.slots) for group in groups if group.dnn_id not in self._over_limit}
         over = over_limit(self._config, sizes, self._num_train)
         if over:
             self._over_limit |= over.keys()
             self.warn(
-                f"balance.max_samples_per_gpu: {told_limit(self._config.balance.max_samples_per_gpu, over)}"
+                f"balance.max_samples_per_slot: {told_limit(self._config.balance.max_samples_per_slot, over)}"
             )
 
 

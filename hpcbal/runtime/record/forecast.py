@@ -24,7 +24,7 @@ PAUSE = 20.0
 """After a prediction, the next one waits this many times as long as it took: at most 5 % of a core."""
 
 
-class Forecast:
+class Forecaster:
     """Makes predictions in the background; neither the scheduler nor the end of the run waits for them.
 
     Args:

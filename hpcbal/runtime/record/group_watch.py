@@ -29,17 +29,17 @@ class GroupWatch:
 
     stragglers: dict[str, Straggler] = field(default_factory=dict)
     works: dict[str, GroupWork] = field(default_factory=dict)
-    _gpus: dict[str, tuple[int, ...]] = field(default_factory=dict)  # the last ones, if a group has left
-    _reported: set[tuple[str, int]] = field(default_factory=set)  # DNNs and GPUs they are faster without
+    _slots: dict[str, tuple[int, ...]] = field(default_factory=dict)  # the last ones, if a group has left
+    _reported: set[tuple[str, int]] = field(default_factory=set)  # DNNs and slots they are faster without
     _uneven_epochs: dict[str, int] = field(default_factory=dict)  # in a row
     _has_advised: bool = False
 
     def handle(self, line: Line) -> None:
-        """Record the GPUs of new groups."""
+        """Record the slots of new groups."""
         for group in groups_started(line):
-            if self._gpus.get(group.dnn_id) != group.gpus:
+            if self._slots.get(group.dnn_id) != group.slots:
                 self._uneven_epochs[group.dnn_id] = 0
-            self._gpus[group.dnn_id] = group.gpus
+            self._slots[group.dnn_id] = group.slots
 
     def completed(self, event: EpochDone) -> tuple[EpochDone, Sequence[str]]:
         """Find out which rank the group waited for in an epoch that has ended.
@@ -49,8 +49,8 @@ class GroupWatch:
             `balance` in its facts nothing is found.
         """
         dnn_id, facts = event.dnn_id, event.facts
-        if event.offered_gpu is not None:  # the state machine is asked to leave it out, and reports that
-            self._reported.add((dnn_id, event.offered_gpu))
+        if event.offered_slot is not None:  # the state machine is asked to leave it out, and reports that
+            self._reported.add((dnn_id, event.offered_slot))
         notes = [] if facts.balance is None else self._offer(dnn_id, facts.balance.remove)
         self.stragglers.pop(dnn_id, None)
         self.works.pop(dnn_id, None)
@@ -60,7 +60,7 @@ class GroupWatch:
         if facts.balance is None:  # shares are even
             saves = balancing_would_save(facts.ranks)
             notes += self._advise(dnn_id, saves)
-        straggler = find_straggler(facts.ranks, self._gpus[dnn_id])
+        straggler = find_straggler(facts.ranks, self._slots[dnn_id])
         if straggler is not None:
             self.stragglers[dnn_id] = straggler
         work = group_work([facts.ranks])
@@ -71,26 +71,26 @@ class GroupWatch:
     def mark(self, event: EpochDone) -> tuple[int, Slice] | None:
         """The timeline's mark for the straggler of a completed event.
 
-        Returns: the GPU whose track gets the mark (the group's first one, if the all-reduce was slow), and
+        Returns: the slot whose track gets the mark (the group's first one, if the all-reduce was slow), and
             the mark; None if there was no straggler.
         """
         straggler = event.straggler
         if straggler is None:
             return None
-        gpu = self._gpus[event.dnn_id][0] if straggler.gpu is None else straggler.gpu
+        slot = self._slots[event.dnn_id][0] if straggler.slot is None else straggler.slot
         name = f"{event.dnn_id} waited {straggler.late_s:.3g} s in pass {event.pass_index}: {straggler.why}"
-        return gpu, mark(name, {"dnn": event.dnn_id, "why": straggler.why, "late_s": straggler.late_s})
+        return slot, mark(name, {"dnn": event.dnn_id, "why": straggler.why, "late_s": straggler.late_s})
 
     def _offer(self, dnn_id: str, rank: int | None) -> list[str]:
-        """Warn once about a GPU that should be left out but is not (`balance.regroup: false`)."""
-        if rank is None or (dnn_id, self._gpus[dnn_id][rank]) in self._reported:
+        """Warn once about a slot that should be left out but is not (`balance.regroup: false`)."""
+        if rank is None or (dnn_id, self._slots[dnn_id][rank]) in self._reported:
             return []
-        gpu = self._gpus[dnn_id][rank]
-        self._reported.add((dnn_id, gpu))
-        return [f"warning: {dnn_id} would be faster without slot {gpu} of its group"]
+        slot = self._slots[dnn_id][rank]
+        self._reported.add((dnn_id, slot))
+        return [f"warning: {dnn_id} would be faster without slot {slot} of its group"]
 
     def _advise(self, dnn_id: str, saves: float) -> list[str]:
-        """Suggest balancing, once per start: what holds for one DNN usually holds for all on these GPUs."""
+        """Suggest balancing, once per start: what holds for one DNN usually holds for all on these slots."""
         in_a_row = self._uneven_epochs.get(dnn_id, 0) + 1 if saves >= WORTH_A_HINT else 0
         self._uneven_epochs[dnn_id] = in_a_row
         if self._has_advised or in_a_row < EPOCHS_IN_A_ROW:

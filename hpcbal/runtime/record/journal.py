@@ -79,7 +79,7 @@ class Journal:
         opened: the run's directory and ledger.
         ensemble: the state machine whose events and instructions are published.
         console: prints for users.
-        num_gpus: number of slots in the cluster.
+        num_slots: number of slots in the cluster.
         rate_key_by_dnn: the key of each DNN's entry in profile.json.
     """
 
@@ -88,7 +88,7 @@ class Journal:
         opened: OpenedRun,
         ensemble: Ensemble,
         console: Console,
-        num_gpus: int,
+        num_slots: int,
         rate_key_by_dnn: Mapping[str, str],
     ) -> None:
         self._ensemble = ensemble
@@ -98,7 +98,7 @@ class Journal:
         self._ledger = RunLedger(opened.ledger)
         self._profile = KeptProfile(opened.run.profile, rate_key_by_dnn)
         self._metrics = MetricsWriter(opened.run)
-        self._status = new_status(opened.config.name, num_gpus, heartbeat_s=STATUS_INTERVAL_S)
+        self._status = new_status(opened.config.name, num_slots, heartbeat_s=STATUS_INTERVAL_S)
         roots = (str(opened.request.config_path.resolve().parent), os.getcwd())
         self._status["import_roots"] = list(dict.fromkeys(roots))
         self._status_due_s = 0.0
@@ -203,8 +203,8 @@ class Journal:
     def _mark_timeline(self, line: Line) -> None:
         """Mark a slot that is left out, and one that its group waited for."""
         match line:
-            case LeaveOut(dnn_id, gpu):
-                self._timeline.mark(gpu, mark(f"left out of {dnn_id}", {"dnn": dnn_id}))
+            case LeaveOut(dnn_id, slot):
+                self._timeline.mark(slot, mark(f"left out of {dnn_id}", {"dnn": dnn_id}))
             case EpochDone():
                 found = self._watch.mark(line)
                 if found is not None:
@@ -320,6 +320,6 @@ class Journal:
 
 def _more_metrics(facts: EpochFacts) -> dict[str, float]:
     """Return the numbers of an epoch that stand beside its metrics."""
-    num_gpus = 1 if facts.ranks is None else len(facts.ranks.samples)
+    num_slots = 1 if facts.ranks is None else len(facts.ranks.samples)
     rate = {} if facts.learning_rate is None else {"learning_rate": float(facts.learning_rate)}
-    return {"num_gpus": float(num_gpus), **rate}
+    return {"num_slots": float(num_slots), **rate}

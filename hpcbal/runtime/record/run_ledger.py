@@ -45,11 +45,11 @@ class RunTimeline:
         self._own = SliceRecorder(SCHEDULER_RANK, enabled=max_bytes > 0)
         self._file = TimelineFile(path, max_bytes)
         self._node_of_rank: Sequence[int] = (0,)
-        self._rank_of_gpu: Sequence[int] = ()
+        self._rank_of_slot: Sequence[int] = ()
 
     def name_tracks(self, roles: Roles) -> None:
         """Name each rank's track after its role; called at each start, because roles may change."""
-        self._node_of_rank, self._rank_of_gpu = roles.node_of_rank, roles.trainer_ranks
+        self._node_of_rank, self._rank_of_slot = roles.node_of_rank, roles.trainer_ranks
         for info in roles.ranks:
             node = f"node {info.node} ({info.host})"
             self._file.name_track(info.rank, info.node, node, roles.title_of(info.rank))
@@ -63,9 +63,9 @@ class RunTimeline:
         """Add slices of a rank."""
         self._file.add(rank, self._node_of_rank[rank], slices)
 
-    def mark(self, gpu: int, what: Slice) -> None:
-        """Add a mark to a GPU's track."""
-        self.add(self._rank_of_gpu[gpu], [what])
+    def mark(self, slot: int, what: Slice) -> None:
+        """Add a mark to a slot's track."""
+        self.add(self._rank_of_slot[slot], [what])
 
     def flush(self) -> None:
         """Write what has been added."""
@@ -101,7 +101,7 @@ def fill_status(
     status["phase"] = "suspending" if snapshot["suspending"] and phase != "finished" else phase
     status["round"] = snapshot["round"]
     status["pass"] = snapshot["pass_index"]
-    status["busy_gpus"] = len({gpu for dnn in snapshot["dnns"].values() for gpu in dnn["gpus"]})
+    status["busy_slots"] = len({slot for dnn in snapshot["dnns"].values() for slot in dnn["slots"]})
     status["dnns"] = []
     epochs_by_dnn = {n: [record.metrics for record in dnn.history] for n, dnn in ensemble.state.dnns.items()}
     main = main_metric_of(epochs_by_dnn.values())
@@ -115,7 +115,7 @@ def fill_status(
             "metrics": dnn["metrics"],
             "main_metric": main,
             "best": best_of(epochs_by_dnn[name], main),
-            "gpus": dnn["gpus"],
+            "slots": dnn["slots"],
             "wall_time_s": account.wall_time_s,
             "slot_seconds": account.slot_seconds,
             "cause": dnn["cause"] or "",
@@ -127,7 +127,7 @@ def fill_status(
             entry["left_out"] = dnn["left_out"]
         if name in watch.stragglers:
             found = watch.stragglers[name]
-            entry["straggler"] = {"gpu": found.gpu, "why": found.why, "late_s": found.late_s}
+            entry["straggler"] = {"slot": found.slot, "why": found.why, "late_s": found.late_s}
         if name in watch.works:
             work = watch.works[name]
             entry["work"] = {
@@ -183,7 +183,7 @@ class RunLedger:
                 kind="ensemble",
                 name=opened.config.name,
                 resumed=opened.claim.resumed,
-                nodes=tuple(NodeFacts(node.host, node.num_gpus) for node in cluster.nodes),
+                nodes=tuple(NodeFacts(node.host, node.num_slots) for node in cluster.nodes),
                 num_ranks=num_ranks,
                 device=device,
                 seed=opened.config.seed,

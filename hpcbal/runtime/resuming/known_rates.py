@@ -13,7 +13,7 @@ from hpcbal.config import EnsembleConfig
 from hpcbal.errors import InputError, PolicyError
 from hpcbal.policies import RateTable, profile_to_dict, starts_from_dict
 from hpcbal.telemetry import RunDirectory, write_json_atomic
-from hpcbal.telemetry.files.atomic_file import remove_quietly
+from hpcbal.telemetry.files.atomic_file import read_text, remove_quietly
 from hpcbal.telemetry.views.table import count_text
 
 log = logging.getLogger(__name__)
@@ -37,7 +37,7 @@ class KeptProfile:
         self._measured_s: dict[str, float] = {}
 
     def note_start(self, dnn_id: str, seconds: float) -> None:
-        """Record the seconds it took to start a DNN; only the first value, on the fewest GPUs, counts."""
+        """Record the seconds it took to start a DNN; only the first value, on the fewest slots, counts."""
         self._measured_s.setdefault(dnn_id, seconds)
 
     @property
@@ -91,7 +91,7 @@ def rate_keys(
 
 
 def known_rates(
-    config: EnsembleConfig, run: RunDirectory, key_by_dnn: Mapping[str, str], gpus_per_node: int
+    config: EnsembleConfig, run: RunDirectory, key_by_dnn: Mapping[str, str], slots_per_node: int
 ) -> RateTable:
     """The rates given in the config, or measured by an earlier run of the same networks.
 
@@ -105,20 +105,20 @@ def known_rates(
     names = [dnn.name for dnn in config.dnns]
     if given is not None:
         return _rates_from(
-            Path(given), lambda profile: policies.profile_by_name(profile, names, gpus_per_node)
+            Path(given), lambda profile: policies.profile_by_name(profile, names, slots_per_node)
         )
-    table = RateTable({}, gpus_per_node)
+    table = RateTable({}, slots_per_node)
     try:
         if run.profile.exists():
             table = _rates_from(
-                run.profile, lambda profile: policies.profile_from_dict(profile, key_by_dnn, gpus_per_node)
+                run.profile, lambda profile: policies.profile_from_dict(profile, key_by_dnn, slots_per_node)
             )
     except InputError as error:
         log.warning("%s; the rates are measured again", error)
         remove_quietly(run.profile)
     if config.backend.name == "emulated":
         measured = {**config.backend.rates, **table.measured}
-        table = RateTable(measured, gpus_per_node)
+        table = RateTable(measured, slots_per_node)
     return table
 
 
@@ -128,10 +128,8 @@ def read_profile(path: Path) -> Mapping[str, Any] | None:
     Raises:
         InputError: if the file cannot be read.
     """
-    if path.exists() and not path.is_file():  # /dev/zero has no end
-        raise InputError(f"{path}: is not a file; give a profile.json")
     try:
-        profile = json.loads(path.read_text(encoding="utf-8"))
+        profile = json.loads(read_text(path))
     except FileNotFoundError:
         return None
     except OSError as error:

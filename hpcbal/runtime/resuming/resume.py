@@ -15,7 +15,7 @@ from hpcbal.cluster.layout import Cluster, Node
 from hpcbal.control import DnnProgress, DnnSpec, DnnState, ResumeState
 from hpcbal.control.progress import evaluate
 from hpcbal.control.pruning import without
-from hpcbal.control.rounds import gpus_of, is_same, is_short
+from hpcbal.control.rounds import is_same, is_short, slots_of
 from hpcbal.control.states import TERMINAL
 from hpcbal.errors import DataError
 from hpcbal.events.ensemble import (
@@ -109,8 +109,8 @@ def read_earlier(
         specs: the DNNs; a DNN that was done resumes if its stop rule now allows more epochs, and one that was
             pruned if it may no longer be pruned.
         retry_failed: whether failed DNNs resume from their last checkpoint.
-        regroups: whether GPUs may be left out of groups; if not, GPUs that were left out may be used again.
-            A round is not resumed if its groups lack GPUs that may now be used again, for this reason or
+        regroups: whether slots may be left out of groups; if not, slots that were left out may be used again.
+            A round is not resumed if its groups lack slots that may now be used again, for this reason or
             because the hosts have changed.
         problem: what is wrong with the file of the ledger; None if it is whole.
         keep: `checkpoint.keep`.
@@ -169,7 +169,7 @@ def read_earlier(
         cluster=facts.cluster,
         preprocessing_samples_per_s=facts.preprocessing_samples_per_s,
         kept=facts.kept,
-        left_out={dnn_id: tuple(gpus) for dnn_id, gpus in facts.left_out.items()},
+        left_out={dnn_id: tuple(slots) for dnn_id, slots in facts.left_out.items()},
         choice=choice,
     )
     other_best = [name for name, its in saved.items() if its.best != facts.best.get(name, 0)]
@@ -247,7 +247,7 @@ class _Facts:
     def take(self, line: Line) -> None:
         match line:
             case RunStartedLine():
-                cluster = Cluster(tuple(Node(node.host, node.num_gpus) for node in line.nodes))
+                cluster = Cluster(tuple(Node(node.host, node.num_slots) for node in line.nodes))
                 if not (is_same(self._started_on, cluster) and line.regroup):
                     self.forget_left_out()
                 self._started_on = cluster
@@ -272,13 +272,13 @@ class _Facts:
             case NextPass():
                 self.next_pass = max(self.next_pass, line.pass_index + 1)
             case LeaveRound(dnn, "regroup"):
-                planned = {} if self.open_round is None else self.open_round.gpus_of_dnn
+                planned = {} if self.open_round is None else self.open_round.slots_of_dnn
                 if dnn in planned:
                     self.kept[dnn] = planned[dnn]
             case LeaveRound(dnn, "paused"):
                 self._pausing.add(dnn)
-            case LeaveOut(dnn, gpu):
-                self.left_out.setdefault(dnn, []).append(gpu)
+            case LeaveOut(dnn, slot):
+                self.left_out.setdefault(dnn, []).append(slot)
             case StopStream():
                 if not line.suspended and not line.continues:
                     self.open_round = None
@@ -287,7 +287,7 @@ class _Facts:
 
     def _take_plan(self, plan: RoundPlan) -> None:
         self.next_round_index = max(self.next_round_index, plan.index + 1)
-        for dnn in plan.gpus_of_dnn:
+        for dnn in plan.slots_of_dnn:
             self.pruned.pop(dnn, None)  # it trains on without the rule, and is judged again with one
 
     def _take_dnn(self, line: Line) -> None:
@@ -352,14 +352,14 @@ class _Facts:
             self.open_round = without(self.open_round, {dnn})
 
     def forget_left_out(self) -> None:
-        """Allow GPUs that were left out again, because the hosts have changed or the user wants them back."""
-        for dnn_id, gpus in self.left_out.items():
-            self._forgotten.setdefault(dnn_id, []).extend(gpus)
+        """Allow slots again that were left out: the hosts have changed, or the user wants them back."""
+        for dnn_id, slots in self.left_out.items():
+            self._forgotten.setdefault(dnn_id, []).extend(slots)
         self.left_out = {}
 
     def drop_short(self, live_ids: Collection[str]) -> None:
-        """Do not resume groups of live DNNs that lack a GPU which may be used again."""
-        if is_short(gpus_of(self.open_round), self._forgotten, live_ids):
+        """Do not resume groups of live DNNs that lack a slot which may be used again."""
+        if is_short(slots_of(self.open_round), self._forgotten, live_ids):
             self.open_round = None
         if is_short(self.kept, self._forgotten, live_ids):
             self.kept = {}

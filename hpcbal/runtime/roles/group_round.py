@@ -32,7 +32,7 @@ from hpcbal.training.groups import USER_ERRORS, GroupFailed, detail_of
 from hpcbal.values import EpochRecord, Position
 
 if TYPE_CHECKING:
-    from hpcbal.runtime.parts.loading import PartLoader
+    from hpcbal.runtime.partitions.loading import PartLoader
 
 log = logging.getLogger(__name__)
 
@@ -225,12 +225,12 @@ class GroupRound:
         if self._loader is not None:
             split["partition"] = self._loader.facts()
         facts = result.facts(ranks, split, self._rates.of_last_epoch(self._history))
-        offered_gpu = self._offered_gpu()
+        offered_slot = self._offered_slot()
         name = self._member.dnn.name
         if self._measures and result.samples_per_s is not None:
             self._measures = False
             self._report(RateMeasured(name, 1, result.samples_per_s, self._load_s + result.first_s))
-        self._report(EpochDone(name, pass_index, metrics, result.seconds, busy_s, offered_gpu, facts))
+        self._report(EpochDone(name, pass_index, metrics, result.seconds, busy_s, offered_slot, facts))
 
     def _note_skipped(self, replica: Replica, epoch: int) -> None:
         skipped = replica.take_skipped_steps()  # on every rank: they skip the same steps
@@ -282,7 +282,7 @@ class GroupRound:
         self._last_look_s = time.monotonic()
         self._between_steps()
         saves_inside = self._member.is_master and self._context.config.checkpoint.interval_s > 0.0
-        if saves_inside and position.offset > 0:
+        if saves_inside and position.offset > 0 and replica.broken is None:
             self._saving.save_if_due(replica, position)
 
     def _between_steps(self) -> None:
@@ -291,13 +291,13 @@ class GroupRound:
         if self._member.is_master:
             self._saving.report_written()
 
-    def _offered_gpu(self) -> int | None:
-        """The GPU without which the group would be faster, if its master knows one now."""
+    def _offered_slot(self) -> int | None:
+        """The slot without which the group would be faster, if its master knows one now."""
         rank = self._balancer.remove
         if rank is None:
             return None
         name = self._member.dnn.name
-        return next(group.gpus for group in self._plan.groups if group.dnn_id == name)[rank]
+        return next(group.slots for group in self._plan.groups if group.dnn_id == name)[rank]
 
     def _is_suspended(self) -> bool:
         """Whether this rank has been asked to stop; polls for messages every `LOOK_INTERVAL_S`."""

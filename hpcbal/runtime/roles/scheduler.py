@@ -46,7 +46,7 @@ from hpcbal.runtime.handoff.start_file import StarterWatch, StartFile
 from hpcbal.runtime.rank.context import RankContext
 from hpcbal.runtime.record.accounts import PreprocessingStats
 from hpcbal.runtime.record.console import Console
-from hpcbal.runtime.record.forecast import Forecast, passes_of
+from hpcbal.runtime.record.forecast import Forecaster, passes_of
 from hpcbal.runtime.record.journal import Journal
 from hpcbal.runtime.wire import protocol
 from hpcbal.simulator import ASSUMED_COSTS, Outset, choose_schedule
@@ -152,7 +152,7 @@ class Scheduler:
         self._walltime = WalltimeLimit.of_job(context.config.walltime, started_s)
         self._start = StartFile.of_rank()
         self._starter = StarterWatch(self._start)
-        self._forecast = Forecast(spec)
+        self._forecast = Forecaster(spec)
         self._chooser = chooser or ScheduleChooser(spec)
         self._asked_s = 0.0
         self._fatal: HpcbalError | None = None
@@ -188,7 +188,7 @@ class Scheduler:
         instructions = self._ensemble.handle(event)
         self._journal.note_decision(began, time.monotonic() - began)
         self._journal.publish_ended([name for name in live_before if name not in live])
-        for instruction in instructions:
+        for instruction in map(self._checked, instructions):
             log.debug("%r", instruction)
             self._journal.publish(instruction)
             self._perform(instruction)
@@ -337,7 +337,7 @@ class Scheduler:
         self._send_to_group(group.dnn_id, protocol.TrainAlone(self._serial, plan))
 
     def _plan_stream(self, groups: Sequence[GroupPlan], plan: RoundPlan | None) -> StreamPlan:
-        node_of_gpu = self._roles.cluster.node_of_gpus()
+        node_of_slot = self._roles.cluster.node_of_slots()
         producers = self._roles.preprocessor_ranks
         offset, first_pass = 0, 0
         if plan is not None:
@@ -350,7 +350,7 @@ class Scheduler:
             first_pass=first_pass,
             first_block=offset // self._spec.block_samples,
             producers=producers,
-            training_nodes=tuple(sorted({node_of_gpu[j] for group in groups for j in group.gpus})),
+            training_nodes=tuple(sorted({node_of_slot[j] for group in groups for j in group.slots})),
         )
 
     def _end_stream(self) -> None:
@@ -362,16 +362,22 @@ class Scheduler:
         self._await(lambda: len(self._stopped) == len(self._roles.preprocessor_ranks))
         self._stream_open = False
 
+    def _checked(self, instruction: Instruction) -> Instruction:
+        """Return the instruction; but a run is not over whose weights are gone, and is suspended instead."""
+        lost = self._journal.check_kept() if isinstance(instruction, Finish) else None
+        if lost is None or not isinstance(instruction, Finish) or instruction.outcome not in LAST_OUTCOMES:
+            return instruction
+        self._fatal = lost
+        self._console.note_error()
+        return Finish("suspended")
+
     def _finish(self, outcome: str) -> None:
         self._end_stream()
-        lost = self._journal.check_kept()
-        if lost is not None and outcome in LAST_OUTCOMES:
-            self._fatal, outcome = lost, "suspended"
         self._outcome = outcome
         self._exit_code = code_of_end(outcome, self._fatal)
 
     def _send_to_group(self, dnn_id: str, message: Message) -> None:
-        ranks = [self._roles.trainer_ranks[gpu] for gpu in self._groups[dnn_id].gpus]
+        ranks = [self._roles.trainer_ranks[slot] for slot in self._groups[dnn_id].slots]
         self._context.channel.send_to_all(ranks, message)
 
     def _send_to_preprocessors(self, message: Message) -> None:

@@ -31,7 +31,7 @@ from hpcbal.training.groups import TrainerGroups
 from hpcbal.values import Position
 
 if TYPE_CHECKING:
-    from hpcbal.runtime.parts.loading import PartLoader
+    from hpcbal.runtime.partitions.loading import PartLoader
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ class Trainer:
         data: this rank's data; the rank opens the dataset itself when it needs a stream of its own.
         backend: builds replicas.
         groups: forms the groups' gradient collectives; every trainer takes part, in the same order.
-        make_wave: makes the profiling wave of some GPUs; called by the trainers of these GPUs only.
+        make_wave: makes the profiling wave of some slots; called by the trainers of these slots only.
         fetcher: one thread that fetches batches ahead; None fetches when a batch is needed.
         loader: loads this rank's part of partitioned data; None if data is streamed.
     """
@@ -60,7 +60,7 @@ class Trainer:
     ) -> None:
         self._context = context
         self._data = data
-        self._gpu = context.roles.trainer_ranks.index(context.rank)
+        self._slot = context.roles.trainer_ranks.index(context.rank)
         self._backend = backend
         self._groups = groups
         self._make_wave = make_wave
@@ -98,12 +98,12 @@ class Trainer:
 
     def _take_part(self, order: OpenGroups) -> None:
         """Form the groups with all other trainers, then do this rank's work in its group."""
-        mine = next((plan for plan in order.groups if self._gpu in plan.gpus), None)
+        mine = next((plan for plan in order.groups if self._slot in plan.slots), None)
         if mine is not None and (order.round_plan is None or self._loader is None):
             plan = order.round_plan
             self._reader.begin(order.stream, plan.start[mine.dnn_id] if plan else Position(0))
         self._context.channel.send(SCHEDULER_RANK, ReaderReady(order.serial))
-        self._groups.open([plan.gpus for plan in order.groups])
+        self._groups.open([plan.slots for plan in order.groups])
         if mine is None:
             return
         self._context.announce(f"{'training' if order.round_plan else 'profiling'} {mine.dnn_id}")
@@ -113,14 +113,14 @@ class Trainer:
             self._backend,
             self._cache,
             self._dnns[mine.dnn_id],
-            self._groups.comm_of(mine.gpus),
-            self._groups.collective_of(mine.gpus),
-            [self._context.roles.trainer_ranks[gpu] for gpu in mine.gpus],
+            self._groups.comm_of(mine.slots),
+            self._groups.collective_of(mine.slots),
+            [self._context.roles.trainer_ranks[slot] for slot in mine.slots],
         )
         if order.round_plan is None:
             self._reader.set_poll(lambda: self._context.keep_in_touch(f"waiting for data of {mine.dnn_id}"))
-            gpus = sorted(gpu for plan in order.groups for gpu in plan.gpus)
-            GroupProfile(member, self._reader, order.serial, self._make_wave(gpus)).run()
+            slots = sorted(slot for plan in order.groups for slot in plan.slots)
+            GroupProfile(member, self._reader, order.serial, self._make_wave(slots)).run()
         else:
             balancer = make_balancer(
                 self._context.config.balance,
@@ -128,7 +128,7 @@ class Trainer:
                 self._data.facts.spec.num_train,
                 member.collective,
                 self._split_memories,
-                key=f"{mine.dnn_id} on {mine.gpus}",
+                key=f"{mine.dnn_id} on {mine.slots}",
                 kept=lambda name: self._kept_model(mine, name),
                 watch=self._watch,
                 deals_work=self._data.facts.spec.is_sized,
@@ -146,8 +146,8 @@ class Trainer:
 
     def _kept_model(self, group: GroupPlan, predictor: str) -> KeptModel:
         cluster = self._context.roles.cluster
-        node_of_gpu = cluster.node_of_gpus()
-        workers = [f"{cluster.nodes[node_of_gpu[gpu]].host} {gpu}" for gpu in group.gpus]
+        node_of_slot = cluster.node_of_slots()
+        workers = [f"{cluster.nodes[node_of_slot[slot]].host} {slot}" for slot in group.slots]
         return KeptModel(self._context.dnn_directory(group.dnn_id), predictor, workers)
 
     def _train_alone(self, order: TrainAlone) -> None:

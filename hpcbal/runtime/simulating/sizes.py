@@ -11,7 +11,7 @@ import numpy as np
 
 from hpcbal.config import PsJobConfig
 from hpcbal.errors import UserCodeError
-from hpcbal.paramserver.contract import (
+from hpcbal.paramserver.api import (
     AppError,
     DataBlock,
     DataBlocks,
@@ -25,12 +25,12 @@ from hpcbal.paramserver.contract import (
     whole_block,
 )
 from hpcbal.paramserver.store.layout import Layout
-from hpcbal.paramserver.worker.job import Job
+from hpcbal.paramserver.worker.job import JobSetup
 from hpcbal.paramserver.worker.loading import first_data
 from hpcbal.paramserver.worker.several_blocks import ID_BYTES, UpdateSum, bytes_of
-from hpcbal.planning.serving import Measured
+from hpcbal.planning.paramserver import MeasuredEpoch
 from hpcbal.runtime.jobs.loading import Cut, LoadedJob
-from hpcbal.simulator.serving import Points, ServingJob
+from hpcbal.simulator.paramserver import Points, ServingJob
 
 LEAST_READ, DRAWS = 2048, 8
 """Samples that are read at least, and turns of each size of which the mean is taken: samples are unlike."""
@@ -57,7 +57,7 @@ class TurnSizes:
 
 
 def serving_job(
-    config: PsJobConfig, seed: int, loaded: LoadedJob, cut: Cut, measured: Measured | None
+    config: PsJobConfig, seed: int, loaded: LoadedJob, cut: Cut, measured: MeasuredEpoch | None
 ) -> ServingJob:
     """The job that a file describes, for the simulator.
 
@@ -77,7 +77,7 @@ def serving_job(
     """
     blocks = DataBlocks(loaded.num_samples, cut.data)
     layout = Layout(tuple(loaded.tables.values()), cut.parameters)
-    job = Job(loaded.app, seed, config.mini_batch, blocks, layout, staleness=config.staleness)
+    job = JobSetup(loaded.app, seed, config.mini_batch, blocks, layout, staleness=config.staleness)
     sizes = _sizes(job, min(loaded.num_samples, max(config.mini_batch, blocks.size(0))))
     serving = ServingJob(
         loaded.num_samples,
@@ -107,7 +107,7 @@ def turn_samples(config: PsJobConfig, num_samples: int, num_workers: int) -> int
     return max(1, min(config.mini_batch, num_samples) // num_workers)
 
 
-def _sizes(job: Job, num_samples: int) -> TurnSizes:
+def _sizes(job: JobSetup, num_samples: int) -> TurnSizes:
     """Read some blocks all over the data, and ask the app what turns of 1, 2, 4, ... samples need.
 
     Args:
@@ -131,7 +131,7 @@ def _sizes(job: Job, num_samples: int) -> TurnSizes:
     return TurnSizes(rows, *_first_push(job, blocks), num_bytes / num_read)
 
 
-def _first_push(job: Job, blocks: Sequence[DataBlock]) -> tuple[dict[str, list[float]], float | None]:
+def _first_push(job: JobSetup, blocks: Sequence[DataBlock]) -> tuple[dict[str, list[float]], float | None]:
     """Bytes that each of some data blocks pushes to each table before the first epoch; and by which power of
     their number it becomes more, see `ServingJob.first_growth`."""
     found: dict[str, list[float]] = {}
@@ -157,7 +157,7 @@ def _first_push(job: Job, blocks: Sequence[DataBlock]) -> tuple[dict[str, list[f
     return found, min(1.0, max(0.0, growth))
 
 
-def _rows_needed(job: Job, blocks: Sequence[DataBlock], drawn: IntArray) -> dict[str, int]:
+def _rows_needed(job: JobSetup, blocks: Sequence[DataBlock], drawn: IntArray) -> dict[str, int]:
     """Rows of sparse tables that a turn needs.
 
     Args:

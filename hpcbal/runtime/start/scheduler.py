@@ -57,14 +57,14 @@ def make_scheduler(
         devices: the device of each rank; None for ranks that do not train.
 
     Raises:
-        HpcbalError: if the batch of a DNN does not fit in the ring, a new run has weights for more GPUs than
-            there are, partitioned data would be spread over more GPUs than the data or a step has samples, a
+        HpcbalError: if the batch of a DNN does not fit in the ring, a new run has weights for more slots than
+            there are, partitioned data would be spread over more slots than the data or a step has samples, a
             given profile cannot be used, or the checkpoints belong to other data.
     """
     config, roles = context.config, context.roles
     if not opened.earlier.resume.next_round_index:  # a resume on fewer slots uses the first of its weights
-        check_shares(config, roles.cluster.num_gpus)
-    check_parts(config, roles.cluster.num_gpus, facts.spec.num_train)
+        check_shares(config, roles.cluster.num_slots)
+    check_parts(config, roles.cluster.num_slots, facts.spec.num_train)
     for dnn in config.dnns:
         facts.spec.check_read(min(dnn.batch_size, facts.spec.num_positions))
     if opened.claim.resumed:
@@ -86,12 +86,12 @@ def make_scheduler(
         specs_of(config),
         roles.cluster,
         settings,
-        known_rates(config, opened.run, keys, roles.cluster.max_gpus_per_node),
+        known_rates(config, opened.run, keys, roles.cluster.max_slots_per_node),
         opened.earlier.resume,
     )
     opened.accept()
-    console = Console(config, roles.cluster.num_gpus, facts.spec.num_train)
-    journal = Journal(opened, ensemble, console, roles.cluster.num_gpus, keys)
+    console = Console(config, roles.cluster.num_slots, facts.spec.num_train)
+    journal = Journal(opened, ensemble, console, roles.cluster.num_slots, keys)
     if ensemble.forgotten:
         log.info(
             "the hosts have changed: slots that were left out of %s may be used again",
@@ -99,16 +99,16 @@ def make_scheduler(
         )
     if ensemble.too_wide:
         log.info(
-            "the interrupted round is not resumed: %s had more slots than schedule.max_gpus_per_dnn (%s) and "
-            "batch_size allow now",
+            "the interrupted round is not resumed: %s had more slots than schedule.max_slots_per_dnn (%s) "
+            "and batch_size allow now",
             ", ".join(ensemble.too_wide),
-            settings.max_gpus_per_dnn,
+            settings.max_slots_per_dnn,
         )
     journal.note_start(opened, roles, device)
     for line in node_lines(roles, devices):
         console.note(line)
-    if settings.max_gpus_per_dnn != config.schedule.gpu_limit:
-        console.note("slots share cores, so a DNN gets one slot (schedule.max_gpus_per_dnn: auto)")
+    if settings.max_slots_per_dnn != config.schedule.slot_limit:
+        console.note("slots share cores, so a DNN gets one slot (schedule.max_slots_per_dnn: auto)")
     for note in opened.notes:
         log.info("%s: %s", opened.run.root, note)
     for warning in (*opened.earlier.warnings, *_start_warnings(context, facts)):
@@ -142,7 +142,7 @@ def _start_warnings(context: RankContext, facts: StreamFacts) -> list[str]:
 
 def _unused_for_equal_samples(config: EnsembleConfig) -> list[str]:
     """Warn of changed keys that act on samples of unequal size only; the file does not show the sizes."""
-    keys = ["cost", "gradient_weights", "max_work_per_gpu"]
+    keys = ["cost", "gradient_weights", "max_work_per_slot"]
     if config.data.access == "shared":
         keys.append("samples")
     given, default = config.balance, type(config.balance)()
@@ -163,7 +163,7 @@ def _settings(
         max_preprocessors=len(context.roles.preprocessor_ranks),
     )
     roles, is_emulated = context.roles, config.backend.name == "emulated"
-    may_limit = may_limit_to_one_slot(config, roles.cluster.num_gpus)
+    may_limit = may_limit_to_one_slot(config, roles.cluster.num_slots)
     if may_limit and slots_share_cores(roles, emulated=is_emulated):
-        settings = replace(settings, max_gpus_per_dnn=1)
+        settings = replace(settings, max_slots_per_dnn=1)
     return settings.for_profiling() if opened.request.profile_only else settings

@@ -15,7 +15,7 @@ from hpcbal.comm.collectives import patient_allgather
 from hpcbal.config import EnsembleConfig
 from hpcbal.errors import InputError
 from hpcbal.runtime.group.replicas import check_model
-from hpcbal.runtime.parts.loading import PartLoader
+from hpcbal.runtime.partitions.loading import PartLoader
 from hpcbal.runtime.rank.context import RankContext
 from hpcbal.runtime.roles.mpi_wave import MpiWave
 from hpcbal.runtime.roles.trainer import Trainer
@@ -28,7 +28,7 @@ from hpcbal.training.collectives import COLLECTIVES
 
 
 class TrainerRecipe(Recipe):
-    """Loads the backend and runs a trainer; the peers are all trainers, and peer j trains on GPU j."""
+    """Loads the backend and runs a trainer; the peers are all trainers, and peer j trains on slot j."""
 
     @staticmethod
     def load_libraries(config: EnsembleConfig) -> None:
@@ -67,7 +67,7 @@ class TrainerRecipe(Recipe):
             data,
             self._backend,
             COLLECTIVES[context.config.backend.effective_collective](trainers),
-            make_wave=lambda gpus: MpiWave.of(trainers, gpus),
+            make_wave=lambda slots: MpiWave.of(trainers, slots),
             fetcher=ThreadPoolExecutor(1, "batch-fetcher") if threads_allowed else None,
             loader=PartLoader(context, data.facts) if context.config.data.access == "partitioned" else None,
         )
@@ -95,9 +95,9 @@ def make_backend(context: RankContext, trainers: MPI.Intracomm, *, is_sized: boo
         from hpcbal.runtime.start.emulated import emulated_backend
 
         return emulated_backend(config, roles, trainers.rank, is_sized=is_sized)
-    node_of_gpu = roles.cluster.node_of_gpus()
+    node_of_slot = roles.cluster.node_of_slots()
     my_node = roles.ranks[context.rank].node
-    cores = tuple(cores for gpu, cores in enumerate(cores_of_trainer) if node_of_gpu[gpu] == my_node)
+    cores = tuple(cores for slot, cores in enumerate(cores_of_trainer) if node_of_slot[slot] == my_node)
     return load_backend(config, LocalSlots(roles.local_slot(context.rank), cores))
 
 

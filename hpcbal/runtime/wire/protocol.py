@@ -22,7 +22,7 @@ class OpenGroups(Message):
 
     Attributes:
         serial: counts how often groups were formed; replies and later orders carry it.
-        groups: which GPUs train which DNN; trainers without a group stay idle but take part in forming them.
+        groups: which slots train which DNN; trainers without a group stay idle but take part in forming them.
         stream: the stream that the groups will read; producers start when all trainers are ready.
         round_plan: the plan of the round; None for a profiling wave.
     """

@@ -60,7 +60,7 @@ def to_jsonable(value: Any, field_names: Mapping[str, str] = MappingProxyType({}
 
 
 NOT_REGULAR = "neither a file nor missing"
-NO_FILE = "it is a pipe or a device, not a file; restore or remove it"
+NO_FILE = "it is a pipe or a device, not a file"
 
 
 def create_new(path: str | os.PathLike[str]) -> BinaryIO:
@@ -82,6 +82,22 @@ def read_file(path: str | os.PathLike[str]) -> bytes:
     """
     with open(path, "rb", buffering=0, opener=regular_file) as file:
         return file.readall()
+
+
+def read_text(path: str | os.PathLike[str]) -> str:
+    """Return the text of a file.
+
+    Raises:
+        OSError: as for `read_file`.
+        ValueError: if it is no UTF-8 text.
+    """
+    return read_file(path).decode()
+
+
+def cannot_read(path: str | os.PathLike[str], error: OSError) -> str:
+    """Return a sentence for people: the path, why it cannot be read, and what to do with what is no file."""
+    remedy = "; restore or remove it" if error.strerror == NO_FILE else ""
+    return f"{os.fspath(path)}: cannot read: {error.strerror or error}{remedy}"
 
 
 def regular_file(path: str, flags: int) -> int:
@@ -137,7 +153,7 @@ _ADVICE = {
     errno.EISDIR: "a directory has this name: remove it, or give the name of a file",
     errno.EEXIST: "a file has this name: remove it",
     errno.ELOOP: "a symbolic link has this name, and hpcbal does not write through links: remove it",
-    errno.EINVAL: "remove it",
+    errno.EINVAL: "restore or remove it",
 }
 # Some file systems (older Lustre, FUSE) cannot fsync a directory; then the rename must suffice.
 _NO_DIRECTORY_SYNC = {errno.EINVAL, errno.ENOTSUP, errno.EBADF, errno.ENOSYS}

@@ -30,8 +30,8 @@ class RunDirectory:
         if not self.root.is_dir():
             what = "is a file" if self.root.exists() else "no such directory"
             raise InputError(f"{self.root}: {what}; give the output directory of a run")
-        if self.config.is_fifo():
-            raise InputError(f"{self.config}: {NO_FILE}")
+        if self.config.exists() and not (self.config.is_file() or self.config.is_dir()):
+            raise InputError(f"{self.config}: {NO_FILE}; restore or remove it")
 
     @property
     def config(self) -> Path:

@@ -10,7 +10,7 @@ from hpcbal.events.line import Line, Number
 
 @dataclass(frozen=True, slots=True)
 class ModelWarningLine(Line):
-    """Written once per start for each probable mistake in the model of a DNN.
+    """Written once per start for each probable mistake in the model of a DNN, or in the file it starts from.
 
     Attributes:
         dnn_id: the DNN.

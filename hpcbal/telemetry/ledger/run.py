@@ -21,11 +21,11 @@ class NodeFacts(Facts):
 
     Attributes:
         host: its host name.
-        num_gpus: slots on it.
+        num_slots: slots on it.
     """
 
     host: str
-    num_gpus: int
+    num_slots: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -117,7 +117,7 @@ def _float(field: int, number: float) -> bytes:
 
 
 METRICS_SCHEMA = 1
-_OWN_FIELDS = OTHER_FIELDS - {"learning_rate", "num_gpus", "num_workers"}  # the others are charted
+_OWN_FIELDS = OTHER_FIELDS - {"learning_rate", "num_slots", "num_workers"}  # the others are charted
 
 
 class MetricsWriter:
@@ -149,7 +149,7 @@ class MetricsWriter:
         Args:
             job: name of the job.
             record: the epoch; epochs of a job must be added in ascending order.
-            extra: further numbers, like samples per second or the number of GPUs.
+            extra: further numbers, like samples per second or the number of slots.
         """
         self._waiting.setdefault(job, []).append(_line_of(record, utc_text(), extra or {}))
 

@@ -13,7 +13,7 @@ from hpcbal.telemetry.views.table import cell_text, count_text, format_table, ke
 class StragglerStatus(TypedDict):
     """The wait of a group in an epoch; fields as in the ledger's `Straggler`."""
 
-    gpu: int | None
+    slot: int | None
     why: str
     late_s: float
 
@@ -42,10 +42,10 @@ class WeightsStatus(TypedDict):
 
 
 class DnnStatus(JobStatus):
-    """One DNN; `gpus` are the GPUs that it holds now.
+    """One DNN; `slots` are the slots that it holds now.
 
     `straggler` is what its group waited for in the last epoch; missing if there was
-    none. `left_out` are GPUs that the DNN does not use because its group is faster without them; missing if
+    none. `left_out` are slots that the DNN does not use because its group is faster without them; missing if
     there are none. `work` is that of the last epoch; missing unless samples differ in size and the group has
     several slots. `best` is the best value of `main_metric` over all epochs, None if none is known; runs of
     hpcbal 0.1 have `best_val_accuracy` instead.
@@ -55,7 +55,7 @@ class DnnStatus(JobStatus):
     main_metric: NotRequired[str]
     best: NotRequired[float | None]
     best_val_accuracy: NotRequired[float | None]
-    gpus: list[int]
+    slots: list[int]
     straggler: NotRequired[StragglerStatus]
     work: NotRequired[WorkStatus]
     left_out: NotRequired[list[int]]
@@ -83,18 +83,18 @@ class EnsembleStatus(RunStatus, _Pass):
 
 
 def new_status(
-    name: str, num_gpus: int, *, heartbeat_s: float = 5.0, now: float | None = None
+    name: str, num_slots: int, *, heartbeat_s: float = 5.0, now: float | None = None
 ) -> EnsembleStatus:
     """The status of an ensemble that starts in this process.
 
     Args:
         name: name of the run.
-        num_gpus: number of accelerator slots in the cluster.
+        num_slots: number of slots in the cluster.
         heartbeat_s: seconds between two updates of the file.
         now: Unix seconds (default: the current time).
     """
     return {
-        **new_run_status("ensemble", name, num_gpus, heartbeat_s, now),
+        **new_run_status("ensemble", name, num_slots, heartbeat_s, now),
         "round": None,
         "pass": None,
         "dnns": [],
@@ -150,7 +150,7 @@ def _dnn_table(dnns: list[DnnStatus]) -> list[str]:
             f"{dnn['epochs']}/{dnn['max_epochs']}",
             number_text(dnn["metrics"].get(metric)),
             number_text(dnn.get("best", dnn.get("best_val_accuracy"))),
-            " ".join(map(str, dnn["gpus"])) or "-",
+            " ".join(map(str, dnn["slots"])) or "-",
             duration_text(dnn["wall_time_s"]),
         ]
         if with_weights:
@@ -174,20 +174,20 @@ def _weights_text(dnn: DnnStatus) -> str:
 
 
 def _group_lines(dnns: list[DnnStatus]) -> list[str]:
-    """The straggler and the work of each group in its last epoch, and the GPUs that it leaves out."""
+    """The straggler and the work of each group in its last epoch, and the slots that it leaves out."""
     lines = []
     for dnn in dnns:
         if "left_out" in dnn and dnn["state"] not in ("done", "pruned", "failed"):
-            gpus = " and ".join(f"slot {gpu}" for gpu in dnn["left_out"])
-            lines.append(f"{dnn['name']} trains without {gpus}, because it is faster that way")
+            slots = " and ".join(f"slot {slot}" for slot in dnn["left_out"])
+            lines.append(f"{dnn['name']} trains without {slots}, because it is faster that way")
         straggler = dnn.get("straggler")
-        if straggler is not None and dnn["gpus"]:
+        if straggler is not None and dnn["slots"]:
             late = f"{straggler['late_s']:.1f} s in its last epoch"
-            if straggler["gpu"] is None:
+            if straggler["slot"] is None:
                 lines.append(f"{dnn['name']} spends most of its time summing gradients: {late}")
             else:
-                lines.append(f"{dnn['name']} waits for slot {straggler['gpu']} ({straggler['why']}): {late}")
-        if "work" in dnn and dnn["gpus"]:
+                lines.append(f"{dnn['name']} waits for slot {straggler['slot']} ({straggler['why']}): {late}")
+        if "work" in dnn and dnn["slots"]:
             lines.append(f"{dnn['name']}: {_work_text(dnn['work'])}")
     return ["", *lines] if lines else []
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hpcbal.errors import InputError
-from hpcbal.telemetry.files.atomic_file import read_file, write_json_atomic
+from hpcbal.telemetry.files.atomic_file import cannot_read, read_file, write_json_atomic
 from hpcbal.telemetry.views.table import count_text, format_table, number_text
 
 EVALUATION_SCHEMA = 1
@@ -168,7 +168,7 @@ def read_evaluation(path: Path) -> Evaluation | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise InputError(f"{path}: cannot read: {error.strerror or error}") from error
+        raise InputError(cannot_read(path, error)) from error
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise InputError(
             f"{path}: not an evaluation of this hpcbal ({error}); write it again with 'hpcbal evaluate'"

@@ -35,7 +35,7 @@ class ExecutorStatus(TypedDict):
 
 
 class ParamServerStatus(RunStatus):
-    """The status of a parameter-server job; in `num_gpus` and `busy_gpus` slots are executors.
+    """The status of a parameter-server job; in `num_slots` and `busy_slots` slots are executors.
 
     `reconfiguring` is what the job is changing now, in words; missing if it changes nothing.
     """
@@ -73,7 +73,7 @@ class GroupStatus(TypedDict):
 
 
 class JobsStatus(RunStatus):
-    """The status of many parameter-server jobs; in `num_gpus` and `busy_gpus` slots are machines."""
+    """The status of many parameter-server jobs; in `num_slots` and `busy_slots` slots are machines."""
 
     jobs: list[PsJobStatus]
     groups: list[GroupStatus]

@@ -21,11 +21,11 @@ from hpcbal.events.ensemble import (
     IdleSlots,
     LeaveOut,
     LeaveRound,
-    Prediction,
     PreprocessingMeasured,
     RateMeasured,
     RoundPlan,
     ScheduleChosen,
+    SchedulePrediction,
     StartAlone,
     StartProfiling,
     StartRound,
@@ -54,7 +54,7 @@ def choice_cells(choice: ScheduleChosen) -> list[str]:
     return [first, *(_longer(other, chosen) for other in others)]
 
 
-def _longer(other: Prediction, chosen: Prediction) -> str:
+def _longer(other: SchedulePrediction, chosen: SchedulePrediction) -> str:
     """`independent +91%`, or `local at least +10%` if the prediction was given up."""
     share = other.remaining_s / chosen.remaining_s - 1.0 if chosen.remaining_s > 0.0 else 0.0
     return f"{other.schedule.paradigm} {'at least ' if other.is_cut else ''}{100.0 * share:+.0f}%"
@@ -73,7 +73,7 @@ class Progress:
 
     Args:
         stream: rank 0's stdout or stderr.
-        num_gpus: number of GPUs in the cluster.
+        num_slots: number of slots in the cluster.
         color: whether to mark important lines with colours; only for a terminal.
         clock: monotonic seconds, for tests. Times in the lines count from the construction.
     """
@@ -81,13 +81,13 @@ class Progress:
     def __init__(
         self,
         stream: TextIO,
-        num_gpus: int,
+        num_slots: int,
         *,
         color: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._stream: TextIO | None = stream
-        self._num_gpus = num_gpus
+        self._num_slots = num_slots
         self._color = color
         self._clock = clock
         self._started_s = clock()
@@ -155,10 +155,10 @@ class Progress:
         match message:
             case StartProfiling(groups):
                 self._profiling = {group.dnn_id for group in groups}
-                jobs = ", ".join(f"{g.dnn_id} on {count_text(len(g.gpus), 'slot')}" for g in groups)
+                jobs = ", ".join(f"{g.dnn_id} on {count_text(len(g.slots), 'slot')}" for g in groups)
                 self.note(_wrap("profiling: ", jobs.split(", ")))
-            case RateMeasured(dnn_id, num_gpus, rate):
-                self._rates.append(f"{dnn_id} on {count_text(num_gpus, 'slot')} {rate:.0f} samples/s")
+            case RateMeasured(dnn_id, num_slots, rate):
+                self._rates.append(f"{dnn_id} on {count_text(num_slots, 'slot')} {rate:.0f} samples/s")
                 self._profiled(dnn_id)
             case PreprocessingMeasured(rate):
                 self.note(f"one preprocessor makes {rate:.0f} samples/s")
@@ -172,8 +172,8 @@ class Progress:
                 self._epoch_done(message)
             case CheckpointWritten(dnn_id) if self._round is not None:
                 self._round.saved.append(dnn_id)
-            case LeaveOut(dnn_id, gpu):
-                faster = f"{dnn_id} is faster without slot {gpu}"
+            case LeaveOut(dnn_id, slot):
+                faster = f"{dnn_id} is faster without slot {slot}"
                 self.note(f"{faster} and leaves it out from the next pass on", _YELLOW)
             case LeaveRound():
                 self._leave(message)
@@ -206,13 +206,13 @@ class Progress:
 
     def _start_round(self, plan: RoundPlan) -> None:
         self._round = _Round(plan, self._clock())
-        num_busy = sum(len(group.gpus) for group in plan.groups)
+        num_busy = sum(len(group.slots) for group in plan.groups)
         makers = count_text(plan.num_preprocessors, "preprocessor")
         rates = plan.predicted_rate_samples_per_s
         rows = [
             [
                 group.dnn_id,
-                f"{len(group.gpus)} ({' '.join(map(str, group.gpus))})",
+                f"{len(group.slots)} ({' '.join(map(str, group.slots))})",
                 str(plan.epochs.get(group.dnn_id, 0)),
                 f"{rates[group.dnn_id]:.0f} samples/s" if group.dnn_id in rates else "not known",
             ]
@@ -221,14 +221,14 @@ class Progress:
         table = format_table(["DNN", "slots", "epochs so far", "predicted"], rows, right={2, 3})
         title = (
             f"round {plan.index}: {count_text(len(plan.groups), 'DNN')} on {num_busy} of "
-            f"{count_text(self._num_gpus, 'slot')}, {makers}, from pass {plan.first_pass}"
+            f"{count_text(self._num_slots, 'slot')}, {makers}, from pass {plan.first_pass}"
         )
         self.note("\n".join([title, *table]))
 
     def _start_alone(self, plan: RoundPlan) -> None:
         (group,) = plan.groups
         self._alone_epochs[group.dnn_id] = plan.epochs[group.dnn_id]
-        self.note(f"{group.dnn_id} alone on slot {group.gpus[0]}, from pass {plan.first_pass}")
+        self.note(f"{group.dnn_id} alone on slot {group.slots[0]}, from pass {plan.first_pass}")
 
     def _epoch_done(self, event: EpochDone) -> None:
         title, key = _shown_metric([event])

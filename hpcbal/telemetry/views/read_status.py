@@ -12,7 +12,7 @@ from typing import Any, cast
 from hpcbal.errors import ExitCode, HpcbalError, InputError
 from hpcbal.kinds import KINDS, Kind
 from hpcbal.printable import printable
-from hpcbal.telemetry.files.atomic_file import read_file, write_json_atomic
+from hpcbal.telemetry.files.atomic_file import cannot_read, read_file, write_json_atomic
 from hpcbal.telemetry.files.json_lines import duration_text, unix_seconds
 from hpcbal.telemetry.files.run_directory import RunDirectory
 from hpcbal.telemetry.views.kinds import AnyStatus, kind_of
@@ -39,7 +39,7 @@ def read_status(directory: str | os.PathLike[str]) -> AnyStatus:
             "or the run has not started yet"
         ) from None
     except OSError as error:
-        raise InputError(f"{path}: cannot read: {error.strerror or error}") from error
+        raise InputError(cannot_read(path, error)) from error
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path}: not a status file of hpcbal ({error}){_ADVICE}") from error
     if not isinstance(status, dict) or not RunStatus.__required_keys__ <= status.keys():
@@ -135,7 +135,7 @@ def _headline(status: AnyStatus, kind: Kind) -> str:
         parts[0] += f" ({status['outcome']}, exit code {status['exit_code']})"
     if not has_ended(status):
         parts += kind.view.place_of(status)
-        parts.append(f"{status['busy_gpus']} of {count_text(status['num_gpus'], 'slot')} busy")
+        parts.append(f"{status['busy_slots']} of {count_text(status['num_slots'], 'slot')} busy")
     parts.append(f"running for {duration_text(status['elapsed_s'])}")
     if "prediction" in status and status["phase"] == "training":
         parts.append(f"{duration_text(status['prediction']['remaining_s'])} left to max_epochs")

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from hpcbal.errors import InputError
 from hpcbal.kinds import ENSEMBLE, KINDS, Kind
-from hpcbal.telemetry.files.atomic_file import regular_file, write_atomic
+from hpcbal.telemetry.files.atomic_file import cannot_read, regular_file, write_atomic
 from hpcbal.telemetry.files.json_lines import duration_text
 from hpcbal.telemetry.views.kinds import Measure, is_number, measure_in
 from hpcbal.telemetry.views.summary import BEST, SAVED, Number
@@ -28,7 +28,7 @@ class ResultRow:
         epochs: number of completed epochs.
         best: its best value of the measure of the run; None if it has none.
         wall_time_s: time in rounds, over all starts of the run.
-        slot_seconds: that time multiplied by the number of GPUs (slots) held.
+        slot_seconds: that time multiplied by the number of slots held.
         cause: why the job failed; empty if it did not.
         numbers: further numbers by column (`is_number`).
         settings: hyper-parameters in which the jobs of the run differ, by dotted key, as text.
@@ -109,7 +109,7 @@ def read_results(path: str | os.PathLike[str]) -> list[ResultRow]:
                 for row in rows
             ]
     except OSError as error:
-        raise InputError(f"{os.fspath(path)}: cannot read: {error.strerror or error}") from error
+        raise InputError(cannot_read(path, error)) from error
     except (KeyError, ValueError, TypeError, csv.Error) as error:
         raise InputError(f"{os.fspath(path)}: not a results.csv of hpcbal ({error!r})") from error
 

@@ -18,7 +18,7 @@ from typing import Any, NotRequired, TypedDict, Union, get_args, get_origin, get
 
 from hpcbal.telemetry.files.atomic_file import write_json_atomic
 from hpcbal.telemetry.files.json_lines import unix_seconds, utc_text
-from hpcbal.telemetry.host.processes import identity_of, is_running
+from hpcbal.telemetry.resources.processes import identity_of, is_running
 
 _NAMES = {str: "text", int: "a whole number", bool: "true or false", type(None): "null", float: "a number"}
 _MOST_SHOWN = 40
@@ -140,8 +140,8 @@ class RunStatus(TypedDict):
     updated_at: str
     elapsed_s: float
     heartbeat_s: float
-    num_gpus: int
-    busy_gpus: int
+    num_slots: int
+    busy_slots: int
     prediction: NotRequired[PredictionStatus]
     death: NotRequired[str]
     import_roots: NotRequired[list[str]]
@@ -165,13 +165,13 @@ class KindView:
     body_of: Callable[[Any], list[str]]
 
 
-def new_run_status(kind: str, name: str, num_gpus: int, heartbeat_s: float, now: float | None) -> RunStatus:
+def new_run_status(kind: str, name: str, num_slots: int, heartbeat_s: float, now: float | None) -> RunStatus:
     """The shared part of the status of a run that starts in this process.
 
     Args:
         kind: kind of the run.
         name: name of the run.
-        num_gpus: number of accelerator slots in the cluster.
+        num_slots: number of slots in the cluster.
         heartbeat_s: seconds between two updates of the file.
         now: Unix seconds; None means the current time.
     """
@@ -187,8 +187,8 @@ def new_run_status(kind: str, name: str, num_gpus: int, heartbeat_s: float, now:
         "updated_at": moment,
         "elapsed_s": 0.0,
         "heartbeat_s": heartbeat_s,
-        "num_gpus": num_gpus,
-        "busy_gpus": 0,
+        "num_slots": num_slots,
+        "busy_slots": 0,
         "host": socket.gethostname(),
         "pid": os.getpid(),
         "process": identity_of(os.getpid()),

@@ -70,12 +70,12 @@ LEAST_LATE = 0.1  # fraction of the time of an epoch's training steps; less is n
 COLLECTIVE_SHARE = 0.5  # if the last rank spends more than this in the collective, the all-reduce is slow
 
 
-def find_straggler(ranks: RankFacts, gpus: Sequence[int]) -> Straggler | None:
+def find_straggler(ranks: RankFacts, slots: Sequence[int]) -> Straggler | None:
     """The straggler of an epoch; None if no rank was later than noise explains.
 
     Args:
         ranks: where the group's ranks, at least two, spent the time of its training steps.
-        gpus: the group's GPUs, by rank.
+        slots: the group's slots, by rank.
     """
     arrived = [wait + compute for wait, compute in zip(ranks.wait_s, ranks.compute_s, strict=True)]
     last = max(range(len(arrived)), key=lambda rank: (arrived[rank], -rank))
@@ -86,7 +86,7 @@ def find_straggler(ranks: RankFacts, gpus: Sequence[int]) -> Straggler | None:
             why: seconds[last] - _mean_of_others(seconds, last)
             for why, seconds in (("compute", ranks.compute_s), ("input", ranks.wait_s))
         }
-        return Straggler(gpus[last], max(late_by_cause, key=late_by_cause.__getitem__), late_s)
+        return Straggler(slots[last], max(late_by_cause, key=late_by_cause.__getitem__), late_s)
     summing_s = min(ranks.collective_s)  # the last rank waits for no other
     if summing_s > COLLECTIVE_SHARE * total_s:
         return Straggler(None, "collective", summing_s)

@@ -15,7 +15,7 @@ from mpi4py import MPI
 
 from hpcbal.comm.mpi import MpiGroupComm
 from hpcbal.config.schema.ensemble import BalanceConfig
-from hpcbal.data import SampleSource
+from hpcbal.data import PreprocessedSamples
 from hpcbal.data.dataset import RawSample
 from hpcbal.data.held_samples import HeldSamples
 from hpcbal.data.spec import LabelSpec, SampleSpec
@@ -26,9 +26,9 @@ from hpcbal.policies.partitioning import deal_parts, order_of_part, spans_of_dra
 from hpcbal.runtime.balance.balancer import FixedSplit
 from hpcbal.runtime.group.member import GroupMember
 from hpcbal.runtime.health.ending import StopFlag
-from hpcbal.runtime.parts import loading
-from hpcbal.runtime.parts.loading import PartLoader
-from hpcbal.runtime.parts.part import Parts
+from hpcbal.runtime.partitions import loading
+from hpcbal.runtime.partitions.loading import PartLoader
+from hpcbal.runtime.partitions.part import Parts
 from hpcbal.runtime.rank.context import RankContext
 from hpcbal.runtime.rank.data import StreamFacts
 from hpcbal.runtime.wire.protocol import DataLoading
@@ -152,7 +152,7 @@ def check_undone(comm: MPI.Intracomm, num_steps: int) -> None:
 
 
 def make_loader(
-    comm: MPI.Intracomm, source: SampleSource, reported: list[str]
+    comm: MPI.Intracomm, source: PreprocessedSamples, reported: list[str]
 ) -> tuple[PartLoader, GroupMember]:
     """A loader of parts by class, on a rank whose surroundings are fake."""
     data = SimpleNamespace(
@@ -192,7 +192,7 @@ def make_loader(
 
 def check_stopped_among_labels(comm: MPI.Intracomm) -> None:
     """One rank is asked to stop while labels are read: no rank reads a part or drops what it holds."""
-    source = SampleSource(Varied(False), [], SEED, validation_fraction=0.2, max_sample_bytes=1200)
+    source = PreprocessedSamples(Varied(False), [], SEED, validation_fraction=0.2, max_sample_bytes=1200)
     reported: list[str] = []
     loader, member = make_loader(comm, source, reported)
     balancer = FixedSplit((BATCH_SIZE // comm.size,) * comm.size)
@@ -214,7 +214,7 @@ def check_stopped_among_labels(comm: MPI.Intracomm) -> None:
 
 def check_failed_on_one_rank(comm: MPI.Intracomm) -> None:
     """One rank runs out of memory, at whatever: all of the group fail together, and none waits for it."""
-    source = SampleSource(Varied(False), [], SEED, validation_fraction=0.2, max_sample_bytes=1200)
+    source = PreprocessedSamples(Varied(False), [], SEED, validation_fraction=0.2, max_sample_bytes=1200)
     balancer = FixedSplit((BATCH_SIZE // comm.size,) * comm.size)
 
     def fail(*_: Any) -> Any:

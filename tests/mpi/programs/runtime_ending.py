@@ -11,14 +11,14 @@ from mpi4py import MPI
 from hpcbal.cluster.roles import RankInfo
 from hpcbal.comm.collectives import patient_allgather, patient_barrier
 from hpcbal.errors import OutputError
-from hpcbal.runtime.health.ending import JobEnd
+from hpcbal.runtime.health.ending import JobEnder
 from hpcbal.runtime.health.liveness import Liveness
 
 
 def main(what: str) -> None:
     world = MPI.COMM_WORLD
     liveness = Liveness(world.rank)
-    end = JobEnd(world, liveness)
+    end = JobEnder(world, liveness)
     end.share(world)
     infos = [
         RankInfo(rank, 0, "here", pid, 0) for rank, pid in enumerate(patient_allgather(world, os.getpid()))

@@ -17,7 +17,7 @@ from traces import trace_of_steps, write_trace
 
 from hpcbal.cli import main
 from hpcbal.cli.forecast import ORDER_NAMES
-from hpcbal.forecast import Operation, Resource, Trace
+from hpcbal.forecast import Resource, Trace, TracedOperation
 from hpcbal.forecast.cluster import ORDERS
 from hpcbal.forecast.overhead import REPEATS, SIZES, calibrate
 
@@ -29,13 +29,13 @@ MEGABYTE = 1_000_000
 def trace_of(batch_size: int = 32, compute_s: float = 0.05, *, splits: bool = False) -> Trace:
     """Two variables, so that two servers can share them."""
     operations = [
-        Operation("receive a", Resource.DOWNLINK, (), MEGABYTE, 0, "a"),
-        Operation("receive b", Resource.DOWNLINK, (), MEGABYTE, 0, "b"),
-        Operation("compute", Resource.WORKER, (0, 1)),
-        Operation("send a", Resource.UPLINK, (2,), MEGABYTE, 0, "a"),
-        Operation("send b", Resource.UPLINK, (2,), MEGABYTE, 0, "b"),
-        Operation("apply a", Resource.SERVER, (3,), 0, 0, "a"),
-        Operation("apply b", Resource.SERVER, (4,), 0, 0, "b"),
+        TracedOperation("receive a", Resource.DOWNLINK, (), MEGABYTE, 0, "a"),
+        TracedOperation("receive b", Resource.DOWNLINK, (), MEGABYTE, 0, "b"),
+        TracedOperation("compute", Resource.WORKER, (0, 1)),
+        TracedOperation("send a", Resource.UPLINK, (2,), MEGABYTE, 0, "a"),
+        TracedOperation("send b", Resource.UPLINK, (2,), MEGABYTE, 0, "b"),
+        TracedOperation("apply a", Resource.SERVER, (3,), 0, 0, "a"),
+        TracedOperation("apply b", Resource.SERVER, (4,), 0, 0, "b"),
     ]
     steps = [[0.0, 0.0, compute_s * (1 + 0.02 * i), 0.0, 0.0, 1e-3, 1e-3] for i in range(5)]
     trace = trace_of_steps(operations, steps, batch_size)

@@ -76,7 +76,12 @@ def test_a_run_has_two_machines_at_least(capsys: pytest.CaptureFixture[str]) -> 
 
 @pytest.mark.parametrize(
     ("options", "machines"),
-    [([], 4), (["--gpus", "12"], 12), (["--nodes", "3", "--gpus-per-node", "5"], 17), (["--nodes", "2"], 5)],
+    [
+        ([], 4),
+        (["--slots", "12"], 12),
+        (["--nodes", "3", "--slots-per-node", "5"], 17),
+        (["--nodes", "2"], 5),
+    ],
 )
 def test_plan_counts_the_machines(
     options: list[str], machines: int, capsys: pytest.CaptureFixture[str]
@@ -121,7 +126,7 @@ def test_simulate_predicts_jobs_under_each_paradigm(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     costs = [option for name in ("send_s", "notice_s") for option in ("--cost", f"{name}=0")]
-    assert main(["simulate", small(tmp_path), "--paradigm", "all", "--gpus", "2,4", "--json", *costs]) == 0
+    assert main(["simulate", small(tmp_path), "--paradigm", "all", "--slots", "2,4", "--json", *costs]) == 0
     found = json.loads(capsys.readouterr().out)
     assert [(row["machines"], row["paradigm"]) for row in found["rows"]] == [
         (count, name) for count in (2, 4) for name in ("harmony", "harmony-lookahead", "isolated", "naive")

@@ -58,6 +58,18 @@ def test_wrong_arguments_end_with_code_2(arguments: list[str], capsys: Capture) 
     assert captured.err.startswith("usage: hpcbal")
 
 
+@pytest.mark.parametrize("verb", ["plan", "simulate"])
+@pytest.mark.parametrize("given", [["--gpus", "4"], ["--gpus-per-node=4"]])
+def test_the_options_of_other_tools_for_slots_are_refused_with_ours(
+    verb: str, given: list[str], capsys: Capture
+) -> None:
+    with pytest.raises(SystemExit) as end:
+        main([verb, "c.yaml", *given])
+    assert end.value.code == ExitCode.WRONG_INPUT
+    meant = given[0].split("=")[0].replace("gpus", "slots")
+    assert f"(did you mean '{meant}'?)" in capsys.readouterr().err
+
+
 def test_a_valid_configuration_is_reported_on_stdout(config: Path, capsys: Capture) -> None:
     assert main(["validate", str(config)]) == 0
     captured = capsys.readouterr()
@@ -100,7 +112,7 @@ def test_keys_without_effect_cause_warnings_and_keep_the_exit_code(
 FIXED = ["--set", "balance={policy: fixed, shares: [3, 2, 1]}"]
 
 
-def test_only_validate_warns_of_weights_for_more_gpus_than_a_node_has(
+def test_only_validate_warns_of_weights_for_more_slots_than_a_node_has(
     config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
     """The number of nodes is not in the file; `plan` and `run` know it, and refuse too few."""
@@ -189,7 +201,7 @@ def raising(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     ("error", "code"),
-    [(InputError("no good"), 2), (CheckpointError("no good"), 1), (HpcbalError("no good"), 1)],
+    [(InputError("no good"), 2), (CheckpointError("no good"), 2), (HpcbalError("no good"), 1)],
 )
 def test_an_error_is_a_sentence_and_an_exit_code(
     error: HpcbalError, code: int, config: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture

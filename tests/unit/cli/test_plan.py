@@ -68,19 +68,19 @@ def refused(capsys: Capture, *arguments: str) -> str:
 def test_flotillas_counts_rates_and_places(capsys: Capture) -> None:
     result = plan(capsys, write_config(DNNS + EMULATED))
     first, second = result["flotillas"]
-    assert [(d["name"], d["num_gpus"]) for d in first["dnns"]] == [("fast", 1), ("half", 3)]
+    assert [(d["name"], d["num_slots"]) for d in first["dnns"]] == [("fast", 1), ("half", 3)]
     fast, half = first["dnns"]
     assert (fast["rate_before_samples_per_s"], half["rate_before_samples_per_s"]) == (100.0, 95.0)
     assert half["rate_samples_per_s"] > 95.0
-    assert sorted(fast["gpus"] + half["gpus"]) == [0, 1, 2, 3]
-    assert half["gpus_by_node"] == {"node0": half["gpus"]}
-    assert [(d["name"], d["num_gpus"]) for d in second["dnns"]] == [("slow", 4)]
+    assert sorted(fast["slots"] + half["slots"]) == [0, 1, 2, 3]
+    assert half["slots_by_node"] == {"node0": half["slots"]}
+    assert [(d["name"], d["num_slots"]) for d in second["dnns"]] == [("slow", 4)]
     assert second["reference_rate_samples_per_s"] == 5.0
     assert result["rates_from"] == "backend.rates"
 
 
 def test_the_table_and_the_json_agree(capsys: Capture) -> None:
-    assert main(["plan", write_config(DNNS + EMULATED), "--nodes", "2", "--gpus-per-node", "2"]) == 0
+    assert main(["plan", write_config(DNNS + EMULATED), "--nodes", "2", "--slots-per-node", "2"]) == 0
     captured = capsys.readouterr()
     lines = captured.out.splitlines()
     assert lines[0] == "run: 3 DNNs in 2 flotillas on 2 nodes with 2 slots each"
@@ -103,26 +103,26 @@ def test_the_table_and_the_json_agree(capsys: Capture) -> None:
 def test_the_launch_line_carries_the_overrides(capsys: Capture) -> None:
     result = plan(capsys, write_config(DNNS + EMULATED), "--set", "name=my-runs")
     assert result["launch"][0] == "mpirun -n 6 --bind-to none hpcbal run run.yaml --set name=my-runs"
-    result = plan(capsys, "run.yaml", "--set", "schedule.profiling={max_gpus: 3}")
-    assert "--set 'schedule.profiling={max_gpus: 3}'" in result["launch"][1]
+    result = plan(capsys, "run.yaml", "--set", "schedule.profiling={max_slots: 3}")
+    assert "--set 'schedule.profiling={max_slots: 3}'" in result["launch"][1]
 
 
 @pytest.mark.parametrize(
     ("options", "is_noted"),
     [
         ([], True),
-        (["--gpus", "4"], False),  # fewer DNNs than slots
+        (["--slots", "4"], False),  # fewer DNNs than slots
         (["--set", "slots.device=gpu"], False),
         (["--set", "balance.policy=fitted"], False),
-        (["--set", "schedule.max_gpus_per_dnn=null"], False),
+        (["--set", "schedule.max_slots_per_dnn=null"], False),
     ],
 )
 def test_a_plan_says_where_the_run_may_give_fewer_slots(
     capsys: Capture, tmp_path: Path, options: list[str], is_noted: bool
 ) -> None:
     write_profile(tmp_path / "p.json")
-    assert main(["plan", write_config(), "--profile", "p.json", "--gpus", "2", *options]) == 0
-    assert ("schedule.max_gpus_per_dnn: auto" in capsys.readouterr().err) is is_noted
+    assert main(["plan", write_config(), "--profile", "p.json", "--slots", "2", *options]) == 0
+    assert ("schedule.max_slots_per_dnn: auto" in capsys.readouterr().err) is is_noted
 
 
 @pytest.mark.parametrize(
@@ -212,7 +212,7 @@ def test_without_rates_the_error_says_how_to_get_them(capsys: Capture) -> None:
         ('{"format": 1, "entries": {}}', "p.json: has no rate on 1 slot for fast, half, slow; measure"),
         (
             '{"format": 1, "entries": {"k": {"dnn": "fast"}}}',
-            "p.json: profile entry k: needs dnn, gpus_per_node",
+            "p.json: profile entry k: needs dnn, slots_per_node",
         ),
         (
             '{"format": 1, "entries": {}, "preprocessing": {"samples_per_s": 0}}',
@@ -230,35 +230,35 @@ def test_an_unusable_profile_is_refused_with_the_reason(
 
 def test_unknown_slots_must_be_given(capsys: Capture) -> None:
     config = write_config((DNNS + EMULATED).replace("per_node: 4", "per_node: auto"))
-    assert "give --gpus-per-node N for a plan" in refused(capsys, config)
-    assert plan(capsys, config, "--gpus-per-node", "3")["ranks"]["trainers"] == 3
+    assert "give --slots-per-node N for a plan" in refused(capsys, config)
+    assert plan(capsys, config, "--slots-per-node", "3")["ranks"]["trainers"] == 3
 
 
-def test_numbers_of_gpus_are_converted_to_nodes(capsys: Capture) -> None:
+def test_numbers_of_slots_are_converted_to_nodes(capsys: Capture) -> None:
     config = write_config(DNNS + EMULATED)
-    assert [node["num_gpus"] for node in plan(capsys, config, "--gpus", "8")["nodes"]] == [4, 4]
-    part = plan(capsys, config, "--gpus", "3")
-    assert [node["num_gpus"] for node in part["nodes"]] == [3]
+    assert [node["num_slots"] for node in plan(capsys, config, "--slots", "8")["nodes"]] == [4, 4]
+    part = plan(capsys, config, "--slots", "3")
+    assert [node["num_slots"] for node in part["nodes"]] == [3]
     assert part["launch"][0] == "mpirun -n 5 --bind-to none hpcbal run run.yaml --set slots.per_node=3"
     assert "got 6, allowed with 4 slots per node: up to 4, or whole nodes such as 4 or 8" in refused(
-        capsys, config, "--gpus", "6"
+        capsys, config, "--slots", "6"
     )
 
 
-def test_the_map_names_the_dnn_of_each_gpu(capsys: Capture) -> None:
+def test_the_map_names_the_dnn_of_each_slot(capsys: Capture) -> None:
     first = plan(capsys, write_config(DNNS + EMULATED))["flotillas"][0]
-    assert first["gpu_map"] == {"node0": ["fast", "half", "half", "half"]}
-    second = plan(capsys, "run.yaml", "--set", "schedule.max_gpus_per_dnn=2")["flotillas"][-1]
-    assert second["gpu_map"]["node0"].count(None) == 2
+    assert first["slot_map"] == {"node0": ["fast", "half", "half", "half"]}
+    second = plan(capsys, "run.yaml", "--set", "schedule.max_slots_per_dnn=2")["flotillas"][-1]
+    assert second["slot_map"]["node0"].count(None) == 2
 
 
 @pytest.mark.parametrize(
     ("paradigm", "sizes"), [("global", [2, 1]), ("local", [2]), ("homogeneous", [2, 1]), ("independent", [2])]
 )
 def test_the_certain_part_of_each_schedule_is_shown(capsys: Capture, paradigm: str, sizes: list[int]) -> None:
-    gpus = "4" if paradigm in ("global", "local") else "2"
+    slots = "4" if paradigm in ("global", "local") else "2"
     config = write_config(DNNS + EMULATED)
-    result = plan(capsys, config, "--gpus", gpus, "--set", f"schedule.paradigm={paradigm}")
+    result = plan(capsys, config, "--slots", slots, "--set", f"schedule.paradigm={paradigm}")
     assert [len(flotilla["dnns"]) for flotilla in result["flotillas"]] == sizes
     assert result["paradigm"] == paradigm
     assert result["forecast"]["wall_time_s"] >= result["forecast"]["lower_bound_s"]
@@ -288,14 +288,14 @@ def test_a_key_that_is_given_stays_as_given(capsys: Capture) -> None:
 
 def test_the_wall_time_comes_from_the_simulation(capsys: Capture) -> None:
     config = write_config(DNNS + EMULATED)
-    outlook = plan(capsys, config, "--gpus", "1", "--samples", "1000")["forecast"]
+    outlook = plan(capsys, config, "--slots", "1", "--samples", "1000")["forecast"]
     assert outlook["wall_time_s"] == pytest.approx(2 * (800 + 200 / 3) * (1 / 100 + 1 / 50 + 1 / 5))
     assert (outlook["fits"], outlook["usable_s"], outlook["num_starts"]) == (True, None, 1)
 
 
 def test_costs_of_starting_and_saving_come_from_an_earlier_run(capsys: Capture, tmp_path: Path) -> None:
     config = write_config(DNNS + EMULATED)
-    arguments = (config, "--gpus", "1", "--samples", "1000")
+    arguments = (config, "--slots", "1", "--samples", "1000")
     free = plan(capsys, *arguments)["forecast"]
     assert free["costs"] is None
     assert main(["plan", *arguments]) == 0
@@ -334,13 +334,13 @@ def test_an_ensemble_of_very_many_epochs_is_planned_without_its_wall_time(capsys
 
 def test_the_known_size_of_the_digits_is_right(capsys: Capture) -> None:
     config = write_config(DNNS + EMULATED)
-    known = plan(capsys, config, "--gpus", "1")["forecast"]
-    assert plan(capsys, config, "--gpus", "1", "--open-data")["forecast"] == known
+    known = plan(capsys, config, "--slots", "1")["forecast"]
+    assert plan(capsys, config, "--slots", "1", "--open-data")["forecast"] == known
 
 
 def test_a_walltime_that_is_too_short_is_reported_with_one_that_is_enough(capsys: Capture) -> None:
     config = write_config(DNNS.replace("batch_size: 4", "batch_size: 512") + EMULATED + "walltime: 600\n")
-    arguments = (config, "--gpus", "4", "--samples", "10000")
+    arguments = (config, "--slots", "4", "--samples", "10000")
     outlook = plan(capsys, *arguments)["forecast"]
     assert (outlook["fits"], outlook["num_starts"]) == (False, 3)
     more = plan(capsys, config, "--samples", "10000", "--nodes", str(outlook["num_nodes_that_fit"]))[
@@ -357,7 +357,7 @@ def test_a_walltime_that_is_too_short_is_reported_with_one_that_is_enough(capsys
 
 def test_the_plan_says_if_no_number_of_nodes_is_enough(capsys: Capture) -> None:
     config = write_config(DNNS + EMULATED + "walltime: 40\n")
-    arguments = (config, "--samples", "10000", "--set", "schedule.max_gpus_per_dnn=1")
+    arguments = (config, "--samples", "10000", "--set", "schedule.max_slots_per_dnn=1")
     assert plan(capsys, *arguments)["forecast"]["num_nodes_that_fit"] is None
     assert main(["plan", *arguments]) == 0
     assert "no number of nodes up to 256 is enough" in capsys.readouterr().out
@@ -384,11 +384,11 @@ def test_the_known_memory_is_shown(capsys: Capture, tmp_path: Path) -> None:
 
 
 def test_no_dnn_gets_more_than_its_limit(capsys: Capture) -> None:
-    result = plan(capsys, write_config(DNNS + EMULATED), "--set", "schedule.max_gpus_per_dnn=2")
-    assert max(d["num_gpus"] for f in result["flotillas"] for d in f["dnns"]) == 2
+    result = plan(capsys, write_config(DNNS + EMULATED), "--set", "schedule.max_slots_per_dnn=2")
+    assert max(d["num_slots"] for f in result["flotillas"] for d in f["dnns"]) == 2
 
 
-def test_weights_for_more_gpus_than_planned_are_refused(capsys: Capture) -> None:
+def test_weights_for_more_slots_than_planned_are_refused(capsys: Capture) -> None:
     config = write_config(DNNS + EMULATED + "balance: {policy: fixed, shares: [4, 3, 2, 1, 1]}\n")
     assert main(["plan", config]) == 2
     assert capsys.readouterr().err.startswith("balance.shares: got 5 weights, allowed: at most 4, one for")
@@ -396,32 +396,32 @@ def test_weights_for_more_gpus_than_planned_are_refused(capsys: Capture) -> None
 
 
 def test_a_limit_below_an_even_share_causes_a_warning(capsys: Capture) -> None:
-    """`half` gets three GPUs, `slow` four: only on one GPU is the share of `fast` above the limit."""
-    config = write_config(DNNS + EMULATED + "balance: {policy: fitted, max_samples_per_gpu: 2}\n")
+    """`half` gets three slots, `slow` four: only on one slot is the share of `fast` above the limit."""
+    config = write_config(DNNS + EMULATED + "balance: {policy: fitted, max_samples_per_slot: 2}\n")
     shown = (
         "less than an even share, which is always allowed: fast (4 of 4 samples on 1 slot); shares stay even"
     )
     assert main(["plan", config]) == 0
-    assert f"warning: balance.max_samples_per_gpu: got 2, {shown}\n" in capsys.readouterr().err
-    assert main(["plan", config, "--set", "balance.max_samples_per_gpu=4"]) == 0
+    assert f"warning: balance.max_samples_per_slot: got 2, {shown}\n" in capsys.readouterr().err
+    assert main(["plan", config, "--set", "balance.max_samples_per_slot=4"]) == 0
     assert "warning" not in capsys.readouterr().err
 
 
-def test_partitioned_data_on_more_gpus_than_a_step_has_samples_is_refused(capsys: Capture) -> None:
+def test_partitioned_data_on_more_slots_than_a_step_has_samples_is_refused(capsys: Capture) -> None:
     slow = "defaults: {optimizer: {name: sgd, learning_rate: 0.1}, batch_size: 4, stop: {max_epochs: 2}}\n"
     slow += 'dnns: [{name: slow, model: "m:f"}]\nslots: {per_node: 4}\ndata: {access: partitioned}\n'
     config = write_config(slow + "backend: {name: emulated, rates: {slow: {1: 5.0}}}\n")
     assert main(["plan", config]) == 0
     capsys.readouterr()
     assert "dnns.slow.batch_size: got 4, allowed: at least 8" in refused(capsys, config, "--nodes", "2")
-    assert main(["plan", config, "--nodes", "2", "--set", "schedule.max_gpus_per_dnn=4"]) == 0
+    assert main(["plan", config, "--nodes", "2", "--set", "schedule.max_slots_per_dnn=4"]) == 0
     capsys.readouterr()
     few = ("--samples", "4")
     assert "data.dataset: got 3 training samples, allowed: at least 4" in refused(capsys, config, *few)
-    assert main(["plan", config, *few, "--set", "schedule.max_gpus_per_dnn=3"]) == 0
+    assert main(["plan", config, *few, "--set", "schedule.max_slots_per_dnn=3"]) == 0
 
 
-def test_unlike_gpus_count_in_the_wall_time_as_they_do_in_a_simulation(capsys: Capture) -> None:
+def test_unlike_slots_count_in_the_wall_time_as_they_do_in_a_simulation(capsys: Capture) -> None:
     slow = json.dumps({**BACKEND, "workers": [{"speed": 0.2}]})
     alike = write_config(DNNS + EMULATED)
     usual = plan(capsys, alike, "--samples", "10000")["forecast"]

@@ -14,8 +14,8 @@ from traces import trace_of_steps, write_trace
 from hpcbal.cli import main
 from hpcbal.config import ParamServerConfig
 from hpcbal.events.line import Line
-from hpcbal.forecast.trace import Operation, Resource, Trace
-from hpcbal.planning.serving import Measured, last_measured, predicted
+from hpcbal.forecast.trace import Resource, Trace, TracedOperation
+from hpcbal.planning.paramserver import MeasuredEpoch, last_measured, predicted
 from hpcbal.telemetry.ledger import Entry, JobEpochLine, ReconfiguredLine, RolesAssignedLine, WorkerFacts
 from hpcbal.telemetry.ledger.file import Ledger, scan_ledger
 
@@ -71,7 +71,7 @@ def test_turns_that_move_no_bytes_measure_nothing() -> None:
     assert last_measured(ledger(START, epoch(1, old), epoch(2, old)), has_barrier=False) is None
 
 
-def measured() -> Measured:
+def measured() -> MeasuredEpoch:
     found = last_measured(
         ledger(START, epoch(1, worker(1), worker(2)), epoch(2, worker(1), worker(2))), has_barrier=False
     )
@@ -116,7 +116,7 @@ def test_plan_shows_what_was_measured_and_predicts(
     }
     path = tmp_path / "job.yaml"
     path.write_text(yaml.safe_dump(config))
-    command = ["plan", str(path), "--gpus", "4"]
+    command = ["plan", str(path), "--slots", "4"]
     assert main([*command, "--json"]) == 0
     assert "predicted" not in json.loads(capsys.readouterr().out)
     (tmp_path / "run").mkdir()
@@ -139,9 +139,9 @@ def test_plan_shows_what_was_measured_and_predicts(
 def trace_of_one_worker() -> Trace:
     """A turn pulls for 0.1 s at 10 MB/s, computes for 0.2 s, and pushes for 0.1 s."""
     operations = [
-        Operation("pull", Resource.DOWNLINK, (), 1_000_000),
-        Operation("compute", Resource.WORKER, (0,)),
-        Operation("push", Resource.UPLINK, (1,), 1_000_000),
+        TracedOperation("pull", Resource.DOWNLINK, (), 1_000_000),
+        TracedOperation("compute", Resource.WORKER, (0,)),
+        TracedOperation("push", Resource.UPLINK, (1,), 1_000_000),
     ]
     trace = trace_of_steps(operations, [[0.0, 0.2, 0.0]] * 3)
     return replace(trace, samples_per_step=BATCH, splits=True)
@@ -181,11 +181,11 @@ def test_plan_forecasts_from_the_trace_of_a_profile(
     rate: float,
 ) -> None:
     path = job_with_trace(tmp_path, **changes)
-    assert main(["plan", str(path), "--gpus", "7", "--json"]) == 0
+    assert main(["plan", str(path), "--slots", "7", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)["forecast"]
     assert (found["num_workers"], found["num_servers"]) == (workers, servers)
     assert found["samples_per_s"]["value"] == pytest.approx(rate, rel=0.1)
-    assert main(["plan", str(path), "--gpus", "7"]) == 0
+    assert main(["plan", str(path), "--slots", "7"]) == 0
     text = capsys.readouterr().out
     assert f"forecast: {workers} worker" in text
     assert "samples/s (" in text
@@ -196,12 +196,12 @@ def test_plan_and_simulate_predict_the_same_with_the_same_band(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = job_with_trace(tmp_path, workers=5, servers=2, tune={"enabled": False}, stop={"max_epochs": 2})
-    assert main(["plan", str(path), "--gpus", "7", "--json"]) == 0
+    assert main(["plan", str(path), "--slots", "7", "--json"]) == 0
     planned = json.loads(capsys.readouterr().out)["forecast"]["samples_per_s"]
-    assert main(["simulate", str(path), "--gpus", "7", "--json"]) == 0
+    assert main(["simulate", str(path), "--slots", "7", "--json"]) == 0
     (row,) = json.loads(capsys.readouterr().out)["rows"]
     assert row["samples_per_s"] == planned
-    assert main(["simulate", str(path), "--gpus", "7"]) == 0
+    assert main(["simulate", str(path), "--slots", "7"]) == 0
     text = capsys.readouterr().out
     assert f"forecast: 5 workers, 2 servers: {planned['value']:.4g} samples/s (" in text
     assert "trust the forecast: it replays recorded steps" in text
@@ -219,14 +219,14 @@ def test_plan_forecasts_nothing_that_it_cannot_know(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], changes: dict[str, object]
 ) -> None:
     path = job_with_trace(tmp_path, **changes)
-    assert main(["plan", str(path), "--gpus", "7", "--json"]) == 0
+    assert main(["plan", str(path), "--slots", "7", "--json"]) == 0
     assert "forecast" not in json.loads(capsys.readouterr().out)
 
 
 def test_plan_warns_of_a_trace_that_is_damaged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = job_with_trace(tmp_path)
     (tmp_path / "run" / "operations.jsonl").write_text("{")
-    assert main(["plan", str(path), "--gpus", "7"]) == 0
+    assert main(["plan", str(path), "--slots", "7"]) == 0
     shown = capsys.readouterr()
     assert "the throughput cannot be forecast" in shown.err
     assert "forecast:" not in shown.out
@@ -236,11 +236,11 @@ def test_plan_warns_of_a_trace_that_is_damaged(tmp_path: Path, capsys: pytest.Ca
     ("options", "executors", "srun"),
     [
         (["--nodes", "4"], 3, "--nodes=4 --ntasks-per-node=1"),
-        (["--nodes", "2", "--gpus-per-node", "5"], 11, "--nodes=2 --ntasks-per-node=6"),
+        (["--nodes", "2", "--slots-per-node", "5"], 11, "--nodes=2 --ntasks-per-node=6"),
         (["--nodes", "2", "--set", "slots.per_node=3"], 7, "--nodes=2 --ntasks-per-node=4"),
-        (["--gpus", "5"], 5, "--nodes=1 --ntasks-per-node=6"),
-        (["--gpus", "16", "--gpus-per-node", "4"], 19, "--nodes=4 --ntasks-per-node=5"),
-        (["--gpus", "3", "--gpus-per-node", "4"], 3, "--nodes=1 --ntasks-per-node=4"),
+        (["--slots", "5"], 5, "--nodes=1 --ntasks-per-node=6"),
+        (["--slots", "16", "--slots-per-node", "4"], 19, "--nodes=4 --ntasks-per-node=5"),
+        (["--slots", "3", "--slots-per-node", "4"], 3, "--nodes=1 --ntasks-per-node=4"),
     ],
 )
 def test_plan_fills_the_nodes_and_shows_how_to_start_on_them(

@@ -102,7 +102,7 @@ def test_executors_that_come_and_go_count_for_as_long_as_the_job_has_them(
 
 
 def test_numbers_of_executors_side_by_side(config: Path, capsys: Capture) -> None:
-    arguments = [config, "--set", "workers=auto", "--set", "servers=auto", "--gpus", "4,8"]
+    arguments = [config, "--set", "workers=auto", "--set", "servers=auto", "--slots", "4,8"]
     four, eight = rows_of(capsys, *arguments)
     assert (four["num_executors"], eight["num_executors"]) == (4, 8)
     assert eight["end"]["epoch_s"] < four["end"]["epoch_s"]
@@ -139,7 +139,7 @@ def test_without_machines_an_earlier_run_must_have_measured(
     values = yaml.safe_load(config.read_text())
     del values["machines"]
     config.write_text(yaml.safe_dump(values | {"consistency": "async"}))
-    code, out, err = hpcbal(capsys, config, "--gpus", "8")
+    code, out, err = hpcbal(capsys, config, "--slots", "8")
     assert (code, out) == (2, "")
     assert err.count("\n") == 1
     assert "machines: has no seconds_per_sample" in err
@@ -154,17 +154,17 @@ def test_without_machines_an_earlier_run_must_have_measured(
     with Ledger(file, scan_ledger(file)) as written:
         for line in lines:
             written.append(line)
-    (row,) = rows_of(capsys, config, "--gpus", "8", "--set", "workers=1", "--set", "servers=1")
+    (row,) = rows_of(capsys, config, "--slots", "8", "--set", "workers=1", "--set", "servers=1")
     # One worker takes turns with one server, as in the run.
     assert row["start"]["epoch_s"] == pytest.approx(800 * SECONDS + 10 * 2 * model / BANDWIDTH, rel=0.05)
-    assert "what the run in" in hpcbal(capsys, config, "--gpus", "8")[1]
+    assert "what the run in" in hpcbal(capsys, config, "--slots", "8")[1]
 
 
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        (["--gpus", "1"], "--gpus: got 1 executor, allowed: 2 or more, a worker and a server"),
-        (["--gpus", "4"], "do not fit 4 executors"),
+        (["--slots", "1"], "--slots: got 1 executor, allowed: 2 or more, a worker and a server"),
+        (["--slots", "4"], "do not fit 4 executors"),
         (["--paradigm", "global"], "--paradigm: works with ensembles only"),
         (["--seeds", "5", "--samples", "9"], "--seeds, --samples: works with ensembles only"),
         (["--cost", "load_s=1"], "--cost: got 'load_s', allowed for a parameter-server job: send_s"),

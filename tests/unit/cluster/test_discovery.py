@@ -45,7 +45,7 @@ def test_ranks_that_see_one_gpu_each_are_counted_together(monkeypatch: pytest.Mo
     ranks = [("0",), ("1",), ("2",), ("3",), ("0",), ("1",)]
     roles = discovered(monkeypatch, [ranks, ranks])
     assert [rank.num_gpus for rank in roles.ranks] == [4] * 12
-    assert [node.num_gpus for node in roles.cluster.nodes] == [4, 4]
+    assert [node.num_slots for node in roles.cluster.nodes] == [4, 4]
 
 
 def test_a_gpu_that_all_ranks_see_counts_once(monkeypatch: pytest.MonkeyPatch):

@@ -22,10 +22,10 @@ def ranks_on(*sizes: int, gpus: int | tuple[int, ...] = 0) -> list[RankInfo]:
 def check_sound(roles: Roles, ranks: list[RankInfo], preprocessors_per_node: int) -> None:
     everyone = [0, *roles.trainer_ranks, *roles.preprocessor_ranks]
     assert sorted(everyone) == list(range(len(ranks)))
-    assert len(roles.trainer_ranks) == roles.cluster.num_gpus
-    node_of_gpu = roles.cluster.node_of_gpus()
-    for gpu, rank in enumerate(roles.trainer_ranks):
-        assert ranks[rank].node == node_of_gpu[gpu]
+    assert len(roles.trainer_ranks) == roles.cluster.num_slots
+    node_of_slot = roles.cluster.node_of_slots()
+    for slot, rank in enumerate(roles.trainer_ranks):
+        assert ranks[rank].node == node_of_slot[slot]
     for node in range(len(roles.cluster.nodes)):
         mine = [rank for rank in roles.preprocessor_ranks if ranks[rank].node == node]
         assert len(mine) >= preprocessors_per_node
@@ -71,7 +71,7 @@ def test_ranks_placed_on_the_nodes_in_turn_work_too():
 
 def test_gpus_determine_the_slots_and_nodes_may_differ():
     roles = assign_roles(ranks_on(6, 4, gpus=(4, 2)), None, 1)
-    assert [node.num_gpus for node in roles.cluster.nodes] == [4, 2]
+    assert [node.num_slots for node in roles.cluster.nodes] == [4, 2]
     assert roles.preprocessor_ranks == (1, 6, 7)
 
 
@@ -89,7 +89,7 @@ def test_too_few_ranks_are_refused_with_the_number_needed():
     )
 
 
-def test_every_rank_has_one_role_and_trainers_are_called_by_their_gpu() -> None:
+def test_every_rank_has_one_role_and_trainers_are_called_by_their_slot() -> None:
     roles = assign_roles([RankInfo(rank, rank // 4, f"host{rank // 4}", rank, 0) for rank in range(8)], 2, 1)
     assert [roles.role_of(rank) for rank in range(8)] == [
         *("scheduler", "preprocessor", "trainer", "trainer"),

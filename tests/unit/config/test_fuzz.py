@@ -80,5 +80,5 @@ def test_a_trial_finds_what_is_wrong_with_an_answer(tmp_path: Path, monkeypatch:
         + GOOD.replace(b"optimizer: {}", b"optimizer: {name: sgd, learning_rate: 0.1}")
     )
     with pytest.raises(ConfigError) as refused:
-        check_shares(load_config("shares.yaml"), num_gpus=2)
+        check_shares(load_config("shares.yaml"), num_slots=2)
     assert not refusal(Answer(2, "", str(refused.value))), "this depends on the allocation"

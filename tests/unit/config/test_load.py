@@ -176,10 +176,29 @@ WRONG = [
     ("alpha: 1", "alpha: unknown key (did you mean 'schedule.alpha'?), allowed: schema, kind, name,"),
     ("batch_size: 3", "batch_size: unknown key (did you mean 'defaults.batch_size'?), allowed: schema,"),
     ("epochs: 3", "epochs: unknown key (did you mean 'defaults.stop.max_epochs'?), allowed: schema,"),
-    ("model: m:f", "model: unknown key (a key of each DNN in dnns or sweeps), allowed: schema,"),
+    ("model: m:f", "model: unknown key (did you mean 'model', a key of each DNN in dnns or sweeps?)"),
     ("gpus: 4", "gpus: unknown key (did you mean 'slots.per_node'?), allowed: schema,"),
+    (
+        "schedule: {max_gpus_per_dnn: 2}",
+        "schedule.max_gpus_per_dnn: unknown key (did you mean 'max_slots_per_dnn'?)",
+    ),
+    (
+        "schedule: {profiling: {max_gpus: 2}}",
+        "schedule.profiling.max_gpus: unknown key (did you mean 'max_slots'?)",
+    ),
+    (
+        "balance: {max_samples_per_gpu: 4}",
+        "balance.max_samples_per_gpu: unknown key (did you mean 'max_samples_per_slot'?)",
+    ),
+    (
+        "balance: {max_work_per_gpu: 4}",
+        "balance.max_work_per_gpu: unknown key (did you mean 'max_work_per_slot'?)",
+    ),
     ("schedul: {}", "schedul: unknown key (did you mean 'schedule'?), allowed: schema, kind, name,"),
-    ("schedule: 3", "schedule: got 3, allowed: a mapping with the keys paradigm, delta, alpha, max_gpus_per"),
+    (
+        "schedule: 3",
+        "schedule: got 3, allowed: a mapping with the keys paradigm, delta, alpha, max_slots_per",
+    ),
     (
         "schedule: {delta: 15 percent}",
         "schedule.delta: got '15 percent', allowed: auto, samples/s, 0 or more,",
@@ -251,7 +270,11 @@ BEYOND = [
     ),
     ("dataplane.ring_bytes", f"{HUGE}GiB", "bytes as a whole number above 0, or text such as 256MiB"),
     ("dataplane.block_samples", str(10**30), "a whole number, 1 or more, at most 1000000"),
-    ("schedule.max_gpus_per_dnn", str(10**30), "auto, null or a whole number, 1 or more, at most 1000000000"),
+    (
+        "schedule.max_slots_per_dnn",
+        str(10**30),
+        "auto, null or a whole number, 1 or more, at most 1000000000",
+    ),
     ("walltime", f"{HUGE}:00:00", "null, seconds above 0, or 'HH:MM:SS'"),
     ("schedule.delta", f"{HUGE}%", "auto, samples/s, 0 or more, or text such as '15%'"),
     (
@@ -410,15 +433,15 @@ def test_a_dnn_that_is_not_pruned_needs_no_validation_samples_for_it(make_file: 
         ("defaults.balance=fixed", "balance.shares=[3, 2, 1]"),
     ],
 )
-def test_more_weights_than_a_dnn_may_have_gpus_are_refused(
+def test_more_weights_than_a_dnn_may_have_slots_are_refused(
     make_file: MakeFile, settings: tuple[str, ...]
 ) -> None:
-    (problem,) = problems_of(make_file(GOOD), *settings, "schedule.max_gpus_per_dnn=2")
-    assert problem.endswith("got 3 weights, allowed: at most 2 with schedule.max_gpus_per_dnn 2")
-    load_config(make_file(GOOD), [*settings, "schedule.max_gpus_per_dnn=3"])
+    (problem,) = problems_of(make_file(GOOD), *settings, "schedule.max_slots_per_dnn=2")
+    assert problem.endswith("got 3 weights, allowed: at most 2 with schedule.max_slots_per_dnn 2")
+    load_config(make_file(GOOD), [*settings, "schedule.max_slots_per_dnn=3"])
 
 
-def test_more_weights_than_gpus_are_refused_once_the_gpus_are_known(make_file: MakeFile) -> None:
+def test_more_weights_than_slots_are_refused_once_the_slots_are_known(make_file: MakeFile) -> None:
     config = load_config(
         make_file(GOOD), ["balance={policy: fixed, shares: [3, 2, 1]}", "dnns.b.shares=[1, 2]"]
     )
@@ -449,14 +472,14 @@ ALLOWED = "allowed: at least %d with data.access 'partitioned': every slot that 
     ("settings", "least"),
     [
         (("slots.per_node=4",), 4),
-        (("slots.per_node=4", "schedule.max_gpus_per_dnn=3"), 3),
-        (("slots.per_node=3", "schedule.max_gpus_per_dnn=8"), 3),
-        (("slots.per_node=4", "schedule.max_gpus_per_dnn=2"), 2),
+        (("slots.per_node=4", "schedule.max_slots_per_dnn=3"), 3),
+        (("slots.per_node=3", "schedule.max_slots_per_dnn=8"), 3),
+        (("slots.per_node=4", "schedule.max_slots_per_dnn=2"), 2),
         (("slots.per_node=auto",), 1),
-        (("schedule.max_gpus_per_dnn=8",), 1),
+        (("schedule.max_slots_per_dnn=8",), 1),
     ],
 )
-def test_partitioned_data_needs_a_sample_of_each_step_for_every_gpu(
+def test_partitioned_data_needs_a_sample_of_each_step_for_every_slot(
     make_file: MakeFile, settings: tuple[str, ...], least: int
 ) -> None:
     """A file describes at least one node."""
@@ -466,12 +489,12 @@ def test_partitioned_data_needs_a_sample_of_each_step_for_every_gpu(
         return
     (problem,) = problems_of(path, *settings)
     assert problem.startswith(f"run.yaml:4: defaults.batch_size: got 2, {ALLOWED % least}")
-    assert problem.endswith("or set schedule.max_gpus_per_dnn to 2")
+    assert problem.endswith("or set schedule.max_slots_per_dnn to 2")
     load_config(path, [*settings, f"dnns.a.batch_size={least}"])
     load_config(path, [*settings, "data.access=shared"])
 
 
-def test_samples_of_a_step_are_counted_against_all_gpus_once_they_are_known(make_file: MakeFile) -> None:
+def test_samples_of_a_step_are_counted_against_all_slots_once_they_are_known(make_file: MakeFile) -> None:
     path = make_file(PARTED)
     config = load_config(path, ["dnns.a.batch_size=6"])
     check_parts(config, 6)
@@ -479,11 +502,11 @@ def test_samples_of_a_step_are_counted_against_all_gpus_once_they_are_known(make
         check_parts(config, 8)
     (shown,) = caught.value.problems
     assert shown.startswith(f"dnns.a.batch_size: got 6, {ALLOWED % 8}")
-    check_parts(load_config(path, ["dnns.a.batch_size=6", "schedule.max_gpus_per_dnn=6"]), 8)
+    check_parts(load_config(path, ["dnns.a.batch_size=6", "schedule.max_slots_per_dnn=6"]), 8)
     check_parts(load_config(path, ["dnns.a.batch_size=6", "data.access=shared"]), 8)
 
 
-def test_training_samples_are_counted_against_the_gpus_that_a_dnn_may_have(make_file: MakeFile) -> None:
+def test_training_samples_are_counted_against_the_slots_that_a_dnn_may_have(make_file: MakeFile) -> None:
     path = make_file(PARTED)
     sizes = ["dnns.a.batch_size=8"]
     config = load_config(path, sizes)
@@ -492,8 +515,8 @@ def test_training_samples_are_counted_against_the_gpus_that_a_dnn_may_have(make_
         check_parts(config, 4, 3)
     (shown,) = caught.value.problems
     assert shown.startswith("data.dataset: got 3 training samples, allowed: at least 4 with data.access")
-    assert shown.endswith("or set schedule.max_gpus_per_dnn to 3")
-    check_parts(load_config(path, [*sizes, "schedule.max_gpus_per_dnn=3"]), 4, 3)
+    assert shown.endswith("or set schedule.max_slots_per_dnn to 3")
+    check_parts(load_config(path, [*sizes, "schedule.max_slots_per_dnn=3"]), 4, 3)
     check_parts(load_config(path, [*sizes, "data.access=shared"]), 4, 3)
 
 

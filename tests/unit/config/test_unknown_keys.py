@@ -127,7 +127,7 @@ def accepted(path: Path, tree: dict[str, Any], file: dict[str, Any], keys: list[
         ("dropout=0.1", "if the code of the model has such an argument, give it in args"),
         ("dnns.small.1.optimizer.patience=3", "did you mean 'dnns.0.stop.patience'?"),
         ("dnns.small.1.stop.epoch=3", "did you mean 'max_epochs'?"),
-        ("defaults.model=x", "a key of each DNN in dnns or sweeps"),
+        ("defaults.model=x", "did you mean 'model', a key of each DNN in dnns or sweeps?"),
     ],
 )
 def test_a_key_of_another_tool_or_section_is_understood(tmp_path: Path, override: str, said: str) -> None:

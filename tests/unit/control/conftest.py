@@ -21,8 +21,8 @@ class Driver:
 
     Args:
         max_epochs: max_epochs of each DNN, by name; or a whole stop rule.
-        gpus_per_node: GPUs of each node.
-        rates: samples/s on 1, 2, ... GPUs by DNN; a missing DNN has no known rate. Default: 100 on each GPU
+        slots_per_node: slots of each node.
+        rates: samples/s on 1, 2, ... slots by DNN; a missing DNN has no known rate. Default: 100 on each slot
             for all.
         host: name of the nodes, before their number.
         may_be_pruned: DNNs for which the pruning rule is; None: all.
@@ -32,7 +32,7 @@ class Driver:
     def __init__(
         self,
         max_epochs: Mapping[str, int | StopRule],
-        gpus_per_node: Sequence[int] = (4,),
+        slots_per_node: Sequence[int] = (4,),
         rates: Mapping[str, Sequence[float]] | None = None,
         resume: ResumeState | None = None,
         host: str = "host",
@@ -40,7 +40,7 @@ class Driver:
         may_be_pruned: Collection[str] | None = None,
         **settings: Any,
     ) -> None:
-        cluster = Cluster(tuple(Node(f"{host}{i}", n) for i, n in enumerate(gpus_per_node)))
+        cluster = Cluster(tuple(Node(f"{host}{i}", n) for i, n in enumerate(slots_per_node)))
         specs = [
             DnnSpec(
                 name,
@@ -51,9 +51,9 @@ class Driver:
             for name, rule in max_epochs.items()
         ]
         if rates is None:
-            rates = {spec.dnn_id: [100.0 * m for m in range(1, cluster.num_gpus + 1)] for spec in specs}
+            rates = {spec.dnn_id: [100.0 * m for m in range(1, cluster.num_slots + 1)] for spec in specs}
         table = RateTable(
-            {name: dict(enumerate(row, start=1)) for name, row in rates.items()}, cluster.max_gpus_per_node
+            {name: dict(enumerate(row, start=1)) for name, row in rates.items()}, cluster.max_slots_per_node
         )
         settings = {"num_positions": NUM_POSITIONS, "delta": Delta(relative=0.1), "profile": False} | settings
         self.ensemble = Ensemble(specs, cluster, ScheduleSettings(**settings), table, resume)
@@ -71,7 +71,7 @@ class Driver:
     ) -> list[Instruction]:
         """These DNNs finish their pass; returns the instructions after the last report.
 
-        `offers` are GPUs by DNN that their groups would drop.
+        `offers` are slots by DNN that their groups would drop.
         """
         instructions: list[Instruction] = []
         metrics = {"val_accuracy": val_accuracy}
@@ -79,7 +79,7 @@ class Driver:
             pass_index = self.ensemble.state.groups[dnn_id].training_pass
             assert pass_index is not None
             offered = (offers or {}).get(dnn_id)
-            instructions = self.send(EpochDone(dnn_id, pass_index, metrics, 1.0, offered_gpu=offered))
+            instructions = self.send(EpochDone(dnn_id, pass_index, metrics, 1.0, offered_slot=offered))
         return instructions
 
     def save(self, dnn_id: str, position: Position | None = None) -> list[Instruction]:

@@ -47,7 +47,7 @@ CONVERGED = "1 of at most 1 epochs"
 
 def flotilla_of(instructions: list[Any]) -> dict[str, int]:
     (start,) = [i for i in instructions if isinstance(i, StartRound)]
-    return {group.dnn_id: len(group.gpus) for group in start.plan.groups}
+    return {group.dnn_id: len(group.slots) for group in start.plan.groups}
 
 
 # ---- a round and its end -------------------------------------------------------------------------
@@ -76,7 +76,7 @@ def test_checkpoints_between_passes_can_be_switched_off(drive: Drive) -> None:
     assert driver.epoch("a") == [NextPass(("a",), 1, ())]
 
 
-def test_other_dnns_continue_while_enough_gpus_stay_busy(drive: Drive) -> None:
+def test_other_dnns_continue_while_enough_slots_stay_busy(drive: Drive) -> None:
     driver = drive({"a": 1, "b": 3, "c": 3, "d": 3}, alpha=0.75)
     driver.start()
     instructions = driver.epoch("a", "b", "c", "d")
@@ -88,7 +88,7 @@ def test_other_dnns_continue_while_enough_gpus_stay_busy(drive: Drive) -> None:
     assert driver.epoch("b", "c", "d") == [NextPass(("b", "c", "d"), 2, ("b", "c", "d"))]
 
 
-def test_all_leave_when_too_few_gpus_stay_busy(drive: Drive) -> None:
+def test_all_leave_when_too_few_slots_stay_busy(drive: Drive) -> None:
     driver = drive({"a": 1, "b": 3, "c": 3, "d": 3}, alpha=0.8)
     driver.start()
     instructions = driver.epoch("a", "b", "c", "d")
@@ -112,7 +112,7 @@ def test_dnns_with_other_speeds_wait_for_their_flotilla(drive: Drive) -> None:
 
 
 def test_a_round_continues_if_regrouping_would_change_nothing(drive: Drive) -> None:
-    driver = drive({"a": 1, "b": 3}, (4,), max_gpus_per_dnn=2)
+    driver = drive({"a": 1, "b": 3}, (4,), max_slots_per_dnn=2)
     assert flotilla_of(driver.start()) == {"a": 2, "b": 2}
     assert driver.epoch("a", "b")[1:] == [NextPass(("b",), 1, ("b",))]
 
@@ -130,7 +130,7 @@ def test_no_dnns_at_all_are_done_at_once(drive: Drive) -> None:
     assert drive({}).start() == [Finish("done")]
 
 
-def test_an_allocation_without_gpus_is_refused(drive: Drive) -> None:
+def test_an_allocation_without_slots_is_refused(drive: Drive) -> None:
     with pytest.raises(ClusterError, match="no slot"):
         Ensemble([], Cluster(()), ScheduleSettings(num_positions=END), RateTable({}, 1))
 
@@ -251,7 +251,7 @@ def test_suspension_stops_all_groups_where_they_are(drive: Drive) -> None:
     again = drive({"a": 3, "b": 3}, resume=left)
     (instruction,) = again.start()
     assert instruction.plan.start == {"a": Position(0, END), "b": Position(0, 40)}
-    assert (instruction.plan.first_pass, instruction.plan.index, instruction.plan.num_gpus) == (0, 1, 4)
+    assert (instruction.plan.first_pass, instruction.plan.index, instruction.plan.num_slots) == (0, 1, 4)
     assert again.epoch("b") == [NextPass(("a", "b"), 1, ("a", "b"))]
 
 
@@ -503,19 +503,19 @@ def test_the_snapshot_is_strict_json(drive: Drive) -> None:
         "monitor": "val_accuracy",
         "best": None,
         "best_epoch": None,
-        "gpus": list(range(driver.ensemble.plan.num_gpus)),
+        "slots": list(range(driver.ensemble.plan.num_slots)),
         "left_out": [],
         "leaving": None,
         "cause": None,
         "detail": None,
     }
-    assert shown["dnns"]["a"]["gpus"] == []
+    assert shown["dnns"]["a"]["slots"] == []
 
 
 def test_broken_invariants_are_reported(drive: Drive) -> None:
     driver = drive({"a": 3, "b": 3})
     driver.start()
     groups = driver.ensemble.state.groups
-    groups["a"].gpus = groups["b"].gpus
+    groups["a"].slots = groups["b"].slots
     with pytest.raises(ControlError, match=r"internal error: slot \d is held by a and b"):
         driver.ensemble.check_invariants()

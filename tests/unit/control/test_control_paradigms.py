@@ -28,25 +28,25 @@ from hpcbal.values import Position
 
 Drive = Callable[..., Any]
 
-EQUAL = {name: [100.0, 100.0, 100.0, 100.0] for name in "abcd"}  # no DNN gains from a second GPU
+EQUAL = {name: [100.0, 100.0, 100.0, 100.0] for name in "abcd"}  # no DNN gains from a second slot
 
 
 def groups_of(instructions: Sequence[Any]) -> dict[str, tuple[int, ...]]:
-    """GPUs by DNN of the round that starts."""
+    """Slots by DNN of the round that starts."""
     (start,) = [instruction for instruction in instructions if isinstance(instruction, StartRound)]
-    return {group.dnn_id: group.gpus for group in start.plan.groups}
+    return {group.dnn_id: group.slots for group in start.plan.groups}
 
 
 def alone_of(instructions: Sequence[Any]) -> dict[str, int]:
-    """GPU by DNN, for DNNs that start alone."""
+    """Slot by DNN, for DNNs that start alone."""
     plans = [instruction.plan for instruction in instructions if isinstance(instruction, StartAlone)]
-    return {group.dnn_id: group.gpus[0] for plan in plans for group in plan.groups}
+    return {group.dnn_id: group.slots[0] for plan in plans for group in plan.groups}
 
 
 # ---- local -----------------------------------------------------------------------------------------
 
 
-def test_local_fills_a_released_gpu_at_once_and_moves_no_dnn(drive: Drive) -> None:
+def test_local_fills_a_released_slot_at_once_and_moves_no_dnn(drive: Drive) -> None:
     run = drive({"a": 9, "b": 1, "c": 9}, (2,), EQUAL, paradigm="local")
     assert groups_of(run.start()) == {"a": (0,), "b": (1,)}
     instructions = run.epoch("a", "b")
@@ -75,7 +75,7 @@ def test_local_fills_what_a_failed_dnn_releases(drive: Drive) -> None:
     assert groups_of(run.leave("a")) == {"a": (0,), "c": (1,)}
 
 
-def test_local_gives_newcomers_only_gpus_that_are_free_on_any_node(drive: Drive) -> None:
+def test_local_gives_newcomers_only_slots_that_are_free_on_any_node(drive: Drive) -> None:
     rates = {"a": [100.0], "b": [100.0], "c": [100.0], "wide": [50.0, 100.0]}
     run = drive({"a": 9, "b": 1, "c": 1, "wide": 9}, (1, 2), rates, paradigm="local")
     first = groups_of(run.start())
@@ -85,7 +85,7 @@ def test_local_gives_newcomers_only_gpus_that_are_free_on_any_node(drive: Drive)
     assert set(second["wide"]) == {0, 1, 2} - set(first["a"])
 
 
-def test_local_keeps_its_gpus_over_a_suspension_between_two_rounds(drive: Drive) -> None:
+def test_local_keeps_its_slots_over_a_suspension_between_two_rounds(drive: Drive) -> None:
     run = drive({"a": 9, "b": 1, "c": 9}, (2,), EQUAL, paradigm="local")
     run.start()
     run.epoch("a", "b")
@@ -107,15 +107,15 @@ def test_global_moves_no_dnn_that_can_stay_at_no_cost(drive: Drive) -> None:
 
 def test_global_moves_a_dnn_where_staying_would_split_another(drive: Drive) -> None:
     rates = {"a": [100.0], "b": [100.0], "c": [100.0], "d": [100.0], "wide": [50.0, 100.0]}
-    run = drive({"a": 1, "b": 9, "c": 9, "d": 1, "wide": 9}, (2, 2), rates, max_gpus_per_dnn=2)
+    run = drive({"a": 1, "b": 9, "c": 9, "d": 1, "wide": 9}, (2, 2), rates, max_slots_per_dnn=2)
     assert groups_of(run.start()) == {"a": (0,), "b": (1,), "c": (2,), "d": (3,)}
     run.epoch("a", "b", "c", "d")
-    second = groups_of(run.leave("a", "b", "c", "d"))  # GPUs 0 and 3 are free, on two nodes
+    second = groups_of(run.leave("a", "b", "c", "d"))  # slots 0 and 3 are free, on two nodes
     assert second["wide"] in ((0, 1), (2, 3))
     assert second["b"] == (1,) or second["c"] == (2,)
 
 
-def test_global_returns_to_its_gpus_after_a_suspension_between_two_rounds(drive: Drive) -> None:
+def test_global_returns_to_its_slots_after_a_suspension_between_two_rounds(drive: Drive) -> None:
     epochs, rates = {"a": 1, "b": 1, "c": 9, "d": 9, "e": 9}, {**EQUAL, "e": EQUAL["a"]}
     run = drive(epochs, (2, 2), rates)
     run.start()
@@ -140,7 +140,7 @@ def test_homogeneous_waits_for_the_last_of_a_subset(drive: Drive) -> None:
     assert groups_of(instructions) == {third: (0,)}
 
 
-def test_homogeneous_gives_one_gpu_each_even_when_some_stay_idle(drive: Drive) -> None:
+def test_homogeneous_gives_one_slot_each_even_when_some_stay_idle(drive: Drive) -> None:
     run = drive({"a": 1}, (4,), {"a": [10.0, 20.0, 30.0, 40.0]}, paradigm="homogeneous")
     assert groups_of(run.start()) == {"a": (0,)}
 
@@ -156,7 +156,7 @@ def test_independent_dnns_do_not_wait_for_each_other(drive: Drive) -> None:
     assert run.epoch("b") == [NextPass(("b",), 1, ("b",))]
 
 
-def test_independent_fills_a_gpu_as_soon_as_its_dnn_has_left(drive: Drive) -> None:
+def test_independent_fills_a_slot_as_soon_as_its_dnn_has_left(drive: Drive) -> None:
     first, second, third = random_order("abc", 0)
     run = drive({"a": 1, "b": 1, "c": 1}, (2,), EQUAL, paradigm="independent")
     assert alone_of(run.start()) == {first: 0, second: 1}
@@ -203,7 +203,7 @@ def test_independent_starts_the_longest_dnn_first_if_all_rates_are_known(drive: 
     assert tuple(alone_of(unknown.start())) == random_order("abcd", 0)
 
 
-def test_a_failed_independent_dnn_frees_its_gpu(drive: Drive) -> None:
+def test_a_failed_independent_dnn_frees_its_slot(drive: Drive) -> None:
     run = drive({"a": 1, "b": 1}, (1,), EQUAL, paradigm="independent")
     (first,) = alone_of(run.start())
     run.send(failure(first))

@@ -35,7 +35,7 @@ def measure(driver: Any, started: StartProfiling, rate: Callable[[str, int], flo
     """Answer a whole wave; returns the instructions that follow."""
     instructions: list[Any] = []
     for group in started.groups:
-        m = len(group.gpus)
+        m = len(group.slots)
         assert driver.send(RateMeasured(group.dnn_id, m, rate(group.dnn_id, m))) == []
         instructions = driver.send(GroupLeft(group.dnn_id))
     return instructions
@@ -53,13 +53,13 @@ def test_waves_take_equal_jobs_in_order() -> None:
 
 def test_a_profiled_group_stays_on_one_node() -> None:
     groups = place_wave(jobs(("a", 3), ("b", 2), ("c", 1)), Cluster((Node("x", 3), Node("y", 3))))
-    gpus = {group.dnn_id: set(group.gpus) for group in groups}
-    assert gpus["a"] in ({0, 1, 2}, {3, 4, 5})
-    assert len(gpus["b"] | gpus["c"]) == 3
-    assert not gpus["a"] & (gpus["b"] | gpus["c"])
+    slots = {group.dnn_id: set(group.slots) for group in groups}
+    assert slots["a"] in ({0, 1, 2}, {3, 4, 5})
+    assert len(slots["b"] | slots["c"]) == 3
+    assert not slots["a"] & (slots["b"] | slots["c"])
 
 
-def test_single_gpu_rates_come_first_then_all_counts_up_to_m_t() -> None:
+def test_single_slot_rates_come_first_then_all_counts_up_to_m_t() -> None:
     settings = ScheduleSettings(num_positions=10)
     cluster = Cluster.uniform(2, 2)
     rates = RateTable({"a": {1: 100.0}}, 2)
@@ -69,7 +69,7 @@ def test_single_gpu_rates_come_first_then_all_counts_up_to_m_t() -> None:
     assert todo == tuple(jobs(("a", 2), ("a", 4), ("b", 2), ("b", 3), ("b", 4)))
 
 
-@pytest.mark.parametrize("bound", ["max_profile_gpus", "max_gpus_per_dnn"])
+@pytest.mark.parametrize("bound", ["max_profile_slots", "max_slots_per_dnn"])
 def test_bounds_cut_the_counts_that_are_profiled(bound: str) -> None:
     settings = ScheduleSettings(num_positions=10, **{bound: 2})  # type: ignore[arg-type]
     rates = RateTable({"a": {1: 100.0}}, 4)
@@ -80,9 +80,9 @@ def test_m_t_counts_dnns_that_have_dropped_out() -> None:
     settings = ScheduleSettings(num_positions=10)
     rates = RateTable({"fast": {1: 400.0}, "slow": {1: 100.0}}, 1)  # M_b = 2, M_a = 4
     alone = missing_jobs(["slow"], ["slow"], rates, Cluster.uniform(8, 1), settings)
-    assert [job.num_gpus for job in alone] == [2]
+    assert [job.num_slots for job in alone] == [2]
     both = missing_jobs(["slow"], ["fast", "slow"], rates, Cluster.uniform(8, 1), settings)
-    assert [job.num_gpus for job in both] == [2, 3, 4]
+    assert [job.num_slots for job in both] == [2, 3, 4]
 
 
 def test_profiling_measures_each_rate_once_and_ends_in_the_first_round(drive: Drive) -> None:
@@ -90,7 +90,7 @@ def test_profiling_measures_each_rate_once_and_ends_in_the_first_round(drive: Dr
     (instruction,) = driver.start()
     measured = []
     while isinstance(instruction, StartProfiling):
-        measured += [(group.dnn_id, len(group.gpus)) for group in instruction.groups]
+        measured += [(group.dnn_id, len(group.slots)) for group in instruction.groups]
         (instruction,) = measure(driver, instruction, lambda dnn_id, m: 100.0 * m)
     assert sorted(measured) == [("a", 1), ("a", 2), ("b", 2), ("c", 1), ("c", 2)]
     assert isinstance(instruction, StartRound)
@@ -172,7 +172,7 @@ def test_a_rate_is_measured_once_per_wave(drive: Drive) -> None:
 
 
 def test_a_run_that_only_measures_is_over_when_all_rates_are_known(drive: Drive) -> None:
-    driver = drive({"a": 2, "b": 2}, rates={}, profile=True, profile_only=True, max_profile_gpus=1)
+    driver = drive({"a": 2, "b": 2}, rates={}, profile=True, profile_only=True, max_profile_slots=1)
     (wave,) = driver.start()
     assert measure(driver, wave, lambda dnn_id, m: 100.0) == [Finish("profiled")]
     assert driver.ensemble.outcome == "profiled"

@@ -40,7 +40,7 @@ def states(driver: Any) -> dict[str, str]:
 
 
 def test_the_best_half_trains_on_and_the_rest_frees_its_slots(drive: Any) -> None:
-    driver = drive(dict.fromkeys("abcd", 4), alpha=0.0, max_gpus_per_dnn=1, prune=ASHA)
+    driver = drive(dict.fromkeys("abcd", 4), alpha=0.0, max_slots_per_dnn=1, prune=ASHA)
     assert planned(driver.start()) == set("abcd")
     out = epochs(driver, {"a": 0.1, "b": 0.4, "c": 0.2, "d": 0.3})
     assert leaving(out) == {"a": "pruned", "c": "pruned"}
@@ -60,7 +60,7 @@ def test_the_best_half_trains_on_and_the_rest_frees_its_slots(drive: Any) -> Non
 
 
 def test_a_paused_dnn_is_no_candidate_until_it_is_promoted(drive: Any) -> None:
-    driver = drive(dict.fromkeys("abc", 4), (1,), max_gpus_per_dnn=1, prune=ASHA)
+    driver = drive(dict.fromkeys("abc", 4), (1,), max_slots_per_dnn=1, prune=ASHA)
     assert planned(driver.start()) == {"a"}
     assert leaving(epochs(driver, {"a": 0.5})) == {"a": "paused"}
     assert planned(driver.leave("a")) == {"b"}
@@ -72,7 +72,7 @@ def test_a_paused_dnn_is_no_candidate_until_it_is_promoted(drive: Any) -> None:
 
 
 def test_a_failed_dnn_leaves_its_place_to_one_that_waits(drive: Any) -> None:
-    driver = drive(dict.fromkeys("abc", 4), (1,), max_gpus_per_dnn=1, prune=Asha(3, 1))
+    driver = drive(dict.fromkeys("abc", 4), (1,), max_slots_per_dnn=1, prune=Asha(3, 1))
     driver.start()
     epochs(driver, {"a": 0.5})
     driver.leave("a")
@@ -90,7 +90,7 @@ def test_how_long_a_checkpoint_takes_decides_nothing(drive: Any, is_saved: bool)
     driver = drive(
         {"early": target, "a": 9, "b": 9, "other": 9},
         alpha=0.0,
-        max_gpus_per_dnn=1,
+        max_slots_per_dnn=1,
         prune=Asha(3, 2),
         may_be_pruned={"early", "a", "b"},
     )
@@ -112,21 +112,21 @@ def test_alone_the_dnn_with_most_epochs_gets_the_next_slot(drive: Any) -> None:
 
 def test_dnns_that_the_rule_does_not_cover_train_to_their_ends(drive: Any) -> None:
     driver = drive(
-        dict.fromkeys("abc", 2), alpha=0.0, max_gpus_per_dnn=1, prune=ASHA, may_be_pruned={"a", "b"}
+        dict.fromkeys("abc", 2), alpha=0.0, max_slots_per_dnn=1, prune=ASHA, may_be_pruned={"a", "b"}
     )
     driver.start()
     assert leaving(epochs(driver, {"a": 0.3, "b": 0.2, "c": 0.1})) == {"b": "pruned"}
 
 
 def test_the_median_rule_prunes_at_the_end_of_a_pass(drive: Any) -> None:
-    driver = drive(dict.fromkeys("abc", 4), alpha=0.0, max_gpus_per_dnn=1, prune=Median(2, 2))
+    driver = drive(dict.fromkeys("abc", 4), alpha=0.0, max_slots_per_dnn=1, prune=Median(2, 2))
     driver.start()
     assert leaving(epochs(driver, {"a": 0.1, "b": 0.4, "c": 0.5})) == {}
     assert leaving(epochs(driver, {"a": 0.1, "b": 0.4, "c": 0.5})) == {"a": "pruned"}
 
 
 def test_simulated_passes_are_not_skipped_where_one_may_be_pruned(drive: Any) -> None:
-    driver = drive(dict.fromkeys("ab", 9), alpha=0.0, max_gpus_per_dnn=1, prune=ASHA)
+    driver = drive(dict.fromkeys("ab", 9), alpha=0.0, max_slots_per_dnn=1, prune=ASHA)
     driver.start()
     with pytest.raises(ControlError, match="may be pruned"):
         skip_passes(driver.ensemble, ("a", "b"), 2)

@@ -1,4 +1,4 @@
-"""A GPU that slows down its group is left out, one event after another."""
+"""A slot that slows down its group is left out, one event after another."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from hpcbal.values import Position
 
 Drive = Callable[..., Any]
 
-# `wide` takes what the others leave; `small` and `other` gain nothing from a second GPU.
+# `wide` takes what the others leave; `small` and `other` gain nothing from a second slot.
 RATES = {
     "wide": [62.0, 120.0, 175.0, 230.0],
     "small": [180.0, 180.0, 180.0, 180.0],
@@ -34,13 +34,13 @@ RATES = {
 
 
 def groups_of(instructions: Sequence[Any]) -> dict[str, tuple[int, ...]]:
-    """GPUs by DNN of the round that starts."""
+    """Slots by DNN of the round that starts."""
     (start,) = [instruction for instruction in instructions if isinstance(instruction, StartRound)]
-    return {group.dnn_id: group.gpus for group in start.plan.groups}
+    return {group.dnn_id: group.slots for group in start.plan.groups}
 
 
 @pytest.mark.parametrize("paradigm", ["global", "local"])
-def test_the_round_continues_without_the_gpu_and_moves_no_other_dnn(drive: Drive, paradigm: str) -> None:
+def test_the_round_continues_without_the_slot_and_moves_no_other_dnn(drive: Drive, paradigm: str) -> None:
     run = drive({"small": 9, "wide": 9}, (4,), RATES, paradigm=paradigm, alpha=0.5)
     first = groups_of(run.start())
     assert len(first["wide"]) == 3
@@ -56,21 +56,21 @@ def test_the_round_continues_without_the_gpu_and_moves_no_other_dnn(drive: Drive
     assert instructions[0] == StopStream(0, continues=True)
     assert groups_of(instructions) == {"small": first["small"], "wide": (first["wide"][0], first["wide"][2])}
     assert instructions[1].plan.first_pass == 1
-    assert instructions[1].plan.num_gpus == 4
+    assert instructions[1].plan.num_slots == 4
     assert instructions[1].plan.predicted_rate_samples_per_s == {"small": 180.0, "wide": 120.0}
     assert run.epoch("small", "wide") == [NextPass(("small", "wide"), 2, ("small", "wide"))]
 
 
-def test_with_local_a_dnn_that_waits_gets_the_gpu_at_once(drive: Drive) -> None:
-    run = drive({"wide": 9, "other": 9}, (2,), RATES, paradigm="local", max_gpus_per_dnn=2)
+def test_with_local_a_dnn_that_waits_gets_the_slot_at_once(drive: Drive) -> None:
+    run = drive({"wide": 9, "other": 9}, (2,), RATES, paradigm="local", max_slots_per_dnn=2)
     run.ensemble.state.kept = {"wide": (0, 1)}
     assert groups_of(run.start()) == {"wide": (0, 1)}
     run.epoch("wide", offers={"wide": 1})
     assert groups_of(run.leave("wide")) == {"wide": (0,), "other": (1,)}
 
 
-def test_with_global_an_idle_gpu_counts_against_alpha(drive: Drive) -> None:
-    """Three of four GPUs are too few, so a new flotilla is formed: GPU 2 then goes to another DNN."""
+def test_with_global_an_idle_slot_counts_against_alpha(drive: Drive) -> None:
+    """Three of four slots are too few, so a new flotilla is formed: slot 2 then goes to another DNN."""
     run = drive({"wide": 9, "small": 1, "other": 9}, (4,), RATES, alpha=0.8)
     run.ensemble.state.kept = {}
     first = groups_of(run.start())
@@ -91,7 +91,7 @@ def finish_pass(run: Any, offers: dict[str, int] | None = None) -> list[Any]:
     return list(instructions)
 
 
-def test_gpus_are_removed_one_after_another(drive: Drive) -> None:
+def test_slots_are_removed_one_after_another(drive: Drive) -> None:
     run = drive({"wide": 9}, (4,), RATES)
     assert groups_of(run.start()) == {"wide": (0, 1, 2, 3)}
     assert run.epoch("wide", offers={"wide": 9}) == [NextPass(("wide",), 1, ("wide",))]  # not one of its own
@@ -128,8 +128,8 @@ def test_a_group_never_shrinks_below_one(drive: Drive) -> None:
     assert run.epoch("wide", offers={"wide": 1}) == [NextPass(("wide",), 2, ("wide",))]
 
 
-def test_no_round_ends_again_and_again_for_a_gpu_that_no_dnn_can_use(drive: Drive) -> None:
-    """Alg. 2 wants all four GPUs for `wide` in every flotilla, and three are below alpha."""
+def test_no_round_ends_again_and_again_for_a_slot_that_no_dnn_can_use(drive: Drive) -> None:
+    """Alg. 2 wants all four slots for `wide` in every flotilla, and three are below alpha."""
     run = drive({"wide": 9}, (4,), RATES, alpha=1.0)
     run.start()
     run.epoch("wide", offers={"wide": 3})
@@ -171,7 +171,7 @@ def test_a_group_that_stops_before_the_pass_is_decided_must_offer_again(drive: D
 
 
 def left_out_of_wide(drive: Drive) -> ResumeState:
-    """Return the state of a run that was stopped in the pass after GPU 1 was left out."""
+    """Return the state of a run that was stopped in the pass after slot 1 was left out."""
     run = drive({"wide": 9}, (4,), RATES, alpha=0.5)
     run.start()
     run.epoch("wide", offers={"wide": 1})
@@ -184,24 +184,24 @@ def left_out_of_wide(drive: Drive) -> ResumeState:
     return cast(ResumeState, resume)
 
 
-def test_a_later_start_on_the_same_hosts_remembers_left_out_gpus(drive: Drive) -> None:
+def test_a_later_start_on_the_same_hosts_remembers_left_out_slots(drive: Drive) -> None:
     again = drive({"wide": 9}, (4,), RATES, left_out_of_wide(drive), alpha=0.5)
     assert groups_of(again.start()) == {"wide": (0, 2, 3)}
 
 
 @pytest.mark.parametrize("hosts", [("host", (3, 1)), ("other", (4,))])
-def test_on_other_hosts_no_gpu_is_avoided(drive: Drive, hosts: tuple[str, tuple[int, ...]]) -> None:
-    """On new hosts the numbers mean other GPUs; the pass is finished, and the next round has all four."""
-    name, gpus_per_node = hosts
+def test_on_other_hosts_no_slot_is_avoided(drive: Drive, hosts: tuple[str, tuple[int, ...]]) -> None:
+    """On new hosts the numbers mean other slots; the pass is finished, and the next round has all four."""
+    name, slots_per_node = hosts
     resume = left_out_of_wide(drive)
-    elsewhere = drive({"wide": 9}, gpus_per_node, RATES, resume, host=name, alpha=0.5)
+    elsewhere = drive({"wide": 9}, slots_per_node, RATES, resume, host=name, alpha=0.5)
     assert groups_of(elsewhere.start()) == {"wide": (0, 1, 2, 3)}
     assert elsewhere.ensemble.state.plan.start == {"wide": Position(1, 40)}
     assert elsewhere.ensemble.resume_state().left_out == {}
 
 
 def left_inside_a_pass_of_small(drive: Drive) -> tuple[ResumeState, dict[str, tuple[int, ...]]]:
-    """A run that was stopped after `wide`, with a GPU left out, was done; and its groups."""
+    """A run that was stopped after `wide`, with a slot left out, was done; and its groups."""
     run = drive({"wide": 2, "small": 9}, (4,), RATES, alpha=0.0)
     slow = groups_of(run.start())["wide"][0]
     run.epoch("wide", "small", offers={"wide": slow})
@@ -218,7 +218,7 @@ def left_inside_a_pass_of_small(drive: Drive) -> tuple[ResumeState, dict[str, tu
 
 @pytest.mark.parametrize("host", ["host", "elsewhere"])
 @pytest.mark.parametrize("wide", [{"wide": 2}, {}], ids=["done", "removed"])
-def test_a_gpu_left_out_of_a_finished_dnn_does_not_end_the_others_round(
+def test_a_slot_left_out_of_a_finished_dnn_does_not_end_the_others_round(
     drive: Drive, wide: dict[str, int], host: str
 ) -> None:
     resume, groups = left_inside_a_pass_of_small(drive)
@@ -229,7 +229,7 @@ def test_a_gpu_left_out_of_a_finished_dnn_does_not_end_the_others_round(
 
 
 @pytest.mark.parametrize(("host", "forgotten"), [("host", ()), ("elsewhere", ("other",))])
-def test_a_gpu_left_out_of_a_dnn_that_waits_does_not_end_the_others_round(
+def test_a_slot_left_out_of_a_dnn_that_waits_does_not_end_the_others_round(
     drive: Drive, host: str, forgotten: tuple[str, ...]
 ) -> None:
     resume, groups = left_inside_a_pass_of_small(drive)
@@ -240,8 +240,8 @@ def test_a_gpu_left_out_of_a_dnn_that_waits_does_not_end_the_others_round(
     assert again.ensemble.forgotten == forgotten
 
 
-def test_on_other_hosts_a_round_continues_with_the_gpu_that_was_to_leave_it(drive: Drive) -> None:
-    """Stopped between the round with the GPU and the round without it."""
+def test_on_other_hosts_a_round_continues_with_the_slot_that_was_to_leave_it(drive: Drive) -> None:
+    """Stopped between the round with the slot and the round without it."""
     run = drive({"wide": 9, "small": 9}, (4,), RATES, alpha=0.5)
     first = groups_of(run.start())
     run.epoch("wide", "small", offers={"wide": first["wide"][0]})
@@ -266,10 +266,10 @@ def test_a_suspension_between_the_two_rounds_changes_nothing(drive: Drive) -> No
 def test_a_log_with_offers_replays_to_the_same_state(drive: Drive) -> None:
     run = drive({"wide": 9, "small": 2}, (2, 2), RATES, alpha=0.5)
     run.start()
-    finish_pass(run, offers={"wide": run.ensemble.state.groups["wide"].gpus[0]})
+    finish_pass(run, offers={"wide": run.ensemble.state.groups["wide"].slots[0]})
     finish_pass(run)
     assert replay(*run.ensemble.origin, run.ensemble.events).state == run.ensemble.state
-    assert any(isinstance(e, EpochDone) and e.offered_gpu is not None for e in run.ensemble.events)
+    assert any(isinstance(e, EpochDone) and e.offered_slot is not None for e in run.ensemble.events)
     assert run.ensemble.snapshot()["dnns"]["wide"]["left_out"]
 
 

@@ -16,13 +16,13 @@ PLAN = RoundPlan(3, (GroupPlan("a", (0, 3)),), 5, {"a": Position(5, 7)}, {"a": 2
 
 
 def planner(
-    num_gpus: int, rates: dict[str, list[float]], preprocessing: float | None = None, **settings: object
+    num_slots: int, rates: dict[str, list[float]], preprocessing: float | None = None, **settings: object
 ) -> rounds.Planner:
-    table = RateTable({d: dict(enumerate(row, start=1)) for d, row in rates.items()}, num_gpus)
+    table = RateTable({d: dict(enumerate(row, start=1)) for d, row in rates.items()}, num_slots)
     fields = {"num_positions": END, "delta": Delta(relative=0.1), "max_preprocessors": 9} | settings
     chosen = ScheduleSettings(**fields)  # type: ignore[arg-type]
-    flotillas = FlotillaPlanner(tuple(rates), table, num_gpus, chosen.delta, chosen.max_gpus_per_dnn)
-    return rounds.Planner(Cluster.uniform(1, num_gpus), chosen, table, lambda: flotillas, preprocessing)
+    flotillas = FlotillaPlanner(tuple(rates), table, num_slots, chosen.delta, chosen.max_slots_per_dnn)
+    return rounds.Planner(Cluster.uniform(1, num_slots), chosen, table, lambda: flotillas, preprocessing)
 
 
 EQUAL = {"a": [100.0, 190.0, 270.0, 340.0], "b": [100.0, 190.0, 270.0, 340.0]}
@@ -32,9 +32,9 @@ def test_a_new_round_places_every_dnn_of_the_flotilla() -> None:
     plan = planner(4, EQUAL).new_round(
         ["a", "b"], index=7, first_pass=9, start={"b": Position(9, 5)}, epochs_of={"a": 3, "b": 4}.__getitem__
     )
-    assert sorted(gpu for group in plan.groups for gpu in group.gpus) == [0, 1, 2, 3]
+    assert sorted(slot for group in plan.groups for slot in group.slots) == [0, 1, 2, 3]
     assert plan.start == {"a": Position(9), "b": Position(9, 5)}
-    assert (plan.index, plan.first_pass, plan.num_gpus, plan.last_pass) == (7, 9, 4, None)
+    assert (plan.index, plan.first_pass, plan.num_slots, plan.last_pass) == (7, 9, 4, None)
     assert plan.epochs == {"a": 3, "b": 4}
     assert plan.predicted_rate_samples_per_s == {"a": 190.0, "b": 190.0}
 
@@ -46,7 +46,7 @@ def test_all_preprocessors_work_until_their_rate_is_known() -> None:
     assert planner(4, EQUAL, 1e9).num_preprocessors([190.0]) == 1
 
 
-def test_a_round_ends_when_fewer_than_alpha_of_its_gpus_stay_busy() -> None:
+def test_a_round_ends_when_fewer_than_alpha_of_its_slots_stay_busy() -> None:
     plan = planner(4, EQUAL, alpha=0.5)
     assert not plan.must_regroup({"a": 2}, 4, lambda: ["a"])
     assert plan.must_regroup({"a": 1}, 4, lambda: ["a"])
@@ -63,15 +63,15 @@ def test_rounding_does_not_change_alpha_times_m() -> None:
 
 
 def test_a_round_does_not_end_if_regrouping_would_change_nothing() -> None:
-    bounded = planner(4, EQUAL, max_gpus_per_dnn=1)
+    bounded = planner(4, EQUAL, max_slots_per_dnn=1)
     assert not bounded.must_regroup({"a": 1}, 4, lambda: ["a"])
     assert bounded.must_regroup({"a": 1}, 4, lambda: ["a", "b"])
     assert planner(4, EQUAL).must_regroup({"a": 1}, 4, lambda: ["a"])
 
 
-def test_gpus_of_a_round_are_counted_when_it_is_formed() -> None:
-    assert rounds.num_gpus_of(PLAN) == 4
-    assert rounds.num_gpus_of(RoundPlan(0, PLAN.groups, 0, PLAN.start, PLAN.epochs, 1, {})) == 2
+def test_slots_of_a_round_are_counted_when_it_is_formed() -> None:
+    assert rounds.num_slots_of(PLAN) == 4
+    assert rounds.num_slots_of(RoundPlan(0, PLAN.groups, 0, PLAN.start, PLAN.epochs, 1, {})) == 2
 
 
 def test_a_plan_fits_nodes_of_the_same_sizes() -> None:
@@ -130,8 +130,8 @@ def test_only_a_begun_and_unfinished_pass_counts_as_inside() -> None:
         ({"alpha": 1.1}, "schedule.alpha: got 1.1, allowed: 0 to 1"),
         ({"alpha": float("nan")}, "schedule.alpha: got nan"),
         ({"num_positions": 0}, "num_positions: got 0"),
-        ({"max_gpus_per_dnn": 0}, "max_gpus_per_dnn: got 0"),
-        ({"max_profile_gpus": 0}, "max_profile_gpus: got 0"),
+        ({"max_slots_per_dnn": 0}, "max_slots_per_dnn: got 0"),
+        ({"max_profile_slots": 0}, "max_profile_slots: got 0"),
         ({"max_preprocessors": 0}, "max_preprocessors: got 0"),
         ({"max_events": 1}, "max_events: got 1"),
     ],

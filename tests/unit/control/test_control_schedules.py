@@ -23,10 +23,10 @@ from hpcbal.events.ensemble import (
     ChooseSchedule,
     Finish,
     Instruction,
-    Prediction,
     RateMeasured,
     Schedule,
     ScheduleChosen,
+    SchedulePrediction,
     StartAlone,
     StartRound,
     StopStream,
@@ -43,8 +43,10 @@ NARROW = Schedule("global", Delta(relative=0.1), 1.0)
 THREE = {"a": [100.0, 190.0], "b": [98.0, 185.0], "c": [40.0, 78.0]}
 
 
-def predicted(schedule: Schedule, remaining_s: float, rounds: int = 1, *, is_cut: bool = False) -> Prediction:
-    return Prediction(schedule, remaining_s, rounds, is_cut)
+def predicted(
+    schedule: Schedule, remaining_s: float, rounds: int = 1, *, is_cut: bool = False
+) -> SchedulePrediction:
+    return SchedulePrediction(schedule, remaining_s, rounds, is_cut)
 
 
 def answer(
@@ -279,19 +281,19 @@ FOUR = {**THREE, "d": [90.0, 170.0]}
 
 @pytest.mark.parametrize("chosen", [NARROW, ALONE])
 @pytest.mark.parametrize(
-    ("epochs", "gpus", "settings"),
+    ("epochs", "slots", "settings"),
     [
         ({"a": 2, "b": 2, "c": 3, "d": 3}, 2, {}),
         ({"a": 2, "b": 2}, 2, {}),
         ({"a": 2, "b": 2, "c": 4}, 2, {}),
-        ({"a": 2, "b": 2, "c": 3}, 2, {"max_gpus_per_dnn": 1}),
+        ({"a": 2, "b": 2, "c": 3}, 2, {"max_slots_per_dnn": 1}),
         ({"a": 2, "b": 2, "c": 3}, 2, {"alpha": 0.5}),
         ({"a": 2, "b": 2, "c": 3}, 4, {}),
     ],
-    ids=["one more DNN", "one less", "more epochs", "a limit", "a given alpha", "more GPUs"],
+    ids=["one more DNN", "one less", "more epochs", "a limit", "a given alpha", "more slots"],
 )
 def test_a_choice_made_for_something_else_is_made_again(
-    drive: Drive, chosen: Schedule, epochs: dict[str, int], gpus: int, settings: dict[str, Any]
+    drive: Drive, chosen: Schedule, epochs: dict[str, int], slots: int, settings: dict[str, Any]
 ) -> None:
     """Even if rounds were formed by it meanwhile, and as many DNNs are left as it was made for."""
     rates = {name: [*row, 3 * row[0], 4 * row[0]] for name, row in FOUR.items()}
@@ -300,7 +302,7 @@ def test_a_choice_made_for_something_else_is_made_again(
     before = d.ensemble.resume_state()
     same = drive({"a": 2, "b": 2, "c": 3}, (2,), rates, before, **OPEN)
     assert not any(isinstance(each, ChooseSchedule) for each in same.start())
-    other = drive(epochs, (gpus,), rates, before, **(OPEN | settings))
+    other = drive(epochs, (slots,), rates, before, **(OPEN | settings))
     assert isinstance(other.start()[0], ChooseSchedule)
 
 
@@ -311,7 +313,7 @@ def test_rates_that_a_choice_needs_are_measured_first(drive: Drive) -> None:
 
 def test_a_choice_waits_for_the_rounds_that_measure(drive: Drive) -> None:
     """With one slot per DNN, rates are measured in training: a round of one pass comes before the choice."""
-    d = drive(dict.fromkeys("ab", 5), (2,), {}, **OPEN, profile=True, max_gpus_per_dnn=1)
+    d = drive(dict.fromkeys("ab", 5), (2,), {}, **OPEN, profile=True, max_slots_per_dnn=1)
     (first,) = d.start()
     assert isinstance(first, StartRound)
     assert first.plan.last_pass == 0
@@ -331,13 +333,13 @@ def idle(d: Any) -> Any:
 
 
 def test_a_delta_that_keeps_dnns_waiting_is_named_with_the_one_that_would_not(drive: Drive) -> None:
-    d = drive({"a": 1, "b": 2, "c": 3}, (8,), THREE, max_gpus_per_dnn=2, alpha=1.0)
+    d = drive({"a": 1, "b": 2, "c": 3}, (8,), THREE, max_slots_per_dnn=2, alpha=1.0)
     d.start()
     found = idle(d)
     assert (found.num_idle, found.waiting) == (4, ("c",))
     assert found.why == "c: no rate within delta (10%) of 100 samples/s, the rate of a"
     assert "schedule.delta: 22% would let c join" in found.change
-    wider = drive({"a": 1, "b": 2, "c": 3}, (8,), THREE, max_gpus_per_dnn=2, delta=Delta(relative=0.22))
+    wider = drive({"a": 1, "b": 2, "c": 3}, (8,), THREE, max_slots_per_dnn=2, delta=Delta(relative=0.22))
     wider.start()
     assert wider.ensemble.idle_slots() is None
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hpcbal.data import BadSample, SampleSource, SampleSpec, build_operations
+from hpcbal.data import BadSample, PreprocessedSamples, SampleSpec, build_operations
 from hpcbal.data.first_samples import check_first
 from hpcbal.data.pipeline import Pipeline
 from hpcbal.errors import ConfigError, DataError, UserCodeError
@@ -117,8 +117,8 @@ def images() -> np.ndarray:
     return images
 
 
-def source_of(dataset: Any, *wanted: tuple[str, dict[str, Any]], seed: int = 1) -> SampleSource:
-    return SampleSource(dataset, build_operations(wanted), seed=seed, validation_fraction=0.25)
+def source_of(dataset: Any, *wanted: tuple[str, dict[str, Any]], seed: int = 1) -> PreprocessedSamples:
+    return PreprocessedSamples(dataset, build_operations(wanted), seed=seed, validation_fraction=0.25)
 
 
 def own(name: str, **args: Any) -> tuple[str, dict[str, Any]]:

@@ -10,7 +10,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpcbal.data import SampleSource, hdf5
+from hpcbal.data import PreprocessedSamples, hdf5
 from hpcbal.data.dataset import evenly
 from hpcbal.data.datasets.image_folder import image_folder
 from hpcbal.data.held_out import WithOwnValidation
@@ -34,7 +34,7 @@ def images(folder: Path, content: bytes = b"image") -> str:
 
 
 def fingerprint(dataset: Any, *operations: Any) -> str:
-    return SampleSource(dataset, operations, 0, 0.2, max_sample_bytes=1000).fingerprint
+    return PreprocessedSamples(dataset, operations, 0, 0.2, max_sample_bytes=1000).fingerprint
 
 
 def test_hdf5_files_are_known_by_shapes_labels_names_and_values(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hpcbal.data import SampleSource
+from hpcbal.data import PreprocessedSamples
 from hpcbal.data.first_samples import doubts_about_values
 from hpcbal.data.pipeline import build_operations
 
@@ -19,7 +19,7 @@ RIGHT = {"mean": 0.5, "std": 0.29}
 
 def doubts(array_dataset: Any, samples: Any, *normalisations: dict[str, float]) -> tuple[str, ...]:
     operations = build_operations([("normalize", args) for args in normalisations])
-    source = SampleSource(array_dataset(samples), operations, 0, validation_fraction=0.2)
+    source = PreprocessedSamples(array_dataset(samples), operations, 0, validation_fraction=0.2)
     return doubts_about_values(source, is_normalised=bool(normalisations))
 
 

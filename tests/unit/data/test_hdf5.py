@@ -13,7 +13,7 @@ import h5py
 import numpy as np
 import pytest
 
-from hpcbal.data import Dataset, SampleSource, SampleSpec, hdf5
+from hpcbal.data import Dataset, PreprocessedSamples, SampleSpec, hdf5
 from hpcbal.data.datasets import hdf5 as hdf5_function
 from hpcbal.data.operations import Decode, Resize
 from hpcbal.errors import DataError
@@ -76,7 +76,7 @@ def test_names_and_number_of_classes_may_be_given(tmp_path: Path, images: np.nda
 
 def test_bytes_in_another_order_arrive_in_the_machines(tmp_path: Path, images: np.ndarray) -> None:
     path = write(tmp_path / "a.h5", images.astype(">f4"))
-    source = SampleSource(hdf5(str(path)), (), seed=0, validation_fraction=0.25)
+    source = PreprocessedSamples(hdf5(str(path)), (), seed=0, validation_fraction=0.25)
     x, _ = source.sample(1, 0, training=True)
     assert x.dtype == np.dtype("=f4")
     np.testing.assert_array_equal(x, images[1])
@@ -87,9 +87,9 @@ def test_encoded_images_of_unequal_size_are_decoded(tmp_path: Path, pixels: Any,
     path = write_ragged(tmp_path / "a.h5", [np.frombuffer(file, np.uint8) for file in files])
     dataset = hdf5(str(path))
     assert dataset.sample_spec is None
-    source = SampleSource(dataset, (Decode(),), seed=0, validation_fraction=0.3, max_sample_bytes=2000)
+    source = PreprocessedSamples(dataset, (Decode(),), seed=0, validation_fraction=0.3, max_sample_bytes=2000)
     np.testing.assert_array_equal(source.sample(1, 0, training=True)[0], pixels[:9])
-    resized = SampleSource(dataset, (Decode(), Resize(4, 4)), seed=0, validation_fraction=0.3)
+    resized = PreprocessedSamples(dataset, (Decode(), Resize(4, 4)), seed=0, validation_fraction=0.3)
     assert resized.sample(2, 0, training=True)[0].shape == (4, 4, 3)
 
 
@@ -98,7 +98,7 @@ def test_ragged_arrays_get_their_shapes_and_bound(tmp_path: Path) -> None:
     path = write_ragged(tmp_path / "a.h5", rows, [row.shape for row in rows])
     dataset = hdf5(str(path), shapes="shapes")
     assert dataset.sample_spec == SampleSpec.of((None, 3), "float32", 5 * 3 * 4)
-    source = SampleSource(dataset, (), seed=0, validation_fraction=0.3)
+    source = PreprocessedSamples(dataset, (), seed=0, validation_fraction=0.3)
     for i, row in enumerate(rows):
         np.testing.assert_array_equal(source.sample(i, 0, training=True)[0], row)
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpcbal.config import load_config
-from hpcbal.data import LabelSpec, SampleSource, SampleSpec, open_source
+from hpcbal.data import LabelSpec, PreprocessedSamples, SampleSpec, open_source
 from hpcbal.data.evaluation import open_sample_set
 from hpcbal.data.held_out import WithOwnValidation, of_same_kind
 from hpcbal.data.split import ids_for_test, split_ids
@@ -88,18 +88,18 @@ def test_without_a_test_fraction_the_split_is_as_it_always_was(array_dataset: An
     """Golden values from before there was one: runs that have begun must resume with the same split."""
     dataset = array_dataset(np.zeros((10, 2), np.uint8))
     assert split_ids(dataset, 0, 0.3)[1].tolist() == [1, 2, 6]
-    source = SampleSource(dataset, (), seed=0, validation_fraction=0.3)
+    source = PreprocessedSamples(dataset, (), seed=0, validation_fraction=0.3)
     assert source.fingerprint == "dc0d52e22e71342901186c00aebeea29b8fc1793ad4668209560e27e945dfa3d"
     assert source.test_ids.tolist() == []
 
 
 def test_test_samples_are_in_no_pass_and_depend_on_the_seed(array_dataset: Any) -> None:
     dataset = array_dataset(np.zeros((40, 2), np.uint8))
-    source = SampleSource(dataset, (), seed=0, validation_fraction=0.25, test_fraction=0.25)
+    source = PreprocessedSamples(dataset, (), seed=0, validation_fraction=0.25, test_fraction=0.25)
     assert (source.num_train, source.num_validation, len(source.test_ids)) == (20, 10, 10)
     for pass_index in range(3):
         assert not set(source.ids_of_pass(pass_index)) & set(source.test_ids)
-    other = SampleSource(dataset, (), seed=1, validation_fraction=0.25, test_fraction=0.25)
+    other = PreprocessedSamples(dataset, (), seed=1, validation_fraction=0.25, test_fraction=0.25)
     assert other.test_ids.tolist() != source.test_ids.tolist()
     assert other.fingerprint != source.fingerprint
 
@@ -107,7 +107,7 @@ def test_test_samples_are_in_no_pass_and_depend_on_the_seed(array_dataset: Any) 
 def test_a_dataset_keeps_its_own_validation_samples_beside_a_test_fraction(array_dataset: Any) -> None:
     dataset = array_dataset(np.zeros((10, 2), np.uint8))
     dataset.validation_ids = [7, 8, 9]
-    source = SampleSource(dataset, (), seed=0, validation_fraction=0.2, test_fraction=0.3)
+    source = PreprocessedSamples(dataset, (), seed=0, validation_fraction=0.2, test_fraction=0.3)
     assert source.validation_ids.tolist() == [7, 8, 9]
     assert len(source.test_ids) == 2
     assert source.test_ids.max() < 7

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hpcbal.data import SampleSource, digits
+from hpcbal.data import PreprocessedSamples, digits
 from hpcbal.data.held_samples import HeldSamples
 from hpcbal.errors import HpcbalError
 
@@ -39,7 +39,7 @@ def test_bytes_are_counted_too() -> None:
 
 
 def test_a_source_over_held_samples_preprocesses_as_the_whole_one() -> None:
-    source = SampleSource(digits(), [], seed=3, validation_fraction=0.2)
+    source = PreprocessedSamples(digits(), [], seed=3, validation_fraction=0.2)
     held = HeldSamples(source.dataset)
     part = source.over(held)
     sample_id = int(source.train_ids[7])

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hpcbal.data import BadSample, Dataset, SampleSource, image_folder
+from hpcbal.data import BadSample, Dataset, PreprocessedSamples, image_folder
 from hpcbal.data.operations import Decode, Resize
 from hpcbal.errors import DataError
 
@@ -42,7 +42,7 @@ def test_broken_files_are_named_and_the_others_usable(image_tree: Path) -> None:
     (image_tree / "dog" / "d.png").write_bytes(b"")
     dataset = image_folder(str(image_tree))
     (image_tree / "dog" / "e.jpeg").unlink()
-    source = SampleSource(dataset, (Decode(), Resize(16, 16)), seed=0, validation_fraction=0.2)
+    source = PreprocessedSamples(dataset, (Decode(), Resize(16, 16)), seed=0, validation_fraction=0.2)
     reasons = {}
     for sample_id in range(len(dataset)):
         try:

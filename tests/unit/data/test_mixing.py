@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpcbal.data import LabelSpec, SampleSource, SampleSpec
+from hpcbal.data import LabelSpec, PreprocessedSamples, SampleSpec
 from hpcbal.data.operations import CutMix, MixingOperation, Mixup, Normalize, OperationError, RandomFlip
 from hpcbal.errors import ConfigError, DataError
 
@@ -23,11 +23,11 @@ def images() -> np.ndarray:
     return generator(5).integers(0, 256, (12, 6, 8, 3), np.uint8)
 
 
-def make(dataset: Any, *operations: Any, seed: int = 1, **kwargs: Any) -> SampleSource:
-    return SampleSource(dataset, operations, seed=seed, validation_fraction=0.25, **kwargs)
+def make(dataset: Any, *operations: Any, seed: int = 1, **kwargs: Any) -> PreprocessedSamples:
+    return PreprocessedSamples(dataset, operations, seed=seed, validation_fraction=0.25, **kwargs)
 
 
-def mixed(source: SampleSource, own: int, other: int | None, pass_index: int = 0) -> Any:
+def mixed(source: PreprocessedSamples, own: int, other: int | None, pass_index: int = 0) -> Any:
     pair = [
         None if i is None else tuple(a.copy() for a in source.sample(i, pass_index, True))
         for i in (own, other)

@@ -11,7 +11,7 @@ import pytest
 
 from hpcbal import env
 from hpcbal.config import load_config
-from hpcbal.data import LabelSpec, SampleSource, SampleSpec, open_source
+from hpcbal.data import LabelSpec, PreprocessedSamples, SampleSpec, open_source
 from hpcbal.data.held_out import open_dataset
 from hpcbal.errors import DataError, InputError, UserCodeError
 
@@ -182,7 +182,7 @@ def test_members_that_are_methods_or_raise_are_explained(own_module: str) -> Non
 
 def test_a_number_of_classes_may_be_numpys(own_module: str) -> None:
     dataset = open_dataset(f"{own_module}:Given", {"member": "num_classes", "value": np.int64(3)})
-    source = SampleSource(dataset, [], seed=0, validation_fraction=0.4)
+    source = PreprocessedSamples(dataset, [], seed=0, validation_fraction=0.4)
     assert source.num_classes == 3
     assert len(source.fingerprint) == 64
 

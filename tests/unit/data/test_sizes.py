@@ -10,7 +10,7 @@ import pytest
 from hpcbal.data.dataset import BadSample
 from hpcbal.data.datasets import generated_series
 from hpcbal.data.sizes import SizeOrder, declared_sizes
-from hpcbal.data.source import SampleSource, check_largest
+from hpcbal.data.source import PreprocessedSamples, check_largest
 from hpcbal.data.spec import LabelSpec, SampleSpec
 from hpcbal.errors import DataError, UserCodeError
 
@@ -74,18 +74,18 @@ def test_an_error_in_the_function_is_the_users() -> None:
 
 
 def test_without_declared_sizes_the_lengths_that_differ_count() -> None:
-    source = SampleSource(Lines(), (), seed=0, validation_fraction=0.0)
+    source = PreprocessedSamples(Lines(), (), seed=0, validation_fraction=0.0)
     samples = [source.sample(sample_id, 0, training=True)[0] for sample_id in (0, 4)]
     assert source.is_sized
     assert source.sizes_of(np.array([0, 4]), samples).tolist() == [1.0, 5.0]
-    declared = SampleSource(with_sizes([10] * 8), (), seed=0, validation_fraction=0.0)
+    declared = PreprocessedSamples(with_sizes([10] * 8), (), seed=0, validation_fraction=0.0)
     assert declared.sizes_of(np.array([0, 4]), samples).tolist() == [10.0, 10.0]
 
 
 def test_lookahead_sorts_batches_together_and_keeps_every_sample() -> None:
     dataset = generated_series(num_samples=100, dif=30)
-    plain = SampleSource(dataset, (), seed=3, validation_fraction=0.2)
-    ahead = SampleSource(dataset, (), seed=3, validation_fraction=0.2, order=SizeOrder(8, 5))
+    plain = PreprocessedSamples(dataset, (), seed=3, validation_fraction=0.2)
+    ahead = PreprocessedSamples(dataset, (), seed=3, validation_fraction=0.2, order=SizeOrder(8, 5))
     one, other = plain.ids_of_pass(1), ahead.ids_of_pass(1)
     assert sorted(one.tolist()) == sorted(other.tolist())
     np.testing.assert_array_equal(one[80:], other[80:])
@@ -97,9 +97,9 @@ def test_lookahead_sorts_batches_together_and_keeps_every_sample() -> None:
 def test_the_fingerprint_holds_declared_sizes() -> None:
     """They decide on orders, and on who draws what: other sizes on a rank, or on resume, are other data."""
     sizes = (None, range(1, 9), range(2, 10))
-    prints = [SampleSource(with_sizes(each), (), 0, 0.25).fingerprint for each in sizes]
+    prints = [PreprocessedSamples(with_sizes(each), (), 0, 0.25).fingerprint for each in sizes]
     assert len(set(prints)) == 3
-    assert SampleSource(with_sizes(lambda i: i + 1), (), 0, 0.25).fingerprint == prints[1]
+    assert PreprocessedSamples(with_sizes(lambda i: i + 1), (), 0, 0.25).fingerprint == prints[1]
 
 
 def test_an_empty_sample_is_broken() -> None:
@@ -107,19 +107,19 @@ def test_an_empty_sample_is_broken() -> None:
     lines: Any = Lines()
     lines.read = lambda sample_id: (np.ones((0, 2), np.float32), 0)
     with pytest.raises(BadSample, match=r"\(line 3\): it is empty \(shape \(0, 2\) after preprocessing\)"):
-        SampleSource(lines, (), 0, 0.25).sample(3, 0, training=True)
+        PreprocessedSamples(lines, (), 0, 0.25).sample(3, 0, training=True)
 
 
 def test_lookahead_needs_sizes() -> None:
     with pytest.raises(DataError, match=r"data\.lookahead: got 4, .*give it the attribute 'sizes'"):
-        SampleSource(Lines(), (), seed=0, validation_fraction=0.0, order=SizeOrder(2, 4))
+        PreprocessedSamples(Lines(), (), seed=0, validation_fraction=0.0, order=SizeOrder(2, 4))
 
 
 def test_a_sample_above_the_limit_of_work_is_refused_before_training() -> None:
-    source = SampleSource(with_sizes(range(1, 9)), (), seed=0, validation_fraction=0.0)
+    source = PreprocessedSamples(with_sizes(range(1, 9)), (), seed=0, validation_fraction=0.0)
     check_largest(source, 8.0)
     check_largest(source, None)
-    check_largest(SampleSource(Lines(), (), seed=0, validation_fraction=0.0), 1.0)
+    check_largest(PreprocessedSamples(Lines(), (), seed=0, validation_fraction=0.0), 1.0)
     with pytest.raises(DataError, match="got 6, but 2 of 8 samples are larger, the largest with 8: line 7;"):
         check_largest(source, 6.0)
     with pytest.raises(DataError, match=r"1 of 8 samples is larger, .*: line 7; .* leave this sample out"):

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hpcbal.data import Dataset, SampleSource, SampleSpec, digits, fashion_mnist
+from hpcbal.data import Dataset, PreprocessedSamples, SampleSpec, digits, fashion_mnist
 from hpcbal.data.datasets.fashion_mnist import DEBIAN_PATH
 from hpcbal.errors import DataError
 
@@ -50,7 +50,7 @@ def test_the_test_files_validate(idx_folder: Path) -> None:
     dataset = fashion_mnist(str(idx_folder))
     assert (len(dataset), dataset.num_classes) == (7, 5)
     assert dataset.sample_spec == SampleSpec.of((4, 5, 1), "uint8")
-    source = SampleSource(dataset, (), seed=0, validation_fraction=0.5)
+    source = PreprocessedSamples(dataset, (), seed=0, validation_fraction=0.5)
     assert (source.num_train, source.num_validation) == (5, 2)
     assert source.ids_of_pass(0)[5:].tolist() == [5, 6]
     assert [int(source.sample(i, 0, training=False)[1]) for i in (0, 4, 5, 6)] == [0, 4, 1, 3]

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hpcbal.data import BadSample, LabelSpec, SampleSource, SampleSpec, build_operations
+from hpcbal.data import BadSample, LabelSpec, PreprocessedSamples, SampleSpec, build_operations
 from hpcbal.data.operations import Decode, Normalize, RandomCrop, RandomFlip, RandomRotation
 
 IMAGE = np.zeros((8, 8, 3), np.uint8)
@@ -26,8 +26,8 @@ def images() -> np.ndarray:
     return np.random.Generator(np.random.PCG64(5)).integers(0, 256, (20, 8, 8, 3), np.uint8)
 
 
-def make(dataset: Any, operations: Any = AUGMENT, seed: int = 1, **kwargs: Any) -> SampleSource:
-    return SampleSource(dataset, operations, seed=seed, validation_fraction=0.25, **kwargs)
+def make(dataset: Any, operations: Any = AUGMENT, seed: int = 1, **kwargs: Any) -> PreprocessedSamples:
+    return PreprocessedSamples(dataset, operations, seed=seed, validation_fraction=0.25, **kwargs)
 
 
 def test_sizes_and_specs(array_dataset: Any, images: np.ndarray) -> None:
@@ -116,7 +116,7 @@ def test_samples_with_nan_or_infinite_values_are_bad(
     samples[0, -1, 0, 0] = np.nan
     samples[1, 0, 0, 0], samples[1, -1, 0, 0] = np.inf, -np.inf
     samples[2] = np.finfo(dtype).max  # finite, although sums of it overflow
-    source = SampleSource(array_dataset(samples), [], 0, 0.5)
+    source = PreprocessedSamples(array_dataset(samples), [], 0, 0.5)
     size = samples[0].size
     for sample_id, reason in ((0, f"1 NaN of {size} values"), (1, f"2 infinite of {size} values")):
         for use in (lambda i: source.sample(i, 0, training=True), source.read):
@@ -130,7 +130,7 @@ def test_samples_with_nan_or_infinite_values_are_bad(
 def test_a_sample_that_overflows_in_preprocessing_is_bad(array_dataset: Any) -> None:
     samples = np.ones((4, 4, 4, 1))
     samples[2, 0, 0, 0] = 1e300
-    source = SampleSource(array_dataset(samples), [Normalize()], 0, 0.5)
+    source = PreprocessedSamples(array_dataset(samples), [Normalize()], 0, 0.5)
     with np.errstate(over="ignore"), pytest.raises(BadSample, match="1 infinite of 16 values"):
         source.sample(2, 0, training=True)
 

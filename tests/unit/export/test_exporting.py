@@ -233,7 +233,14 @@ def test_the_description_says_what_the_outputs_are(
     [
         ((".", "a", "a.keras"), "no config.yaml: not the output directory of a run"),
         (("{out}", "b", "a.keras"), "has no DNN 'b', allowed: a"),
-        (("{out}", "a", "a.onnx"), "allowed: a file that ends in .keras, or a directory"),
+        (
+            ("{out}", "a", "a.onnx"),
+            "a.onnx, allowed: a name that ends in .keras (a file of Keras), or one without .onnx",
+        ),
+        (
+            ("{out}", "a", "z.txt"),
+            "z.txt, allowed: a name that ends in .keras (a file of Keras), or one without .txt",
+        ),
         (("{out}", "a", "no/a.keras"), "no is not a directory; make it first"),
         (("{out}", "a", "run"), "exists and is no SavedModel; choose another name"),
     ],

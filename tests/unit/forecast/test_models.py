@@ -10,7 +10,7 @@ from python_replay import max_min_shares
 from traces import like_machines, trace_of_steps
 
 from hpcbal.errors import PolicyError
-from hpcbal.forecast import Cluster, Links, Settings, simulate
+from hpcbal.forecast import Links, Settings, Topology, simulate
 from hpcbal.forecast.cluster import ORDERS, order_named
 from hpcbal.forecast.overhead import (
     ParsingOverhead,
@@ -18,7 +18,7 @@ from hpcbal.forecast.overhead import (
     separate_parsing,
     with_step_overhead,
 )
-from hpcbal.forecast.trace import Operation, Resource, Trace
+from hpcbal.forecast.trace import Resource, Trace, TracedOperation
 
 RNG = np.random.default_rng(0)
 
@@ -67,10 +67,10 @@ def test_one_size_cannot_be_fitted() -> None:
 def test_parsing_is_an_operation_at_the_receiver_that_others_wait_for() -> None:
     trace = trace_of_steps(
         [
-            Operation("d", Resource.DOWNLINK, (), 100),
-            Operation("c", Resource.WORKER, (0,)),
-            Operation("u", Resource.UPLINK, (1,), 200, 0, "w"),
-            Operation("s", Resource.SERVER, (2,)),
+            TracedOperation("d", Resource.DOWNLINK, (), 100),
+            TracedOperation("c", Resource.WORKER, (0,)),
+            TracedOperation("u", Resource.UPLINK, (1,), 200, 0, "w"),
+            TracedOperation("s", Resource.SERVER, (2,)),
         ],
         [[5.0, 1.0, 1.5, 1.0]],
     )
@@ -88,7 +88,7 @@ def test_parsing_is_an_operation_at_the_receiver_that_others_wait_for() -> None:
 
 
 def test_parsing_keeps_the_order_of_each_step() -> None:
-    operations = (Operation("a", Resource.DOWNLINK), Operation("b", Resource.DOWNLINK))
+    operations = (TracedOperation("a", Resource.DOWNLINK), TracedOperation("b", Resource.DOWNLINK))
     trace = Trace(operations, np.ones((1, 2)), downlink_orders=np.array([[1, 0]]))
     parsed = separate_parsing(trace, ParsingOverhead(0.0, 0.5))
     assert parsed.downlink_orders is not None
@@ -98,20 +98,20 @@ def test_parsing_keeps_the_order_of_each_step() -> None:
 def test_the_overhead_of_a_step_comes_after_all_its_operations() -> None:
     trace = trace_of_steps(
         [
-            Operation("d", Resource.DOWNLINK, (), 100),
-            Operation("c", Resource.WORKER, (0,)),
-            Operation("u", Resource.UPLINK, (1,), 100),
-            Operation("e", Resource.WORKER, (1,)),
+            TracedOperation("d", Resource.DOWNLINK, (), 100),
+            TracedOperation("c", Resource.WORKER, (0,)),
+            TracedOperation("u", Resource.UPLINK, (1,), 100),
+            TracedOperation("e", Resource.WORKER, (1,)),
         ],
         [[0.0, 1.0, 0.0, 0.5], [0.0, 2.0, 0.0, 0.5]],
     )
     longer = with_step_overhead(trace, 0.25)
-    assert longer.operations[-1] == Operation("step overhead", Resource.DELAY, (2, 3))
+    assert longer.operations[-1] == TracedOperation("step overhead", Resource.DELAY, (2, 3))
     assert longer.durations_s[:, -1].tolist() == [0.25, 0.25]
     for each, end_s in ((trace, 4.0), (longer, 4.25)):
         one = Trace(each.operations, each.durations_s[1:])
         assert simulate(one, like_machines(1, 1, 100.0), Settings(1)).end_s == pytest.approx(end_s)
-    slow = Cluster((Links(100.0, 100.0, slowness=2.0),), (Links(100.0, 100.0),))
+    slow = Topology((Links(100.0, 100.0, slowness=2.0),), (Links(100.0, 100.0),))
     one = Trace(longer.operations, longer.durations_s[1:])
     assert simulate(one, slow, Settings(1)).end_s == pytest.approx(
         6.25
@@ -121,10 +121,10 @@ def test_the_overhead_of_a_step_comes_after_all_its_operations() -> None:
         with_step_overhead(trace, -1)
 
 
-def layers(waits: list[tuple[int, ...]]) -> list[Operation]:
+def layers(waits: list[tuple[int, ...]]) -> list[TracedOperation]:
     """Transfers c, b, a, in this order, and operations that wait for them or for earlier operations."""
-    transfers = [Operation(name, Resource.DOWNLINK, (), 1) for name in "cba"]
-    return [*transfers, *(Operation("op", Resource.WORKER, wait) for wait in waits)]
+    transfers = [TracedOperation(name, Resource.DOWNLINK, (), 1) for name in "cba"]
+    return [*transfers, *(TracedOperation("op", Resource.WORKER, wait) for wait in waits)]
 
 
 def test_tic_sends_the_layers_of_a_chain_in_the_order_of_the_chain() -> None:

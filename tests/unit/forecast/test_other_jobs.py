@@ -9,21 +9,25 @@ from hypothesis import strategies as st
 from traces import like_machines, trace_of_steps
 
 from hpcbal.errors import PolicyError
-from hpcbal.forecast import Operation, Resource, Settings, Trace, simulate
+from hpcbal.forecast import Resource, Settings, Trace, TracedOperation, simulate
 from hpcbal.forecast.trace import interpolated, on_servers, scaled
 
 
 def job(sizes: list[int], batch_size: int = 10, compute_s: float = 1.0, extra_bytes: int = 0) -> Trace:
     """Receives each variable, computes, and sends and applies updates."""
     names = [f"v{i}" for i in range(len(sizes))]
-    down = [Operation(f"get {n}", Resource.DOWNLINK, (), s, 0, n) for n, s in zip(names, sizes, strict=True)]
+    down = [
+        TracedOperation(f"get {n}", Resource.DOWNLINK, (), s, 0, n) for n, s in zip(names, sizes, strict=True)
+    ]
     count = len(sizes)
     up = [
-        Operation(f"put {n}", Resource.UPLINK, (count,), s + extra_bytes, 0, n)
+        TracedOperation(f"put {n}", Resource.UPLINK, (count,), s + extra_bytes, 0, n)
         for n, s in zip(names, sizes, strict=True)
     ]
-    apply = [Operation(f"apply {n}", Resource.SERVER, (count + 1 + i,), 0, 0, n) for i, n in enumerate(names)]
-    operations = [*down, Operation("compute", Resource.WORKER, tuple(range(count))), *up, *apply]
+    apply = [
+        TracedOperation(f"apply {n}", Resource.SERVER, (count + 1 + i,), 0, 0, n) for i, n in enumerate(names)
+    ]
+    operations = [*down, TracedOperation("compute", Resource.WORKER, tuple(range(count))), *up, *apply]
     row = [compute_s if o.resource is Resource.WORKER else 0.5 for o in operations]
     return trace_of_steps(operations, [row, [2 * each for each in row]], batch_size)
 
@@ -105,9 +109,9 @@ def test_what_cannot_be_placed_is_named() -> None:
 
 def test_operations_without_a_variable_follow_what_they_wait_for() -> None:
     operations = [
-        Operation("put a", Resource.UPLINK, (), 10),
-        Operation("put b", Resource.UPLINK, (), 20),
-        Operation("apply b", Resource.SERVER, (1,)),
+        TracedOperation("put a", Resource.UPLINK, (), 10),
+        TracedOperation("put b", Resource.UPLINK, (), 20),
+        TracedOperation("apply b", Resource.SERVER, (1,)),
     ]
     placed = on_servers(trace_of_steps(operations, [[0, 0, 0]]), 2)
     assert [operation.server for operation in placed.operations] == [0, 1, 1]
@@ -140,7 +144,10 @@ def test_traces_that_have_no_line_are_refused() -> None:
 
 
 def test_the_parts_of_a_variable_keep_the_order_of_each_step() -> None:
-    operations = (Operation("a", Resource.DOWNLINK, (), 10), Operation("b", Resource.DOWNLINK, (), 10))
+    operations = (
+        TracedOperation("a", Resource.DOWNLINK, (), 10),
+        TracedOperation("b", Resource.DOWNLINK, (), 10),
+    )
     trace = Trace(operations, np.ones((1, 2)), splits=True, downlink_orders=np.array([[1, 0]]))
     split = on_servers(trace, 2)
     assert split.downlink_orders is not None

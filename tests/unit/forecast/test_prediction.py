@@ -14,21 +14,21 @@ from traces import like_machines, trace_of_steps
 
 from hpcbal.errors import PolicyError
 from hpcbal.forecast import (
-    Cluster,
     Links,
-    Operation,
     Resource,
     Settings,
+    Topology,
     Trace,
+    TracedOperation,
     simulate,
 )
 from hpcbal.forecast.overhead import ParsingOverhead, with_step_overhead
 from hpcbal.forecast.prediction import (
     Band,
-    Job,
     Limit,
     Prediction,
     Prices,
+    TracedJob,
     cheapest,
     figures_of,
     knee,
@@ -41,17 +41,17 @@ from hpcbal.forecast.simulation import Chunk, Stop, events_of
 
 def chain(down: int, compute_s: float, up: int, apply_s: float, spread: float = 0.0) -> Trace:
     operations = [
-        Operation("receive", Resource.DOWNLINK, (), down),
-        Operation("compute", Resource.WORKER, (0,)),
-        Operation("send", Resource.UPLINK, (1,), up),
-        Operation("apply", Resource.SERVER, (2,)),
+        TracedOperation("receive", Resource.DOWNLINK, (), down),
+        TracedOperation("compute", Resource.WORKER, (0,)),
+        TracedOperation("send", Resource.UPLINK, (1,), up),
+        TracedOperation("apply", Resource.SERVER, (2,)),
     ]
     rows = [[0.0, compute_s * (1 + spread * i), 0.0, apply_s] for i in range(-2, 3)]
     return trace_of_steps(operations, rows, 8)
 
 
-def job_of(trace: Trace, num_workers: int, parsing: tuple[float, float] = (0.0, 0.0)) -> Job:
-    return Job(trace, like_machines(num_workers, 1, 100.0), ParsingOverhead(*parsing), Settings(200))
+def job_of(trace: Trace, num_workers: int, parsing: tuple[float, float] = (0.0, 0.0)) -> TracedJob:
+    return TracedJob(trace, like_machines(num_workers, 1, 100.0), ParsingOverhead(*parsing), Settings(200))
 
 
 @pytest.mark.parametrize(
@@ -118,9 +118,13 @@ def test_a_delay_is_not_computing_and_stays_on_faster_machines() -> None:
 def test_shares_and_rates_count_from_when_each_worker_starts() -> None:
     # A step takes 1 s down and 1 s computing; worker 1 starts at 1 s, so they never meet on the link.
     trace = trace_of_steps(
-        [Operation("down", Resource.DOWNLINK, (), 100), Operation("compute", Resource.WORKER, (0,))], [[0, 1]]
+        [
+            TracedOperation("down", Resource.DOWNLINK, (), 100),
+            TracedOperation("compute", Resource.WORKER, (0,)),
+        ],
+        [[0, 1]],
     )
-    job = Job(trace, like_machines(2, 1, 100.0), settings=Settings(4, begins_s=(0.0, 1.0)))
+    job = TracedJob(trace, like_machines(2, 1, 100.0), settings=Settings(4, begins_s=(0.0, 1.0)))
     replay = job.run()
     assert replay.steps_per_s(0) == pytest.approx(4 / 8 + 3 / 6)
     steps_per_s, _, communicating, exposed, _, _ = figures_of(job, replay)
@@ -197,12 +201,12 @@ def test_phases_are_what_one_sees_on_the_link() -> None:
     assert (phases.down_s, phases.compute_s, phases.up_s, phases.update_s) == pytest.approx((1, 2, 0.5, 0.25))
     overlapping = trace_of_steps(
         [
-            Operation("a", Resource.DOWNLINK, (), 100),
-            Operation("b", Resource.DOWNLINK, (), 400),
-            Operation("first", Resource.WORKER, (0,)),
-            Operation("send", Resource.UPLINK, (2,), 50),
-            Operation("second", Resource.WORKER, (1, 2)),
-            Operation("send more", Resource.UPLINK, (4,), 50),
+            TracedOperation("a", Resource.DOWNLINK, (), 100),
+            TracedOperation("b", Resource.DOWNLINK, (), 400),
+            TracedOperation("first", Resource.WORKER, (0,)),
+            TracedOperation("send", Resource.UPLINK, (2,), 50),
+            TracedOperation("second", Resource.WORKER, (1, 2)),
+            TracedOperation("send more", Resource.UPLINK, (4,), 50),
         ],
         [[0, 0, 1, 0, 1, 0]],
     )
@@ -215,15 +219,15 @@ def test_phases_begin_with_the_first_byte_to_any_server() -> None:
     """A short transfer to one server ends before a long one to another that began earlier."""
     trace = trace_of_steps(
         [
-            Operation("compute", Resource.WORKER),
-            Operation("send long", Resource.UPLINK, (0,), 100),
-            Operation("more", Resource.WORKER, (0,)),
-            Operation("send short", Resource.UPLINK, (2,), 1, server=1),
+            TracedOperation("compute", Resource.WORKER),
+            TracedOperation("send long", Resource.UPLINK, (0,), 100),
+            TracedOperation("more", Resource.WORKER, (0,)),
+            TracedOperation("send short", Resource.UPLINK, (2,), 1, server=1),
         ],
         [[1.0, 0.0, 0.5, 0.0]],
     )
     workers = (Links(math.inf, math.inf),)
-    phases = phases_of(Job(trace, Cluster(workers, (Links(100.0, 100.0),) * 2)))
+    phases = phases_of(TracedJob(trace, Topology(workers, (Links(100.0, 100.0),) * 2)))
     assert (phases.compute_s, phases.up_s) == pytest.approx((1.0, 1.0))
 
 
@@ -239,7 +243,7 @@ def test_cynthia_by_hand() -> None:
 def test_cynthia_counts_delays_and_has_no_answer_to_a_job_without_times() -> None:
     waiting = with_step_overhead(chain(100, 1.0, 100, 0.5), 1.0)
     assert cynthia(job_of(waiting, 1), 2) == cynthia(job_of(chain(100, 2.0, 100, 0.5), 1), 2)
-    serving = trace_of_steps([Operation("apply", Resource.SERVER)], [[1.0]])
+    serving = trace_of_steps([TracedOperation("apply", Resource.SERVER)], [[1.0]])
     with pytest.raises(PolicyError, match=r"neither computes nor receives anything.*leave the rivals out"):
         cynthia(job_of(serving, 1), 1)
 
@@ -253,7 +257,7 @@ def test_where_phases_do_not_overlap_the_queueing_model_is_close() -> None:
 def test_a_timeline_has_every_chunk_on_the_track_of_its_resource() -> None:
     chunks: list[Chunk] = []
     trace = chain(100, 2.0, 50, 0.25)
-    cluster = Cluster((Links(100, 100),) * 2, (Links(100, 100),))
+    cluster = Topology((Links(100, 100),) * 2, (Links(100, 100),))
     simulate(trace, cluster, Settings(2), chunks.append)
     events = list(events_of(chunks, trace))
     slices = [event for event in events if event["ph"] == "X"]
@@ -286,13 +290,13 @@ def test_what_overlaps_is_shown_on_further_tracks(in_turn: bool) -> None:
     # The server's link is slower than the worker's: in turn, the second message leaves before the first has
     # arrived. Both delays pass at the same time.
     operations = [
-        Operation("a", Resource.UPLINK, (), 100),
-        Operation("b", Resource.UPLINK, (), 100),
-        Operation("wait a", Resource.DELAY, (0,), variable="a"),
-        Operation("wait b", Resource.DELAY, (0,), variable="b"),
+        TracedOperation("a", Resource.UPLINK, (), 100),
+        TracedOperation("b", Resource.UPLINK, (), 100),
+        TracedOperation("wait a", Resource.DELAY, (0,), variable="a"),
+        TracedOperation("wait b", Resource.DELAY, (0,), variable="b"),
     ]
     chunks: list[Chunk] = []
-    cluster = Cluster((Links(100, 100),), (Links(50, 50),))
+    cluster = Topology((Links(100, 100),), (Links(50, 50),))
     trace = trace_of_steps(operations, [[0.0, 0.0, 5.0, 5.0]])
     simulate(trace, cluster, Settings(3, in_turn=in_turn), chunks.append)
     events = list(events_of(chunks, trace))

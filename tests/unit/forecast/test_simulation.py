@@ -10,9 +10,9 @@ from stepped_replay import ends_by_stepping
 from traces import like_machines, trace_of_steps
 
 from hpcbal.errors import PolicyError
-from hpcbal.forecast.cluster import Cluster, Links
+from hpcbal.forecast.cluster import Links, Topology
 from hpcbal.forecast.simulation import FLOW_CONTROL_OFF, Chunk, Settings, simulate
-from hpcbal.forecast.trace import Operation, Resource, Trace
+from hpcbal.forecast.trace import Resource, Trace, TracedOperation
 from hpcbal.paramserver.store.links import Link
 
 
@@ -20,10 +20,10 @@ def chain(down: int, compute_s: float, up: int, apply_s: float = 0.0) -> Trace:
     """A step of four operations, one after the other."""
     return trace_of_steps(
         [
-            Operation("receive", Resource.DOWNLINK, (), down),
-            Operation("compute", Resource.WORKER, (0,)),
-            Operation("send", Resource.UPLINK, (1,), up),
-            Operation("apply", Resource.SERVER, (2,)),
+            TracedOperation("receive", Resource.DOWNLINK, (), down),
+            TracedOperation("compute", Resource.WORKER, (0,)),
+            TracedOperation("send", Resource.UPLINK, (1,), up),
+            TracedOperation("apply", Resource.SERVER, (2,)),
         ],
         [[0.0, compute_s, 0.0, apply_s]],
     )
@@ -44,7 +44,7 @@ def test_a_slower_worker_shares_a_part_of_each_transfer_by_hand() -> None:
     # Both receive until 2 s; they compute until 3 s and 3.5 s. Worker 0 sends alone for half a second, then
     # both share: it ends at 4.5 s, worker 1 at 5 s. Worker 0 receives alone until 5 s, then both share until
     # 6 s; it computes until 7 s and sends alone: worker 1 receives until 6.5 s and computes until 8 s.
-    cluster = Cluster((Links(100, 100), Links(100, 100, slowness=1.5)), (Links(100, 100),))
+    cluster = Topology((Links(100, 100), Links(100, 100, slowness=1.5)), (Links(100, 100),))
     replay = simulate(chain(100, 1.0, 100), cluster, Settings(2))
     assert replay.ends_s[0] == pytest.approx([4.5, 8.0])
     assert replay.ends_s[1] == pytest.approx([5.0])
@@ -57,9 +57,9 @@ def test_two_servers_serve_a_worker_each_by_hand() -> None:
     # Each worker receives from both servers and each server sends to both workers, so all four transfers
     # run at 50: 2 s for 100 bytes. Computing takes 1 s.
     operations = [
-        Operation("a", Resource.DOWNLINK, (), 100, 0),
-        Operation("b", Resource.DOWNLINK, (), 100, 1),
-        Operation("c", Resource.WORKER, (0, 1)),
+        TracedOperation("a", Resource.DOWNLINK, (), 100, 0),
+        TracedOperation("b", Resource.DOWNLINK, (), 100, 1),
+        TracedOperation("c", Resource.WORKER, (0, 1)),
     ]
     replay = simulate(trace_of_steps(operations, [[0, 0, 1]]), like_machines(2, 2, 100.0), Settings(2))
     assert replay.ends_s[0] == pytest.approx([3.0, 6.0])
@@ -69,10 +69,10 @@ def test_two_servers_serve_a_worker_each_by_hand() -> None:
 def test_exposed_is_what_computation_does_not_hide_by_hand() -> None:
     # The second transfer, from 1 s to 3 s, is hidden by the first computation until 2 s.
     operations = [
-        Operation("a", Resource.DOWNLINK, (), 100),
-        Operation("b", Resource.DOWNLINK, (), 200),
-        Operation("first", Resource.WORKER, (0,)),
-        Operation("second", Resource.WORKER, (1, 2)),
+        TracedOperation("a", Resource.DOWNLINK, (), 100),
+        TracedOperation("b", Resource.DOWNLINK, (), 200),
+        TracedOperation("first", Resource.WORKER, (0,)),
+        TracedOperation("second", Resource.WORKER, (1, 2)),
     ]
     replay = simulate(trace_of_steps(operations, [[0, 0, 1, 1]]), like_machines(1, 1, 100.0), Settings(1))
     assert replay.end_s == pytest.approx(4.0)
@@ -83,7 +83,10 @@ def test_exposed_is_what_computation_does_not_hide_by_hand() -> None:
 
 def test_workers_that_start_apart_do_not_meet_on_the_link_by_hand() -> None:
     # Alone, transfer and computation take 1 s each. Two that start together share each transfer: 3 s a step.
-    operations = (Operation("down", Resource.DOWNLINK, (), 100), Operation("compute", Resource.WORKER, (0,)))
+    operations = (
+        TracedOperation("down", Resource.DOWNLINK, (), 100),
+        TracedOperation("compute", Resource.WORKER, (0,)),
+    )
     trace = trace_of_steps(operations, [[0, 1]])
     for apart_s, step_s in ((0.0, 3.0), (1.0, 2.0)):
         settings = Settings(20, begins_s=(0.0, apart_s))
@@ -101,14 +104,14 @@ def test_delays_pass_side_by_side_and_are_the_same_on_slow_machines_by_hand() ->
     # The transfer ends at 1 s. Both delays and the first computation start then; computing takes 2 s on this
     # worker. The second computation waits for the longer delay.
     operations = (
-        Operation("down", Resource.DOWNLINK, (), 100),
-        Operation("short", Resource.DELAY, (0,)),
-        Operation("long", Resource.DELAY, (0,)),
-        Operation("compute", Resource.WORKER, (0,)),
-        Operation("finish", Resource.WORKER, (1, 2, 3)),
+        TracedOperation("down", Resource.DOWNLINK, (), 100),
+        TracedOperation("short", Resource.DELAY, (0,)),
+        TracedOperation("long", Resource.DELAY, (0,)),
+        TracedOperation("compute", Resource.WORKER, (0,)),
+        TracedOperation("finish", Resource.WORKER, (1, 2, 3)),
     )
     trace = trace_of_steps(operations, [[0, 2, 4, 1, 1]])
-    cluster = Cluster((Links(100, 100, slowness=2.0),), (Links(100, 100, slowness=3.0),))
+    cluster = Topology((Links(100, 100, slowness=2.0),), (Links(100, 100, slowness=3.0),))
     chunks: list[Chunk] = []
     replay = simulate(trace, cluster, Settings(2), chunks.append)
     assert replay.ends_s[0] == pytest.approx([7.0, 14.0])
@@ -121,11 +124,11 @@ def test_delays_pass_side_by_side_and_are_the_same_on_slow_machines_by_hand() ->
 def test_computations_that_are_ready_go_in_the_order_of_the_trace_by_hand() -> None:
     # All three can start at 1 s or later; the one that is listed last and starts a transfer goes last.
     operations = (
-        Operation("parameters", Resource.DOWNLINK, (), 100),
-        Operation("first", Resource.WORKER, (0,)),
-        Operation("second", Resource.WORKER, (1,)),
-        Operation("hand over", Resource.WORKER, (0,)),
-        Operation("update", Resource.UPLINK, (3,), 100),
+        TracedOperation("parameters", Resource.DOWNLINK, (), 100),
+        TracedOperation("first", Resource.WORKER, (0,)),
+        TracedOperation("second", Resource.WORKER, (1,)),
+        TracedOperation("hand over", Resource.WORKER, (0,)),
+        TracedOperation("update", Resource.UPLINK, (3,), 100),
     )
     trace = trace_of_steps(operations, [[0, 1, 1, 1, 0]])
     replay = simulate(trace, like_machines(1, 1, 100.0), Settings(1))
@@ -136,9 +139,9 @@ def test_transfers_move_in_the_order_of_their_recorded_step_by_hand() -> None:
     # Computing needs the first transfer only. If that comes first, it ends at 2 s; if not, at 3 s, and the
     # other transfer takes until 1 s.
     operations = (
-        Operation("needed", Resource.DOWNLINK, (), 100),
-        Operation("other", Resource.DOWNLINK, (), 100),
-        Operation("compute", Resource.WORKER, (0,)),
+        TracedOperation("needed", Resource.DOWNLINK, (), 100),
+        TracedOperation("other", Resource.DOWNLINK, (), 100),
+        TracedOperation("compute", Resource.WORKER, (0,)),
     )
     for order, end_s in (([0, 1], 2.0), ([1, 0], 3.0)):
         trace = Trace(operations, np.array([[0.0, 0.0, 1.0]]), downlink_orders=np.array([order]))
@@ -153,7 +156,7 @@ def test_transfers_move_in_the_order_of_their_recorded_step_by_hand() -> None:
 
 def test_an_unlike_worker_leaves_the_link_earlier_by_hand() -> None:
     # Worker 1's link carries 25: worker 0 gets 75 and is done after 4/3 s; the other needs 4 s.
-    cluster = Cluster((Links(100, 100), Links(25, 25)), (Links(100, 100),))
+    cluster = Topology((Links(100, 100), Links(25, 25)), (Links(100, 100),))
     chunks: list[Chunk] = []
     simulate(chain(100, 8.0, 0), cluster, Settings(1), chunks.append)
     ends = {chunk.worker: chunk.end_s for chunk in chunks if chunk.operation == 0}
@@ -162,7 +165,7 @@ def test_an_unlike_worker_leaves_the_link_earlier_by_hand() -> None:
 
 def test_streams_pause_once_after_a_window() -> None:
     sizes = [5, 2, 8]
-    trace = trace_of_steps([Operation(f"{n}", Resource.DOWNLINK, (), n) for n in sizes], [[0.0] * 3])
+    trace = trace_of_steps([TracedOperation(f"{n}", Resource.DOWNLINK, (), n) for n in sizes], [[0.0] * 3])
     chunks: list[Chunk] = []
     simulate(trace, like_machines(1, 1, 1.0), Settings(1, window_bytes=3), chunks.append)
     assert [(c.operation, c.end_s - c.begin_s) for c in chunks] == [(0, 3), (1, 2), (2, 3), (0, 2), (2, 5)]
@@ -187,12 +190,12 @@ def test_without_communication_w_workers_are_w_times_as_fast(num_workers: int) -
 @st.composite
 def traces(draw: st.DrawFn) -> Trace:
     """Small graphs of whole numbers, on one server."""
-    operations: list[Operation] = []
+    operations: list[TracedOperation] = []
     for position in range(draw(st.integers(1, 7))):
         resource = draw(st.sampled_from(list(Resource)))
         waits_for = draw(st.sets(st.integers(0, position - 1), max_size=2)) if position else set()
         num_bytes = draw(st.integers(1, 6)) if resource.is_link else 0
-        operations.append(Operation(f"{position}", resource, tuple(sorted(waits_for)), num_bytes))
+        operations.append(TracedOperation(f"{position}", resource, tuple(sorted(waits_for)), num_bytes))
     row = st.lists(st.integers(1, 5), min_size=len(operations), max_size=len(operations))
     return trace_of_steps(operations, draw(st.lists(row, min_size=1, max_size=3)))
 
@@ -221,12 +224,12 @@ def test_bytes_are_conserved_and_the_same_seed_gives_the_same(trace: Trace, work
 @given(st.integers(0, 2**32), st.integers(1, 3), st.sampled_from([1.5, FLOW_CONTROL_OFF]))
 def test_small_steps_of_time_come_to_the_same_ends(seed: int, workers: int, window: float) -> None:
     rng, tick_s = np.random.default_rng(seed), 1 / 512
-    operations: list[Operation] = []
+    operations: list[TracedOperation] = []
     for position in range(rng.integers(2, 6)):
         resource = list(Resource)[rng.integers(5)]
         before = {int(each) for each in rng.integers(0, position, 2)} if position else set()
         size = int(rng.integers(1, 5)) if resource.is_link else 0
-        operations.append(Operation(f"{position}", resource, tuple(sorted(before)), size))
+        operations.append(TracedOperation(f"{position}", resource, tuple(sorted(before)), size))
     durations = rng.uniform(1.0, 3.0, len(operations))
     cluster, setting = like_machines(workers, 1, 2.0), Settings(2, window_bytes=window)
 
@@ -285,9 +288,12 @@ def test_in_turn_the_second_worker_waits_for_the_first_by_hand() -> None:
 def test_in_turn_a_second_message_leaves_before_the_first_has_arrived_by_hand() -> None:
     # The worker's link carries 100, the server's 50: the second message leaves at 1 s, and the server takes
     # it when it has taken the first, at 2 s. It has arrived at 4 s.
-    operations = [Operation("a", Resource.UPLINK, (), 100), Operation("b", Resource.UPLINK, (), 100)]
+    operations = [
+        TracedOperation("a", Resource.UPLINK, (), 100),
+        TracedOperation("b", Resource.UPLINK, (), 100),
+    ]
     chunks: list[Chunk] = []
-    cluster = Cluster((Links(100, 100),), (Links(50, 50),))
+    cluster = Topology((Links(100, 100),), (Links(50, 50),))
     simulate(trace_of_steps(operations, [[0.0, 0.0]]), cluster, Settings(1, **IN_TURN), chunks.append)
     assert [(c.begin_s, c.end_s) for c in chunks] == [(0.0, 2.0), (1.0, 4.0)]
 
@@ -327,17 +333,17 @@ def test_in_turn_links_agree_with_those_of_the_engine(seed: int, workers: int, s
     rng = np.random.default_rng(seed)
     rate, num_messages = 100.0, 12
     waits, sizes = rng.uniform(0.0, 3.0, num_messages), rng.integers(1, 200, num_messages)
-    operations: list[Operation] = []
+    operations: list[TracedOperation] = []
     for position in range(num_messages):
         server = int(rng.integers(servers)) if position else servers - 1
         operations += [
-            Operation("wait", Resource.WORKER, (2 * position - 2,) if position else ()),
-            Operation("send", Resource.UPLINK, (2 * position,), int(sizes[position]), server),
+            TracedOperation("wait", Resource.WORKER, (2 * position - 2,) if position else ()),
+            TracedOperation("send", Resource.UPLINK, (2 * position,), int(sizes[position]), server),
         ]
     durations = np.zeros(2 * num_messages)
     durations[::2] = waits
     slowness = rng.uniform(0.5, 2.0, workers)
-    cluster = Cluster(
+    cluster = Topology(
         tuple(Links(rate, rate, each) for each in slowness), tuple(Links(rate, rate) for _ in range(servers))
     )
     chunks: list[Chunk] = []

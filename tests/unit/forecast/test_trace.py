@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from traces import trace_of_steps, write_trace
 
-from hpcbal.forecast.trace import Operation, Resource, Trace, TraceError
+from hpcbal.forecast.trace import Resource, Trace, TracedOperation, TraceError
 from hpcbal.forecast.trace_file import lines_of_trace, read_trace, trace_of_lines
 
 OPERATIONS = (
-    Operation("receive", Resource.DOWNLINK, (), 1000, 1, "w"),
-    Operation("compute", Resource.WORKER, (0,)),
-    Operation("send", Resource.UPLINK, (1,), 500, 1, "w"),
-    Operation("apply", Resource.SERVER, (2,), 0, 1, "w"),
+    TracedOperation("receive", Resource.DOWNLINK, (), 1000, 1, "w"),
+    TracedOperation("compute", Resource.WORKER, (0,)),
+    TracedOperation("send", Resource.UPLINK, (1,), 500, 1, "w"),
+    TracedOperation("apply", Resource.SERVER, (2,), 0, 1, "w"),
 )
 TRACE = trace_of_steps(OPERATIONS, [[0.1, 0.2, 0.3, 0.4], [0.5, 0.6, 0.7, 1 / 3]], 16)
 HEADER = '{"trace":"hpcbal","version":1,"samples_per_step":1}\n'
@@ -41,7 +41,7 @@ def test_a_trace_is_read_as_it_was_written(tmp_path: Path) -> None:
 
 
 def test_the_order_of_each_step_is_read_as_it_was_written() -> None:
-    operations = (Operation("a", Resource.DOWNLINK), Operation("b", Resource.DOWNLINK))
+    operations = (TracedOperation("a", Resource.DOWNLINK), TracedOperation("b", Resource.DOWNLINK))
     trace = Trace(operations, np.ones((2, 2)), downlink_orders=np.array([[1, 0], [0, 1]]))
     again = trace_of_lines(lines_of_trace(trace), "t")
     assert again.downlink_orders is not None
@@ -122,7 +122,7 @@ def test_a_wrong_line_is_named(lines: list[str], message: str) -> None:
 def test_defaults_are_left_out_of_the_file() -> None:
     lines = [
         json.loads(line)
-        for line in lines_of_trace(trace_of_steps([Operation("a", Resource.WORKER)], [[1.0]]))
+        for line in lines_of_trace(trace_of_steps([TracedOperation("a", Resource.WORKER)], [[1.0]]))
     ]
     assert lines[1:] == [{"op": "a", "resource": "worker"}, {"step": [1.0]}]
 

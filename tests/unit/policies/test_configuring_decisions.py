@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from hpcbal.errors import PolicyError
 from hpcbal.policies.configuring import (
+    BlockAssignment,
     Configuration,
     Machine,
     Metrics,
     MovingCost,
-    Ownership,
     ServerMetrics,
     Trigger,
     TurnMetrics,
@@ -130,7 +130,7 @@ def test_machines_that_leave_are_emptied_even_if_epochs_get_longer() -> None:
 
 
 def test_a_change_takes_as_long_as_the_busiest_link() -> None:
-    now = Ownership(("worker", "worker", "server", "standby"), (0, 0, 0, 0, 1, 1, 1, 1), (2, 2, 2, 2))
+    now = BlockAssignment(("worker", "worker", "server", "standby"), (0, 0, 0, 0, 1, 1, 1, 1), (2, 2, 2, 2))
     plan = plan_changes(now, Configuration.of_blocks([2, 2, 0, 4], [0, 0, 4, 0]))
     machines = [Machine(1.0, 1e6)] * 4
     cost = cost_of_moving(plan, machines, data_block_bytes=1e6, parameter_block_bytes=1e3, link_share=0.0)
@@ -143,7 +143,7 @@ def test_a_change_takes_as_long_as_the_busiest_link() -> None:
 
 def test_blocks_that_leave_a_machine_are_of_all_tables() -> None:
     """Blocks 0 to 3 are of one table, and 4 to 15 of another: a quarter of what leaves is of the first."""
-    now = Ownership(("worker", "server", "standby"), (0,) * 4, (1,) * 16)
+    now = BlockAssignment(("worker", "server", "standby"), (0,) * 4, (1,) * 16)
     (move,) = plan_changes(now, Configuration.of_blocks([4, 0, 0], [0, 8, 8])).moves
     assert len([block for block in move.blocks if block < 4]) == 2
     (move,) = plan_changes(now, Configuration.of_blocks([4, 0, 0], [0, 12, 4])).moves
@@ -151,14 +151,14 @@ def test_blocks_that_leave_a_machine_are_of_all_tables() -> None:
 
 
 def test_a_change_takes_as_long_as_moves_that_wait_for_each_other() -> None:
-    now = Ownership(("worker", "server", "server"), (0,) * 6, (1, 1, 2, 2))
+    now = BlockAssignment(("worker", "server", "server"), (0,) * 6, (1, 1, 2, 2))
     plan = plan_changes(now, Configuration.of_blocks([3, 0, 3], [0, 4, 0]))
     cost = cost_of_moving(plan, [Machine(1.0, 1e6)] * 3, 1e6, 1e6, 0.5)
     assert cost.change_s == pytest.approx(2.0 + 3.0)
 
 
 def test_a_plan_without_moves_costs_nothing() -> None:
-    now = Ownership(CONFIGURATION.roles, (0, 0, 0, 0, 1, 1, 1, 1), (2, 2, 2, 2))
+    now = BlockAssignment(CONFIGURATION.roles, (0, 0, 0, 0, 1, 1, 1, 1), (2, 2, 2, 2))
     cost = cost_of_moving(plan_changes(now, CONFIGURATION), [Machine(1.0, 1.0)] * 4, 1.0, 1.0, 0.5)
     assert cost == FREE
 

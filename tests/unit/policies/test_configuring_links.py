@@ -9,7 +9,7 @@ import pytest
 from traces import like_machines
 
 from hpcbal.forecast import Settings, Trace, simulate
-from hpcbal.forecast.trace import Operation, Resource, on_servers
+from hpcbal.forecast.trace import Resource, TracedOperation, on_servers
 from hpcbal.policies.batching import split_evenly
 from hpcbal.policies.configuring import (
     Configuration,
@@ -56,9 +56,9 @@ def forecast(workers: int, servers: int, sample_s: float = SAMPLE_S) -> float:
     durations = np.zeros((50, 3))
     durations[:, 1] = BATCH * sample_s * np.random.default_rng(0).uniform(0.9, 1.1, 50)
     operations = (
-        Operation("pull", Resource.DOWNLINK, (), BYTES, variable="w"),
-        Operation("compute", Resource.WORKER, (0,)),
-        Operation("push", Resource.UPLINK, (1,), BYTES, variable="w"),
+        TracedOperation("pull", Resource.DOWNLINK, (), BYTES, variable="w"),
+        TracedOperation("compute", Resource.WORKER, (0,)),
+        TracedOperation("push", Resource.UPLINK, (1,), BYTES, variable="w"),
     )
     trace = on_servers(Trace(operations, durations, BATCH, splits=True), servers)
     run = simulate(trace, like_machines(workers, servers, RATE), Settings(400, window_bytes=float("inf")))

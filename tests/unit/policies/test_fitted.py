@@ -13,7 +13,7 @@ from hpcbal.policies.batching.fitted import Fitted, FittedState
 from hpcbal.policies.batching.min_max import split_min_max
 from hpcbal.policies.batching.time_curves import CurveMemory, FloatArray, TimeCurves, learn
 
-GPUS = TimeCurves.of([(0.30, 0.23, 0.0088), (0.45, 0.37, 0.030), (0.50, 0.46, 0.045), (0.55, 0.54, 0.077)])
+SLOTS = TimeCurves.of([(0.30, 0.23, 0.0088), (0.45, 0.37, 0.030), (0.50, 0.46, 0.045), (0.55, 0.54, 0.077)])
 TASK = BatchTask.uniform(128, 4)
 POLICY = Fitted()
 
@@ -48,7 +48,7 @@ def gaussian(seed: int, num_workers: int = 4, spread: float = 0.03) -> Callable[
 
 
 def test_without_noise_it_is_at_the_optimum_within_six_iterations() -> None:
-    state, ratios = run(POLICY.start(TASK), GPUS, 20)
+    state, ratios = run(POLICY.start(TASK), SLOTS, 20)
     assert ratios[0] > 2.5
     assert max(ratios[6:]) <= 1.0 + POLICY.least_gain
     assert state.batch_sizes == (89, 21, 12, 6)
@@ -57,11 +57,11 @@ def test_without_noise_it_is_at_the_optimum_within_six_iterations() -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_with_noise_it_settles_within_six_iterations_and_again_after_a_change(seed: int) -> None:
     noise = gaussian(seed)
-    state, ratios = run(POLICY.start(TASK), GPUS, 60, noise)
+    state, ratios = run(POLICY.start(TASK), SLOTS, 60, noise)
     assert min(ratios[:7]) <= 1.05
     assert np.mean(ratios[10:]) <= 1.02
     lost = np.array([0.0, 0.45, 0.0, 0.0])
-    changed = TimeCurves(GPUS.floor_s + lost, GPUS.launch_s + lost, GPUS.slope_s)
+    changed = TimeCurves(SLOTS.floor_s + lost, SLOTS.launch_s + lost, SLOTS.slope_s)
     _, ratios = run(state, changed, 40, noise)
     assert min(ratios[:11]) <= 1.05
     assert np.mean(ratios[10:]) <= 1.02
@@ -71,8 +71,8 @@ def test_answers_that_come_three_iterations_late_delay_it_but_do_not_confuse_it(
     noise, state, late = gaussian(4), POLICY.start(TASK), []
     ratios = []
     for k in range(60):
-        ratios.append(GPUS.makespan(state.batch_sizes) / GPUS.makespan((89, 21, 12, 6)))
-        times_s = GPUS.seconds(state.batch_sizes) * noise(k)
+        ratios.append(SLOTS.makespan(state.batch_sizes) / SLOTS.makespan((89, 21, 12, 6)))
+        times_s = SLOTS.seconds(state.batch_sizes) * noise(k)
         late.append([Observation(n, float(t)) for n, t in zip(state.batch_sizes, times_s, strict=True)])
         if len(late) > 3:
             state = POLICY.decide(state, late.pop(0)).state
@@ -82,19 +82,19 @@ def test_answers_that_come_three_iterations_late_delay_it_but_do_not_confuse_it(
 
 def test_a_single_spike_changes_nothing() -> None:
     noise = gaussian(1, spread=0.01)
-    state, _ = run(POLICY.start(TASK), GPUS, 40, noise)
+    state, _ = run(POLICY.start(TASK), SLOTS, 40, noise)
     spike = np.array([1.0, 3.0, 1.0, 1.0])
-    after, _ = run(state, GPUS, 1, lambda _: spike)
+    after, _ = run(state, SLOTS, 1, lambda _: spike)
     assert after.batch_sizes == state.batch_sizes
-    _, ratios = run(after, GPUS, 20, noise)
+    _, ratios = run(after, SLOTS, 20, noise)
     assert max(ratios) <= 1.03
 
 
 def test_a_worker_that_slows_down_to_half_its_speed_is_learnt_anew() -> None:
     noise = gaussian(2)
-    state, _ = run(POLICY.start(TASK), GPUS, 40, noise)
+    state, _ = run(POLICY.start(TASK), SLOTS, 40, noise)
     factor = np.array([2.0, 1.0, 1.0, 1.0])
-    slower = TimeCurves(GPUS.floor_s * factor, GPUS.launch_s * factor, GPUS.slope_s * factor)
+    slower = TimeCurves(SLOTS.floor_s * factor, SLOTS.launch_s * factor, SLOTS.slope_s * factor)
     _, ratios = run(state, slower, 40, noise)
     assert min(ratios[:11]) <= 1.05
     assert np.mean(ratios[10:]) <= 1.02
@@ -120,9 +120,9 @@ def test_equal_workers_keep_their_even_shares() -> None:
 
 
 def test_what_memory_does_not_hold_is_not_given() -> None:
-    state, _ = run(POLICY.start(TASK), GPUS, 5, memory=(0.96, 0.2, 0.2, 0.2))
+    state, _ = run(POLICY.start(TASK), SLOTS, 5, memory=(0.96, 0.2, 0.2, 0.2))
     assert state.batch_sizes[0] <= 32
-    state, _ = run(POLICY.start(TASK), GPUS, 1, memory=(0.5, 0.2, 0.2, 0.2))
+    state, _ = run(POLICY.start(TASK), SLOTS, 1, memory=(0.5, 0.2, 0.2, 0.2))
     assert 32 < state.batch_sizes[0] <= 60
 
 
@@ -172,7 +172,7 @@ def test_a_worker_is_offered_for_removal_only_where_its_least_is_too_much() -> N
     assert state.batch_sizes == (20, 19, 1)
     assert removed[: POLICY.offer_after - 1] == [None] * (POLICY.offer_after - 1)
     assert removed[-1] == 2
-    state, _ = run(POLICY.start(TASK), GPUS, 20)
+    state, _ = run(POLICY.start(TASK), SLOTS, 20)
     assert POLICY.decide(state, [Observation(n, 1.0) for n in state.batch_sizes]).remove is None
 
 

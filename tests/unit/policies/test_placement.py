@@ -11,15 +11,15 @@ import pytest
 from hpcbal.cluster.layout import Cluster, Node
 from hpcbal.errors import PolicyError
 from hpcbal.policies.flotilla import Flotilla
-from hpcbal.policies.placement import Placement, assign_gpus, placement_score
+from hpcbal.policies.placement import Placement, assign_slots, placement_score
 
 
 def place(counts: Sequence[int], sizes: Sequence[int], max_permutations: int = 1024) -> Placement:
-    """Placement of DNNs 'a', 'b', ... with these numbers of GPUs on nodes of these sizes."""
+    """Placement of DNNs 'a', 'b', ... with these numbers of slots on nodes of these sizes."""
     names = tuple("abcdefghijklmnopqrstuvwxyz"[: len(counts)])
     rates = (1.0,) * len(counts)
     cluster = Cluster(tuple(Node(f"node{i}", size) for i, size in enumerate(sizes)))
-    return assign_gpus(Flotilla(names, tuple(counts), rates, rates, 1.0), cluster, max_permutations)
+    return assign_slots(Flotilla(names, tuple(counts), rates, rates, 1.0), cluster, max_permutations)
 
 
 def test_the_score_is_eq_4() -> None:
@@ -30,7 +30,7 @@ def test_the_score_is_eq_4() -> None:
 
 def test_whole_nodes_come_first_then_pairs_that_fill_nodes() -> None:
     placement = place((1, 4, 3, 2, 8, 2), (4, 4, 4, 4, 4))
-    assert placement.gpus == {
+    assert placement.slots == {
         "b": (0, 1, 2, 3),
         "e": (4, 5, 6, 7, 8, 9, 10, 11),
         "a": (12,),
@@ -53,9 +53,9 @@ def test_the_order_of_the_rest_is_searched() -> None:
     assert placement.score == pytest.approx(2 * (1 / 3 + 1 / 2 + 1))
 
 
-def test_gpus_stay_free_in_between_where_that_keeps_dnns_together() -> None:
+def test_slots_stay_free_in_between_where_that_keeps_dnns_together() -> None:
     placement = place((3, 3), (4, 4))
-    assert placement.gpus == {"a": (0, 1, 2), "b": (4, 5, 6)}
+    assert placement.slots == {"a": (0, 1, 2), "b": (4, 5, 6)}
 
 
 def test_a_large_dnn_is_split_rather_than_small_ones() -> None:
@@ -65,18 +65,18 @@ def test_a_large_dnn_is_split_rather_than_small_ones() -> None:
 
 def test_unequal_nodes_are_filled_by_what_fits_them() -> None:
     placement = place((3, 4, 4), (3, 4, 4))
-    assert placement.gpus == {"a": (0, 1, 2), "b": (3, 4, 5, 6), "c": (7, 8, 9, 10)}
+    assert placement.slots == {"a": (0, 1, 2), "b": (3, 4, 5, 6), "c": (7, 8, 9, 10)}
 
 
-def test_nodes_without_gpus_do_not_count() -> None:
+def test_nodes_without_slots_do_not_count() -> None:
     placement = place((4, 2), (2, 0, 4))
-    assert placement.gpus == {"a": (2, 3, 4, 5), "b": (0, 1)}
+    assert placement.slots == {"a": (2, 3, 4, 5), "b": (0, 1)}
 
 
 def test_many_dnns_are_placed_within_the_cap() -> None:
     counts = [1 + i % 5 for i in range(26)]
     placement = place(counts, (6,) * 13)
-    assert [len(own) for own in placement.gpus.values()] == counts
+    assert [len(own) for own in placement.slots.values()] == counts
     assert placement.score == pytest.approx(math.fsum(1 / m for m in counts))
 
 

@@ -16,7 +16,7 @@ from hpcbal.policies.rates import (
     starts_from_dict,
 )
 
-TABLE = RateTable({"a": {1: 10.0, 2: 19.0, 8: 60.0}, "b": {1: 5.5}, "empty": {}}, gpus_per_node=4)
+TABLE = RateTable({"a": {1: 10.0, 2: 19.0, 8: 60.0}, "b": {1: 5.5}, "empty": {}}, slots_per_node=4)
 KEYS = {"a": "key-a", "b": "key-b", "empty": "key-e"}
 
 
@@ -44,7 +44,7 @@ def test_on_nodes_of_another_size_only_groups_within_a_node_keep_their_rates() -
 
 def test_older_entries_stay_and_new_measurements_replace_old_ones() -> None:
     kept = profile_to_dict(TABLE, KEYS)
-    newer = RateTable({"a": {2: 20.0, 3: 29.0}}, gpus_per_node=4)
+    newer = RateTable({"a": {2: 20.0, 3: 29.0}}, slots_per_node=4)
     merged = through_json(profile_to_dict(newer, {"a": "key-a"}, previous=kept))
     found = profile_from_dict(merged, KEYS, 4).measured
     assert found == {"a": {1: 10.0, 2: 20.0, 3: 29.0, 8: 60.0}, "b": {1: 5.5}}
@@ -67,9 +67,9 @@ def test_a_value_that_is_not_a_profile_is_refused(profile: dict[str, object]) ->
     [
         "text",
         {},
-        {"gpus_per_node": 4, "samples_per_s": [1.0]},
-        {"gpus_per_node": 4, "samples_per_s": {"one": 1.0}},
-        {"gpus_per_node": None, "samples_per_s": {"1": 1.0}},
+        {"slots_per_node": 4, "samples_per_s": [1.0]},
+        {"slots_per_node": 4, "samples_per_s": {"one": 1.0}},
+        {"slots_per_node": None, "samples_per_s": {"1": 1.0}},
     ],
 )
 def test_a_broken_entry_is_named(entry: object) -> None:

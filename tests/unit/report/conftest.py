@@ -122,7 +122,7 @@ def finished(history: History) -> ReportData:
 def shares() -> Callable[[ReportData, int], dict[str, float]]:
     """Seconds of a slot by what it did, zeros left out, to milliseconds."""
 
-    def of(data: ReportData, gpu: int) -> dict[str, float]:
-        return {kind: round(s, 3) for kind, s in data.use[gpu].seconds.items() if round(s, 3)}
+    def of(data: ReportData, slot: int) -> dict[str, float]:
+        return {kind: round(s, 3) for kind, s in data.use[slot].seconds.items() if round(s, 3)}
 
     return of

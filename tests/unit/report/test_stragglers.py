@@ -12,8 +12,8 @@ from hpcbal.report.charts.all_charts import NARROW, WIDE, draw_charts
 from hpcbal.report.drawing.shapes import Text
 
 
-def late(gpu: int | None, why: str, late_s: float) -> dict[str, Any]:
-    return {"straggler": Straggler(gpu, why, late_s)}
+def late(slot: int | None, why: str, late_s: float) -> dict[str, Any]:
+    return {"straggler": Straggler(slot, why, late_s)}
 
 
 def balanced(*sizes: int) -> dict[str, Any]:
@@ -22,13 +22,13 @@ def balanced(*sizes: int) -> dict[str, Any]:
 
 @pytest.fixture
 def removed(history: Any) -> ReportData:
-    """Group a waits for GPU 2, mostly, until it drops that GPU; b has its own GPU."""
+    """Group a waits for slot 2, mostly, until it drops that slot; b has its own slot."""
     history.start(0, (4,)).round(0, 0, {"a": (0, 1, 2), "b": (3,)})
     history.epoch(3, "a", 2.0, **late(2, "compute", 1.0), **balanced(10, 10, 4))
     history.epoch(3, "b", 2.0)
     history.epoch(6, "a", 2.0, **late(1, "input", 0.2), **balanced(12, 11, 1))
     history.epoch(9, "a", 2.0, **late(2, "compute", 0.5), **balanced(12, 11, 1))
-    history.add(9, "gpu-left-out", dnn_id="a", gpu=2).leave(10, "a").leave(10, "b")
+    history.add(9, "slot-left-out", dnn_id="a", slot=2).leave(10, "a").leave(10, "b")
     history.round(10, 1, {"a": (0, 1)}, a=3)
     history.epoch(12, "a", 1.0, **balanced(12, 12))
     return history.read()
@@ -52,7 +52,7 @@ def test_shares_follow_the_group_and_lost_epochs_are_dropped(removed: ReportData
 def test_the_costliest_group_comes_first(history: Any) -> None:
     history.start(0, (4,)).round(0, 0, {"a": (0, 1), "b": (2, 3)})
     history.epoch(3, "a", 2.0, **late(1, "compute", 0.3)).epoch(3, "b", 2.0, **late(None, "collective", 1.1))
-    assert [(wait.job, wait.gpu) for wait in history.read().waits] == [("b", None), ("a", 1)]
+    assert [(wait.job, wait.slot) for wait in history.read().waits] == [("b", None), ("a", 1)]
 
 
 def test_the_page_shows_who_was_late_why_and_the_result(removed: ReportData) -> None:

@@ -24,13 +24,13 @@ from hpcbal.checkpoint import TrainingState, read_checkpoint
 from hpcbal.cluster.roles import RankInfo, Roles, assign_roles
 from hpcbal.comm.channel import Channel
 from hpcbal.config import EnsembleConfig, load_config
-from hpcbal.data.source import SampleSource, open_source
+from hpcbal.data.source import PreprocessedSamples, open_source
 from hpcbal.dataplane.producer import NodeTopology, Producer
 from hpcbal.dataplane.replication import OneNode
 from hpcbal.dataplane.ring import NodeRing
 from hpcbal.runtime.handoff.launch_dir import RunRequest, load_requested
 from hpcbal.runtime.health.ending import StopFlag
-from hpcbal.runtime.parts.loading import PartLoader
+from hpcbal.runtime.partitions.loading import PartLoader
 from hpcbal.runtime.rank.context import RankContext
 from hpcbal.runtime.rank.data import RankData, StreamFacts
 from hpcbal.runtime.resuming.opening import open_run
@@ -89,11 +89,11 @@ class Guard(StopFlag):
         return super().take()
 
 
-def one_node(num_gpus: int, num_preprocessors: int = 1) -> Roles:
-    """The roles of a node with that many GPUs."""
-    num_ranks = 1 + num_preprocessors + num_gpus
+def one_node(num_slots: int, num_preprocessors: int = 1) -> Roles:
+    """The roles of a node with that many slots."""
+    num_ranks = 1 + num_preprocessors + num_slots
     ranks = [RankInfo(rank, 0, "host", 1000 + rank, 0) for rank in range(num_ranks)]
-    return assign_roles(ranks, num_gpus, num_preprocessors)
+    return assign_roles(ranks, num_slots, num_preprocessors)
 
 
 def make_context(config: EnsembleConfig, output: Path, roles: Roles, channel: Channel) -> RankContext:
@@ -118,27 +118,27 @@ class Ranks:
     Args:
         config: of the run.
         output: the run's directory.
-        num_gpus: trainers.
+        num_slots: trainers.
         num_preprocessors: at least 1.
     """
 
     def __init__(
-        self, config: EnsembleConfig, output: Path, num_gpus: int, num_preprocessors: int = 1
+        self, config: EnsembleConfig, output: Path, num_slots: int, num_preprocessors: int = 1
     ) -> None:
         self.config = config
-        self.roles = one_node(num_gpus, num_preprocessors)
+        self.roles = one_node(num_slots, num_preprocessors)
         self.channels = LoopbackChannel.connect(len(self.roles.ranks))
         self.contexts = [make_context(config, output, self.roles, channel) for channel in self.channels]
         self.facts = StreamFacts.of(config, open_source(config))
-        self.ring = NodeRing.private(self.facts.spec, num_gpus, num_preprocessors)
-        self.hub = LoopbackHub(num_gpus, timeout_s=TIMEOUT_S)
+        self.ring = NodeRing.private(self.facts.spec, num_slots, num_preprocessors)
+        self.hub = LoopbackHub(num_slots, timeout_s=TIMEOUT_S)
         self._threads: list[threading.Thread] = []
         self._trainers: list[Trainer] = []
         self.codes: dict[int, int] = {}
         self._errors: list[BaseException] = []
         self._arrived: dict[Any, tuple[set[int], set[int]]] = {}
 
-    def source(self) -> SampleSource:
+    def source(self) -> PreprocessedSamples:
         """Of a rank of its own."""
         return open_source(self.config)
 
@@ -154,22 +154,22 @@ class Ranks:
         return Preprocessor(self.contexts[rank], producer)
 
     def trainer(self, rank: int, *, fetches_ahead: bool = True) -> Trainer:
-        gpu, context = self.roles.trainer_ranks.index(rank), self.contexts[rank]
+        slot, context = self.roles.trainer_ranks.index(rank), self.contexts[rank]
         has_own_stream = self.config.schedule.paradigm == "independent"  # as in `open_data`
         num_waves = 0
 
-        def make_wave(gpus: Sequence[int]) -> LoopbackWave:
+        def make_wave(slots: Sequence[int]) -> LoopbackWave:
             nonlocal num_waves
             num_waves += 1
-            key = (num_waves, tuple(gpus))
+            key = (num_waves, tuple(slots))
             arrived = self._arrived.setdefault(key, (set(), set()))
-            return LoopbackWave(gpu, len(gpus), arrived)
+            return LoopbackWave(slot, len(slots), arrived)
 
         trainer = Trainer(
             context,
             RankData(self.facts, self.ring, self.source() if has_own_stream else None),
-            emulated_backend(self.config, self.roles, gpu, is_sized=self.facts.spec.is_sized),
-            LoopbackGroups(gpu, self.hub),
+            emulated_backend(self.config, self.roles, slot, is_sized=self.facts.spec.is_sized),
+            LoopbackGroups(slot, self.hub),
             make_wave,
             ThreadPoolExecutor(1) if fetches_ahead else None,
             PartLoader(context, self.facts) if self.config.data.access == "partitioned" else None,
@@ -212,14 +212,14 @@ class InProcessRun:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.out = folder / "out"
-        self.num_gpus = 2
+        self.num_slots = 2
         self.configure()
         self.ranks: Ranks | None = None
 
     def configure(self, change: Callable[[dict[str, Any]], object] | None = None, **sections: Any) -> None:
         """Write run.yaml: the base, with `sections` replaced and changed by `change`."""
         config = {**copy.deepcopy(BASE), **sections, "output": {"dir": str(self.out)}}
-        config["slots"] = {"per_node": self.num_gpus}
+        config["slots"] = {"per_node": self.num_slots}
         names = {dnn["name"] for dnn in config["dnns"]}
         rates = config["backend"].get("rates", {})
         config["backend"]["rates"] = {name: rates[name] for name in rates if name in names}
@@ -243,7 +243,7 @@ class InProcessRun:
         assert isinstance(config, EnsembleConfig)
         opened = open_run(request, config)
         with contextlib.closing(opened):
-            ranks = self.ranks = Ranks(opened.config, opened.output, self.num_gpus, num_preprocessors)
+            ranks = self.ranks = Ranks(opened.config, opened.output, self.num_slots, num_preprocessors)
             roles = ranks.roles
             devices = [
                 "emulated" if rank in roles.trainer_ranks else None for rank in range(len(roles.ranks))
@@ -309,9 +309,9 @@ def in_process(tmp_path: Path, hooks: dict[str, Any], monkeypatch: pytest.Monkey
 def make_ranks(in_process: InProcessRun, tmp_path: Path) -> Callable[..., Ranks]:
     """Ranks without a scheduler: the test itself plays rank 0."""
 
-    def make(num_gpus: int = 1, num_preprocessors: int = 1, **sections: Any) -> Ranks:
-        in_process.num_gpus = num_gpus
+    def make(num_slots: int = 1, num_preprocessors: int = 1, **sections: Any) -> Ranks:
+        in_process.num_slots = num_slots
         in_process.configure(**sections)
-        return Ranks(in_process.load(), tmp_path / "out", num_gpus, num_preprocessors)
+        return Ranks(in_process.load(), tmp_path / "out", num_slots, num_preprocessors)
 
     return make

@@ -76,8 +76,8 @@ def test_an_output_that_no_run_can_use_is_refused_before_ranks_are_started(
         ([], 4, 64, 6),
         ([], 0, 8, 9),  # emulated slots: a core is set aside for the preprocessor
         ([TRAINS], 0, 64, 3),  # one DNN, so one slot with many threads
-        ([TRAINS, "schedule.max_gpus_per_dnn=3"], 0, 64, 5),
-        ([TRAINS, "schedule.max_gpus_per_dnn=3"], 0, 2, 4),
+        ([TRAINS, "schedule.max_slots_per_dnn=3"], 0, 64, 5),
+        ([TRAINS, "schedule.max_slots_per_dnn=3"], 0, 2, 4),
         ([TRAINS, "data.access=partitioned"], 0, 4, 6),
     ],
 )

@@ -20,12 +20,12 @@ def run(
     rates: Mapping[str, float | Mapping[int, float]],
     epochs: Mapping[str, int],
     *,
-    gpus: tuple[int, ...] = (4,),
+    slots: tuple[int, ...] = (4,),
     passes: PassModel | None = None,
     costs: Costs | None = None,
     **others: Any,
 ) -> SimulatedRun:
-    """A run of DNNs with these rates (on one GPU, or by number) on nodes with this many GPUs.
+    """A run of DNNs with these rates (on one slot, or by number) on nodes with this many slots.
 
     A pass has 1,000 samples unless `passes` says otherwise. `others` go to `simulate` or ScheduleSettings.
     """
@@ -34,9 +34,9 @@ def run(
     settings = {"delta": Delta(absolute=20.0), "profile": False} | others
     return simulate(
         [DnnSpec(name, 8, StopRule(max_epochs=MAX_EPOCHS)) for name in rates],
-        Cluster.uniform(len(gpus), gpus[0]),
+        Cluster.uniform(len(slots), slots[0]),
         ScheduleSettings(num_positions=passes.num_positions, **settings),
-        RateTable({n: dict(r) if isinstance(r, Mapping) else {1: r} for n, r in rates.items()}, gpus[0]),
+        RateTable({n: dict(r) if isinstance(r, Mapping) else {1: r} for n, r in rates.items()}, slots[0]),
         passes,
         epochs=epochs,
         costs=costs,

@@ -1,4 +1,4 @@
-"""On unlike GPUs passes take what their steps take, split by the policies of a real run."""
+"""On unlike slots passes take what their steps take, split by the policies of a real run."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def seconds_of_pass(sizes_of: dict[int, tuple[int, ...]], workers: tuple[Worker,
     return total
 
 
-def test_even_shares_last_as_long_as_the_slowest_gpu() -> None:
+def test_even_shares_last_as_long_as_the_slowest_slot() -> None:
     expected = seconds_of_pass({128: (32,) * 4, 104: (26,) * 4, 90: (23, 23, 22, 22)})
     assert seconds_of_epochs(run(BATCHING["even"])) == pytest.approx([expected] * 12)
 
@@ -90,10 +90,10 @@ def test_a_policy_learns_in_the_first_passes_and_beats_even_shares(name: str) ->
     assert min(by_epoch) <= by_epoch[-1] <= by_epoch[0]
 
 
-def test_a_gpu_that_is_not_worth_its_wait_is_left_out_unless_that_is_switched_off() -> None:
+def test_a_slot_that_is_not_worth_its_wait_is_left_out_unless_that_is_switched_off() -> None:
     simulated = run(BATCHING["fitted"], HOPELESS)
-    assert [len(record.plan.groups[0].gpus) for record in simulated.rounds] == [4, 3]
-    assert 3 not in simulated.rounds[-1].plan.groups[0].gpus
+    assert [len(record.plan.groups[0].slots) for record in simulated.rounds] == [4, 3]
+    assert 3 not in simulated.rounds[-1].plan.groups[0].slots
     kept = run(BATCHING["fitted"], HOPELESS, regroup=False)
     assert len(kept.rounds) == 1
     assert simulated.makespan_s < 0.4 * kept.makespan_s
@@ -128,7 +128,7 @@ def replace_rules(machine: Any) -> Any:
     return type(machine)(replace(machine.rules, warm_up_steps=0), machine.state, machine.num_quiet)
 
 
-def test_a_profiling_run_measures_even_shares_on_its_own_gpus() -> None:
+def test_a_profiling_run_measures_even_shares_on_its_own_slots() -> None:
     spec = DnnSpec("a", BATCH, StopRule(max_epochs=1))
     balancing = Balancing(FOUR, {"a": BATCHING["fitted"]})
     pace = StepPace({"a": spec}, RateTable({"a": {1: RATE}}, 4), PASSES, balancing)

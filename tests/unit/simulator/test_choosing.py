@@ -44,15 +44,15 @@ EXAMPLE = {"a": {1: 1500.0, 2: 2850.0}, "b": {1: 1300.0, 2: 2470.0}, "c": {1: 58
 def outset(
     rates: dict[str, dict[int, float]],
     epochs: dict[str, int],
-    num_gpus: int,
+    num_slots: int,
     resume: ResumeState | None = None,
     **settings: Any,
 ) -> Outset:
     return Outset(
         tuple(DnnSpec(name, 64, StopRule(max_epochs=count)) for name, count in epochs.items()),
-        Cluster.uniform(1, num_gpus),
+        Cluster.uniform(1, num_slots),
         ScheduleSettings(**{"num_positions": 1000, "profile": False, **OPEN, **settings}),
-        RateTable(rates, num_gpus),
+        RateTable(rates, num_slots),
         PassModel(900, 100, ring_samples=64),
         Costs(form_s=0.3, checkpoint_s=0.1),
         resume or ResumeState(),
@@ -63,12 +63,12 @@ def drawn(seed: int) -> Outset:
     """An ensemble of 2 to 12 DNNs, with rates and lengths up to 10 times apart."""
     rng = random.Random(seed)
     names = [f"d{i}" for i in range(rng.randint(2, 12))]
-    gpus = rng.randint(1, 8)
+    slots = rng.randint(1, 8)
     rates = {}
     for name in names:
         rate, kept = 10 ** rng.uniform(2.0, 3.0), rng.uniform(0.8, 0.98)
-        rates[name] = {m: rate * m * kept ** (m - 1) for m in range(1, gpus + 1)}
-    return outset(rates, {name: rng.randint(2, 20) for name in names}, gpus)
+        rates[name] = {m: rate * m * kept ** (m - 1) for m in range(1, slots + 1)}
+    return outset(rates, {name: rng.randint(2, 20) for name in names}, slots)
 
 
 # ---- the example of three DNNs on eight slots ---------------------------------------------------
@@ -76,7 +76,7 @@ def drawn(seed: int) -> Outset:
 
 def test_dnns_of_unlike_rates_share_a_round_without_any_setting(sim: Sim) -> None:
     epochs = dict.fromkeys(EXAMPLE, 36)
-    given = {"gpus": (8,), "max_gpus_per_dnn": 2}
+    given = {"slots": (8,), "max_slots_per_dnn": 2}
     paper, alone = sim(EXAMPLE, epochs, **given), sim(EXAMPLE, epochs, paradigm="independent", **given)
     auto = sim(EXAMPLE, epochs, **given, **OPEN)
     wide = sim(EXAMPLE, epochs, delta=Delta(relative=5.0), **given)
@@ -162,15 +162,15 @@ def test_very_many_epochs_are_merged_and_change_little() -> None:
 def test_slow_preprocessing_counts_as_the_first_choice_knew_it(sim: Sim) -> None:
     """Alone, every DNN has a preprocessor of its own; two share one here, and wait for it."""
     rates = {"a": {1: 1000.0}, "b": {1: 1000.0}}
-    fast = sim(rates, {"a": 5, "b": 5}, gpus=(2,), **OPEN)
+    fast = sim(rates, {"a": 5, "b": 5}, slots=(2,), **OPEN)
     slow = sim(
-        rates, {"a": 5, "b": 5}, gpus=(2,), passes=PassModel(1000, preprocessing_samples_per_s=100.0), **OPEN
+        rates, {"a": 5, "b": 5}, slots=(2,), passes=PassModel(1000, preprocessing_samples_per_s=100.0), **OPEN
     )
     assert slow.makespan_s > 5.0 * fast.makespan_s
 
 
 def test_a_run_knows_max_epochs_but_not_when_dnns_converge(sim: Sim) -> None:
-    run = sim(EXAMPLE, {"a": 3, "b": 30, "c": 4}, gpus=(4,), keep_events=True, **OPEN)
+    run = sim(EXAMPLE, {"a": 3, "b": 30, "c": 4}, slots=(4,), keep_events=True, **OPEN)
     choices = [timed.event for timed in run.events if type(timed.event).__name__ == "ScheduleChosen"]
     assert choices[0].prediction.remaining_s > run.makespan_s
     assert run.outcome == "done"

@@ -20,7 +20,7 @@ TABLE = RateTable({"a": {1: 10.0, 2: 19.0, 4: 36.0, 6: 50.0}}, 4)
 
 
 @pytest.mark.parametrize(
-    ("gpus", "rate"),
+    ("slots", "rate"),
     [
         ((0, 1), 19.0),
         ((0, 4), 19.0 * 0.9),
@@ -30,9 +30,9 @@ TABLE = RateTable({"a": {1: 10.0, 2: 19.0, 4: 36.0, 6: 50.0}}, 4)
         ((0, 1, 4, 5, 8, 9), 50.0 * 0.9),
     ],
 )
-def test_each_node_beyond_the_fewest_costs_a_share_of_the_rate(gpus: tuple[int, ...], rate: float) -> None:
-    assert GroupRates(TABLE, Cluster.uniform(3, 4), 0.9).rate("a", gpus) == pytest.approx(rate)
-    assert GroupRates(TABLE, Cluster.uniform(3, 4)).rate("a", gpus) == TABLE.rate("a", len(gpus))
+def test_each_node_beyond_the_fewest_costs_a_share_of_the_rate(slots: tuple[int, ...], rate: float) -> None:
+    assert GroupRates(TABLE, Cluster.uniform(3, 4), 0.9).rate("a", slots) == pytest.approx(rate)
+    assert GroupRates(TABLE, Cluster.uniform(3, 4)).rate("a", slots) == TABLE.rate("a", len(slots))
 
 
 @pytest.mark.parametrize("share", [0.0, -1.0, 1.1, float("nan")])
@@ -48,19 +48,19 @@ def test_a_deviation_out_of_range_is_refused(deviation: float) -> None:
 
 
 def in_order(flotilla: Flotilla, cluster: Cluster, order: Sequence[int]) -> Placement:
-    """The DNNs take the GPUs of `order` one after another."""
-    gpus: dict[str, tuple[int, ...]] = {}
-    for dnn_id, count in zip(flotilla.dnn_ids, flotilla.num_gpus, strict=True):
-        gpus[dnn_id], order = tuple(sorted(order[:count])), order[count:]
-    return Placement(gpus, placement_score(gpus, cluster))
+    """The DNNs take the slots of `order` one after another."""
+    slots: dict[str, tuple[int, ...]] = {}
+    for dnn_id, count in zip(flotilla.dnn_ids, flotilla.num_slots, strict=True):
+        slots[dnn_id], order = tuple(sorted(order[:count])), order[count:]
+    return Placement(slots, placement_score(slots, cluster))
 
 
 def scattered(
     flotilla: Flotilla, cluster: Cluster, had: Mapping[str, Sequence[int]] | None = None
 ) -> Placement:
     """Neighbours go to different nodes."""
-    size = cluster.max_gpus_per_node
-    order = sorted(range(cluster.num_gpus), key=lambda gpu: (gpu % size, gpu // size))
+    size = cluster.max_slots_per_node
+    order = sorted(range(cluster.num_slots), key=lambda slot: (slot % size, slot // size))
     return in_order(flotilla, cluster, order)
 
 
@@ -68,23 +68,23 @@ def test_a_worse_placement_takes_longer(sim: Sim, monkeypatch: pytest.MonkeyPatc
     rates = {name: {1: 50.0, 2: 100.0} for name in "ab"}
 
     def run() -> SimulatedRun:
-        return sim(rates, {"a": 3, "b": 3}, gpus=(2, 2), kept_per_added_node=0.8)
+        return sim(rates, {"a": 3, "b": 3}, slots=(2, 2), kept_per_added_node=0.8)
 
     together = run()
     assert together.makespan_s == pytest.approx(3 * 10.0)
-    monkeypatch.setattr(paradigms, "assign_gpus_staying", scattered)
+    monkeypatch.setattr(paradigms, "assign_slots_staying", scattered)
     assert run().makespan_s == pytest.approx(3 * 10.0 / 0.8)
 
 
 def test_profiling_measures_the_group_in_its_place(sim: Sim, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(profiling, "assign_gpus", scattered)
+    monkeypatch.setattr(profiling, "assign_slots", scattered)
     run = sim(
         {"a": {1: 100.0, 2: 190.0}},
         {"a": 1},
-        gpus=(2, 2),
+        slots=(2, 2),
         known=RateTable({}, 2),
         profile=True,
-        max_profile_gpus=2,
+        max_profile_slots=2,
         kept_per_added_node=0.5,
         keep_events=True,
     )
@@ -92,19 +92,19 @@ def test_profiling_measures_the_group_in_its_place(sim: Sim, monkeypatch: pytest
     assert measured == [RateMeasured("a", 1, 100.0), RateMeasured("a", 2, 95.0)]
 
 
-@pytest.mark.parametrize("num_gpus", [20, 60])
+@pytest.mark.parametrize("num_slots", [20, 60])
 def test_the_policy_places_better_than_chance_on_average(
-    num_gpus: int, monkeypatch: pytest.MonkeyPatch
+    num_slots: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scenario = load_preset("fleet-summitdev")
-    policy_s = statistics.fmean(scenario.run(num_gpus, "global", seed).makespan_s for seed in range(3))
+    policy_s = statistics.fmean(scenario.run(num_slots, "global", seed).makespan_s for seed in range(3))
     rng = random.Random(1)
 
     def by_chance(
         flotilla: Flotilla, cluster: Cluster, had: Mapping[str, Sequence[int]] | None = None
     ) -> Placement:
-        return in_order(flotilla, cluster, rng.sample(range(cluster.num_gpus), cluster.num_gpus))
+        return in_order(flotilla, cluster, rng.sample(range(cluster.num_slots), cluster.num_slots))
 
-    monkeypatch.setattr(paradigms, "assign_gpus_staying", by_chance)
-    chance_s = statistics.fmean(scenario.run(num_gpus, "global", seed).makespan_s for seed in range(3))
+    monkeypatch.setattr(paradigms, "assign_slots_staying", by_chance)
+    chance_s = statistics.fmean(scenario.run(num_slots, "global", seed).makespan_s for seed in range(3))
     assert policy_s < chance_s

@@ -51,20 +51,20 @@ def test_bounds_in_the_wrong_order_are_refused(wrong: dict[str, Any]) -> None:
 @pytest.mark.parametrize("paradigm", ["global", "local", "homogeneous", "independent"])
 def test_asha_trains_a_ninth_of_the_epochs_in_every_paradigm(sim: Sim, paradigm: str) -> None:
     curves = CurveLaw().draw(SPECS, 7)
-    pruned = sweep(sim, paradigm=paradigm, gpus=(27,), prune=ASHA, curves=curves)
+    pruned = sweep(sim, paradigm=paradigm, slots=(27,), prune=ASHA, curves=curves)
     # Side by side: 27 train 1 epoch, 9 of them 3, 3 of them 9, and 1 trains 27.
     if paradigm != "homogeneous":
         assert pruned.num_epochs == 27 + 9 * 2 + 3 * 6 + 18
     assert pruned.num_pruned == 26
     assert pruned.outcome == "done"
-    few = sweep(sim, paradigm=paradigm, gpus=(2,), prune=ASHA, curves=curves)
+    few = sweep(sim, paradigm=paradigm, slots=(2,), prune=ASHA, curves=curves)
     assert few.num_epochs < 27 * 27 / 4
-    assert few.lower_bound_s <= few.makespan_s < sweep(sim, paradigm=paradigm, gpus=(2,)).makespan_s / 2
-    assert few == sweep(sim, paradigm=paradigm, gpus=(2,), prune=ASHA, curves=curves)
+    assert few.lower_bound_s <= few.makespan_s < sweep(sim, paradigm=paradigm, slots=(2,)).makespan_s / 2
+    assert few == sweep(sim, paradigm=paradigm, slots=(2,), prune=ASHA, curves=curves)
 
 
 def test_the_median_rule_saves_less(sim: Sim) -> None:
     curves = CurveLaw().draw(SPECS, 7)
-    run = sweep(sim, gpus=(27,), prune=Median(3, 5), curves=curves)
+    run = sweep(sim, slots=(27,), prune=Median(3, 5), curves=curves)
     assert 27 * 3 < run.num_epochs < 27 * 27
     assert 13 <= run.num_pruned <= 26

@@ -54,7 +54,7 @@ def test_a_restart_forgets_what_was_in_memory() -> None:
         done(12.0, "a", 10.0),
         entry(50.0, "run-started"),
         started(51.0, {"a": (0,)}, a=1),
-        done(66.0, "a", 10.0),  # loaded, although on the same GPU: 5 s
+        done(66.0, "a", 10.0),  # loaded, although on the same slot: 5 s
     ]
     costs = measured_costs(lines)
     assert costs is not None
@@ -78,7 +78,7 @@ def lines_of_run(run: SimulatedRun) -> list[TimedLine]:
 def test_the_costs_of_a_simulated_run_are_found_in_its_ledger(sim: Any) -> None:
     costs = Costs(form_s=1.0, build_s=10.0, load_s=3.0)
     rates = {"a": {1: 100.0, 2: 190.0}, "b": {1: 100.0, 2: 190.0}}
-    run = sim(rates, {"a": 6, "b": 2}, gpus=(2,), costs=costs, keep_events=True)
+    run = sim(rates, {"a": 6, "b": 2}, slots=(2,), costs=costs, keep_events=True)
     assert len(run.rounds) == 2, "b is done, and a moves to both slots"
     found = measured_costs(lines_of_run(run))
     assert found is not None

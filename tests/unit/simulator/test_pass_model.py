@@ -7,7 +7,7 @@ import math
 import pytest
 
 from hpcbal.errors import InputError
-from hpcbal.simulator import Costs, PassModel, Reader
+from hpcbal.simulator import Costs, PassModel, ReadingGroup
 
 
 def test_validation_is_faster_than_training() -> None:
@@ -20,38 +20,38 @@ def test_validation_is_faster_than_training() -> None:
 
 
 def test_without_slack_all_finish_with_the_slowest() -> None:
-    readers = [Reader(0.0, 0, 100.0), Reader(0.0, 0, 50.0)]
+    readers = [ReadingGroup(0.0, 0, 100.0), ReadingGroup(0.0, 0, 50.0)]
     assert PassModel(1000).finish_times(readers, 1) == pytest.approx([20.0, 20.0])
 
 
 def test_the_ring_lets_a_fast_reader_be_ahead() -> None:
     passes = PassModel(1000, ring_samples=400)
-    fast, slow = passes.finish_times([Reader(0.0, 0, 100.0), Reader(0.0, 0, 50.0)], 1)
+    fast, slow = passes.finish_times([ReadingGroup(0.0, 0, 100.0), ReadingGroup(0.0, 0, 50.0)], 1)
     assert slow == pytest.approx(20.0)
     assert fast == pytest.approx(12.0)  # when the slow one has read 600 of 1,000
 
 
 def test_with_room_for_a_pass_readers_do_not_wait() -> None:
     passes = PassModel(1000, ring_samples=1000)
-    assert passes.finish_times([Reader(0.0, 0, 100.0), Reader(5.0, 0, 50.0)], 1) == pytest.approx(
+    assert passes.finish_times([ReadingGroup(0.0, 0, 100.0), ReadingGroup(5.0, 0, 50.0)], 1) == pytest.approx(
         [10.0, 25.0]
     )
 
 
 def test_a_late_reader_delays_the_others() -> None:
-    assert PassModel(1000).finish_times([Reader(0.0, 0, 100.0), Reader(7.0, 0, 100.0)], 1) == pytest.approx(
-        [17.0, 17.0]
-    )
+    assert PassModel(1000).finish_times(
+        [ReadingGroup(0.0, 0, 100.0), ReadingGroup(7.0, 0, 100.0)], 1
+    ) == pytest.approx([17.0, 17.0])
 
 
 def test_a_reader_that_begins_inside_the_pass_does_only_the_rest() -> None:
-    fast, slow = PassModel(1000).finish_times([Reader(0.0, 0, 100.0), Reader(0.0, 900, 50.0)], 1)
+    fast, slow = PassModel(1000).finish_times([ReadingGroup(0.0, 0, 100.0), ReadingGroup(0.0, 900, 50.0)], 1)
     assert (fast, slow) == (pytest.approx(10.0), pytest.approx(10.0))
 
 
 def test_preprocessing_limits_the_pace() -> None:
     passes = PassModel(1000, preprocessing_samples_per_s=20.0)
-    readers = [Reader(3.0, 0, 100.0)]
+    readers = [ReadingGroup(3.0, 0, 100.0)]
     assert passes.finish_times(readers, 1) == pytest.approx([53.0])
     assert passes.finish_times(readers, 2) == pytest.approx([28.0])
     assert passes.finish_times(readers, 9) == pytest.approx([13.0])

@@ -56,11 +56,11 @@ def test_rates_scale_sublinearly_and_worse_across_nodes() -> None:
     scenario = load_preset("fleet-summitdev", shares)
     assert scenario.kept_per_added_node == pytest.approx(0.92 / 0.995)
     rates = scenario.draw(0).rates
-    per_gpu = [rates.rate("dnn-00", m) / m for m in range(1, 20)]
-    assert per_gpu == sorted(per_gpu, reverse=True)
-    assert per_gpu[3] / per_gpu[2] == pytest.approx(0.995)
-    assert per_gpu[4] / per_gpu[3] == pytest.approx(0.92)
-    assert per_gpu[15] / per_gpu[14] == pytest.approx(0.92)  # by Eq. 5
+    per_slot = [rates.rate("dnn-00", m) / m for m in range(1, 20)]
+    assert per_slot == sorted(per_slot, reverse=True)
+    assert per_slot[3] / per_slot[2] == pytest.approx(0.995)
+    assert per_slot[4] / per_slot[3] == pytest.approx(0.92)
+    assert per_slot[15] / per_slot[14] == pytest.approx(0.92)  # by Eq. 5
 
 
 def test_a_seed_draws_epochs_and_rates(fleet: Scenario) -> None:
@@ -119,12 +119,12 @@ def test_fleet_g_takes_about_as_long_as_in_the_paper_and_wins(fleet: Scenario) -
     for row in rows:
         if row.published_s is not None:
             assert 0.75 < row.makespan_s / row.published_s < 1.25
-    by_gpus = {g: {r.paradigm: r for r in rows if r.gpus == g} for g in (40, 160)}
-    for found in by_gpus.values():
+    by_slots = {g: {r.paradigm: r for r in rows if r.slots == g} for g in (40, 160)}
+    for found in by_slots.values():
         assert found["global"].speedup_vs_independent > 1.0
         assert found["global"].makespan_s < found["local"].makespan_s < found["homogeneous"].makespan_s
-        assert found["global"].wait_s_per_gpu == min(row.wait_s_per_gpu for row in found.values())
-    assert by_gpus[40]["homogeneous"].speedup_vs_independent < 0.7
+        assert found["global"].wait_s_per_slot == min(row.wait_s_per_slot for row in found.values())
+    assert by_slots[40]["homogeneous"].speedup_vs_independent < 0.7
 
 
 def test_overheads_are_the_sums_over_the_rounds(fleet: Scenario) -> None:
@@ -138,7 +138,7 @@ def test_overheads_are_the_sums_over_the_rounds(fleet: Scenario) -> None:
 
 
 def test_wrong_numbers_and_names_are_refused(fleet: Scenario) -> None:
-    with pytest.raises(InputError, match="gpus: got 0, allowed: 1 or more"):
+    with pytest.raises(InputError, match="slots: got 0, allowed: 1 or more"):
         compare(fleet, [20, 0], ["global"], [0])
     with pytest.raises(InputError, match="paradigm: got 'best', allowed: global, local"):
         compare(fleet, [20], ["best"], [0])
@@ -146,11 +146,11 @@ def test_wrong_numbers_and_names_are_refused(fleet: Scenario) -> None:
 
 def test_values_that_fit_no_distribution_are_refused() -> None:
     law = EnsembleLaw(10, 32, 21.0, 176.0, 1000, 300.0, 120.0, 15.0, 1.0, 0.99, 0.9, 0.0, 9, 0)
-    assert len(law.single_gpu_rates()) == 10
+    assert len(law.single_slot_rates()) == 10
     with pytest.raises(InputError, match="no distribution between"):
-        replace(law, mean_run_s=3000.0, deviation_run_s=1200.0).single_gpu_rates()
+        replace(law, mean_run_s=3000.0, deviation_run_s=1200.0).single_slot_rates()
     with pytest.raises(InputError, match=r"cannot result from epochs of 15\.0 with deviation 9\.0"):
-        replace(law, deviation_epochs=9.0).single_gpu_rates()
+        replace(law, deviation_epochs=9.0).single_slot_rates()
 
 
 def test_numbers_of_a_preset_can_be_changed(fleet: Scenario) -> None:
@@ -166,7 +166,7 @@ def test_numbers_of_a_preset_can_be_changed(fleet: Scenario) -> None:
     [
         (
             "schedule.alpa=0.9",
-            "--set schedule.alpa=0.9: unknown key of the preset, allowed: machine.gpus_per_node,",
+            "--set schedule.alpa=0.9: unknown key of the preset, allowed: machine.slots_per_node,",
         ),
         ("schedule", "--set schedule: unknown key"),
         ("schedule.alpha=high", "--set schedule.alpha=high: got 'high', allowed: a number"),
@@ -180,9 +180,9 @@ def test_wrong_changes_are_refused(override: str, message: str) -> None:
         load_preset("fleet-summitdev", [override])
 
 
-def test_the_last_node_may_have_fewer_gpus() -> None:
-    assert [node.num_gpus for node in cluster_of(10, 4).nodes] == [4, 4, 2]
-    assert [node.num_gpus for node in cluster_of(8, 4).nodes] == [4, 4]
+def test_the_last_node_may_have_fewer_slots() -> None:
+    assert [node.num_slots for node in cluster_of(10, 4).nodes] == [4, 4, 2]
+    assert [node.num_slots for node in cluster_of(8, 4).nodes] == [4, 4]
 
 
 def test_a_seed_that_changes_nothing_is_simulated_once(fleet: Scenario) -> None:

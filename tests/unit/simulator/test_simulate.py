@@ -32,80 +32,80 @@ def records(count: int) -> tuple[EpochRecord, ...]:
 
 
 def test_one_dnn_alone_takes_its_passes(sim: Sim) -> None:
-    result = sim({"a": 100.0}, {"a": 3}, gpus=(1,))
+    result = sim({"a": 100.0}, {"a": 3}, slots=(1,))
     assert result.makespan_s == pytest.approx(30.0)
     assert result.lower_bound_s == pytest.approx(30.0)
     assert (result.outcome, len(result.rounds)) == ("done", 1)
-    assert (result.dnns[0].running_s, result.dnns[0].gpu_seconds) == pytest.approx((30.0, 30.0))
+    assert (result.dnns[0].running_s, result.dnns[0].slot_seconds) == pytest.approx((30.0, 30.0))
 
 
 def test_groups_of_a_round_go_at_the_pace_of_the_slowest(sim: Sim) -> None:
-    result = sim({"a": 100.0, "b": 90.0}, {"a": 4, "b": 4}, gpus=(2,))
+    result = sim({"a": 100.0, "b": 90.0}, {"a": 4, "b": 4}, slots=(2,))
     assert result.makespan_s == pytest.approx(4 * 1000 / 90.0)
-    waited = result.gpu_seconds("wait")
+    waited = result.slot_seconds("wait")
     assert sorted(waited) == pytest.approx([0.0, 4 * (1000 / 90.0 - 10.0)])
-    assert result.gpu_seconds("train").sum() == pytest.approx(4 * (1000 / 90.0 + 10.0))
+    assert result.slot_seconds("train").sum() == pytest.approx(4 * (1000 / 90.0 + 10.0))
 
 
 def test_independent_dnns_do_not_wait_for_each_other(sim: Sim) -> None:
-    result = sim({"a": 100.0, "b": 50.0}, {"a": 4, "b": 4}, gpus=(2,), paradigm="independent")
+    result = sim({"a": 100.0, "b": 50.0}, {"a": 4, "b": 4}, slots=(2,), paradigm="independent")
     assert result.makespan_s == pytest.approx(80.0)
-    assert result.gpu_seconds("wait").sum() == 0.0
+    assert result.slot_seconds("wait").sum() == 0.0
     assert sorted(result.idle_seconds()) == pytest.approx([0.0, 40.0])
     assert [dnn.end_s for dnn in result.dnns] == pytest.approx([40.0, 80.0])
 
 
-def test_the_next_independent_dnn_starts_when_a_gpu_is_free(sim: Sim) -> None:
-    result = sim(dict.fromkeys("abcd", 100.0), dict.fromkeys("abcd", 2), gpus=(2,), paradigm="independent")
+def test_the_next_independent_dnn_starts_when_a_slot_is_free(sim: Sim) -> None:
+    result = sim(dict.fromkeys("abcd", 100.0), dict.fromkeys("abcd", 2), slots=(2,), paradigm="independent")
     assert result.makespan_s == pytest.approx(40.0)
     assert sorted(dnn.start_s for dnn in result.dnns) == pytest.approx([0.0, 0.0, 20.0, 20.0])
 
 
 def test_an_independent_dnn_that_is_long_does_not_start_last(sim: Sim) -> None:
     epochs = dict.fromkeys("abcdefgh", 1) | {"long": 4}
-    result = sim(dict.fromkeys(epochs, 100.0), epochs, gpus=(3,), paradigm="independent")
+    result = sim(dict.fromkeys(epochs, 100.0), epochs, slots=(3,), paradigm="independent")
     assert result.makespan_s == pytest.approx(40.0)  # as long as the longest one
 
 
 def test_independent_preprocessing_limits_each_dnn_alone(sim: Sim) -> None:
     passes = PassModel(1000, preprocessing_samples_per_s=50.0)
-    result = sim({"a": 100.0, "b": 25.0}, {"a": 1, "b": 1}, gpus=(2,), paradigm="independent", passes=passes)
+    result = sim({"a": 100.0, "b": 25.0}, {"a": 1, "b": 1}, slots=(2,), paradigm="independent", passes=passes)
     assert [dnn.end_s for dnn in result.dnns] == pytest.approx([20.0, 40.0])
 
 
 def test_homogeneous_subsets_follow_each_other(sim: Sim) -> None:
     epochs = dict(zip("abcd", (1, 2, 3, 4), strict=True))
-    result = sim(dict.fromkeys("abcd", 100.0), epochs, gpus=(2,), paradigm="homogeneous")
+    result = sim(dict.fromkeys("abcd", 100.0), epochs, slots=(2,), paradigm="homogeneous")
     assert len(result.rounds) == 2
     longest = [max(epochs[name] for name in record.running_s) for record in result.rounds]
     assert result.makespan_s == pytest.approx(10.0 * sum(longest))
 
 
-def test_local_fills_a_released_gpu_at_once(sim: Sim) -> None:
+def test_local_fills_a_released_slot_at_once(sim: Sim) -> None:
     rates, epochs = dict.fromkeys("abc", 100.0), {"a": 4, "b": 1, "c": 1}
-    result = sim(rates, epochs, gpus=(2,), paradigm="local", alpha=0.1)
+    result = sim(rates, epochs, slots=(2,), paradigm="local", alpha=0.1)
     assert [sorted(record.running_s) for record in result.rounds][:2] == [["a", "b"], ["a", "c"]]
     assert result.makespan_s == pytest.approx(40.0)
 
 
 def test_costs_are_added_where_they_arise(sim: Sim) -> None:
     costs = Costs(build_s=5.0, load_s=3.0, form_s=2.0, checkpoint_s=1.0, pass_s=0.5, scheduling_s=0.25)
-    result = sim({"a": 100.0}, {"a": 2}, gpus=(1,), costs=costs)
+    result = sim({"a": 100.0}, {"a": 2}, slots=(1,), costs=costs)
     assert result.makespan_s == pytest.approx(0.25 + 2.0 + 5.0 + 2 * 10.5 + 1.0)
     assert result.scheduling_s == 0.25
     assert result.checkpointing_s() == pytest.approx(0.25 + 2.0 + 5.0 + 1.0)
 
 
-def test_a_dnn_that_stays_on_its_gpus_is_neither_built_nor_loaded_again(sim: Sim) -> None:
+def test_a_dnn_that_stays_on_its_slots_is_neither_built_nor_loaded_again(sim: Sim) -> None:
     rates, epochs = dict.fromkeys("abc", 100.0), {"a": 3, "b": 1, "c": 1}
-    result = sim(rates, epochs, gpus=(2,), paradigm="local", costs=Costs(build_s=5.0, load_s=3.0))
+    result = sim(rates, epochs, slots=(2,), paradigm="local", costs=Costs(build_s=5.0, load_s=3.0))
     starts = [(span.dnn_id, span.seconds) for span in result.spans if span.kind == "start"]
     assert sorted(starts) == [("a", 5.0), ("b", 5.0), ("c", 5.0)]
 
 
 def test_a_dnn_that_moves_is_loaded(sim: Sim) -> None:
     rates = {"a": {1: 100.0, 2: 190.0}, "b": {1: 100.0, 2: 190.0}}
-    result = sim(rates, {"a": 1, "b": 3}, gpus=(2,), costs=Costs(build_s=5.0, load_s=3.0, checkpoint_s=1.0))
+    result = sim(rates, {"a": 1, "b": 3}, slots=(2,), costs=Costs(build_s=5.0, load_s=3.0, checkpoint_s=1.0))
     assert [(span.dnn_id, span.seconds) for span in result.spans if span.kind == "start"] == [
         ("a", 5.0),
         ("b", 5.0),
@@ -117,7 +117,7 @@ def test_a_dnn_that_moves_is_loaded(sim: Sim) -> None:
 def test_the_start_time_of_a_dnn_overrides_that_of_all_dnns(sim: Sim) -> None:
     rates = {"a": {1: 100.0, 2: 190.0}, "b": {1: 100.0, 2: 190.0}}
     costs = Costs(build_s=5.0, load_s=3.0, start_s={"b": 7.0})
-    result = sim(rates, {"a": 1, "b": 3}, gpus=(2,), costs=costs)
+    result = sim(rates, {"a": 1, "b": 3}, slots=(2,), costs=costs)
     starts = [(span.dnn_id, span.seconds) for span in result.spans if span.kind == "start"]
     assert starts == [("a", 5.0), ("b", 7.0), ("b", 7.0)]
     with pytest.raises(InputError, match=r"costs\.start_s\.a: got -1\.0, allowed: seconds, 0 or more"):
@@ -129,7 +129,7 @@ def test_missing_rates_are_profiled_in_waves(sim: Sim) -> None:
     result = sim(
         {"a": 100.0, "b": 50.0},
         {"a": 1, "b": 1},
-        gpus=(2,),
+        slots=(2,),
         passes=PassModel(1000, profile_batches=10),
         known=known,
         profile=True,
@@ -137,14 +137,14 @@ def test_missing_rates_are_profiled_in_waves(sim: Sim) -> None:
         keep_events=True,
     )
     measured = [timed for timed in result.events if isinstance(timed.event, RateMeasured)]
-    assert [(t.event.dnn_id, t.event.num_gpus) for t in measured[:2]] == [("a", 1), ("b", 1)]  # type: ignore[attr-defined]
+    assert [(t.event.dnn_id, t.event.num_slots) for t in measured[:2]] == [("a", 1), ("b", 1)]  # type: ignore[attr-defined]
     assert [t.time_s for t in measured[:2]] == pytest.approx([1.0 + 80 / 50.0] * 2)
     assert result.profiling_s == pytest.approx(measured[-1].time_s)
     assert result.rounds[0].start_s == result.profiling_s
 
 
 def test_events_are_those_of_a_real_run(sim: Sim) -> None:
-    result = sim({"a": 100.0}, {"a": 2}, gpus=(1,), keep_events=True)
+    result = sim({"a": 100.0}, {"a": 2}, slots=(1,), keep_events=True)
     assert [type(timed.event).__name__ for timed in result.events] == [
         "Started",
         "EpochDone",
@@ -182,17 +182,17 @@ def passes_of(run: SimulatedRun) -> dict[str, list[int]]:
 def test_rates_that_differ_a_little_can_change_the_passes_of_a_dnn(
     paradigm: str, is_same: bool, sim: Sim
 ) -> None:
-    epochs, others = dict.fromkeys("abc", 3), {"gpus": (2,), "paradigm": paradigm, "keep_events": True}
+    epochs, others = dict.fromkeys("abc", 3), {"slots": (2,), "paradigm": paradigm, "keep_events": True}
     first = sim({"a": 100.0, "b": 99.0, "c": 98.0}, epochs, **others)
     again = sim({"a": 100.0, "b": 98.0, "c": 99.0}, epochs, **others)  # as measured by another run
     assert (passes_of(first) == passes_of(again)) is is_same
 
 
-def intervals_of(run: SimulatedRun, gpu: int) -> list[tuple[float, float, str, str]]:
-    """(start_s, end_s, kind, DNN) of one GPU in order, with `idle` and DNN "" in between."""
+def intervals_of(run: SimulatedRun, slot: int) -> list[tuple[float, float, str, str]]:
+    """(start_s, end_s, kind, DNN) of one slot in order, with `idle` and DNN "" in between."""
     result: list[tuple[float, float, str, str]] = []
     now = 0.0
-    for span in sorted((s for s in run.spans if gpu in s.gpus), key=lambda span: span.start_s):
+    for span in sorted((s for s in run.spans if slot in s.slots), key=lambda span: span.start_s):
         if span.start_s > now:
             result.append((now, span.start_s, "idle", ""))
         result.append((span.start_s, span.end_s, span.kind, span.dnn_id))
@@ -203,25 +203,25 @@ def intervals_of(run: SimulatedRun, gpu: int) -> list[tuple[float, float, str, s
 
 
 @pytest.mark.parametrize("paradigm", PARADIGM_NAMES)
-def test_a_gpu_does_one_thing_at_a_time(paradigm: str, sim: Sim) -> None:
+def test_a_slot_does_one_thing_at_a_time(paradigm: str, sim: Sim) -> None:
     rates = {f"d{i}": 20.0 + 7.0 * i for i in range(12)}
     costs = Costs(build_s=1.0, load_s=0.5, checkpoint_s=0.25, snapshot_s=0.125, pass_s=0.1)
     result = sim(rates, {name: 1 + i % 5 for i, name in enumerate(rates)}, paradigm=paradigm, costs=costs)
-    for gpu in range(4):
-        intervals = intervals_of(result, gpu)
+    for slot in range(4):
+        intervals = intervals_of(result, slot)
         assert intervals[0][0] == 0.0
         assert intervals[-1][1] == pytest.approx(result.makespan_s)
         for (_, end, _, _), (start, _, _, _) in itertools.pairwise(intervals):
             assert start == pytest.approx(end)
         idle = sum(end - start for start, end, kind, _ in intervals if kind == "idle")
-        assert idle == pytest.approx(result.idle_seconds()[gpu])
+        assert idle == pytest.approx(result.idle_seconds()[slot])
 
 
 def test_a_resumed_run_does_the_rest(sim: Sim) -> None:
     done = DnnProgress(state="done", epochs=2, history=records(2))  # type: ignore[arg-type]
     inside = DnnProgress(epochs=2, history=records(2), position=Position(2, 600))
     resume = ResumeState({"a": done, "b": inside}, next_pass=3)
-    result = sim({"a": 100.0, "b": 100.0}, {"a": 2, "b": 4}, gpus=(1,), resume=resume)
+    result = sim({"a": 100.0, "b": 100.0}, {"a": 2, "b": 4}, slots=(1,), resume=resume)
     assert result.makespan_s == pytest.approx(4.0 + 10.0)
     assert [dnn.dnn_id for dnn in result.dnns] == ["b"]
     assert result.lower_bound_s <= 20.0

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from hpcbal.config import EnsembleConfig, load_config
-from hpcbal.data import SampleSource, open_source
+from hpcbal.data import PreprocessedSamples, open_source
 from hpcbal.dataplane.reader import Batch
 from hpcbal.training.collective import LocalCollective
 from hpcbal.training.keras.tensorflow_backend import TensorFlowBackend
@@ -28,7 +28,7 @@ def config(monkeypatch: pytest.MonkeyPatch) -> EnsembleConfig:
     return config
 
 
-def batch_of(source: SampleSource, ids: Any) -> Batch:
+def batch_of(source: PreprocessedSamples, ids: Any) -> Batch:
     samples, labels = zip(*(source.sample(i, 0, training=True) for i in ids.tolist()), strict=True)
     return Batch(ids, list(samples), np.array(labels))
 

@@ -67,7 +67,7 @@ IN_VAIN = [
         "with policy: lb-bsp-cpu and one of",
         ["dnns.b.balance=lb-bsp-cpu", "balance.predictor=rnn"],
     ),
-    ("balance.max_samples_per_gpu", "9", "with a policy other than even", ["dnns.b.balance=fitted"]),
+    ("balance.max_samples_per_slot", "9", "with a policy other than even", ["dnns.b.balance=fitted"]),
     (
         "dataplane.on_device",
         "false",
@@ -137,7 +137,7 @@ def test_sizes_of_samples_have_no_effect_on_parts_that_are_not_chosen_by_size(pa
     ("key", "needs"),
     [
         ("data.lookahead=2", "with data.access: shared"),
-        ("balance.max_work_per_gpu=5", "with data.access: shared and samples: within-batch"),
+        ("balance.max_work_per_slot=5", "with data.access: shared and samples: within-batch"),
     ],
 )
 def test_parts_have_no_lookahead_and_no_limit_of_work(path: Path, key: str, needs: str) -> None:
@@ -154,7 +154,7 @@ def test_a_policy_that_no_dnn_uses_causes_a_warning(path: Path) -> None:
 
 
 @pytest.mark.parametrize("policy", ["balance.policy=even", "balance={policy: fixed, shares: [2, 1]}"])
-def test_regroup_has_no_effect_with_policies_that_never_drop_a_gpu(path: Path, policy: str) -> None:
+def test_regroup_has_no_effect_with_policies_that_never_drop_a_slot(path: Path, policy: str) -> None:
     (message,) = warnings_of(path, policy, "balance.regroup=false")
     assert message.startswith(
         "--set balance.regroup=false: got false, which has an effect only with policy: "

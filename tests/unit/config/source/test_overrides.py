@@ -39,8 +39,8 @@ def load(path: Path, *overrides: str) -> EnsembleConfig:
 
 
 def test_a_key_is_set_and_a_missing_section_is_made(path: Path) -> None:
-    config = load(path, "seed=7", "schedule.profiling.max_gpus=3", "dataplane.ring_bytes=1MiB")
-    assert (config.seed, config.schedule.profiling.max_gpus, config.dataplane.ring_bytes) == (7, 3, 2**20)
+    config = load(path, "seed=7", "schedule.profiling.max_slots=3", "dataplane.ring_bytes=1MiB")
+    assert (config.seed, config.schedule.profiling.max_slots, config.dataplane.ring_bytes) == (7, 3, 2**20)
 
 
 def test_values_are_yaml(path: Path) -> None:

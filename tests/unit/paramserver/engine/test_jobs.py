@@ -12,9 +12,7 @@ from paramserver_apps import APPS, Ratings, mlr, ratings
 from paramserver_job import Master, Rotation, SavedBlocks, Setup, layout_of, parameter_blocks, run_job
 
 from hpcbal.paramserver.alone import train_alone
-from hpcbal.paramserver.apps import MLR
-from hpcbal.paramserver.apps.sources import ArraySource
-from hpcbal.paramserver.contract import (
+from hpcbal.paramserver.api import (
     App,
     Batch,
     Columns,
@@ -25,9 +23,11 @@ from hpcbal.paramserver.contract import (
     Updates,
     num_bytes_of,
 )
+from hpcbal.paramserver.apps import MLR
+from hpcbal.paramserver.apps.sources import ArraySource
 from hpcbal.paramserver.engine import client
-from hpcbal.paramserver.machine import messages
-from hpcbal.paramserver.machine.events import Event, Move, Reconfigure, SaveRequested, StopRequested
+from hpcbal.paramserver.master import messages
+from hpcbal.paramserver.master.events import BlockMove, Event, Reconfigure, SaveRequested, StopRequested
 from hpcbal.paramserver.worker.job import EmulatedMachine
 from hpcbal.paramserver.worker.loading import first_data
 from hpcbal.paramserver.worker.samples import Cursor, WorkerSamples
@@ -207,7 +207,7 @@ def test_checkpoints_are_written_while_blocks_are_copied(event: Event) -> None:
     slow = EmulatedMachine(bytes_per_s=5e3)
     setup = replace(setup_of("ratings", [1, 2], [3, 4]), machines=dict.fromkeys(range(1, 5), slow))
     asked: list[Event] = [
-        Reconfigure((Move("data", (0,), 1, 2), Move("parameters", (0,), 3, 4)), "test"),
+        Reconfigure((BlockMove("data", (0,), 1, 2), BlockMove("parameters", (0,), 3, 4)), "test"),
         event,
     ]
 
@@ -325,7 +325,9 @@ def test_an_app_that_fails_ends_the_job_with_its_reason(
     setup = replace(setup_of("mlr", [1, 2], [3]), make_app=make, num_executors=4)
     if moves:
         slow = EmulatedMachine(bytes_per_s=2e4)
-        request = Reconfigure((Move("data", (0, 2), 1, 2), Move("parameters", (0, 1, 2), 3, 4)), "test")
+        request = Reconfigure(
+            (BlockMove("data", (0, 2), 1, 2), BlockMove("parameters", (0, 1, 2), 3, 4)), "test"
+        )
         asked: list[Event] = [request]
         setup = replace(
             setup,
@@ -370,7 +372,7 @@ def test_blocks_that_come_beyond_the_limit_end_the_job_once_it_is_saved(
     monkeypatch.setattr(Ratings, "NUM_ITEMS", 3000)
     setup = setup_of("ratings", [1, 2], [3, 4])
     values = sum(table.num_bytes for table in setup.make_app().tables())
-    asked: list[Event] = [SaveRequested(), Reconfigure((Move("parameters", (1,), 4, 3),), "test")]
+    asked: list[Event] = [SaveRequested(), Reconfigure((BlockMove("parameters", (1,), 4, 3),), "test")]
 
     def next_event(master: Master, report: messages.Report) -> list[Event]:
         return [asked.pop()] if asked and master.machine.can_reconfigure else []

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from hpcbal.paramserver.contract import App, Batch, Parameters, Table, Update, Updates
+from hpcbal.paramserver.api import App, Batch, Parameters, Table, Update, Updates
 from hpcbal.paramserver.engine.accesses import Pull
 from hpcbal.paramserver.engine.buffers import SMALLEST, Buffers, MachineMemory, MemoryLimitError
 from hpcbal.paramserver.engine.client import ParameterClient
@@ -19,8 +19,8 @@ from hpcbal.paramserver.engine.held_block import allocate
 from hpcbal.paramserver.engine.loopback_transport import LoopbackTransport
 from hpcbal.paramserver.engine.parameter_moves import ParameterMoves
 from hpcbal.paramserver.engine.server import Server
-from hpcbal.paramserver.engine.wire import Kind, Wire
-from hpcbal.paramserver.machine.messages import BlocksMoved
+from hpcbal.paramserver.engine.wire import FrameKind, Wire
+from hpcbal.paramserver.master.messages import BlocksMoved
 from hpcbal.paramserver.store.layout import Layout
 from hpcbal.paramserver.store.moving import MoveQueue
 from hpcbal.paramserver.store.ownership import Ownership
@@ -73,7 +73,8 @@ class Cluster:
                 server, wire, MoveQueue(100, None), self.note_moved, ignore
             )
             wire.on(
-                Kind.TAKEN, lambda frame, moves=moves: moves.on_taken(int(frame.entries[0, 0]), frame.source)
+                FrameKind.TAKEN,
+                lambda frame, moves=moves: moves.on_taken(int(frame.entries[0, 0]), frame.source),
             )
             server.begin(np.flatnonzero(self.owners == rank).tolist())
         for owner, server in self.servers.items():

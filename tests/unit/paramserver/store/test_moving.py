@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpcbal.errors import HpcbalError
-from hpcbal.paramserver.store.moving import WINDOW_BYTES, WINDOW_S, MoveQueue, Piece, queue_of_link
+from hpcbal.paramserver.store.moving import WINDOW_BYTES, WINDOW_S, MoveQueue, Segment, queue_of_link
 
 
 @given(
@@ -24,8 +24,8 @@ def test_every_byte_is_sent_once_and_no_more_than_the_window_is_under_way(
     rng = random.Random(seed)
     queue = MoveQueue(window, piece)
     left = [(number, *each) for number, each in enumerate(blocks)]
-    under_way: list[Piece] = []
-    sent: dict[int, list[Piece]] = {number: [] for number in range(len(blocks))}
+    under_way: list[Segment] = []
+    sent: dict[int, list[Segment]] = {number: [] for number in range(len(blocks))}
     complete: dict[int, int] = {}
     while len(complete) < len(blocks):
         if left and rng.random() < 0.3:
@@ -66,7 +66,7 @@ def test_what_is_held_is_sent_later() -> None:
     queue.hold()
     assert queue.next_piece() is None
     queue.go_on()
-    assert queue.next_piece() == Piece(1, 7, 0, 30)
+    assert queue.next_piece() == Segment(1, 7, 0, 30)
     assert not queue.is_quiet
 
 

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpcbal.policies.grouping import (
-    Group,
+    JobGroup,
     JobLoad,
     JobMemory,
     MemoryLimit,
@@ -35,7 +35,7 @@ from hpcbal.policies.grouping.regrouping import (
     similar_jobs,
 )
 from hpcbal.policies.grouping.scheduling import assign_jobs, interleaved
-from hpcbal.policies.grouping.tuning import Draft, Tuner
+from hpcbal.policies.grouping.tuning import GroupingTuner, NumberedGrouping
 
 SECONDS = st.floats(0.1, 20.0)
 
@@ -85,7 +85,7 @@ def test_a_group_is_bound_by_a_resource_or_by_a_job() -> None:
     assert group_iteration_s(bound_by_a_job, 4) == 8
     assert utilization(bound_by_a_job, 4) == (5 / 8, 5 / 8)
     assert group_iteration_s(bound_by_a_job, 8) == 6  # half the computing, Eq. 4.2
-    groups = [Group(("a",), 4), Group(("b",), 1)]
+    groups = [JobGroup(("a",), 4), JobGroup(("b",), 1)]
     cpu, network = cluster_utilization(groups, by_name(bound_by_a_job), 10)
     assert cpu == pytest.approx((4 * 0.5 + 1 * 0.8) / 10)
     assert network == pytest.approx((4 * 0.5 + 1 * 0.2) / 10)
@@ -131,7 +131,7 @@ def test_arrays_count_as_loads_do(loads, machines) -> None:
     assert arrays.network_on(machines) == pytest.approx([load.network_on(machines) for load in loads])
     halves = [group for group in (range(0, len(loads), 2), range(1, len(loads), 2)) if len(group)]
     given_machines = [machines] * len(halves)
-    groups = [Group(tuple(loads[i].name for i in half), machines) for half in halves]
+    groups = [JobGroup(tuple(loads[i].name for i in half), machines) for half in halves]
     wanted = score(groups, by_name(loads), 2 * machines)
     assert arrays.score([list(half) for half in halves], given_machines, 2 * machines) == pytest.approx(
         wanted
@@ -201,8 +201,10 @@ def test_fine_tuning_ends_with_a_whole_grouping_that_is_no_worse(loads, machines
     groups = [tuple(sorted(order[index:placed:count])) for index in range(count)]
     given_machines = deal_machines(arrays, groups, machines)
     assert given_machines is not None
-    begin = Draft(tuple(groups), tuple(given_machines), arrays.score(groups, given_machines, machines))
-    tuner = Tuner(arrays, machines, None)
+    begin = NumberedGrouping(
+        tuple(groups), tuple(given_machines), arrays.score(groups, given_machines, machines)
+    )
+    tuner = GroupingTuner(arrays, machines, None)
     end = tuner.improved(begin)
     in_groups = [job for group in end.groups for job in group]
     assert len(set(in_groups)) == len(in_groups)
@@ -212,7 +214,7 @@ def test_fine_tuning_ends_with_a_whole_grouping_that_is_no_worse(loads, machines
     assert end.score == pytest.approx(arrays.score(end.groups, end.given, machines))
     assert end.score >= begin.score - 1e-9
     assert tuner.improved(begin) == end
-    assert Tuner(arrays, machines, None).improved(end) == end
+    assert GroupingTuner(arrays, machines, None).improved(end) == end
 
 
 def test_it_is_as_good_as_an_exhaustive_search_on_the_whole() -> None:
@@ -302,7 +304,7 @@ def test_few_jobs_are_preferred_unless_more_raise_the_score_much() -> None:
 # Regrouping.
 
 
-def situation(groups: Sequence[Group], loads: Sequence[JobLoad], machines: int, **more) -> Situation:
+def situation(groups: Sequence[JobGroup], loads: Sequence[JobLoad], machines: int, **more) -> Situation:
     return Situation(machines, by_name(loads), tuple(groups), **more)
 
 
@@ -313,11 +315,11 @@ def test_a_similar_job_takes_the_place_of_one_that_has_ended() -> None:
 
 
 def test_jobs_that_wait_join_the_group_that_gains_most_or_go_on_waiting() -> None:
-    groups = [Group(("computes",), 4), Group(("talks",), 4)]
+    groups = [JobGroup(("computes",), 4), JobGroup(("talks",), 4)]
     loads = by_name([apart("computes", 4.0, 0.5), apart("talks", 0.5, 4.0)])
     talks_too = apart("talks-too", 0.4, 3.0)
     assert filled(groups, [0, 1], [talks_too], loads, min_gain=0.05) == (
-        Group(("computes", "talks-too"), 4),
+        JobGroup(("computes", "talks-too"), 4),
         groups[1],
     )
     assert filled(groups, [1], [apart("as-well", 0.5, 4.0)], loads, min_gain=0.3) == tuple(groups)
@@ -328,17 +330,19 @@ def test_jobs_that_wait_join_the_group_that_gains_most_or_go_on_waiting() -> Non
 def test_the_job_that_complements_a_group_best_joins_it_first_whatever_the_order() -> None:
     loads = by_name([apart("talks", 0.5, 4.0)])
     waiting = [apart("talks-too", 0.4, 3.0), apart("computes", 4.0, 0.5)]
-    found = filled([Group(("talks",), 4)], [0], waiting, loads, min_gain=0.05)
-    assert found == (Group(("talks", "computes"), 4),)
+    found = filled([JobGroup(("talks",), 4)], [0], waiting, loads, min_gain=0.05)
+    assert found == (JobGroup(("talks", "computes"), 4),)
 
 
-def standing_still_s(before: Sequence[Group], after: Sequence[Group], loads: dict[str, JobLoad]) -> float:
+def standing_still_s(
+    before: Sequence[JobGroup], after: Sequence[JobGroup], loads: dict[str, JobLoad]
+) -> float:
     return _standing_still_s(_moves(before, after), loads)
 
 
 def test_a_job_that_is_stopped_costs_its_start_though_it_waits() -> None:
     loads = by_name([apart("a", 1.0, 1.0, loading_s=3.0), apart("b", 1.0, 1.0, loading_s=5.0)])
-    assert standing_still_s([Group(("a", "b"), 4)], [Group(("a",), 4)], loads) == 5.0 * 4 / 2
+    assert standing_still_s([JobGroup(("a", "b"), 4)], [JobGroup(("a",), 4)], loads) == 5.0 * 4 / 2
 
 
 def test_a_bunch_of_jobs_may_be_similar_too() -> None:
@@ -350,17 +354,17 @@ def test_a_bunch_of_jobs_may_be_similar_too() -> None:
 
 def test_small_gains_are_not_worth_a_move() -> None:
     loads = [apart("a", 4, 3.9, iterations_left=1000), apart("b", 3.9, 4, iterations_left=1000)]
-    assert regroup(situation([Group(("a", "b"), 4)], loads, 4), min_gain=0.05) == Regrouping()
+    assert regroup(situation([JobGroup(("a", "b"), 4)], loads, 4), min_gain=0.05) == Regrouping()
 
 
 def test_a_job_whose_group_gains_another_one_does_not_move() -> None:
     loads = by_name(
         apart(name, 1, 1, 2, loading_s=seconds) for name, seconds in {"a": 8, "b": 1, "c": 2}.items()
     )
-    before = [Group(("a",), 2), Group(("b", "c"), 2)]
-    assert standing_still_s(before, [Group(("a", "new"), 2), Group(("b", "c"), 2)], loads) == 0
-    assert standing_still_s(before, [Group(("a", "b"), 2), Group(("c",), 2)], loads) == 1
-    on_twice_as_many = standing_still_s(before, [Group(("a", "b", "c"), 4)], loads)
+    before = [JobGroup(("a",), 2), JobGroup(("b", "c"), 2)]
+    assert standing_still_s(before, [JobGroup(("a", "new"), 2), JobGroup(("b", "c"), 2)], loads) == 0
+    assert standing_still_s(before, [JobGroup(("a", "b"), 2), JobGroup(("c",), 2)], loads) == 1
+    on_twice_as_many = standing_still_s(before, [JobGroup(("a", "b", "c"), 4)], loads)
     assert on_twice_as_many == pytest.approx((8 + 1 + 2) / 2 * 4 / 3)
 
 
@@ -376,7 +380,7 @@ def test_a_move_takes_less_time_to_more_machines() -> None:
 
 def test_a_change_takes_the_start_of_a_job_into_account() -> None:
     loads = [apart("job", 8, 0.1, 2, loading_s=40.0)]
-    now = situation([Group(("job",), 2)], loads, 8)
+    now = situation([JobGroup(("job",), 2)], loads, 8)
     reads, starts = (regroup(replace(now, start_s=start_s), min_gain=0.05) for start_s in (0.0, 40.0))
     # On 8 machines instead of 2 it stands still for 10 s if it only reads.
     assert starts.due_in_s == pytest.approx(4 * reads.due_in_s)
@@ -384,7 +388,7 @@ def test_a_change_takes_the_start_of_a_job_into_account() -> None:
 
 def test_groups_change_when_waiting_has_cost_enough() -> None:
     loads = [apart("a", 4, 1, 2), apart("b", 4, 1, 2), apart("c", 1, 4, 2), apart("d", 1, 4, 2)]
-    groups = [Group(("a", "b"), 2), Group(("c", "d"), 2)]
+    groups = [JobGroup(("a", "b"), 2), JobGroup(("c", "d"), 2)]
 
     def found(lost_s: float, loading_s: float = 10.0) -> Regrouping:
         now = situation(groups, [replace(load, loading_s=loading_s) for load in loads], 4)
@@ -407,10 +411,10 @@ def test_groups_change_when_waiting_has_cost_enough() -> None:
 def test_a_cheap_change_does_not_wait_for_a_better_one_that_costs_more() -> None:
     """A job that runs on one machine of ten has its start again to lose; the other nine are idle."""
     loads = [apart("small", 8, 0.1, loading_s=1.0), apart("other", 8, 8, loading_s=1000.0)]
-    now = situation([Group(("small",), 1), Group(("other",), 4)], loads, 10)
+    now = situation([JobGroup(("small",), 1), JobGroup(("other",), 4)], loads, 10)
     found = regroup(replace(now, lost_s=500.0), min_gain=0.05).groups
     assert found is not None
-    assert Group(("other",), 4) in found
+    assert JobGroup(("other",), 4) in found
     assert max(group.machines for group in found if group.jobs == ("small",)) > 1
 
 
@@ -441,20 +445,22 @@ def test_losses_end_when_nothing_would_be_better() -> None:
 
 def test_a_job_does_not_move_for_longer_than_it_has_left() -> None:
     load = apart("job", 8, 0.1, 2, loading_s=50.0)
-    groups = [Group(("job",), 2)]
+    groups = [JobGroup(("job",), 2)]
 
     def found(left: float | None) -> Regrouping:
         now = situation(groups, [replace(load, iterations_left=left)], 4)
         return regroup(replace(now, lost_s=1e6), min_gain=0.05)
 
     assert found(1.0) == Regrouping()
-    assert found(1000.0).groups == found(None).groups == (Group(("job",), 4),)
+    assert found(1000.0).groups == found(None).groups == (JobGroup(("job",), 4),)
 
 
 def test_of_changes_that_cost_nothing_the_best_is_made() -> None:
     loads = [apart(name, 4, 1, 2, loading_s=0.0) for name in "ab"]
     loads += [apart(name, 1, 4, 2, loading_s=0.0) for name in "cd"]
-    now = situation([Group(("a",), 1), Group(("b",), 1), Group(("c",), 1), Group(("d",), 1)], loads, 4)
+    now = situation(
+        [JobGroup(("a",), 1), JobGroup(("b",), 1), JobGroup(("c",), 1), JobGroup(("d",), 1)], loads, 4
+    )
     free = regroup(now, min_gain=0.05).groups
     assert free is not None
     paid = regroup(replace(now, lost_s=1e9), min_gain=0.05).groups
@@ -465,7 +471,7 @@ def test_of_changes_that_cost_nothing_the_best_is_made() -> None:
 def test_all_groups_in_which_a_job_has_ended_take_part_first() -> None:
     """They use half of their machines each; only together are they better."""
     loads = [apart("a", 8, 0.5, 4), apart("b", 0.5, 8, 4), *(apart(name, 1, 1, 2) for name in "cdef")]
-    groups = [Group(("a",), 4), Group(("b",), 4), Group(("c", "d"), 2), Group(("e", "f"), 2)]
+    groups = [JobGroup(("a",), 4), JobGroup(("b",), 4), JobGroup(("c", "d"), 2), JobGroup(("e", "f"), 2)]
     now = replace(situation(groups, loads, 12), lost_s=1e9)
     found = regroup(replace(now, beside_ended=frozenset("ab")), min_gain=0.05).groups
     assert found is not None

@@ -154,7 +154,7 @@ def test_writing_on_a_colour_has_contrast() -> None:
 
 
 def test_neighbouring_slots_of_a_dnn_are_one_block() -> None:
-    spans = (*(SlotSpan(gpu, "a", 0.0, 5.0) for gpu in (0, 1, 2, 5)), SlotSpan(1, "b", 5.0, 6.0))
+    spans = (*(SlotSpan(slot, "a", 0.0, 5.0) for slot in (0, 1, 2, 5)), SlotSpan(1, "b", 5.0, 6.0))
     assert sorted(blocks_of(spans), key=lambda block: (block.start_s, block.first)) == [
         Block("a", 0, 2, 0.0, 5.0, "training"),
         Block("a", 5, 5, 0.0, 5.0, "training"),
@@ -163,7 +163,7 @@ def test_neighbouring_slots_of_a_dnn_are_one_block() -> None:
 
 
 def test_many_slots_share_bars_and_keep_their_time() -> None:
-    use = tuple(SlotUse(gpu, {"training": 1.0, "idle": 3.0}) for gpu in range(1000))
+    use = tuple(SlotUse(slot, {"training": 1.0, "idle": 3.0}) for slot in range(1000))
     bars = bars_of(use)
     assert len(bars) <= MAX_BARS
     assert (bars[0][0], bars[-1][1]) == (0, 999)

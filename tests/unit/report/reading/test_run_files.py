@@ -97,7 +97,7 @@ def test_rates_leave_out_the_epoch_that_builds_the_network(history: Any) -> None
     )
     data = history.read()
     a, b = data.rates
-    assert (a.job, a.num_gpus, a.planned, a.measured) == ("a", 1, 100.0, pytest.approx(800 / 0.9))
+    assert (a.job, a.num_slots, a.planned, a.measured) == ("a", 1, 100.0, pytest.approx(800 / 0.9))
     assert (b.job, b.planned, b.measured) == ("b", 100.0, None)
     page = render_page(data)
     assert "b on 1 slot: planned 100 samples/s, not measured" in page
@@ -138,7 +138,7 @@ def test_a_resumed_run_has_no_pause_and_no_lost_epochs(history: Any) -> None:
     assert data.start_s == pytest.approx((0.0, 7.0))
     assert data.duration_s == pytest.approx(13.0)
     assert [point.metrics["val_accuracy"] for point in data.jobs[0].curve] == [0.4, 0.6]
-    assert {(s.gpu, round(s.start_s), round(s.end_s)) for s in data.spans} == {
+    assert {(s.slot, round(s.start_s), round(s.end_s)) for s in data.spans} == {
         (0, 1, 7),
         (0, 8, 12),
         (1, 8, 12),
@@ -201,7 +201,7 @@ def test_the_sums_at_the_end_report_what_a_preprocessor_makes(history: Any) -> N
 
 def test_groups_outside_of_rounds_are_drawn_too(history: Any) -> None:
     data = history.start(0).add(1, "started-alone", plan=plan_of({"a": (1,)})).leave(4, "a").read()
-    assert [(span.gpu, span.job) for span in data.spans] == [(1, "a")]
+    assert [(span.slot, span.job) for span in data.spans] == [(1, "a")]
     assert data.rounds == ()
 
 
@@ -255,7 +255,7 @@ def test_a_line_that_contradicts_those_before_it_is_refused(history: Any) -> Non
         history.read()
 
 
-def test_shares_for_another_number_of_gpus_are_refused(history: Any) -> None:
+def test_shares_for_another_number_of_slots_are_refused(history: Any) -> None:
     history.start(0).round(2, 0, {"a": (0,)}).epoch(3, "a", 1.0, balance=BalanceFacts((3, 4)))
     with pytest.raises(LedgerError, match=r"line 2 \(epoch-done\) contradicts earlier lines"):
         history.read()

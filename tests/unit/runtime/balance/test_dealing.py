@@ -76,7 +76,7 @@ def test_the_unit_of_work_is_the_mean_size() -> None:
 
 def test_a_sample_that_fits_on_no_slot_is_named() -> None:
     with pytest.raises(GroupFailed, match=r"sample 102 has size 9, allowed: at most 5 \(balance\.max_work"):
-        dealt([1, 1, 9, 1], max_work_per_gpu=5.0)
+        dealt([1, 1, 9, 1], max_work_per_slot=5.0)
 
 
 @pytest.mark.parametrize(("cost", "sizes"), [("sum", "18 in all and at most 5"), ("padded", "at most 5")])
@@ -84,32 +84,32 @@ def test_a_step_that_fits_on_no_slots_names_the_work_it_needs(cost: str, sizes: 
     needed = 9 if cost == "sum" else 10
     text = (
         rf"a step of 4 samples with sizes of {sizes} needs {needed} of work on one of 2 slots, allowed: 8.5 "
-        rf"\(balance\.max_work_per_gpu\), .*{cost}\); raise that limit, use a smaller batch_size, or train "
+        rf"\(balance\.max_work_per_slot\), .*{cost}\); raise that limit, use a smaller batch_size, or train "
         "the DNN on more slots$"
     )
     with pytest.raises(GroupFailed, match=text):
-        dealt([5, 4, 5, 4], max_work_per_gpu=8.5, cost=cost)
-    dealt([5, 4, 5, 4], max_work_per_gpu=float(needed), cost=cost)
+        dealt([5, 4, 5, 4], max_work_per_slot=8.5, cost=cost)
+    dealt([5, 4, 5, 4], max_work_per_slot=float(needed), cost=cost)
 
 
 def test_a_step_that_fits_but_for_the_limit_of_samples_names_that_limit_too() -> None:
     sizes: list[float] = [10, 1, 1, 1, 1, 1]
     text = (
         r"needs 30 of work on one of 2 slots, with at most 3 samples on each "
-        r"\(balance\.max_samples_per_gpu\), allowed: 20 .*; raise one of these limits, "
+        r"\(balance\.max_samples_per_slot\), allowed: 20 .*; raise one of these limits, "
     )
     with pytest.raises(GroupFailed, match=text):
-        dealt(sizes, max_work_per_gpu=20.0, max_samples_per_gpu=3)
-    dealt(sizes, max_work_per_gpu=30.0, max_samples_per_gpu=3)
-    dealt(sizes, max_work_per_gpu=20.0, max_samples_per_gpu=5)
+        dealt(sizes, max_work_per_slot=20.0, max_samples_per_slot=3)
+    dealt(sizes, max_work_per_slot=30.0, max_samples_per_slot=3)
+    dealt(sizes, max_work_per_slot=20.0, max_samples_per_slot=5)
 
 
 @pytest.mark.parametrize(
     ("given", "limits"),
     [
-        ({"max_work_per_gpu": 30.0}, (30 / 20, 30 / 10)),
+        ({"max_work_per_slot": 30.0}, (30 / 20, 30 / 10)),
         ({}, (math.inf, math.inf)),
-        ({"max_work_per_gpu": 30.0, "cost": "sum"}, (math.inf, math.inf)),
+        ({"max_work_per_slot": 30.0, "cost": "sum"}, (math.inf, math.inf)),
     ],
 )
 def test_padding_may_fill_a_share_up_to_the_limit_of_work(
@@ -117,7 +117,7 @@ def test_padding_may_fill_a_share_up_to_the_limit_of_work(
 ) -> None:
     step = dealt([10, 9, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1], **given)
     assert step.padding_limits == pytest.approx(limits)
-    assert dealt([0, 0], max_work_per_gpu=30.0).padding_limits == (math.inf, math.inf)
+    assert dealt([0, 0], max_work_per_slot=30.0).padding_limits == (math.inf, math.inf)
 
 
 @given(st.lists(st.integers(1, 200), min_size=1, max_size=40), st.floats(1.0, 1.3))
@@ -128,7 +128,7 @@ def test_padding_keeps_to_the_limit_where_declared_sizes_grow_faster_than_length
     """As in attention, where the work of a sample is the square of its length."""
     squares = [float(length**2) for length in lengths]
     most = room * len(squares) * max(squares)
-    dealer = Dealer(BalanceConfig(max_work_per_gpu=most), mean_size=float(np.mean(squares)))
+    dealer = Dealer(BalanceConfig(max_work_per_slot=most), mean_size=float(np.mean(squares)))
     (limit,) = dealt(squares, (1.0,), dealer).padding_limits
     assert len(squares) * padded_length(max(lengths), limit) ** 2 <= most
 
@@ -141,7 +141,7 @@ def test_equal_samples_and_lone_ranks_need_no_dealer() -> None:
 
 
 def test_a_rank_alone_keeps_to_the_limit_of_work() -> None:
-    dealer = make_dealer(BalanceConfig(max_work_per_gpu=9.0), is_sized=True, num_ranks=1)
+    dealer = make_dealer(BalanceConfig(max_work_per_slot=9.0), is_sized=True, num_ranks=1)
     assert dealt([4, 4], (1.0,), dealer).shares.counts == (2,)
     with pytest.raises(GroupFailed, match=r"at most 4 needs 12 of work on 1 slot, allowed: 9 "):
         dealt([4, 4, 4], (1.0,), dealer)
@@ -181,7 +181,9 @@ def test_no_rank_gets_more_than_the_limits(
     good = [size for size in sizes if size]
     slots = len(weights) - weights.count(0.0)
     try:
-        step = dealt(sizes, tuple(weights), cost=cost, max_work_per_gpu=most, max_samples_per_gpu=max_samples)
+        step = dealt(
+            sizes, tuple(weights), cost=cost, max_work_per_slot=most, max_samples_per_slot=max_samples
+        )
     except GroupFailed:
         longest = max(good)
         full = most - longest if cost == "sum" else most // longest
@@ -220,7 +222,7 @@ def test_a_padded_step_is_refused_only_if_it_fits_on_no_slots(
 
     can_fit = any(fits(ranks) for ranks in itertools.product(used, repeat=len(sizes)))
     try:
-        dealt(sizes, tuple(weights), max_work_per_gpu=float(most), max_samples_per_gpu=max_samples)
+        dealt(sizes, tuple(weights), max_work_per_slot=float(most), max_samples_per_slot=max_samples)
     except GroupFailed:
         assert not can_fit
     else:
@@ -238,7 +240,7 @@ def test_a_padded_step_is_refused_only_if_it_fits_on_no_slots(
 def test_a_summed_step_that_fits_on_equal_slots_fits_on_unlike_ones(
     sizes: list[float], weights: list[float], most: int, max_samples: int | None
 ) -> None:
-    given: dict[str, Any] = {"max_work_per_gpu": float(most), "max_samples_per_gpu": max_samples}
+    given: dict[str, Any] = {"max_work_per_slot": float(most), "max_samples_per_slot": max_samples}
 
     def is_refused(weights: tuple[float, ...]) -> bool:
         try:

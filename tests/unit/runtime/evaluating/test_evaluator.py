@@ -15,7 +15,7 @@ from loopback import LoopbackGroupComm, Meeting
 
 from hpcbal.checkpoint import TrainingState, write_checkpoint
 from hpcbal.config.schema.objective import MetricConfig
-from hpcbal.data import LabelSpec, SampleSource, SampleSpec
+from hpcbal.data import LabelSpec, PreprocessedSamples, SampleSpec
 from hpcbal.data.evaluation import SampleSet
 from hpcbal.ensembling import greedy_selection, log_loss_of_mean, tally_of
 from hpcbal.errors import DataError, InputError
@@ -140,7 +140,7 @@ class Lab:
     def __init__(self, folder: Path, num_dnns: int = 4, broken: Sequence[int] = ()) -> None:
         self.folder = folder
         points: Any = Points(broken=broken)
-        self.source = SampleSource(points, (), seed=1, validation_fraction=0.3, test_fraction=0.3)
+        self.source = PreprocessedSamples(points, (), seed=1, validation_fraction=0.3, test_fraction=0.3)
         self.test = SampleSet("the test set", self.source, self.source.test_ids)
         self.validation = SampleSet("the validation set", self.source, self.source.validation_ids)
         self.data = EvaluationData(self.source, self.test, self.validation)
@@ -366,7 +366,7 @@ def test_too_many_predictions_for_a_selection_select_nothing(
 def test_weights_of_other_data_are_pointed_out(tmp_path: Path) -> None:
     lab = Lab(tmp_path)
     other = Points(num_samples=40)
-    source = SampleSource(other, (), seed=1, validation_fraction=0.3)  # type: ignore[arg-type]
+    source = PreprocessedSamples(other, (), seed=1, validation_fraction=0.3)  # type: ignore[arg-type]
     samples = SampleSet("other points", source, source.validation_ids)
     lab.source = source
     evaluation = evaluate(lab, 1, data=EvaluationData(source, samples, None))

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from hpcbal.paramserver.sharing.scheduler import Arrived, Profiled, Scheduler, StartJob, View
-from hpcbal.policies.grouping import Group, JobLoad, MemoryLimit
-from hpcbal.runtime.jobs.background import Decision, Decisions
+from hpcbal.paramserver.coscheduling.scheduler import Arrived, JobScheduler, JobsView, Profiled, StartJob
+from hpcbal.policies.grouping import JobGroup, JobLoad, MemoryLimit
+from hpcbal.runtime.jobs.background import Decisions, SchedulingDecision
 
 
 class Slow:
@@ -22,20 +22,20 @@ class Slow:
     def __init__(self) -> None:
         self.go_on = threading.Event()
 
-    def regroup(self, view: View) -> Sequence[Group]:
+    def regroup(self, view: JobsView) -> Sequence[JobGroup]:
         assert self.go_on.wait(60.0)
-        return [Group(view.jobs, 1)]
+        return [JobGroup(view.jobs, 1)]
 
 
 class Broken:
     due_s = math.inf
     limit = MemoryLimit()
 
-    def regroup(self, view: View) -> Sequence[Group]:
+    def regroup(self, view: JobsView) -> Sequence[JobGroup]:
         raise ZeroDivisionError("no machines")
 
 
-def wait_for(decisions: Decisions) -> Decision:
+def wait_for(decisions: Decisions) -> SchedulingDecision:
     pause = threading.Event()
     for _ in range(60_000):
         if (found := decisions.take()) is not None:
@@ -46,7 +46,7 @@ def wait_for(decisions: Decisions) -> Decision:
 
 def test_nobody_waits_for_a_decision_and_all_come_in_order() -> None:
     policy = Slow()
-    decisions = Decisions(Scheduler((1,), policy))
+    decisions = Decisions(JobScheduler((1,), policy))
     decisions.ask(Arrived(("a",)))
     decisions.ask(Profiled("a", JobLoad("a", 1.0, 1.0, 1)))
     decisions.ask(Arrived(("b",)))
@@ -64,7 +64,7 @@ def test_nobody_waits_for_a_decision_and_all_come_in_order() -> None:
 
 
 def test_what_a_policy_raises_comes_to_who_takes_its_decision() -> None:
-    decisions = Decisions(Scheduler((1,), Broken()))
+    decisions = Decisions(JobScheduler((1,), Broken()))
     decisions.ask(Arrived(("a",)))
     with pytest.raises(ZeroDivisionError, match="no machines"):
         wait_for(decisions)
@@ -73,7 +73,7 @@ def test_what_a_policy_raises_comes_to_who_takes_its_decision() -> None:
 
 def test_events_that_wait_are_forgotten_at_the_end() -> None:
     policy = Slow()
-    scheduler = Scheduler((1,), policy)
+    scheduler = JobScheduler((1,), policy)
     decisions = Decisions(scheduler)
     decisions.ask(Arrived(("a",)))
     decisions.ask(Arrived(("b",)))

@@ -8,11 +8,16 @@ from typing import cast
 
 import pytest
 
-from hpcbal.paramserver.machine.messages import TurnDone
-from hpcbal.paramserver.sharing.placing import Sharing
-from hpcbal.paramserver.sharing.profiling import LEAST_ITERATIONS, WINDOW, IterationMeter, note_disturbance
+from hpcbal.paramserver.coscheduling.placing import Sharing
+from hpcbal.paramserver.coscheduling.profiling import (
+    LEAST_ITERATIONS,
+    WINDOW,
+    IterationMeter,
+    note_disturbance,
+)
+from hpcbal.paramserver.master.messages import TurnDone
 from hpcbal.policies.grouping import JobLoad
-from hpcbal.runtime.jobs.groups import GroupTimes
+from hpcbal.runtime.jobs.groups import FormedGroups
 from hpcbal.runtime.jobs.job import Start
 
 
@@ -43,7 +48,7 @@ LOADS = {name: JobLoad(name, 2.0, 1.0, 2) for name in "ab"}
 
 
 def test_a_group_is_predicted_once_all_its_jobs_are_measured() -> None:
-    times = GroupTimes()
+    times = FormedGroups()
     times.become([BOTH], {"a": LOADS["a"]}, {})
     assert times.predicted_s(BOTH) is None
     times.become([BOTH], LOADS, {})
@@ -51,7 +56,7 @@ def test_a_group_is_predicted_once_all_its_jobs_are_measured() -> None:
 
 
 def test_what_was_predicted_when_a_group_was_formed_remains() -> None:
-    times = GroupTimes()
+    times = FormedGroups()
     times.become([BOTH], LOADS, {})
     slower = {name: JobLoad(name, 5.0, 1.0, 2) for name in "ab"}
     times.become([BOTH, Sharing(("c",), (3,))], slower, {})
@@ -64,7 +69,7 @@ def test_what_was_predicted_when_a_group_was_formed_remains() -> None:
 
 
 def test_only_iterations_of_the_group_count() -> None:
-    times, a, b = GroupTimes(), Job(1), Job(2)
+    times, a, b = FormedGroups(), Job(1), Job(2)
     a.take_turns(30, 1.0)  # alone, before the group is formed
     times.become([BOTH], LOADS, running(a=a, b=b))
     b.take_turns(WINDOW + 1, 2.0)

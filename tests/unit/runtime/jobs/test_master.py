@@ -14,21 +14,21 @@ from hpcbal.comm.channel import Message
 from hpcbal.config import ParamServerConfig
 from hpcbal.errors import ExitCode
 from hpcbal.paramserver.engine.transport import NUM_STREAMS
-from hpcbal.paramserver.machine import messages
+from hpcbal.paramserver.master import messages
 from hpcbal.runtime.health import silence
 from hpcbal.runtime.health.silence import HeldUpError, StallDetector
 from hpcbal.runtime.jobs.job import Job
 from hpcbal.runtime.jobs.loading import Cut
-from hpcbal.runtime.jobs.master import Master, Placement
-from hpcbal.runtime.jobs.messages import ForJob, HostJob, Leave, Left
-from hpcbal.runtime.jobs.record import Progress
+from hpcbal.runtime.jobs.master import JobPlacement, Master
+from hpcbal.runtime.jobs.messages import EndRun, ForJob, HostJob, Left
+from hpcbal.runtime.jobs.record import JobsProgress
 from hpcbal.runtime.wire.protocol import StopRequest
 
 EXECUTORS = (1, 2)
 OWNERS = (EXECUTORS, EXECUTORS)
 
 
-class Shown(Progress):
+class Shown(JobsProgress):
     """Keeps how the run has ended."""
 
     ends: tuple[Any, ...] = ()
@@ -38,7 +38,7 @@ class Shown(Progress):
         return exit_code
 
 
-class OneAfterTheOther(Placement):
+class OneAfterTheOther(JobPlacement):
     """Starts each job once, on all ranks."""
 
     def __init__(self, master: Master) -> None:
@@ -125,7 +125,7 @@ def test_what_an_executor_reports_decides_how_the_run_ends(
     assert (run.jobs["a"].cause, run.jobs["a"].detail) == ("error", "no space")
     received = run.received(1)
     assert isinstance(received[0], HostJob)
-    assert received[-1] == Leave(wanted[1])
+    assert received[-1] == EndRun(wanted[1])
 
 
 def test_a_stop_ends_what_runs_and_starts_nothing_else(tmp_path: Path) -> None:

@@ -10,16 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpcbal.config import ParamServerConfig
-from hpcbal.paramserver.contract import Table
-from hpcbal.paramserver.machine import messages
-from hpcbal.paramserver.machine.events import Heard, Reconfigure, SaveRequested, Started
-from hpcbal.paramserver.machine.job import JobMachine, JobSpec
-from hpcbal.paramserver.machine.progress import Pace
-from hpcbal.paramserver.machine.stopping import JobStop
+from hpcbal.paramserver.api import Table
+from hpcbal.paramserver.master import messages
+from hpcbal.paramserver.master.bounded_staleness import BoundedStaleness
+from hpcbal.paramserver.master.events import ExecutorsReady, Heard, Reconfigure, SaveRequested
+from hpcbal.paramserver.master.job import JobMachine, JobSpec
+from hpcbal.paramserver.master.stopping import JobStop
 from hpcbal.paramserver.store.ownership import dealt_out
-from hpcbal.policies.configuring import Configuration, Ownership, plan_changes
+from hpcbal.policies.configuring import BlockAssignment, Configuration, plan_changes
 from hpcbal.runtime.jobs.tuning import Tuner, moves_of
-from hpcbal.simulator.serving import Delays, ServingJob, ServingMachine, simulate_job
+from hpcbal.simulator.paramserver import Delays, ServingJob, ServingMachine, simulate_job
 
 SAMPLES, BATCH, SECONDS, MODEL = 3200, 100, 1e-3, 80_000
 
@@ -27,8 +27,10 @@ SAMPLES, BATCH, SECONDS, MODEL = 3200, 100, 1e-3, 80_000
 def running(data: list[int], parameters: list[int], epochs: int = 50) -> JobMachine:
     """A machine in the middle of an epoch; executors are ranks 1 to 6."""
     executors = (1, 2, 3, 4, 5, 6)
-    machine = JobMachine(JobSpec(executors, Pace(32, 0, epochs), JobStop(epochs)), data, parameters)
-    machine.handle(Started())
+    machine = JobMachine(
+        JobSpec(executors, BoundedStaleness(32, 0, epochs), JobStop(epochs)), data, parameters
+    )
+    machine.handle(ExecutorsReady())
     for executor in executors:
         machine.handle(Heard(executor, messages.Ready({})))
     for executor in executors:
@@ -339,7 +341,7 @@ def test_moves_keep_the_order_of_the_plan(now: list[Any], then: list[Any], seed:
         own = [i for i, each in enumerate(roles) if each == role]
         return tuple(own[b] if b < len(own) else seed.choice(own) for b in range(count))
 
-    current = Ownership(tuple(now), owners(now, "worker", 12), owners(now, "server", 9))
+    current = BlockAssignment(tuple(now), owners(now, "worker", 12), owners(now, "server", 9))
     data, parameters = owners(then, "worker", 12), owners(then, "server", 9)
     wanted = Configuration(
         tuple(then),
@@ -349,11 +351,11 @@ def test_moves_keep_the_order_of_the_plan(now: list[Any], then: list[Any], seed:
     executors = tuple(range(1, len(now) + 1))
     moves = moves_of(plan_changes(current, wanted), executors)
     machine = JobMachine(
-        JobSpec(executors, Pace(1, 0, 5), JobStop(5)),
+        JobSpec(executors, BoundedStaleness(1, 0, 5), JobStop(5)),
         [executors[i] for i in current.data_owner],
         [executors[i] for i in current.parameter_owner],
     )
-    machine.handle(Started())
+    machine.handle(ExecutorsReady())
     for report in (messages.Ready({}), messages.Initialised()):
         for executor in executors:
             machine.handle(Heard(executor, report))

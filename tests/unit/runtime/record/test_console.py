@@ -34,27 +34,27 @@ class Deaf(io.StringIO):
 
 
 def console_of(num_train: int = 100) -> Console:
-    """Of a run with two DNNs of 24 samples a step, whose GPUs take 6 each."""
+    """Of a run with two DNNs of 24 samples a step, whose slots take 6 each."""
     dnn = {
         "model": "m:f",
         "optimizer": {"name": "sgd", "learning_rate": 0.1},
         "batch_size": 24,
         "stop": {"max_epochs": 1},
     }
-    balance = {"policy": "fitted", "max_samples_per_gpu": 6}
+    balance = {"policy": "fitted", "max_samples_per_slot": 6}
     dnns = [{"name": name, **dnn} for name in "ab"]
     return Console(
         EnsembleConfig.model_validate({"name": "run", "dnns": dnns, "balance": balance}), 4, num_train
     )
 
 
-def groups_of(**num_gpus: int) -> tuple[GroupPlan, ...]:
-    return tuple(GroupPlan(name, tuple(range(count))) for name, count in num_gpus.items())
+def groups_of(**num_slots: int) -> tuple[GroupPlan, ...]:
+    return tuple(GroupPlan(name, tuple(range(count))) for name, count in num_slots.items())
 
 
-def plan_of(**num_gpus: int) -> RoundPlan:
-    start = dict.fromkeys(num_gpus, Position(0))
-    return RoundPlan(0, groups_of(**num_gpus), 0, start, dict.fromkeys(num_gpus, 0), 1, {})
+def plan_of(**num_slots: int) -> RoundPlan:
+    start = dict.fromkeys(num_slots, Position(0))
+    return RoundPlan(0, groups_of(**num_slots), 0, start, dict.fromkeys(num_slots, 0), 1, {})
 
 
 def reported(capsys: pytest.CaptureFixture[str]) -> list[str]:
@@ -63,7 +63,7 @@ def reported(capsys: pytest.CaptureFixture[str]) -> list[str]:
 
 
 def limits_reported(capsys: pytest.CaptureFixture[str]) -> list[str]:
-    return [line for line in reported(capsys) if "max_samples_per_gpu" in line]
+    return [line for line in reported(capsys) if "max_samples_per_slot" in line]
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_the_key_line_of_a_failure_is_shown_and_where_its_traceback_is(
 
 def test_each_dnn_over_the_limit_is_reported_once(capsys: pytest.CaptureFixture[str]) -> None:
     console = console_of()
-    limit = "warning: balance.max_samples_per_gpu: got 6, less than an even share, which is always allowed: "
+    limit = "warning: balance.max_samples_per_slot: got 6, less than an even share, which is always allowed: "
     console.handle(StartRound(plan_of(a=3, b=4)))
     lines = reported(capsys)
     assert lines[0].startswith("round 0: "), "the warning follows the line of its round"

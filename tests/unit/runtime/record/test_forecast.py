@@ -16,7 +16,7 @@ from hpcbal.data.spec import LabelSpec, SampleSpec
 from hpcbal.dataplane.stream import StreamSpec
 from hpcbal.events.ensemble import EpochDone, Started
 from hpcbal.policies import Delta, RateTable
-from hpcbal.runtime.record.forecast import Forecast, Outlook
+from hpcbal.runtime.record.forecast import Forecaster, Outlook
 
 SPEC = StreamSpec(90, 120, 10, SampleSpec.of((2,), "float32"), LabelSpec(), ring_bytes=100_000)
 PASS_S = (90 + 30 / 3) / 50.0  # at 50 samples/s, evaluating three times as fast
@@ -26,14 +26,14 @@ def ensemble_of(rates: dict[str, float], paradigm: str = "global", max_epochs: i
     specs = [DnnSpec(name, 8, StopRule(max_epochs=max_epochs)) for name in ("a", "b")]
     table = RateTable({name: {1: rate} for name, rate in rates.items()}, 2)
     settings = ScheduleSettings(
-        num_positions=120, delta=Delta(relative=0.1), profile=False, paradigm=paradigm, max_gpus_per_dnn=1
+        num_positions=120, delta=Delta(relative=0.1), profile=False, paradigm=paradigm, max_slots_per_dnn=1
     )
     ensemble = Ensemble(specs, Cluster.uniform(1, 2), settings, table)
     ensemble.handle(Started())
     return ensemble
 
 
-def answer(forecast: Forecast) -> Outlook | None:
+def answer(forecast: Forecaster) -> Outlook | None:
     """Wait for the thread."""
     deadline = time.monotonic() + 20.0
     while forecast._asked is not None and time.monotonic() < deadline:
@@ -44,12 +44,12 @@ def answer(forecast: Forecast) -> Outlook | None:
 
 
 @pytest.fixture
-def make() -> Callable[..., Forecast]:
-    return lambda **fields: Forecast(SPEC, **fields)
+def make() -> Callable[..., Forecaster]:
+    return lambda **fields: Forecaster(SPEC, **fields)
 
 
 @pytest.mark.parametrize("paradigm", ["global", "local", "homogeneous", "independent"])
-def test_what_is_left_is_predicted_at_any_moment(make: Callable[..., Forecast], paradigm: str) -> None:
+def test_what_is_left_is_predicted_at_any_moment(make: Callable[..., Forecaster], paradigm: str) -> None:
     now = [100.0]
 
     def clock() -> float:
@@ -72,7 +72,7 @@ def test_what_is_left_is_predicted_at_any_moment(make: Callable[..., Forecast], 
     assert later.prediction.remaining_s == pytest.approx(3 * PASS_S)
 
 
-def test_a_prediction_reports_when_it_was_asked_for(make: Callable[..., Forecast]) -> None:
+def test_a_prediction_reports_when_it_was_asked_for(make: Callable[..., Forecaster]) -> None:
     forecast = make(clock=lambda: 100.0)
     forecast.ask(ensemble_of({"a": 50.0, "b": 50.0}))
     outlook = answer(forecast)
@@ -80,14 +80,14 @@ def test_a_prediction_reports_when_it_was_asked_for(make: Callable[..., Forecast
     assert outlook.asked_s == 100.0
 
 
-def test_nothing_is_predicted_without_rates(make: Callable[..., Forecast]) -> None:
+def test_nothing_is_predicted_without_rates(make: Callable[..., Forecaster]) -> None:
     forecast = make()
     forecast.ask(ensemble_of({}, "homogeneous"))
     assert answer(forecast) is None
 
 
 def test_a_forecast_that_fails_ends_no_run(
-    make: Callable[..., Forecast], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    make: Callable[..., Forecaster], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def broken(*args: object, **kwargs: object) -> None:
         raise RuntimeError("no such future")
@@ -112,7 +112,7 @@ def test_a_forecast_under_way_does_not_hold_up_the_end() -> None:
     assert subprocess.run(command, timeout=60, check=False).returncode == 0
 
 
-def test_a_run_of_very_many_epochs_is_not_simulated(make: Callable[..., Forecast]) -> None:
+def test_a_run_of_very_many_epochs_is_not_simulated(make: Callable[..., Forecaster]) -> None:
     forecast = make()
     forecast.ask(ensemble_of({"a": 50.0, "b": 50.0}, max_epochs=10**6))
     assert answer(forecast) is None

@@ -1,4 +1,4 @@
-"""Stragglers are named; offers and uneven GPUs with even shares are reported once."""
+"""Stragglers are named; offers and uneven slots with even shares are reported once."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ def watch() -> GroupWatch:
 
 
 def look(
-    watching: GroupWatch, name: str, measured: EpochFacts, offered_gpu: int | None = None
+    watching: GroupWatch, name: str, measured: EpochFacts, offered_slot: int | None = None
 ) -> SimpleNamespace:
     """Return the findings of an epoch."""
-    event, notes = watching.completed(EpochDone(name, 0, {}, 1.0, 0.0, offered_gpu, measured))
+    event, notes = watching.completed(EpochDone(name, 0, {}, 1.0, 0.0, offered_slot, measured))
     saves, straggler = event.balancing_would_save, event.straggler
     return SimpleNamespace(notes=notes, straggler=straggler, balancing_would_save=saves)
 
@@ -42,12 +42,12 @@ def look(
 def test_a_straggler_stays_named_until_an_epoch_without() -> None:
     watching = watch()
     assert look(watching, "a", facts(1.0, 2.0)).straggler == Straggler(7, "compute", 1.0)
-    assert watching.stragglers["a"].gpu == 7
+    assert watching.stragglers["a"].slot == 7
     assert look(watching, "a", facts(1.0, 1.0)).straggler is None
     assert watching.stragglers == {}
 
 
-def test_unlike_gpus_with_even_shares_are_pointed_out_once_and_not_at_the_first_epoch() -> None:
+def test_unlike_slots_with_even_shares_are_pointed_out_once_and_not_at_the_first_epoch() -> None:
     watching, unlike = watch(), facts(1.0, 2.0)
     notes = [look(watching, "a", unlike).notes for _ in range(5)]
     assert [len(reported) for reported in notes] == [0, 1, 0, 0, 0]
@@ -75,11 +75,11 @@ def test_nothing_is_advised_where_shares_are_balanced_already() -> None:
         assert (found.notes, found.balancing_would_save) == ([], None)
 
 
-def test_a_gpu_better_left_out_is_reported_once_unless_it_is_offered() -> None:
+def test_a_slot_better_left_out_is_reported_once_unless_it_is_offered() -> None:
     watching, offer = watch(), facts(1.0, 2.0, balance=BalanceFacts((1, 1), remove=1))
     assert look(watching, "a", offer).notes == ["warning: a would be faster without slot 7 of its group"]
     assert look(watching, "a", offer).notes == []
-    assert look(watch(), "a", offer, offered_gpu=7).notes == []
+    assert look(watch(), "a", offer, offered_slot=7).notes == []
 
 
 def test_a_group_of_one_has_nothing_to_report() -> None:
@@ -89,7 +89,7 @@ def test_a_group_of_one_has_nothing_to_report() -> None:
     assert (found.notes, found.straggler, found.balancing_would_save) == ([], None, None)
 
 
-def test_a_mark_stands_on_the_track_of_the_late_gpu_or_of_the_first_one() -> None:
+def test_a_mark_stands_on_the_track_of_the_late_slot_or_of_the_first_one() -> None:
     watching, event = watch(), EpochDone("a", 3, {}, 1.0)
     assert watching.mark(event) is None
     marked = watching.mark(replace(event, straggler=Straggler(7, "input", 0.25)))

@@ -52,8 +52,8 @@ class Record:
         self.ensemble = Ensemble(specs_of(config), cluster, settings, rates, opened.earlier.resume)
         self.stats = PreprocessingStats(config.data.max_bad_fraction)
         keys = {dnn.name: dnn.name for dnn in config.dnns}
-        console = Console(config, cluster.num_gpus, NUM_POSITIONS)
-        self.journal = Journal(opened, self.ensemble, console, cluster.num_gpus, keys)
+        console = Console(config, cluster.num_slots, NUM_POSITIONS)
+        self.journal = Journal(opened, self.ensemble, console, cluster.num_slots, keys)
         self.finished: list[Finish] = []
 
     def happen(self, event: Event) -> list[Instruction]:

@@ -17,7 +17,7 @@ DURABLE = {
     "round-started",
     "started-alone",
     "round-ended",
-    "gpu-left-out",
+    "slot-left-out",
     "dnn-done",
     "dnn-pruned",
     "dnn-failed",

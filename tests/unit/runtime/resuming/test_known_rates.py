@@ -33,7 +33,7 @@ def run(tmp_path: Path) -> RunDirectory:
     """A run directory whose profile.json holds one rate of `a`."""
     run = RunDirectory(tmp_path / "out")
     run.root.mkdir()
-    profile = profile_to_dict(RateTable({"a": {1: 50.0}}, gpus_per_node=2), KEYS)
+    profile = profile_to_dict(RateTable({"a": {1: 50.0}}, slots_per_node=2), KEYS)
     run.profile.write_text(json.dumps(profile), encoding="utf-8")
     return run
 

@@ -23,10 +23,10 @@ from hpcbal.events.ensemble import (
     LeaveOut,
     LeaveRound,
     NextPass,
-    Prediction,
     RoundPlan,
     Schedule,
     ScheduleChosen,
+    SchedulePrediction,
     StartAlone,
     StartRound,
     StopStream,
@@ -47,7 +47,7 @@ PLAN = RoundPlan(
     epochs={"a": 2, "b": 0},
     num_preprocessors=1,
     predicted_rate_samples_per_s={"a": 10.0, "b": 11.0},
-    num_gpus=3,
+    num_slots=3,
 )
 
 
@@ -76,8 +76,8 @@ def read(run: RunDirectory, *ledger: Any, retry_failed: bool = False, **max_epoc
     return read_earlier(run, ledger, specs, retry_failed=retry_failed)
 
 
-def started(num_gpus: int = 3, host: str = "n", *, regroup: bool = True) -> Line:
-    return a(RunStartedLine, nodes=(NodeFacts(host, num_gpus),), regroup=regroup)
+def started(num_slots: int = 3, host: str = "n", *, regroup: bool = True) -> Line:
+    return a(RunStartedLine, nodes=(NodeFacts(host, num_slots),), regroup=regroup)
 
 
 def round_ended(**given: bool) -> Line:
@@ -96,12 +96,14 @@ def test_nothing_there_is_a_fresh_start(run: RunDirectory):
 
 def test_the_last_choice_of_a_schedule_is_known_with_its_cluster(run: RunDirectory):
     wide, alone = Schedule("global", Delta(relative=1.0), 0.8), Schedule("independent")
-    first = ScheduleChosen(wide, (Prediction(wide, 9.0, 2), Prediction(alone, 12.0, 5)))
-    last = ScheduleChosen(alone, (Prediction(wide, 9.0, 2), Prediction(alone, 5.0, 5)), wide, 40.0)
+    first = ScheduleChosen(wide, (SchedulePrediction(wide, 9.0, 2), SchedulePrediction(alone, 12.0, 5)))
+    last = ScheduleChosen(
+        alone, (SchedulePrediction(wide, 9.0, 2), SchedulePrediction(alone, 5.0, 5)), wide, 40.0
+    )
     resume = read(run, started(), first, last).resume
     assert resume.choice == last
     assert resume.cluster is not None
-    assert resume.cluster.num_gpus == 3
+    assert resume.cluster.num_slots == 3
     assert read(run, started()).resume.choice is None
 
 
@@ -116,7 +118,7 @@ def test_an_interrupted_round_is_known_with_its_cluster_and_its_passes(run: RunD
     assert resume.interrupted == PLAN
     assert (resume.next_pass, resume.next_round_index) == (9, 5)
     assert resume.cluster is not None
-    assert resume.cluster.num_gpus == 3
+    assert resume.cluster.num_slots == 3
     assert (resume.dnns["a"].epochs, resume.dnns["a"].position) == (3, Position(8, 40))
     suspended = read(run, *lines, round_ended(suspended=True)).resume
     assert suspended.interrupted == PLAN
@@ -138,8 +140,8 @@ def test_a_checkpoint_whose_epochs_are_not_those_of_the_ledger_is_used_with_a_wo
     assert not read(run, started(), first, EpochDone("a", 6, metrics, 2.0), second).warnings  # trained twice
 
 
-def test_dnns_that_left_to_regroup_keep_their_gpus_until_the_next_round(run: RunDirectory):
-    """A kill between two rounds must not lose these GPUs: the local paradigm leaves DNNs where they are."""
+def test_dnns_that_left_to_regroup_keep_their_slots_until_the_next_round(run: RunDirectory):
+    """A kill between two rounds must not lose these slots: the local paradigm leaves DNNs where they are."""
     lines = [
         started(),
         BEGUN,
@@ -155,14 +157,14 @@ def test_a_round_is_over_once_dnns_train_alone(run: RunDirectory):
     """Otherwise a later start would compare its hosts with those of the interrupted round."""
     save(run, "a", 3, Position(8, 40))
     alone = StartAlone(replace(PLAN, index=5))
-    resume = read(run, started(), BEGUN, started(num_gpus=4), alone).resume
+    resume = read(run, started(), BEGUN, started(num_slots=4), alone).resume
     assert resume.interrupted is None
     assert resume.cluster is not None
-    assert resume.cluster.num_gpus == 4
+    assert resume.cluster.num_slots == 4
     assert resume.next_round_index == 6
 
 
-def test_gpus_left_out_are_known_as_long_as_the_hosts_are_the_same(run: RunDirectory):
+def test_slots_left_out_are_known_as_long_as_the_hosts_are_the_same(run: RunDirectory):
     lines = [
         started(),
         BEGUN,
@@ -175,7 +177,7 @@ def test_gpus_left_out_are_known_as_long_as_the_hosts_are_the_same(run: RunDirec
     now_off = read_earlier(run, lines, [spec("a")], retry_failed=False, regroups=False).resume
     was_off = read(run, *lines, started(regroup=False), started()).resume
     others = [read(run, *lines, started(4)).resume, read(run, *lines, started(host="m"), started()).resume]
-    for resume in (now_off, was_off, *others):  # a round without those GPUs would still shun them
+    for resume in (now_off, was_off, *others):  # a round without those slots would still shun them
         assert (resume.left_out, resume.interrupted) == ({}, None)
 
 
@@ -187,11 +189,11 @@ FORGETTING = {
 
 
 @pytest.mark.parametrize("how", FORGETTING)
-def test_gpus_that_nobody_of_the_round_lacks_are_forgotten_without_ending_it(run: RunDirectory, how: str):
-    """`a` is through, `gone` is not in the config any more; or the round is still planned with the GPU."""
+def test_slots_that_nobody_of_the_round_lacks_are_forgotten_without_ending_it(run: RunDirectory, how: str):
+    """`a` is through, `gone` is not in the config any more; or the round is still planned with the slot."""
 
-    def without(dnn: str, gpu: int) -> Line:
-        return LeaveOut(dnn, gpu)
+    def without(dnn: str, slot: int) -> Line:
+        return LeaveOut(dnn, slot)
 
     def read_on(*lines: Any) -> Any:
         change = dict(FORGETTING[how])
@@ -208,11 +210,11 @@ def test_gpus_that_nobody_of_the_round_lacks_are_forgotten_without_ending_it(run
     assert (resumed.left_out, resumed.interrupted) == ({}, PLAN)
 
 
-def test_a_round_without_gpus_left_out_is_resumed_on_other_hosts(run: RunDirectory):
+def test_a_round_without_slots_left_out_is_resumed_on_other_hosts(run: RunDirectory):
     assert read(run, started(), BEGUN, started(host="m")).resume.interrupted == PLAN
 
 
-def test_a_round_that_ended_to_drop_a_gpu_is_continued(run: RunDirectory):
+def test_a_round_that_ended_to_drop_a_slot_is_continued(run: RunDirectory):
     """A kill after the old round's end and before the new one's beginning."""
     resume = read(run, started(), BEGUN, round_ended(suspended=False, continues=True))
     assert resume.resume.interrupted == PLAN

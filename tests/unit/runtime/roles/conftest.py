@@ -86,9 +86,9 @@ class Floor:
         assert sorted(self.next_of(ReaderReady)[0] for _ in self.trainers) == self.trainers
         self.channel.send(PREPROCESSOR, StartStream(stream))
 
-    def order(self, message: Message, *gpus: int) -> None:
-        """Send to the trainers of these GPUs."""
-        self.channel.send_to_all([self.ranks.roles.trainer_ranks[gpu] for gpu in gpus], message)
+    def order(self, message: Message, *slots: int) -> None:
+        """Send to the trainers of these slots."""
+        self.channel.send_to_all([self.ranks.roles.trainer_ranks[slot] for slot in slots], message)
 
     def end(self, code: int = 0) -> None:
         self.channel.send_to_all([PREPROCESSOR, *self.trainers], Shutdown(code))
@@ -103,9 +103,9 @@ class Floor:
 
 @pytest.fixture
 def floor(make_ranks: Callable[..., Any]) -> Callable[..., Floor]:
-    """Makes trainers for so many GPUs, which wait for orders."""
+    """Makes trainers for so many slots, which wait for orders."""
 
-    def make(num_gpus: int, *, fetches_ahead: bool = True, **sections: Any) -> Floor:
-        return Floor(make_ranks(num_gpus, **sections), fetches_ahead=fetches_ahead)
+    def make(num_slots: int, *, fetches_ahead: bool = True, **sections: Any) -> Floor:
+        return Floor(make_ranks(num_slots, **sections), fetches_ahead=fetches_ahead)
 
     return make

@@ -22,15 +22,15 @@ from hpcbal.runtime.wire.protocol import (
 from hpcbal.values import Position
 
 ALONE, TOGETHER = GroupPlan("a", (0,)), GroupPlan("a", (1, 0))
-"""The master of the group of two is the trainer of GPU 1."""
+"""The master of the group of two is the trainer of slot 1."""
 
 HOOKED = [{"name": "a", "model": "in_process_toys:toy", "args": {"hook": "act"}, "batch_size": 8}]
 PLAIN = [{**HOOKED[0], "args": {}}]
 FloorMaker = Callable[..., Any]
 
 
-def group_of(num_gpus: int) -> GroupPlan:
-    return ALONE if num_gpus == 1 else TOGETHER
+def group_of(num_slots: int) -> GroupPlan:
+    return ALONE if num_slots == 1 else TOGETHER
 
 
 def train(floor: Any, group: GroupPlan, passes: int, *, serial: int = 1, **plan: Any) -> list[EpochDone]:
@@ -46,8 +46,8 @@ def go_on(floor: Any, group: GroupPlan, passes: int, serial: int) -> list[EpochD
         assert isinstance(event, EpochDone), event
         done.append(event)
         if len(done) < passes:
-            floor.order(Proceed(serial, event.pass_index + 1, checkpoint=False), *group.gpus)
-    floor.order(Leave(serial, "converged"), *group.gpus)
+            floor.order(Proceed(serial, event.pass_index + 1, checkpoint=False), *group.slots)
+    floor.order(Leave(serial, "converged"), *group.slots)
     written = floor.event()
     assert isinstance(written, CheckpointWritten), written
     assert written.position == Position(done[-1].pass_index, floor.num_positions)
@@ -69,7 +69,7 @@ def assert_same(mine: Any, theirs: Any) -> None:
 
 @pytest.fixture
 def undisturbed(floor: FloorMaker) -> Any:
-    """The checkpoint after two epochs on one GPU."""
+    """The checkpoint after two epochs on one slot."""
     alone = floor(1, dnns=PLAIN)
     train(alone, ALONE, 2)
     alone.end()
@@ -83,7 +83,7 @@ def test_the_first_pass_measures_a_rate_that_the_plan_lacks(floor: FloorMaker) -
     alone.open(1, (ALONE,), alone.plan_of(ALONE, has_rates=False))
     _, message = alone.next_of(Happened)
     assert isinstance(message.event, RateMeasured)
-    assert (message.event.dnn_id, message.event.num_gpus) == ("a", 1)
+    assert (message.event.dnn_id, message.event.num_slots) == ("a", 1)
     assert message.event.samples_per_s > 0.0
     assert message.event.start_s > 0.0
     assert len(go_on(alone, ALONE, 2, 1)) == 2  # measured once
@@ -117,16 +117,16 @@ def test_an_epoch_is_reported_with_what_was_measured_on_each_rank(floor: FloorMa
     on.end()
 
 
-@pytest.mark.parametrize("num_gpus", [1, 2])
-@pytest.mark.parametrize("only_gpu", [0, None])
+@pytest.mark.parametrize("num_slots", [1, 2])
+@pytest.mark.parametrize("only_slot", [0, None])
 def test_a_stop_inside_a_pass_is_taken_up_where_it_was(
-    floor: FloorMaker, undisturbed: Any, hooks: dict[str, Any], num_gpus: int, only_gpu: int | None
+    floor: FloorMaker, undisturbed: Any, hooks: dict[str, Any], num_slots: int, only_slot: int | None
 ) -> None:
     """Whether all ranks of the group have heard of it by then or one: all stop after the same step."""
-    group = group_of(num_gpus)
-    reported = group.gpus if only_gpu is None else (only_gpu,)
-    hooks["act"] = lambda step: on.order(Suspend(1), *reported) if step == 2 and is_gpu(on, 0) else None
-    on = floor(num_gpus, dnns=HOOKED)
+    group = group_of(num_slots)
+    reported = group.slots if only_slot is None else (only_slot,)
+    hooks["act"] = lambda step: on.order(Suspend(1), *reported) if step == 2 and is_slot(on, 0) else None
+    on = floor(num_slots, dnns=HOOKED)
     on.open(1, (group,), on.plan_of(group))
     written = on.event()
     assert isinstance(written, CheckpointWritten)
@@ -140,17 +140,17 @@ def test_a_stop_inside_a_pass_is_taken_up_where_it_was(
     assert state.arrays[SUMS_NAME][0, 1] == written.position.offset, "samples behind the metrics so far"
 
     hooks["act"] = lambda step: None
-    again = floor(num_gpus, dnns=HOOKED)
+    again = floor(num_slots, dnns=HOOKED)
     train(again, group, 2, start={"a": written.position})
     assert_same(again.checkpoint("a"), undisturbed)
     again.end()
 
 
-def is_gpu(floor: Any, gpu: int) -> bool:
-    """Whether the thread that calls plays the trainer of `gpu`."""
+def is_slot(floor: Any, slot: int) -> bool:
+    """Whether the thread that calls plays the trainer of `slot`."""
     from in_process_toys import RANK
 
-    return bool(RANK.number == floor.ranks.roles.trainer_ranks[gpu])
+    return bool(RANK.number == floor.ranks.roles.trainer_ranks[slot])
 
 
 def test_a_round_that_resumes_at_the_end_of_a_pass_does_not_report_it_again(
@@ -162,7 +162,7 @@ def test_a_round_that_resumes_at_the_end_of_a_pass_does_not_report_it_again(
     again = floor(2, dnns=PLAIN)
     start = Position(0, again.num_positions)
     again.open(1, (TOGETHER,), again.plan_of(TOGETHER, start={"a": start}, epochs=1))
-    again.order(Proceed(1, 1, checkpoint=False), *TOGETHER.gpus)
+    again.order(Proceed(1, 1, checkpoint=False), *TOGETHER.slots)
     (report,) = go_on(again, TOGETHER, 1, serial=1)
     assert report.pass_index == 1
     assert_same(again.checkpoint("a"), undisturbed)
@@ -211,23 +211,23 @@ TROUBLES: dict[str, tuple[Callable[[int], float | None], str, str]] = {
 
 
 @pytest.mark.parametrize("trouble", TROUBLES)
-@pytest.mark.parametrize("gpu", [0, 1])
+@pytest.mark.parametrize("slot", [0, 1])
 @pytest.mark.parametrize("at", [0, 3])
 def test_a_failure_of_one_rank_is_that_of_the_group_and_is_reported_once(
-    floor: FloorMaker, hooks: dict[str, Any], trouble: str, gpu: int, at: int
+    floor: FloorMaker, hooks: dict[str, Any], trouble: str, slot: int, at: int
 ) -> None:
     """In a step, or while the model is built; whichever rank it is, and both train the next DNN."""
     act, cause, detail = TROUBLES[trouble]
     if at == 0 and trouble == "not a number":
         act, cause, detail = raised(ValueError("no such size")), "error", "no such size"
-    hooks["act"] = lambda step: act(step) if step == at and is_gpu(on, gpu) else None
+    hooks["act"] = lambda step: act(step) if step == at and is_slot(on, slot) else None
     other = {"name": "b", "model": "in_process_toys:toy"}
     on = floor(2, dnns=[*HOOKED, other])
     on.open(1, (TOGETHER,), on.plan_of(TOGETHER))
     failed = on.event()
     assert isinstance(failed, DnnFailed), failed
     assert (failed.dnn_id, failed.cause) == ("a", cause)
-    assert failed.rank == on.ranks.roles.trainer_ranks[gpu]
+    assert failed.rank == on.ranks.roles.trainer_ranks[slot]
     assert detail in failed.detail
     assert on.event() == GroupLeft("a")
     assert not on.ranks.contexts[0].dnn_directory("a").exists()

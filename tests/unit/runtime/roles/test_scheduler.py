@@ -23,10 +23,10 @@ from hpcbal.events.ensemble import (
     Event,
     GroupLeft,
     Instruction,
-    Prediction,
     PreprocessingMeasured,
     RateMeasured,
     ScheduleChosen,
+    SchedulePrediction,
     Started,
     SuspendRequested,
 )
@@ -198,7 +198,7 @@ def stage(make_ranks: Callable[..., Any]) -> Callable[..., Stage]:
             "optimizer": {"name": "sgd", "learning_rate": 0.1},
             "stop": {"max_epochs": max_epochs},
         }
-        ranks = make_ranks(num_gpus=2, dnns=dnns, defaults=defaults, **given)
+        ranks = make_ranks(num_slots=2, dnns=dnns, defaults=defaults, **given)
         return Stage(ranks, known=known, chooser=chooser)
 
     return make
@@ -323,7 +323,7 @@ def test_messages_that_keep_coming_do_not_hide_a_signal(stage, monkeypatch: pyte
     assert on.play(script()) == 75
 
 
-def test_a_failed_dnn_frees_its_gpus_and_gives_the_exit_code_3(stage) -> None:
+def test_a_failed_dnn_frees_its_slots_and_gives_the_exit_code_3(stage) -> None:
     on = stage()
 
     def script() -> Script:
@@ -421,9 +421,9 @@ def test_unknown_rates_are_measured_before_the_first_round(stage) -> None:
     def script() -> Script:
         yield from on.open()
         while on.opened.round_plan is None:
-            waves.append([(group.dnn_id, len(group.gpus)) for group in on.opened.groups])
+            waves.append([(group.dnn_id, len(group.slots)) for group in on.opened.groups])
             for group in on.opened.groups:
-                rate = RateMeasured(group.dnn_id, len(group.gpus), 100.0 * len(group.gpus))
+                rate = RateMeasured(group.dnn_id, len(group.slots), 100.0 * len(group.slots))
                 on.report(on.opened.serial, rate)
                 on.report(on.opened.serial, GroupLeft(group.dnn_id))
             yield
@@ -452,7 +452,7 @@ def test_independent_dnns_train_alone_and_no_stream_is_shared(stage) -> None:
         assert sorted(order.serial for order in orders.values()) == [1, 2]
         for rank, order in orders.items():
             (group,) = order.round_plan.groups
-            assert on.ranks.roles.trainer_ranks[group.gpus[0]] == rank
+            assert on.ranks.roles.trainer_ranks[group.slots[0]] == rank
             on.report(order.serial, EpochDone(group.dnn_id, 0, METRICS, 1.0, facts=EPOCH), rank)
             yield
             assert on.get(rank) == Leave(order.serial, "converged")
@@ -481,7 +481,7 @@ class SlowChooser:
         """Answer with the first candidate of this paradigm."""
         assert self.asked is not None
         schedule = next(each for each in self.asked.candidates if each.paradigm == paradigm)
-        self.answer = ScheduleChosen(schedule, (Prediction(schedule, 1.0, 1),))
+        self.answer = ScheduleChosen(schedule, (SchedulePrediction(schedule, 1.0, 1),))
 
 
 def answer_of(chooser: ScheduleChooser) -> ScheduleChosen:

@@ -85,7 +85,7 @@ def test_a_wave_measures_all_its_groups_together_and_throws_the_weights_away(
     events = [on.event() for _ in range(4)]
     measured = {event.dnn_id: event for event in events if isinstance(event, RateMeasured)}
     assert measured.keys() == {"a", "b"}
-    assert all(event.num_gpus == 1 and event.samples_per_s > 0 for event in measured.values())
+    assert all(event.num_slots == 1 and event.samples_per_s > 0 for event in measured.values())
     assert {event for event in events if isinstance(event, GroupLeft)} == {GroupLeft("a"), GroupLeft("b")}
     assert not on.ranks.contexts[0].dnn_directory("a").exists()
     on.open(2, (A,), on.plan_of(A))
@@ -98,8 +98,8 @@ def test_a_wave_measures_all_its_groups_together_and_throws_the_weights_away(
 def test_alone_a_dnn_is_trained_on_samples_that_its_rank_makes(floor: Callable[..., Any]) -> None:
     on = floor(2, schedule={"paradigm": "independent"})
     orders = {0: (7, A), 1: (8, B)}
-    for gpu, (serial, group) in orders.items():
-        on.order(TrainAlone(serial, on.plan_of(group)), gpu)
+    for slot, (serial, group) in orders.items():
+        on.order(TrainAlone(serial, on.plan_of(group)), slot)
     left = 0
     made: dict[int, int] = {}
     while left < 2:
@@ -108,9 +108,9 @@ def test_alone_a_dnn_is_trained_on_samples_that_its_rank_makes(floor: Callable[.
             made[source] = message.samples_made
             continue
         if isinstance(message.event, EpochDone):
-            gpu = on.ranks.roles.trainer_ranks.index(source)
-            assert message.serial == orders[gpu][0]
-            on.order(Leave(message.serial, "converged"), gpu)
+            slot = on.ranks.roles.trainer_ranks.index(source)
+            assert message.serial == orders[slot][0]
+            on.order(Leave(message.serial, "converged"), slot)
         left += isinstance(message.event, GroupLeft)
     assert set(made) == set(on.trainers)
     assert min(made.values()) >= on.num_positions

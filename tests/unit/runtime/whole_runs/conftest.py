@@ -1,4 +1,4 @@
-"""Three DNNs on two GPUs, so that one has to wait; and ways to end a start early."""
+"""Three DNNs on two slots, so that one has to wait; and ways to end a start early."""
 
 from __future__ import annotations
 
@@ -58,10 +58,10 @@ class Lab:
         """The three, all with these arguments of their model."""
         return [self.dnn(name, epochs, **args) for name, epochs in self.epochs.items()]
 
-    def use(self, paradigm: str = "global", output: str = "out", num_gpus: int = 2, **sections: Any) -> None:
+    def use(self, paradigm: str = "global", output: str = "out", num_slots: int = 2, **sections: Any) -> None:
         """Write the configuration; the output goes to a directory of that name."""
         self._inner.out = self._inner.folder / output
-        self._inner.num_gpus = num_gpus
+        self._inner.num_slots = num_slots
         backend = {"name": "emulated", "precision": "float64", "collective": "mpi", "rates": RATES}
         given = {"dnns": self.dnns(), "backend": backend, "schedule": {"paradigm": paradigm, "delta": "15%"}}
         self._inner.configure(**{**given, **sections})

@@ -1,4 +1,4 @@
-"""Groups of unequal GPUs: shares follow speed, learning does not change, and stragglers are left out."""
+"""Groups of unequal slots: shares follow speed, learning does not change, and stragglers are left out."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 from hpcbal.telemetry import read_results
 from hpcbal.telemetry.streams.timeline import read_timeline
 
-NUM_GPUS, FIRST_TRAINER = 3, 2
+NUM_SLOTS, FIRST_TRAINER = 3, 2
 LATE_S, STEPS = 0.2, 3
 
 
@@ -34,18 +34,18 @@ def data(num_samples: int = 120, **more: Any) -> dict[str, Any]:
     return {"dataset": "in_process_toys:points", "args": {"num_samples": num_samples}, **more}
 
 
-# The only DNN on three GPUs; the last one is three times as slow as the others.
+# The only DNN on three slots; the last one is three times as slow as the others.
 UNLIKE = {
     "data": data(),
     "dnns": [toy()],
     "backend": backend({"speed": 1.5}, {"speed": 1.5}, {"speed": 0.5}),
 }
-# GPU 2 takes 0.1 s to start a step for which the two others take 0.03 s together.
+# Slot 2 takes 0.1 s to start a step for which the two others take 0.03 s together.
 HOPELESS = {**UNLIKE, "backend": backend({}, {}, {"launch_s": 0.1})}
 
 
-def use(lab: Any, output: str = "out", num_gpus: int = NUM_GPUS, **sections: Any) -> None:
-    lab.use(output=output, num_gpus=num_gpus, **copy.deepcopy(sections))
+def use(lab: Any, output: str = "out", num_slots: int = NUM_SLOTS, **sections: Any) -> None:
+    lab.use(output=output, num_slots=num_slots, **copy.deepcopy(sections))
 
 
 def with_epochs(sections: Mapping[str, Any], epochs: int) -> dict[str, Any]:
@@ -67,7 +67,7 @@ def ended_alike(got: Any, wanted: Any) -> None:
             assert got[name][1][key] == pytest.approx(array, rel=1e-9, abs=1e-9), key
 
 
-def test_a_slow_gpu_gets_less_and_the_weights_are_those_of_even_shares(lab: Any) -> None:
+def test_a_slow_slot_gets_less_and_the_weights_are_those_of_even_shares(lab: Any) -> None:
     """tests/e2e shows the same of `lb-bsp-cpu` over MPI."""
     outcomes, late_s = {}, {}
     for policy in ("even", "fitted"):
@@ -85,10 +85,10 @@ def test_a_slow_gpu_gets_less_and_the_weights_are_those_of_even_shares(lab: Any)
 
 
 def test_a_limit_below_an_even_share_is_reported_once(lab: Any, capsys: Any) -> None:
-    use(lab, **with_epochs(UNLIKE, 3), balance={"policy": "fitted", "max_samples_per_gpu": 6})
+    use(lab, **with_epochs(UNLIKE, 3), balance={"policy": "fitted", "max_samples_per_slot": 6})
     assert lab.run() == 0
     shown = capsys.readouterr().out
-    assert shown.count("warning: balance.max_samples_per_gpu: got 6, less than an even share") == 1
+    assert shown.count("warning: balance.max_samples_per_slot: got 6, less than an even share") == 1
     assert "a (8 of 24 samples on 3 slots)" in shown
     assert lab.events("epoch-done")[-1].facts.balance.shares == (8, 8, 8)
 
@@ -96,7 +96,7 @@ def test_a_limit_below_an_even_share_is_reported_once(lab: Any, capsys: Any) -> 
 def test_a_stop_inside_a_pass_changes_no_more_than_rounding(lab: Any) -> None:
     unlike = with_epochs(UNLIKE, 8)
     use(lab, **unlike, balance={"policy": "fitted"})
-    lab.stop_at(4 * 4 * NUM_GPUS + 5, rank=1)  # four steps an epoch
+    lab.stop_at(4 * 4 * NUM_SLOTS + 5, rank=1)  # four steps an epoch
     assert {line.position.offset for line in lab.events("checkpoint-written")} - {120}, (
         "no stop was inside a pass"
     )
@@ -118,7 +118,7 @@ def test_a_sleep_in_the_step_of_a_rank_is_its_compute(lab: Any, hooks: Any) -> N
     use(lab, data=data(), dnns=[toy(batch_size=32, epochs=2)], backend=backend())
     assert lab.run() == 0
     for epoch in lab.events("epoch-done"):
-        assert (epoch.straggler.gpu, epoch.straggler.why) == (1, "compute")
+        assert (epoch.straggler.slot, epoch.straggler.why) == (1, "compute")
         ranks = epoch.facts.ranks
         assert ranks.compute_s[1] > STEPS * LATE_S
         assert min(ranks.collective_s[::2]) > ranks.collective_s[1]
@@ -127,14 +127,14 @@ def test_a_sleep_in_the_step_of_a_rank_is_its_compute(lab: Any, hooks: Any) -> N
     assert all(str(event["name"]).endswith(": compute") for event in marks)
 
 
-def test_alg_2_moves_samples_from_the_slowest_gpu_to_the_fastest(lab: Any) -> None:
+def test_alg_2_moves_samples_from_the_slowest_slot_to_the_fastest(lab: Any) -> None:
     """No sample is lost or doubled on the way, and the weights stay those of even shares."""
     workers = ({"speed": 1.0}, {"speed": 0.5}, {"speed": 2.0})
     sections = {
         "dnns": [toy(batch_size=60, epochs=6)],
         "backend": backend(*workers, a={1: 2000}),
         "data": data(750, validation_fraction=0.2),
-        "schedule": {"delta": "15%", "profiling": {"max_batches": 2, "timed_batches": 1, "max_gpus": 3}},
+        "schedule": {"delta": "15%", "profiling": {"max_batches": 2, "timed_batches": 1, "max_slots": 3}},
     }
     outcomes = {}
     for policy in ("even", "lb-bsp-gpu"):
@@ -155,45 +155,45 @@ def test_alg_2_moves_samples_from_the_slowest_gpu_to_the_fastest(lab: Any) -> No
     ended_alike(outcomes["lb-bsp-gpu"], outcomes["even"])
 
 
-def test_a_group_continues_without_a_gpu_that_holds_it_up(lab: Any, capsys: Any) -> None:
+def test_a_group_continues_without_a_slot_that_holds_it_up(lab: Any, capsys: Any) -> None:
     """tests/e2e shows the same of `fitted` over MPI."""
     use(lab, **HOPELESS, balance={"policy": "lb-bsp-gpu"})
     assert lab.run() == 0
-    (left_out,) = lab.events("gpu-left-out")
-    assert (left_out.dnn_id, left_out.gpu) == ("a", 2)
+    (left_out,) = lab.events("slot-left-out")
+    assert (left_out.dnn_id, left_out.slot) == ("a", 2)
     assert "a is faster without slot 2" in capsys.readouterr().out
-    assert [plan.plan.groups[0].gpus for plan in lab.events("round-started")] == [(0, 1, 2), (0, 1)]
+    assert [plan.plan.groups[0].slots for plan in lab.events("round-started")] == [(0, 1, 2), (0, 1)]
     (regroup,) = [line for line in lab.events("leave-round") if line.reason == "regroup"]
     assert regroup.detail == "a goes on without slot 2"
     epochs = lab.events("epoch-done")
-    num_gpus = [len(epoch.facts.ranks.samples) for epoch in epochs]
-    assert (len(num_gpus), set(num_gpus)) == (16, {2, 3})
-    assert num_gpus == sorted(num_gpus, reverse=True)
+    num_slots = [len(epoch.facts.ranks.samples) for epoch in epochs]
+    assert (len(num_slots), set(num_slots)) == (16, {2, 3})
+    assert num_slots == sorted(num_slots, reverse=True)
     assert all(sum(epoch.facts.ranks.samples) == epoch.facts.num_trained for epoch in epochs)
 
 
 def is_left_out(lab: Any) -> bool:
-    return bool(lab.events("gpu-left-out"))
+    return bool(lab.events("slot-left-out"))
 
 
-def test_stops_and_deaths_leave_a_gpu_left_out(lab: Any) -> None:
+def test_stops_and_deaths_leave_a_slot_left_out(lab: Any) -> None:
     use(lab, **HOPELESS, balance={"policy": "fitted"})
     lab.stop_when(lambda step: is_left_out(lab), rank=1)
     known = len(lab.events("epoch-done"))
     lab.kill_when(lambda: len(lab.events("epoch-done")) > known)
     assert lab.run() == 0
-    groups = [line.plan.groups[0].gpus for line in lab.events("round-started")]
+    groups = [line.plan.groups[0].slots for line in lab.events("round-started")]
     assert groups[0] == (0, 1, 2)
     assert groups[1:] == [(0, 1)] * (len(groups) - 1)
     assert len(groups) >= 3
-    assert len(lab.events("gpu-left-out")) == 1
+    assert len(lab.events("slot-left-out")) == 1
     stopped = lab.outcome()
-    use(lab, "alone", num_gpus=1, **{**HOPELESS, "backend": backend(a={1: 40_000})})
+    use(lab, "alone", num_slots=1, **{**HOPELESS, "backend": backend(a={1: 40_000})})
     assert lab.run() == 0
     ended_alike(stopped, lab.outcome())
 
 
-def test_on_other_hosts_a_dnn_gets_all_gpus_again(lab: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_on_other_hosts_a_dnn_gets_all_slots_again(lab: Any, caplog: pytest.LogCaptureFixture) -> None:
     """Those with the same numbers are others; one that is as slow is left out again."""
     use(lab, **HOPELESS, balance={"policy": "fitted"})
     lab.stop_when(lambda step: is_left_out(lab), rank=1)
@@ -206,13 +206,13 @@ def test_on_other_hosts_a_dnn_gets_all_gpus_again(lab: Any, caplog: pytest.LogCa
     assert lab.events("run-started")[0].nodes == (replace(node, host="elsewhere"),)
     with caplog.at_level("INFO"):
         assert lab.run() == 0
-    assert lab.events("round-started")[known].plan.groups[0].gpus == (0, 1, 2)
+    assert lab.events("round-started")[known].plan.groups[0].slots == (0, 1, 2)
     assert "the hosts have changed: slots that were left out of a may be used again" in caplog.text
     assert len(lab.events("epoch-done")) == 16
 
 
 def test_a_dnn_that_waits_gets_what_another_is_better_off_without(lab: Any) -> None:
-    """`b` is too slow for the flotilla of `a`, which has all three GPUs before it."""
+    """`b` is too slow for the flotilla of `a`, which has all three slots before it."""
     rates = {"a": {1: 800, 2: 1500, 3: 2000}, "b": {1: 200, 2: 220, 3: 240}}
     use(
         lab,
@@ -223,16 +223,16 @@ def test_a_dnn_that_waits_gets_what_another_is_better_off_without(lab: Any) -> N
         balance={"policy": "fitted"},
     )
     assert lab.run() == 0
-    rounds = [line.plan.gpus_of_dnn for line in lab.events("round-started")]
+    rounds = [line.plan.slots_of_dnn for line in lab.events("round-started")]
     assert rounds[:2] == [{"a": (0, 1, 2)}, {"a": (0, 1), "b": (2,)}]
     states = {row.name: row.state for row in read_results(lab.out / "results.csv")}
     assert states == {"a": "done", "b": "done"}
 
 
-def test_a_burst_of_other_load_that_is_over_with_the_pass_costs_no_gpu(
+def test_a_burst_of_other_load_that_is_over_with_the_pass_costs_no_slot(
     lab: Any, hooks: Any, capsys: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """In the burst the policy finds GPU 2 better left out, and takes it back well before the pass ends."""
+    """In the burst the policy finds slot 2 better left out, and takes it back well before the pass ends."""
     rank = importlib.import_module("in_process_toys").RANK
 
     def burst(step: int) -> None:
@@ -247,17 +247,17 @@ def test_a_burst_of_other_load_that_is_over_with_the_pass_costs_no_gpu(
     assert "a would be faster without rank 2 of its group" in caplog.text
     first, second = lab.events("epoch-done")
     assert first.facts.balance.remove is None
-    assert lab.events("gpu-left-out") == []
-    assert [plan.plan.groups[0].gpus for plan in lab.events("round-started")] == [(0, 1, 2)]
+    assert lab.events("slot-left-out") == []
+    assert [plan.plan.groups[0].slots for plan in lab.events("round-started")] == [(0, 1, 2)]
     assert len(second.facts.ranks.samples) == 3
     assert "faster without" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("policy", ["fitted", "lb-bsp-gpu"])
-def test_gpus_that_are_alike_stay_together(lab: Any, policy: str) -> None:
+def test_slots_that_are_alike_stay_together(lab: Any, policy: str) -> None:
     """Also without `backend.workers`, where the rates are those of whole groups."""
     more = data(1000, validation_fraction=0.2)
     use(lab, data=more, dnns=[toy(epochs=3)], backend=backend(), balance={"policy": policy})
     assert lab.run() == 0
     assert [epoch.facts.num_trained for epoch in lab.events("epoch-done")] == [800] * 3
-    assert not lab.events("gpu-left-out")
+    assert not lab.events("slot-left-out")

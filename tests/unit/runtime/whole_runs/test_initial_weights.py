@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import shutil
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -54,6 +55,21 @@ def test_a_stopped_run_needs_its_source_no_more(lab: Any, hooks: Any, base: str,
     assert lab.run() == 0
     assert "cannot be read any more (No such file or directory) since" in capsys.readouterr().out
     lab.assert_same(lab.outcome(), wanted)
+
+
+def test_other_weights_than_the_wanted_ones_are_named(lab: Any, hooks: Any, base: str, capsys: Any) -> None:
+    """`best.h5` of the source is damaged: the run starts from what is left there, and says so."""
+    hooks["act"] = lambda step: None
+    best = Path(base) / "dnns" / "b" / "best.h5"
+    best.write_bytes(best.read_bytes()[:100])
+    best.with_name("best.previous.h5").unlink(missing_ok=True)
+    use(lab, "tuned", f"{base}:b")
+    capsys.readouterr()
+    assert lab.run() == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert said.count(f"DNN a: init: {best}: ") == 1, said
+    assert "so it starts from last, epoch " in said
+    assert {line.dnn_id for line in lab.events("model-warning")} == {"a", "b", "c"}
 
 
 def test_weights_are_the_initial_ones_before_the_first_step(lab: Any, hooks: Any, base: str) -> None:

@@ -279,3 +279,22 @@ def test_after_a_failed_write_of_the_last_best_weights_training_goes_on_from_the
         assert state.arrays or holds_best(folder, state, best(rule_of(lab, folder.name), state.history).epoch)
     assert lab.run() == 0
     assert shown_of(lab) == {name: (best_of(lab, name).epoch, None) for name in lab.epochs}
+
+
+def test_a_run_whose_weights_are_gone_at_its_end_is_not_called_finished(
+    lab: Any, hooks: Any, capsys: Any
+) -> None:
+    lab.use(dnns=[lab.dnn("a", 4, hook="act"), lab.dnn("b", 2)])
+
+    def remove(step: int) -> None:
+        if any(line.dnn_id == "b" for line in lab.events("dnn-done")):
+            for path in (lab.out / "dnns" / "b").glob("*.h5"):
+                path.unlink()
+
+    hooks["act"] = remove
+    assert lab.run() == 1
+    printed = capsys.readouterr().out
+    assert "finished after" not in printed
+    assert "stopped after" in printed
+    (end,) = lab.events("run-finished")
+    assert end.outcome == "suspended"

@@ -56,7 +56,7 @@ def test_the_numbers_of_epochs_are_the_same_after_a_kill(lab: Any, hooks: Any) -
     (lab.out / "dnns" / "a" / "metrics.jsonl").unlink(missing_ok=True)  # as if nothing had been flushed
     assert lab.run() == 0
     assert numbers() == wanted
-    assert {"num_gpus", "learning_rate"} <= wanted[0].keys()
+    assert {"num_slots", "learning_rate"} <= wanted[0].keys()
 
 
 def test_a_schedule_that_raises_fails_its_dnn_only(lab: Any) -> None:

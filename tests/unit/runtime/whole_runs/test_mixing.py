@@ -1,4 +1,4 @@
-"""Whole runs on mixed samples: the same on any number of GPUs, after a stop, and with broken samples."""
+"""Whole runs on mixed samples: the same on any number of slots, after a stop, and with broken samples."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import pytest
 MIXED = [{"mixup": {"alpha": 1.0, "p": 0.8}}, {"normalize": {"mean": 0.5, "std": 0.25}}]
 
 
-def use(lab: Any, output: str, paradigm: str = "global", num_gpus: int = 2, **sections: Any) -> None:
+def use(lab: Any, output: str, paradigm: str = "global", num_slots: int = 2, **sections: Any) -> None:
     lab.use(
         paradigm,
         output,
-        num_gpus,
+        num_slots,
         data={"dataset": "in_process_toys:pixels", "args": {"broken": 2}, "max_bad_fraction": 0.1},
         preprocessing=MIXED,
         **{"dnns": lab.dnns(hook="act"), **sections},
@@ -47,10 +47,10 @@ def test_weights_do_not_depend_on_how_steps_are_split_nor_where_samples_are_norm
 ) -> None:
     hooks["act"] = lambda step: None
     outcomes = []
-    alone = lab.dnns(hook="act")[:1]  # others would take GPUs, and so move its passes
-    for number, (num_gpus, on_device) in enumerate([(1, True), (3, True), (2, False)]):
+    alone = lab.dnns(hook="act")[:1]  # others would take slots, and so move its passes
+    for number, (num_slots, on_device) in enumerate([(1, True), (3, True), (2, False)]):
         dataplane = {"block_samples": 8, "on_device": on_device}
-        use(lab, f"{number}", "global", num_gpus, dataplane=dataplane, dnns=alone)
+        use(lab, f"{number}", "global", num_slots, dataplane=dataplane, dnns=alone)
         assert lab.run() == 0
         assert lab.sample_dtype == ("uint8" if on_device else "float32")
         outcomes.append(lab.outcome())

@@ -37,9 +37,9 @@ def test_stops_and_deaths_change_nothing(lab: Any, paradigm: str) -> None:
     assert offsets - {NUM_SAMPLES}, "no stop was inside a pass"
 
 
-@pytest.mark.parametrize("num_gpus", [1, 2])
+@pytest.mark.parametrize("num_slots", [1, 2])
 def test_a_run_whose_schedule_was_chosen_resumes_from_every_line_of_its_ledger(
-    lab: Any, monkeypatch: pytest.MonkeyPatch, num_gpus: int
+    lab: Any, monkeypatch: pytest.MonkeyPatch, num_slots: int
 ) -> None:
     """Each start dies one line later than the one before, one of them just after `started-alone`."""
 
@@ -49,7 +49,7 @@ def test_a_run_whose_schedule_was_chosen_resumes_from_every_line_of_its_ledger(
         return replace(choice, schedule=next(each for each in schedules if each.paradigm == "independent"))
 
     monkeypatch.setattr(scheduler, "ScheduleChooser", lambda spec: ScheduleChooser(spec, choose))
-    sections = {"dnns": [lab.dnn("a", 2), lab.dnn("b", 3)], "num_gpus": num_gpus}
+    sections = {"dnns": [lab.dnn("a", 2), lab.dnn("b", 3)], "num_slots": num_slots}
     lab.use("auto", "calm", **sections)
     assert lab.run() == 0
     calm = lab.outcome()
@@ -85,7 +85,7 @@ def test_too_many_broken_samples_stop_the_run(lab: Any, capsys: Any, paradigm: s
 def test_sharing_a_stream_or_not_trains_the_same_models(lab: Any) -> None:
     outcomes = []
     for paradigm in ("homogeneous", "independent"):
-        lab.use(paradigm, paradigm, num_gpus=3)  # all begin with pass 0
+        lab.use(paradigm, paradigm, num_slots=3)  # all begin with pass 0
         assert lab.run() == 0
         outcomes.append(lab.outcome())
     lab.assert_same(*outcomes)
@@ -94,7 +94,7 @@ def test_sharing_a_stream_or_not_trains_the_same_models(lab: Any) -> None:
 def test_alone_in_global_and_independent_a_dnn_becomes_the_same_model(lab: Any) -> None:
     outcomes = []
     for paradigm in ("global", "independent"):
-        lab.use(paradigm, paradigm, num_gpus=1, dnns=[lab.dnn("a", 4)])
+        lab.use(paradigm, paradigm, num_slots=1, dnns=[lab.dnn("a", 4)])
         assert lab.run() == 0
         outcomes.append(lab.outcome())
     lab.assert_same(*outcomes)
@@ -104,7 +104,7 @@ def test_independent_dnns_pay_for_their_own_preprocessing(lab: Any) -> None:
     reads = importlib.import_module("in_process_toys").READS
     num_reads = []
     for paradigm in ("homogeneous", "independent"):
-        lab.use(paradigm, paradigm, num_gpus=3)
+        lab.use(paradigm, paradigm, num_slots=3)
         reads.clear()
         assert lab.run() == 0
         num_reads.append(len(reads))
@@ -113,8 +113,8 @@ def test_independent_dnns_pay_for_their_own_preprocessing(lab: Any) -> None:
     assert shared <= NUM_SAMPLES * (max(lab.epochs.values()) + 2)  # every pass once, and what was made ahead
 
 
-def test_no_gpu_is_idle_while_an_independent_dnn_waits(lab: Any) -> None:
-    lab.use("independent", num_gpus=1)
+def test_no_slot_is_idle_while_an_independent_dnn_waits(lab: Any) -> None:
+    lab.use("independent", num_slots=1)
     assert lab.run() == 0
     started = [line.plan.groups[0].dnn_id for line in lab.events("started-alone")]
     assert sorted(started) == ["a", "b", "c"]
@@ -156,12 +156,12 @@ def test_a_run_predicts_its_duration_and_reports_the_error(lab: Any, capsys: Any
 
 def test_independent_dnns_become_the_same_whatever_the_speeds_and_slots(lab: Any) -> None:
     outcomes, orders = [], set()
-    for number, (num_gpus, speeds) in enumerate(
+    for number, (num_slots, speeds) in enumerate(
         ((1, (900, 500, 700)), (1, (200, 800, 1600)), (3, (270, 150, 210)))
     ):
         rates = {name: {1: speed} for name, speed in zip("abc", speeds, strict=True)}
         backend = {"name": "emulated", "rates": rates}
-        lab.use("independent", num_gpus=num_gpus, output=f"run{number}", backend=backend)
+        lab.use("independent", num_slots=num_slots, output=f"run{number}", backend=backend)
         assert lab.run() == 0
         outcomes.append(lab.outcome())
         orders.add(tuple(next(iter(line.plan.start)) for line in lab.events("started-alone")))

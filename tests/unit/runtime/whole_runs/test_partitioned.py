@@ -13,12 +13,12 @@ import pytest
 from hpcbal.data.pipeline import Pipeline
 from hpcbal.errors import InputError
 
-NUM_GPUS, NUM_TRAIN = 3, 96
+NUM_SLOTS, NUM_TRAIN = 3, 96
 FIRST_TRAINER = 2
 
 
 def partitioned(**data: Any) -> dict[str, Any]:
-    """The only DNN on three GPUs; the first GPU gets four samples of six."""
+    """The only DNN on three slots; the first slot gets four samples of six."""
     dataset = {"dataset": "in_process_toys:points", "args": {"num_samples": 120}}
     toy = {"name": "a", "model": "in_process_toys:toy", "batch_size": 24, "args": {"hook": "act"}}
     return {
@@ -35,9 +35,9 @@ def partitioned(**data: Any) -> dict[str, Any]:
     }
 
 
-def use(lab: Any, output: str = "out", num_gpus: int = NUM_GPUS, epochs: int = 6, **sections: Any) -> None:
+def use(lab: Any, output: str = "out", num_slots: int = NUM_SLOTS, epochs: int = 6, **sections: Any) -> None:
     sections["dnns"][0]["stop"] = {"max_epochs": epochs}
-    lab.use(output=output, num_gpus=num_gpus, **sections)
+    lab.use(output=output, num_slots=num_slots, **sections)
 
 
 @pytest.fixture(autouse=True)
@@ -58,7 +58,7 @@ def last_facts(lab: Any) -> Any:
     return lab.events("epoch-done")[-1].facts
 
 
-def test_samples_move_to_the_gpu_that_takes_more(lab: Any) -> None:
+def test_samples_move_to_the_slot_that_takes_more(lab: Any) -> None:
     use(lab, **partitioned(partition="by_class"))
     assert lab.run() == 0
     epochs = lab.events("epoch-done")
@@ -78,7 +78,7 @@ def test_without_migration_parts_stay(lab: Any) -> None:
     assert lab.run() == 0
     facts = last_facts(lab).partition
     assert (facts.sizes, facts.migrations, facts.gap) == ((32, 32, 32), 0, 9.0)
-    assert parts_of(lab)[1].tolist() == np.repeat(range(NUM_GPUS), 32).tolist()
+    assert parts_of(lab)[1].tolist() == np.repeat(range(NUM_SLOTS), 32).tolist()
 
 
 @pytest.fixture
@@ -101,7 +101,7 @@ def test_a_run_that_was_ended_is_resumed_with_its_parts(
 ) -> None:
     """With shares that stay, the weights are those of an undisturbed run, to the last bits."""
     wanted = whole(partitioned(max_traversal_gap=None))
-    in_epoch_4 = 3 * 4 * NUM_GPUS + 5  # four steps an epoch
+    in_epoch_4 = 3 * 4 * NUM_SLOTS + 5  # four steps an epoch
     if how == "signal":
         lab.stop_at(in_epoch_4, rank=1)
     else:
@@ -117,7 +117,7 @@ def test_runs_whose_samples_move_end_with_the_same_weights(
 ) -> None:
     """Samples move after the first pass; a run is ended in the second, which draws from the new parts."""
     wanted = whole(partitioned(partition="by_class"))
-    in_epoch_2 = 4 * NUM_GPUS + 5
+    in_epoch_2 = 4 * NUM_SLOTS + 5
     if how == "signal":
         lab.stop_at(in_epoch_2, rank=1)
     elif how == "death":
@@ -147,23 +147,23 @@ def test_parts_that_have_moved_are_kept_over_a_stop(lab: Any, capsys: Any) -> No
 
 
 @pytest.mark.parametrize(
-    ("num_gpus", "change", "reported"),
+    ("num_slots", "change", "reported"),
     [
         (2, {}, ""),
         (
             3,
-            {"schedule": {"max_gpus_per_dnn": 2}, "balance": {"policy": "even"}},
-            "the interrupted round is not resumed: a had more slots than schedule.max_gpus_per_dnn (2) and",
+            {"schedule": {"max_slots_per_dnn": 2}, "balance": {"policy": "even"}},
+            "the interrupted round is not resumed: a had more slots than schedule.max_slots_per_dnn (2) and",
         ),
     ],
     ids=["other slots", "a lower limit"],
 )
-def test_other_gpus_get_parts_of_their_own(
-    lab: Any, caplog: pytest.LogCaptureFixture, num_gpus: int, change: dict[str, Any], reported: str
+def test_other_slots_get_parts_of_their_own(
+    lab: Any, caplog: pytest.LogCaptureFixture, num_slots: int, change: dict[str, Any], reported: str
 ) -> None:
     use(lab, **partitioned())
-    lab.stop_at(2 * 4 * NUM_GPUS + 5, rank=1)
-    use(lab, num_gpus=num_gpus, **{**partitioned(), **change})
+    lab.stop_at(2 * 4 * NUM_SLOTS + 5, rank=1)
+    use(lab, num_slots=num_slots, **{**partitioned(), **change})
     with caplog.at_level("INFO"):
         assert lab.run() == 0
     sizes, _ = parts_of(lab)
@@ -185,13 +185,13 @@ def test_samples_follow_shares_that_are_decided_while_training(lab: Any, policy:
 
 
 @pytest.mark.parametrize("policy", ["fitted", "lb-bsp-cpu"])
-def test_preprocessing_that_all_gpus_do_equally_slowly_evens_out_their_shares(
+def test_preprocessing_that_all_slots_do_equally_slowly_evens_out_their_shares(
     lab: Any, monkeypatch: pytest.MonkeyPatch, policy: str
 ) -> None:
-    """A sample takes 5 ms on any GPU before the first computes on it for 0.6 ms, or the others for 2.5 ms.
+    """A sample takes 5 ms on any slot before the first computes on it for 0.6 ms, or the others for 2.5 ms.
 
-    Without the 5 ms the first GPU would get four times as much as the others. With them it is 1.3 times where
-    one comes after the other, and nothing where samples are preprocessed meanwhile.
+    Without the 5 ms the first slot would get four times as much as the others. With them it is 1.3 times
+    where one comes after the other, and nothing where samples are preprocessed meanwhile.
     """
 
     def run_slowly(self: Any, sample: Any, rng: Any, run: Callable[..., Any] = Pipeline.run) -> Any:
@@ -212,8 +212,8 @@ def test_preprocessing_that_all_gpus_do_equally_slowly_evens_out_their_shares(
         assert all(np.greater(ranks.worked_s, ranks.compute_s))
 
 
-def test_groups_that_continue_without_a_gpu_hold_all_samples(lab: Any) -> None:
-    """The last GPU takes a tenth of a second for whatever it gets."""
+def test_groups_that_continue_without_a_slot_hold_all_samples(lab: Any) -> None:
+    """The last slot takes a tenth of a second for whatever it gets."""
     sections = partitioned()
     sections["backend"] |= {
         "rates": {"a": {1: 400, 2: 780, 3: 1100}},
@@ -221,7 +221,7 @@ def test_groups_that_continue_without_a_gpu_hold_all_samples(lab: Any) -> None:
     }
     use(lab, epochs=16, **{**sections, "balance": {"policy": "fitted"}})
     assert lab.run() == 0
-    assert [event.gpu for event in lab.events("gpu-left-out")] == [2]
+    assert [event.slot for event in lab.events("slot-left-out")] == [2]
     sizes, owner = parts_of(lab)
     assert (len(sizes), sum(sizes), owner.min()) == (2, NUM_TRAIN, 0)
     assert len(lab.events("epoch-done")) == 16
@@ -270,7 +270,7 @@ def test_broken_samples_are_left_out_until_they_are_mended(lab: Any) -> None:
 
 
 def many_broken(num_broken: int, limit: float, partition: str) -> dict[str, Any]:
-    """48 training samples, 16 for each of three GPUs, and the first of all 60 samples are broken."""
+    """48 training samples, 16 for each of three slots, and the first of all 60 samples are broken."""
     args = {"num_samples": 60, "broken": num_broken}
     return partitioned(args=args, max_bad_fraction=limit, partition=partition, max_traversal_gap=None)
 
@@ -282,7 +282,7 @@ def test_broken_samples_leave_no_part_empty_while_there_are_others(lab: Any, par
     assert lab.run() == 0
     assert sorted(event.sample_id for event in lab.events("bad-sample")) == list(range(30))
     sizes, owner = parts_of(lab)
-    assert len(sizes) == NUM_GPUS
+    assert len(sizes) == NUM_SLOTS
     assert max(sizes) - min(sizes) <= 1
     use(lab, epochs=3, **many_broken(30, 0.5, partition))
     assert lab.run() == 0
@@ -307,7 +307,7 @@ def test_too_many_broken_samples_end_the_run_even_though_parts_are_empty(
     assert reported in capsys.readouterr().err
 
 
-def test_fewer_usable_samples_than_gpus_are_reported_in_one_line(lab: Any) -> None:
+def test_fewer_usable_samples_than_slots_are_reported_in_one_line(lab: Any) -> None:
     use(lab, **many_broken(60, 1.0, "by_class"))
     assert lab.run() == 3
     (failed,) = lab.events("dnn-failed")
@@ -315,7 +315,7 @@ def test_fewer_usable_samples_than_gpus_are_reported_in_one_line(lab: Any) -> No
     assert len(failed.detail.splitlines()) == 1
 
 
-def test_more_gpus_than_a_step_has_samples_are_refused_once_the_gpus_are_known(lab: Any) -> None:
+def test_more_slots_than_a_step_has_samples_are_refused_once_the_slots_are_known(lab: Any) -> None:
     """Some part would never be drawn from. A file that asks for one slot on each node does not show this."""
 
     def small(epochs: int, **schedule: Any) -> None:
@@ -328,13 +328,13 @@ def test_more_gpus_than_a_step_has_samples_are_refused_once_the_gpus_are_known(l
     small(6)
     with pytest.raises(InputError, match=r"dnns\.a\.batch_size: got 2, allowed: at least 3 with data.access"):
         lab.run()
-    small(1, max_gpus_per_dnn=2)
+    small(1, max_slots_per_dnn=2)
     assert lab.run() == 0
     assert last_facts(lab).partition.sizes == (48, 48)
 
 
 @pytest.mark.parametrize("partition", ["random", "by_class"])
-def test_more_gpus_than_training_samples_are_refused_before_anything_is_measured(
+def test_more_slots_than_training_samples_are_refused_before_anything_is_measured(
     lab: Any, partition: str
 ) -> None:
     sections = partitioned(args={"num_samples": 3}, partition=partition)
@@ -342,7 +342,7 @@ def test_more_gpus_than_training_samples_are_refused_before_anything_is_measured
     with pytest.raises(InputError, match=r"data\.dataset: got 2 training samples, allowed: at least 3"):
         lab.run()
     assert lab.events("run-started") == []
-    few = {"schedule": {"max_gpus_per_dnn": 2}, "balance": {"policy": "fixed", "shares": [2, 1]}}
+    few = {"schedule": {"max_slots_per_dnn": 2}, "balance": {"policy": "fixed", "shares": [2, 1]}}
     use(lab, **{**sections, **few})
     assert lab.run() == 0
     assert lab.events("epoch-done")[0].facts.partition.sizes == (1, 1)
@@ -381,7 +381,7 @@ def test_a_stop_while_data_is_loaded_waits_for_one_sample_and_loses_nothing(
 
     stop_while_loading()
     assert lab.events("epoch-done") == []
-    lab.stop_at(3 * 4 * NUM_GPUS + 5, rank=1)
+    lab.stop_at(3 * 4 * NUM_SLOTS + 5, rank=1)
     num_epochs, before = len(lab.events("epoch-done")), parts_of(lab)
     assert num_epochs >= 3
     stop_while_loading()

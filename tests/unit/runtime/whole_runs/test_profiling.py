@@ -11,7 +11,7 @@ from hpcbal.policies import starts_by_name
 
 
 class Profiling:
-    """Two DNNs; the configuration gives their rates on one GPU, and those on two must be measured."""
+    """Two DNNs; the configuration gives their rates on one slot, and those on two must be measured."""
 
     def __init__(self, lab: Any) -> None:
         self.lab = lab
@@ -28,7 +28,7 @@ class Profiling:
 
     def measured(self) -> list[tuple[str, int]]:
         lines = self.lab.events("rate-measured")
-        return sorted((line.dnn_id, line.num_gpus) for line in lines)
+        return sorted((line.dnn_id, line.num_slots) for line in lines)
 
     def starts(self) -> dict[str, float]:
         text = (self.lab.out / "profile.json").read_text(encoding="utf-8")

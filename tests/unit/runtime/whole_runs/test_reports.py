@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from hpcbal.checkpoint import read_weights
 from hpcbal.cli import main
+from hpcbal.errors import CheckpointError
 from hpcbal.report import read_run
 
 
@@ -43,19 +46,40 @@ def test_a_run_under_way_has_a_report(lab: Any, hooks: dict[str, Callable[[int],
     assert "running" in page
 
 
-def test_no_file_of_a_run_can_be_waited_for(lab: Any, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("instead", ["pipe", "device"])
+def test_no_file_of_a_run_can_be_waited_for(
+    lab: Any, capsys: pytest.CaptureFixture[str], instead: str
+) -> None:
+    """Each verb ends, and says in one sentence with one remedy what is wrong with the file."""
     lab.use(dnns=lab.dnns())
     assert lab.run() == 0
+
+    def replace(path: Path) -> None:
+        if instead == "pipe":
+            os.mkfifo(path)
+        else:
+            path.symlink_to("/dev/zero")
+
     said = {}
-    for path in [path for path in lab.out.iterdir() if path.is_file()]:
+    job = lab.out / "dnns" / "b"
+    for path in [path for path in (*lab.out.iterdir(), *job.iterdir()) if path.is_file()]:
         kept = path.with_name("kept")
         path.rename(kept)
-        os.mkfifo(path)
+        replace(path)
         for verb in (("status",), ("compare",), ("report", "--no-plots")):
-            assert main([*verb, str(lab.out)]) in (0, 1, 2)
+            assert main([*verb, str(lab.out)]) in (0, 2)
         said[path.name] = capsys.readouterr().err
+        if path.name in ("checkpoint.h5", "best.h5"):
+            with pytest.raises(CheckpointError) as caught:
+                read_weights(job, "last" if path.name == "checkpoint.h5" else "best")
+            assert caught.value.exit_code == 2
+            said[path.name] = str(caught.value)
         path.unlink()
         kept.rename(path)
-    for name in ("status.json", "config.yaml", "ledger.jsonl"):
-        assert f"{name}: " in said[name]
-        assert "it is a pipe or a device, not a file" in said[name]
+    for name in ("status.json", "config.yaml", "ledger.jsonl", "checkpoint.h5", "best.h5"):
+        lines = said[name].splitlines()
+        assert lines
+        for line in lines:
+            assert f"{name}: " in line
+            assert line.count("it is a pipe or a device, not a file") == 1
+            assert line.count("remove it") == 1

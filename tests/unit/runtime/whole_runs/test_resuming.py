@@ -242,7 +242,7 @@ def test_the_walltime_stops_cleanly_and_the_next_start_resumes(lab: Any) -> None
     lab.assert_same(lab.outcome(), calm)
 
 
-def test_weights_for_more_gpus_than_there_are_are_refused_at_each_start(lab: Any) -> None:
+def test_weights_for_more_slots_than_there_are_are_refused_at_each_start(lab: Any) -> None:
     lab.use(balance={"policy": "fixed", "shares": [4, 3, 2]})
     for _ in range(2):
         with pytest.raises(InputError, match=r"balance\.shares: got 3 weights, allowed: at most 2"):

@@ -28,14 +28,14 @@ def test_strange_labels_and_large_batches_are_reported_first(
 
 
 def test_keys_that_need_samples_of_unequal_size_are_reported(in_process: Any, capsys: Any) -> None:
-    changed = {"max_work_per_gpu": 40.0, "cost": "sum", "samples": "in-order", "gradient_weights": "samples"}
+    changed = {"max_work_per_slot": 40.0, "cost": "sum", "samples": "in-order", "gradient_weights": "samples"}
     in_process.configure(balance=changed)
     assert in_process.run() == 0
     lines = [line.partition("] warning: ")[2] for line in capsys.readouterr().out.splitlines()]
     warned = [line for line in lines if "which has an effect only on samples that differ in size" in line]
     assert [line.partition(",")[0] for line in warned] == [
         "balance.cost: got sum",
-        "balance.max_work_per_gpu: got 40.0",
+        "balance.max_work_per_slot: got 40.0",
         "balance.samples: got in-order",
     ]
 

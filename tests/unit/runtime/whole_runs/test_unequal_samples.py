@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 import yaml
 
-from hpcbal.data.source import SampleSource
+from hpcbal.data.source import PreprocessedSamples
 from hpcbal.errors import DataError
 from hpcbal.report import read_run
 from hpcbal.telemetry import read_status
 from hpcbal.telemetry.views.summary import group_work
 from hpcbal.training.emulated_backend import EmulatedReplica
 
-NUM_GPUS, NUM_TRAIN, BATCH, PREPROCESSOR = 3, 96, 24, 1
+NUM_SLOTS, NUM_TRAIN, BATCH, PREPROCESSOR = 3, 96, 24, 1
 STEPS = NUM_TRAIN // BATCH
 
 
@@ -46,7 +46,7 @@ CHRONICA = unequal({"samples": "chronica"}, access="partitioned")
 
 
 def use(lab: Any, output: str = "out", **sections: Any) -> None:
-    lab.use(output=output, num_gpus=NUM_GPUS, **sections)
+    lab.use(output=output, num_slots=NUM_SLOTS, **sections)
 
 
 @pytest.fixture(autouse=True)
@@ -97,7 +97,9 @@ def test_dnns_share_one_stream_and_each_deals_its_own_steps(lab: Any, hooks: dic
         {**toy, "name": "b", "args": {"hook": "other"}, "batch_size": 16},
     ]
     alike = {1: 2000, 2: 3900, 3: 5500, 4: 7000}
-    lab.use(num_gpus=4, **{**sections, "backend": {**sections["backend"], "rates": {"a": alike, "b": alike}}})
+    lab.use(
+        num_slots=4, **{**sections, "backend": {**sections["backend"], "rates": {"a": alike, "b": alike}}}
+    )
     assert lab.run() == 0
     trained: dict[str, dict[float, int]] = {"one": {}, "other": {}}
     for hook, rank, first_number in importlib.import_module("in_process_toys").TRAINED:
@@ -119,20 +121,20 @@ def test_dnns_share_one_stream_and_each_deals_its_own_steps(lab: Any, hooks: dic
 def test_a_step_that_exceeds_the_limit_of_work_fails_only_its_dnn(
     lab: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    sections = unequal({"max_work_per_gpu": 255}, {"declared": True}, epochs=2)
+    sections = unequal({"max_work_per_slot": 255}, {"declared": True}, epochs=2)
     (toy,) = sections["dnns"]
     sections["dnns"] = [toy, {**toy, "name": "b", "batch_size": 8}]
     sections["backend"]["rates"] = {name: {1: 2000, 2: 3900} for name in "ab"}
-    lab.use(num_gpus=4, **sections)
+    lab.use(num_slots=4, **sections)
     assert lab.run() == 3
     (failed,) = lab.events("dnn-failed")
     assert (failed.dnn_id, failed.cause) == ("a", "error")
-    assert " of work on one of 2 slots, allowed: 255 (balance.max_work_per_gpu)" in failed.detail
+    assert " of work on one of 2 slots, allowed: 255 (balance.max_work_per_slot)" in failed.detail
     assert f"a FAILED: error: {failed.detail}" in capsys.readouterr().out
     assert lab.states()["b"] == ("done", 2)
     assert lab.states()["a"] == ("failed", 0)
-    sections["balance"]["max_work_per_gpu"] = 400
-    lab.use(num_gpus=4, **sections)
+    sections["balance"]["max_work_per_slot"] = 400
+    lab.use(num_slots=4, **sections)
     assert lab.run(retry_failed=True) == 0
     assert lab.states()["a"] == ("done", 2)
 
@@ -145,9 +147,9 @@ def test_no_share_is_padded_beyond_the_limit_of_work(lab: Any, monkeypatch: pyte
         return compute(replica, batch, *args)
 
     monkeypatch.setattr(EmulatedReplica, "compute", compute)
-    use(lab, **unequal({"max_work_per_gpu": most, "cost": "padded"}, epochs=1))
+    use(lab, **unequal({"max_work_per_slot": most, "cost": "padded"}, epochs=1))
     assert lab.run() == 0
-    assert ends == pytest.approx([most] * (NUM_GPUS * STEPS))
+    assert ends == pytest.approx([most] * (NUM_SLOTS * STEPS))
 
 
 def test_the_emulated_example_runs_and_leaves_little_imbalance(lab: Any) -> None:
@@ -161,7 +163,7 @@ def test_the_emulated_example_runs_and_leaves_little_imbalance(lab: Any) -> None
     left = {}
     for samples in ("within-batch", "in-order"):
         sections["balance"]["samples"] = samples
-        lab.use(output=samples, num_gpus=4, **{**sections, "dataplane": {}})
+        lab.use(output=samples, num_slots=4, **{**sections, "dataplane": {}})
         assert lab.run() == 0
         left[samples] = [work.imbalance_left for work in read_run(lab.out).works]
     assert len(left["within-batch"]) == 2, "one for each network"
@@ -186,7 +188,9 @@ def test_work_and_the_imbalance_left_are_in_ledger_status_and_report(lab: Any) -
     }
     (work,) = read_run(lab.out).works
     assert work.num_epochs == 2
-    assert list(work.by_gpu.values()) == pytest.approx(work_of(lab).sum(axis=0) * NUM_GPUS / (2 * NUM_TRAIN))
+    assert list(work.by_slot.values()) == pytest.approx(
+        work_of(lab).sum(axis=0) * NUM_SLOTS / (2 * NUM_TRAIN)
+    )
 
 
 @pytest.mark.parametrize("samples", ["in-order", "within-batch"])
@@ -246,7 +250,7 @@ def test_a_run_that_was_ended_inside_a_pass_is_resumed_to_the_last_bits(
     assert lab.run() == 0
     wanted = lab.outcome()
     use(lab, **sections)
-    in_epoch_3 = 2 * STEPS * NUM_GPUS + 2
+    in_epoch_3 = 2 * STEPS * NUM_SLOTS + 2
     if how == "signal":
         lab.stop_at(in_epoch_3, rank=PREPROCESSOR)
         assert {line.position.offset for line in lab.events("checkpoint-written")} - {120}, (
@@ -263,11 +267,13 @@ def test_chronica_draws_each_sample_once_per_pass_and_levels_the_parts(
 ) -> None:
     made: Counter[int] = Counter()
 
-    def sample(source: Any, sample_id: int, *args: Any, make: Any = SampleSource.sample, **more: Any) -> Any:
+    def sample(
+        source: Any, sample_id: int, *args: Any, make: Any = PreprocessedSamples.sample, **more: Any
+    ) -> Any:
         made[sample_id] += 1
         return make(source, sample_id, *args, **more)
 
-    monkeypatch.setattr(SampleSource, "sample", sample)
+    monkeypatch.setattr(PreprocessedSamples, "sample", sample)
     monkeypatch.setattr("hpcbal.runtime.rank.data.doubts_about_values", lambda *_, **__: ())  # it reads eight
     use(lab, **CHRONICA)
     reads: list[int] = importlib.import_module("in_process_toys").READS
@@ -296,10 +302,10 @@ def test_chronica_draws_each_sample_once_in_a_pass_whose_parts_change(lab: Any, 
     sections["backend"] |= slow
     use(lab, **sections)
     toys.TRAINED.clear()
-    lab.stop_at(NUM_GPUS + 1, rank=PREPROCESSOR)
+    lab.stop_at(NUM_SLOTS + 1, rank=PREPROCESSOR)
     assert 0 < len(toys.TRAINED) < NUM_TRAIN - broken
     toys.MENDED.set()
-    lab.use(num_gpus=2 if change == "slots" else NUM_GPUS, **sections)
+    lab.use(num_slots=2 if change == "slots" else NUM_SLOTS, **sections)
     assert lab.run() == 0
     trained = Counter(first_number for _, _, first_number in toys.TRAINED)
     assert set(trained.values()) == {1}

@@ -84,7 +84,7 @@ DAMAGE = {
     "a missing field": (damaged(EPOCH, dnn=...), "epoch-done: field dnn is missing"),
     "an unknown field": (
         damaged(EPOCH, speed=1),
-        "epoch-done: unknown field speed, allowed: dnn, pass_index, metrics, seconds, busy_s, offered_gpu, "
+        "epoch-done: unknown field speed, allowed: dnn, pass_index, metrics, seconds, busy_s, offered_slot, "
         "facts, balancing_would_save, straggler",
     ),
     "a missing field inside": (damaged(EPOCH, facts__wait_s=...), "field facts.wait_s is missing"),

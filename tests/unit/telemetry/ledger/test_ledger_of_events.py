@@ -19,10 +19,10 @@ from hpcbal.events.ensemble import (
     Instruction,
     LeaveOut,
     NextPass,
-    Prediction,
     RoundPlan,
     Schedule,
     ScheduleChosen,
+    SchedulePrediction,
     StartRound,
     StopStream,
 )
@@ -33,16 +33,24 @@ from hpcbal.values import Position
 
 NOT_WRITTEN = {events.Started, events.ChooseSchedule, events.SuspendGroups, events.Finish}
 PLAN = RoundPlan(
-    3, (GroupPlan("a", (0, 1)),), 7, {"a": Position(8, 40)}, {"a": 2}, 1, {"a": 10.0}, num_gpus=4, last_pass=9
+    3,
+    (GroupPlan("a", (0, 1)),),
+    7,
+    {"a": Position(8, 40)},
+    {"a": 2},
+    1,
+    {"a": 10.0},
+    num_slots=4,
+    last_pass=9,
 )
 PAPER = Schedule("global", Delta(absolute=20.0), 0.8)
 LOCAL = Schedule("local", Delta(relative=0.2))
 CHOICE = ScheduleChosen(
     LOCAL,
     (
-        Prediction(PAPER, 5.0, 4, is_cut=True),
-        Prediction(LOCAL, 3.0, 2),
-        Prediction(Schedule("independent"), 4.0, 9),
+        SchedulePrediction(PAPER, 5.0, 4, is_cut=True),
+        SchedulePrediction(LOCAL, 3.0, 2),
+        SchedulePrediction(Schedule("independent"), 4.0, 9),
     ),
     PAPER,
     50.0,
@@ -74,9 +82,9 @@ def test_what_a_resume_needs_is_read_as_it_was_written(line: Line) -> None:
 
 
 def test_a_dnn_is_called_so_in_the_file() -> None:
-    assert written(LeaveOut("a", 1)) == {"event": "gpu-left-out", "dnn": "a", "gpu": 1}
+    assert written(LeaveOut("a", 1)) == {"event": "slot-left-out", "dnn": "a", "slot": 1}
     assert written(NextPass(("a", "b"), 8))["dnns"] == ["a", "b"]
-    assert written(StartRound(PLAN))["plan"]["groups"] == [{"dnn": "a", "gpus": [0, 1]}]
+    assert written(StartRound(PLAN))["plan"]["groups"] == [{"dnn": "a", "slots": [0, 1]}]
     assert written(DnnFailed("a", "oom", "17 GiB"))["rank"] is None
 
 

@@ -43,10 +43,10 @@ def steps_in(directory):
 
 def test_an_epoch_is_in_both_files_after_a_flush(tmp_path):
     with MetricsWriter(RunDirectory(tmp_path)) as writer:
-        writer.write("a", record(1, loss=0.5), {"num_gpus": 2})
+        writer.write("a", record(1, loss=0.5), {"num_slots": 2})
     (line,) = read_metrics(tmp_path / "dnns/a/metrics.jsonl")
     assert (line["epoch"], line["pass_index"], line["seconds"]) == (1, 0, 1.5)
-    assert (line["val_accuracy"], line["loss"], line["num_gpus"]) == (0.125, 0.5, 2)
+    assert (line["val_accuracy"], line["loss"], line["num_slots"]) == (0.125, 0.5, 2)
     version, restart, epoch = tensorboard_events(tmp_path)
     assert version.file_version == "brain.Event:2"
     assert (restart.session_log.status, restart.step) == (event_pb2.SessionLog.START, 0)
@@ -54,7 +54,7 @@ def test_an_epoch_is_in_both_files_after_a_flush(tmp_path):
         "seconds": 1.5,
         "val_accuracy": 0.125,
         "loss": 0.5,
-        "num_gpus": 2.0,
+        "num_slots": 2.0,
     }
     assert (epoch.step, epoch.wall_time > 1.6e9) == (1, True)
 

@@ -16,12 +16,12 @@ from hpcbal.events.ensemble import (
     LeaveOut,
     LeaveRound,
     NextPass,
-    Prediction,
     PreprocessingMeasured,
     RateMeasured,
     RoundPlan,
     Schedule,
     ScheduleChosen,
+    SchedulePrediction,
     Started,
     StartProfiling,
     StartRound,
@@ -50,8 +50,8 @@ class Watched(Progress):
         return text.splitlines()
 
 
-def plan_of(*names, first_gpu=0):
-    groups = tuple(GroupPlan(name, (first_gpu + index,)) for index, name in enumerate(names))
+def plan_of(*names, first_slot=0):
+    groups = tuple(GroupPlan(name, (first_slot + index,)) for index, name in enumerate(names))
     start = dict.fromkeys(names, Position(7))
     return RoundPlan(3, groups, 7, start, dict.fromkeys(names, 2), 2, dict.fromkeys(names, 512.4))
 
@@ -77,7 +77,11 @@ def test_a_choice_is_shown_with_what_the_others_would_cost():
     progress = Watched()
     wide, alone = Schedule("global", Delta(relative=1.0), 0.8), Schedule("independent")
     narrow = Schedule("local", Delta(absolute=20.0))
-    found = (Prediction(wide, 33.0, 1), Prediction(alone, 63.0, 3), Prediction(narrow, 36.3, 1, is_cut=True))
+    found = (
+        SchedulePrediction(wide, 33.0, 1),
+        SchedulePrediction(alone, 63.0, 3),
+        SchedulePrediction(narrow, 36.3, 1, is_cut=True),
+    )
     progress.handle(ScheduleChosen(wide, found))
     assert progress.lines() == [
         "[0:00:00] schedule auto: global, delta 100%, alpha 0.8: 0:00:33 in 1 round predicted, "
@@ -198,7 +202,7 @@ def test_a_wave_of_profiling_is_two_lines():
     assert progress.lines() == ["[0:00:00] one preprocessor makes 3000 samples/s"]
 
 
-def test_a_gpu_that_is_left_out_is_reported():
+def test_a_slot_that_is_left_out_is_reported():
     progress = Watched()
     progress.handle(LeaveOut("a", 3))
     assert progress.lines() == [

@@ -15,7 +15,7 @@ NOW = 1_700_000_000.0
 
 def a_status(**changes):
     status = new_status("six", 4, heartbeat_s=5.0, now=NOW)
-    status.update(phase="training", round=2, busy_gpus=3, host="elsewhere", **changes)
+    status.update(phase="training", round=2, busy_slots=3, host="elsewhere", **changes)
     status["pass"] = 7
     status["dnns"] = [
         {
@@ -26,7 +26,7 @@ def a_status(**changes):
             "metrics": {"val_accuracy": 0.91, "loss": None},
             "main_metric": "val_accuracy",
             "best": 0.93,
-            "gpus": [0, 1],
+            "slots": [0, 1],
             "wall_time_s": 61.0,
             "slot_seconds": 122.0,
             "cause": "",
@@ -40,7 +40,7 @@ def a_status(**changes):
             "metrics": {},
             "main_metric": "val_accuracy",
             "best": None,
-            "gpus": [],
+            "slots": [],
             "wall_time_s": 0.0,
             "slot_seconds": 0.0,
             "cause": "nan",
@@ -75,8 +75,8 @@ def test_nothing_in_a_status_can_act_on_the_terminal():
     hostile = "\x1b[2J\r\x00\u202e"
     status = a_status(name=f"six{hostile}")
     for dnn in status["dnns"]:
-        dnn.update(name=f"dnn{hostile}", cause=f"error{hostile}", detail=f"ValueError: {hostile}", gpus=[0])
-        dnn["straggler"] = {"gpu": 0, "why": hostile, "late_s": 1.0}
+        dnn.update(name=f"dnn{hostile}", cause=f"error{hostile}", detail=f"ValueError: {hostile}", slots=[0])
+        dnn["straggler"] = {"slot": 0, "why": hostile, "late_s": 1.0}
     page = render_status(status, now=NOW + 3)
     assert all(line.isprintable() for line in page.split("\n"))
     assert page.count("\\u202e") >= 7
@@ -96,15 +96,15 @@ def test_people_see_phase_dnns_and_age():
 
 
 @pytest.mark.parametrize(
-    ("gpu", "why", "line"),
+    ("slot", "why", "line"),
     [
         (1, "input", "resnet waits for slot 1 (input): 2.5 s in its last epoch"),
         (None, "collective", "resnet spends most of its time summing gradients: 2.5 s in its last epoch"),
     ],
 )
-def test_the_straggler_of_a_group_is_reported(gpu, why, line):
+def test_the_straggler_of_a_group_is_reported(slot, why, line):
     status = a_status()
-    status["dnns"][0]["straggler"] = {"gpu": gpu, "why": why, "late_s": 2.5}
+    status["dnns"][0]["straggler"] = {"slot": slot, "why": why, "late_s": 2.5}
     assert line in render_status(status, now=NOW + 3).splitlines()
 
 
@@ -120,11 +120,11 @@ def test_the_work_of_slots_is_shown_while_they_train(left, waited, text):
     status["dnns"][0]["work"] = {"relative": [1.25, 0.75], "imbalance_left": left, "waited": waited}
     line = f"resnet: work of a slot 0.75 to 1.25 times the mean{text} (last epoch)"
     assert line in render_status(status, now=NOW + 3).splitlines()
-    status["dnns"][0]["gpus"] = []
+    status["dnns"][0]["slots"] = []
     assert line not in render_status(status, now=NOW + 3).splitlines()
 
 
-def test_a_gpu_that_a_group_leaves_out_is_shown_until_it_is_done():
+def test_a_slot_that_a_group_leaves_out_is_shown_until_it_is_done():
     status = a_status()
     status["dnns"][0]["left_out"] = [2, 3]
     line = "resnet trains without slot 2 and slot 3, because it is faster that way"
@@ -280,7 +280,7 @@ DAMAGES = {
         (("dnns", 1, "wall_time_s"), float("inf")),
         "dnns.1.wall_time_s is Infinity, allowed: a",
     ),
-    "more digits than a float holds": ((("num_gpus",), 10**400), "num_gpus is 1000"),
+    "more digits than a float holds": ((("num_slots",), 10**400), "num_slots is 1000"),
     "a list for an object": ((("dnns", 0, "metrics"), []), "dnns.0.metrics is [], allowed: an object"),
     "text in an object": (
         (("dnns", 0, "metrics"), {"loss": "x"}),
@@ -289,7 +289,7 @@ DAMAGES = {
     "an object for a list": ((("dnns",), {}), "dnns is {}, allowed: a list"),
     "a number in a list": ((("dnns",), [7]), "dnns.0 is 7, allowed: an object"),
     "a straggler without a cause": (
-        (("dnns", 0, "straggler"), {"gpu": 1}),
+        (("dnns", 0, "straggler"), {"slot": 1}),
         "dnns.0.straggler.why is missing",
     ),
     "no time": ((("updated_at",), "noon"), "updated_at is 'noon', allowed: a time like"),

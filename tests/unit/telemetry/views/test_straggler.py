@@ -9,7 +9,7 @@ import pytest
 from hpcbal.events.epoch import RankFacts, Straggler
 from hpcbal.telemetry.views.summary import balancing_would_save, find_straggler
 
-GPUS = (4, 5, 6)
+SLOTS = (4, 5, 6)
 
 
 def ranks_of(*rows: Sequence[float]) -> RankFacts:
@@ -31,14 +31,14 @@ def test_straggler_and_reason(
     wait_s: list[float], compute_s: list[float], collective_s: list[float], expected: Straggler | None
 ) -> None:
     ranks = ranks_of(wait_s, compute_s, collective_s, [8] * 3, compute_s)
-    assert find_straggler(ranks, GPUS) == expected
+    assert find_straggler(ranks, SLOTS) == expected
 
 
 @pytest.mark.parametrize(
     ("compute_s", "samples", "expected"),
     [
         ([1.0, 1.0], [100, 100], 0.0),
-        ([1.0, 2.0], [100, 100], (2.0 - 200 / 150) / 2.0),  # even shares on unlike GPUs
+        ([1.0, 2.0], [100, 100], (2.0 - 200 / 150) / 2.0),  # even shares on unlike slots
         ([2.0, 2.0], [200, 100], 0.0),  # balanced ones on the same
         ([2.0, 2.0], [0, 0], 0.0),
         ([0.0, 0.0], [0, 0], 0.0),
