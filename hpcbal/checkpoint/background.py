@@ -15,8 +15,8 @@ from hpcbal.checkpoint.best import ONLY_BEST, share_best, write_best
 from hpcbal.checkpoint.state import TrainingState
 from hpcbal.checkpoint.writer import PREVIOUS, FileIdentity, write_checkpoint
 from hpcbal.errors import CheckpointError, HpcbalError
+from hpcbal.events.history import Position
 from hpcbal.telemetry.files.atomic_file import remove_quietly
-from hpcbal.values import Position
 
 
 @dataclass(frozen=True, slots=True)

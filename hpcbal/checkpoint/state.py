@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hpcbal.errors import CheckpointError
-from hpcbal.values import EpochRecord, Position
+from hpcbal.events.history import EpochRecord, Position
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,8 @@ from hpcbal.control.pruning import prune_at_pass_end, prune_between_rounds
 from hpcbal.control.state import Dnn, Group
 from hpcbal.control.states import DnnState, Leaving, Phase
 from hpcbal.events.ensemble import GroupPlan, Instruction, LeaveRound, NextPass, RoundPlan, StartAlone
+from hpcbal.events.history import Position
 from hpcbal.policies import RateTable, order_alone, random_order
-from hpcbal.values import Position
 
 if TYPE_CHECKING:
     from hpcbal.control.ensemble import Ensemble

@@ -17,8 +17,8 @@ from hpcbal.control.paradigms import INDEPENDENT, PARADIGMS, View, one_slot_each
 from hpcbal.control.progress import DnnSpec, ScheduleSettings
 from hpcbal.control.states import Phase
 from hpcbal.events.ensemble import Schedule
+from hpcbal.events.history import EpochRecord
 from hpcbal.policies import Flotilla, FlotillaPlanner, RateTable
-from hpcbal.values import EpochRecord
 
 if TYPE_CHECKING:
     from hpcbal.control.ensemble import Ensemble

@@ -10,9 +10,9 @@ from hpcbal.cluster.layout import Cluster
 from hpcbal.control.states import DnnState
 from hpcbal.errors import InputError
 from hpcbal.events.ensemble import RoundPlan, Schedule, ScheduleChosen
+from hpcbal.events.history import EpochRecord, Position
 from hpcbal.policies import Delta
 from hpcbal.policies.pruning import PruneRule
-from hpcbal.values import EpochRecord, Position
 
 MODES = ("max", "min")
 

@@ -46,7 +46,7 @@ from hpcbal.events.ensemble import (
     StartProfiling,
     StartRound,
 )
-from hpcbal.values import EpochRecord, Position
+from hpcbal.events.history import EpochRecord, Position
 
 if TYPE_CHECKING:
     from hpcbal.control.ensemble import Ensemble

@@ -9,8 +9,8 @@ from hpcbal.control.paradigms import PARADIGMS, View
 from hpcbal.control.profiling import choose_unmeasured
 from hpcbal.control.progress import ScheduleSettings
 from hpcbal.events.ensemble import RoundPlan
+from hpcbal.events.history import EpochRecord, Position
 from hpcbal.policies import FlotillaPlanner, RateTable, demand, num_preprocessors
-from hpcbal.values import EpochRecord, Position
 
 
 class Planner:

@@ -10,8 +10,8 @@ from hpcbal.control.progress import DnnProgress, DnnSpec, ResumeState
 from hpcbal.control.states import TERMINAL, DnnState, Leaving, Phase
 from hpcbal.events.ensemble import Event, RoundPlan, ScheduleChosen
 from hpcbal.events.event_log import MachineError
+from hpcbal.events.history import EpochRecord, Position
 from hpcbal.policies import RateTable, without_left_out
-from hpcbal.values import EpochRecord, Position
 
 
 class ControlError(MachineError):

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hpcbal.data.arrays import Affine
 from hpcbal.data.custom_operation import CustomOperation, custom_operation
 from hpcbal.data.dataset import RawSample
 from hpcbal.data.operations import (
@@ -20,7 +21,6 @@ from hpcbal.data.operations import (
 )
 from hpcbal.data.spec import SampleSpec
 from hpcbal.errors import ConfigError, DataError, InputError, UserCodeError
-from hpcbal.values.arrays import Affine
 
 
 class SampleStreams:

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hpcbal.data.arrays import LINE_BYTES, aligned_empty
 from hpcbal.data.spec import LabelSpec, SampleSpec
-from hpcbal.values.arrays import LINE_BYTES, aligned_empty
 
 # Words of a cell's header, int64.
 GENERATION, BLOCK, NUM_SAMPLES, NUM_VALID, PAYLOAD_BYTES = range(5)

@@ -12,7 +12,7 @@ from hpcbal.dataplane.reader import StreamReader
 from hpcbal.dataplane.replication import OneNode
 from hpcbal.dataplane.ring import NodeRing
 from hpcbal.dataplane.stream import StreamPlan, StreamSpec, round_block
-from hpcbal.values import Position
+from hpcbal.events.history import Position
 
 NUM_BATCHES_IN_RING = 2
 """One in use, and the next one, which is made meanwhile."""

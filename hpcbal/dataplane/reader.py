@@ -16,8 +16,8 @@ from hpcbal.dataplane.cell import Cell
 from hpcbal.dataplane.ring import INACTIVE, NodeRing
 from hpcbal.dataplane.stream import StreamPlan, round_block
 from hpcbal.errors import HpcbalError
-from hpcbal.values import Position
-from hpcbal.values.selection import Selection
+from hpcbal.events.history import Position
+from hpcbal.policies.selection import Selection
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hpcbal.data.arrays import LINE_BYTES
 from hpcbal.dataplane.cell import Cell
 from hpcbal.dataplane.stream import StreamSpec
 from hpcbal.errors import InputError
 from hpcbal.telemetry.resources.cgroup import own_control_group
-from hpcbal.values.arrays import LINE_BYTES
 
 if TYPE_CHECKING:
     from mpi4py import MPI

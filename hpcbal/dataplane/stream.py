@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
+from hpcbal.data.arrays import LINE_BYTES, aligned_empty
 from hpcbal.data.spec import LabelSpec, SampleSpec
 from hpcbal.dataplane.cell import CellLayout
 from hpcbal.errors import InputError
-from hpcbal.values.arrays import LINE_BYTES, aligned_empty
 
 if TYPE_CHECKING:
     from hpcbal.config import DataplaneConfig

@@ -13,8 +13,8 @@ from typing import ClassVar
 
 from hpcbal.errors import PolicyError
 from hpcbal.events.epoch import NOTHING_MEASURED, EpochFacts, Straggler
+from hpcbal.events.history import Position
 from hpcbal.events.line import Facts, Line, Number
-from hpcbal.values import Position
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,7 @@ from hpcbal.control import (
 from hpcbal.control.schedules import LEAST_GAIN, first_to_try, next_to_try
 from hpcbal.control.states import TERMINAL
 from hpcbal.events.ensemble import ChooseSchedule, Schedule, ScheduleChosen, SchedulePrediction
+from hpcbal.events.history import Position
 from hpcbal.policies import RateTable
 from hpcbal.processes import without_garbage_collection
 from hpcbal.simulator.balancing import RatePace
@@ -28,7 +29,6 @@ from hpcbal.simulator.cutoff import Remaining
 from hpcbal.simulator.executor import CUT, EnsembleSimulation
 from hpcbal.simulator.group_rates import GroupRates
 from hpcbal.simulator.pass_model import PassModel
-from hpcbal.values import Position
 
 ASSUMED_COSTS = Costs(form_s=0.5, checkpoint_s=0.2)
 """Costs of a round in a run, which decides before it can measure them: of two schedules that train equally

@@ -30,13 +30,13 @@ from hpcbal.events.ensemble import (
     StartRound,
     StopStream,
 )
+from hpcbal.events.history import Position
 from hpcbal.simulator.balancing import Pace
 from hpcbal.simulator.costs import Costs
 from hpcbal.simulator.cutoff import Remaining
 from hpcbal.simulator.learning_curves import Curves
 from hpcbal.simulator.pass_model import PassModel, ReadingGroup
 from hpcbal.simulator.record import PROFILE, SAVE, START, TRAIN, WAIT, RoundRecord, Span, TimedEvent
-from hpcbal.values import Position
 
 CUT = "cut"
 """The outcome of a run that was cut off."""

@@ -14,8 +14,8 @@ from hpcbal.training.keras.layers import ModelLayer, layers_by_name
 from hpcbal.training.weights import Array, Arrays
 
 if TYPE_CHECKING:
+    from hpcbal.data.arrays import Affine
     from hpcbal.training.step_exchange import StepExchange
-    from hpcbal.values.arrays import Affine
 
 
 class Batch(Protocol):

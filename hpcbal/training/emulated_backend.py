@@ -12,6 +12,7 @@ import numpy as np
 
 from hpcbal.config.schema.dnn import DnnConfig
 from hpcbal.config.schema.optimizer import OptimizerConfig
+from hpcbal.data.arrays import Affine
 from hpcbal.data.spec import CLASS_LABEL, LabelSpec, SampleSpec
 from hpcbal.errors import InputError
 from hpcbal.policies.rates import RateTable
@@ -21,7 +22,6 @@ from hpcbal.training.groups import NonFiniteError
 from hpcbal.training.step_exchange import StepExchange
 from hpcbal.training.user_model import make_model
 from hpcbal.training.weights import Array, Arrays, check_fit, num_bytes
-from hpcbal.values.arrays import Affine
 
 EVALUATION_SPEEDUP = 3.0
 """Inference needs one forward pass, training about three (forward, and twice backward)."""

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from hpcbal.data.arrays import aligned_empty
 from hpcbal.training.weights import Array
-from hpcbal.values.arrays import aligned_empty
 
 LENGTHS_PER_OCTAVE = 8
 """Padded lengths between n and 2 n; they are at most 1/8 longer than the longest sample."""

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from hpcbal.events.ensemble import GroupPlan, RoundPlan
+from hpcbal.events.history import Position
 from hpcbal.events.line import Facts, Line
 from hpcbal.telemetry.files.json_lines import utc_text
 from hpcbal.telemetry.ledger import Entry
-from hpcbal.values import Position
 
 Value = TypeVar("Value", bound=Facts)
 

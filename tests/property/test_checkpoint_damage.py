@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpcbal.checkpoint import TrainingState, read_checkpoint, read_progress, write_checkpoint
-from hpcbal.values import Position
+from hpcbal.events.history import Position
 
 
 def files_of_two_epochs() -> tuple[bytes, bytes]:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays_of
 
 from hpcbal.checkpoint import TrainingState, read_checkpoint, write_checkpoint
-from hpcbal.values import EpochRecord, Position
+from hpcbal.events.history import EpochRecord, Position
 
 PARTS = st.text("abcdefghijklmnop_0123456789:-é ", min_size=1, max_size=8)
 NAMES = st.lists(PARTS, min_size=1, max_size=3).map("/".join)

@@ -47,9 +47,9 @@ from hpcbal.events.ensemble import (
     SuspendGroups,
     SuspendRequested,
 )
+from hpcbal.events.history import EpochRecord, Position
 from hpcbal.policies import Delta, RateTable
 from hpcbal.policies.pruning import Asha, Median
-from hpcbal.values import EpochRecord, Position
 
 NUM_POSITIONS = 6
 MAX_ACTIONS = 20_000

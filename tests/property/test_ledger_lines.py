@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from hpcbal.events.ensemble import Delta, RoundPlan
 from hpcbal.events.epoch import RankFacts
+from hpcbal.events.history import Position
 from hpcbal.events.line import Line, name_in_file
 from hpcbal.telemetry.ledger import LINE_BY_EVENT, Entry
 from hpcbal.telemetry.ledger.codec import ENVELOPE, entry_of, plain_of
-from hpcbal.values import Position
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 PLAIN = {

@@ -45,7 +45,6 @@ env
 processes
 user_code
 kinds
-values               numpy
 events               pydantic_core
 cluster.layout
 comm                 mpi4py numpy

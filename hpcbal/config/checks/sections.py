@@ -24,7 +24,7 @@ from hpcbal.config.schema.section import parse_bytes
 from hpcbal.config.source.meant import did_you_mean
 from hpcbal.config.source.nodes import YamlNode, show
 from hpcbal.errors import MOST_PROBLEMS
-from hpcbal.values.epochs import VALIDATION
+from hpcbal.events.history import VALIDATION
 
 _SPARSE = "sparse_"
 """Names of Keras for losses and metrics of labels that are the number of a class."""

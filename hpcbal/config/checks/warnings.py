@@ -14,7 +14,7 @@ from hpcbal.config.schema.ensemble import EnsembleConfig
 from hpcbal.config.schema.run import RunConfig
 from hpcbal.config.source.nodes import YamlNode, show
 from hpcbal.errors import ConfigError, InputError
-from hpcbal.values.epochs import LOSS, base_name
+from hpcbal.events.history import LOSS, base_name
 
 _MAX_NAMES = 4
 

@@ -35,7 +35,7 @@ from hpcbal.config.schema.section import (
     key,
     wrong,
 )
-from hpcbal.values.epochs import (
+from hpcbal.events.history import (
     LESS_IS_BETTER,
     LOSS,
     VALIDATION,

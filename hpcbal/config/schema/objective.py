@@ -16,7 +16,7 @@ from hpcbal.config.schema.section import (
     wrong,
 )
 from hpcbal.config.source.meant import did_you_mean
-from hpcbal.values.epochs import (
+from hpcbal.events.history import (
     KERAS_METRICS,
     LESS_IS_BETTER,
     LOSS,

@@ -28,7 +28,7 @@ from hpcbal.config.schema.section import (
     parse_bytes,
     wrong,
 )
-from hpcbal.values.epochs import shows_more_better
+from hpcbal.events.history import shows_more_better
 
 AUTO_OR_COUNT_ALLOWED = "auto or a whole number, 1 or more"
 CONSISTENCY_ALLOWED = "sync, async, or {stale: k} with k a whole number, 1 or more"

@@ -11,9 +11,9 @@ from pydantic_core import ErrorDetails
 
 from hpcbal.config.schema.section import CUSTOM_ERROR, Section
 from hpcbal.config.source.meant import did_you_mean
+from hpcbal.data.arrays import Affine
 from hpcbal.data.spec import SampleSpec
 from hpcbal.errors import InputError
-from hpcbal.values.arrays import Affine
 
 
 class OperationError(InputError):

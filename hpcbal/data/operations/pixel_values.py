@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hpcbal.config.schema import operations
+from hpcbal.data.arrays import Affine
 from hpcbal.data.dataset import UnusableSampleError
 from hpcbal.data.operations.base import OperationError, OwnOperation, require_array, require_image
 from hpcbal.data.spec import SampleSpec
-from hpcbal.values.arrays import Affine
 
 _SLACK = 1e-3
 """Arithmetic before the operation may leave 0..1 by a rounding error."""

@@ -11,12 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hpcbal.errors import InputError
+from hpcbal.events.history import OTHER_FIELDS
 from hpcbal.paramserver.api.batch import Batch
 from hpcbal.paramserver.api.checks import checked_terms
 from hpcbal.paramserver.api.columns import Columns, IntArray
 from hpcbal.paramserver.api.table import Table
 from hpcbal.paramserver.api.update import AppError, Needs, Parameters, Updates
-from hpcbal.values.epochs import OTHER_FIELDS
 
 Fact = int | float | str
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from hpcbal.events.history import EpochRecord
 from hpcbal.paramserver.master.messages import Order, Report, Sums, What
-from hpcbal.values import EpochRecord
 
 Outcome = Literal["done", "failed", "suspended"]
 """How a start of a job ends."""

@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from hpcbal.errors import InputError
 from hpcbal.events.event_log import EventLog, MachineError
+from hpcbal.events.history import EpochRecord
 from hpcbal.paramserver.master import messages
 from hpcbal.paramserver.master.bounded_staleness import BoundedStaleness, Cursors, ObjectiveSums
 from hpcbal.paramserver.master.events import (
@@ -32,7 +33,6 @@ from hpcbal.paramserver.master.events import (
 from hpcbal.paramserver.master.messages import Order, Report, What
 from hpcbal.paramserver.master.reconfiguring import Reconfiguration
 from hpcbal.paramserver.master.stopping import JobStop, why_diverged
-from hpcbal.values import EpochRecord
 
 MAX_EVENTS = 2000
 

@@ -8,9 +8,8 @@ from dataclasses import dataclass, replace
 
 from hpcbal.control.progress import StopRule, evaluate
 from hpcbal.errors import InputError
-from hpcbal.policies.outlook import epochs_to_target
-from hpcbal.values import EpochRecord
-from hpcbal.values.epochs import shows_more_better
+from hpcbal.events.history import EpochRecord, shows_more_better
+from hpcbal.policies.loss_curve import epochs_to_target
 
 
 @dataclass(frozen=True, slots=True)

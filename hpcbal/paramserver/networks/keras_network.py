@@ -17,6 +17,7 @@ from hpcbal.config.schema.optimizer import OptimizerConfig
 from hpcbal.config.schema.section import is_import_path
 from hpcbal.data.spec import LabelSpec, SampleSpec
 from hpcbal.errors import InputError
+from hpcbal.events.history import KERAS_METRICS
 from hpcbal.paramserver.api import (
     App,
     AppError,
@@ -30,7 +31,6 @@ from hpcbal.paramserver.api import (
 )
 from hpcbal.paramserver.apps.arguments import check_above, check_at_least, dense_column, first_samples
 from hpcbal.training.groups import NonFiniteError
-from hpcbal.values.epochs import KERAS_METRICS
 
 if TYPE_CHECKING:
     from hpcbal.training.backend import Sums

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from hpcbal.events.history import LOSS, VALIDATION, shows_more_better
 from hpcbal.report.drawing.axes import (
     AXIS_HEIGHT,
     LABEL_SIZE,
@@ -19,7 +20,6 @@ from hpcbal.report.drawing.names import colors_of, distinct_names
 from hpcbal.report.drawing.shapes import INK, QUIET, Drawing, Sheet, text_width
 from hpcbal.report.model import JobReport, ReportData
 from hpcbal.telemetry.views.summary import main_metric_of, metric_words
-from hpcbal.values.epochs import LOSS, VALIDATION, shows_more_better
 
 MAX_NAMED = 8
 """If there are more than twice as many DNNs, only this many have colours, to keep them distinguishable."""

@@ -11,12 +11,12 @@ from typing import Any
 
 from hpcbal.config import AnyConfig, load_config
 from hpcbal.errors import HpcbalError, InputError
+from hpcbal.events.history import shows_more_better
 from hpcbal.report.comparing.text import Comparison, ConfigDifference, DnnInRun, RunSummary
 from hpcbal.report.model import JobReport, ReportData
 from hpcbal.report.reading.run_files import read_run
 from hpcbal.telemetry.files.run_directory import RunDirectory
 from hpcbal.telemetry.views.summary import differing_settings
-from hpcbal.values.epochs import shows_more_better
 
 DEFAULT_METRIC = "val_accuracy"
 """How DNNs are compared if a run's configuration cannot be read."""

@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from hpcbal.events.history import LOSS, VALIDATION
 from hpcbal.printable import printable
 from hpcbal.report.charts.all_charts import NARROW, WIDE, draw_charts
 from hpcbal.report.charts.curves import draw_curves, metric_of
@@ -23,7 +24,6 @@ from hpcbal.telemetry.files.atomic_file import output_error, write_atomic
 from hpcbal.telemetry.views.evaluation import title_of
 from hpcbal.telemetry.views.summary import metric_words
 from hpcbal.telemetry.views.table import count_text, key_line
-from hpcbal.values.epochs import LOSS, VALIDATION
 
 if TYPE_CHECKING:
     from jinja2 import Environment

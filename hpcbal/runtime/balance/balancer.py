@@ -14,6 +14,7 @@ from hpcbal.config.schema.ensemble import BalanceConfig
 from hpcbal.control.splitting import scaled_to_step, step_task
 from hpcbal.policies.batching import BatchingPolicy, split_evenly
 from hpcbal.policies.batching.guard import Guard
+from hpcbal.policies.selection import StepShares
 from hpcbal.runtime.balance.decided_split import DecidedSplit, SplitMemory
 from hpcbal.runtime.balance.device_memory import DeviceMemory
 from hpcbal.runtime.balance.speed_learning import KeptModel, SpeedLearning
@@ -24,7 +25,6 @@ from hpcbal.telemetry.resources.resource_use import ResourceProbe
 from hpcbal.training.collective import GradientCollective
 from hpcbal.training.step import NOTHING
 from hpcbal.training.weights import Array
-from hpcbal.values.selection import StepShares
 
 log = logging.getLogger(__name__)
 

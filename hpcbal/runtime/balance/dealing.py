@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from hpcbal.config.schema.ensemble import BalanceConfig
 from hpcbal.errors import PolicyError
 from hpcbal.policies.samples import SampleTooLargeError, StepCost, deal_by_weight
+from hpcbal.policies.selection import StepShares
 from hpcbal.training.groups import GroupFailed
-from hpcbal.values.selection import StepShares
 
 Sizes = NDArray[np.float64]
 

@@ -27,6 +27,7 @@ from hpcbal.control.splitting import (
 )
 from hpcbal.errors import PolicyError
 from hpcbal.policies.batching import BatchingPolicy, Cadence
+from hpcbal.policies.selection import StepShares
 from hpcbal.runtime.balance.speed_learning import SpeedLearning
 from hpcbal.runtime.balance.step import (
     NUM_FACTS,
@@ -39,7 +40,6 @@ from hpcbal.speed_models import SpeedLearner
 from hpcbal.training.collective import GradientCollective
 from hpcbal.training.step import NOTHING
 from hpcbal.training.weights import Array
-from hpcbal.values.selection import StepShares
 
 log = logging.getLogger(__name__)
 

@@ -10,9 +10,9 @@ import numpy as np
 
 from hpcbal.dataplane.reader import Batch
 from hpcbal.policies.batching import Observation
+from hpcbal.policies.selection import StepShares
 from hpcbal.telemetry.resources.resource_use import ResourceUse
 from hpcbal.training.weights import Array
-from hpcbal.values.selection import StepShares
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from hpcbal.data.evaluation import SampleSet
 from hpcbal.data.held_out import only_counted
 from hpcbal.data.source import PreprocessedSamples
 from hpcbal.errors import DataError, InputError, OutputError
+from hpcbal.events.history import LOSS
 from hpcbal.printable import printable
 from hpcbal.processes import own_stream
 from hpcbal.runtime.evaluating.evaluator import Evaluator, FailedDnnsError, Outcome
@@ -30,7 +31,6 @@ from hpcbal.telemetry.views.evaluation import (
     render_evaluation,
     write_evaluation,
 )
-from hpcbal.values.epochs import LOSS
 
 MOST_BROKEN = 20
 """Broken samples that are named."""

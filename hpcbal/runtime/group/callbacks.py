@@ -15,11 +15,11 @@ from hpcbal import env
 from hpcbal.config import DnnConfig
 from hpcbal.config.imports import load_object
 from hpcbal.errors import HpcbalError, InputError, UserCodeError
+from hpcbal.events.history import EpochRecord
 from hpcbal.policies.learning_rate import rate_of_step
 from hpcbal.training.backend import Replica
 from hpcbal.training.groups import USER_ERRORS
 from hpcbal.user_code import summary
-from hpcbal.values import EpochRecord
 
 
 class LearningRates:

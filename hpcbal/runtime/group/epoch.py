@@ -12,14 +12,13 @@ from typing import Any
 import numpy as np
 
 from hpcbal.events.epoch import BalanceFacts, EpochFacts, PartitionFacts, RankFacts
+from hpcbal.events.history import VALIDATION, Position
 from hpcbal.runtime.balance.step import Step
 from hpcbal.runtime.group.feeding import Batches, Feeder
 from hpcbal.telemetry.streams.slices import StepTrace
 from hpcbal.training.backend import Replica, Sums
 from hpcbal.training.collective import GradientCollective
 from hpcbal.training.step import StepOutcome, compute_step, confirm_updates, evaluate_step, finish_step
-from hpcbal.values import Position
-from hpcbal.values.epochs import VALIDATION
 
 
 @dataclass

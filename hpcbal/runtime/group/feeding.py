@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 
 from hpcbal.dataplane.reader import Batch, StreamReader
 from hpcbal.dataplane.stream import StreamSpec
+from hpcbal.policies.selection import Selection, StepShares
 from hpcbal.runtime.balance.balancer import Balancer
 from hpcbal.runtime.balance.dealing import Dealer
 from hpcbal.runtime.balance.step import Step
-from hpcbal.values.selection import Selection, StepShares
 
 log = logging.getLogger(__name__)
 

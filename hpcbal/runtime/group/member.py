@@ -14,6 +14,7 @@ from hpcbal.cluster.roles import SCHEDULER_RANK
 from hpcbal.comm.group_comm import GroupComm
 from hpcbal.config import DnnConfig
 from hpcbal.errors import CheckpointError, HpcbalError, InputError
+from hpcbal.events.history import EpochRecord, Position
 from hpcbal.processes import leave_if_forked
 from hpcbal.runtime.group.replicas import (
     BUILT,
@@ -33,7 +34,6 @@ from hpcbal.telemetry.ledger import InitialWeightsLine, ModelWarningLine
 from hpcbal.training.backend import Backend, Replica
 from hpcbal.training.collective import GradientCollective
 from hpcbal.training.groups import USER_ERRORS, GroupFailed, agree, as_exception, detail_of, share_state
-from hpcbal.values import EpochRecord, Position
 
 log = logging.getLogger(__name__)
 

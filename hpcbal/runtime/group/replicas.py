@@ -14,13 +14,13 @@ from hpcbal.config import DnnConfig
 from hpcbal.config.schema.dnn import InitConfig
 from hpcbal.data.labels import in_words
 from hpcbal.errors import CheckpointError, HpcbalError, InputError
+from hpcbal.events.history import EpochRecord, Position
 from hpcbal.runtime.group.callbacks import check_callbacks
 from hpcbal.runtime.rank.context import RankContext
 from hpcbal.runtime.rank.data import StreamFacts
 from hpcbal.telemetry import RunDirectory
 from hpcbal.training.backend import Backend, Replica
 from hpcbal.training.initial_weights import SourceLayer, initial_weights, layers_of_checkpoint
-from hpcbal.values import EpochRecord, Position
 
 SUMS_NAME = "epoch/sums"
 """The sums behind the metrics so far, in a checkpoint that was written inside a pass."""

@@ -12,12 +12,12 @@ from hpcbal.checkpoint.best import BEST_BY, BEST_EPOCH, CLASSES, ONLY_BEST
 from hpcbal.cluster.roles import SCHEDULER_RANK
 from hpcbal.control.progress import best, evaluate
 from hpcbal.events.ensemble import CheckpointWritten
+from hpcbal.events.history import EpochRecord, Position
 from hpcbal.runtime.group.member import GroupMember
 from hpcbal.runtime.wire.protocol import WRITING, Noted
 from hpcbal.telemetry.ledger import BestKeptLine
 from hpcbal.telemetry.streams.slices import CHECKPOINT
 from hpcbal.training.backend import Replica
-from hpcbal.values import EpochRecord, Position
 
 BEST_WAITS_S = 1.0
 """A best epoch waits this long for the order after its pass, because the order may ask for a checkpoint.

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from hpcbal.config import JobsConfig, ParamServerConfig
 from hpcbal.errors import InputError
+from hpcbal.events.history import EpochRecord
 from hpcbal.paramserver.api import num_steps
 from hpcbal.paramserver.coscheduling.profiling import IterationMeter, load_of
 from hpcbal.paramserver.engine.transport import NUM_STREAMS
@@ -23,7 +24,6 @@ from hpcbal.runtime.jobs.loading import Cut, JobConfig, LoadedJob, check_saved, 
 from hpcbal.runtime.jobs.messages import SpilledJob
 from hpcbal.runtime.jobs.needs import Needs
 from hpcbal.telemetry import RunDirectory
-from hpcbal.values import EpochRecord
 
 
 @dataclass(eq=False, slots=True)

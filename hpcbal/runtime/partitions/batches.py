@@ -16,11 +16,11 @@ from hpcbal.dataplane.reader import Batch
 from hpcbal.dataplane.stream import StreamSpec
 from hpcbal.errors import DataError
 from hpcbal.policies.partitioning import Partition, Samples, order_of_part, spans_of_draw
+from hpcbal.policies.selection import StepShares
 from hpcbal.runtime.balance.balancer import Balancer
 from hpcbal.runtime.balance.step import Step
 from hpcbal.runtime.group.feeding import Batches, BatchMemory
 from hpcbal.runtime.partitions.part import Parts
-from hpcbal.values.selection import StepShares
 
 NUM_ORDERS = 2
 """Number of traversal orders to keep: a step may begin in one traversal and end in the next."""

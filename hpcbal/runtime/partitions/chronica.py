@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 
 from hpcbal.policies.partitioning import NO_PART, Migration, Samples, after_draw, migration_to
 from hpcbal.policies.samples import EpochQueues, Indicators, shuffle
+from hpcbal.policies.selection import StepShares
 from hpcbal.runtime.balance.dealing import Dealer
 from hpcbal.runtime.balance.step import Step
 from hpcbal.runtime.partitions.batches import PartBatches
 from hpcbal.runtime.partitions.part import Parts
-from hpcbal.values.selection import StepShares
 
 Sizes = NDArray[np.float64]
 

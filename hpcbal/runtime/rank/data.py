@@ -8,13 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hpcbal.config import EnsembleConfig
+from hpcbal.data.arrays import Affine
 from hpcbal.data.first_samples import doubts_about_values
 from hpcbal.data.labels import class_names
 from hpcbal.data.source import PreprocessedSamples, open_source
 from hpcbal.dataplane.ring import NodeRing
 from hpcbal.dataplane.stream import StreamSpec
 from hpcbal.errors import ClusterError
-from hpcbal.values.arrays import Affine
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ from hpcbal.events.ensemble import (
     StartRound,
 )
 from hpcbal.events.epoch import EpochFacts
+from hpcbal.events.history import EpochRecord
 from hpcbal.events.line import Line
 from hpcbal.exit_codes import LAST_OUTCOMES
 from hpcbal.kinds import ENSEMBLE
@@ -54,7 +55,6 @@ from hpcbal.telemetry.ledger import (
 from hpcbal.telemetry.ledger.run import Outcome
 from hpcbal.telemetry.streams.slices import Slice, mark
 from hpcbal.telemetry.views.status import end_status
-from hpcbal.values import EpochRecord
 
 STATUS_INTERVAL_S = 2.0
 MAX_SHOWN = 8

@@ -17,6 +17,7 @@ from hpcbal.comm.channel import Message
 from hpcbal.dataplane.private import PrivateStream
 from hpcbal.dataplane.reader import StreamReader
 from hpcbal.events.ensemble import DnnFailed, EpochDone, Event, GroupLeft, RateMeasured, RoundPlan
+from hpcbal.events.history import EpochRecord, Position
 from hpcbal.runtime.balance.balancer import Balancer
 from hpcbal.runtime.balance.dealing import make_dealer
 from hpcbal.runtime.group.callbacks import Callbacks, LearningRates
@@ -29,7 +30,6 @@ from hpcbal.runtime.wire.protocol import Happened, Leave, PreprocessorReport, Pr
 from hpcbal.telemetry.streams.slices import StepTrace
 from hpcbal.training.backend import Replica
 from hpcbal.training.groups import USER_ERRORS, GroupFailed, detail_of
-from hpcbal.values import EpochRecord, Position
 
 if TYPE_CHECKING:
     from hpcbal.runtime.partitions.loading import PartLoader

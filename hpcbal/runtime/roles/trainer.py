@@ -14,6 +14,7 @@ from hpcbal.config import DnnConfig
 from hpcbal.dataplane.private import PrivateStream
 from hpcbal.dataplane.reader import StreamReader
 from hpcbal.events.ensemble import GroupPlan
+from hpcbal.events.history import Position
 from hpcbal.runtime.balance.balancer import EvenSplit, make_balancer, make_watch
 from hpcbal.runtime.balance.decided_split import SplitMemory
 from hpcbal.runtime.balance.speed_learning import KeptModel
@@ -28,7 +29,6 @@ from hpcbal.runtime.wire.protocol import OpenGroups, ReaderReady, Shutdown, Trai
 from hpcbal.training.backend import Backend
 from hpcbal.training.collective import LocalCollective
 from hpcbal.training.groups import TrainerGroups
-from hpcbal.values import Position
 
 if TYPE_CHECKING:
     from hpcbal.runtime.partitions.loading import PartLoader

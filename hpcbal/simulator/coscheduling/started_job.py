@@ -8,6 +8,7 @@ from functools import partial
 from typing import Protocol
 
 from hpcbal.comm.channel import Message
+from hpcbal.events.history import EpochRecord
 from hpcbal.paramserver.coscheduling.messages import AskForNetwork, NetworkUsed, UseNetwork
 from hpcbal.paramserver.coscheduling.profiling import IterationMeter, load_of, note_disturbance
 from hpcbal.paramserver.coscheduling.synchroniser import KEEP_S, Grant, NetworkSynchroniser
@@ -30,7 +31,6 @@ from hpcbal.simulator.paramserver.master import VirtualMaster
 from hpcbal.simulator.paramserver.network import Network
 from hpcbal.simulator.paramserver.server import VirtualServer
 from hpcbal.simulator.paramserver.units import Units
-from hpcbal.values import EpochRecord
 
 
 @dataclass(slots=True)

@@ -25,11 +25,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from hpcbal.events.history import OTHER_FIELDS, EpochRecord
 from hpcbal.telemetry.files.atomic_file import output_error, own_file, remove_quietly, write_atomic
 from hpcbal.telemetry.files.json_lines import encode_line, read_json_lines, unix_seconds, utc_text, write_all
 from hpcbal.telemetry.files.run_directory import RunDirectory
-from hpcbal.values import EpochRecord
-from hpcbal.values.epochs import OTHER_FIELDS
 
 log = logging.getLogger(__name__)
 

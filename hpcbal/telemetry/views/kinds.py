@@ -6,12 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 
+from hpcbal.events.history import shows_more_better
 from hpcbal.kinds import KINDS, Kind
 from hpcbal.telemetry.views.ensemble_table import EnsembleStatus
 from hpcbal.telemetry.views.paramserver_status import JobsStatus, ParamServerStatus
 from hpcbal.telemetry.views.status import JobStatus
 from hpcbal.telemetry.views.summary import BEST, FINAL, metric_title, metric_words
-from hpcbal.values.epochs import shows_more_better
 
 AnyStatus: TypeAlias = EnsembleStatus | ParamServerStatus | JobsStatus
 """The content of a status.json."""

@@ -32,6 +32,7 @@ from hpcbal.events.ensemble import (
     StopStream,
     SuspendRequested,
 )
+from hpcbal.events.history import shows_more_better
 from hpcbal.events.line import Line
 from hpcbal.printable import printable
 from hpcbal.telemetry.files.json_lines import duration_text
@@ -39,7 +40,6 @@ from hpcbal.telemetry.files.run_directory import RunDirectory
 from hpcbal.telemetry.ledger import DnnDoneLine, DnnPrunedLine, ModelWarningLine
 from hpcbal.telemetry.views.summary import main_metric_of, short_title
 from hpcbal.telemetry.views.table import count_text, format_table, key_line, number_text
-from hpcbal.values.epochs import shows_more_better
 
 
 def choice_cells(choice: ScheduleChosen) -> list[str]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hpcbal.events.epoch import RankFacts, Straggler
-from hpcbal.values.epochs import LOSS, VALIDATION, base_name, main_metric, shows_more_better
+from hpcbal.events.history import LOSS, VALIDATION, base_name, main_metric, shows_more_better
 
 
 @dataclass(frozen=True, slots=True)

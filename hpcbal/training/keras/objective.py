@@ -15,12 +15,12 @@ from hpcbal.config.schema.dnn import DnnConfig
 from hpcbal.config.schema.objective import KERAS_LOSSES, LossConfig, MetricConfig
 from hpcbal.data.spec import LabelSpec
 from hpcbal.errors import HpcbalError, InputError, UserCodeError
+from hpcbal.events.history import KERAS_METRICS, LOSS
 from hpcbal.training.backend import Sums, are_shares
 from hpcbal.training.groups import USER_ERRORS
 from hpcbal.training.keras.metric_states import Accuracy, KerasMetric, Metric, accuracy_of_whole_labels
 from hpcbal.training.weights import Array
 from hpcbal.user_code import summary
-from hpcbal.values.epochs import KERAS_METRICS, LOSS
 
 Link = Literal["softmax", "sigmoid", "identity"]
 """The function from the outputs of a model to the predictions that metrics see."""

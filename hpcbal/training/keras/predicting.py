@@ -9,11 +9,11 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from hpcbal.data.arrays import Affine, is_aligned
 from hpcbal.data.spec import CLASS_LABEL, LabelSpec, SampleSpec
 from hpcbal.training.backend import Batch
 from hpcbal.training.padding import padded, varying_axes
 from hpcbal.training.weights import Array
-from hpcbal.values.arrays import Affine, is_aligned
 
 Tensors: TypeAlias = tuple[tf.Tensor, ...]
 """Samples, and their mask if they were padded; or labels, and the weights of the samples if they have any."""

@@ -16,6 +16,7 @@ os.environ.update(env.tensorflow_settings())  # before the import
 import keras
 
 from hpcbal.config.imports import load_object
+from hpcbal.data.arrays import Affine
 from hpcbal.training.backend import Backend
 from hpcbal.training.devices import dnn_seed
 from hpcbal.training.keras.model import IGNORES_MASK, checked, users_own
@@ -30,7 +31,6 @@ from hpcbal.training.keras.traced_step import (
 )
 from hpcbal.training.user_model import make_model, user_errors
 from hpcbal.training.weights import Array
-from hpcbal.values.arrays import Affine
 
 log = logging.getLogger(__name__)
 # TensorFlow warns of retracing if one method is traced for several replicas, as is needed here.

@@ -17,8 +17,8 @@ from hpcbal.dataplane.producer import NodeTopology, Producer
 from hpcbal.dataplane.reader import Batch, StreamReader
 from hpcbal.dataplane.ring import NodeRing
 from hpcbal.dataplane.stream import StreamPlan, StreamSpec
-from hpcbal.values import Position
-from hpcbal.values.selection import Selection
+from hpcbal.events.history import Position
+from hpcbal.policies.selection import Selection
 
 
 @dataclass

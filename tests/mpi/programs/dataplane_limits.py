@@ -13,7 +13,7 @@ from hpcbal.dataplane.producer import Producer
 from hpcbal.dataplane.reader import StreamReader
 from hpcbal.dataplane.ring import NodeRing
 from hpcbal.errors import HpcbalError, InputError
-from hpcbal.values import Position
+from hpcbal.events.history import Position
 
 SLOTS, BLOCK_SAMPLES = 3, 4
 PAUSE_S = 0.2

@@ -17,7 +17,7 @@ from dataplane_harness import Cast, FakeSource
 from hpcbal.dataplane.producer import Producer
 from hpcbal.dataplane.reader import StreamReader
 from hpcbal.dataplane.stream import StreamPlan
-from hpcbal.values import Position
+from hpcbal.events.history import Position
 
 
 def main() -> None:

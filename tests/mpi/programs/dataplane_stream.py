@@ -14,7 +14,7 @@ from dataplane_harness import Cast, FakeSource, read_passes
 
 from hpcbal.dataplane.producer import Producer
 from hpcbal.dataplane.stream import round_block
-from hpcbal.values import Position
+from hpcbal.events.history import Position
 
 
 def main() -> None:

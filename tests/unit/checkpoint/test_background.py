@@ -7,7 +7,7 @@ import pytest
 
 from hpcbal.checkpoint import BackgroundWriter, TrainingState, background, read_progress
 from hpcbal.errors import CheckpointError, OutputError
-from hpcbal.values import Position
+from hpcbal.events.history import Position
 
 
 def state_of(epoch: int, name: str = "dnn") -> TrainingState:

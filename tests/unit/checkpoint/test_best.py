@@ -27,7 +27,7 @@ from hpcbal.checkpoint.background import _still_needed, _Submission
 from hpcbal.checkpoint.best import BEST_BY, BEST_EPOCH, ONLY_BEST
 from hpcbal.checkpoint.reader import read_file
 from hpcbal.errors import CheckpointError, InputError, OutputError
-from hpcbal.values import EpochRecord, Position
+from hpcbal.events.history import EpochRecord, Position
 
 VALUES = (0.1, 0.5, 0.4, 0.6, float("nan"), 0.9, 0.2, 0.95)
 """The monitored metric after each epoch."""

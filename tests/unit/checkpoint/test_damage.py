@@ -14,7 +14,7 @@ from hpcbal.checkpoint import (
     write_checkpoint,
 )
 from hpcbal.errors import CheckpointError
-from hpcbal.values import Position
+from hpcbal.events.history import Position
 
 
 def state_of(epoch: int) -> TrainingState:

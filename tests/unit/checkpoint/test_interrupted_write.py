@@ -11,7 +11,7 @@ import pytest
 
 from hpcbal.checkpoint import TrainingState, read_checkpoint, write_checkpoint, writer
 from hpcbal.errors import ExitCode, OutputError
-from hpcbal.values import Position
+from hpcbal.events.history import Position
 
 PROGRAMS = Path(__file__).parent / "programs"
 

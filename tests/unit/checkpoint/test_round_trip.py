@@ -9,7 +9,7 @@ import pytest
 from hpcbal.checkpoint import TrainingState, read_checkpoint, read_progress, write_checkpoint
 from hpcbal.checkpoint.state import progress_from_json, progress_to_json
 from hpcbal.errors import CheckpointError
-from hpcbal.values import EpochRecord, Position
+from hpcbal.events.history import EpochRecord, Position
 
 HISTORY = (
     EpochRecord(1, 0, {"loss": 0.1 + 0.2, "val_accuracy": 1 / 3}, 1.25),

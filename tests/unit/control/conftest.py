@@ -10,8 +10,8 @@ import pytest
 from hpcbal.cluster.layout import Cluster, Node
 from hpcbal.control import DnnSpec, Ensemble, ResumeState, ScheduleSettings, StopRule
 from hpcbal.events.ensemble import CheckpointWritten, EpochDone, Event, GroupLeft, Instruction, Started
+from hpcbal.events.history import Position
 from hpcbal.policies import Delta, RateTable
-from hpcbal.values import Position
 
 NUM_POSITIONS = 100
 

@@ -37,8 +37,8 @@ from hpcbal.events.ensemble import (
     SuspendGroups,
     SuspendRequested,
 )
+from hpcbal.events.history import EpochRecord, Position
 from hpcbal.policies import RateTable
-from hpcbal.values import EpochRecord, Position
 
 Drive = Callable[..., Any]
 END = 100

@@ -10,7 +10,7 @@ import pytest
 
 from hpcbal.control import ResumeState
 from hpcbal.events.ensemble import GroupLeft, StartRound, SuspendRequested
-from hpcbal.values import Position
+from hpcbal.events.history import Position
 
 Drive = Callable[..., Any]
 

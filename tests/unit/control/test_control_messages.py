@@ -23,8 +23,8 @@ from hpcbal.events.ensemble import (
     SuspendRequested,
 )
 from hpcbal.events.epoch import EpochFacts, Straggler
+from hpcbal.events.history import Position
 from hpcbal.policies import Delta
-from hpcbal.values import Position
 
 PLAN = RoundPlan(3, (GroupPlan("a", (0, 1)),), 5, {"a": Position(5, 7)}, {"a": 2}, 1, {"a": 10.0}, 2, 6)
 VALUE_BY_TYPE: dict[str, Any] = {

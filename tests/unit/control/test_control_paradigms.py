@@ -23,8 +23,8 @@ from hpcbal.events.ensemble import (
     StopStream,
     SuspendRequested,
 )
+from hpcbal.events.history import Position
 from hpcbal.policies import RateTable, random_order
-from hpcbal.values import Position
 
 Drive = Callable[..., Any]
 

@@ -21,7 +21,7 @@ from hpcbal.events.ensemble import (
     StopStream,
     SuspendRequested,
 )
-from hpcbal.values import Position
+from hpcbal.events.history import Position
 
 Drive = Callable[..., Any]
 

@@ -8,8 +8,8 @@ from hpcbal.cluster.layout import Cluster, Node
 from hpcbal.control import ScheduleSettings, rounds
 from hpcbal.errors import InputError
 from hpcbal.events.ensemble import GroupPlan, RoundPlan
+from hpcbal.events.history import EpochRecord, Position
 from hpcbal.policies import Delta, FlotillaPlanner, RateTable
-from hpcbal.values import EpochRecord, Position
 
 END = 100
 PLAN = RoundPlan(3, (GroupPlan("a", (0, 3)),), 5, {"a": Position(5, 7)}, {"a": 2}, 1, {"a": 10.5}, 4, None)

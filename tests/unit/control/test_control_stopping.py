@@ -9,7 +9,7 @@ import pytest
 from hpcbal.control import StopRule, evaluate
 from hpcbal.control.progress import best
 from hpcbal.errors import InputError
-from hpcbal.values import EpochRecord
+from hpcbal.events.history import EpochRecord
 
 
 def history(*values: float, monitor: str = "val_accuracy") -> list[EpochRecord]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from hpcbal.data.arrays import LINE_BYTES
 from hpcbal.data.spec import LabelSpec, SampleSpec
 from hpcbal.dataplane.cell import Cell, CellLayout
-from hpcbal.values.arrays import LINE_BYTES
 
 SHAPES = [(1, 3), (5, 3), (2, 3), (4, 3)]
 

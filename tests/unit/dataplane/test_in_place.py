@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from hpcbal.data.arrays import is_aligned
 from hpcbal.data.dataset import BadSample
 from hpcbal.data.spec import LabelSpec, SampleSpec
 from hpcbal.dataplane.private import PrivateStream
@@ -23,9 +24,8 @@ from hpcbal.dataplane.reader import Batch, StreamReader
 from hpcbal.dataplane.replication import OneNode
 from hpcbal.dataplane.ring import NodeRing
 from hpcbal.dataplane.stream import StreamPlan, StreamSpec
-from hpcbal.values import Position
-from hpcbal.values.arrays import is_aligned
-from hpcbal.values.selection import Selection
+from hpcbal.events.history import Position
+from hpcbal.policies.selection import Selection
 
 PROGRAM = Path(__file__).parent / "programs" / "processes_in_place.py"
 NUM_TRAIN, NUM_POSITIONS, BLOCK, CELLS = 50, 62, 8, 6

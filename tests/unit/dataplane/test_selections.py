@@ -15,8 +15,8 @@ from hpcbal.data.spec import LabelSpec, SampleSpec
 from hpcbal.dataplane.private import PrivateStream
 from hpcbal.dataplane.stream import StreamSpec
 from hpcbal.errors import HpcbalError
-from hpcbal.values import Position
-from hpcbal.values.selection import Selection
+from hpcbal.events.history import Position
+from hpcbal.policies.selection import Selection
 
 NUM_TRAIN, NUM_POSITIONS, BLOCK = 40, 50, 8
 

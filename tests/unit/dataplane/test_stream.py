@@ -7,10 +7,10 @@ import pickle
 
 import pytest
 
+from hpcbal.data.arrays import LINE_BYTES
 from hpcbal.data.spec import LabelSpec, SampleSpec
 from hpcbal.dataplane.stream import StreamPlan, StreamSpec, round_block
 from hpcbal.errors import InputError
-from hpcbal.values.arrays import LINE_BYTES
 
 
 def make_spec(

@@ -16,10 +16,10 @@ from hpcbal.checkpoint import BackgroundWriter, TrainingState
 from hpcbal.checkpoint.best import BEST_BY
 from hpcbal.config import load_config, resolved_yaml
 from hpcbal.data import open_source
+from hpcbal.events.history import EpochRecord, Position
 from hpcbal.training.keras.plain_model import user_model
 from hpcbal.training.keras.tensorflow_backend import TensorFlowBackend
 from hpcbal.training.keras.tensorflow_replica import TensorFlowReplica
-from hpcbal.values import EpochRecord, Position
 
 PROGRAMS = Path(__file__).parent / "programs"
 

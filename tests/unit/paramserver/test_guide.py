@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from hpcbal.events.history import OTHER_FIELDS
 from hpcbal.paramserver import apps, networks
-from hpcbal.values.epochs import OTHER_FIELDS
 
 ROOT = Path(__file__).parents[3]
 GUIDE = (ROOT / "docs/parameter-servers.md").read_text(encoding="utf-8")

@@ -23,6 +23,7 @@ from hpcbal.control import (
     choose,
 )
 from hpcbal.events.ensemble import ChooseSchedule
+from hpcbal.events.history import EpochRecord
 from hpcbal.policies import Delta, RateTable
 from hpcbal.simulator import (
     Costs,
@@ -34,7 +35,6 @@ from hpcbal.simulator import (
     simulate,
 )
 from hpcbal.simulator.choosing import MOST_EPOCHS
-from hpcbal.values import EpochRecord
 
 Sim = Callable[..., SimulatedRun]
 OPEN: dict[str, Any] = {"paradigm": AUTO, "delta": None, "alpha": None}

@@ -20,9 +20,9 @@ from hpcbal.control import (
 )
 from hpcbal.errors import InputError, PolicyError
 from hpcbal.events.ensemble import EpochDone, GroupLeft, RateMeasured, Started
+from hpcbal.events.history import EpochRecord, Position
 from hpcbal.policies import RateTable
 from hpcbal.simulator import Costs, PassModel, SimulatedRun, predict, simulate
-from hpcbal.values import EpochRecord, Position
 
 Sim = Callable[..., SimulatedRun]
 

@@ -16,10 +16,10 @@ from hpcbal.config.schema.ensemble import BalanceConfig
 from hpcbal.data.spec import SampleSpec
 from hpcbal.dataplane.reader import Batch
 from hpcbal.policies.batching import split_evenly
+from hpcbal.policies.selection import StepShares
 from hpcbal.runtime.balance.dealing import Dealer, DealtStep
 from hpcbal.training.keras.tensorflow_backend import TensorFlowBackend
 from hpcbal.training.step import train_step
-from hpcbal.values.selection import StepShares
 
 NUM_RANKS, NUM_STEPS, CLASSES, SHAPE = 3, 4, 5, (None, 2)
 SGD = {"name": "sgd", "learning_rate": 0.1, "momentum": 0.9}

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from hpcbal.data.arrays import Affine, aligned_empty
 from hpcbal.training.collective import LocalCollective
 from hpcbal.training.keras.predicting import DeviceInput, handed_over
 from hpcbal.training.keras.tensorflow_backend import TensorFlowBackend
 from hpcbal.training.padding import padded
 from hpcbal.training.step import evaluate_step, train_step
-from hpcbal.values.arrays import Affine, aligned_empty
 
 Make = Callable[..., Any]
 PER_CHANNEL = Affine("float32", (1 / 64, 1 / 32, 1 / 50), (0.5, 1.0, 1.5))

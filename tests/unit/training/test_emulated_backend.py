@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import hpcbal.training.emulated_backend as emulated_backend
 from hpcbal.config.schema.ensemble import WorkerConfig
+from hpcbal.data.arrays import Affine
 from hpcbal.errors import CheckpointError, InputError
 from hpcbal.models import EmulatedModel, softmax
 from hpcbal.training.backend import Sums
@@ -19,7 +20,6 @@ from hpcbal.training.collective import LocalCollective
 from hpcbal.training.emulated_backend import EVALUATION_SPEEDUP, EmulatedBackend, EmulatedReplica
 from hpcbal.training.groups import GroupFailed, NonFiniteError
 from hpcbal.training.step import evaluate_step, train_step
-from hpcbal.values.arrays import Affine
 
 Make = Callable[..., Any]
 

@@ -16,10 +16,10 @@ from sklearn.metrics import jaccard_score
 from hpcbal.config.schema.objective import KERAS_LOSSES, LossConfig, MetricConfig
 from hpcbal.data.spec import LabelSpec
 from hpcbal.errors import InputError
+from hpcbal.events.history import KERAS_METRICS
 from hpcbal.training.backend import Sums
 from hpcbal.training.keras.metric_states import KerasMetric
 from hpcbal.training.keras.tensorflow_backend import TensorFlowBackend
-from hpcbal.values.epochs import KERAS_METRICS
 
 Make = Callable[..., Any]
 SHAPE = (6,)

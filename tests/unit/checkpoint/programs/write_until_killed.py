@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from hpcbal.checkpoint import TrainingState, read_checkpoint, write_checkpoint
-from hpcbal.values import Position
+from hpcbal.events.history import Position
 
 
 def state_of(epoch: int) -> TrainingState:

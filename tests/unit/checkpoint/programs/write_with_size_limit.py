@@ -11,7 +11,7 @@ import numpy as np
 
 from hpcbal.checkpoint import TrainingState, write_checkpoint
 from hpcbal.errors import HpcbalError
-from hpcbal.values import Position
+from hpcbal.events.history import Position
 
 resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]), int(sys.argv[2])))
 try:

@@ -23,8 +23,8 @@ from hpcbal.dataplane.reader import StreamReader
 from hpcbal.dataplane.replication import OneNode
 from hpcbal.dataplane.ring import BLOCK_MASK, NodeRing
 from hpcbal.dataplane.stream import StreamPlan, StreamSpec
-from hpcbal.values import Position
-from hpcbal.values.selection import Selection
+from hpcbal.events.history import Position
+from hpcbal.policies.selection import Selection
 
 NUM_READERS, DOOMED, DIES_AT = 4, 3, 300
 BLOCK, CELLS, BLOCKS_PER_PASS = 4, 6, 50

@@ -10,6 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from hpcbal.errors import InputError
+from hpcbal.events.history import OTHER_FIELDS
 from hpcbal.paramserver.api import (
     App,
     AppError,
@@ -22,7 +23,6 @@ from hpcbal.paramserver.api import (
     has_default_update,
     tables_of,
 )
-from hpcbal.values.epochs import OTHER_FIELDS
 
 TABLES = {
     "weights": Table("weights", 3, 2),

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hpcbal.events.history import EpochRecord
 from hpcbal.paramserver.master import messages
 from hpcbal.paramserver.master.bounded_staleness import BoundedStaleness
 from hpcbal.paramserver.master.events import (
@@ -36,7 +37,6 @@ from hpcbal.paramserver.master.events import (
 )
 from hpcbal.paramserver.master.job import JobError, JobMachine, JobSpec
 from hpcbal.paramserver.master.stopping import JobStop
-from hpcbal.values import EpochRecord
 
 
 @dataclass

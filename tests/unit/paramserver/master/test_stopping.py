@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from hpcbal.events.history import EpochRecord
 from hpcbal.paramserver.master.stopping import JobStop
-from hpcbal.values import EpochRecord
 
 
 def history(losses: list[float], every: int = 1) -> list[EpochRecord]:

@@ -21,6 +21,7 @@ from hpcbal.policies.batching.even import Even
 from hpcbal.policies.batching.lb_bsp_cpu import LbBspCpu
 from hpcbal.policies.batching.speed import Memoryless
 from hpcbal.policies.batching.task import BatchState
+from hpcbal.policies.selection import StepShares
 from hpcbal.runtime.balance.balancer import Balancer, EvenSplit, FixedSplit, make_balancer
 from hpcbal.runtime.balance.decided_split import DecidedSplit, SplitMemory
 from hpcbal.runtime.balance.speed_learning import KeptModel
@@ -33,7 +34,6 @@ from hpcbal.runtime.balance.step import (
     report_of_rank,
 )
 from hpcbal.telemetry.resources.resource_use import ResourceUse
-from hpcbal.values.selection import StepShares
 
 SETTLE_S = 20.0
 

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from hpcbal.config.schema.ensemble import BalanceConfig
 from hpcbal.policies.batching import split_evenly
+from hpcbal.policies.selection import StepShares
 from hpcbal.runtime.balance.dealing import Dealer, make_dealer
 from hpcbal.training.groups import GroupFailed
 from hpcbal.training.padding import padded_length
-from hpcbal.values.selection import StepShares
 
 
 def dealt(

@@ -18,6 +18,7 @@ from hpcbal.data.spec import LabelSpec, SampleSpec
 from hpcbal.dataplane.reader import Batch, StreamReader
 from hpcbal.dataplane.stream import StreamSpec
 from hpcbal.policies.batching import BATCHING, BatchingPolicy
+from hpcbal.policies.selection import Selection
 from hpcbal.runtime.balance import decided_split
 from hpcbal.runtime.balance.decided_split import DecidedSplit
 from hpcbal.runtime.balance.step import Step, WorkerWatch
@@ -25,7 +26,6 @@ from hpcbal.runtime.group.epoch import train_balanced
 from hpcbal.runtime.group.feeding import Feeder, StreamBatches
 from hpcbal.simulator.virtual_group import VirtualGroup
 from hpcbal.training.backend import Contribution, Replica, Sums
-from hpcbal.values.selection import Selection
 
 SAMPLE_S = (0.004, 0.008, 0.008, 0.030)
 LAUNCH_S = 0.002

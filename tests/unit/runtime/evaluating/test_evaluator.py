@@ -19,6 +19,7 @@ from hpcbal.data import LabelSpec, PreprocessedSamples, SampleSpec
 from hpcbal.data.evaluation import SampleSet
 from hpcbal.ensembling import greedy_selection, log_loss_of_mean, tally_of
 from hpcbal.errors import DataError, InputError
+from hpcbal.events.history import Position
 from hpcbal.runtime.evaluating import evaluator as evaluator_module
 from hpcbal.runtime.evaluating.evaluator import Evaluator, FailedDnnsError
 from hpcbal.runtime.evaluating.predicting import Predictor, StoppedError
@@ -26,7 +27,6 @@ from hpcbal.runtime.evaluating.request import TrainedRun
 from hpcbal.runtime.evaluating.result import EvaluationData, evaluate_run, metrics_beside, names_in_common
 from hpcbal.telemetry.views.evaluation import Evaluation, render_evaluation
 from hpcbal.training.backend import Sums
-from hpcbal.values import Position
 
 NUM_CLASSES, NUM_FEATURES = 3, 5
 

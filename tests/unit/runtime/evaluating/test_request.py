@@ -13,11 +13,11 @@ import pytest
 from hpcbal.checkpoint import TrainingState, write_checkpoint
 from hpcbal.config import load_config, resolved_yaml
 from hpcbal.errors import ConfigError, InputError
+from hpcbal.events.history import Position
 from hpcbal.runtime.evaluating import request
 from hpcbal.runtime.evaluating.request import EvaluationRequest, open_trained
 from hpcbal.runtime.launch import num_ranks_to_evaluate
 from hpcbal.telemetry import new_status, write_status
-from hpcbal.values import Position
 
 CONFIG = """
 name: lab

@@ -9,8 +9,8 @@ import pytest
 
 from hpcbal.config import DnnConfig
 from hpcbal.errors import InputError
+from hpcbal.events.history import EpochRecord
 from hpcbal.runtime.group.callbacks import Callbacks, EpochEnd, Weights, check_callbacks
-from hpcbal.values import EpochRecord
 
 
 class Training:

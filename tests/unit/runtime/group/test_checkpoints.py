@@ -12,9 +12,9 @@ from hpcbal.checkpoint import TrainingState, write_checkpoint
 from hpcbal.config import EnsembleConfig
 from hpcbal.data.spec import LabelSpec
 from hpcbal.errors import InputError
+from hpcbal.events.history import Position
 from hpcbal.runtime.group.replicas import PARTITION_PREFIX, SUMS_NAME, check_model
 from hpcbal.training.emulated_backend import EmulatedBackend
-from hpcbal.values import Position
 
 
 @pytest.fixture

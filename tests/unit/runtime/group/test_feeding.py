@@ -15,10 +15,10 @@ import pytest
 from hpcbal.data.spec import LabelSpec, SampleSpec
 from hpcbal.dataplane.reader import Batch, StreamReader
 from hpcbal.dataplane.stream import StreamSpec
+from hpcbal.policies.selection import Selection, StepShares
 from hpcbal.runtime.balance.balancer import EvenSplit
 from hpcbal.runtime.balance.step import Step
 from hpcbal.runtime.group.feeding import Feeder, StreamBatches
-from hpcbal.values.selection import Selection, StepShares
 
 NUM_TRAIN, NUM_POSITIONS, BATCH_SIZE, RANKS = 25, 32, 8, 3
 SPEC = StreamSpec(

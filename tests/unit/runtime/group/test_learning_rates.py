@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from hpcbal.config import DnnConfig
+from hpcbal.events.history import EpochRecord
 from hpcbal.runtime.group.callbacks import LearningRates
-from hpcbal.values import EpochRecord
 
 SCHEDULES: dict[str, Any] = {
     "cosine": {"name": "cosine", "warmup": 0.5},

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from hpcbal.errors import CheckpointError
+from hpcbal.events.history import EpochRecord
 from hpcbal.runtime.jobs.checkpoint import (
     DATA,
     MANIFEST,
@@ -20,7 +21,6 @@ from hpcbal.runtime.jobs.checkpoint import (
     write_blocks,
     write_manifest,
 )
-from hpcbal.values import EpochRecord
 
 
 def saved(number: int) -> SavedJob:

@@ -13,9 +13,9 @@ import pytest
 from hpcbal.config import EnsembleConfig
 from hpcbal.errors import InputError
 from hpcbal.events.ensemble import DnnFailed, GroupPlan, RoundPlan, StartAlone, StartProfiling, StartRound
+from hpcbal.events.history import Position
 from hpcbal.runtime.record.console import Console
 from hpcbal.telemetry.ledger import BadSampleLine
-from hpcbal.values import Position
 
 TRACEBACK = """\
 Traceback (most recent call last):

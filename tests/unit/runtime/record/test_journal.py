@@ -26,6 +26,7 @@ from hpcbal.events.ensemble import (
     SuspendRequested,
 )
 from hpcbal.events.epoch import EpochFacts
+from hpcbal.events.history import Position
 from hpcbal.policies import RateTable
 from hpcbal.runtime.handoff.launch_dir import RunRequest
 from hpcbal.runtime.record.accounts import PreprocessingStats
@@ -34,7 +35,6 @@ from hpcbal.runtime.record.journal import Journal
 from hpcbal.runtime.resuming.opening import open_run
 from hpcbal.telemetry import read_ledger, read_results
 from hpcbal.telemetry.ledger import ModelWarningLine
-from hpcbal.values import Position
 
 NUM_POSITIONS = 60
 METRICS = {"loss": 1.5, "accuracy": 0.5, "val_loss": 1.25, "val_accuracy": 0.75}

@@ -31,13 +31,13 @@ from hpcbal.events.ensemble import (
     StartRound,
     StopStream,
 )
+from hpcbal.events.history import EpochRecord, Position
 from hpcbal.events.line import Line
 from hpcbal.policies import Delta
 from hpcbal.runtime.resuming.opening import check_fingerprint
 from hpcbal.runtime.resuming.resume import Earlier, read_earlier
 from hpcbal.telemetry import RunDirectory
 from hpcbal.telemetry.ledger import DnnDoneLine, DnnRetriedLine, NodeFacts, RunStartedLine
-from hpcbal.values import EpochRecord, Position
 
 PLAN = RoundPlan(
     index=4,

@@ -12,6 +12,7 @@ from hpcbal.checkpoint import read_checkpoint
 from hpcbal.comm.channel import Message
 from hpcbal.dataplane.stream import StreamPlan
 from hpcbal.events.ensemble import CheckpointWritten, Event, GroupPlan, RoundPlan
+from hpcbal.events.history import Position
 from hpcbal.runtime.wire.protocol import (
     EndStream,
     Happened,
@@ -21,7 +22,6 @@ from hpcbal.runtime.wire.protocol import (
     StartStream,
     StreamEnded,
 )
-from hpcbal.values import Position
 
 PREPROCESSOR = 1
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from hpcbal.events.ensemble import CheckpointWritten, DnnFailed, EpochDone, GroupLeft, GroupPlan, RateMeasured
+from hpcbal.events.history import Position
 from hpcbal.runtime.group.replicas import SUMS_NAME
 from hpcbal.runtime.wire.protocol import (
     Happened,
@@ -19,7 +20,6 @@ from hpcbal.runtime.wire.protocol import (
     Proceed,
     Suspend,
 )
-from hpcbal.values import Position
 
 ALONE, TOGETHER = GroupPlan("a", (0,)), GroupPlan("a", (1, 0))
 """The master of the group of two is the trainer of slot 1."""

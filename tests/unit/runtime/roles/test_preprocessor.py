@@ -11,6 +11,7 @@ import pytest
 from hpcbal.comm.channel import Message
 from hpcbal.dataplane.reader import StreamReader
 from hpcbal.dataplane.stream import StreamPlan
+from hpcbal.events.history import Position
 from hpcbal.runtime.roles import preprocessor
 from hpcbal.runtime.wire.protocol import (
     EndStream,
@@ -22,7 +23,6 @@ from hpcbal.runtime.wire.protocol import (
     StopRequest,
     StreamEnded,
 )
-from hpcbal.values import Position
 
 PREPROCESSOR = 1
 PLAN = StreamPlan(generation=1, first_pass=0, first_block=0, producers=(PREPROCESSOR,), training_nodes=(0,))

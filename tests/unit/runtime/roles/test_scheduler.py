@@ -31,6 +31,7 @@ from hpcbal.events.ensemble import (
     SuspendRequested,
 )
 from hpcbal.events.epoch import EpochFacts
+from hpcbal.events.history import Position
 from hpcbal.policies import RateTable
 from hpcbal.runtime.health import silence
 from hpcbal.runtime.record.console import Console
@@ -55,7 +56,6 @@ from hpcbal.runtime.wire.protocol import (
 )
 from hpcbal.simulator import Outset, choose_schedule
 from hpcbal.telemetry.ledger import BadSampleLine
-from hpcbal.values import Position
 
 PREPROCESSOR, TRAINERS = 1, (2, 3)
 EPOCH = EpochFacts(0.1, 4, 60, 48, 0.5)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from hpcbal.events.ensemble import CheckpointWritten, DnnFailed, EpochDone, GroupLeft, GroupPlan, RateMeasured
+from hpcbal.events.history import Position
 from hpcbal.runtime.wire.protocol import (
     Happened,
     Heartbeat,
@@ -19,7 +20,6 @@ from hpcbal.runtime.wire.protocol import (
     Suspend,
     TrainAlone,
 )
-from hpcbal.values import Position
 
 A, B = GroupPlan("a", (0,)), GroupPlan("b", (1,))
 

@@ -12,11 +12,11 @@ import pytest
 
 from hpcbal.checkpoint import TrainingState, write_checkpoint
 from hpcbal.errors import OutputError
+from hpcbal.events.history import EpochRecord, Position
 from hpcbal.telemetry import Ledger, MetricsWriter, RunDirectory, configure_rank_logging
 from hpcbal.telemetry.files.atomic_file import write_atomic
 from hpcbal.telemetry.ledger import DnnDoneLine
 from hpcbal.telemetry.streams.timeline import TimelineFile
-from hpcbal.values import EpochRecord, Position
 
 STATE = TrainingState("a", 1, Position(1), (), {"weights/w": np.ones(3)}, "data")
 

@@ -17,6 +17,7 @@ from ledger_lines import a, plan_of
 from hpcbal.errors import LedgerError, OutputError
 from hpcbal.events.ensemble import CheckpointWritten, EpochDone, NextPass, RateMeasured, StartRound
 from hpcbal.events.epoch import BalanceFacts, EpochFacts
+from hpcbal.events.history import Position
 from hpcbal.events.line import Line
 from hpcbal.telemetry import Ledger, read_ledger
 from hpcbal.telemetry.ledger import (
@@ -28,7 +29,6 @@ from hpcbal.telemetry.ledger import (
     lines_of,
     scan_ledger,
 )
-from hpcbal.values import Position
 
 DONE = DnnDoneLine("a", "3 of at most 3 epochs")
 

@@ -26,10 +26,10 @@ from hpcbal.events.ensemble import (
     StartRound,
     StopStream,
 )
+from hpcbal.events.history import Position
 from hpcbal.events.line import Line
 from hpcbal.telemetry.ledger import LINE_BY_EVENT, Entry
 from hpcbal.telemetry.ledger.codec import entry_of, plain_of
-from hpcbal.values import Position
 
 NOT_WRITTEN = {events.Started, events.ChooseSchedule, events.SuspendGroups, events.Finish}
 PLAN = RoundPlan(

@@ -11,9 +11,9 @@ from tensorboard.compat.tensorflow_stub.errors import OutOfRangeError
 from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import PyRecordReader_New
 
 from hpcbal.errors import OutputError
+from hpcbal.events.history import EpochRecord
 from hpcbal.telemetry import MetricsWriter, RunDirectory, read_metrics
 from hpcbal.telemetry.streams import metrics as module
-from hpcbal.values import EpochRecord
 
 
 def record(epoch: int, **metrics: float) -> EpochRecord:

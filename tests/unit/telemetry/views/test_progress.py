@@ -28,10 +28,10 @@ from hpcbal.events.ensemble import (
     StopStream,
     SuspendRequested,
 )
+from hpcbal.events.history import Position
 from hpcbal.policies import Delta
 from hpcbal.telemetry.ledger import DnnDoneLine
 from hpcbal.telemetry.views.progress import Progress
-from hpcbal.values import Position
 
 
 class Watched(Progress):

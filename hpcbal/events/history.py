@@ -1,4 +1,4 @@
-"""Where a job is in its data, what an epoch of training has given, and the names of metrics."""
+"""The place of a job in its data, the records of its epochs, and the names of metrics."""
 
 from __future__ import annotations
 

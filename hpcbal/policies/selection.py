@@ -1,4 +1,4 @@
-"""Which positions of a pass each rank of a trainer group takes in a step."""
+"""The positions of a pass that each rank of a trainer group takes in a step."""
 
 from __future__ import annotations
 

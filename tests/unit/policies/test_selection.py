@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpcbal.errors import PolicyError
-from hpcbal.values.selection import Selection, StepShares
+from hpcbal.policies.selection import Selection, StepShares
 
 
 @given(st.integers(0, 50), st.lists(st.integers(0, 9), min_size=1, max_size=6))

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpcbal.policies.outlook import epochs_to_target
+from hpcbal.policies.loss_curve import epochs_to_target
 
 
 @pytest.mark.parametrize("floor", [-2.0, 0.0, 0.5])

@@ -1,4 +1,4 @@
-"""When training reaches a target, by its loss curve ([PS] Sec. 4.5 asks for it)."""
+"""Extrapolate the loss curve of a training to its target ([PS] Sec. 4.5 asks for it)."""
 
 from __future__ import annotations
 
