@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 
-from hpcbal.printable import one_line, shortened
+from hpcbal.safe_text import one_line, shortened
 
 MAX_PROBLEM = 1500
 """Characters of one problem of a configuration; one that lists all keys has about 400."""

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Iterator
 from typing import TextIO
 
-from hpcbal.printable import printable
+from hpcbal.safe_text import printable
 
 _own_streams: dict[str, TextIO] = {}
 

@@ -9,7 +9,7 @@ import traceback
 from collections.abc import Iterator
 
 from hpcbal.errors import HpcbalError, UserCodeError
-from hpcbal.printable import one_line
+from hpcbal.safe_text import one_line
 
 MAX_CHARACTERS = 1500
 """Longest message in one line; the middle of a longer one is left out. The traceback has all of it."""

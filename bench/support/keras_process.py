@@ -42,7 +42,7 @@ def train(dnn: DnnConfig, source: PreprocessedSamples, num_epochs: int) -> float
     """Train with `fit`, and return the last validation accuracy."""
     import keras
 
-    from hpcbal.training.keras.parts import make_optimizer
+    from hpcbal.training.keras.trainable import make_optimizer
 
     model = load_object(dnn.model)(tuple(source.sample_spec.shape), source.num_classes, **dnn.args)
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)

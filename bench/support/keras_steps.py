@@ -42,7 +42,7 @@ def keras_step(dnn: DnnConfig, source: PreprocessedSamples, batch: Batch) -> Cal
     import keras
     import tensorflow as tf
 
-    from hpcbal.training.keras.parts import make_optimizer
+    from hpcbal.training.keras.trainable import make_optimizer
 
     model = load_object(dnn.model)(tuple(source.sample_spec.shape), source.num_classes, **dnn.args)
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)

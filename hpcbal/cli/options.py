@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from hpcbal.errors import OutputError
-from hpcbal.printable import printable
 from hpcbal.processes import say
+from hpcbal.safe_text import printable
 
 Subparsers: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 

@@ -19,7 +19,6 @@ from hpcbal.cluster.roles import LEAST_EXECUTORS
 from hpcbal.config import AnyConfig
 from hpcbal.errors import ClusterError, ExitCode, InputError, OutputError
 from hpcbal.kinds import KINDS
-from hpcbal.printable import printable
 from hpcbal.processes import own_stream, say, shielding
 from hpcbal.runtime.handoff.clean_output import Outputs
 from hpcbal.runtime.handoff.finished import report_of_finished
@@ -38,6 +37,7 @@ from hpcbal.runtime.handoff.start_file import LAUNCH_DIR, StartFile
 from hpcbal.runtime.handoff.supervision import EVALUATING, PROFILING, TRAINING, Sentences
 from hpcbal.runtime.health.ending import StopFlag, leave_soon
 from hpcbal.runtime.health.liveness import Liveness
+from hpcbal.safe_text import printable
 
 if TYPE_CHECKING:
     from hpcbal.runtime.evaluating.request import EvaluationRequest, TrainedRun

@@ -6,11 +6,10 @@ from hpcbal.simulator.choosing import ASSUMED_COSTS, Outset, choose_schedule, pr
 from hpcbal.simulator.comparison import FlotillaRow, Row, compare
 from hpcbal.simulator.costs import Costs
 from hpcbal.simulator.group_rates import GroupRates, varied_rates
-from hpcbal.simulator.limits import too_long
 from hpcbal.simulator.pass_model import PassModel, ReadingGroup
 from hpcbal.simulator.preset import EnsembleLaw, load_preset, preset_names
 from hpcbal.simulator.record import DnnRecord, RoundRecord, SimulatedRun, Span, TimedEvent
-from hpcbal.simulator.run import RemainingRun, predict, simulate
+from hpcbal.simulator.run import RemainingRun, predict, simulate, too_long
 from hpcbal.simulator.scenario import Published, Scenario, Workload, cluster_of
 
 __all__ = [

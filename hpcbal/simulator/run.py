@@ -31,6 +31,10 @@ from hpcbal.simulator.learning_curves import Curves
 from hpcbal.simulator.pass_model import PassModel
 from hpcbal.simulator.record import DnnRecord, RoundRecord, SimulatedRun
 
+MOST_EPOCHS = 100_000
+MOST_EPOCHS_OF_A_DNN = 2_000
+"""A simulated epoch takes about 0.1 ms, and longer the more epochs its DNN had before."""
+
 
 def simulate(
     specs: Sequence[DnnSpec],
@@ -240,3 +244,16 @@ def _dnn_record(dnn_id: str, records: Sequence[RoundRecord]) -> DnnRecord:
         running_s=sum(record.running_s[dnn_id] for record in records),
         slot_seconds=sum(record.running_s[dnn_id] * num_slots(record.plan) for record in records),
     )
+
+
+def too_long(specs: Sequence[DnnSpec]) -> str | None:
+    """Return why simulating these DNNs up to their max_epochs takes too long; None if it does not."""
+    longest = max(specs, key=lambda spec: spec.stop.max_epochs)
+    most = longest.stop.max_epochs
+    if most > MOST_EPOCHS_OF_A_DNN:
+        of = f"{longest.dnn_id} has a stop.max_epochs of {most}"
+        return f"{of}, and at most {MOST_EPOCHS_OF_A_DNN} epochs of a DNN are simulated"
+    total = sum(spec.stop.max_epochs for spec in specs)
+    if total > MOST_EPOCHS:
+        return f"stop.max_epochs of all DNNs is {total} in sum, and at most {MOST_EPOCHS} are simulated"
+    return None

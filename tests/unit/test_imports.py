@@ -38,7 +38,7 @@ NOT_NEEDED: dict[str, tuple[str, ...]] = {
 # package's own `__init__`.
 TABLE = """\
 hpcbal
-printable
+safe_text
 errors
 exit_codes
 env

@@ -14,7 +14,7 @@ from inspect import Parameter, Signature
 from typing import Any
 
 from hpcbal.config.source.meant import did_you_mean
-from hpcbal.printable import shortened
+from hpcbal.safe_text import shortened
 
 _PLAIN: dict[str, tuple[type, ...]] = {
     "int": (int, bool),

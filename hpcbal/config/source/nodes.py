@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from hpcbal.printable import shortened
+from hpcbal.safe_text import shortened
 
 _MAX_SHOWN = 60
 

@@ -9,7 +9,7 @@ from hpcbal.config.source.meant import did_you_mean
 from hpcbal.config.source.nodes import YamlNode, join_key, show
 from hpcbal.config.source.yaml_source import parse_yaml
 from hpcbal.errors import ConfigError
-from hpcbal.printable import shortened
+from hpcbal.safe_text import shortened
 
 
 @dataclass(frozen=True, slots=True)

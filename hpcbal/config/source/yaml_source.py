@@ -16,7 +16,7 @@ from yaml.composer import Composer
 
 from hpcbal.config.source.nodes import Key, YamlNode, join_key, show
 from hpcbal.errors import ConfigError
-from hpcbal.printable import shortened
+from hpcbal.safe_text import shortened
 
 MAX_DEPTH = 64
 """Mappings and lists inside each other; real configurations need fewer than ten."""

@@ -29,7 +29,7 @@ class MemoryLimitError(InputError):
 
 
 class Relief(Protocol):
-    """Gives memory of a machine back, see `spilling.machine.MachineSpill`."""
+    """Gives memory of a machine back, see `spilling.planning.MachineSpill`."""
 
     def relieve(self, num_bytes: int) -> None: ...
 

@@ -8,7 +8,7 @@ import xml.etree.ElementTree as ET
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
-from hpcbal.printable import printable
+from hpcbal.safe_text import printable
 
 Anchor = Literal["start", "middle", "end"]
 

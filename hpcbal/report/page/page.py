@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from hpcbal.events.history import LOSS, VALIDATION
-from hpcbal.printable import printable
 from hpcbal.report.charts.all_charts import NARROW, WIDE, draw_charts
 from hpcbal.report.charts.curves import draw_curves, metric_of
 from hpcbal.report.comparing.text import Comparison
@@ -20,6 +19,7 @@ from hpcbal.report.drawing.axes import change_label, duration_label, number_labe
 from hpcbal.report.drawing.names import colors_of
 from hpcbal.report.drawing.shapes import FONTS, HAIR, INK, QUIET, can_write_png, to_png, to_svg
 from hpcbal.report.model import EpochPoint, JobReport, PredictedDuration, ReportData
+from hpcbal.safe_text import printable
 from hpcbal.telemetry.files.atomic_file import output_error, write_atomic
 from hpcbal.telemetry.views.evaluation import title_of
 from hpcbal.telemetry.views.summary import metric_words

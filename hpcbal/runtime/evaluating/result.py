@@ -13,12 +13,12 @@ from hpcbal.data.held_out import only_counted
 from hpcbal.data.source import PreprocessedSamples
 from hpcbal.errors import DataError, InputError, OutputError
 from hpcbal.events.history import LOSS
-from hpcbal.printable import printable
 from hpcbal.processes import own_stream
 from hpcbal.runtime.evaluating.evaluator import Evaluator, FailedDnnsError, Outcome
 from hpcbal.runtime.evaluating.predicting import Predictor, Trained, kind_of
 from hpcbal.runtime.evaluating.request import VALIDATION, TrainedRun
 from hpcbal.runtime.evaluating.workers import Workers
+from hpcbal.safe_text import printable
 from hpcbal.telemetry.files.atomic_file import to_jsonable
 from hpcbal.telemetry.files.json_lines import utc_text
 from hpcbal.telemetry.files.run_directory import RunDirectory

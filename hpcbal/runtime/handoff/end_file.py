@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 from hpcbal import env
 from hpcbal.exit_codes import LOST, ends_job
-from hpcbal.printable import one_line
+from hpcbal.safe_text import one_line
 
 UNDECIDED = "undecided"
 PROGRESS = "progress"

@@ -23,7 +23,7 @@ from hpcbal.checkpoint.writer import CURRENT
 from hpcbal.errors import CheckpointError
 from hpcbal.events.history import EpochRecord, Position
 from hpcbal.paramserver.master.messages import What
-from hpcbal.printable import shortened
+from hpcbal.safe_text import shortened
 from hpcbal.telemetry.files.atomic_file import read_text, write_json_atomic
 
 JOBS = "jobs"

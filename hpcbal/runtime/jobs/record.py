@@ -12,12 +12,12 @@ from hpcbal.cluster.roles import Roles
 from hpcbal.events.line import Line
 from hpcbal.kinds import KINDS
 from hpcbal.paramserver.master.events import End, EpochEnded, WriteManifest
-from hpcbal.printable import printable
 from hpcbal.processes import own_stream, say
 from hpcbal.runtime.handoff.finished import files_line
 from hpcbal.runtime.jobs.job import Job, Start
 from hpcbal.runtime.jobs.opening import OpenedJobs
 from hpcbal.runtime.record.run_ledger import RunTimeline
+from hpcbal.safe_text import printable
 from hpcbal.telemetry import MetricsWriter, ResultRow, render_results, write_results, write_status
 from hpcbal.telemetry.files.json_lines import duration_text
 from hpcbal.telemetry.ledger import (

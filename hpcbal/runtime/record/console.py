@@ -14,9 +14,9 @@ from hpcbal.control import Ensemble
 from hpcbal.errors import HpcbalError
 from hpcbal.events.ensemble import GroupPlan, StartAlone, StartRound
 from hpcbal.events.line import Line
-from hpcbal.printable import printable
 from hpcbal.processes import own_stream
 from hpcbal.runtime.record.accounts import Accounts, BrokenSampleLines, SavedEpochs
+from hpcbal.safe_text import printable
 from hpcbal.telemetry import ResultRow
 from hpcbal.telemetry.ledger import BadSampleLine
 from hpcbal.telemetry.views.progress import Progress

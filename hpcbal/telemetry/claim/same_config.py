@@ -11,7 +11,7 @@ from typing import Any
 
 from hpcbal.errors import OutputError
 from hpcbal.kinds import KINDS, MayChange
-from hpcbal.printable import shortened
+from hpcbal.safe_text import shortened
 from hpcbal.telemetry.files.atomic_file import read_file, write_atomic
 from hpcbal.telemetry.files.run_directory import RunDirectory
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TextIO, cast
 
-from hpcbal.printable import printable
 from hpcbal.processes import own_stream
+from hpcbal.safe_text import printable
 from hpcbal.telemetry.files.atomic_file import make_own_directory, output_error, own_file, remove_quietly
 from hpcbal.telemetry.files.run_directory import RunDirectory
 

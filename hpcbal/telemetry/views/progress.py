@@ -34,7 +34,7 @@ from hpcbal.events.ensemble import (
 )
 from hpcbal.events.history import shows_more_better
 from hpcbal.events.line import Line
-from hpcbal.printable import printable
+from hpcbal.safe_text import printable
 from hpcbal.telemetry.files.json_lines import duration_text
 from hpcbal.telemetry.files.run_directory import RunDirectory
 from hpcbal.telemetry.ledger import DnnDoneLine, DnnPrunedLine, ModelWarningLine

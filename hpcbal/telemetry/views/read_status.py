@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from hpcbal.errors import ExitCode, HpcbalError, InputError
 from hpcbal.kinds import KINDS, Kind
-from hpcbal.printable import printable
+from hpcbal.safe_text import printable
 from hpcbal.telemetry.files.atomic_file import cannot_read, read_file, write_json_atomic
 from hpcbal.telemetry.files.json_lines import duration_text, unix_seconds
 from hpcbal.telemetry.files.run_directory import RunDirectory

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from hpcbal.printable import one_line
+from hpcbal.safe_text import one_line
 
 _MAX_CELL = 160
 

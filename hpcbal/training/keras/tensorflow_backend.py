@@ -20,7 +20,6 @@ from hpcbal.data.arrays import Affine
 from hpcbal.training.backend import Backend
 from hpcbal.training.devices import dnn_seed
 from hpcbal.training.keras.model import IGNORES_MASK, checked, users_own
-from hpcbal.training.keras.parts import exclusions_in_vain, freeze_layers, make_optimizer
 from hpcbal.training.keras.predicting import DeviceInput
 from hpcbal.training.keras.tensorflow_replica import TensorFlowReplica
 from hpcbal.training.keras.traced_step import (
@@ -29,6 +28,7 @@ from hpcbal.training.keras.traced_step import (
     hint_at_sizes,
     memory_errors,
 )
+from hpcbal.training.keras.trainable import exclusions_in_vain, freeze_layers, make_optimizer
 from hpcbal.training.user_model import make_model, user_errors
 from hpcbal.training.weights import Array
 

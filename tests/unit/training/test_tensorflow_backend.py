@@ -14,8 +14,8 @@ from hpcbal.config import DnnConfig
 from hpcbal.errors import CheckpointError, InputError
 from hpcbal.training.collective import LocalCollective
 from hpcbal.training.groups import GroupFailed, NonFiniteError
-from hpcbal.training.keras.parts import make_optimizer
 from hpcbal.training.keras.tensorflow_backend import TensorFlowBackend
+from hpcbal.training.keras.trainable import make_optimizer
 from hpcbal.training.step import evaluate_step, train_step
 
 Make = Callable[..., Any]

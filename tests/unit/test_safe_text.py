@@ -11,8 +11,8 @@ import pytest
 
 from hpcbal.errors import ConfigError
 from hpcbal.events.ensemble import DnnFailed, LeaveRound
-from hpcbal.printable import one_line, printable, shortened
 from hpcbal.processes import say
+from hpcbal.safe_text import one_line, printable, shortened
 from hpcbal.telemetry.streams.rank_log import configure_rank_logging
 from hpcbal.telemetry.views.progress import Progress
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hpcbal.paramserver.spilling import LocalDisk, MachineSpill, SpillError
-from hpcbal.paramserver.spilling.machine import RESERVE, TURNS_OF_A_STEP
+from hpcbal.paramserver.spilling.planning import RESERVE, TURNS_OF_A_STEP
 from hpcbal.policies.grouping import JobMemory
 
 LIMIT = 1000
