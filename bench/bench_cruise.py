@@ -21,8 +21,8 @@ from typing import Any
 from support.provenance import provenance
 from support.starting import train
 
-from hpcbal.paramserver.contract import Table
-from hpcbal.simulator.serving import Delays, ServingJob, ServingMachine, simulate_roles
+from hpcbal.paramserver.api import Table
+from hpcbal.simulator.paramserver import Delays, ServingJob, ServingMachine, simulate_roles
 from hpcbal.telemetry.ledger import JobEpochLine
 
 ERROR_ALLOWED = 0.05

@@ -47,11 +47,11 @@ from workloads.harmony_jobs import (
     reloaded,
 )
 
-from hpcbal.paramserver.sharing.fixed import Isolated, RandomGroups
-from hpcbal.paramserver.sharing.harmony import Harmony
-from hpcbal.paramserver.sharing.scheduler import GroupingPolicy
+from hpcbal.paramserver.coscheduling.fixed import Isolated, RandomGroups
+from hpcbal.paramserver.coscheduling.harmony import Harmony
+from hpcbal.paramserver.coscheduling.scheduler import GroupingPolicy
 from hpcbal.policies.grouping import JobLoad
-from hpcbal.simulator.sharing import NAIVE, SharingRun, SimulatedJob, Turns, simulate_sharing
+from hpcbal.simulator.coscheduling import NAIVE, SharingRun, SimulatedJob, Turns, simulate_sharing
 
 NAIVE_SEEDS = range(8)
 MINUTES = (2, 4, 8)

@@ -44,7 +44,7 @@ from workloads.harmony_real import BANDWIDTH, JOBS, NUM_MACHINES, STEPS, file_of
 
 from hpcbal.cli.simulating.jobs import DELAYS_S
 from hpcbal.config import JobsConfig, SharedJobConfig, load_config
-from hpcbal.paramserver.contract import DataBlocks
+from hpcbal.paramserver.api import DataBlocks
 from hpcbal.paramserver.store.layout import Layout
 from hpcbal.paramserver.worker.job import JobSetup
 from hpcbal.paramserver.worker.loading import fill_first, first_data
@@ -52,7 +52,7 @@ from hpcbal.policies.grouping import MemoryLimit
 from hpcbal.runtime.jobs.loading import Cut, LoadedJob, first_cut, load_job
 from hpcbal.runtime.jobs.needs import needs_of
 from hpcbal.runtime.simulating.shared_jobs import forecast_jobs
-from hpcbal.simulator.sharing import SharingDelays, SharingRun
+from hpcbal.simulator.coscheduling import SharingDelays, SharingRun
 from hpcbal.telemetry import read_ledger
 
 RUNS = ("harmony", "isolated", "naive_best", "naive_worst")

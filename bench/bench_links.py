@@ -68,7 +68,7 @@ host=$1; shift
 exec nsenter --net=/run/netns/$host unshare --uts sh -c 'hostname "$0"; exec sh -c "$1"' "$host" "$*"
 """
 APP = f"""import numpy as np
-from hpcbal.paramserver.contract import App, Table
+from hpcbal.paramserver.api import App, Table
 
 class Points:
     num_samples, facts = {SAMPLES}, {{}}

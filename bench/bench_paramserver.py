@@ -33,7 +33,7 @@ import numpy as np
 from support.provenance import provenance
 from support.starting import MPI_ENVIRONMENT, environment, mpirun
 
-from hpcbal.paramserver.contract import App, Batch, Parameters, Table, Update, Updates
+from hpcbal.paramserver.api import App, Batch, Parameters, Table, Update, Updates
 
 LAUNCHED = "HPCBAL_BENCH_RANK"
 COLUMNS = 64
@@ -297,7 +297,7 @@ def epoch(args: argparse.Namespace, comm: Any) -> dict[str, Any]:
     from hpcbal.comm.collectives import patient_barrier
     from hpcbal.comm.mpi import MpiChannel
     from hpcbal.paramserver.alone import Alone
-    from hpcbal.paramserver.contract import DataBlocks
+    from hpcbal.paramserver.api import DataBlocks
     from hpcbal.paramserver.engine.executor import Executor
     from hpcbal.paramserver.engine.mpi_transport import MpiTransport
     from hpcbal.paramserver.store.layout import Layout
@@ -343,8 +343,9 @@ class _Unsaved:
 def master(channel: Any, app: App, steps: int) -> list[float]:
     """Train three epochs; returns the seconds of each but the first, with its objective."""
     from hpcbal.paramserver.engine.reactor import wait_for_message
-    from hpcbal.paramserver.machine import messages
-    from hpcbal.paramserver.machine.events import (
+    from hpcbal.paramserver.master import messages
+    from hpcbal.paramserver.master.bounded_staleness import BoundedStaleness
+    from hpcbal.paramserver.master.events import (
         ComputeMetrics,
         End,
         Event,
@@ -355,9 +356,8 @@ def master(channel: Any, app: App, steps: int) -> list[float]:
         Send,
         WriteManifest,
     )
-    from hpcbal.paramserver.machine.job import JobMachine, JobSpec
-    from hpcbal.paramserver.machine.progress import BoundedStaleness
-    from hpcbal.paramserver.machine.stopping import JobStop
+    from hpcbal.paramserver.master.job import JobMachine, JobSpec
+    from hpcbal.paramserver.master.stopping import JobStop
 
     epochs = 3
     machine = JobMachine(

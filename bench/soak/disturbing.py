@@ -17,7 +17,7 @@ from pathlib import Path
 from support.starting import environment
 
 import hpcbal
-from hpcbal.telemetry.host.processes import started_with
+from hpcbal.telemetry.resources.processes import started_with
 
 _PACKAGE = f"{Path(hpcbal.__file__).parent}{os.sep}"
 

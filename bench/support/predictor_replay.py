@@ -44,7 +44,7 @@ class Recording:
     Attributes:
         num_samples: samples of each worker's share.
         processing_s: seconds until the worker arrived at the collective.
-        cpu, memory: shares as `hpcbal.telemetry.host.resource_use` measures them at that moment.
+        cpu, memory: shares as `hpcbal.telemetry.resources.resource_use` measures them at that moment.
         about: what was recorded, when and how.
     """
 

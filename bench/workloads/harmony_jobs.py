@@ -26,7 +26,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from hpcbal.policies.grouping import JobMemory, MemoryLimit
-from hpcbal.simulator.sharing import SharingDelays, SimulatedJob, SimulatedMachine
+from hpcbal.simulator.coscheduling import SharingDelays, SimulatedJob, SimulatedMachine
 
 GB = 1e9
 NUM_MACHINES = 100

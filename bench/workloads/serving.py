@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from hpcbal.paramserver.contract import (
+from hpcbal.paramserver.api import (
     App,
     Batch,
     Columns,

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from hpcbal.paramserver.contract import App, Ragged, Table
+from hpcbal.paramserver.api import App, Ragged, Table
 
 
 class Entries:

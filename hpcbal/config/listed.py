@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from hpcbal.config.contract import APP, MODEL, Contract
+from hpcbal.config.callables import APP, MODEL, Contract
 from hpcbal.config.schema.dnn import DnnConfig, StopConfig
 from hpcbal.config.schema.document import DEFAULT_KEYS, JOB_DEFAULT_KEYS
 from hpcbal.config.schema.jobs import SharedJobConfig

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 
 from pydantic import BaseModel
 
+from hpcbal.config.callables import APP, DATASET, MODEL
 from hpcbal.config.checks.import_check import arguments_of
-from hpcbal.config.contract import APP, DATASET, MODEL
 from hpcbal.config.listed import DNNS, JOBS, LISTED, Listed
 from hpcbal.config.schema.document import DEFAULT_KEYS, JOB_DEFAULT_KEYS, Defaults, JobDefaults
 from hpcbal.config.schema.fields import field_at, keys_of, models_in

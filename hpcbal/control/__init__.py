@@ -2,6 +2,7 @@
 
 from hpcbal.control.ensemble import Ensemble, replay
 from hpcbal.control.paradigms import AUTO, INDEPENDENT, PARADIGM_NAMES, is_random
+from hpcbal.control.prediction import foreseen_flotillas, skip_passes, would_do_the_same
 from hpcbal.control.progress import (
     DnnProgress,
     DnnSpec,
@@ -11,7 +12,6 @@ from hpcbal.control.progress import (
     StopRule,
     evaluate,
 )
-from hpcbal.control.round_phase import skip_passes
 from hpcbal.control.schedules import candidates, choose
 from hpcbal.control.state import ControlError
 from hpcbal.control.states import DnnState, Phase
@@ -87,7 +87,9 @@ __all__ = [
     "candidates",
     "choose",
     "evaluate",
+    "foreseen_flotillas",
     "is_random",
     "replay",
     "skip_passes",
+    "would_do_the_same",
 ]

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from hpcbal.control.progress import evaluate
+from hpcbal.control.progress import ScheduleSettings, evaluate
 from hpcbal.control.pruning import prune_at_pass_end, prune_between_rounds
 from hpcbal.control.state import Dnn, Group
 from hpcbal.control.states import DnnState, Leaving, Phase
 from hpcbal.events.ensemble import GroupPlan, Instruction, LeaveRound, NextPass, RoundPlan, StartAlone
-from hpcbal.policies import random_order
+from hpcbal.policies import RateTable, order_alone, random_order
 from hpcbal.values import Position
 
 if TYPE_CHECKING:
@@ -41,6 +42,15 @@ def fill_slots(ensemble: Ensemble) -> list[Instruction]:
     return instructions if s.groups else ensemble.finish()
 
 
+def first_order(
+    epochs_left: Mapping[str, int], rates: RateTable, settings: ScheduleSettings
+) -> tuple[str, ...]:
+    """Order DNNs that were not trained yet; a pruning rule compares DNNs that start in a random order."""
+    if settings.prune is not None:
+        return random_order(list(epochs_left), settings.seed)
+    return order_alone(epochs_left, rates, settings.seed)
+
+
 def _next_dnn(ensemble: Ensemble) -> Dnn | None:
     """The DNN that gets the next free slot.
 
@@ -52,8 +62,8 @@ def _next_dnn(ensemble: Ensemble) -> Dnn | None:
         return waiting.popleft() if waiting else None
     s = ensemble.state
     ready = [d for d in s.candidate_ids() if s.dnns[d].state is DnnState.WAITING]
-    order = random_order(list(s.dnns), ensemble.settings.seed)
-    rank = {dnn_id: i for i, dnn_id in enumerate(order)}
+    left = {dnn_id: dnn.spec.stop.max_epochs for dnn_id, dnn in s.dnns.items()}
+    rank = {dnn_id: i for i, dnn_id in enumerate(first_order(left, s.rates, ensemble.settings))}
     ready.sort(key=lambda d: (s.dnns[d].position is None, -s.dnns[d].epochs, rank[d]))
     return s.dnns[ready[0]] if ready else None
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from hpcbal.cluster.layout import Cluster
 from hpcbal.control import rounds, snapshot
-from hpcbal.control.alone import fill_slots
+from hpcbal.control.alone import fill_slots, first_order
 from hpcbal.control.paradigms import AUTO, INDEPENDENT, PARADIGM_NAMES, needs_rates
 from hpcbal.control.profiling import measures_in_rounds
 from hpcbal.control.progress import DnnSpec, ResumeState, ScheduleSettings, evaluate
@@ -46,15 +46,14 @@ from hpcbal.events.ensemble import (
     PreprocessingMeasured,
     RateMeasured,
     RoundPlan,
-    Schedule,
     ScheduleChosen,
     Started,
     StopStream,
     SuspendGroups,
     SuspendRequested,
 )
-from hpcbal.machines import EventLog
-from hpcbal.policies import Delta, FlotillaPlanner, RateTable, order_alone
+from hpcbal.events.event_log import EventLog
+from hpcbal.policies import Delta, FlotillaPlanner, RateTable
 
 
 class Ensemble:
@@ -273,12 +272,10 @@ class Ensemble:
             self._flotillas = s.rates, delta, planner
         return self._flotillas[2]
 
-    def would_do_the_same(self, schedule: Schedule) -> bool:
-        """For predictions: whether a schedule with another delta would have led to the same rounds so far."""
-        now = self.settings
-        if schedule.delta is None or (schedule.paradigm, schedule.alpha) != (now.paradigm, now.alpha):
-            return False
-        return self._flotillas is not None and self._flotillas[2].gives_same(schedule.delta)
+    @property
+    def last_flotillas(self) -> FlotillaPlanner | None:
+        """The planner that formed the last flotilla; None if none was formed."""
+        return None if self._flotillas is None else self._flotillas[2]
 
     def waiting_alone(self) -> deque[Dnn]:
         """DNNs in the order in which they train alone, from the first one that waits on; see `fill_slots`.
@@ -288,7 +285,7 @@ class Ensemble:
         if self._waiting is None:
             s = self.state
             left = {d: s.dnns[d].spec.stop.max_epochs - s.dnns[d].epochs for d in s.live}
-            order = [s.dnns[dnn_id] for dnn_id in order_alone(left, s.rates, self.settings.seed)]
+            order = [s.dnns[dnn_id] for dnn_id in first_order(left, s.rates, self.settings)]
             order.sort(key=lambda dnn: not (dnn.epochs or dnn.position))  # stable
             self._waiting = deque(order)
         while self._waiting and self._waiting[0].state is not DnnState.WAITING:

@@ -126,6 +126,13 @@ class Paradigm(Protocol):
                 `going_on`. Most passes are decided without them.
         """
 
+    def foreseen(self, view: View, candidates: Sequence[str]) -> list[Flotilla]:
+        """Foresee the flotillas of a run that begins, if the DNNs of each converge together.
+
+        Args:
+            candidates: all DNNs, at least one.
+        """
+
 
 class Global:
     """FLEET-G: every round is a new flotilla from all remaining DNNs ([FLEET] Alg. 1)."""
@@ -166,6 +173,10 @@ class Global:
         flotilla = view.flotilla(candidates(), view.cluster.num_slots)
         return dict(zip(flotilla.dnn_ids, flotilla.num_slots, strict=True)) != dict(going_on)
 
+    def foreseen(self, view: View, candidates: Sequence[str]) -> list[Flotilla]:
+        """All of them."""
+        return view.flotillas().all_flotillas(candidates, view.cluster.num_slots)
+
 
 class Local:
     """FLEET-L: free slots are refilled at once by the same greedy rule, while the other DNNs train on."""
@@ -202,6 +213,10 @@ class Local:
         """Whether a slot was released and a DNN waits for one."""
         return sum(going_on.values()) < num_slots_of_round and len(candidates()) > len(going_on)
 
+    def foreseen(self, view: View, candidates: Sequence[str]) -> list[Flotilla]:
+        """The first one; then it depends on the DNN that leaves first."""
+        return [view.flotilla(candidates, view.cluster.num_slots)]
+
 
 class Homogeneous:
     """Random subsets, one slot each, on shared data; the next subset follows when all of one are done.
@@ -215,7 +230,7 @@ class Homogeneous:
 
     def choose(self, view: View, candidates: Sequence[str], kept: Mapping[str, tuple[int, ...]]) -> Choice:
         """As many DNNs as there are slots, taken from a random order that is fixed for the run."""
-        chosen = random_order(candidates, view.settings.seed)[: view.cluster.num_slots]
+        chosen = self._subsets(view, candidates)[0]
         rates = {d: view.rates.rate(d, 1) for d in chosen if view.rates.is_measured(d, 1)}
         return Choice(tuple(GroupPlan(d, (slot,)) for slot, d in enumerate(chosen)), rates)
 
@@ -228,6 +243,20 @@ class Homogeneous:
     ) -> bool:
         """Never: the others wait for the last DNN of the subset."""
         return False
+
+    def foreseen(self, view: View, candidates: Sequence[str]) -> list[Flotilla]:
+        """All subsets."""
+        return [one_slot_each(subset, view.rates) for subset in self._subsets(view, candidates)]
+
+    def _subsets(self, view: View, candidates: Sequence[str]) -> list[tuple[str, ...]]:
+        order, size = random_order(candidates, view.settings.seed), view.cluster.num_slots
+        return [order[first : first + size] for first in range(0, len(order), size)]
+
+
+def one_slot_each(dnn_ids: tuple[str, ...], rates: RateTable) -> Flotilla:
+    """Make a flotilla of DNNs whose rates on one slot are known."""
+    alone = tuple(rates.rate(dnn_id, 1) for dnn_id in dnn_ids)
+    return Flotilla(dnn_ids, (1,) * len(dnn_ids), alone, alone, max(alone))
 
 
 PARADIGMS: Mapping[str, Paradigm] = {"global": Global(), "local": Local(), "homogeneous": Homogeneous()}

@@ -198,7 +198,7 @@ class ScheduleSettings:
         seed: seed of everything that a paradigm draws at random, >= 0.
         profile_only: whether the run ends when all rates are known.
         regroup: whether a DNN may continue without a slot if its group trains faster without it.
-        rough_placement: whether flotillas are placed without a search, for predictions; see
+        rough_placement: whether flotillas are placed without a search, which only predictions ask for; see
             `assign_slots_roughly`.
         prune: the rule by which DNNs stop early, compared with each other; None: none does.
     """

@@ -9,7 +9,7 @@ from typing import ClassVar
 from hpcbal.control.progress import DnnProgress, DnnSpec, ResumeState
 from hpcbal.control.states import TERMINAL, DnnState, Leaving, Phase
 from hpcbal.events.ensemble import Event, RoundPlan, ScheduleChosen
-from hpcbal.machines import MachineError
+from hpcbal.events.event_log import MachineError
 from hpcbal.policies import RateTable, without_left_out
 from hpcbal.values import EpochRecord, Position
 

@@ -119,7 +119,7 @@ def custom_operation(path: str, args: Mapping[str, Any]) -> CustomOperation:
         InputError: if nothing exists at the import path.
         UserCodeError: if the module or the class raises.
     """
-    from hpcbal.config.contract import OPERATION, misfits
+    from hpcbal.config.callables import OPERATION, misfits
     from hpcbal.config.imports import load_object
 
     called_with = env.expanded(args, f"preprocessing: {path}")

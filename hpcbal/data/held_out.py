@@ -52,7 +52,7 @@ def open_dataset(path: str, args: Mapping[str, Any], key: str = "data.dataset") 
 
 
 def _check_args(factory: Any, path: str, args: Mapping[str, Any], key: str) -> None:
-    from hpcbal.config.contract import DATASET, misfits
+    from hpcbal.config.callables import DATASET, misfits
 
     try:
         signature = inspect.signature(factory)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from hpcbal.dataplane.cell import Cell
 from hpcbal.dataplane.stream import StreamSpec
 from hpcbal.errors import InputError
-from hpcbal.telemetry.host.cgroup import own_control_group
+from hpcbal.telemetry.resources.cgroup import own_control_group
 from hpcbal.values.arrays import LINE_BYTES
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from hpcbal.comm.channel import Message
 from hpcbal.errors import InputError
-from hpcbal.paramserver.contract import (
+from hpcbal.paramserver.api import (
     App,
     DataBlock,
     DataBlocks,
@@ -26,8 +26,8 @@ from hpcbal.paramserver.contract import (
     rng_of_parameters,
     tables_of,
 )
-from hpcbal.paramserver.machine import messages
-from hpcbal.paramserver.machine.messages import Report
+from hpcbal.paramserver.master import messages
+from hpcbal.paramserver.master.messages import Report
 from hpcbal.paramserver.store.layout import Layout
 from hpcbal.paramserver.worker.app_hands import AppHands, Updates, Values, Wanted
 from hpcbal.paramserver.worker.job import JobSetup

@@ -12,7 +12,8 @@ from hpcbal.cluster.launch_line import RanksToStart
 from hpcbal.cluster.layout import Cluster
 from hpcbal.cluster.roles import num_ranks_needed
 from hpcbal.config import EnsembleConfig
-from hpcbal.control import INDEPENDENT
+from hpcbal.config.scheduling import settings_of, specs_of
+from hpcbal.control import foreseen_flotillas
 from hpcbal.errors import InputError
 from hpcbal.events.ensemble import Schedule
 from hpcbal.planning.rates import PlanRates
@@ -22,9 +23,6 @@ from hpcbal.policies import (
     assign_slots,
     demand,
     num_preprocessors,
-    order_alone,
-    plan_all_flotillas,
-    random_order,
 )
 
 FORMAT = 1
@@ -128,7 +126,7 @@ def make_plan(
     slots_per_node: int,
     cores_per_rank: int | None = None,
 ) -> EnsemblePlan:
-    """Plan the ensemble until its last DNN.
+    """Plan the ensemble as far as its rounds are certain.
 
     Args:
         config: the ensemble.
@@ -137,15 +135,13 @@ def make_plan(
         num_nodes: number of equal nodes, >= 1.
         slots_per_node: trainer slots of each node, >= 1.
         cores_per_rank: cores to request for each rank, for the command that starts the run.
-
-    Source: [FLEET] Alg. 1 without line 6: all DNNs of a flotilla converge together; Sec. 6.1 for the other
-        paradigms.
     """
     cluster = Cluster.uniform(num_nodes, slots_per_node)
     # The scheduler's rank exists only on the first node; on other nodes that rank preprocesses too.
     ranks_per_node = num_ranks_needed(slots_per_node, config.slots.preprocessors_per_node)
     max_preprocessors = ranks_per_node * num_nodes - 1 - cluster.num_slots
-    flotillas = _flotillas(config, rates, schedule, cluster)
+    settings = settings_of(config, num_positions=1).under(schedule)
+    flotillas = foreseen_flotillas(specs_of(config), cluster, settings, rates.table)
     planned = tuple(
         PlannedFlotilla(f, assign_slots(f, cluster), _preprocessors(f, rates, cluster, max_preprocessors))
         for f in flotillas
@@ -162,36 +158,6 @@ def make_plan(
         device="cpu" if config.backend.name == "emulated" else config.slots.device,
         cores_per_rank=cores_per_rank,
     )
-
-
-def _flotillas(
-    config: EnsembleConfig, rates: PlanRates, schedule: Schedule, cluster: Cluster
-) -> list[Flotilla]:
-    """The flotillas that are certain under the schedule's rule."""
-    names = [dnn.name for dnn in config.dnns]
-    if schedule.delta is not None:
-        flotillas = plan_all_flotillas(
-            names,
-            rates.table,
-            cluster.num_slots,
-            schedule.delta,
-            config.schedule.slot_limit,
-            {dnn.name: dnn.batch_size for dnn in config.dnns},
-        )
-        return flotillas if schedule.paradigm == "global" else flotillas[:1]
-    if schedule.paradigm == INDEPENDENT:
-        order = order_alone({dnn.name: dnn.stop.max_epochs for dnn in config.dnns}, rates.table, config.seed)
-        return [_one_slot_each(order[: cluster.num_slots], rates)]
-    order = random_order(names, config.seed)
-    return [
-        _one_slot_each(order[first : first + cluster.num_slots], rates)
-        for first in range(0, len(order), cluster.num_slots)
-    ]
-
-
-def _one_slot_each(dnn_ids: tuple[str, ...], rates: PlanRates) -> Flotilla:
-    alone = tuple(rates.table.rate(dnn_id, 1) for dnn_id in dnn_ids)
-    return Flotilla(dnn_ids, (1,) * len(dnn_ids), alone, alone, max(alone))
 
 
 def _preprocessors(flotilla: Flotilla, rates: PlanRates, cluster: Cluster, available: int) -> int:

@@ -5,7 +5,7 @@ This package exports the scheduling decisions. Decisions inside a training step 
 """
 
 from hpcbal.events.ensemble import Delta
-from hpcbal.policies.flotilla import Flotilla, FlotillaPlanner, plan_all_flotillas
+from hpcbal.policies.flotilla import Flotilla, FlotillaPlanner
 from hpcbal.policies.orders import order_alone, random_order, sample_order
 from hpcbal.policies.placement import Placement, assign_slots, assign_slots_roughly, placement_score
 from hpcbal.policies.preprocessors import demand, num_preprocessors
@@ -36,7 +36,6 @@ __all__ = [
     "num_preprocessors",
     "order_alone",
     "placement_score",
-    "plan_all_flotillas",
     "profile_by_name",
     "profile_from_dict",
     "profile_to_dict",

@@ -98,33 +98,6 @@ class Flotilla:
     reference_rate: float
 
 
-def plan_all_flotillas(
-    candidates: Sequence[str],
-    rates: RateTable,
-    num_slots: int,
-    delta: Delta,
-    max_slots_per_dnn: int | None = None,
-    batch_sizes: Mapping[str, int] | None = None,
-) -> list[Flotilla]:
-    """All flotillas until the last DNN, if the DNNs of each flotilla converge together.
-
-    Arguments and errors as for `FlotillaPlanner`, but `candidates` may be empty.
-
-    Source: [FLEET] Alg. 1 without line 6.
-    """
-    if not candidates:
-        return []
-    planner = FlotillaPlanner(candidates, rates, num_slots, delta, max_slots_per_dnn, batch_sizes)
-    waiting = dict.fromkeys(candidates)
-    flotillas = []
-    while waiting:
-        flotilla = planner.flotilla(tuple(waiting), num_slots)
-        for dnn_id in flotilla.dnn_ids:
-            del waiting[dnn_id]
-        flotillas.append(flotilla)
-    return flotillas
-
-
 class FlotillaPlanner:
     """Forms flotillas of some of the DNNs of an ensemble, whose rates it looks up and sorts only once.
 
@@ -200,6 +173,22 @@ class FlotillaPlanner:
         self._scopes: list[
             tuple[float, float, float]
         ] = []  # reference, farthest member, nearest of the others
+
+    def all_flotillas(self, candidates: Sequence[str], num_slots: int) -> list[Flotilla]:
+        """All flotillas until the last candidate, if the DNNs of each flotilla converge together.
+
+        Arguments and errors as for `flotilla`, but `candidates` may be empty.
+
+        Source: [FLEET] Alg. 1 without line 6.
+        """
+        waiting = dict.fromkeys(candidates)
+        flotillas = []
+        while waiting:
+            flotilla = self.flotilla(tuple(waiting), num_slots)
+            for dnn_id in flotilla.dnn_ids:
+                del waiting[dnn_id]
+            flotillas.append(flotilla)
+        return flotillas
 
     def flotilla(self, candidates: Sequence[str], num_slots: int) -> Flotilla:
         """Choose the DNNs of the next flotilla and the number of slots of each.

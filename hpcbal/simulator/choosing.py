@@ -7,7 +7,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from hpcbal.cluster.layout import Cluster
-from hpcbal.control import DnnProgress, DnnSpec, Ensemble, ResumeState, ScheduleSettings, StopRule, choose
+from hpcbal.control import (
+    DnnProgress,
+    DnnSpec,
+    Ensemble,
+    ResumeState,
+    ScheduleSettings,
+    StopRule,
+    choose,
+    would_do_the_same,
+)
 from hpcbal.control.schedules import LEAST_GAIN, first_to_try, next_to_try
 from hpcbal.control.states import TERMINAL
 from hpcbal.events.ensemble import ChooseSchedule, Schedule, ScheduleChosen, SchedulePrediction
@@ -171,7 +180,7 @@ class _Replays:
             least_s = self._remaining.least_s(ensemble.state)
             time_s = min(until_s, executor.now_s + least_s)
         for other in candidates:
-            if other == schedule or (other not in self.found and ensemble.would_do_the_same(other)):
+            if other == schedule or (other not in self.found and would_do_the_same(ensemble, other)):
                 self.found[other] = SchedulePrediction(other, time_s, len(executor.rounds), is_cut)
 
 

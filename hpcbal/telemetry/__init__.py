@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from hpcbal.telemetry.claim.same_config import is_same_config
     from hpcbal.telemetry.files.atomic_file import output_error, write_atomic, write_json_atomic
     from hpcbal.telemetry.files.run_directory import RunDirectory
-    from hpcbal.telemetry.host.processes import environment_versions
     from hpcbal.telemetry.ledger import LEDGER_SCHEMA, Ledger, read_ledger
+    from hpcbal.telemetry.resources.processes import environment_versions
     from hpcbal.telemetry.streams.metrics import MetricsWriter, read_metrics
     from hpcbal.telemetry.streams.rank_log import RankLogging, configure_rank_logging
     from hpcbal.telemetry.views.ensemble_table import (
@@ -78,7 +78,7 @@ _MODULE_OF = {
     "claim_output": "claim.directory",
     "clear_dead_lock": "claim.run_lock",
     "configure_rank_logging": "streams.rank_log",
-    "environment_versions": "host.processes",
+    "environment_versions": "resources.processes",
     "is_same_config": "claim.same_config",
     "new_status": "views.ensemble_table",
     "output_error": "files.atomic_file",

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from hpcbal import env
-from hpcbal.config.contract import MODEL, misfits
+from hpcbal.config.callables import MODEL, misfits
 from hpcbal.config.imports import load_object
 from hpcbal.config.schema.dnn import DnnConfig
 from hpcbal.data.spec import SampleSpec

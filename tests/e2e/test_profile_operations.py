@@ -19,7 +19,7 @@ import time
 
 import numpy as np
 
-from hpcbal.paramserver.contract import App, Table
+from hpcbal.paramserver.api import App, Table
 
 
 class Points:

@@ -31,7 +31,7 @@ import time
 
 import numpy as np
 
-from hpcbal.paramserver.contract import App, Table, Update
+from hpcbal.paramserver.api import App, Table, Update
 
 
 class Points:

@@ -13,7 +13,7 @@ import pytest
 
 from hpcbal.runtime.handoff.minding import ORPHANS_S
 from hpcbal.runtime.handoff.start_file import NAME
-from hpcbal.telemetry.host.processes import living_children
+from hpcbal.telemetry.resources.processes import living_children
 
 pytestmark = pytest.mark.e2e
 

@@ -11,8 +11,8 @@ import numpy as np
 
 from hpcbal.paramserver.store.actions import Action, Answer, Apply, Forward, Give, Moved, Skip, Took
 from hpcbal.paramserver.store.client import Client
-from hpcbal.paramserver.store.host import Host
 from hpcbal.paramserver.store.ownership import Ownership
+from hpcbal.paramserver.store.server import Host
 
 Token = tuple[int, int]
 """An update: the worker that pushed it, and its number at the block."""

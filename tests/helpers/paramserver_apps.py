@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from hpcbal.paramserver.api import App, Batch, Columns, Needs, Parameters, Ragged, Table, Updates
 from hpcbal.paramserver.apps import MLR
 from hpcbal.paramserver.apps.sources import ArraySource
-from hpcbal.paramserver.contract import App, Batch, Columns, Needs, Parameters, Ragged, Table, Updates
 
 
 def mlr() -> App:

@@ -12,14 +12,15 @@ from loopback import LoopbackChannel
 from numpy.typing import NDArray
 
 from hpcbal.comm.channel import Channel
-from hpcbal.paramserver.contract import App, DataBlocks, IntArray
-from hpcbal.paramserver.contract import Table as AppTable
+from hpcbal.paramserver.api import App, DataBlocks, IntArray
+from hpcbal.paramserver.api import Table as AppTable
 from hpcbal.paramserver.engine.executor import Executor
 from hpcbal.paramserver.engine.loopback_transport import LoopbackTransport
 from hpcbal.paramserver.engine.reactor import wait_for_message
 from hpcbal.paramserver.engine.trace import Tracer
-from hpcbal.paramserver.machine import messages
-from hpcbal.paramserver.machine.events import (
+from hpcbal.paramserver.master import messages
+from hpcbal.paramserver.master.bounded_staleness import BoundedStaleness
+from hpcbal.paramserver.master.events import (
     BlockMove,
     ComputeMetrics,
     End,
@@ -33,9 +34,8 @@ from hpcbal.paramserver.machine.events import (
     Send,
     WriteManifest,
 )
-from hpcbal.paramserver.machine.job import JobMachine, JobSpec
-from hpcbal.paramserver.machine.progress import BoundedStaleness
-from hpcbal.paramserver.machine.stopping import JobStop
+from hpcbal.paramserver.master.job import JobMachine, JobSpec
+from hpcbal.paramserver.master.stopping import JobStop
 from hpcbal.paramserver.store.layout import Layout
 from hpcbal.paramserver.worker.job import EmulatedMachine, JobSetup
 

@@ -10,10 +10,10 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from hpcbal.paramserver.api import IntArray
 from hpcbal.paramserver.apps.descent import Floats, Penalty, Terms
 from hpcbal.paramserver.apps.factors import Array
 from hpcbal.paramserver.apps.gibbs import Counts, Int32Array, Prior
-from hpcbal.paramserver.contract import IntArray
 from hpcbal.policies.batching.time_curves import FloatArray
 
 

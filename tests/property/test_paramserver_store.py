@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from parameter_hosts import Access, Network
 
-from hpcbal.machines import MachineError
+from hpcbal.events.event_log import MachineError
 from hpcbal.paramserver.store.actions import Action, Forward
-from hpcbal.paramserver.store.host import Host
+from hpcbal.paramserver.store.server import Host
 
 choices = st.lists(st.integers(0, 10**6), max_size=150)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fleet_peers
 import numpy as np
-from flotillas import create_flotilla
+from flotillas import create_flotilla, plan_all_flotillas
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -13,7 +13,6 @@ from hpcbal.policies.flotilla import (
     Flotilla,
     FlotillaPlanner,
     Ladders,
-    plan_all_flotillas,
 )
 from hpcbal.policies.rates import RateTable
 

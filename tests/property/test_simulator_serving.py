@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hpcbal.paramserver.contract import Table
-from hpcbal.paramserver.machine.events import BlockMove, Reconfigure
-from hpcbal.simulator.serving import ServingJob, ServingMachine, ServingRun, simulate_job
+from hpcbal.paramserver.api import Table
+from hpcbal.paramserver.master.events import BlockMove, Reconfigure
+from hpcbal.simulator.paramserver import ServingJob, ServingMachine, ServingRun, simulate_job
 
 EPOCHS = 4
 

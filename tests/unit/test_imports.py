@@ -48,7 +48,6 @@ kinds
 values               numpy
 events               pydantic_core
 cluster.layout
-machines
 comm                 mpi4py numpy
 cluster              mpi4py
 policies.batching    numpy
@@ -58,11 +57,11 @@ policies.grouping    numpy
 policies             numpy
 ensembling           numpy
 forecast             numpy
-paramserver.contract numpy
+paramserver.api numpy
 paramserver.store    numpy
 control
 telemetry.files
-telemetry.host
+telemetry.resources
 telemetry.streams
 telemetry.ledger     pydantic pydantic_core
 telemetry.views
@@ -73,7 +72,7 @@ speed_models         keras numpy statsmodels
 simulator            numpy yaml
 config.source        yaml
 config.schema        pydantic pydantic_core
-config.contract
+config.callables
 config.balance
 config.checks        pydantic
 config.listed
@@ -89,15 +88,15 @@ config.scheduling
 models               keras numpy tensorflow
 data                 PIL h5py numpy pydantic pydantic_core sklearn
 paramserver.apps     numpy scipy
-paramserver.machine
-paramserver.sharing
+paramserver.master
+paramserver.coscheduling
 paramserver.spilling numpy
 paramserver.worker   numpy
 paramserver.alone    numpy
 paramserver.engine   mpi4py numpy
 paramserver
-simulator.serving    numpy
-simulator.sharing
+simulator.paramserver    numpy
+simulator.coscheduling
 dataplane            mpi4py numpy
 training             horovod keras mpi4py numpy tensorflow
 paramserver.networks numpy
@@ -118,7 +117,7 @@ runtime.resuming
 runtime.rank         mpi4py numpy
 runtime.record
 runtime.group        numpy
-runtime.parts        numpy
+runtime.partitions        numpy
 runtime.roles        mpi4py numpy
 runtime.start        mpi4py
 runtime.evaluating   mpi4py numpy
@@ -141,7 +140,7 @@ PLACES: dict[str, tuple[str, ...]] = {
     "h5py": ("checkpoint", "data"),
     "matplotlib": ("report.drawing.shapes",),
     "jinja2": ("report.page.page",),
-    "psutil": ("telemetry.host.resource_use",),
+    "psutil": ("telemetry.resources.resource_use",),
     "statsmodels": ("speed_models.fitters",),
     "yaml": ("config", "telemetry.claim", "simulator.preset"),
     "pydantic": ("config", "data.operations.base", "telemetry.ledger.codec"),

@@ -16,12 +16,12 @@ from hpcbal.telemetry.views.table import count_text
 if TYPE_CHECKING:
     from hpcbal.config import ParamServerConfig, RunConfig
     from hpcbal.forecast.prediction import Prediction as ThroughputForecast
-    from hpcbal.planning.serving import MeasuredEpoch, PredictedConfiguration
+    from hpcbal.planning.paramserver import MeasuredEpoch, PredictedConfiguration
 
 
 def run(args: argparse.Namespace, config: ParamServerConfig) -> int:
     """Print which ranks to request, and what follows from an earlier run in the output directory."""
-    from hpcbal.planning.serving import default_executors
+    from hpcbal.planning.paramserver import default_executors
 
     refuse_what_is_for_ensembles(args, "is a parameter-server job")
     executors = asked_for(args, config, default_executors(config))
@@ -135,7 +135,7 @@ def _earlier(
     ledger = Path(config.output.dir) / "ledger.jsonl"
     if not ledger.is_file():
         return None
-    from hpcbal.planning.serving import measured_in, predicted
+    from hpcbal.planning.paramserver import measured_in, predicted
 
     measured = measured_in(ledger, has_barrier=config.staleness == 0)
     prediction = None if measured is None else predicted(config, measured, executors)

@@ -13,7 +13,7 @@ from hpcbal.telemetry.views.table import count_text, format_table
 
 if TYPE_CHECKING:
     from hpcbal.config import JobsConfig
-    from hpcbal.simulator.sharing import SharingDelays, SharingRun
+    from hpcbal.simulator.coscheduling import SharingDelays, SharingRun
 
 FORMAT = 1
 
@@ -78,7 +78,7 @@ def _with(config: JobsConfig, paradigm: str) -> JobsConfig:
 
 
 def _delays(given: list[tuple[str, float]]) -> SharingDelays:
-    from hpcbal.simulator.sharing import SharingDelays
+    from hpcbal.simulator.coscheduling import SharingDelays
 
     names = [field.name for field in dataclasses.fields(SharingDelays)]
     wrong = [name for name, _ in given if name not in names]

@@ -14,9 +14,9 @@ from hpcbal.telemetry.views.table import count_text, format_table
 if TYPE_CHECKING:
     from hpcbal.config import ParamServerConfig
     from hpcbal.forecast.prediction import Prediction
-    from hpcbal.planning.serving import MeasuredEpoch
+    from hpcbal.planning.paramserver import MeasuredEpoch
     from hpcbal.runtime.simulating.forecast import Change, JobForecast, Shape
-    from hpcbal.simulator.serving import Delays
+    from hpcbal.simulator.paramserver import Delays
 
 FORMAT = 1
 
@@ -41,7 +41,7 @@ ENSEMBLES_ONLY = {
 def run(args: argparse.Namespace, config: ParamServerConfig) -> int:
     """Simulate the job on each number of executors, and print what is predicted."""
     from hpcbal.config import add_import_roots
-    from hpcbal.planning.serving import default_executors, machines_of
+    from hpcbal.planning.paramserver import default_executors, machines_of
     from hpcbal.runtime.jobs.loading import load_job
     from hpcbal.runtime.simulating.forecast import forecast_job
 
@@ -82,7 +82,7 @@ def _rate(config: ParamServerConfig, simulated: JobForecast) -> Prediction | Non
 
 
 def _delays(config: ParamServerConfig, given: list[tuple[str, float]]) -> Delays:
-    from hpcbal.simulator.serving import Delays
+    from hpcbal.simulator.paramserver import Delays
 
     names = [field.name for field in dataclasses.fields(Delays)]
     wrong = [name for name, _ in given if name not in names]
@@ -97,7 +97,7 @@ def _delays(config: ParamServerConfig, given: list[tuple[str, float]]) -> Delays
 
 
 def _measured(config: ParamServerConfig) -> MeasuredEpoch | None:
-    from hpcbal.planning.serving import measured_in
+    from hpcbal.planning.paramserver import measured_in
 
     ledger = Path(config.output.dir) / "ledger.jsonl"
     return measured_in(ledger, has_barrier=config.staleness == 0) if ledger.is_file() else None

@@ -18,15 +18,7 @@ from inspect import Signature
 from pathlib import Path
 from types import BuiltinFunctionType
 
-from hpcbal.config.checks.names import items_of, own_operations
-from hpcbal.config.checks.signatures import (
-    Function,
-    allowed_by_name,
-    function_of,
-    signature_of,
-    why_uncallable,
-)
-from hpcbal.config.contract import (
+from hpcbal.config.callables import (
     APP,
     CALLBACK,
     DATASET,
@@ -39,6 +31,14 @@ from hpcbal.config.contract import (
     Misfit,
     misfits,
     names_of_args,
+)
+from hpcbal.config.checks.names import items_of, own_operations
+from hpcbal.config.checks.signatures import (
+    Function,
+    allowed_by_name,
+    function_of,
+    signature_of,
+    why_uncallable,
 )
 from hpcbal.config.schema.dnn import INSTEAD_OF_KERAS_CALLBACKS
 from hpcbal.config.schema.run import DatasetConfig

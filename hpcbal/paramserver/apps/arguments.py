@@ -8,7 +8,7 @@ import numpy as np
 
 from hpcbal.data.dataset import kind_of
 from hpcbal.errors import InputError
-from hpcbal.paramserver.contract import Array, Columns, Ragged, SampleSource
+from hpcbal.paramserver.api import Array, Columns, Ragged, SampleSource
 
 _NUM_LOOKED_AT = 1000
 

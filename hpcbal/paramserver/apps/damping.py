@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import numpy as np
 
+from hpcbal.paramserver.api import Array, IntArray
 from hpcbal.paramserver.apps.sparse_rows import SparseRows
-from hpcbal.paramserver.contract import Array, IntArray
 
 Read = Callable[[IntArray], SparseRows | Array]
 """Features by their ids, ascending: sparse ones, or dense ones, shape (num_features, num_rows)."""

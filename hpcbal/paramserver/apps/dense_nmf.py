@@ -9,9 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hpcbal.errors import InputError
-from hpcbal.paramserver.apps.arguments import check_above, check_at_least, count_of, first_samples
-from hpcbal.paramserver.apps.factors import improve
-from hpcbal.paramserver.contract import (
+from hpcbal.paramserver.api import (
     App,
     Batch,
     Columns,
@@ -21,6 +19,8 @@ from hpcbal.paramserver.contract import (
     Table,
     Updates,
 )
+from hpcbal.paramserver.apps.arguments import check_above, check_at_least, count_of, first_samples
+from hpcbal.paramserver.apps.factors import improve
 
 _NAME = "DenseNMF"
 _TINY = 1e-12

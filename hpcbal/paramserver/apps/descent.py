@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hpcbal.paramserver.api import IntArray
 from hpcbal.paramserver.apps._descent import descend as _descend
-from hpcbal.paramserver.contract import IntArray
 
 Floats = NDArray[np.float64]
 

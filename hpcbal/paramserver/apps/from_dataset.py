@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hpcbal.errors import DataError, InputError
+from hpcbal.paramserver.api import Array, Ragged
 from hpcbal.paramserver.apps.sources import ArraySource
-from hpcbal.paramserver.contract import Array, Ragged
 
 if TYPE_CHECKING:
     from hpcbal.data.dataset import Dataset

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from hpcbal.errors import InputError
+from hpcbal.paramserver.api import Array, IntArray
 from hpcbal.paramserver.apps.sources import GeneratedSource, check_counts
-from hpcbal.paramserver.contract import Array, IntArray
 
 _SHARED = 1
 """Second number in the seed of what all samples share."""

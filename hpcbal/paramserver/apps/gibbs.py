@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from hpcbal.paramserver.api import IntArray
 from hpcbal.paramserver.apps._gibbs import sample as _sample
-from hpcbal.paramserver.contract import IntArray
 
 Int32Array = NDArray[np.int32]
 

@@ -10,17 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hpcbal.errors import InputError
-from hpcbal.paramserver.apps.arguments import (
-    check_at_least,
-    check_choice,
-    dense_column,
-    first_samples,
-    ragged_column,
-)
-from hpcbal.paramserver.apps.damping import Damping
-from hpcbal.paramserver.apps.descent import Penalty, Terms, descend
-from hpcbal.paramserver.apps.sparse_rows import SparseRows, sum_by_sample
-from hpcbal.paramserver.contract import (
+from hpcbal.paramserver.api import (
     Access,
     App,
     Array,
@@ -33,6 +23,16 @@ from hpcbal.paramserver.contract import (
     Table,
     Updates,
 )
+from hpcbal.paramserver.apps.arguments import (
+    check_at_least,
+    check_choice,
+    dense_column,
+    first_samples,
+    ragged_column,
+)
+from hpcbal.paramserver.apps.damping import Damping
+from hpcbal.paramserver.apps.descent import Penalty, Terms, descend
+from hpcbal.paramserver.apps.sparse_rows import SparseRows, sum_by_sample
 
 _NAME = "Lasso"
 

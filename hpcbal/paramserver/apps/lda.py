@@ -9,15 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hpcbal.paramserver.apps.arguments import (
-    check_above,
-    check_at_least,
-    count_of,
-    first_samples,
-    ragged_column,
-)
-from hpcbal.paramserver.apps.gibbs import Counts, Prior, sample
-from hpcbal.paramserver.contract import (
+from hpcbal.paramserver.api import (
     App,
     Array,
     Batch,
@@ -31,6 +23,14 @@ from hpcbal.paramserver.contract import (
     Update,
     Updates,
 )
+from hpcbal.paramserver.apps.arguments import (
+    check_above,
+    check_at_least,
+    count_of,
+    first_samples,
+    ragged_column,
+)
+from hpcbal.paramserver.apps.gibbs import Counts, Prior, sample
 
 _NAME = "LDA"
 _MOST_CELLS = 2**20

@@ -8,15 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hpcbal.paramserver.apps.arguments import (
-    check_above,
-    check_at_least,
-    check_choice,
-    count_of,
-    first_samples,
-)
-from hpcbal.paramserver.apps.sparse_rows import SparseRows
-from hpcbal.paramserver.contract import (
+from hpcbal.paramserver.api import (
     Access,
     App,
     AppError,
@@ -30,6 +22,14 @@ from hpcbal.paramserver.contract import (
     Update,
     Updates,
 )
+from hpcbal.paramserver.apps.arguments import (
+    check_above,
+    check_at_least,
+    check_choice,
+    count_of,
+    first_samples,
+)
+from hpcbal.paramserver.apps.sparse_rows import SparseRows
 
 _NAME = "MLR"
 

@@ -8,16 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hpcbal.paramserver.apps.arguments import (
-    check_above,
-    check_at_least,
-    check_choice,
-    count_of,
-    first_samples,
-    ragged_column,
-)
-from hpcbal.paramserver.apps.sparse_rows import sum_by_sample
-from hpcbal.paramserver.contract import (
+from hpcbal.paramserver.api import (
     Access,
     App,
     Array,
@@ -32,6 +23,15 @@ from hpcbal.paramserver.contract import (
     Update,
     Updates,
 )
+from hpcbal.paramserver.apps.arguments import (
+    check_above,
+    check_at_least,
+    check_choice,
+    count_of,
+    first_samples,
+    ragged_column,
+)
+from hpcbal.paramserver.apps.sparse_rows import sum_by_sample
 
 _NAME = "NMF"
 _CAUTION = 8.0

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hpcbal.errors import InputError
-from hpcbal.paramserver.contract import (
+from hpcbal.paramserver.api import (
     Column,
     Columns,
     Fact,

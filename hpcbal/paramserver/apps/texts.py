@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 
 from hpcbal.errors import DataError
+from hpcbal.paramserver.api import IntArray, Ragged
 from hpcbal.paramserver.apps.sources import ArraySource, check_counts
-from hpcbal.paramserver.contract import IntArray, Ragged
 
 _TEXT = re.compile(r'"""(.*?)"""', re.DOTALL)
 _WORD = re.compile(r"[a-z]{3,}")

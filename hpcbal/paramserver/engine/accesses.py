@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hpcbal.paramserver.contract import IntArray, Table
+from hpcbal.paramserver.api import IntArray, Table
 from hpcbal.paramserver.engine.buffers import view
 
 ALL_ROWS = -1

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hpcbal.paramserver.contract import IntArray, Table, Update
+from hpcbal.paramserver.api import IntArray, Table, Update
 from hpcbal.paramserver.engine.accesses import ALL_ROWS
 from hpcbal.paramserver.engine.buffers import Buffers
 from hpcbal.paramserver.engine.transport import Segments

@@ -16,8 +16,8 @@ import numpy as np
 
 from hpcbal.comm.channel import Channel, Message
 from hpcbal.errors import HpcbalError, UserCodeError
-from hpcbal.machines import MachineError
-from hpcbal.paramserver.contract import AppError, Update, held_bytes
+from hpcbal.events.event_log import MachineError
+from hpcbal.paramserver.api import AppError, Update, held_bytes
 from hpcbal.paramserver.engine.client import ParameterClient
 from hpcbal.paramserver.engine.data_carrier import DataCarrier
 from hpcbal.paramserver.engine.held_block import allocate
@@ -27,8 +27,8 @@ from hpcbal.paramserver.engine.server import LoadReports, Server
 from hpcbal.paramserver.engine.trace import Tracer
 from hpcbal.paramserver.engine.transport import Transport
 from hpcbal.paramserver.engine.wire import Frame, FrameKind, Wire
-from hpcbal.paramserver.machine import messages
-from hpcbal.paramserver.machine.messages import What
+from hpcbal.paramserver.master import messages
+from hpcbal.paramserver.master.messages import What
 from hpcbal.paramserver.store.moving import queue_of_link
 from hpcbal.paramserver.store.ownership import Ownership
 from hpcbal.paramserver.worker.app_hands import AppHands, Values, Wanted

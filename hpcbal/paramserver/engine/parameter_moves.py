@@ -16,7 +16,7 @@ from hpcbal.paramserver.engine.held_block import HeldBlock
 from hpcbal.paramserver.engine.server import Server
 from hpcbal.paramserver.engine.transport import Segments
 from hpcbal.paramserver.engine.wire import Frame, FrameKind, Wire
-from hpcbal.paramserver.machine.messages import BlocksMoved
+from hpcbal.paramserver.master.messages import BlocksMoved
 from hpcbal.paramserver.store.actions import Give, Moved, Took
 from hpcbal.paramserver.store.moving import MoveQueue
 

@@ -1,8 +1,8 @@
 """The owner of parameter blocks: performs what the state machine of its blocks decides.
 
-`store.host.Host` decides what is answered, applied, kept waiting, forwarded or given away. Here are the
+`store.server.Host` decides what is answered, applied, kept waiting, forwarded or given away. Here are the
 values: they are sent from where they lie, and pushes are applied in place. Without a barrier, workers that
-take answers slowly get copies, see `store.host.Lending`.
+take answers slowly get copies, see `store.server.Lending`.
 
 Source: [PS] Sec. 3.3.2.
 """
@@ -20,16 +20,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hpcbal.errors import UserCodeError
-from hpcbal.paramserver.contract import App, apply_update, calling, held_bytes
+from hpcbal.paramserver.api import App, apply_update, calling, held_bytes
 from hpcbal.paramserver.engine.accesses import ALL_ROWS, Pull, Push, ShapeOf
 from hpcbal.paramserver.engine.buffers import Buffers, PushRoom, view
 from hpcbal.paramserver.engine.held_block import HeldBlock
 from hpcbal.paramserver.engine.trace import Tracer
 from hpcbal.paramserver.engine.transport import Segments, Then
 from hpcbal.paramserver.engine.wire import Frame, FrameKind, Wire
-from hpcbal.paramserver.machine import messages
+from hpcbal.paramserver.master import messages
 from hpcbal.paramserver.store.actions import Action, Answer, Apply, Forward, Give, Moved, Skip, Took
-from hpcbal.paramserver.store.host import Host, Lending
+from hpcbal.paramserver.store.server import Host, Lending
 
 
 @dataclass(slots=True)

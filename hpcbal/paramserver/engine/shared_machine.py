@@ -16,13 +16,13 @@ from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 
 from hpcbal.comm.channel import Channel, Message
+from hpcbal.paramserver.coscheduling.processor import PacedResource
 from hpcbal.paramserver.engine.buffers import Buffers, MachineMemory
 from hpcbal.paramserver.engine.place import EnginePlace
 from hpcbal.paramserver.engine.reactor import FIRST_SLEEP_S, LATE_SHARE, MAX_SLEEP_S, SPIN_S, Reactor
 from hpcbal.paramserver.engine.spilled_samples import SpilledSamples
 from hpcbal.paramserver.engine.transport import Transport
 from hpcbal.paramserver.engine.wire import PacedLink
-from hpcbal.paramserver.sharing.processor import PacedResource
 from hpcbal.paramserver.spilling import LocalDisk, MachineSpill
 from hpcbal.paramserver.worker.job import JobSetup
 from hpcbal.paramserver.worker.place import MachineQueues, SharedPlace

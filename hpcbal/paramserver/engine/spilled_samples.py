@@ -14,7 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack
 from functools import partial
 
-from hpcbal.paramserver.contract import (
+from hpcbal.paramserver.api import (
     Batch,
     DataBlock,
     DataBlocks,

@@ -17,8 +17,7 @@ from hpcbal.config.schema.optimizer import OptimizerConfig
 from hpcbal.config.schema.section import is_import_path
 from hpcbal.data.spec import LabelSpec, SampleSpec
 from hpcbal.errors import InputError
-from hpcbal.paramserver.apps.arguments import check_above, check_at_least, dense_column, first_samples
-from hpcbal.paramserver.contract import (
+from hpcbal.paramserver.api import (
     App,
     AppError,
     Array,
@@ -29,6 +28,7 @@ from hpcbal.paramserver.contract import (
     Table,
     Updates,
 )
+from hpcbal.paramserver.apps.arguments import check_above, check_at_least, dense_column, first_samples
 from hpcbal.training.groups import NonFiniteError
 from hpcbal.values.epochs import KERAS_METRICS
 

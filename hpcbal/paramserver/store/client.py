@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hpcbal.machines import EventLog, MachineError
-from hpcbal.paramserver.contract import IntArray
+from hpcbal.events.event_log import EventLog, MachineError
+from hpcbal.paramserver.api import IntArray
 from hpcbal.paramserver.store.ownership import Ownership
 
 MAX_EVENTS = 100

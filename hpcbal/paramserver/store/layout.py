@@ -9,7 +9,7 @@ from itertools import pairwise
 import numpy as np
 
 from hpcbal.errors import HpcbalError
-from hpcbal.paramserver.contract import IntArray, Table
+from hpcbal.paramserver.api import IntArray, Table
 
 MAX_ROWS = 1 << 31
 """Most rows of a table: products of two row numbers must fit 63 bits."""

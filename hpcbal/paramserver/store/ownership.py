@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from hpcbal.paramserver.contract import IntArray
+from hpcbal.paramserver.api import IntArray
 
 
 class Ownership:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hpcbal.paramserver.contract import (
+from hpcbal.paramserver.api import (
     App,
     Batch,
     DataBlock,

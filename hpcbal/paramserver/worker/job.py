@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from hpcbal.paramserver.contract import App, DataBlocks, Table, num_steps, step_samples, tables_of
+from hpcbal.paramserver.api import App, DataBlocks, Table, num_steps, step_samples, tables_of
 from hpcbal.paramserver.store.layout import Layout
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hpcbal.errors import CheckpointError
-from hpcbal.paramserver.contract import (
+from hpcbal.paramserver.api import (
     Columns,
     DataBlock,
     Ragged,
@@ -19,7 +19,7 @@ from hpcbal.paramserver.contract import (
     rng_of_parameters,
     rng_of_state,
 )
-from hpcbal.paramserver.machine.messages import What
+from hpcbal.paramserver.master.messages import What
 from hpcbal.paramserver.worker.job import JobSetup
 from hpcbal.paramserver.worker.samples import Cursor
 

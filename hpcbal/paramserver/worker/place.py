@@ -11,8 +11,8 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TypeVar
 
 from hpcbal.comm.channel import Message
-from hpcbal.paramserver.sharing.messages import WITH_TICKET, AskForNetwork, NetworkUsed, UseNetwork
-from hpcbal.paramserver.sharing.subtasks import SubtaskQueue
+from hpcbal.paramserver.coscheduling.messages import WITH_TICKET, AskForNetwork, NetworkUsed, UseNetwork
+from hpcbal.paramserver.coscheduling.subtasks import SubtaskQueue
 
 T = TypeVar("T")
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hpcbal.paramserver.contract import (
+from hpcbal.paramserver.api import (
     Batch,
     DataBlock,
     DataBlocks,
@@ -19,7 +19,7 @@ from hpcbal.paramserver.contract import (
     scatter_state,
     step_slice,
 )
-from hpcbal.paramserver.machine.messages import TurnDone
+from hpcbal.paramserver.master.messages import TurnDone
 
 Order = Callable[[int, int, int, int], IntArray]
 """Returns the order in which an epoch takes a block's samples, given (seed, epoch, block, size)."""

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hpcbal.paramserver.contract import IntArray, Table, Update
+from hpcbal.paramserver.api import IntArray, Table, Update
 
 ID_BYTES = 8
 """Bytes of the number of a row, int64."""

@@ -1,7 +1,7 @@
 """The life of an executor, written once: orders, turns, objectives and blocks that leave.
 
 A `Worker` does no IO and knows no clock. `life` is a generator: it yields conditions that it waits for, and
-its `Hands` perform what it decides: over MPI (`engine`), in virtual time (`simulator.serving`), or in one
+its `Hands` perform what it decides: over MPI (`engine`), in virtual time (`simulator.paramserver`), or in one
 process (`alone`). Whoever drives it goes on when a condition holds.
 """
 
@@ -15,8 +15,8 @@ from typing import Generic, Never, TypeVar
 
 from hpcbal.comm.channel import Message
 from hpcbal.errors import HpcbalError
-from hpcbal.paramserver.machine import messages
-from hpcbal.paramserver.machine.messages import Report, TurnDone
+from hpcbal.paramserver.master import messages
+from hpcbal.paramserver.master.messages import Report, TurnDone
 from hpcbal.paramserver.worker.data_moves import DataMoves
 from hpcbal.paramserver.worker.place import Place, Waits
 from hpcbal.paramserver.worker.samples import MAX_OPEN_TURNS, OpenTurns, Turn, WorkerSamples

@@ -257,8 +257,8 @@ def epoch_cost(problem: Problem, configuration: Configuration) -> EpochCost:
     Source: [PS] Eq. 3.1 to 3.4, with other assumptions. The paper adds the time of serving all workers to the
         time of computing, C_comp + ceil(d/B) * max(w * m_j / b, M / b), as if all workers communicated at the
         same time and servers idled while they compute. That holds neither here nor in its own system, where
-        pushes do not block. Against frame-by-frame simulations (`hpcbal.simulator.serving`), which emulated
-        runs confirm, its optimum took up to 1.5 times as long as the best. Instead:
+        pushes do not block. Against frame-by-frame simulations (`hpcbal.simulator.paramserver`), which
+        emulated runs confirm, its optimum took up to 1.5 times as long as the best. Instead:
 
         (1) Own time. A pull waits for the worker's own last push, so both follow one another on the worker's
         link: C_comp + T * (pulled + pushed) * sum_j(f_j / b_ij) for T turns and shares f_j of the model.

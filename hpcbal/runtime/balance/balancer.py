@@ -20,7 +20,7 @@ from hpcbal.runtime.balance.speed_learning import KeptModel, SpeedLearning
 from hpcbal.runtime.balance.step import Step, WorkerWatch
 from hpcbal.speed_models import SpeedLearner
 from hpcbal.speed_models.fit_process import FitProcess
-from hpcbal.telemetry.host.resource_use import ResourceProbe
+from hpcbal.telemetry.resources.resource_use import ResourceProbe
 from hpcbal.training.collective import GradientCollective
 from hpcbal.training.step import NOTHING
 from hpcbal.training.weights import Array

@@ -10,7 +10,7 @@ import numpy as np
 
 from hpcbal.dataplane.reader import Batch
 from hpcbal.policies.batching import Observation
-from hpcbal.telemetry.host.resource_use import ResourceUse
+from hpcbal.telemetry.resources.resource_use import ResourceUse
 from hpcbal.training.weights import Array
 from hpcbal.values.selection import StepShares
 

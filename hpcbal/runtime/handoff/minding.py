@@ -17,7 +17,7 @@ from hpcbal.runtime.handoff.clean_output import Outputs
 from hpcbal.runtime.handoff.start_file import LAUNCH_DIR, StartFile
 from hpcbal.runtime.handoff.start_machine import Action, StartMachine, is_killed
 from hpcbal.runtime.handoff.supervision import TRAINING, Leftovers, Sentences, kill_started
-from hpcbal.telemetry.host.processes import (
+from hpcbal.telemetry.resources.processes import (
     living_children,
     pending_signals,
     process_is_gone,

@@ -20,7 +20,7 @@ from hpcbal.cluster.roles import SCHEDULER_RANK
 from hpcbal.errors import OutputError
 from hpcbal.runtime.handoff.end_file import note_end
 from hpcbal.telemetry.files.atomic_file import output_error
-from hpcbal.telemetry.host.processes import process_is_gone
+from hpcbal.telemetry.resources.processes import process_is_gone
 
 LAUNCH_DIR = "HPCBAL_LAUNCH_DIR"
 """The environment variable that gives the ranks the directory of the start file."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hpcbal.runtime.handoff.start_file import LAUNCH_DIR, StartFacts
-from hpcbal.telemetry.host.processes import living_children, started_with
+from hpcbal.telemetry.resources.processes import living_children, started_with
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,7 +30,7 @@ from hpcbal.runtime.handoff.end_file import note_loss
 from hpcbal.runtime.handoff.start_file import StartFile
 from hpcbal.runtime.handoff.supervision import TRAINING, Sentences
 from hpcbal.runtime.health.silence import WAITING, HangTrace, Note, NoteWatch
-from hpcbal.telemetry.host.processes import Endings, process_is_gone, process_is_suspended
+from hpcbal.telemetry.resources.processes import Endings, process_is_gone, process_is_suspended
 
 LOOK_S = 0.5
 """Longest time between two looks of the thread at what cannot wake it."""

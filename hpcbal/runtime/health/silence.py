@@ -22,7 +22,7 @@ from hpcbal.errors import ExitCode, HpcbalError
 from hpcbal.runtime.handoff.supervision import TRAINING, Sentences
 from hpcbal.runtime.wire.protocol import WRITING, Heartbeat
 from hpcbal.telemetry.files.atomic_file import own_file
-from hpcbal.telemetry.host.processes import process_is_suspended
+from hpcbal.telemetry.resources.processes import process_is_suspended
 
 log = logging.getLogger(__name__)
 
@@ -258,6 +258,23 @@ class HeldUpError(StalledError):
 
     exit_code = ExitCode.RUN_AGAIN
 
+    @classmethod
+    def of(cls, who: str, silent_s: float, sentences: Sentences = TRAINING) -> HeldUpError:
+        """Return the error about those that have been silent for so long."""
+        return cls(
+            f"the run is to stop, but there is no sign of life for {silent_s:.0f} s of {who}; "
+            f"the job ends here; {_in_a_sentence(sentences.again)}"
+        )
+
+
+def stop_limit_s(longest_s: float) -> float:
+    """Return for how long a run that is to stop waits for somebody silent.
+
+    Args:
+        longest_s: the longest silence before.
+    """
+    return min(MOST_STOP_S, max(LEAST_STOP_S, STOP_SILENCES * longest_s))
+
 
 def heartbeat_interval_s(timeout_s: float) -> float:
     """Seconds between two heartbeats of a rank."""
@@ -337,14 +354,11 @@ class StallDetector:
         if silent_s > self._timeout_s:
             who = silences.describe(silences.suspects(self._timeout_s, now))
             raise StalledError(_stalled(silent_s, self._timeout_s, who, self._logs, self._sentences))
-        limit_s = min(MOST_STOP_S, max(LEAST_STOP_S, STOP_SILENCES * self._longest_s))
+        limit_s = stop_limit_s(self._longest_s)
         is_writing = any(doing.startswith(WRITING) for doing in silences.doing.values())
         if self._is_stopping and silent_s > limit_s and not is_writing:
             who = silences.describe(silences.suspects(limit_s, now))
-            raise HeldUpError(
-                f"the run is to stop, but there is no sign of life for {silent_s:.0f} s of {who}; "
-                f"the job ends here; {_in_a_sentence(self._sentences.again)}"
-            )
+            raise HeldUpError.of(who, silent_s, self._sentences)
 
 
 class HangTrace:

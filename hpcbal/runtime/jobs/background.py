@@ -10,7 +10,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from hpcbal.paramserver.sharing.scheduler import Event, Instruction, JobScheduler
+from hpcbal.paramserver.coscheduling.scheduler import Event, Instruction, JobScheduler
 from hpcbal.policies.grouping import JobLoad
 
 T = TypeVar("T")

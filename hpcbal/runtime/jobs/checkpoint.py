@@ -21,7 +21,7 @@ from hpcbal.checkpoint import TrainingState, write_checkpoint
 from hpcbal.checkpoint.reader import read_groups
 from hpcbal.checkpoint.writer import CURRENT
 from hpcbal.errors import CheckpointError
-from hpcbal.paramserver.machine.messages import What
+from hpcbal.paramserver.master.messages import What
 from hpcbal.printable import shortened
 from hpcbal.telemetry.files.atomic_file import read_text, write_json_atomic
 from hpcbal.values import EpochRecord, Position

@@ -12,14 +12,14 @@ from typing import Any
 from hpcbal.comm.channel import Message
 from hpcbal.config import JobsConfig
 from hpcbal.errors import HpcbalError, UserCodeError
-from hpcbal.paramserver.machine import messages
-from hpcbal.paramserver.machine.events import End, Instruction, StopRequested
-from hpcbal.paramserver.sharing import scheduler
-from hpcbal.paramserver.sharing.messages import AskForNetwork, NetworkUsed, UseNetwork
-from hpcbal.paramserver.sharing.placing import Sharing, without
-from hpcbal.paramserver.sharing.profiling import note_disturbance
-from hpcbal.paramserver.sharing.scheduler import JobScheduler
-from hpcbal.paramserver.sharing.synchroniser import Grant, NetworkSynchroniser
+from hpcbal.paramserver.coscheduling import scheduler
+from hpcbal.paramserver.coscheduling.messages import AskForNetwork, NetworkUsed, UseNetwork
+from hpcbal.paramserver.coscheduling.placing import Sharing, without
+from hpcbal.paramserver.coscheduling.profiling import note_disturbance
+from hpcbal.paramserver.coscheduling.scheduler import JobScheduler
+from hpcbal.paramserver.coscheduling.synchroniser import Grant, NetworkSynchroniser
+from hpcbal.paramserver.master import messages
+from hpcbal.paramserver.master.events import End, Instruction, StopRequested
 from hpcbal.paramserver.store.ownership import dealt_out, dealt_out_by_table
 from hpcbal.policies.grouping import JobLoad, JobMemory
 from hpcbal.runtime.handoff.submissions import SubmissionWatch, append_import_roots

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 
 from hpcbal.config import JobsConfig
 from hpcbal.errors import InputError
-from hpcbal.paramserver.sharing.fixed import FixedGroups, Isolated, RandomGroups
-from hpcbal.paramserver.sharing.harmony import Harmony
-from hpcbal.paramserver.sharing.placing import Sharing
-from hpcbal.paramserver.sharing.profiling import measured_iteration_s
-from hpcbal.paramserver.sharing.scheduler import GroupingPolicy
+from hpcbal.paramserver.coscheduling.fixed import FixedGroups, Isolated, RandomGroups
+from hpcbal.paramserver.coscheduling.harmony import Harmony
+from hpcbal.paramserver.coscheduling.placing import Sharing
+from hpcbal.paramserver.coscheduling.profiling import measured_iteration_s
+from hpcbal.paramserver.coscheduling.scheduler import GroupingPolicy
 from hpcbal.policies.grouping import JobGroup, JobLoad, JobMemory, MemoryLimit
 from hpcbal.runtime.jobs.job import Start
 from hpcbal.telemetry.views.table import count_text

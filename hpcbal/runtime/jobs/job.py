@@ -8,15 +8,16 @@ from dataclasses import dataclass, field
 
 from hpcbal.config import JobsConfig, ParamServerConfig
 from hpcbal.errors import InputError
-from hpcbal.paramserver.contract import num_steps
+from hpcbal.paramserver.api import num_steps
+from hpcbal.paramserver.coscheduling.profiling import IterationMeter, load_of
 from hpcbal.paramserver.engine.transport import NUM_STREAMS
-from hpcbal.paramserver.machine.events import End
-from hpcbal.paramserver.machine.job import JobMachine, JobSpec
-from hpcbal.paramserver.machine.messages import TurnDone
-from hpcbal.paramserver.machine.progress import BoundedStaleness
-from hpcbal.paramserver.machine.stopping import JobStop
-from hpcbal.paramserver.sharing.profiling import IterationMeter, load_of
+from hpcbal.paramserver.master.bounded_staleness import BoundedStaleness
+from hpcbal.paramserver.master.events import End
+from hpcbal.paramserver.master.job import JobMachine, JobSpec
+from hpcbal.paramserver.master.messages import TurnDone
+from hpcbal.paramserver.master.stopping import JobStop
 from hpcbal.policies.grouping import JobLoad
+from hpcbal.runtime.health.silence import stop_limit_s
 from hpcbal.runtime.jobs.checkpoint import SavedJob
 from hpcbal.runtime.jobs.loading import Cut, JobConfig, LoadedJob, check_saved, first_cut
 from hpcbal.runtime.jobs.messages import SpilledJob
@@ -191,6 +192,8 @@ class Start:
         most_spilled_bytes: the most that it has had on all disks.
         measured_s: time of its last objective, or of the start.
         saved_s: time of its last checkpoint, or of the start.
+        heard_s: when an executor last reported something.
+        longest_silence_s: the longest time between two reports before it was to stop.
     """
 
     number: int
@@ -209,6 +212,8 @@ class Start:
     saved_s: float = field(default_factory=time.monotonic)
     asked_to_save_s: float = field(default_factory=time.monotonic)
     asked_to_stop_s: float = field(default_factory=time.monotonic)
+    heard_s: float = field(default_factory=time.monotonic)
+    longest_silence_s: float = 0.0
     _expected_end: tuple[int, float] | None = None  # number of objectives, and the epoch they let expect
 
     @property
@@ -256,6 +261,22 @@ class Start:
         """Share of its data blocks that is on disk."""
         blocks = sum(each.blocks for each in self.spilled.values())
         return sum(each.on_disk for each in self.spilled.values()) / blocks if blocks else 0.0
+
+    def note_report(self, *, is_stopping: bool) -> None:
+        """Note that an executor has reported something; one that is to stop breaks a silence of others."""
+        now_s = time.monotonic()
+        if not is_stopping:
+            self.longest_silence_s = max(self.longest_silence_s, now_s - self.heard_s)
+        self.heard_s = now_s
+
+    def held_up_s(self) -> float:
+        """Return for how long it has been silent since it was to stop, if that is too long; otherwise 0.
+
+        Writing a checkpoint may take any time.
+        """
+        silent_s = time.monotonic() - max(self.heard_s, self.asked_to_stop_s)
+        is_too_long = silent_s > stop_limit_s(self.longest_silence_s)
+        return silent_s if is_too_long and self.machine.phase not in ("saving", "writing") else 0.0
 
     def note_phase(self) -> None:
         """Note, after its machine has handled an event, whether the job has begun to train."""

@@ -12,9 +12,9 @@ from typing import Any
 
 from hpcbal import env
 from hpcbal.config import ParamServerConfig, PsJobConfig, SharedJobConfig, load_object
-from hpcbal.config.contract import APP, DATASET, Contract, misfits
+from hpcbal.config.callables import APP, DATASET, Contract, misfits
 from hpcbal.errors import HpcbalError, InputError, OutputError, UserCodeError
-from hpcbal.paramserver.contract import (
+from hpcbal.paramserver.api import (
     App,
     IntArray,
     SampleSource,
@@ -92,7 +92,7 @@ def load_job(config: PsJobConfig) -> LoadedJob:
     if not isinstance(app, App):
         raise InputError(
             f"app {config.app}: got an object of type {type(app).__name__}, allowed: a subclass of "
-            "hpcbal.paramserver.contract.App"
+            "hpcbal.paramserver.api.App"
         )
     return LoadedJob(app, source, _checked(f"app {config.app}: tables", lambda: tables_of(app)))
 

@@ -12,10 +12,10 @@ from hpcbal.cluster.walltime import WalltimeLimit
 from hpcbal.comm.channel import Message
 from hpcbal.errors import UserCodeError
 from hpcbal.exit_codes import code_of_end
-from hpcbal.paramserver.contract import AppError, calling, checked_metrics
+from hpcbal.paramserver.api import AppError, calling, checked_metrics
 from hpcbal.paramserver.engine.reactor import Patience
-from hpcbal.paramserver.machine import messages
-from hpcbal.paramserver.machine.events import (
+from hpcbal.paramserver.master import messages
+from hpcbal.paramserver.master.events import (
     ComputeMetrics,
     End,
     EpochEnded,
@@ -34,6 +34,7 @@ from hpcbal.paramserver.machine.events import (
 from hpcbal.policies.grouping import JobMemory
 from hpcbal.runtime.handoff.launch_dir import RunRequest
 from hpcbal.runtime.handoff.start_file import StarterWatch, StartFile
+from hpcbal.runtime.health.silence import HeldUpError
 from hpcbal.runtime.jobs.checkpoint import DATA, PARAMETERS, SavedJob, write_manifest
 from hpcbal.runtime.jobs.job import Job, Owners, Start, next_start
 from hpcbal.runtime.jobs.messages import EndRun, Forget, ForJob, HostJob, Left
@@ -224,6 +225,7 @@ class Master:
                 start = self._by_number.get(number)
                 if start is None:
                     return  # it hung, was given up, and goes on after all
+                start.note_report(is_stopping=self.stop_reason is not None)
                 if self.placement.hear(start, source, report):
                     self.post(start, Heard(source, report))  # type: ignore[arg-type]
             case _:
@@ -235,12 +237,19 @@ class Master:
         if reason is not None:
             self._stop(reason)
         self._stall.check()
+        self._check_stop()
         self.placement.look(now_s)
         interval_s = self._rank.config.checkpoint.interval_s
         for start in self.running.values():
             if 0 < interval_s <= now_s - start.saved_s:
                 self._ask_to_save(start)
         self._record.heartbeat()
+
+    def _check_stop(self) -> None:
+        """End the job if nothing but silent jobs holds up a stop, perhaps because their code hangs."""
+        held_up = {name: start.held_up_s() for name, start in self.running.items()}
+        if self.stop_reason is not None and held_up and all(held_up.values()):
+            raise HeldUpError.of(", ".join(held_up), min(held_up.values()))
 
     def _ask_to_save(self, start: Start) -> None:
         if not start.is_saving and start.machine.phase == "running":

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hpcbal.config import PsJobConfig
-from hpcbal.paramserver.contract import (
+from hpcbal.paramserver.api import (
     Batch,
     DataBlock,
     DataBlocks,

@@ -14,9 +14,9 @@ from hpcbal.comm.channel import Message
 from hpcbal.config import ParamServerConfig
 from hpcbal.errors import HpcbalError
 from hpcbal.forecast.prediction import Prediction, predict
-from hpcbal.paramserver.machine import messages
-from hpcbal.paramserver.machine.events import End, EpochEnded, Instruction, Reconfigured
-from hpcbal.paramserver.machine.job import JobMachine
+from hpcbal.paramserver.master import messages
+from hpcbal.paramserver.master.events import End, EpochEnded, Instruction, Reconfigured
+from hpcbal.paramserver.master.job import JobMachine
 from hpcbal.planning.throughput import forecast_job, rate_text
 from hpcbal.runtime.jobs.executors import ExecutorSupply, first_owners, without_blocks
 from hpcbal.runtime.jobs.job import Job, Owners, Start

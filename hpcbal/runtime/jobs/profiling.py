@@ -13,8 +13,8 @@ from hpcbal.forecast.engine_trace import EngineStep, Messages, ServiceKey, trace
 from hpcbal.forecast.trace import Resource, Trace
 from hpcbal.forecast.trace_file import lines_of_trace
 from hpcbal.paramserver.engine.wire import FrameKind
-from hpcbal.paramserver.machine import messages
-from hpcbal.paramserver.machine.events import EndRequested, Event
+from hpcbal.paramserver.master import messages
+from hpcbal.paramserver.master.events import EndRequested, Event
 from hpcbal.processes import say
 from hpcbal.runtime.handoff.launch_dir import RunRequest, output_of
 from hpcbal.runtime.jobs.checkpoint import JOBS

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from hpcbal.cluster.roles import Roles
 from hpcbal.events.line import Line
 from hpcbal.kinds import KINDS
-from hpcbal.paramserver.machine.events import End, EpochEnded, WriteManifest
+from hpcbal.paramserver.master.events import End, EpochEnded, WriteManifest
 from hpcbal.printable import printable
 from hpcbal.processes import own_stream, say
 from hpcbal.runtime.handoff.finished import files_line
@@ -20,7 +20,6 @@ from hpcbal.runtime.jobs.opening import OpenedJobs
 from hpcbal.runtime.record.run_ledger import RunTimeline
 from hpcbal.telemetry import MetricsWriter, ResultRow, render_results, write_results, write_status
 from hpcbal.telemetry.files.json_lines import duration_text
-from hpcbal.telemetry.host.processes import environment_versions
 from hpcbal.telemetry.ledger import (
     JobDoneLine,
     JobEpochLine,
@@ -33,6 +32,7 @@ from hpcbal.telemetry.ledger import (
     WorkerFacts,
 )
 from hpcbal.telemetry.ledger.run import Outcome
+from hpcbal.telemetry.resources.processes import environment_versions
 from hpcbal.telemetry.streams.slices import Slice
 from hpcbal.telemetry.views.paramserver_status import PsJobStatus
 from hpcbal.telemetry.views.status import end_status

@@ -12,8 +12,8 @@ from hpcbal.cluster.roles import SCHEDULER_RANK
 from hpcbal.comm.collectives import all_or_none
 from hpcbal.config import JobsConfig, ParamServerConfig
 from hpcbal.errors import ClusterError
+from hpcbal.paramserver.coscheduling.scheduler import JobScheduler
 from hpcbal.paramserver.engine.mpi_transport import MpiTransport
-from hpcbal.paramserver.sharing.scheduler import JobScheduler
 from hpcbal.runtime.jobs.checkpoint import JOBS
 from hpcbal.runtime.jobs.coscheduling import SWITCH_INTERVAL_S, Coscheduling
 from hpcbal.runtime.jobs.groups import policy_of

@@ -19,7 +19,7 @@ from hpcbal.errors import HpcbalError, UserCodeError
 from hpcbal.paramserver.engine.executor import Executor
 from hpcbal.paramserver.engine.shared_machine import SharedMachine, Tenant
 from hpcbal.paramserver.engine.transport import Transport
-from hpcbal.paramserver.machine import messages
+from hpcbal.paramserver.master import messages
 from hpcbal.paramserver.spilling import LocalDisk
 from hpcbal.paramserver.worker.job import EmulatedMachine
 from hpcbal.runtime.handoff.submissions import append_import_roots

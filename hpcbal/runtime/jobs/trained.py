@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from hpcbal.config import PsJobConfig
 from hpcbal.errors import InputError, OutputError
-from hpcbal.paramserver.contract import App, Column, DataBlocks, Ragged
+from hpcbal.paramserver.api import App, Column, DataBlocks, Ragged
 from hpcbal.paramserver.store.layout import Layout
 from hpcbal.paramserver.worker.job import JobSetup
 from hpcbal.paramserver.worker.loading import VALUES, saved_data

@@ -9,10 +9,10 @@ from collections.abc import Collection, Sequence
 
 from hpcbal.config import ParamServerConfig
 from hpcbal.errors import PolicyError
-from hpcbal.paramserver.contract import DataBlocks, held_bytes
-from hpcbal.paramserver.machine.events import BlockMove, Reconfigure
-from hpcbal.paramserver.machine.job import JobMachine
-from hpcbal.paramserver.machine.messages import ServerReport, TurnDone
+from hpcbal.paramserver.api import DataBlocks, held_bytes
+from hpcbal.paramserver.master.events import BlockMove, Reconfigure
+from hpcbal.paramserver.master.job import JobMachine
+from hpcbal.paramserver.master.messages import ServerReport, TurnDone
 from hpcbal.policies.configuring import (
     BlockAssignment,
     Configuration,

@@ -32,7 +32,7 @@ from hpcbal.training.groups import USER_ERRORS, GroupFailed, detail_of
 from hpcbal.values import EpochRecord, Position
 
 if TYPE_CHECKING:
-    from hpcbal.runtime.parts.loading import PartLoader
+    from hpcbal.runtime.partitions.loading import PartLoader
 
 log = logging.getLogger(__name__)
 

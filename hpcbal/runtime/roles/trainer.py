@@ -31,7 +31,7 @@ from hpcbal.training.groups import TrainerGroups
 from hpcbal.values import Position
 
 if TYPE_CHECKING:
-    from hpcbal.runtime.parts.loading import PartLoader
+    from hpcbal.runtime.partitions.loading import PartLoader
 
 log = logging.getLogger(__name__)
 

@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from hpcbal.config import ParamServerConfig
-from hpcbal.paramserver.machine.events import Reconfigure
-from hpcbal.paramserver.machine.job import JobMachine
-from hpcbal.paramserver.machine.messages import TurnDone
-from hpcbal.planning.serving import MeasuredEpoch, machines_of
+from hpcbal.paramserver.master.events import Reconfigure
+from hpcbal.paramserver.master.job import JobMachine
+from hpcbal.paramserver.master.messages import TurnDone
+from hpcbal.planning.paramserver import MeasuredEpoch, machines_of
 from hpcbal.runtime.jobs.executors import ExecutorSupply, first_owners
 from hpcbal.runtime.jobs.loading import LoadedJob, first_cut
 from hpcbal.runtime.jobs.tuning import Tuner, tuner_of
 from hpcbal.runtime.simulating.sizes import serving_job
-from hpcbal.simulator.serving import ChangeTime, Delays, ServingJob, ServingMachine, simulate_job
+from hpcbal.simulator.paramserver import ChangeTime, Delays, ServingJob, ServingMachine, simulate_job
 
 STEADY_EPOCHS = 4
 """Epochs of a simulation that measures an epoch of one configuration; the first and the last are left out."""

@@ -6,13 +6,12 @@ from collections.abc import Mapping, Sequence
 
 from hpcbal.config import JobsConfig
 from hpcbal.errors import InputError
-from hpcbal.paramserver.contract import num_steps
+from hpcbal.paramserver.api import num_steps
 from hpcbal.runtime.jobs.groups import check_fits, policy_of
 from hpcbal.runtime.jobs.loading import LoadedJob, first_cut
 from hpcbal.runtime.jobs.needs import needs_of
 from hpcbal.runtime.simulating.sizes import serving_job
-from hpcbal.simulator.serving import ServingJob
-from hpcbal.simulator.sharing import (
+from hpcbal.simulator.coscheduling import (
     NAIVE,
     SharingDelays,
     SharingRun,
@@ -21,6 +20,7 @@ from hpcbal.simulator.sharing import (
     Turns,
     simulate_sharing,
 )
+from hpcbal.simulator.paramserver import ServingJob
 
 MOST_FRAMED = 16
 """Machines of a run that is simulated frame by frame, at most. A pull or a push of a job takes frames between

@@ -11,7 +11,7 @@ import numpy as np
 
 from hpcbal.config import PsJobConfig
 from hpcbal.errors import UserCodeError
-from hpcbal.paramserver.contract import (
+from hpcbal.paramserver.api import (
     AppError,
     DataBlock,
     DataBlocks,
@@ -28,9 +28,9 @@ from hpcbal.paramserver.store.layout import Layout
 from hpcbal.paramserver.worker.job import JobSetup
 from hpcbal.paramserver.worker.loading import first_data
 from hpcbal.paramserver.worker.several_blocks import ID_BYTES, UpdateSum, bytes_of
-from hpcbal.planning.serving import MeasuredEpoch
+from hpcbal.planning.paramserver import MeasuredEpoch
 from hpcbal.runtime.jobs.loading import Cut, LoadedJob
-from hpcbal.simulator.serving import Points, ServingJob
+from hpcbal.simulator.paramserver import Points, ServingJob
 
 LEAST_READ, DRAWS = 2048, 8
 """Samples that are read at least, and turns of each size of which the mean is taken: samples are unlike."""

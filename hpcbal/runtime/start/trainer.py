@@ -15,7 +15,7 @@ from hpcbal.comm.collectives import patient_allgather
 from hpcbal.config import EnsembleConfig
 from hpcbal.errors import InputError
 from hpcbal.runtime.group.replicas import check_model
-from hpcbal.runtime.parts.loading import PartLoader
+from hpcbal.runtime.partitions.loading import PartLoader
 from hpcbal.runtime.rank.context import RankContext
 from hpcbal.runtime.roles.mpi_wave import MpiWave
 from hpcbal.runtime.roles.trainer import Trainer

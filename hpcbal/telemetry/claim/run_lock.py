@@ -27,7 +27,7 @@ from hpcbal.processes import say
 from hpcbal.telemetry.files.atomic_file import output_error, own_file, read_file, remove_quietly
 from hpcbal.telemetry.files.json_lines import utc_text
 from hpcbal.telemetry.files.run_directory import RunDirectory
-from hpcbal.telemetry.host.processes import identity_of, is_running
+from hpcbal.telemetry.resources.processes import identity_of, is_running
 
 log = logging.getLogger(__name__)
 

@@ -18,7 +18,7 @@ from typing import Any, NotRequired, TypedDict, Union, get_args, get_origin, get
 
 from hpcbal.telemetry.files.atomic_file import write_json_atomic
 from hpcbal.telemetry.files.json_lines import unix_seconds, utc_text
-from hpcbal.telemetry.host.processes import identity_of, is_running
+from hpcbal.telemetry.resources.processes import identity_of, is_running
 
 _NAMES = {str: "text", int: "a whole number", bool: "true or false", type(None): "null", float: "a number"}
 _MOST_SHOWN = 40

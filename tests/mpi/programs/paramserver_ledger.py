@@ -18,8 +18,8 @@ from paramserver_job import Rotation, SavedBlocks, Setup
 
 from hpcbal.comm.collectives import patient_allgather
 from hpcbal.comm.mpi import MpiChannel
+from hpcbal.paramserver.api import App, Batch, Columns, Needs, Parameters, Table, Updates
 from hpcbal.paramserver.apps.sources import ArraySource
-from hpcbal.paramserver.contract import App, Batch, Columns, Needs, Parameters, Table, Updates
 from hpcbal.paramserver.engine.executor import Executor
 from hpcbal.paramserver.engine.mpi_transport import MpiTransport
 

@@ -26,9 +26,9 @@ from hpcbal.policies.partitioning import deal_parts, order_of_part, spans_of_dra
 from hpcbal.runtime.balance.balancer import FixedSplit
 from hpcbal.runtime.group.member import GroupMember
 from hpcbal.runtime.health.ending import StopFlag
-from hpcbal.runtime.parts import loading
-from hpcbal.runtime.parts.loading import PartLoader
-from hpcbal.runtime.parts.part import Parts
+from hpcbal.runtime.partitions import loading
+from hpcbal.runtime.partitions.loading import PartLoader
+from hpcbal.runtime.partitions.part import Parts
 from hpcbal.runtime.rank.context import RankContext
 from hpcbal.runtime.rank.data import StreamFacts
 from hpcbal.runtime.wire.protocol import DataLoading

@@ -15,7 +15,7 @@ from hpcbal.cli import main
 from hpcbal.config import ParamServerConfig
 from hpcbal.events.line import Line
 from hpcbal.forecast.trace import Resource, Trace, TracedOperation
-from hpcbal.planning.serving import MeasuredEpoch, last_measured, predicted
+from hpcbal.planning.paramserver import MeasuredEpoch, last_measured, predicted
 from hpcbal.telemetry.ledger import Entry, JobEpochLine, ReconfiguredLine, RolesAssignedLine, WorkerFacts
 from hpcbal.telemetry.ledger.file import Ledger, scan_ledger
 

@@ -40,7 +40,7 @@ VALUE_BY_TYPE: dict[str, Any] = {
     "EpochFacts": EpochFacts(0.5, 3, 48, 48, 1.0),
     "Straggler | None": Straggler(1, "input", 0.5),
     "Schedule": Schedule("local", Delta(relative=0.2)),
-    "tuple[Prediction, ...]": (SchedulePrediction(Schedule("local", Delta(relative=0.2)), 3.0, 2),),
+    "tuple[SchedulePrediction, ...]": (SchedulePrediction(Schedule("local", Delta(relative=0.2)), 3.0, 2),),
     "tuple[Schedule, ...]": (Schedule("independent"), Schedule("global", Delta(absolute=20.0), 0.8)),
     "Schedule | None": Schedule("independent"),
     "RoundPlan": PLAN,

@@ -10,8 +10,8 @@ import pytest
 
 from hpcbal.errors import InputError
 from hpcbal.paramserver.alone import Alone, train_alone
+from hpcbal.paramserver.api import App, AppError, Batch, IntArray, Table, Update
 from hpcbal.paramserver.apps.sources import ArraySource
-from hpcbal.paramserver.contract import App, AppError, Batch, IntArray, Table, Update
 
 
 class Counting(App):

@@ -6,10 +6,10 @@ import math
 import pickle
 
 import pytest
-from flotillas import create_flotilla
+from flotillas import create_flotilla, plan_all_flotillas
 
 from hpcbal.errors import PolicyError
-from hpcbal.policies.flotilla import Delta, plan_all_flotillas
+from hpcbal.policies.flotilla import Delta, FlotillaPlanner
 from hpcbal.policies.rates import RateTable
 
 WITHIN_20 = Delta(absolute=20.0)
@@ -106,7 +106,8 @@ def test_one_slot_trains_one_dnn_after_another_the_fastest_first() -> None:
 
 
 def test_without_candidates_there_are_no_flotillas() -> None:
-    assert plan_all_flotillas((), table_of(a=[1.0]), 4, WITHIN_20) == []
+    planner = FlotillaPlanner(("a",), table_of(a=[1.0]), 4, WITHIN_20)
+    assert planner.all_flotillas((), 4) == []
 
 
 def test_a_flotilla_survives_pickling() -> None:

@@ -68,7 +68,7 @@ def test_unequal_nodes_are_filled_by_what_fits_them() -> None:
     assert placement.slots == {"a": (0, 1, 2), "b": (3, 4, 5, 6), "c": (7, 8, 9, 10)}
 
 
-def test_nodes_without_gpus_do_not_count() -> None:
+def test_nodes_without_slots_do_not_count() -> None:
     placement = place((4, 2), (2, 0, 4))
     assert placement.slots == {"a": (2, 3, 4, 5), "b": (0, 1)}
 

@@ -30,7 +30,7 @@ from hpcbal.dataplane.replication import OneNode
 from hpcbal.dataplane.ring import NodeRing
 from hpcbal.runtime.handoff.launch_dir import RunRequest, load_requested
 from hpcbal.runtime.health.ending import StopFlag
-from hpcbal.runtime.parts.loading import PartLoader
+from hpcbal.runtime.partitions.loading import PartLoader
 from hpcbal.runtime.rank.context import RankContext
 from hpcbal.runtime.rank.data import RankData, StreamFacts
 from hpcbal.runtime.resuming.opening import open_run

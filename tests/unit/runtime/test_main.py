@@ -30,7 +30,7 @@ def test_an_exit_code_that_cannot_be_recorded_ends_the_job(monkeypatch: pytest.M
     def cannot_write(*_: object) -> None:
         raise full
 
-    monkeypatch.setattr(job, "JobEnd", End)
+    monkeypatch.setattr(job, "JobEnder", End)
     monkeypatch.setattr(job.StartFile, "leave_exit_code", cannot_write)
     monkeypatch.setattr(logging, "raiseExceptions", True)  # which the job changes, and the test puts back
     with pytest.raises(OutputError):

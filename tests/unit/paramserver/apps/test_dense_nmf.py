@@ -10,9 +10,9 @@ from sklearn import decomposition
 from sklearn.datasets import load_digits
 
 from hpcbal.paramserver.alone import Alone, train_alone
+from hpcbal.paramserver.api import DataBlock, gather_batch
 from hpcbal.paramserver.apps import DenseNMF
 from hpcbal.paramserver.apps.sources import ArraySource
-from hpcbal.paramserver.contract import DataBlock, gather_batch
 
 IMAGES = load_digits().data[:400]
 SOURCE = ArraySource({"features": IMAGES}, {"num_features": 64})

@@ -12,10 +12,10 @@ from sklearn.decomposition import LatentDirichletAllocation
 
 from hpcbal.errors import InputError
 from hpcbal.paramserver.alone import Alone, train_alone
+from hpcbal.paramserver.api import Ragged, gather_batch
 from hpcbal.paramserver.apps import LDA
 from hpcbal.paramserver.apps.gibbs import Counts, Prior, sample
 from hpcbal.paramserver.apps.sources import ArraySource
-from hpcbal.paramserver.contract import Ragged, gather_batch
 
 NUM_WORDS = 60
 NUM_TOPICS = 4

@@ -11,9 +11,9 @@ from sklearn.linear_model import LogisticRegression
 
 from hpcbal.errors import InputError
 from hpcbal.paramserver.alone import train_alone
+from hpcbal.paramserver.api import AppError, DataBlock, Ragged, gather_batch
 from hpcbal.paramserver.apps import MLR
 from hpcbal.paramserver.apps.sources import ArraySource
-from hpcbal.paramserver.contract import AppError, DataBlock, Ragged, gather_batch
 
 L2 = 1e-2
 X, Y = load_digits(return_X_y=True)

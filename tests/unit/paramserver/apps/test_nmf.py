@@ -11,9 +11,9 @@ from sklearn.datasets import load_digits
 
 from hpcbal.errors import InputError
 from hpcbal.paramserver.alone import Alone, train_alone
+from hpcbal.paramserver.api import DataBlock, Ragged, gather_batch, whole_block
 from hpcbal.paramserver.apps import NMF
 from hpcbal.paramserver.apps.sources import ArraySource
-from hpcbal.paramserver.contract import DataBlock, Ragged, gather_batch, whole_block
 
 RANK = 4
 

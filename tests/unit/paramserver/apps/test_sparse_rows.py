@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hpcbal.paramserver.api import Ragged
 from hpcbal.paramserver.apps import sparse_rows
 from hpcbal.paramserver.apps.sparse_rows import SparseRows
-from hpcbal.paramserver.contract import Ragged
 
 
 @given(st.lists(st.lists(st.integers(0, 12), max_size=6), min_size=1, max_size=8), st.integers(1, 4))

@@ -10,7 +10,7 @@ import pytest
 
 from hpcbal.paramserver import apps
 from hpcbal.paramserver.alone import Alone
-from hpcbal.paramserver.contract import (
+from hpcbal.paramserver.api import (
     App,
     DataBlocks,
     apply_update,

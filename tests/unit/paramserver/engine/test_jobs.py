@@ -12,9 +12,7 @@ from paramserver_apps import APPS, Ratings, mlr, ratings
 from paramserver_job import Master, Rotation, SavedBlocks, Setup, layout_of, parameter_blocks, run_job
 
 from hpcbal.paramserver.alone import train_alone
-from hpcbal.paramserver.apps import MLR
-from hpcbal.paramserver.apps.sources import ArraySource
-from hpcbal.paramserver.contract import (
+from hpcbal.paramserver.api import (
     App,
     Batch,
     Columns,
@@ -25,9 +23,11 @@ from hpcbal.paramserver.contract import (
     Updates,
     num_bytes_of,
 )
+from hpcbal.paramserver.apps import MLR
+from hpcbal.paramserver.apps.sources import ArraySource
 from hpcbal.paramserver.engine import client
-from hpcbal.paramserver.machine import messages
-from hpcbal.paramserver.machine.events import BlockMove, Event, Reconfigure, SaveRequested, StopRequested
+from hpcbal.paramserver.master import messages
+from hpcbal.paramserver.master.events import BlockMove, Event, Reconfigure, SaveRequested, StopRequested
 from hpcbal.paramserver.worker.job import EmulatedMachine
 from hpcbal.paramserver.worker.loading import first_data
 from hpcbal.paramserver.worker.samples import Cursor, WorkerSamples

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from hpcbal.paramserver.contract import App, Batch, Parameters, Table, Update, Updates
+from hpcbal.paramserver.api import App, Batch, Parameters, Table, Update, Updates
 from hpcbal.paramserver.engine.accesses import Pull
 from hpcbal.paramserver.engine.buffers import SMALLEST, Buffers, MachineMemory, MemoryLimitError
 from hpcbal.paramserver.engine.client import ParameterClient
@@ -20,7 +20,7 @@ from hpcbal.paramserver.engine.loopback_transport import LoopbackTransport
 from hpcbal.paramserver.engine.parameter_moves import ParameterMoves
 from hpcbal.paramserver.engine.server import Server
 from hpcbal.paramserver.engine.wire import FrameKind, Wire
-from hpcbal.paramserver.machine.messages import BlocksMoved
+from hpcbal.paramserver.master.messages import BlocksMoved
 from hpcbal.paramserver.store.layout import Layout
 from hpcbal.paramserver.store.moving import MoveQueue
 from hpcbal.paramserver.store.ownership import Ownership

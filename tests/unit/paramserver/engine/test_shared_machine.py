@@ -17,16 +17,16 @@ from paramserver_apps import APPS, documents, mlr
 from paramserver_job import Master, SavedBlocks, Setup, layout_of, parameter_blocks
 
 from hpcbal.paramserver.alone import train_alone
+from hpcbal.paramserver.api import App, Batch, Parameters, Updates
 from hpcbal.paramserver.apps import MLR
 from hpcbal.paramserver.apps.sources import ArraySource
-from hpcbal.paramserver.contract import App, Batch, Parameters, Updates
 from hpcbal.paramserver.engine.client import ParameterClient
 from hpcbal.paramserver.engine.executor import Executor
 from hpcbal.paramserver.engine.loopback_transport import LoopbackTransport
 from hpcbal.paramserver.engine.reactor import Reactor
 from hpcbal.paramserver.engine.shared_machine import SharedMachine, Tenant
 from hpcbal.paramserver.engine.spilled_samples import SpilledSamples
-from hpcbal.paramserver.machine import messages
+from hpcbal.paramserver.master import messages
 from hpcbal.paramserver.spilling import LocalDisk, SpillError
 from hpcbal.paramserver.worker.job import EmulatedMachine
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hpcbal.paramserver.contract import DataBlock, Ragged
+from hpcbal.paramserver.api import DataBlock, Ragged
 from hpcbal.paramserver.spilling import LocalDisk, SpillError, StoredBlock
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hpcbal.paramserver.store.host import SLOW_BYTES_PER_S, UNNOTICED_S, Lending
+from hpcbal.paramserver.store.server import SLOW_BYTES_PER_S, UNNOTICED_S, Lending
 
 NUM_BYTES = 1_000_000
 LIMIT_S = UNNOTICED_S + NUM_BYTES / SLOW_BYTES_PER_S

@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from hpcbal.paramserver.machine.messages import TurnDone
+from hpcbal.paramserver.master.messages import TurnDone
 from hpcbal.paramserver.worker.samples import OpenTurns
 
 

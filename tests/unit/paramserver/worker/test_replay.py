@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from hpcbal.comm.channel import Message
-from hpcbal.paramserver.contract import DataBlock, Table
-from hpcbal.paramserver.machine import messages
+from hpcbal.paramserver.api import DataBlock, Table
+from hpcbal.paramserver.master import messages
 from hpcbal.paramserver.worker.place import Place, Waits
 from hpcbal.paramserver.worker.samples import Cursor, WorkerSamples
 from hpcbal.paramserver.worker.worker import Worker
-from hpcbal.simulator.serving import ServingJob, ServingMachine, simulate_roles
-from hpcbal.simulator.serving import executor as driver
+from hpcbal.simulator.paramserver import ServingJob, ServingMachine, simulate_roles
+from hpcbal.simulator.paramserver import executor as driver
 
 WAITING = ("load", "save", "pull", "compute", "push")
 LISTED = ("first_blocks", "evaluated_together", "parameter_objectives")

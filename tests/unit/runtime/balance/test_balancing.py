@@ -32,7 +32,7 @@ from hpcbal.runtime.balance.step import (
     observations_of,
     report_of_rank,
 )
-from hpcbal.telemetry.host.resource_use import ResourceUse
+from hpcbal.telemetry.resources.resource_use import ResourceUse
 from hpcbal.values.selection import StepShares
 
 SETTLE_S = 20.0

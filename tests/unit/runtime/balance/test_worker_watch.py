@@ -11,7 +11,7 @@ import pytest
 from hpcbal.config import EnsembleConfig
 from hpcbal.runtime.balance import balancer
 from hpcbal.runtime.balance.balancer import make_watch
-from hpcbal.telemetry.host.resource_use import ResourceUse
+from hpcbal.telemetry.resources.resource_use import ResourceUse
 
 
 class CountedProbe:

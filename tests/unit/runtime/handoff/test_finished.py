@@ -17,8 +17,8 @@ from hpcbal.config import EnsembleConfig, load_config, resolved_yaml
 from hpcbal.runtime.handoff.finished import report_of_finished
 from hpcbal.runtime.handoff.launch_dir import RunRequest, output_of
 from hpcbal.telemetry import Ledger, ResultRow, RunDirectory, new_status, write_results, write_status
-from hpcbal.telemetry.host.processes import identity_of
 from hpcbal.telemetry.ledger import RunFinishedLine, RunStartedLine
+from hpcbal.telemetry.resources.processes import identity_of
 from hpcbal.values import Position
 
 CONFIG = """

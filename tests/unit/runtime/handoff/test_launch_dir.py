@@ -20,7 +20,7 @@ from hpcbal.runtime.handoff import start_machine
 from hpcbal.runtime.handoff.launch_dir import launch_directory, shortage_of_inodes, sweep
 from hpcbal.runtime.handoff.minding import Requests
 from hpcbal.runtime.handoff.start_file import NAME, StartFile
-from hpcbal.telemetry.host.processes import process_is_gone
+from hpcbal.telemetry.resources.processes import process_is_gone
 
 Start = Callable[[str], tuple[subprocess.Popen[str], str]]
 

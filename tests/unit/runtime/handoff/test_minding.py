@@ -15,7 +15,7 @@ from hpcbal.runtime.handoff import minding, start_machine, supervision
 from hpcbal.runtime.handoff.launch_dir import launch_directory
 from hpcbal.runtime.handoff.minding import Requests, mind
 from hpcbal.runtime.handoff.start_file import LAUNCH_DIR, StartFile
-from hpcbal.telemetry.host.processes import started_with
+from hpcbal.telemetry.resources.processes import started_with
 
 # As mpirun does, it reads a rank's output until nobody can write to it any more.
 MPIRUN = """\

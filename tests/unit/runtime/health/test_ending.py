@@ -12,7 +12,7 @@ import pytest
 from hpcbal.errors import OutputError
 from hpcbal.runtime.handoff.launch_dir import launch_directory
 from hpcbal.runtime.handoff.start_file import LAUNCH_DIR, StartFile
-from hpcbal.runtime.health.ending import JobEnd
+from hpcbal.runtime.health.ending import JobEnder
 from hpcbal.runtime.health.liveness import Liveness
 from hpcbal.telemetry import configure_rank_logging
 
@@ -32,7 +32,7 @@ def end_for(error: Exception, folder: Path) -> str:
     world, console = World(), io.StringIO()
     told = str(error) if isinstance(error, OutputError) else f"{type(error).__name__}: {error}"
     with configure_rank_logging(folder, 0, "here", stream=console):
-        JobEnd(cast("object", world), Liveness()).abort_for(error)  # type: ignore[arg-type]
+        JobEnder(cast("object", world), Liveness()).abort_for(error)  # type: ignore[arg-type]
     assert world.code in (1, 2)
     assert f"{WHO}{told}" in (folder / "logs" / "rank-000.log").read_text(encoding="utf-8")
     return console.getvalue()

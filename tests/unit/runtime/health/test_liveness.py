@@ -19,8 +19,8 @@ from hpcbal.runtime.handoff.start_file import NAME, StartFile
 from hpcbal.runtime.health import liveness
 from hpcbal.runtime.health.liveness import ROW_BYTES, Liveness
 from hpcbal.telemetry import new_status, read_status, write_status
-from hpcbal.telemetry.host import processes
-from hpcbal.telemetry.host.processes import Endings, process_is_gone
+from hpcbal.telemetry.resources import processes
+from hpcbal.telemetry.resources.processes import Endings, process_is_gone
 from hpcbal.telemetry.views.read_status import note_death
 from hpcbal.telemetry.views.status import death_note
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from hpcbal.paramserver.sharing.scheduler import Arrived, JobScheduler, JobsView, Profiled, StartJob
+from hpcbal.paramserver.coscheduling.scheduler import Arrived, JobScheduler, JobsView, Profiled, StartJob
 from hpcbal.policies.grouping import JobGroup, JobLoad, MemoryLimit
 from hpcbal.runtime.jobs.background import Decisions, SchedulingDecision
 

@@ -8,9 +8,14 @@ from typing import cast
 
 import pytest
 
-from hpcbal.paramserver.machine.messages import TurnDone
-from hpcbal.paramserver.sharing.placing import Sharing
-from hpcbal.paramserver.sharing.profiling import LEAST_ITERATIONS, WINDOW, IterationMeter, note_disturbance
+from hpcbal.paramserver.coscheduling.placing import Sharing
+from hpcbal.paramserver.coscheduling.profiling import (
+    LEAST_ITERATIONS,
+    WINDOW,
+    IterationMeter,
+    note_disturbance,
+)
+from hpcbal.paramserver.master.messages import TurnDone
 from hpcbal.policies.grouping import JobLoad
 from hpcbal.runtime.jobs.groups import FormedGroups
 from hpcbal.runtime.jobs.job import Start

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hpcbal.paramserver.sharing.subtasks import SubtaskQueue
+from hpcbal.paramserver.coscheduling.subtasks import SubtaskQueue
 from hpcbal.runtime.jobs.background import HangWatch
 
 

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from hpcbal.config import ParamServerConfig
-from hpcbal.paramserver.machine.events import End
+from hpcbal.paramserver.master.events import End
 from hpcbal.runtime.jobs.job import Job
 
 

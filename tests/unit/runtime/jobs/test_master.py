@@ -14,8 +14,9 @@ from hpcbal.comm.channel import Message
 from hpcbal.config import ParamServerConfig
 from hpcbal.errors import ExitCode
 from hpcbal.paramserver.engine.transport import NUM_STREAMS
-from hpcbal.paramserver.machine import messages
-from hpcbal.runtime.health.silence import StallDetector
+from hpcbal.paramserver.master import messages
+from hpcbal.runtime.health import silence
+from hpcbal.runtime.health.silence import HeldUpError, StallDetector
 from hpcbal.runtime.jobs.job import Job
 from hpcbal.runtime.jobs.loading import Cut
 from hpcbal.runtime.jobs.master import JobPlacement, Master
@@ -139,6 +140,31 @@ def test_a_stop_ends_what_runs_and_starts_nothing_else(tmp_path: Path) -> None:
     assert run.master.run() == ExitCode.RUN_AGAIN
     assert run.record.ends == ("suspended", int(ExitCode.RUN_AGAIN), "SIGTERM at rank 2")
     assert [job.state for job in run.jobs.values()] == ["waiting", "expected"]
+
+
+def test_a_job_that_hangs_does_not_hold_a_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its rank sends heartbeats, because its code hangs in a thread; the other executor pauses."""
+    monkeypatch.setattr(silence, "LEAST_STOP_S", 0.3)
+    run = Run(tmp_path, "a", "b")
+    run.sends((2, StopRequest("SIGTERM at rank 2")), (2, ForJob(1, messages.Paused({}))))
+    started_s = time.monotonic()
+    with pytest.raises(
+        HeldUpError, match=r"the run is to stop, but there is no sign of life for \d s of a; "
+    ):
+        run.master.run()
+    assert 0.3 < time.monotonic() - started_s < 5.0
+
+
+@pytest.mark.parametrize(("phase", "is_held_up"), [("pausing", True), ("saving", False), ("writing", False)])
+def test_a_job_that_writes_a_checkpoint_keeps_its_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, phase: str, is_held_up: bool
+) -> None:
+    monkeypatch.setattr(silence, "LEAST_STOP_S", 0.0)
+    run = Run(tmp_path, "a")
+    start = run.master.start(run.jobs["a"], EXECUTORS, OWNERS)
+    monkeypatch.setattr(start.machine, "_phase", phase)
+    time.sleep(0.01)
+    assert (start.held_up_s() > 0.0) == is_held_up
 
 
 def test_one_that_hung_is_not_heard_any_more_and_keeps_its_tags(tmp_path: Path) -> None:

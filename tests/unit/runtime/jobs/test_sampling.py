@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hpcbal.paramserver.contract import App, Table
+from hpcbal.paramserver.api import App, Table
 from hpcbal.runtime.jobs.loading import LoadedJob
 from hpcbal.runtime.jobs.needs import sample_job
 
@@ -21,7 +21,7 @@ class Numbers:
         self.num_samples = num_samples
 
     def read(self, samples: np.ndarray[Any, Any]) -> dict[str, Any]:
-        from hpcbal.paramserver.contract import Ragged
+        from hpcbal.paramserver.api import Ragged
 
         return {
             "id": samples,

@@ -10,16 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpcbal.config import ParamServerConfig
-from hpcbal.paramserver.contract import Table
-from hpcbal.paramserver.machine import messages
-from hpcbal.paramserver.machine.events import ExecutorsReady, Heard, Reconfigure, SaveRequested
-from hpcbal.paramserver.machine.job import JobMachine, JobSpec
-from hpcbal.paramserver.machine.progress import BoundedStaleness
-from hpcbal.paramserver.machine.stopping import JobStop
+from hpcbal.paramserver.api import Table
+from hpcbal.paramserver.master import messages
+from hpcbal.paramserver.master.bounded_staleness import BoundedStaleness
+from hpcbal.paramserver.master.events import ExecutorsReady, Heard, Reconfigure, SaveRequested
+from hpcbal.paramserver.master.job import JobMachine, JobSpec
+from hpcbal.paramserver.master.stopping import JobStop
 from hpcbal.paramserver.store.ownership import dealt_out
 from hpcbal.policies.configuring import BlockAssignment, Configuration, plan_changes
 from hpcbal.runtime.jobs.tuning import Tuner, moves_of
-from hpcbal.simulator.serving import Delays, ServingJob, ServingMachine, simulate_job
+from hpcbal.simulator.paramserver import Delays, ServingJob, ServingMachine, simulate_job
 
 SAMPLES, BATCH, SECONDS, MODEL = 3200, 100, 1e-3, 80_000
 

@@ -13,7 +13,7 @@ import pytest
 from hpcbal.errors import OutputError
 from hpcbal.telemetry import RunLock, clear_dead_lock
 from hpcbal.telemetry.claim import run_lock
-from hpcbal.telemetry.host.processes import identity_of
+from hpcbal.telemetry.resources.processes import identity_of
 
 
 def write_lock(directory, **fields):
