@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import sys
 
 from hpcbal.cli.options import (
@@ -56,7 +57,9 @@ def run(args: argparse.Namespace) -> int:
         print_json({"valid": True, "problems": [], "warnings": warnings, "config": values})
     elif args.resolved:
         with writing_stdout():
-            sys.stdout.buffer.write(resolved_yaml(config).encode())  # YAML is UTF-8
+            if isinstance(sys.stdout, io.TextIOWrapper):
+                sys.stdout.reconfigure(encoding="utf-8")  # as YAML is
+            print(resolved_yaml(config), end="")
     else:
         num_jobs, job = len(config.jobs_by_name), KINDS[config.kind].full_job
         jobs = f"{num_jobs} {job}{'' if num_jobs == 1 else 's'}"

@@ -11,8 +11,9 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
+from hpcbal.config.schema.dnn import INSTEAD_OF_KERAS_CALLBACKS
 from hpcbal.config.schema.fields import field_at, keys_of
-from hpcbal.config.schema.section import CUSTOM_ERROR
+from hpcbal.config.schema.section import CUSTOM_ERROR, IMPORT_ALLOWED, is_import_path
 from hpcbal.config.source.meant import did_you_mean, nearest
 from hpcbal.config.source.nodes import Path, YamlNode, join_key, show
 from hpcbal.config.unknown_key import unknown_key
@@ -82,7 +83,7 @@ def _explain_one(error: ErrorDetails, root: YamlNode, model: type[BaseModel]) ->
         _, field = field_at(model, path)
         return node.problem(f"missing key '{path[-1]}', allowed: {_allowed(field)}")
     node, _ = root.deepest(path)
-    if error["type"] == "extra_forbidden":
+    if error["type"] in ("extra_forbidden", "invalid_key"):
         return unknown_key(path, root, model)
     owner, field = field_at(model, path)
     given = node.plain()
@@ -116,10 +117,23 @@ def _hint(error: ErrorDetails, given: Any, field: FieldInfo | None) -> str:
     """Suggest a value for text that is not allowed; empty without a suggestion."""
     if not isinstance(given, str) or field is None:
         return ""
+    if IMPORT_ALLOWED in _allowed(field):
+        instead = INSTEAD_OF_KERAS_CALLBACKS.get(given.rpartition(".")[2])
+        if instead is not None:
+            return f"; instead of {given} use {instead}"
+        path = _as_import_path(given)
+        return f" (did you mean '{path}'?)" if path else ""
     choices = _choices(field.annotation)
     if _UNQUOTED.fullmatch(given) and (given in choices or error["type"] in _TYPE_ERRORS):
         return "; this is text: remove the quotes"
     return did_you_mean(given, choices)
+
+
+def _as_import_path(given: str) -> str:
+    """The import path that was meant by another form: `my.model`, `my/model.py:f`; empty if there is none."""
+    path = given.replace(" ", "").removeprefix("./").replace(".py:", ":").replace("/", ".")
+    path = path if ":" in path else ":".join(path.rsplit(".", 1))
+    return path if path != given and is_import_path(path) else ""
 
 
 def _key_for(node: YamlNode, section: type[BaseModel]) -> str:

@@ -31,7 +31,7 @@ def unknown_key(path: Path, root: YamlNode, model: type[BaseModel]) -> str:
         root: the values that were validated, with their origins.
         model: the model that they were validated against.
     """
-    node, _ = root.deepest(path)
+    node, inside = root.deepest(path)
     owner, _ = field_at(model, path[:-1])
     known = keys_of(owner)
     also = ""
@@ -51,7 +51,8 @@ def unknown_key(path: Path, root: YamlNode, model: type[BaseModel]) -> str:
     if listed is not None and isinstance(found, Candidate):
         key = found.full.removeprefix(f"{listed.key}.")
         in_items = f" (did you mean '{key}', a key of each {listed.one} in {listed.key} or sweeps?)"
-    return node.problem(f"unknown key{hint_of(found, in_items)}, allowed: {', '.join(known)}{also}")
+    given = f"got '{name}'" if inside else "unknown key"  # `- flip` is short for `- flip: {}`
+    return node.problem(f"{given}{hint_of(found, in_items)}, allowed: {', '.join(known)}{also}")
 
 
 def _candidates(

@@ -306,7 +306,8 @@ def _read(module: str, roots: tuple[str, ...]) -> tuple[_Names | None, str | Non
     spec, looked_for = _find(module)
     if spec is None:
         advice = "put it beside the configuration, into the current directory, or install it"
-        return None, f"no module '{looked_for}'; {advice}"
+        hint = f" (did you mean '{looked_for.removesuffix('.py')}'?)" if looked_for.endswith(".py") else ""
+        return None, f"no module '{looked_for}'{hint}; {advice}"
     if spec.origin is None or not spec.origin.endswith(".py"):
         return None, None
     try:

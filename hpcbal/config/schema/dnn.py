@@ -35,6 +35,7 @@ from hpcbal.config.schema.section import (
     key,
     wrong,
 )
+from hpcbal.config.source.meant import nearest
 from hpcbal.events.history import (
     LESS_IS_BETTER,
     LOSS,
@@ -284,7 +285,9 @@ class DnnConfig(Section):
         if name not in (LOSS, *keys):
             names = [LOSS, *keys]
             allowed = ", ".join([*names, *(VALIDATION + each for each in names)])
-            raise wrong("stop.monitor", f"got {stop.watched!r}, allowed: {allowed}")
+            near = nearest(name, names, cutoff=0.75)  # mae is not mse
+            hint = "" if near is None else f" (did you mean '{stop.watched.replace(name, near)}'?)"
+            raise wrong("stop.monitor", f"got {stop.watched!r}{hint}, allowed: {allowed}")
         if name == LOSS and self.loss is None and stop.target is not None and stop.target < 0.0:
             raise wrong(
                 "stop.target", f"got {stop.target}, allowed: target >= 0 ({stop.watched} is at least 0)"

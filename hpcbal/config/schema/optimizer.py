@@ -16,6 +16,7 @@ from hpcbal.config.schema.section import (
     key,
     wrong,
 )
+from hpcbal.config.source.meant import did_you_mean
 
 if TYPE_CHECKING:
     from hpcbal.policies.learning_rate import RateSchedule
@@ -89,7 +90,8 @@ class ScheduleOfRateConfig(Section):
     def _check(self) -> ScheduleOfRateConfig:
         is_own = self.name not in _KEYS_OF
         if is_own and not is_import_path(self.name):
-            raise wrong("name", f"got {self.name!r}, allowed: {SCHEDULE_ALLOWED}")
+            hint = did_you_mean(self.name, _KEYS_OF)
+            raise wrong("name", f"got {self.name!r}{hint}, allowed: {SCHEDULE_ALLOWED}")
         allowed = ("name", "unit", "warmup", *(("args",) if is_own else _KEYS_OF[self.name]))
         for given in self.model_fields_set:
             default = type(self).model_fields[given].get_default(call_default_factory=True)

@@ -82,6 +82,10 @@ _OTHER_VALUES = {
     "rescale": "normalize",
     "scale": "normalize",
     "acc": "accuracy",
+    "f1": "f1_score",
+    "flip": "random_flip",
+    "crop": "random_crop",
+    "rotate": "random_rotation",
     "cross_entropy": "sparse_categorical_crossentropy",
     "crossentropy": "sparse_categorical_crossentropy",
 }
