@@ -86,5 +86,3 @@ class PolicyError(HpcbalError):
 
 class CheckpointError(HpcbalError):
     """A checkpoint file is damaged or does not fit the DNN."""
-
-    exit_code = ExitCode.WRONG_INPUT

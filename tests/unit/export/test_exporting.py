@@ -228,6 +228,23 @@ def test_the_description_says_what_the_outputs_are(
     assert json.loads(done.description.read_text())["output"]["is"] == meaning
 
 
+@pytest.mark.parametrize("name", ["checkpoint.h5", "best.h5"])
+def test_weights_that_are_a_pipe_are_wrong_input(
+    make_run: MakeRun, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    run = make_run("exported_models:Subclassed")
+    (path,) = run.out.glob(f"dnns/a/{name}")
+    path.unlink()
+    os.mkfifo(path)
+    which = "last" if name == "checkpoint.h5" else "best"
+    command = ["export", str(run.out), "a", "--to", str(tmp_path / "a.keras"), "--weights", which]
+    assert main(command) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"hpcbal: {path}: cannot read the ")
+    assert ": it is a pipe or a device, not a file; restore access to " in line
+    assert line.count("remove it") == 1
+
+
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [

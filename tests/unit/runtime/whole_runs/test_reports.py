@@ -72,7 +72,6 @@ def test_no_file_of_a_run_can_be_waited_for(
         if path.name in ("checkpoint.h5", "best.h5"):
             with pytest.raises(CheckpointError) as caught:
                 read_weights(job, "last" if path.name == "checkpoint.h5" else "best")
-            assert caught.value.exit_code == 2
             said[path.name] = str(caught.value)
         path.unlink()
         kept.rename(path)
