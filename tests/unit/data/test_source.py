@@ -67,10 +67,10 @@ def test_another_process_gives_the_same_bytes(tmp_path: Path) -> None:
     """Two processes, each asked in another order, agree on order, split and every sample."""
     program = """
 import hashlib, sys
-from hpcbal.data import SampleSource, build_operations, digits
+from hpcbal.data import PreprocessedSamples, build_operations, digits
 operations = build_operations([("random_crop", {"height": 8, "width": 8, "padding": 1}), ("random_flip", {}),
                                ("random_rotation", {"degrees": 9}), ("normalize", {})])
-source = SampleSource(digits(), operations, seed=4, validation_fraction=0.2)
+source = PreprocessedSamples(digits(), operations, seed=4, validation_fraction=0.2)
 ids = source.ids_of_pass(3)
 wanted = ids[:60] if sys.argv[1] == "forwards" else ids[:60][::-1]
 made = {int(i): source.sample(int(i), 3, True) for i in wanted}

@@ -103,10 +103,10 @@ def test_a_forecast_under_way_does_not_hold_up_the_end() -> None:
     """A process that is done leaves, whatever the simulator is still at."""
     program = (
         "import sys, time; sys.path[:0] = [sys.argv[1]]\n"
-        "from test_forecast import SPEC, Forecast, ensemble_of\n"
+        "from test_forecast import SPEC, Forecaster, ensemble_of\n"
         "import hpcbal.runtime.record.forecast as module\n"
         "module.predict = lambda *args, **kwargs: time.sleep(3600)\n"
-        "Forecast(SPEC).ask(ensemble_of({'a': 50.0, 'b': 50.0}))\n"
+        "Forecaster(SPEC).ask(ensemble_of({'a': 50.0, 'b': 50.0}))\n"
     )
     command = [sys.executable, "-c", program, str(Path(__file__).parent)]
     assert subprocess.run(command, timeout=60, check=False).returncode == 0
