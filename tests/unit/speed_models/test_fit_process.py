@@ -20,10 +20,10 @@ from hpcbal.speed_models.fit_process import COMMAND, FitFailedError, FitProcess,
 SETTLE_S = 240.0
 
 
-def a_job(name: str = "arima") -> FitJob:
+def a_job() -> FitJob:
     rng = np.random.default_rng(0)
     parts = rng.uniform(0.2, 1.0, (3, 2, 60))
-    return FitJob(name, SpeedHistory(*parts), None)
+    return FitJob("arima", SpeedHistory(*parts), None)
 
 
 def wait_for(condition: Callable[[], object]) -> None:
@@ -45,9 +45,8 @@ def script(text: str) -> tuple[str, ...]:
     return (sys.executable, "-c", text)
 
 
-@pytest.mark.parametrize("name", ["arima", "narx"])
-def test_the_model_equals_that_of_a_fit_in_this_process(name: str) -> None:
-    job, fitting = a_job(name), FitProcess()
+def test_the_model_equals_that_of_a_fit_in_this_process() -> None:
+    job, fitting = a_job(), FitProcess()
     fitting.start(job)
     assert fitting.is_busy
     model = result_of(fitting)
