@@ -6,13 +6,13 @@ from bisect import bisect_right
 from collections.abc import Iterable
 from heapq import heapify, heappop, heapreplace
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hpcbal.paramserver.api import IntArray
 from hpcbal.paramserver.apps.descent import Floats, Penalty, Terms
-from hpcbal.paramserver.apps.factors import Array
 from hpcbal.paramserver.apps.gibbs import Counts, Int32Array, Prior
 from hpcbal.policies.batching.time_curves import FloatArray
 
@@ -107,6 +107,7 @@ def _spans(terms: Terms) -> list[slice]:
     return [slice(a, b) for a, b in zip(terms.starts[:-1].tolist(), terms.starts[1:].tolist(), strict=True)]
 
 
+Array = NDArray[Any]
 _TINY = 1e-12
 
 

@@ -20,7 +20,7 @@ from hpcbal.paramserver.api import (
     Updates,
 )
 from hpcbal.paramserver.apps.arguments import check_above, check_at_least, count_of, first_samples
-from hpcbal.paramserver.apps.factors import improve
+from hpcbal.paramserver.apps.descent import improve
 
 _NAME = "DenseNMF"
 _TINY = 1e-12

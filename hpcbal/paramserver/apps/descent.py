@@ -1,4 +1,4 @@
-"""Coordinate descent for the Lasso over some features."""
+"""Coordinate descent for the Lasso over some features, and over non-negative factors."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from hpcbal.paramserver.api import IntArray
 from hpcbal.paramserver.apps._descent import descend as _descend
+from hpcbal.paramserver.apps._descent import improve_factors
 
 Floats = NDArray[np.float64]
 
@@ -112,3 +113,22 @@ def descend(
         penalty.num_observations,
         penalty.passes,
     )
+
+
+def improve(
+    factors: NDArray[Any], products: NDArray[Any], gram: NDArray[Any], penalty: float, sweeps: int
+) -> None:
+    """Coordinate descent over each column of factors, in place.
+
+    Args:
+        factors: shape (num_rows, rank), >= 0.
+        products: of the data and the other factors, shape (num_rows, rank).
+        gram: of the other factors, symmetric, shape (rank, rank).
+        penalty: added to the diagonal of `gram`.
+        sweeps: >= 1.
+    """
+    own = np.ascontiguousarray(factors, np.float64)
+    given = np.ascontiguousarray(products, np.float64)
+    improve_factors(own, given, np.ascontiguousarray(gram, np.float64), penalty, own.shape[1], sweeps)
+    if own is not factors:
+        factors[:] = own

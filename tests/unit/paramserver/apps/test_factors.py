@@ -9,7 +9,7 @@ import pytest
 from python_loops import improve_in_python
 from scipy.optimize import nnls
 
-from hpcbal.paramserver.apps.factors import improve
+from hpcbal.paramserver.apps.descent import improve
 
 
 def problem(rank: int, num_rows: int = 9) -> tuple[Any, Any, Any]:
