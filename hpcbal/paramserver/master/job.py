@@ -129,6 +129,11 @@ class JobMachine:
         return self._cursors.done < self._limit
 
     @property
+    def is_evaluating(self) -> bool:
+        """Whether an objective is computed; executors report at its end."""
+        return self._evaluating is not None
+
+    @property
     def is_iterating(self) -> bool:
         """Whether its workers do nothing but take turns: no start, objective or checkpoint is under way."""
         return self._phase == "running" and self._evaluating is None

@@ -18,7 +18,7 @@ from hpcbal.paramserver.master.job import JobMachine, JobSpec
 from hpcbal.paramserver.master.messages import TurnDone
 from hpcbal.paramserver.master.stopping import JobStop
 from hpcbal.policies.grouping import JobLoad
-from hpcbal.runtime.health.silence import stop_limit_s
+from hpcbal.runtime.health.silence import MOST_STOP_S, stop_limit_s
 from hpcbal.runtime.jobs.checkpoint import SavedJob
 from hpcbal.runtime.jobs.loading import Cut, JobConfig, LoadedJob, check_saved, first_cut
 from hpcbal.runtime.jobs.messages import SpilledJob
@@ -263,7 +263,11 @@ class Start:
         return sum(each.on_disk for each in self.spilled.values()) / blocks if blocks else 0.0
 
     def note_report(self, *, is_stopping: bool) -> None:
-        """Note that an executor has reported something; one that is to stop breaks a silence of others."""
+        """Note that an executor has reported something.
+
+        Args:
+            is_stopping: whether the run is to stop; silences from then on do not count as usual.
+        """
         now_s = time.monotonic()
         if not is_stopping:
             self.longest_silence_s = max(self.longest_silence_s, now_s - self.heard_s)
@@ -272,10 +276,12 @@ class Start:
     def held_up_s(self) -> float:
         """Return for how long it has been silent since it was to stop, if that is too long; otherwise 0.
 
-        Writing a checkpoint may take any time.
+        Writing a checkpoint may take any time. In an evaluation executors report at its end only, so it gets
+        the most that a stop may take.
         """
         silent_s = time.monotonic() - max(self.heard_s, self.asked_to_stop_s)
-        is_too_long = silent_s > stop_limit_s(self.longest_silence_s)
+        longest_s = MOST_STOP_S if self.machine.is_evaluating else self.longest_silence_s
+        is_too_long = silent_s > stop_limit_s(longest_s)
         return silent_s if is_too_long and self.machine.phase not in ("saving", "writing") else 0.0
 
     def note_phase(self) -> None:

@@ -46,6 +46,9 @@ from hpcbal.telemetry.ledger.run import Outcome
 
 log = logging.getLogger(__name__)
 
+BUSY_S = 0.5
+"""A longer turn of the master's loop is counted as its own time."""
+
 
 class JobPlacement:
     """Decides which jobs are on which ranks, and how they get on with each other there."""
@@ -129,11 +132,14 @@ class Master:
         self._start = StartFile.of_rank()
         self._starter = StarterWatch(self._start)
         self._exit_code: int | None = None  # that the end of a job asks for
+        self._looped_s = 0.0
 
     def run(self) -> int:
         """Work until all jobs are over, or the run is to stop; returns the exit code."""
         patience = Patience()  # every step waits for the master
+        self._looped_s = time.monotonic()
         while self.running or (self.stop_reason is None and self.placement.expects_more):
+            self._note_own_time()
             if self._events:
                 self._handle(*self._events.popleft())
             elif self.placement.follow():
@@ -157,6 +163,14 @@ class Master:
         self._rank.channel.send_to_all(self._rank.roles.executor_ranks, EndRun(code))
         self._rank.channel.flush()
         return code
+
+    def _note_own_time(self) -> None:
+        """Count no time in which the master itself was busy as a silence of jobs: their messages waited."""
+        now_s = time.monotonic()
+        busy_s, self._looped_s = now_s - self._looped_s, now_s
+        if busy_s > BUSY_S:
+            for start in self.running.values():
+                start.heard_s += busy_s
 
     def _outcome(self) -> Outcome:
         """Return how the run ends."""

@@ -22,7 +22,7 @@ from hpcbal.runtime.jobs.loading import Cut
 from hpcbal.runtime.jobs.master import JobPlacement, Master
 from hpcbal.runtime.jobs.messages import EndRun, ForJob, HostJob, Left
 from hpcbal.runtime.jobs.record import JobsProgress
-from hpcbal.runtime.wire.protocol import StopRequest
+from hpcbal.runtime.wire.protocol import Heartbeat, StopRequest
 
 EXECUTORS = (1, 2)
 OWNERS = (EXECUTORS, EXECUTORS)
@@ -178,3 +178,31 @@ def test_one_that_hung_is_not_heard_any_more_and_keeps_its_tags(tmp_path: Path) 
     run.jobs["c"] = job_of("c")
     run.master._last_number = 2 * NUM_STREAMS - 1  # the next one would have the tags of the first
     assert run.master.start(run.jobs["c"], EXECUTORS, OWNERS).number == 2 * NUM_STREAMS + 1
+
+
+def test_a_slow_master_is_no_silence_of_executors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As when a file system takes long to write; what executors have sent waits in the mailbox."""
+    monkeypatch.setattr(silence, "LEAST_STOP_S", 0.3)
+    monkeypatch.setattr(StallDetector, "is_due", lambda self: True)
+    run, handle = Run(tmp_path, "a"), Master._handle
+
+    def handle_slowly(master: Master, start: Any, event: Any) -> None:
+        handle(master, start, event)
+        time.sleep(0.6)
+
+    monkeypatch.setattr(Master, "_handle", handle_slowly)
+    paused = [(rank, ForJob(1, messages.Paused({}))) for rank in EXECUTORS]
+    beats = [(rank, Heartbeat("")) for rank in EXECUTORS]
+    run.sends((2, StopRequest("SIGTERM at rank 2")), *beats, *paused, *beats, (1, Left(1)), (2, Left(1)))
+    assert run.master.run() == ExitCode.RUN_AGAIN
+
+
+def test_an_evaluation_may_take_longer_than_a_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Executors report at its end."""
+    monkeypatch.setattr(silence, "LEAST_STOP_S", 0.0)
+    run = Run(tmp_path, "a")
+    start = run.master.start(run.jobs["a"], EXECUTORS, OWNERS)
+    time.sleep(0.01)
+    assert start.held_up_s() > 0.0
+    monkeypatch.setattr(start.machine, "_evaluating", object())
+    assert start.held_up_s() == 0.0
