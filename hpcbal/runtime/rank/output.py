@@ -36,14 +36,15 @@ def kept_output(path: Path, rank: int) -> Iterator[None]:
     log, before = OutputLog(path, MOST_BYTES), [getattr(sys, name) for name in NAMES]
     dropped = f"hpcbal: rank {rank} prints too much: %d bytes are left out here; the last ones are in {path}"
     kept = [_KeptStream(log, number, dropped) for number in (1, 2)]
-    for name, stream, old in zip(NAMES, kept, before, strict=True):
-        setattr(sys, name, _text_stream(stream, old.encoding))
+    texts = [_text_stream(stream, old.encoding) for stream, old in zip(kept, before, strict=True)]
+    for name, text in zip(NAMES, texts, strict=True):
+        setattr(sys, name, text)
     try:
         yield
     finally:
-        for name, old in zip(NAMES, before, strict=True):
+        for name, text, old in zip(NAMES, texts, before, strict=True):
             with contextlib.suppress(ValueError):  # code of the user has closed it
-                getattr(sys, name).flush()
+                text.flush()
             setattr(sys, name, old)
         for stream in kept:
             stream.finish()
@@ -62,6 +63,8 @@ def _text_stream(stream: io.RawIOBase, encoding: str) -> io.TextIOWrapper:
 class OutputLog:
     """A log that holds the last bytes of what is written to it, at least `most_bytes` of them if there are.
 
+    It holds no descriptor, which code of users might close, so that the next file would get its number.
+
     Args:
         path: the log; what was in it before its last piece is beside it, as `NAME.1`.
         most_bytes: size of such a piece.
@@ -70,8 +73,6 @@ class OutputLog:
     def __init__(self, path: Path, most_bytes: int) -> None:
         self._path, self._most_bytes = path, most_bytes
         self._old = path.with_name(f"{path.name}.1")
-        self._descriptor: int | None = None
-        self._num_bytes = 0
         self._turning = threading.Lock()
 
     def write(self, text: bytes) -> None:
@@ -80,22 +81,20 @@ class OutputLog:
             # Never waited for: a fork of the user's may copy the lock while another thread holds it.
             if self._turning.acquire(blocking=False):
                 try:
-                    self._turn(len(text))
+                    self._make_room(len(text))
                 finally:
                     self._turning.release()
-            if self._descriptor is not None:
-                os.write(self._descriptor, text)
+            descriptor = own_file(str(self._path), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+            try:
+                os.write(descriptor, text)
+            finally:
+                os.close(descriptor)
 
-    def _turn(self, num_bytes: int) -> None:
+    def _make_room(self, num_bytes: int) -> None:
         """Begin a new piece if this one is full."""
-        if self._descriptor is not None and self._num_bytes + num_bytes > self._most_bytes:
-            os.replace(self._path, self._old)
-            os.close(self._descriptor)
-            self._descriptor = None
-        if self._descriptor is None:
-            self._descriptor = own_file(str(self._path), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-            self._num_bytes = os.fstat(self._descriptor).st_size
-        self._num_bytes += num_bytes
+        with contextlib.suppress(FileNotFoundError):
+            if self._path.stat().st_size + num_bytes > self._most_bytes:
+                os.replace(self._path, self._old)
 
 
 class _KeptStream(io.RawIOBase):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -71,5 +73,29 @@ def test_a_later_start_appends(tmp_path: Path) -> None:
         log = OutputLog(tmp_path / "log", most_bytes=10)
         log.write(b"1234\n")
     log.write(b"5678\n")
-    assert (tmp_path / "log").read_bytes() == b"5678\n"
-    assert (tmp_path / "log.1").read_bytes() == 3 * b"1234\n"
+    assert (tmp_path / "log").read_bytes() == b"1234\n5678\n"
+    assert (tmp_path / "log.1").read_bytes() == 2 * b"1234\n"
+
+
+@pytest.mark.parametrize("code", ["sys.stdout = None", "sys.stderr = object()"])
+def test_a_stream_that_the_user_replaced_is_no_error(tmp_path: Path, code: str) -> None:
+    done = rank(tmp_path, f"print('a'); {code}")
+    assert done.stdout == "a\nthe results\n"
+    assert done.stderr == "a sentence\n"
+
+
+def test_several_threads_may_print_while_the_log_is_turned(tmp_path: Path) -> None:
+    log = OutputLog(tmp_path / "log", most_bytes=200)
+
+    def print_much(name: int) -> None:
+        for number in range(200):
+            log.write(b"%d %03d\n" % (name, number))
+
+    threads = [threading.Thread(target=print_much, args=(name,)) for name in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    lines = [line for path in tmp_path.iterdir() for line in path.read_bytes().splitlines()]
+    assert lines
+    assert all(re.fullmatch(rb"\d \d{3}", line) for line in lines)
