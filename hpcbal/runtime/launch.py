@@ -19,7 +19,7 @@ from hpcbal.cluster.roles import LEAST_EXECUTORS
 from hpcbal.config import AnyConfig
 from hpcbal.errors import ClusterError, ExitCode, InputError, OutputError
 from hpcbal.kinds import KINDS
-from hpcbal.processes import own_stream, say, shielding
+from hpcbal.processes import say, shielding
 from hpcbal.runtime.handoff.clean_output import Outputs
 from hpcbal.runtime.handoff.finished import report_of_finished
 from hpcbal.runtime.handoff.launch_dir import (
@@ -165,7 +165,7 @@ def _as_rank(
     try:
         code = body(stop, liveness)
     except BaseException:  # if this rank merely left, the others would wait for it, and it for them
-        traceback.print_exc(file=own_stream("stderr"))
+        say(traceback.format_exc())
         if mpi.Is_initialized() and not mpi.Is_finalized():
             mpi.COMM_WORLD.Abort(int(ExitCode.INTERNAL_ERROR))
         raise

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from hpcbal.runtime.handoff.own_lines import NAMES, NewLines
+from hpcbal.telemetry.files.atomic_file import output_error
 
 _CHUNK_BYTES = 1 << 16
 _PIPE_BYTES = 1 << 20
@@ -186,7 +187,8 @@ class CleanOutput:
                 self._keep(allowance.take(cleaner.clean(chunk), time.monotonic(), has_room=has_room))
             if has_ended:
                 self._keep(cleaner.finish() + allowance.finish())
-            self._keep(self._own.read(), is_own=True)
+            if has_ended or self._num_waiting < _MOST_WAITING_BYTES:  # it waits on disk
+                self._keep(self._own.read(is_last=has_ended), is_own=True)
         os.close(self.reading_end)
         self._own.close()
         with self._changed:
@@ -228,11 +230,17 @@ class Outputs:
     Args:
         directory: the launch directory.
         is_hurried: whether nobody is to wait for a slow reader.
+
+    Raises:
+        OutputError: if their files cannot be created.
     """
 
     def __init__(self, directory: Path, is_hurried: Callable[[], bool] = lambda: False) -> None:
         self._is_hurried = is_hurried
-        self.streams = [CleanOutput(target, directory / name) for target, name in enumerate(NAMES, 1)]
+        try:
+            self.streams = [CleanOutput(target, directory / name) for target, name in enumerate(NAMES, 1)]
+        except OSError as error:
+            raise output_error(directory, error, "create files for the output of ranks") from error
 
     def __enter__(self) -> Outputs:
         return self
@@ -247,9 +255,10 @@ class Outputs:
             stream.forward()
 
     def drain(self, timeout_s: float) -> None:
-        """Wait until everything is forwarded; see `CleanOutput.drain`."""
+        """Wait until everything is forwarded, for all streams together; see `CleanOutput.drain`."""
+        end_s = time.monotonic() + timeout_s
         for stream in self.streams:
-            stream.drain(timeout_s, self._is_hurried)
+            stream.drain(max(_LOOK_S, end_s - time.monotonic()), self._is_hurried)
 
     @property
     def has_begun(self) -> bool:

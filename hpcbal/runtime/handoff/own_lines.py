@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import itertools
 import os
 import sys
 from pathlib import Path
@@ -17,7 +18,7 @@ from typing import Any
 from hpcbal.processes import speak_by
 
 NAMES = ("stdout", "stderr")
-_CHUNK_BYTES = 1 << 16
+_CHUNK_BYTES, _MOST_CHUNKS = 1 << 16, 16
 
 
 def take_own_way(directory: Path | None) -> None:
@@ -78,10 +79,19 @@ class NewLines:
 
     def __init__(self, path: Path) -> None:
         self._descriptor = os.open(path, os.O_RDONLY | os.O_CREAT, 0o600)
+        self._rest = b""  # the beginning of a line
 
-    def read(self) -> bytes:
-        """Return what was appended since the last call."""
-        return b"".join(iter(lambda: os.read(self._descriptor, _CHUNK_BYTES), b""))
+    def read(self, *, is_last: bool) -> bytes:
+        """Return whole lines that were appended since the last call; not all of them if they are many.
+
+        Args:
+            is_last: whether all is wanted, with what follows the last whole line.
+        """
+        chunks = iter(lambda: os.read(self._descriptor, _CHUNK_BYTES), b"")
+        text = self._rest + b"".join(itertools.islice(chunks, None if is_last else _MOST_CHUNKS))
+        end = len(text) if is_last else text.rfind(b"\n") + 1
+        self._rest = text[end:]
+        return text[:end]
 
     def close(self) -> None:
         """Read no more."""

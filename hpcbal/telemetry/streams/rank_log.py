@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
+import sys
 from io import TextIOWrapper
 from pathlib import Path
 from types import TracebackType
@@ -89,19 +91,34 @@ def configure_rank_logging(
     handlers: list[logging.Handler] = [file]
     if rank == 0:
         remove_quietly(first_error)
-        console = logging.StreamHandler(stream or own_stream("stderr"))
+        console = _Console(stream)
         console.setLevel(max(level, console_level))
         console.setFormatter(_OneLine())
-        console.addFilter(_from_hpcbal)
         handlers.append(console)
     handlers.append(_FirstTraceback(first_error, rank, host, stream or own_stream("stderr")))
     return RankLogging(handlers, level)
 
 
-def _from_hpcbal(record: logging.LogRecord) -> bool:
-    """Whether the console shows `record`: records of hpcbal, and errors of any library."""
-    is_ours = record.name.split(".")[0] == _PACKAGE
-    return (is_ours or record.levelno >= logging.ERROR) and not getattr(record, TOLD, False)
+class _Console(logging.StreamHandler[TextIO]):
+    """Shows records of hpcbal, and errors of any library, which are among what code of users prints.
+
+    Args:
+        stream: used for both, for tests; None: the streams of this process.
+    """
+
+    def __init__(self, stream: TextIO | None) -> None:
+        super().__init__(stream or own_stream("stderr"))
+        self._is_given = stream is not None
+
+    def emit(self, record: logging.LogRecord) -> None:
+        is_ours = record.name.split(".")[0] == _PACKAGE
+        if getattr(record, TOLD, False) or not (is_ours or record.levelno >= logging.ERROR):
+            return
+        if is_ours or self._is_given:
+            super().emit(record)
+        elif sys.stderr is not None:
+            with contextlib.suppress(OSError, ValueError):  # nobody reads it, or it was closed
+                print(self.format(record), file=sys.stderr)
 
 
 class _OwnFile(logging.FileHandler):

@@ -12,8 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hpcbal.runtime.handoff import clean_output
 from hpcbal.runtime.handoff.clean_output import Allowance, Cleaner, CleanOutput
-from hpcbal.runtime.handoff.own_lines import AppendedFile
+from hpcbal.runtime.handoff.own_lines import AppendedFile, NewLines
 
 PIECES = [
     b"a",
@@ -167,5 +168,37 @@ def test_a_reader_that_never_reads_does_not_block_mpirun(tmp_path: Path) -> None
         os.write(writer, (1 << 16) * b"x")
     os.close(writer)
     os.close(source)
+    output.drain(30.0)
+    os.close(target)
+
+
+def test_lines_of_hpcbal_are_not_torn(tmp_path: Path) -> None:
+    lines = NewLines(tmp_path / "own")
+    own = AppendedFile(tmp_path / "own", otherwise=-1)
+    own.write(b"a   done")
+    assert lines.read(is_last=False) == b""
+    own.write(b"\nb   ")
+    assert lines.read(is_last=False) == b"a   done\n"
+    assert lines.read(is_last=True) == b"b   "
+    lines.close()
+
+
+def test_what_hpcbal_prints_waits_on_disk_for_a_slow_reader(tmp_path: Path) -> None:
+    """Not in the memory of `hpcbal run`."""
+    own = AppendedFile(tmp_path / "own", otherwise=-1)
+    source, target = os.pipe()
+    output = CleanOutput(target, tmp_path / "own")
+    writer = os.dup(output.writing_end)
+    for _ in range(48):
+        own.write(b"x" * ((1 << 20) - 1) + b"\n")
+    output.forward()
+    deadline_s = time.monotonic() + 30.0
+    while output._num_waiting < clean_output._MOST_WAITING_BYTES:
+        assert time.monotonic() < deadline_s
+        time.sleep(0.01)
+    time.sleep(0.5)
+    assert output._num_waiting <= clean_output._MOST_WAITING_BYTES + (1 << 20)
+    os.close(writer)
+    os.close(source)  # nobody reads it any more: what is left is dropped
     output.drain(30.0)
     os.close(target)

@@ -5,6 +5,7 @@ import logging
 
 import pytest
 
+from hpcbal import processes
 from hpcbal.errors import OutputError
 from hpcbal.telemetry import configure_rank_logging
 
@@ -85,3 +86,16 @@ def test_a_log_that_cannot_be_opened_is_reported(tmp_path):
     (tmp_path / "logs").write_text("")
     with pytest.raises(OutputError, match=r"rank-003\.log: cannot open the log"):
         configure_rank_logging(tmp_path, 3, "node1")
+
+
+def test_errors_of_other_libraries_are_among_what_users_print(tmp_path, monkeypatch):
+    """Not among what hpcbal prints, all of which is forwarded."""
+    own, shared = io.StringIO(), io.StringIO()
+    monkeypatch.setitem(processes._own_streams, "stderr", own)
+    monkeypatch.setattr("sys.stderr", shared)
+    with configure_rank_logging(tmp_path, 0, "n"):
+        log.error("ours")
+        logging.getLogger("mydataset").error("theirs")
+        logging.getLogger("mydataset").warning("kept in the file")
+    assert own.getvalue() == "hpcbal: error: ours\n"
+    assert shared.getvalue() == "hpcbal: error: theirs\n"
