@@ -122,8 +122,15 @@ def _leads_nowhere(name: str, argument: YamlNode) -> str | None:
     except InputError as error:
         return f"{argument.where}: {error}"
     is_path = isinstance(value, str) and _PATHS.fullmatch(name) is not None
-    if not is_path or any(sign in value for sign in "*?[:") or Path(value).expanduser().exists():
+    if not is_path or any(sign in value for sign in "*?[:"):
         return None
+    try:
+        if Path(value).expanduser().exists():
+            return None
+    except OSError as error:
+        return argument.problem(f"got {show(value)}, which cannot be looked at here ({error.strerror})")
+    except RuntimeError:  # of expanduser
+        return argument.problem(f"got {show(value)}, but there is no such user on this machine")
     place = "" if Path(value).is_absolute() else f" in {Path.cwd()}"
     return argument.problem(
         f"got {show(value)}, but there is no such file or directory{place} on this machine"

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from hpcbal.config import load_config
+from hpcbal.config.source.nodes import show
 
 UNSET = (
     "but the environment variable NOPE is not set here; set it, or write "
@@ -58,6 +59,14 @@ def warnings(folder: Path, text: str, args: str, dataset: str = "own:Rows") -> l
         (
             "{train_dir: /gone/x}",
             f"5: data.args.train_dir: got '/gone/x', {MISSING} on this machine",
+        ),
+        (
+            "{path: ~nobody-here/x.h5}",
+            "5: data.args.path: got '~nobody-here/x.h5', but there is no such user on this machine",
+        ),
+        (
+            f"{{path: {300 * 'x'}}}",
+            f"5: data.args.path: got {show(300 * 'x')}, which cannot be looked at here (File name too long)",
         ),
         ("{path: there.h5}", None),
         ("{path: $HERE/there.h5}", None),
