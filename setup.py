@@ -2,17 +2,17 @@
 
 from setuptools import Extension, setup
 
-ROUNDED = ["-ffp-contract=off"]  # after every operation, so that all machines get the same results
+LOOPS = (
+    "hpcbal.policies.samples._drawing",
+    "hpcbal.paramserver.apps._descent",
+    "hpcbal.paramserver.apps._gibbs",
+    "hpcbal.forecast._replaying",
+)
 
 setup(
     ext_modules=[
-        Extension("hpcbal.policies.samples._drawing", ["hpcbal/policies/samples/_drawing.c"]),
-        Extension("hpcbal.paramserver.apps._descent", ["hpcbal/paramserver/apps/_descent.c"]),
-        Extension(
-            "hpcbal.paramserver.apps._gibbs",
-            ["hpcbal/paramserver/apps/_gibbs.c"],
-            extra_compile_args=ROUNDED,
-        ),
-        Extension("hpcbal.forecast._replaying", ["hpcbal/forecast/_replaying.c"], extra_compile_args=ROUNDED),
+        # Products and sums are rounded separately, so that all processors get the same results.
+        Extension(name, [f"{name.replace('.', '/')}.c"], extra_compile_args=["-ffp-contract=off"])
+        for name in LOOPS
     ]
 )

@@ -233,8 +233,12 @@ check_site_mpi() { # falls back to the wheel if the site's compiler cannot build
 }
 
 check_compiler() { # before the downloads, and only if something must still be built
-  [[ -f $STATE/steps/horovod && -f $STATE/steps/hpcbal ]] && return
-  [[ $GPU_OPERATIONS != NCCL || -n ${HOROVOD_GPU_OPERATIONS:-} ]] || find_cuda ||
+  local needs_horovod=1
+  if [[ -f $STATE/steps/horovod ]] || cached_wheel "$(cache_folder tensorflow)" "$HOROVOD" >/dev/null; then
+    needs_horovod=0
+  fi
+  ((needs_horovod)) || ! is_done hpcbal "$(hpcbal_key)" || return 0
+  ((!needs_horovod)) || [[ $GPU_OPERATIONS != NCCL || -n ${HOROVOD_GPU_OPERATIONS:-} ]] || find_cuda ||
     refuse "Horovod must be built again with NCCL, but nvcc of CUDA $CUDA_RELEASE was not found" \
       "(${NVCC_FOUND:-no nvcc on PATH}); load its module, or name it with HOROVOD_CUDA_HOME=DIR."
   local source=$STATE/tmp/check.cpp
@@ -306,10 +310,14 @@ release_lock() {
 
 # ---- steps -----------------------------------------------------------------------------------------------------
 
+is_done() { # NAME KEY: whether the step was taken with this key
+  [[ -f $STATE/steps/$1 && $(<"$STATE/steps/$1") == "$2" ]]
+}
+
 step() { # step NAME KEY TITLE COMMAND...: run the command once for this key, with its output in the log
   local name=$1 key=$2 title=$3 stamp=$STATE/steps/$1 begin=$SECONDS status=0 log_start
   shift 3
-  [[ -f $stamp && $(<"$stamp") == "$key" ]] && return
+  is_done "$name" "$key" && return
   mkdir -p "$STATE/steps"
   rm -f "$stamp"
   printf 'set-up: [%4d s] %s\n' "$SECONDS" "$title" >&2
@@ -496,6 +504,8 @@ install_dev() {
   pip_install -r "$REQUIREMENTS/dev.txt"
 }
 
+hpcbal_key() { key_of "${HPCBAL_SOURCES[@]}" -- "$ROOT"; }
+
 install_hpcbal() { # also builds the compiled loops in place
   pip_install --no-deps --no-build-isolation --editable "$ROOT"
 }
@@ -563,7 +573,7 @@ steps() { # steps run | dev
   step mpi4py "$MPI4PY $MPI_ID" "$MPI4PY for $MPI_ID" install_mpi4py
   step horovod "$HOROVOD ${built_for[*]}" "$HOROVOD for $TENSORFLOW and $MPI_ID (built in 1 to 2 minutes, or from \
 the wheel cache)" install_horovod
-  step hpcbal "$(key_of "${HPCBAL_SOURCES[@]}" -- "$ROOT")" "hpcbal" install_hpcbal
+  step hpcbal "$(hpcbal_key)" "hpcbal" install_hpcbal
   [[ $1 == run ]] ||
     step dev "$(key_of "$REQUIREMENTS/dev.txt" "$REQUIREMENTS/constraints.txt" --)" "tools for tests" install_dev
   step check "$packages ${built_for[*]}" "checking that they load together" check_together

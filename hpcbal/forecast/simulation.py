@@ -21,7 +21,7 @@ FLOW_CONTROL_OFF = math.inf
 
 
 class Stop:
-    """A flag that replays look at, in Python and in C.
+    """A flag that replays look at.
 
     Attributes:
         flag: shape (1,); not 0 once it is set.

@@ -18,7 +18,7 @@ def descend(
     passes: int,
     /,
 ) -> None:
-    """Improve the weights of some features, one after another; see `descent.descend_in_python`.
+    """Improve the weights of some features, one after another; see `descent.descend`.
 
     Args:
         places: the row of each term, shape (num_terms,); None: each feature has a term for every row.
@@ -45,7 +45,7 @@ def improve_factors(
     sweeps: int,
     /,
 ) -> None:
-    """Improve rows of non-negative factors, one factor after another; see `factors.improve_in_python`.
+    """Improve rows of non-negative factors, one factor after another; see `descent.improve`.
 
     Args:
         factors: shape (num_rows, rank). Updated.

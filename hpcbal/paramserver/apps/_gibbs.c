@@ -1,5 +1,4 @@
-/* Collapsed Gibbs sampling of topics, a part of a batch at a time; `sample_topics` in gibbs.py says what is drawn,
- * and draws the same.
+/* Collapsed Gibbs sampling of topics, a part of a batch at a time; `sample` in gibbs.py says what is drawn.
  *
  * The weight of topic k for a token is (own[k] + alpha) * (count[k] + beta) / (total[k] + beta_sum), where `own`
  * counts the document's tokens, `count` those of the word and `total` all. SparseLDA splits the sum of the weights

@@ -1,4 +1,4 @@
-/* Draw the samples of a step as CHRONICA does; `ListParts` in drawing.py says what is drawn, and draws the same.
+/* Draw the samples of a step as CHRONICA does; `SortedParts.draw` in drawing.py says what is drawn.
  *
  * The samples of a worker lie side by side, from the smallest to the largest, and never move. `below[place]` is
  * the place itself while its sample is left; then it leads towards the next smaller one that is left. Each
@@ -27,10 +27,8 @@ typedef struct {
 
 static double longer_by(double start_s, double slope, double size)
 {
-    /* Rounded twice, as in Python: without `volatile` some processors add and multiply in one operation, and
-     * ranks with and without this module would draw other samples. */
-    volatile double seconds = slope * size;
-    return start_s + seconds;
+    /* Rounded twice (-ffp-contract=off), so that ranks on unlike processors draw the same samples. */
+    return start_s + slope * size;
 }
 
 static int64_t largest_left(const Parts *parts, int64_t place, int64_t start)

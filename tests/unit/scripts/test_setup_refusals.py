@@ -68,6 +68,20 @@ def test_compiler_that_compiles_nothing(machine: Machine, add_python: AddPython)
     assert "no working C++ compiler" in refusal(machine)
 
 
+def test_no_compiler_is_needed_where_nothing_is_left_to_build(machine: Machine) -> None:
+    done = """
+        STATE=$PWD/state MPI_KIND=wheel GPU_OPERATIONS=NCCL
+        mkdir -p $STATE/steps $STATE/tmp
+        touch $STATE/steps/horovod
+        hpcbal_key() { echo now; }
+        echo now >$STATE/steps/hpcbal
+        """
+    assert machine.source(f"{done} check_compiler && echo fine").stdout == "fine\n"
+    stale = machine.source(f"{done} echo before >$STATE/steps/hpcbal; LOG=/dev/null check_compiler")
+    assert stale.returncode == 2
+    assert "no working C++ compiler" in stale.stderr, "CUDA is of no use to hpcbal's own loops"
+
+
 def test_environment_of_someone_else_is_left_alone(machine: Machine, add_python: AddPython) -> None:
     add_python("3.11.2")
     theirs = machine.clone / ".venv" / "lib" / "theirs"
