@@ -62,8 +62,7 @@ def _next_dnn(ensemble: Ensemble) -> Dnn | None:
         return waiting.popleft() if waiting else None
     s = ensemble.state
     ready = [d for d in s.candidate_ids() if s.dnns[d].state is DnnState.WAITING]
-    left = {dnn_id: dnn.spec.stop.max_epochs for dnn_id, dnn in s.dnns.items()}
-    rank = {dnn_id: i for i, dnn_id in enumerate(first_order(left, s.rates, ensemble.settings))}
+    rank = {dnn_id: i for i, dnn_id in enumerate(random_order(list(s.dnns), ensemble.settings.seed))}
     ready.sort(key=lambda d: (s.dnns[d].position is None, -s.dnns[d].epochs, rank[d]))
     return s.dnns[ready[0]] if ready else None
 

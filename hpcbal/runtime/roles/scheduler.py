@@ -364,8 +364,10 @@ class Scheduler:
 
     def _checked(self, instruction: Instruction) -> Instruction:
         """Return the instruction; but a run is not over whose weights are gone, and is suspended instead."""
-        lost = self._journal.check_kept() if isinstance(instruction, Finish) else None
-        if lost is None or not isinstance(instruction, Finish) or instruction.outcome not in LAST_OUTCOMES:
+        if not isinstance(instruction, Finish):
+            return instruction
+        lost = self._journal.check_kept()
+        if lost is None or instruction.outcome not in LAST_OUTCOMES:
             return instruction
         self._fatal = lost
         self._console.note_error()

@@ -166,7 +166,7 @@ def _has_trained(run: RunDirectory) -> bool:
 
 def _probe(root: Path) -> None:
     """Raise OSError now, rather than in an hour, if nothing can be written."""
-    with tempfile.TemporaryFile(dir=root) as file:
+    with tempfile.TemporaryFile(dir=root, suffix=".tmp") as file:
         file.write(bytes(_PROBE_BYTES))
         file.flush()
         os.fsync(file.fileno())

@@ -382,7 +382,7 @@ def test_a_file_in_place_of_the_folder_of_jobs_is_reported(tmp_path):
 
 
 def test_a_full_disk_is_reported_before_anything_starts(tmp_path, monkeypatch):
-    monkeypatch.setattr(tempfile, "TemporaryFile", lambda dir: open("/dev/full", "wb"))  # noqa: SIM115
+    monkeypatch.setattr(tempfile, "TemporaryFile", lambda dir, suffix: open("/dev/full", "wb"))  # noqa: SIM115
     with pytest.raises(OutputError, match="No space left on device"):
         prepare_output(tmp_path, CONFIG)
     assert list(tmp_path.iterdir()) == []
