@@ -17,7 +17,13 @@ from hpcbal.checkpoint.reader import read_file
 from hpcbal.checkpoint.state import TrainingState
 from hpcbal.checkpoint.writer import CURRENT, PREVIOUS, set_aside, write_sealed
 from hpcbal.errors import CheckpointError
-from hpcbal.telemetry.files.atomic_file import create_new, output_error, remove_quietly, sync_directory
+from hpcbal.telemetry.files.atomic_file import (
+    create_new,
+    make_inside,
+    output_error,
+    remove_quietly,
+    sync_directory,
+)
 
 BEST = "best.h5"
 BEST_BEFORE = "best.previous.h5"
@@ -54,7 +60,7 @@ def write_best(directory: str | os.PathLike[str], state: TrainingState, *, is_ah
     folder = Path(directory)
     weights = {name: array for name, array in state.arrays.items() if name.startswith(WEIGHTS)}
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_inside(folder)
         with create_new(folder / BEST_ASIDE) as file:
             write_sealed(file, dataclasses.replace(state, arrays=weights))
             file.flush()

@@ -28,7 +28,13 @@ from numpy.typing import NDArray
 from hpcbal.checkpoint.seal import SEAL_BYTES, OtherVersionError, make_seal, start_checksum, verify
 from hpcbal.checkpoint.state import TrainingState, progress_to_json
 from hpcbal.errors import CheckpointError
-from hpcbal.telemetry.files.atomic_file import create_new, output_error, remove_quietly, sync_directory
+from hpcbal.telemetry.files.atomic_file import (
+    create_new,
+    make_inside,
+    output_error,
+    remove_quietly,
+    sync_directory,
+)
 
 _PAGE_BYTES = 4096
 _MAX_ITEM_BYTES = {"b": 1, "i": 8, "u": 8, "f": 8, "c": 16}
@@ -188,6 +194,7 @@ def write_checkpoint(
     state: TrainingState,
     *,
     known_whole: FileIdentity | None = None,
+    num_parents: int = 1,
 ) -> FileIdentity:
     """Write `state` as the checkpoint of `directory`; keep the one before it as the previous checkpoint.
 
@@ -196,6 +203,7 @@ def write_checkpoint(
         state: its arrays must not change until this returns.
         known_whole: what the last call returned. A `checkpoint.h5` that is not known to be whole is read
             first: if it is damaged, it is kept under another name, and the whole previous checkpoint stays.
+        num_parents: how many directories above may be missing too, and are created.
 
     Returns:
         The identity of the written file, for `known_whole` of the next call.
@@ -207,7 +215,7 @@ def write_checkpoint(
     folder = Path(directory)
     aside, current = folder / ASIDE, folder / CURRENT
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_inside(folder, num_parents)
         with create_new(aside) as file:
             write_sealed(file, state)
             file.flush()

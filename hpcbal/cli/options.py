@@ -69,7 +69,7 @@ def add_launch(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--output",
         "-o",
-        type=Path,
+        type=_directory,
         metavar="DIR",
         help="output directory (default: $HPCBAL_OUTPUT, else output.dir of the configuration)",
     )
@@ -87,6 +87,15 @@ def positive(text: str) -> int:
     if number < 1:
         raise argparse.ArgumentTypeError(f"got {text!r}, allowed: a whole number, 1 or more")
     return number
+
+
+def _directory(text: str) -> Path:
+    """Argument type: the name of a directory."""
+    if not text:
+        raise argparse.ArgumentTypeError(
+            "got an empty name, allowed: a directory; perhaps a variable is not set"
+        )
+    return Path(text)
 
 
 def print_warning(text: str) -> None:

@@ -50,7 +50,7 @@ _WORDS_BY_KEY: Mapping[str, str] = {
     "callbacks": "callback",
     "init": "pretrained weights initial_weights pretrained_weights load_weights init_weights",
     "freeze": "frozen freeze_layers frozen_layers trainable",
-    "slots.per_node": "gpus ngpus n_gpus num_gpus gpus_per_node devices num_devices n_devices nproc "
+    "slots.per_node": "gpu gpus ngpus n_gpus num_gpus gpus_per_node devices num_devices n_devices nproc "
     "nproc_per_node ntasks_per_node tasks_per_node slots_per_node",
     "slots.device": "accelerator",
     "profiling.max_slots": "max_gpus",

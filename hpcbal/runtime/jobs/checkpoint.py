@@ -79,7 +79,7 @@ def write_blocks(job: Path, number: int, rank: int, blocks: Mapping[str, Mapping
         for name, array in named.items()
     }
     state = TrainingState(f"executor-{rank:03d}", 0, Position(0, 0), arrays=arrays)
-    write_checkpoint(folder_of(job, number) / f"executor-{rank:03d}", state)
+    write_checkpoint(folder_of(job, number) / f"executor-{rank:03d}", state, num_parents=3)
 
 
 def write_manifest(job: Path, saved: SavedJob) -> None:

@@ -142,6 +142,18 @@ def make_own_directory(path: Path) -> None:
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), os.fspath(path))
 
 
+def make_inside(path: Path, num_parents: int = 1) -> None:
+    """Create a directory, and so many of its parents; those above must be there.
+
+    So a run whose directory somebody has removed does not make it again, half empty.
+
+    Raises:
+        OSError: if it cannot be created, or the directories above are not there.
+    """
+    for each in (*reversed(path.parents[:num_parents]), path):
+        each.mkdir(exist_ok=True)
+
+
 _ADVICE = {
     errno.ENOSPC: "the file system is full: free space or choose another directory with --output",
     errno.EDQUOT: "your quota is used up: free space or choose another directory with --output",

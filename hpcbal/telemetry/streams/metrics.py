@@ -26,7 +26,13 @@ from types import TracebackType
 from typing import Any
 
 from hpcbal.events.history import OTHER_FIELDS, EpochRecord
-from hpcbal.telemetry.files.atomic_file import output_error, own_file, remove_quietly, write_atomic
+from hpcbal.telemetry.files.atomic_file import (
+    make_inside,
+    output_error,
+    own_file,
+    remove_quietly,
+    write_atomic,
+)
 from hpcbal.telemetry.files.json_lines import encode_line, read_json_lines, unix_seconds, utc_text, write_all
 from hpcbal.telemetry.files.run_directory import RunDirectory
 
@@ -221,7 +227,7 @@ class MetricsWriter:
         """Rewrite both files: each epoch up to `last_epoch` once, with gaps filled from `history`."""
         path = self._run.metrics(job)
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            make_inside(path.parent)
             line_by_epoch = {
                 record.epoch: _line_of(record, utc_text(), more.get(record.pass_index, {}))
                 for record in history

@@ -130,7 +130,7 @@ def test_a_write_that_stops_half_way_leaves_no_partial_file(tmp_path):
 
 def test_a_directory_that_cannot_be_made_is_reported(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(OutputError, match="Not a directory"):
+    with pytest.raises(OutputError, match="File exists"):
         write_checkpoint(tmp_path / "file" / "dnn", state_of(1))
 
 

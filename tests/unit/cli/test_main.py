@@ -284,6 +284,13 @@ def test_profile_only_measures(config: Path, launched: Launched) -> None:
     assert (asked["profile_only"], asked["output"], asked["log_level"]) == (True, None, "INFO")
 
 
+def test_an_empty_output_is_not_the_current_directory(config: Path, capsys: Capture) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["run", str(config), "--output", ""])
+    assert end.value.code == 2
+    assert "got an empty name, allowed: a directory; perhaps a variable is not set" in capsys.readouterr().err
+
+
 def test_the_environment_replaces_missing_flags(
     config: Path, launched: Launched, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from hpcbal.errors import OutputError
+from hpcbal.errors import HpcbalError, OutputError
 from hpcbal.runtime.handoff.finished import report_of_finished
 from hpcbal.runtime.handoff.launch_dir import RunRequest
 
@@ -96,4 +96,15 @@ def test_an_output_that_is_removed_during_the_run_is_not_called_done(lab: Any) -
     assert "\n" not in str(refused.value)
     lab.at_steps([], lambda: None)
     shutil.rmtree(lab.out, ignore_errors=True)  # what was written after the removal
+    assert lab.run() == 0
+
+
+def test_a_directory_that_was_removed_is_not_made_again(lab: Any) -> None:
+    """So the same command begins anew, and is not refused for the rest of the old run."""
+    lab.use(dnns=lab.dnns(hook="act"), checkpoint={"interval_s": 0})
+    lab.at_steps([LATE_STEP], lambda: shutil.rmtree(lab.out))
+    with pytest.raises(HpcbalError):
+        lab.run()
+    assert not lab.out.exists()
+    lab.at_steps([], lambda: None)
     assert lab.run() == 0
