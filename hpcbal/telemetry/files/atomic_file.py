@@ -155,6 +155,7 @@ def make_inside(path: Path, num_parents: int = 1) -> None:
 
 
 _ADVICE = {
+    errno.ENOENT: "a directory above it is not there; perhaps somebody has removed it",
     errno.ENOSPC: "the file system is full: free space or choose another directory with --output",
     errno.EDQUOT: "your quota is used up: free space or choose another directory with --output",
     errno.EFBIG: "the file is larger than the limit of the file system or of `ulimit -f`",
