@@ -128,6 +128,7 @@ class Ranks:
         self.config = config
         self.roles = one_node(num_slots, num_preprocessors)
         self.channels = LoopbackChannel.connect(len(self.roles.ranks))
+        output.mkdir(parents=True, exist_ok=True)
         self.contexts = [make_context(config, output, self.roles, channel) for channel in self.channels]
         self.facts = StreamFacts.of(config, open_source(config))
         self.ring = NodeRing.private(self.facts.spec, num_slots, num_preprocessors)
