@@ -211,8 +211,8 @@ class OperationItem(Section):
     )
     also_allowed = f", or {IMPORT_ALLOWED}"
 
-    decode: DecodeArgs = key(None, "DecodeArgs PNG or JPEG bytes.", "arguments of decode")
-    resize: ResizeArgs = key(None, "ResizeArgs to a fixed size.", "arguments of resize")
+    decode: DecodeArgs = key(None, "Decode PNG or JPEG bytes.", "arguments of decode")
+    resize: ResizeArgs = key(None, "Resize to a fixed size.", "arguments of resize")
     random_crop: RandomCropArgs = key(None, "Random window.", "arguments of random_crop")
     center_crop: CenterCropArgs = key(None, "Middle window.", "arguments of center_crop")
     random_flip: RandomFlipArgs = key(None, "Random mirroring.", "arguments of random_flip")

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -84,3 +87,20 @@ def test_every_part_of_a_kind_is_found(name: str) -> None:
     assert kind.runs.with_submitted
     assert callable(kind.verb("planning"))
     assert callable(kind.verb("simulating"))
+
+
+def texts_in(schema: Any) -> Iterator[str]:
+    """All descriptions in a JSON schema."""
+    for key, value in schema.items() if isinstance(schema, dict) else enumerate(schema):
+        if key == "description" and isinstance(value, str):
+            yield value
+        elif isinstance(value, dict | list):
+            yield from texts_in(value)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_no_description_of_a_key_names_a_class(name: str) -> None:
+    """A rename of a class must not reach the sentences."""
+    schema = KINDS[name].file.json_schema()
+    for text in texts_in(schema):
+        assert not set(re.findall(r"\w+", text)) & schema["$defs"].keys(), text
