@@ -14,6 +14,10 @@ pytestmark = pytest.mark.e2e
 
 PAGE = (Path(__file__).parents[2] / "docs" / "python.md").read_text(encoding="utf-8")
 
+MEAN = """\
+with run.ensemble() as mean:
+    of_all = mean.predict("test")
+"""
 CHECKS = """\
 import json, math, sys
 import numpy as np
@@ -22,8 +26,6 @@ from hpcbal.data import open_source
 
 source = open_source(load_ensemble("runs/digits/config.yaml"))
 labels = np.array([int(source.read(int(each))[1]) for each in source.test_ids])
-with run.ensemble() as mean:
-    of_all = mean.predict("test")
 found = {}
 for name, predictions in (("mean of all", of_all), ("greedy selection", on_test)):
     rows = np.arange(len(labels))
@@ -63,9 +65,11 @@ def test_the_example_of_the_page_runs(lab):
     assert "'name': 'width-8', 'state': 'done'" in done.out
     assert "3 done" in done.out
 
-    cells = "\n".join([*code_of("In a notebook"), CHECKS])
+    cells = code_of("In a notebook")
+    assert len(cells) == 5
+    cells.insert(3, MEAN)  # before more is trained
     start = "import sys; exec(compile(open('cells.txt').read(), '<cell>', 'exec'))"
-    (lab.folder / "cells.txt").write_text(cells, encoding="utf-8")
+    (lab.folder / "cells.txt").write_text("\n".join([*cells, CHECKS]), encoding="utf-8")
     done = lab.python_code(start).wait(timeout_s=400)
     assert done.code == 0, done
     facts = json.loads(done.out.rpartition("FACTS ")[2])
