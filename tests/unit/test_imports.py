@@ -125,6 +125,7 @@ runtime.simulating   numpy
 runtime.kinds
 runtime              mpi4py
 cli
+api                  numpy pandas
 __main__
 """
 ROOMS = {name: packages for name, *packages in (line.split() for line in TABLE.splitlines())}
@@ -144,8 +145,9 @@ PLACES: dict[str, tuple[str, ...]] = {
     "statsmodels": ("speed_models.fitters",),
     "yaml": ("config", "telemetry.claim", "simulator.preset"),
     "pydantic": ("config", "data.operations.base", "telemetry.ledger.codec"),
-    "hpcbal.runtime": ("runtime", "cli"),
-    "hpcbal.cli": ("cli", "__main__"),
+    "pandas": ("api.run",),
+    "hpcbal.runtime": ("runtime", "cli", "api"),
+    "hpcbal.cli": ("cli", "api", "__main__"),
 }
 
 
