@@ -97,7 +97,7 @@ paramserver
 simulator.paramserver    numpy
 simulator.coscheduling
 dataplane            mpi4py numpy
-training             horovod keras mpi4py numpy tensorflow
+training             horovod keras mpi4py numpy tensorflow torch
 paramserver.networks numpy
 export
 planning
@@ -125,6 +125,7 @@ runtime.simulating   numpy
 runtime.kinds
 runtime              mpi4py
 cli
+api                  numpy pandas
 __main__
 """
 ROOMS = {name: packages for name, *packages in (line.split() for line in TABLE.splitlines())}
@@ -135,6 +136,7 @@ PLACES: dict[str, tuple[str, ...]] = {
     "tensorflow": ("training.horovod_collective", "training.keras", "models"),
     "keras": ("training.keras", "models", "speed_models.networks"),
     "horovod": ("training.horovod_collective",),
+    "torch": ("training.torch", "models.torch"),
     "mpi4py": ("cluster", "comm", "dataplane", "paramserver.engine.mpi_transport", "runtime", "training"),
     "h5py": ("checkpoint", "data"),
     "matplotlib": ("report.drawing.shapes",),
@@ -143,8 +145,9 @@ PLACES: dict[str, tuple[str, ...]] = {
     "statsmodels": ("speed_models.fitters",),
     "yaml": ("config", "telemetry.claim", "simulator.preset"),
     "pydantic": ("config", "data.operations.base", "telemetry.ledger.codec"),
-    "hpcbal.runtime": ("runtime", "cli"),
-    "hpcbal.cli": ("cli", "__main__"),
+    "pandas": ("api.run",),
+    "hpcbal.runtime": ("runtime", "cli", "api"),
+    "hpcbal.cli": ("cli", "api", "__main__"),
 }
 
 
