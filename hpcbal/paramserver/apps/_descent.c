@@ -1,5 +1,5 @@
-/* Coordinate descent for the Lasso and for non-negative factors; `descend` and `improve` in descent.py say what is
- * minimised.
+/* Coordinate descent for the Lasso and for non-negative factors; `descend` and `improve` in descent.py say what
+ * is minimised.
  */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
