@@ -59,6 +59,7 @@ forecast             numpy
 paramserver.api numpy
 paramserver.store    numpy
 control
+samplers             numpy torch
 telemetry.files
 telemetry.resources
 telemetry.streams
@@ -141,6 +142,7 @@ PLACES: dict[str, tuple[str, ...]] = {
     "jinja2": ("report.page.page",),
     "psutil": ("telemetry.resources.resource_use",),
     "statsmodels": ("speed_models.fitters",),
+    "torch": ("samplers.torch_side",),
     "yaml": ("config", "telemetry.claim", "simulator.preset"),
     "pydantic": ("config", "data.operations.base", "telemetry.ledger.codec"),
     "hpcbal.runtime": ("runtime", "cli"),
