@@ -34,6 +34,7 @@ VARIABLES: Mapping[str, str] = {
     "HPCBAL_LOG_LEVEL": "level of the ranks' log files, like --log-level",
     "HPCBAL_LAUNCH_DIR": "set by `hpcbal run` for its ranks: the directory in which they exchange messages",
     "HPCBAL_LAUNCHED": "set by `hpcbal run` for the ranks that it starts with mpirun itself",
+    "HPCBAL_STARTER": "set by `hpcbal.run` in Python: the process whose end stops the run",
     "HPCBAL_END_FILE": "set by job scripts: the file in which rank 0 notes how the run has ended",
     "PYTHONUTF8": "hpcbal uses UTF-8 in any locale, and sets it to 1 where Python would not",
     "PYTHONPATH": "more folders with modules: Python's own and libraries come first",

@@ -41,23 +41,72 @@ MOST_PROBLEMS = 100
 """Problems of one configuration that are shown: nobody reads more of them before mending the first."""
 
 
+class Problem(str):
+    """One problem of a configuration: a printable line, and which place it is about, where that is known.
+
+    Attributes:
+        where: `run.yaml:14`, `--set a.b=c`, or `config` for a configuration that is no file; else empty.
+        key: dotted path of the key; empty for the whole file.
+    """
+
+    where: str
+    key: str
+
+    def __new__(cls, text: str, where: str = "", key: str = "") -> Problem:
+        made = super().__new__(cls, text)
+        made.where, made.key = where, key
+        return made
+
+    @property
+    def file(self) -> str:
+        """The file; empty if it is none, or not known."""
+        name, _, line = self.where.rpartition(":")
+        return name if line.isdecimal() else ""
+
+    @property
+    def line(self) -> int | None:
+        """The line of the file, from 1; None if it is not known."""
+        line = self.where.rpartition(":")[2]
+        return int(line) if self.file else None
+
+
 class ConfigError(InputError):
     """One or more problems in a configuration file, all reported together.
 
     Attributes:
-        problems: a printable line for each, at most `MOST_PROBLEMS`.
+        problems: a printable line for each, with its place, at most `MOST_PROBLEMS`.
         has_more: whether there are more.
     """
 
     def __init__(self, problems: tuple[str, ...] | list[str]) -> None:
         self.problems = tuple(
-            shortened(one_line(problem), MAX_PROBLEM) for problem in problems[:MOST_PROBLEMS]
+            Problem(
+                shortened(one_line(problem), MAX_PROBLEM),
+                getattr(problem, "where", ""),
+                getattr(problem, "key", ""),
+            )
+            for problem in problems[:MOST_PROBLEMS]
         )
         self.has_more = len(problems) > MOST_PROBLEMS
         super().__init__(tuple(problems[: MOST_PROBLEMS + 1]))
 
     def __str__(self) -> str:
         return "\n".join(self.problems)
+
+    @property
+    def key(self) -> str:
+        """The key of the first problem."""
+        return self.problems[0].key if self.problems else ""
+
+    @property
+    def file(self) -> str:
+        """The file of the first problem."""
+        return self.problems[0].file if self.problems else ""
+
+    @property
+    def line(self) -> int | None:
+        """The line of the first problem."""
+        return self.problems[0].line if self.problems else None
 
 
 class UserCodeError(InputError):
@@ -82,6 +131,34 @@ class OutputError(InputError):
 
 class LedgerError(InputError):
     """A line of a ledger is damaged, or written by a version of hpcbal that this one cannot read."""
+
+
+class RunFailed(HpcbalError):  # noqa: N818 - as people say it
+    """A command that Python code has started did not end well; wrong input is a `RunRefused`.
+
+    Attributes:
+        code: exit code of the command, see `ExitCode`; 128 and the signal's number if one has ended it.
+        directory: output directory of the run.
+        output: the last lines that the command has printed.
+    """
+
+    def __init__(self, command: str, code: int, directory: str, output: str) -> None:
+        self.command, self.code, self.directory, self.output = command, code, directory, output
+        known = code in ExitCode.__members__.values()
+        self.exit_code = ExitCode(code) if known else ExitCode.INTERNAL_ERROR
+        super().__init__(command, code, directory, output)  # pickle passes these to __init__
+
+    def __str__(self) -> str:
+        said = f":\n{self.output}" if self.output else ""
+        return f"{self.directory}: '{self.command}' ended with code {self.code}{said}"
+
+
+class RunRefused(RunFailed, InputError):  # noqa: N818
+    """A command that Python code has started was refused: its input is wrong."""
+
+
+class HpcbalWarning(UserWarning):
+    """A warning of a verb that Python code has called: something may be unintended."""
 
 
 class PolicyError(HpcbalError):

@@ -12,6 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # each is a part of a kind, in a room above this one
+    from hpcbal.cli.options import Answer
     from hpcbal.config.kinds.kind import KindFile
     from hpcbal.runtime.kinds.kind import KindRuns
     from hpcbal.telemetry.views.status import KindView
@@ -87,9 +88,12 @@ class Kind:
         found: KindRuns[Any, Any] = import_module(f"hpcbal.runtime.kinds.{self.name}").RUNS
         return found
 
-    def verb(self, room: str) -> Callable[..., int]:
-        """Return how a room of the command line does this kind; it takes arguments and configuration."""
-        found: Callable[..., int] = import_module(f"hpcbal.cli.{room}.{self.name}").run
+    def verb(self, room: str) -> Callable[..., Answer]:
+        """Return how a room of the command line does this kind.
+
+        It takes the arguments, the configuration, and a function that takes warnings.
+        """
+        found: Callable[..., Answer] = import_module(f"hpcbal.cli.{room}.{self.name}").answer
         return found
 
 

@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TextIO
 
 from hpcbal.safe_text import printable
@@ -115,12 +115,13 @@ SHIELDED = (signal.SIGTERM, signal.SIGHUP)
 
 
 @contextlib.contextmanager
-def shielding() -> Iterator[None]:
-    """Start processes that leave `SHIELDED` pending, where the one that has started them looks for them.
+def shielding(signals: Iterable[signal.Signals] = SHIELDED) -> Iterator[None]:
+    """Start processes that leave signals pending, where the one that has started them looks for them.
 
-    Open MPI keeps the mask that it inherits, and gives its ranks an empty one.
+    Open MPI keeps the mask that it inherits, and gives its ranks an empty one. hpcbal delivers them once it
+    can handle them.
     """
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, SHIELDED)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
     try:
         yield
     finally:

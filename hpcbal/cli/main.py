@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 from hpcbal import __version__
 from hpcbal.cli import (
@@ -25,7 +26,7 @@ from hpcbal.cli import (
     validate,
 )
 from hpcbal.cli.options import drop_stdout, writing_stdout
-from hpcbal.errors import INTERRUPTED, ConfigError, ExitCode, HpcbalError
+from hpcbal.errors import INTERRUPTED, ConfigError, ExitCode, HpcbalError, InputError
 from hpcbal.processes import say
 
 _VERBS = (
@@ -55,9 +56,27 @@ first steps: hpcbal validate configs/quickstart.yaml
 """
 
 
-def build_parser() -> argparse.ArgumentParser:
+class _RaisingParser(argparse.ArgumentParser):
+    """Raises an error for wrong arguments, instead of ending the process."""
+
+    def error(self, message: str) -> NoReturn:
+        raise InputError(message)
+
+
+def parsed(arguments: Sequence[str]) -> argparse.Namespace:
+    """Parse a command line that Python code has made.
+
+    Raises:
+        InputError: if an argument is wrong.
+    """
+    return build_parser(_RaisingParser).parse_args(arguments)
+
+
+def build_parser(
+    parser_class: type[argparse.ArgumentParser] = argparse.ArgumentParser,
+) -> argparse.ArgumentParser:
     """Build the parser of the whole program."""
-    parser = argparse.ArgumentParser(
+    parser = parser_class(
         prog="hpcbal",
         description="Train many neural networks at once on one HPC allocation.",
         epilog=_EPILOG,

@@ -6,7 +6,7 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -130,6 +130,37 @@ def print_text(text: str) -> None:
     """Write text to stdout, printable, and the end of a line; see `writing_stdout`."""
     with writing_stdout():
         print(printable(text))
+
+
+class Answer(dict[str, Any]):
+    """The answer of a verb: a dict of what `--json` prints; `str` makes the text for people.
+
+    Args:
+        values: plain values.
+        lines: makes the lines of the text.
+        remarks: sentences beside the text.
+    """
+
+    def __init__(
+        self, values: Mapping[str, Any], lines: Callable[[], list[str]], remarks: Sequence[str] = ()
+    ) -> None:
+        super().__init__(values)
+        self._lines = lines
+        self.remarks = tuple(remarks)
+
+    def __str__(self) -> str:
+        return "\n".join(self._lines())
+
+
+def print_answer(answer: Answer, *, as_json: bool) -> int:
+    """Print an answer to stdout, and beside its text the remarks to stderr; returns the exit code."""
+    if as_json:
+        print_json(answer)
+        return 0
+    print_text(str(answer))
+    for remark in answer.remarks:
+        say(f"hpcbal: {remark}")
+    return 0
 
 
 def print_json(value: Any, *, indent: int | None = 2) -> None:

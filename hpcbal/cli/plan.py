@@ -3,9 +3,19 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from pathlib import Path
 
-from hpcbal.cli.options import Subparsers, add_config, add_json, add_slots_per_node, positive, print_warning
+from hpcbal.cli.options import (
+    Answer,
+    Subparsers,
+    add_config,
+    add_json,
+    add_slots_per_node,
+    positive,
+    print_answer,
+    print_warning,
+)
 from hpcbal.processes import without_garbage_collection
 
 
@@ -44,14 +54,19 @@ def add_parser(verbs: Subparsers) -> None:
     parser.set_defaults(function=run)
 
 
-@without_garbage_collection()
 def run(args: argparse.Namespace) -> int:
-    """Make the plan and print it, as the kind of run does it."""
+    """Make the plan and print it."""
+    return print_answer(answer(args, print_warning), as_json=args.json)
+
+
+@without_garbage_collection()
+def answer(args: argparse.Namespace, warn: Callable[[str], None]) -> Answer:
+    """Make the plan, as the kind of run does it."""
     from hpcbal.config import load_config
     from hpcbal.kinds import KINDS
 
-    config = load_config(args.config, args.overrides, warn=print_warning)
-    return KINDS[config.kind].verb("planning")(args, config)
+    config = load_config(args.config, args.overrides, warn=warn)
+    return KINDS[config.kind].verb("planning")(args, config, warn)
 
 
 def _bytes(text: str) -> int:

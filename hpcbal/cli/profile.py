@@ -38,6 +38,6 @@ def run(args: argparse.Namespace) -> int:
     if not args.operations:
         if args.steps is not None:
             raise InputError("--steps: works with --operations only; add it, or leave --steps out")
-        return start(args, resume=False, retry_failed=False, profile_only=True)
+        return start(args, profile_only=True)
     steps = DEFAULT_STEPS if args.steps is None else args.steps
-    return start(args, resume=False, retry_failed=False, profile_only=False, num_operation_steps=steps)
+    return start(args, num_operation_steps=steps)

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from hpcbal.cli.options import Subparsers, add_json, print_json, print_text, print_warning
 from hpcbal.processes import say
+
+if TYPE_CHECKING:
+    from hpcbal.report import ReportData
 
 
 def add_parser(verbs: Subparsers) -> None:
@@ -32,30 +38,69 @@ def add_parser(verbs: Subparsers) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Make the page and the plots; with --json, print the values instead."""
-    from hpcbal.report import read_run, write_page, write_plots
-    from hpcbal.report.drawing.shapes import can_write_png
-    from hpcbal.report.page.page import NO_MATPLOTLIB, plots_beside
-    from hpcbal.telemetry.files.atomic_file import to_jsonable
-    from hpcbal.telemetry.files.run_directory import RunDirectory
-
-    data = read_run(args.directory)
-    if data.problem:
-        print_warning(data.problem)
     if args.json:
-        by = data.measured_by
-        names = {**data.kind_of_run.report_names, "best": by.best_key, "final": by.final_key}
-        print_json(to_jsonable(data, names))
+        print_json(values(args, print_warning))
         return 0
-    page = args.output or RunDirectory(args.directory).report
-    write_page(data, page)
-    plots = plots_beside(page)
-    files = [] if args.no_plots else write_plots(data, plots)
-    print_text(f"report: {page}")  # only now: after an error no line reports success
+    made = write(args, print_warning)
+    print_text(f"report: {made.page}")  # only now: after an error no line reports success
     if not args.no_plots:
-        kinds = sorted({path.suffix[1:].upper() for path in files})
+        from hpcbal.report.drawing.shapes import can_write_png
+        from hpcbal.report.page.page import NO_MATPLOTLIB
+
+        files, kinds = made.files, sorted({path.suffix[1:].upper() for path in made.files})
         print_text(
-            f"plots:  {plots}/ ({len(files)} files, {' and '.join(kinds)})" if files else "plots:  none yet"
+            f"plots:  {made.plots}/ ({len(files)} files, {' and '.join(kinds)})"
+            if files
+            else "plots:  none yet"
         )
         if not can_write_png():
             say(f"hpcbal: {NO_MATPLOTLIB}")
     return 0
+
+
+def values(args: argparse.Namespace, warn: Callable[[str], None]) -> dict[str, Any]:
+    """Return the values of the report, as `--json` prints them."""
+    from hpcbal.telemetry.files.atomic_file import to_jsonable
+
+    data = _read(args, warn)
+    by = data.measured_by
+    names = {**data.kind_of_run.report_names, "best": by.best_key, "final": by.final_key}
+    found: dict[str, Any] = to_jsonable(data, names)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Made:
+    """A report.
+
+    Attributes:
+        page: the page.
+        plots: the directory of plots.
+        files: the plots in it.
+    """
+
+    page: Path
+    plots: Path
+    files: Sequence[Path]
+
+
+def write(args: argparse.Namespace, warn: Callable[[str], None]) -> Made:
+    """Make the page and the plots."""
+    from hpcbal.report import write_page, write_plots
+    from hpcbal.report.page.page import plots_beside
+    from hpcbal.telemetry.files.run_directory import RunDirectory
+
+    data = _read(args, warn)
+    page = args.output or RunDirectory(args.directory).report
+    write_page(data, page)
+    plots = plots_beside(page)
+    return Made(page, plots, [] if args.no_plots else write_plots(data, plots))
+
+
+def _read(args: argparse.Namespace, warn: Callable[[str], None]) -> ReportData:
+    from hpcbal.report import read_run
+
+    data = read_run(args.directory)
+    if data.problem:
+        warn(data.problem)
+    return data

@@ -37,6 +37,4 @@ def run(args: argparse.Namespace) -> int:
     """Start or join the run."""
     if args.smoke and (args.resume or args.retry_failed):
         raise InputError("--smoke: begins anew each time; leave out --resume and --retry-failed")
-    return start(
-        args, resume=args.resume, retry_failed=args.retry_failed, profile_only=False, smoke=args.smoke
-    )
+    return start(args, resume=args.resume, retry_failed=args.retry_failed, smoke=args.smoke)

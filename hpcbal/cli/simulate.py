@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import argparse
 import math
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from hpcbal.cli.options import Subparsers, add_json, add_slots_per_node, positive, print_warning
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from hpcbal.cli.options import (
+    Answer,
+    Subparsers,
+    add_json,
+    add_slots_per_node,
+    positive,
+    print_answer,
+    print_warning,
+)
 
 DEFAULT_SEEDS = 5
 
@@ -117,6 +122,11 @@ def _add_ensemble(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    """Simulate, and print what is predicted."""
+    return print_answer(answer(args, print_warning), as_json=args.json)
+
+
+def answer(args: argparse.Namespace, warn: Callable[[str], None]) -> Answer:
     """Simulate what the file describes, as its kind does it, or a preset, which is an ensemble."""
     from hpcbal.config import load_config
     from hpcbal.errors import InputError
@@ -125,9 +135,9 @@ def run(args: argparse.Namespace) -> int:
     if (args.config is None) == (args.preset is None):
         raise InputError("give either CONFIG or --preset NAME")
     if args.config is None:
-        return ENSEMBLE.verb("simulating")(args, None)
-    config = load_config(args.config, args.overrides, warn=print_warning)
-    return KINDS[config.kind].verb("simulating")(args, config)
+        return ENSEMBLE.verb("simulating")(args, None, warn)
+    config = load_config(args.config, args.overrides, warn=warn)
+    return KINDS[config.kind].verb("simulating")(args, config, warn)
 
 
 def _numbers(text: str) -> list[int]:

@@ -4,25 +4,21 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from hpcbal import env
 from hpcbal.errors import InputError
 
+if TYPE_CHECKING:
+    from hpcbal.runtime.handoff.launch_dir import RunRequest
 
-def start(
-    args: argparse.Namespace,
-    *,
-    resume: bool,
-    retry_failed: bool,
-    profile_only: bool,
-    smoke: bool = False,
-    num_operation_steps: int | None = None,
-) -> int:
+
+def start(args: argparse.Namespace, **how: Any) -> int:
     """Run, or start the ranks that run.
 
     Args:
         args: parsed arguments of `run` or `profile`.
-        resume, retry_failed, profile_only, smoke, num_operation_steps: see `RunRequest`.
+        how: see `RunRequest`.
 
     Returns:
         The exit code.
@@ -30,25 +26,27 @@ def start(
     Raises:
         HpcbalError: for errors that the user can fix.
     """
-    output = args.output or env.read("HPCBAL_OUTPUT")
-    level = args.log_level or _log_level()
+    request = request_of(args, **how)
     from hpcbal.config import add_import_roots
     from hpcbal.runtime import launch
-    from hpcbal.runtime.handoff.launch_dir import RunRequest
 
     add_import_roots(args.config)
-    request = RunRequest(
+    return launch.run(request, args.argv)
+
+
+def request_of(args: argparse.Namespace, **how: Any) -> RunRequest:
+    """Return the request of a start; arguments and errors as for `start`."""
+    output = args.output or env.read("HPCBAL_OUTPUT")
+    level = args.log_level or _log_level()
+    from hpcbal.runtime.handoff.launch_dir import RunRequest
+
+    return RunRequest(
         config_path=args.config,
         overrides=tuple(args.overrides),
         output=Path(output) if output is not None else None,
-        resume=resume,
-        retry_failed=retry_failed,
-        profile_only=profile_only,
-        smoke=smoke,
-        num_operation_steps=num_operation_steps,
         log_level=level,
+        **how,
     )
-    return launch.run(request, args.argv)
 
 
 def _log_level() -> str:

@@ -26,7 +26,7 @@ OPTIONAL_LIBRARIES = frozenset(
 """Modules that Keras, TensorFlow and other libraries look for, and do without if they are not installed."""
 
 
-def add_import_roots(config_path: str | Path, first: Sequence[str] = ()) -> None:
+def add_import_roots(config_path: str | os.PathLike[str], first: Sequence[str] = ()) -> None:
     """Make modules importable from the configuration's directory and from the current one.
 
     Every rank calls this before it loads objects. These directories come last, so that a user's json.py does
@@ -64,14 +64,14 @@ class _OwnFolder(importlib.machinery.FileFinder):
         return None if fullname in OPTIONAL_LIBRARIES else super().find_spec(fullname, target)
 
 
-def _own_roots(config_path: str | Path) -> list[str]:
+def _own_roots(config_path: str | os.PathLike[str]) -> list[str]:
     roots = [str(Path(config_path).resolve().parent)]
     with contextlib.suppress(FileNotFoundError):  # the current directory was removed
         roots.append(os.getcwd())
     return roots
 
 
-def hidden_modules(config_path: str | Path) -> list[str]:
+def hidden_modules(config_path: str | os.PathLike[str]) -> list[str]:
     """Return a warning for each module of the user that Python or a library hides.
 
     Such a module is never imported, because the libraries' own come first. The user's modules are beside the

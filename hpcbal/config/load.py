@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -18,6 +19,7 @@ from hpcbal.config.schema.ensemble import EnsembleConfig
 from hpcbal.config.schema.jobs import JobsConfig
 from hpcbal.config.schema.paramserver import ParamServerConfig
 from hpcbal.config.schema.run import RunConfig
+from hpcbal.config.source.given import GivenConfig
 from hpcbal.config.source.meant import did_you_mean
 from hpcbal.config.source.nodes import YamlNode, show
 from hpcbal.config.source.overrides import Override, parse_overrides
@@ -31,7 +33,7 @@ AnyConfig: TypeAlias = EnsembleConfig | ParamServerConfig | JobsConfig
 
 
 def load_config(
-    path: str | Path,
+    path: str | os.PathLike[str],
     overrides: Sequence[str] = (),
     *,
     check_imports: bool = False,
@@ -45,7 +47,7 @@ def load_config(
     to the current directory.
 
     Args:
-        path: YAML file.
+        path: YAML file, or a `GivenConfig`.
         overrides: texts `a.b=c`; DNNs by name or index, e.g. `dnns.resnet8.batch_size=64`.
         check_imports: also check that models and datasets exist at their import paths and accept the given
             arguments, and that required packages are installed; this runs no user code.
@@ -68,13 +70,13 @@ def load_config(
 
 
 def _load(
-    path: str | Path,
+    path: str | os.PathLike[str],
     overrides: Sequence[str],
     check_imports: bool,
     warn: Callable[[str], None] | None,
     beforehand: bool,
 ) -> AnyConfig:
-    root = read_yaml(path)
+    root = path.node() if isinstance(path, GivenConfig) else read_yaml(os.fspath(path))
     overrides_read, problems = parse_overrides(overrides)
     kind = kind_of(root, overrides_read).file
     draft = kind.draft(root, overrides_read)
@@ -120,7 +122,7 @@ def kind_of(root: YamlNode, overrides: Sequence[Override] = ()) -> Kind:
 
 def load_of_kind(
     kind: type[C],
-    path: str | Path,
+    path: str | os.PathLike[str],
     overrides: Sequence[str] = (),
     *,
     check_imports: bool = False,
@@ -145,7 +147,9 @@ def load_of_kind(
     return config
 
 
-def load_ensemble(path: str | Path, overrides: Sequence[str] = (), **options: Any) -> EnsembleConfig:
+def load_ensemble(
+    path: str | os.PathLike[str], overrides: Sequence[str] = (), **options: Any
+) -> EnsembleConfig:
     """Read and check the configuration of an ensemble; options and errors as for `load_of_kind`."""
     return load_of_kind(EnsembleConfig, path, overrides, **options)
 

@@ -69,14 +69,14 @@ def open_sample_set(
             )
         return SampleSet("data.test_fraction", trained, trained.test_ids)
     if wanted == TEST:
-        return _whole("data.test", open_held_out(config, TEST, trained.dataset), config)
+        return whole_set("data.test", open_held_out(config, TEST, trained.dataset), config)
     dataset = open_dataset(wanted, env.expanded(args, "--data-args"), "--data")
     dataset = of_same_kind(dataset, trained.dataset, f"--data {wanted}")
-    return _whole(wanted, dataset, config)
+    return whole_set(wanted, dataset, config)
 
 
-def _whole(name: str, dataset: Dataset, config: EnsembleConfig) -> SampleSet:
-    """All samples of a dataset that is not part of the run."""
+def whole_set(name: str, dataset: Dataset, config: EnsembleConfig) -> SampleSet:
+    """Return all samples of a dataset that is not part of the run, preprocessed like validation samples."""
     source = PreprocessedSamples(
         dataset,
         build_operations([(step.name, step.args) for step in config.preprocessing]),

@@ -30,10 +30,10 @@ from hpcbal.data.source import open_source
 from hpcbal.errors import ClusterError, HpcbalError, OutputError
 from hpcbal.exit_codes import code_of_end
 from hpcbal.processes import say
+from hpcbal.runtime.evaluating.mpi_workers import MpiWorkers
 from hpcbal.runtime.evaluating.predicting import Predictor, StoppedError
 from hpcbal.runtime.evaluating.request import VALIDATION, EvaluationRequest, TrainedRun, open_trained
 from hpcbal.runtime.evaluating.result import EvaluationData, evaluate_run, report
-from hpcbal.runtime.evaluating.workers import MpiWorkers
 from hpcbal.runtime.handoff.start_file import StarterWatch, StartFile
 from hpcbal.runtime.health.ending import JobEnder, StopFlag
 from hpcbal.runtime.health.liveness import Liveness

@@ -31,7 +31,7 @@ from hpcbal.runtime.handoff.launch_dir import (
     shortage_of_inodes,
     sweep,
 )
-from hpcbal.runtime.handoff.minding import Requests, mind, report
+from hpcbal.runtime.handoff.minding import STARTER, Requests, mind, report
 from hpcbal.runtime.handoff.own_lines import take_own_way
 from hpcbal.runtime.handoff.start_file import LAUNCH_DIR, StartFile
 from hpcbal.runtime.handoff.supervision import EVALUATING, PROFILING, TRAINING, Sentences
@@ -233,6 +233,7 @@ def start_mpirun(argv: Sequence[str], ranks: int, requests: Requests, sentences:
     """
     command = mpirun_command(argv, ranks)
     environment = mpirun_environment(os.environ, ranks, len(os.sched_getaffinity(0)))
+    environment.pop(STARTER, None)  # which has started this process only
     sweep()
     shortage = shortage_of_inodes(ranks)
     if shortage is not None and shortage[0]:

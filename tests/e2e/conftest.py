@@ -312,7 +312,6 @@ class Lab:
 
     def start(self, *arguments: str, num_ranks: int | None = None, **env: str) -> Running:
         """Start `hpcbal *arguments` (`run run.yaml` if none), under mpirun if `num_ranks` says so."""
-        self._num_starts += 1
         command = [sys.executable, "-m", "hpcbal", *(arguments or ("run", "run.yaml"))]
         if num_ranks is not None:
             mpirun = str(Path(sys.executable).parent / "mpirun")
@@ -321,6 +320,19 @@ class Lab:
             command = [mpirun, "--oversubscribe", "-n", str(num_ranks), *command]
             # A killed mpirun leaves files that one of the same process id later fails over.
             env = {"PRTE_MCA_prte_tmpdir_base": str(self.tmp), **env}
+        return self._start(command, env)
+
+    def python(self, name: str, text: str) -> Running:
+        """Start a script with this text; it must have a name of its own, which others may import."""
+        (self.folder / name).write_text(text, encoding="utf-8")
+        return self._start([sys.executable, name], {})
+
+    def python_code(self, code: str) -> Running:
+        """Start Python with code that has no file, as in a notebook."""
+        return self._start([sys.executable, "-c", code], {})
+
+    def _start(self, command: list[str], env: Mapping[str, str]) -> Running:
+        self._num_starts += 1
         path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
         token = f"{self.folder}:{self._num_starts}"
         fixed = {"PYTHONPATH": path, "HPCBAL_TEST_TOKEN": token, "TMPDIR": str(self.tmp)}

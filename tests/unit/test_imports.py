@@ -98,7 +98,7 @@ paramserver
 simulator.paramserver    numpy
 simulator.coscheduling
 dataplane            mpi4py numpy
-training             horovod keras mpi4py numpy tensorflow
+training             horovod keras mpi4py numpy tensorflow torch
 paramserver.networks numpy
 export
 planning
@@ -126,6 +126,7 @@ runtime.simulating   numpy
 runtime.kinds
 runtime              mpi4py
 cli
+api                  numpy pandas
 __main__
 """
 ROOMS = {name: packages for name, *packages in (line.split() for line in TABLE.splitlines())}
@@ -136,17 +137,18 @@ PLACES: dict[str, tuple[str, ...]] = {
     "tensorflow": ("training.horovod_collective", "training.keras", "models"),
     "keras": ("training.keras", "models", "speed_models.networks"),
     "horovod": ("training.horovod_collective",),
+    "torch": ("training.torch", "models.torch", "samplers.torch_side"),
     "mpi4py": ("cluster", "comm", "dataplane", "paramserver.engine.mpi_transport", "runtime", "training"),
     "h5py": ("checkpoint", "data"),
     "matplotlib": ("report.drawing.shapes",),
     "jinja2": ("report.page.page",),
     "psutil": ("telemetry.resources.resource_use",),
     "statsmodels": ("speed_models.fitters",),
-    "torch": ("samplers.torch_side",),
     "yaml": ("config", "telemetry.claim", "simulator.preset"),
     "pydantic": ("config", "data.operations.base", "telemetry.ledger.codec"),
-    "hpcbal.runtime": ("runtime", "cli"),
-    "hpcbal.cli": ("cli", "__main__"),
+    "pandas": ("api.run",),
+    "hpcbal.runtime": ("runtime", "cli", "api"),
+    "hpcbal.cli": ("cli", "api", "__main__"),
 }
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 
-from hpcbal.cli.options import print_json, print_text, print_warning
+from hpcbal.cli.options import Answer
 from hpcbal.cli.planning.text import NO_SIZE, render_plan
 from hpcbal.config import EnsembleConfig
 from hpcbal.config.checks.warnings import batches_above, check_parts, check_shares, over_limit, told_limit
@@ -22,12 +23,11 @@ from hpcbal.planning.wall_time import (
     prune_to_dict,
     schedule_for_plan,
 )
-from hpcbal.processes import say
 from hpcbal.simulator import too_long
 
 
-def run(args: argparse.Namespace, config: EnsembleConfig) -> int:
-    """Make the plan and print it."""
+def answer(args: argparse.Namespace, config: EnsembleConfig, warn: Callable[[str], None]) -> Answer:
+    """Make the plan."""
     num_nodes, per_node = args.nodes, known_slots_per_node(config, args.slots_per_node)
     if args.slots is not None:
         num_nodes, per_node = nodes_for(args.slots, per_node)
@@ -43,11 +43,9 @@ def run(args: argparse.Namespace, config: EnsembleConfig) -> int:
     if facts is not None:
         check_parts(config, num_nodes * per_node, facts.num_train)
         if large := batches_above(config, facts.num_train):
-            print_warning(large)
+            warn(large)
     if over := over_limit(config, sizes, None if facts is None else facts.num_train):
-        print_warning(
-            f"balance.max_samples_per_slot: {told_limit(config.balance.max_samples_per_slot, over)}"
-        )
+        warn(f"balance.max_samples_per_slot: {told_limit(config.balance.max_samples_per_slot, over)}")
     outlook: PlanForecast | str = NO_SIZE
     if facts is not None:
         outlook = too_long(specs_of(config)) or forecast(config, rates, facts, schedule, **size)
@@ -58,25 +56,25 @@ def run(args: argparse.Namespace, config: EnsembleConfig) -> int:
         overrides.append(f"slots.per_node={per_node}")
     for override in overrides:
         command += ["--set", override]
-    if args.json:
-        result = plan_to_dict(plan, command)
-        result["candidates"] = None if choice is None else choice_to_dict(choice)
-        result["prune"] = prune_to_dict(config)
-        result["forecast"] = None if isinstance(outlook, str) else outlook.to_dict()
-        result["memory_per_node"] = memory.to_dict(args.memory)
-        print_json(result)
-    else:
-        lines = render_plan(plan, command, outlook, memory, args.memory, choice)
-        print_text("\n".join([*lines, *prune_lines(config)]))
-        say(f"hpcbal: rates from {rates.source}")
-        is_on_cpus = config.backend.name != "emulated" and config.slots.device != "gpu"
-        may_limit = is_on_cpus and may_limit_to_one_slot(config, num_nodes * per_node)
-        if may_limit and max(sizes.values(), default=1) > 1:
-            say(
-                "hpcbal: the plan has no limit of slots per DNN; a run on CPU slots gives each DNN one slot "
-                "if ranks share cores (schedule.max_slots_per_dnn: auto)"
-            )
-    return 0
+    values = plan_to_dict(plan, command)
+    values["candidates"] = None if choice is None else choice_to_dict(choice)
+    values["prune"] = prune_to_dict(config)
+    values["forecast"] = None if isinstance(outlook, str) else outlook.to_dict()
+    values["memory_per_node"] = memory.to_dict(args.memory)
+    remarks = [f"rates from {rates.source}"]
+    is_on_cpus = config.backend.name != "emulated" and config.slots.device != "gpu"
+    may_limit = is_on_cpus and may_limit_to_one_slot(config, num_nodes * per_node)
+    if may_limit and max(sizes.values(), default=1) > 1:
+        remarks.append(
+            "the plan has no limit of slots per DNN; a run on CPU slots gives each DNN one slot if ranks "
+            "share cores (schedule.max_slots_per_dnn: auto)"
+        )
+
+    def lines() -> list[str]:
+        plan_lines = render_plan(plan, command, outlook, memory, args.memory, choice)
+        return [*plan_lines, *prune_lines(config)]
+
+    return Answer(values, lines, remarks)
 
 
 def _facts(args: argparse.Namespace, config: EnsembleConfig) -> PassFacts | None:

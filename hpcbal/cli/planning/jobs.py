@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from hpcbal.cli.options import print_json, print_text
+from hpcbal.cli.options import Answer
 from hpcbal.cli.planning.paramserver import asked_for, launch_facts, refuse_what_is_for_ensembles, start_lines
 from hpcbal.telemetry.views.table import count_text
 
@@ -13,8 +14,8 @@ if TYPE_CHECKING:
     from hpcbal.config import JobsConfig
 
 
-def run(args: argparse.Namespace, config: JobsConfig) -> int:
-    """Print which ranks to request, and which jobs come when.
+def answer(args: argparse.Namespace, config: JobsConfig, warn: Callable[[str], None]) -> Answer:
+    """Say which ranks to request, and which jobs come when.
 
     Raises:
         InputError: fixed groups need more machines than these.
@@ -28,16 +29,9 @@ def run(args: argparse.Namespace, config: JobsConfig) -> int:
     machines = max(LEAST_EXECUTORS, asked_for(args, config, default))
     if (problem := config.schedule.groups_problem(machines)) is not None:
         raise InputError(problem)
-    if args.json:
-        jobs = [{"name": job.name, "app": job.app, "arrives_s": job.arrives_s} for job in config.jobs]
-        facts: dict[str, Any] = {
-            "kind": config.kind,
-            "name": config.name,
-            "paradigm": config.schedule.paradigm,
-        }
-        facts |= {"machines": machines, "ranks": machines + 1, "jobs": jobs}
-        print_json(facts | launch_facts(args, machines))
-        return 0
+    jobs = [{"name": job.name, "app": job.app, "arrives_s": job.arrives_s} for job in config.jobs]
+    facts: dict[str, Any] = {"kind": config.kind, "name": config.name, "paradigm": config.schedule.paradigm}
+    facts |= {"machines": machines, "ranks": machines + 1, "jobs": jobs}
     arrivals = sorted((job.arrives_s, job.name) for job in config.jobs if job.arrives_s > 0)
     later = ", ".join(f"{name} after {seconds:g} s" for seconds, name in arrivals)
     lines = [
@@ -46,5 +40,4 @@ def run(args: argparse.Namespace, config: JobsConfig) -> int:
         *([f"later: {later}"] if later else []),
         *start_lines(args, machines),
     ]
-    print_text("\n".join(lines))
-    return 0
+    return Answer(facts | launch_facts(args, machines), lambda: lines)

@@ -6,10 +6,11 @@ import argparse
 import dataclasses
 import math
 import shlex
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hpcbal.cli.options import print_json, print_text, print_warning
+from hpcbal.cli.options import Answer
 from hpcbal.errors import HpcbalError, InputError
 from hpcbal.telemetry.views.table import count_text
 
@@ -19,8 +20,8 @@ if TYPE_CHECKING:
     from hpcbal.planning.paramserver import MeasuredEpoch, PredictedConfiguration
 
 
-def run(args: argparse.Namespace, config: ParamServerConfig) -> int:
-    """Print which ranks to request, and what follows from an earlier run in the output directory."""
+def answer(args: argparse.Namespace, config: ParamServerConfig, warn: Callable[[str], None]) -> Answer:
+    """Say which ranks to request, and what follows from an earlier run in the output directory."""
     from hpcbal.planning.paramserver import default_executors
 
     refuse_what_is_for_ensembles(args, "is a parameter-server job")
@@ -38,33 +39,26 @@ def run(args: argparse.Namespace, config: ParamServerConfig) -> int:
         "tunes_itself": config.tune.enabled,
     }
     earlier = _earlier(config, executors)
-    forecast = _forecast(config, executors)
-    if args.json:
-        found = {} if earlier is None else asdict_of(*earlier)
-        if forecast is not None:
-            found["forecast"] = {
-                "num_workers": forecast.num_workers,
-                "num_servers": forecast.num_servers,
-                "samples_per_s": dataclasses.asdict(forecast.samples_per_s),
-                "limited_by": forecast.limit,
-            }
-        print_json({**facts, **found, **launch_facts(args, executors)})
-        return 0
+    forecast = _forecast(config, executors, warn)
+    found = {} if earlier is None else asdict_of(*earlier)
+    if forecast is not None:
+        found["forecast"] = {
+            "num_workers": forecast.num_workers,
+            "num_servers": forecast.num_servers,
+            "samples_per_s": dataclasses.asdict(forecast.samples_per_s),
+            "limited_by": forecast.limit,
+        }
     tuning = "changes them while it trains" if config.tune.enabled else "keeps them"
-    print_text(
-        "\n".join(
-            [
-                f"{config.name}: parameter-server job of {config.app}",
-                f"ranks: {executors + 1} = 1 master + {executors} executors",
-                f"workers: {config.workers}, servers: {config.servers}; the job {tuning}",
-                *([] if earlier is None else text_of(*earlier)),
-                *([] if forecast is None else [_forecast_text(forecast)]),
-                *_trust_lines(config, earlier is not None, forecast is not None),
-                *start_lines(args, executors),
-            ]
-        )
-    )
-    return 0
+    lines = [
+        f"{config.name}: parameter-server job of {config.app}",
+        f"ranks: {executors + 1} = 1 master + {executors} executors",
+        f"workers: {config.workers}, servers: {config.servers}; the job {tuning}",
+        *([] if earlier is None else text_of(*earlier)),
+        *([] if forecast is None else [_forecast_text(forecast)]),
+        *_trust_lines(config, earlier is not None, forecast is not None),
+        *start_lines(args, executors),
+    ]
+    return Answer({**facts, **found, **launch_facts(args, executors)}, lambda: lines)
 
 
 def refuse_what_is_for_ensembles(args: argparse.Namespace, what: str) -> None:
@@ -142,7 +136,9 @@ def _earlier(
     return None if measured is None or prediction is None else (measured, prediction)
 
 
-def _forecast(config: ParamServerConfig, executors: int) -> ThroughputForecast | None:
+def _forecast(
+    config: ParamServerConfig, executors: int, warn: Callable[[str], None]
+) -> ThroughputForecast | None:
     """Forecast from the trace of an earlier profile; None without one, or if it does not fit."""
     if config.staleness is not None:
         return None
@@ -151,7 +147,7 @@ def _forecast(config: ParamServerConfig, executors: int) -> ThroughputForecast |
     try:
         return forecast_best(config, executors)
     except HpcbalError as error:
-        print_warning(f"the throughput cannot be forecast: {error}")
+        warn(f"the throughput cannot be forecast: {error}")
         return None
 
 

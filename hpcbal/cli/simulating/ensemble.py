@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from hpcbal.cli.options import print_json, print_text
+from hpcbal.cli.options import Answer
 from hpcbal.cli.simulate import DEFAULT_SEEDS
 from hpcbal.cli.simulating.output import make_directory, write_output
 from hpcbal.cli.simulating.text import render_rows, rows_to_dict
@@ -19,8 +20,8 @@ from hpcbal.simulator import Scenario, compare, load_preset
 from hpcbal.simulator.costs import COST_NAMES
 
 
-def run(args: argparse.Namespace, config: EnsembleConfig | None) -> int:
-    """Simulate and print the table; without a configuration, the preset."""
+def answer(args: argparse.Namespace, config: EnsembleConfig | None, warn: Callable[[str], None]) -> Answer:
+    """Simulate; without a configuration, the preset."""
     scenario = _with_costs(_scenario(args, config), args.costs)
     paradigms = args.paradigm or [scenario.settings.paradigm]
     unknown = [name for name in paradigms if name not in (*PARADIGM_NAMES, AUTO, "all")]
@@ -36,11 +37,7 @@ def run(args: argparse.Namespace, config: EnsembleConfig | None) -> int:
     if args.output is not None:
         files = write_output(args.output, scenario, rows, num_seeds)
         say(f"hpcbal: wrote {len(files)} files to {args.output}")
-    if args.json:
-        print_json(rows_to_dict(scenario, rows, num_seeds))
-    else:
-        print_text("\n".join(render_rows(scenario, rows, num_seeds)))
-    return 0
+    return Answer(rows_to_dict(scenario, rows, num_seeds), lambda: render_rows(scenario, rows, num_seeds))
 
 
 def _scenario(args: argparse.Namespace, config: EnsembleConfig | None) -> Scenario:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from hpcbal.cli.options import print_json, print_text
+from hpcbal.cli.options import Answer
 from hpcbal.cli.simulating.paramserver import ENSEMBLES_ONLY, FRAME_DELAY_S
 from hpcbal.errors import InputError
 from hpcbal.telemetry.views.table import count_text, format_table
@@ -28,8 +29,8 @@ DELAYS_S = {
 PARADIGMS = ("harmony", "harmony-lookahead", "isolated", "naive")
 
 
-def run(args: argparse.Namespace, config: JobsConfig) -> int:
-    """Simulate the jobs under each paradigm, on each number of machines, and print what is predicted."""
+def answer(args: argparse.Namespace, config: JobsConfig, warn: Callable[[str], None]) -> Answer:
+    """Simulate the jobs under each paradigm, on each number of machines."""
     from hpcbal.config import add_import_roots
     from hpcbal.runtime.jobs.loading import load_job
     from hpcbal.runtime.simulating.shared_jobs import check_speeds, forecast_jobs
@@ -53,11 +54,7 @@ def run(args: argparse.Namespace, config: JobsConfig) -> int:
         for count in counts
         for paradigm in paradigms
     ]
-    if args.json:
-        print_json(_to_dict(config, delays, runs))
-    else:
-        print_text("\n".join(_lines(config, delays, runs)))
-    return 0
+    return Answer(_to_dict(config, delays, runs), lambda: _lines(config, delays, runs))
 
 
 def _paradigms(args: argparse.Namespace, config: JobsConfig) -> list[str]:

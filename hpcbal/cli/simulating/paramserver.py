@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hpcbal.cli.options import print_json, print_text, print_warning
+from hpcbal.cli.options import Answer
 from hpcbal.errors import HpcbalError, InputError
 from hpcbal.telemetry.views.table import count_text, format_table
 
@@ -38,8 +39,8 @@ ENSEMBLES_ONLY = {
 """Options, and what they are if they are not given."""
 
 
-def run(args: argparse.Namespace, config: ParamServerConfig) -> int:
-    """Simulate the job on each number of executors, and print what is predicted."""
+def answer(args: argparse.Namespace, config: ParamServerConfig, warn: Callable[[str], None]) -> Answer:
+    """Simulate the job on each number of executors."""
     from hpcbal.config import add_import_roots
     from hpcbal.planning.paramserver import default_executors, machines_of
     from hpcbal.runtime.jobs.loading import load_job
@@ -58,15 +59,16 @@ def run(args: argparse.Namespace, config: ParamServerConfig) -> int:
     add_import_roots(args.config)
     loaded = load_job(config)
     forecasts = [forecast_job(config, loaded, count, measured, delays) for count in counts]
-    rates = [_rate(config, each) for each in forecasts]
-    if args.json:
-        print_json(_to_dict(config, measured, delays, forecasts, rates))
-    else:
-        print_text("\n".join(_lines(config, measured, delays, forecasts, rates)))
-    return 0
+    rates = [_rate(config, each, warn) for each in forecasts]
+    return Answer(
+        _to_dict(config, measured, delays, forecasts, rates),
+        lambda: _lines(config, measured, delays, forecasts, rates),
+    )
 
 
-def _rate(config: ParamServerConfig, simulated: JobForecast) -> Prediction | None:
+def _rate(
+    config: ParamServerConfig, simulated: JobForecast, warn: Callable[[str], None]
+) -> Prediction | None:
     """Return what the trace of a profile lets expect of the roles at the start; None: nothing."""
     from hpcbal.forecast.prediction import predict
     from hpcbal.planning.throughput import forecast_job
@@ -76,7 +78,7 @@ def _rate(config: ParamServerConfig, simulated: JobForecast) -> Prediction | Non
     try:
         job = forecast_job(config, executors[: start.num_workers], executors[start.num_workers :])
     except HpcbalError as error:
-        print_warning(f"the throughput cannot be forecast: {error}")
+        warn(f"the throughput cannot be forecast: {error}")
         return None
     return None if job is None else predict(job)
 

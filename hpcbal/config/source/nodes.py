@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from hpcbal.errors import Problem
 from hpcbal.safe_text import shortened
 
 _MAX_SHOWN = 60
@@ -98,10 +99,10 @@ class YamlNode:
         return own
 
     def problem(self, message: str) -> str:
-        """One line for the user: place, key, message; long keys are shortened."""
+        """A `Problem` for the user: place, key, message; long keys are shortened."""
         if not self.key or self.where.startswith(f"--set {self.key}="):
-            return f"{self.where}: {message}"
-        return f"{self.where}: {shortened(self.key)}: {message}"
+            return Problem(f"{self.where}: {message}", self.where, self.key)
+        return Problem(f"{self.where}: {shortened(self.key)}: {message}", self.where, self.key)
 
 
 def join_key(parent: str, child: Key) -> str:

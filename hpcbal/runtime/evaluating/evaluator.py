@@ -37,6 +37,7 @@ from hpcbal.runtime.evaluating.predicting import Predictions, Predictor, Stopped
 from hpcbal.runtime.evaluating.workers import Workers
 from hpcbal.training.backend import Sums
 from hpcbal.training.groups import USER_ERRORS, detail_of
+from hpcbal.user_code import is_ctrl_c
 
 CHUNK_BYTES = 64 * 2**20
 """Most bytes of a chunk's predictions on a rank."""
@@ -137,15 +138,18 @@ class Evaluator:
             FailedDnnsError: if DNNs cannot be evaluated; call again without them.
             StoppedError: if a rank was asked to stop.
         """
-        selection = None if validation is None or len(self._dnns) < 2 else self._select(validation)
+        selection = None if validation is None or len(self._dnns) < 2 else self.select(validation)
         scores = self._score(samples, None if selection is None else selection.weights)
         differing = None
         if self._kind != "values":
             differing = disagreement(scores.agreeing, len(self._dnns), scores.num_items)
         return Outcome(scores, selection, differing)
 
-    def _select(self, validation: SampleSet) -> Combination | None:
-        """The DNNs that predict the validation samples best together; the same on all ranks."""
+    def select(self, validation: SampleSet) -> Combination | None:
+        """Return the DNNs that predict the validation samples best together; the same on all ranks.
+
+        None if there are no samples, or too many for `SELECTION_BYTES`. Errors as for `run`.
+        """
         num_items = len(validation.ids) * self._items_per_sample(validation)
         if len(self._dnns) * num_items * np.float64().itemsize > SELECTION_BYTES:
             return None
@@ -280,6 +284,8 @@ class Evaluator:
                 is_stopped = True
                 break
             except USER_ERRORS as error:  # a user's model may raise anything; the others go on
+                if is_ctrl_c(error):  # in a script; ranks catch it
+                    raise
                 failed[dnn.name] = detail_of(error).splitlines()[0]
         everyone = self._workers.share((failed, is_stopped))
         if any(stopped for _, stopped in everyone):

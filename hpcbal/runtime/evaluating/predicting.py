@@ -128,18 +128,8 @@ class Predictor:
             MemoryError: if host or device memory is not enough.
             StoppedError: see `check_stop`.
         """
-        self._check_stop()
-        replica = self.replica_of(dnn)
-        for first in range(start, stop, dnn.batch_size):
-            self.note(f"evaluating {dnn.name} from sample {first} of {samples.name}")
-            self._check_stop()
-            positions = np.arange(first, min(first + dnn.batch_size, stop))
-            positions, batch = self._read(samples, positions)
-            if not len(positions):
-                continue
-            sums = replica.evaluate(batch)
-            outputs = replica.predict(batch)
-            self.found.shapes[dnn.name] = outputs.shape[1:]
+        for positions, batch, outputs in self.outputs(dnn, samples, start, stop):
+            sums = self.replica_of(dnn).evaluate(batch)
             labels, rows = labels_of(batch.y, kind), items_of(outputs, kind)
             self.found.has_soft_labels |= has_soft_labels(batch.y, kind)
             if len(rows) != len(labels):
@@ -148,6 +138,30 @@ class Predictor:
                     f"of a sample, but its label has {len(labels) // len(positions)}{_hint(dnn)}"
                 )
             yield Predictions(positions, rows, labels, sums)
+
+    def outputs(
+        self, dnn: DnnConfig, samples: SampleSet, start: int, stop: int
+    ) -> Iterator[tuple[NDArray[np.int64], Batch, NDArray[np.float64]]]:
+        """Call a DNN on the samples start..stop-1 of a set, a batch of it at a time; labels are not used.
+
+        Samples that cannot be used are left out, and recorded in `found`.
+
+        Yields:
+            Positions of samples in their set, shape (n,), n >= 1; the samples; what the DNN predicts for
+            them, as `Replica.predict` returns it, shape (n, ...).
+
+        Raises: as for `predictions`, but for the loss.
+        """
+        self._check_stop()
+        replica = self.replica_of(dnn)
+        for first in range(start, stop, dnn.batch_size):
+            self.note(f"evaluating {dnn.name} from sample {first} of {samples.name}")
+            self._check_stop()
+            positions, batch = self._read(samples, np.arange(first, min(first + dnn.batch_size, stop)))
+            if len(positions):
+                outputs = replica.predict(batch)
+                self.found.shapes[dnn.name] = outputs.shape[1:]
+                yield positions, batch, outputs
 
     def measure(
         self,

@@ -11,6 +11,7 @@ from hpcbal.config import DnnConfig
 from hpcbal.data.evaluation import SampleSet
 from hpcbal.data.held_out import only_counted
 from hpcbal.data.source import PreprocessedSamples
+from hpcbal.ensembling import Kind
 from hpcbal.errors import DataError, InputError, OutputError
 from hpcbal.events.history import LOSS
 from hpcbal.processes import own_stream
@@ -68,16 +69,16 @@ def evaluate_run(workers: Workers, predictor: Predictor, run: TrainedRun, data: 
         InputError: on all ranks, if no DNN is left.
         DataError: on all ranks, if no sample can be used.
     """
-    run = _of_one_kind(run)
+    run = of_one_kind(run)
     kind = kind_of(run.dnns[0])
-    num_columns = {"classes": data.trained.num_classes, "labels": 2, "values": 1}[kind]
+    num_columns = columns_of(kind, data.trained)
     while True:
         try:
             evaluator = Evaluator(workers, predictor, run.dnns, kind, num_columns)
             outcome = evaluator.run(data.samples, data.validation)
             break
         except FailedDnnsError as error:
-            run = _without(run, error.reasons)
+            run = without_dnns(run, error.reasons)
     found = _of_all(workers, predictor.found, outcome, run)
     broken = {place: why for place, why in found.broken.items() if place[0] == data.samples.name}
     if not outcome.scores.num_samples:
@@ -85,15 +86,28 @@ def evaluate_run(workers: Workers, predictor: Predictor, run: TrainedRun, data: 
     return _evaluation(workers.size, run, data, outcome, found, [broken[place] for place in sorted(broken)])
 
 
-def _of_one_kind(run: TrainedRun) -> TrainedRun:
-    """The DNNs that predict the same as the first one; others cannot be combined with it."""
+def columns_of(kind: Kind, trained: PreprocessedSamples) -> int:
+    """Return how many numbers the prediction of an item has, see `items_of`."""
+    return {"classes": trained.num_classes, "labels": 2, "values": 1}[kind]
+
+
+def of_one_kind(run: TrainedRun) -> TrainedRun:
+    """Return the run with the DNNs that predict the same as the first; others cannot be combined with it."""
     kind = kind_of(run.dnns[0])
     reason = f"it predicts {{}}, but {run.dnns[0].name} predicts {kind}: evaluate it with --dnns"
     others = {dnn.name: reason.format(kind_of(dnn)) for dnn in run.dnns if kind_of(dnn) != kind}
-    return _without(run, others) if others else run
+    return without_dnns(run, others) if others else run
 
 
-def _without(run: TrainedRun, reasons: Mapping[str, str]) -> TrainedRun:
+def without_dnns(run: TrainedRun, reasons: Mapping[str, str]) -> TrainedRun:
+    """Return the run without some DNNs.
+
+    Args:
+        reasons: why they are left out, by name.
+
+    Raises:
+        InputError: if none is left.
+    """
     left_out = {**run.left_out}
     for name, reason in reasons.items():
         left_out[name] = reason.removeprefix(f"DNN {name}: ")

@@ -4,14 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-import numpy as np
-from mpi4py import MPI
 from numpy.typing import NDArray
 
-from hpcbal.comm.collectives import patient_allgather
 from hpcbal.comm.group_comm import Reduction
-from hpcbal.comm.mpi import MpiGroupComm
-from hpcbal.runtime.health.liveness import Liveness
 
 
 class Workers(Protocol):
@@ -32,24 +27,13 @@ class Workers(Protocol):
         """The element-wise sum or maximum over all ranks."""
 
 
-class MpiWorkers(Workers):
-    """Over MPI; waiting burns no core.
+class OneWorker(Workers):
+    """A single process that does everything."""
 
-    Args:
-        comm: communicator of these ranks.
-        liveness: notes that this rank waits.
-    """
-
-    def __init__(self, comm: MPI.Intracomm, liveness: Liveness) -> None:
-        self._comm = comm
-        self._liveness = liveness
-        self._group = MpiGroupComm(comm)
-        self.rank, self.size = comm.rank, comm.size
+    rank, size = 0, 1
 
     def share(self, value: Any) -> list[Any]:
-        with self._liveness.waiting():
-            return patient_allgather(self._comm, value)
+        return [value]
 
     def reduce(self, array: NDArray[Any], reduction: Reduction) -> NDArray[Any]:
-        with self._liveness.waiting():
-            return self._group.all_reduce(np.ascontiguousarray(array), reduction)
+        return array

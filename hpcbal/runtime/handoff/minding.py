@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import subprocess
 import time
@@ -11,6 +12,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from hpcbal import env
 from hpcbal.errors import OutputError
 from hpcbal.processes import SHIELDED, STOP_SIGNALS, deliver_stop_signals, say
 from hpcbal.runtime.handoff.clean_output import Outputs
@@ -24,6 +26,8 @@ from hpcbal.telemetry.resources.processes import (
     process_is_suspended,
     started_with,
 )
+
+STARTER = "HPCBAL_STARTER"
 
 POLL_INTERVAL_S = 0.1
 
@@ -43,7 +47,8 @@ ORPHANS_S = 30.0
 class Requests:
     """The user's requests, sent as signals: stop, and with a second Ctrl-C or a later TERM, kill the ranks.
 
-    A context manager that catches the signals, also those that have waited since the program began.
+    A context manager that catches the signals, also those that have waited since the program began. If
+    Python code has started this process, its end is a request to stop, as the end of a terminal is.
     """
 
     def __init__(self) -> None:
@@ -52,6 +57,7 @@ class Requests:
         self.first_signal: str | None = None
         self._kill = False
         self._before: dict[int, Any] = {}
+        self._starter = env.read(STARTER)
 
     def __enter__(self) -> Requests:
         self._before = {number: signal.signal(number, self._handle) for number in STOP_SIGNALS}
@@ -79,6 +85,11 @@ class Requests:
         """
         if numbers and not self.stop:
             self._handle(min(numbers), None)
+
+    def note_end_of_starter(self) -> None:
+        """Count the end of the Python code that has started this process as a closed terminal."""
+        if self._starter is not None and str(os.getppid()) != self._starter:
+            self.note({signal.SIGHUP})
 
     @property
     def stop(self) -> bool:
@@ -123,6 +134,7 @@ def mind(
         except subprocess.TimeoutExpired:
             facts = start.read()
         requests.note(pending_signals(process.pid).intersection(SHIELDED))
+        requests.note_end_of_starter()
         now_s = time.monotonic()
         if not requests.stop or not _is_any_suspended(process.pid):
             runs_s = now_s

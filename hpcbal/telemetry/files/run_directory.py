@@ -38,6 +38,11 @@ class RunDirectory:
         return self.root / "config.yaml"
 
     @property
+    def given(self) -> Path:
+        """The configuration that Python code gave as values, as the YAML file to start the run with."""
+        return self.root / "given.yaml"
+
+    @property
     def removed_jobs(self) -> Path:
         """Configs of jobs that were removed from the file of a run that had begun, by name."""
         return self.root / f"removed-{self.jobs}.yaml"

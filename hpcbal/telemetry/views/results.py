@@ -8,6 +8,7 @@ import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from hpcbal.errors import InputError
 from hpcbal.kinds import ENSEMBLE, KINDS, Kind
@@ -86,6 +87,37 @@ def read_results(path: str | os.PathLike[str]) -> list[ResultRow]:
     Raises:
         InputError: if the file cannot be read or was not written by hpcbal.
     """
+    return _read(path)[0]
+
+
+def read_table(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
+    """The same rows as plain values by column; settings that are numbers become numbers."""
+    rows, best_key = _read(path)
+    return [
+        {
+            "name": row.name,
+            "state": row.state,
+            "epochs": row.epochs,
+            best_key: row.best,
+            "wall_time_s": row.wall_time_s,
+            "slot_seconds": row.slot_seconds,
+            "cause": row.cause,
+            **row.numbers,
+            **{key: _setting(text) for key, text in row.settings.items()},
+        }
+        for row in rows
+    ]
+
+
+def _setting(text: str) -> Number | str:
+    try:
+        return _number(text)
+    except ValueError:
+        return text
+
+
+def _read(path: str | os.PathLike[str]) -> tuple[list[ResultRow], str]:
+    """The rows, and the column of the best value; errors as for `read_results`."""
     try:
         with open(path, newline="", encoding="utf-8", opener=regular_file) as file:
             rows = csv.DictReader(file)
@@ -93,7 +125,7 @@ def read_results(path: str | os.PathLike[str]) -> list[ResultRow]:
             kind, best_key = _kind_of(names)
             numbers = [key for key in names if key != best_key and is_number(key, kind)]
             settings = [key for key in names if key not in (*_COLUMNS, best_key, *numbers)]
-            return [
+            found = [
                 ResultRow(
                     name=row["name"],
                     state=row["state"],
@@ -108,6 +140,7 @@ def read_results(path: str | os.PathLike[str]) -> list[ResultRow]:
                 )
                 for row in rows
             ]
+            return found, best_key
     except OSError as error:
         raise InputError(cannot_read(path, error)) from error
     except (KeyError, ValueError, TypeError, csv.Error) as error:

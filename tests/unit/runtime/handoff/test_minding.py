@@ -47,6 +47,23 @@ def test_processes_that_outlive_the_run_are_ended(
     )
 
 
+def test_the_end_of_the_code_that_has_started_this_is_a_request_to_stop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv(minding.STARTER, str(os.getppid()))
+    requests = Requests()
+    requests.note_end_of_starter()
+    assert not requests.stop
+    monkeypatch.setattr(minding.os, "getppid", lambda: 1)
+    requests.note_end_of_starter()
+    requests.note_end_of_starter()
+    assert (requests.first_signal, requests.num_signals, requests.take_kill()) == ("SIGHUP", 1, False)
+    monkeypatch.delenv(minding.STARTER)
+    requests = Requests()
+    requests.note_end_of_starter()
+    assert not requests.stop
+
+
 DEAF = "import signal, time; signal.signal(signal.SIGINT, signal.SIG_IGN); time.sleep(600)"
 
 

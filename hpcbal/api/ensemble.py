@@ -1,0 +1,244 @@
+"""The trained DNNs of a run in one process, which predict together."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hpcbal.api.verbs import warn
+from hpcbal.config import EnsembleConfig
+from hpcbal.data.dataset import Dataset
+from hpcbal.data.evaluation import SampleSet, open_sample_set, whole_set
+from hpcbal.data.held_out import of_same_kind
+from hpcbal.data.labels import class_names
+from hpcbal.data.source import PreprocessedSamples, open_source
+from hpcbal.ensembling import items_of, predictions_of
+from hpcbal.errors import InputError
+from hpcbal.runtime.evaluating.evaluator import Evaluator, FailedDnnsError
+from hpcbal.runtime.evaluating.predicting import Predictor, kind_of
+from hpcbal.runtime.evaluating.request import VALIDATION, EvaluationRequest, TrainedRun, open_trained
+from hpcbal.runtime.evaluating.result import columns_of, of_one_kind, without_dnns
+from hpcbal.runtime.evaluating.workers import OneWorker
+from hpcbal.runtime.start.backends import LocalSlots, load_backend
+from hpcbal.telemetry.files.run_directory import RunDirectory
+from hpcbal.training.backend import Backend
+from hpcbal.training.groups import USER_ERRORS, detail_of
+from hpcbal.user_code import is_ctrl_c
+
+if TYPE_CHECKING:
+    from hpcbal.checkpoint.weights import Which
+
+SELECTIONS = ("mean", "greedy")
+_KERAS = "tensorflow"
+
+
+class Ensemble:
+    """Trained DNNs that predict together; made by `Run.ensemble`. A context manager that frees their memory.
+
+    Attributes:
+        members: the weight of each DNN, by name; they sum to 1.
+        left_out: why other DNNs are left out, by name.
+        classes: the names of the classes, if they have names.
+    """
+
+    def __init__(
+        self,
+        run: TrainedRun,
+        trained: PreprocessedSamples,
+        backend: Backend,
+        predictor: Predictor,
+        weights: Sequence[float],
+    ) -> None:
+        self.members = {dnn.name: float(each) for dnn, each in zip(run.dnns, weights, strict=True)}
+        self.left_out = dict(run.left_out)
+        self.classes = tuple(class_names(trained.dataset) or ())
+        self._run, self._trained = run, trained
+        self._backend, self._predictor = backend, predictor
+
+    def predict(
+        self,
+        samples: str | Dataset | Sequence[Any] | NDArray[Any],
+        *,
+        data_args: Mapping[str, Any] | None = None,
+    ) -> NDArray[np.float64]:
+        """Predict some samples; they are preprocessed like validation samples.
+
+        Args:
+            samples: arrays (or images as bytes) like those of the dataset, before any preprocessing; or
+                `test`, `validation`, the import path of a dataset, or a dataset.
+            data_args: arguments of the callable at an import path.
+
+        Returns:
+            The weighted mean of what the members predict, float64, shape (n, *prediction of one sample):
+            probabilities of classes or labels, or values. A sample that cannot be used has NaN, with a
+            warning.
+
+        Raises:
+            InputError: if a member cannot be built any more, or samples are of another kind.
+            DataError: if there are none.
+        """
+        found = self._sample_set(samples, data_args or {})
+        kind, num_samples = kind_of(self._run.dnns[0]), len(found.ids)
+        total: NDArray[np.float64] | None = None
+        is_known = np.zeros(num_samples, bool)
+        shape: tuple[int, ...] = ()
+        for dnn in self._run.dnns:
+            weight = self.members[dnn.name]
+            if not weight:
+                continue
+            try:
+                for positions, _, outputs in self._predictor.outputs(dnn, found, 0, num_samples):
+                    rows = items_of(outputs, kind).reshape(len(positions), -1)
+                    if total is None:
+                        total, shape = np.zeros((num_samples, rows.shape[1])), outputs.shape[1:]
+                    if rows.shape[1] != total.shape[1]:
+                        raise InputError(f"it predicts {outputs.shape[1:]} for a sample, but others {shape}")
+                    total[positions] += weight * rows
+                    is_known[positions] = True
+            except USER_ERRORS as error:  # a user's model may raise anything
+                if is_ctrl_c(error):
+                    raise
+                reason = detail_of(error).splitlines()[0]
+                raise InputError(
+                    f"{self._run.root}: DNN {dnn.name} cannot predict: {reason}; name others with dnns"
+                ) from error
+        broken = self._predictor.found.broken
+        for position in np.flatnonzero(~is_known).tolist():
+            reason = broken.get((found.name, position), "for an unknown reason")
+            warn(f"sample {position} of {found.name} cannot be used: {reason}")
+        if total is None:
+            raise InputError(f"{self._run.root}: no sample of {found.name} can be used")
+        columns = columns_of(kind, self._trained)
+        predictions = predictions_of(total.reshape(-1, columns), shape, kind)
+        predictions[~is_known] = np.nan
+        return predictions
+
+    def close(self) -> None:
+        """Free the networks."""
+        self._predictor.close()
+        self._backend.close()
+
+    def __enter__(self) -> Ensemble:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        members = ", ".join(f"{name} {weight:.2f}" for name, weight in self.members.items() if weight)
+        return f"<hpcbal.Ensemble of {str(self._run.root)!r}: {members}>"
+
+    def _sample_set(self, samples: Any, args: Mapping[str, Any]) -> SampleSet:
+        config, trained = self._run.config, self._trained
+        self._predictor.found.broken.clear()
+        if isinstance(samples, str):
+            return open_sample_set(config, trained, samples, args)
+        if hasattr(samples, "read") and hasattr(samples, "label_spec"):
+            return whole_set("the given dataset", of_same_kind(samples, trained.dataset, "samples"), config)
+        if not len(samples):
+            raise InputError("samples: got none, allowed: at least one")
+        return whole_set("the given samples", GivenSamples(samples, trained.dataset), config)
+
+
+class GivenSamples:
+    """Samples without labels as a dataset; all get the label 0.
+
+    Attributes: as `Dataset` describes them.
+
+    Args:
+        samples: arrays, or images as bytes.
+        trained: the dataset whose samples they are like.
+    """
+
+    def __init__(self, samples: Sequence[Any] | NDArray[Any], trained: Dataset) -> None:
+        self.num_classes = int(trained.num_classes)
+        self.sample_spec, self.label_spec = trained.sample_spec, trained.label_spec
+        self._samples = samples
+        self._label = np.zeros(self.label_spec.shape, self.label_spec.dtype)
+
+    def __len__(self) -> int:
+        return len(self._samples)
+
+    def read(self, sample_id: int) -> tuple[Any, NDArray[Any]]:
+        """Return the sample, in the type of the trained ones where no kind of number changes."""
+        sample = self._samples[sample_id]
+        if self.sample_spec is None:
+            return sample, self._label
+        array = np.asarray(sample)
+        if np.can_cast(array.dtype, self.sample_spec.dtype, "same_kind"):
+            array = array.astype(self.sample_spec.dtype)
+        return array, self._label
+
+    def describe(self, sample_id: int) -> str:
+        """Return which of the given samples it is."""
+        return f"given sample {sample_id}"
+
+
+def open_ensemble(
+    directory: Path, select: str, dnns: tuple[str, ...], which: Which | None = None
+) -> Ensemble:
+    """Load the DNNs of a run; see `Run.ensemble`."""
+    if select not in SELECTIONS:
+        raise InputError(f"select: got {select!r}, allowed: {', '.join(SELECTIONS)}")
+    run = of_one_kind(open_trained(EvaluationRequest(directory, patterns=dnns, which=which)))
+    trained = open_source(run.config)
+    backend = _backend(run.config)
+    predictor = Predictor(backend, trained, RunDirectory(run.root).job, which, run.config.seed)
+    try:
+        if select == "greedy" and len(run.dnns) > 1:
+            run, weights = _selected(run, predictor, trained)
+        else:
+            weights = (1.0 / len(run.dnns),) * len(run.dnns)
+    except BaseException:
+        predictor.close()
+        backend.close()
+        raise
+    for name, reason in run.left_out.items():
+        warn(f"{name} is left out: {reason}")
+    for note in predictor.found.notes:
+        warn(note)
+    return Ensemble(run, trained, backend, predictor, weights)
+
+
+def _backend(config: EnsembleConfig) -> Backend:
+    """The backend on all cores of this process, or on a GPU that it may use."""
+    keras: Any = sys.modules.get("keras")
+    if keras is not None and keras.backend.backend() != _KERAS:
+        raise InputError(
+            f"Keras computes with {keras.backend.backend()} in this process, but hpcbal's Keras models need "
+            f"{_KERAS}: set KERAS_BACKEND={_KERAS} before Keras is imported, or predict in another process"
+        )
+    try:
+        return load_backend(config, LocalSlots(0, (frozenset(os.sched_getaffinity(0)),)))
+    except RuntimeError as error:  # it takes settings before it computes for the first time
+        raise InputError(
+            f"TensorFlow computes in this process already, with other settings ({error}); call ensemble() "
+            "before you use TensorFlow, or predict in another process"
+        ) from error
+
+
+def _selected(
+    run: TrainedRun, predictor: Predictor, trained: PreprocessedSamples
+) -> tuple[TrainedRun, tuple[float, ...]]:
+    """The DNNs that can be called, with their weights by greedy selection."""
+    validation = open_sample_set(run.config, trained, VALIDATION)
+    kind = kind_of(run.dnns[0])
+    while True:
+        evaluator = Evaluator(OneWorker(), predictor, run.dnns, kind, columns_of(kind, trained))
+        try:
+            chosen = evaluator.select(validation)
+            break
+        except FailedDnnsError as error:
+            run = without_dnns(run, error.reasons)
+    if chosen is None:
+        raise InputError(
+            f"{run.root}: nothing can be selected: no validation sample can be used, or the predictions of "
+            "all of them take more than 1 GiB; use select='mean'"
+        )
+    return run, chosen.weights

@@ -1,0 +1,175 @@
+"""DNNs that predict together: the mean of what they predict, by their weights."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hpcbal.api import ensemble as ensemble_module
+from hpcbal.api.ensemble import Ensemble, GivenSamples, open_ensemble
+from hpcbal.checkpoint import TrainingState, write_checkpoint
+from hpcbal.data import LabelSpec, PreprocessedSamples, SampleSpec
+from hpcbal.errors import HpcbalWarning, InputError
+from hpcbal.events.history import Position
+from hpcbal.runtime.evaluating.predicting import Predictor
+from hpcbal.runtime.evaluating.request import TrainedRun
+
+NAMES = ("a", "b", "c")
+MATRICES = {name: np.eye(2) * (index + 1.0) for index, name in enumerate(NAMES)}
+
+
+class Points:
+    """Pairs of numbers."""
+
+    num_classes = 2
+    sample_spec = SampleSpec.of((2,), "float32")
+    label_spec = LabelSpec()
+    class_names = ("no", "yes")
+
+    def __len__(self) -> int:
+        return 10
+
+    def read(self, sample_id: int) -> tuple[Any, Any]:
+        if sample_id == 3:
+            raise OSError("unreadable")
+        return np.full(2, sample_id, np.float32), 0
+
+    def describe(self, sample_id: int) -> str:
+        return f"point {sample_id}"
+
+
+class Replica:
+    num_bytes = 8
+
+    def state(self) -> dict[str, Any]:
+        return {"weights/matrix": np.zeros((2, 2))}
+
+    def load_state(self, arrays: Any) -> None:
+        self.matrix = arrays["weights/matrix"]
+
+    def predict(self, batch: Any) -> np.ndarray:
+        if not self.matrix.any():
+            raise RuntimeError("no such layer")
+        return np.asarray(batch.x @ self.matrix, float)
+
+    def metrics(self, sums: Any) -> dict[str, float]:
+        return {}
+
+    def close(self) -> None:
+        pass
+
+
+class Backend:
+    is_closed = False
+
+    def build(self, *_: Any) -> Replica:
+        return Replica()
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+class Settings(SimpleNamespace):
+    def for_prediction(self) -> Any:
+        return self
+
+
+def ensemble(folder: Path, weights: tuple[float, ...], matrices: Any = MATRICES) -> tuple[Ensemble, Backend]:
+    points: Any = Points()
+    source = PreprocessedSamples(points, (), seed=1, validation_fraction=0.3)
+    dnns: Any = tuple(Settings(name=name, batch_size=4, loss=None) for name in NAMES[: len(weights)])
+    for name, matrix in matrices.items():
+        arrays = {"weights/matrix": matrix}
+        state = TrainingState(name, 1, Position(1, 0), arrays=arrays, fingerprint=source.fingerprint)
+        write_checkpoint(folder / name, state)
+    config: Any = SimpleNamespace(
+        preprocessing=(), seed=1, dataplane=SimpleNamespace(max_sample_bytes=None, on_device=False)
+    )
+    run = TrainedRun(config, folder, dnns, {"d": "it failed"}, "test")
+    backend: Any = Backend()
+    predictor = Predictor(backend, source, lambda name: folder / name, None, 1)
+    return Ensemble(run, source, backend, predictor, weights), backend
+
+
+def test_predictions_are_the_weighted_mean(tmp_path: Path) -> None:
+    found, backend = ensemble(tmp_path, (0.25, 0.0, 0.75))
+    x = np.arange(18, dtype=np.float32).reshape(9, 2)
+    with found:
+        np.testing.assert_allclose(found.predict(x), x * (0.25 * 1 + 0.75 * 3))
+        np.testing.assert_allclose(found.predict([x[2], x[0]]), x[[2, 0]] * 2.5)
+        np.testing.assert_allclose(found.predict(x.astype(np.float64)), x * 2.5)  # in the type of the data
+    assert backend.is_closed
+    assert found.members == {"a": 0.25, "b": 0.0, "c": 0.75}
+    assert (found.left_out, found.classes) == ({"d": "it failed"}, ("no", "yes"))
+    assert repr(found) == f"<hpcbal.Ensemble of {str(tmp_path)!r}: a 0.25, c 0.75>"
+
+
+def test_samples_may_come_from_a_dataset(tmp_path: Path) -> None:
+    found, _ = ensemble(tmp_path, (1.0,))
+    with pytest.warns(HpcbalWarning, match=r"sample 3 of the given dataset cannot be used: .*unreadable"):
+        predictions = found.predict(Points())  # type: ignore[arg-type]
+    expected = np.repeat(np.arange(10.0)[:, None], 2, axis=1)
+    expected[3] = np.nan
+    np.testing.assert_allclose(predictions, expected)
+    validation = found.predict("validation")
+    ids = found._trained.validation_ids
+    np.testing.assert_allclose(validation[:, 0], np.where(ids == 3, np.nan, ids))
+
+
+def test_samples_of_another_kind_are_refused(tmp_path: Path) -> None:
+    found, _ = ensemble(tmp_path, (1.0,))
+    with pytest.raises(InputError, match="samples: got none, allowed: at least one"):
+        found.predict([])
+    with (
+        pytest.warns(HpcbalWarning, match=r"sample 0 of the given samples cannot be used: .*shape"),
+        pytest.raises(InputError, match="no sample of the given samples can be used"),
+    ):
+        found.predict(np.zeros((1, 3), np.float32))
+
+
+def test_a_dnn_that_cannot_predict_is_named(tmp_path: Path) -> None:
+    found, _ = ensemble(tmp_path, (0.5, 0.5), {**MATRICES, "b": np.zeros((2, 2))})
+    with pytest.raises(InputError, match=r"DNN b cannot predict: .*no such layer; name others with dnns"):
+        found.predict(np.ones((1, 2)))
+
+
+def test_numbers_of_another_kind_are_not_cast() -> None:
+    points: Any = Points()
+    assert GivenSamples([np.ones(2, np.int64)], points).read(0)[0].dtype == np.float32
+    points.sample_spec = SampleSpec.of((2,), "uint8")
+    assert GivenSamples([np.ones(2)], points).read(0)[0].dtype == np.float64  # and so it is refused
+    points.sample_spec = None
+    assert GivenSamples([b"png"], points).read(0)[0] == b"png"
+
+
+def test_only_two_ways_to_select(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="select: got 'best', allowed: mean, greedy"):
+        open_ensemble(tmp_path, "best", ())
+
+
+def test_settings_that_come_too_late_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuses(*_: Any) -> Any:
+        raise RuntimeError("Intra op parallelism cannot be modified after initialization.")
+
+    config: Any = None
+    monkeypatch.setattr(ensemble_module, "load_backend", refuses)
+    monkeypatch.delitem(sys.modules, "keras", raising=False)
+    with pytest.raises(InputError, match=r"TensorFlow computes in this process already.*call ensemble\(\)"):
+        ensemble_module._backend(config)
+    jax = SimpleNamespace(backend=SimpleNamespace(backend=lambda: "jax"))
+    monkeypatch.setitem(sys.modules, "keras", jax)
+    with pytest.raises(InputError, match="Keras computes with jax in this process"):
+        ensemble_module._backend(config)
+
+
+def test_it_needs_no_mpi() -> None:
+    """Importing MPI begins it in the process of a script."""
+    import subprocess
+
+    program = "import sys, hpcbal.api.ensemble; sys.exit('mpi4py' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], timeout=60, check=False).returncode == 0

@@ -1,0 +1,191 @@
+"""A run from Python, as far as no rank is needed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+import yaml
+
+import hpcbal
+from hpcbal.api import run as run_module
+from hpcbal.telemetry import ResultRow, write_results, write_status
+from hpcbal.telemetry.resources.processes import identity_of
+from hpcbal.telemetry.views.ensemble_table import new_status
+from hpcbal.telemetry.views.status import end_status
+
+VALUES: dict[str, Any] = {
+    "defaults": {
+        "optimizer": {"name": "sgd", "learning_rate": 0.1},
+        "batch_size": 4,
+        "stop": {"max_epochs": 2},
+    },
+    "dnns": [{"name": "a", "model": "hpcbal.models:softmax"}],
+    "backend": {"name": "emulated", "rates": {"a": {1: 10}}},
+}
+
+
+class FakeChild:
+    """Records command lines."""
+
+    lines: ClassVar[list[list[str]]] = []
+    code: int | None = None
+
+    def __init__(self, words: list[str], directory: Path) -> None:
+        self.lines.append(words)
+
+
+@pytest.fixture(autouse=True)
+def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """The command lines that were started, in a folder of its own."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("HPCBAL_OUTPUT", raising=False)
+    monkeypatch.setattr(run_module, "Child", FakeChild)
+    monkeypatch.setattr(FakeChild, "lines", [])
+    return FakeChild.lines
+
+
+def test_a_file_is_started_like_on_the_command_line(started: list[list[str]]) -> None:
+    Path("x.yaml").write_text(yaml.safe_dump(VALUES), encoding="utf-8")
+    changes = {"dnns.a.batch_size": 8}
+    run = hpcbal.run("x.yaml", output="out", set=changes, retry_failed=True, log_level="DEBUG")
+    assert started == [
+        ["run", "x.yaml", "--set=dnns.a.batch_size=8", "--output=out", "--log-level=DEBUG", "--retry-failed"]
+    ]
+    assert run.directory == Path("out")
+    assert repr(run) == "<hpcbal.Run 'out'>"
+    assert not Path("out").exists()
+    assert hpcbal.run("x.yaml").directory == Path("runs/x")
+
+
+def test_a_dict_is_kept_in_the_directory_of_the_run(started: list[list[str]]) -> None:
+    for _ in range(2):  # it is no foreign file there
+        run = hpcbal.run(VALUES, output="out")
+        assert started.pop() == ["run", "out/given.yaml", "--output=out"]
+    assert yaml.safe_load((run.directory / "given.yaml").read_text(encoding="utf-8")) == VALUES
+    assert hpcbal.run(VALUES).directory == Path("runs/ensemble")
+
+
+def test_the_output_directory_may_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HPCBAL_OUTPUT", "elsewhere")
+    assert hpcbal.run(VALUES).directory == Path("elsewhere")
+
+
+def test_wrong_input_is_an_error_before_anything_starts(started: list[list[str]]) -> None:
+    with pytest.raises(hpcbal.ConfigError) as caught:
+        hpcbal.run({**VALUES, "seed": -1}, output="out")
+    assert caught.value.key == "seed"
+    with pytest.raises(hpcbal.ConfigError, match="no such file"):
+        hpcbal.run("none.yaml")
+    with pytest.raises(hpcbal.ConfigError, match="no module 'nowhere'"):
+        hpcbal.run(VALUES, set={"dnns.a.model": "nowhere:net"}, output="out")
+    with pytest.raises(hpcbal.InputError, match="--log-level"):
+        hpcbal.run(VALUES, log_level="LOUD")
+    Path("taken").mkdir()
+    Path("taken/thesis.tex").touch()
+    with pytest.raises(hpcbal.InputError, match="not empty and not an output directory"):
+        hpcbal.run(VALUES, output="taken")
+    assert started == []
+    assert not Path("out").exists()
+
+
+def test_a_start_shows_no_status_of_an_earlier_one() -> None:
+    Path("out").mkdir()
+    Path("out/config.yaml").write_text(yaml.safe_dump(VALUES), encoding="utf-8")
+    old = new_status("old", 2)
+    end_status(old, "suspended", 75)
+    write_status("out/status.json", old)
+    os.utime("out/status.json", (1.0, 1.0))
+    run = hpcbal.run({**VALUES, "name": "new"}, output="out")
+    status = run.status()
+    assert (status["phase"], status["name"], str(status)) == ("starting", "new", "new: starting")
+    os.utime("out/status.json", (time.time() + 1.0,) * 2)
+    assert run.status()["name"] == "old"
+    assert "suspended" in str(hpcbal.load("out").status())
+
+
+def test_only_a_run_can_be_loaded() -> None:
+    with pytest.raises(hpcbal.InputError, match="no such directory"):
+        hpcbal.load("nowhere")
+    Path("empty").mkdir()
+    with pytest.raises(hpcbal.InputError, match=r"no config.yaml: not the output directory of a run"):
+        hpcbal.load("empty")
+
+
+def loaded(status: dict[str, Any] | None = None) -> hpcbal.Run:
+    Path("out").mkdir(exist_ok=True)
+    write_status("out/status.json", {**new_status("a", 2), **(status or {})})  # type: ignore[typeddict-item]
+    return hpcbal.load("out")
+
+
+def test_results_are_rows_of_plain_values() -> None:
+    run = loaded()
+    with pytest.raises(hpcbal.InputError, match="not there yet: a run writes it when it ends"):
+        run.results()
+    row = ResultRow("a", "done", 3, 0.5, 1.5, 3.0, "", {"best_epoch": 2}, {"args.width": "8", "model": "m:f"})
+    write_results("out/results.csv", [row])
+    assert run.results() == [
+        {
+            "name": "a",
+            "state": "done",
+            "epochs": 3,
+            "best_val_accuracy": 0.5,
+            "wall_time_s": 1.5,
+            "slot_seconds": 3.0,
+            "cause": "",
+            "best_epoch": 2,
+            "args.width": 8,
+            "model": "m:f",
+        }
+    ]
+
+
+def test_a_frame_has_the_same_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = loaded()
+    write_results("out/results.csv", [ResultRow("a", "done", 3, 0.5, 1.5, 3.0)])
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(hpcbal.InputError, match="needs pandas"):
+        run.frame()
+
+    class Pandas:
+        DataFrame = staticmethod(lambda rows: ("frame", rows))
+
+    monkeypatch.setitem(sys.modules, "pandas", Pandas)
+    assert run.frame() == ("frame", run.results())
+
+
+def test_waiting_for_the_run_of_somebody_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_module, "_LOOK_S", 0.01)
+    ended = {"phase": "finished", "outcome": "done", "exit_code": 0}
+    assert loaded(ended).wait() == 0
+    assert loaded(ended).stop() == 0
+    failed = loaded({"phase": "finished", "outcome": "failed-dnns", "exit_code": 3})
+    assert failed.wait(check=False) == 3
+    with pytest.raises(hpcbal.RunFailed) as caught:
+        failed.wait()
+    assert (caught.value.code, caught.value.directory) == (3, "out")
+    with pytest.raises(TimeoutError):
+        loaded().wait(0.0)  # of this process, which lives
+    gone = loaded({"pid": 2**22 + 1})
+    with pytest.raises(hpcbal.RunFailed, match="is gone: the run was killed"):
+        gone.wait()
+
+
+def test_stopping_the_run_of_somebody_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(hpcbal.InputError, match="runs on elsewhere; stop it there"):
+        loaded({"host": "elsewhere"}).stop()
+    with pytest.raises(hpcbal.InputError, match="only for a run that was started by this process"):
+        loaded().stop(kill=True)
+    with subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]) as rank:
+        facts = {"pid": rank.pid, "host": socket.gethostname(), "process": identity_of(rank.pid)}
+        run = loaded(facts)
+        monkeypatch.setattr(run, "_wait_for_other", lambda timeout_s, check: 75)
+        assert run.stop() == 75
+        assert rank.wait(60) == -signal.SIGTERM

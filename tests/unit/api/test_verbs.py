@@ -1,0 +1,44 @@
+"""Calls become command lines, and leave the process as it was."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+import hpcbal
+from hpcbal.api.verbs import arguments_for, changes, options, path_word, unchanged_process
+from hpcbal.config import add_import_roots
+
+
+def test_arguments_become_options() -> None:
+    assert options(slots_per_node=4, open_data=True, profile=None, no_plots=False, output=Path("a b")) == [
+        "--slots-per-node=4",
+        "--open-data",
+        "--output=a b",
+    ]
+    assert options(slots=(1, 2), dnns=(), cost={"load_s": 3.0, "build_s": 1}) == [
+        "--slots=1,2",
+        "--cost=load_s=3.0",
+        "--cost=build_s=1",
+    ]
+    assert changes({"a.b": "x", "c": [1]}) == ['--set=a.b="x"', "--set=c=[1]"]
+    assert [path_word("-x.yaml"), path_word(Path("y"))] == ["./-x.yaml", "y"]
+
+
+def test_a_configuration_is_a_path_or_a_dict() -> None:
+    with pytest.raises(hpcbal.InputError, match="config: got a int, allowed: the path of a YAML file, or"):
+        arguments_for("plan", 5, [])  # type: ignore[arg-type]
+
+
+def test_a_verb_leaves_no_traces_in_the_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KERAS_BACKEND", "jax")
+    monkeypatch.delenv("TF_USE_LEGACY_KERAS", raising=False)
+    before = (list(sys.path), dict(os.environ), dict(sys.path_importer_cache))
+    with unchanged_process():
+        add_import_roots(tmp_path / "x.yaml")
+        assert os.environ["KERAS_BACKEND"] == "tensorflow"
+        assert str(tmp_path) in sys.path
+    assert (sys.path, dict(os.environ), dict(sys.path_importer_cache)) == before
