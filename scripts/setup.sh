@@ -234,7 +234,7 @@ check_site_mpi() { # falls back to the wheel if the site's compiler cannot build
 
 check_compiler() { # before the downloads, and only if something must still be built
   local needs_horovod=1
-  if [[ -f $STATE/steps/horovod ]] || cached_wheel "$(cache_folder tensorflow)" "$HOROVOD" >/dev/null; then
+  if is_done horovod "$(horovod_key)" || cached_wheel "$(cache_folder tensorflow)" "$HOROVOD" >/dev/null; then
     needs_horovod=0
   fi
   ((needs_horovod)) || ! is_done hpcbal "$(hpcbal_key)" || return 0
@@ -504,6 +504,8 @@ install_dev() {
   pip_install -r "$REQUIREMENTS/dev.txt"
 }
 
+horovod_key() { printf '%s' "$HOROVOD $MPI_ID $TENSORFLOW $GPU_OPERATIONS"; }
+
 hpcbal_key() { key_of "${HPCBAL_SOURCES[@]}" -- "$ROOT"; }
 
 install_hpcbal() { # also builds the compiled loops in place
@@ -571,7 +573,7 @@ steps() { # steps run | dev
   step packages "$packages" "$TENSORFLOW and other packages (a download of about $size GB)" install_packages
   step mpi "$MPI_ID" "MPI: $MPI_ID" install_mpi
   step mpi4py "$MPI4PY $MPI_ID" "$MPI4PY for $MPI_ID" install_mpi4py
-  step horovod "$HOROVOD ${built_for[*]}" "$HOROVOD for $TENSORFLOW and $MPI_ID (built in 1 to 2 minutes, or from \
+  step horovod "$(horovod_key)" "$HOROVOD for $TENSORFLOW and $MPI_ID (built in 1 to 2 minutes, or from \
 the wheel cache)" install_horovod
   step hpcbal "$(hpcbal_key)" "hpcbal" install_hpcbal
   [[ $1 == run ]] ||

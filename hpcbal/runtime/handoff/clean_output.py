@@ -215,11 +215,13 @@ class CleanOutput:
                 if not self._waiting:
                     return
                 text = rest = self._waiting.popleft()
-            try:
-                while rest and is_read:
+            while rest and is_read:
+                try:
                     rest = rest[os.write(self._target, rest) :]
-            except OSError:
-                is_read = False
+                except BlockingIOError:  # another program that shares it has made it so, and it is full
+                    select.select([], [self._target], [], _LOOK_S)
+                except OSError:
+                    is_read = False
             with self._changed:
                 self._num_waiting -= len(text)
 

@@ -192,7 +192,7 @@ class Start:
         most_spilled_bytes: the most that it has had on all disks.
         measured_s: time of its last objective, or of the start.
         saved_s: time of its last checkpoint, or of the start.
-        heard_s: when an executor last reported something.
+        heard_s: when an executor last reported something, or it was asked to stop.
         longest_silence_s: the longest time between two reports before it was to stop.
     """
 
@@ -273,13 +273,21 @@ class Start:
             self.longest_silence_s = max(self.longest_silence_s, now_s - self.heard_s)
         self.heard_s = now_s
 
+    def leave_out(self, busy_s: float, now_s: float) -> None:
+        """Count no silence in the last `busy_s` seconds until `now_s`, in which nobody could listen."""
+        self.heard_s = min(now_s, self.heard_s + busy_s)
+
+    def ask_to_stop(self) -> None:
+        """Note that it is asked to stop; a silence counts from then on."""
+        self.asked_to_stop_s = self.heard_s = time.monotonic()
+
     def held_up_s(self) -> float:
         """Return for how long it has been silent since it was to stop, if that is too long; otherwise 0.
 
         Writing a checkpoint may take any time. In an evaluation executors report at its end only, so it gets
         the most that a stop may take.
         """
-        silent_s = time.monotonic() - max(self.heard_s, self.asked_to_stop_s)
+        silent_s = time.monotonic() - self.heard_s
         longest_s = MOST_STOP_S if self.machine.is_evaluating else self.longest_silence_s
         is_too_long = silent_s > stop_limit_s(longest_s)
         return silent_s if is_too_long and self.machine.phase not in ("saving", "writing") else 0.0

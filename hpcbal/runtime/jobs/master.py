@@ -170,7 +170,7 @@ class Master:
         busy_s, self._looped_s = now_s - self._looped_s, now_s
         if busy_s > BUSY_S:
             for start in self.running.values():
-                start.heard_s += busy_s
+                start.leave_out(busy_s, now_s)
 
     def _outcome(self) -> Outcome:
         """Return how the run ends."""
@@ -205,7 +205,7 @@ class Master:
     def stop_job(self, start: Start, event: Event) -> None:
         """End a start of a job, with a checkpoint if the event asks for one."""
         if start.end is None:
-            start.asked_to_stop_s = time.monotonic()
+            start.ask_to_stop()
             self.post(start, event)
 
     def post(self, start: Start, event: Event) -> None:
@@ -261,6 +261,7 @@ class Master:
 
     def _check_stop(self) -> None:
         """End the job if nothing but silent jobs holds up a stop, perhaps because their code hangs."""
+        self._note_own_time()  # this turn may have taken a message before, which took long
         held_up = {name: start.held_up_s() for name, start in self.running.items()}
         if self.stop_reason is not None and held_up and all(held_up.values()):
             raise HeldUpError.of(", ".join(held_up), min(held_up.values()))

@@ -43,8 +43,9 @@ def kept_output(path: Path, rank: int) -> Iterator[None]:
         yield
     finally:
         for name, text, old in zip(NAMES, texts, before, strict=True):
-            with contextlib.suppress(ValueError):  # code of the user has closed it
-                text.flush()
+            for stream in (getattr(sys, name), text):  # the first one may be the user's, and write to ours
+                with contextlib.suppress(Exception):  # it has been closed, or is no stream
+                    stream.flush()
             setattr(sys, name, old)
         for stream in kept:
             stream.finish()

@@ -6,6 +6,7 @@ import contextlib
 import logging
 import os
 import sys
+import threading
 from io import TextIOWrapper
 from pathlib import Path
 from types import TracebackType
@@ -109,6 +110,7 @@ class _Console(logging.StreamHandler[TextIO]):
     def __init__(self, stream: TextIO | None) -> None:
         super().__init__(stream or own_stream("stderr"))
         self._is_given = stream is not None
+        self._is_busy = threading.local()
 
     def emit(self, record: logging.LogRecord) -> None:
         is_ours = record.name.split(".")[0] == _PACKAGE
@@ -116,9 +118,22 @@ class _Console(logging.StreamHandler[TextIO]):
             return
         if is_ours or self._is_given:
             super().emit(record)
-        elif sys.stderr is not None:
-            with contextlib.suppress(OSError, ValueError):  # nobody reads it, or it was closed
+        else:
+            self._show(record)
+
+    def _show(self, record: logging.LogRecord) -> None:
+        """Print a record to `sys.stderr`, which may be anything, even what logs each line as an error again.
+
+        Whatever goes wrong must not end the code that logs; the log of the rank has the record.
+        """
+        if getattr(self._is_busy, "now", False):
+            return
+        self._is_busy.now = True
+        try:
+            with contextlib.suppress(Exception):
                 print(self.format(record), file=sys.stderr)
+        finally:
+            self._is_busy.now = False
 
 
 class _OwnFile(logging.FileHandler):

@@ -3,48 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import keras
 import numpy as np
 
+from hpcbal.training.metric import AccuracyOfClasses, Metric
 from hpcbal.training.weights import Array
 
 
-class Metric(Protocol):
-    """A metric whose states are sums over samples.
-
-    Attributes:
-        num_states: how many numbers they are; known after `build`.
-        takes_outputs: whether `states` may get the outputs of the model instead of predictions.
-    """
-
-    num_states: int
-    takes_outputs: bool
-
-    def build(self, y: Any, predictions: Any) -> None:
-        """Get ready for labels and predictions of these shapes."""
-
-    def why_not_additive(self, y: Any, predictions: Any) -> str:
-        """Why its states are not sums over samples, found by trying; empty if they are."""
-
-    def states(self, y: Any, predictions: Any) -> Sequence[Any]:
-        """The sums over these samples, as tensors of any shape; traced."""
-
-    def result(self, states: Array, count: int) -> float:
-        """The metric of `count` >= 1 samples with these sums, shape (num_states,)."""
-
-
-class Accuracy(Metric):
-    """Share of samples whose largest output is that of their class, or of the largest of their shares."""
-
-    num_states = 1
-    takes_outputs = True
-
-    def build(self, y: Any, predictions: Any) -> None: ...
-
-    def why_not_additive(self, y: Any, predictions: Any) -> str:
-        return ""
+class Accuracy(AccuracyOfClasses):
+    """The accuracy of classes, with Keras."""
 
     def states(self, y: Any, predictions: Any) -> Sequence[Any]:
         if len(y.shape) > 1:
@@ -52,9 +21,6 @@ class Accuracy(Metric):
         found = keras.ops.argmax(predictions, axis=-1)
         hits = keras.ops.equal(keras.ops.cast(found, "int64"), keras.ops.cast(y, "int64"))
         return [keras.ops.sum(keras.ops.cast(hits, "int64"))]
-
-    def result(self, states: Array, count: int) -> float:
-        return float(states[0]) / count
 
 
 class KerasMetric(Metric):
@@ -67,12 +33,9 @@ class KerasMetric(Metric):
         metric: not updated yet.
     """
 
-    takes_outputs = False
-
     def __init__(self, metric: keras.metrics.Metric) -> None:
         self._metric = metric
         self._start: list[Array] = []
-        self.num_states = 0
 
     def build(self, y: Any, predictions: Any) -> None:
         predictions = self._as_taken(predictions)
@@ -82,26 +45,11 @@ class KerasMetric(Metric):
         self.num_states = sum(array.size for array in self._start)
 
     def why_not_additive(self, y: Any, predictions: Any) -> str:
-        """Compare the sums of all samples with those of two unequal parts, in both orders."""
         if not self._start:
             return "it has no states (keras.metrics.Metric.add_variable)"
         if any(array.any() for array in self._start):
             return "its states do not begin at zero"
-        whole, first, rest = (
-            self._sums(y[part], predictions[part]) for part in (slice(None), slice(0, 1), slice(1, None))
-        )
-        scale = np.maximum(1.0, np.abs(whole))
-        if not np.all(np.abs(whole - (first + rest)) <= 1e-3 * scale):
-            return (
-                "its states after all samples are not the sum of its states after parts of them (labels have "
-                f"shape {tuple(y.shape[1:])} for each sample, predictions {tuple(predictions.shape[1:])})"
-            )
-        return ""
-
-    def _sums(self, y: Any, predictions: Any) -> Array:
-        return np.concatenate(
-            [np.asarray(state, np.float64).ravel() for state in self.states(y, predictions)]
-        )
+        return super().why_not_additive(y, predictions)
 
     def states(self, y: Any, predictions: Any) -> Sequence[Any]:
         start = [
@@ -129,6 +77,9 @@ class KerasMetric(Metric):
             values.append(keras.ops.convert_to_tensor(part.astype(start.dtype), variable.dtype))
             begin += start.size
         found = self._metric.stateless_result(values)
+        for variable, value in zip(self._metric.variables, values, strict=True):
+            if found is variable:  # its own numbers, not these
+                found = value
         if isinstance(found, dict):
             raise TypeError(
                 f"its result is a dict ({', '.join(map(str, found))}), allowed: a number or an array"

@@ -20,7 +20,8 @@ from hpcbal.config.schema.dnn import DnnConfig
 from hpcbal.data.spec import CLASS_LABEL, LabelSpec, SampleSpec
 from hpcbal.errors import InputError, UserCodeError
 from hpcbal.training.groups import USER_ERRORS
-from hpcbal.training.keras.objective import Objective, Probe
+from hpcbal.training.keras.objective import KerasObjective
+from hpcbal.training.objective import Objective, Probe
 from hpcbal.training.user_model import user_errors
 
 NUM_PROBES = 3
@@ -154,7 +155,7 @@ def _check(
         ending = _ending(model.outputs[0])
     else:
         ending = None
-    objective = Objective(dnn, label, num_classes, ending)
+    objective = KerasObjective(dnn, label, num_classes, ending)
     if takes_logits and ending in _SQUASHING:
         raise InputError(_not_logits(who, f"ends in {ending}"))
     if takes_logits and ending not in (*_FOR_LOGITS, None):

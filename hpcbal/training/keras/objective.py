@@ -3,265 +3,33 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Literal, cast
 
 import keras
 import numpy as np
 
-from hpcbal.config.imports import load_object
 from hpcbal.config.schema.dnn import DnnConfig
-from hpcbal.config.schema.objective import KERAS_LOSSES, LossConfig, MetricConfig
 from hpcbal.data.spec import LabelSpec
-from hpcbal.errors import HpcbalError, InputError, UserCodeError
-from hpcbal.events.history import KERAS_METRICS, LOSS
-from hpcbal.training.backend import Sums, are_shares
-from hpcbal.training.groups import USER_ERRORS
-from hpcbal.training.keras.metric_states import Accuracy, KerasMetric, Metric, accuracy_of_whole_labels
+from hpcbal.errors import InputError
+from hpcbal.training.keras.metric_states import Accuracy, KerasMetric, accuracy_of_whole_labels
+from hpcbal.training.metric import Metric
+from hpcbal.training.objective import Objective, Probe
+from hpcbal.training.objective_library import LossFunction
 from hpcbal.training.weights import Array
-from hpcbal.user_code import summary
-
-Link = Literal["softmax", "sigmoid", "identity"]
-"""The function from the outputs of a model to the predictions that metrics see."""
-
-_LOGITS_OF: Mapping[str, Link] = {
-    "SparseCategoricalCrossentropy": "softmax",
-    "CategoricalCrossentropy": "softmax",
-    "CategoricalFocalCrossentropy": "softmax",
-    "BinaryCrossentropy": "sigmoid",
-    "BinaryFocalCrossentropy": "sigmoid",
-}
-"""Losses that take logits or probabilities (`from_logits`), and what turns logits into probabilities."""
-
-_OVER_A_SAMPLE = ("Dice", "Tversky")
-"""Losses that by default are one number for a whole batch; here, for each sample."""
-
-MAX_STATES = 65_536
-"""Sums behind the metrics of a DNN: they travel with every step."""
-
-LossFunction = Callable[[Any, Any], Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Probe:
-    """A few samples on which loss and metrics are tried.
-
-    Attributes:
-        y: labels, shape (n, *label shape).
-        outputs: of a model for these samples, shape (n, ...).
-    """
-
-    y: Any
-    outputs: Any
-
-
-class Objective:
-    """Loss and metrics of one DNN, traced with its steps.
-
-    Attributes:
-        link: what turns the model's outputs into probabilities or predictions.
-        takes_classes: whether the default loss is used: outputs are the logits of classes.
-        metric_names: names of the metrics in results, in order.
-        num_states: number of sums behind the metrics.
-
-    Args:
-        dnn: its loss, metrics and weights of classes.
-        label: shape and type of a label.
-        num_classes: number of classes, if labels are classes.
-        ending: activation at the end of the model, such as "softmax" or "linear"; None if unknown. Decides
-            whether a cross entropy takes logits, unless the arguments of the loss say so.
-
-    Raises:
-        InputError: if the loss or a metric does not fit the labels, or cannot be made.
-        UserCodeError: if a user's callable raises.
-    """
+class KerasObjective(Objective):
+    """Loss and metrics of one DNN, with classes and functions of Keras, traced with its steps."""
 
     def __init__(self, dnn: DnnConfig, label: LabelSpec, num_classes: int, ending: str | None) -> None:
-        self._who = f"DNN {dnn.name}"
-        self._label = label
-        self._num_classes = num_classes
-        self._smoothing = dnn.label_smoothing
         self._dtype = keras.config.floatx()
-        self.takes_classes = dnn.loss is None
-        self.link: Link = "softmax"
-        kind = None if dnn.loss is None else KERAS_LOSSES.get(dnn.loss.name)
-        self._keras_loss = None if dnn.loss is None or kind is None else dnn.loss.name
-        self._is_own_loss = dnn.loss is not None and kind is None
-        self._is_of_classes = dnn.loss is None or _LOGITS_OF.get(kind or "") == "softmax"
-        if dnn.loss is None:
-            self._check_default_loss(label)
-            self._loss: LossFunction = self._cross_entropy
-        else:
-            self._loss = self._named_loss(dnn.loss, ending)
-        self._class_weights = self._weights_of_classes(dnn.class_weights)
-        self._metrics: list[tuple[str, Metric]] = []
-        settings = dnn.metrics
-        if settings is None and self.takes_classes:
-            self._metrics.append(("accuracy", Accuracy()))
-        for metric in settings or ():
-            self._metrics.append((metric.key, self._named_metric(metric)))
-        self.metric_names = tuple(name for name, _ in self._metrics)
-        self.num_states = 0
+        super().__init__(dnn, label, num_classes, ending)
 
     def try_on(self, probe: Probe) -> None:
-        """Compute loss and metrics of a few samples, and check that they can be summed over samples.
-
-        Must be called once, before the first step.
-
-        Raises:
-            InputError: if the loss is not one number for each sample that depends on this sample only, or a
-                metric's states do not add up.
-            UserCodeError: if a user's loss or metric raises.
-        """
         # Keras remembers the logits of a softmax in an attribute, which parts of the tensor would not have.
-        probe = Probe(probe.y, keras.ops.convert_to_tensor(np.asarray(probe.outputs)))
-        self._check_outputs(tuple(probe.outputs.shape[1:]))
-        doing = f"{self._who}: computing the loss of {len(probe.y)} samples"
-        with _user_errors(doing):
-            whole = np.asarray(self._loss_of_samples(probe.y, probe.outputs))
-            parts = [
-                np.asarray(self._loss_of_samples(probe.y[i : i + 1], probe.outputs[i : i + 1]))
-                for i in range(len(probe.y))
-            ]
-        if not np.allclose(whole, np.concatenate(parts), rtol=1e-3, atol=1e-5, equal_nan=True):
-            raise InputError(
-                f"{self._who}: loss: the loss of a sample depends on the other samples of the batch, "
-                f"allowed: a loss for each sample by itself (labels have shape {self._label.shape}, outputs "
-                f"{tuple(probe.outputs.shape[1:])})"
-            )
-        predictions = self.predictions(probe.outputs)
-        for name, metric in self._metrics:
-            with _user_errors(f"{self._who}: metric {name}"):
-                metric.build(probe.y, predictions)
-            with _user_errors(f"{self._who}: metric {name}"):
-                why = metric.why_not_additive(probe.y, predictions)
-                found = metric.states(probe.y, predictions)
-                states = np.concatenate([np.asarray(each, np.float64).ravel() for each in found])
-                metric.result(states, len(probe.y))
-            if why:
-                raise InputError(
-                    f"{self._who}: metric {name}: {why}, allowed: metrics whose states add up over samples, "
-                    "because the samples of a step lie on several ranks"
-                )
-        self.num_states = sum(metric.num_states for _, metric in self._metrics)
-        if self.num_states > MAX_STATES:
-            raise InputError(
-                f"{self._who}: metrics: their states are {self.num_states} numbers, allowed: at most "
-                f"{MAX_STATES}, because they travel with every step"
-            )
-
-    def losses(self, y: Any, sample_weights: Any = None, *, outputs: Any, training: bool) -> Any:
-        """The loss of each sample times its weight, and while training that of its class; traced.
-
-        Returns: shape (n,).
-        """
-        losses = self._loss_of_samples(y, outputs)
-        if sample_weights is not None:
-            losses *= keras.ops.cast(sample_weights, losses.dtype)
-        if training and self._class_weights is not None:
-            weights = keras.ops.convert_to_tensor(self._class_weights, losses.dtype)
-            if self._label.is_class:
-                losses *= keras.ops.take(weights, y)
-            else:
-                losses *= keras.ops.sum(keras.ops.cast(y, losses.dtype) * weights, axis=-1)
-        return losses
-
-    def states(self, y: Any, outputs: Any) -> list[Any]:
-        """The sums behind the metrics, as tensors of any shape; traced."""
-        if not self._metrics:
-            return []
-        found: list[Any] = []
-        predictions = None
-        for _, metric in self._metrics:
-            if metric.takes_outputs:
-                found += metric.states(y, outputs)
-                continue
-            if predictions is None:
-                predictions = self.predictions(outputs)
-            found += metric.states(y, predictions)
-        return found
-
-    def predictions(self, outputs: Any) -> Any:
-        """Return the predictions for metrics: probabilities where the loss takes logits."""
-        if self.link == "softmax":
-            return keras.ops.softmax(outputs, axis=-1)
-        if self.link == "sigmoid":
-            return keras.ops.sigmoid(outputs)
-        return outputs
-
-    def outputs_of(self, predictions: Any) -> Any:
-        """Outputs for which `predictions` returns these ones."""
-        if self.link == "identity":
-            return predictions
-        least = float(np.finfo(self._dtype).eps)
-        outputs = keras.ops.log(keras.ops.maximum(predictions, least))
-        if self.link == "sigmoid":
-            outputs -= keras.ops.log(keras.ops.maximum(1.0 - predictions, least))
-        return outputs
-
-    def results(self, sums: Sums) -> dict[str, float]:
-        """Loss and metrics by name; NaN without samples.
-
-        Raises:
-            UserCodeError: if a user's metric raises.
-        """
-        found = {LOSS: sums.mean_loss}
-        start = 0
-        for name, metric in self._metrics:
-            end = start + metric.num_states
-            states = sums.states[start:end] if len(sums.states) else np.zeros(metric.num_states)
-            with _user_errors(f"{self._who}: metric {name}"):
-                found[name] = metric.result(states, sums.count) if sums.count else float("nan")
-            start = end
-        return found
-
-    def _loss_of_samples(self, y: Any, outputs: Any) -> Any:
-        """Shape (n,); the mean over all other axes of what the loss returns."""
-        values = keras.ops.convert_to_tensor(self._loss(y, outputs))
-        rank = len(values.shape)
-        if rank == 0:
-            raise InputError(
-                f"{self._who}: loss: it returns one number for a batch, allowed: a number for each sample"
-            )
-        return keras.ops.mean(values, axis=tuple(range(1, rank))) if rank > 1 else values
-
-    def _check_outputs(self, outputs: tuple[int, ...]) -> None:
-        """Refuse outputs of a shape that a loss of Keras does not take: it fails on them, or broadcasts.
-
-        Args:
-            outputs: shape of the outputs for one sample.
-        """
-        label, whole = tuple(self._label.shape), self._has_whole_labels
-        if self._keras_loss is None or _without_ones(outputs) == _without_ones(label):
-            return
-        if KERAS_LOSSES[self._keras_loss] == "SparseCategoricalCrossentropy":
-            if outputs[:-1] == label:
-                return
-            allowed = f"outputs of shape {(*label, self._num_classes)}"
-        elif whole and outputs[:-1] == label:
-            leave_out = "leave loss out, or " if self._label.is_class else ""
-            raise InputError(
-                f"{self._who}: loss {self._keras_loss}: labels are numbers of classes, and the model returns "
-                f"{outputs[-1]} numbers for each; allowed for such labels: {leave_out}set "
-                "sparse_categorical_crossentropy; other losses need labels of the shape of the outputs"
-            )
-        else:
-            allowed = "outputs of the shape of the labels"
-        raise InputError(
-            f"{self._who}: loss {self._keras_loss}: labels have shape {label}, and the model returns outputs "
-            f"of shape {outputs}, allowed with this loss: {allowed}"
-        )
-
-    def _check_default_loss(self, label: LabelSpec) -> None:
-        if label.is_class or are_shares(label, self._num_classes):
-            return
-        raise InputError(
-            f"{self._who}: loss: labels have shape {label.shape} and type {label.dtype}, which the default "
-            "loss, the cross entropy of classes, does not take; set a loss, such as mean_squared_error for "
-            "numbers, binary_crossentropy for several labels at once, or sparse_categorical_crossentropy for "
-            "a class at each place"
-        )
+        super().try_on(Probe(probe.y, keras.ops.convert_to_tensor(np.asarray(probe.outputs))))
 
     def _cross_entropy(self, y: Any, logits: Any) -> Any:
         smoothing, num_classes = self._smoothing, self._num_classes
@@ -271,148 +39,66 @@ class Objective:
             y = keras.ops.one_hot(y, num_classes, dtype=logits.dtype)
         return keras.losses.categorical_crossentropy(y, logits, from_logits=True, label_smoothing=smoothing)
 
-    def _named_loss(self, settings: LossConfig, ending: str | None) -> LossFunction:
-        args = dict(settings.args)
-        kind = KERAS_LOSSES.get(settings.name)
-        if kind is None:
-            if self._smoothing:
-                raise self._no_smoothing(settings.name)
-            self.link = "identity"
-            return self._own_loss(settings.name, args)
-        if kind in _LOGITS_OF:
-            is_squashed = ending in ("softmax", "sigmoid")
-            from_logits = bool(args.setdefault("from_logits", not is_squashed))
-            self.link = _LOGITS_OF[kind] if from_logits else "identity"
-        else:
-            self.link = "identity"
-        if kind in _OVER_A_SAMPLE:
-            args.setdefault("axis", list(range(1, 1 + max(1, len(self._label.shape)))))
-        if self._smoothing:
-            if kind == "SparseCategoricalCrossentropy":
-                raise self._no_smoothing(settings.name)
-            try:
-                return self._made(kind, "losses", {**args, "label_smoothing": self._smoothing})
-            except TypeError:
-                raise self._no_smoothing(settings.name) from None
-        try:
-            made = self._made(kind, "losses", args)
-        except TypeError as error:
-            raise self._wrong_args("loss", settings, error) from error
-        return made
+    def _made_loss(self, kind: str, args: Mapping[str, Any]) -> LossFunction:
+        made = getattr(keras.losses, kind)(reduction="none", dtype=self._dtype, **args)
+        return cast(LossFunction, made)
 
-    def _no_smoothing(self, name: str) -> InputError:
-        return InputError(
-            f"{self._who}: label_smoothing: got {self._smoothing} with loss {name}, allowed: 0; or leave the "
-            "loss out, or use categorical_crossentropy, binary_crossentropy or their focal forms"
-        )
+    def _own_loss(self, name: str, found: Any, args: Mapping[str, Any]) -> LossFunction:
+        if inspect.isclass(found):
+            takes_reduction = issubclass(found, keras.losses.Loss)
+            own = {"reduction": "none", **args} if takes_reduction else args
+            return cast(LossFunction, found(**own))
+        return lambda y, outputs: found(y, outputs, **args)
 
-    def _made(self, kind: str, module: str, args: Mapping[str, Any]) -> Any:
-        """An object of a class of Keras."""
-        made = getattr(getattr(keras, module), kind)
-        if module == "losses":
-            return made(reduction="none", dtype=self._dtype, **args)
+    def _accuracy_of_classes(self) -> Metric:
+        return Accuracy()
+
+    def _accuracy_of_whole_labels(self) -> Metric:
+        return KerasMetric(keras.metrics.MeanMetricWrapper(accuracy_of_whole_labels, dtype=self._dtype))
+
+    def _made_metric(self, kind: str, args: Mapping[str, Any]) -> Metric:
         dtype = "float32" if "TopK" in kind else self._dtype  # TensorFlow's kernel takes no other
-        return made(dtype=dtype, **args)
+        return KerasMetric(getattr(keras.metrics, kind)(dtype=dtype, **args))
 
-    def _wrong_args(self, what: str, settings: LossConfig | MetricConfig, error: Exception) -> InputError:
-        module, table = ("losses", KERAS_LOSSES) if what == "loss" else ("metrics", None)
-        kind = KERAS_METRICS[settings.name][0] if table is None else table[settings.name]
-        taken = inspect.signature(getattr(getattr(keras, module), kind).__init__).parameters
-        names = [name for name in taken if name not in ("self", "name", "dtype", "reduction")]
-        return InputError(
-            f"{self._who}: {what} {settings.name}: {summary(error)}; arguments allowed: "
-            f"{', '.join(names) or 'none'}"
-        )
-
-    def _own_loss(self, path: str, args: dict[str, Any]) -> LossFunction:
-        with _user_errors(f"{self._who}: loss {path}: importing it"):
-            found: Any = load_object(path)
-        with _user_errors(f"{self._who}: loss {path}: making it"):
-            if inspect.isclass(found):
-                takes_reduction = issubclass(found, keras.losses.Loss)
-                own = {"reduction": "none", **args} if takes_reduction else args
-                return cast(LossFunction, found(**own))
-            return lambda y, outputs: found(y, outputs, **args)
-
-    def _named_metric(self, settings: MetricConfig) -> Metric:
-        if settings.name == "accuracy" and not settings.args and self.takes_classes:
-            return Accuracy()
-        if settings.name == "accuracy" and not settings.args and self._is_own_loss and self._has_whole_labels:
-            return KerasMetric(keras.metrics.MeanMetricWrapper(accuracy_of_whole_labels, dtype=self._dtype))
-        args = dict(settings.args)
-        if args.get("from_logits"):
-            raise InputError(
-                f"{self._who}: metric {settings.name}: got from_logits, allowed: leave it out; metrics see "
-                "probabilities where the loss takes logits"
-            )
-        if settings.name in KERAS_METRICS:
-            try:
-                return KerasMetric(self._made(self._kind_of(settings.name), "metrics", args))
-            except (TypeError, ValueError) as error:
-                raise self._wrong_args("metric", settings, error) from error
-        with _user_errors(f"{self._who}: metric {settings.name}: importing it"):
-            found: Any = load_object(settings.name)
-        with _user_errors(f"{self._who}: metric {settings.name}: making it"):
-            if inspect.isclass(found):
-                found = found(**args)
-            else:
-                found = keras.metrics.MeanMetricWrapper(found, **args)
+    def _own_metric(self, name: str, found: Any, args: Mapping[str, Any]) -> Metric:
+        make = found if inspect.isclass(found) else partial(keras.metrics.MeanMetricWrapper, found)
+        found = make(**args)
         if not isinstance(found, keras.metrics.Metric):
             raise InputError(
-                f"{self._who}: metric {settings.name}: it makes a {type(found).__name__}, allowed: a "
+                f"{self._who}: metric {name}: it makes a {type(found).__name__}, allowed: a "
                 "keras.metrics.Metric, or a function of labels and predictions that returns a number for "
                 "each sample"
             )
         return KerasMetric(found)
 
-    def _kind_of(self, name: str) -> str:
-        """The class of a metric; `accuracy` depends on the labels, as in Keras."""
-        if name != "accuracy":
-            return KERAS_METRICS[name][0]
-        if not self._is_of_classes:
-            return "BinaryAccuracy"
-        return "SparseCategoricalAccuracy" if self._has_whole_labels else "CategoricalAccuracy"
+    def _arguments(self, what: Literal["loss", "metric"], kind: str) -> Sequence[str]:
+        module = keras.losses if what == "loss" else keras.metrics
+        taken = inspect.signature(getattr(module, kind).__init__).parameters
+        return [name for name in taken if name not in ("self", "name", "dtype", "reduction")]
 
-    @property
-    def _has_whole_labels(self) -> bool:
-        return np.dtype(self._label.dtype).kind in "iu"
+    def _tensor(self, values: Any) -> Any:
+        return keras.ops.convert_to_tensor(values)
 
-    def _weights_of_classes(self, given: Mapping[int, float] | str | None) -> Array | None:
-        if given is None:
-            return None
-        if not self._label.is_class and not are_shares(self._label, self._num_classes):
-            raise InputError(
-                f"{self._who}: class_weights: labels have shape {self._label.shape} and type "
-                f"{self._label.dtype}, allowed with class_weights: one class per sample"
-            )
-        assert not isinstance(given, str), given
-        beyond = [number for number in given if number >= self._num_classes]
-        if beyond:
-            raise InputError(
-                f"{self._who}: class_weights: got class {beyond[0]}, allowed: 0 to {self._num_classes - 1}"
-            )
-        weights = np.ones(self._num_classes)
-        for number, weight in given.items():
-            weights[number] = weight
-        return weights
+    def _like(self, values: Any, tensor: Any) -> Any:
+        return keras.ops.cast(values, tensor.dtype)
 
+    def _mean(self, values: Any, axes: tuple[int, ...]) -> Any:
+        return keras.ops.mean(values, axis=axes)
 
-def _without_ones(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape without an axis of length 1 at its end: Keras treats labels of (n, 1) and (n,) alike."""
-    return shape[:-1] if shape[-1:] == (1,) else shape
+    def _sum_of_last(self, values: Any) -> Any:
+        return keras.ops.sum(values, axis=-1)
 
+    def _take(self, values: Any, index: Any) -> Any:
+        return keras.ops.take(values, index)
 
-class _user_errors:  # noqa: N801  (a context manager, used like a function)
-    def __init__(self, doing: str) -> None:
-        self._doing = doing
+    def _softmax(self, values: Any) -> Any:
+        return keras.ops.softmax(values, axis=-1)
 
-    def __enter__(self) -> None: ...
+    def _sigmoid(self, values: Any) -> Any:
+        return keras.ops.sigmoid(values)
 
-    def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
-        if error is None or isinstance(error, HpcbalError | MemoryError):
-            return
-        if isinstance(error, USER_ERRORS):
-            raise UserCodeError(f"{self._doing} failed: {summary(error)}") from error
+    def _log(self, values: Any) -> Any:
+        return keras.ops.log(keras.ops.maximum(values, float(np.finfo(self._dtype).eps)))
 
-
-__all__ = ["MAX_STATES", "Link", "Objective", "Probe"]
+    def _array(self, tensor: Any) -> Array:
+        return np.asarray(tensor)

@@ -26,6 +26,7 @@ with output.kept_output(Path("rank-001.out"), 1):
     {code}
     print("the results", file=own_stream("stdout"), flush=True)
     say("a sentence")
+os._exit(0)
 """
 
 
@@ -82,6 +83,11 @@ def test_a_stream_that_the_user_replaced_is_no_error(tmp_path: Path, code: str) 
     done = rank(tmp_path, f"print('a'); {code}")
     assert done.stdout == "a\nthe results\n"
     assert done.stderr == "a sentence\n"
+
+
+def test_what_a_stream_of_the_user_still_holds_is_not_lost(tmp_path: Path) -> None:
+    wrap = "import io; kept = sys.stdout = io.TextIOWrapper(sys.stdout.buffer, encoding='utf-8'); print('a')"
+    assert rank(tmp_path, wrap).stdout == "the results\na\n"
 
 
 def test_several_threads_may_print_while_the_log_is_turned(tmp_path: Path) -> None:

@@ -70,9 +70,9 @@ def test_compiler_that_compiles_nothing(machine: Machine, add_python: AddPython)
 
 def test_no_compiler_is_needed_where_nothing_is_left_to_build(machine: Machine) -> None:
     done = """
-        STATE=$PWD/state MPI_KIND=wheel GPU_OPERATIONS=NCCL
+        STATE=$PWD/state MPI_KIND=wheel MPI_ID=one GPU_OPERATIONS=NCCL PYTHON=true CACHE=$PWD/cache
         mkdir -p $STATE/steps $STATE/tmp
-        touch $STATE/steps/horovod
+        horovod_key >$STATE/steps/horovod
         hpcbal_key() { echo now; }
         echo now >$STATE/steps/hpcbal
         """
@@ -80,6 +80,9 @@ def test_no_compiler_is_needed_where_nothing_is_left_to_build(machine: Machine) 
     stale = machine.source(f"{done} echo before >$STATE/steps/hpcbal; LOG=/dev/null check_compiler")
     assert stale.returncode == 2
     assert "no working C++ compiler" in stale.stderr, "CUDA is of no use to hpcbal's own loops"
+    other_mpi = machine.source(f"{done} MPI_ID=two LOG=/dev/null; check_compiler")
+    assert other_mpi.returncode == 2
+    assert "Horovod must be built again" in other_mpi.stderr
 
 
 def test_environment_of_someone_else_is_left_alone(machine: Machine, add_python: AddPython) -> None:

@@ -351,6 +351,16 @@ def test_what_cannot_be_summed_is_refused(
         build(label, num_outputs, loss, metrics)
 
 
+def test_counts_over_several_thresholds_are_the_mean_of_keras(build: Make, make_batch: Make) -> None:
+    """Keras returns its own variable as the result."""
+    metric = MetricConfig(name="true_positives", args={"thresholds": [0.2, 0.6]})
+    replica = build(TAGS, 4, "binary_crossentropy", (metric,))
+    batch = batch_of(make_batch, TAGS, 23, 4)
+    predictions = replica.predict(batch)
+    expected = np.mean([np.sum((predictions > t) & (batch.y > 0)) for t in (0.2, 0.6)])
+    assert replica.metrics(replica.evaluate(batch))["true_positives"] == pytest.approx(expected)
+
+
 def test_class_weights_need_classes(build: Make) -> None:
     with pytest.raises(InputError, match="class_weights: got class 5, allowed: 0 to 4"):
         build(class_weights={5: 1.0})

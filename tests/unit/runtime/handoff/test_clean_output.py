@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import select
 import threading
 import time
 from pathlib import Path
@@ -202,3 +203,21 @@ def test_what_hpcbal_prints_waits_on_disk_for_a_slow_reader(tmp_path: Path) -> N
     os.close(source)  # nobody reads it any more: what is left is dropped
     output.drain(30.0)
     os.close(target)
+
+
+def test_nothing_is_lost_where_another_program_has_made_the_target_non_blocking(tmp_path: Path) -> None:
+    source, target = os.pipe()
+    os.set_blocking(target, False)
+    output = CleanOutput(target, tmp_path / "own")
+    AppendedFile(tmp_path / "own", otherwise=-1).write(b"x" * (1 << 20) + b"\n")
+    writer = os.dup(output.writing_end)
+    output.forward()
+    os.close(writer)
+    num_bytes = 0
+    while num_bytes < (1 << 20) + 1 and select.select([source], [], [], 10.0)[0]:
+        time.sleep(0.001)
+        num_bytes += len(os.read(source, 1 << 16))
+    output.drain(30.0)
+    os.close(source)
+    os.close(target)
+    assert num_bytes == (1 << 20) + 1

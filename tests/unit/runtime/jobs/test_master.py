@@ -22,7 +22,7 @@ from hpcbal.runtime.jobs.loading import Cut
 from hpcbal.runtime.jobs.master import JobPlacement, Master
 from hpcbal.runtime.jobs.messages import EndRun, ForJob, HostJob, Left
 from hpcbal.runtime.jobs.record import JobsProgress
-from hpcbal.runtime.wire.protocol import Heartbeat, StopRequest
+from hpcbal.runtime.wire.protocol import Heartbeat, StopRequest, TimelinePart
 
 EXECUTORS = (1, 2)
 OWNERS = (EXECUTORS, EXECUTORS)
@@ -195,6 +195,32 @@ def test_a_slow_master_is_no_silence_of_executors(tmp_path: Path, monkeypatch: p
     beats = [(rank, Heartbeat("")) for rank in EXECUTORS]
     run.sends((2, StopRequest("SIGTERM at rank 2")), *beats, *paused, *beats, (1, Left(1)), (2, Left(1)))
     assert run.master.run() == ExitCode.RUN_AGAIN
+
+
+def test_what_takes_the_master_long_between_two_messages_is_no_silence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It looks at the clocks behind the first message, before it takes those that waited."""
+    monkeypatch.setattr(silence, "LEAST_STOP_S", 0.3)
+    monkeypatch.setattr(StallDetector, "is_due", lambda self: True)
+    run = Run(tmp_path, "a")
+
+    def note_slowly(rank: int, slices: Any) -> None:
+        time.sleep(0.6)
+
+    monkeypatch.setattr(run.record, "note_slices", note_slowly)
+    paused = [(rank, ForJob(1, messages.Paused({}))) for rank in EXECUTORS]
+    run.sends((2, StopRequest("SIGTERM at rank 2")), (1, TimelinePart(())), *paused)
+    run.sends((1, Left(1)), (2, Left(1)))
+    assert run.master.run() == ExitCode.RUN_AGAIN
+
+
+def test_no_silence_is_left_out_twice(tmp_path: Path) -> None:
+    run = Run(tmp_path, "a")
+    start = run.master.start(run.jobs["a"], EXECUTORS, OWNERS)
+    now_s = time.monotonic()
+    start.leave_out(100.0, now_s)
+    assert start.heard_s == now_s
 
 
 def test_an_evaluation_may_take_longer_than_a_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 import io
 import logging
+from types import SimpleNamespace
 
 import pytest
 
@@ -99,3 +100,23 @@ def test_errors_of_other_libraries_are_among_what_users_print(tmp_path, monkeypa
         logging.getLogger("mydataset").warning("kept in the file")
     assert own.getvalue() == "hpcbal: error: ours\n"
     assert shared.getvalue() == "hpcbal: error: theirs\n"
+
+
+def test_an_error_of_another_library_ends_nothing_whatever_stderr_is(tmp_path, monkeypatch):
+    theirs = logging.getLogger("mydataset")
+    lines_to_log = SimpleNamespace(write=lambda text: theirs.error("printed: %s", text))
+    for stream in (None, object(), lines_to_log):
+        monkeypatch.setattr("sys.stderr", stream)
+        with configure_rank_logging(tmp_path, 0, "n"):
+            theirs.error("here")
+    kept = (tmp_path / "logs/rank-000.log").read_text()
+    assert kept.count("here") == 4, "the last stream logs what is printed, once"
+
+
+def test_a_wrong_call_of_a_library_ends_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])  # those of pytest fail
+    monkeypatch.setattr("sys.stderr", io.StringIO())
+    with configure_rank_logging(tmp_path, 0, "n"):
+        logging.getLogger("mydataset").error("%d items", "no number")
+        logging.getLogger("mydataset").error("the next")
+    assert "the next" in (tmp_path / "logs/rank-000.log").read_text()

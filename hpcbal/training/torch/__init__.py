@@ -1,0 +1,1 @@
+"""PyTorch members: build, train, evaluate and save `torch.nn.Module`s."""
