@@ -61,6 +61,7 @@ VARIABLES: Mapping[str, str] = {
     "SLURM_CPUS_PER_TASK": "cores per rank that the job has requested, for `hpcbal launcher`",
     "SLURM_GPUS_PER_NODE": "GPUs per node that the job has requested, for `hpcbal launcher`",
     "SLURM_JOB_END_TIME": "when the job ends, unix seconds; used unless the configuration gives a walltime",
+    "WORLD_SIZE": "number of processes, set by torchrun: `hpcbal.samplers` asks for torch.distributed then",
     # Node-local disk.
     "SLURM_TMPDIR": "directory on node-local disk, for samples that do not fit into memory",
     "TMPDIR": "the same, where SLURM_TMPDIR is not set; also for temporary files",

@@ -117,6 +117,10 @@ class DataError(InputError):
     """A dataset is missing, unreadable or has too many broken samples."""
 
 
+class SamplerError(InputError, ValueError):
+    """A sampler of `hpcbal.samplers` was given, or asked for, something that it cannot do."""
+
+
 class ClusterError(InputError):
     """The allocation does not have what the config needs."""
 

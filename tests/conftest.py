@@ -14,7 +14,11 @@ if TYPE_CHECKING:
 
 PACKAGE = Path(__file__).parents[1] / "hpcbal"
 
-WITH_SHARED_FIXTURES = ("tests/e2e/test_core_install.py", "tests/e2e/test_slurm.py")
+WITH_SHARED_FIXTURES = (
+    "tests/e2e/test_core_install.py",
+    "tests/e2e/test_site_install.py",
+    "tests/e2e/test_slurm.py",
+)
 """Files of end-to-end tests that make something costly once for all tests of the file."""
 
 FIRST = ("tests/e2e/", "tests/mpi/", "tests/unit/speed_models/", "tests/property/")

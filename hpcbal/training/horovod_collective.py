@@ -11,6 +11,7 @@ import numpy as np
 from mpi4py import MPI
 
 from hpcbal.comm.group_comm import GroupComm
+from hpcbal.comm.mpi_library import loaded_libraries
 from hpcbal.training.collective import GradientCollective, LocalCollective
 from hpcbal.training.mpi_collective import MpiCollective, MpiGroups
 from hpcbal.training.weights import Array
@@ -20,6 +21,18 @@ os.environ["HOROVOD_DYNAMIC_PROCESS_SETS"] = "1"
 
 import horovod.tensorflow as hvd
 import tensorflow as tf
+
+
+def fault() -> str | None:
+    """Return why this Horovod cannot work together with mpi4py here, for people; None if it can."""
+    if not hvd.mpi_built():
+        return "Horovod was built without MPI"
+    libraries = loaded_libraries()
+    if len(libraries) > 1:  # mpi4py's communicators mean nothing to another MPI
+        return f"Horovod was built for another MPI than mpi4py ({' and '.join(libraries)})"
+    if MPI.Query_thread() != MPI.THREAD_MULTIPLE:
+        return "Horovod needs an MPI that several threads may call, and this one does not allow it"
+    return None
 
 
 class HorovodCollective(GradientCollective):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from mpi4py import MPI
@@ -17,6 +17,52 @@ _QUESTION, _ANSWER = 1, 2
 """Tags of messages on a group's communicator."""
 
 
+class Packed(Protocol):
+    """Tensors and a status in one buffer.
+
+    Attributes:
+        buffer: contiguous, of the tensors' type, in a form that mpi4py takes; MPI replaces it by the sums.
+    """
+
+    buffer: Any
+
+    def unpack(self) -> tuple[Sequence[Any], Array]:
+        """Return tensors and status, float64, from the buffer; the tensors may be views of it."""
+
+
+class Packer(Protocol):
+    """Packs tensors that do not lie in the host's memory.
+
+    The order in the buffer is that of the tensors, then the status, as in the host's memory: other ranks of
+    the group may pack theirs there.
+    """
+
+    def pack(self, tensors: Sequence[Any], status: Array) -> Packed | None:
+        """Pack tensors of one type; None if this packer is not for them."""
+
+
+class _PackedOnHost(Packed):
+    """Views of the first part of a buffer.
+
+    Args:
+        arrays: copied into the buffer.
+        buffer: of the arrays' type, at least as long as all of them and the status.
+    """
+
+    def __init__(self, arrays: Sequence[Array], status: Array, buffer: Array) -> None:
+        self._views, stop = [], 0
+        for array in arrays:
+            start, stop = stop, stop + array.size
+            self._views.append(buffer[start:stop].reshape(array.shape))
+            self._views[-1][...] = array
+        self.buffer = buffer[: stop + status.size]
+        self._status = self.buffer[stop:]
+        self._status[...] = status
+
+    def unpack(self) -> tuple[Sequence[Array], Array]:
+        return self._views, self._status.astype(np.float64)
+
+
 class MpiCollective(GradientCollective):
     """All-reduce over an mpi4py communicator.
 
@@ -26,20 +72,32 @@ class MpiCollective(GradientCollective):
 
     Args:
         comm: communicator of the group; whoever made it frees it.
+        packer: for tensors on a device; None: all are copied to the host's memory.
     """
 
     meets = True
 
-    def __init__(self, comm: MPI.Intracomm) -> None:
+    def __init__(self, comm: MPI.Intracomm, packer: Packer | None = None) -> None:
         self.size: int = comm.size
         self.rank: int = comm.rank
         self._comm = comm
+        self._packer = packer
         self._buffer = np.empty(0)
         self._have_met = False
         self._answers: list[MPI.Request] = []  # of the master: not known to be complete
 
     def sum(self, tensors: Sequence[Any], status: Array) -> tuple[Sequence[Any], Array]:
-        """Accepts anything that NumPy can view, returns views of one buffer."""
+        """Accepts anything that NumPy can view, or the packer takes; returns views of one buffer."""
+        packed = self._packer.pack(tensors, status) if self._packer is not None else None
+        if packed is None:
+            packed = self._pack_on_host(tensors, status)
+        if not self._have_met:
+            wait_for(self._comm.Ibarrier())
+        self._have_met = False
+        self._comm.Allreduce(MPI.IN_PLACE, packed.buffer, op=MPI.SUM)
+        return packed.unpack()
+
+    def _pack_on_host(self, tensors: Sequence[Any], status: Array) -> _PackedOnHost:
         arrays = [np.asarray(tensor) for tensor in tensors]
         dtype = arrays[0].dtype if arrays else status.dtype
         if any(array.dtype != dtype for array in arrays):
@@ -47,18 +105,7 @@ class MpiCollective(GradientCollective):
         length = sum(array.size for array in arrays) + status.size
         if self._buffer.size < length or self._buffer.dtype != dtype:
             self._buffer = np.empty(length, dtype)
-        flat = self._buffer[:length]
-        views, stop = [], 0
-        for array in arrays:
-            start, stop = stop, stop + array.size
-            views.append(flat[start:stop].reshape(array.shape))
-            views[-1][...] = array
-        flat[stop:] = status
-        if not self._have_met:
-            wait_for(self._comm.Ibarrier())
-        self._have_met = False
-        self._comm.Allreduce(MPI.IN_PLACE, flat, op=MPI.SUM)
-        return views, flat[stop:].astype(np.float64)
+        return _PackedOnHost(arrays, status, self._buffer)
 
     def exchange(self, numbers: Array) -> None:
         """Sums without the barrier of `sum`, which would double the cost of a short vector."""
@@ -119,10 +166,12 @@ class MpiGroups:
 
     Args:
         trainer_comm: all trainers; owned by the caller.
+        packer: see `MpiCollective`.
     """
 
-    def __init__(self, trainer_comm: MPI.Intracomm) -> None:
+    def __init__(self, trainer_comm: MPI.Intracomm, packer: Packer | None = None) -> None:
         self._trainer_comm = trainer_comm
+        self._packer = packer
         self._comm_by_group: dict[tuple[int, ...], MpiGroupComm] = {}
         self._collective_by_group: dict[tuple[int, ...], GradientCollective] = {}
 
@@ -138,7 +187,9 @@ class MpiGroups:
             comm = self._trainer_comm.Create_group(members)
             members.Free()
             self._comm_by_group[group] = MpiGroupComm(comm)
-            self._collective_by_group[group] = LocalCollective() if comm.size == 1 else MpiCollective(comm)
+            self._collective_by_group[group] = (
+                LocalCollective() if comm.size == 1 else MpiCollective(comm, self._packer)
+            )
         everyone.Free()
 
     def comm_of(self, group: tuple[int, ...]) -> MpiGroupComm:

@@ -150,6 +150,39 @@ def test_a_run_does_not_outlive_its_script_and_loses_nothing(lab, how):
 
 
 @pytest.mark.timeout(300)
+def test_a_run_of_the_command_line_is_watched_stopped_and_continued_from_python(lab):
+    long = ("dnns.a.stop.max_epochs=400", "defaults.stop.max_epochs=3")
+    running = lab.start("run", "run.yaml", *(word for each in long for word in ("--set", each)))
+    running.until(lambda: (lab.out / "status.json").exists(), "status")
+    text = """
+import time
+import yaml
+import hpcbal
+
+if __name__ == "__main__":
+    run = hpcbal.load("out")
+    while run.status()["phase"] != "training":
+        time.sleep(0.02)
+    codes = [run.stop()]
+    with open("run.yaml") as file:
+        values = yaml.safe_load(file)  # the same as a dict
+    values["dnns"][0]["stop"]["max_epochs"] = 400
+    again = hpcbal.run(values, resume=True)
+    while again.status()["phase"] != "training":
+        time.sleep(0.02)
+    codes.append(again.stop(kill=True))
+    with open("codes.json", "w") as file:
+        json.dump(codes, file)
+"""
+    done = lab.python("script.py", f"import json{text}").wait()
+    assert done.code == 0, done
+    stopped, killed = json.loads((lab.folder / "codes.json").read_text())
+    assert (stopped, running.process.wait()) == (75, 75)
+    assert killed != 0
+    assert len(lab.events("run-started")) == 2
+
+
+@pytest.mark.timeout(300)
 def test_errors_of_ranks_are_exceptions_with_fields(lab):
     lab.configure(lambda config: config["dnns"][1].update(args={"trouble": "raise"}))
     text = """

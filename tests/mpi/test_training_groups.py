@@ -1,4 +1,4 @@
-"""Trainer groups over real MPI ranks: Horovod and mpi4py, TensorFlow and emulated, pass the same cases."""
+"""Trainer groups over real MPI ranks: all collectives pass the same cases, with TensorFlow and emulated."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import subprocess
 from collections.abc import Callable
 
 import pytest
+from installed import COLLECTIVES_HERE
 
 pytestmark = pytest.mark.mpi
 
@@ -21,13 +22,16 @@ CASES = (
     "agreement",
 )
 
+TESTED = (*COLLECTIVES_HERE, "packed")
+"""`packed` is MPI with a buffer where the tensors lie, as on a GPU; arrays that lie elsewhere are copied."""
+
 RunMpi = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture(scope="module")
 def passed_with_tensorflow(mpi_run: RunMpi) -> set[str]:
     """One start of TensorFlow on all ranks serves both collectives, both backends and synchronised layers."""
-    return passed(mpi_run(4, "training_cases.py", "mpi,horovod", "tensorflow,emulated", timeout_s=280))
+    return passed(mpi_run(4, "training_cases.py", ",".join(TESTED), "tensorflow,emulated", timeout_s=280))
 
 
 @pytest.fixture(scope="module")
@@ -48,14 +52,17 @@ def test_emulated_groups_over_mpi(passed_without_tensorflow: set[str], case: str
 
 
 @pytest.mark.parametrize("case", [*CASES, "batch_norm"])
-@pytest.mark.parametrize("collective", ["mpi", "horovod"])
+@pytest.mark.parametrize("collective", TESTED)
 def test_tensorflow_groups(passed_with_tensorflow: set[str], collective: str, case: str) -> None:
     assert f"{collective} tensorflow {case}" in passed_with_tensorflow
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_emulated_groups_over_horovod(passed_with_tensorflow: set[str], case: str) -> None:
-    assert f"horovod emulated {case}" in passed_with_tensorflow
+@pytest.mark.parametrize("collective", TESTED)
+def test_emulated_groups_beside_tensorflow(
+    passed_with_tensorflow: set[str], collective: str, case: str
+) -> None:
+    assert f"{collective} emulated {case}" in passed_with_tensorflow
 
 
 SYNCHRONISED_CASES = (
@@ -70,6 +77,6 @@ SYNCHRONISED_CASES = (
 
 
 @pytest.mark.parametrize("case", SYNCHRONISED_CASES)
-@pytest.mark.parametrize("collective", ["mpi", "horovod"])
+@pytest.mark.parametrize("collective", TESTED)
 def test_synchronised_layers(passed_with_tensorflow: set[str], collective: str, case: str) -> None:
     assert f"{collective} synchronised {case}" in passed_with_tensorflow

@@ -59,6 +59,7 @@ forecast             numpy
 paramserver.api numpy
 paramserver.store    numpy
 control
+samplers             numpy torch
 telemetry.files
 telemetry.resources
 telemetry.streams
@@ -136,7 +137,7 @@ PLACES: dict[str, tuple[str, ...]] = {
     "tensorflow": ("training.horovod_collective", "training.keras", "models"),
     "keras": ("training.keras", "models", "speed_models.networks"),
     "horovod": ("training.horovod_collective",),
-    "torch": ("training.torch", "models.torch"),
+    "torch": ("training.torch", "models.torch", "samplers.torch_side"),
     "mpi4py": ("cluster", "comm", "dataplane", "paramserver.engine.mpi_transport", "runtime", "training"),
     "h5py": ("checkpoint", "data"),
     "matplotlib": ("report.drawing.shapes",),

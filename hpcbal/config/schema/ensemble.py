@@ -255,8 +255,11 @@ class BackendConfig(Section):
     name: Literal["tensorflow", "emulated"] = key(
         "tensorflow", "tensorflow trains; emulated takes the time from `rates`.", "tensorflow, emulated"
     )
-    collective: Literal["horovod", "mpi"] = key(
-        "horovod", "What sums gradients; emulated always uses mpi.", "horovod, mpi"
+    collective: Literal["auto", "horovod", "mpi"] = key(
+        "auto",
+        "What sums gradients; auto: horovod if it is installed and works, else mpi; emulated: always mpi.",
+        "auto, horovod, mpi",
+        may_change=True,
     )
     precision: Literal["float32", "float64", "mixed_float16", "mixed_bfloat16"] = key(
         "float32",
@@ -284,7 +287,7 @@ class BackendConfig(Section):
     )
 
     @property
-    def effective_collective(self) -> Literal["horovod", "mpi"]:
+    def effective_collective(self) -> Literal["auto", "horovod", "mpi"]:
         """`collective`, or mpi if the backend supports no other."""
         return "mpi" if self.name == "emulated" else self.collective
 

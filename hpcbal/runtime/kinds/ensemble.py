@@ -99,9 +99,9 @@ class EnsembleRuns(KindRuns[EnsembleConfig, "OpenedRun"]):
         unfinished = patient_broadcast(world.all, opened.unfinished if opened is not None else None)
         context = RankContext.of(rank, config)
         recipe = recipe_class(Setting(context, data, peers, world.all.Dup(), unfinished, opened))
-        devices = patient_allgather(world.all, all_or_none(world.all, recipe.prepare))
+        prepared = patient_allgather(world.all, all_or_none(world.all, recipe.prepare))
         all_or_none(world.all, recipe.check)
-        all_or_none(world.all, lambda: recipe.build(devices))
+        all_or_none(world.all, lambda: recipe.build(prepared))
         return recipe.play()
 
 

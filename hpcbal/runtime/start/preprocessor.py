@@ -6,13 +6,13 @@ from collections.abc import Sequence
 
 from hpcbal.dataplane.producer import NodeTopology, Producer
 from hpcbal.runtime.roles.preprocessor import Preprocessor
-from hpcbal.runtime.start.recipe import Recipe
+from hpcbal.runtime.start.recipe import Prepared, Recipe
 
 
 class PreprocessorRecipe(Recipe):
     """Builds a preprocessor that makes blocks from the dataset that this rank has opened."""
 
-    def build(self, devices: Sequence[str | None]) -> None:
+    def build(self, prepared: Sequence[Prepared | None]) -> None:
         context, data = self.setting.context, self.setting.data
         assert data.source is not None, "a preprocessor has the dataset"
         roles = context.roles

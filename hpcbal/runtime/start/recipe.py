@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from hpcbal.config import EnsembleConfig
 from hpcbal.runtime.rank.context import RankContext
 from hpcbal.runtime.rank.data import RankData
+from hpcbal.training.collectives import ChosenCollective, choose_collective
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -38,6 +39,19 @@ class Setting:
     opened: OpenedRun | None
 
 
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """Findings of a rank that trains, from the first stage.
+
+    Attributes:
+        device: name of its device.
+        fault: why it cannot sum gradients with Horovod; None if it can, or need not.
+    """
+
+    device: str
+    fault: str | None = None
+
+
 class Recipe(ABC):
     """Prepares one rank for its role, and runs the role.
 
@@ -57,11 +71,8 @@ class Recipe(ABC):
         """
         return
 
-    def prepare(self) -> str | None:
-        """First stage: load the libraries that the role computes with.
-
-        Returns: the name of the rank's device; None if the role needs no device.
-        """
+    def prepare(self) -> Prepared | None:
+        """First stage: load the libraries that the role computes with; None if the role does not train."""
         return None
 
     def check(self) -> None:
@@ -69,13 +80,23 @@ class Recipe(ABC):
         return
 
     @abstractmethod
-    def build(self, devices: Sequence[str | None]) -> None:
+    def build(self, prepared: Sequence[Prepared | None]) -> None:
         """Third stage: build the role.
 
         Args:
-            devices: the results of `prepare`, by rank.
+            prepared: the results of `prepare`, by rank.
         """
 
     @abstractmethod
     def play(self) -> int:
         """Last stage: work until the run ends; returns its exit code, the same on all ranks."""
+
+
+def collective_of(config: EnsembleConfig, prepared: Sequence[Prepared | None]) -> ChosenCollective:
+    """Return what sums the gradients of this start, equally on all ranks.
+
+    Args:
+        prepared: the results of `Recipe.prepare`, by rank.
+    """
+    faults = [trainer.fault for trainer in prepared if trainer is not None]
+    return choose_collective(config.backend.effective_collective, faults)

@@ -20,8 +20,9 @@ from hpcbal.runtime.record.journal import Journal
 from hpcbal.runtime.resuming.known_rates import known_rates, rate_keys
 from hpcbal.runtime.resuming.opening import OpenedRun, check_fingerprint
 from hpcbal.runtime.roles.scheduler import Scheduler
-from hpcbal.runtime.start.recipe import Recipe
+from hpcbal.runtime.start.recipe import Prepared, Recipe, collective_of
 from hpcbal.telemetry import RunDirectory
+from hpcbal.training.collectives import ChosenCollective
 
 log = logging.getLogger(__name__)
 
@@ -29,11 +30,13 @@ log = logging.getLogger(__name__)
 class SchedulerRecipe(Recipe):
     """Builds the scheduler, on the one rank that has opened the run's files."""
 
-    def build(self, devices: Sequence[str | None]) -> None:
+    def build(self, prepared: Sequence[Prepared | None]) -> None:
         """Build the scheduler; for errors see `make_scheduler`."""
         setting = self.setting
         assert setting.opened is not None, "the scheduler has opened the run"
-        self._role = make_scheduler(setting.context, setting.data.facts, setting.opened, devices)
+        devices = [None if rank is None else rank.device for rank in prepared]
+        summing = collective_of(setting.context.config, prepared)
+        self._role = make_scheduler(setting.context, setting.data.facts, setting.opened, devices, summing)
 
     def play(self) -> int:
         """Run the scheduler, then write the report."""
@@ -46,7 +49,11 @@ RECIPE = SchedulerRecipe
 
 
 def make_scheduler(
-    context: RankContext, facts: StreamFacts, opened: OpenedRun, devices: Sequence[str | None]
+    context: RankContext,
+    facts: StreamFacts,
+    opened: OpenedRun,
+    devices: Sequence[str | None],
+    summing: ChosenCollective | None = None,
 ) -> Scheduler:
     """The scheduler of rank 0, ready to run.
 
@@ -55,6 +62,7 @@ def make_scheduler(
         facts: facts about the data.
         opened: the run's files, with the state that earlier starts left in them.
         devices: the device of each rank; None for ranks that do not train.
+        summing: what sums gradients, to be told to the user.
 
     Raises:
         HpcbalError: if the batch of a DNN does not fit in the ring, a new run has weights for more slots than
@@ -107,6 +115,8 @@ def make_scheduler(
     journal.note_start(opened, roles, device)
     for line in node_lines(roles, devices):
         console.note(line)
+    if summing is not None and config.backend.name != "emulated" and roles.cluster.num_slots > 1:
+        console.note(str(summing))
     if settings.max_slots_per_dnn != config.schedule.slot_limit:
         console.note("slots share cores, so a DNN gets one slot (schedule.max_slots_per_dnn: auto)")
     for note in opened.notes:

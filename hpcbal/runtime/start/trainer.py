@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import logging
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -13,7 +14,6 @@ from mpi4py import MPI
 
 from hpcbal.comm.collectives import patient_allgather
 from hpcbal.config import EnsembleConfig
-from hpcbal.errors import InputError
 from hpcbal.runtime.group.replicas import check_model
 from hpcbal.runtime.partitions.loading import PartLoader
 from hpcbal.runtime.rank.context import RankContext
@@ -21,10 +21,12 @@ from hpcbal.runtime.roles.mpi_wave import MpiWave
 from hpcbal.runtime.roles.trainer import Trainer
 from hpcbal.runtime.start.backends import LocalSlots, load_backend
 from hpcbal.runtime.start.model_check import ModelCheck
-from hpcbal.runtime.start.recipe import Recipe
+from hpcbal.runtime.start.recipe import Prepared, Recipe, collective_of
 from hpcbal.telemetry import RunDirectory
 from hpcbal.training.backend import Backend
-from hpcbal.training.collectives import COLLECTIVES
+from hpcbal.training.collectives import COLLECTIVES, fault_for
+
+log = logging.getLogger(__name__)
 
 
 class TrainerRecipe(Recipe):
@@ -37,13 +39,15 @@ class TrainerRecipe(Recipe):
             with contextlib.suppress(Exception):  # `make_backend` imports it again and reports the error
                 importlib.import_module("hpcbal.training.keras.tensorflow_backend")
 
-    def prepare(self) -> str:
-        """Load the backend; for errors see `make_backend` and `check_collective`."""
+    def prepare(self) -> Prepared:
+        """Load the backend and what sums gradients; for errors see `make_backend` and `fault_for`."""
         self._backend = make_backend(
             self.setting.context, self.setting.peers, is_sized=self.setting.data.facts.spec.is_sized
         )
-        check_collective(self.setting.context.config)
-        return self._backend.device
+        backend = self.setting.context.config.backend
+        return Prepared(
+            self._backend.device, fault_for(backend.effective_collective, self.setting.peers.size)
+        )
 
     def check(self) -> None:
         """Refuse a run whose models are wrong; collective over the trainers."""
@@ -58,15 +62,17 @@ class TrainerRecipe(Recipe):
         )
         part.run(context.config.dnns, setting.unfinished)
 
-    def build(self, devices: Sequence[str | None]) -> None:
+    def build(self, prepared: Sequence[Prepared | None]) -> None:
         context, data, trainers = self.setting.context, self.setting.data, self.setting.peers
+        chosen = collective_of(context.config, prepared)
+        log.info("%s", chosen)
         # Both threads call MPI: the fetching thread to read the ring, the main thread for everything else.
         threads_allowed = MPI.Query_thread() == MPI.THREAD_MULTIPLE
         self._role = Trainer(
             context,
             data,
             self._backend,
-            COLLECTIVES[context.config.backend.effective_collective](trainers),
+            COLLECTIVES[chosen.name](trainers),
             make_wave=lambda slots: MpiWave.of(trainers, slots),
             fetcher=ThreadPoolExecutor(1, "batch-fetcher") if threads_allowed else None,
             loader=PartLoader(context, data.facts) if context.config.data.access == "partitioned" else None,
@@ -99,20 +105,3 @@ def make_backend(context: RankContext, trainers: MPI.Intracomm, *, is_sized: boo
     my_node = roles.ranks[context.rank].node
     cores = tuple(cores for slot, cores in enumerate(cores_of_trainer) if node_of_slot[slot] == my_node)
     return load_backend(config, LocalSlots(roles.local_slot(context.rank), cores))
-
-
-def check_collective(config: EnsembleConfig) -> None:
-    """Import the gradient collective, before all trainers start it together.
-
-    Raises:
-        InputError: if it cannot be imported.
-    """
-    if config.backend.effective_collective != "horovod":
-        return
-    try:
-        import hpcbal.training.horovod_collective  # noqa: F401
-    except ImportError as error:
-        raise InputError(
-            f"backend.collective is horovod, but Horovod cannot be imported here ({error}); install it (see "
-            "docs/troubleshooting.md), or set backend.collective to mpi"
-        ) from error

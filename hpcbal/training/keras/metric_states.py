@@ -41,7 +41,7 @@ class KerasMetric(Metric):
         predictions = self._as_taken(predictions)
         self._metric.update_state(y, predictions)  # some make their variables only now
         self._metric.reset_state()
-        self._start = [np.array(variable.value) for variable in self._metric.variables]
+        self._start = [variable.numpy().copy() for variable in self._metric.variables]
         self.num_states = sum(array.size for array in self._start)
 
     def why_not_additive(self, y: Any, predictions: Any) -> str:

@@ -43,7 +43,8 @@ from hpcbal.runtime.balance.step import Step
 from hpcbal.runtime.group.epoch import train_balanced
 from hpcbal.training.collective import LocalCollective
 from hpcbal.training.collectives import COLLECTIVES
-from hpcbal.training.groups import GroupFailed, NonFiniteError, agree, share_state
+from hpcbal.training.groups import GroupFailed, NonFiniteError, TrainerGroups, agree, share_state
+from hpcbal.training.mpi_collective import MpiGroups
 from hpcbal.training.step import evaluate_step, train_step
 
 PARTITIONS: list[Partition] = [[(0,), (1, 2)], [(2, 0, 1)], [(1, 0)], [(2,), (0,)], [(0, 2), (1,)]]
@@ -354,6 +355,15 @@ def open_models(name: str) -> Models:
     return Models(backend, "training_models:linear", "training_models:normalised", weighs=True)
 
 
+def open_groups(collective: str) -> TrainerGroups:
+    """The groups of a collective; `packed` is MPI with buffers of TensorFlow, which stand in for a GPU's."""
+    if collective != "packed":
+        return COLLECTIVES[collective](COMM)
+    from hpcbal.training.keras.device_packing import DevicePacker
+
+    return MpiGroups(COMM, DevicePacker("CPU"))
+
+
 def main() -> None:
     collectives, backends = (argument.split(",") for argument in sys.argv[1:3])
     models_by_backend = {name: open_models(name) for name in backends}
@@ -361,7 +371,7 @@ def main() -> None:
     if "tensorflow" in backends:
         synchronised = Models(models_by_backend["tensorflow"].backend, SYNCHRONISED, None, weighs=True)
     for collective in collectives:
-        groups = COLLECTIVES[collective](COMM)
+        groups = open_groups(collective)
         for name, models in models_by_backend.items():
             cases = (case for case in CASES if case is not batch_norm or models.normalised is not None)
             pass_cases(cases, Bench(groups, models), collective, name)

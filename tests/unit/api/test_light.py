@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 import hpcbal
-
-ALLOWED = ("hpcbal",)
 
 
 def modules_after(program: str) -> set[str]:
@@ -35,6 +34,10 @@ def test_every_name_can_be_loaded_and_is_listed() -> None:
     assert set(hpcbal.__all__) <= set(dir(hpcbal))
     for name in hpcbal.__all__:
         assert getattr(hpcbal, name).__name__ == name
+
+
+def test_type_checkers_of_others_see_the_types() -> None:
+    assert (Path(hpcbal.__file__).parent / "py.typed").is_file()
 
 
 def test_other_names_are_an_error() -> None:

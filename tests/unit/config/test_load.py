@@ -605,7 +605,7 @@ def test_a_configuration_can_be_built_without_a_file() -> None:
         }
     )
     assert built.preprocessing == (operation,)
-    assert built.backend.effective_collective == "horovod"
+    assert built.backend.effective_collective == "auto"
 
 
 def test_of_very_many_problems_the_first_are_shown_in_the_order_of_the_file(make_file: MakeFile) -> None:

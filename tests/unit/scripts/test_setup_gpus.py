@@ -10,7 +10,7 @@ import pytest
 if TYPE_CHECKING:
     from conftest import Machine
 
-CHOOSE = 'take_lock; choose_device; remember_device; echo "$DEVICE|$TENSORFLOW|$GPU_OPERATIONS"'
+CHOOSE = 'take_lock; choose_device; remember_choices; echo "$DEVICE|$TENSORFLOW|$GPU_OPERATIONS"'
 CPU = "cpu|tensorflow-cpu==2.18.1|\n"
 GPU = "gpu|tensorflow[and-cuda]==2.18.1|NCCL\n"
 GPU_WITHOUT_NCCL = "gpu|tensorflow[and-cuda]==2.18.1|\n"
@@ -113,7 +113,7 @@ def test_horovod_is_built_with_the_nccl_that_tensorflow_brings(machine: Machine,
     machine.add_tool("make", ":")
     build = (
         "install_built() { env; ls -L $HOROVOD_NCCL_LIB/libnccl.so $HOROVOD_NCCL_INCLUDE/nccl.h; };"
-        " cache_folder() { :; }; choose_device; install_horovod"
+        " cache_folder() { :; }; PYTHON_VERSION=3.11.2; choose_device; install_horovod"
     )
     done = machine.source(build, HPCBAL_DEVICE="gpu", HOROVOD_CUDA_HOME=str(cuda.parent))
     assert done.returncode == 0, done.stderr
@@ -160,6 +160,7 @@ def test_the_choice_of_mpi_is_explained_for_srun_and_the_fabric(
     done = machine.source(
         f"NVIDIA_DRIVER=/none; choose_device; MPI_BIN={machine.bin} MPI_KIND={kind} MPI_ID=it; explain_choice"
     )
-    first, second = done.stderr.splitlines()
-    assert "for CPUs (this machine has no NVIDIA GPU); for GPU nodes: HPCBAL_DEVICE=gpu" in first
-    assert meaning in second
+    *frameworks, of_mpi = done.stderr.splitlines()
+    assert len(frameworks) == 3
+    assert "for CPUs (this machine has no NVIDIA GPU); for GPU nodes: HPCBAL_DEVICE=gpu" in frameworks[0]
+    assert meaning in of_mpi
