@@ -285,9 +285,9 @@ class BalancedBatchSampler:
             samples = order[step * size : (step + 1) * size]
             indices, share = self._dealer.deal(epoch, step, samples, self._weights_now(), self.rank)
             self._drawn.append(share)
+            if step == len(self) - 1 and self._epoch == epoch:  # some frameworks do not ask for more
+                self._epoch, self._first_step = epoch + 1, 0
             yield indices
-        if self._epoch == epoch:
-            self._epoch, self._first_step = epoch + 1, 0
 
     def _order(self, epoch: int) -> npt.NDArray[np.int64]:
         if not self.shuffle:

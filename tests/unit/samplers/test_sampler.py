@@ -140,6 +140,20 @@ def test_passes_follow_each_other_and_a_pass_left_early_begins_again() -> None:
     assert list(again) == first
 
 
+def test_a_pass_ends_with_its_last_step_also_if_nobody_asks_for_more() -> None:
+    sampler = make()
+    first = [batch for batch, _ in zip(sampler, range(len(sampler)), strict=False)]
+    for _ in range(len(first) - 1):
+        sampler.begin_step()
+    assert sampler.state_dict()["step"] == len(sampler) - 1
+    sampler.begin_step()
+    state = sampler.state_dict()
+    assert (state["epoch"], state["step"]) == (1, 0)
+    second = list(sampler)
+    assert len(second) == len(first)
+    assert second != first
+
+
 def test_set_epoch_keeps_the_position_of_a_loaded_state() -> None:
     sampler = make()
     steps = list(sampler)
