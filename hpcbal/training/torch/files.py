@@ -103,7 +103,8 @@ def write_module(who: str, replica: TorchReplica, path: Path, format_name: str, 
         InputError: if the module cannot be written this way, or gives other outputs when it is loaded.
         OSError: if the file cannot be written.
     """
-    module = replica.module.eval()
+    replica.set_training(False)
+    module = replica.module
     shape = module_shape(replica.inputs.shape)
     probes = torch.from_numpy(probe_samples(shape, PROBE_LENGTHS[0])).to(replica.dtype)
     lengths = [n for n, given in zip(probes.shape[1:], shape, strict=True) if given is None]

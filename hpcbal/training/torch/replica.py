@@ -84,6 +84,8 @@ class TorchReplica(Replica):
         self._arithmetic = arithmetic
         self._scaling = LossScale() if arithmetic == torch.float16 else None
         self._steps = 0
+        self._is_training = module.training
+        self.set_training(False)
         layers = [layer for layer in synchronised(module) if layer not in self._frozen]
         self.exchange: StepExchange | None = None
         self._sums: GroupSums | None = None
@@ -138,32 +140,48 @@ class TorchReplica(Replica):
     def _gradients(self, batch: Batch, divisor: float) -> tuple[list[torch.Tensor], Array]:
         """Gradients of sum(loss) / divisor by trainable parameter, and: finite, loss, states of metrics."""
         tensors = self.inputs.tensors(batch)
-        self.module.train()
-        for part in self._frozen:
-            part.eval()
+        self.set_training(True)
         if self._sums is not None:
             self._sums.begin()
-        torch.manual_seed(_mixed(self._seed, self._steps, int(batch.ids[0])))
+        self._seed_generators(_mixed(self._seed, self._steps, int(batch.ids[0])))
         outputs = self._outputs(tensors, "a training step")
         losses = self.objective.losses(tensors.y, tensors.weights, outputs=outputs, training=True)
         loss = losses.sum()
         objective = loss / divisor
         if self._scaling is not None:
             objective = objective * self._scaling.scale
-        with user_errors(self._dnn, "computing its gradients"):
-            found = torch.autograd.grad(objective, self._trainable, allow_unused=True)
-        gradients = [
-            torch.zeros_like(parameter) if gradient is None else gradient
-            for parameter, gradient in zip(self._trainable, found, strict=True)
-        ]
+        try:
+            with user_errors(self._dnn, "computing its gradients"):
+                objective.backward()
+            gradients = [
+                torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+                for parameter in self._trainable
+            ]
+        finally:
+            for parameter in self._trainable:
+                parameter.grad = None
         with torch.no_grad():
-            largest = torch.stack(torch._foreach_norm(gradients, float("inf")))
-            finite = torch.isfinite(largest).all() & torch.isfinite(loss)
+            finite = torch.isfinite(_sum_of(gradients) + loss)
             states = self.objective.states(tensors.y, outputs.detach())
             numbers = _numbers(finite, loss, *states)
         if self._sums is not None and not self._sums.are_finite:
             numbers[0] = 0.0
         return gradients, numbers
+
+    def set_training(self, training: bool) -> None:
+        """Tell all modules whether they train; those that are frozen never do."""
+        if training == self._is_training:
+            return
+        self.module.train(training)
+        for part in self._frozen:
+            part.eval()
+        self._is_training = training
+
+    def _seed_generators(self, seed: int) -> None:
+        """Seed what random layers draw from: `torch.manual_seed` keeps a note for each kind of device."""
+        torch.default_generator.manual_seed(seed)
+        if self._device.type == "cuda":
+            torch.cuda.manual_seed(seed)
 
     def _outputs(self, tensors: Tensors, doing: str) -> torch.Tensor:
         """The outputs of the module in the type of the weights."""
@@ -255,7 +273,7 @@ class TorchReplica(Replica):
 
     def evaluate(self, batch: Batch) -> Sums:
         tensors = self.inputs.tensors(batch)
-        self.module.eval()
+        self.set_training(False)
         with memory_errors(), torch.no_grad():
             outputs = self._outputs(tensors, "an evaluation")
             losses = self.objective.losses(tensors.y, tensors.weights, outputs=outputs, training=False)
@@ -270,7 +288,7 @@ class TorchReplica(Replica):
 
     def predict(self, batch: Batch) -> Array:
         tensors = self.inputs.tensors(batch)
-        self.module.eval()
+        self.set_training(False)
         with memory_errors(), torch.no_grad():
             outputs = self._outputs(tensors, "a prediction")
             found: Array = self.objective.predictions(outputs.double()).cpu().numpy()
@@ -345,6 +363,18 @@ def _mixed(seed: int, steps: int, sample: int) -> int:
         state = ((state ^ (state >> 27)) * 0x94D049BB133111EB) & 0xFFFFFFFFFFFFFFFF
         state ^= state >> 31
     return state >> 1
+
+
+MOST_GATHERED = 2**16
+"""Gradients of at most this many numbers are gathered before they are summed, which costs less than a call
+for each; copying large ones would cost more."""
+
+
+def _sum_of(gradients: Sequence[torch.Tensor]) -> torch.Tensor:
+    """The sum of all numbers, which is not finite if one of them is not."""
+    small = [gradient.reshape(-1) for gradient in gradients if gradient.numel() <= MOST_GATHERED]
+    large = [gradient.sum().reshape(1) for gradient in gradients if gradient.numel() > MOST_GATHERED]
+    return torch.cat(small + large).sum()
 
 
 def _numbers(*tensors: torch.Tensor) -> Array:

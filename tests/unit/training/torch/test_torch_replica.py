@@ -186,6 +186,15 @@ def test_random_layers_draw_by_seed_step_and_sample(build: Make, make_batch: Mak
     assert not all(torch.equal(a, b) for a, b in zip(one, shifted, strict=True))
 
 
+def test_seeding_a_step_leaves_nothing_behind(build: Make, make_batch: Make) -> None:
+    """`torch.manual_seed` queues a call, with the stack of its caller, for devices that are not there."""
+    replica = build(DROPPING)
+    before = len(torch.cuda._queued_calls)
+    for step in range(3):
+        train_step(replica, make_batch(4, step), 4, LocalCollective())
+    assert len(torch.cuda._queued_calls) == before
+
+
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_state_goes_to_another_replica_completely(build: Make, make_batch: Make, optimizer: str) -> None:
     given = {"optimizer": optimizer, "momentum": 0.0, "learning_rate": 0.01}
