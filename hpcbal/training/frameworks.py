@@ -54,7 +54,8 @@ def import_framework(framework: Framework, who: str) -> None:
     except ImportError as error:
         raise InputError(
             f"{who} needs {NAME[framework]}, but it cannot be imported here ({error}); install it with pip "
-            f"install 'hpcbal[{framework}]', or try the ensemble with backend.name emulated"
+            f"install 'hpcbal[{framework}]', set the DNN's framework if it is another one, or try the "
+            "ensemble with backend.name emulated"
         ) from error
 
 

@@ -135,7 +135,14 @@ def _found(
     same = same or [each for each in held if each.name == layer.path.rpartition(separator_of(layer.path))[2]]
     if len(same) > 1:
         return f"layer {layer.path}: it may be any of {shown([each.path for each in same])}"
-    return same[0].arrays if same else None
+    return _in_order(layer, same[0]) if same else None
+
+
+def _in_order(layer: ModelLayer, found: SourceLayer) -> tuple[Array, ...]:
+    """Arrays of a layer in the order of the model's, by their names if both have the same."""
+    held = {layer_and_variable(name)[1]: i for i, name in enumerate(found.names)}
+    wanted = [layer_and_variable(name)[1] for name in layer.weights]
+    return tuple(found.arrays[held[name]] for name in wanted) if held.keys() == set(wanted) else found.arrays
 
 
 def _misfits(layer: ModelLayer, own: Mapping[str, Array], arrays: tuple[Array, ...]) -> list[str]:

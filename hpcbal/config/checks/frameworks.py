@@ -50,7 +50,7 @@ def _imported_by(node: ast.AST) -> set[Framework]:
     for part in ast.walk(node):
         if isinstance(part, ast.Import):
             names += [alias.name for alias in part.names]
-        elif isinstance(part, ast.ImportFrom) and part.module is not None:
+        elif isinstance(part, ast.ImportFrom) and part.module is not None and not part.level:
             names.append(part.module)
         elif isinstance(part, ast.Attribute | ast.Name):
             names.append(ast.unparse(part))

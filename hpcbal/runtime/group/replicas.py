@@ -20,6 +20,7 @@ from hpcbal.runtime.rank.context import RankContext
 from hpcbal.runtime.rank.data import StreamFacts
 from hpcbal.telemetry import RunDirectory
 from hpcbal.training.backend import Backend, Replica
+from hpcbal.training.frameworks import import_framework
 from hpcbal.training.initial_weights import SourceLayer, initial_weights, layers_of_checkpoint
 from hpcbal.training.layers import WEIGHTS
 
@@ -178,6 +179,7 @@ def _read(init: InitConfig) -> _Source:
         layers = [SourceLayer(name, arrays) for name, arrays in read_keras_file(path)]
         return _Source(path, _digest_of_same(path, before), layers)
     if init.is_torch_file:
+        import_framework("torch", f"reading {path}")
         from hpcbal.training.torch.files import read_state_dict
 
         before = _identities(path)

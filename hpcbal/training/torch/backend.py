@@ -16,7 +16,7 @@ from hpcbal.training.backend import Backend
 from hpcbal.training.devices import dnn_seed
 from hpcbal.training.layouts import module_shape
 from hpcbal.training.torch.inputs import TorchInput
-from hpcbal.training.torch.model import checked, freeze_modules
+from hpcbal.training.torch.model import checked
 from hpcbal.training.torch.optimizers import exclusions_in_vain
 from hpcbal.training.torch.replica import TorchReplica
 from hpcbal.training.torch.setup import memory_errors
@@ -72,7 +72,6 @@ class TorchBackend(Backend):
         with memory_errors(), hint_at_sizes(sample):
             module = make_model(dnn, module_shape(sample.shape), num_classes)
             found = checked(dnn, module, sample, num_classes, self._dtype, label)
-            frozen = freeze_modules(dnn, module)
             inputs = TorchInput(sample, on_device, self._dtype, self._place, label, sample_weights)
             names = [name for name, parameter in module.named_parameters() if parameter.requires_grad]
             warnings = [*found.warnings, *exclusions_in_vain(dnn.optimizer, names)]
@@ -80,7 +79,7 @@ class TorchBackend(Backend):
                 found, warnings=[f"DNN {dnn.name}: model {dnn.model}: {text}" for text in warnings]
             )
             replica = TorchReplica(
-                dnn, module, found, inputs, frozen, own_seed, self._dtype, self._place, self._arithmetic
+                dnn, module, found, inputs, own_seed, self._dtype, self._place, self._arithmetic
             )
         if replica.exchange is not None:
             check_threads(dnn.name)

@@ -45,10 +45,10 @@ def read_state_dict(path: Path, prefix: str = "") -> Arrays:
         raise InputError(f"{path}: there is no such file") from error
     except pickle.UnpicklingError as error:
         raise InputError(
-            f"{path}: it holds more than weights ({str(error).splitlines()[0]}), allowed: the state_dict of "
-            "a module: torch.save(module.state_dict(), path)"
+            f"{path}: it holds more than weights, such as a whole module, or it is no file of PyTorch; "
+            "allowed: the state_dict of a module: torch.save(module.state_dict(), path)"
         ) from error
-    except (OSError, RuntimeError, ValueError, EOFError) as error:
+    except (EOFError, LookupError, OSError, RuntimeError, TypeError, ValueError) as error:
         raise InputError(f"{path}: it is not a whole file of PyTorch ({summary(error)})") from error
     chosen = {name.removeprefix(prefix): array for name, array in found.items() if name.startswith(prefix)}
     if found and not chosen:
@@ -77,16 +77,20 @@ def _pickled(path: Path) -> Arrays:
 
 
 def _arrays(path: Path, content: Any) -> Arrays:
-    """The floating-point numbers of 16 bits become float32: NumPy has no bfloat16."""
+    """Floating-point numbers of fewer than 32 bits become float32: NumPy has no bfloat16."""
     tensors = content if isinstance(content, Mapping) else {}
     found = {
-        str(name): (tensor.float() if tensor.dtype in (torch.bfloat16, torch.float16) else tensor).numpy()
+        str(name): (tensor.float() if _is_short(tensor) else tensor).detach().numpy()
         for name, tensor in tensors.items()
         if torch.is_tensor(tensor)
     }
     if not found:
         raise InputError(f"{path}: it holds no weights, allowed: the state_dict of a module")
     return found
+
+
+def _is_short(tensor: torch.Tensor) -> bool:
+    return tensor.is_floating_point() and tensor.element_size() < np.dtype("float32").itemsize
 
 
 def write_module(who: str, replica: TorchReplica, path: Path, format_name: str, loss: str | None) -> Written:
@@ -129,11 +133,15 @@ def write_module(who: str, replica: TorchReplica, path: Path, format_name: str, 
         else:
             torch.save(state, path)
         found = read_state_dict(path)
-        if any(not np.array_equal(found[name], tensor.numpy()) for name, tensor in state.items()):
+        if any(
+            not np.array_equal(found[name], tensor.numpy(), equal_nan=tensor.is_floating_point())
+            for name, tensor in state.items()
+        ):
             raise InputError(f"{who} was written, but other weights are read back from {path}")
+        reader = "torch.load" if format_name == "pt" else "safetensors.torch.load_file"
         notes.append(
             "the file holds the weights alone: make the module with its function, then "
-            + ("load_state_dict(torch.load(path))" if format_name == "pt" else "safetensors.torch.load_model")
+            f"load_state_dict({reader}(path))"
         )
     return Written(tuple(wanted.shape[1:]), meaning, notes=tuple(notes))
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch.nn.modules.batchnorm import _NormBase
 
 from hpcbal.config.schema.dnn import DnnConfig
 from hpcbal.data.spec import CLASS_LABEL, LabelSpec, SampleSpec
@@ -16,7 +17,7 @@ from hpcbal.training.layers import is_meant, unknown_layer
 from hpcbal.training.layouts import module_shape
 from hpcbal.training.objective import Probe
 from hpcbal.training.torch.objective import TorchObjective
-from hpcbal.training.torch.statistics import Buffer, Statistics, buffers_of
+from hpcbal.training.torch.statistics import COUNTER, Buffer, Statistics, buffers_of
 from hpcbal.training.user_model import (
     NUM_PROBES,
     PROBE_LENGTHS,
@@ -34,6 +35,7 @@ _ACTIVATIONS = {
     torch.nn.Tanh: "tanh",
     torch.nn.Linear: "linear",
 }
+_OF_NORMS = ("running_mean", "running_var", COUNTER)
 _WRAPPERS = ("DataParallel", "DistributedDataParallel", "FullyShardedDataParallel")
 
 
@@ -45,12 +47,14 @@ class Checked:
         objective: its loss and metrics.
         statistics: buffers that a training step changes.
         takes: names of the arguments besides the samples that its `forward` takes: `mask`, `lengths`.
+        frozen: parts of the module that stay in inference.
         warnings: what is probably a mistake in it, as sentences.
     """
 
     objective: TorchObjective
     statistics: Statistics
     takes: frozenset[str]
+    frozen: list[torch.nn.Module]
     warnings: list[str] = field(default_factory=list)
 
 
@@ -72,7 +76,7 @@ def checked(
     dtype: torch.dtype,
     label: LabelSpec = CLASS_LABEL,
 ) -> Checked:
-    """Check a module, and find its loss, its metrics and its moving statistics.
+    """Check a module, freeze what shall not train, and find its loss, its metrics and its moving statistics.
 
     Lazy modules get their parameters here. Weights and statistics are those of before.
 
@@ -132,8 +136,10 @@ def checked(
             )
     objective = TorchObjective(dnn, label, num_classes, ending, dtype)
     objective.try_on(Probe(torch.from_numpy(probe_labels(label, num_classes)), outputs))
-    changing, found = _changing(dnn, module, probes, takes)
-    return Checked(objective, Statistics(changing), takes, [*warnings, *found])
+    frozen = freeze_modules(dnn, module)
+    _check_state(who, module)
+    statistics, found = _try_training(dnn, module, probes, takes, frozen, outputs)
+    return Checked(objective, statistics, takes, frozen, [*warnings, *found])
 
 
 def _check_kind(who: str, module: Any) -> None:
@@ -199,12 +205,7 @@ def _outputs(
     module.eval()
     with user_errors(dnn, f"calling it on {NUM_PROBES} samples of shape {tuple(shape)}"), torch.no_grad():
         outputs = call(module, takes, probes, mask)
-    if probes._version != version:
-        raise InputError(
-            f"DNN {dnn.name}: model {dnn.model} changes its samples in place, allowed: leave them, because "
-            "other DNNs read the same memory; use x = x * 2 for x *= 2, and no inplace=True in the first "
-            "layer"
-        )
+    _check_unchanged(f"DNN {dnn.name}: model {dnn.model}", probes, version)
     if torch.is_tensor(outputs) and not torch.isfinite(outputs).all():
         raise InputError(
             f"DNN {dnn.name}: model {dnn.model} returns NaN or infinity for samples of zeros and ones, "
@@ -213,23 +214,36 @@ def _outputs(
     return outputs, (probes, mask)
 
 
-def _changing(
+def _try_training(
     dnn: DnnConfig,
     module: torch.nn.Module,
     probes: tuple[torch.Tensor, torch.Tensor | None],
     takes: frozenset[str],
-) -> tuple[list[Buffer], list[str]]:
-    """The buffers that a training step changes, found by one, and a warning of those that are not updated."""
+    frozen: Sequence[torch.nn.Module],
+    outputs: torch.Tensor,
+) -> tuple[Statistics, list[str]]:
+    """The buffers that a training step changes, found by one, and a warning of those that are not updated.
+
+    Args:
+        outputs: those in inference.
+
+    Raises:
+        InputError: if the module changes its samples in training, returns something else than in inference,
+            or its outputs do not depend on what is to be trained.
+    """
+    who = f"DNN {dnn.name}: model {dnn.model}"
     buffers = buffers_of(module)
-    if not buffers:
-        return [], []
     before = [(buffer.tensor, buffer.tensor.clone(), buffer.tensor._version) for buffer in buffers]
+    version = probes[0]._version
     module.train()
+    for part in frozen:
+        part.eval()
     try:
-        with user_errors(dnn, f"calling it on {NUM_PROBES} samples in training"), torch.no_grad():
-            call(module, takes, *probes)
+        with user_errors(dnn, f"calling it on {NUM_PROBES} samples in training"):
+            found = call(module, takes, *probes)
+        _check_unchanged(who, probes[0], version)
         changed = [
-            buffer
+            (buffer, buffer.tensor.shape == values.shape)
             for buffer, (tensor, values, version) in zip(buffers, before, strict=True)
             if buffer.tensor is not tensor
             or tensor._version != version
@@ -240,13 +254,70 @@ def _changing(
             with torch.no_grad():
                 tensor.copy_(values)
             buffer.module._buffers[buffer.name] = tensor
-    left = [
-        buffer.path
-        for buffer in changed
-        if not buffer.tensor.is_floating_point() and buffer.name != "num_batches_tracked"
+    if not torch.is_tensor(found) or found.shape != outputs.shape:
+        got = f"outputs of shape {tuple(found.shape)}" if torch.is_tensor(found) else type(found).__name__
+        raise InputError(
+            f"{who} returns {got} in training, allowed: one tensor of shape {tuple(outputs.shape)}, as in "
+            "inference; switch off auxiliary outputs"
+        )
+    if not found.requires_grad:
+        raise InputError(
+            f"{who} returns outputs that do not depend on a weight to train, allowed: outputs with a "
+            "gradient; remove detach(), torch.no_grad() or argmax from forward"
+        )
+    # The mean of a layer that gives zeros is zero, as it was before; once it learns, it moves.
+    norms = {id(buffer.module) for buffer, _ in changed if isinstance(buffer.module, _NormBase)}
+    names = {id(buffer) for buffer, _ in changed}
+    changed += [
+        (buffer, True)
+        for buffer in buffers
+        if id(buffer) not in names and id(buffer.module) in norms and buffer.name in _OF_NORMS
     ]
-    text = f"not updated in training, because they are not floating-point numbers: {', '.join(left)}"
-    return [buffer for buffer in changed if buffer.path not in left], [text] if left else []
+    moving = [buffer for buffer, has_same_shape in changed if has_same_shape and _can_move(buffer)]
+    left = [buffer for buffer, _ in changed if buffer not in moving]
+    shown = [buffer.path for buffer, has_same_shape in changed if has_same_shape and buffer in left]
+    text = (
+        "not updated in training, because they are not floating-point numbers, or not in the state_dict "
+        f"(persistent=False): {', '.join(shown)}"
+    )
+    return Statistics(moving, left), [text] if shown else []
+
+
+def _can_move(buffer: Buffer) -> bool:
+    is_kept = buffer.name not in buffer.module._non_persistent_buffers_set
+    return is_kept and (buffer.tensor.is_floating_point() or buffer.name == COUNTER)
+
+
+def _check_unchanged(who: str, probes: torch.Tensor, version: int) -> None:
+    if probes._version != version:
+        raise InputError(
+            f"{who} changes its samples in place, allowed: leave them, because other DNNs read the same "
+            "memory; use x = x * 2 for x *= 2, and no inplace=True in the first layer"
+        )
+
+
+def _check_state(who: str, module: torch.nn.Module) -> None:
+    """Refuse a `state_dict` that cannot be saved, and give each tensor in it memory of its own.
+
+    Raises:
+        InputError: if it holds what is no tensor, or numbers of a type that NumPy does not have.
+    """
+    for name, value in module.state_dict().items():
+        if not torch.is_tensor(value):
+            raise InputError(
+                f"{who}: {name} in its state_dict is a {type(value).__name__}, allowed: tensors; a layer's "
+                "get_extra_state is not saved here"
+            )
+        try:
+            torch.empty(0, dtype=value.dtype).numpy()
+        except TypeError:
+            raise InputError(
+                f"{who}: {name} has the type {_name_of(value.dtype)}, allowed: a type that NumPy has, such "
+                "as float32"
+            ) from None
+    for tensor in (*module.parameters(), *(buffer.tensor for buffer in buffers_of(module))):
+        if any(stride == 0 and n > 1 for stride, n in zip(tensor.stride(), tensor.shape, strict=True)):
+            tensor.data = tensor.data.clone(memory_format=torch.contiguous_format)
 
 
 def freeze_modules(dnn: DnnConfig, module: torch.nn.Module) -> list[torch.nn.Module]:

@@ -60,7 +60,7 @@ def make_optimizer(dnn_name: str, settings: OptimizerConfig, parameters: Named) 
         groups.append({"params": kept, "weight_decay": 0.0})  # type: ignore[dict-item]
     try:
         return kind(groups, **arguments)
-    except (TypeError, ValueError) as error:
+    except (RuntimeError, TypeError, ValueError) as error:
         raise InputError(f"DNN {dnn_name}: optimizer {settings.name}: {error}") from error
 
 

@@ -35,7 +35,7 @@ class TorchReplica(Replica):
     What a forward pass changes besides gradients (running statistics) is taken back, and travels as a
     difference, weighted n_j/n like the gradients, so that all ranks move it equally. Random layers (dropout)
     draw from a generator that every step seeds anew from the DNN's seed, the number of updates so far and the
-    first sample of the rank's share. So what they draw does not depend on kills, resumes and slots.
+    first sample of the rank's share. So what they draw does not depend on kills, resumes and other DNNs.
 
     Attributes:
         module: the user's module.
@@ -49,7 +49,6 @@ class TorchReplica(Replica):
         module: on the CPU, checked.
         checked: what `hpcbal.training.torch.model.checked` has found.
         inputs: turns batches into tensors.
-        frozen: parts of the module that stay in inference.
         seed: of random layers.
         dtype: of weights and outputs.
         device: where to compute.
@@ -62,7 +61,6 @@ class TorchReplica(Replica):
         module: torch.nn.Module,
         checked: Checked,
         inputs: TorchInput,
-        frozen: Sequence[torch.nn.Module],
         seed: int,
         dtype: torch.dtype,
         device: torch.device,
@@ -77,7 +75,7 @@ class TorchReplica(Replica):
         self.takes = checked.takes
         self._statistics = checked.statistics
         self.inputs = inputs
-        self._frozen = list(frozen)
+        self._frozen = checked.frozen
         self._seed = seed
         self.dtype = dtype
         self._device = device
@@ -106,7 +104,8 @@ class TorchReplica(Replica):
         self._begin_optimizer()
         flag = [torch.zeros((), dtype=dtype, device=device)] if self._scaling is not None else []
         with torch.no_grad():
-            self._zeros = [torch.zeros_like(t) for t in (*self._trainable, *self._statistics.tensors)] + flag
+            moving = (*self._trainable, *self._statistics.tensors)
+            self._zeros = [torch.zeros_like(tensor, dtype=dtype) for tensor in moving] + flag
         self.num_parameters = sum(parameter.numel() for parameter in self._trainable)
         self.num_bytes = num_bytes(self._shapes(with_optimizer=True))
 
@@ -128,7 +127,7 @@ class TorchReplica(Replica):
                 with torch.no_grad():
                     self._statistics.restore(kept)
             finite, sums = self._checked(gradients, numbers, batch)
-        tensors = [*gradients, *differences]
+        tensors = [*gradients, *(difference.to(self.dtype) for difference in differences)]
         if self._scaling is not None:
             if not finite:
                 tensors = [torch.zeros_like(tensor) for tensor in tensors]
@@ -227,7 +226,9 @@ class TorchReplica(Replica):
                 with torch.no_grad():
                     self._statistics.restore(kept)
                 raise
-            if not finite:
+            if finite:
+                self._statistics.settle(kept)
+            else:
                 with torch.no_grad():
                     self._statistics.restore(kept)
             self._update(gradients, finite=finite)

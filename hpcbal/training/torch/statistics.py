@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 
-_COUNTER = "num_batches_tracked"
+COUNTER = "num_batches_tracked"
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +26,8 @@ class Buffer:
     def tensor(self) -> torch.Tensor:
         found = self.module._buffers[self.name]
         assert found is not None
+        if found.requires_grad:  # a mean of activations that the module has not detached keeps their graph
+            found = self.module._buffers[self.name] = found.detach()
         return found
 
 
@@ -49,12 +51,14 @@ class Statistics:
 
     Args:
         changing: buffers that a training step changes.
+        left: buffers that it changes too, but that get their values of before after each step.
     """
 
-    def __init__(self, changing: Iterable[Buffer]) -> None:
+    def __init__(self, changing: Iterable[Buffer], left: Iterable[Buffer] = ()) -> None:
         buffers = list(changing)
+        self._left = list(left)
         self._moving = [buffer for buffer in buffers if buffer.tensor.is_floating_point()]
-        self._counters = [buffer for buffer in buffers if buffer.name == _COUNTER]
+        self._counters = [buffer for buffer in buffers if buffer.name == COUNTER]
         place = {(id(buffer.module), buffer.name): i for i, buffer in enumerate(self._moving)}
         self._pairs = [
             (place[id(buffer.module), "running_var"], index, buffer.module)
@@ -69,13 +73,21 @@ class Statistics:
         return [buffer.tensor for buffer in self._moving]
 
     def kept(self) -> list[torch.Tensor]:
-        """Copies of all, for `restore`."""
-        return [buffer.tensor.clone() for buffer in (*self._moving, *self._counters)]
+        """Copies of all, for `restore` and `settle`."""
+        return [buffer.tensor.clone() for buffer in (*self._moving, *self._counters, *self._left)]
 
     def restore(self, kept: Sequence[torch.Tensor]) -> None:
         """Give all buffers the values that they had when `kept` was called."""
-        for buffer, before in zip((*self._moving, *self._counters), kept, strict=True):
+        for buffer, before in zip((*self._moving, *self._counters), kept, strict=False):
             buffer.module._buffers[buffer.name] = buffer.tensor.copy_(before)
+        self.settle(kept)
+
+    def settle(self, kept: Sequence[torch.Tensor]) -> None:
+        """End a step: those that do not move get their values of before, and no other keeps a graph."""
+        for buffer in self._moving:
+            _ = buffer.tensor
+        for buffer, before in zip(self._left, kept[len(kept) - len(self._left) :], strict=True):
+            buffer.module._buffers[buffer.name] = before
 
     def differences(self, before: Sequence[torch.Tensor], share: float) -> list[torch.Tensor]:
         """By how much a forward pass has moved them, times the rank's share of the step.
