@@ -42,10 +42,33 @@ from hpcbal.events.ensemble import EpochDone
 from hpcbal.telemetry import read_ledger
 from hpcbal.telemetry.ledger import lines_of
 
-QUICKSTART = HERE.parent / "configs" / "quickstart.yaml"
 STEP_NETWORKS = ("resnet-8-w8", "densenet-10-k8", "densenet-16-k12", "resnet-14-w16")
-LIMITS = {"vs_keras_processes": 1.5, "vs_keras_processes_long": 1.15, "step_vs_keras_max": 1.1}
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "TF_NUM_INTRAOP_THREADS": "1", "TF_NUM_INTEROP_THREADS": "1"}
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """The other side of a comparison.
+
+    Attributes:
+        title: for people.
+        key: in the names of figures.
+        config: the ensemble that both train.
+        limits: of the figures: short runs, long runs, steps.
+    """
+
+    title: str
+    key: str
+    config: Path
+    limits: tuple[float, float, float]
+
+    @property
+    def keys(self) -> tuple[str, str, str]:
+        """The names of these figures."""
+        return f"vs_{self.key}_processes", f"vs_{self.key}_processes_long", f"step_vs_{self.key}_max"
+
+
+KERAS = Peer("Keras", "keras", HERE.parent / "configs" / "quickstart.yaml", (1.5, 1.15, 1.1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,17 +80,18 @@ class Cost:
 
 
 def quickstart(
-    output: Path, sections: dict[str, Any], epochs: int | None, most: int | None
+    config: Path, output: Path, sections: dict[str, Any], epochs: int | None, most: int | None
 ) -> dict[str, Any]:
-    """The configuration of the quick start, with changes.
+    """The configuration of a quick start, with changes.
 
     Args:
+        config: its file.
         output: directory of the run.
         sections: whole sections that replace those of the file, such as `slots`.
         epochs: each network trains for so many, whatever its accuracy; None: by its own stop rules.
         most: no network trains longer than this, and accuracy ends nothing; None: no such limit.
     """
-    tree: dict[str, Any] = yaml.safe_load(QUICKSTART.read_text(encoding="utf-8"))
+    tree: dict[str, Any] = yaml.safe_load(config.read_text(encoding="utf-8"))
     tree["output"] = {"dir": str(output)}
     for owner in (tree["defaults"], *tree["dnns"], *tree["sweeps"]):
         if epochs is not None and ("stop" in owner or owner is tree["defaults"]):
@@ -82,10 +106,10 @@ def run_ours(config: Path) -> Cost:
     return run_together([([sys.executable, "-m", "hpcbal", "run", str(config)], environment(), None)])
 
 
-def run_keras(config: Path, epochs: Path, claims: Path) -> Cost:
+def run_plain(config: Path, epochs: Path, claims: Path) -> Cost:
     """One process per core, or fewer if there are fewer networks."""
     claims.mkdir()
-    command = [sys.executable, "-m", "support.keras_process", str(config), str(epochs), str(claims)]
+    command = [sys.executable, "-m", "support.plain_process", str(config), str(epochs), str(claims)]
     cores = sorted(os.sched_getaffinity(0))[: len(load_ensemble(config).dnns)]
     own = environment(**ONE_THREAD, KERAS_BACKEND="tensorflow", TF_CPP_MIN_LOG_LEVEL="2")
     return run_together([(command, own, core) for core in cores])
@@ -120,43 +144,45 @@ def epochs_of(output: Path) -> dict[str, int]:
 
 
 def pair(folder: Path, tree: dict[str, Any]) -> tuple[Cost, Cost]:
-    """One run of ours, then Keras with the same epochs."""
+    """One run of ours, then plain processes with the same epochs."""
     config, epochs = folder / "run.yaml", folder / "epochs.json"
     config.write_text(yaml.safe_dump(tree, sort_keys=False), encoding="utf-8")
     ours = run_ours(config)
     epochs.write_text(json.dumps(epochs_of(Path(tree["output"]["dir"]))), encoding="utf-8")
-    return ours, run_keras(config, epochs, folder / "claims")
+    return ours, run_plain(config, epochs, folder / "claims")
 
 
-def compare(args: argparse.Namespace, key: str, epochs: int | None, most: int | None) -> dict[str, float]:
+def compare(
+    args: argparse.Namespace, peer: Peer, key: str, epochs: int | None, most: int | None
+) -> dict[str, float]:
     """Pairs of runs; returns the figures under `key`."""
     pairs = []
     for number in range(args.repeat):
         with tempfile.TemporaryDirectory() as name:
-            tree = quickstart(Path(name) / "out", {}, epochs, most)
+            tree = quickstart(peer.config, Path(name) / "out", {}, epochs, most)
             for override in args.set:
                 section, _, value = override.partition("=")
                 owner, _, last = section.partition(".")
                 tree[owner] = {**(tree.get(owner) or {}), last: yaml.safe_load(value)}
-            ours, keras = pair(Path(name), tree)
-        pairs.append((ours, keras))
+            ours, plain = pair(Path(name), tree)
+        pairs.append((ours, plain))
         print(
             f"{key} {number + 1}: ours {ours.wall_s:.1f} s ({ours.cpu_s:.1f} s of CPU), "
-            f"Keras {keras.wall_s:.1f} s ({keras.cpu_s:.1f} s of CPU), "
-            f"ratio {ours.wall_s / keras.wall_s:.2f}",
+            f"{peer.title} {plain.wall_s:.1f} s ({plain.cpu_s:.1f} s of CPU), "
+            f"ratio {ours.wall_s / plain.wall_s:.2f}",
             flush=True,
         )
     return {
-        key: statistics.median(ours.wall_s / keras.wall_s for ours, keras in pairs),
-        f"{key}_cpu": statistics.median(ours.cpu_s / keras.cpu_s for ours, keras in pairs),
+        key: statistics.median(ours.wall_s / plain.wall_s for ours, plain in pairs),
+        f"{key}_cpu": statistics.median(ours.cpu_s / plain.cpu_s for ours, plain in pairs),
         f"{key}_ours_s": statistics.median(ours.wall_s for ours, _ in pairs),
-        f"{key}_keras_s": statistics.median(keras.wall_s for _, keras in pairs),
+        f"{key}_{peer.key}_s": statistics.median(plain.wall_s for _, plain in pairs),
     }
 
 
-def compare_steps(args: argparse.Namespace) -> dict[str, float]:
-    """`step_vs_keras_max`, and the ratio of each network."""
-    command = [sys.executable, "-m", "support.keras_steps", str(QUICKSTART)]
+def compare_steps(args: argparse.Namespace, peer: Peer) -> dict[str, float]:
+    """The largest ratio of steps, and that of each network."""
+    command = [sys.executable, "-m", "support.plain_steps", str(peer.config)]
     command += [str(args.step_rounds), str(args.step_block), *STEP_NETWORKS]
     core = max(os.sched_getaffinity(0))
     medians = json.loads(
@@ -171,14 +197,14 @@ def compare_steps(args: argparse.Namespace) -> dict[str, float]:
     )
     ratios = {}
     for name, own in medians.items():
-        ratios[f"step_vs_keras_{name}"] = own["ours_ms"] / own["keras_ms"]
-        print(f"step of {name}: ours {own['ours_ms']:.2f} ms, Keras {own['keras_ms']:.2f} ms")
-    return {"step_vs_keras_max": max(ratios.values()), **ratios}
+        ratios[f"step_vs_{peer.key}_{name}"] = own["ours_ms"] / own["plain_ms"]
+        print(f"step of {name}: ours {own['ours_ms']:.2f} ms, {peer.title} {own['plain_ms']:.2f} ms")
+    return {peer.keys[2]: max(ratios.values()), **ratios}
 
 
-def main(argv: Sequence[str] | None = None) -> None:
+def main(argv: Sequence[str] | None = None, peer: Peer = KERAS, description: str | None = __doc__) -> None:
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--repeat", type=int, default=3, help="pairs of runs (default: 3)")
     parser.add_argument("--most-epochs", type=int, help="short runs end here at the latest")
@@ -191,19 +217,19 @@ def main(argv: Sequence[str] | None = None) -> None:
         "--only", choices=("short", "long", "steps"), action="append", help="one part; may be repeated"
     )
     parser.add_argument(
-        "--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="change the run, not Keras"
+        "--set", action="append", default=[], metavar="SECTION.KEY=VALUE", help="change the run, not its peer"
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures as one flat object")
     args = parser.parse_args(argv)
     parts = args.only or ["steps", "short", "long"]
     figures: dict[str, float] = {}
     if "steps" in parts:
-        figures |= compare_steps(args)
+        figures |= compare_steps(args, peer)
     if "short" in parts:
-        figures |= compare(args, "vs_keras_processes", None, args.most_epochs)
+        figures |= compare(args, peer, peer.keys[0], None, args.most_epochs)
     if "long" in parts:
-        figures |= compare(args, "vs_keras_processes_long", args.epochs_long, None)
-    for key, limit in LIMITS.items():
+        figures |= compare(args, peer, peer.keys[1], args.epochs_long, None)
+    for key, limit in zip(peer.keys, peer.limits, strict=True):
         if key in figures:
             print(f"{key:<24} {figures[key]:.3f}   (at most {limit})")
     if args.json:

@@ -2,10 +2,10 @@
 
     python bench/soak_kills.py --json out.json
 
-Each of 40 runs trains a small ensemble on emulated accelerators: one of four paradigms, a balanced group, or
-partitioned data; or it trains Keras models with dropout and batch normalisation. One to three of its starts
-get a signal (KILL, TERM or INT) at a random moment: to a rank, to mpirun or to `hpcbal run`, also while these
-start or save. Then the same command runs to the end.
+Each of 40 runs trains a small ensemble: one of four paradigms, a balanced group, or partitioned data on
+emulated accelerators, or networks of Keras or PyTorch with dropout and batch normalisation on cores. One to
+three of its starts get a signal (KILL, TERM or INT) at a random moment: to a rank, to mpirun or to `hpcbal
+run`, also while these start or save. Then the same command runs to the end.
 
 The JSON holds one flat object. `kills_survived`: share of the runs whose weights are bit-equal to those of an
 undisturbed run, and whose ledgers add up to one clean run; wanted: 1. `unexplained_ends`: number of disturbed

@@ -78,8 +78,8 @@ def _partitioned(partition: str, gap: float | None) -> dict[str, Any]:
     return _one(data=data, balance={"policy": "fixed", "shares": [4, 1, 2]})
 
 
-def _tensorflow(*names: str, **schedule: Any) -> dict[str, Any]:
-    """Keras models whose results depend on all of their state, whatever speeds are measured."""
+def _trained(model: str, *names: str, **schedule: Any) -> dict[str, Any]:
+    """Models whose results depend on all of their state, whatever speeds are measured."""
     plateau = {"name": "plateau", "factor": 0.5, "patience": 2}
     more = {
         "optimizer": {"name": "adam", "learning_rate": 0.02, "schedule": plateau},
@@ -87,12 +87,14 @@ def _tensorflow(*names: str, **schedule: Any) -> dict[str, Any]:
     }
     return {
         **_BASE,
-        "dnns": [{**_dnn(name, 20, "workloads.random_layers:dropping"), **more} for name in names],
-        "backend": {"name": "tensorflow", "collective": "mpi"},
+        "dnns": [{**_dnn(name, 20, model), **more} for name in names],
+        "backend": {"collective": "mpi"},
         "schedule": schedule,
         "checkpoint": {"interval_s": 0.0},
     }
 
+
+KERAS, TORCH = "workloads.random_layers:dropping", "workloads.random_modules:dropping"
 
 CASES: Mapping[str, Callable[[], dict[str, Any]]] = {
     "global": lambda: _paradigm("global"),
@@ -105,7 +107,9 @@ CASES: Mapping[str, Callable[[], dict[str, Any]]] = {
     "lb-bsp-cpu": lambda: _measured("lb-bsp-cpu"),
     "fixed": lambda: _one(balance={"policy": "fixed", "shares": [2, 1, 1]}),
     "independent": lambda: _paradigm("independent"),
-    "tensorflow": lambda: _tensorflow("a", "b", "c", "d", paradigm="independent"),
-    "tensorflow-group": lambda: _tensorflow("a", paradigm="global", profiling={"rates": "rates.json"}),
+    "tensorflow": lambda: _trained(KERAS, "a", "b", "c", "d", paradigm="independent"),
+    "torch": lambda: _trained(TORCH, "a", "b", "c", "d", paradigm="independent"),
+    "tensorflow-group": lambda: _trained(KERAS, "a", paradigm="global", profiling={"rates": "rates.json"}),
+    "torch-group": lambda: _trained(TORCH, "a", paradigm="global", profiling={"rates": "rates.json"}),
 }
 """Configurations by name, in the order in which runs take turns."""

@@ -159,7 +159,7 @@ def _plan(sets: list[str]) -> list[str]:
     arguments = ["plan", FILE, *sets, "--samples", "1000"]
     if not isinstance(config.slots.per_node, int):
         arguments += ["--slots-per-node", "4"]
-    if config.backend.name == "tensorflow":
+    if not config.backend.is_emulated:
         measured = {"slots_per_node": 4, "samples_per_s": {"1": 100.0, "2": 180.0}}
         entries = {dnn.name: {"dnn": dnn.name, **measured} for dnn in config.dnns}
         Path("profile.json").write_text(json.dumps({"format": 1, "entries": entries}), encoding="utf-8")

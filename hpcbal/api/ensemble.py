@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hpcbal.api.verbs import warn
-from hpcbal.config import EnsembleConfig
+from hpcbal.cluster.layout import granted_gpus
 from hpcbal.data.dataset import Dataset
 from hpcbal.data.evaluation import SampleSet, open_sample_set, whole_set
 from hpcbal.data.held_out import of_same_kind
@@ -25,9 +25,9 @@ from hpcbal.runtime.evaluating.predicting import Predictor, kind_of
 from hpcbal.runtime.evaluating.request import VALIDATION, EvaluationRequest, TrainedRun, open_trained
 from hpcbal.runtime.evaluating.result import columns_of, of_one_kind, without_dnns
 from hpcbal.runtime.evaluating.workers import OneWorker
-from hpcbal.runtime.start.backends import LocalSlots, load_backend
 from hpcbal.telemetry.files.run_directory import RunDirectory
 from hpcbal.training.backend import Backend
+from hpcbal.training.frameworks import LocalSlots, NativeBackend, needs_of
 from hpcbal.training.groups import USER_ERRORS, detail_of
 from hpcbal.user_code import is_ctrl_c
 
@@ -188,7 +188,7 @@ def open_ensemble(
         raise InputError(f"select: got {select!r}, allowed: {', '.join(SELECTIONS)}")
     run = of_one_kind(open_trained(EvaluationRequest(directory, patterns=dnns, which=which)))
     trained = open_source(run.config)
-    backend = _backend(run.config)
+    backend = _backend(run)
     predictor = Predictor(backend, trained, RunDirectory(run.root).job, which, run.config.seed)
     try:
         if select == "greedy" and len(run.dnns) > 1:
@@ -206,16 +206,21 @@ def open_ensemble(
     return Ensemble(run, trained, backend, predictor, weights)
 
 
-def _backend(config: EnsembleConfig) -> Backend:
+def _backend(run: TrainedRun) -> Backend:
     """The backend on all cores of this process, or on a GPU that it may use."""
+    config = run.config
     keras: Any = sys.modules.get("keras")
-    if keras is not None and keras.backend.backend() != _KERAS:
+    is_needed = _KERAS in needs_of(run.dnns, config.backend)
+    if is_needed and keras is not None and keras.backend.backend() != _KERAS:
         raise InputError(
             f"Keras computes with {keras.backend.backend()} in this process, but hpcbal's Keras models need "
             f"{_KERAS}: set KERAS_BACKEND={_KERAS} before Keras is imported, or predict in another process"
         )
     try:
-        return load_backend(config, LocalSlots(0, (frozenset(os.sched_getaffinity(0)),)))
+        slots = LocalSlots(
+            0, (frozenset(os.sched_getaffinity(0)),), config.slots.device, granted_gpus(os.environ)
+        )
+        return NativeBackend(config.backend, run.dnns, slots)
     except RuntimeError as error:  # it takes settings before it computes for the first time
         raise InputError(
             f"TensorFlow computes in this process already, with other settings ({error}); call ensemble() "

@@ -18,10 +18,11 @@ def add_parser(verbs: Subparsers) -> None:
     """Add the verb to the program's parser."""
     parser = verbs.add_parser(
         "export",
-        help="write a trained DNN as a Keras or TensorFlow model, or trained parameters as arrays",
-        description="Write a trained DNN of a run as a .keras file or a TensorFlow SavedModel. Both load "
-        "without hpcbal. A description of inputs, preprocessing and classes is written beside it, as JSON. "
-        "Of a job on parameter servers: all tables and states as arrays in an .npz file, or a Keras model.",
+        help="write a trained DNN as a model that loads without hpcbal, or trained parameters as arrays",
+        description="Write a trained DNN of a run: a Keras model as a .keras file or a TensorFlow "
+        "SavedModel, a module of PyTorch as a .pt, .safetensors or .onnx file. All load without hpcbal. A "
+        "description of inputs, preprocessing and classes is written beside it, as JSON. Of a job on "
+        "parameter servers: all tables and states as arrays in an .npz file, or a Keras model.",
     )
     parser.add_argument("directory", type=Path, metavar="DIR", help="output directory of a run")
     parser.add_argument(
@@ -32,8 +33,9 @@ def add_parser(verbs: Subparsers) -> None:
         type=Path,
         required=True,
         metavar="PATH",
-        help="a file that ends in .keras, or a directory for a TensorFlow SavedModel; of a job on parameter "
-        "servers: a file that ends in .npz or .keras",
+        help="a file that ends in .keras, or a directory for a TensorFlow SavedModel; of a module of "
+        "PyTorch: a file that ends in .pt, .safetensors or .onnx; of a job on parameter servers: one that "
+        "ends in .npz or .keras",
     )
     parser.add_argument(
         "--weights",

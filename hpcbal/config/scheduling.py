@@ -27,7 +27,7 @@ def settings_of(config: EnsembleConfig, num_positions: int) -> ScheduleSettings:
     schedule = config.schedule
     # Parts of the data stay on their slots: one DNN, one group, no stream of its own.
     is_partitioned = config.data.access == "partitioned"
-    is_given = schedule.profiling.rates is not None or config.backend.name == "emulated"
+    is_given = schedule.profiling.rates is not None or config.backend.is_emulated
     return ScheduleSettings(
         num_positions=num_positions,
         delta=PAPER_DELTA if is_partitioned and schedule.delta == AUTO else schedule.delta_rule(),

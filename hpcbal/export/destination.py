@@ -11,8 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from hpcbal.config.checks.frameworks import Framework
 from hpcbal.errors import InputError, OutputError
 from hpcbal.telemetry.files.atomic_file import sync_directory
+
+Format = Literal["keras", "tensorflow", "pt", "safetensors", "onnx"]
+OF_TORCH: tuple[Literal["pt", "safetensors", "onnx"], ...] = ("pt", "safetensors", "onnx")
+"""Formats of PyTorch's modules, which are also how names of such files end."""
 
 _OF_A_FILE = re.compile(r"\.(?:[a-z]{2,}\d*|h5)", re.IGNORECASE)
 """The end of a name that means a file: `model.txt` is none for a directory, but `model-1.2` is."""
@@ -25,11 +30,11 @@ class Destination:
 
     Attributes:
         path: the file or directory.
-        format: `keras` for a file, `tensorflow` for a directory.
+        format: `keras`, `pt`, `safetensors` or `onnx` for a file, `tensorflow` for a directory.
     """
 
     path: Path
-    format: Literal["keras", "tensorflow"]
+    format: Format
 
     @property
     def description(self) -> Path:
@@ -44,8 +49,8 @@ class Destination:
             OutputError: if the model cannot be put in its place.
         """
         aside = self.path.with_name(f".{self.path.name}.{os.getpid()}.tmp")
-        if self.format == "keras":
-            aside = aside.with_name(f"{aside.name}.keras")
+        if self.format != "tensorflow":
+            aside = aside.with_name(f"{aside.name}.{self.format}")
         _remove(aside)
         try:
             yield aside
@@ -73,27 +78,41 @@ class Destination:
         sync_directory(self.path.parent)
 
 
-def destination_of(path: Path, *, force: bool) -> Destination:
+def destination_of(path: Path, framework: Framework, *, force: bool) -> Destination:
     """Check where a model shall go.
 
     Args:
-        path: ends in `.keras` for a file of Keras; one without an end is a directory.
+        path: ends in `.keras` for a file of Keras, or in `.pt`, `.safetensors` or `.onnx` for one of
+            PyTorch; a Keras model without such an end is a directory.
+        framework: of the model.
         force: whether a model that is there already may be replaced.
 
     Raises:
         InputError: if it cannot go there.
     """
-    if path.suffix.lower() != ".keras" and _OF_A_FILE.fullmatch(path.suffix):
+    suffix = path.suffix.lower()
+    kind: Format
+    if framework == "torch":
+        if suffix.removeprefix(".") not in OF_TORCH:
+            raise InputError(
+                f"--to: got {path}, allowed for a module of PyTorch: a name that ends in .pt or .safetensors "
+                "(the state_dict) or in .onnx (the network)"
+            )
+        kind = OF_TORCH[OF_TORCH.index(suffix[1:])]
+    elif suffix != ".keras" and _OF_A_FILE.fullmatch(path.suffix):
         raise InputError(
-            f"--to: got {path}, allowed: a name that ends in .keras (a file of Keras), or one without "
-            f"{path.suffix} (a directory, a TensorFlow SavedModel)"
+            f"--to: got {path}, allowed for a Keras model: a name that ends in .keras (a file of Keras), or "
+            f"one without {path.suffix} (a directory, a TensorFlow SavedModel)"
         )
-    place = Destination(path, "keras" if path.suffix.lower() == ".keras" else "tensorflow")
+    else:
+        kind = "keras" if suffix == ".keras" else "tensorflow"
+    place = Destination(path, kind)
     if not path.parent.is_dir():
         raise InputError(f"--to: {path.parent} is not a directory; make it first, or choose another place")
-    if place.format == "keras" and path.is_dir():
-        raise InputError(f"--to: {path} is a directory; give a file, or a name without .keras")
-    if place.format == "tensorflow" and path.exists() and not (path / _OF_SAVED_MODEL).is_file():
+    if kind != "tensorflow" and path.is_dir():
+        instead = ", or a name without .keras" if kind == "keras" else ""
+        raise InputError(f"--to: {path} is a directory; give a file{instead}")
+    if kind == "tensorflow" and path.exists() and not (path / _OF_SAVED_MODEL).is_file():
         raise InputError(f"--to: {path} exists and is no SavedModel; choose another name")
     there = [each for each in (path, place.description) if os.path.lexists(each)]
     if there and not force:

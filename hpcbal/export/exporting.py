@@ -5,22 +5,28 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from hpcbal.checkpoint import KeptWeights, read_weights
 from hpcbal.checkpoint.weights import Which
 from hpcbal.config import DnnConfig, EnsembleConfig, load_ensemble
+from hpcbal.config.checks.frameworks import framework_of
 from hpcbal.data import PreprocessedSamples, open_source
 from hpcbal.data.operations import OPERATIONS
 from hpcbal.errors import CheckpointError, InputError
-from hpcbal.export.destination import destination_of
+from hpcbal.export.destination import OF_TORCH, destination_of
 from hpcbal.telemetry import environment_versions
 from hpcbal.telemetry.files.atomic_file import write_json_atomic
 from hpcbal.telemetry.files.run_directory import RunDirectory
 from hpcbal.telemetry.views.read_status import import_roots_of
+from hpcbal.training.exported import Written
+from hpcbal.training.frameworks import load_framework
+from hpcbal.training.layouts import module_shape
 
 if TYPE_CHECKING:
+    from hpcbal.training.backend import Replica
     from hpcbal.training.keras.tensorflow_replica import TensorFlowReplica
+    from hpcbal.training.torch.replica import TorchReplica
 
 
 SCHEMA = 1
@@ -33,22 +39,21 @@ def describe(
     dnn: DnnConfig,
     source: PreprocessedSamples,
     weights: KeptWeights,
-    output_shape: Sequence[int],
-    meaning: str,
+    written: Written,
     format_name: str,
-    modules: Sequence[str],
 ) -> dict[str, Any]:
     """The description of an exported model.
 
     Args:
         source: the run's data.
         weights: those that were exported.
-        output_shape: of the model, for one sample.
-        meaning: what its outputs are.
-        format_name: `keras` or `tensorflow`.
-        modules: what must be imported before the model is loaded.
+        written: what was written.
+        format_name: `keras`, `tensorflow`, `pt`, `safetensors` or `onnx`.
     """
     raw, label = source.dataset.sample_spec, source.dataset.label_spec
+    shape = source.sample_spec.shape
+    if format_name in OF_TORCH:
+        shape = module_shape(shape)
     names = getattr(source.dataset, "class_names", None)
     return {
         "schema": SCHEMA,
@@ -57,7 +62,7 @@ def describe(
         "run": config.name,
         "dnn": dnn.name,
         "model": {"callable": dnn.model, "args": dict(dnn.args)},
-        "import_before_loading": list(modules),
+        "import_before_loading": list(written.modules),
         "weights": {
             "which": weights.which,
             "epoch": weights.epoch,
@@ -73,12 +78,12 @@ def describe(
         "preprocessing": _operations(config, len(source.on_device)),
         "input": {
             "is": "a batch of samples after all operations of `preprocessing`",
-            "shape": [None, *source.sample_spec.shape],
+            "shape": [None, *shape],
             "dtype": "float64" if config.backend.precision == "float64" else "float32",
         },
         "output": {
-            "is": meaning,
-            "shape": [None, *output_shape],
+            "is": written.meaning,
+            "shape": [None, *written.output_shape],
         },
         "label": {"shape": list(label.shape), "dtype": label.dtype},
         "classes": {
@@ -130,7 +135,8 @@ def export_dnn(directory: Path, name: str, to: Path, which: Which | None = None,
     Args:
         directory: output directory of a run.
         name: of the DNN.
-        to: a `.keras` file, or a directory for a SavedModel.
+        to: of a Keras model a `.keras` file, or a directory for a SavedModel; of a module of PyTorch a `.pt`,
+            `.safetensors` or `.onnx` file.
         which: the best or the last weights; None: the best ones if they are kept.
         force: whether to replace a model that is there already.
 
@@ -139,9 +145,10 @@ def export_dnn(directory: Path, name: str, to: Path, which: Which | None = None,
             or something is at `to` already.
         OutputError: if the model cannot be written.
     """
-    place = destination_of(to, force=force)
     run = RunDirectory(directory)
     config, dnn = _find(run, name)
+    framework = framework_of(dnn, config.backend)
+    place = destination_of(to, framework, force=force)
     weights, warnings = read_weights(run.job(name), which)
     source = open_source(config)
     notes = list(warnings)
@@ -151,36 +158,27 @@ def export_dnn(directory: Path, name: str, to: Path, which: Which | None = None,
             "description beside the model is of the data that there is now"
         )
     who = f"DNN {name}: model {dnn.model}"
-    replica = _network(config, dnn, source, weights)
-    from hpcbal.training.keras import plain_model  # after the backend has chosen Keras' own one
-
-    model, shape = plain_model.user_model(replica), source.sample_spec.shape
-    modules: list[str] = []
-    if place.format == "keras":
-        model, modules = plain_model.plain_model(who, model, shape)
-        if modules:
-            notes.append(f"import {', '.join(modules)} before you load it: layers of it are registered there")
+    replica = _network(config, dnn, source, weights, who)
+    shape, loss = source.sample_spec.shape, None if dnn.loss is None else dnn.loss.name
     with place.written_aside() as aside:
-        if place.format == "keras":
-            plain_model.save_keras(model, aside)
+        if framework == "torch":
+            from hpcbal.training.torch.files import write_module
+
+            written = write_module(who, cast("TorchReplica", replica), aside, place.format, loss)
         else:
-            plain_model.save_tensorflow(model, aside, shape)
-        output_shape, takes_mask = plain_model.check_saved(who, plain_model.user_model(replica), aside, shape)
-        meaning = plain_model.meaning_of_outputs(replica, dnn.loss.name if dnn.loss is not None else None)
-        text = describe(config, dnn, source, weights, output_shape, meaning, place.format, modules)
+            from hpcbal.training.keras.plain_model import write_model
+
+            written = write_model(who, cast("TensorFlowReplica", replica), aside, place.format, shape, loss)
+        text = describe(config, dnn, source, weights, written, place.format)
         write_json_atomic(place.description, text, durable=True)
-    if None in shape and not takes_mask:
-        notes.append("all samples of a call must have the same length: it takes no mask of padded ones")
-    return Exported(place.path, place.description, weights, notes)
+    return Exported(place.path, place.description, weights, [*notes, *written.notes])
 
 
 def _network(
-    config: EnsembleConfig, dnn: DnnConfig, source: PreprocessedSamples, weights: KeptWeights
-) -> TensorFlowReplica:
+    config: EnsembleConfig, dnn: DnnConfig, source: PreprocessedSamples, weights: KeptWeights, who: str
+) -> Replica:
     """The network of a DNN with these weights."""
-    from hpcbal.training.keras.tensorflow_backend import TensorFlowBackend
-
-    backend = TensorFlowBackend("cpu", config.backend.precision)
+    backend = load_framework(framework_of(dnn, config.backend), config.backend.precision, None, who)
     replica = backend.build(
         dnn.for_prediction(),
         source.sample_spec,
@@ -209,9 +207,9 @@ def _find(run: RunDirectory, name: str) -> tuple[EnsembleConfig, DnnConfig]:
         raise InputError(
             f"{run.root}: has no DNN {name!r}, allowed: {', '.join(dnn.name for dnn in config.dnns)}"
         )
-    if config.backend.name != "tensorflow":
+    if config.backend.is_emulated:
         raise InputError(
-            f"{run.root}: was trained with backend.name: {config.backend.name}, which makes no Keras models; "
-            "only runs with backend.name: tensorflow can be exported"
+            f"{run.root}: was trained with backend.name: emulated, which makes no models of Keras or "
+            "PyTorch; only runs with backend.name: auto, tensorflow or torch can be exported"
         )
     return config, found

@@ -60,7 +60,7 @@ def densenet(
             "allowed: >= 1, >= 2, and above 0 up to 1"
         )
     check_batch_norm(batch_norm)
-    layers_per_block = _plan(depth, stem, num_blocks, bottleneck)
+    layers_per_block = densenet_plan(depth, stem, num_blocks, bottleneck)
 
     from keras import Input, Model, layers
 
@@ -84,7 +84,12 @@ def densenet(
     return Model(inputs, layers.Dense(num_classes, name="logits")(x), name="densenet")
 
 
-def _plan(depth: int, stem: str, num_blocks: int, bottleneck: bool) -> tuple[int, ...]:
+def densenet_plan(depth: int, stem: str, num_blocks: int, bottleneck: bool) -> tuple[int, ...]:
+    """Return the number of layers in each dense block.
+
+    Raises:
+        ValueError: if there is no such network.
+    """
     if stem not in ("small", "large"):
         raise ValueError(f"stem: got {stem!r}, allowed: 'small', 'large'")
     if stem == "large":

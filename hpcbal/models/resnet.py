@@ -51,7 +51,7 @@ def resnet(
     if stem is None:
         stem = "large" if min(input_shape[:2]) >= LARGE_IMAGE_PIXELS else "small"
     check_batch_norm(batch_norm)
-    block_kind, blocks_per_stage = _plan(depth, stem)
+    block_kind, blocks_per_stage = resnet_plan(depth, stem)
     channels = width if width is not None else {"small": 16, "large": 64}[stem]
     if channels < 1 or num_classes < 2:
         raise ValueError(f"got width {channels} and num_classes {num_classes}, allowed: >= 1 and >= 2")
@@ -73,7 +73,12 @@ def resnet(
     return Model(inputs, layers.Dense(num_classes, name="logits")(x), name="resnet")
 
 
-def _plan(depth: int, stem: str) -> tuple[str, tuple[int, ...]]:
+def resnet_plan(depth: int, stem: str) -> tuple[str, tuple[int, ...]]:
+    """Return the kind of its blocks, and their number in each stage.
+
+    Raises:
+        ValueError: if there is no such network.
+    """
     if stem not in ("small", "large"):
         raise ValueError(f"stem: got {stem!r}, allowed: 'small', 'large'")
     if stem == "large":

@@ -155,7 +155,7 @@ def make_plan(
         max_preprocessors=max_preprocessors,
         rates=rates,
         flotillas=planned,
-        device="cpu" if config.backend.name == "emulated" else config.slots.device,
+        device="cpu" if config.backend.is_emulated else config.slots.device,
         cores_per_rank=cores_per_rank,
     )
 

@@ -55,7 +55,7 @@ def find_rates(
         found = _from_file(config, path, slots_per_node, measure)
     elif given is not None:
         found = _from_file(config, Path(given), slots_per_node, measure)
-    elif config.backend.name == "emulated":
+    elif config.backend.is_emulated:
         found = PlanRates(RateTable(config.backend.rates, slots_per_node), None, "backend.rates")
     elif default.is_file():
         found = _from_file(config, default, slots_per_node, measure)

@@ -91,7 +91,7 @@ def balancing_of(config: EnsembleConfig) -> Balancing | None:
 
     A predictor that is fitted while training is not: the moving average stands in for it.
     """
-    if config.backend.name != "emulated" or not config.backend.workers:
+    if not config.backend.is_emulated or not config.backend.workers:
         return None
     return Balancing(
         workers=config.backend.workers,

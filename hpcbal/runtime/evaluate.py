@@ -8,6 +8,7 @@ import socket
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -15,7 +16,7 @@ from mpi4py import MPI
 
 from hpcbal.cluster.discovery import infos_of_ranks, split_by_node
 from hpcbal.cluster.launch_line import Launcher
-from hpcbal.cluster.layout import visible_gpus
+from hpcbal.cluster.layout import granted_gpus, visible_gpus
 from hpcbal.cluster.roles import SCHEDULER_RANK
 from hpcbal.comm.collectives import (
     ReportedError,
@@ -39,9 +40,9 @@ from hpcbal.runtime.health.ending import JobEnder, StopFlag
 from hpcbal.runtime.health.liveness import Liveness
 from hpcbal.runtime.job import run_in_job
 from hpcbal.runtime.rank.output import kept_output
-from hpcbal.runtime.start.backends import LocalSlots, load_backend
 from hpcbal.telemetry import RunDirectory, configure_rank_logging
 from hpcbal.telemetry.views.evaluation import Evaluation
+from hpcbal.training.frameworks import LocalSlots, NativeBackend
 
 log = logging.getLogger(__name__)
 
@@ -170,7 +171,8 @@ def _slots_of_node(node: MPI.Intracomm, config: EnsembleConfig) -> LocalSlots:
     gpus = {gpu for some, _ in everyone for gpu in some}
     per_node = config.slots.per_node
     wanted = per_node if isinstance(per_node, int) else len(gpus) or node.size
-    return LocalSlots(node.rank, tuple(cores for _, cores in everyone[:wanted]))
+    cores = tuple(cores for _, cores in everyone[:wanted])
+    return LocalSlots(node.rank, cores, config.slots.device, granted_gpus(os.environ))
 
 
 def _evaluate(comm: MPI.Intracomm, slots: LocalSlots, part: _Part) -> int:
@@ -179,9 +181,8 @@ def _evaluate(comm: MPI.Intracomm, slots: LocalSlots, part: _Part) -> int:
     log.info("evaluates %s with %d ranks that compute", run.root, comm.size)
     data = all_or_none(comm, liveness.doing("opening the data", lambda: _open_data(request, run)))
     _check_same(comm, run.config, data)
-    backend = all_or_none(
-        comm, liveness.doing("loading the backend", lambda: load_backend(run.config, slots))
-    )
+    native = partial(NativeBackend, run.config.backend, run.dnns, slots)
+    backend = all_or_none(comm, liveness.doing("loading the backend", native))
 
     def check_stop() -> None:
         if part.is_to_stop():

@@ -10,7 +10,7 @@ import numpy as np
 
 from hpcbal.config.schema.dnn import DnnConfig
 from hpcbal.data.spec import CLASS_LABEL, LabelSpec, SampleSpec
-from hpcbal.training.keras.layers import ModelLayer, layers_by_name
+from hpcbal.training.layers import ModelLayer, layers_by_name
 from hpcbal.training.weights import Array, Arrays
 
 if TYPE_CHECKING:

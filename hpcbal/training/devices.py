@@ -1,4 +1,4 @@
-"""Divide a node's GPUs and cores among its trainer ranks, and set TensorFlow up to use a share."""
+"""Divide a node's GPUs and cores among its trainer ranks."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def gpu_of_slot(num_visible_gpus: int, local_slot: int) -> int | None:
     """Choose this process's GPU among the visible ones.
 
     Args:
-        num_visible_gpus: GPUs that TensorFlow lists, >= 0.
+        num_visible_gpus: GPUs that the library lists, >= 0.
         local_slot: index of this trainer on its node, from 0.
 
     Returns:
@@ -52,13 +52,24 @@ def gpu_of_slot(num_visible_gpus: int, local_slot: int) -> int | None:
     return local_slot
 
 
-def check_gpus_seen(device: str, granted: str | None, *, built_with_gpus: bool) -> None:
-    """Refuse to train on cores by accident; for a process in which TensorFlow sees no GPU.
+_GPU_BUILD = {
+    "TensorFlow": "set up again with HPCBAL_DEVICE=gpu scripts/setup.sh, or install 'tensorflow[and-cuda]'",
+    "PyTorch": "install the build of PyTorch for these GPUs (https://pytorch.org/get-started/locally)",
+}
+_SHOW_MORE = {
+    "TensorFlow": "start with TF_CPP_MIN_LOG_LEVEL=0 to see which library is missing",
+    "PyTorch": "run python -m torch.utils.collect_env there",
+}
+
+
+def check_gpus_seen(library: str, device: str, granted: str | None, *, built_with_gpus: bool) -> None:
+    """Refuse to train on cores by accident; for a process in which a library sees no GPU.
 
     Args:
+        library: `TensorFlow` or `PyTorch`.
         device: `slots.device`: `auto`, `gpu` or `cpu`.
         granted: how the batch system gave GPUs, such as `SLURM_JOB_GPUS=0,1`; None: it gave none.
-        built_with_gpus: whether this TensorFlow can use GPUs at all.
+        built_with_gpus: whether this build of it can use GPUs at all.
 
     Raises:
         ClusterError: if GPUs were given, or are configured, unless `device` is `cpu`.
@@ -69,14 +80,14 @@ def check_gpus_seen(device: str, granted: str | None, *, built_with_gpus: bool) 
     if built_with_gpus:
         why = "although it is a build for GPUs"
         do = (
-            "check 'nvidia-smi' on the node (the driver, and whether the job may use its GPUs), and start "
-            "with TF_CPP_MIN_LOG_LEVEL=0 to see which library is missing"
+            "check 'nvidia-smi' on the node (the driver, and whether the job may use its GPUs), and "
+            f"{_SHOW_MORE[library]}"
         )
     else:
         why = "because it is a build without them"
-        do = "set up again with HPCBAL_DEVICE=gpu scripts/setup.sh, or install 'tensorflow[and-cuda]'"
+        do = _GPU_BUILD[library]
     raise ClusterError(
-        f"{given}, but TensorFlow sees none, {why}; {do}; or set slots.device to cpu to train on the cores"
+        f"{given}, but {library} sees none, {why}; {do}; or set slots.device to cpu to train on the cores"
     )
 
 

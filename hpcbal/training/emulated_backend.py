@@ -29,7 +29,7 @@ EVALUATION_SPEEDUP = 3.0
 WAKE_EARLY_S = 3e-4
 """How long before the end of a step to watch the emulated device instead of sleeping."""
 
-_NO_OUTPUTS = "the emulated backend has no outputs; train with backend.name: tensorflow"
+_NO_OUTPUTS = "the emulated backend has no outputs; train with backend.name: auto"
 
 
 class Model(Protocol):
@@ -287,12 +287,12 @@ class EmulatedBackend(Backend):
                 f"DNN {dnn.name}: optimizer.name: got {dnn.optimizer.name!r}, "
                 "allowed with the emulated backend: 'sgd'"
             )
-        model = make_model(dnn, sample, num_classes)
+        model = make_model(dnn, sample.shape, num_classes)
         if not hasattr(model, "loss_and_gradient"):
             raise InputError(
                 f"DNN {dnn.name}: model {dnn.model} returned {type(model).__name__}, the emulated backend "
                 "needs an object with `loss_and_gradient`, such as hpcbal.models:softmax; "
-                "for Keras models set backend.name to tensorflow"
+                "for models of Keras or PyTorch set backend.name to auto"
             )
         initial = model.initial_parameters(np.random.default_rng(dnn_seed(seed, dnn.name, dnn.seed)))
         parameters = {name: np.array(array, self._dtype) for name, array in initial.items()}

@@ -9,7 +9,15 @@ import numpy as np
 
 from hpcbal.errors import InputError
 from hpcbal.training.devices import SEED_STATE
-from hpcbal.training.keras.layers import ModelLayer, is_meant, layers_by_name, shown, unknown_layer
+from hpcbal.training.layers import (
+    ModelLayer,
+    is_meant,
+    layer_and_variable,
+    layers_by_name,
+    separator_of,
+    shown,
+    unknown_layer,
+)
 from hpcbal.training.weights import Array, Arrays, summary_of
 
 
@@ -29,7 +37,7 @@ class SourceLayer:
 
     @property
     def name(self) -> str:
-        return self.path.rpartition("/")[2]
+        return self.path.rpartition(separator_of(self.path))[2]
 
 
 def layers_of_checkpoint(arrays: Mapping[str, Array]) -> list[SourceLayer]:
@@ -124,7 +132,7 @@ def _found(
         return tuple(by_names[name] for name in layer.weights)
     held = [each for each in source if each.arrays]
     same = [each for each in held if each.path == layer.path]
-    same = same or [each for each in held if each.name == layer.path.rpartition("/")[2]]
+    same = same or [each for each in held if each.name == layer.path.rpartition(separator_of(layer.path))[2]]
     if len(same) > 1:
         return f"layer {layer.path}: it may be any of {shown([each.path for each in same])}"
     return same[0].arrays if same else None
@@ -136,7 +144,7 @@ def _misfits(layer: ModelLayer, own: Mapping[str, Array], arrays: tuple[Array, .
         return [f"layer {layer.path} has {len(layer.weights)} arrays, there it has {len(arrays)}"]
     problems = []
     for name, array in zip(layer.weights, arrays, strict=True):
-        variable = name.rpartition("/")[2]
+        variable = layer_and_variable(name)[1]
         if array.shape != own[name].shape:
             problems.append(f"layer {layer.path}: {variable} is {own[name].shape}, there it is {array.shape}")
         elif not np.can_cast(array.dtype, own[name].dtype, "same_kind"):

@@ -6,19 +6,23 @@ import contextlib
 import inspect
 import io
 import logging
+import math
 import os
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
+
+import numpy as np
 
 from hpcbal import env
 from hpcbal.config.callables import MODEL, misfits
 from hpcbal.config.imports import load_object
 from hpcbal.config.schema.dnn import DnnConfig
-from hpcbal.data.spec import SampleSpec
+from hpcbal.data.spec import LabelSpec, SampleSpec
 from hpcbal.errors import HpcbalError, InputError, UserCodeError
 from hpcbal.training.groups import USER_ERRORS
+from hpcbal.training.weights import Array
 from hpcbal.user_code import summary
 
 log = logging.getLogger(__name__)
@@ -30,8 +34,43 @@ _REDIRECTION = threading.RLock()
 """All threads have one stdout: of two that redirect it at a time, each could leave the other's behind."""
 
 
-def make_model(dnn: DnnConfig, sample: SampleSpec, num_classes: int) -> Any:
+NUM_PROBES = 3
+"""Samples on which a model is called before it is trained."""
+
+PROBE_LENGTHS = (32, 256)
+"""Lengths of these samples where samples differ in length; the second for models that fail on the first."""
+
+SUM_TOLERANCE = 1e-4
+"""How far from 1 the outputs of a softmax may sum to; in float32 they differ by some 1e-6."""
+
+
+def probe_samples(shape: Sequence[int | None], length: int) -> Array:
+    """Samples of zeros and ones: valid as pixels and as indices, and the same on every rank.
+
+    Args:
+        shape: of a sample; axes that differ get `length`.
+    """
+    lengths = [length if n is None else n for n in shape]
+    return np.random.default_rng(0).integers(0, 2, (NUM_PROBES, *lengths)).astype(np.float64)
+
+
+def probe_labels(label: LabelSpec, num_classes: int) -> Array:
+    """Labels for the probes: classes, int64, or zeros and ones, float64; the same on every rank."""
+    shape = (NUM_PROBES, *label.shape)
+    if np.dtype(label.dtype).kind in "iu":
+        return np.arange(math.prod(shape)).reshape(shape) % min(num_classes, 2 + len(label.shape))
+    if label.shape == (num_classes,):  # may be shares of classes
+        return np.eye(num_classes)[np.arange(NUM_PROBES) % num_classes]
+    return np.random.default_rng(2).integers(0, 2, shape).astype(float)
+
+
+def make_model(dnn: DnnConfig, shape: Sequence[int | None], num_classes: int) -> Any:
     """Import the callable, and call it with the shape of a sample, the number of classes and `args`.
+
+    Args:
+        dnn: names the callable and its `args`.
+        shape: of a sample as the model gets it.
+        num_classes: number of classes, or of outputs.
 
     Raises:
         InputError: if it does not exist, or does not take these arguments.
@@ -45,7 +84,7 @@ def make_model(dnn: DnnConfig, sample: SampleSpec, num_classes: int) -> Any:
             raise InputError(f"DNN {dnn.name}: {'; '.join(misfit.text for misfit in found)}")
     args = env.expanded(dnn.args, f"DNN {dnn.name}: args")
     with user_errors(dnn, "building it"), _printing_to_log(dnn.name):
-        return function(tuple(sample.shape), num_classes, **args)
+        return function(tuple(shape), num_classes, **args)
 
 
 @contextlib.contextmanager
@@ -107,3 +146,32 @@ def user_errors(dnn: DnnConfig, doing: str) -> Iterator[None]:
         raise
     except USER_ERRORS as error:
         raise UserCodeError(f"DNN {dnn.name}: model {dnn.model}: {doing} failed: {summary(error)}") from error
+
+
+@contextlib.contextmanager
+def hint_at_sizes(sample: SampleSpec) -> Iterator[None]:
+    """Add to errors of a user's model that its samples differ in size."""
+    try:
+        yield
+    except UserCodeError as error:
+        if None not in sample.shape:
+            raise
+        raise UserCodeError(
+            f"{error}. Samples of shape {tuple(sample.shape)} differ in size: use a model that takes such "
+            "samples, or add resize, center_crop or random_crop to preprocessing"
+        ) from error
+
+
+def check_threads(dnn_name: str) -> None:
+    """Check that MPI allows TensorFlow to call it from other threads, one at a time.
+
+    Raises:
+        InputError: if this MPI was built or started without thread support.
+    """
+    from mpi4py import MPI
+
+    if MPI.Query_thread() < MPI.THREAD_SERIALIZED:
+        raise InputError(
+            f"DNN {dnn_name}: synchronised layers need an MPI that threads may call (MPI_THREAD_SERIALIZED), "
+            "but this one allows only the main thread; use batch_norm: local, or an MPI with thread support"
+        )

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hpcbal.errors import CheckpointError
+from hpcbal.training.layers import layer_and_variable
 
 Array = npt.NDArray[Any]
 Arrays = dict[str, Array]
@@ -114,8 +115,8 @@ def _by_layer(arrays: Mapping[str, Array]) -> dict[str, dict[str, Array]]:
     """Arrays by layer and variable: `weights/sequential/dense/kernel` is `kernel` of `sequential/dense`."""
     found: dict[str, dict[str, Array]] = {}
     for name, array in arrays.items():
-        layer, _, variable = name.removeprefix("weights/").rpartition("/")
-        found.setdefault(layer or variable, {})[variable] = array
+        layer, variable = layer_and_variable(name)
+        found.setdefault(layer, {})[variable] = array
     return found
 
 

@@ -85,7 +85,7 @@ config.load          pydantic pydantic_core yaml
 config.submission    pydantic yaml
 config
 config.scheduling
-models               keras numpy tensorflow
+models               keras numpy tensorflow torch
 data                 PIL h5py numpy pydantic pydantic_core sklearn
 paramserver.apps     numpy scipy
 paramserver.master
@@ -98,7 +98,7 @@ paramserver
 simulator.paramserver    numpy
 simulator.coscheduling
 dataplane            mpi4py numpy
-training             horovod keras mpi4py numpy tensorflow torch
+training             horovod keras mpi4py numpy onnxruntime safetensors tensorflow torch
 paramserver.networks numpy
 export
 planning

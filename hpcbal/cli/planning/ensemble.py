@@ -62,7 +62,7 @@ def answer(args: argparse.Namespace, config: EnsembleConfig, warn: Callable[[str
     values["forecast"] = None if isinstance(outlook, str) else outlook.to_dict()
     values["memory_per_node"] = memory.to_dict(args.memory)
     remarks = [f"rates from {rates.source}"]
-    is_on_cpus = config.backend.name != "emulated" and config.slots.device != "gpu"
+    is_on_cpus = not config.backend.is_emulated and config.slots.device != "gpu"
     may_limit = is_on_cpus and may_limit_to_one_slot(config, num_nodes * per_node)
     if may_limit and max(sizes.values(), default=1) > 1:
         remarks.append(

@@ -169,9 +169,15 @@ def arguments_of(path: object, contract: Contract) -> tuple[str, ...] | None:
     """
     if not isinstance(path, str) or not is_import_path(path):
         return None
-    _, definition = _look_up(path, tuple(sys.path))
+    definition = _look_up(path, tuple(sys.path)).definition
     known = None if definition is None else _known_arguments(definition)
     return None if known is None else names_of_args(known[1], contract)
+
+
+def sources_of(path: str) -> list[ast.AST]:
+    """The function or class at an import path and its module, as far as their source shows them."""
+    found = _look_up(path, tuple(sys.path)) if is_import_path(path) else _Found()
+    return [part for part in (found.definition, found.module) if part is not None]
 
 
 def _entry_problems(entry: YamlNode, key: str, contract: Contract) -> list[str]:
@@ -179,15 +185,16 @@ def _entry_problems(entry: YamlNode, key: str, contract: Contract) -> list[str]:
     path = entry.get(key)
     if path is None or not isinstance(path.value, str) or not is_import_path(path.value):
         return []  # the schema refuses it
-    problem, definition = _look_up(path.value, tuple(sys.path))
-    if problem is not None:
-        return [path.problem(problem)]
+    found = _look_up(path.value, tuple(sys.path))
+    if found.problem is not None:
+        return [path.problem(found.problem)]
+    definition = found.definition
     known = None if definition is None else _known_arguments(definition)
     if definition is None and (signature := _signature_in_c(path.value)) is not None:
         args = entry.get("args")
         given = args.value if args is not None and args.is_mapping else {}
-        found = misfits(path.value, signature, given, contract)
-        return [_node_of(misfit, path, args).problem(misfit.text) for misfit in found]
+        wrong = misfits(path.value, signature, given, contract)
+        return [_node_of(misfit, path, args).problem(misfit.text) for misfit in wrong]
     if isinstance(definition, ast.ClassDef) and contract in (PER_SAMPLE, OPERATION, SCHEDULE, CALLBACK):
         contract = replace(contract, passed=(), words=())
     return [] if known is None else _argument_problems(entry, path, *known, contract)
@@ -245,35 +252,44 @@ def _node_of(misfit: Misfit, path: YamlNode, args: YamlNode | None) -> YamlNode:
     return args if misfit.key is None else args.value[misfit.key]
 
 
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A problem with an import path, or the definition there and the module that has it, or nothing."""
+
+    problem: str | None = None
+    definition: ast.stmt | None = None
+    module: ast.Module | None = None
+
+
 @cache
-def _look_up(path: str, roots: tuple[str, ...]) -> tuple[str | None, ast.stmt | None]:
-    """(problem, the definition); both None if it exists but its definition is not found."""
+def _look_up(path: str, roots: tuple[str, ...]) -> _Found:
+    """Read the source of an import path; nothing, if a name exists but its definition is not found."""
     module, _, attribute = path.partition(":")
     first, _, rest = attribute.partition(".")
     for hop in range(_MAX_HOPS):
         names, problem = _read(module, roots)
         if problem is not None and hop > 0:
-            return None, None  # the importing module may create it
+            return _Found()  # the importing module may create it
         if problem is not None:
-            return f"got {show(path)}: {problem}", None
+            return _Found(f"got {show(path)}: {problem}")
         if names is None:
-            return None, None
+            return _Found()
         if first not in names.names:
             if names.open or _is_submodule(names, module, first):
-                return None, None
+                return _Found()
             hint = did_you_mean(first, (n for n in names.names if not n.startswith("_")))
-            return f"got {show(path)}: {names.file} defines no '{first}'{hint}", None
+            return _Found(f"got {show(path)}: {names.file} defines no '{first}'{hint}")
         if rest:
-            return None, None
+            return _Found()
         why = None if names.open else why_uncallable(names.tree, first)
         if why is not None:
-            return f"got {show(path)}: {names.file}: {why}, allowed: a function or class", None
+            return _Found(f"got {show(path)}: {names.file}: {why}, allowed: a function or class")
         if first in names.definitions:
-            return None, names.definitions[first]
+            return _Found(None, names.definitions[first], names.tree)
         if first not in names.imported:
-            return None, None
+            return _Found()
         module, first = names.imported[first]
-    return None, None
+    return _Found()
 
 
 def _find(name: str) -> tuple[importlib.machinery.ModuleSpec | None, str]:

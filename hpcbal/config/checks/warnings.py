@@ -81,7 +81,7 @@ def _missing(init: InitConfig) -> str | None:
         path = init.path
     except InputError as error:  # on the machines of the run the variable may be set
         return str(error)
-    if init.is_keras_file:
+    if init.is_file:
         return None if path.is_file() else f"got {init.source}, but there is no such file"
     if not (path / "config.yaml").is_file():
         return f"got {init.source}, but that is not the output directory of a run"

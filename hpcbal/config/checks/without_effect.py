@@ -77,7 +77,7 @@ def _compared(config: EnsembleConfig) -> list[DnnConfig]:
 
 
 def _is_emulated(config: EnsembleConfig) -> bool:
-    return config.backend.name == "emulated"
+    return config.backend.is_emulated
 
 
 def _some(holds: Callable[[DnnBalance], bool]) -> Callable[[EnsembleConfig], bool]:
@@ -196,7 +196,7 @@ _DNN_RULES = (
     _DnnRule(
         "optimizer.no_weight_decay",
         lambda config, dnn: not _is_emulated(config) and dnn.optimizer.decays,
-        "with backend.name: tensorflow",
+        "with backend.name: auto, tensorflow or torch",
     ),
     _DnnRule(
         "optimizer.schedule.patience",

@@ -82,18 +82,24 @@ Callback = Annotated[CallbackConfig, BeforeValidator(_from_name)]
 KERAS_FILES = (".keras", ".weights.h5")
 """How the names of files that Keras writes end."""
 
+TORCH_FILES = (".pt", ".pth", ".safetensors")
+"""How the names of files that PyTorch and safetensors write end."""
+
 PATTERNS_ALLOWED = "a list of names of layers, in which * stands for any text, such as '[stem, block_*]'"
-INIT_ALLOWED = "null, FILE.keras, FILE.weights.h5, DIR:DNN of another run, or a mapping"
+INIT_ALLOWED = (
+    "null, FILE.keras, FILE.weights.h5, FILE.pt, FILE.pth, FILE.safetensors, DIR:DNN of another run, or "
+    "a mapping"
+)
 
 LayerPatterns = Annotated[tuple[Annotated[str, Field(min_length=1)], ...], Strict(False)]
 
 
 def _from_text(value: Any) -> Any:
-    """`FILE.keras` is short for `{from: FILE.keras}`, and `DIR:DNN` for `{from: DIR, dnn: DNN}`."""
+    """`FILE.pt` or another file is short for `{from: FILE.pt}`, and `DIR:DNN` for `{from: DIR, dnn: DNN}`."""
     if not isinstance(value, str):
         return value
     directory, colon, name = value.rpartition(":")
-    if colon and not value.endswith(KERAS_FILES):
+    if colon and not value.endswith((*KERAS_FILES, *TORCH_FILES)):
         return {"from": directory, "dnn": name}
     return {"from": value}
 
@@ -103,8 +109,8 @@ class InitConfig(Section):
 
     source: PathText = key(
         ...,
-        "A file of Keras, or the output directory of another run.",
-        "FILE.keras, FILE.weights.h5, or a directory",
+        "A file of Keras or PyTorch, or the output directory of another run.",
+        "FILE.keras, FILE.weights.h5, FILE.pt, FILE.pth, FILE.safetensors, or a directory",
         alias="from",
         min_length=1,
     )
@@ -114,6 +120,11 @@ class InitConfig(Section):
     )
     layers: LayerPatterns = key((), "Layers that get these weights; empty: all.", PATTERNS_ALLOWED)
     skip: LayerPatterns = key((), "Layers that keep their random weights.", PATTERNS_ALLOWED)
+    prefix: str = key(
+        "",
+        "Of a file of PyTorch: take the names that begin with this, without it, such as `module.`.",
+        "a text",
+    )
 
     @property
     def path(self) -> Path:
@@ -126,21 +137,33 @@ class InitConfig(Section):
 
     @property
     def is_keras_file(self) -> bool:
-        """Whether the source is a file of Keras, and not a run."""
+        """Whether the source is a file of Keras."""
         return self.source.endswith(KERAS_FILES)
+
+    @property
+    def is_torch_file(self) -> bool:
+        """Whether the source is a file of PyTorch or safetensors."""
+        return self.source.endswith(TORCH_FILES)
+
+    @property
+    def is_file(self) -> bool:
+        """Whether the source is a file, and not a run."""
+        return self.is_keras_file or self.is_torch_file
 
     @model_validator(mode="after")
     def _check(self) -> InitConfig:
-        if self.is_keras_file:
+        if self.prefix and not self.is_torch_file:
+            raise wrong("prefix", f"got {self.prefix!r}, allowed: leave it out without a file of PyTorch")
+        if self.is_file:
             of_run: Mapping[str, str | None] = {"dnn": self.dnn, "weights": self.weights}
             for name, value in of_run.items():
                 if value is not None:
-                    raise wrong(name, f"got {value!r}, allowed with a file of Keras: leave it out")
+                    raise wrong(name, f"got {value!r}, allowed with a file: leave it out")
         elif self.dnn is None:
             raise wrong(
                 "dnn",
                 f"got nothing, allowed: the name of a DNN of the run in {self.source!r} "
-                f"(a file of Keras ends in {' or '.join(KERAS_FILES)})",
+                f"(a file ends in {', '.join((*KERAS_FILES, *TORCH_FILES))})",
             )
         return self
 
@@ -221,6 +244,12 @@ class DnnConfig(Section):
         IMPORT_ALLOWED,
     )
     args: Mapping[str, Any] = key({}, "Arguments of the model's callable.", ARGS_ALLOWED)
+    framework: Literal["tensorflow", "torch"] | None = key(
+        None,
+        "What trains it: tensorflow for Keras models, torch for modules of PyTorch; null: backend.name, or "
+        "what the model's source imports.",
+        "null, tensorflow, torch",
+    )
     optimizer: OptimizerConfig = key(..., "How gradients change the weights.", "keys of an optimizer")
     batch_size: int = key(..., "Samples per step, over all slots of the DNN.", COUNT_ALLOWED, ge=1)
     stop: StopConfig = key(..., "When the DNN has converged.", "keys of a stop rule")

@@ -252,8 +252,11 @@ class WorkerConfig(Section):
 class BackendConfig(Section):
     """The backend that computes the steps."""
 
-    name: Literal["tensorflow", "emulated"] = key(
-        "tensorflow", "tensorflow trains; emulated takes the time from `rates`.", "tensorflow, emulated"
+    name: Literal["auto", "tensorflow", "torch", "emulated"] = key(
+        "auto",
+        "auto trains each DNN with its own framework, tensorflow and torch train all with one; emulated "
+        "takes the time from `rates`.",
+        "auto, tensorflow, torch, emulated",
     )
     collective: Literal["auto", "horovod", "mpi"] = key(
         "auto",
@@ -285,6 +288,11 @@ class BackendConfig(Section):
         "a list of workers such as '{speed: 0.5}'",
         may_change=True,
     )
+
+    @property
+    def is_emulated(self) -> bool:
+        """Whether nothing is trained on real devices."""
+        return self.name == "emulated"
 
     @property
     def effective_collective(self) -> Literal["auto", "horovod", "mpi"]:

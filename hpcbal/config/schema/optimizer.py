@@ -22,7 +22,20 @@ if TYPE_CHECKING:
     from hpcbal.policies.learning_rate import RateSchedule
 
 OptimizerName = Literal[
-    "sgd", "adam", "adamw", "rmsprop", "adagrad", "adadelta", "adamax", "nadam", "lion", "ftrl", "adafactor"
+    "sgd",
+    "adam",
+    "adamw",
+    "rmsprop",
+    "adagrad",
+    "adadelta",
+    "adamax",
+    "nadam",
+    "radam",
+    "lion",
+    "ftrl",
+    "adafactor",
+    "asgd",
+    "rprop",
 ]
 OPTIMIZERS: tuple[str, ...] = get_args(OptimizerName)
 
@@ -107,13 +120,18 @@ class ScheduleOfRateConfig(Section):
 
 
 class OptimizerConfig(Section):
-    """How gradients change the weights; names and meanings as in Keras."""
+    """How gradients change the weights; names and meanings are those of Keras or `torch.optim`."""
 
     name: OptimizerName = key(..., "Algorithm.", ", ".join(OPTIMIZERS))
     learning_rate: float = key(..., "Step size.", "a number above 0", gt=0.0)
     momentum: float = key(0.0, "Momentum of sgd and rmsprop.", "0 <= momentum < 1", ge=0.0, lt=1.0)
     weight_decay: float = key(0.0, "Decoupled decay of the weights.", "a number, 0 or more", ge=0.0)
     nesterov: bool = key(False, "Nesterov momentum; sgd only.", "true, false")
+    args: Mapping[str, Any] = key(
+        {},
+        "Further arguments of the algorithm in the DNN's framework, such as `{betas: [0.9, 0.98]}`.",
+        ARGS_ALLOWED,
+    )
     schedule: Annotated[ScheduleOfRateConfig, BeforeValidator(_from_name)] | None = key(
         None, "How the learning rate changes; null: not at all.", SCHEDULE_ALLOWED
     )
@@ -135,6 +153,9 @@ class OptimizerConfig(Section):
             raise wrong("momentum", f"got {self.momentum}, allowed: 0 with {self.name} (it has no momentum)")
         if self.nesterov and (self.name != "sgd" or self.momentum == 0.0):
             raise wrong("nesterov", "got true, allowed: false unless name is sgd and momentum is above 0")
+        own = [name for name in self.args if name in (*type(self).model_fields, "lr", "params", "name")]
+        if own:
+            raise wrong(f"args.{own[0]}", f"got {self.args[own[0]]!r}, allowed: the keys beside args for it")
         if self.no_weight_decay and not self.decays:
             raise wrong("no_weight_decay", "got some, allowed: only with weight_decay above 0")
         if not all(self.no_weight_decay):

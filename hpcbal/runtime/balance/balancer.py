@@ -223,6 +223,6 @@ def make_watch(config: EnsembleConfig, local_slot: int) -> WorkerWatch:
     watch = WorkerWatch()
     if any(balance.reads_host for balance in balances):
         watch = replace(watch, host=ResourceProbe().read)
-    if any(balance.policy.decides for balance in balances) and config.backend.name == "tensorflow":
+    if any(balance.policy.decides for balance in balances) and not config.backend.is_emulated:
         watch = replace(watch, device=DeviceMemory(visible_gpus(config.slots.device), local_slot))
     return watch

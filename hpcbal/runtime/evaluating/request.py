@@ -78,10 +78,10 @@ def open_trained(request: EvaluationRequest) -> TrainedRun:
     _check_directory(run)
     roots = import_roots_of(run.root)
     config = load_ensemble(run.config, check_imports=True, import_roots=roots)
-    if config.backend.name == "emulated":
+    if config.backend.is_emulated:
         raise InputError(
             f"{run.root}: backend.name is emulated: emulated networks have no outputs to evaluate; train the "
-            "ensemble with backend.name: tensorflow"
+            "ensemble with backend.name: auto"
         )
     if request.data is not None and request.data not in (TEST, VALIDATION):
         if not is_import_path(request.data):

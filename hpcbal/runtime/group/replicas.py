@@ -21,6 +21,7 @@ from hpcbal.runtime.rank.data import StreamFacts
 from hpcbal.telemetry import RunDirectory
 from hpcbal.training.backend import Backend, Replica
 from hpcbal.training.initial_weights import SourceLayer, initial_weights, layers_of_checkpoint
+from hpcbal.training.layers import WEIGHTS
 
 SUMS_NAME = "epoch/sums"
 """The sums behind the metrics so far, in a checkpoint that was written inside a pass."""
@@ -176,6 +177,12 @@ def _read(init: InitConfig) -> _Source:
         before = _identities(path)
         layers = [SourceLayer(name, arrays) for name, arrays in read_keras_file(path)]
         return _Source(path, _digest_of_same(path, before), layers)
+    if init.is_torch_file:
+        from hpcbal.training.torch.files import read_state_dict
+
+        before = _identities(path)
+        arrays = {f"{WEIGHTS}{name}": array for name, array in read_state_dict(path, init.prefix).items()}
+        return _Source(path, _digest_of_same(path, before), layers_of_checkpoint(arrays))
     if not path.is_dir():
         raise InputError(f"{path}: there is no such directory, allowed: the output directory of a run")
     assert init.dnn is not None, "checked with the configuration"

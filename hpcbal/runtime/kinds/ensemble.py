@@ -45,7 +45,7 @@ class EnsembleRuns(KindRuns[EnsembleConfig, "OpenedRun"]):
         return num_ranks_needed(slots, preprocessors)
 
     def num_busy_ranks(self, config: EnsembleConfig, ranks: int) -> int:
-        return config.slots.preprocessors_per_node if config.backend.name == "emulated" else ranks - 1
+        return config.slots.preprocessors_per_node if config.backend.is_emulated else ranks - 1
 
     def is_kept(self, run: RunDirectory, config: EnsembleConfig, rows: Sequence[ResultRow]) -> bool:
         try:
@@ -116,7 +116,7 @@ def _most_useful_slots(config: EnsembleConfig) -> int | None:
     """
     is_split = any(not balance.policy.splits_evenly for balance in balances_of(config).values())
     is_unlimited = config.schedule.max_slots_per_dnn is None
-    if config.data.access == "partitioned" or config.backend.name == "emulated" or is_split or is_unlimited:
+    if config.data.access == "partitioned" or config.backend.is_emulated or is_split or is_unlimited:
         return None
     return len(config.dnns) * (config.schedule.slot_limit or 1)
 

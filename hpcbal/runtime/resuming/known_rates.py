@@ -75,7 +75,7 @@ def rate_keys(
         emulated = f" {name} {dict(config.backend.rates.get(name, {}))}" if is_emulated else ""
         return f"{config.backend.name}{emulated}, {device}, {config.backend.precision}"
 
-    is_emulated = config.backend.name == "emulated"
+    is_emulated = config.backend.is_emulated
     return {
         dnn.name: policies.rate_key(
             model=dnn.model,
@@ -116,7 +116,7 @@ def known_rates(
     except InputError as error:
         log.warning("%s; the rates are measured again", error)
         remove_quietly(run.profile)
-    if config.backend.name == "emulated":
+    if config.backend.is_emulated:
         measured = {**config.backend.rates, **table.measured}
         table = RateTable(measured, slots_per_node)
     return table

@@ -146,7 +146,7 @@ def _start_warnings(context: RankContext, facts: StreamFacts) -> list[str]:
     doubts += [] if facts.spec.is_sized else _unused_for_equal_samples(config)
     large = batches_above(config, facts.spec.num_train)
     if env.read("HPCBAL_LAUNCHED") is None:  # otherwise `hpcbal run` has warned of it
-        doubts += crowded_hosts(context.roles, emulated=config.backend.name == "emulated")
+        doubts += crowded_hosts(context.roles, emulated=config.backend.is_emulated)
     return doubts if large is None else [*doubts, large]
 
 
@@ -172,7 +172,7 @@ def _settings(
         settings_of(config, facts.spec.num_positions),
         max_preprocessors=len(context.roles.preprocessor_ranks),
     )
-    roles, is_emulated = context.roles, config.backend.name == "emulated"
+    roles, is_emulated = context.roles, config.backend.is_emulated
     may_limit = may_limit_to_one_slot(config, roles.cluster.num_slots)
     if may_limit and slots_share_cores(roles, emulated=is_emulated):
         settings = replace(settings, max_slots_per_dnn=1)

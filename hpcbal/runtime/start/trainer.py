@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import logging
 import os
 from collections.abc import Sequence
@@ -12,6 +11,7 @@ from functools import partial
 
 from mpi4py import MPI
 
+from hpcbal.cluster.layout import granted_gpus
 from hpcbal.comm.collectives import patient_allgather
 from hpcbal.config import EnsembleConfig
 from hpcbal.runtime.group.replicas import check_model
@@ -19,12 +19,12 @@ from hpcbal.runtime.partitions.loading import PartLoader
 from hpcbal.runtime.rank.context import RankContext
 from hpcbal.runtime.roles.mpi_wave import MpiWave
 from hpcbal.runtime.roles.trainer import Trainer
-from hpcbal.runtime.start.backends import LocalSlots, load_backend
 from hpcbal.runtime.start.model_check import ModelCheck
 from hpcbal.runtime.start.recipe import Prepared, Recipe, collective_of
 from hpcbal.telemetry import RunDirectory
 from hpcbal.training.backend import Backend
 from hpcbal.training.collectives import COLLECTIVES, fault_for
+from hpcbal.training.frameworks import LocalSlots, NativeBackend, import_framework, needs_of
 
 log = logging.getLogger(__name__)
 
@@ -34,20 +34,23 @@ class TrainerRecipe(Recipe):
 
     @staticmethod
     def load_libraries(config: EnsembleConfig) -> None:
-        """Load TensorFlow if it is the backend, which takes seconds."""
-        if config.backend.name == "tensorflow":
+        """Load the frameworks of the DNNs, which takes seconds."""
+        if config.backend.is_emulated:
+            return
+        for framework, who in needs_of(config.dnns, config.backend).items():
             with contextlib.suppress(Exception):  # `make_backend` imports it again and reports the error
-                importlib.import_module("hpcbal.training.keras.tensorflow_backend")
+                import_framework(framework, who)
 
     def prepare(self) -> Prepared:
         """Load the backend and what sums gradients; for errors see `make_backend` and `fault_for`."""
         self._backend = make_backend(
             self.setting.context, self.setting.peers, is_sized=self.setting.data.facts.spec.is_sized
         )
-        backend = self.setting.context.config.backend
-        return Prepared(
-            self._backend.device, fault_for(backend.effective_collective, self.setting.peers.size)
-        )
+        config = self.setting.context.config
+        wanted = config.backend.effective_collective
+        if wanted == "auto" and "tensorflow" not in needs_of(config.dnns, config.backend):
+            return Prepared(self._backend.device, "no network is of TensorFlow, for which Horovod is built")
+        return Prepared(self._backend.device, fault_for(wanted, self.setting.peers.size))
 
     def check(self) -> None:
         """Refuse a run whose models are wrong; collective over the trainers."""
@@ -92,16 +95,18 @@ def make_backend(context: RankContext, trainers: MPI.Intracomm, *, is_sized: boo
     """Make the backend of a trainer rank; collective over the trainers, but a failure of one blocks none.
 
     Raises:
-        InputError: if the config asks for TensorFlow, but it cannot be imported.
-        ClusterError: if a node has more trainers than GPUs, or TensorFlow sees none of those that were given.
+        InputError: if the framework of a DNN cannot be imported.
+        ClusterError: if a node has more trainers than GPUs, or a framework sees none of those that
+            were given.
     """
     cores_of_trainer = patient_allgather(trainers, frozenset(os.sched_getaffinity(0)))
     config, roles = context.config, context.roles
-    if config.backend.name == "emulated":
+    if config.backend.is_emulated:
         from hpcbal.runtime.start.emulated import emulated_backend
 
         return emulated_backend(config, roles, trainers.rank, is_sized=is_sized)
     node_of_slot = roles.cluster.node_of_slots()
     my_node = roles.ranks[context.rank].node
     cores = tuple(cores for slot, cores in enumerate(cores_of_trainer) if node_of_slot[slot] == my_node)
-    return load_backend(config, LocalSlots(roles.local_slot(context.rank), cores))
+    slots = LocalSlots(roles.local_slot(context.rank), cores, config.slots.device, granted_gpus(os.environ))
+    return NativeBackend(config.backend, config.dnns, slots)

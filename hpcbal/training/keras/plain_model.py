@@ -18,6 +18,7 @@ import keras
 import numpy as np
 
 from hpcbal.errors import InputError
+from hpcbal.training.exported import OF_LINK, Written
 from hpcbal.training.groups import USER_ERRORS
 from hpcbal.training.keras.model import users_own
 from hpcbal.training.keras.traced_step import file_errors
@@ -45,18 +46,43 @@ def user_model(replica: TensorFlowReplica) -> keras.Model:
     return users_own(replica._model)
 
 
-def meaning_of_outputs(replica: TensorFlowReplica, loss: str | None) -> str:
-    """Return the meaning of the model's outputs, for people.
+def write_model(
+    who: str,
+    replica: TensorFlowReplica,
+    path: Path,
+    format_name: str,
+    shape: Sequence[int | None],
+    loss: str | None,
+) -> Written:
+    """Write a trained model, and check that what was written gives the same outputs.
 
     Args:
+        who: the DNN and its model, for messages.
+        replica: with the weights to write.
+        path: of the file or directory.
+        format_name: `keras` or `tensorflow` (a SavedModel).
+        shape: of one sample.
         loss: name of its loss; None: the default one.
+
+    Raises:
+        InputError: if Keras could not load it.
+        OSError: if it cannot be written.
     """
-    link = replica._objective.link
-    if link == "softmax":
-        return "logits of the classes; softmax turns them into probabilities"
-    if link == "sigmoid":
-        return "logits of the labels; sigmoid turns them into probabilities"
-    return f"predictions, as the loss {loss} takes them"
+    model = user_model(replica)
+    modules: list[str] = []
+    notes: list[str] = []
+    if format_name == "keras":
+        model, modules = plain_model(who, model, shape)
+        if modules:
+            notes.append(f"import {', '.join(modules)} before you load it: layers of it are registered there")
+        save_keras(model, path)
+    else:
+        save_tensorflow(model, path, shape)
+    output_shape, takes_mask = check_saved(who, user_model(replica), path, shape)
+    if None in shape and not takes_mask:
+        notes.append("all samples of a call must have the same length: it takes no mask of padded ones")
+    meaning = OF_LINK[replica._objective.link].format(loss=loss)
+    return Written(output_shape, meaning, tuple(modules), tuple(notes))
 
 
 def plain_model(who: str, model: keras.Model, shape: Sequence[int | None]) -> tuple[keras.Model, list[str]]:

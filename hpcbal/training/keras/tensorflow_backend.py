@@ -24,12 +24,10 @@ from hpcbal.training.keras.predicting import DeviceInput
 from hpcbal.training.keras.tensorflow_replica import TensorFlowReplica
 from hpcbal.training.keras.traced_step import (
     LossScale,
-    check_threads,
-    hint_at_sizes,
     memory_errors,
 )
 from hpcbal.training.keras.trainable import exclusions_in_vain, freeze_layers, make_optimizer
-from hpcbal.training.user_model import make_model, user_errors
+from hpcbal.training.user_model import check_threads, hint_at_sizes, make_model, user_errors
 from hpcbal.training.weights import Array
 
 log = logging.getLogger(__name__)
@@ -79,7 +77,7 @@ class TensorFlowBackend(Backend):
         keras.config.set_dtype_policy(self._precision)
         keras.utils.set_random_seed(dnn_seed(seed, dnn.name, dnn.seed))
         with memory_errors(), hint_at_sizes(sample):
-            model = make_model(dnn, sample, num_classes)
+            model = make_model(dnn, sample.shape, num_classes)
             model, objective, found = checked(dnn, model, sample, num_classes, label, self._precision)
             freeze_layers(dnn.name, users_own(model), dnn.freeze)
             optimizer = make_optimizer(dnn.name, dnn.optimizer)

@@ -26,7 +26,6 @@ from hpcbal.models.sync_batch_norm import exchange_length, summing_with, synchro
 from hpcbal.training.backend import Batch, Contribution, Replica, Sums
 from hpcbal.training.devices import MAX_DRAWS_PER_STEP
 from hpcbal.training.groups import NonFiniteError
-from hpcbal.training.keras.layers import ModelLayer
 from hpcbal.training.keras.model import users_own
 from hpcbal.training.keras.predicting import DeviceInput, Tensors, predictor
 from hpcbal.training.keras.traced_step import (
@@ -41,6 +40,7 @@ from hpcbal.training.keras.traced_step import (
     sums_of,
 )
 from hpcbal.training.keras.trainable import changing_variables, layers_of, moving_variances, named_variables
+from hpcbal.training.layers import ModelLayer
 from hpcbal.training.objective import Objective
 from hpcbal.training.step_exchange import StepExchange
 from hpcbal.training.weights import Array, Arrays, check_fit, num_bytes

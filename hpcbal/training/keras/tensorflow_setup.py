@@ -46,7 +46,7 @@ def setup_tensorflow(
     gpus = [] if wanted == "cpu" else tf.config.list_physical_devices("GPU")
     index = gpu_of_slot(len(gpus), local_slot)
     if index is None:
-        check_gpus_seen(wanted, granted, built_with_gpus=tf.test.is_built_with_gpu_support())
+        check_gpus_seen("TensorFlow", wanted, granted, built_with_gpus=tf.test.is_built_with_gpu_support())
         return f"cpu, {intra} thread{'s' if intra > 1 else ''}"
     tf.config.set_visible_devices(gpus[index], "GPU")
     tf.config.experimental.set_memory_growth(gpus[index], True)

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
-from hpcbal.data.spec import SampleSpec
 from hpcbal.errors import InputError, UserCodeError
 from hpcbal.training.backend import Batch, Sums
+from hpcbal.training.scaling import FIRST_SCALE, GROW_AFTER, LARGEST_SCALE, LEAST_SCALE
 from hpcbal.training.step_exchange import StepExchange
 from hpcbal.training.weights import Array
 
@@ -99,21 +99,6 @@ class TracedExchange:
         return summed
 
 
-def check_threads(dnn_name: str) -> None:
-    """Check that MPI allows TensorFlow to call it from other threads, one at a time.
-
-    Raises:
-        InputError: if this MPI was built or started without thread support.
-    """
-    from mpi4py import MPI
-
-    if MPI.Query_thread() < MPI.THREAD_SERIALIZED:
-        raise InputError(
-            f"DNN {dnn_name}: synchronised layers need an MPI that threads may call (MPI_THREAD_SERIALIZED), "
-            "but this one allows only the main thread; use batch_norm: local, or an MPI with thread support"
-        )
-
-
 MOST_GATHERED = 2**16
 """Gradients of at most this many numbers are gathered before they are summed. Copying them costs less than a
 kernel each; copying large ones would cost more."""
@@ -174,28 +159,6 @@ def file_errors() -> Iterator[None]:
         raise OSError(error.message.rpartition("; ")[2].partition(" [Op:")[0]) from error
 
 
-@contextlib.contextmanager
-def hint_at_sizes(sample: SampleSpec) -> Iterator[None]:
-    """Add to errors of a user's model that its samples differ in size."""
-    try:
-        yield
-    except UserCodeError as error:
-        if None not in sample.shape:
-            raise
-        raise UserCodeError(
-            f"{error}. Samples of shape {tuple(sample.shape)} differ in size: use a model that takes such "
-            "samples, or add resize, center_crop or random_crop to preprocessing"
-        ) from error
-
-
-FIRST_SCALE = 2.0**15
-GROW_AFTER = 2000
-"""Steps without overflow before the scale doubles; both as in `keras.optimizers.LossScaleOptimizer`."""
-
-LEAST_SCALE = 1.0
-"""With this scale an overflow is one of the network, not of the scale."""
-
-
 class LossScale:
     """The factor on the loss of all ranks of a group; it follows from what they have summed, so it is equal.
 
@@ -251,8 +214,7 @@ class LossScale:
         def grow() -> tf.Tensor:
             apply()
             is_due = self._steps.value + 1 >= GROW_AFTER
-            # Beyond float32 there is nothing to gain, and an infinite scale would never come back.
-            larger = tf.minimum(self._scale.value * 2.0, 2.0**100)
+            larger = tf.minimum(self._scale.value * 2.0, LARGEST_SCALE)
             self._scale.value.assign(tf.where(is_due, larger, self._scale.value))
             self._steps.value.assign(tf.where(is_due, tf.zeros([], tf.int64), self._steps.value + 1))
             return tf.zeros([])

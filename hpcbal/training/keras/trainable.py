@@ -16,7 +16,7 @@ import tensorflow as tf
 from hpcbal.config.schema.optimizer import OptimizerConfig
 from hpcbal.errors import InputError
 from hpcbal.training.devices import SEED_STATE
-from hpcbal.training.keras.layers import ModelLayer, is_meant, unknown_layer
+from hpcbal.training.layers import ModelLayer, is_meant, unknown_layer
 
 _NAMES_SHOWN = 12
 
@@ -38,7 +38,7 @@ def make_optimizer(dnn_name: str, settings: OptimizerConfig) -> keras.optimizers
         raise InputError(
             f"DNN {dnn_name}: optimizer.name: got {settings.name!r}, allowed: {', '.join(sorted(by_name))}"
         )
-    arguments: dict[str, Any] = {"learning_rate": settings.learning_rate}
+    arguments: dict[str, Any] = {"learning_rate": settings.learning_rate, **settings.args}
     for key in ("momentum", "nesterov", "weight_decay"):
         if getattr(settings, key):
             arguments[key] = getattr(settings, key)

@@ -156,15 +156,17 @@ def test_settings_that_come_too_late_are_told(monkeypatch: pytest.MonkeyPatch) -
     def refuses(*_: Any) -> Any:
         raise RuntimeError("Intra op parallelism cannot be modified after initialization.")
 
-    config: Any = None
-    monkeypatch.setattr(ensemble_module, "load_backend", refuses)
+    dnn = SimpleNamespace(name="a", model="hpcbal.models:mlp", framework="tensorflow")
+    config = SimpleNamespace(backend=None, slots=SimpleNamespace(device="cpu"))
+    run: Any = SimpleNamespace(config=config, dnns=[dnn])
+    monkeypatch.setattr(ensemble_module, "NativeBackend", refuses)
     monkeypatch.delitem(sys.modules, "keras", raising=False)
     with pytest.raises(InputError, match=r"TensorFlow computes in this process already.*call ensemble\(\)"):
-        ensemble_module._backend(config)
+        ensemble_module._backend(run)
     jax = SimpleNamespace(backend=SimpleNamespace(backend=lambda: "jax"))
     monkeypatch.setitem(sys.modules, "keras", jax)
     with pytest.raises(InputError, match="Keras computes with jax in this process"):
-        ensemble_module._backend(config)
+        ensemble_module._backend(run)
 
 
 def test_it_needs_no_mpi() -> None:

@@ -252,11 +252,13 @@ def test_weights_that_are_a_pipe_are_wrong_input(
         (("{out}", "b", "a.keras"), "has no DNN 'b', allowed: a"),
         (
             ("{out}", "a", "a.onnx"),
-            "a.onnx, allowed: a name that ends in .keras (a file of Keras), or one without .onnx",
+            "a.onnx, allowed for a Keras model: a name that ends in .keras (a file of Keras), or one "
+            "without .onnx",
         ),
         (
             ("{out}", "a", "z.txt"),
-            "z.txt, allowed: a name that ends in .keras (a file of Keras), or one without .txt",
+            "z.txt, allowed for a Keras model: a name that ends in .keras (a file of Keras), or one "
+            "without .txt",
         ),
         (("{out}", "a", "no/a.keras"), "no is not a directory; make it first"),
         (("{out}", "a", "run"), "exists and is no SavedModel; choose another name"),

@@ -39,6 +39,7 @@ class Optimizer:
     nesterov: bool = False
     clip_norm: float | None = None
     no_weight_decay: tuple[str, ...] = ()
+    args: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -50,7 +50,7 @@ def test_the_users_thread_counts_win(environment: dict[str, str], expected: tupl
 
 @pytest.mark.parametrize(("device", "granted"), [("cpu", "SLURM_JOB_GPUS=0"), ("auto", None), ("cpu", None)])
 def test_cores_are_used_where_no_gpu_was_given_or_the_file_says_so(device: str, granted: str | None) -> None:
-    check_gpus_seen(device, granted, built_with_gpus=False)
+    check_gpus_seen("TensorFlow", device, granted, built_with_gpus=False)
 
 
 @pytest.mark.parametrize(
@@ -65,6 +65,6 @@ def test_gpus_that_tensorflow_does_not_see_are_an_error_with_a_remedy(
     device: str, granted: str | None, built_with_gpus: bool, expected: str
 ) -> None:
     with pytest.raises(ClusterError, match=expected) as raised:
-        check_gpus_seen(device, granted, built_with_gpus=built_with_gpus)
+        check_gpus_seen("TensorFlow", device, granted, built_with_gpus=built_with_gpus)
     assert "set slots.device to cpu" in str(raised.value)
     assert raised.value.exit_code == 2

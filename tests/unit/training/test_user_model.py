@@ -56,13 +56,13 @@ def test_threads_that_build_models_at_a_time_leave_stdout_as_it_was() -> None:
     before = sys.stdout
 
     def build_first() -> None:
-        make_model(given("first"), SAMPLE, 2)
+        make_model(given("first"), SAMPLE.shape, 2)
         FIRST_HAS_ENDED.set()
 
     thread = threading.Thread(target=build_first)
     thread.start()
     assert BEGUN[0].wait(5)
-    make_model(given("second"), SAMPLE, 2)
+    make_model(given("second"), SAMPLE.shape, 2)
     thread.join()
     assert sys.stdout is before
 
@@ -70,11 +70,11 @@ def test_threads_that_build_models_at_a_time_leave_stdout_as_it_was() -> None:
 def test_variables_in_arguments_of_a_model_are_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HERE", "/here")
     monkeypatch.setenv("HOME", "/home/me")
-    made = make_model(given("of_args", words=["$HERE/words.txt", "~/own.txt"], price="5$$"), SAMPLE, 2)
+    made = make_model(given("of_args", words=["$HERE/words.txt", "~/own.txt"], price="5$$"), SAMPLE.shape, 2)
     assert made == {"words": ["/here/words.txt", "/home/me/own.txt"], "price": "5$"}
     monkeypatch.delenv("HERE")
     with pytest.raises(InputError, match=r"DNN a: args\.path: got '\$HERE/x', but .* HERE is not set here"):
-        make_model(given("of_args", path="$HERE/x"), SAMPLE, 2)
+        make_model(given("of_args", path="$HERE/x"), SAMPLE.shape, 2)
 
 
 def test_what_a_model_prints_is_logged_once_and_without_colors(
@@ -82,21 +82,21 @@ def test_what_a_model_prints_is_logged_once_and_without_colors(
 ) -> None:
     caplog.set_level(logging.INFO)
     for _ in range(2):
-        make_model(given("chatty", text="\x1b[1mTotal params:\x1b[0m 650"), SAMPLE, 2)
+        make_model(given("chatty", text="\x1b[1mTotal params:\x1b[0m 650"), SAMPLE.shape, 2)
     assert caplog.messages == ["a: the model's function printed:\nTotal params: 650\nü"]
     assert capfd.readouterr().out == ""
 
 
 def test_a_model_that_prints_much_does_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
-    make_model(given("chatty", text="0123456789" * 100, times=100), SAMPLE, 2)
+    make_model(given("chatty", text="0123456789" * 100, times=100), SAMPLE.shape, 2)
     (message,) = caplog.messages
     assert len(message) < 20_000
     assert message.endswith(f"[{100 * 1001 + 2 - 2**14} more bytes were dropped]")
 
 
 def test_what_a_model_prints_later_is_printed(capfd: pytest.CaptureFixture[str]) -> None:
-    kept = make_model(given("chatty", text="early"), SAMPLE, 2)
+    kept = make_model(given("chatty", text="early"), SAMPLE.shape, 2)
     print("late", file=kept, flush=True)
     assert capfd.readouterr().out == "late\n"
 
@@ -104,5 +104,5 @@ def test_what_a_model_prints_later_is_printed(capfd: pytest.CaptureFixture[str])
 def test_what_a_model_printed_before_it_failed_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     with pytest.raises(UserCodeError, match="building it failed"):
-        make_model(given("failing"), SAMPLE, 2)
+        make_model(given("failing"), SAMPLE.shape, 2)
     assert "just before" in caplog.text

@@ -31,8 +31,8 @@ def test_a_text_is_short_for_a_mapping(given: Any, source: str, dnn: str | None)
     ("given", "message"),
     [
         ("runs/base", "got nothing, allowed: the name of a DNN of the run in 'runs/base'"),
-        ({"from": "m.keras", "dnn": "a"}, "got 'a', allowed with a file of Keras: leave it out"),
-        ({"from": "m.weights.h5", "weights": "best"}, "got 'best', allowed with a file of Keras"),
+        ({"from": "m.keras", "dnn": "a"}, "got 'a', allowed with a file: leave it out"),
+        ({"from": "m.weights.h5", "weights": "best"}, "got 'best', allowed with a file"),
         ({"from": "m.keras", "layers": [""]}, "at least 1 character"),
         ({"dnn": "a"}, "Field required"),
     ],

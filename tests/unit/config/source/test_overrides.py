@@ -149,7 +149,7 @@ def test_problems_of_the_file_and_of_overrides_come_together(path: Path) -> None
         ("backend=emulated", "name, collective, precision, rates, workers", "name"),
         (
             "dnns.a.optimizer=adam",
-            "name, learning_rate, momentum, weight_decay, nesterov, schedule and 2 more",
+            "name, learning_rate, momentum, weight_decay, nesterov, args and 3 more",
             "name",
         ),
         ("balance=4", "policy, shares, predictor, first_fit, refit_every, guard and 6 more", ""),

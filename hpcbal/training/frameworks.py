@@ -1,0 +1,141 @@
+"""Load the backend of a framework, or of each DNN's own one."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from hpcbal.config.checks.frameworks import Framework, framework_of
+from hpcbal.config.schema.dnn import DnnConfig
+from hpcbal.config.schema.ensemble import BackendConfig
+from hpcbal.data.arrays import Affine
+from hpcbal.data.spec import CLASS_LABEL, LabelSpec, SampleSpec
+from hpcbal.errors import InputError
+from hpcbal.training.backend import Backend, Replica
+from hpcbal.training.weights import Array
+
+NAME: Mapping[Framework, str] = {"tensorflow": "TensorFlow", "torch": "PyTorch"}
+
+_MODULE: Mapping[Framework, str] = {
+    "tensorflow": "hpcbal.training.keras.tensorflow_backend",
+    "torch": "hpcbal.training.torch.backend",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class LocalSlots:
+    """The ranks of a node that compute.
+
+    Attributes:
+        mine: place of this rank among them, from 0.
+        cores: affinity mask of each.
+        wanted: `slots.device`.
+        granted: how the batch system gave GPUs, from `granted_gpus`.
+    """
+
+    mine: int
+    cores: tuple[frozenset[int], ...]
+    wanted: str = "auto"
+    granted: str | None = None
+
+
+def import_framework(framework: Framework, who: str) -> None:
+    """Import a framework and its room, which takes seconds.
+
+    Args:
+        who: what needs it, for the message.
+
+    Raises:
+        InputError: if it cannot be imported.
+    """
+    try:
+        importlib.import_module(_MODULE[framework])
+    except ImportError as error:
+        raise InputError(
+            f"{who} needs {NAME[framework]}, but it cannot be imported here ({error}); install it with pip "
+            f"install 'hpcbal[{framework}]', or try the ensemble with backend.name emulated"
+        ) from error
+
+
+def load_framework(framework: Framework, precision: str, slots: LocalSlots | None, who: str) -> Backend:
+    """Make the backend of a framework.
+
+    Args:
+        precision: `backend.precision`.
+        slots: on this rank's GPU, or its share of the cores; None: on the cores, without other ranks.
+        who: what needs it, for messages.
+
+    Raises:
+        InputError: if the framework cannot be imported.
+        ClusterError: if the node has more slots than GPUs, or the framework sees none of those that were
+            given.
+    """
+    import_framework(framework, who)
+    if framework == "torch":
+        from hpcbal.training.torch.backend import TorchBackend
+        from hpcbal.training.torch.setup import setup_torch
+
+        if slots is None:
+            return TorchBackend("cpu", None, precision)
+        device, place = setup_torch(
+            slots.mine, len(slots.cores), slots.cores, wanted=slots.wanted, granted=slots.granted
+        )
+        return TorchBackend(device, place, precision)
+    from hpcbal.training.keras.tensorflow_backend import TensorFlowBackend
+    from hpcbal.training.keras.tensorflow_setup import setup_tensorflow
+
+    if slots is None:
+        return TensorFlowBackend("cpu", precision)
+    device = setup_tensorflow(
+        slots.mine, len(slots.cores), slots.cores, wanted=slots.wanted, granted=slots.granted
+    )
+    return TensorFlowBackend(device, precision)
+
+
+def needs_of(dnns: Iterable[DnnConfig], backend: BackendConfig) -> dict[Framework, str]:
+    """Return the frameworks that DNNs need, with the name of the first DNN that needs each."""
+    found: dict[Framework, str] = {}
+    for dnn in dnns:
+        found.setdefault(framework_of(dnn, backend), f"DNN {dnn.name}: model {dnn.model}")
+    return found
+
+
+class NativeBackend(Backend):
+    """Builds each DNN with its own framework; see `hpcbal.training.backend.Backend`.
+
+    Args:
+        config: `backend`.
+        dnns: all that may be built; their frameworks are loaded.
+        slots: where to compute.
+
+    Raises:
+        InputError, ClusterError: as for `load_framework`.
+    """
+
+    name = "native"
+
+    def __init__(self, config: BackendConfig, dnns: Sequence[DnnConfig], slots: LocalSlots) -> None:
+        self._config = config
+        self._by_framework = {
+            framework: load_framework(framework, config.precision, slots, who)
+            for framework, who in needs_of(dnns, config).items()
+        }
+        self.device = next(iter(self._by_framework.values())).device
+
+    def build(
+        self,
+        dnn: DnnConfig,
+        sample: SampleSpec,
+        num_classes: int,
+        seed: int,
+        on_device: Sequence[Affine] = (),
+        label: LabelSpec = CLASS_LABEL,
+        sample_weights: Array | None = None,
+    ) -> Replica:
+        backend = self._by_framework[framework_of(dnn, self._config)]
+        return backend.build(dnn, sample, num_classes, seed, on_device, label, sample_weights)
+
+    def close(self) -> None:
+        for backend in self._by_framework.values():
+            backend.close()

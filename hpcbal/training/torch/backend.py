@@ -1,0 +1,91 @@
+"""Build modules of PyTorch for training."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+
+from hpcbal.config.imports import load_object
+from hpcbal.config.schema.dnn import DnnConfig
+from hpcbal.data.arrays import Affine
+from hpcbal.data.spec import CLASS_LABEL, LabelSpec, SampleSpec
+from hpcbal.training.backend import Backend
+from hpcbal.training.devices import dnn_seed
+from hpcbal.training.layouts import module_shape
+from hpcbal.training.torch.inputs import TorchInput
+from hpcbal.training.torch.model import checked, freeze_modules
+from hpcbal.training.torch.optimizers import exclusions_in_vain
+from hpcbal.training.torch.replica import TorchReplica
+from hpcbal.training.torch.setup import memory_errors
+from hpcbal.training.user_model import check_threads, hint_at_sizes, make_model, user_errors
+from hpcbal.training.weights import Array
+
+log = logging.getLogger(__name__)
+
+_ARITHMETIC = {"mixed_float16": torch.float16, "mixed_bfloat16": torch.bfloat16}
+
+
+class TorchBackend(Backend):
+    """Builds modules of PyTorch; see `hpcbal.training.backend.Backend`.
+
+    Args:
+        device: for people, as `setup_torch` returned it.
+        place: where modules compute.
+        precision: "float32" or "float64" for weights and arithmetic in the whole process; "mixed_float16" or
+            "mixed_bfloat16" for arithmetic of that type on weights of float32.
+    """
+
+    name = "torch"
+
+    def __init__(
+        self, device: str = "cpu", place: torch.device | None = None, precision: str = "float32"
+    ) -> None:
+        self.device = device
+        self._place = torch.device("cpu") if place is None else place
+        self._arithmetic = _ARITHMETIC.get(precision)
+        self._dtype = torch.float64 if precision == "float64" else torch.float32
+        torch.set_default_dtype(self._dtype)
+
+    def build(
+        self,
+        dnn: DnnConfig,
+        sample: SampleSpec,
+        num_classes: int,
+        seed: int,
+        on_device: Sequence[Affine] = (),
+        label: LabelSpec = CLASS_LABEL,
+        sample_weights: Array | None = None,
+    ) -> TorchReplica:
+        """Build a replica of a module; its weights come from PyTorch's generator, which is seeded for it.
+
+        Raises:
+            InputError: if the optimizer is unknown, the module does not fit, the loss or a metric does not
+                fit the labels, or the module has synchronised layers and MPI does not support them.
+        """
+        with user_errors(dnn, "importing it"):
+            load_object(dnn.model)
+        own_seed = dnn_seed(seed, dnn.name, dnn.seed)
+        torch.manual_seed(own_seed)
+        with memory_errors(), hint_at_sizes(sample):
+            module = make_model(dnn, module_shape(sample.shape), num_classes)
+            found = checked(dnn, module, sample, num_classes, self._dtype, label)
+            frozen = freeze_modules(dnn, module)
+            inputs = TorchInput(sample, on_device, self._dtype, self._place, label, sample_weights)
+            names = [name for name, parameter in module.named_parameters() if parameter.requires_grad]
+            warnings = [*found.warnings, *exclusions_in_vain(dnn.optimizer, names)]
+            found = replace(
+                found, warnings=[f"DNN {dnn.name}: model {dnn.model}: {text}" for text in warnings]
+            )
+            replica = TorchReplica(
+                dnn, module, found, inputs, frozen, own_seed, self._dtype, self._place, self._arithmetic
+            )
+        if replica.exchange is not None:
+            check_threads(dnn.name)
+        log.info("%s: %s with %d parameters", dnn.name, dnn.model, replica.num_parameters)
+        return replica
+
+    def close(self) -> None:
+        """Do nothing: replicas free their own memory."""

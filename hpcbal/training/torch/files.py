@@ -1,0 +1,193 @@
+"""Files of PyTorch: weights to start from, and trained modules that load without hpcbal."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import logging
+import pickle
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from hpcbal.errors import InputError
+from hpcbal.training.exported import OF_LINK, Written
+from hpcbal.training.groups import USER_ERRORS
+from hpcbal.training.layouts import module_shape
+from hpcbal.training.torch.model import call
+from hpcbal.training.torch.replica import TorchReplica
+from hpcbal.training.user_model import PROBE_LENGTHS, probe_samples
+from hpcbal.training.weights import Array, Arrays
+from hpcbal.user_code import summary
+
+_TOLERANCE = 1e-4
+"""Largest difference of outputs, relative to the largest output; another program sums in another order."""
+_IN_CHECKPOINTS = ("state_dict", "model_state_dict", "model")
+"""Under which names training loops put the weights into a file, beside other things."""
+
+
+def read_state_dict(path: Path, prefix: str = "") -> Arrays:
+    """The arrays of a `.pt`, `.pth` or `.safetensors` file by name; no code of the file runs.
+
+    Args:
+        prefix: only names that begin with it, without it.
+
+    Raises:
+        InputError: if the file cannot be read, holds no weights, or none of that prefix.
+    """
+    try:
+        found = _safetensors(path) if path.suffix == ".safetensors" else _pickled(path)
+    except FileNotFoundError as error:
+        raise InputError(f"{path}: there is no such file") from error
+    except pickle.UnpicklingError as error:
+        raise InputError(
+            f"{path}: it holds more than weights ({str(error).splitlines()[0]}), allowed: the state_dict of "
+            "a module: torch.save(module.state_dict(), path)"
+        ) from error
+    except (OSError, RuntimeError, ValueError, EOFError) as error:
+        raise InputError(f"{path}: it is not a whole file of PyTorch ({summary(error)})") from error
+    chosen = {name.removeprefix(prefix): array for name, array in found.items() if name.startswith(prefix)}
+    if found and not chosen:
+        some = ", ".join(list(found)[:3])
+        raise InputError(f"{path}: no name begins with {prefix!r}; names are {some}, ...")
+    return chosen
+
+
+def _safetensors(path: Path) -> Arrays:
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        return _arrays(path, load_file(path))
+    except SafetensorError as error:
+        raise ValueError(str(error)) from error
+
+
+def _pickled(path: Path) -> Arrays:
+    content = torch.load(path, map_location="cpu", weights_only=True)
+    for name in _IN_CHECKPOINTS:
+        if isinstance(content, Mapping) and isinstance(content.get(name), Mapping):
+            content = content[name]
+            break
+    return _arrays(path, content)
+
+
+def _arrays(path: Path, content: Any) -> Arrays:
+    """The floating-point numbers of 16 bits become float32: NumPy has no bfloat16."""
+    tensors = content if isinstance(content, Mapping) else {}
+    found = {
+        str(name): (tensor.float() if tensor.dtype in (torch.bfloat16, torch.float16) else tensor).numpy()
+        for name, tensor in tensors.items()
+        if torch.is_tensor(tensor)
+    }
+    if not found:
+        raise InputError(f"{path}: it holds no weights, allowed: the state_dict of a module")
+    return found
+
+
+def write_module(who: str, replica: TorchReplica, path: Path, format_name: str, loss: str | None) -> Written:
+    """Write the weights of a module, or the network as ONNX, and check what was written.
+
+    Args:
+        who: the DNN and its model, for messages.
+        replica: with the weights to write.
+        path: of the file.
+        format_name: `pt` or `safetensors` for the `state_dict`, `onnx` for the network.
+        loss: name of its loss; None: the default one.
+
+    Raises:
+        InputError: if the module cannot be written this way, or gives other outputs when it is loaded.
+        OSError: if the file cannot be written.
+    """
+    replica.set_training(False)
+    module = replica.module
+    shape = module_shape(replica.inputs.shape)
+    probes = torch.from_numpy(probe_samples(shape, PROBE_LENGTHS[0])).to(replica.dtype)
+    lengths = [n for n, given in zip(probes.shape[1:], shape, strict=True) if given is None]
+    mask = torch.ones(len(probes), *lengths, dtype=torch.bool) if lengths else None
+    if mask is not None and format_name == "onnx":
+        raise InputError(
+            f"{who} takes samples of unequal length, allowed as ONNX: samples of one shape; export the "
+            "weights: --to FILE.pt or FILE.safetensors"
+        )
+    with torch.no_grad():
+        wanted = call(module, replica.takes, probes, mask)
+    meaning = OF_LINK[replica.objective.link].format(loss=loss)
+    notes = []
+    if format_name == "onnx":
+        notes += _write_onnx(who, module, path, probes, wanted)
+    else:
+        state = {name: tensor.detach().contiguous().clone() for name, tensor in module.state_dict().items()}
+        if format_name == "safetensors":
+            from safetensors.torch import save_file
+
+            save_file(state, path)
+        else:
+            torch.save(state, path)
+        found = read_state_dict(path)
+        if any(not np.array_equal(found[name], tensor.numpy()) for name, tensor in state.items()):
+            raise InputError(f"{who} was written, but other weights are read back from {path}")
+        notes.append(
+            "the file holds the weights alone: make the module with its function, then "
+            + ("load_state_dict(torch.load(path))" if format_name == "pt" else "safetensors.torch.load_model")
+        )
+    return Written(tuple(wanted.shape[1:]), meaning, notes=tuple(notes))
+
+
+def _write_onnx(
+    who: str, module: torch.nn.Module, path: Path, probes: torch.Tensor, wanted: torch.Tensor
+) -> list[str]:
+    """Write a network with samples of any number, and compare its outputs if ONNX Runtime is there."""
+    missing = [name for name in ("onnx", "onnxscript") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise InputError(
+            f"{who}: --to {path.name}: writing ONNX needs {' and '.join(missing)}; install "
+            "pip install 'hpcbal[onnx]', or export the weights: --to FILE.pt or FILE.safetensors"
+        )
+    try:
+        with _quiet():
+            torch.onnx.export(
+                module,
+                (probes,),
+                path,
+                dynamo=True,
+                input_names=["samples"],
+                output_names=["outputs"],
+                dynamic_shapes=({0: torch.export.Dim("n")},),
+                external_data=False,
+                verbose=False,
+            )
+    except USER_ERRORS as error:
+        raise InputError(
+            f"{who} cannot be written as ONNX: {summary(error).splitlines()[0]}; export the weights: --to "
+            "FILE.pt or FILE.safetensors"
+        ) from error
+    if importlib.util.find_spec("onnxruntime") is None:
+        return ["the file was not checked, because onnxruntime is not installed"]
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    found: Array = session.run(None, {"samples": probes.contiguous().numpy()})[0]
+    expected = wanted.numpy()
+    tolerance = _TOLERANCE * max(1.0, float(np.abs(expected).max()))
+    if found.shape != expected.shape or not np.allclose(found, expected, rtol=0.0, atol=tolerance):
+        raise InputError(f"{who} gives other outputs as ONNX; export the weights: --to FILE.pt")
+    return []
+
+
+@contextlib.contextmanager
+def _quiet() -> Any:
+    """Without the warnings of the exporter, which are about PyTorch itself."""
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)

@@ -1,0 +1,292 @@
+"""Check that a user's module can be trained: call it on a few samples, and look at what changes."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from hpcbal.config.schema.dnn import DnnConfig
+from hpcbal.data.spec import CLASS_LABEL, LabelSpec, SampleSpec
+from hpcbal.errors import InputError, UserCodeError
+from hpcbal.training.layers import is_meant, unknown_layer
+from hpcbal.training.layouts import module_shape
+from hpcbal.training.objective import Probe
+from hpcbal.training.torch.objective import TorchObjective
+from hpcbal.training.torch.statistics import Buffer, Statistics, buffers_of
+from hpcbal.training.user_model import (
+    NUM_PROBES,
+    PROBE_LENGTHS,
+    SUM_TOLERANCE,
+    probe_labels,
+    probe_samples,
+    user_errors,
+)
+
+_ACTIVATIONS = {
+    torch.nn.Softmax: "softmax",
+    torch.nn.Sigmoid: "sigmoid",
+    torch.nn.LogSoftmax: "log_softmax",
+    torch.nn.ReLU: "relu",
+    torch.nn.Tanh: "tanh",
+    torch.nn.Linear: "linear",
+}
+_WRAPPERS = ("DataParallel", "DistributedDataParallel", "FullyShardedDataParallel")
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """A module that can be trained.
+
+    Attributes:
+        objective: its loss and metrics.
+        statistics: buffers that a training step changes.
+        takes: names of the arguments besides the samples that its `forward` takes: `mask`, `lengths`.
+        warnings: what is probably a mistake in it, as sentences.
+    """
+
+    objective: TorchObjective
+    statistics: Statistics
+    takes: frozenset[str]
+    warnings: list[str] = field(default_factory=list)
+
+
+def call(module: torch.nn.Module, takes: frozenset[str], x: torch.Tensor, mask: torch.Tensor | None) -> Any:
+    """Call a module on samples, with the mask of what is real, and lengths, if it takes them."""
+    more: dict[str, torch.Tensor] = {}
+    if mask is not None and "mask" in takes:
+        more["mask"] = mask
+    if mask is not None and "lengths" in takes:
+        more["lengths"] = mask.reshape(len(mask), -1).sum(1)
+    return module(x, **more)
+
+
+def checked(
+    dnn: DnnConfig,
+    module: Any,
+    sample: SampleSpec,
+    num_classes: int,
+    dtype: torch.dtype,
+    label: LabelSpec = CLASS_LABEL,
+) -> Checked:
+    """Check a module, and find its loss, its metrics and its moving statistics.
+
+    Lazy modules get their parameters here. Weights and statistics are those of before.
+
+    Args:
+        dnn: for messages.
+        module: what the user's callable returned.
+        sample: shape of one sample in the data plane; None where samples differ in length.
+        num_classes: number of logits, with the default loss.
+        dtype: of weights and outputs.
+        label: shape and type of one label.
+
+    Raises:
+        InputError: if it is no module, has nothing to train, or returns what its loss does not take: by
+            default, anything but the logits of `num_classes` classes.
+        UserCodeError: if it cannot be called.
+    """
+    who = f"DNN {dnn.name}: model {dnn.model}"
+    _check_kind(who, module)
+    _check_parameters(who, module, dtype)
+    shape = module_shape(sample.shape)
+    takes = frozenset(_arguments(module) & {"mask", "lengths"})
+    is_padded = None in shape
+    if is_padded and not takes:
+        raise InputError(
+            f"{who} has a forward without the argument mask or lengths, but samples of shape {shape} differ "
+            "in length and are padded with zeros; allowed: forward(self, x, mask), where mask is true within "
+            "a sample, forward(self, x, lengths), as pack_padded_sequence takes them, or a resize"
+        )
+    try:
+        outputs, probes = _outputs(dnn, module, shape, dtype, takes, PROBE_LENGTHS[0])
+    except UserCodeError:
+        if not is_padded:
+            raise
+        outputs, probes = _outputs(dnn, module, shape, dtype, takes, PROBE_LENGTHS[1])
+    takes_logits = dnn.loss is None
+    if not torch.is_tensor(outputs):
+        what = f", the logits of {num_classes} classes" if takes_logits else ""
+        raise InputError(f"{who} returns a {type(outputs).__name__}, allowed: one tensor{what}")
+    ending = _ending(module)
+    warnings = []
+    if takes_logits:
+        if tuple(outputs.shape) != (NUM_PROBES, num_classes):
+            raise InputError(
+                f"{who} gives outputs of shape {tuple(outputs.shape)} for {NUM_PROBES} samples, allowed: "
+                f"{(NUM_PROBES, num_classes)}, the logits of {num_classes} classes"
+            )
+        if ending in ("softmax", "sigmoid") or (num_classes > 1 and _are_probabilities(outputs)):
+            what = f"ends in {ending}" if ending in ("softmax", "sigmoid") else "returns probabilities"
+            raise InputError(
+                f"{who} {what}, allowed: logits, because the loss applies softmax itself and a second one "
+                "trains badly; remove the activation at the end of the module"
+            )
+        if ending in ("relu", "tanh"):
+            warnings.append(
+                f"it ends in {ending}, but the loss takes logits, which may be any numbers, so it may not "
+                "learn; remove the activation at the end of the module"
+            )
+    objective = TorchObjective(dnn, label, num_classes, ending, dtype)
+    objective.try_on(Probe(torch.from_numpy(probe_labels(label, num_classes)), outputs))
+    changing, found = _changing(dnn, module, probes, takes)
+    return Checked(objective, Statistics(changing), takes, [*warnings, *found])
+
+
+def _check_kind(who: str, module: Any) -> None:
+    if inspect.isclass(module) and issubclass(module, torch.nn.Module):
+        raise InputError(
+            f"{who} returned the class {module.__name__}, allowed: an object, {module.__name__}(...)"
+        )
+    if type(module).__name__ in _WRAPPERS and type(module).__module__.startswith("torch."):
+        raise InputError(
+            f"{who} returned a {type(module).__name__}, allowed: the module in it (module.module); hpcbal "
+            "splits the samples and sums the gradients itself"
+        )
+    if not isinstance(module, torch.nn.Module):
+        lacks = " (does the function lack a return?)" if module is None else ""
+        is_keras = any(base.__module__.startswith("keras.") for base in type(module).__mro__)
+        advice = "; set framework: tensorflow for it" if is_keras else ""
+        raise InputError(f"{who} returned {type(module).__name__}{lacks}, allowed: a torch.nn.Module{advice}")
+
+
+def _arguments(module: torch.nn.Module) -> set[str]:
+    try:
+        return set(inspect.signature(module.forward).parameters)
+    except (TypeError, ValueError):  # such as a module that was scripted
+        return set()
+
+
+def _check_parameters(who: str, module: torch.nn.Module, dtype: torch.dtype) -> None:
+    parameters = dict(module.named_parameters())
+    if not any(parameter.requires_grad for parameter in parameters.values()):
+        raise InputError(
+            f"{who} has no weights to train, allowed: at least one parameter with requires_grad; make layers "
+            "in __init__ (or in the function), and assign them to attributes of the module"
+        )
+    for name, parameter in parameters.items():
+        if parameter.device.type != "cpu":
+            raise InputError(
+                f"{who}: {name} is on the device {parameter.device}, allowed: leave the module on the CPU; "
+                "hpcbal moves it to the device of the slot"
+            )
+        if parameter.dtype != dtype:
+            raise InputError(
+                f"{who}: {name} has the type {_name_of(parameter.dtype)}, allowed: {_name_of(dtype)}, as "
+                "backend.precision says (mixed_bfloat16 computes in 16 bits on such weights)"
+            )
+
+
+def _outputs(
+    dnn: DnnConfig,
+    module: torch.nn.Module,
+    shape: Sequence[int | None],
+    dtype: torch.dtype,
+    takes: frozenset[str],
+    length: int,
+) -> tuple[Any, tuple[torch.Tensor, torch.Tensor | None]]:
+    """The outputs of inference for a few samples of zeros and ones, and these samples with their mask."""
+    probes = torch.from_numpy(probe_samples(shape, length)).to(dtype)
+    if len(shape) == 3:
+        probes = probes.contiguous(memory_format=torch.channels_last)
+    mask = None
+    if None in shape:
+        mask = torch.ones(NUM_PROBES, *(length for n in shape if n is None), dtype=torch.bool)
+    version = probes._version
+    module.eval()
+    with user_errors(dnn, f"calling it on {NUM_PROBES} samples of shape {tuple(shape)}"), torch.no_grad():
+        outputs = call(module, takes, probes, mask)
+    if probes._version != version:
+        raise InputError(
+            f"DNN {dnn.name}: model {dnn.model} changes its samples in place, allowed: leave them, because "
+            "other DNNs read the same memory; use x = x * 2 for x *= 2, and no inplace=True in the first "
+            "layer"
+        )
+    if torch.is_tensor(outputs) and not torch.isfinite(outputs).all():
+        raise InputError(
+            f"DNN {dnn.name}: model {dnn.model} returns NaN or infinity for samples of zeros and ones, "
+            "allowed: numbers; check its first weights"
+        )
+    return outputs, (probes, mask)
+
+
+def _changing(
+    dnn: DnnConfig,
+    module: torch.nn.Module,
+    probes: tuple[torch.Tensor, torch.Tensor | None],
+    takes: frozenset[str],
+) -> tuple[list[Buffer], list[str]]:
+    """The buffers that a training step changes, found by one, and a warning of those that are not updated."""
+    buffers = buffers_of(module)
+    if not buffers:
+        return [], []
+    before = [(buffer.tensor, buffer.tensor.clone(), buffer.tensor._version) for buffer in buffers]
+    module.train()
+    try:
+        with user_errors(dnn, f"calling it on {NUM_PROBES} samples in training"), torch.no_grad():
+            call(module, takes, *probes)
+        changed = [
+            buffer
+            for buffer, (tensor, values, version) in zip(buffers, before, strict=True)
+            if buffer.tensor is not tensor
+            or tensor._version != version
+            or not torch.equal(tensor, values)  # batch normalisation does not count its changes as versions
+        ]
+    finally:
+        for buffer, (tensor, values, _) in zip(buffers, before, strict=True):
+            with torch.no_grad():
+                tensor.copy_(values)
+            buffer.module._buffers[buffer.name] = tensor
+    left = [
+        buffer.path
+        for buffer in changed
+        if not buffer.tensor.is_floating_point() and buffer.name != "num_batches_tracked"
+    ]
+    text = f"not updated in training, because they are not floating-point numbers: {', '.join(left)}"
+    return [buffer for buffer in changed if buffer.path not in left], [text] if left else []
+
+
+def freeze_modules(dnn: DnnConfig, module: torch.nn.Module) -> list[torch.nn.Module]:
+    """Freeze the modules that `dnn.freeze` names, with all that they hold, and return them.
+
+    Raises:
+        InputError: if a pattern names no module with weights, or nothing is left to train.
+    """
+    named = [(path, part) for path, part in module.named_modules() if path and _has_weights(part)]
+    for pattern in dnn.freeze:
+        problem = unknown_layer(pattern, [path for path, _ in named])
+        if problem is not None:
+            raise InputError(f"DNN {dnn.name}: freeze: {problem}")
+    frozen = [part for path, part in named if any(is_meant(path, pattern) for pattern in dnn.freeze)]
+    for part in frozen:
+        part.requires_grad_(False)
+    if frozen and not any(parameter.requires_grad for parameter in module.parameters()):
+        raise InputError(
+            f"DNN {dnn.name}: freeze: {list(dnn.freeze)} freezes all layers, allowed: patterns that leave one"
+        )
+    return frozen
+
+
+def _has_weights(module: torch.nn.Module) -> bool:
+    return next(module.parameters(), None) is not None or next(module.buffers(), None) is not None
+
+
+def _ending(module: torch.nn.Module) -> str | None:
+    """The activation at the end of a `Sequential`; None if it is unknown."""
+    last: torch.nn.Module = module
+    while isinstance(last, torch.nn.Sequential) and len(last):
+        last = last[-1]
+    return _ACTIVATIONS.get(type(last)) if last is not module else None
+
+
+def _are_probabilities(outputs: torch.Tensor) -> bool:
+    values = outputs.double()
+    sums = values.sum(dim=1)
+    return bool((values >= 0.0).all()) and bool(((sums - 1.0).abs() <= SUM_TOLERANCE).all())
+
+
+def _name_of(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")

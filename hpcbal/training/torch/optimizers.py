@@ -1,0 +1,136 @@
+"""Optimizers of `torch.optim` by name, and their state as arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from hpcbal.config.schema.optimizer import OptimizerConfig
+from hpcbal.errors import InputError
+from hpcbal.training.weights import Array, Arrays
+
+OPTIMIZER = "optimizer/"
+_KINDS: Mapping[str, str] = {
+    "sgd": "SGD",
+    "adam": "Adam",
+    "adamw": "AdamW",
+    "rmsprop": "RMSprop",
+    "adagrad": "Adagrad",
+    "adadelta": "Adadelta",
+    "adamax": "Adamax",
+    "nadam": "NAdam",
+    "radam": "RAdam",
+    "asgd": "ASGD",
+    "rprop": "Rprop",
+    "adafactor": "Adafactor",
+}
+"""Classes of `torch.optim`; each steps with the gradients that it is given, without calling the model."""
+_NAMES_SHOWN = 12
+
+Named = Mapping[str, torch.nn.Parameter]
+"""Trainable parameters by their names in the `state_dict`."""
+
+
+def make_optimizer(dnn_name: str, settings: OptimizerConfig, parameters: Named) -> torch.optim.Optimizer:
+    """Make an optimizer of `torch.optim`; its settings mean what they mean there.
+
+    So `weight_decay` is added to the gradient, but for adamw, nadam and radam as PyTorch documents them.
+
+    Raises:
+        InputError: if PyTorch has no such optimizer, or it does not have a given setting.
+    """
+    kind = getattr(torch.optim, _KINDS.get(settings.name, ""), None)
+    if kind is None:
+        raise InputError(
+            f"DNN {dnn_name}: optimizer.name: got {settings.name!r}, allowed for a model of PyTorch: "
+            f"{', '.join(name for name, found in _KINDS.items() if hasattr(torch.optim, found))}"
+        )
+    arguments: dict[str, Any] = {"lr": settings.learning_rate, **settings.args}
+    for key in ("momentum", "nesterov", "weight_decay"):
+        if getattr(settings, key):
+            arguments[key] = getattr(settings, key)
+    excluded = settings.no_weight_decay
+    kept = [tensor for name, tensor in parameters.items() if any(part in name for part in excluded)]
+    others = [tensor for name, tensor in parameters.items() if not any(part in name for part in excluded)]
+    groups = [{"params": others}] if others else []
+    if kept:
+        groups.append({"params": kept, "weight_decay": 0.0})  # type: ignore[dict-item]
+    try:
+        return kind(groups, **arguments)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"DNN {dnn_name}: optimizer {settings.name}: {error}") from error
+
+
+def exclusions_in_vain(settings: OptimizerConfig, parameters: Iterable[str]) -> list[str]:
+    """Warnings of parts of names in `no_weight_decay` that no trainable weight has."""
+    names = sorted(parameters)
+    shown = ", ".join(names[:_NAMES_SHOWN]) + (", ..." if len(names) > _NAMES_SHOWN else "")
+    return [
+        f"optimizer.no_weight_decay: no weight has {part!r} in its name; names are {shown}"
+        for part in settings.no_weight_decay
+        if not any(part in name for name in names)
+    ]
+
+
+class OptimizerState:
+    """The state of an optimizer by name, `optimizer/<parameter>/<number or tensor>`.
+
+    Most optimizers of PyTorch make their state in the first step; until then there is none to save.
+
+    Args:
+        optimizer: of `parameters`.
+        parameters: by their names in the `state_dict`.
+    """
+
+    def __init__(self, optimizer: torch.optim.Optimizer, parameters: Named) -> None:
+        self._optimizer = optimizer
+        self._parameters = parameters
+
+    def arrays(self) -> Arrays:
+        """Copies of all there is, in stable order."""
+        found: Arrays = {}
+        for name, parameter in self._parameters.items():
+            state = self._optimizer.state.get(parameter, {})
+            for key in sorted(state):
+                array = _array_of(state[key])
+                if array is not None:
+                    found[f"{OPTIMIZER}{name}/{key}"] = array
+        return found
+
+    def make(self) -> None:
+        """Let the optimizer make its state, if it has not; weights stay as they are."""
+        parameters = list(self._parameters.values())
+        if all(self._optimizer.state.get(parameter) for parameter in parameters):
+            return
+        kept = [parameter.detach().clone() for parameter in parameters]
+        for parameter in parameters:
+            parameter.grad = torch.zeros_like(parameter)
+        self._optimizer.step()
+        with torch.no_grad():
+            for parameter, before in zip(parameters, kept, strict=True):
+                parameter.copy_(before)
+                parameter.grad = None
+
+    def load(self, arrays: Mapping[str, Array]) -> None:
+        """Replace the state; the arrays are known to fit."""
+        for name, parameter in self._parameters.items():
+            state = self._optimizer.state[parameter]
+            for key in sorted(state):
+                array = arrays.get(f"{OPTIMIZER}{name}/{key}")
+                if array is None:
+                    continue
+                if torch.is_tensor(state[key]):
+                    state[key].copy_(torch.from_numpy(np.array(array)))
+                else:
+                    state[key] = type(state[key])(array[()])
+
+
+def _array_of(value: Any) -> Array | None:
+    """A copy of a number or tensor of a state; None for what is neither."""
+    if torch.is_tensor(value):
+        copied: Array = value.detach().to("cpu", copy=True).numpy()
+        return copied
+    return np.array(value) if isinstance(value, int | float) else None

@@ -1,0 +1,134 @@
+"""Members of PyTorch beside Keras: trained, killed, resumed, evaluated, exported, and started from a file."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+
+from hpcbal.checkpoint import read_checkpoint
+
+pytestmark = pytest.mark.e2e
+
+NETS = '''\
+import torch
+from torch import nn
+
+
+class Net(nn.Module):
+    """Random layers, moving statistics, and a stem that weights of a file fit."""
+
+    def __init__(self, channels, num_classes):
+        super().__init__()
+        self.stem = nn.Sequential(nn.Conv2d(channels, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU())
+        self.drop = nn.Dropout(0.3)
+        self.logits = nn.Linear(8, num_classes)
+
+    def forward(self, x):
+        return self.logits(self.drop(self.stem(x).amax((2, 3))))
+
+
+def net(input_shape, num_classes):
+    return Net(input_shape[0], num_classes)
+'''
+
+WITHOUT_HPCBAL = """\
+import sys
+sys.modules["hpcbal"] = None
+import numpy as np, onnxruntime, torch
+from safetensors.torch import load_file
+from nets import net
+
+samples = np.load("samples.npy")
+found = [onnxruntime.InferenceSession("net.onnx").run(None, {"samples": samples})[0]]
+for state in (torch.load("net.pt"), load_file("net.safetensors")):
+    module = net((1, 8, 8), 4).eval()
+    module.load_state_dict(state)
+    found.append(module(torch.from_numpy(samples)).detach().numpy())
+np.save("outputs.npy", np.stack(found))
+"""
+
+CONFIG = {
+    "schema": 1,
+    "name": "mixed",
+    "seed": 3,
+    "data": {"dataset": "toys:Images"},
+    "defaults": {
+        "batch_size": 48,
+        "optimizer": {"name": "adam", "learning_rate": 0.01},
+        "stop": {"max_epochs": 4},
+    },
+    "dnns": [
+        {"name": "net", "model": "nets:net"},
+        {"name": "keras", "model": "hpcbal.models:mlp", "args": {"layers": 1, "units": 8}},
+    ],
+    "schedule": {"paradigm": "local", "profiling": {"max_batches": 2, "timed_batches": 1}},
+    "slots": {"per_node": 1, "preprocessors_per_node": 1},
+    "output": {"dir": "out"},
+}
+
+
+def write(lab, **sections: object) -> None:
+    (lab.folder / "nets.py").write_text(NETS, encoding="utf-8")
+    (lab.folder / "run.yaml").write_text(yaml.safe_dump({**CONFIG, **sections}), encoding="utf-8")
+
+
+def test_members_of_two_frameworks_in_one_run(lab) -> None:
+    write(lab)
+    done = lab.start("run", "run.yaml").wait(timeout_s=300)
+    assert done.code == 0, done
+    assert {name: row.state for name, row in lab.results().items()} == {"net": "done", "keras": "done"}
+
+    done = lab.start("evaluate", "out", "--data", "validation").wait(timeout_s=300)
+    assert done.code == 0, done
+    assert "mean of all (2)" in done.out
+
+    for ending in ("pt", "safetensors", "onnx"):
+        done = lab.start("export", "out", "net", "--to", f"net.{ending}").wait(timeout_s=300)
+        assert done.code == 0, done
+        assert (lab.folder / f"net.{ending}.json").is_file()
+    done = lab.start("export", "out", "net", "--to", "net.keras").wait(timeout_s=300)
+    assert done.code == 2, done
+    assert "allowed for a module of PyTorch: a name that ends in .pt or .safetensors" in done.err
+    np.save(lab.folder / "samples.npy", np.random.default_rng(0).random((5, 1, 8, 8), np.float32))
+    clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    program = [sys.executable, "-c", WITHOUT_HPCBAL]
+    subprocess.run(program, cwd=lab.folder, env=clean, timeout=200, check=True)
+    of_onnx, of_pt, of_safetensors = np.load(lab.folder / "outputs.npy")
+    np.testing.assert_allclose(of_onnx, of_pt, rtol=1e-4, atol=1e-5)
+    np.testing.assert_array_equal(of_pt, of_safetensors)
+
+    again = [{"name": "warm", "model": "nets:net", "init": {"from": "net.pt", "skip": ["logits"]}}]
+    write(lab, dnns=again, output={"dir": "warm"})
+    done = lab.start("run", "run.yaml", "--smoke").wait(timeout_s=300)
+    assert done.code == 0, done
+
+
+def test_a_killed_run_resumes_bit_equal(lab) -> None:
+    """Random layers draw by seed, step and sample, so an undisturbed run has the same weights."""
+    dnn = {"name": "net", "model": "nets:net", "stop": {"max_epochs": 60}}
+    write(lab, dnns=[dnn], checkpoint={"interval_s": 0.02})
+    done = lab.start("run", "run.yaml", "--output", "whole").wait(timeout_s=300)
+    assert done.code == 0, done
+    running = lab.start("run", "run.yaml")
+    running.until(lambda: len(lab.events("epoch-done")) >= 1, "epoch")
+    running.signal_rank(2, signal.SIGKILL)
+    assert running.wait(60.0).code != 0
+    done = lab.start("run", "run.yaml").wait(timeout_s=300)
+    assert done.code == 0, done
+    assert_equal_files(lab.folder / "whole", lab.folder / "out")
+
+
+def assert_equal_files(one: Path, other: Path) -> None:
+    first, second = (read_checkpoint(folder / "dnns" / "net")[0] for folder in (one, other))
+    assert first is not None
+    assert second is not None
+    assert list(first.arrays) == list(second.arrays)
+    for name, array in first.arrays.items():
+        np.testing.assert_array_equal(array, second.arrays[name], err_msg=name)

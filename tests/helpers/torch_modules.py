@@ -1,0 +1,151 @@
+"""Modules that users could have written, right and wrong."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+
+def linear(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Linear(int(torch.tensor(input_shape).prod()), num_classes))
+
+
+def normalised(input_shape: tuple[int, ...], num_classes: int, kind: str = "BatchNorm2d") -> nn.Module:
+    norm = getattr(nn, kind)
+    return nn.Sequential(
+        nn.Conv2d(input_shape[0], 4, 3, padding=1),
+        norm(4),
+        nn.ReLU(),
+        nn.Conv2d(4, 3, 3),
+        norm(3, momentum=None),
+        nn.Flatten(),
+        nn.LazyLinear(num_classes),
+    )
+
+
+def dropping(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
+    inputs = int(torch.tensor(input_shape).prod())
+    return nn.Sequential(
+        nn.Flatten(), nn.Linear(inputs, 16), nn.ReLU(), nn.Dropout(0.5), nn.Linear(16, num_classes)
+    )
+
+
+def softmax(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
+    return nn.Sequential(linear(input_shape, num_classes), nn.Softmax(1))
+
+
+def a_class(input_shape: tuple[int, ...], num_classes: int) -> type[nn.Module]:
+    return nn.Linear
+
+
+def nothing(input_shape: tuple[int, ...], num_classes: int) -> None:
+    linear(input_shape, num_classes)
+
+
+def wrapped(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
+    return nn.DataParallel(linear(input_shape, num_classes))
+
+
+def without_weights(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.AdaptiveAvgPool1d(num_classes))
+
+
+def too_wide(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
+    return linear(input_shape, num_classes + 1)
+
+
+def elsewhere(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
+    module = linear(input_shape, num_classes)
+    module.aside = nn.Linear(2, 2, device="meta")
+    return module
+
+
+def in_halves(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
+    module = linear(input_shape, num_classes)
+    module.aside = nn.Linear(2, 2, dtype=torch.float16)
+    return module
+
+
+class _Changing(nn.Module):
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x -= 1.0
+        return self.inner(x)
+
+
+def in_place(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
+    return _Changing(linear(input_shape, num_classes))
+
+
+class _Failing(nn.Module):
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        raise KeyError("no such thing")
+
+
+def failing(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
+    return _Failing(linear(input_shape, num_classes))
+
+
+class _Dict(_Changing):
+    def forward(self, x: torch.Tensor) -> Any:
+        return {"logits": self.inner(x)}
+
+
+def of_dict(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
+    return _Dict(linear(input_shape, num_classes))
+
+
+class _Nan(_Changing):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.inner(x) / 0.0 * 0.0
+
+
+def of_nan(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
+    return _Nan(linear(input_shape, num_classes))
+
+
+class _Masked(nn.Module):
+    def __init__(self, channels: int, num_classes: int) -> None:
+        super().__init__()
+        self.features = nn.Linear(channels, 8)
+        self.logits = nn.Linear(8, num_classes)
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        real = mask.unsqueeze(-1).to(x.dtype)
+        return self.logits((torch.relu(self.features(x)) * real).sum(1) / real.sum(1))
+
+
+def masked(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
+    return _Masked(input_shape[1], num_classes)
+
+
+class _Counting(nn.Module):
+    """Keeps a mean of its inputs in a buffer that it replaces, and constants in another."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+        self.register_buffer("mean", torch.zeros(()))
+        self.register_buffer("constant", torch.arange(100.0))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.training:
+            self.mean = 0.5 * self.mean + 0.5 * x.mean().detach()
+        return self.inner(x)
+
+
+def counting(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
+    return _Counting(linear(input_shape, num_classes))
+
+
+def failing_series(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
+    return nn.Sequential(nn.Linear(3, num_classes))

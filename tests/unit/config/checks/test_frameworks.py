@@ -1,0 +1,71 @@
+"""The framework of a DNN follows from the source of its callable, unless the file says it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hpcbal.config import DnnConfig
+from hpcbal.config.checks.frameworks import framework_of
+from hpcbal.config.schema.ensemble import BackendConfig
+
+SOURCES = {
+    "in_function": "def make(shape, classes):\n    import torch\n    return torch.nn.Linear(1, 1)\n",
+    "in_module": "from torch import nn\n\ndef make(shape, classes):\n    return nn.Linear(1, 1)\n",
+    "annotated": "import torch\nimport keras\n\ndef make(shape, classes) -> torch.nn.Module: ...\n",
+    "of_keras": "import keras\n\ndef make(shape, classes):\n    return keras.Sequential()\n",
+    "a_class": "import torch\n\nclass make(torch.nn.Module): ...\n",
+    "elsewhere": "from in_function import make\n",
+    "silent": "from somewhere import Net\n\ndef make(shape, classes):\n    return Net()\n",
+    "both": "import torch\nimport keras\n\ndef make(shape, classes):\n    return build()\n",
+}
+
+
+def dnn(model: str, **given: str) -> DnnConfig:
+    return DnnConfig.model_validate(
+        {
+            "name": "a",
+            "model": model,
+            "optimizer": {"name": "sgd", "learning_rate": 0.1},
+            "batch_size": 4,
+            "stop": {"max_epochs": 1},
+            **given,
+        }
+    )
+
+
+@pytest.fixture(autouse=True)
+def _sources(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, text in SOURCES.items():
+        (tmp_path / f"{name}.py").write_text(text, encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("module", "framework"),
+    [
+        ("in_function", "torch"),
+        ("in_module", "torch"),
+        ("annotated", "torch"),
+        ("of_keras", "tensorflow"),
+        ("a_class", "torch"),
+        ("elsewhere", "torch"),
+        ("silent", "tensorflow"),
+        ("both", "tensorflow"),
+    ],
+)
+def test_of_a_source(module: str, framework: str) -> None:
+    assert framework_of(dnn(f"{module}:make"), BackendConfig()) == framework
+
+
+def test_models_of_hpcbal() -> None:
+    for model in ("resnet", "densenet", "mlp", "recurrent"):
+        assert framework_of(dnn(f"hpcbal.models:{model}"), BackendConfig()) == "tensorflow"
+        assert framework_of(dnn(f"hpcbal.models.torch:{model}"), BackendConfig()) == "torch"
+
+
+def test_the_file_wins() -> None:
+    assert framework_of(dnn("silent:make", framework="torch"), BackendConfig()) == "torch"
+    assert framework_of(dnn("of_keras:make", framework="torch"), BackendConfig(name="tensorflow")) == "torch"
+    assert framework_of(dnn("silent:make"), BackendConfig(name="torch")) == "torch"

@@ -1,0 +1,79 @@
+"""Modules that cannot be trained are refused before training, in one sentence that says what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from hpcbal.errors import InputError, UserCodeError
+from hpcbal.training.torch.backend import TorchBackend
+
+Make = Callable[..., Any]
+
+
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [
+        ("a_class", r"returned the class Linear, allowed: an object, Linear\(\.\.\.\)"),
+        ("nothing", r"returned NoneType \(does the function lack a return\?\), allowed: a torch\.nn\.Module"),
+        ("wrapped", r"returned a DataParallel, allowed: the module in it"),
+        ("without_weights", r"no weights to train, allowed: at least one parameter"),
+        ("too_wide", r"outputs of shape \(3, 6\) for 3 samples, allowed: \(3, 5\), the logits of 5 classes"),
+        ("elsewhere", r"aside\.weight is on the device meta, allowed: leave the module on the CPU"),
+        ("in_halves", r"aside\.weight has the type float16, allowed: float32"),
+        ("in_place", r"changes its samples in place, allowed: leave them"),
+        ("of_dict", r"returns a dict, allowed: one tensor, the logits of 5 classes"),
+        ("of_nan", r"returns NaN or infinity for samples of zeros and ones"),
+        ("softmax", r"ends in softmax, allowed: logits"),
+    ],
+)
+def test_a_module_that_cannot_be_trained(make_dnn: Make, make_spec: Make, model: str, words: str) -> None:
+    with pytest.raises(InputError, match=f"DNN dnn: model torch_modules:{model}.*{words}") as caught:
+        TorchBackend().build(make_dnn(model=f"torch_modules:{model}"), make_spec(dtype="float32"), 5, 0)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_error_of_the_module_names_its_line(make_dnn: Make, make_spec: Make) -> None:
+    with pytest.raises(
+        UserCodeError, match=r"calling it on 3 samples .* failed: .*torch_modules\.py:\d+: KeyError"
+    ):
+        TorchBackend().build(make_dnn(model="torch_modules:failing"), make_spec(dtype="float32"), 5, 0)
+
+
+def test_a_keras_model_names_its_framework(make_dnn: Make, make_spec: Make) -> None:
+    with pytest.raises(InputError, match=r"allowed: a torch\.nn\.Module; set framework: tensorflow for it"):
+        TorchBackend().build(make_dnn(model="hpcbal.models:mlp"), make_spec(dtype="float32"), 5, 0)
+
+
+def test_series_need_a_mask_or_lengths(make_dnn: Make, make_spec: Make) -> None:
+    spec = make_spec(shape=(None, 3), dtype="float32")
+    with pytest.raises(InputError, match=r"without the argument mask or lengths"):
+        TorchBackend().build(make_dnn(model="torch_modules:failing_series"), spec, 5, 0)
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "words"),
+    [
+        ({"optimizer": "lion"}, r"optimizer\.name: got 'lion', allowed for a model of PyTorch: sgd, adam"),
+        ({"optimizer": "adam"}, r"optimizer adam: .*bettas"),
+    ],
+)
+def test_settings_of_optimizers(make_dnn: Make, make_spec: Make, optimizer: Any, words: str) -> None:
+    dnn = make_dnn(model="torch_modules:linear", momentum=0.0, **optimizer)
+    if optimizer["optimizer"] == "adam":
+        object.__setattr__(dnn.optimizer, "args", {"bettas": [0.9, 0.99]})
+    with pytest.raises(InputError, match=words):
+        TorchBackend().build(dnn, make_spec(dtype="float32"), 5, 0)
+
+
+@pytest.mark.parametrize(
+    ("freeze", "words"),
+    [(("stem",), "freeze: got 'stem', allowed: a layer of the model: 1"), (("1",), "freezes all layers")],
+)
+def test_patterns_of_frozen_layers(make_dnn: Make, make_spec: Make, freeze: Any, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        TorchBackend().build(
+            make_dnn(model="torch_modules:linear", freeze=freeze), make_spec(dtype="float32"), 5, 0
+        )
