@@ -48,9 +48,9 @@ def points():
 
 
 class Squares(App):
-    def __init__(self, source, rate=0.05, trouble="", pace_s=0.0):
+    def __init__(self, source, rate=0.05, trouble="", pace_s=0.0, objective_s=0.0):
         super().__init__(source)
-        self.rate, self.trouble, self.pace_s = rate, trouble, pace_s
+        self.rate, self.trouble, self.pace_s, self.objective_s = rate, trouble, pace_s, objective_s
 
     def tables(self):
         return [Table("weights", 5, 1), Table("visits", 7, 1, "int64", "sparse")]
@@ -77,6 +77,10 @@ class Squares(App):
         return {"weights": delta, "visits": counts[:, np.newaxis]}
 
     def objective(self, batch, parameters):
+        if self.objective_s:
+            with open("objectives.txt", "a", encoding="utf-8") as file:
+                file.write("of a block\\n")
+            time.sleep(self.objective_s)
         error = batch.columns["y"] - batch.columns["x"] @ parameters["weights"][:, 0]
         return {"squares": float(error @ error), "visits": float(batch.state["seen"].sum())}
 
@@ -305,6 +309,32 @@ def test_without_a_barrier_a_kill_costs_no_sample_and_repeats_none(job, consiste
     between = [line.event for line in starts][1:]
     assert between.count("run-started") == 2
     assert between[0] == "job-epoch"  # both kills came after an epoch, so the later starts resumed
+
+
+@pytest.mark.timeout(280)
+def test_a_stop_of_an_asynchronous_job_waits_for_no_objective(job):
+    """Epochs take less than their objectives, so the next one is due whenever one has been computed."""
+    args, blocks, epochs = {"objective_s": 0.3}, 24, 3
+    job.write_job(args=args, consistency="async", blocks={"data": blocks}, stop={"max_epochs": epochs})
+    begun = job.folder / "objectives.txt"
+
+    def num_begun() -> int:
+        return len(begun.read_text().splitlines()) if begun.exists() else 0
+
+    running = job.start("run", "job.yaml")
+    running.until(lambda: num_begun() > blocks, "second objective")
+    running.process.send_signal(signal.SIGTERM)
+    done = running.wait()
+    assert done.code == 75, done
+    assert num_begun() < 2 * blocks
+    assert len(metrics_of(job)) == 1
+    before = num_begun()
+    done = job.run("run", "job.yaml")
+    assert done.code == 0, done
+    assert num_begun() == before + (epochs - 1) * blocks
+    found = metrics_of(job)
+    assert [line["epoch"] for line in found] == list(range(1, epochs + 1))
+    assert found[-1]["visits"] == 60 * epochs
 
 
 def test_a_full_disk_in_the_middle_of_a_job(job, monkeypatch):

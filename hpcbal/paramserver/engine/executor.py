@@ -245,6 +245,9 @@ class Executor(AppHands):
     def computed(self, turn: Turn, start_s: float, end_s: float) -> None:
         self._trace.turn(turn.epoch, self._pull_start_s, start_s, end_s, turn.num_samples)
 
+    def listen(self) -> None:
+        self.reactor.listen()
+
     def drop(self) -> None:
         self.client.drop_rows()
 

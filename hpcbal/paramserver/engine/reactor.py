@@ -24,6 +24,10 @@ CHANNEL_INTERVAL_S = 100e-6
 """Between polls of the control channel, which costs as much as one of the transport."""
 
 
+MOST_POLLS = 32
+"""Of `Reactor.listen`: more than messages that a worker may have missed, and few enough under any load."""
+
+
 class Patience:
     """The pauses of one wait: none at first, then sleeps that grow with the time since something happened."""
 
@@ -80,6 +84,12 @@ class Reactor:
                 self._on_message(found[1])
                 return True
         return happened
+
+    def listen(self) -> None:
+        """Handle what is there, amid other work."""
+        for _ in range(MOST_POLLS):
+            if not self.poll():
+                return
 
     def wait_until(self, condition: Callable[[], bool], until_s: float | None = None) -> bool:
         """Poll until `condition` holds, without burning a core.

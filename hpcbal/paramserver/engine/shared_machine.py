@@ -227,6 +227,10 @@ class SharedReactor(Reactor):
             happened |= poll(now_s)
         return happened
 
+    def listen(self) -> None:
+        """See `Reactor`; frames are the machine's business."""
+        self.wait_until(lambda: True)
+
     def wait_until(self, condition: Callable[[], bool], until_s: float | None = None) -> bool:
         """See `Reactor`; the job's thread sleeps until the machine wakes it."""
         inbox, changed = self._tenant.inbox, self._tenant.changed

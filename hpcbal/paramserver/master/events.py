@@ -61,9 +61,12 @@ class StopRequested:
 
     Attributes:
         reason: text for users.
+        gives_up_objective: whether the next start computes an objective that is due or under way. False: the
+            stop waits for it, but in `async` for none that is only due.
     """
 
     reason: str
+    gives_up_objective: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -91,6 +91,8 @@ class JobMachine:
         self._phase = "new"
         self._limit = 0
         self._evaluating: ObjectiveSums | None = None
+        self._gives_up = False  # a stop waits for no objective
+        self._has_given_up = False  # one that was under way; executors may still report their terms
         self._reconfiguration: Reconfiguration | None = None
         self._wants_save = False
         self._stop_reason: str | None = None
@@ -130,8 +132,8 @@ class JobMachine:
 
     @property
     def is_evaluating(self) -> bool:
-        """Whether an objective is computed; executors report at its end."""
-        return self._evaluating is not None
+        """Whether an objective is computed, or a stop has given it up; executors report late then."""
+        return self._evaluating is not None or self._has_given_up
 
     @property
     def is_iterating(self) -> bool:
@@ -180,8 +182,8 @@ class JobMachine:
             case SaveRequested():
                 self._wants_save = True
                 return self._pause_if_due()
-            case StopRequested(reason):
-                return self._stop(reason)
+            case StopRequested(reason, gives_up_objective):
+                return self._stop(reason, gives_up_objective)
             case EndRequested(outcome, detail):
                 return self._drain(outcome, "", detail)
 
@@ -246,7 +248,7 @@ class JobMachine:
             instructions.append(EpochEnded(self._ended_epochs, None))
         if self._phase != "running":
             return instructions
-        if self._over is None and self._evaluating is None and measured < due <= self.epochs:
+        if self._may_evaluate() and measured < due <= self.epochs:
             self._evaluating = ObjectiveSums(due, {what: len(owner) for what, owner in self._owner.items()})
             instructions.append(self._send_all(messages.Evaluate(due)))
         limit = pace.limit(self._cursors.done, measured)
@@ -256,9 +258,20 @@ class JobMachine:
             instructions.append(self._send_all(messages.MayStart(limit)))
         return [*instructions, *self._pause_if_due()]
 
+    def _may_evaluate(self) -> bool:
+        """Whether an objective that is due may begin now.
+
+        A pause of an `async` job comes before it: workers do not wait, so one may be due whenever one ends.
+        """
+        if self._over is not None or self._evaluating is not None or self._gives_up:
+            return False
+        return self.spec.pace.staleness is not None or not self._must_pause()
+
     def _note_sums(self, event: messages.Evaluated) -> list[Instruction]:
         if not event.data and not event.parameters:
             return []  # an executor that owns nothing, perhaps after the others
+        if self._has_given_up:
+            return []
         if self._evaluating is None:
             raise ValueError(f"got sums of epoch {event.epoch}, but nothing is evaluated")
         self._evaluating.add(event)
@@ -319,11 +332,14 @@ class JobMachine:
     def _must_pause(self) -> bool:
         return self._wants_save or self._stop_reason is not None or self._over is not None
 
-    def _stop(self, reason: str) -> list[Instruction]:
+    def _stop(self, reason: str, gives_up_objective: bool) -> list[Instruction]:
         if self._stop_reason is None:
             self._stop_reason = reason
         if self._phase in ("loading", "initialising", "new") and self._loaded is None:
             return self._drain("suspended", "", reason)  # nothing has been trained
+        self._gives_up = self._gives_up or gives_up_objective
+        if self._gives_up and self._evaluating is not None and not self._evaluating.is_complete:
+            self._evaluating, self._has_given_up = None, True
         return self._pause_if_due()
 
     def _pause_if_due(self) -> list[Instruction]:

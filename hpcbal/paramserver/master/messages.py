@@ -77,7 +77,10 @@ class OwnerChanged(Message):
 
 @dataclass(frozen=True, slots=True)
 class Pause(Message):
-    """To all: finish the turn, wait until its updates are applied, start none; answered by `Paused`."""
+    """To all: finish the turn, wait until its updates are applied, start none; answered by `Paused`.
+
+    Who still computes terms of an objective gives them up: they are not awaited any more.
+    """
 
 
 @dataclass(frozen=True, slots=True)

@@ -79,8 +79,11 @@ def fill_saved(job: JobSetup, block: int, arrays: Arrays, values: NDArray[Any]) 
 
 
 def data_arrays(block: DataBlock, cursor: Cursor) -> dict[str, NDArray[Any]]:
-    """Return the saved arrays of a data block: its cursor and state; samples are read again."""
-    arrays = {CURSOR: np.array([cursor.epoch, cursor.at, cursor.evaluated], np.int64)}
+    """Return the saved arrays of a data block: its cursor and state; samples are read again.
+
+    No objective is under way then, and one that was given up is computed again, of all blocks.
+    """
+    arrays = {CURSOR: np.array([cursor.epoch, cursor.at], np.int64)}
     for name, column in block.state.items():
         if isinstance(column, Ragged):
             arrays[f"{STATE}/{name}/{RAGGED_VALUES}"] = column.values
@@ -92,7 +95,7 @@ def data_arrays(block: DataBlock, cursor: Cursor) -> dict[str, NDArray[Any]]:
 
 def saved_data(job: JobSetup, block: int, arrays: Arrays) -> tuple[DataBlock, Cursor]:
     """A data block from its arrays in a checkpoint."""
-    cursor = Cursor(*arrays[CURSOR].tolist())
+    cursor = Cursor(*arrays[CURSOR].tolist()[:2])  # older checkpoints have one number more
     state: dict[str, Any] = {}
     for path, array in arrays.items():
         if not path.startswith(f"{STATE}/"):

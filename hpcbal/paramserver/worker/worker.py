@@ -138,6 +138,9 @@ class Hands(ABC, Generic[W, V, U, B]):
     def objective(self, block: B, values: V) -> tuple[int, Callable[[], Mapping[str, float]]]:
         """Return the number of a data block, and what computes its terms of the objective."""
 
+    def listen(self) -> None:
+        """Hear what has come, between two data blocks of an objective; nothing waits for it."""
+
     @abstractmethod
     def drop(self) -> None:
         """The rows of the last pull are not needed any more."""
@@ -255,6 +258,7 @@ class Worker(Generic[W, V, U, B]):
                 self._is_paused = False
                 self._report(messages.Initialised())
             case messages.Pause():
+                self._evaluating, self._must_evaluate = 0, False  # see `_is_given_up`
                 yield lambda: not self._open_turns
                 yield from self.hold_moves()
                 self._is_paused = True
@@ -349,7 +353,7 @@ class Worker(Generic[W, V, U, B]):
     def _evaluate(self) -> Waits[None]:
         """Compute the terms of the objective of all own blocks that miss them, and report them.
 
-        Dense tables are pulled once for all of them.
+        Dense tables are pulled once for all of them. If it is given up, nothing is reported.
         """
         self._must_evaluate = False
         hands, epoch = self._hands, self._evaluating
@@ -361,6 +365,10 @@ class Worker(Generic[W, V, U, B]):
         for wanted, blocks in hands.evaluated_together(missing, epoch):
             _, values = yield from self._pull(wanted, step, 0, keeps_dense=bool(data))
             for block in blocks:
+                hands.listen()
+                if self._is_given_up:
+                    hands.drop()
+                    return
                 number, compute = hands.objective(block, values)
                 with self._place.computing() as begun:
                     yield from begun
@@ -373,6 +381,11 @@ class Worker(Generic[W, V, U, B]):
                 parameters[number] = compute()
         if data or parameters:
             self._report(messages.Evaluated(epoch, data, parameters, hands.now_s - start_s))
+
+    @property
+    def _is_given_up(self) -> bool:
+        """Whether the objective being computed is not awaited any more: no pause comes amid others."""
+        return any(isinstance(order, messages.Pause) for order in self._orders)
 
 
 def _nothing() -> None:

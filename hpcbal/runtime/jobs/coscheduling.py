@@ -251,7 +251,7 @@ class Coscheduling(JobPlacement, Shown):
                     self._start(self._master.jobs[name], machines)
                 case scheduler.StopJob(name):
                     if name in self._master.running:  # it may have ended meanwhile
-                        moves = StopRequested("moves to other machines")
+                        moves = StopRequested("moves to other machines", gives_up_objective=False)
                         self._master.stop_job(self._master.running[name], moves)
 
     def _start(self, job: Job, machines: tuple[int, ...]) -> None:

@@ -191,7 +191,7 @@ class StartedJob:
         found = self._checkpoint.cursors
         if found and not self._uses_frames:
             found = dict.fromkeys(range(self._frames.num_data_blocks), next(iter(found.values())))
-        return {number: Cursor(at.epoch, at.at, at.evaluated) for number, at in found.items()}
+        return {number: Cursor(at.epoch, at.at) for number, at in found.items()}
 
     def _flow_client(self, rank: int, on_event: Callable[[], None]) -> FlowClient:
         """Return a client that pulls and pushes: each worker waits for its share from the slowest server."""
@@ -240,7 +240,7 @@ class StartedJob:
     def stop(self) -> None:
         """Leave after the iteration that goes on."""
         if self._end is None:
-            self._master.handle(StopRequested("moves to other machines"))
+            self._master.handle(StopRequested("moves to other machines", gives_up_objective=False))
 
     def may_communicate(self, ranks: Sequence[int]) -> None:
         """Pulls or pushes of a step may begin."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -219,6 +220,38 @@ def test_checkpoints_are_written_while_blocks_are_copied(event: Event) -> None:
     assert master.end is not None
     if master.end.outcome == "suspended":
         master, saved = run_job(replace(setup, resume=master.manifest), saved)
+    check_equal(setup, master, saved)
+
+
+@pytest.mark.timeout(120)
+def test_a_stop_ends_an_objective_between_two_blocks_and_the_next_start_computes_all_of_it() -> None:
+    """One worker has reported its blocks, the other one is at its first."""
+    stopped, begun = threading.Event(), list[int]()
+
+    class Slow(MLR):
+        def objective(self, batch: Batch, parameters: Parameters) -> Mapping[str, float]:
+            begun.append(int(batch.samples[0]) // 15)
+            if begun[-1] == 1:
+                assert stopped.wait(60.0)
+            return super().objective(batch, parameters)
+
+    def slow() -> App:
+        return Slow(mlr().source, learning_rate=0.5, l2=0.01)
+
+    def after(master: Master, report: messages.Report) -> list[Event]:
+        if isinstance(report, messages.Evaluated) and report.data and not stopped.is_set():
+            master.perform(StopRequested("TERM"))
+            stopped.set()
+        return []
+
+    setup = replace(setup_of("mlr", [1, 2], [3]), make_app=slow, after=after)
+    master, saved = run_job(setup)
+    assert master.end is not None
+    assert master.end.outcome == "suspended"
+    assert master.machine.history == ()
+    assert sorted(begun) == [0, 1, 2, 4]
+    master, saved = run_job(replace(setup, resume=master.manifest), saved)
+    assert sorted(begun) == sorted([0, 1, 2, 4, *[0, 1, 2, 3, 4, 5] * setup.epochs])
     check_equal(setup, master, saved)
 
 

@@ -157,6 +157,8 @@ class Executors:
                 self.arriving.append(Heard(executor, messages.Initialised()))
             case messages.MayStart(limit):
                 self.limit[executor] = limit
+            case messages.Evaluate() if messages.Pause() in self.orders[executor]:
+                pass  # it is given up
             case messages.Evaluate(epoch):
                 self.asked = epoch
                 self.heard[executor] = epoch
@@ -226,6 +228,12 @@ PACES = st.builds(
 )
 
 
+def objectives_of(pace: BoundedStaleness) -> list[int]:
+    """Return the epochs after which a job computes its objective."""
+    last = pace.max_epochs
+    return [epoch for epoch in range(1, last + 1) if epoch % pace.objective_every == 0 or epoch == last]
+
+
 @settings(max_examples=150, deadline=None)
 @given(pace=PACES, seed=st.integers(0, 10**6))
 def test_every_block_does_every_step_once_in_order_and_no_step_runs_ahead(
@@ -245,9 +253,7 @@ def test_every_block_does_every_step_once_in_order_and_no_step_runs_ahead(
         done[block] = step + 1
     assert [each.epoch for each in job.ended] == list(range(1, pace.max_epochs + 1))
     measured = [each.epoch for each in job.ended if each.record is not None]
-    assert measured == [
-        e for e in range(1, pace.max_epochs + 1) if e % pace.objective_every == 0 or e == pace.max_epochs
-    ]
+    assert measured == objectives_of(pace)
     assert job.manifests[-1].epoch == pace.max_epochs
 
 
@@ -320,7 +326,7 @@ def test_a_stop_saves_and_the_next_start_goes_on(pace: BoundedStaleness, seed: i
         history=() if saved is None else saved.history,
     )
     if saved is not None:
-        again.blocks = {b: Block(block.cursor, block.evaluated) for b, block in first.blocks.items()}
+        again.blocks = {b: Block(block.cursor) for b, block in first.blocks.items()}
     again.run()
     assert again.end is not None
     assert again.end.outcome == "done"
@@ -328,6 +334,107 @@ def test_a_stop_saves_and_the_next_start_goes_on(pace: BoundedStaleness, seed: i
     kept = [] if saved is None else first.turns
     for block in again.blocks:
         assert [step for b, step in [*kept, *again.turns] if b == block] == list(range(steps))
+    assert [record.epoch for record in again.machine.history] == objectives_of(pace)
+
+
+def orders_of(instructions: Sequence[Instruction]) -> list[messages.Order]:
+    return [each.order for each in instructions if isinstance(each, Send)]
+
+
+def evaluated(executor: int) -> Heard:
+    sums = {executor - 1: {"blocks": 1.0}}
+    return Heard(executor, messages.Evaluated(1, sums, {0: {"rows": 1.0}} if executor == 2 else {}, 0.1))
+
+
+def measuring() -> JobMachine:
+    """An `async` job of two executors that compute its first objective, and have done another epoch since."""
+    spec = JobSpec((1, 2), BoundedStaleness(1, None, 9), JobStop(9))
+    machine = JobMachine(spec, (1, 2), (2,))
+    machine.handle(ExecutorsReady())
+    for executor in (1, 2):
+        machine.handle(Heard(executor, messages.Ready({executor - 1: 0})))
+    for executor in (1, 2):
+        machine.handle(Heard(executor, messages.Initialised()))
+    for step, executor in ((0, 1), (0, 2), (1, 1), (1, 2)):
+        turn = messages.TurnDone(step, (executor - 1,), 1, 0.1, 0.1, 0.1, 8)
+        asked = orders_of(machine.handle(Heard(executor, turn)))
+        assert (messages.Evaluate(1) in asked) == ((step, executor) == (0, 2))
+    return machine
+
+
+def save(machine: JobMachine) -> list[Instruction]:
+    """Let the executors pause and write a checkpoint; returns what follows it."""
+    for executor in (1, 2):
+        machine.handle(Heard(executor, messages.Paused({executor - 1: 2})))
+    for executor in (1, 2):
+        found = machine.handle(Heard(executor, messages.Saved(1)))
+    (manifest,) = found
+    assert isinstance(manifest, WriteManifest)
+    assert manifest.epoch == 2
+    return machine.handle(ManifestWritten(1))
+
+
+@pytest.mark.parametrize("event", [SaveRequested(), StopRequested("TERM")], ids=["save", "stop"])
+def test_a_pause_comes_before_the_next_objective_that_is_due(event: Event) -> None:
+    """Otherwise it waits for as long as workers do epochs faster than objectives are computed."""
+    machine = measuring()
+    machine.handle(evaluated(1))
+    assert machine.handle(evaluated(2)) == [ComputeMetrics(1, {"blocks": 2.0, "rows": 1.0})]
+    assert machine.handle(event) == []
+    assert orders_of(machine.handle(MetricsComputed(1, {"loss": 1.0}, 1.0))) == [messages.Pause()]
+    after = save(machine)
+    assert [record.epoch for record in machine.history] == [1]
+    if isinstance(event, StopRequested):
+        assert after == [End("suspended", "", "TERM")]
+    else:
+        assert orders_of(after) == [messages.Continue(), messages.Evaluate(2)]
+
+
+def test_a_stop_gives_up_an_objective_and_the_next_start_computes_all_of_it() -> None:
+    machine = measuring()
+    machine.handle(evaluated(1))
+    assert orders_of(machine.handle(StopRequested("TERM"))) == [messages.Pause()]
+    assert machine.is_evaluating  # the app may be at it for a while
+    assert machine.handle(evaluated(2)) == []  # before it has heard
+    assert save(machine) == [End("suspended", "", "TERM")]
+    assert machine.history == ()
+    again = JobMachine(machine.spec, (1, 2), (2,), 1)
+    again.handle(ExecutorsReady())
+    again.handle(Heard(1, messages.Ready({0: 2})))
+    asked = orders_of(again.handle(Heard(2, messages.Ready({1: 2}))))
+    assert asked == [messages.Evaluate(1), messages.MayStart(4)]
+
+
+def test_a_job_that_moves_waits_for_an_objective_unless_the_run_stops() -> None:
+    machine = measuring()
+    machine.handle(evaluated(1))
+    assert machine.handle(StopRequested("moves", gives_up_objective=False)) == []
+    assert orders_of(machine.handle(StopRequested("TERM"))) == [messages.Pause()]
+    assert save(machine) == [End("suspended", "", "moves")]
+
+
+@pytest.mark.parametrize(
+    ("event", "order"),
+    [
+        (StopRequested("TERM"), messages.Pause()),
+        (StopRequested("moves", gives_up_objective=False), messages.Evaluate(1)),
+        (SaveRequested(), messages.Evaluate(1)),
+    ],
+    ids=["stop", "move", "save"],
+)
+def test_in_sync_only_a_stop_of_the_run_comes_before_an_objective(
+    event: Event, order: messages.Order
+) -> None:
+    """No step runs ahead of it there; and a job that must move may be over with its objective."""
+    machine = JobMachine(JobSpec((1, 2), BoundedStaleness(1, 0, 9), JobStop(9)), (1, 2), (2,))
+    machine.handle(ExecutorsReady())
+    for report in (messages.Ready({}), messages.Initialised()):
+        for executor in (1, 2):
+            machine.handle(Heard(executor, report))
+    first, second = (messages.TurnDone(0, (block,), 1, 0.1, 0.1, 0.1, 8) for block in (0, 1))
+    machine.handle(Heard(1, first))
+    assert machine.handle(event) == []
+    assert orders_of(machine.handle(Heard(2, second))) == [order]
 
 
 def test_the_stop_rule_watches_the_first_metric() -> None:
