@@ -152,3 +152,12 @@ def extra(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
 
 def in_bfloat16(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
     return _Linear(num_classes, constant=torch.zeros(2, dtype=torch.bfloat16))
+
+
+def compiled(input_shape: tuple[int, ...], num_classes: int) -> Any:
+    return torch.compile(_Linear(num_classes))
+
+
+def loss_that_marks(y: torch.Tensor, outputs: torch.Tensor) -> torch.Tensor:
+    y[y == 255] = 0
+    return nn.functional.cross_entropy(outputs, y, reduction="none")

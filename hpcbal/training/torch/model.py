@@ -147,6 +147,11 @@ def _check_kind(who: str, module: Any) -> None:
         raise InputError(
             f"{who} returned the class {module.__name__}, allowed: an object, {module.__name__}(...)"
         )
+    if type(module).__name__ == "OptimizedModule":
+        raise InputError(
+            f"{who} returned a module of torch.compile, allowed: the module that was given to it; names in "
+            "checkpoints and exports would begin with _orig_mod"
+        )
     if type(module).__name__ in _WRAPPERS and type(module).__module__.startswith("torch."):
         raise InputError(
             f"{who} returned a {type(module).__name__}, allowed: the module in it (module.module); hpcbal "

@@ -66,7 +66,14 @@ class TorchObjective(Objective):
     def try_on(self, probe: Probe) -> None:
         with torch.no_grad():
             outputs = self._outputs(torch.as_tensor(probe.outputs))
-            super().try_on(Probe(self._labels(probe.y).to(outputs.device), outputs))
+            labels = self._labels(probe.y).to(outputs.device)
+            version = labels._version
+            super().try_on(Probe(labels, outputs))
+        if labels._version != version:
+            raise InputError(
+                f"{self._who}: the loss or a metric changes labels in place, allowed: leave them, because "
+                "other DNNs read the same memory; use y = y.clamp(0) for y.clamp_(0)"
+            )
 
     def states(self, y: Any, outputs: Any) -> list[Any]:
         with torch.no_grad():

@@ -97,7 +97,8 @@ class TorchReplica(Replica):
         self._named = named
         self._rate = dnn.optimizer.learning_rate
         self._begin_optimizer()
-        self._optimizer_state.make()
+        with user_errors(dnn, f"a first step of its optimizer {dnn.optimizer.name}"):
+            self._optimizer_state.make()
         self._optimizer_shapes = {
             name: _like(array) for name, array in self._optimizer_state.arrays().items()
         }

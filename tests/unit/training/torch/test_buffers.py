@@ -11,7 +11,8 @@ import pytest
 import torch
 import torch_buffers
 
-from hpcbal.errors import InputError
+from hpcbal.config.schema.objective import LossConfig
+from hpcbal.errors import InputError, UserCodeError
 from hpcbal.training.collective import LocalCollective
 from hpcbal.training.initial_weights import initial_weights, layers_of_checkpoint
 from hpcbal.training.layers import layers_by_name
@@ -126,6 +127,25 @@ def test_what_cannot_be_trained_or_saved_is_refused(build: Make, model: str, wor
 def test_settings_that_exclude_each_other(build: Make) -> None:
     with pytest.raises(InputError, match="optimizer adam: `fused` and `foreach` cannot"):
         build("sums", optimizer="adam", given={"fused": True, "foreach": True})
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of PyTorch's own modules
+def test_a_compiled_module_is_refused(build: Make) -> None:
+    with pytest.raises(
+        InputError, match=r"returned a module of torch\.compile, allowed: the module that was"
+    ):
+        build("compiled")
+
+
+def test_an_optimizer_whose_first_step_fails(build: Make) -> None:
+    with pytest.raises(UserCodeError, match=r"a first step of its optimizer adam failed: .*leaf"):
+        build("sums", optimizer="adam", given={"differentiable": True})
+
+
+def test_a_loss_that_changes_shared_labels_is_refused(build: Make) -> None:
+    loss = LossConfig.model_validate({"name": "torch_buffers:loss_that_marks"})
+    with pytest.raises(InputError, match="the loss or a metric changes labels in place, allowed: leave them"):
+        build("sums", loss=loss)
 
 
 def test_files_of_parameters_and_of_short_numbers(tmp_path: Path) -> None:
