@@ -48,7 +48,6 @@ CUDA_RELEASE=12 # of the TensorFlow that Horovod is built for
 TORCH_VERSION=2.13.0
 TORCH_CPU_INDEX=https://download.pytorch.org/whl/cpu # PyPI's own builds for x86_64 bring CUDA
 TORCH=${HPCBAL_TORCH:-torch==$TORCH_VERSION+cpu}
-SAFETENSORS=safetensors==0.8.0
 NVIDIA_DRIVER=/proc/driver/nvidia/gpus
 CUDA_DIRECTORY=/usr/local/cuda
 GPU_OPERATIONS='' # NCCL or nothing
@@ -211,7 +210,6 @@ choose_device() { # sets DEVICE (gpu or cpu), DEVICE_REASON, TENSORFLOW, TORCH a
   else
     TENSORFLOW=${HPCBAL_TENSORFLOW:-tensorflow-cpu==$TENSORFLOW_VERSION}
     TORCH=${HPCBAL_TORCH:-torch==$TORCH_VERSION+cpu}
-SAFETENSORS=safetensors==0.8.0
   fi
   GPU_OPERATIONS=''
   if [[ $WITH_HOROVOD == no ]]; then
@@ -493,7 +491,6 @@ install_torch() { # never a build for GPUs unless asked for: those of PyPI bring
   else
     pip_install "$TORCH"
   fi
-  pip_install "$SAFETENSORS"
 }
 
 install_mpi() {

@@ -141,9 +141,7 @@ def test_emulated_networks_have_no_outputs(run_of: Any) -> None:
     run = run_of()
     text = (run / "config.yaml").read_text()
     rates = "rates: {deep-8: {1: 9}, deep-14: {1: 9}, wide: {1: 9}}"
-    (run / "config.yaml").write_text(
-        text.replace("name: tensorflow", "name: emulated").replace("rates: {}", rates)
-    )
+    (run / "config.yaml").write_text(text.replace("name: auto", "name: emulated").replace("rates: {}", rates))
     with pytest.raises(InputError, match="emulated networks have no outputs"):
         open_trained(EvaluationRequest(run))
 

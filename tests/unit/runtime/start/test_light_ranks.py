@@ -54,7 +54,9 @@ def test_trainers_load_tensorflow_while_others_open_the_dataset(
         raise ImportError(name)
 
     monkeypatch.setattr(importlib, "import_module", refuse)
-    for backend in ("tensorflow", "emulated"):
-        config = SimpleNamespace(backend=SimpleNamespace(name=backend))
+    dnn = SimpleNamespace(name="a", model="hpcbal.models:mlp", framework=None)
+    for backend in ("tensorflow", "torch", "emulated"):
+        is_emulated = backend == "emulated"
+        config = SimpleNamespace(backend=SimpleNamespace(name=backend, is_emulated=is_emulated), dnns=[dnn])
         TrainerRecipe.load_libraries(cast(EnsembleConfig, config))
-    assert asked == ["hpcbal.training.keras.tensorflow_backend"]
+    assert asked == ["hpcbal.training.keras.tensorflow_backend", "hpcbal.training.torch.backend"]
