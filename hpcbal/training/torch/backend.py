@@ -47,6 +47,7 @@ class TorchBackend(Backend):
         self._place = torch.device("cpu") if place is None else place
         self._arithmetic = _ARITHMETIC.get(precision)
         self._dtype = torch.float64 if precision == "float64" else torch.float32
+        self._dtype_before = torch.get_default_dtype()
         torch.set_default_dtype(self._dtype)
 
     def build(
@@ -87,4 +88,5 @@ class TorchBackend(Backend):
         return replica
 
     def close(self) -> None:
-        """Do nothing: replicas free their own memory."""
+        """Give the process its default type back, which a script or a notebook may have set."""
+        torch.set_default_dtype(self._dtype_before)

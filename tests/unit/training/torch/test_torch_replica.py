@@ -339,6 +339,14 @@ def test_names_are_those_of_the_state_dict(build: Make) -> None:
     assert [layer.path for layer in replica.layers()] == ["0", "1", "3", "4", "6"]
 
 
+def test_a_closed_backend_leaves_the_type_of_the_process_as_it_was() -> None:
+    before = torch.get_default_dtype()
+    backend = TorchBackend(precision="float64")
+    assert torch.get_default_dtype() == torch.float64
+    backend.close()
+    assert torch.get_default_dtype() == before
+
+
 def test_predictions_measured_again_are_the_evaluation(build: Make, make_batch: Make) -> None:
     replica, batch = build(NORMALISED), make_batch(7)
     own, again = replica.evaluate(batch), replica.measure(batch.y, replica.predict(batch))
