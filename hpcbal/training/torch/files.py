@@ -153,7 +153,7 @@ def _write_onnx(
     missing = [name for name in ("onnx", "onnxscript") if importlib.util.find_spec(name) is None]
     if missing:
         raise InputError(
-            f"{who}: --to {path.name}: writing ONNX needs {' and '.join(missing)}; install "
+            f"{who}: writing ONNX needs {' and '.join(missing)}; install "
             "pip install 'hpcbal[onnx]', or export the weights: --to FILE.pt or FILE.safetensors"
         )
     try:
