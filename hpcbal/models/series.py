@@ -30,7 +30,7 @@ def recurrent(
     Source: K. Cho et al., "Learning phrase representations using RNN encoder-decoder for statistical machine
         translation", arXiv:1406.1078, 2014.
     """
-    _check_series(input_shape, units=units, layers=layers)
+    check_series(input_shape, units=units, layers=layers)
     import keras  # imported here: only a rank that trains needs it
 
     x = inputs = keras.Input(input_shape)
@@ -65,13 +65,18 @@ def temporal_cnn(
         arXiv:1611.06455, 2016, with layer normalisation, and the dilation of S. Bai, J. Z. Kolter and
         V. Koltun, arXiv:1803.01271, 2018.
     """
-    _check_series(input_shape, filters=filters, kernel_size=kernel_size, blocks=blocks)
+    check_series(input_shape, filters=filters, kernel_size=kernel_size, blocks=blocks)
     from hpcbal.models.masked_convolutions import TemporalCnn
 
     return TemporalCnn(num_classes, filters, kernel_size, blocks)
 
 
-def _check_series(input_shape: tuple[int | None, ...], **sizes: int) -> None:
+def check_series(input_shape: tuple[int | None, ...], **sizes: int) -> None:
+    """Check the shape of a series, and sizes by the names of their arguments.
+
+    Raises:
+        ValueError: if samples are no series, or a size is below 1.
+    """
     if len(input_shape) != 2 or input_shape[1] is None:
         raise ValueError(f"got samples of shape {input_shape}, allowed: (length, channels)")
     wrong = {name: size for name, size in sizes.items() if size < 1}

@@ -10,7 +10,7 @@ import math
 import os
 import re
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from hpcbal import env
 from hpcbal.config.callables import MODEL, misfits
 from hpcbal.config.imports import load_object
 from hpcbal.config.schema.dnn import DnnConfig
+from hpcbal.config.schema.optimizer import OptimizerConfig
 from hpcbal.data.spec import LabelSpec, SampleSpec
 from hpcbal.errors import HpcbalError, InputError, UserCodeError
 from hpcbal.training.groups import USER_ERRORS
@@ -28,6 +29,7 @@ from hpcbal.user_code import summary
 log = logging.getLogger(__name__)
 
 _MOST_BYTES = 1 << 14
+_NAMES_SHOWN = 12
 _ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
 _LOGGED: set[tuple[str, str]] = set()
 _REDIRECTION = threading.RLock()
@@ -175,3 +177,18 @@ def check_threads(dnn_name: str) -> None:
             f"DNN {dnn_name}: synchronised layers need an MPI that threads may call (MPI_THREAD_SERIALIZED), "
             "but this one allows only the main thread; use batch_norm: local, or an MPI with thread support"
         )
+
+
+def exclusions_in_vain(settings: OptimizerConfig, trainable: Iterable[str]) -> list[str]:
+    """Warnings of parts of names in `no_weight_decay` that no trainable weight has.
+
+    Args:
+        trainable: names of the trainable weights.
+    """
+    names = sorted(set(trainable))
+    shown = ", ".join(names[:_NAMES_SHOWN]) + (", ..." if len(names) > _NAMES_SHOWN else "")
+    return [
+        f"optimizer.no_weight_decay: no weight has {part!r} in its name; names are {shown}"
+        for part in settings.no_weight_decay
+        if not any(part in name for name in names)
+    ]

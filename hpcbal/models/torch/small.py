@@ -6,6 +6,8 @@ import torch
 from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence
 
+from hpcbal.models.series import check_series
+
 
 def mlp(
     input_shape: tuple[int, ...], num_classes: int, units: int = 64, layers: int = 2, dropout: float = 0.0
@@ -59,10 +61,8 @@ def recurrent(
     Source: K. Cho et al., "Learning phrase representations using RNN encoder-decoder for statistical machine
         translation", arXiv:1406.1078, 2014.
     """
-    if len(input_shape) != 2 or input_shape[1] is None:
-        raise ValueError(f"got samples of shape {input_shape}, allowed: (length, channels)")
-    if units < 1 or layers < 1:
-        raise ValueError(f"got units {units} and layers {layers}, allowed: 1 or more")
+    check_series(input_shape, units=units, layers=layers)
+    assert input_shape[1] is not None
     return Recurrent(input_shape[1], num_classes, units, layers, bidirectional)
 
 

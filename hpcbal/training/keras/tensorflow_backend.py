@@ -26,8 +26,14 @@ from hpcbal.training.keras.traced_step import (
     LossScale,
     memory_errors,
 )
-from hpcbal.training.keras.trainable import exclusions_in_vain, freeze_layers, make_optimizer
-from hpcbal.training.user_model import check_threads, hint_at_sizes, make_model, user_errors
+from hpcbal.training.keras.trainable import freeze_layers, make_optimizer
+from hpcbal.training.user_model import (
+    check_threads,
+    exclusions_in_vain,
+    hint_at_sizes,
+    make_model,
+    user_errors,
+)
 from hpcbal.training.weights import Array
 
 log = logging.getLogger(__name__)
@@ -85,7 +91,8 @@ class TensorFlowBackend(Backend):
             scaling = LossScale() if self._precision == "mixed_float16" else None
             replica = TensorFlowReplica(model, optimizer, objective, inputs, scaling)
             of_model = f"DNN {dnn.name}: model {dnn.model}"
-            found = [*found, *replica.warnings, *exclusions_in_vain(dnn.optimizer, model)]
+            names = [variable.name for variable in model.trainable_variables]
+            found = [*found, *replica.warnings, *exclusions_in_vain(dnn.optimizer, names)]
             replica.warnings = [f"{of_model}: {text}" for text in found]
         if replica.exchange is not None:
             check_threads(dnn.name)

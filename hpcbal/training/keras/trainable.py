@@ -18,8 +18,6 @@ from hpcbal.errors import InputError
 from hpcbal.training.devices import SEED_STATE
 from hpcbal.training.layers import ModelLayer, is_meant, unknown_layer
 
-_NAMES_SHOWN = 12
-
 
 def make_optimizer(dnn_name: str, settings: OptimizerConfig) -> keras.optimizers.Optimizer:
     """Make an optimizer by its Keras name, in any case.
@@ -53,17 +51,6 @@ def make_optimizer(dnn_name: str, settings: OptimizerConfig) -> keras.optimizers
         return optimizer
     except (TypeError, ValueError) as error:
         raise InputError(f"DNN {dnn_name}: optimizer {settings.name}: {error}") from error
-
-
-def exclusions_in_vain(settings: OptimizerConfig, model: keras.Model) -> list[str]:
-    """Warnings of parts of names in `no_weight_decay` that no trainable weight has."""
-    names = sorted({variable.name for variable in model.trainable_variables})
-    shown = ", ".join(names[:_NAMES_SHOWN]) + (", ..." if len(names) > _NAMES_SHOWN else "")
-    return [
-        f"optimizer.no_weight_decay: no weight has {part!r} in its name; names are {shown}"
-        for part in settings.no_weight_decay
-        if not any(part in name for name in names)
-    ]
 
 
 def named_variables(model: keras.Model, optimizer: keras.optimizers.Optimizer) -> dict[str, keras.Variable]:

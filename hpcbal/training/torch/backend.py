@@ -17,10 +17,15 @@ from hpcbal.training.devices import dnn_seed
 from hpcbal.training.layouts import module_shape
 from hpcbal.training.torch.inputs import TorchInput
 from hpcbal.training.torch.model import checked
-from hpcbal.training.torch.optimizers import exclusions_in_vain
 from hpcbal.training.torch.replica import TorchReplica
 from hpcbal.training.torch.setup import memory_errors
-from hpcbal.training.user_model import check_threads, hint_at_sizes, make_model, user_errors
+from hpcbal.training.user_model import (
+    check_threads,
+    exclusions_in_vain,
+    hint_at_sizes,
+    make_model,
+    user_errors,
+)
 from hpcbal.training.weights import Array
 
 log = logging.getLogger(__name__)

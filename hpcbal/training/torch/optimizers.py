@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -28,7 +28,6 @@ _KINDS: Mapping[str, str] = {
     "adafactor": "Adafactor",
 }
 """Classes of `torch.optim`; each steps with the gradients that it is given, without calling the model."""
-_NAMES_SHOWN = 12
 
 Named = Mapping[str, torch.nn.Parameter]
 """Trainable parameters by their names in the `state_dict`."""
@@ -62,17 +61,6 @@ def make_optimizer(dnn_name: str, settings: OptimizerConfig, parameters: Named) 
         return kind(groups, **arguments)
     except (RuntimeError, TypeError, ValueError) as error:
         raise InputError(f"DNN {dnn_name}: optimizer {settings.name}: {error}") from error
-
-
-def exclusions_in_vain(settings: OptimizerConfig, parameters: Iterable[str]) -> list[str]:
-    """Warnings of parts of names in `no_weight_decay` that no trainable weight has."""
-    names = sorted(parameters)
-    shown = ", ".join(names[:_NAMES_SHOWN]) + (", ..." if len(names) > _NAMES_SHOWN else "")
-    return [
-        f"optimizer.no_weight_decay: no weight has {part!r} in its name; names are {shown}"
-        for part in settings.no_weight_decay
-        if not any(part in name for name in names)
-    ]
 
 
 class OptimizerState:

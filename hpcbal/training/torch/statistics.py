@@ -26,9 +26,11 @@ class Buffer:
     def tensor(self) -> torch.Tensor:
         found = self.module._buffers[self.name]
         assert found is not None
-        if found.requires_grad:  # a mean of activations that the module has not detached keeps their graph
-            found = self.module._buffers[self.name] = found.detach()
-        return found
+        return found.detach() if found.requires_grad else found
+
+    def let_go_of_graph(self) -> None:
+        """Free the graph of activations that a module has kept in the buffer, without `detach`."""
+        self.module._buffers[self.name] = self.tensor
 
 
 def buffers_of(model: torch.nn.Module) -> list[Buffer]:
@@ -85,7 +87,7 @@ class Statistics:
     def settle(self, kept: Sequence[torch.Tensor]) -> None:
         """End a step: those that do not move get their values of before, and no other keeps a graph."""
         for buffer in self._moving:
-            _ = buffer.tensor
+            buffer.let_go_of_graph()
         for buffer, before in zip(self._left, kept[len(kept) - len(self._left) :], strict=True):
             buffer.module._buffers[buffer.name] = before
 
