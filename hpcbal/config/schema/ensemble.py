@@ -116,6 +116,12 @@ class DataConfig(DatasetConfig):
         "How partitioned data is divided: shuffled, in order, or sorted by class.",
         "random, contiguous, by_class",
     )
+    sampling: Literal["random", "balanced"] = key(
+        "random",
+        "random: each training sample once in an epoch; balanced: each class equally often, so samples of "
+        "rare classes repeat.",
+        "random, balanced",
+    )
     lookahead: int = key(
         1,
         "Batches (of the largest batch size) that are sorted by sample size together and then shuffled; 1: "
