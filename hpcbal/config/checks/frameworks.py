@@ -7,6 +7,9 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Literal
 
 from hpcbal.config.checks.import_check import sources_of
+from hpcbal.config.checks.names import items_of
+from hpcbal.config.schema.objective import MODULE_LOSS
+from hpcbal.config.source.nodes import YamlNode
 
 if TYPE_CHECKING:
     from hpcbal.config.schema.dnn import DnnConfig
@@ -27,6 +30,11 @@ _FRAMEWORK_OF: Mapping[str, Framework] = {
 }
 """Packages that only one framework needs."""
 
+_FOR_KERAS = (
+    "allowed for a Keras model: a loss by name or import path; if it is a module of PyTorch, set its "
+    "framework: torch"
+)
+
 
 def framework_of(dnn: DnnConfig, backend: BackendConfig) -> Framework:
     """Return the framework of a DNN, without importing anything.
@@ -35,13 +43,36 @@ def framework_of(dnn: DnnConfig, backend: BackendConfig) -> Framework:
     function of the model imports, or else of those which its module imports. Where the source does not say,
     it is TensorFlow.
     """
-    if dnn.framework is not None:
-        return dnn.framework
-    if backend.name == "tensorflow" or backend.name == "torch":
-        return backend.name
-    package = dnn.model.partition(":")[0].partition(".")[0]
-    guesses = [_frameworks([package]), *map(_imported_by, sources_of(dnn.model))]
+    return _framework(dnn.framework, backend.name, dnn.model)
+
+
+def _framework(own: object, of_all: object, model: str) -> Framework:
+    for given in (own, of_all):
+        if given == "tensorflow" or given == "torch":
+            return given
+    package = model.partition(":")[0].partition(".")[0]
+    guesses = [_frameworks([package]), *map(_imported_by, sources_of(model))]
     return next((found.pop() for found in guesses if len(found) == 1), "tensorflow")
+
+
+def torch_only_problems(root: YamlNode) -> list[str]:
+    """Reject keys of DNNs that only modules of PyTorch have, where a DNN is a Keras model.
+
+    Args:
+        root: a written-out configuration, which may have other problems.
+    """
+    problems: dict[str, None] = {}
+    backend, _ = root.deepest(("backend", "name"))
+    if backend.value == "emulated":
+        return []
+    for dnn in items_of(root, "dnns"):
+        loss, model, own = dnn.get("loss"), dnn.get("model"), dnn.get("framework")
+        named = None if loss is None else loss.get("name") or loss
+        if named is None or named.value != MODULE_LOSS or model is None or not isinstance(model.value, str):
+            continue
+        if _framework(None if own is None else own.value, backend.value, model.value) != "torch":
+            problems[named.problem(f"got '{MODULE_LOSS}', {_FOR_KERAS}")] = None
+    return list(problems)
 
 
 def _imported_by(node: ast.AST) -> set[Framework]:

@@ -18,7 +18,7 @@ from hpcbal.errors import InputError
 from hpcbal.training.exported import OF_LINK, Written
 from hpcbal.training.groups import USER_ERRORS
 from hpcbal.training.layouts import module_shape
-from hpcbal.training.torch.model import call
+from hpcbal.training.torch.calls import call
 from hpcbal.training.torch.replica import TorchReplica
 from hpcbal.training.user_model import PROBE_LENGTHS, probe_samples
 from hpcbal.training.weights import Array, Arrays

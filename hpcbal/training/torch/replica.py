@@ -14,9 +14,10 @@ from hpcbal.training.backend import Batch, Contribution, Replica, Sums
 from hpcbal.training.groups import NonFiniteError
 from hpcbal.training.step_exchange import StepExchange
 from hpcbal.training.torch.batch_norm import GroupSums, exchange_length, synchronised
+from hpcbal.training.torch.calls import ModuleCalls
 from hpcbal.training.torch.inputs import Tensors, TorchInput
 from hpcbal.training.torch.loss_scale import LossScale
-from hpcbal.training.torch.model import Checked, call
+from hpcbal.training.torch.model import Checked
 from hpcbal.training.torch.optimizers import OPTIMIZER, OptimizerState, make_optimizer
 from hpcbal.training.torch.setup import memory_errors
 from hpcbal.training.user_model import user_errors
@@ -79,7 +80,7 @@ class TorchReplica(Replica):
         self._seed = seed
         self.dtype = dtype
         self._device = device
-        self._arithmetic = arithmetic
+        self._calls = ModuleCalls(dnn, self.module, checked.takes, dtype, arithmetic)
         self._scaling = LossScale() if arithmetic == torch.float16 else None
         self._steps = 0
         self._is_training = module.training
@@ -144,8 +145,7 @@ class TorchReplica(Replica):
         if self._sums is not None:
             self._sums.begin()
         self._seed_generators(_mixed(self._seed, self._steps, int(batch.ids[0])))
-        outputs = self._outputs(tensors, "a training step")
-        losses = self.objective.losses(tensors.y, tensors.weights, outputs=outputs, training=True)
+        losses, outputs = self._losses(tensors, "a training step", training=True)
         loss = losses.sum()
         objective = loss / divisor
         if self._scaling is not None:
@@ -162,11 +162,31 @@ class TorchReplica(Replica):
                 parameter.grad = None
         with torch.no_grad():
             finite = torch.isfinite(_sum_of(gradients) + loss)
-            states = self.objective.states(tensors.y, outputs.detach())
-            numbers = _numbers(finite, loss, *states)
+            numbers = _numbers(finite, loss, *self._states(tensors, outputs))
         if self._sums is not None and not self._sums.are_finite:
             numbers[0] = 0.0
         return gradients, numbers
+
+    def _losses(
+        self, tensors: Tensors, doing: str, *, training: bool
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """The losses of samples times their weights, shape (n,), and the outputs, if they are known."""
+        if self._calls.has_loss:
+            losses, outputs = self._calls.losses(tensors, doing)
+            weighted = self.objective.weighted(losses, tensors.y, tensors.weights, training=training)
+            return weighted, outputs if training else None
+        outputs = self._calls.outputs(tensors, doing)
+        losses = self.objective.losses(tensors.y, tensors.weights, outputs=outputs, training=training)
+        return losses, outputs
+
+    def _states(self, tensors: Tensors, outputs: torch.Tensor | None) -> list[torch.Tensor]:
+        """The sums behind the metrics; where outputs are not known, of those in inference."""
+        if outputs is None:
+            if not self.num_states:
+                return []
+            self.set_training(False)
+            outputs = self._calls.outputs(tensors, "measuring its metrics")
+        return self.objective.states(tensors.y, outputs.detach())
 
     def set_training(self, training: bool) -> None:
         """Tell all modules whether they train; those that are frozen never do."""
@@ -182,27 +202,6 @@ class TorchReplica(Replica):
         torch.default_generator.manual_seed(seed)
         if self._device.type == "cuda":
             torch.cuda.manual_seed(seed)
-
-    def _outputs(self, tensors: Tensors, doing: str) -> torch.Tensor:
-        """The outputs of the module in the type of the weights."""
-        version = tensors.x._version
-        with user_errors(self._dnn, doing):
-            outputs = (
-                call(self.module, self.takes, tensors.x, tensors.mask)
-                if self._arithmetic is None
-                else (self._in_16_bits(tensors))
-            )
-            if tensors.is_shared and tensors.x._version != version:
-                raise RuntimeError(
-                    "the module changed its samples in place, which other DNNs read too; use x = x * 2 for "
-                    "x *= 2"
-                )
-        return outputs.to(self.dtype)
-
-    def _in_16_bits(self, tensors: Tensors) -> torch.Tensor:
-        with torch.autocast(self._device.type, self._arithmetic):
-            outputs: torch.Tensor = call(self.module, self.takes, tensors.x, tensors.mask)
-        return outputs
 
     def _checked(self, gradients: Sequence[torch.Tensor], numbers: Array, batch: Batch) -> tuple[bool, Sums]:
         """Whether all gradients are finite, and the sums of the batch.
@@ -276,11 +275,11 @@ class TorchReplica(Replica):
     def evaluate(self, batch: Batch) -> Sums:
         tensors = self.inputs.tensors(batch)
         self.set_training(False)
+        if self._calls.has_loss:  # which may be random
+            self._seed_generators(_mixed(self._seed, self._steps, int(batch.ids[0])))
         with memory_errors(), torch.no_grad():
-            outputs = self._outputs(tensors, "an evaluation")
-            losses = self.objective.losses(tensors.y, tensors.weights, outputs=outputs, training=False)
-            states = self.objective.states(tensors.y, outputs)
-            sums = _sums_of(_numbers(losses.sum(), *states), batch)
+            losses, outputs = self._losses(tensors, "an evaluation", training=False)
+            sums = _sums_of(_numbers(losses.sum(), *self._states(tensors, outputs)), batch)
         if not np.isfinite(sums.loss):
             raise NonFiniteError(f"the validation loss is {sums.mean_loss}")
         return sums
@@ -292,7 +291,7 @@ class TorchReplica(Replica):
         tensors = self.inputs.tensors(batch)
         self.set_training(False)
         with memory_errors(), torch.no_grad():
-            outputs = self._outputs(tensors, "a prediction")
+            outputs = self._calls.outputs(tensors, "a prediction")
             found: Array = self.objective.predictions(outputs.double()).cpu().numpy()
         return found
 
@@ -345,7 +344,7 @@ class TorchReplica(Replica):
 
     def close(self) -> None:
         """Drop the module and its optimizer."""
-        for name in ("module", "_optimizer", "_optimizer_state", "_statistics"):
+        for name in ("module", "_optimizer", "_optimizer_state", "_statistics", "_calls"):
             self.__dict__.pop(name, None)
         self._trainable, self._zeros, self._named = [], [], {}
         gc.collect()
