@@ -12,14 +12,16 @@ def linear(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Linear(int(torch.tensor(input_shape).prod()), num_classes))
 
 
-def normalised(input_shape: tuple[int, ...], num_classes: int, kind: str = "BatchNorm2d") -> nn.Module:
+def normalised(
+    input_shape: tuple[int, ...], num_classes: int, kind: str = "BatchNorm2d", factor: float | None = None
+) -> nn.Module:
     norm = getattr(nn, kind)
     return nn.Sequential(
         nn.Conv2d(input_shape[0], 4, 3, padding=1),
         norm(4),
         nn.ReLU(),
         nn.Conv2d(4, 3, 3),
-        norm(3, momentum=None),
+        norm(3, momentum=factor),
         nn.Flatten(),
         nn.LazyLinear(num_classes),
     )

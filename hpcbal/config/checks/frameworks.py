@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from hpcbal.config.checks.import_check import sources_of
 from hpcbal.config.checks.names import items_of
 from hpcbal.config.schema.objective import MODULE_LOSS
-from hpcbal.config.source.nodes import YamlNode
+from hpcbal.config.source.nodes import YamlNode, show
 
 if TYPE_CHECKING:
     from hpcbal.config.schema.dnn import DnnConfig
@@ -30,10 +30,7 @@ _FRAMEWORK_OF: Mapping[str, Framework] = {
 }
 """Packages that only one framework needs."""
 
-_FOR_KERAS = (
-    "allowed for a Keras model: a loss by name or import path; if it is a module of PyTorch, set its "
-    "framework: torch"
-)
+_IF_TORCH = "if it is a module of PyTorch, set its framework: torch"
 
 
 def framework_of(dnn: DnnConfig, backend: BackendConfig) -> Framework:
@@ -68,10 +65,15 @@ def torch_only_problems(root: YamlNode) -> list[str]:
     for dnn in items_of(root, "dnns"):
         loss, model, own = dnn.get("loss"), dnn.get("model"), dnn.get("framework")
         named = None if loss is None else loss.get("name") or loss
-        if named is None or named.value != MODULE_LOSS or model is None or not isinstance(model.value, str):
+        given = (named, MODULE_LOSS), (dnn.get("compile"), True)
+        found = [node for node, value in given if node is not None and node.value == value]
+        if not found or model is None or not isinstance(model.value, str):
             continue
         if _framework(None if own is None else own.value, backend.value, model.value) != "torch":
-            problems[named.problem(f"got '{MODULE_LOSS}', {_FOR_KERAS}")] = None
+            for node in found:
+                allowed = "false" if node.value is True else "a loss by name or import path"
+                problem = f"got {show(node.value)}, allowed for a Keras model: {allowed}; {_IF_TORCH}"
+                problems[node.problem(problem)] = None
     return list(problems)
 
 

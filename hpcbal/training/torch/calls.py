@@ -100,6 +100,12 @@ class ModuleCalls:
         self.has_loss = dnn.loss is not None and dnn.loss.is_of_module
         self._dnn, self._module, self._takes = dnn, module, takes
         self._dtype, self._arithmetic = dtype, arithmetic
+        self._mark: Callable[..., None] | None = None
+        if dnn.compile:  # the room of the compiler takes a second to load
+            from hpcbal.training.torch.compiling import compile_module, mark_sizes
+
+            compile_module(dnn, module)
+            self._mark = mark_sizes
 
     def outputs(self, tensors: Tensors, doing: str) -> torch.Tensor:
         """The outputs of the module.
@@ -123,6 +129,8 @@ class ModuleCalls:
 
     def _guarded(self, tensors: Tensors, doing: str, run: Callable[[], Any]) -> Any:
         """Run a user's code, in 16 bits if wanted; it must leave samples in shared memory as they are."""
+        if self._mark is not None:
+            self._mark(tensors.x, tensors.y, tensors.mask)
         version = tensors.x._version
         with user_errors(self._dnn, doing):
             if self._arithmetic is None:
