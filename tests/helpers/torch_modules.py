@@ -151,3 +151,31 @@ def counting(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
 
 def failing_series(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
     return nn.Sequential(nn.Linear(3, num_classes))
+
+
+class _WithToken(nn.Module):
+    """Has a parameter of its own beside its layers, in itself and in a part."""
+
+    def __init__(self, inputs: int, num_classes: int) -> None:
+        super().__init__()
+        self.shift = nn.Parameter(torch.zeros(inputs))
+        self.part = nn.Linear(inputs, num_classes)
+        self.part.scale = nn.Parameter(torch.ones(num_classes))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.part(x.flatten(1) + self.shift) * self.part.scale
+
+
+def with_token(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
+    return _WithToken(int(torch.tensor(input_shape).prod()), num_classes)
+
+
+class _Long(_Masked):
+    def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        if x.shape[1] < 100:
+            raise ValueError("a window of 100 steps does not fit")
+        return super().forward(x, mask)
+
+
+def long_series(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
+    return _Long(input_shape[1], num_classes)

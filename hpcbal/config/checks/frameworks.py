@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import ast
+import importlib.util
 from collections.abc import Iterable, Mapping
+from functools import cache
 from typing import TYPE_CHECKING, Literal
 
-from hpcbal.config.checks.import_check import sources_of
+from hpcbal.config.callables import OPTIMIZER
+from hpcbal.config.checks.import_check import entry_problems, sources_of
 from hpcbal.config.checks.names import items_of
 from hpcbal.config.schema.objective import MODULE_LOSS
+from hpcbal.config.schema.optimizer import TORCH_OPTIMIZERS
 from hpcbal.config.source.nodes import YamlNode, show
 
 if TYPE_CHECKING:
@@ -52,8 +56,8 @@ def _framework(own: object, of_all: object, model: str) -> Framework:
     return next((found.pop() for found in guesses if len(found) == 1), "tensorflow")
 
 
-def torch_only_problems(root: YamlNode) -> list[str]:
-    """Reject keys of DNNs that only modules of PyTorch have, where a DNN is a Keras model.
+def framework_problems(root: YamlNode) -> list[str]:
+    """Reject what a DNN's framework does not have: a loss of the module, `compile`, arguments of optimizers.
 
     Args:
         root: a written-out configuration, which may have other problems.
@@ -67,14 +71,33 @@ def torch_only_problems(root: YamlNode) -> list[str]:
         named = None if loss is None else loss.get("name") or loss
         given = (named, MODULE_LOSS), (dnn.get("compile"), True)
         found = [node for node, value in given if node is not None and node.value == value]
-        if not found or model is None or not isinstance(model.value, str):
+        optimizer = dnn.get("optimizer")
+        args = None if optimizer is None else optimizer.get("args")
+        if not (found or args) or model is None or not isinstance(model.value, str):
             continue
-        if _framework(None if own is None else own.value, backend.value, model.value) != "torch":
-            for node in found:
-                allowed = "false" if node.value is True else "a loss by name or import path"
-                problem = f"got {show(node.value)}, allowed for a Keras model: {allowed}; {_IF_TORCH}"
-                problems[node.problem(problem)] = None
+        if _framework(None if own is None else own.value, backend.value, model.value) == "torch":
+            problems |= dict.fromkeys(_optimizer_problems(optimizer))
+            continue
+        for node in found:
+            allowed = "false" if node.value is True else "a loss by name or import path"
+            problem = f"got {show(node.value)}, allowed for a Keras model: {allowed}; {_IF_TORCH}"
+            problems[node.problem(problem)] = None
     return list(problems)
+
+
+def _optimizer_problems(optimizer: YamlNode | None) -> list[str]:
+    """Problems with `args` of an optimizer of PyTorch, as its source says, if it is installed here."""
+    name = None if optimizer is None else optimizer.get("name")
+    if optimizer is None or name is None or name.value not in TORCH_OPTIMIZERS or not _is_installed("torch"):
+        return []
+    path = YamlNode(f"torch.optim:{TORCH_OPTIMIZERS[name.value]}", name.where, name.key)
+    entry = YamlNode({**optimizer.value, "name": path}, optimizer.where, optimizer.key)
+    return entry_problems(entry, "name", OPTIMIZER)
+
+
+@cache
+def _is_installed(package: str) -> bool:
+    return importlib.util.find_spec(package) is not None
 
 
 def _imported_by(node: ast.AST) -> set[Framework]:

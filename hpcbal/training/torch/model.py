@@ -330,18 +330,26 @@ def _check_state(who: str, module: torch.nn.Module) -> None:
 def freeze_modules(dnn: DnnConfig, module: torch.nn.Module) -> list[torch.nn.Module]:
     """Freeze the modules that `dnn.freeze` names, with all that they hold, and return them.
 
+    Parameters that it names, such as `cls_token`, are frozen, too.
+
     Raises:
-        InputError: if a pattern names no module with weights, or nothing is left to train.
+        InputError: if a pattern names no module with weights and no parameter, or nothing is left to train.
     """
     named = [(path, part) for path, part in module.named_modules() if path and _has_weights(part)]
+    parameters = dict(module.named_parameters())
+    known = [*(path for path, _ in named), *(name for name in parameters if "." not in name)]
     for pattern in dnn.freeze:
-        problem = unknown_layer(pattern, [path for path, _ in named])
-        if problem is not None:
+        problem = unknown_layer(pattern, known)
+        if problem is not None and not any(is_meant(name, pattern) for name in parameters):
             raise InputError(f"DNN {dnn.name}: freeze: {problem}")
-    frozen = [part for path, part in named if any(is_meant(path, pattern) for pattern in dnn.freeze)]
-    for part in frozen:
+
+    def is_frozen(path: str) -> bool:
+        return any(is_meant(path, pattern) for pattern in dnn.freeze)
+
+    frozen = [part for path, part in named if is_frozen(path)]
+    for part in (*frozen, *(parameter for name, parameter in parameters.items() if is_frozen(name))):
         part.requires_grad_(False)
-    if frozen and not any(parameter.requires_grad for parameter in module.parameters()):
+    if dnn.freeze and not any(parameter.requires_grad for parameter in module.parameters()):
         raise InputError(
             f"DNN {dnn.name}: freeze: {list(dnn.freeze)} freezes all layers, allowed: patterns that leave one"
         )

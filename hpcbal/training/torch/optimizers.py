@@ -8,27 +8,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from hpcbal.config.schema.optimizer import OptimizerConfig
+from hpcbal.config.schema.optimizer import TORCH_OPTIMIZERS, OptimizerConfig
 from hpcbal.errors import InputError
 from hpcbal.training.weights import Array, Arrays
 
 OPTIMIZER = "optimizer/"
-_KINDS: Mapping[str, str] = {
-    "sgd": "SGD",
-    "adam": "Adam",
-    "adamw": "AdamW",
-    "rmsprop": "RMSprop",
-    "adagrad": "Adagrad",
-    "adadelta": "Adadelta",
-    "adamax": "Adamax",
-    "nadam": "NAdam",
-    "radam": "RAdam",
-    "asgd": "ASGD",
-    "rprop": "Rprop",
-    "adafactor": "Adafactor",
-}
-"""Classes of `torch.optim`; each steps with the gradients that it is given, without calling the model."""
-
 Named = Mapping[str, torch.nn.Parameter]
 """Trainable parameters by their names in the `state_dict`."""
 
@@ -41,11 +25,11 @@ def make_optimizer(dnn_name: str, settings: OptimizerConfig, parameters: Named) 
     Raises:
         InputError: if PyTorch has no such optimizer, or it does not have a given setting.
     """
-    kind = getattr(torch.optim, _KINDS.get(settings.name, ""), None)
+    kind = getattr(torch.optim, TORCH_OPTIMIZERS.get(settings.name, ""), None)
     if kind is None:
         raise InputError(
             f"DNN {dnn_name}: optimizer.name: got {settings.name!r}, allowed for a model of PyTorch: "
-            f"{', '.join(name for name, found in _KINDS.items() if hasattr(torch.optim, found))}"
+            f"{', '.join(name for name, found in TORCH_OPTIMIZERS.items() if hasattr(torch.optim, found))}"
         )
     arguments: dict[str, Any] = {"lr": settings.learning_rate, **settings.args}
     for key in ("momentum", "nesterov", "weight_decay"):

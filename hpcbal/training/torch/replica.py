@@ -15,7 +15,7 @@ from hpcbal.training.groups import NonFiniteError
 from hpcbal.training.step_exchange import StepExchange
 from hpcbal.training.torch.batch_norm import GroupSums, exchange_length, synchronised
 from hpcbal.training.torch.calls import ModuleCalls
-from hpcbal.training.torch.inputs import Tensors, TorchInput
+from hpcbal.training.torch.inputs import Tensors, TorchInput, view_of
 from hpcbal.training.torch.loss_scale import LossScale
 from hpcbal.training.torch.model import Checked
 from hpcbal.training.torch.optimizers import OPTIMIZER, OptimizerState, make_optimizer
@@ -298,7 +298,7 @@ class TorchReplica(Replica):
     def measure(self, y: Array, predictions: Array) -> Sums:
         with memory_errors(), torch.no_grad():
             outputs = self.objective.outputs_of(torch.from_numpy(predictions).to(self.dtype))
-            labels = torch.from_numpy(np.asarray(y))
+            labels = view_of(self.inputs.labels(y))
             losses = self.objective.losses(labels, outputs=outputs, training=False)
             numbers = _numbers(losses.sum(), *self.objective.states(labels, outputs))
         return Sums(float(numbers[0]), len(y), numbers[1:])
