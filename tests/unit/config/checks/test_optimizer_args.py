@@ -13,7 +13,8 @@ from hpcbal.errors import ConfigError
 
 TEXT = """\
 defaults: {{batch_size: 4, stop: {{max_epochs: 2}}}}
-dnns: [{{name: a, model: "hpcbal.models{room}:mlp", optimizer: {{name: {name}, learning_rate: 0.1, args: {args}}}}}]
+dnns:
+  - {{name: a, model: "hpcbal.models{room}:mlp", optimizer: {{name: {name}, learning_rate: 1, args: {args}}}}}
 """
 
 
@@ -35,7 +36,7 @@ def problems_of(folder: Path, name: str, args: str, room: str = ".torch") -> lis
         (
             "adam",
             "{bettas: [0.9, 0.99]}",
-            "torch.optim:Adam has no argument 'bettas' (did you mean 'betas'?)",
+            "torch.optim:Adam has no argument 'bettas' (did you mean 'betas'",
         ),
         ("adafactor", "{d: [1]}", "args.d: got [1], allowed by torch.optim:Adafactor: a number"),
     ],
@@ -43,7 +44,7 @@ def problems_of(folder: Path, name: str, args: str, room: str = ".torch") -> lis
 def test_wrong_arguments_are_named(tmp_path: Path, name: str, args: str, problem: str) -> None:
     (found,) = problems_of(tmp_path, name, args)
     assert problem in found
-    assert "run.yaml:2: " in found
+    assert "run.yaml:3: " in found
 
 
 def test_right_arguments_and_those_of_keras_pass(tmp_path: Path) -> None:

@@ -371,7 +371,7 @@ def test_modules_of_long_series_are_exported(make_dnn: Make, make_spec: Make, tm
     spec = make_spec(shape=(None, 3))
     replica = TorchBackend(precision="float64").build(make_dnn(model="torch_modules:long_series"), spec, 5, 0)
     written = write_module("DNN dnn", replica, tmp_path / "a.pt", "pt", None)
-    assert written.shape == (5,)
+    assert written.output_shape == (5,)
     assert torch.load(tmp_path / "a.pt").keys() == replica.module.state_dict().keys()
 
 
