@@ -179,3 +179,24 @@ class _Long(_Masked):
 
 def long_series(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
     return _Long(input_shape[1], num_classes)
+
+
+class _Unused(_WithToken):
+    """One part is never used, and another one only for samples whose sum is above a limit."""
+
+    def __init__(self, inputs: int, num_classes: int) -> None:
+        super().__init__(inputs, num_classes)
+        self.never = nn.Linear(3, 3)
+        self.rarely = nn.Linear(inputs, num_classes)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        found = super().forward(x)
+        large = x.flatten(1).sum(1) > 100.0
+        if large.any():
+            found = found.clone()
+            found[large] += self.rarely(x.flatten(1)[large])
+        return found
+
+
+def unused(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
+    return _Unused(int(torch.tensor(input_shape).prod()), num_classes)

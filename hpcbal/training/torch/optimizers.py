@@ -50,7 +50,8 @@ def make_optimizer(dnn_name: str, settings: OptimizerConfig, parameters: Named) 
 class OptimizerState:
     """The state of an optimizer by name, `optimizer/<parameter>/<number or tensor>`.
 
-    Most optimizers of PyTorch make their state in the first step; until then there is none to save.
+    Most optimizers of PyTorch make the state of a parameter in the first step in which it has a gradient.
+    Until then there is none to save.
 
     Args:
         optimizer: of `parameters`.
@@ -87,9 +88,12 @@ class OptimizerState:
                 parameter.grad = None
 
     def load(self, arrays: Mapping[str, Array]) -> None:
-        """Replace the state; the arrays are known to fit."""
+        """Replace the state; the arrays are known to fit. A parameter without any has no state."""
         for name, parameter in self._parameters.items():
             state = self._optimizer.state[parameter]
+            if state and not any(f"{OPTIMIZER}{name}/{key}" in arrays for key in state):
+                del self._optimizer.state[parameter]
+                continue
             for key in sorted(state):
                 array = arrays.get(f"{OPTIMIZER}{name}/{key}")
                 if array is None:

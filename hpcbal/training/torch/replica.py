@@ -38,6 +38,9 @@ class TorchReplica(Replica):
     draw from a generator that every step seeds anew from the DNN's seed, the number of updates so far and the
     first sample of the rank's share. So what they draw does not depend on kills, resumes and other DNNs.
 
+    A parameter that gets no gradient on any rank is left alone by the optimizer, as in PyTorch, where decay
+    and momentum would move it otherwise. Which these are travels with the gradients.
+
     Attributes:
         module: the user's module.
         objective: what is minimised and measured.
@@ -107,7 +110,8 @@ class TorchReplica(Replica):
         flag = [torch.zeros((), dtype=dtype, device=device)] if self._scaling is not None else []
         with torch.no_grad():
             moving = (*self._trainable, *self._statistics.tensors)
-            self._zeros = [torch.zeros_like(tensor, dtype=dtype) for tensor in moving] + flag
+            used = torch.zeros(len(self._trainable), dtype=dtype, device=device)
+            self._zeros = [torch.zeros_like(tensor, dtype=dtype) for tensor in moving] + [used, *flag]
         self.num_parameters = sum(parameter.numel() for parameter in self._trainable)
         self.num_bytes = num_bytes(self._shapes(with_optimizer=True))
 
@@ -128,8 +132,13 @@ class TorchReplica(Replica):
             finally:
                 with torch.no_grad():
                     self._statistics.restore(kept)
-            finite, sums = self._checked(gradients, numbers, batch)
-        tensors = [*gradients, *(difference.to(self.dtype) for difference in differences)]
+            finite, sums = self._checked(numbers, batch)
+        used = torch.tensor([gradient is not None for gradient in gradients], dtype=self.dtype)
+        tensors = [
+            *(zero if own is None else own for own, zero in zip(gradients, self._zeros, strict=False)),
+            *(difference.to(self.dtype) for difference in differences),
+            used.to(self._device),
+        ]
         if self._scaling is not None:
             if not finite:
                 tensors = [torch.zeros_like(tensor) for tensor in tensors]
@@ -138,8 +147,11 @@ class TorchReplica(Replica):
             tensors = [tensor.cpu() for tensor in tensors]
         return Contribution(tensors, sums)
 
-    def _gradients(self, batch: Batch, divisor: float) -> tuple[list[torch.Tensor], Array]:
-        """Gradients of sum(loss) / divisor by trainable parameter, and: finite, loss, states of metrics."""
+    def _gradients(self, batch: Batch, divisor: float) -> tuple[list[torch.Tensor | None], Array]:
+        """Gradients of sum(loss) / divisor by trainable parameter, and: finite, loss, states of metrics.
+
+        A gradient is None where the loss does not depend on the parameter.
+        """
         tensors = self.inputs.tensors(batch)
         self.set_training(True)
         if self._sums is not None:
@@ -153,15 +165,12 @@ class TorchReplica(Replica):
         try:
             with user_errors(self._dnn, "computing its gradients"):
                 objective.backward()
-            gradients = [
-                torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
-                for parameter in self._trainable
-            ]
+            gradients = [parameter.grad for parameter in self._trainable]
         finally:
             for parameter in self._trainable:
                 parameter.grad = None
         with torch.no_grad():
-            finite = torch.isfinite(_sum_of(gradients) + loss)
+            finite = torch.isfinite(_sum_of([each for each in gradients if each is not None]) + loss)
             numbers = _numbers(finite, loss, *self._states(tensors, outputs))
         if self._sums is not None and not self._sums.are_finite:
             numbers[0] = 0.0
@@ -203,7 +212,7 @@ class TorchReplica(Replica):
         if self._device.type == "cuda":
             torch.cuda.manual_seed(seed)
 
-    def _checked(self, gradients: Sequence[torch.Tensor], numbers: Array, batch: Batch) -> tuple[bool, Sums]:
+    def _checked(self, numbers: Array, batch: Batch) -> tuple[bool, Sums]:
         """Whether all gradients are finite, and the sums of the batch.
 
         Raises:
@@ -221,7 +230,7 @@ class TorchReplica(Replica):
         with memory_errors():
             try:
                 gradients, numbers = self._gradients(batch, len(batch.ids))
-                finite, sums = self._checked(gradients, numbers, batch)
+                finite, sums = self._checked(numbers, batch)
             except BaseException:
                 with torch.no_grad():
                     self._statistics.restore(kept)
@@ -241,17 +250,20 @@ class TorchReplica(Replica):
     def apply(self, tensors: Sequence[Any]) -> None:
         with memory_errors():
             sums = [_tensor_of(tensor, self._device) for tensor in tensors]
-            num = len(self._trainable)
+            num, num_moving = len(self._trainable), len(self._zeros) - (self._scaling is not None) - 1
             finite = self._scaling is None or not bool(sums[-1])
             if finite:
                 with torch.no_grad():
-                    self._statistics.apply(sums[num : num + len(self._statistics.tensors)])
-            self._update(sums[:num], finite=finite)
+                    self._statistics.apply(sums[num:num_moving])
+            used = sums[num_moving].tolist()
+            gradients = [own if number else None for own, number in zip(sums[:num], used, strict=True)]
+            self._update(gradients, finite=finite)
 
-    def _update(self, gradients: Sequence[torch.Tensor], *, finite: bool) -> None:
+    def _update(self, gradients: Sequence[torch.Tensor | None], *, finite: bool) -> None:
         """One step of the optimizer; if the loss is scaled, only with finite gradients."""
         if self._scaling is not None and finite:
-            gradients = [gradient / self._scaling.scale for gradient in gradients]
+            scale = self._scaling.scale
+            gradients = [None if gradient is None else gradient / scale for gradient in gradients]
         if finite:
             for parameter, gradient in zip(self._trainable, gradients, strict=True):
                 parameter.grad = gradient
@@ -326,7 +338,16 @@ class TorchReplica(Replica):
 
     def load_state(self, arrays: Mapping[str, Array]) -> None:
         has_optimizer = not self._optimizer_shapes.keys().isdisjoint(arrays)
-        check_fit(arrays, self._shapes(with_optimizer=has_optimizer))
+        parameters = {name.rpartition("/")[0] for name in arrays}  # others had no gradient yet
+        shapes = self._shapes(with_optimizer=has_optimizer)
+        check_fit(
+            arrays,
+            {
+                name: array
+                for name, array in shapes.items()
+                if name not in self._optimizer_shapes or name.rpartition("/")[0] in parameters
+            },
+        )
         with torch.no_grad():
             for name, tensor in self.module.state_dict().items():
                 tensor.copy_(torch.from_numpy(np.array(arrays[f"{WEIGHTS}{name}"])))

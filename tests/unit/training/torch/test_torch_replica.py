@@ -148,7 +148,7 @@ def test_moving_statistics_are_those_of_the_whole_step(build: Make, make_batch: 
 
 def test_a_replaced_buffer_moves_and_a_constant_one_does_not_travel(build: Make, make_batch: Make) -> None:
     split, whole, batch = build("torch_modules:counting"), build("torch_modules:counting"), make_batch(9)
-    assert len(split.zeros().tensors) == 3  # weight, bias, mean
+    assert len(split.zeros().tensors) == 4  # weight, bias, mean, and which have gradients
     for _ in range(2):
         train_step(whole, batch, 9, LocalCollective())
         parts = [split.compute(cut(batch, a, b), 9).tensors for a, b in ((0, 3), (3, 9))]
