@@ -147,7 +147,7 @@ class RateTable:
         return np.where(measured_on[anchor] == counts, rates[:, anchor], estimated)
 
     def _base(self, known: Sequence[int]) -> int:
-        """Return b of the class docstring: the count from which those beyond the measured ones go on."""
+        """Return b of the class docstring: rates beyond the measured counts are computed from that on b."""
         preferred = 2 * self.slots_per_node
         return preferred if preferred in known and len(known) > 1 else known[-1]
 
