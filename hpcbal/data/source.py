@@ -236,7 +236,7 @@ class PreprocessedSamples:
         return np.concatenate([self._train_ids[self._order_of(pass_index)[0]], self._validation_ids])
 
     def moments_of_pass(self, pass_index: int) -> NDArray[np.int64] | None:
-        """What random operations on each training sample of a pass depend on; None: on the pass alone.
+        """Return what random operations on training samples depend on in place of the pass; None: the pass.
 
         Returns: for `sample` and `mixed` instead of the pass: how often the sample at each position was drawn
             before, shape (num_train,), so no two draws of a sample have the same random numbers.

@@ -294,7 +294,7 @@ class Objective(TensorLibrary):
             raise self._wrong_args("loss", settings.name, kind, error) from error
 
     def _loss_of_module(self) -> LossFunction:
-        """What stands for a loss that the model computes itself; only modules of PyTorch can."""
+        """Return what stands for a loss that the model computes itself; only modules of PyTorch can."""
         raise InputError(
             f"{self._who}: loss: got '{MODULE_LOSS}', which calls the method loss of a module of PyTorch, "
             "allowed for a model of Keras: a loss by name or import path; what add_loss adds counts, too"

@@ -97,7 +97,7 @@ class RunDirectory:
 
     @property
     def compiled(self) -> Path:
-        """What torch.compile has made; safe to remove while nothing trains."""
+        """Holds what torch.compile has made; safe to remove while nothing trains."""
         return self.root / "compiled"
 
     @property
