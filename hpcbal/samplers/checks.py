@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from typing import Any
 
@@ -21,6 +22,14 @@ def whole(name: str, number: Any, least: int) -> int:
     if isinstance(number, bool) or checked < least:
         raise SamplerError(f"{name}: got {number!r}, allowed: a whole number, {least} or more")
     return checked
+
+
+def number(value: Any) -> float:
+    """Return a number as float, NaN for anything else."""
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return math.nan
 
 
 def place(num_replicas: int | None, rank: int | None, group: Any) -> tuple[int, int]:

@@ -119,7 +119,9 @@ class BalancedBatchSampler:
 
     def set_epoch(self, epoch: int) -> None:
         """Begin this epoch with the next pass; where a loaded state is in this epoch, go on from there."""
-        if whole("epoch", epoch, 0) != self._epoch:
+        epoch = whole("epoch", epoch, 0)
+        if epoch != self._epoch:
+            self._forget()
             self._epoch, self._first_step = epoch, 0
 
     def loader(self, dataset: Any, **settings: Any) -> BalancedLoader:
@@ -137,12 +139,16 @@ class BalancedBatchSampler:
 
     # ---- the step that trains now ------------------------------------------------------------
 
+    def tell_steps(self) -> None:
+        """Say that `begin_step` will be called for each batch; `loader` does it itself."""
+        self._is_told = True
+
     def begin_step(self) -> None:
         """Say that training begins on the next batch; for loaders that read ahead. `loader` does it itself.
 
         Raises: SamplerError: no batch was drawn.
         """
-        self._is_told = True
+        self.tell_steps()
         self._begin()
 
     @property
@@ -207,12 +213,15 @@ class BalancedBatchSampler:
             module: the `torch.nn.Module` that is trained, wrapped in DistributedDataParallel or not. Of
                 another one it takes what is measured from now on.
 
-        Raises: SamplerError: the module has no gradients, or speeds are not measured.
+        Raises: SamplerError: the module has no gradients, or layers in which ranks wait for each other; or
+            speeds are not measured.
         """
         from hpcbal.samplers.torch_side import Stopwatch
 
         self._measurer()
-        self._watch = Stopwatch(module)
+        if self._watch is not None:
+            self._watch.close()
+        self._watch = Stopwatch(module, self.num_replicas > 1)
 
     # ---- resume ------------------------------------------------------------------------------
 
@@ -285,9 +294,14 @@ class BalancedBatchSampler:
             samples = order[step * size : (step + 1) * size]
             indices, share = self._dealer.deal(epoch, step, samples, self._weights_now(), self.rank)
             self._drawn.append(share)
-            if step == len(self) - 1 and self._epoch == epoch:  # some frameworks do not ask for more
-                self._epoch, self._first_step = epoch + 1, 0
+            if not self._is_told:  # it begins now, and some frameworks do not ask for more than the last one
+                self._end_epoch_with(share)
             yield indices
+
+    def _end_epoch_with(self, share: Share) -> None:
+        """Let the next pass begin the next epoch if this step is the last one."""
+        if share.step == len(self) - 1 and share.epoch == self._epoch:
+            self._epoch, self._first_step = share.epoch + 1, 0
 
     def _order(self, epoch: int) -> npt.NDArray[np.int64]:
         if not self.shuffle:
@@ -328,6 +342,7 @@ class BalancedBatchSampler:
         if not self._drawn:
             raise SamplerError("begin_step: no batch was drawn for it; call it once for each batch")
         self._current = self._drawn.popleft()
+        self._end_epoch_with(self._current)
         if self._watch is not None:
             self._watch.begin()
 

@@ -84,6 +84,7 @@ class BalancedLoader(DataLoader):
         self._balanced = sampler
 
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
+        self._balanced.tell_steps()
         for batch in super().__iter__():
             self._balanced.begin_step()
             yield batch
@@ -100,18 +101,28 @@ class Stopwatch:
 
     Args:
         module: the module that is trained, wrapped or not.
+        has_others: whether there are other ranks.
 
-    Raises: SamplerError: no parameter needs a gradient.
+    Raises: SamplerError: no parameter needs a gradient; or layers wait for other ranks.
     """
 
-    def __init__(self, module: torch.nn.Module) -> None:
+    def __init__(self, module: torch.nn.Module, has_others: bool = False) -> None:
         trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
         if not trained:
             raise SamplerError("watch: got a module without a parameter that is trained")
+        if has_others and any(isinstance(each, torch.nn.SyncBatchNorm) for each in module.modules()):
+            raise SamplerError(
+                "watch: got a module with SyncBatchNorm, in which each rank waits for the slowest, so all "
+                "would seem equally fast; give the speeds, or use another normalisation"
+            )
         self._clock = _CudaClock() if trained[0].is_cuda else _HostClock()
         self._is_running = self._has_ended = False
-        for parameter in trained:
-            parameter.register_post_accumulate_grad_hook(self._mark)
+        self._hooks = [parameter.register_post_accumulate_grad_hook(self._mark) for parameter in trained]
+
+    def close(self) -> None:
+        """Watch no longer."""
+        for hook in self._hooks:
+            hook.remove()
 
     def begin(self) -> None:
         """Begin to time a step."""

@@ -72,6 +72,7 @@ class Stream(torch.utils.data.IterableDataset[int]):
         ),
         ({"max_per_rank": 3}, "max_per_rank: got 3, allowed: at least 4, so that 2 ranks take a batch of 8"),
         ({"max_cost_per_rank": 22.0}, "max_cost_per_rank: got 22.0, but sample 13 alone costs 23"),
+        ({"max_cost_per_rank": "a lot"}, "max_cost_per_rank: got 'a lot', but sample 13 alone costs 23"),
         ({"exchange_every": 0}, "exchange_every: got 0"),
     ],
 )
@@ -177,6 +178,26 @@ def test_the_loader_knows_the_step_however_far_its_workers_read_ahead(num_worker
     loader.set_epoch(5)
     next(iter(loader))
     assert sampler.share.epoch == 5
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_a_pass_left_before_its_last_step_begins_again_however_far_workers_read_ahead(
+    num_workers: int,
+) -> None:
+    sampler = make()
+    loader = sampler.loader(Squares(), num_workers=num_workers)
+    first = [batch.tolist() for _, batch in zip(range(len(loader) - 1), loader, strict=False)]
+    assert next(iter(loader)).tolist() == first[0]
+    assert sampler.share.epoch == 0
+
+
+def test_another_epoch_that_was_set_is_the_position() -> None:
+    """In plain numbers, which `torch.load` takes without code of NumPy."""
+    sampler = make()
+    list(sampler.loader(Squares()))
+    sampler.set_epoch(np.int64(7))
+    state = sampler.state_dict()
+    assert (state["epoch"], state["step"], type(state["epoch"])) == (7, 0, int)
 
 
 def test_a_plain_loader_without_workers_needs_no_help() -> None:
