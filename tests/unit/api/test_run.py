@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -9,14 +10,18 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
+import numpy as np
 import pytest
 import yaml
 
 import hpcbal
+from hpcbal.api import child as child_module
 from hpcbal.api import run as run_module
-from hpcbal.telemetry import ResultRow, write_results, write_status
+from hpcbal.api.child import Child
+from hpcbal.telemetry import ResultRow, RunLock, write_results, write_status
 from hpcbal.telemetry.resources.processes import identity_of
 from hpcbal.telemetry.views.ensemble_table import new_status
 from hpcbal.telemetry.views.status import end_status
@@ -109,6 +114,62 @@ def test_a_start_shows_no_status_of_an_earlier_one() -> None:
     os.utime("out/status.json", (time.time() + 1.0,) * 2)
     assert run.status()["name"] == "old"
     assert "suspended" in str(hpcbal.load("out").status())
+
+
+def test_a_dict_that_would_be_refused_replaces_none() -> None:
+    """Ranks of another start read the file, and its owner continues it from a shell."""
+    hpcbal.run(VALUES, output="out")
+    kept = Path("out/given.yaml").read_bytes()
+    other = {**VALUES, "seed": 7}
+    with RunLock("out") as lock:  # another process
+        owner = json.loads(Path("out/run.lock").read_text(encoding="utf-8"))
+        parent = {"pid": os.getppid(), **identity_of(os.getppid())}
+        Path("out/run.lock").write_text(json.dumps({**owner, **parent}), encoding="utf-8")
+        with pytest.raises(hpcbal.InputError, match="another run is using this directory"):
+            hpcbal.run(other, output="out")
+        Path("out/run.lock").write_text(json.dumps(owner), encoding="utf-8")
+        lock.release()
+    Path("out/dnns/a").mkdir(parents=True)
+    Path("out/dnns/a/checkpoint-1.h5").touch()  # it has trained
+    with pytest.raises(hpcbal.InputError, match="seed"):
+        hpcbal.run(other, output="out")
+    assert Path("out/given.yaml").read_bytes() == kept
+    assert not Path("out/run.lock").exists()
+
+
+def test_a_process_starts_one_run_at_a_time_in_a_directory(monkeypatch: pytest.MonkeyPatch) -> None:
+    going = Child.__new__(Child)
+    going._verb, going._starter, going._root = "run", os.getpid(), os.path.realpath("out")
+    going._process = SimpleNamespace(poll=lambda: None)  # type: ignore[assignment]
+    monkeypatch.setattr(child_module, "_running", {going})
+    with pytest.raises(
+        hpcbal.InputError, match=r"this process has started a run here that goes on; wait\(\)"
+    ):
+        hpcbal.run(VALUES, output="out")
+    assert hpcbal.run(VALUES, output="other").directory == Path("other")
+    going._process = SimpleNamespace(poll=lambda: 0)  # type: ignore[assignment]
+    hpcbal.run(VALUES, output="out")
+
+
+def test_a_run_is_found_after_the_current_directory_has_changed() -> None:
+    run = loaded()
+    Path("elsewhere").mkdir()
+    os.chdir("elsewhere")
+    assert run.status()["name"] == "a"
+    assert repr(run) == "<hpcbal.Run 'out'>"
+
+
+def test_arguments_of_data_are_plain_or_refused(
+    started: list[list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = loaded()
+    monkeypatch.setattr(FakeChild, "wait", lambda self, show: 0, raising=False)
+    monkeypatch.setattr(FakeChild, "check", lambda self, code, allowed: None, raising=False)
+    with pytest.raises(hpcbal.InputError, match="evaluation"):
+        run.evaluate("m:data", data_args={"path": Path("x"), "number": np.int64(3)})
+    assert started[0][-1] == '--data-args={"path": "x", "number": 3}'
+    with pytest.raises(hpcbal.ConfigError, match=r"--data-args: data_args\.a: got a object, allowed"):
+        run.evaluate("m:data", data_args={"a": object()})
 
 
 def test_only_a_run_can_be_loaded() -> None:
