@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hpcbal.errors import SamplerError
-from hpcbal.samplers.checks import check_batches, place, whole
+from hpcbal.samplers.checks import check_batches, flag, place, whole
 from hpcbal.samplers.readers import refuse_resharding
 from hpcbal.samplers.shares import Dealer, FloatArray, SampleCost, Share, checked_speeds
 from hpcbal.samplers.speeds import MeasuredSpeeds, Ranks
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from hpcbal.samplers.torch_side import BalancedLoader, Stopwatch
 
 STATE_VERSION = 1
+MOST_SEED = 2**63 - 1
+"""PyTorch's generators take twice as much, of which the epochs need some."""
 
 
 class BalancedBatchSampler:
@@ -41,7 +43,7 @@ class BalancedBatchSampler:
             their sizes; or a function that takes sizes as an array and returns for each the work of one
             sample padded to it, such as `lambda n: n + 0.001 * n**2`.
         shuffle: False: samples come in the order of their indices in each epoch.
-        seed: >= 0.
+        seed: 0 to 2**63 - 1.
         drop_last: leave out a last step that is not full. Otherwise it needs a sample for each rank too.
         speeds: of the ranks, in any unit; None: all are equal; "measured": learnt from `record` or `watch`.
         policy: for measured speeds, the name of a policy of hpcbal.policies.batching that decides.
@@ -78,13 +80,17 @@ class BalancedBatchSampler:
         self.num_replicas, self.rank = place(num_replicas, rank, group)
         self.global_batch_size = whole("batch_size", batch_size, 1)
         self.seed = whole("seed", seed, 0)
-        self.shuffle, self.drop_last = shuffle, drop_last
+        if self.seed > MOST_SEED:
+            raise SamplerError(f"seed: got {seed}, allowed: 0 to {MOST_SEED}")
+        self.shuffle, self.drop_last = flag("shuffle", shuffle), flag("drop_last", drop_last)
         self._exchange_every = whole("exchange_every", exchange_every, 1)
         if max_per_rank is not None:
             max_per_rank = whole("max_per_rank", max_per_rank, 1)
         self._dealer = Dealer(sizes, cost, self.num_replicas, max_per_rank, max_cost_per_rank)
         self.num_samples = len(self._dealer.sizes)
-        check_batches(self.num_samples, self.global_batch_size, self.num_replicas, max_per_rank, drop_last)
+        check_batches(
+            self.num_samples, self.global_batch_size, self.num_replicas, max_per_rank, self.drop_last
+        )
         is_measured = isinstance(speeds, str) and speeds == "measured"
         self._weights = checked_speeds(None if is_measured else speeds, self.num_replicas)  # type: ignore[arg-type]
         self._measured: MeasuredSpeeds | None = None
@@ -271,7 +277,7 @@ class BalancedBatchSampler:
             raise SamplerError(f"state: got step {step}, allowed: 0 to {len(self) - 1}")
         self._forget()
         self._epoch, self._first_step = epoch, step
-        if self._measured is not None and weights is not None and len(weights) == self.num_replicas:
+        if self._measured is not None and weights is not None and np.size(weights) == self.num_replicas:
             self._measured.weights = checked_speeds(weights, self.num_replicas)
 
     # ---- inside ------------------------------------------------------------------------------

@@ -114,7 +114,7 @@ def _checked(sizes: npt.ArrayLike, name: str) -> FloatArray:
         checked = checked_sizes(sizes)
     except PolicyError as error:
         raise SamplerError(f"{name}: {error}") from error
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, RuntimeError) as error:  # the last: a tensor with a gradient
         raise SamplerError(f"{name}: got {type(sizes).__name__}, allowed: one number per sample") from error
     if not len(checked):
         raise SamplerError(f"{name}: got none, allowed: one number per sample, and a sample or more")

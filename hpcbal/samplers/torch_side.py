@@ -74,8 +74,8 @@ class BalancedLoader(DataLoader):
             )
         if settings.get("in_order") is False:
             raise SamplerError("loader: got in_order=False, allowed: True, because batches belong to steps")
-        if isinstance(dataset, IterableDataset):
-            raise SamplerError("dataset: got an IterableDataset, allowed: a dataset with indices")
+        if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__getitem__"):
+            raise SamplerError(f"dataset: got {_a(dataset)}, allowed: a dataset with indices")
         if hasattr(dataset, "__len__") and len(dataset) != sampler.num_samples:
             raise SamplerError(
                 f"dataset: got {len(dataset)} samples, but the sampler has sizes of {sampler.num_samples}"
@@ -94,6 +94,13 @@ class BalancedLoader(DataLoader):
         self._balanced.set_epoch(epoch)
 
 
+def _a(value: Any) -> str:
+    """What was given, in words."""
+    if isinstance(value, type):
+        return f"the class {value.__name__}, not an object of it"
+    return "an IterableDataset" if isinstance(value, IterableDataset) else f"a {type(value).__name__}"
+
+
 class Stopwatch:
     """Times this rank's own part of a step: from its begin to the last gradient of the module.
 
@@ -107,6 +114,8 @@ class Stopwatch:
     """
 
     def __init__(self, module: torch.nn.Module, has_others: bool = False) -> None:
+        if not isinstance(module, torch.nn.Module):
+            raise SamplerError(f"watch: got {_a(module)}, allowed: the torch.nn.Module that is trained")
         trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
         if not trained:
             raise SamplerError("watch: got a module without a parameter that is trained")

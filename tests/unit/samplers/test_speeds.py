@@ -163,6 +163,22 @@ def test_the_last_watched_module_counts_and_others_are_let_go() -> None:
     assert [len(each) for each in hooks] == [0, 1]
 
 
+@pytest.mark.parametrize(
+    ("module", "shown"),
+    [(None, "a NoneType"), (torch.nn.Linear, "the class Linear, not an object of it"), ([], "a list")],
+)
+def test_only_a_module_can_be_watched(module: Any, shown: str) -> None:
+    sampler = BalancedBatchSampler(SIZES, 64, num_replicas=1, rank=0, speeds="measured")
+    with pytest.raises(SamplerError, match=rf"watch: got {shown}, allowed: the torch\.nn\.Module"):
+        sampler.watch(module)
+
+
+def test_a_state_with_damaged_speeds_keeps_those_of_now() -> None:
+    sampler = BalancedBatchSampler(SIZES, 64, num_replicas=2, rank=0, speeds="measured")
+    sampler.load_state_dict(sampler.state_dict() | {"weights": 3})
+    assert sampler.speeds == (0.5, 0.5)
+
+
 def test_layers_that_wait_for_other_ranks_cannot_be_measured() -> None:
     module = torch.nn.Sequential(torch.nn.Linear(1, 1), torch.nn.SyncBatchNorm(1))
     BalancedBatchSampler(SIZES, 64, num_replicas=1, rank=0, speeds="measured").watch(module)
