@@ -100,7 +100,7 @@ def _keep(given: GivenConfig, directory: RunDirectory, config: AnyConfig, reques
     resolved = resolved_yaml(kind.runs.requested(request, config))
     _, lock = claim_output(directory.root, resolved, request.resume, kind.jobs)
     with lock:
-        write_atomic(directory.given, given.text, durable=True)
+        write_atomic(directory.given, given.text_with(config.name), durable=True)
 
 
 def load(directory: str | os.PathLike[str]) -> Run:

@@ -39,8 +39,12 @@ class GivenConfig(os.PathLike[str]):
     """
 
     def __init__(self, values: Mapping[str, Any]) -> None:
-        plain = plain_of(values, "", WHERE)
-        self.text: str = yaml.dump(plain, Dumper=Dumper, sort_keys=False, allow_unicode=True)
+        self._plain: dict[Any, Any] = plain_of(values, "", WHERE)
+        self.text = _dumped(self._plain)
+
+    def text_with(self, name: str) -> str:
+        """Return the same as YAML; a configuration without a name gets this one, not that of its file."""
+        return _dumped({"name": name, **self._plain})
 
     def __fspath__(self) -> str:
         return os.path.join(os.getcwd(), f"{DEFAULT_KIND}.yaml")
@@ -51,6 +55,11 @@ class GivenConfig(os.PathLike[str]):
     def node(self) -> YamlNode:
         """Return the values as nodes, like those of a file."""
         return parse_yaml(self.text, WHERE, fixed_where=WHERE)
+
+
+def _dumped(plain: Mapping[Any, Any]) -> str:
+    text: str = yaml.dump(dict(plain), Dumper=Dumper, sort_keys=False, allow_unicode=True)
+    return text
 
 
 def overrides_of(changes: Mapping[str, Any]) -> list[str]:

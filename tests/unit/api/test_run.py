@@ -21,6 +21,8 @@ import hpcbal
 from hpcbal.api import child as child_module
 from hpcbal.api import run as run_module
 from hpcbal.api.child import Child
+from hpcbal.config import load_config
+from hpcbal.config.source.given import GivenConfig
 from hpcbal.telemetry import ResultRow, RunLock, write_results, write_status
 from hpcbal.telemetry.resources.processes import identity_of
 from hpcbal.telemetry.views.ensemble_table import new_status
@@ -74,8 +76,17 @@ def test_a_dict_is_kept_in_the_directory_of_the_run(started: list[list[str]]) ->
     for _ in range(2):  # it is no foreign file there
         run = hpcbal.run(VALUES, output="out")
         assert started.pop() == ["run", "out/given.yaml", "--output=out"]
-    assert yaml.safe_load((run.directory / "given.yaml").read_text(encoding="utf-8")) == VALUES
-    assert hpcbal.run(VALUES).directory == Path("runs/ensemble")
+    kept = yaml.safe_load((run.directory / "given.yaml").read_text(encoding="utf-8"))
+    assert kept == {"name": "ensemble", **VALUES}
+    assert load_config(run.directory / "given.yaml") == load_config(GivenConfig(VALUES))
+    assert hpcbal.run({**VALUES, "name": "own"}, set={"name": "other"}).directory == Path("runs/other")
+    assert yaml.safe_load(Path("runs/other/given.yaml").read_text(encoding="utf-8"))["name"] == "own"
+
+
+def test_a_dict_without_output_trains_where_its_run_is_looked_for(started: list[list[str]]) -> None:
+    directory = hpcbal.run(VALUES).directory
+    assert directory == Path("runs/ensemble")
+    assert Path(load_config(started[0][1]).output.dir) == directory
 
 
 def test_the_output_directory_may_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
