@@ -95,7 +95,7 @@ class BalancedLoader(DataLoader):
 
 
 def _a(value: Any) -> str:
-    """What was given, in words."""
+    """Words for an object that was given."""
     if isinstance(value, type):
         return f"the class {value.__name__}, not an object of it"
     return "an IterableDataset" if isinstance(value, IterableDataset) else f"a {type(value).__name__}"
