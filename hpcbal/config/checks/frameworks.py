@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Mapping
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Literal
 
 from hpcbal.config.checks.import_check import sources_of
 
 if TYPE_CHECKING:
     from hpcbal.config.schema.dnn import DnnConfig
-    from hpcbal.config.schema.ensemble import BackendConfig
+    from hpcbal.config.schema.ensemble import BackendConfig, EnsembleConfig
+    from hpcbal.config.source.nodes import YamlNode
 
 Framework = Literal["tensorflow", "torch"]
+
+TITLES: Mapping[Framework, str] = {"tensorflow": "TensorFlow", "torch": "PyTorch"}
 
 _FRAMEWORK_OF: Mapping[str, Framework] = {
     "keras": "tensorflow",
@@ -42,6 +46,38 @@ def framework_of(dnn: DnnConfig, backend: BackendConfig) -> Framework:
     package = dnn.model.partition(":")[0].partition(".")[0]
     guesses = [_frameworks([package]), *map(_imported_by, sources_of(dnn.model))]
     return next((found.pop() for found in guesses if len(found) == 1), "tensorflow")
+
+
+def framework_warnings(config: EnsembleConfig, root: YamlNode) -> list[str]:
+    """A line in the form of problems for each framework that DNNs need and that is not installed here.
+
+    Only a warning: the file may be checked on another machine than that of the run.
+
+    Args:
+        config: the validated configuration.
+        root: the written-out configuration that was validated.
+    """
+    missing = [framework for framework in TITLES if find_spec(framework) is None]
+    if config.backend.is_emulated or not missing:
+        return []
+    first: dict[Framework, int] = {}
+    of_model: dict[tuple[str, Framework | None], Framework] = {}
+    for index, dnn in enumerate(config.dnns):
+        key = (dnn.model, dnn.framework)
+        if key not in of_model:
+            of_model[key] = framework_of(dnn, config.backend)
+            first.setdefault(of_model[key], index)
+    lines = []
+    for framework in missing:
+        if framework in first:
+            node, _ = root.deepest(("dnns", first[framework], "model"))
+            lines.append(
+                node.problem(
+                    f"needs {TITLES[framework]}, which is not installed on this machine; for a run here: pip "
+                    f"install 'hpcbal[{framework}]'"
+                )
+            )
+    return lines
 
 
 def _imported_by(node: ast.AST) -> set[Framework]:
