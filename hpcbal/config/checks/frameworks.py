@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import ast
-import importlib.util
 from collections.abc import Iterable, Mapping
-from functools import cache
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Literal
 
 from hpcbal.config.callables import OPTIMIZER
@@ -17,9 +16,12 @@ from hpcbal.config.source.nodes import YamlNode, show
 
 if TYPE_CHECKING:
     from hpcbal.config.schema.dnn import DnnConfig
-    from hpcbal.config.schema.ensemble import BackendConfig
+    from hpcbal.config.schema.ensemble import BackendConfig, EnsembleConfig
+    from hpcbal.config.source.nodes import YamlNode
 
 Framework = Literal["tensorflow", "torch"]
+
+TITLES: Mapping[Framework, str] = {"tensorflow": "TensorFlow", "torch": "PyTorch"}
 
 _FRAMEWORK_OF: Mapping[str, Framework] = {
     "keras": "tensorflow",
@@ -88,16 +90,43 @@ def framework_problems(root: YamlNode) -> list[str]:
 def _optimizer_problems(optimizer: YamlNode | None) -> list[str]:
     """Problems with `args` of an optimizer of PyTorch, as its source says, if it is installed here."""
     name = None if optimizer is None else optimizer.get("name")
-    if optimizer is None or name is None or name.value not in TORCH_OPTIMIZERS or not _is_installed("torch"):
+    if optimizer is None or name is None or name.value not in TORCH_OPTIMIZERS or find_spec("torch") is None:
         return []
     path = YamlNode(f"torch.optim:{TORCH_OPTIMIZERS[name.value]}", name.where, name.key)
     entry = YamlNode({**optimizer.value, "name": path}, optimizer.where, optimizer.key)
     return entry_problems(entry, "name", OPTIMIZER)
 
 
-@cache
-def _is_installed(package: str) -> bool:
-    return importlib.util.find_spec(package) is not None
+def framework_warnings(config: EnsembleConfig, root: YamlNode) -> list[str]:
+    """A line in the form of problems for each framework that DNNs need and that is not installed here.
+
+    Only a warning: the file may be checked on another machine than that of the run.
+
+    Args:
+        config: the validated configuration.
+        root: the written-out configuration that was validated.
+    """
+    missing = [framework for framework in TITLES if find_spec(framework) is None]
+    if config.backend.is_emulated or not missing:
+        return []
+    first: dict[Framework, int] = {}
+    of_model: dict[tuple[str, Framework | None], Framework] = {}
+    for index, dnn in enumerate(config.dnns):
+        key = (dnn.model, dnn.framework)
+        if key not in of_model:
+            of_model[key] = framework_of(dnn, config.backend)
+            first.setdefault(of_model[key], index)
+    lines = []
+    for framework in missing:
+        if framework in first:
+            node, _ = root.deepest(("dnns", first[framework], "model"))
+            lines.append(
+                node.problem(
+                    f"needs {TITLES[framework]}, which is not installed on this machine; for a run here: pip "
+                    f"install 'hpcbal[{framework}]'"
+                )
+            )
+    return lines
 
 
 def _imported_by(node: ast.AST) -> set[Framework]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from hpcbal.config.checks.frameworks import framework_problems
+from hpcbal.config.checks.frameworks import framework_problems, framework_warnings
 from hpcbal.config.checks.import_check import import_problems
 from hpcbal.config.checks.names import package_problems
 from hpcbal.config.checks.sections import cross_problems, mixed_label_problems, ring_problems
@@ -43,6 +43,7 @@ def _warnings(config: EnsembleConfig, full: YamlNode, beforehand: bool) -> list[
     lines += walltime_warnings(config, full)
     if beforehand:
         lines += [*size_warnings(config, full), *initial_warnings(config, full), *data_warnings(full)]
+        lines += framework_warnings(config, full)
     return lines
 
 

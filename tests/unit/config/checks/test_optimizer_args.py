@@ -55,5 +55,5 @@ def test_right_arguments_and_those_of_keras_pass(tmp_path: Path) -> None:
 
 
 def test_without_pytorch_nothing_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(frameworks, "_is_installed", lambda package: False)
+    monkeypatch.setattr(frameworks, "find_spec", lambda package: None)
     assert problems_of(tmp_path, "sgd", "{dampening: x}") == []
