@@ -19,7 +19,7 @@ from hpcbal.training.torch.batch_norm import synchronised
 from hpcbal.training.user_model import NUM_PROBES, PROBE_LENGTHS, probe_labels, probe_samples
 from hpcbal.training.weights import Array
 
-MOST_VERSIONS = 512
+MOST_VERSIONS = 64
 """Versions of one function of Python, such as the `forward` of `Sequential`, which all modules of a rank
 share: for each kind of module, in training and inference. With more, PyTorch would not compile the others."""
 
