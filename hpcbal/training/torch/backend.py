@@ -23,7 +23,7 @@ from hpcbal.training.torch.model import checked
 from hpcbal.training.torch.replica import TorchReplica
 from hpcbal.training.torch.setup import memory_errors
 from hpcbal.training.user_model import (
-    check_threads,
+    check_synchronised,
     exclusions_in_vain,
     hint_at_sizes,
     make_model,
@@ -92,7 +92,7 @@ class TorchBackend(Backend):
             if dnn.compile:
                 _compile(dnn, replica, sample, label, num_classes)
         if replica.exchange is not None:
-            check_threads(dnn.name)
+            check_synchronised(dnn)
         log.info("%s: %s with %d parameters", dnn.name, dnn.model, replica.num_parameters)
         return replica
 
