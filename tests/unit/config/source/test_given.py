@@ -49,6 +49,29 @@ def test_a_dict_without_a_name_is_called_ensemble() -> None:
     assert (config.name, config.output.dir) == ("ensemble", "runs/ensemble")
 
 
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("$SCRATCH/runs", "/scratch/me/runs"),
+        ("${SCRATCH}/a$$b", "/scratch/me/a$b"),
+        ("~/runs", "/home/me/runs"),
+    ],
+)
+def test_the_output_directory_may_have_variables(
+    monkeypatch: pytest.MonkeyPatch, given: str, expected: str
+) -> None:
+    monkeypatch.setenv("SCRATCH", "/scratch/me")
+    monkeypatch.setenv("HOME", "/home/me")
+    assert load_config(GivenConfig({**VALUES, "output": {"dir": given}})).output.dir == expected
+
+
+def test_a_variable_of_the_output_directory_that_is_not_set() -> None:
+    with pytest.raises(
+        ConfigError, match=r"output\.dir: got '\$NO_SUCH/x', but the environment variable NO_SUCH is"
+    ):
+        load_config(GivenConfig({**VALUES, "output": {"dir": "$NO_SUCH/x"}}))
+
+
 def test_numbers_of_numpy_paths_and_callables_become_plain(tmp_path: Path) -> None:
     given = {
         "a": np.float64(0.5),
