@@ -98,7 +98,7 @@ def each_alone(table: RateTable, dnn_id: str, counts: npt.NDArray[np.int64]) -> 
     st.integers(1, 4),
     st.integers(1, 40),
 )
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 def test_all_dnns_at_once_get_bit_for_bit_the_rates_that_each_gets_alone(
     further: list[dict[int, float]], slots_per_node: int, max_slots: int
 ) -> None:
