@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import compileall
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,26 +15,42 @@ if TYPE_CHECKING:
 
 PACKAGE = Path(__file__).parents[1] / "hpcbal"
 
-WITH_SHARED_FIXTURES = (
-    "tests/e2e/test_core_install.py",
-    "tests/e2e/test_site_install.py",
+INSTALLS = "tests/e2e/test_core_install.py"
+WITH_SHARED_FIXTURES = {
+    INSTALLS: INSTALLS,
+    "tests/e2e/test_site_install.py": INSTALLS,  # of the same wheel
+    "tests/e2e/test_slurm.py": "tests/e2e/test_slurm.py",
+}
+"""Files of end-to-end tests that make something costly once for all tests of the group, and its name."""
+
+LONG = (
     "tests/e2e/test_slurm.py",
+    "tests/e2e/test_python.py",
+    "tests/e2e/test_run_torch.py",
+    "tests/mpi/test_training_groups.py",
+    "tests/e2e/test_core_install.py",
+    "tests/e2e/",
+    "tests/mpi/",
+    "tests/unit/speed_models/",
+    "tests/property/",
 )
-"""Files of end-to-end tests that make something costly once for all tests of the file."""
+"""Where the longest tests are, the longest first."""
 
-FIRST = ("tests/e2e/", "tests/mpi/", "tests/unit/speed_models/", "tests/property/")
-"""The folders of the longest tests come first, so that all workers end at about the same time."""
-
+# Several tests run on the same cores, where threads of one would only wait for each other; and Open MPI would
+# sleep for a second where it finds no fast network.
+for variable, value in (("OMP_NUM_THREADS", "1"), ("OMPI_MCA_btl", "^ofi")):
+    os.environ.setdefault(variable, value)
 
 # Other tests run on the same cores, so an example may take any time; pytest-timeout ends those that hang.
-hypothesis.settings.register_profile("hpcbal", deadline=None)
+# Each run of the suite draws other examples.
+hypothesis.settings.register_profile("hpcbal", deadline=None, max_examples=40)
 hypothesis.settings.load_profile("hpcbal")
 
 
 def group_of(nodeid: str) -> str:
     """Keep a file in one worker, for its fixtures, but deal out most end-to-end tests one by one."""
     file = nodeid.partition("::")[0]
-    return nodeid if file.startswith("tests/e2e/") and file not in WITH_SHARED_FIXTURES else file
+    return WITH_SHARED_FIXTURES.get(file, nodeid if file.startswith("tests/e2e/") else file)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -46,12 +63,24 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the longest tests first; otherwise the order stays."""
+    """Put the longest tests first, and between them the others, which compute while those wait.
 
-    def place(item: pytest.Item) -> int:
-        return next((i for i, start in enumerate(FIRST) if item.nodeid.startswith(start)), len(FIRST))
+    So all workers end at about the same time, and no core has nothing to do.
+    """
+    groups: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        groups.setdefault(group_of(item.nodeid), []).append(item)
 
-    items.sort(key=place)
+    def place(group: str) -> int:
+        return next((i for i, start in enumerate(LONG) if group.startswith(start)), len(LONG))
+
+    long = sorted((group for group in groups if place(group) < len(LONG)), key=place)
+    short = [group for group in groups if place(group) == len(LONG)]
+    order = []
+    for number, group in enumerate(long):
+        ended = number * len(short) // len(long), (number + 1) * len(short) // len(long)
+        order += [group, *short[slice(*ended)]]
+    items[:] = [item for group in order or short for item in groups[group]]
 
 
 @pytest.hookimpl(optionalhook=True)

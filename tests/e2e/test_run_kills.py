@@ -79,7 +79,9 @@ def reports_a_death_once(err: str) -> bool:
     return len(reported) == 1 and err.count("un the same command again") == 1
 
 
-def test_a_death_that_no_rank_can_report_is_reported(lab, undisturbed, same_outcome):
+def test_deaths_that_no_rank_can_report_are_reported(lab, undisturbed, same_outcome):
+    """All ranks are killed, in the next start mpirun, and the same command resumes."""
+    lab.configure(slowly)
     running = lab.start()
     running.until(lambda: len(lab.events("epoch-done")) >= 2, "epoch")
     for pid in running.pids().values():  # unless mpirun is quicker, which kills the others too
@@ -89,16 +91,17 @@ def test_a_death_that_no_rank_can_report_is_reported(lab, undisturbed, same_outc
     print(done)
     assert done.code == 1, done
     assert reports_a_death_once(done.err), done
+    check_killed_mpirun(lab)
     done = lab.run()
     assert done.code == 0, done
     same_outcome(lab.outcome(killed=True), undisturbed)
 
 
-def test_ranks_whose_mpirun_was_killed_end_and_the_same_command_resumes(lab, undisturbed, same_outcome):
-    """They may stop cleanly before Open MPI aborts them; either way they are gone."""
-    lab.configure(slowly)
+def check_killed_mpirun(lab) -> None:
+    """Its ranks may stop cleanly before Open MPI aborts them; either way they are gone."""
+    known = len(lab.events("epoch-done"))
     running = lab.start()
-    running.until(lambda: lab.events("epoch-done"), "epoch")
+    running.until(lambda: len(lab.events("epoch-done")) > known, "epoch")
     (mpirun,) = children(running.process.pid)
     os.kill(mpirun, signal.SIGKILL)
     done = running.wait(LIMIT_S)
@@ -114,9 +117,6 @@ def test_ranks_whose_mpirun_was_killed_end_and_the_same_command_resumes(lab, und
     assert list(lab.tmp.iterdir()) == []
     if done.code == 75:
         assert lab.events()[-1].exit_code == 75
-    done = lab.run()
-    assert done.code == 0, done
-    same_outcome(lab.outcome(killed=True), undisturbed)
 
 
 def children(pid: int) -> list[int]:

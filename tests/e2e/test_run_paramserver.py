@@ -85,8 +85,7 @@ class Squares(App):
         return {"squares": float(error @ error), "visits": float(batch.state["seen"].sum())}
 
     def metrics(self, sums):
-        loss = float("nan") if self.trouble == "nan" else sums["squares"] / 60
-        return {"loss": loss, "seconds" if self.trouble == "taken" else "visits": sums["visits"]}
+        return {"loss": sums["squares"] / 60, "visits": sums["visits"]}
 
 
 class Heavy(Squares):
@@ -169,11 +168,15 @@ def check_outcome(job, monkeypatch: pytest.MonkeyPatch, app: str = "Squares") ->
     assert all((block["state/seen"] == EPOCHS).all() for block in data.values())
 
 
-def test_a_job_runs_to_its_end_and_is_not_repeated(job, monkeypatch):
+def test_a_job_runs_to_its_end_is_not_repeated_and_is_exported(job, monkeypatch):
+    early = job.run_alone("export", "out", "--to", "all.npz")
+    assert early.code == 2, early
+    job.write_job(tune={"enabled": False})  # or a worker would have other turns
     done = job.run("run", "job.yaml")
     assert done.code == 0, done
     assert "2 workers, 1 server; 60 samples" in done.out
     check_outcome(job, monkeypatch)
+    check_timeline(job)
     assert [line.event for line in job.events()][:2] == ["run-started", "roles-assigned"]
     assert job.status()["kind"] == "paramserver"
     shown = job.run_alone("status", "out")
@@ -189,15 +192,11 @@ def test_a_job_runs_to_its_end_and_is_not_repeated(job, monkeypatch):
     assert again.code == 0, again
     assert "already finished" in again.out
     assert job.events()[-1].event == "run-finished"
+    check_exports(job, monkeypatch)
 
 
-def test_the_timeline_shows_turns_and_the_work_of_servers_and_what_was_trained_is_exported(job, monkeypatch):
-    early = job.run_alone("export", "out", "--to", "all.npz")
-    assert early.code == 2, early
-    job.write_job(tune={"enabled": False})
-    done = job.run("run", "job.yaml")
-    assert done.code == 0, done
-    check_timeline(job)
+def check_exports(job, monkeypatch) -> None:
+    """The arrays of the file are those of one process, and what cannot be exported is refused."""
     trained, _ = alone(job.folder, monkeypatch, "Squares")
     done = job.run_alone("export", "out", "--to", "all.npz")
     assert done.code == 0, done
@@ -286,18 +285,19 @@ def test_stopped_and_killed_it_goes_on_to_the_same_end(job, monkeypatch):
     check_outcome(job, monkeypatch)
 
 
-@pytest.mark.parametrize("consistency", [{"stale": 2}, "async"], ids=["stale", "async"])
-def test_without_a_barrier_a_kill_costs_no_sample_and_repeats_none(job, consistency):
-    """Losses depend on the order of pushes then. Visits do not: once an epoch for each sample, in the end."""
+@pytest.mark.parametrize(("consistency", "rank"), [({"stale": 2}, 3), ("async", 1)], ids=["stale", "async"])
+def test_without_a_barrier_a_kill_costs_no_sample_and_repeats_none(job, consistency, rank):
+    """Losses depend on the order of pushes then. Visits do not: once an epoch for each sample, in the end.
+
+    Rank 3 is a server, rank 1 a worker.
+    """
     job.write_job(args={"pace_s": 0.15}, consistency=consistency)
-    for rank in (3, 1):
-        epochs = len(job.events("job-saved")) if job.out.exists() else 0
-        running = job.start("run", "job.yaml")
-        running.until(lambda at=epochs: job.out.exists() and len(job.events("job-saved")) > at, "checkpoint")
-        running.signal_rank(rank, signal.SIGKILL)
-        done = running.wait()
-        assert done.code not in (0, 75), done
-        assert "Traceback" not in done.err, done
+    running = job.start("run", "job.yaml")
+    running.until(lambda: job.out.exists() and job.events("job-saved"), "checkpoint")
+    running.signal_rank(rank, signal.SIGKILL)
+    done = running.wait()
+    assert done.code not in (0, 75), done
+    assert "Traceback" not in done.err, done
     done = job.run("run", "job.yaml")
     assert done.code == 0, done
     found = metrics_of(job)
@@ -307,8 +307,8 @@ def test_without_a_barrier_a_kill_costs_no_sample_and_repeats_none(job, consiste
     assert found[-1]["loss"] < found[0]["loss"]
     starts = [line for line in job.events() if line.event in ("run-started", "job-epoch")]
     between = [line.event for line in starts][1:]
-    assert between.count("run-started") == 2
-    assert between[0] == "job-epoch"  # both kills came after an epoch, so the later starts resumed
+    assert between.count("run-started") == 1
+    assert between[0] == "job-epoch"  # the kill came after an epoch, so the next start resumed
 
 
 @pytest.mark.timeout(280)
@@ -420,12 +420,6 @@ def moved_blocks(job) -> int:
     ("trouble", "code", "text"),
     [
         ("raises", 3, "Squares.compute: own.py:40: ValueError: no more"),
-        ("nan", 3, "loss is nan after epoch 1"),
-        (
-            "taken",
-            3,
-            "Squares.metrics: got 'seconds', which records use for something else, allowed: any name",
-        ),
         ("dies", 1, "died without an error message"),
         ("hangs", 70, "no sign of life"),
     ],

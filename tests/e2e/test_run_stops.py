@@ -199,19 +199,17 @@ def test_a_scheduler_that_is_suspended_ends_the_job_with_70_and_is_named(lab):
     assert "Traceback" not in done.err, done
 
 
-@pytest.mark.parametrize(
-    ("reaches", "number"),
-    [("mpirun", signal.SIGTERM), ("all processes", signal.SIGHUP)],
-    ids=["mpirun", "all"],
-)
-def test_a_signal_to_mpirun_stops_the_run_cleanly(lab, undisturbed, same_outcome, reaches, number):
+def test_signals_to_mpirun_stop_the_run_cleanly(lab, undisturbed, same_outcome):
     """As `kill $(pgrep mpirun)`, `scancel` or a lost connection do."""
-    running = lab.start()
-    wait_for_epochs(lab, running, 3)
-    (mpirun,) = living_children(running.process.pid) or ()
-    for pid in (mpirun,) if reaches == "mpirun" else (running.process.pid, mpirun, *running.pids().values()):
-        os.kill(pid, number)
-    check_stopped(lab, running.wait(), f"signal {number.name}")
+    lab.configure(slow_down)
+    for reaches, number in (("mpirun", signal.SIGTERM), ("all processes", signal.SIGHUP)):
+        running = lab.start()
+        wait_for_epochs(lab, running, epochs_done(lab) + 3)
+        (mpirun,) = living_children(running.process.pid) or ()
+        every = (running.process.pid, mpirun, *running.pids().values())
+        for pid in (mpirun,) if reaches == "mpirun" else every:
+            os.kill(pid, number)
+        check_stopped(lab, running.wait(), f"signal {number.name}")
     assert lab.run().code == 0
     same_outcome(lab.outcome(), undisturbed)
 

@@ -37,7 +37,7 @@ DAMAGES = st.one_of(
 )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(damage_current=DAMAGES, damage_previous=st.none() | DAMAGES)
 def test_a_damaged_file_is_never_read_as_if_it_were_whole(damage_current, damage_previous):
     current = damage_current(CURRENT)

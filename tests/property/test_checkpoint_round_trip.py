@@ -45,7 +45,7 @@ def without_names_below_others(arrays: dict[str, np.ndarray]) -> dict[str, np.nd
     }
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     arrays=st.dictionaries(NAMES, ARRAYS, max_size=5).map(without_names_below_others),
     history=st.lists(RECORDS, max_size=4).map(tuple),

@@ -54,7 +54,7 @@ from hpcbal.policies.pruning import Asha, Median
 NUM_POSITIONS = 6
 MAX_ACTIONS = 20_000
 OVER = ("done", "pruned", "failed")
-QUICK = settings(max_examples=250, deadline=None, phases=(Phase.explicit, Phase.reuse, Phase.generate))
+QUICK = settings(max_examples=100, deadline=None, phases=(Phase.explicit, Phase.reuse, Phase.generate))
 
 
 @dataclass(frozen=True)

@@ -158,7 +158,7 @@ def test_the_same_trace_gives_the_same_actions_and_the_log_the_same_state(
     st.lists(st.floats(0.001, 0.1), min_size=2, max_size=5),
     st.integers(0, 40),
 )
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=15)
 def test_every_step_of_a_virtual_pass_is_split_completely(
     policy: str, sample_s: Sequence[float], last: int
 ) -> None:

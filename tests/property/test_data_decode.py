@@ -36,7 +36,7 @@ def _decode(content: bytes, mode: str) -> NDArray[Any] | str:
 changes = st.lists(st.tuples(st.floats(0, 1, exclude_max=True), st.integers(0, 255)), max_size=6)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.sampled_from(sorted(FILES)), changes, st.floats(0, 1), st.sampled_from(["rgb", "gray"]))
 def test_damaged_files_are_decoded_or_refused(
     file_format: str, changed: list[tuple[float, int]], kept: float, mode: str
@@ -52,7 +52,7 @@ def test_damaged_files_are_decoded_or_refused(
         assert outcome.shape[2] == (3 if mode == "rgb" else 1)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(st.binary(max_size=200))
 def test_any_bytes_may_be_passed_as_an_image(content: bytes) -> None:
     assert len(_decode(content, "rgb")) > 0

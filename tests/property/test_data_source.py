@@ -52,7 +52,7 @@ def test_every_pass_holds_every_sample_once(length: int, seed: int, pass_index: 
     np.testing.assert_array_equal(ids[source.num_train :], first[source.num_train :])
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(seeds, st.integers(0, 50), st.integers(1, 5), st.randoms(use_true_random=False))
 def test_samples_do_not_depend_on_how_a_pass_is_divided(
     seed: int, pass_index: int, num_producers: int, random: Any

@@ -18,7 +18,7 @@ from hpcbal.paramserver.store.server import Host
 choices = st.lists(st.integers(0, 10**6), max_size=150)
 
 
-@settings(max_examples=150)
+@settings(max_examples=75)
 @given(st.integers(1, 4), st.integers(1, 6), choices, st.integers(0, 10**6))
 def test_all_updates_are_applied_once_and_seen_by_their_workers(
     num_ranks: int, num_blocks: int, steps: list[int], last: int

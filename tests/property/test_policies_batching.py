@@ -105,7 +105,7 @@ def test_a_smaller_step_reduces_every_share_and_a_full_one_none(
 
 
 @given(tasks(max_workers=4, max_samples=16), st.data(), st.sampled_from([seconds, coarse_seconds]))
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=100)
 def test_no_split_of_up_to_four_workers_is_better(
     task: BatchTask, data: st.DataObject, values: st.SearchStrategy[float]
 ) -> None:
@@ -116,7 +116,7 @@ def test_no_split_of_up_to_four_workers_is_better(
 
 
 @given(tasks(max_workers=3, max_samples=12), st.data())
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=100)
 def test_behind_the_slowest_the_others_are_balanced_too(task: BatchTask, data: st.DataObject) -> None:
     workers = data.draw(curves(task.num_workers))
 
@@ -154,7 +154,7 @@ def test_a_faster_worker_never_makes_the_group_slower(task: BatchTask, data: st.
 
 @pytest.mark.parametrize("name", BATCHING)
 @given(task=tasks(), data=st.data())
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=20)
 def test_every_policy_keeps_the_sum_and_the_limits_whatever_it_sees(
     name: str, task: BatchTask, data: st.DataObject
 ) -> None:

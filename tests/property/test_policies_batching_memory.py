@@ -88,7 +88,7 @@ def go_on(
 
 @pytest.mark.parametrize("name", POLICIES)
 @given(group=groups(), slow=st.integers(0, 1))
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=12)
 def test_no_batch_takes_more_memory_than_the_guard_allows(
     name: str, group: tuple[BatchTask, Slots], slow: int
 ) -> None:
@@ -111,7 +111,7 @@ def test_no_batch_takes_more_memory_than_the_guard_allows(
     st.integers(1, 64),
     st.data(),
 )
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=50)
 def test_alg_2_never_fills_a_memory_that_grows_linearly_whatever_the_speeds(
     memories: list[tuple[float, float]], share: int, data: st.DataObject
 ) -> None:
@@ -139,7 +139,7 @@ def test_alg_2_never_fills_a_memory_that_grows_linearly_whatever_the_speeds(
 
 @pytest.mark.parametrize("name", ["fitted", "lb-bsp-gpu"])
 @given(group=groups(), data=st.data())
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=12)
 def test_a_group_without_its_straggler_has_enough_memory(
     name: str, group: tuple[BatchTask, Slots], data: st.DataObject
 ) -> None:
@@ -173,7 +173,7 @@ def test_a_group_without_its_straggler_has_enough_memory(
 
 @pytest.mark.parametrize("name", POLICIES)
 @given(group=groups(least_share=16), data=st.data())
-@settings(deadline=None, max_examples=12)
+@settings(deadline=None, max_examples=6)
 def test_after_a_slow_phase_the_group_is_as_fast_as_before(
     name: str, group: tuple[BatchTask, Slots], data: st.DataObject
 ) -> None:
@@ -193,7 +193,7 @@ def test_after_a_slow_phase_the_group_is_as_fast_as_before(
     st.floats(0.5, 0.94),
     st.integers(0, 2**32 - 1),
 )
-@settings(deadline=None, max_examples=12)
+@settings(deadline=None, max_examples=6)
 def test_if_weights_fill_the_memory_small_batches_still_find_the_best_split(
     speeds: list[float], share: int, fixed: float, seed: int
 ) -> None:

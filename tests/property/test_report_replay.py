@@ -126,7 +126,7 @@ def test_spans_lie_on_the_axis_and_never_share_a_slot(lines: list[Entry]) -> Non
     assert starts == sorted(starts)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(ledgers())
 def test_a_page_can_be_drawn(lines: list[Entry]) -> None:
     replay = replay_of(lines)

@@ -95,7 +95,7 @@ def cases(draw: st.DrawFn) -> Case:
     )
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(cases())
 def test_every_run_ends_with_all_dnns_trained_and_no_faster_than_the_bound(case: Case) -> None:
     run = case.run()
@@ -106,7 +106,7 @@ def test_every_run_ends_with_all_dnns_trained_and_no_faster_than_the_bound(case:
     assert run.makespan_s == pytest.approx(max(dnn.end_s for dnn in run.dnns))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(cases())
 def test_a_slot_has_one_dnn_at_a_time_and_every_second_is_accounted_for(case: Case) -> None:
     run = case.run()
@@ -118,7 +118,7 @@ def test_a_slot_has_one_dnn_at_a_time_and_every_second_is_accounted_for(case: Ca
         assert used_s + idle_s == pytest.approx(run.makespan_s, rel=1e-9, abs=1e-6)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(cases(), st.sampled_from([0.125, 0.25, 0.5, 2.0, 4.0, 8.0]))
 def test_faster_dnns_shorten_a_run_in_proportion(case: Case, speed: float) -> None:
     """Powers of two scale rates without rounding, which may decide between equally good flotillas."""
@@ -127,7 +127,7 @@ def test_faster_dnns_shorten_a_run_in_proportion(case: Case, speed: float) -> No
     assert plain.run(speed).makespan_s * speed == pytest.approx(plain.run().makespan_s, rel=1e-6)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(cases())
 def test_the_events_replay_to_the_same_end(case: Case) -> None:
     run = case.run()

@@ -94,7 +94,7 @@ def check_whole(case: Case, run: ServingRun) -> None:
 
 
 @given(cases(ANY))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_every_run_is_whole_and_can_be_repeated(case: Case) -> None:
     run = case.run()
     check_whole(case, run)
@@ -102,7 +102,7 @@ def test_every_run_is_whole_and_can_be_repeated(case: Case) -> None:
 
 
 @given(cases(ANY))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_no_run_is_faster_than_its_machines(case: Case) -> None:
     job, run = case.job, case.run()
     work_s = [0.0] * (len(case.machines) + 1)
@@ -116,7 +116,7 @@ def test_no_run_is_faster_than_its_machines(case: Case) -> None:
 
 
 @given(cases(st.just(0)), st.sampled_from([2.0, 5.0]))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_machines_that_are_twice_as_fast_take_half_the_time(case: Case, factor: float) -> None:
     """In `sync` only: else messages that are level but for a rounded nanosecond go in another order, and the
     whole run goes on otherwise, by up to 14 %."""
@@ -126,7 +126,7 @@ def test_machines_that_are_twice_as_fast_take_half_the_time(case: Case, factor: 
 
 
 @given(cases(st.just(0)), st.floats(0.1, 1.0), st.floats(1.0, 10.0))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_one_worker_is_never_slower_with_faster_machines(case: Case, compute: float, links: float) -> None:
     job = replace(case.job, compute_noise=0.0)
     case = replace(case, job=job, data_owner=(1,) * job.num_data_blocks)
@@ -135,7 +135,7 @@ def test_one_worker_is_never_slower_with_faster_machines(case: Case, compute: fl
 
 
 @given(cases(ANY), st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_nothing_is_lost_when_blocks_move(case: Case, data: st.DataObject) -> None:
     count = len(case.machines)
     moves = []

@@ -41,7 +41,7 @@ def observations(draw: st.DrawFn) -> list[Observation]:
 
 @pytest.mark.parametrize("name", [*PREDICTORS, *FITTERS])
 @given(iterations=st.lists(observations(), min_size=1, max_size=9))
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=20)
 def test_predictions_can_be_split_by(name: str, iterations: list[list[Observation]]) -> None:
     policy = LbBspCpu(predictor_called(name))
     state = policy.start(BatchTask.uniform(60, NUM_WORKERS, WorkerLimits(0, 55)))
@@ -58,7 +58,7 @@ def test_predictions_can_be_split_by(name: str, iterations: list[list[Observatio
 
 @pytest.mark.parametrize("name", FITTERS)
 @given(data=st.data(), length=st.integers(0, 70))
-@settings(deadline=None, max_examples=3)
+@settings(deadline=None, max_examples=2)
 def test_any_recording_can_be_fitted(name: str, data: st.DataObject, length: int) -> None:
     rng = np.random.default_rng(data.draw(st.integers(0, 2**32 - 1)))
     scale = 10.0 ** data.draw(st.integers(-4, 6))

@@ -11,9 +11,12 @@ from hpcbal.config.schema.section import Section
 DEFAULT_KEYS = (
     "optimizer",
     "batch_size",
+    "accumulate",
+    "ema",
     "stop",
     "balance",
     "seed",
+    "compile",
     "loss",
     "metrics",
     "label_smoothing",

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import torch
@@ -12,15 +13,17 @@ from hpcbal.config.imports import load_object
 from hpcbal.config.schema.dnn import DnnConfig
 from hpcbal.data.arrays import Affine
 from hpcbal.data.spec import CLASS_LABEL, LabelSpec, SampleSpec
+from hpcbal.errors import InputError, UserCodeError
 from hpcbal.training.backend import Backend
 from hpcbal.training.devices import dnn_seed
+from hpcbal.training.groups import NonFiniteError
 from hpcbal.training.layouts import module_shape
 from hpcbal.training.torch.inputs import TorchInput
 from hpcbal.training.torch.model import checked
 from hpcbal.training.torch.replica import TorchReplica
 from hpcbal.training.torch.setup import memory_errors
 from hpcbal.training.user_model import (
-    check_threads,
+    check_synchronised,
     exclusions_in_vain,
     hint_at_sizes,
     make_model,
@@ -74,8 +77,7 @@ class TorchBackend(Backend):
         with user_errors(dnn, "importing it"):
             load_object(dnn.model)
         own_seed = dnn_seed(seed, dnn.name, dnn.seed)
-        torch.manual_seed(own_seed)
-        with memory_errors(), hint_at_sizes(sample):
+        with memory_errors(), hint_at_sizes(sample), self._seeded(own_seed):
             module = make_model(dnn, module_shape(sample.shape), num_classes)
             found = checked(dnn, module, sample, num_classes, self._dtype, label)
             inputs = TorchInput(sample, on_device, self._dtype, self._place, label, sample_weights)
@@ -87,11 +89,49 @@ class TorchBackend(Backend):
             replica = TorchReplica(
                 dnn, module, found, inputs, own_seed, self._dtype, self._place, self._arithmetic
             )
+            if dnn.compile:
+                _compile(dnn, replica, sample, label, num_classes)
         if replica.exchange is not None:
-            check_threads(dnn.name)
+            check_synchronised(dnn)
         log.info("%s: %s with %d parameters", dnn.name, dnn.model, replica.num_parameters)
         return replica
+
+    @contextlib.contextmanager
+    def _seeded(self, seed: int) -> Iterator[None]:
+        """Seed PyTorch's generator and set the default type inside the block: scripts have their own."""
+        before = torch.get_default_dtype()
+        devices = [] if self._place.type == "cpu" else [self._place]
+        with torch.random.fork_rng(devices, device_type=devices[0].type if devices else "cuda"):
+            torch.manual_seed(seed)
+            torch.set_default_dtype(self._dtype)
+            try:
+                yield
+            finally:
+                torch.set_default_dtype(before)
 
     def close(self) -> None:
         """Give the process its default type back, which a script or a notebook may have set."""
         torch.set_default_dtype(self._dtype_before)
+
+
+def _compile(
+    dnn: DnnConfig, replica: TorchReplica, sample: SampleSpec, label: LabelSpec, num_classes: int
+) -> None:
+    """Compile a step and an evaluation, before anybody waits for them.
+
+    Raises:
+        InputError: if the module cannot be compiled.
+    """
+    from hpcbal.training.torch.compiling import Probes
+
+    probes = Probes.of(sample, label, num_classes)
+    try:
+        with contextlib.suppress(NonFiniteError):  # of samples that are none
+            replica.compute(probes, len(probes.ids))
+        with contextlib.suppress(NonFiniteError):
+            replica.evaluate(probes)
+    except UserCodeError as error:
+        raise InputError(
+            f"DNN {dnn.name}: compile: got true, but model {dnn.model} cannot be compiled: {error}; leave "
+            "compile out"
+        ) from error

@@ -126,7 +126,7 @@ def test_samples_of_unequal_shape_stay_one_by_one() -> None:
 
 @pytest.mark.parametrize("length", [8, None])
 @given(data=st.data())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_nothing_is_overwritten_before_its_release(length: int | None, data: st.DataObject) -> None:
     """Readers of several batch sizes hold one batch or two; the producer makes all that it may in between."""
     source = Numbers(length)

@@ -51,7 +51,7 @@ def test_a_selection_is_read_in_order_without_its_broken_samples(static: bool, b
     stream = stream_of(static, broken)
 
     @given(st.sets(st.integers(0, NUM_POSITIONS - 1)))
-    @settings(deadline=None, max_examples=60)
+    @settings(deadline=None, max_examples=30)
     def check(positions: set[int]) -> None:
         batch = stream.read_selection(0, Selection.of(sorted(positions)))
         ids = [100 + p for p in sorted(positions) if not (broken and (100 + p) % 7 == 0)]

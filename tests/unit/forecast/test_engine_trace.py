@@ -42,7 +42,7 @@ def recorded(
     return steps, services
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 @given(
     st.floats(100.0, 1e5),
     st.floats(0.0, 0.5),

@@ -200,7 +200,7 @@ def traces(draw: st.DrawFn) -> Trace:
     return trace_of_steps(operations, draw(st.lists(row, min_size=1, max_size=3)))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(traces(), st.integers(1, 4), st.integers(0, 5))
 def test_bytes_are_conserved_and_the_same_seed_gives_the_same(trace: Trace, workers: int, seed: int) -> None:
     setting = Settings(4, seed, window_bytes=3)
@@ -220,7 +220,7 @@ def test_bytes_are_conserved_and_the_same_seed_gives_the_same(trace: Trace, work
         ended[chunk.worker, chunk.step, chunk.operation] = chunk.end_s
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(st.integers(0, 2**32), st.integers(1, 3), st.sampled_from([1.5, FLOW_CONTROL_OFF]))
 def test_small_steps_of_time_come_to_the_same_ends(seed: int, workers: int, window: float) -> None:
     rng, tick_s = np.random.default_rng(seed), 1 / 512
@@ -305,7 +305,7 @@ def test_in_turn_throughput_is_that_of_workers_or_of_the_link(num_workers: int) 
     assert replay.steps_per_s(20) == pytest.approx(min(num_workers / 4.0, 1.0), rel=0.02)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(traces(), st.integers(1, 4), st.integers(0, 5))
 def test_in_turn_links_are_never_taken_twice_and_bytes_are_conserved(
     trace: Trace, workers: int, seed: int
@@ -326,7 +326,7 @@ def test_in_turn_links_are_never_taken_twice_and_bytes_are_conserved(
         ended[chunk.worker, chunk.step, chunk.operation] = chunk.end_s
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.integers(0, 2**32), st.integers(1, 3), st.integers(1, 3))
 def test_in_turn_links_agree_with_those_of_the_engine(seed: int, workers: int, servers: int) -> None:
     """Messages that are sent at random times arrive when `Link` says."""

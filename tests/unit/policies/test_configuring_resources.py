@@ -27,7 +27,7 @@ def problem(machines: tuple[Machine, ...]) -> Problem:
     return Problem(machines, 1200, 12, 12, 60, "shared", 8e4, 8e4)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(kinds=st.lists(st.sampled_from([FAST, SLOW]), min_size=2, max_size=6), data=st.data())
 def test_no_choice_among_the_machines_in_use_is_better(kinds: list[Machine], data: Any) -> None:
     in_use = data.draw(st.sets(st.integers(0, len(kinds) - 1), min_size=2))
@@ -43,7 +43,7 @@ def test_no_choice_among_the_machines_in_use_is_better(kinds: list[Machine], dat
 ROLES = ("worker", "server", "standby")
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(data=st.data())
 def test_spread_keeps_the_proportion_and_every_block(data: Any) -> None:
     count = data.draw(st.integers(2, 9))

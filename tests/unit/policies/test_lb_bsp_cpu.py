@@ -200,7 +200,7 @@ def test_nobody_is_offered_while_a_worker_was_never_seen() -> None:
     st.floats(0.0, 40.0),
     st.integers(1, 12),
 )
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=20)
 def test_a_worker_is_offered_only_where_the_best_split_without_it_is_faster(
     per_sample_s: list[float], floor_s: float, share: int
 ) -> None:

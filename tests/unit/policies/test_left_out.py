@@ -46,7 +46,7 @@ owners = st.lists(st.sampled_from(["a", "b", "c", None]), min_size=6, max_size=6
 bans = st.dictionaries(st.sampled_from("abc"), st.sets(st.integers(0, 5)))
 
 
-@settings(max_examples=500)
+@settings(max_examples=200)
 @given(owners, bans)
 def test_slots_stay_distinct_and_a_group_of_several_holds_none_that_it_avoids(
     owner: list[str | None], left_out: dict[str, set[int]]

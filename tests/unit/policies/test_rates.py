@@ -98,7 +98,7 @@ def each_alone(table: RateTable, dnn_id: str, counts: npt.NDArray[np.int64]) -> 
     st.integers(1, 4),
     st.integers(1, 40),
 )
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 def test_all_dnns_at_once_get_bit_for_bit_the_rates_that_each_gets_alone(
     further: list[dict[int, float]], slots_per_node: int, max_slots: int
 ) -> None:
@@ -201,6 +201,7 @@ KEY_FIELDS: dict[str, Any] = {
 def test_the_rate_key_is_stable() -> None:
     reordered = KEY_FIELDS | {"args": {"width": 16, "depth": 20}, "sample_shape": [8, 8, 1]}
     assert rate_key(**KEY_FIELDS) == rate_key(**reordered) == "43d006b9c74f087e"
+    assert rate_key(**KEY_FIELDS, accumulate=1) == rate_key(**KEY_FIELDS)
 
 
 @pytest.mark.parametrize(
@@ -210,10 +211,12 @@ def test_the_rate_key_is_stable() -> None:
         {"args": {"depth": 32, "width": 16}},
         {"optimizer": {"name": "adam", "learning_rate": 0.1}},
         {"batch_size": 64},
+        {"accumulate": 2},
         {"sample_shape": (8, 8, 3)},
         {"sample_shape": (None, None, 1)},
         {"num_classes": 100},
         {"device": "gpu/float32"},
+        {"compile": True},
     ],
 )
 def test_the_rate_key_distinguishes_what_matters(change: dict[str, object]) -> None:

@@ -106,7 +106,7 @@ def test_no_run_beats_the_lower_bound(name: str) -> None:
 
 
 @given(st.sampled_from(["fitted", "lb-bsp-cpu"]), st.lists(st.floats(0.25, 4.0), min_size=2, max_size=4))
-@settings(deadline=None, max_examples=20)
+@settings(deadline=None, max_examples=10)
 def test_steady_passes_last_as_long_as_if_they_were_taken_step_by_step(
     name: str, speeds: list[float]
 ) -> None:

@@ -144,7 +144,7 @@ def test_weights_depend_on_seed_and_name_or_on_the_seed_of_the_dnn(
     assert not np.array_equal(kernel("a", 1, own=3), kernel("a", 1, own=4))
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(shares=st.lists(st.integers(0, 7), min_size=1, max_size=5).filter(any), seed=st.integers(0, 99))
 def test_shares_add_up_to_the_whole_step(shares: list[int], seed: int) -> None:
     rng = np.random.default_rng(seed)

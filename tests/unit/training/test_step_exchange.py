@@ -188,7 +188,7 @@ def steps(draw: st.DrawFn) -> tuple[int, list[str], list[int]]:
 
 
 @given(steps())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_all_ranks_leave_and_each_failure_is_reported_by_its_rank(
     step: tuple[int, list[str], list[int]],
 ) -> None:

@@ -200,7 +200,7 @@ def test_a_missing_file_and_a_directory_are_refused(tmp_path: Path) -> None:
         read_yaml(tmp_path)
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=75)
 @given(st.lists(st.tuples(st.integers(0, 10**6), st.sampled_from(DAMAGE)), max_size=4), st.integers(0, 2))
 def test_libyaml_and_the_parser_of_pyyaml_read_the_same(damage: list[tuple[int, str]], size: int) -> None:
     text = SPECIMEN

@@ -234,7 +234,7 @@ def objectives_of(pace: BoundedStaleness) -> list[int]:
     return [epoch for epoch in range(1, last + 1) if epoch % pace.objective_every == 0 or epoch == last]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=75, deadline=None)
 @given(pace=PACES, seed=st.integers(0, 10**6))
 def test_every_block_does_every_step_once_in_order_and_no_step_runs_ahead(
     pace: BoundedStaleness, seed: int
@@ -257,7 +257,7 @@ def test_every_block_does_every_step_once_in_order_and_no_step_runs_ahead(
     assert job.manifests[-1].epoch == pace.max_epochs
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=75, deadline=None)
 @given(
     pace=PACES,
     seed=st.integers(0, 10**6),
@@ -307,7 +307,7 @@ def test_blocks_move_and_checkpoints_are_written_while_it_trains(
         assert set(manifest.data_owner) | set(manifest.parameter_owner) <= {1, 2, 3}
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(pace=PACES, seed=st.integers(0, 10**6), moment=st.integers(0, 60))
 def test_a_stop_saves_and_the_next_start_goes_on(pace: BoundedStaleness, seed: int, moment: int) -> None:
     first = start(pace, seed)

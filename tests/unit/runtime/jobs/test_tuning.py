@@ -331,7 +331,7 @@ def test_it_looks_ever_more_rarely_while_nothing_changes(monkeypatch: pytest.Mon
 ROLES = st.lists(st.sampled_from(["worker", "server", "standby"]), min_size=3, max_size=6)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(now=ROLES, then=ROLES, seed=st.randoms(use_true_random=False))
 def test_moves_keep_the_order_of_the_plan(now: list[Any], then: list[Any], seed: Any) -> None:
     size = min(len(now), len(then))
