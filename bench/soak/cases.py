@@ -84,6 +84,8 @@ def _trained(model: str, *names: str, **schedule: Any) -> dict[str, Any]:
     more = {
         "optimizer": {"name": "adam", "learning_rate": 0.02, "schedule": plateau},
         "class_weights": "balanced",
+        "accumulate": 2,
+        "ema": 0.9,
     }
     return {
         **_BASE,

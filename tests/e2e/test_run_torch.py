@@ -11,8 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
+from safetensors.numpy import load_file
 
-from hpcbal.checkpoint import read_checkpoint
+from hpcbal.checkpoint import read_checkpoint, read_weights
 
 pytestmark = pytest.mark.e2e
 
@@ -81,6 +82,8 @@ CONFIG = {
         "batch_size": 48,
         "optimizer": {"name": "adam", "learning_rate": 0.01},
         "stop": {"max_epochs": 4},
+        "accumulate": 3,
+        "ema": 0.8,
     },
     "dnns": [
         {"name": "net", "model": "nets:net"},
@@ -106,6 +109,9 @@ def test_members_of_two_frameworks_in_one_run(lab) -> None:
     done = lab.start("evaluate", "out", "--data", "validation").wait(timeout_s=300)
     assert done.code == 0, done
     assert "mean of all (2)" in done.out
+    kept = {name: read_weights(lab.folder / "out/dnns" / name)[0] for name in ("net", "keras")}
+    for weights in kept.values():  # those of the averages, as while they trained
+        assert f"{weights.metrics['val_accuracy']:.4f}" in done.out
 
     done = lab.python_code(EXPORTS).wait(timeout_s=300)
     assert "CODES {'pt': 0, 'safetensors': 0, 'onnx': 0, 'keras': 2}\n" in done.out, done
@@ -119,6 +125,15 @@ def test_members_of_two_frameworks_in_one_run(lab) -> None:
     of_onnx, of_pt, of_safetensors = np.load(lab.folder / "outputs.npy")
     np.testing.assert_allclose(of_onnx, of_pt, rtol=1e-4, atol=1e-5)
     np.testing.assert_array_equal(of_pt, of_safetensors)
+    exported = load_file(lab.folder / "net.safetensors")
+    assert exported.keys() == {name.removeprefix("weights/") for name in kept["net"].arrays}
+    state, _ = read_checkpoint(lab.folder / "out/dnns/net")
+    assert state is not None
+    for name, array in exported.items():  # the averages, not the weights that training goes on from
+        np.testing.assert_array_equal(array, kept["net"].arrays[f"weights/{name}"], err_msg=name)
+        trained = state.arrays.get(f"optimizer/trained/{name}")
+        assert (trained is None) == ("running" in name or "num_batches" in name)
+        assert trained is None or not np.array_equal(trained, array)
 
     again = [{"name": "warm", "model": "nets:net", "init": {"from": "net.pt", "skip": ["logits"]}}]
     write(lab, dnns=again, output={"dir": "warm"})
@@ -150,7 +165,7 @@ def test_a_compiled_module_with_a_loss_of_its_own(lab) -> None:
 
 
 def test_a_killed_run_resumes_bit_equal(lab) -> None:
-    """Random layers draw by seed, step and sample, so an undisturbed run has the same weights."""
+    """Random layers draw by seed, step and sample, so a calm run has the same weights and averages."""
     dnn = {"name": "net", "model": "nets:net", "stop": {"max_epochs": 60}}
     write(lab, dnns=[dnn], checkpoint={"interval_s": 0.02})
     done = lab.start("run", "run.yaml", "--output", "whole").wait(timeout_s=300)

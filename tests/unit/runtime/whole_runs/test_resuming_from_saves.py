@@ -47,7 +47,7 @@ def outcome(lab: Any) -> dict[str, Any]:
 def test_a_keras_model_continues_bit_for_bit_from_every_moment_of_a_save(
     lab: Any, keras_models: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Dropout, batch norm, Adam, weights of classes and a rate that falls, in a group of two."""
+    """Dropout, batch norm, Adam, weights of classes, a falling rate, slices and averages, in a group of 2."""
     profile = lab.out.with_name("rates.json")
     profile.write_text(json.dumps(PROFILE), encoding="utf-8")
     falling = {"name": "plateau", "factor": 0.5, "patience": 1, "min_delta": 1.0}
@@ -57,6 +57,8 @@ def test_a_keras_model_continues_bit_for_bit_from_every_moment_of_a_save(
         "optimizer": {"name": "adam", "learning_rate": 0.02, "schedule": falling},
         "class_weights": {0: 1.0, 1: 2.0, 2: 0.5},
         "stop": {"max_epochs": 3, "monitor": "val_loss"},
+        "accumulate": 2,
+        "ema": 0.8,
     }
     lab.use(
         dnns=[dnn],
