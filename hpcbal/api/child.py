@@ -46,13 +46,7 @@ class Child:
     """
 
     def __init__(self, words: Sequence[str], directory: Path) -> None:
-        launcher = detect_launcher(os.environ)
-        if launcher is not None:
-            raise InputError(
-                f"hpcbal {words[0]}: {launcher.name} has started this process as a rank; call it in a script "
-                "that no launcher starts. If a run has imported this script for a model, put its calls under "
-                'if __name__ == "__main__":'
-            )
+        refuse_rank(words[0])
         self._directory, self._verb = directory, words[0]
         self._root = os.path.realpath(directory)  # also if the script changes the current directory
         self._starter, self._is_asked = os.getpid(), False
@@ -194,6 +188,21 @@ class Child:
             )
             self.stop()
         return True
+
+
+def refuse_rank(verb: str) -> None:
+    """Refuse to start anything in a rank; call it before the directory of a run is touched.
+
+    Raises:
+        InputError: if a launcher has started this process.
+    """
+    launcher = detect_launcher(os.environ)
+    if launcher is not None:
+        raise InputError(
+            f"hpcbal {verb}: {launcher.name} has started this process as a rank; call it in a script "
+            "that no launcher starts. If a run has imported this script for a model, put its calls under "
+            'if __name__ == "__main__":'
+        )
 
 
 def refuse_second(directory: Path) -> None:

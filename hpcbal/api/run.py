@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from hpcbal.api.child import Child, refuse_second
+from hpcbal.api.child import Child, refuse_rank, refuse_second
 from hpcbal.api.verbs import (
     ConfigLike,
     arguments_for,
@@ -65,6 +65,7 @@ def run(
         OutputError: if nothing can be written to the output directory, it holds something else, or a run uses
             it; if a dict differs from the run in a key that must stay the same.
     """
+    refuse_rank("run")
     words = [*changes(set), *options(output=output, log_level=log_level)]
     words += options(resume=resume, retry_failed=retry_failed)
     args = arguments_for("run", config, words)

@@ -148,6 +148,14 @@ def test_a_dict_that_would_be_refused_replaces_none() -> None:
     assert not Path("out/run.lock").exists()
 
 
+def test_a_rank_touches_no_directory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rank 0 would take over the lock of its own run."""
+    monkeypatch.setenv("OMPI_COMM_WORLD_RANK", "0")
+    with pytest.raises(hpcbal.InputError, match="Open MPI has started this process as a rank"):
+        hpcbal.run(VALUES, output="out")
+    assert not Path("out").exists()
+
+
 def test_a_process_starts_one_run_at_a_time_in_a_directory(monkeypatch: pytest.MonkeyPatch) -> None:
     going = Child.__new__(Child)
     going._verb, going._starter, going._root = "run", os.getpid(), os.path.realpath("out")

@@ -112,6 +112,12 @@ class Toy(EmulatedModel):
         return HOOKS[self._hook](self._num_steps) if self._hook else None
 
 
+def arrays() -> tuple[np.ndarray, np.ndarray]:
+    """The same points as a pair of arrays."""
+    dataset = Points(60, broken=0)
+    return dataset._points, dataset._labels
+
+
 def points(num_samples: int = 60, broken: int = 0) -> Points:
     return Points(num_samples, broken)
 

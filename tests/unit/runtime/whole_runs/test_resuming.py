@@ -119,6 +119,21 @@ def test_the_same_data_may_move_between_starts(
     assert lab.run() == 0
 
 
+def test_a_pair_of_arrays_is_trained_and_known_again_by_its_content(
+    lab: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab.use(data={"dataset": "in_process_toys:arrays"}, dnns=lab.dnns(hook="act"))
+    lab.stop_at(5, rank=1)
+    toys = importlib.import_module("in_process_toys")
+    samples, labels = toys.arrays()
+    with monkeypatch.context() as changed:
+        changed.setattr(toys, "arrays", lambda: (samples + 0.1, labels))
+        with pytest.raises(HpcbalError, match="trained on other data"):
+            lab.run()
+    assert lab.run() == 0
+    assert lab.states() == {name: ("done", epochs) for name, epochs in lab.epochs.items()}
+
+
 def test_a_path_may_not_change_if_nothing_identifies_the_data(lab: Any, tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / name).write_text("60")
