@@ -133,8 +133,6 @@ class TorchReplica(Replica):
             if not finite:
                 tensors = [torch.zeros_like(tensor) for tensor in tensors]
             tensors.append(torch.full_like(self._zeros[-1], 0.0 if finite else 1.0))
-        if self._device.type != "cpu":  # collectives sum in the host's memory
-            tensors = [tensor.cpu() for tensor in tensors]
         return Contribution(tensors, sums)
 
     def _gradients(self, batch: Batch, divisor: float) -> tuple[list[torch.Tensor], Array]:
@@ -237,7 +235,7 @@ class TorchReplica(Replica):
 
     def zeros(self) -> Contribution:
         """Return tensors that were made with the replica."""
-        return Contribution([tensor.cpu() for tensor in self._zeros], Sums())
+        return Contribution(self._zeros, Sums())
 
     def apply(self, tensors: Sequence[Any]) -> None:
         with memory_errors():
