@@ -74,7 +74,7 @@ def test_emulated_groups_beside_tensorflow(
 @pytest.mark.parametrize("collective", ["torch", "mpi"])
 @pytest.mark.parametrize("backend", ["torch", "emulated"])
 def test_torch_groups(passed_with_torch: set[str], backend: str, collective: str, case: str) -> None:
-    """What is not of PyTorch goes through MPI, beside torch.distributed too."""
+    """All that is not of PyTorch goes through MPI, beside torch.distributed too."""
     assert f"{collective} {backend} {case}" in passed_with_torch
 
 
