@@ -46,7 +46,7 @@ class Planner:
         """Choose from `candidates` by the paradigm and place them.
 
         If it needs rates that are not known, choose DNNs without a rate for a round of one pass, see
-        `measuring_round`. A single slot leaves nothing to choose later, so the round goes on.
+        `choose_unmeasured`. A single slot leaves nothing to choose later, so the round goes on.
 
         Args:
             candidates: DNNs that may be chosen, at least one.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hpcbal.cluster.layout import Cluster
@@ -13,6 +13,7 @@ from hpcbal.control.rounds import num_slots_of
 from hpcbal.control.state import Dnn, EnsembleState, Group
 from hpcbal.control.states import TERMINAL, WITH_GROUP, DnnState, Phase
 from hpcbal.events.ensemble import IdleSlots
+from hpcbal.events.history import finite_metrics
 
 if TYPE_CHECKING:
     from hpcbal.control.ensemble import Ensemble
@@ -51,12 +52,12 @@ def render(state: EnsembleState) -> dict[str, Any]:
 def _dnn(dnn: Dnn, group: Group | None, left_out: tuple[int, ...], paused: str) -> dict[str, Any]:
     found = best(dnn.spec.stop, dnn.history)
     is_paused = bool(paused) and dnn.state is DnnState.WAITING
-    best_json = _to_json({} if found.value is None else {"best": found.value})
+    best_json = finite_metrics({} if found.value is None else {"best": found.value})
     return {
         "state": "paused" if is_paused else str(dnn.state),
         "epochs": dnn.epochs,
         "max_epochs": dnn.spec.stop.max_epochs,
-        "metrics": _to_json(dnn.history[-1].metrics) if dnn.history else {},
+        "metrics": finite_metrics(dnn.history[-1].metrics) if dnn.history else {},
         "monitor": dnn.spec.stop.monitor,
         "best": best_json.get("best"),
         "best_epoch": found.epoch or None,
@@ -66,11 +67,6 @@ def _dnn(dnn: Dnn, group: Group | None, left_out: tuple[int, ...], paused: str) 
         "cause": dnn.cause or None,
         "detail": (paused if is_paused else dnn.detail) or None,
     }
-
-
-def _to_json(metrics: Mapping[str, float]) -> dict[str, float | None]:
-    """Metrics in strict JSON: NaN and infinities become null."""
-    return {name: float(value) if math.isfinite(value) else None for name, value in metrics.items()}
 
 
 MOST_NAMES = 4

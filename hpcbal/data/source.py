@@ -159,11 +159,6 @@ class PreprocessedSamples:
         return self._mixing is not None
 
     @property
-    def mixes_classes(self) -> bool:
-        """Whether labels are distributions over classes, because samples of classes are mixed."""
-        return self._mixing is not None and self._mixing.of_classes
-
-    @property
     def is_sized(self) -> bool:
         """Whether samples differ in size: the dataset says so, or their shapes differ."""
         return self.sizes is not None or not self.sample_spec.is_static

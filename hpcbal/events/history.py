@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -115,6 +116,11 @@ KERAS_METRICS: Mapping[str, tuple[str, bool]] = {
 
 LESS_IS_BETTER = ("loss", "error", "distance", "divergence", "entropy", "deviation", "perplexity")
 """One of these in a name of a user's own says that less is better."""
+
+
+def finite_metrics(metrics: Mapping[str, float]) -> dict[str, float | None]:
+    """Return metrics in strict JSON: NaN and infinities become None."""
+    return {name: float(value) if math.isfinite(value) else None for name, value in metrics.items()}
 
 
 def base_name(name: str) -> str:

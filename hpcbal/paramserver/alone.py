@@ -20,6 +20,7 @@ from hpcbal.paramserver.api import (
     DataBlock,
     DataBlocks,
     IntArray,
+    Parameters,
     Table,
     apply_update,
     checked_metrics,
@@ -29,7 +30,7 @@ from hpcbal.paramserver.api import (
 from hpcbal.paramserver.master import messages
 from hpcbal.paramserver.master.messages import Report
 from hpcbal.paramserver.store.layout import Layout
-from hpcbal.paramserver.worker.app_hands import AppHands, Updates, Values, Wanted
+from hpcbal.paramserver.worker.app_hands import AppHands, CheckedUpdates, Wanted
 from hpcbal.paramserver.worker.job import JobSetup
 from hpcbal.paramserver.worker.loading import first_data
 from hpcbal.paramserver.worker.place import Place, Waits
@@ -139,7 +140,7 @@ class Alone(AppHands):
         for number in range(self._job.cut.num_blocks):
             self._samples.add(first_data(self._job, number), Cursor())
 
-    def pull(self, wanted: Wanted, step: int, share: int, *, keeps_dense: bool = False) -> Waits[Values]:
+    def pull(self, wanted: Wanted, step: int, share: int, *, keeps_dense: bool = False) -> Waits[Parameters]:
         """Rows of sparse tables are copies; dense tables are read where they are."""
         yield from ()
         return {
@@ -147,7 +148,7 @@ class Alone(AppHands):
             for name, values in self.values.items()
         }
 
-    def push(self, updates: Updates, step: int, applied: Callable[[], None]) -> Waits[None]:
+    def push(self, updates: CheckedUpdates, step: int, applied: Callable[[], None]) -> Waits[None]:
         yield from ()
         for name, update in updates.items():
             apply_update(self._job.app, name, self.values[name], update.rows, update.deltas)

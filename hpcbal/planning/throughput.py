@@ -36,10 +36,8 @@ def links_of(config: ParamServerConfig, executor: int, bytes_per_s: float | None
     return Links(rate, rate, slowness)
 
 
-def forecast_job(
-    config: ParamServerConfig, workers: Sequence[int], servers: Sequence[int]
-) -> TracedJob | None:
-    """The job on these executors, to be simulated; None where no profile was recorded, or it says too little.
+def traced_job(config: ParamServerConfig, workers: Sequence[int], servers: Sequence[int]) -> TracedJob | None:
+    """Return the job on these executors, to be simulated; None without a profile that says enough.
 
     It says too little without the bandwidth of the servers' links, which `machines` gives. Jobs that are not
     asynchronous are not simulated from it, nor those of more than MOST_EXECUTORS.
@@ -83,15 +81,15 @@ def forecast_best(config: ParamServerConfig, num_executors: int) -> Prediction |
     """The forecast of the numbers of workers and servers that the file gives, or of the fastest ones.
 
     If one of them is `auto`, it is what the other leaves of the executors; if both are, all splits are tried.
-    None as for `forecast_job`, or if there are too few executors.
+    None as for `traced_job`, or if there are too few executors.
 
     Raises:
-        As `forecast_job`.
+        As `traced_job`.
     """
     jobs = []
     for num_workers, num_servers in _sizes(config, num_executors):
         executors = range(num_workers + num_servers)
-        job = forecast_job(config, executors[:num_workers], executors[num_workers:])
+        job = traced_job(config, executors[:num_workers], executors[num_workers:])
         if job is not None:
             jobs.append(job)
     if not jobs:

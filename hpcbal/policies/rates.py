@@ -147,12 +147,12 @@ class RateTable:
         return np.where(measured_on[anchor] == counts, rates[:, anchor], estimated)
 
     def _base(self, known: Sequence[int]) -> int:
-        """b of the class docstring."""
+        """Return b of the class docstring: rates beyond the measured counts are computed from that on b."""
         preferred = 2 * self.slots_per_node
         return preferred if preferred in known and len(known) > 1 else known[-1]
 
     def _efficiency(self, rate_by_count: Mapping[int, float], known: Sequence[int]) -> float:
-        """e of the class docstring."""
+        """Return e of the class docstring: the factor on the rate per slot for each added slot, at most 1."""
         if len(known) == 1:
             return ASSUMED_EFFICIENCY_PER_ADDED_SLOT
         base = self._base(known)

@@ -25,6 +25,23 @@ def normalised(input_shape: tuple[int, ...], num_classes: int, kind: str = "Batc
     )
 
 
+class _Pooled(nn.Module):
+    def __init__(self, channels: int, num_classes: int) -> None:
+        super().__init__()
+        self.features = nn.Conv2d(channels, 3, 3)
+        self.norm = nn.BatchNorm2d(3, eps=0.001, momentum=0.01)  # as Keras has them
+        self.logits = nn.Linear(3, num_classes)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = self.logits(self.norm(torch.tanh(self.features(x))).mean((2, 3)))
+        return out
+
+
+def pooled(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
+    """The twin of `training_models:pooled`."""
+    return _Pooled(input_shape[0], num_classes)
+
+
 def dropping(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
     inputs = int(torch.tensor(input_shape).prod())
     return nn.Sequential(

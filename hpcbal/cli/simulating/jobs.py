@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from hpcbal.cli.options import Answer
-from hpcbal.cli.simulating.paramserver import ENSEMBLES_ONLY, FRAME_DELAY_S
+from hpcbal.cli.simulating.paramserver import ENSEMBLES_ONLY, FRAME_DELAY_S, seconds_text
 from hpcbal.errors import InputError
 from hpcbal.telemetry.views.table import count_text, format_table
 
@@ -127,8 +127,8 @@ def _lines(config: JobsConfig, delays: SharingDelays, runs: list[tuple[int, str,
         [
             str(count),
             paradigm,
-            _seconds(run.makespan_s),
-            _seconds(run.mean_completion_s),
+            seconds_text(run.makespan_s),
+            seconds_text(run.mean_completion_s),
             f"{run.cpu_use:.0%}",
             f"{run.network_use:.0%}",
             str(sum(job.num_moves for job in run.jobs)),
@@ -159,8 +159,3 @@ def _left_out(counts: list[int]) -> list[str]:
             "pushes take no time at all"
         )
     return lines
-
-
-def _seconds(value: float) -> str:
-    """Whole seconds; short times with three digits."""
-    return f"{value:.0f}" if value >= 1000.0 else f"{value:.3g}"

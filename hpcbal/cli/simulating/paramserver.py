@@ -71,12 +71,12 @@ def _rate(
 ) -> Prediction | None:
     """Return what the trace of a profile lets expect of the roles at the start; None: nothing."""
     from hpcbal.forecast.prediction import predict
-    from hpcbal.planning.throughput import forecast_job
+    from hpcbal.planning.throughput import traced_job
 
     start = simulated.start
     executors = range(start.num_workers + start.num_servers)
     try:
-        job = forecast_job(config, executors[: start.num_workers], executors[start.num_workers :])
+        job = traced_job(config, executors[: start.num_workers], executors[start.num_workers :])
     except HpcbalError as error:
         warn(f"the throughput cannot be forecast: {error}")
         return None
@@ -150,12 +150,12 @@ def _lines(
     cells = [
         [
             str(each.num_executors),
-            _seconds(each.seconds),
-            _seconds(each.executor_seconds),
+            seconds_text(each.seconds),
+            seconds_text(each.executor_seconds),
             _roles(each.start),
-            _seconds(each.start.epoch_s),
+            seconds_text(each.start.epoch_s),
             _roles(each.end),
-            _seconds(each.end.epoch_s),
+            seconds_text(each.end.epoch_s),
             str(len(each.changes)),
         ]
         for each in forecasts
@@ -186,11 +186,11 @@ def _changes(changes: tuple[Change, ...]) -> list[str]:
     headers = ["at", "takes", "MB", "then", "s/epoch", "predicted", "simulated", "why"]
     cells = [
         [
-            _seconds(each.start_s),
-            _seconds(each.seconds),
+            seconds_text(each.start_s),
+            seconds_text(each.seconds),
             f"{each.num_bytes / 1e6:.3g}",
             _roles(each.after),
-            _seconds(each.after.epoch_s),
+            seconds_text(each.after.epoch_s),
             "-" if each.predicted_gain is None else f"{100 * each.predicted_gain:.1f}%",
             f"{100 * each.simulated_gain:.1f}%",
             each.why.partition(": ")[2],
@@ -204,6 +204,6 @@ def _roles(shape: Shape) -> str:
     return f"{count_text(shape.num_workers, 'worker')}, {count_text(shape.num_servers, 'server')}"
 
 
-def _seconds(value: float) -> str:
+def seconds_text(value: float) -> str:
     """Whole seconds; short times with three digits."""
     return f"{value:.0f}" if value >= 1000.0 else f"{value:.3g}"

@@ -120,7 +120,7 @@ class Splitting:
     Args:
         rules: of the policy.
         state: of the policy, from `BatchingPolicy.start` or from the group's last round.
-        settled: `num_quiet` of the group's last round; 0: the group is new.
+        num_quiet: of the group's last round, see below; 0: the group is new.
 
     Attributes:
         rules: as given.
@@ -134,14 +134,14 @@ class Splitting:
         num_quiet: number of decisions in a row that moved few samples.
     """
 
-    def __init__(self, rules: SplitRules, state: Any, settled: int = 0) -> None:
+    def __init__(self, rules: SplitRules, state: Any, num_quiet: int = 0) -> None:
         self.rules = rules
         self.state = state
         self.remove: int | None = None
         self.gave_up = False
         self.is_pending = False
         self.num_steps = self.num_decisions = self.num_changes = 0
-        self.num_quiet = settled
+        self.num_quiet = num_quiet
         self._offered: set[int] = set()
         self._events: deque[SplitEvent] = deque(maxlen=MAX_EVENTS)
         self.in_force = self.announcement
@@ -268,9 +268,9 @@ class Splitting:
         return SplitError(problem, self.events)
 
 
-def replay(rules: SplitRules, state: Any, events: Iterable[SplitEvent], settled: int = 0) -> Splitting:
+def replay(rules: SplitRules, state: Any, events: Iterable[SplitEvent], num_quiet: int = 0) -> Splitting:
     """Process recorded events again, with the same state or the same error as when they were recorded."""
-    machine = Splitting(rules, state, settled)
+    machine = Splitting(rules, state, num_quiet)
     for event in events:
         machine.handle(event)
     return machine

@@ -45,6 +45,14 @@ class Pull:
         return [block for block in blocks if block in self.places]
 
 
+def entries_of(access: Pull | Push, blocks: Iterable[int]) -> list[tuple[int, int, int]]:
+    """Return the entries of a frame that forwards these blocks of a pull or push."""
+    places = access.places
+    return [
+        (block, access.number[block], len(places[block]) if block in places else ALL_ROWS) for block in blocks
+    ]
+
+
 @dataclass(slots=True)
 class Push:
     """A push whose payload has come.

@@ -17,7 +17,7 @@ import numpy as np
 from hpcbal.comm.channel import Channel, Message
 from hpcbal.errors import HpcbalError, UserCodeError
 from hpcbal.events.event_log import MachineError
-from hpcbal.paramserver.api import AppError, Update, held_bytes
+from hpcbal.paramserver.api import AppError, Parameters, held_bytes
 from hpcbal.paramserver.engine.client import ParameterClient
 from hpcbal.paramserver.engine.data_carrier import DataCarrier
 from hpcbal.paramserver.engine.held_block import allocate
@@ -31,7 +31,7 @@ from hpcbal.paramserver.master import messages
 from hpcbal.paramserver.master.messages import What
 from hpcbal.paramserver.store.moving import queue_of_link
 from hpcbal.paramserver.store.ownership import Ownership
-from hpcbal.paramserver.worker.app_hands import AppHands, Values, Wanted
+from hpcbal.paramserver.worker.app_hands import AppHands, CheckedUpdates, Wanted
 from hpcbal.paramserver.worker.data_moves import DataMoves
 from hpcbal.paramserver.worker.job import EmulatedMachine, JobSetup
 from hpcbal.paramserver.worker.loading import (
@@ -220,14 +220,14 @@ class Executor(AppHands):
         return self._place.aside()
 
     def paced(self, num_samples: int) -> AbstractContextManager[None]:
-        """As long as computing takes on the emulated machine, if there is one."""
+        """Let the block last as long as it would on the emulated machine, if there is one."""
         machine = self._machine
         if machine.seconds_per_sample is None:
             return nullcontext()
         seconds = num_samples * machine.seconds_per_sample / machine.speed
         return self._place.taking(self.reactor, seconds)
 
-    def pull(self, wanted: Wanted, step: int, share: int, *, keeps_dense: bool = False) -> Waits[Values]:
+    def pull(self, wanted: Wanted, step: int, share: int, *, keeps_dense: bool = False) -> Waits[Parameters]:
         client = self.client
         self._pull_start_s = time.monotonic()
         pull = client.start_pull(wanted.needs, step, share, keeps_dense=keeps_dense)
@@ -236,7 +236,7 @@ class Executor(AppHands):
         yield lambda: not client.num_unsent  # the app may use the memory of its last updates again
         return values
 
-    def push(self, updates: Mapping[str, Update], step: int, applied: Callable[[], None]) -> Waits[None]:
+    def push(self, updates: CheckedUpdates, step: int, applied: Callable[[], None]) -> Waits[None]:
         client = self.client
         yield lambda: not client.num_unsent
         client.push(updates, applied, step)

@@ -115,11 +115,6 @@ class HeldBlock:
             changed = np.flatnonzero(self._kept[places])
             out[changed] = self._before[places[changed]]
 
-    @property
-    def has_kept(self) -> bool:
-        """Whether any rows are kept as they were before `step`."""
-        return self._has_all or self._has_rows
-
     def kept(self) -> tuple[IntArray, NDArray[Any]]:
         """Places of rows that are kept as they were before the step, and these rows."""
         if self._has_all:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from hpcbal.errors import UserCodeError
 from hpcbal.paramserver.api import App, apply_update, calling, held_bytes
-from hpcbal.paramserver.engine.accesses import ALL_ROWS, Pull, Push, ShapeOf
+from hpcbal.paramserver.engine.accesses import ALL_ROWS, Pull, Push, ShapeOf, entries_of
 from hpcbal.paramserver.engine.buffers import Buffers, PushRoom, view
 from hpcbal.paramserver.engine.held_block import HeldBlock
 from hpcbal.paramserver.engine.trace import Tracer
@@ -304,11 +304,7 @@ class Server:
 
     def _forward_pull(self, pull: Pull, blocks: Sequence[int], owner: int) -> None:
         places = [pull.places[block] for block in blocks if block in pull.places]
-        entries = [
-            (block, pull.number[block], len(pull.places[block]) if block in pull.places else ALL_ROWS)
-            for block in blocks
-        ]
-        payload = Segments(places) if places else None
+        entries, payload = entries_of(pull, blocks), Segments(places) if places else None
         self._wire.send(
             owner, FrameKind.PULL, entries, payload, pull.request, pull.worker, pull.step, pull.share
         )
@@ -336,17 +332,13 @@ class Server:
                 self.failure = error
 
     def _forward_push(self, push: Push, blocks: Sequence[int], owner: int) -> None:
-        entries = [
-            (block, push.number[block], len(push.places[block]) if block in push.places else ALL_ROWS)
-            for block in blocks
-        ]
         arrays: list[NDArray[Any]] = [push.places[block] for block in blocks if block in push.places]
         arrays += [push.deltas[block] for block in blocks]
         self._close(push, len(blocks))
         self._wire.send(
             owner,
             FrameKind.FORWARDED_PUSH,
-            entries,
+            entries_of(push, blocks),
             Segments(arrays),
             push.request,
             push.worker,

@@ -91,7 +91,13 @@ class _Member:
     period_s: float | None = None
 
     def state(self, job: str, bytes_per_s: float, period_s: float) -> SpillableJob:
-        """As measured since the last look, or as estimated; `period_s` if its own is not known."""
+        """Return what the job reads and computes, as measured since the last look, or else as estimated.
+
+        Args:
+            job: its name.
+            bytes_per_s: of the disk, for the estimate.
+            period_s: of an iteration, if that of the job is not known.
+        """
         samples, since = self.samples, self.since
         turns, on_disk = samples.num_turns - since.turns, samples.num_on_disk
         read_s = samples.block_bytes / self.steps / bytes_per_s

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Set
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -67,11 +67,6 @@ class Client:
         self._pulls: dict[int, int] = {}  # request -> number of blocks that have not come
         self._pushes: dict[int, int] = {}  # request -> number of blocks that are not applied
         self._log: EventLog[Event] = EventLog(MAX_EVENTS, lambda event: f"request {event[1]}")
-
-    @property
-    def open_pulls(self) -> Set[int]:
-        """Pulls that have not been answered in full; the set stays up to date."""
-        return self._pulls.keys()
 
     @property
     def num_pulls(self) -> int:

@@ -16,6 +16,8 @@ from hpcbal.paramserver.api import (
     Batch,
     DataBlock,
     IntArray,
+    Needs,
+    Parameters,
     Update,
     calling,
     checked_needs,
@@ -31,9 +33,8 @@ from hpcbal.paramserver.worker.samples import Turn, WorkerSamples
 from hpcbal.paramserver.worker.several_blocks import UpdateSum, rows_bytes, size_factor
 from hpcbal.paramserver.worker.worker import Hands
 
-Values = Mapping[str, NDArray[Any]]
-Needs = Mapping[str, IntArray]
-Updates = Mapping[str, Update]
+CheckedUpdates = Mapping[str, Update]
+"""Updates of an app, from `checked_updates`."""
 
 
 class Wanted(NamedTuple):
@@ -50,7 +51,7 @@ class Wanted(NamedTuple):
     are_shared: bool = False
 
 
-class AppHands(Hands[Wanted, Values, Updates, DataBlock]):
+class AppHands(Hands[Wanted, Parameters, CheckedUpdates, DataBlock]):
     """Calls the app; subclasses pull, push, load and save.
 
     Args:
@@ -69,15 +70,15 @@ class AppHands(Hands[Wanted, Values, Updates, DataBlock]):
         return time.monotonic()
 
     def aside(self) -> AbstractContextManager[None]:
-        """Work on what only this worker knows: files, and batches that are put together."""
+        """Return a context for work on what only this worker knows; jobs beside it go on meanwhile."""
         return nullcontext()
 
     def paced(self, num_samples: int) -> AbstractContextManager[None]:
-        """Computing of so many samples."""
+        """Return a context for computing so many samples; in emulation it takes as long as it would there."""
         return nullcontext()
 
     def computed(self, turn: Turn, start_s: float, end_s: float) -> None:
-        """The updates of a turn are there."""
+        """Note when the updates of a turn were computed, in seconds of `now_s`."""
 
     # Turns.
 
@@ -98,9 +99,7 @@ class AppHands(Hands[Wanted, Values, Updates, DataBlock]):
         with self.aside(), calling(self._job.app, "needs"):
             return checked_needs(self._job.app.needs(batch), self._job.tables)
 
-    def compute(
-        self, turn: Turn, wanted: Wanted, values: Values
-    ) -> Waits[tuple[Mapping[str, Update], float]]:
+    def compute(self, turn: Turn, wanted: Wanted, values: Parameters) -> Waits[tuple[CheckedUpdates, float]]:
         yield from ()  # it takes the time that it takes
         job, batch = self._job, wanted.batch
         assert batch is not None
@@ -126,7 +125,7 @@ class AppHands(Hands[Wanted, Values, Updates, DataBlock]):
         share = 1.0 if job.is_async else len(self._samples.cursors) / job.cut.num_blocks
         return size_factor(share * job.mini_batch, job.cut.size(0))
 
-    def first_blocks(self) -> Iterator[Callable[[], Updates | None]]:
+    def first_blocks(self) -> Iterator[Callable[[], CheckedUpdates | None]]:
         """See `Hands`.
 
         Updates of several blocks are added up first if the app has no `update` of its own, and all blocks are
@@ -140,7 +139,7 @@ class AppHands(Hands[Wanted, Values, Updates, DataBlock]):
         for block in self._samples.whole():
             yield partial(self._first_updates, block)
 
-    def _first_updates(self, block: DataBlock) -> Updates | None:
+    def _first_updates(self, block: DataBlock) -> CheckedUpdates | None:
         app, job = self._job.app, self._job
         with self.aside():
             with calling(app, "initial_updates"):
@@ -150,7 +149,7 @@ class AppHands(Hands[Wanted, Values, Updates, DataBlock]):
             checked = checked_updates(updates, job.tables, {})
             return checked if self._first is None else self._first.add(checked) or None
 
-    def first_updates_left(self) -> Updates | None:
+    def first_updates_left(self) -> CheckedUpdates | None:
         left, self._first = self._first, None
         return None if left is None else left.take() or None
 
@@ -180,7 +179,9 @@ class AppHands(Hands[Wanted, Values, Updates, DataBlock]):
     def _whole(self, block: DataBlock) -> Batch:
         return whole_block(block, seed=self._job.seed, epoch=self._epoch)
 
-    def objective(self, block: DataBlock, values: Values) -> tuple[int, Callable[[], Mapping[str, float]]]:
+    def objective(
+        self, block: DataBlock, values: Parameters
+    ) -> tuple[int, Callable[[], Mapping[str, float]]]:
         batch, pulled = self._whole(block), self._pulled
         assert pulled is not None
         if pulled.are_shared:
@@ -206,7 +207,7 @@ class AppHands(Hands[Wanted, Values, Updates, DataBlock]):
         return checked_terms("parameter_objective", terms)
 
     def _needed_together(self, numbers: Sequence[int]) -> Iterator[tuple[list[int], dict[str, IntArray]]]:
-        """Blocks, and the rows that they need together, as far as there is memory for them."""
+        """Yield data blocks, and the rows that they need together, as many as there is memory for."""
         tables, factor = self._job.tables, self._size_factor()
         together: list[int] = []
         rows: dict[str, IntArray] = {}

@@ -69,7 +69,7 @@ class Busy:
 
     @property
     def under_way_s(self) -> float:
-        """Since when it has been used without a break, in seconds; 0: it is free."""
+        """Seconds for which it has been used without a break until now; 0: it is free."""
         since_s = self._since_s
         return 0.0 if since_s is None else self._now_s() - since_s
 

@@ -251,7 +251,7 @@ class WorkerSamples:
         scatter_state(batch, self.slices_of(turn))
 
     def computed(self, seconds: float) -> None:
-        """A turn has computed for so long, and needs no samples any more; as for `gathered`."""
+        """A turn has computed for so long, and needs its samples no more; the caller holds the lock, too."""
 
     def settle(self) -> bool:
         """Between two turns: move blocks to where they are to be; returns whether any had to move."""

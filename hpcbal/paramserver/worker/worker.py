@@ -58,7 +58,7 @@ class Hands(ABC, Generic[W, V, U, B]):
         return None
 
     def during(self, kind: str) -> AbstractContextManager[None]:
-        """While the worker does something that is not part of a turn, such as `load`."""
+        """Return a context for something that is not part of a turn, such as `load`; a trace shows it."""
         return nullcontext()
 
     # Orders.
@@ -121,9 +121,9 @@ class Hands(ABC, Generic[W, V, U, B]):
 
     @abstractmethod
     def first_blocks(self) -> Iterator[Callable[[], U | None]]:
-        """For each data block that pushes before the first epoch: what computes its updates.
+        """Yield a function for each data block that pushes before the first epoch; it computes the updates.
 
-        It returns updates to push now, maybe those of several blocks; None: none yet.
+        It returns those to push now, maybe of several blocks; None: none yet.
         """
 
     @abstractmethod
@@ -147,7 +147,7 @@ class Hands(ABC, Generic[W, V, U, B]):
 
     @abstractmethod
     def parameter_objectives(self, epoch: int) -> Iterator[tuple[int, Callable[[], Mapping[str, float]]]]:
-        """For each parameter block here without terms of the objective after `epoch`: what computes them."""
+        """Yield each parameter block here that has no terms after `epoch` yet, and what computes them."""
 
 
 class Worker(Generic[W, V, U, B]):

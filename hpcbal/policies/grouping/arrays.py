@@ -16,7 +16,7 @@ Floats = NDArray[np.float64]
 
 
 def _share(blocks: float, machines: int) -> float:
-    """As `largest_share`; infinite: as many blocks as need be."""
+    """As `largest_share`; infinite blocks: as many as need be, so that shares are even."""
     return 1 / machines if blocks == math.inf else math.ceil(blocks / machines) / blocks
 
 
@@ -156,7 +156,7 @@ class LoadArrays:
         return list(zip(*(values.tolist() for values in self._columns), strict=True))
 
     def group_iteration_s(self, group: Sequence[int], machines: int) -> float:
-        """As `model.group_iteration_s`, of jobs by their numbers."""
+        """As `groups.group_iteration_s`, of jobs by their numbers."""
         return self._sums(group, machines)[0]
 
     def worth(self, group: Sequence[int], machines: int) -> float:
@@ -180,7 +180,7 @@ class LoadArrays:
         return max(compute_s, links, longest), cores, all_useful
 
     def score(self, groups: Sequence[Sequence[int]], given: Sequence[int], machines: int) -> float:
-        """As `model.score`.
+        """As `groups.score`, of jobs by their numbers.
 
         Args:
             groups: numbers of the jobs of each group, at least one each.

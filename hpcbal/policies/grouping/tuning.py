@@ -26,7 +26,7 @@ class NumberedGrouping:
     Attributes:
         groups: numbers of the jobs of each group.
         given: machines of each group.
-        score: see `model.score`.
+        score: see `groups.score`.
     """
 
     groups: tuple[Jobs, ...]

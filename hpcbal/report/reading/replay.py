@@ -24,6 +24,7 @@ from hpcbal.events.ensemble import (
     StartRound,
     StopStream,
 )
+from hpcbal.events.history import finite_metrics
 from hpcbal.events.line import Line
 from hpcbal.report.model import (
     EpochPoint,
@@ -286,8 +287,7 @@ class Replay:
         dnn, facts = line.dnn_id, line.facts
         self.pruned.discard(dnn)  # it trains on without the rule
         curve = self.curves.setdefault(dnn, [])
-        metrics = {name: value if math.isfinite(value) else None for name, value in line.metrics.items()}
-        curve.append(EpochPoint(len(curve) + 1, metrics))
+        curve.append(EpochPoint(len(curve) + 1, finite_metrics(line.metrics)))
         hold = self._open.get(dnn)
         if hold is None:
             return

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -13,7 +12,7 @@ from hpcbal.data.held_out import only_counted
 from hpcbal.data.source import PreprocessedSamples
 from hpcbal.ensembling import Kind
 from hpcbal.errors import DataError, InputError, OutputError
-from hpcbal.events.history import LOSS
+from hpcbal.events.history import LOSS, finite_metrics
 from hpcbal.processes import own_stream
 from hpcbal.runtime.evaluating.evaluator import Evaluator, FailedDnnsError, Outcome
 from hpcbal.runtime.evaluating.predicting import Predictor, Trained, kind_of
@@ -168,7 +167,7 @@ def _evaluation(
         which, epoch = found.weights[dnn.name]
         of_items = tally.scores() if tally is not None else {}
         shown = {**metrics_beside(of_items, found.metrics[dnn.name], dnn), **of_items}
-        dnns.append(EvaluatedDnn(dnn.name, which, epoch, _finite(shown), share))
+        dnns.append(EvaluatedDnn(dnn.name, which, epoch, finite_metrics(shown), share))
     ensembles = []
     if len(dnns) > 1:
         num_selected = sum(share > 0.0 for share in shares if share is not None)
@@ -183,7 +182,7 @@ def _evaluation(
             if tally is not None:
                 own = {key: value for key, value in (metrics or {}).items() if key in common}
                 shown = {**metrics_beside(tally.scores(), own, run.dnns[0]), **tally.scores()}
-                ensembles.append(EvaluatedEnsemble(name, size, _finite(shown)))
+                ensembles.append(EvaluatedEnsemble(name, size, finite_metrics(shown)))
     is_values = kind_of(run.dnns[0]) == "values"
     return Evaluation(
         run=run.config.name,
@@ -248,10 +247,6 @@ def _notes_on_selection(num_dnns: int, run: TrainedRun, data: EvaluationData, ou
     if run.data == VALIDATION:
         return ["the greedy selection was made on these samples, so its scores are too good"]
     return []
-
-
-def _finite(scores: Mapping[str, float]) -> dict[str, float | None]:
-    return {name: value if math.isfinite(value) else None for name, value in scores.items()}
 
 
 def report(run: TrainedRun, evaluation: Evaluation, *, as_json: bool) -> None:

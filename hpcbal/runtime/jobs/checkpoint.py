@@ -26,7 +26,7 @@ from hpcbal.paramserver.master.messages import What
 from hpcbal.safe_text import shortened
 from hpcbal.telemetry.files.atomic_file import read_text, write_json_atomic
 
-JOBS = "jobs"
+JOBS_FOLDER = "jobs"
 """Name of the folder of jobs in the output directory."""
 
 MANIFEST = "checkpoint.json"

@@ -16,7 +16,7 @@ from hpcbal.paramserver.engine.trace import Tracer
 from hpcbal.paramserver.engine.transport import Transport
 from hpcbal.paramserver.store.layout import Layout
 from hpcbal.paramserver.worker.job import EmulatedMachine, JobSetup
-from hpcbal.runtime.jobs.checkpoint import JOBS, CheckpointFiles
+from hpcbal.runtime.jobs.checkpoint import JOBS_FOLDER, CheckpointFiles
 from hpcbal.runtime.jobs.loading import LoadedJob
 from hpcbal.runtime.jobs.messages import EndRun, Forget, ForJob, HostJob, Left
 from hpcbal.runtime.rank.context import LiveRank
@@ -99,7 +99,7 @@ def executor_of(
         staleness=config.staleness,
         memory_bytes=config.memory_per_rank,
     )
-    files = CheckpointFiles(RunDirectory(rank.output, JOBS).job(order.job), rank.rank, order.saved)
+    files = CheckpointFiles(RunDirectory(rank.output, JOBS_FOLDER).job(order.job), rank.rank, order.saved)
     return Executor(transport, channel, job, machine, files, **more)
 
 

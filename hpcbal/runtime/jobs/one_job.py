@@ -17,7 +17,7 @@ from hpcbal.forecast.prediction import Prediction, predict
 from hpcbal.paramserver.master import messages
 from hpcbal.paramserver.master.events import End, EpochEnded, Instruction, Reconfigured
 from hpcbal.paramserver.master.job import JobMachine
-from hpcbal.planning.throughput import forecast_job, rate_text
+from hpcbal.planning.throughput import rate_text, traced_job
 from hpcbal.runtime.jobs.executors import ExecutorSupply, first_owners, without_blocks
 from hpcbal.runtime.jobs.job import Job, Owners, Start
 from hpcbal.runtime.jobs.master import JobPlacement, Master
@@ -251,7 +251,7 @@ def forecast_of(config: ParamServerConfig, machine: JobMachine) -> Prediction | 
     workers = [i for i, role in enumerate(roles) if role == "worker"]
     servers = [i for i, role in enumerate(roles) if role == "server"]
     try:
-        job = forecast_job(config, workers, servers)
+        job = traced_job(config, workers, servers)
     except HpcbalError as error:
         log.warning("the throughput cannot be forecast: %s", error)
         return None

@@ -10,7 +10,7 @@ from hpcbal.errors import ExitCode, OutputError
 from hpcbal.runtime.handoff.end_file import note_progress
 from hpcbal.runtime.handoff.launch_dir import RunRequest, output_of
 from hpcbal.runtime.handoff.submissions import submitted_names
-from hpcbal.runtime.jobs.checkpoint import JOBS, read_saved
+from hpcbal.runtime.jobs.checkpoint import JOBS_FOLDER, read_saved
 from hpcbal.runtime.jobs.job import Job, jobs_of, stop_rule
 from hpcbal.telemetry import Claim, Ledger, RunDirectory, RunLock, claim_output
 from hpcbal.telemetry.ledger import (
@@ -111,8 +111,8 @@ def _open(
 ) -> OpenedJobs:
     """Open or create the directory; `take` takes over how far the ledger says that jobs are."""
     add_import_roots(request.config_path)
-    run = RunDirectory(output_of(request, config).root, JOBS)
-    claim, lock = claim_output(run.root, resolved_yaml(config), request.resume, JOBS)
+    run = RunDirectory(output_of(request, config).root, JOBS_FOLDER)
+    claim, lock = claim_output(run.root, resolved_yaml(config), request.resume, JOBS_FOLDER)
     notes = list(claim.notes)
     try:
         scan = scan_ledger(run.ledger)

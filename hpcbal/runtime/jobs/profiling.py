@@ -17,7 +17,7 @@ from hpcbal.paramserver.master import messages
 from hpcbal.paramserver.master.events import EndRequested, Event
 from hpcbal.processes import say
 from hpcbal.runtime.handoff.launch_dir import RunRequest, output_of
-from hpcbal.runtime.jobs.checkpoint import JOBS
+from hpcbal.runtime.jobs.checkpoint import JOBS_FOLDER
 from hpcbal.runtime.jobs.executors import first_owners, first_roles
 from hpcbal.runtime.jobs.job import Job, Start
 from hpcbal.runtime.jobs.job_rank import ReportedTrace
@@ -68,8 +68,8 @@ def open_profile(request: RunRequest, config: ParamServerConfig, num_steps: int)
         OutputError: if the directory is not writable, full, locked, not made by hpcbal, or another run's.
     """
     add_import_roots(request.config_path)
-    run = RunDirectory(output_of(request, config).root, JOBS)
-    claim, lock = claim_output(run.root, resolved_yaml(config), False, JOBS)
+    run = RunDirectory(output_of(request, config).root, JOBS_FOLDER)
+    claim, lock = claim_output(run.root, resolved_yaml(config), False, JOBS_FOLDER)
     claim.record()
     for note in claim.notes:
         log.info("%s: %s", run.root, note)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from hpcbal.cluster.roles import Roles
+from hpcbal.events.history import finite_metrics
 from hpcbal.events.line import Line
 from hpcbal.kinds import KINDS
 from hpcbal.paramserver.master.events import End, EpochEnded, WriteManifest
@@ -185,7 +185,7 @@ class Record(JobsProgress):
         job.epochs, job.history = ended.epoch, job.start.machine.history
         metrics = dict(ended.record.metrics) if ended.record is not None else {}
         workers = self._shown.workers_of_epoch()
-        self.append(JobEpochLine(job.name, ended.epoch, seconds, _finite(metrics), workers))
+        self.append(JobEpochLine(job.name, ended.epoch, seconds, finite_metrics(metrics), workers))
         if ended.record is not None:
             num_workers = len(workers) or len(job.start.ranks)
             self._metrics.write(job.name, ended.record, {"num_workers": float(num_workers)})
@@ -279,10 +279,6 @@ class Record(JobsProgress):
         self._shown.fill(self.status)
 
 
-def _finite(metrics: Mapping[str, float]) -> dict[str, float | None]:
-    return {name: value if math.isfinite(value) else None for name, value in metrics.items()}
-
-
 def _status_of(job: Job) -> PsJobStatus:
     metrics: Sequence[Mapping[str, float]] = [record.metrics for record in job.history]
     main, start = job.main_metric, job.start
@@ -291,7 +287,7 @@ def _status_of(job: Job) -> PsJobStatus:
         "state": job.state,
         "epochs": job.epochs,
         "max_epochs": job.config.stop.max_epochs,
-        "metrics": _finite(metrics[-1]) if metrics else {},
+        "metrics": finite_metrics(metrics[-1]) if metrics else {},
         "main_metric": main,
         "best": best_of(metrics, main) if main else None,
         "wall_time_s": job.wall_s,

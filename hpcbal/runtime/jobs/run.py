@@ -14,7 +14,7 @@ from hpcbal.config import JobsConfig, ParamServerConfig
 from hpcbal.errors import ClusterError
 from hpcbal.paramserver.coscheduling.scheduler import JobScheduler
 from hpcbal.paramserver.engine.mpi_transport import MpiTransport
-from hpcbal.runtime.jobs.checkpoint import JOBS
+from hpcbal.runtime.jobs.checkpoint import JOBS_FOLDER
 from hpcbal.runtime.jobs.coscheduling import SWITCH_INTERVAL_S, Coscheduling
 from hpcbal.runtime.jobs.groups import policy_of
 from hpcbal.runtime.jobs.job_rank import JobRank, SliceTrace
@@ -118,7 +118,7 @@ def _perform(
 
 
 def _final_report(rank: LiveRank) -> Callable[[], None]:
-    return lambda: write_final_report(RunDirectory(rank.output, JOBS))
+    return lambda: write_final_report(RunDirectory(rank.output, JOBS_FOLDER))
 
 
 def _check_threads() -> None:

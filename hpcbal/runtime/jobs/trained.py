@@ -17,7 +17,7 @@ from hpcbal.paramserver.api import App, Column, DataBlocks, Ragged
 from hpcbal.paramserver.store.layout import Layout
 from hpcbal.paramserver.worker.job import JobSetup
 from hpcbal.paramserver.worker.loading import VALUES, saved_data
-from hpcbal.runtime.jobs.checkpoint import DATA, JOBS, PARAMETERS, read_blocks, read_saved
+from hpcbal.runtime.jobs.checkpoint import DATA, JOBS_FOLDER, PARAMETERS, read_blocks, read_saved
 from hpcbal.runtime.jobs.loading import Cut, check_saved, load_job
 from hpcbal.telemetry import RunDirectory
 from hpcbal.telemetry.files.atomic_file import remove_quietly
@@ -54,7 +54,7 @@ def load_trained(config: PsJobConfig, name: str, seed: int, directory: Path) -> 
         CheckpointError: the checkpoint is damaged.
         UserCodeError: the app or the dataset raises.
     """
-    folder = RunDirectory(directory, JOBS).job(name)
+    folder = RunDirectory(directory, JOBS_FOLDER).job(name)
     saved = read_saved(folder)
     if saved is None:
         raise InputError(

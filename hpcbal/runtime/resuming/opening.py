@@ -42,7 +42,7 @@ class OpenedRun:
 
     @property
     def unfinished(self) -> dict[str, bool]:
-        """Whether a DNN has a checkpoint, by the names of those that are still to be trained."""
+        """The DNNs that are still to be trained; by name, whether one has a checkpoint."""
         dnns = self.earlier.resume.dnns
         return {name: dnn.position is not None for name, dnn in dnns.items() if dnn.state not in TERMINAL}
 

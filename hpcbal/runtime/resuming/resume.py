@@ -233,9 +233,7 @@ class _Facts:
         self.preprocessing_samples_per_s: float | None = None
         self.choice: ScheduleChosen | None = None
         self.open_round: RoundPlan | None = None
-        self._pausing: set[str] = (
-            set()
-        )  # DNNs that were asked to leave the open round until others have results
+        self._pausing: set[str] = set()  # asked to leave the open round until others have results
         self._forgotten: dict[str, list[int]] = {}  # left out in the open round, but may be used again
         self._started_on: Cluster | None = None
 

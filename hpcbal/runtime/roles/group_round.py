@@ -280,12 +280,13 @@ class GroupRound:
         if time.monotonic() - self._last_look_s < LOOK_INTERVAL_S:
             return
         self._last_look_s = time.monotonic()
-        self._between_steps()
+        self._attend()
         saves_inside = self._member.is_master and self._context.config.checkpoint.interval_s > 0.0
         if saves_inside and position.offset > 0 and replica.broken is None:
             self._saving.save_if_due(replica, position)
 
-    def _between_steps(self) -> None:
+    def _attend(self) -> None:
+        """Take messages, send heartbeats, and report the checkpoints that have been written."""
         self._take_messages()
         self._context.keep_in_touch(f"training {self._member.dnn.name}")
         if self._member.is_master:
@@ -333,7 +334,7 @@ class GroupRound:
         backoff = Backoff.idle()
         with self._context.slices.during("wait for the others"):
             while True:
-                self._between_steps()
+                self._attend()
                 if self._orders:
                     order = self._orders.pop(0)
                     assert isinstance(order, Proceed | Leave), order

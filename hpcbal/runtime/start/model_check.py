@@ -56,7 +56,7 @@ class ModelCheck:
 
         Args:
             dnns: all DNNs.
-            unfinished: whether a DNN has a checkpoint, by the names of those that will be trained.
+            unfinished: the DNNs that are still to be trained; by name, whether one has a checkpoint.
 
         Raises:
             InputError: on the first trainer, if the run must not start.
@@ -64,15 +64,16 @@ class ModelCheck:
         live = [dnn for dnn in dnns if dnn.name in unfinished]
         begun = {dnn.model: dnn for dnn in reversed(live) if unfinished[dnn.name]}
         if begun:  # one DNN per callable: its code is what may have changed
-            mine = list(begun.values())[self._rank :: self._num_ranks]
-            found = self._all_gather([problem for dnn in mine if (problem := self._problem(dnn))])
-            self._refuse([problem for problems in found for problem in problems])
+            self._refuse_if_any_is_wrong(list(begun.values()))
         if fresh := [dnn for dnn in live if not unfinished[dnn.name] and (dnn.init or dnn.freeze)]:
-            mine = fresh[self._rank :: self._num_ranks]
-            found = self._all_gather([problem for dnn in mine if (problem := self._problem(dnn))])
-            self._refuse([problem for problems in found for problem in problems])
+            self._refuse_if_any_is_wrong(fresh)
         elif live and not begun:
             self._refuse_if_none_can_be_built(live)
+
+    def _refuse_if_any_is_wrong(self, dnns: Sequence[DnnConfig]) -> None:
+        mine = dnns[self._rank :: self._num_ranks]
+        found = self._all_gather([problem for dnn in mine if (problem := self._problem(dnn))])
+        self._refuse([problem for problems in found for problem in problems])
 
     def _refuse_if_none_can_be_built(self, live: Sequence[DnnConfig]) -> None:
         """The first trainer checks the first model. If it is wrong, all trainers look for a right one."""

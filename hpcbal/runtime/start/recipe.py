@@ -27,7 +27,7 @@ class Setting:
         data: the data that this rank holds.
         peers: communicator of the ranks with the same role, in the order of `Roles`.
         data_comm: communicator of all ranks, for blocks that travel between nodes.
-        unfinished: whether a DNN has a checkpoint, by the names of those that are still to be trained.
+        unfinished: the DNNs that are still to be trained; by name, whether one has a checkpoint.
         opened: the run's files, on rank 0 only.
     """
 

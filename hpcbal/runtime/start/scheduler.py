@@ -100,25 +100,10 @@ def make_scheduler(
     opened.accept()
     console = Console(config, roles.cluster.num_slots, facts.spec.num_train)
     journal = Journal(opened, ensemble, console, roles.cluster.num_slots, keys)
-    if ensemble.forgotten:
-        log.info(
-            "the hosts have changed: slots that were left out of %s may be used again",
-            ", ".join(ensemble.forgotten),
-        )
-    if ensemble.too_wide:
-        log.info(
-            "the interrupted round is not resumed: %s had more slots than schedule.max_slots_per_dnn (%s) "
-            "and batch_size allow now",
-            ", ".join(ensemble.too_wide),
-            settings.max_slots_per_dnn,
-        )
+    _log_what_ends(ensemble, settings)
     journal.note_start(opened, roles, device)
-    for line in node_lines(roles, devices):
+    for line in (*node_lines(roles, devices), *_start_notes(context, settings, summing)):
         console.note(line)
-    if summing is not None and config.backend.name != "emulated" and roles.cluster.num_slots > 1:
-        console.note(str(summing))
-    if settings.max_slots_per_dnn != config.schedule.slot_limit:
-        console.note("slots share cores, so a DNN gets one slot (schedule.max_slots_per_dnn: auto)")
     for note in opened.notes:
         log.info("%s: %s", opened.run.root, note)
     for warning in (*opened.earlier.warnings, *_start_warnings(context, facts)):
@@ -131,6 +116,34 @@ def make_scheduler(
         console,
         started_s=opened.request.started_s,
     )
+
+
+def _log_what_ends(ensemble: Ensemble, settings: ScheduleSettings) -> None:
+    """Log what earlier starts have decided and does not hold any more."""
+    if ensemble.forgotten:
+        log.info(
+            "the hosts have changed: slots that were left out of %s may be used again",
+            ", ".join(ensemble.forgotten),
+        )
+    if ensemble.too_wide:
+        log.info(
+            "the interrupted round is not resumed: %s had more slots than schedule.max_slots_per_dnn (%s) "
+            "and batch_size allow now",
+            ", ".join(ensemble.too_wide),
+            settings.max_slots_per_dnn,
+        )
+
+
+def _start_notes(
+    context: RankContext, settings: ScheduleSettings, summing: ChosenCollective | None
+) -> list[str]:
+    """Return how gradients are summed, and how many slots a DNN gets, where users may not expect it."""
+    config, notes = context.config, []
+    if summing is not None and config.backend.name != "emulated" and context.roles.cluster.num_slots > 1:
+        notes.append(str(summing))
+    if settings.max_slots_per_dnn != config.schedule.slot_limit:
+        notes.append("slots share cores, so a DNN gets one slot (schedule.max_slots_per_dnn: auto)")
+    return notes
 
 
 def _start_warnings(context: RankContext, facts: StreamFacts) -> list[str]:

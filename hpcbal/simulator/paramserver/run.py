@@ -57,15 +57,8 @@ def simulate_job(
         JobError: a reconfiguration moves blocks from a rank that does not own them.
     """
     ranks = range(1, len(machines) + 1)
-    for what, owners, count in (
-        ("data", data_owner, job.num_data_blocks),
-        ("parameter", parameter_owner, job.layout.num_blocks),
-    ):
-        if len(owners) != count or not set(owners) <= set(ranks):
-            raise InputError(
-                f"{what} blocks: got owners {sorted(set(owners))} of {len(owners)} blocks, "
-                f"allowed: ranks 1..{len(machines)} for each of {count} blocks"
-            )
+    _check_owners("data", data_owner, job.num_data_blocks, ranks)
+    _check_owners("parameter", parameter_owner, job.layout.num_blocks, ranks)
     delays = delays or Delays()
     clock = Clock()
     bandwidths = {rank: machines[rank - 1].bandwidth for rank in ranks}
@@ -104,6 +97,14 @@ def simulate_job(
         machine.owners("data"),
         machine.owners("parameters"),
     )
+
+
+def _check_owners(what: str, owners: Sequence[int], num_blocks: int, ranks: range) -> None:
+    if len(owners) != num_blocks or not set(owners) <= set(ranks):
+        raise InputError(
+            f"{what} blocks: got owners {sorted(set(owners))} of {len(owners)} blocks, "
+            f"allowed: ranks 1..{len(ranks)} for each of {num_blocks} blocks"
+        )
 
 
 def simulate_roles(

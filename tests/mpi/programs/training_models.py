@@ -52,6 +52,21 @@ def normalised(input_shape: tuple[int, ...], num_classes: int) -> Any:
     )
 
 
+def pooled(input_shape: tuple[int, ...], num_classes: int) -> Any:
+    """A small network with batch norm, whose weights have the same meaning whatever the order of axes."""
+    from keras import Sequential, layers
+
+    return Sequential(
+        [
+            layers.Input(input_shape),
+            layers.Conv2D(3, 3, activation="tanh"),
+            layers.BatchNormalization(),
+            layers.GlobalAveragePooling2D(),
+            layers.Dense(num_classes),
+        ]
+    )
+
+
 def _two_branches(input_shape: tuple[int, ...], num_classes: int, norm: Any) -> Any:
     """Batch norm in two branches that do not depend on each other, and once after them."""
     from keras import Input, Model, layers

@@ -77,7 +77,6 @@ def test_the_area_of_cutmix_follows_its_beta_distribution() -> None:
 def test_labels_become_distributions_and_validation_is_not_mixed(array_dataset: Any, images: Any) -> None:
     source = make(array_dataset(images), Mixup(alpha=1.0))
     assert source.mixes
-    assert source.mixes_classes
     assert source.label_spec == LabelSpec((3,), "float32")
     assert source.sample_spec == SampleSpec.of((6, 8, 3), "uint8")
     x, y = mixed(source, 4, 6)  # classes 1 and 0
@@ -104,7 +103,6 @@ def test_floating_point_labels_are_averaged(array_dataset: Any, images: Any) -> 
             return images[sample_id], np.array([sample_id, -sample_id], float)
 
     source = make(Heights(), CutMix())
-    assert not source.mixes_classes
     assert source.label_spec == LabelSpec((2,), "float64")
     x, y = mixed(source, 4, 6)
     part = (x == images[6]).all(axis=2).mean()
