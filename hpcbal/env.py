@@ -27,6 +27,16 @@ def tensorflow_settings() -> dict[str, str]:
     return {**_TENSORFLOW_DEFAULTS, **os.environ, **_KERAS_SETTINGS}
 
 
+def compiler_settings(directory: str) -> dict[str, str]:
+    """Return what `os.environ` must hold before torch.compile makes code, which it keeps in `directory`."""
+    return {
+        "TORCHINDUCTOR_CACHE_DIR": directory,
+        "TRITON_CACHE_DIR": os.path.join(directory, "triton"),
+        "TORCHINDUCTOR_COMPILE_THREADS": "1",  # otherwise each rank starts a process for each core
+        **os.environ,
+    }
+
+
 # name -> what it does here. A test checks that the package uses no other variable.
 VARIABLES: Mapping[str, str] = {
     # Our own: a flag overrides them, and they override the configuration.
@@ -73,6 +83,9 @@ VARIABLES: Mapping[str, str] = {
     "TF_NUM_INTRAOP_THREADS": "threads inside one TensorFlow operation",
     "TF_NUM_INTEROP_THREADS": "TensorFlow operations that run in parallel",
     # Set for the ranks, unless the user has set them.
+    "TORCHINDUCTOR_CACHE_DIR": "in the output directory: what torch.compile has made for DNNs with compile",
+    "TRITON_CACHE_DIR": "the same for GPUs",
+    "TORCHINDUCTOR_COMPILE_THREADS": "1: ranks start no processes that compile",
     "TF_CPP_MIN_LOG_LEVEL": "how much TensorFlow logs; 2 (errors) unless set",
     "KERAS_BACKEND": "always tensorflow, also if the user's keras.json says otherwise",
     "TF_USE_LEGACY_KERAS": "always 0: models are those of Keras 3",
@@ -90,6 +103,7 @@ VARIABLES: Mapping[str, str] = {
     "PRTE_MCA_hwloc_default_binding_policy": "none when hpcbal starts more ranks than there are cores",
     "OMPI_ALLOW_RUN_AS_ROOT": "1 for ranks that root starts with hpcbal, as in a container",
     "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1 for ranks that root starts with hpcbal, as in a container",
+    "CXX": "the C++ compiler of torch.compile, for DNNs with compile: true; g++ unless set",
     # Accelerators.
     "CUDA_VISIBLE_DEVICES": "NVIDIA GPUs that may be used; never changed",
     "ROCR_VISIBLE_DEVICES": "AMD GPUs that may be used; never changed",

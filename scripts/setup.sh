@@ -165,6 +165,7 @@ choose_frameworks() { # sets FRAMEWORKS, WITH_HOROVOD (yes or no), HOROVOD_REASO
     [[ $word =~ ^(tensorflow|torch)$ ]] ||
       refuse "HPCBAL_FRAMEWORKS is '$FRAMEWORKS'; allowed are tensorflow, torch and 'tensorflow torch'."
   done
+  FRAMEWORKS=${words[*]} # with single spaces
   [[ ${HPCBAL_HOROVOD:-auto} =~ ^(auto|yes|no)$ ]] ||
     refuse "HPCBAL_HOROVOD is '$HPCBAL_HOROVOD'; allowed are auto, yes and no."
   wanted=${HPCBAL_HOROVOD:-$(kept_choice horovod)}

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import weakref
 from collections.abc import Sequence
@@ -53,6 +54,7 @@ class Child:
                 'if __name__ == "__main__":'
             )
         self._directory, self._verb = directory, words[0]
+        self._root = os.path.realpath(directory)  # also if the script changes the current directory
         self._starter, self._is_asked = os.getpid(), False
         self._read_to, self._decoder = 0, codecs.getincrementaldecoder("utf-8")("replace")
         try:
@@ -80,12 +82,26 @@ class Child:
 
     @property
     def code(self) -> int | None:
-        """Its exit code, as a shell shows it; None while it runs."""
+        """Its exit code, as a shell shows it; None while it runs.
+
+        Raises:
+            InputError: in a forked copy of the process that has started it, which is told nothing of its end.
+        """
+        if os.getpid() != self._starter:
+            raise InputError(
+                f"{self._directory}: another process has started 'hpcbal {self._verb}'; in a forked copy use "
+                "hpcbal.load"
+            )
         code = self._process.poll()
         if code is None:
             return None
         _running.discard(self)
         return code if code >= 0 else 128 - code
+
+    def is_run_in(self, directory: Path) -> bool:
+        """Whether it is a run in this directory that goes on, started by this process."""
+        is_own = self._starter == os.getpid() and self._verb == "run"
+        return is_own and self.code is None and self._root == os.path.realpath(directory)
 
     def stop(self, *, kill: bool = False) -> None:
         """Ask it to stop cleanly, once; or to kill its ranks, too."""
@@ -122,6 +138,8 @@ class Child:
                     break
                 if until_s is not None and time.monotonic() >= until_s:
                     raise TimeoutError(f"{self._directory}: 'hpcbal {self._verb}' still runs")
+                if not threading.main_thread().is_alive():  # Python ends the script after this thread
+                    self.stop_with_script()
                 time.sleep(POLL_INTERVAL_S)
             except KeyboardInterrupt:
                 self.stop(kill=is_interrupted)
@@ -165,17 +183,30 @@ class Child:
             if not chunk:
                 return
 
-    def end_with_script(self) -> None:
-        """Stop it because this process ends, and wait for its end."""
-        if self.code is not None or os.getpid() != self._starter:  # a forked copy has not started it
-            return
-        say(
-            f"hpcbal: {self._directory}: the script ends before 'hpcbal {self._verb}', which now stops "
-            "cleanly; the same call continues it, and wait() waits for its end"
+    def stop_with_script(self) -> bool:
+        """Stop it because this process ends; returns whether to wait for its end."""
+        if os.getpid() != self._starter or self.code is not None:  # a forked copy has not started it
+            return False
+        if not self._is_asked:
+            say(
+                f"hpcbal: {self._directory}: the script ends before 'hpcbal {self._verb}', which now stops "
+                "cleanly; the same call continues it, and wait() waits for its end"
+            )
+            self.stop()
+        return True
+
+
+def refuse_second(directory: Path) -> None:
+    """Refuse to start a run in a directory where one of this process goes on; its files are still read.
+
+    Raises:
+        OutputError: if there is one.
+    """
+    if any(child.is_run_in(directory) for child in list(_running)):
+        raise OutputError(
+            f"{directory}: this process has started a run here that goes on; wait() for it, stop() it, or "
+            "choose another directory with output"
         )
-        self.stop()
-        with contextlib.suppress(KeyboardInterrupt):
-            self.wait(show=False)
 
 
 def _environment() -> dict[str, str]:
@@ -193,5 +224,6 @@ def _environment() -> dict[str, str]:
 
 @atexit.register
 def _end_all() -> None:
-    for child in list(_running):
-        child.end_with_script()
+    for child in [each for each in list(_running) if each.stop_with_script()]:
+        with contextlib.suppress(KeyboardInterrupt):
+            child.wait(show=False)

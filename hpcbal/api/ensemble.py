@@ -166,13 +166,22 @@ class GivenSamples:
         return len(self._samples)
 
     def read(self, sample_id: int) -> tuple[Any, NDArray[Any]]:
-        """Return the sample, in the type of the trained ones where no kind of number changes."""
+        """Return the sample, in the type of the trained ones where no kind of number changes.
+
+        Raises:
+            ValueError: if the type cannot hold its whole numbers.
+        """
         sample = self._samples[sample_id]
         if self.sample_spec is None:
             return sample, self._label
-        array = np.asarray(sample)
-        if np.can_cast(array.dtype, self.sample_spec.dtype, "same_kind"):
-            array = array.astype(self.sample_spec.dtype)
+        array, dtype = np.asarray(sample), np.dtype(self.sample_spec.dtype)
+        if np.can_cast(array.dtype, dtype, "same_kind"):
+            cast = array.astype(dtype)
+            if dtype.kind in "iu" and (cast != array).any():
+                raise ValueError(
+                    f"got numbers from {array.min()} to {array.max()}, allowed: those of {dtype}"
+                )
+            array = cast
         return array, self._label
 
     def describe(self, sample_id: int) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from hpcbal.api.child import Child
+from hpcbal.api.child import Child, refuse_second
 from hpcbal.api.verbs import (
     ConfigLike,
     arguments_for,
@@ -28,6 +28,9 @@ from hpcbal.telemetry.files.run_directory import RunDirectory
 
 if TYPE_CHECKING:
     from hpcbal.api.ensemble import Ensemble
+    from hpcbal.config import AnyConfig
+    from hpcbal.config.source.given import GivenConfig
+    from hpcbal.runtime.handoff.launch_dir import RunRequest
 
 _LOOK_S = 1.0
 Weights = Literal["best", "last"]
@@ -59,7 +62,8 @@ def run(
     Raises:
         ConfigError: with all problems of the configuration; nothing was started then.
         InputError: if an option is wrong, or a launcher has started this process.
-        OutputError: if nothing can be written to the output directory, or it holds something else.
+        OutputError: if nothing can be written to the output directory, it holds something else, or a run uses
+            it; if a dict differs from the run in a key that must stay the same.
     """
     words = [*changes(set), *options(output=output, log_level=log_level)]
     words += options(resume=resume, retry_failed=retry_failed)
@@ -71,16 +75,32 @@ def run(
 
     with unchanged_process():
         loaded = load_config(args.config, args.overrides, check_imports=True)
-    directory = output_of(request_of(args, resume=resume, retry_failed=retry_failed), loaded)
+    request = request_of(args, resume=resume, retry_failed=retry_failed)
+    directory = output_of(request, loaded)
+    refuse_second(directory.root)
     if isinstance(args.config, GivenConfig):
-        from hpcbal.telemetry.claim.directory import make_output
-        from hpcbal.telemetry.files.atomic_file import write_atomic
-
-        make_output(directory.root, resume)
-        write_atomic(directory.given, args.config.text, durable=True)
+        _keep(args.config, directory, loaded, request)
         args.config = directory.given
     started = _Started(loaded.kind, loaded.name, time.time())
     return Run(directory.root, Child(["run", path_word(args.config), *words], directory.root), started)
+
+
+def _keep(given: GivenConfig, directory: RunDirectory, config: AnyConfig, request: RunRequest) -> None:
+    """Write a configuration into the directory, unless the start would be refused: another one needs it.
+
+    Raises:
+        OutputError: see `claim_output`.
+    """
+    from hpcbal.config import resolved_yaml
+    from hpcbal.kinds import KINDS
+    from hpcbal.telemetry.claim.directory import claim_output
+    from hpcbal.telemetry.files.atomic_file import write_atomic
+
+    kind = KINDS[config.kind]
+    resolved = resolved_yaml(kind.runs.requested(request, config))
+    _, lock = claim_output(directory.root, resolved, request.resume, kind.jobs)
+    with lock:
+        write_atomic(directory.given, given.text_with(config.name), durable=True)
 
 
 def load(directory: str | os.PathLike[str]) -> Run:
@@ -112,7 +132,7 @@ class Run:
 
     def __init__(self, directory: Path, child: Child | None = None, started: _Started | None = None) -> None:
         self.directory = directory
-        self._files = RunDirectory(directory)
+        self._files = RunDirectory(directory.absolute())  # scripts and notebooks change the current directory
         self._child = child
         self._started = started
 
@@ -133,7 +153,7 @@ class Run:
             kind, name, at_s = self._started.kind, self._started.name, self._started.at_s
             new = new_run_status(kind, name, 0, _LOOK_S, at_s)
             return Answer(dict(new), lambda: [f"{name}: starting"])
-        status = read_status(self.directory)
+        status = read_status(self._files.root)
         return Answer(dict(status), lambda: render_status(status).rstrip("\n").splitlines())
 
     def _is_starting(self) -> bool:
@@ -194,7 +214,7 @@ class Run:
         from hpcbal.telemetry.views.read_status import read_status
         from hpcbal.telemetry.views.status import death_note, has_ended
 
-        status = read_status(self.directory)
+        status = read_status(self._files.root)
         if has_ended(status) or death_note(status) is not None:
             return
         host, pid = status["host"], status["pid"]
@@ -209,7 +229,7 @@ class Run:
 
         until_s = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
-            status = read_status(self.directory)
+            status = read_status(self._files.root)
             note = death_note(status)
             if has_ended(status) or note is not None:
                 break
@@ -265,7 +285,7 @@ class Run:
         """
         from hpcbal.cli.report import write
 
-        words = ["report", path_word(self.directory), *options(output=output, no_plots=not plots)]
+        words = ["report", path_word(self._files.root), *options(output=output, no_plots=not plots)]
         with unchanged_process():
             return write(parsed(words), warn).page
 
@@ -291,16 +311,20 @@ class Run:
             could not be evaluated, and why.
 
         Raises:
+            ConfigError: if YAML cannot express a value of `data_args`.
             RunRefused: if its input is wrong.
             RunFailed: if it did not end well.
             KeyboardInterrupt: after its end, if there was a Ctrl-C.
         """
+        from hpcbal.config.source.given import plain_of
         from hpcbal.telemetry.files.atomic_file import to_jsonable
         from hpcbal.telemetry.views.evaluation import read_evaluation, render_evaluation
 
-        text = None if data_args is None else json.dumps(dict(data_args))
+        text = None if data_args is None else json.dumps(plain_of(data_args, "data_args", "--data-args"))
         words = options(data=data, data_args=text, dnns=_names(dnns), weights=weights)
-        self._do(["evaluate", path_word(self.directory), *words], show, (ExitCode.DONE, ExitCode.FAILED_DNNS))
+        self._do(
+            ["evaluate", path_word(self._files.root), *words], show, (ExitCode.DONE, ExitCode.FAILED_DNNS)
+        )
         found = read_evaluation(self._files.evaluation)
         if found is None:
             raise InputError(f"{self._files.evaluation}: was removed")
@@ -329,7 +353,7 @@ class Run:
             RunRefused: if its input is wrong.
             RunFailed: if it did not end well.
         """
-        words = ["export", path_word(self.directory), *([] if name is None else [name])]
+        words = ["export", path_word(self._files.root), *([] if name is None else [name])]
         self._do([*words, *options(to=to, weights=weights, force=force)], False, (ExitCode.DONE,))
         return Path(to)
 
@@ -359,7 +383,7 @@ class Run:
         """
         from hpcbal.api.ensemble import open_ensemble
 
-        return open_ensemble(self.directory, select, _names(dnns), weights)
+        return open_ensemble(self._files.root, select, _names(dnns), weights)
 
 
 def _names(given: Sequence[str]) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import os
 import sys
+import threading
 import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeAlias
@@ -15,6 +16,8 @@ from hpcbal.errors import HpcbalWarning, InputError
 
 ConfigLike: TypeAlias = str | os.PathLike[str] | Mapping[str, Any]
 """The path of a YAML file, or its keys as values."""
+
+_changing = threading.RLock()
 
 
 def options(**given: Any) -> list[str]:
@@ -81,14 +84,18 @@ def warn(text: str) -> None:
 
 @contextlib.contextmanager
 def unchanged_process() -> Iterator[None]:
-    """Undo what a verb changes for the sake of code of users: `sys.path` and environment variables."""
-    path, finders, environ = list(sys.path), dict(sys.path_importer_cache), dict(os.environ)
-    try:
-        yield
-    finally:
-        sys.path[:] = path
-        sys.path_importer_cache.clear()
-        sys.path_importer_cache.update(finders)
-        for name in os.environ.keys() - environ.keys():
-            del os.environ[name]
-        os.environ.update({name: text for name, text in environ.items() if os.environ.get(name) != text})
+    """Undo what a verb changes for the sake of code of users: `sys.path` and environment variables.
+
+    One thread at a time: another one would keep what this one has changed.
+    """
+    with _changing:
+        path, finders, environ = list(sys.path), dict(sys.path_importer_cache), dict(os.environ)
+        try:
+            yield
+        finally:
+            sys.path[:] = path
+            sys.path_importer_cache.clear()
+            sys.path_importer_cache.update(finders)
+            for name in os.environ.keys() - environ.keys():
+                del os.environ[name]
+            os.environ.update({name: text for name, text in environ.items() if os.environ.get(name) != text})

@@ -90,12 +90,12 @@ def positive(text: str) -> int:
 
 
 def _directory(text: str) -> Path:
-    """Argument type: the name of a directory."""
+    """Argument type: the name of a directory; no shell has replaced the `~` of `--output=~/runs`."""
     if not text:
         raise argparse.ArgumentTypeError(
             "got an empty name, allowed: a directory; perhaps a variable is not set"
         )
-    return Path(text)
+    return Path(text).expanduser() if text.startswith("~/") else Path(text)
 
 
 def print_warning(text: str) -> None:

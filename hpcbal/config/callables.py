@@ -45,6 +45,7 @@ CALLBACK = Contract("a callback", ("end",), ("",))
 """A function; a class gets its `args` only."""
 PER_SAMPLE = Contract("a loss or metric", ("labels", "outputs"), ("", ""))
 """A function; a class gets its `args` only."""
+OPTIMIZER = Contract("an optimizer", ("params",), ("param",))
 OPERATION = Contract("an operation", ("sample", "rng"), ("sample", "rng"))
 """Likewise."""
 

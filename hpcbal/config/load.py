@@ -55,7 +55,8 @@ def load_config(
             that may keep a run from training (`walltime_warnings`), and for each module of the user that
             another one hides (`hidden_modules`).
         beforehand: the allocation is not known yet: also warn of keys that may not fit it (see
-            `size_warnings`), and of data that is not here (`data_warnings`).
+            `size_warnings`), and of data and frameworks that are not here (`data_warnings`,
+            `framework_warnings`).
         import_roots: more directories with modules; see `add_import_roots`.
 
     Returns:

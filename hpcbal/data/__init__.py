@@ -11,6 +11,7 @@ from hpcbal.data.datasets import (
     generated_series,
     hdf5,
     image_folder,
+    map_style,
     ts_series,
 )
 from hpcbal.data.pipeline import build_operations
@@ -31,6 +32,7 @@ __all__ = [
     "generated_series",
     "hdf5",
     "image_folder",
+    "map_style",
     "open_source",
     "ts_series",
 ]

@@ -134,14 +134,7 @@ def check_dataset(dataset: Any, name: str, key: str = "data.dataset") -> None:
             f"{key} {name}: got a {type(dataset).__name__} without {', '.join(missing)}; "
             f"a dataset needs {', '.join(MEMBERS)} (see hpcbal.data.dataset.Dataset)"
         )
-    num_samples = _length(dataset, f"{key} {name}")
-    if num_samples < 1:
-        raise DataError(f"{key} {name}: the dataset has no samples")
-    if num_samples > MAX_SAMPLES:
-        raise DataError(
-            f"{key} {name}: __len__ returns {num_samples}, allowed: at most {MAX_SAMPLES} samples, "
-            "because every rank keeps their order in memory"
-        )
+    check_length(dataset, f"{key} {name}")
     wrong = [
         f"{member} is {_shown(getattr(dataset, member))}, allowed: {allowed}"
         for member, is_usable, allowed in (
@@ -190,19 +183,30 @@ def _shown(value: Any) -> str:
     return repr(value) if isinstance(value, SampleSpec | LabelSpec) else reprlib.repr(value)
 
 
-def _length(dataset: Any, shown: str) -> int:
-    """Call `__len__`; Python refuses results below 0 or above 2**63 - 1, and those that are no number.
+def check_length(dataset: Any, shown: str) -> int:
+    """Return how many samples there are; Python refuses results below 0 or above 2**63 - 1, or no numbers.
+
+    Args:
+        shown: what names the dataset, for messages.
 
     Raises:
-        DataError: if it returns nothing usable, or raises.
+        DataError: if `__len__` returns no number from 1 to `MAX_SAMPLES`, or raises.
     """
     try:
-        return len(dataset)
+        num_samples = len(dataset)
     except Exception as error:  # a user's code may raise anything
         raise DataError(
             f"{shown}: __len__ must return the number of samples, a whole number from 1 to "
             f"{MAX_SAMPLES}, but it ended with {type(error).__name__}: {error}"
         ) from error
+    if num_samples < 1:
+        raise DataError(f"{shown}: the dataset has no samples")
+    if num_samples > MAX_SAMPLES:
+        raise DataError(
+            f"{shown}: __len__ returns {num_samples}, allowed: at most {MAX_SAMPLES} samples, "
+            "because every rank keeps their order in memory"
+        )
+    return num_samples
 
 
 class Promises:

@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 
 from hpcbal import env
 from hpcbal.data.dataset import Dataset, RawSample, check_dataset
+from hpcbal.data.datasets.map_style import MapStyle
+from hpcbal.data.foreign import is_foreign
 from hpcbal.data.labels import Relabelled, class_labels, class_names, difference, in_words
 from hpcbal.data.sizes import declared_sizes, declared_weights
 from hpcbal.data.spec import SampleSpec
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def open_dataset(path: str, args: Mapping[str, Any], key: str = "data.dataset") -> Dataset:
-    """Call the dataset's factory or class.
+    """Call the dataset's factory or class; what it returns may be a dataset of another library.
 
     Args:
         path: "package.module:callable", as in `data.dataset`.
@@ -41,6 +43,8 @@ def open_dataset(path: str, args: Mapping[str, Any], key: str = "data.dataset") 
     _check_args(factory, path, args, key)
     try:
         dataset = factory(**args)
+        if is_foreign(dataset):
+            dataset = MapStyle(dataset, f"{key} {path}")
         check_dataset(dataset, path, key)
     except (HpcbalError, KeyboardInterrupt):
         raise

@@ -31,7 +31,7 @@ from hpcbal.data.sizes import RANDOM_ORDER, SizeOrder, declared_sizes, declared_
 from hpcbal.data.spec import LabelSpec, SampleSpec
 from hpcbal.data.split import drawn_ids, ids_for_test, split_ids
 from hpcbal.errors import DataError, HpcbalError
-from hpcbal.policies.orders import sample_order
+from hpcbal.policies.orders import BalancedOrder, sample_order
 from hpcbal.policies.samples import order_in_windows
 from hpcbal.processes import leave_if_forked
 from hpcbal.user_code import is_ctrl_c, summary
@@ -74,6 +74,7 @@ class PreprocessedSamples:
         on_device: bool = False,
         test_fraction: float = 0.0,
         max_samples: int | None = None,
+        balanced: bool = False,
     ) -> None:
         """Split the dataset and check the operations against it; reads no sample.
 
@@ -88,12 +89,14 @@ class PreprocessedSamples:
             order: of the training samples of a pass.
             on_device: whether elementwise operations at the end are left for the trainers.
             test_fraction, max_samples: see `ids_for_test` and `drawn_ids`.
+            balanced: whether training samples of all classes are equally frequent, see `BalancedOrder`.
 
         Raises:
             ConfigError: if an operation does not fit the samples.
             DataError: if the split leaves no training sample, or no validation sample although some were
                 requested, or nothing bounds the samples, or labels cannot be mixed, or are ids of something
-                else; if the dataset's sizes are wrong, or missing where `order` needs them.
+                else; if the dataset's sizes are wrong, or missing where `order` needs them, or labels are
+                missing where `balanced` needs them.
         """
         self._dataset = dataset
         self._pipeline = Pipeline(operations, dataset.sample_spec, max_sample_bytes, on_device=on_device)
@@ -119,6 +122,7 @@ class PreprocessedSamples:
                 f"data.lookahead: got {order.num_batches}, but the dataset does not say how large its "
                 "samples are; give it the attribute 'sizes', one number above 0 for each sample, or use 1"
             )
+        self._balanced = BalancedOrder(self._classes_to_balance(), seed) if balanced else None
         self.reading: tuple[int, float] | None = None
         self._promises = Promises(self._pipeline.input_spec, dataset.label_spec, self.num_classes)
         # Our operations turn finite numbers into finite ones, so samples made of integers need no check.
@@ -185,11 +189,32 @@ class PreprocessedSamples:
 
     def class_counts(self) -> NDArray[np.int64] | None:
         """Training samples by class, shape (num_classes,); None if the dataset does not list its labels."""
+        classes = self._train_classes()
+        return None if classes is None else np.bincount(classes[classes >= 0], minlength=self.num_classes)
+
+    def _train_classes(self) -> NDArray[np.int64] | None:
+        """Class of each training sample, -1 where the label is none; None without a list of labels."""
         labels = class_labels(self._dataset) if self._dataset.label_spec.is_class else None
         if labels is None:
             return None
         own = labels[self._train_ids]
-        return np.bincount(own[(own >= 0) & (own < self.num_classes)], minlength=self.num_classes)
+        return np.where((own >= 0) & (own < self.num_classes), own, -1)
+
+    def _classes_to_balance(self) -> NDArray[np.int64]:
+        classes = self._train_classes()
+        if classes is None or not (classes >= 0).any():
+            lacks = (
+                f"the dataset's labels are {self._dataset.label_spec}, not one class for each sample"
+                if not self._dataset.label_spec.is_class
+                else "the dataset does not list its labels"
+                if classes is None
+                else "no training sample has a label that is a class"
+            )
+            raise DataError(
+                f"data.sampling: got 'balanced', but {lacks}, allowed: random, or a dataset of classes with "
+                "the attribute 'labels', the class of each sample"
+            )
+        return classes
 
     def doubts(self) -> tuple[str, ...]:
         """Return doubts about the dataset's classes, for warnings; reads labels but no sample."""
@@ -204,16 +229,30 @@ class PreprocessedSamples:
     def ids_of_pass(self, pass_index: int) -> NDArray[np.int64]:
         """Sample ids of one pass in order, shape (num_positions,).
 
-        Training ids come first, in an order that depends only on seed, pass, `order` and sizes. The
-        validation ids follow, always in the same order.
+        Training ids come first, in an order that depends only on seed, pass, `order`, sizes, and the classes
+        if they are balanced; then samples may repeat or be missing. The validation ids follow, always in the
+        same order.
         """
-        order = sample_order(self.num_train, self._seed, pass_index)
+        return np.concatenate([self._train_ids[self._order_of(pass_index)[0]], self._validation_ids])
+
+    def moments_of_pass(self, pass_index: int) -> NDArray[np.int64] | None:
+        """Return what random operations on training samples depend on in place of the pass; None: the pass.
+
+        Returns: for `sample` and `mixed` instead of the pass: how often the sample at each position was drawn
+            before, shape (num_train,), so no two draws of a sample have the same random numbers.
+        """
+        return None if self._balanced is None else self._order_of(pass_index)[1]
+
+    def _order_of(self, pass_index: int) -> tuple[NDArray[np.int64], NDArray[np.int64] | None]:
+        if self._balanced is None:
+            order, moments = sample_order(self.num_train, self._seed, pass_index), None
+        else:
+            order, moments = self._balanced.of_pass(pass_index)
         if self.order.num_batches > 1 and self.sizes is not None:
             sizes, windows = self.sizes[self._train_ids[order]], self.order
-            order = order[
-                order_in_windows(sizes, windows.batch_size, windows.num_batches, self._seed, pass_index)
-            ]
-        return np.concatenate([self._train_ids[order], self._validation_ids])
+            by_size = order_in_windows(sizes, windows.batch_size, windows.num_batches, self._seed, pass_index)
+            order, moments = order[by_size], None if moments is None else moments[by_size]
+        return order, moments
 
     def sample(self, sample_id: int, pass_index: int, training: bool) -> tuple[NDArray[Any], NDArray[Any]]:
         """Read and preprocess one sample, except for the operations in `on_device`.
@@ -322,6 +361,8 @@ class PreprocessedSamples:
             digest.update(self.sizes.astype("<f8").tobytes())
         if self.sample_weights is not None:
             digest.update(self.sample_weights.astype("<f4").tobytes())
+        if self._balanced is not None:
+            digest.update(b"balanced" + self._classes_to_balance().astype("<i8").tobytes())
         for ids in (self._train_ids, self._validation_ids):
             digest.update(ids.astype("<i8").tobytes())
         content = getattr(self._dataset, "content_fingerprint", "")
@@ -352,6 +393,7 @@ def open_source(config: EnsembleConfig) -> PreprocessedSamples:
         on_device=config.dataplane.on_device,
         test_fraction=config.data.test_fraction,
         max_samples=config.data.max_samples,
+        balanced=config.data.sampling == "balanced",
     )
     if config.data.access == "shared" and config.balance.samples == "within-batch":
         check_largest(source, config.balance.max_work_per_slot)

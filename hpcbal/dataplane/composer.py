@@ -38,6 +38,9 @@ class BlockComposer:
     pass is random, so partners are, and a block is the same wherever it is made. A sample beside a hole stays
     as it is.
 
+    If the source has a method `moments_of_pass(pass_index)`, and it returns numbers, shape (num_train,), they
+    take the place of the pass in what training samples are made of.
+
     Source: torchvision's MixUp and CutMix pair the samples of a batch in the same way (by a roll by one).
 
     Attributes:
@@ -51,12 +54,15 @@ class BlockComposer:
         self._spec = spec
         self._source = source
         self._mixed = source.mixed if getattr(source, "mixes", False) else None  # type: ignore[attr-defined]
+        self._moments_of = getattr(source, "moments_of_pass", None)
         self._samples = None if self._mixed is not None else getattr(source, "samples", None)
         self._sizes_of = getattr(source, "sizes_of", None) if spec.is_sized else None
         self._shape = spec.static_shape()
         self._dtype = np.dtype(spec.sample.dtype)
         self._pass_index = -1
         self._pass_ids = np.empty(0, np.int64)
+        self._pass_moments: NDArray[np.int64] | None = None
+        self._moments: list[int] = []
         self._cell: Cell | None = None
         self._block_ids = np.empty(0, np.int64)
         self._ids: list[int] = []
@@ -77,11 +83,16 @@ class BlockComposer:
             self._pass_index = first_pass + passes
             self._pass_ids = self._source.ids_of_pass(self._pass_index)
             assert len(self._pass_ids) == spec.num_positions, (len(self._pass_ids), spec.num_positions)
+            self._pass_moments = None if self._moments_of is None else self._moments_of(self._pass_index)
         ids = self._pass_ids[start : start + spec.block_samples]
         cell.begin(generation, block, ids)
         self._cell, self._block_ids, self._index = cell, ids, 0
         if self._samples is None:
             self._ids = ids.tolist()  # Python ints: each takes an eighth of NumPy's time
+            self._moments = [self._pass_index] * len(ids)
+            if self._pass_moments is not None:
+                own = self._pass_moments[start : start + spec.block_samples].tolist()
+                self._moments[: len(own)] = own
         self._num_train = spec.num_train - start
 
     def step(self) -> bool:
@@ -109,7 +120,7 @@ class BlockComposer:
         self.reads += 1
         made: _Made = None
         try:
-            made = self._source.sample(sample_id, self._pass_index, index < self._num_train)
+            made = self._source.sample(sample_id, self._moments[index], index < self._num_train)
         except BadSample as error:
             self.bad.append((error.sample_id, error.where, error.reason))
         if self._mixed is not None and index < self._num_train:
@@ -141,7 +152,7 @@ class BlockComposer:
     def _write_mixed(self, cell: Cell, index: int, own: _Made, partner: _Made) -> None:
         if own is not None:
             assert self._mixed is not None
-            self._write(cell, index, self._mixed(self._ids[index], self._pass_index, own, partner))
+            self._write(cell, index, self._mixed(self._ids[index], self._moments[index], own, partner))
 
     def _write_many(self, cell: Cell) -> None:
         first = self._index

@@ -11,6 +11,9 @@ import numpy.typing as npt
 from hpcbal.errors import PolicyError
 from hpcbal.policies.rates import RateTable
 
+_BALANCED = 0xBA1A
+"""Separates the order of samples within their classes from the orders of passes."""
+
 
 def sample_order(num_samples: int, seed: int, pass_index: int) -> npt.NDArray[np.int64]:
     """The order in which pass `pass_index` goes through the training samples.
@@ -33,6 +36,46 @@ def sample_order(num_samples: int, seed: int, pass_index: int) -> npt.NDArray[np
     # PCG64 by name: `default_rng` may change its bit generator with a numpy release.
     generator = np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, pass_index])))
     return generator.permutation(num_samples).astype(np.int64, copy=False)
+
+
+class BalancedOrder:
+    """Draws of training samples in which all classes are equally frequent: samples of rare classes repeat.
+
+    The draws of all passes are one sequence, draw t is of class t mod C. Each class goes through its samples
+    in one random order, again and again. So the numbers of draws of two classes differ by at most one within
+    a pass, and so do those of two samples of one class, within a pass and over all passes. A pass shuffles
+    its draws. Which these are depends only on the arguments and the pass, as in `sample_order`.
+
+    Args:
+        classes: class of each training sample, -1 for one that is never drawn; shape (num_samples,).
+        seed: seed of the run, >= 0.
+
+    Raises: PolicyError: if no sample has a class.
+    """
+
+    def __init__(self, classes: npt.NDArray[np.int64], seed: int) -> None:
+        generator = np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, 0, _BALANCED])))
+        shuffled = generator.permutation(len(classes)).astype(np.int64, copy=False)
+        shuffled = shuffled[classes[shuffled] >= 0]
+        if not len(shuffled):
+            raise PolicyError("classes: no sample has a class, allowed: one or more")
+        self._members = shuffled[np.argsort(classes[shuffled], kind="stable")]
+        _, self._counts = np.unique(classes[self._members], return_counts=True)
+        self._starts = np.cumsum(self._counts) - self._counts
+        self._num_draws, self._seed = len(classes), seed
+
+    def of_pass(self, pass_index: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Return the samples of a pass in order, and how often each was drawn before, in all passes.
+
+        Args:
+            pass_index: >= 0.
+
+        Returns: indices of samples and numbers >= 0, int64, shape (num_samples,) each.
+        """
+        shuffle = sample_order(self._num_draws, self._seed, pass_index)
+        turns, classes = np.divmod(pass_index * self._num_draws + shuffle, len(self._counts))
+        repeats, places = np.divmod(turns, self._counts[classes])
+        return self._members[self._starts[classes] + places], repeats
 
 
 def random_order(dnn_ids: Sequence[str], seed: int) -> tuple[str, ...]:

@@ -208,6 +208,7 @@ def rate_key(
     sample_shape: Sequence[int | None],
     num_classes: int,
     device: str,
+    compile: bool = False,
 ) -> str:
     """Identify what a DNN's rates depend on, so that saved measurements are reused only where valid.
 
@@ -219,6 +220,7 @@ def rate_key(
         sample_shape: shape of one preprocessed sample; None where it varies.
         num_classes: size of the output layer.
         device: the backend's name for its accelerator, including the precision.
+        compile: whether the network is compiled.
 
     Returns: 16 hexadecimal digits; the same on every machine and for any order of keys.
     Raises: PolicyError: if an argument contains anything but plain values.
@@ -232,6 +234,8 @@ def rate_key(
         "num_classes": num_classes,
         "device": device,
     }
+    if compile:
+        fields["compile"] = True
     try:
         text = json.dumps(fields, sort_keys=True, separators=(",", ":"))
     except TypeError as error:

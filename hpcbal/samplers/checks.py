@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from typing import Any
+
+import numpy as np
 
 from hpcbal import env
 from hpcbal.errors import SamplerError
@@ -21,6 +24,24 @@ def whole(name: str, number: Any, least: int) -> int:
     if isinstance(number, bool) or checked < least:
         raise SamplerError(f"{name}: got {number!r}, allowed: a whole number, {least} or more")
     return checked
+
+
+def flag(name: str, value: Any) -> bool:
+    """Return a truth value as bool; 0 and 1 are some.
+
+    Raises: SamplerError: it is none: most texts would count as true.
+    """
+    if isinstance(value, int | np.bool_) and value in (0, 1):
+        return bool(value)
+    raise SamplerError(f"{name}: got {value!r}, allowed: True or False")
+
+
+def number(value: Any) -> float:
+    """Return a number as float, NaN for anything else."""
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return math.nan
 
 
 def place(num_replicas: int | None, rank: int | None, group: Any) -> tuple[int, int]:

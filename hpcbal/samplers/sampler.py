@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hpcbal.errors import SamplerError
-from hpcbal.samplers.checks import check_batches, place, whole
+from hpcbal.samplers.checks import check_batches, flag, place, whole
 from hpcbal.samplers.readers import refuse_resharding
 from hpcbal.samplers.shares import Dealer, FloatArray, SampleCost, Share, checked_speeds
 from hpcbal.samplers.speeds import MeasuredSpeeds, Ranks
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from hpcbal.samplers.torch_side import BalancedLoader, Stopwatch
 
 STATE_VERSION = 1
+MOST_SEED = 2**63 - 1
+"""PyTorch's generators take twice as much, of which the epochs need some."""
 
 
 class BalancedBatchSampler:
@@ -41,7 +43,7 @@ class BalancedBatchSampler:
             their sizes; or a function that takes sizes as an array and returns for each the work of one
             sample padded to it, such as `lambda n: n + 0.001 * n**2`.
         shuffle: False: samples come in the order of their indices in each epoch.
-        seed: >= 0.
+        seed: 0 to 2**63 - 1.
         drop_last: leave out a last step that is not full. Otherwise it needs a sample for each rank too.
         speeds: of the ranks, in any unit; None: all are equal; "measured": learnt from `record` or `watch`.
         policy: for measured speeds, the name of a policy of hpcbal.policies.batching that decides.
@@ -78,13 +80,17 @@ class BalancedBatchSampler:
         self.num_replicas, self.rank = place(num_replicas, rank, group)
         self.global_batch_size = whole("batch_size", batch_size, 1)
         self.seed = whole("seed", seed, 0)
-        self.shuffle, self.drop_last = shuffle, drop_last
+        if self.seed > MOST_SEED:
+            raise SamplerError(f"seed: got {seed}, allowed: 0 to {MOST_SEED}")
+        self.shuffle, self.drop_last = flag("shuffle", shuffle), flag("drop_last", drop_last)
         self._exchange_every = whole("exchange_every", exchange_every, 1)
         if max_per_rank is not None:
             max_per_rank = whole("max_per_rank", max_per_rank, 1)
         self._dealer = Dealer(sizes, cost, self.num_replicas, max_per_rank, max_cost_per_rank)
         self.num_samples = len(self._dealer.sizes)
-        check_batches(self.num_samples, self.global_batch_size, self.num_replicas, max_per_rank, drop_last)
+        check_batches(
+            self.num_samples, self.global_batch_size, self.num_replicas, max_per_rank, self.drop_last
+        )
         is_measured = isinstance(speeds, str) and speeds == "measured"
         self._weights = checked_speeds(None if is_measured else speeds, self.num_replicas)  # type: ignore[arg-type]
         self._measured: MeasuredSpeeds | None = None
@@ -119,7 +125,9 @@ class BalancedBatchSampler:
 
     def set_epoch(self, epoch: int) -> None:
         """Begin this epoch with the next pass; where a loaded state is in this epoch, go on from there."""
-        if whole("epoch", epoch, 0) != self._epoch:
+        epoch = whole("epoch", epoch, 0)
+        if epoch != self._epoch:
+            self._forget()
             self._epoch, self._first_step = epoch, 0
 
     def loader(self, dataset: Any, **settings: Any) -> BalancedLoader:
@@ -137,12 +145,16 @@ class BalancedBatchSampler:
 
     # ---- the step that trains now ------------------------------------------------------------
 
+    def tell_steps(self) -> None:
+        """Say that `begin_step` will be called for each batch; `loader` does it itself."""
+        self._is_told = True
+
     def begin_step(self) -> None:
         """Say that training begins on the next batch; for loaders that read ahead. `loader` does it itself.
 
         Raises: SamplerError: no batch was drawn.
         """
-        self._is_told = True
+        self.tell_steps()
         self._begin()
 
     @property
@@ -207,12 +219,15 @@ class BalancedBatchSampler:
             module: the `torch.nn.Module` that is trained, wrapped in DistributedDataParallel or not. Of
                 another one it takes what is measured from now on.
 
-        Raises: SamplerError: the module has no gradients, or speeds are not measured.
+        Raises: SamplerError: the module has no gradients, or layers in which ranks wait for each other; or
+            speeds are not measured.
         """
         from hpcbal.samplers.torch_side import Stopwatch
 
         self._measurer()
-        self._watch = Stopwatch(module)
+        if self._watch is not None:
+            self._watch.close()
+        self._watch = Stopwatch(module, self.num_replicas > 1)
 
     # ---- resume ------------------------------------------------------------------------------
 
@@ -262,7 +277,7 @@ class BalancedBatchSampler:
             raise SamplerError(f"state: got step {step}, allowed: 0 to {len(self) - 1}")
         self._forget()
         self._epoch, self._first_step = epoch, step
-        if self._measured is not None and weights is not None and len(weights) == self.num_replicas:
+        if self._measured is not None and weights is not None and np.size(weights) == self.num_replicas:
             self._measured.weights = checked_speeds(weights, self.num_replicas)
 
     # ---- inside ------------------------------------------------------------------------------
@@ -285,9 +300,14 @@ class BalancedBatchSampler:
             samples = order[step * size : (step + 1) * size]
             indices, share = self._dealer.deal(epoch, step, samples, self._weights_now(), self.rank)
             self._drawn.append(share)
-            if step == len(self) - 1 and self._epoch == epoch:  # some frameworks do not ask for more
-                self._epoch, self._first_step = epoch + 1, 0
+            if not self._is_told:  # it begins now, and some frameworks do not ask for more than the last one
+                self._end_epoch_with(share)
             yield indices
+
+    def _end_epoch_with(self, share: Share) -> None:
+        """Let the next pass begin the next epoch if this step is the last one."""
+        if share.step == len(self) - 1 and share.epoch == self._epoch:
+            self._epoch, self._first_step = share.epoch + 1, 0
 
     def _order(self, epoch: int) -> npt.NDArray[np.int64]:
         if not self.shuffle:
@@ -328,6 +348,7 @@ class BalancedBatchSampler:
         if not self._drawn:
             raise SamplerError("begin_step: no batch was drawn for it; call it once for each batch")
         self._current = self._drawn.popleft()
+        self._end_epoch_with(self._current)
         if self._watch is not None:
             self._watch.begin()
 

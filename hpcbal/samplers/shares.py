@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from hpcbal.errors import PolicyError, SamplerError
 from hpcbal.policies.samples import StepCost, checked_sizes, deal_by_weight
+from hpcbal.samplers.checks import number
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -73,9 +74,10 @@ class Dealer:
         else:
             raise SamplerError(f"cost: got {cost!r}, allowed: 'padded', 'sum', or a function of the sizes")
         self._num_replicas = num_replicas
-        self._max_samples, self._max_cost = max_samples, max_cost
+        self._max_samples = max_samples
+        self._max_cost = None if max_cost is None else number(max_cost)
         largest = float(self._costs.max())
-        if max_cost is not None and not max_cost >= largest:
+        if max_cost is not None and not number(max_cost) >= largest:
             raise SamplerError(
                 f"max_cost_per_rank: got {max_cost!r}, but sample {int(self._costs.argmax())} alone costs "
                 f"{largest:g}; raise the limit, or leave the sample out"
@@ -112,7 +114,7 @@ def _checked(sizes: npt.ArrayLike, name: str) -> FloatArray:
         checked = checked_sizes(sizes)
     except PolicyError as error:
         raise SamplerError(f"{name}: {error}") from error
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, RuntimeError) as error:  # the last: a tensor with a gradient
         raise SamplerError(f"{name}: got {type(sizes).__name__}, allowed: one number per sample") from error
     if not len(checked):
         raise SamplerError(f"{name}: got none, allowed: one number per sample, and a sample or more")

@@ -10,6 +10,7 @@ import numpy as np
 
 from hpcbal.errors import SamplerError
 from hpcbal.policies.batching import BATCHING, BatchTask, Observation, WorkerLimits
+from hpcbal.samplers.checks import number
 from hpcbal.samplers.shares import FloatArray, Share
 
 WARM_UP_STEPS = 1
@@ -67,11 +68,11 @@ class MeasuredSpeeds:
 
         Raises: SamplerError: the seconds are out of range.
         """
-        if not (math.isfinite(seconds) and seconds > 0):
+        if not 0 < number(seconds) < math.inf:
             raise SamplerError(f"seconds of a step: got {seconds!r}, allowed: a finite number above 0")
         self._num_seen += 1
         if self._num_seen > WARM_UP_STEPS:
-            self._sums += (1.0, share.num_samples, share.cost, seconds)
+            self._sums += (1.0, share.num_samples, share.cost, float(seconds))
 
     def exchange(self, ranks: Ranks, is_first: bool) -> None:
         """Let rank 0 decide from the steps of all ranks since the last exchange; collective.

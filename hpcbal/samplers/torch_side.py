@@ -74,8 +74,8 @@ class BalancedLoader(DataLoader):
             )
         if settings.get("in_order") is False:
             raise SamplerError("loader: got in_order=False, allowed: True, because batches belong to steps")
-        if isinstance(dataset, IterableDataset):
-            raise SamplerError("dataset: got an IterableDataset, allowed: a dataset with indices")
+        if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__getitem__"):
+            raise SamplerError(f"dataset: got {_a(dataset)}, allowed: a dataset with indices")
         if hasattr(dataset, "__len__") and len(dataset) != sampler.num_samples:
             raise SamplerError(
                 f"dataset: got {len(dataset)} samples, but the sampler has sizes of {sampler.num_samples}"
@@ -84,6 +84,7 @@ class BalancedLoader(DataLoader):
         self._balanced = sampler
 
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
+        self._balanced.tell_steps()
         for batch in super().__iter__():
             self._balanced.begin_step()
             yield batch
@@ -93,6 +94,13 @@ class BalancedLoader(DataLoader):
         self._balanced.set_epoch(epoch)
 
 
+def _a(value: Any) -> str:
+    """Words for an object that was given."""
+    if isinstance(value, type):
+        return f"the class {value.__name__}, not an object of it"
+    return "an IterableDataset" if isinstance(value, IterableDataset) else f"a {type(value).__name__}"
+
+
 class Stopwatch:
     """Times this rank's own part of a step: from its begin to the last gradient of the module.
 
@@ -100,18 +108,30 @@ class Stopwatch:
 
     Args:
         module: the module that is trained, wrapped or not.
+        has_others: whether there are other ranks.
 
-    Raises: SamplerError: no parameter needs a gradient.
+    Raises: SamplerError: no parameter needs a gradient; or layers wait for other ranks.
     """
 
-    def __init__(self, module: torch.nn.Module) -> None:
+    def __init__(self, module: torch.nn.Module, has_others: bool = False) -> None:
+        if not isinstance(module, torch.nn.Module):
+            raise SamplerError(f"watch: got {_a(module)}, allowed: the torch.nn.Module that is trained")
         trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
         if not trained:
             raise SamplerError("watch: got a module without a parameter that is trained")
+        if has_others and any(isinstance(each, torch.nn.SyncBatchNorm) for each in module.modules()):
+            raise SamplerError(
+                "watch: got a module with SyncBatchNorm, in which each rank waits for the slowest, so all "
+                "would seem equally fast; give the speeds, or use another normalisation"
+            )
         self._clock = _CudaClock() if trained[0].is_cuda else _HostClock()
         self._is_running = self._has_ended = False
-        for parameter in trained:
-            parameter.register_post_accumulate_grad_hook(self._mark)
+        self._hooks = [parameter.register_post_accumulate_grad_hook(self._mark) for parameter in trained]
+
+    def close(self) -> None:
+        """Watch no longer."""
+        for hook in self._hooks:
+            hook.remove()
 
     def begin(self) -> None:
         """Begin to time a step."""

@@ -6,7 +6,7 @@ import importlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from hpcbal.config.checks.frameworks import Framework, framework_of
+from hpcbal.config.checks.frameworks import TITLES, Framework, framework_of
 from hpcbal.config.schema.dnn import DnnConfig
 from hpcbal.config.schema.ensemble import BackendConfig
 from hpcbal.data.arrays import Affine
@@ -14,8 +14,6 @@ from hpcbal.data.spec import CLASS_LABEL, LabelSpec, SampleSpec
 from hpcbal.errors import InputError
 from hpcbal.training.backend import Backend, Replica
 from hpcbal.training.weights import Array
-
-NAME: Mapping[Framework, str] = {"tensorflow": "TensorFlow", "torch": "PyTorch"}
 
 _MODULE: Mapping[Framework, str] = {
     "tensorflow": "hpcbal.training.keras.tensorflow_backend",
@@ -53,7 +51,7 @@ def import_framework(framework: Framework, who: str) -> None:
         importlib.import_module(_MODULE[framework])
     except ImportError as error:
         raise InputError(
-            f"{who} needs {NAME[framework]}, but it cannot be imported here ({error}); install it with pip "
+            f"{who} needs {TITLES[framework]}, but it cannot be imported here ({error}); install it with pip "
             f"install 'hpcbal[{framework}]', set the DNN's framework if it is another one, or try the "
             "ensemble with backend.name emulated"
         ) from error

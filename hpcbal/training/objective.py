@@ -10,7 +10,7 @@ import numpy as np
 
 from hpcbal.config.imports import load_object
 from hpcbal.config.schema.dnn import DnnConfig
-from hpcbal.config.schema.objective import KERAS_LOSSES, LossConfig, MetricConfig
+from hpcbal.config.schema.objective import KERAS_LOSSES, MODULE_LOSS, LossConfig, MetricConfig
 from hpcbal.data.spec import LabelSpec
 from hpcbal.errors import HpcbalError, InputError, UserCodeError
 from hpcbal.events.history import KERAS_METRICS, LOSS
@@ -90,6 +90,11 @@ class Objective(TensorLibrary):
         if dnn.loss is None:
             self._check_default_loss(label)
             self._loss: LossFunction = self._cross_entropy
+        elif dnn.loss.is_of_module:
+            if self._smoothing:
+                raise self._no_smoothing(dnn.loss.name)
+            self.link = "identity"
+            self._loss = self._loss_of_module()
         else:
             self._loss = self._named_loss(dnn.loss, ending)
         self._class_weights = self._weights_of_classes(dnn.class_weights)
@@ -153,7 +158,10 @@ class Objective(TensorLibrary):
 
         Returns: shape (n,).
         """
-        losses = self._loss_of_samples(y, outputs)
+        return self.weighted(self._loss_of_samples(y, outputs), y, sample_weights, training=training)
+
+    def weighted(self, losses: Any, y: Any, sample_weights: Any, *, training: bool) -> Any:
+        """Losses of samples, shape (n,), times the same weights; traced."""
         if sample_weights is not None:
             losses = losses * self._like(sample_weights, losses)
         if training and self._class_weights is not None:
@@ -284,6 +292,13 @@ class Objective(TensorLibrary):
             return self._made_loss(kind, args)
         except TypeError as error:
             raise self._wrong_args("loss", settings.name, kind, error) from error
+
+    def _loss_of_module(self) -> LossFunction:
+        """Return what stands for a loss that the model computes itself; only modules of PyTorch can."""
+        raise InputError(
+            f"{self._who}: loss: got '{MODULE_LOSS}', which calls the method loss of a module of PyTorch, "
+            "allowed for a model of Keras: a loss by name or import path; what add_loss adds counts, too"
+        )
 
     def _no_smoothing(self, name: str) -> InputError:
         return InputError(

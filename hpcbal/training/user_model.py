@@ -24,7 +24,7 @@ from hpcbal.data.spec import LabelSpec, SampleSpec
 from hpcbal.errors import HpcbalError, InputError, UserCodeError
 from hpcbal.training.groups import USER_ERRORS
 from hpcbal.training.weights import Array
-from hpcbal.user_code import summary
+from hpcbal.user_code import is_ctrl_c, summary
 
 log = logging.getLogger(__name__)
 
@@ -147,6 +147,8 @@ def user_errors(dnn: DnnConfig, doing: str) -> Iterator[None]:
     except (HpcbalError, MemoryError):
         raise
     except USER_ERRORS as error:
+        if is_ctrl_c(error):  # in a script; ranks catch it
+            raise
         raise UserCodeError(f"DNN {dnn.name}: model {dnn.model}: {doing} failed: {summary(error)}") from error
 
 

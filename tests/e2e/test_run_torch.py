@@ -34,8 +34,18 @@ class Net(nn.Module):
         return self.logits(self.drop(self.stem(x).amax((2, 3))))
 
 
+class OwnLoss(Net):
+    def loss(self, batch):
+        outputs = self(batch.x)
+        return nn.functional.cross_entropy(outputs, batch.y, reduction="none"), outputs
+
+
 def net(input_shape, num_classes):
     return Net(input_shape[0], num_classes)
+
+
+def own_loss(input_shape, num_classes):
+    return OwnLoss(input_shape[0], num_classes)
 '''
 
 WITHOUT_HPCBAL = """\
@@ -108,6 +118,29 @@ def test_members_of_two_frameworks_in_one_run(lab) -> None:
     write(lab, dnns=again, output={"dir": "warm"})
     done = lab.start("run", "run.yaml", "--smoke").wait(timeout_s=300)
     assert done.code == 0, done
+
+
+def test_a_compiled_module_with_a_loss_of_its_own(lab) -> None:
+    """The same losses by default and by the module's method, whose code is compiled; then evaluated."""
+    own = {"model": "nets:own_loss", "loss": "module", "metrics": ["accuracy"], "seed": 1}
+    dnns = [
+        {"name": "plain", "model": "nets:net", "seed": 1},
+        {"name": "own", **own},
+        {"name": "compiled", **own, "compile": True},
+    ]
+    write(lab, dnns=dnns, schedule={"paradigm": "independent"})
+    done = lab.start("run", "run.yaml").wait(timeout_s=300)
+    assert done.code == 0, done
+    assert any((lab.folder / "out" / "compiled").rglob("*.so"))
+    states = [read_checkpoint(lab.folder / "out" / "dnns" / dnn["name"])[0] for dnn in dnns]
+    for state in states:
+        assert state is not None
+        assert list(state.arrays) == list(states[0].arrays)
+    for name, array in states[0].arrays.items():
+        np.testing.assert_array_equal(states[1].arrays[name], array, err_msg=name)
+    done = lab.start("evaluate", "out", "--data", "validation").wait(timeout_s=300)
+    assert done.code == 0, done
+    assert "compiled" in done.out
 
 
 def test_a_killed_run_resumes_bit_equal(lab) -> None:

@@ -12,14 +12,16 @@ def linear(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Linear(int(torch.tensor(input_shape).prod()), num_classes))
 
 
-def normalised(input_shape: tuple[int, ...], num_classes: int, kind: str = "BatchNorm2d") -> nn.Module:
+def normalised(
+    input_shape: tuple[int, ...], num_classes: int, kind: str = "BatchNorm2d", factor: float | None = None
+) -> nn.Module:
     norm = getattr(nn, kind)
     return nn.Sequential(
         nn.Conv2d(input_shape[0], 4, 3, padding=1),
         norm(4),
         nn.ReLU(),
         nn.Conv2d(4, 3, 3),
-        norm(3, momentum=None),
+        norm(3, momentum=factor),
         nn.Flatten(),
         nn.LazyLinear(num_classes),
     )
@@ -166,3 +168,52 @@ def counting(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
 
 def failing_series(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
     return nn.Sequential(nn.Linear(3, num_classes))
+
+
+class _WithToken(nn.Module):
+    """Has a parameter of its own beside its layers, in itself and in a part."""
+
+    def __init__(self, inputs: int, num_classes: int) -> None:
+        super().__init__()
+        self.shift = nn.Parameter(torch.zeros(inputs))
+        self.part = nn.Linear(inputs, num_classes)
+        self.part.scale = nn.Parameter(torch.ones(num_classes))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.part(x.flatten(1) + self.shift) * self.part.scale
+
+
+def with_token(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
+    return _WithToken(int(torch.tensor(input_shape).prod()), num_classes)
+
+
+class _Long(_Masked):
+    def forward(self, x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        if x.shape[1] < 100:
+            raise ValueError("a window of 100 steps does not fit")
+        return super().forward(x, mask)
+
+
+def long_series(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
+    return _Long(input_shape[1], num_classes)
+
+
+class _Unused(_WithToken):
+    """One part is never used, and another one only for samples whose sum is above a limit."""
+
+    def __init__(self, inputs: int, num_classes: int) -> None:
+        super().__init__(inputs, num_classes)
+        self.never = nn.Linear(3, 3)
+        self.rarely = nn.Linear(inputs, num_classes)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        found = super().forward(x)
+        large = x.flatten(1).sum(1) > 100.0
+        if large.any():
+            found = found.clone()
+            found[large] += self.rarely(x.flatten(1)[large])
+        return found
+
+
+def unused(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
+    return _Unused(int(torch.tensor(input_shape).prod()), num_classes)

@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Mapping
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Literal
 
-from hpcbal.config.checks.import_check import sources_of
+from hpcbal.config.callables import OPTIMIZER
+from hpcbal.config.checks.import_check import entry_problems, sources_of
+from hpcbal.config.checks.names import items_of
+from hpcbal.config.schema.objective import MODULE_LOSS
+from hpcbal.config.schema.optimizer import TORCH_OPTIMIZERS
+from hpcbal.config.source.nodes import YamlNode, show
 
 if TYPE_CHECKING:
     from hpcbal.config.schema.dnn import DnnConfig
-    from hpcbal.config.schema.ensemble import BackendConfig
+    from hpcbal.config.schema.ensemble import BackendConfig, EnsembleConfig
+    from hpcbal.config.source.nodes import YamlNode
 
 Framework = Literal["tensorflow", "torch"]
+
+TITLES: Mapping[Framework, str] = {"tensorflow": "TensorFlow", "torch": "PyTorch"}
 
 _FRAMEWORK_OF: Mapping[str, Framework] = {
     "keras": "tensorflow",
@@ -27,6 +36,8 @@ _FRAMEWORK_OF: Mapping[str, Framework] = {
 }
 """Packages that only one framework needs."""
 
+_IF_TORCH = "if it is a module of PyTorch, set its framework: torch"
+
 
 def framework_of(dnn: DnnConfig, backend: BackendConfig) -> Framework:
     """Return the framework of a DNN, without importing anything.
@@ -35,13 +46,87 @@ def framework_of(dnn: DnnConfig, backend: BackendConfig) -> Framework:
     function of the model imports, or else of those which its module imports. Where the source does not say,
     it is TensorFlow.
     """
-    if dnn.framework is not None:
-        return dnn.framework
-    if backend.name == "tensorflow" or backend.name == "torch":
-        return backend.name
-    package = dnn.model.partition(":")[0].partition(".")[0]
-    guesses = [_frameworks([package]), *map(_imported_by, sources_of(dnn.model))]
+    return _framework(dnn.framework, backend.name, dnn.model)
+
+
+def _framework(own: object, of_all: object, model: str) -> Framework:
+    for given in (own, of_all):
+        if given == "tensorflow" or given == "torch":
+            return given
+    package = model.partition(":")[0].partition(".")[0]
+    guesses = [_frameworks([package]), *map(_imported_by, sources_of(model))]
     return next((found.pop() for found in guesses if len(found) == 1), "tensorflow")
+
+
+def framework_problems(root: YamlNode) -> list[str]:
+    """Reject what a DNN's framework does not have: a loss of the module, `compile`, arguments of optimizers.
+
+    Args:
+        root: a written-out configuration, which may have other problems.
+    """
+    problems: dict[str, None] = {}
+    backend, _ = root.deepest(("backend", "name"))
+    if backend.value == "emulated":
+        return []
+    for dnn in items_of(root, "dnns"):
+        loss, model, own = dnn.get("loss"), dnn.get("model"), dnn.get("framework")
+        named = None if loss is None else loss.get("name") or loss
+        given = (named, MODULE_LOSS), (dnn.get("compile"), True)
+        found = [node for node, value in given if node is not None and node.value == value]
+        optimizer = dnn.get("optimizer")
+        args = None if optimizer is None else optimizer.get("args")
+        if not (found or args) or model is None or not isinstance(model.value, str):
+            continue
+        if _framework(None if own is None else own.value, backend.value, model.value) == "torch":
+            problems |= dict.fromkeys(_optimizer_problems(optimizer))
+            continue
+        for node in found:
+            allowed = "false" if node.value is True else "a loss by name or import path"
+            problem = f"got {show(node.value)}, allowed for a Keras model: {allowed}; {_IF_TORCH}"
+            problems[node.problem(problem)] = None
+    return list(problems)
+
+
+def _optimizer_problems(optimizer: YamlNode | None) -> list[str]:
+    """Problems with `args` of an optimizer of PyTorch, as its source says, if it is installed here."""
+    name = None if optimizer is None else optimizer.get("name")
+    if optimizer is None or name is None or name.value not in TORCH_OPTIMIZERS or find_spec("torch") is None:
+        return []
+    path = YamlNode(f"torch.optim:{TORCH_OPTIMIZERS[name.value]}", name.where, name.key)
+    entry = YamlNode({**optimizer.value, "name": path}, optimizer.where, optimizer.key)
+    return entry_problems(entry, "name", OPTIMIZER)
+
+
+def framework_warnings(config: EnsembleConfig, root: YamlNode) -> list[str]:
+    """A line in the form of problems for each framework that DNNs need and that is not installed here.
+
+    Only a warning: the file may be checked on another machine than that of the run.
+
+    Args:
+        config: the validated configuration.
+        root: the written-out configuration that was validated.
+    """
+    missing = [framework for framework in TITLES if find_spec(framework) is None]
+    if config.backend.is_emulated or not missing:
+        return []
+    first: dict[Framework, int] = {}
+    of_model: dict[tuple[str, Framework | None], Framework] = {}
+    for index, dnn in enumerate(config.dnns):
+        key = (dnn.model, dnn.framework)
+        if key not in of_model:
+            of_model[key] = framework_of(dnn, config.backend)
+            first.setdefault(of_model[key], index)
+    lines = []
+    for framework in missing:
+        if framework in first:
+            node, _ = root.deepest(("dnns", first[framework], "model"))
+            lines.append(
+                node.problem(
+                    f"needs {TITLES[framework]}, which is not installed on this machine; for a run here: pip "
+                    f"install 'hpcbal[{framework}]'"
+                )
+            )
+    return lines
 
 
 def _imported_by(node: ast.AST) -> set[Framework]:

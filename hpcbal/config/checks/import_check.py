@@ -73,22 +73,22 @@ def import_problems(root: YamlNode) -> list[str]:
     dnns = root.get("dnns")
     if data is not None and data.is_mapping:
         data = _with_dataset(data)
-        problems |= dict.fromkeys(_entry_problems(data, "dataset", DATASET))
+        problems |= dict.fromkeys(entry_problems(data, "dataset", DATASET))
         for name in ("validation", "test"):
             problems |= dict.fromkeys(_held_out_problems(data, data.get(name)))
     for operation in own_operations(root):
-        problems |= dict.fromkeys(_entry_problems(operation, "operation", OPERATION))
+        problems |= dict.fromkeys(entry_problems(operation, "operation", OPERATION))
     for dnn in dnns.value if dnns is not None and dnns.is_list else []:
         if dnn.is_mapping:
-            problems |= dict.fromkeys(_entry_problems(dnn, "model", MODEL))
+            problems |= dict.fromkeys(entry_problems(dnn, "model", MODEL))
             schedule, rest = dnn.deepest(("optimizer", "schedule"))
             if not rest:
-                problems |= dict.fromkeys(_entry_problems(_named(schedule), "name", SCHEDULE))
+                problems |= dict.fromkeys(entry_problems(_named(schedule), "name", SCHEDULE))
             callbacks = dnn.get("callbacks")
             for callback in callbacks.value if callbacks is not None and callbacks.is_list else ():
                 problems |= dict.fromkeys(_callback_problems(_named(callback)))
             for named in _losses_and_metrics(dnn):
-                problems |= dict.fromkeys(_entry_problems(named, "name", PER_SAMPLE))
+                problems |= dict.fromkeys(entry_problems(named, "name", PER_SAMPLE))
         if len(problems) > MOST_PROBLEMS:
             break
     return list(problems)
@@ -107,15 +107,15 @@ def _callback_problems(callback: YamlNode) -> list[str]:
                 f"EpochEnd (docs/training.md, Callbacks); instead of {attribute} use {instead}"
             )
         ]
-    return _entry_problems(callback, "name", CALLBACK)
+    return entry_problems(callback, "name", CALLBACK)
 
 
 def paramserver_import_problems(root: YamlNode) -> list[str]:
     """Problems with the app and the dataset of a parameter-server job."""
-    problems = dict.fromkeys(_entry_problems(root, "app", APP))
+    problems = dict.fromkeys(entry_problems(root, "app", APP))
     data = root.get("data")
     if data is not None and data.is_mapping:
-        problems |= dict.fromkeys(_entry_problems(_with_dataset(data), "dataset", DATASET))
+        problems |= dict.fromkeys(entry_problems(_with_dataset(data), "dataset", DATASET))
     return list(problems)
 
 
@@ -145,7 +145,7 @@ def _held_out_problems(data: YamlNode, section: YamlNode | None) -> list[str]:
     own = section.get("dataset")
     if own is None or own.value is None:
         section = YamlNode({**section.value, "dataset": data.value["dataset"]}, section.where, section.key)
-    return _entry_problems(section, "dataset", DATASET)
+    return entry_problems(section, "dataset", DATASET)
 
 
 def _losses_and_metrics(dnn: YamlNode) -> list[YamlNode]:
@@ -180,8 +180,14 @@ def sources_of(path: str) -> list[ast.AST]:
     return [part for part in (found.definition, found.module) if part is not None]
 
 
-def _entry_problems(entry: YamlNode, key: str, contract: Contract) -> list[str]:
-    """Problems with one import path and its `args`."""
+def entry_problems(entry: YamlNode, key: str, contract: Contract) -> list[str]:
+    """Problems with one import path and its `args`.
+
+    Args:
+        entry: has both.
+        key: that of the path.
+        contract: how hpcbal calls what is there.
+    """
     path = entry.get(key)
     if path is None or not isinstance(path.value, str) or not is_import_path(path.value):
         return []  # the schema refuses it

@@ -237,8 +237,26 @@ def cross_problems(root: YamlNode) -> list[str]:
         *_parts_never_used(root),
         *_chronica_without_parts(root),
         *_monitors_without_validation(root),
+        *_classes_balanced_twice(root),
         *_patterns_in_vain(root),
     ]
+
+
+def _classes_balanced_twice(root: YamlNode) -> list[str]:
+    """Reject weights by the number of a class's samples where all classes are drawn equally often already."""
+    sampling, _ = root.deepest(("data", "sampling"))
+    if sampling.value != "balanced":
+        return []
+    problems: dict[str, None] = {}
+    for dnn in items_of(root, "dnns"):
+        weights = dnn.get("class_weights")
+        if weights is not None and weights.value == "balanced":
+            problem = weights.problem(
+                "got 'balanced' with data.sampling 'balanced', so rare classes would count twice too much, "
+                "allowed: null or {class: weight}"
+            )
+            problems[problem] = None
+    return list(problems)
 
 
 def _patterns_in_vain(root: YamlNode) -> list[str]:
@@ -394,6 +412,11 @@ def _partitioned(root: YamlNode) -> list[str]:
     if num_dnns != 1:
         problems.append(
             access.problem(f"got 'partitioned' for {num_dnns} DNNs, allowed: for a single DNN; use 'shared'")
+        )
+    sampling, _ = root.deepest(("data", "sampling"))
+    if sampling.value == "balanced":
+        problems.append(
+            sampling.problem("got 'balanced', allowed: random with data.access 'partitioned'; use 'shared'")
         )
     paradigm, rest = root.deepest(("schedule", "paradigm"))
     if not rest and paradigm.value not in ("auto", "global"):

@@ -194,6 +194,11 @@ _DNN_RULES = (
         lambda: f"with balance: {_names_where(lambda policy: policy.takes_shares)}",
     ),
     _DnnRule(
+        "compile",
+        lambda config, dnn: not _is_emulated(config),
+        "with backend.name: auto, tensorflow or torch",
+    ),
+    _DnnRule(
         "optimizer.no_weight_decay",
         lambda config, dnn: not _is_emulated(config) and dnn.optimizer.decays,
         "with backend.name: auto, tensorflow or torch",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from hpcbal.config.checks.frameworks import framework_problems, framework_warnings
 from hpcbal.config.checks.import_check import import_problems
 from hpcbal.config.checks.names import package_problems
 from hpcbal.config.checks.sections import cross_problems, mixed_label_problems, ring_problems
@@ -34,7 +35,7 @@ def _problems(full: YamlNode) -> list[str]:
 
 
 def _environment_problems(full: YamlNode) -> list[str]:
-    return [*import_problems(full), *package_problems(full)]
+    return [*import_problems(full), *package_problems(full), *framework_problems(full)]
 
 
 def _warnings(config: EnsembleConfig, full: YamlNode, beforehand: bool) -> list[str]:
@@ -42,6 +43,7 @@ def _warnings(config: EnsembleConfig, full: YamlNode, beforehand: bool) -> list[
     lines += walltime_warnings(config, full)
     if beforehand:
         lines += [*size_warnings(config, full), *initial_warnings(config, full), *data_warnings(full)]
+        lines += framework_warnings(config, full)
     return lines
 
 

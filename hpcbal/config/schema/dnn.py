@@ -266,6 +266,12 @@ class DnnConfig(Section):
     shares: Shares = key(
         (), "For fixed: weights of its slots; empty: use balance.shares.", SHARES_ALLOWED, may_change=True
     )
+    compile: bool = key(
+        False,
+        "Whether torch.compile makes code for the module; for modules of PyTorch.",
+        "true, false",
+        may_change=True,
+    )
     loss: Loss | None = key(
         None,
         "What training minimises; null: the cross entropy of classes, from logits.",
@@ -349,5 +355,5 @@ class DnnConfig(Section):
         return self
 
     def for_prediction(self) -> DnnConfig:
-        """Return what builds the network for predictions: weights of classes belong to the training loss."""
-        return self.model_copy(update={"class_weights": None})
+        """Return what builds the network for predictions, without what only training needs."""
+        return self.model_copy(update={"class_weights": None, "compile": False})

@@ -14,6 +14,7 @@ DEFAULT_KEYS = (
     "stop",
     "balance",
     "seed",
+    "compile",
     "loss",
     "metrics",
     "label_smoothing",

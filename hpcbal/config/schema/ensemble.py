@@ -22,6 +22,7 @@ from hpcbal.config.schema.run import (
     MOST_RANKS_PER_NODE,
     SIZE_ALLOWED,
     Bytes,
+    CheckpointConfig,
     Count,
     DatasetConfig,
     RunConfig,
@@ -116,6 +117,12 @@ class DataConfig(DatasetConfig):
         "How partitioned data is divided: shuffled, in order, or sorted by class.",
         "random, contiguous, by_class",
     )
+    sampling: Literal["random", "balanced"] = key(
+        "random",
+        "random: each training sample once in an epoch; balanced: each class equally often, so samples of "
+        "rare classes repeat.",
+        "random, balanced",
+    )
     lookahead: int = key(
         1,
         "Batches (of the largest batch size) that are sorted by sample size together and then shuffled; 1: "
@@ -154,6 +161,17 @@ class DataConfig(DatasetConfig):
     def _check(self) -> DataConfig:
         check_held_out(self, self.validation, self.validation_fraction, self.test, self.test_fraction)
         return self
+
+
+class EnsembleCheckpointConfig(CheckpointConfig):
+    """How often state is saved."""
+
+    interval_steps: int | None = key(
+        None,
+        "Also save after this many training steps of a DNN, inside an epoch, too; null: by time alone.",
+        COUNT_OR_NULL_ALLOWED,
+        ge=1,
+    )
 
 
 class ProfilingConfig(Section):
@@ -399,6 +417,13 @@ class EnsembleConfig(RunConfig):
     kind: Literal["ensemble"] = key("ensemble", "Kind of the run.", "ensemble")
     slots: EnsembleSlotsConfig = key(
         None, "How ranks are used.", "keys of slots", default_factory=EnsembleSlotsConfig, may_change=True
+    )
+    checkpoint: EnsembleCheckpointConfig = key(
+        None,
+        "How often state is saved.",
+        "keys of checkpoint",
+        default_factory=EnsembleCheckpointConfig,
+        may_change=True,
     )
     data: DataConfig = key(
         None, "Where the samples come from.", "keys of data", default_factory=DataConfig, may_move="args"

@@ -53,8 +53,11 @@ KERAS_LOSSES: Mapping[str, str] = {
 }
 """Losses that a configuration may name: the class in `keras.losses`."""
 
+MODULE_LOSS = "module"
+"""The name of the loss that a module of PyTorch computes itself, in its method `loss`."""
+
 _OWN = "or an import path package.module:name"
-LOSS_ALLOWED = f"null, {', '.join(KERAS_LOSSES)}, {_OWN}"
+LOSS_ALLOWED = f"null, {', '.join(KERAS_LOSSES)}, {MODULE_LOSS}, {_OWN}"
 METRICS_ALLOWED = f"null or a list of {', '.join(KERAS_METRICS)}, {_OWN}"
 _METRIC_NAME = "letters, digits and _"
 _WORDS = ", ".join(LESS_IS_BETTER)
@@ -69,13 +72,27 @@ def _from_name(value: Any) -> Any:
 class LossConfig(Section):
     """The loss that training minimises; it is averaged over the samples."""
 
-    name: str = key(..., "A loss of Keras, or a callable of your own.", LOSS_ALLOWED, min_length=1)
+    name: str = key(
+        ...,
+        "A loss of Keras, the method loss of a PyTorch module, or a callable of your own.",
+        LOSS_ALLOWED,
+        min_length=1,
+    )
     args: Mapping[str, Any] = key({}, "Arguments of the loss.", ARGS_ALLOWED)
+
+    @property
+    def is_of_module(self) -> bool:
+        """Whether the model computes it itself."""
+        return self.name == MODULE_LOSS
 
     @model_validator(mode="after")
     def _check(self) -> LossConfig:
-        if self.name not in KERAS_LOSSES and not is_import_path(self.name):
-            hint = did_you_mean(self.name, KERAS_LOSSES)
+        if self.is_of_module and self.args:
+            raise wrong(
+                "args", "got arguments, allowed with module: none; give them to the model, as its args"
+            )
+        if self.name not in (*KERAS_LOSSES, MODULE_LOSS) and not is_import_path(self.name):
+            hint = did_you_mean(self.name, (*KERAS_LOSSES, MODULE_LOSS))
             raise wrong("name", f"got {self.name!r}{hint}, allowed: {LOSS_ALLOWED}")
         if "reduction" in self.args:
             raise wrong("args", "got reduction, allowed: other arguments; hpcbal sums over samples itself")

@@ -39,6 +39,22 @@ OptimizerName = Literal[
 ]
 OPTIMIZERS: tuple[str, ...] = get_args(OptimizerName)
 
+TORCH_OPTIMIZERS: Mapping[str, str] = {
+    "sgd": "SGD",
+    "adam": "Adam",
+    "adamw": "AdamW",
+    "rmsprop": "RMSprop",
+    "adagrad": "Adagrad",
+    "adadelta": "Adadelta",
+    "adamax": "Adamax",
+    "nadam": "NAdam",
+    "radam": "RAdam",
+    "asgd": "ASGD",
+    "rprop": "Rprop",
+    "adafactor": "Adafactor",
+}
+"""Classes of `torch.optim`; each steps with the gradients that it is given, without calling the model."""
+
 _KEYS_OF: Mapping[str, tuple[str, ...]] = {
     "constant": (),
     "step": ("at", "factor"),

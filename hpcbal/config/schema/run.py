@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
+from hpcbal import env
 from hpcbal.config.schema.section import (
     ARGS_ALLOWED,
     IMPORT_ALLOWED,
@@ -21,7 +22,9 @@ from hpcbal.config.schema.section import (
     key,
     parse_bytes,
     parse_duration_s,
+    wrong,
 )
+from hpcbal.errors import InputError
 from hpcbal.kinds import DEFAULT_KIND
 
 SCHEMA_VERSION = 1
@@ -103,11 +106,23 @@ class TimelineConfig(Section):
     )
 
 
+def _expanded(value: str) -> str:
+    """Replace variables of the environment, and a home directory's `~`, as in `data.args`."""
+    try:
+        found: str = env.expanded(value, "output.dir")
+    except InputError as error:
+        raise wrong("", str(error).removeprefix("output.dir: ")) from None
+    return found
+
+
 class OutputConfig(Section):
     """Where results go."""
 
-    dir: PathText = key(
-        "runs/ensemble", "Output directory; runs/<name> if left out.", PATH_ALLOWED, min_length=1
+    dir: Annotated[PathText, AfterValidator(_expanded)] = key(
+        "runs/ensemble",
+        "Output directory; runs/<name> if left out. $NAME stands for a variable of the environment.",
+        PATH_ALLOWED,
+        min_length=1,
     )
 
 

@@ -7,6 +7,7 @@ from hpcbal.data.datasets.fashion_mnist import fashion_mnist
 from hpcbal.data.datasets.generated_series import generated_series
 from hpcbal.data.datasets.hdf5 import hdf5
 from hpcbal.data.datasets.image_folder import image_folder
+from hpcbal.data.datasets.map_style import map_style
 from hpcbal.data.datasets.small_sets import diabetes, digits
 from hpcbal.data.datasets.ts_series import ts_series
 
@@ -18,5 +19,6 @@ __all__ = [
     "generated_series",
     "hdf5",
     "image_folder",
+    "map_style",
     "ts_series",
 ]

@@ -55,6 +55,7 @@ class Saving:
         self._rule = member.dnn.stop.rule()
         self._keep = member.context.config.checkpoint.keep
         self._last_s = time.monotonic()
+        self._num_steps = 0  # of training, since the last checkpoint
         self._held_s = 0.0  # how long the last submission kept the group from training
         self._best_since_s: float | None = None  # the last epoch is the best one, and not submitted yet
 
@@ -78,6 +79,16 @@ class Saving:
             self._save(replica, position, inside_pass=False)
         elif self._best_since_s is not None:
             self._save_best(replica, position)
+
+    def count_step(self) -> None:
+        """Count a training step, before it begins and after what is due by the steps before was saved."""
+        self._num_steps += 1
+
+    @property
+    def is_due_by_steps(self) -> bool:
+        """Whether `checkpoint.interval_steps` training steps have passed since the last checkpoint."""
+        most = self._context.config.checkpoint.interval_steps
+        return most is not None and self._num_steps >= most
 
     def save_if_due(self, replica: Replica, position: Position) -> None:
         """Save inside a pass."""
@@ -117,7 +128,8 @@ class Saving:
     # ---- parts -------------------------------------------------------------------------------
 
     def _is_due(self) -> bool:
-        return time.monotonic() - self._last_s >= self._context.config.checkpoint.interval_s
+        is_time = time.monotonic() - self._last_s >= self._context.config.checkpoint.interval_s
+        return is_time or self.is_due_by_steps
 
     def _save(self, replica: Replica, position: Position, *, inside_pass: bool, final: bool = False) -> None:
         """Submit a checkpoint, also as the best weights if its epoch is the best one and not saved yet."""
@@ -135,7 +147,7 @@ class Saving:
         arrays = {**replica.state(), **self._other_arrays(replica, inside_pass)}
         state = self._state(position, arrays, {BEST_BY: self._rule.monitor} if is_best else {})
         self._writer.submit(self._directory, state, final=final, best=is_best)
-        self._last_s = time.monotonic()
+        self._last_s, self._num_steps = time.monotonic(), 0
         self._best_since_s = None
         if not final:  # otherwise the caller waits for the disk and records the whole time
             self._record(began)

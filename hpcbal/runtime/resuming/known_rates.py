@@ -85,6 +85,7 @@ def rate_keys(
             sample_shape=sample_shape,
             num_classes=num_classes,
             device=device_of(dnn.name),
+            compile=dnn.compile and not is_emulated,
         )
         for dnn in config.dnns
     }

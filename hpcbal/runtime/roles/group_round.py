@@ -277,11 +277,18 @@ class GroupRound:
 
     def _before_step(self, replica: Replica, position: Position) -> None:
         """Handle messages, and write a checkpoint inside the pass if one is due."""
-        if time.monotonic() - self._last_look_s < LOOK_INTERVAL_S:
+        self._look_around(replica, position)
+        if position.offset < self._facts.spec.num_train:
+            self._saving.count_step()
+
+    def _look_around(self, replica: Replica, position: Position) -> None:
+        is_due_by_steps = self._saving.is_due_by_steps
+        if not is_due_by_steps and time.monotonic() - self._last_look_s < LOOK_INTERVAL_S:
             return
         self._last_look_s = time.monotonic()
         self._attend()
-        saves_inside = self._member.is_master and self._context.config.checkpoint.interval_s > 0.0
+        saves_inside = self._context.config.checkpoint.interval_s > 0.0 or is_due_by_steps
+        saves_inside &= self._member.is_master
         if saves_inside and position.offset > 0 and replica.broken is None:
             self._saving.save_if_due(replica, position)
 

@@ -14,6 +14,7 @@ from mpi4py import MPI
 from hpcbal.cluster.layout import granted_gpus
 from hpcbal.comm.collectives import patient_allgather
 from hpcbal.config import EnsembleConfig
+from hpcbal.env import compiler_settings
 from hpcbal.runtime.group.replicas import check_model
 from hpcbal.runtime.partitions.loading import PartLoader
 from hpcbal.runtime.rank.context import RankContext
@@ -115,5 +116,7 @@ def make_backend(context: RankContext, trainers: MPI.Intracomm, *, is_sized: boo
     node_of_slot = roles.cluster.node_of_slots()
     my_node = roles.ranks[context.rank].node
     cores = tuple(cores for slot, cores in enumerate(cores_of_trainer) if node_of_slot[slot] == my_node)
+    if any(dnn.compile for dnn in config.dnns):
+        os.environ.update(compiler_settings(str(RunDirectory(context.output).compiled.absolute())))
     slots = LocalSlots(roles.local_slot(context.rank), cores, config.slots.device, granted_gpus(os.environ))
     return NativeBackend(config.backend, config.dnns, slots)

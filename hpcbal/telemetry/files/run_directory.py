@@ -96,6 +96,11 @@ class RunDirectory:
         return self.root / "submitted"
 
     @property
+    def compiled(self) -> Path:
+        """Holds what torch.compile has made; safe to remove while nothing trains."""
+        return self.root / "compiled"
+
+    @property
     def logs(self) -> Path:
         return self.root / "logs"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,8 +13,10 @@ from hpcbal.config.imports import load_object
 from hpcbal.config.schema.dnn import DnnConfig
 from hpcbal.data.arrays import Affine
 from hpcbal.data.spec import CLASS_LABEL, LabelSpec, SampleSpec
+from hpcbal.errors import InputError, UserCodeError
 from hpcbal.training.backend import Backend
 from hpcbal.training.devices import dnn_seed
+from hpcbal.training.groups import NonFiniteError
 from hpcbal.training.layouts import module_shape
 from hpcbal.training.torch.inputs import TorchInput
 from hpcbal.training.torch.model import checked
@@ -88,6 +91,8 @@ class TorchBackend(Backend):
             replica = TorchReplica(
                 dnn, module, found, inputs, own_seed, self._dtype, self._place, self._arithmetic
             )
+            if dnn.compile:
+                _compile(dnn, replica, sample, label, num_classes)
         if replica.exchange is not None:
             check_threads(dnn.name)
         log.info("%s: %s with %d parameters", dnn.name, dnn.model, replica.num_parameters)
@@ -96,3 +101,26 @@ class TorchBackend(Backend):
     def close(self) -> None:
         """Give the process its default type back, which a script or a notebook may have set."""
         torch.set_default_dtype(self._dtype_before)
+
+
+def _compile(
+    dnn: DnnConfig, replica: TorchReplica, sample: SampleSpec, label: LabelSpec, num_classes: int
+) -> None:
+    """Compile a step and an evaluation, before anybody waits for them.
+
+    Raises:
+        InputError: if the module cannot be compiled.
+    """
+    from hpcbal.training.torch.compiling import Probes
+
+    probes = Probes.of(sample, label, num_classes)
+    try:
+        with contextlib.suppress(NonFiniteError):  # of samples that are none
+            replica.compute(probes, len(probes.ids))
+        with contextlib.suppress(NonFiniteError):
+            replica.evaluate(probes)
+    except UserCodeError as error:
+        raise InputError(
+            f"DNN {dnn.name}: compile: got true, but model {dnn.model} cannot be compiled: {error}; leave "
+            "compile out"
+        ) from error

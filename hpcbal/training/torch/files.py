@@ -7,7 +7,7 @@ import importlib.util
 import logging
 import pickle
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from hpcbal.errors import InputError
 from hpcbal.training.exported import OF_LINK, Written
 from hpcbal.training.groups import USER_ERRORS
 from hpcbal.training.layouts import module_shape
-from hpcbal.training.torch.model import call
+from hpcbal.training.torch.calls import call
 from hpcbal.training.torch.replica import TorchReplica
 from hpcbal.training.user_model import PROBE_LENGTHS, probe_samples
 from hpcbal.training.weights import Array, Arrays
@@ -110,16 +110,12 @@ def write_module(who: str, replica: TorchReplica, path: Path, format_name: str, 
     replica.set_training(False)
     module = replica.module
     shape = module_shape(replica.inputs.shape)
-    probes = torch.from_numpy(probe_samples(shape, PROBE_LENGTHS[0])).to(replica.dtype)
-    lengths = [n for n, given in zip(probes.shape[1:], shape, strict=True) if given is None]
-    mask = torch.ones(len(probes), *lengths, dtype=torch.bool) if lengths else None
-    if mask is not None and format_name == "onnx":
+    if None in shape and format_name == "onnx":
         raise InputError(
             f"{who} takes samples of unequal length, allowed as ONNX: samples of one shape; export the "
             "weights: --to FILE.pt or FILE.safetensors"
         )
-    with torch.no_grad():
-        wanted = call(module, replica.takes, probes, mask)
+    probes, wanted = _tried(replica, shape)
     meaning = OF_LINK[replica.objective.link].format(loss=loss)
     notes = []
     if format_name == "onnx":
@@ -144,6 +140,21 @@ def write_module(who: str, replica: TorchReplica, path: Path, format_name: str, 
             f"load_state_dict({reader}(path))"
         )
     return Written(tuple(wanted.shape[1:]), meaning, notes=tuple(notes))
+
+
+def _tried(replica: TorchReplica, shape: Sequence[int | None]) -> tuple[torch.Tensor, torch.Tensor]:
+    """A few samples, and the outputs for them; series are longer if the module fails on short ones."""
+    for length in PROBE_LENGTHS if None in shape else PROBE_LENGTHS[:1]:
+        probes = torch.from_numpy(probe_samples(shape, length)).to(replica.dtype)
+        lengths = [length for given in shape if given is None]
+        mask = torch.ones(len(probes), *lengths, dtype=torch.bool) if lengths else None
+        try:
+            with torch.no_grad():
+                return probes, call(replica.module, replica.takes, probes, mask)
+        except USER_ERRORS:
+            if length == PROBE_LENGTHS[-1] or None not in shape:
+                raise
+    raise AssertionError(shape)
 
 
 def _write_onnx(

@@ -94,9 +94,13 @@ class TorchInput:
         is_shared = x is found and self._device.type == "cpu"
         if self._is_image:
             x = x.permute(0, 3, 1, 2)
-        labels = np.asarray(batch.y, self._label_dtype).reshape(-1, *self._label_shape)
+        labels = self.labels(batch.y)
         weights = None if self._weights is None else self._moved(self._weights[batch.ids])
         return Tensors(x, self._moved(labels), weights, mask, is_shared)
+
+    def labels(self, y: Array) -> Array:
+        """Labels of any byte order as losses and metrics get them, shape (n, *label shape)."""
+        return np.asarray(y, self._label_dtype).reshape(-1, *self._label_shape)
 
     def _moved(self, array: Array) -> torch.Tensor:
         tensor = view_of(array)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +16,7 @@ from hpcbal.errors import InputError, UserCodeError
 from hpcbal.training.layers import is_meant, unknown_layer
 from hpcbal.training.layouts import module_shape
 from hpcbal.training.objective import Probe
+from hpcbal.training.torch.calls import call, check_own_loss, check_unchanged, own_losses
 from hpcbal.training.torch.objective import TorchObjective
 from hpcbal.training.torch.statistics import COUNTER, Buffer, Statistics, buffers_of
 from hpcbal.training.user_model import (
@@ -56,16 +57,6 @@ class Checked:
     takes: frozenset[str]
     frozen: list[torch.nn.Module]
     warnings: list[str] = field(default_factory=list)
-
-
-def call(module: torch.nn.Module, takes: frozenset[str], x: torch.Tensor, mask: torch.Tensor | None) -> Any:
-    """Call a module on samples, with the mask of what is real, and lengths, if it takes them."""
-    more: dict[str, torch.Tensor] = {}
-    if mask is not None and "mask" in takes:
-        more["mask"] = mask
-    if mask is not None and "lengths" in takes:
-        more["lengths"] = mask.reshape(len(mask), -1).sum(1)
-    return module(x, **more)
 
 
 def checked(
@@ -135,10 +126,26 @@ def checked(
                 "learn; remove the activation at the end of the module"
             )
     objective = TorchObjective(dnn, label, num_classes, ending, dtype)
-    objective.try_on(Probe(torch.from_numpy(probe_labels(label, num_classes)), outputs))
+    labels = torch.from_numpy(probe_labels(label, num_classes))
+    labels = labels.to(dtype) if labels.is_floating_point() else labels
+    objective.try_on(Probe(labels, outputs))
+    has_loss = dnn.loss is not None and dnn.loss.is_of_module
+    if has_loss:
+        check_own_loss(dnn, module, probes[0], labels, probes[1], outputs)
+    elif inspect.isroutine(getattr(module, "loss", None)):
+        warnings.append("it has a method loss, which is used only with 'loss: module'")
     frozen = freeze_modules(dnn, module)
     _check_state(who, module)
-    statistics, found = _try_training(dnn, module, probes, takes, frozen, outputs)
+
+    def run() -> Any:
+        return (
+            own_losses(who, module, probes[0], labels, probes[1])[0]
+            if has_loss
+            else call(module, takes, *probes)
+        )
+
+    shape_of_run = (NUM_PROBES,) if has_loss else tuple(outputs.shape)
+    statistics, found = _try_training(dnn, module, probes[0], run, frozen, shape_of_run)
     return Checked(objective, statistics, takes, frozen, [*warnings, *found])
 
 
@@ -210,7 +217,7 @@ def _outputs(
     module.eval()
     with user_errors(dnn, f"calling it on {NUM_PROBES} samples of shape {tuple(shape)}"), torch.no_grad():
         outputs = call(module, takes, probes, mask)
-    _check_unchanged(f"DNN {dnn.name}: model {dnn.model}", probes, version)
+    check_unchanged(f"DNN {dnn.name}: model {dnn.model}", probes, version)
     if torch.is_tensor(outputs) and not torch.isfinite(outputs).all():
         raise InputError(
             f"DNN {dnn.name}: model {dnn.model} returns NaN or infinity for samples of zeros and ones, "
@@ -222,31 +229,33 @@ def _outputs(
 def _try_training(
     dnn: DnnConfig,
     module: torch.nn.Module,
-    probes: tuple[torch.Tensor, torch.Tensor | None],
-    takes: frozenset[str],
+    samples: torch.Tensor,
+    run: Callable[[], Any],
     frozen: Sequence[torch.nn.Module],
-    outputs: torch.Tensor,
+    shape: tuple[int, ...],
 ) -> tuple[Statistics, list[str]]:
     """The buffers that a training step changes, found by one, and a warning of those that are not updated.
 
     Args:
-        outputs: those in inference.
+        samples: what `run` reads.
+        run: what a step computes of them: outputs, or losses.
+        shape: of what `run` must return, that of inference.
 
     Raises:
         InputError: if the module changes its samples in training, returns something else than in inference,
-            or its outputs do not depend on what is to be trained.
+            or what it returns does not depend on what is to be trained.
     """
     who = f"DNN {dnn.name}: model {dnn.model}"
     buffers = buffers_of(module)
     before = [(buffer.tensor, buffer.tensor.clone(), buffer.tensor._version) for buffer in buffers]
-    version = probes[0]._version
+    version = samples._version
     module.train()
     for part in frozen:
         part.eval()
     try:
         with user_errors(dnn, f"calling it on {NUM_PROBES} samples in training"):
-            found = call(module, takes, *probes)
-        _check_unchanged(who, probes[0], version)
+            found = run()
+        check_unchanged(who, samples, version)
         changed = [
             (buffer, buffer.tensor.shape == values.shape)
             for buffer, (tensor, values, version) in zip(buffers, before, strict=True)
@@ -259,16 +268,17 @@ def _try_training(
             with torch.no_grad():
                 tensor.copy_(values)
             buffer.module._buffers[buffer.name] = tensor
-    if not torch.is_tensor(found) or found.shape != outputs.shape:
+    if not torch.is_tensor(found) or found.shape != shape:
         got = f"outputs of shape {tuple(found.shape)}" if torch.is_tensor(found) else type(found).__name__
         raise InputError(
-            f"{who} returns {got} in training, allowed: one tensor of shape {tuple(outputs.shape)}, as in "
+            f"{who} returns {got} in training, allowed: one tensor of shape {shape}, as in "
             "inference; switch off auxiliary outputs"
         )
     if not found.requires_grad:
+        returned = "losses" if dnn.loss is not None and dnn.loss.is_of_module else "outputs"
         raise InputError(
-            f"{who} returns outputs that do not depend on a weight to train, allowed: outputs with a "
-            "gradient; remove detach(), torch.no_grad() or argmax from forward"
+            f"{who} returns {returned} that do not depend on a weight to train, allowed: {returned} with a "
+            "gradient; remove detach(), torch.no_grad() or argmax from its code"
         )
     # The mean of a layer that gives zeros is zero, as it was before; once it learns, it moves.
     norms = {id(buffer.module) for buffer, _ in changed if isinstance(buffer.module, _NormBase)}
@@ -291,14 +301,6 @@ def _try_training(
 def _can_move(buffer: Buffer) -> bool:
     is_kept = buffer.name not in buffer.module._non_persistent_buffers_set
     return is_kept and (buffer.tensor.is_floating_point() or buffer.name == COUNTER)
-
-
-def _check_unchanged(who: str, probes: torch.Tensor, version: int) -> None:
-    if probes._version != version:
-        raise InputError(
-            f"{who} changes its samples in place, allowed: leave them, because other DNNs read the same "
-            "memory; use x = x * 2 for x *= 2, and no inplace=True in the first layer"
-        )
 
 
 def _check_state(who: str, module: torch.nn.Module) -> None:
@@ -328,18 +330,26 @@ def _check_state(who: str, module: torch.nn.Module) -> None:
 def freeze_modules(dnn: DnnConfig, module: torch.nn.Module) -> list[torch.nn.Module]:
     """Freeze the modules that `dnn.freeze` names, with all that they hold, and return them.
 
+    Parameters that it names, such as `cls_token`, are frozen, too.
+
     Raises:
-        InputError: if a pattern names no module with weights, or nothing is left to train.
+        InputError: if a pattern names no module with weights and no parameter, or nothing is left to train.
     """
     named = [(path, part) for path, part in module.named_modules() if path and _has_weights(part)]
+    parameters = dict(module.named_parameters())
+    known = [*(path for path, _ in named), *(name for name in parameters if "." not in name)]
     for pattern in dnn.freeze:
-        problem = unknown_layer(pattern, [path for path, _ in named])
-        if problem is not None:
+        problem = unknown_layer(pattern, known)
+        if problem is not None and not any(is_meant(name, pattern) for name in parameters):
             raise InputError(f"DNN {dnn.name}: freeze: {problem}")
-    frozen = [part for path, part in named if any(is_meant(path, pattern) for pattern in dnn.freeze)]
-    for part in frozen:
+
+    def is_frozen(path: str) -> bool:
+        return any(is_meant(path, pattern) for pattern in dnn.freeze)
+
+    frozen = [part for path, part in named if is_frozen(path)]
+    for part in (*frozen, *(parameter for name, parameter in parameters.items() if is_frozen(name))):
         part.requires_grad_(False)
-    if frozen and not any(parameter.requires_grad for parameter in module.parameters()):
+    if dnn.freeze and not any(parameter.requires_grad for parameter in module.parameters()):
         raise InputError(
             f"DNN {dnn.name}: freeze: {list(dnn.freeze)} freezes all layers, allowed: patterns that leave one"
         )

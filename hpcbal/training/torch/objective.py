@@ -97,6 +97,10 @@ class TorchObjective(Objective):
         inspect.signature(function).bind(None, None, **args)
         return partial(function, **args)
 
+    def _loss_of_module(self) -> LossFunction:
+        """NaN: of outputs alone, as predictions that were kept are, there is no such loss."""
+        return lambda y, outputs: torch.full((len(y),), torch.nan, dtype=self._dtype, device=outputs.device)
+
     def _own_loss(self, name: str, found: Any, args: Mapping[str, Any]) -> LossFunction:
         return self._per_sample("loss", name, found, args)
 

@@ -8,27 +8,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from hpcbal.config.schema.optimizer import OptimizerConfig
+from hpcbal.config.schema.optimizer import TORCH_OPTIMIZERS, OptimizerConfig
 from hpcbal.errors import InputError
 from hpcbal.training.weights import Array, Arrays
 
 OPTIMIZER = "optimizer/"
-_KINDS: Mapping[str, str] = {
-    "sgd": "SGD",
-    "adam": "Adam",
-    "adamw": "AdamW",
-    "rmsprop": "RMSprop",
-    "adagrad": "Adagrad",
-    "adadelta": "Adadelta",
-    "adamax": "Adamax",
-    "nadam": "NAdam",
-    "radam": "RAdam",
-    "asgd": "ASGD",
-    "rprop": "Rprop",
-    "adafactor": "Adafactor",
-}
-"""Classes of `torch.optim`; each steps with the gradients that it is given, without calling the model."""
-
 Named = Mapping[str, torch.nn.Parameter]
 """Trainable parameters by their names in the `state_dict`."""
 
@@ -41,11 +25,11 @@ def make_optimizer(dnn_name: str, settings: OptimizerConfig, parameters: Named) 
     Raises:
         InputError: if PyTorch has no such optimizer, or it does not have a given setting.
     """
-    kind = getattr(torch.optim, _KINDS.get(settings.name, ""), None)
+    kind = getattr(torch.optim, TORCH_OPTIMIZERS.get(settings.name, ""), None)
     if kind is None:
         raise InputError(
             f"DNN {dnn_name}: optimizer.name: got {settings.name!r}, allowed for a model of PyTorch: "
-            f"{', '.join(name for name, found in _KINDS.items() if hasattr(torch.optim, found))}"
+            f"{', '.join(name for name, found in TORCH_OPTIMIZERS.items() if hasattr(torch.optim, found))}"
         )
     arguments: dict[str, Any] = {"lr": settings.learning_rate, **settings.args}
     for key in ("momentum", "nesterov", "weight_decay"):
@@ -66,7 +50,8 @@ def make_optimizer(dnn_name: str, settings: OptimizerConfig, parameters: Named) 
 class OptimizerState:
     """The state of an optimizer by name, `optimizer/<parameter>/<number or tensor>`.
 
-    Most optimizers of PyTorch make their state in the first step; until then there is none to save.
+    Most optimizers of PyTorch make the state of a parameter in the first step in which it has a gradient.
+    Until then there is none to save.
 
     Args:
         optimizer: of `parameters`.
@@ -103,9 +88,12 @@ class OptimizerState:
                 parameter.grad = None
 
     def load(self, arrays: Mapping[str, Array]) -> None:
-        """Replace the state; the arrays are known to fit."""
+        """Replace the state; the arrays are known to fit. A parameter without any has no state."""
         for name, parameter in self._parameters.items():
             state = self._optimizer.state[parameter]
+            if state and not any(f"{OPTIMIZER}{name}/{key}" in arrays for key in state):
+                del self._optimizer.state[parameter]
+                continue
             for key in sorted(state):
                 array = arrays.get(f"{OPTIMIZER}{name}/{key}")
                 if array is None:

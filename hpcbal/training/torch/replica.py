@@ -14,9 +14,10 @@ from hpcbal.training.backend import Batch, Contribution, Replica, Sums
 from hpcbal.training.groups import NonFiniteError
 from hpcbal.training.step_exchange import StepExchange
 from hpcbal.training.torch.batch_norm import GroupSums, exchange_length, synchronised
-from hpcbal.training.torch.inputs import Tensors, TorchInput
+from hpcbal.training.torch.calls import ModuleCalls
+from hpcbal.training.torch.inputs import Tensors, TorchInput, view_of
 from hpcbal.training.torch.loss_scale import LossScale
-from hpcbal.training.torch.model import Checked, call
+from hpcbal.training.torch.model import Checked
 from hpcbal.training.torch.optimizers import OPTIMIZER, OptimizerState, make_optimizer
 from hpcbal.training.torch.setup import memory_errors
 from hpcbal.training.user_model import user_errors
@@ -36,6 +37,9 @@ class TorchReplica(Replica):
     difference, weighted n_j/n like the gradients, so that all ranks move it equally. Random layers (dropout)
     draw from a generator that every step seeds anew from the DNN's seed, the number of updates so far and the
     first sample of the rank's share. So what they draw does not depend on kills, resumes and other DNNs.
+
+    A parameter that gets no gradient on any rank is left alone by the optimizer, as in PyTorch, where decay
+    and momentum would move it otherwise. Which these are travels with the gradients.
 
     Attributes:
         module: the user's module.
@@ -79,7 +83,7 @@ class TorchReplica(Replica):
         self._seed = seed
         self.dtype = dtype
         self._device = device
-        self._arithmetic = arithmetic
+        self._calls = ModuleCalls(dnn, self.module, checked.takes, dtype, arithmetic)
         self._scaling = LossScale() if arithmetic == torch.float16 else None
         self._steps = 0
         self._is_training = module.training
@@ -106,7 +110,8 @@ class TorchReplica(Replica):
         flag = [torch.zeros((), dtype=dtype, device=device)] if self._scaling is not None else []
         with torch.no_grad():
             moving = (*self._trainable, *self._statistics.tensors)
-            self._zeros = [torch.zeros_like(tensor, dtype=dtype) for tensor in moving] + flag
+            used = torch.zeros(len(self._trainable), dtype=dtype, device=device)
+            self._zeros = [torch.zeros_like(tensor, dtype=dtype) for tensor in moving] + [used, *flag]
         self.num_parameters = sum(parameter.numel() for parameter in self._trainable)
         self.num_bytes = num_bytes(self._shapes(with_optimizer=True))
 
@@ -127,23 +132,30 @@ class TorchReplica(Replica):
             finally:
                 with torch.no_grad():
                     self._statistics.restore(kept)
-            finite, sums = self._checked(gradients, numbers, batch)
-        tensors = [*gradients, *(difference.to(self.dtype) for difference in differences)]
+            finite, sums = self._checked(numbers, batch)
+        used = torch.tensor([gradient is not None for gradient in gradients], dtype=self.dtype)
+        tensors = [
+            *(zero if own is None else own for own, zero in zip(gradients, self._zeros, strict=False)),
+            *(difference.to(self.dtype) for difference in differences),
+            used.to(self._device),
+        ]
         if self._scaling is not None:
             if not finite:
                 tensors = [torch.zeros_like(tensor) for tensor in tensors]
             tensors.append(torch.full_like(self._zeros[-1], 0.0 if finite else 1.0))
         return Contribution(tensors, sums)
 
-    def _gradients(self, batch: Batch, divisor: float) -> tuple[list[torch.Tensor], Array]:
-        """Gradients of sum(loss) / divisor by trainable parameter, and: finite, loss, states of metrics."""
+    def _gradients(self, batch: Batch, divisor: float) -> tuple[list[torch.Tensor | None], Array]:
+        """Gradients of sum(loss) / divisor by trainable parameter, and: finite, loss, states of metrics.
+
+        A gradient is None where the loss does not depend on the parameter.
+        """
         tensors = self.inputs.tensors(batch)
         self.set_training(True)
         if self._sums is not None:
             self._sums.begin()
         self._seed_generators(_mixed(self._seed, self._steps, int(batch.ids[0])))
-        outputs = self._outputs(tensors, "a training step")
-        losses = self.objective.losses(tensors.y, tensors.weights, outputs=outputs, training=True)
+        losses, outputs = self._losses(tensors, "a training step", training=True)
         loss = losses.sum()
         objective = loss / divisor
         if self._scaling is not None:
@@ -151,20 +163,37 @@ class TorchReplica(Replica):
         try:
             with user_errors(self._dnn, "computing its gradients"):
                 objective.backward()
-            gradients = [
-                torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
-                for parameter in self._trainable
-            ]
+            gradients = [parameter.grad for parameter in self._trainable]
         finally:
             for parameter in self._trainable:
                 parameter.grad = None
         with torch.no_grad():
-            finite = torch.isfinite(_sum_of(gradients) + loss)
-            states = self.objective.states(tensors.y, outputs.detach())
-            numbers = _numbers(finite, loss, *states)
+            finite = torch.isfinite(_sum_of([each for each in gradients if each is not None]) + loss)
+            numbers = _numbers(finite, loss, *self._states(tensors, outputs))
         if self._sums is not None and not self._sums.are_finite:
             numbers[0] = 0.0
         return gradients, numbers
+
+    def _losses(
+        self, tensors: Tensors, doing: str, *, training: bool
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """The losses of samples times their weights, shape (n,), and the outputs, if they are known."""
+        if self._calls.has_loss:
+            losses, outputs = self._calls.losses(tensors, doing)
+            weighted = self.objective.weighted(losses, tensors.y, tensors.weights, training=training)
+            return weighted, outputs if training else None
+        outputs = self._calls.outputs(tensors, doing)
+        losses = self.objective.losses(tensors.y, tensors.weights, outputs=outputs, training=training)
+        return losses, outputs
+
+    def _states(self, tensors: Tensors, outputs: torch.Tensor | None) -> list[torch.Tensor]:
+        """The sums behind the metrics; where outputs are not known, of those in inference."""
+        if outputs is None:
+            if not self.num_states:
+                return []
+            self.set_training(False)
+            outputs = self._calls.outputs(tensors, "measuring its metrics")
+        return self.objective.states(tensors.y, outputs.detach())
 
     def set_training(self, training: bool) -> None:
         """Tell all modules whether they train; those that are frozen never do."""
@@ -181,28 +210,7 @@ class TorchReplica(Replica):
         if self._device.type == "cuda":
             torch.cuda.manual_seed(seed)
 
-    def _outputs(self, tensors: Tensors, doing: str) -> torch.Tensor:
-        """The outputs of the module in the type of the weights."""
-        version = tensors.x._version
-        with user_errors(self._dnn, doing):
-            outputs = (
-                call(self.module, self.takes, tensors.x, tensors.mask)
-                if self._arithmetic is None
-                else (self._in_16_bits(tensors))
-            )
-            if tensors.is_shared and tensors.x._version != version:
-                raise RuntimeError(
-                    "the module changed its samples in place, which other DNNs read too; use x = x * 2 for "
-                    "x *= 2"
-                )
-        return outputs.to(self.dtype)
-
-    def _in_16_bits(self, tensors: Tensors) -> torch.Tensor:
-        with torch.autocast(self._device.type, self._arithmetic):
-            outputs: torch.Tensor = call(self.module, self.takes, tensors.x, tensors.mask)
-        return outputs
-
-    def _checked(self, gradients: Sequence[torch.Tensor], numbers: Array, batch: Batch) -> tuple[bool, Sums]:
+    def _checked(self, numbers: Array, batch: Batch) -> tuple[bool, Sums]:
         """Whether all gradients are finite, and the sums of the batch.
 
         Raises:
@@ -220,7 +228,7 @@ class TorchReplica(Replica):
         with memory_errors():
             try:
                 gradients, numbers = self._gradients(batch, len(batch.ids))
-                finite, sums = self._checked(gradients, numbers, batch)
+                finite, sums = self._checked(numbers, batch)
             except BaseException:
                 with torch.no_grad():
                     self._statistics.restore(kept)
@@ -240,17 +248,20 @@ class TorchReplica(Replica):
     def apply(self, tensors: Sequence[Any]) -> None:
         with memory_errors():
             sums = [_tensor_of(tensor, self._device) for tensor in tensors]
-            num = len(self._trainable)
+            num, num_moving = len(self._trainable), len(self._zeros) - (self._scaling is not None) - 1
             finite = self._scaling is None or not bool(sums[-1])
             if finite:
                 with torch.no_grad():
-                    self._statistics.apply(sums[num : num + len(self._statistics.tensors)])
-            self._update(sums[:num], finite=finite)
+                    self._statistics.apply(sums[num:num_moving])
+            used = sums[num_moving].tolist()
+            gradients = [own if number else None for own, number in zip(sums[:num], used, strict=True)]
+            self._update(gradients, finite=finite)
 
-    def _update(self, gradients: Sequence[torch.Tensor], *, finite: bool) -> None:
+    def _update(self, gradients: Sequence[torch.Tensor | None], *, finite: bool) -> None:
         """One step of the optimizer; if the loss is scaled, only with finite gradients."""
         if self._scaling is not None and finite:
-            gradients = [gradient / self._scaling.scale for gradient in gradients]
+            scale = self._scaling.scale
+            gradients = [None if gradient is None else gradient / scale for gradient in gradients]
         if finite:
             for parameter, gradient in zip(self._trainable, gradients, strict=True):
                 parameter.grad = gradient
@@ -274,11 +285,11 @@ class TorchReplica(Replica):
     def evaluate(self, batch: Batch) -> Sums:
         tensors = self.inputs.tensors(batch)
         self.set_training(False)
+        if self._calls.has_loss:  # which may be random
+            self._seed_generators(_mixed(self._seed, self._steps, int(batch.ids[0])))
         with memory_errors(), torch.no_grad():
-            outputs = self._outputs(tensors, "an evaluation")
-            losses = self.objective.losses(tensors.y, tensors.weights, outputs=outputs, training=False)
-            states = self.objective.states(tensors.y, outputs)
-            sums = _sums_of(_numbers(losses.sum(), *states), batch)
+            losses, outputs = self._losses(tensors, "an evaluation", training=False)
+            sums = _sums_of(_numbers(losses.sum(), *self._states(tensors, outputs)), batch)
         if not np.isfinite(sums.loss):
             raise NonFiniteError(f"the validation loss is {sums.mean_loss}")
         return sums
@@ -290,14 +301,14 @@ class TorchReplica(Replica):
         tensors = self.inputs.tensors(batch)
         self.set_training(False)
         with memory_errors(), torch.no_grad():
-            outputs = self._outputs(tensors, "a prediction")
+            outputs = self._calls.outputs(tensors, "a prediction")
             found: Array = self.objective.predictions(outputs.double()).cpu().numpy()
         return found
 
     def measure(self, y: Array, predictions: Array) -> Sums:
         with memory_errors(), torch.no_grad():
             outputs = self.objective.outputs_of(torch.from_numpy(predictions).to(self.dtype))
-            labels = torch.from_numpy(np.asarray(y))
+            labels = view_of(self.inputs.labels(y))
             losses = self.objective.losses(labels, outputs=outputs, training=False)
             numbers = _numbers(losses.sum(), *self.objective.states(labels, outputs))
         return Sums(float(numbers[0]), len(y), numbers[1:])
@@ -325,7 +336,16 @@ class TorchReplica(Replica):
 
     def load_state(self, arrays: Mapping[str, Array]) -> None:
         has_optimizer = not self._optimizer_shapes.keys().isdisjoint(arrays)
-        check_fit(arrays, self._shapes(with_optimizer=has_optimizer))
+        parameters = {name.rpartition("/")[0] for name in arrays}  # others had no gradient yet
+        shapes = self._shapes(with_optimizer=has_optimizer)
+        check_fit(
+            arrays,
+            {
+                name: array
+                for name, array in shapes.items()
+                if name not in self._optimizer_shapes or name.rpartition("/")[0] in parameters
+            },
+        )
         with torch.no_grad():
             for name, tensor in self.module.state_dict().items():
                 tensor.copy_(torch.from_numpy(np.array(arrays[f"{WEIGHTS}{name}"])))
@@ -343,7 +363,7 @@ class TorchReplica(Replica):
 
     def close(self) -> None:
         """Drop the module and its optimizer."""
-        for name in ("module", "_optimizer", "_optimizer_state", "_statistics"):
+        for name in ("module", "_optimizer", "_optimizer_state", "_statistics", "_calls"):
             self.__dict__.pop(name, None)
         self._trainable, self._zeros, self._named = [], [], {}
         gc.collect()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
 import signal
@@ -185,9 +186,70 @@ def test_the_end_of_the_script_stops_what_runs(
 
 def test_a_forked_copy_stops_nothing_when_it_ends(fake: Callable[..., Child]) -> None:
     child = fake()
-    child._starter = os.getpid() + 1
-    child.end_with_script()
+    until_ready(child)
+    copy = os.fork()
+    if copy == 0:
+        with contextlib.suppress(BaseException):
+            child_module._end_all()
+            os._exit(7)
+        os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(copy, 0)[1]) == 7
     assert child.code is None
-    child._starter = os.getpid()
+    child.stop()
+    assert child.wait(show=False) == 75
+
+
+def test_a_forked_copy_cannot_take_a_run_for_one_that_has_ended(
+    fake: Callable[..., Child], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only the process that has started it is told of its end; Python's answer to others is code 0."""
+    child = fake()
+    with monkeypatch.context() as forked:
+        forked.setattr(child, "_starter", os.getpid() + 1)
+        with pytest.raises(InputError, match=r"another process has started 'hpcbal run'.*use hpcbal\.load"):
+            child.wait(show=False)
     child.stop()
     child.wait(show=False)
+
+
+def test_all_are_asked_to_stop_before_one_is_waited_for(
+    fake: Callable[..., Child], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    children = [fake(), fake()]
+    asked, stop, wait = list[str](), Child.stop, Child.wait
+
+    def stopped(child: Child) -> None:
+        asked.append("stop")
+        stop(child)
+
+    def waited(child: Child, *, show: bool) -> int:
+        asked.append("wait")
+        return wait(child, show=show)
+
+    monkeypatch.setattr(Child, "stop", stopped)
+    monkeypatch.setattr(Child, "wait", waited)
+    for child in children:
+        until_ready(child)
+    child_module._end_all()
+    assert asked == ["stop", "stop", "wait", "wait"]
+    assert [child.code for child in children] == [75, 75]
+
+
+def test_a_thread_that_waits_does_not_keep_an_ended_script_alive(tmp_path: Path) -> None:
+    """Python waits for its threads before it calls what is registered for its end."""
+    program = f"""
+import subprocess, sys, threading
+from pathlib import Path
+from hpcbal.api import child as module
+real = subprocess.Popen
+module.subprocess.Popen = lambda command, **options: real([sys.executable, "-c", {PROGRAM!r}.format(
+    before="", patience=0)], **options)
+child = module.Child(["run", "x.yaml"], Path("out"))
+module.subprocess.Popen = real
+threading.Thread(target=lambda: print("code", child.wait(show=False))).start()
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False, cwd=tmp_path
+    )
+    assert (done.returncode, done.stdout) == (0, "code 75\n"), done.stderr
+    assert "the script ends before 'hpcbal run'" in done.stderr

@@ -143,6 +143,9 @@ def test_numbers_of_another_kind_are_not_cast() -> None:
     assert GivenSamples([np.ones(2, np.int64)], points).read(0)[0].dtype == np.float32
     points.sample_spec = SampleSpec.of((2,), "uint8")
     assert GivenSamples([np.ones(2)], points).read(0)[0].dtype == np.float64  # and so it is refused
+    assert GivenSamples([np.full(2, 255, np.uint16)], points).read(0)[0].dtype == np.uint8
+    with pytest.raises(ValueError, match="got numbers from 0 to 256, allowed: those of uint8"):  # not 0 and 0
+        GivenSamples([np.array([0, 256], np.uint16)], points).read(0)
     points.sample_spec = None
     assert GivenSamples([b"png"], points).read(0)[0] == b"png"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -9,14 +10,20 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
+import numpy as np
 import pytest
 import yaml
 
 import hpcbal
+from hpcbal.api import child as child_module
 from hpcbal.api import run as run_module
-from hpcbal.telemetry import ResultRow, write_results, write_status
+from hpcbal.api.child import Child
+from hpcbal.config import load_config
+from hpcbal.config.source.given import GivenConfig
+from hpcbal.telemetry import ResultRow, RunLock, write_results, write_status
 from hpcbal.telemetry.resources.processes import identity_of
 from hpcbal.telemetry.views.ensemble_table import new_status
 from hpcbal.telemetry.views.status import end_status
@@ -69,8 +76,17 @@ def test_a_dict_is_kept_in_the_directory_of_the_run(started: list[list[str]]) ->
     for _ in range(2):  # it is no foreign file there
         run = hpcbal.run(VALUES, output="out")
         assert started.pop() == ["run", "out/given.yaml", "--output=out"]
-    assert yaml.safe_load((run.directory / "given.yaml").read_text(encoding="utf-8")) == VALUES
-    assert hpcbal.run(VALUES).directory == Path("runs/ensemble")
+    kept = yaml.safe_load((run.directory / "given.yaml").read_text(encoding="utf-8"))
+    assert kept == {"name": "ensemble", **VALUES}
+    assert load_config(run.directory / "given.yaml") == load_config(GivenConfig(VALUES))
+    assert hpcbal.run({**VALUES, "name": "own"}, set={"name": "other"}).directory == Path("runs/other")
+    assert yaml.safe_load(Path("runs/other/given.yaml").read_text(encoding="utf-8"))["name"] == "own"
+
+
+def test_a_dict_without_output_trains_where_its_run_is_looked_for(started: list[list[str]]) -> None:
+    directory = hpcbal.run(VALUES).directory
+    assert directory == Path("runs/ensemble")
+    assert Path(load_config(started[0][1]).output.dir) == directory
 
 
 def test_the_output_directory_may_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,6 +125,62 @@ def test_a_start_shows_no_status_of_an_earlier_one() -> None:
     os.utime("out/status.json", (time.time() + 1.0,) * 2)
     assert run.status()["name"] == "old"
     assert "suspended" in str(hpcbal.load("out").status())
+
+
+def test_a_dict_that_would_be_refused_replaces_none() -> None:
+    """Ranks of another start read the file, and its owner continues it from a shell."""
+    hpcbal.run(VALUES, output="out")
+    kept = Path("out/given.yaml").read_bytes()
+    other = {**VALUES, "seed": 7}
+    with RunLock("out") as lock:  # another process
+        owner = json.loads(Path("out/run.lock").read_text(encoding="utf-8"))
+        parent = {"pid": os.getppid(), **identity_of(os.getppid())}
+        Path("out/run.lock").write_text(json.dumps({**owner, **parent}), encoding="utf-8")
+        with pytest.raises(hpcbal.InputError, match="another run is using this directory"):
+            hpcbal.run(other, output="out")
+        Path("out/run.lock").write_text(json.dumps(owner), encoding="utf-8")
+        lock.release()
+    Path("out/dnns/a").mkdir(parents=True)
+    Path("out/dnns/a/checkpoint-1.h5").touch()  # it has trained
+    with pytest.raises(hpcbal.InputError, match="seed"):
+        hpcbal.run(other, output="out")
+    assert Path("out/given.yaml").read_bytes() == kept
+    assert not Path("out/run.lock").exists()
+
+
+def test_a_process_starts_one_run_at_a_time_in_a_directory(monkeypatch: pytest.MonkeyPatch) -> None:
+    going = Child.__new__(Child)
+    going._verb, going._starter, going._root = "run", os.getpid(), os.path.realpath("out")
+    going._process = SimpleNamespace(poll=lambda: None)  # type: ignore[assignment]
+    monkeypatch.setattr(child_module, "_running", {going})
+    with pytest.raises(
+        hpcbal.InputError, match=r"this process has started a run here that goes on; wait\(\)"
+    ):
+        hpcbal.run(VALUES, output="out")
+    assert hpcbal.run(VALUES, output="other").directory == Path("other")
+    going._process = SimpleNamespace(poll=lambda: 0)  # type: ignore[assignment]
+    hpcbal.run(VALUES, output="out")
+
+
+def test_a_run_is_found_after_the_current_directory_has_changed() -> None:
+    run = loaded()
+    Path("elsewhere").mkdir()
+    os.chdir("elsewhere")
+    assert run.status()["name"] == "a"
+    assert repr(run) == "<hpcbal.Run 'out'>"
+
+
+def test_arguments_of_data_are_plain_or_refused(
+    started: list[list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = loaded()
+    monkeypatch.setattr(FakeChild, "wait", lambda self, show: 0, raising=False)
+    monkeypatch.setattr(FakeChild, "check", lambda self, code, allowed: None, raising=False)
+    with pytest.raises(hpcbal.InputError, match="evaluation"):
+        run.evaluate("m:data", data_args={"path": Path("x"), "number": np.int64(3)})
+    assert started[0][-1] == '--data-args={"path": "x", "number": 3}'
+    with pytest.raises(hpcbal.ConfigError, match=r"--data-args: data_args\.a: got a object, allowed"):
+        run.evaluate("m:data", data_args={"a": object()})
 
 
 def test_only_a_run_can_be_loaded() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -42,3 +43,27 @@ def test_a_verb_leaves_no_traces_in_the_process(tmp_path: Path, monkeypatch: pyt
         assert os.environ["KERAS_BACKEND"] == "tensorflow"
         assert str(tmp_path) in sys.path
     assert (sys.path, dict(os.environ), dict(sys.path_importer_cache)) == before
+
+
+def test_threads_leave_no_traces_of_each_other(tmp_path: Path) -> None:
+    """The second one to begin would otherwise keep what the first one has changed."""
+    before, has_begun, may_end = list(sys.path), threading.Event(), threading.Event()
+
+    def first() -> None:
+        with unchanged_process():
+            add_import_roots(tmp_path / "x.yaml")
+            has_begun.set()
+            may_end.wait(0.3)
+
+    def second() -> None:
+        assert has_begun.wait(60.0)
+        with unchanged_process():
+            may_end.set()
+            threads[0].join(0.3)
+
+    threads = [threading.Thread(target=each) for each in (first, second)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60.0)
+    assert sys.path == before

@@ -243,6 +243,11 @@ WRONG = [
         "balance: {samples: chronica}",
         "balance.samples: got 'chronica', allowed: within-batch or in-order; or",
     ),
+    ("data: {sampling: even}", "data.sampling: got 'even', allowed: random, balanced"),
+    (
+        "data: {access: partitioned, sampling: balanced}",
+        "data.sampling: got 'balanced', allowed: random with data.access 'partitioned'; use 'shared'",
+    ),
     ("data: {access: partitioned}", "data.access: got 'partitioned' for 2 DNNs, allowed: for a single DNN"),
     ("output: {dir: ''}", "output.dir: got '', allowed: a path"),
     ("name: a/b", "name: got 'a/b', allowed: a directory name of"),
@@ -259,6 +264,14 @@ def test_a_wrong_value_is_reported_with_line_key_given_and_allowed(
     number = len(text.splitlines()) + 1
     found = problems_of(make_file(text + line + "\n"))
     assert any(problem.startswith(f"run.yaml:{number}: {message}") for problem in found), found
+
+
+def test_classes_are_balanced_in_one_way_only(make_file: MakeFile) -> None:
+    path = make_file(GOOD + "data: {sampling: balanced}\n")
+    (problem,) = problems_of(path, "defaults.class_weights=balanced")
+    assert "class_weights=balanced: got 'balanced' with data.sampling 'balanced', so rare classes" in problem
+    load_config(path, ["defaults.class_weights={0: 2.0}"])
+    load_config(path, ["data.sampling=random", "defaults.class_weights=balanced"])
 
 
 HUGE = "9" * 400

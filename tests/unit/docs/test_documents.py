@@ -14,7 +14,7 @@ import pytest
 import hpcbal.data
 from hpcbal.config import EnsembleConfig, load_config
 from hpcbal.config.scheduling import settings_of
-from hpcbal.data import dataset, datasets, held_out
+from hpcbal.data import SampleSpec, dataset, datasets, held_out
 from hpcbal.data.operations import OPERATIONS
 from hpcbal.errors import INTERRUPTED, ExitCode
 from hpcbal.kinds import KINDS
@@ -103,7 +103,10 @@ def test_configuration_in_the_readme_is_valid(tmp_path: Path) -> None:
     assert names == ["densenet-121", "resnet-18-w32", "resnet-18-w64", "resnet-34-w32", "resnet-34-w64"]
 
 
-@pytest.mark.parametrize(("page", "example"), [(OWN_CODE, "waves"), (UNEQUAL, "walks"), (FIRST, "tables")])
+@pytest.mark.parametrize(
+    ("page", "example"),
+    [(OWN_CODE, "waves"), (OWN_CODE, "bars"), (UNEQUAL, "walks"), (FIRST, "tables")],
+)
 def test_pages_show_the_examples_that_are_run(page: Path, example: str) -> None:
     for suffix, kind in ((".py", "python"), (".yaml", "yaml")):
         shown = (ROOT / "docs/examples" / f"{example}{suffix}").read_text()
@@ -113,6 +116,14 @@ def test_pages_show_the_examples_that_are_run(page: Path, example: str) -> None:
 def test_the_page_on_unequal_samples_shows_the_emulated_example() -> None:
     shown = (ROOT / "docs/examples/lengths.yaml").read_text()
     assert f"```yaml\n{shown}```\n" in UNEQUAL.read_text()
+
+
+def test_the_pair_of_arrays_on_the_page_is_a_dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (shown,) = re.findall(r"```python\n([^`]*\ndef digits\(\):.*?)```", OWN_CODE.read_text(), re.DOTALL)
+    (tmp_path / "pairs.py").write_text(shown)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    pair = held_out.open_dataset("pairs:digits", {})
+    assert (len(pair), pair.num_classes, pair.sample_spec) == (1797, 10, SampleSpec.of((8, 8, 1), "float64"))
 
 
 CSV = "height,width,species\n1.0,2,oak\n3.0,4,fir\n5.0,9,oak\n"

@@ -214,6 +214,7 @@ def test_the_rate_key_is_stable() -> None:
         {"sample_shape": (None, None, 1)},
         {"num_classes": 100},
         {"device": "gpu/float32"},
+        {"compile": True},
     ],
 )
 def test_the_rate_key_distinguishes_what_matters(change: dict[str, object]) -> None:

@@ -49,6 +49,7 @@ class Stream(torch.utils.data.IterableDataset[int]):
         ({"sizes": [1.0, math.nan]}, "sizes: size of sample 1: got nan, allowed: a finite number above 0"),
         ({"sizes": [1.0, 2.0, -3.0]}, "size of sample 2: got -3.0"),
         ({"sizes": [[1.0, 2.0]]}, "got an array of shape (1, 2), allowed: one number"),
+        ({"sizes": torch.ones(3, requires_grad=True)}, "sizes: got Tensor, allowed: one number per sample"),
         ({"sizes": "long"}, "sizes: got str, allowed: one number per sample"),
         ({"sizes": [[1.0], [2.0, 3.0]]}, "sizes: got list, allowed: one number per sample"),
         ({"batch_size": 3, "num_replicas": 4}, "batch_size: got 3, allowed: at least 4, one sample for each"),
@@ -60,6 +61,10 @@ class Stream(torch.utils.data.IterableDataset[int]):
         ({"rank": 2}, "rank: got 2, allowed: 0 to 1"),
         ({"rank": None}, "num_replicas, rank: got one of them, allowed: both, or neither"),
         ({"seed": -1}, "seed: got -1"),
+        ({"seed": 2**63}, "seed: got 9223372036854775808, allowed: 0 to 9223372036854775807"),
+        ({"drop_last": "no"}, "drop_last: got 'no', allowed: True or False"),
+        ({"drop_last": -1}, "drop_last: got -1, allowed: True or False"),
+        ({"shuffle": None}, "shuffle: got None, allowed: True or False"),
         ({"cost": "square"}, "cost: got 'square', allowed: 'padded', 'sum', or a function"),
         ({"cost": lambda sizes: -sizes}, "cost(sizes): size of sample 0: got -1.0"),
         ({"cost": lambda sizes: sizes[1:]}, "cost(sizes): got 49 numbers for 50 samples"),
@@ -72,6 +77,7 @@ class Stream(torch.utils.data.IterableDataset[int]):
         ),
         ({"max_per_rank": 3}, "max_per_rank: got 3, allowed: at least 4, so that 2 ranks take a batch of 8"),
         ({"max_cost_per_rank": 22.0}, "max_cost_per_rank: got 22.0, but sample 13 alone costs 23"),
+        ({"max_cost_per_rank": "a lot"}, "max_cost_per_rank: got 'a lot', but sample 13 alone costs 23"),
         ({"exchange_every": 0}, "exchange_every: got 0"),
     ],
 )
@@ -179,6 +185,27 @@ def test_the_loader_knows_the_step_however_far_its_workers_read_ahead(num_worker
     assert sampler.share.epoch == 5
 
 
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_a_pass_left_before_its_last_step_begins_again_however_far_workers_read_ahead(
+    num_workers: int,
+) -> None:
+    sampler = make()
+    loader = sampler.loader(Squares(), num_workers=num_workers)
+    first = [batch.tolist() for _, batch in zip(range(len(loader) - 1), loader, strict=False)]
+    assert next(iter(loader)).tolist() == first[0]
+    assert sampler.share.epoch == 0
+
+
+def test_another_epoch_that_was_set_is_the_position() -> None:
+    """In plain numbers, which `torch.load` takes without code of NumPy."""
+    sampler = make()
+    list(sampler.loader(Squares()))
+    sampler.set_epoch(np.int64(7))
+    state = sampler.state_dict()
+    assert (state["epoch"], state["step"], type(state["epoch"])) == (7, 0, int)
+    assert make(drop_last=np.bool_(True)).state_dict()["drop_last"] is True
+
+
 def test_a_plain_loader_without_workers_needs_no_help() -> None:
     sampler = make()
     for batch in torch.utils.data.DataLoader(Squares(), batch_sampler=sampler):
@@ -222,6 +249,7 @@ def test_scaling_by_sizes_weighs_each_token_the_same() -> None:
         (Squares(), {"batch_size": 4, "shuffle": True}, "got batch_size, shuffle; the sampler decides that"),
         (Squares(), {"in_order": False}, "in_order=False, allowed: True"),
         (Stream(), {}, "got an IterableDataset"),
+        (iter(range(50)), {}, "dataset: got a range_iterator, allowed: a dataset with indices"),
     ],
 )
 def test_a_loader_that_does_not_fit_is_refused(dataset: Any, more: dict[str, Any], text: str) -> None:

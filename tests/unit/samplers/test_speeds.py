@@ -107,8 +107,8 @@ def test_speeds_that_are_not_measured_take_no_measurements() -> None:
             ask()
 
 
-@pytest.mark.parametrize("seconds", [0.0, -1.0, float("nan"), float("inf")])
-def test_seconds_out_of_range_are_refused(seconds: float) -> None:
+@pytest.mark.parametrize("seconds", [0.0, -1.0, float("nan"), float("inf"), None, "long"])
+def test_seconds_out_of_range_are_refused(seconds: Any) -> None:
     sampler = BalancedBatchSampler(SIZES, 64, num_replicas=2, rank=0, speeds="measured")
     next(iter(sampler))
     with pytest.raises(SamplerError, match="seconds of a step: got"):
@@ -152,3 +152,36 @@ def test_a_watched_module_is_measured_in_each_step() -> None:
             break
     assert sampler._measured is not None
     assert sampler._measured._sums[0] >= 3
+
+
+def test_the_last_watched_module_counts_and_others_are_let_go() -> None:
+    sampler = BalancedBatchSampler(SIZES, 64, num_replicas=1, rank=0, speeds="measured")
+    modules = [torch.nn.Linear(1, 1) for _ in range(2)]
+    for module in modules:
+        sampler.watch(module)
+    hooks = [module.weight._post_accumulate_grad_hooks for module in modules]  # type: ignore[attr-defined]
+    assert [len(each) for each in hooks] == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("module", "shown"),
+    [(None, "a NoneType"), (torch.nn.Linear, "the class Linear, not an object of it"), ([], "a list")],
+)
+def test_only_a_module_can_be_watched(module: Any, shown: str) -> None:
+    sampler = BalancedBatchSampler(SIZES, 64, num_replicas=1, rank=0, speeds="measured")
+    with pytest.raises(SamplerError, match=rf"watch: got {shown}, allowed: the torch\.nn\.Module"):
+        sampler.watch(module)
+
+
+def test_a_state_with_damaged_speeds_keeps_those_of_now() -> None:
+    sampler = BalancedBatchSampler(SIZES, 64, num_replicas=2, rank=0, speeds="measured")
+    sampler.load_state_dict(sampler.state_dict() | {"weights": 3})
+    assert sampler.speeds == (0.5, 0.5)
+
+
+def test_layers_that_wait_for_other_ranks_cannot_be_measured() -> None:
+    module = torch.nn.Sequential(torch.nn.Linear(1, 1), torch.nn.SyncBatchNorm(1))
+    BalancedBatchSampler(SIZES, 64, num_replicas=1, rank=0, speeds="measured").watch(module)
+    sampler = BalancedBatchSampler(SIZES, 64, num_replicas=2, rank=0, speeds="measured")
+    with pytest.raises(SamplerError, match=r"watch: got a module with SyncBatchNorm.*give the speeds"):
+        sampler.watch(module)

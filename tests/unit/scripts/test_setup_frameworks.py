@@ -36,6 +36,10 @@ def test_by_default_both_frameworks_come_with_horovod(machine: Machine) -> None:
     assert chosen(machine) == WITH_HOROVOD
 
 
+def test_frameworks_may_stand_apart(machine: Machine) -> None:
+    assert chosen(machine, HPCBAL_FRAMEWORKS=" tensorflow\ttorch ") == WITH_HOROVOD
+
+
 def test_without_horovod_tensorflow_is_a_current_one(machine: Machine) -> None:
     assert chosen(machine, HPCBAL_HOROVOD="no") == WITHOUT
 

@@ -54,6 +54,7 @@ class Dnn:
     label_smoothing: float = 0.0
     class_weights: Any = None
     freeze: tuple[str, ...] = ()
+    compile: bool = False
 
 
 @pytest.fixture
@@ -65,7 +66,7 @@ def make_dnn() -> Callable[..., Dnn]:
         if "optimizer" in given:
             optimizer["name"] = given.pop("optimizer")
         task = {k: given.pop(k) for k in list(given) if k in ("loss", "metrics", "label_smoothing")}
-        task |= {k: given.pop(k) for k in list(given) if k in ("class_weights", "freeze")}
+        task |= {k: given.pop(k) for k in list(given) if k in ("class_weights", "freeze", "compile")}
         return Dnn(model, name, given, Optimizer(**optimizer), seed, **task)
 
     return make

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from hpcbal.config import DnnConfig
+from hpcbal.config import DnnConfig, load_config
+from hpcbal.config.checks import frameworks
 from hpcbal.config.checks.frameworks import framework_of
 from hpcbal.config.schema.ensemble import BackendConfig
+from hpcbal.config.source.given import GivenConfig
 
 SOURCES = {
     "in_function": "def make(shape, classes):\n    import torch\n    return torch.nn.Linear(1, 1)\n",
@@ -71,3 +73,31 @@ def test_the_file_wins() -> None:
     assert framework_of(dnn("silent:make", framework="torch"), BackendConfig()) == "torch"
     assert framework_of(dnn("of_keras:make", framework="torch"), BackendConfig(name="tensorflow")) == "torch"
     assert framework_of(dnn("silent:make"), BackendConfig(name="torch")) == "torch"
+
+
+def test_a_framework_that_is_missing_here_is_told_before_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only warned of: the file may be checked on another machine."""
+    values = {
+        "defaults": {
+            "optimizer": {"name": "sgd", "learning_rate": 0.1},
+            "batch_size": 4,
+            "stop": {"max_epochs": 1},
+        },
+        "dnns": [
+            {"name": name, "model": f"{model}:make"}
+            for name, model in (("a", "in_module"), ("b", "of_keras"), ("c", "of_keras"))
+        ],
+    }
+
+    def warned(**more: object) -> list[str]:
+        lines = list[str]()
+        load_config(GivenConfig({**values, **more}), warn=lines.append, beforehand=True)
+        return [line for line in lines if "installed" in line]
+
+    assert warned() == []
+    monkeypatch.setattr(frameworks, "find_spec", lambda name: None if name == "tensorflow" else object())
+    assert warned() == [
+        "config: dnns.1.model: needs TensorFlow, which is not installed on this machine; for a run here: pip "
+        "install 'hpcbal[tensorflow]'"
+    ]
+    assert warned(backend={"name": "emulated", "rates": {name: {1: 1.0} for name in "abc"}}) == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import functools
 import json
 import pickle
@@ -48,6 +49,29 @@ def test_a_dict_without_a_name_is_called_ensemble() -> None:
     assert (config.name, config.output.dir) == ("ensemble", "runs/ensemble")
 
 
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("$SCRATCH/runs", "/scratch/me/runs"),
+        ("${SCRATCH}/a$$b", "/scratch/me/a$b"),
+        ("~/runs", "/home/me/runs"),
+    ],
+)
+def test_the_output_directory_may_have_variables(
+    monkeypatch: pytest.MonkeyPatch, given: str, expected: str
+) -> None:
+    monkeypatch.setenv("SCRATCH", "/scratch/me")
+    monkeypatch.setenv("HOME", "/home/me")
+    assert load_config(GivenConfig({**VALUES, "output": {"dir": given}})).output.dir == expected
+
+
+def test_a_variable_of_the_output_directory_that_is_not_set() -> None:
+    with pytest.raises(
+        ConfigError, match=r"output\.dir: got '\$NO_SUCH/x', but the environment variable NO_SUCH is"
+    ):
+        load_config(GivenConfig({**VALUES, "output": {"dir": "$NO_SUCH/x"}}))
+
+
 def test_numbers_of_numpy_paths_and_callables_become_plain(tmp_path: Path) -> None:
     given = {
         "a": np.float64(0.5),
@@ -80,6 +104,53 @@ def test_what_ranks_cannot_import_is_named_with_its_key() -> None:
         assert (error.key, error.file, error.line) == ("dnns.0.model", "", None)
         assert shown in str(error)
         assert "which other processes cannot import" in str(error)
+
+
+def wrapped(function: Any) -> Any:
+    @functools.wraps(function)
+    def other() -> None:
+        pass
+
+    return other
+
+
+def plain() -> None:
+    pass
+
+
+class Maker:
+    def make(self) -> None:
+        pass
+
+
+@functools.cache
+def cached() -> None:
+    pass
+
+
+def test_another_callable_of_the_same_name_is_not_imported_instead() -> None:
+    for value in (wrapped(plain), Maker().make):
+        with pytest.raises(ConfigError, match="cannot import under its name"):
+            GivenConfig({"model": value})
+    for value in (cached, Maker, Maker.make):
+        assert GivenConfig({"model": value}).text == f"model: {__name__}:{value.__qualname__}\n"
+
+
+class Size(str, enum.Enum):  # noqa: UP042 - its text is that of the member
+    SMALL = "small"
+
+
+def test_unusual_values_are_themselves_or_refused() -> None:
+    given = {"a": Size.SMALL, "b": np.float32, "c": np.array([0.5, None], object), "d": float("inf")}
+    plain = {"a": "small", "b": "numpy:float32", "c": [0.5, None], "d": float("inf")}
+    assert yaml.safe_load(GivenConfig(given).text) == plain
+    assert [yaml.safe_load(text.partition("=")[2]) for text in overrides_of(given)] == [*plain.values()]
+    assert yaml.safe_load(overrides_of({"x": {"y": [float("inf"), "1", "a\nb"]}})[0][2:]) == {
+        "y": [float("inf"), "1", "a\nb"]
+    }
+    for value, text in (({("a", 1): 2}, "got a tuple as a key"), (np.longdouble(1), "got a longdouble")):
+        with pytest.raises(ConfigError, match=text):
+            GivenConfig({"x": value})
 
 
 def test_values_that_yaml_lacks_are_all_named() -> None:

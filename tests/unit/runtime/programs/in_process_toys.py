@@ -66,6 +66,15 @@ class Pixels(Points):
         return (128 + 30 * point).clip(0, 255).astype(np.uint8), label
 
 
+class Uneven(Pixels):
+    """Four of six points are of class 0; the dataset lists its labels."""
+
+    def __init__(self, num_samples: int, broken: int) -> None:
+        super().__init__(num_samples, broken)
+        self.labels = np.array([0, 0, 1, 0, 2, 0])[np.arange(num_samples) % 6]
+        self._labels = self.labels
+
+
 class Lines(Points):
     """Points whose numbers are repeated 1 to 40 times; they say so if asked."""
 
@@ -118,6 +127,10 @@ def in_file(path: str, is_identified: bool = True) -> Points:
 
 def pixels(num_samples: int = 60, broken: int = 0) -> Pixels:
     return Pixels(num_samples, broken)
+
+
+def uneven(num_samples: int = 60, broken: int = 0) -> Uneven:
+    return Uneven(num_samples, broken)
 
 
 def lines(num_samples: int = 60, broken: int = 0, declared: bool = False) -> Lines:

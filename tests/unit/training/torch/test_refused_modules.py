@@ -70,7 +70,11 @@ def test_settings_of_optimizers(make_dnn: Make, make_spec: Make, optimizer: Any,
 
 @pytest.mark.parametrize(
     ("freeze", "words"),
-    [(("stem",), "freeze: got 'stem', allowed: a layer of the model: 1"), (("1",), "freezes all layers")],
+    [
+        (("stemm",), "freeze: got 'stemm', allowed: a layer"),
+        (("stem",), "freeze: got 'stem', allowed: a layer of the model: 1"),
+        (("1",), "freezes all layers"),
+    ],
 )
 def test_patterns_of_frozen_layers(make_dnn: Make, make_spec: Make, freeze: Any, words: str) -> None:
     with pytest.raises(InputError, match=words):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from hpcbal.training.collective import LocalCollective
 from hpcbal.training.groups import GroupFailed, NonFiniteError
 from hpcbal.training.step import evaluate_step, train_step
 from hpcbal.training.torch.backend import TorchBackend
+from hpcbal.training.torch.files import write_module
 from hpcbal.training.torch.inputs import view_of
 
 Make = Callable[..., Any]
@@ -146,7 +148,7 @@ def test_moving_statistics_are_those_of_the_whole_step(build: Make, make_batch: 
 
 def test_a_replaced_buffer_moves_and_a_constant_one_does_not_travel(build: Make, make_batch: Make) -> None:
     split, whole, batch = build("torch_modules:counting"), build("torch_modules:counting"), make_batch(9)
-    assert len(split.zeros().tensors) == 3  # weight, bias, mean
+    assert len(split.zeros().tensors) == 4  # weight, bias, mean, and which have gradients
     for _ in range(2):
         train_step(whole, batch, 9, LocalCollective())
         parts = [split.compute(cut(batch, a, b), 9).tensors for a, b in ((0, 3), (3, 9))]
@@ -333,6 +335,18 @@ def test_frozen_parts_stay_as_they_are(build: Make, make_batch: Make) -> None:
     assert not any("/0." in name or "/1." in name for name in replica.state() if "optimizer" in name)
 
 
+@pytest.mark.parametrize(
+    ("freeze", "kept"),
+    [(("shift",), {"shift"}), (("scale", "part.bias"), {"part.scale", "part.bias"}), (("sh*",), {"shift"})],
+)
+def test_parameters_are_frozen_by_name(build: Make, make_batch: Make, freeze: Any, kept: set[str]) -> None:
+    replica = build("torch_modules:with_token", freeze=freeze, weight_decay=0.1)
+    before = replica.weights()
+    train_step(replica, make_batch(6), 6, LocalCollective())
+    same = {name[8:] for name, array in replica.weights().items() if np.array_equal(array, before[name])}
+    assert same == kept
+
+
 def test_names_are_those_of_the_state_dict(build: Make) -> None:
     replica = build(NORMALISED)
     assert list(replica.weights()) == [f"weights/{name}" for name in replica.module.state_dict()]
@@ -345,6 +359,20 @@ def test_a_closed_backend_leaves_the_type_of_the_process_as_it_was() -> None:
     assert torch.get_default_dtype() == torch.float64
     backend.close()
     assert torch.get_default_dtype() == before
+
+
+def test_labels_of_another_byte_order_are_measured(build: Make, make_batch: Make) -> None:
+    replica, batch = build(), make_batch(7)
+    wanted = replica.measure(batch.y, replica.predict(batch))
+    assert replica.measure(batch.y.astype(">i4"), replica.predict(batch)) == wanted
+
+
+def test_modules_of_long_series_are_exported(make_dnn: Make, make_spec: Make, tmp_path: Path) -> None:
+    spec = make_spec(shape=(None, 3))
+    replica = TorchBackend(precision="float64").build(make_dnn(model="torch_modules:long_series"), spec, 5, 0)
+    written = write_module("DNN dnn", replica, tmp_path / "a.pt", "pt", None)
+    assert written.output_shape == (5,)
+    assert torch.load(tmp_path / "a.pt").keys() == replica.module.state_dict().keys()
 
 
 def test_predictions_measured_again_are_the_evaluation(build: Make, make_batch: Make) -> None:

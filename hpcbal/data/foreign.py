@@ -1,0 +1,144 @@
+"""Objects of other libraries: whether one is read by number, and what it knows of its labels.
+
+No library is imported to find out: classes are known by their names, and facts by where a library keeps them.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hpcbal.data.dataset import check_length
+from hpcbal.data.items import Key
+from hpcbal.errors import DataError
+
+
+def is_foreign(returned: Any) -> bool:
+    """Whether this is meant to be a dataset of another library, and not one with the members of `Dataset`."""
+    if hasattr(returned, "sample_spec") or hasattr(returned, "label_spec"):
+        return False
+    return (
+        isinstance(returned, tuple)
+        or inspect.isclass(returned)
+        or hasattr(returned, "__getitem__")
+        or hasattr(returned, "__iter__")
+    )
+
+
+class Pair:
+    """Samples and labels in two arrays, tensors or lists, as items."""
+
+    def __init__(self, samples: Any, labels: Any) -> None:
+        self.tensors = (samples, labels)
+
+    def __len__(self) -> int:
+        return len(self.tensors[0])
+
+    def __getitem__(self, number: int) -> tuple[Any, Any]:
+        return self.tensors[0][number], self.tensors[1][number]
+
+    @property
+    def is_list(self) -> bool:
+        """Whether samples are a list, which may differ in shape."""
+        return not hasattr(self.tensors[0], "dtype")
+
+
+def as_items(given: Any, shown: str) -> Any:
+    """Return an object with `len(items)` and `items[number]`: what is given, or a `Pair` of two arrays.
+
+    Args:
+        shown: what names the dataset, for messages.
+
+    Raises:
+        DataError: if it is something else, such as a dataset of iterable style.
+    """
+    name, bases = type(given).__name__, {base.__name__ for base in type(given).__mro__}
+    if inspect.isclass(given):
+        raise DataError(f"{shown}: got the class {given.__name__}, allowed: an object of it")
+    if "DataLoader" in bases:
+        raise DataError(
+            f"{shown}: got a {name}, allowed: the dataset in it, its attribute 'dataset'; hpcbal makes the "
+            "batches itself"
+        )
+    if isinstance(given, Mapping):
+        keys = ", ".join(map(str, given))
+        raise DataError(
+            f"{shown}: got a {name} with {keys}, allowed: one dataset; return one of "
+            "them (of Hugging Face: with the argument split)"
+        )
+    if "IterableDataset" in bases or not hasattr(given, "__getitem__"):
+        raise DataError(
+            f"{shown}: got {name}, which is of iterable style, but samples are drawn by number; return "
+            "a dataset with __len__ and __getitem__ (of Hugging Face: without streaming), or write its items "
+            "into a file (hpcbal.data:hdf5)"
+        )
+    return _pair(given, shown) if isinstance(given, tuple) else given
+
+
+def _pair(given: tuple[Any, ...], shown: str) -> Pair:
+    if len(given) != 2 or all(isinstance(part, tuple) for part in given):
+        parts = ", ".join(type(part).__name__ for part in given)
+        raise DataError(
+            f"{shown}: got a tuple of length {len(given)} ({parts}), allowed: one pair (samples, labels); "
+            "samples for validation are another dataset, in data.validation"
+        )
+    samples, labels = (check_length(part, shown) for part in given)
+    if samples != labels:
+        raise DataError(f"{shown}: got {samples} samples and {labels} labels, allowed: as many labels")
+    return Pair(*given)
+
+
+def known_labels(items: Any, label: Key) -> NDArray[np.int64] | None:
+    """Return the class of each item, as far as the object keeps them in one place.
+
+    Known are a `Pair`, PyTorch's `TensorDataset`, the column of a Hugging Face dataset, the attributes
+    `targets` and `labels`, and PyTorch's `Subset` of any of these.
+
+    Args:
+        label: where an item has its label.
+
+    Returns: shape (len(items),); None if there are none, or they are no whole numbers.
+    """
+    try:
+        found = np.asarray(_labels(items, label))
+    except (TypeError, ValueError, IndexError):  # such as rows of different lengths
+        return None
+    is_usable = found.dtype.kind in "biu" and found.size == len(items) and found.ndim in (1, 2)
+    return found.reshape(-1).astype(np.int64) if is_usable else None
+
+
+def _labels(items: Any, label: Key) -> Any:
+    tensors = getattr(items, "tensors", None)
+    if isinstance(tensors, tuple) and len(tensors) == 2:
+        return tensors[1]
+    if hasattr(items, "select_columns") and hasattr(items, "with_format"):
+        return items.select_columns([label]).with_format("numpy")[:][label]
+    if _is_subset(items):
+        return np.asarray(_labels(items.dataset, label))[np.asarray(items.indices, np.int64)]
+    return getattr(items, "targets", getattr(items, "labels", None))
+
+
+def known_class_names(items: Any, label: Key) -> tuple[str, ...] | None:
+    """Return the names of the classes by number: of a Hugging Face column, or torchvision's `classes`."""
+    features = inherited(items, "features")
+    column = features.get(label) if isinstance(features, Mapping) else None
+    names = getattr(column, "names", None) or inherited(items, "class_names", "classes")
+    is_usable = isinstance(names, list | tuple) and all(isinstance(name, str) for name in names)
+    return tuple(names) if names and is_usable else None
+
+
+def inherited(items: Any, *names: str) -> Any:
+    """Return the first of these attributes of an object, or of what it is a subset of; None without any."""
+    for name in names:
+        if (found := getattr(items, name, None)) is not None:
+            return found
+    return inherited(items.dataset, *names) if _is_subset(items) else None
+
+
+def _is_subset(items: Any) -> bool:
+    """Whether it is a part of another dataset, like PyTorch's `Subset`."""
+    return hasattr(items, "dataset") and hasattr(items, "indices")

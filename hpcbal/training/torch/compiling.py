@@ -1,0 +1,77 @@
+"""Compile a module with `torch.compile`, before it trains, for shares of any size."""
+
+from __future__ import annotations
+
+import math
+import shutil
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch._dynamo import config as settings
+
+from hpcbal import env
+from hpcbal.config.schema.dnn import DnnConfig
+from hpcbal.data.spec import LabelSpec, SampleSpec
+from hpcbal.errors import InputError
+from hpcbal.training.torch.batch_norm import synchronised
+from hpcbal.training.user_model import NUM_PROBES, PROBE_LENGTHS, probe_labels, probe_samples
+from hpcbal.training.weights import Array
+
+MOST_VERSIONS = 64
+"""Versions of one function of Python, such as the `forward` of `Sequential`, which all modules of a rank
+share: for each kind of module, in training and inference. With more, PyTorch would not compile the others."""
+
+
+@dataclass(frozen=True, slots=True)
+class Probes:
+    """A few samples; see `hpcbal.training.backend.Batch`."""
+
+    ids: Array
+    x: Array | list[Array]
+    y: Array
+    work: float = float(NUM_PROBES)
+    padding_limit: float = math.inf
+
+    @classmethod
+    def of(cls, sample: SampleSpec, label: LabelSpec, num_classes: int) -> Probes:
+        """Samples of zeros and ones as the data plane would bring them."""
+        x: Any = probe_samples(sample.shape, PROBE_LENGTHS[0]).astype(sample.dtype)
+        if None in sample.shape:
+            x = list(x)
+        return cls(np.zeros(NUM_PROBES, np.int64), x, probe_labels(label, num_classes))
+
+
+def compile_module(dnn: DnnConfig, module: torch.nn.Module) -> None:
+    """Let the calls of a module be compiled when they come; names in its `state_dict` stay.
+
+    Raises:
+        InputError: if there is no compiler for C++, or the module has layers that meet other ranks.
+    """
+    compiler = env.read("CXX") or "g++"
+    if shutil.which(compiler) is None:
+        raise InputError(
+            f"DNN {dnn.name}: compile: got true, but there is no C++ compiler {compiler} on this machine; "
+            "install or load one (such as module load gcc), name it in CXX, or leave compile out"
+        )
+    if synchronised(module):
+        raise InputError(
+            f"DNN {dnn.name}: compile: got true, but model {dnn.model} has layers that sum over the ranks of "
+            "a group (SyncBatchNorm), allowed: false, or BatchNorm in their place"
+        )
+    settings.recompile_limit = settings.accumulated_recompile_limit = MOST_VERSIONS
+    forward = module.forward
+
+    def compiled(*given: Any, **more: Any) -> Any:
+        """Calls what PyTorch would not compile by itself, such as the `forward` of its own `Sequential`."""
+        return forward(*given, **more)
+
+    module.forward = torch.compile(compiled)
+
+
+def mark_sizes(*tensors: torch.Tensor | None) -> None:
+    """Let code that is compiled for these tensors take any number of samples."""
+    for tensor in tensors:
+        if tensor is not None:
+            torch._dynamo.maybe_mark_dynamic(tensor, 0)

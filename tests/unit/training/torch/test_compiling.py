@@ -1,0 +1,125 @@
+"""Compiled modules train like others: one version for all shares, the same names, and clear refusals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch._dynamo.utils import counters
+
+from hpcbal import env
+from hpcbal.config import load_config
+from hpcbal.config.schema.objective import LossConfig
+from hpcbal.errors import ConfigError, InputError
+from hpcbal.training.collective import LocalCollective
+from hpcbal.training.step import train_step
+from hpcbal.training.torch.backend import TorchBackend
+
+Make = Callable[..., Any]
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")
+"""PyTorch's compiler uses parts of PyTorch that are to go."""
+NORMALISED = "torch_modules:normalised"
+
+
+@pytest.fixture
+def build(make_dnn: Make, make_spec: Make) -> Make:
+    def make(model: str = NORMALISED, **given: Any) -> Any:
+        return TorchBackend(precision="float64").build(make_dnn(model=model, **given), make_spec(), 5, 0)
+
+    return make
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The directory of what is compiled; PyTorch forgets all of it in the end."""
+    for name in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "TORCHINDUCTOR_COMPILE_THREADS"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in env.compiler_settings(str(tmp_path / "compiled")).items():
+        monkeypatch.setenv(name, value)
+    counters.clear()
+    yield tmp_path / "compiled"
+    torch.compiler.reset()
+
+
+def cut(batch: Any, start: int, stop: int) -> Any:
+    return type(batch)(batch.ids[start:stop], batch.x[start:stop], batch.y[start:stop])
+
+
+@pytest.mark.timeout(300)
+def test_shares_of_any_size_need_one_version_and_give_the_same_weights(
+    build: Make, make_batch: Make, cache: Path
+) -> None:
+    plain, compiled = build(factor=0.1), build(factor=0.1, compile=True)
+    assert any(cache.rglob("*.so"))
+    versions = counters["stats"]["unique_graphs"]
+    assert versions == 2  # training and inference
+    for step in range(2):
+        batch = make_batch(24, step)
+        for replica in (plain, compiled):
+            parts = [replica.compute(cut(batch, a, b), 24).tensors for a, b in ((0, 5), (5, 12), (12, 24))]
+            replica.apply([sum(tensor) for tensor in zip(*parts, strict=True)])
+            train_step(replica, cut(batch, 0, 17), 17, LocalCollective())
+    assert counters["stats"]["unique_graphs"] == versions
+    assert list(compiled.state()) == list(plain.state())
+    for name, array in plain.state().items():
+        np.testing.assert_allclose(compiled.state()[name], array, rtol=1e-9, atol=1e-12, err_msg=name)
+    batch = make_batch(7)
+    np.testing.assert_allclose(compiled.predict(batch), plain.predict(batch), atol=1e-12)
+
+
+@pytest.mark.timeout(300)
+def test_a_loss_of_the_module_is_compiled_too(build: Make, make_batch: Make, cache: Path) -> None:
+    given = {"model": "torch_losses:cross_entropy", "loss": LossConfig(name="module")}
+    plain, compiled = build(**given), build(**given, compile=True)
+    for replica in (plain, compiled):
+        for size in (6, 9):
+            train_step(replica, make_batch(size), size, LocalCollective())
+    assert counters["stats"]["unique_graphs"] > 0
+    for name, array in plain.weights().items():
+        np.testing.assert_allclose(compiled.weights()[name], array, rtol=1e-9, err_msg=name)
+
+
+def test_without_a_compiler_it_is_refused(build: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    with pytest.raises(InputError, match=r"compile: got true, but there is no C\+\+ compiler no-such-comp"):
+        build(compile=True)
+
+
+def test_layers_that_meet_other_ranks_are_refused(build: Make) -> None:
+    with pytest.raises(InputError, match=r"SyncBatchNorm\), allowed: false, or BatchNorm in their place"):
+        build(compile=True, kind="SyncBatchNorm")
+
+
+def test_a_users_directories_win(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "/elsewhere")
+    settings = env.compiler_settings("/run/compiled")
+    assert settings["TORCHINDUCTOR_CACHE_DIR"] == "/elsewhere"
+    assert settings["TRITON_CACHE_DIR"] == "/run/compiled/triton"
+
+
+@pytest.mark.parametrize(
+    ("model", "framework", "is_refused"),
+    [("hpcbal.models:mlp", "null", True), ("hpcbal.models.torch:mlp", "null", False)],
+)
+def test_keras_models_are_refused_by_validate(
+    tmp_path: Path, model: str, framework: str, is_refused: bool
+) -> None:
+    path = tmp_path / "run.yaml"
+    path.write_text(
+        "defaults: {optimizer: {name: sgd, learning_rate: 0.1}, batch_size: 4, stop: {max_epochs: 1}, "
+        f"compile: true}}\ndnns: [{{name: a, model: '{model}', framework: {framework}}}]\n",
+        encoding="utf-8",
+    )
+    if not is_refused:
+        dnn = load_config(path, check_imports=True).dnns[0]
+        assert dnn.compile
+        assert not dnn.for_prediction().compile
+        return
+    with pytest.raises(ConfigError) as caught:
+        load_config(path, check_imports=True)
+    (problem,) = caught.value.problems
+    assert "compile: got true, allowed for a Keras model: false; if it is a module of PyTorch" in problem
