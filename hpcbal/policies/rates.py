@@ -208,6 +208,7 @@ def rate_key(
     sample_shape: Sequence[int | None],
     num_classes: int,
     device: str,
+    accumulate: int = 1,
     compile: bool = False,
 ) -> str:
     """Identify what a DNN's rates depend on, so that saved measurements are reused only where valid.
@@ -220,6 +221,7 @@ def rate_key(
         sample_shape: shape of one preprocessed sample; None where it varies.
         num_classes: size of the output layer.
         device: the backend's name for its accelerator, including the precision.
+        accumulate: slices in which a slot computes its share of a step.
         compile: whether the network is compiled.
 
     Returns: 16 hexadecimal digits; the same on every machine and for any order of keys.
@@ -234,6 +236,8 @@ def rate_key(
         "num_classes": num_classes,
         "device": device,
     }
+    if accumulate > 1:
+        fields["accumulate"] = accumulate
     if compile:
         fields["compile"] = True
     try:

@@ -128,6 +128,9 @@ class Replica(Protocol):
     def compute(self, batch: Batch, num_samples_total: int, weight: float | None = None) -> Contribution:
         """Compute gradients of sum(loss_i) / `num_samples_total` over this rank's samples; changes no weight.
 
+        With `accumulate` of the DNN above 1 the samples are computed in slices (`slices.slices_of`), one
+        after another, and what these add to the step is summed in their order.
+
         Args:
             batch: at least one sample.
             num_samples_total: samples of the whole step, over all ranks of the group, >= len(batch).
@@ -202,7 +205,11 @@ class Replica(Protocol):
         """
 
     def state(self) -> Arrays:
-        """Copies of weights ("weights/...") and optimizer variables ("optimizer/..."), in stable order."""
+        """Copies of weights ("weights/...") and optimizer variables ("optimizer/..."), in stable order.
+
+        With `ema` of the DNN, the weights are the averages, which `evaluate` and `predict` use, too; those
+        that training goes on from are at `weights.TRAINED`.
+        """
 
     def weights(self) -> Arrays:
         """The weights of `state()` alone; a backend overrides this to save the copies of the others."""

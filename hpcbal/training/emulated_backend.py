@@ -277,6 +277,8 @@ class EmulatedBackend(Backend):
             raise InputError(
                 f"DNN {dnn.name}: freeze: got {list(dnn.freeze)}, allowed with the emulated backend: []"
             )
+        if dnn.ema is not None:
+            raise InputError(f"DNN {dnn.name}: ema: got {dnn.ema}, allowed with the emulated backend: null")
         if not (label.is_class or are_shares(label, num_classes)):
             raise InputError(
                 f"DNN {dnn.name}: labels of shape {label.shape} and type {label.dtype}, allowed with the "

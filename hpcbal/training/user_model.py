@@ -166,17 +166,27 @@ def hint_at_sizes(sample: SampleSpec) -> Iterator[None]:
         ) from error
 
 
-def check_threads(dnn_name: str) -> None:
-    """Check that MPI allows TensorFlow to call it from other threads, one at a time.
+def check_synchronised(dnn: DnnConfig) -> None:
+    """Check that layers can sum over the ranks of a group within a step.
+
+    They need all samples of a step at once. And MPI must allow other threads to call it, one at a time: those
+    of TensorFlow, or those that go back through a module.
 
     Raises:
-        InputError: if this MPI was built or started without thread support.
+        InputError: if the DNN computes its steps in slices, or if this MPI was built or started without
+            thread support.
     """
     from mpi4py import MPI
 
+    if dnn.accumulate > 1:
+        raise InputError(
+            f"DNN {dnn.name}: accumulate: got {dnn.accumulate}, allowed with synchronised layers: 1, because "
+            "they need all samples of a step at once; use layers that are not synchronised (batch_norm: "
+            "local), which take each slice for itself"
+        )
     if MPI.Query_thread() < MPI.THREAD_SERIALIZED:
         raise InputError(
-            f"DNN {dnn_name}: synchronised layers need an MPI that threads may call (MPI_THREAD_SERIALIZED), "
+            f"DNN {dnn.name}: synchronised layers need an MPI that threads may call (MPI_THREAD_SERIALIZED), "
             "but this one allows only the main thread; use batch_norm: local, or an MPI with thread support"
         )
 

@@ -10,10 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from hpcbal.errors import CheckpointError
-from hpcbal.training.layers import layer_and_variable
+from hpcbal.training.layers import WEIGHTS, layer_and_variable
 
 Array = npt.NDArray[Any]
 Arrays = dict[str, Array]
+
+TRAINED = "optimizer/trained/"
+"""Prefix of the weights that training goes on from, in the state of a replica whose weights are averages."""
 
 
 def checksum(arrays: Mapping[str, Array]) -> int:
@@ -29,6 +32,17 @@ def checksum(arrays: Mapping[str, Array]) -> int:
 def num_bytes(arrays: Mapping[str, Array]) -> int:
     """Bytes of all arrays together."""
     return sum(array.nbytes for array in arrays.values())
+
+
+def with_weights(state: Mapping[str, Array], weights: Mapping[str, Array]) -> Arrays:
+    """Return the state of a replica with other weights, from which training goes on, too.
+
+    Args:
+        state: of the replica.
+        weights: some of its weights, by their names in its state.
+    """
+    trained = {f"{TRAINED}{name.removeprefix(WEIGHTS)}": array for name, array in weights.items()}
+    return {**state, **weights, **{name: array for name, array in trained.items() if name in state}}
 
 
 MAX_SHOWN = 5

@@ -147,6 +147,22 @@ def masked(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
     return _Masked(input_shape[1], num_classes)
 
 
+class _Tied(nn.Module):
+    def __init__(self, inputs: int, num_classes: int) -> None:
+        super().__init__()
+        self.first = nn.Linear(inputs, inputs, bias=False)
+        self.second = nn.Linear(inputs, inputs, bias=False)
+        self.second.weight = self.first.weight
+        self.logits = nn.Linear(inputs, num_classes)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.logits(torch.tanh(self.second(torch.tanh(self.first(x.flatten(1))))))
+
+
+def tied(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
+    return _Tied(int(torch.tensor(input_shape).prod()), num_classes)
+
+
 class _Counting(nn.Module):
     """Keeps a mean of its inputs in a buffer that it replaces, and constants in another."""
 

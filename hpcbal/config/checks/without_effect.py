@@ -134,6 +134,7 @@ def _may_fall(dnn: DnnConfig) -> bool:
 
 
 _EMULATED = "with backend.name: emulated"
+_TRAINED = "with backend.name: auto, tensorflow or torch"
 _PREDICTING = _with_policy(lambda policy: policy.takes_predictor)
 
 _RULES = (
@@ -193,6 +194,7 @@ _DNN_RULES = (
         _takes_shares,
         lambda: f"with balance: {_names_where(lambda policy: policy.takes_shares)}",
     ),
+    _DnnRule("accumulate", lambda config, dnn: not _is_emulated(config), _TRAINED),
     _DnnRule(
         "compile",
         lambda config, dnn: not _is_emulated(config),
@@ -201,7 +203,7 @@ _DNN_RULES = (
     _DnnRule(
         "optimizer.no_weight_decay",
         lambda config, dnn: not _is_emulated(config) and dnn.optimizer.decays,
-        "with backend.name: auto, tensorflow or torch",
+        _TRAINED,
     ),
     _DnnRule(
         "optimizer.schedule.patience",

@@ -252,6 +252,22 @@ class DnnConfig(Section):
     )
     optimizer: OptimizerConfig = key(..., "How gradients change the weights.", "keys of an optimizer")
     batch_size: int = key(..., "Samples per step, over all slots of the DNN.", COUNT_ALLOWED, ge=1)
+    accumulate: int = key(
+        1,
+        "Slices in which a slot computes its share of a step, one after another; with more it needs less "
+        "memory.",
+        COUNT_ALLOWED,
+        ge=1,
+        may_change=True,
+    )
+    ema: float | None = key(
+        None,
+        "Decay of an exponential average of the weights, which is evaluated, kept and exported in their "
+        "place; null: no average.",
+        "null, or 0 < ema < 1",
+        gt=0.0,
+        lt=1.0,
+    )
     stop: StopConfig = key(..., "When the DNN has converged.", "keys of a stop rule")
     balance: BalanceName | None = key(
         None, "How its steps are split; null: use balance.policy.", BALANCE_ALLOWED, may_change=True
@@ -310,6 +326,14 @@ class DnnConfig(Section):
         return tuple(metric.key for metric in self.metrics)
 
     @model_validator(mode="after")
+    def _check_slices(self) -> DnnConfig:
+        if self.accumulate > self.batch_size:
+            raise wrong(
+                "accumulate", f"got {self.accumulate}, allowed: at most batch_size ({self.batch_size})"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _resolve_stop(self) -> DnnConfig:
         keys = self.metric_keys
         stop = self.stop
@@ -355,5 +379,8 @@ class DnnConfig(Section):
         return self
 
     def for_prediction(self) -> DnnConfig:
-        """Return what builds the network for predictions, without what only training needs."""
-        return self.model_copy(update={"class_weights": None, "compile": False})
+        """Return what builds the network for predictions, without what only training needs.
+
+        Weights of classes belong to the training loss, and weights that are kept are averages already.
+        """
+        return self.model_copy(update={"class_weights": None, "compile": False, "ema": None})

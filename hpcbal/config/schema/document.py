@@ -11,6 +11,8 @@ from hpcbal.config.schema.section import Section
 DEFAULT_KEYS = (
     "optimizer",
     "batch_size",
+    "accumulate",
+    "ema",
     "stop",
     "balance",
     "seed",

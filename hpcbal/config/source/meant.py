@@ -34,6 +34,9 @@ _WORDS_BY_KEY: Mapping[str, str] = {
     "max_epochs": "epoch epochs num_epochs n_epochs nepochs nb_epochs max_epoch num_train_epochs",
     "batch_size": "bs batch batchsize minibatch mini_batch mini_batch_size minibatch_size "
     "global_batch_size train_batch_size local_batch_size per_device_train_batch_size",
+    "accumulate": "accumulate_grad_batches gradient_accumulation gradient_accumulation_steps accumulation "
+    "accumulation_steps accumulate_steps grad_accum grad_accumulation micro_batches num_micro_batches",
+    "ema": "ema_decay ema_momentum use_ema model_ema weight_averaging exponential_moving_average swa",
     "mini_batch": "bs batch batchsize minibatch mini_batch_size minibatch_size batch_size global_batch_size",
     "optimizer": "optim opt optimiser",
     "optimizer.schedule": "scheduler lr_scheduler lr_schedule learning_rate_schedule learning_rate_scheduler",

@@ -23,6 +23,7 @@ from hpcbal.training.backend import Backend, Replica
 from hpcbal.training.frameworks import import_framework
 from hpcbal.training.initial_weights import SourceLayer, initial_weights, layers_of_checkpoint
 from hpcbal.training.layers import WEIGHTS
+from hpcbal.training.weights import with_weights
 
 SUMS_NAME = "epoch/sums"
 """The sums behind the metrics so far, in a checkpoint that was written inside a pass."""
@@ -156,7 +157,7 @@ def initialise(replica: Replica, dnn: DnnConfig, class_names: Sequence[str] = ()
             f"{in_words(class_names)} (in this order), so outputs of its last layer mean other classes; let "
             f"that layer keep its random weights: init.skip: [{last}]"
         )
-    replica.load_state({**own, **found.arrays})
+    replica.load_state(with_weights(own, found.arrays))
     return WeightsOrigin(path, read.digest, read.which, found.layers, read.warnings)
 
 

@@ -85,6 +85,7 @@ def rate_keys(
             sample_shape=sample_shape,
             num_classes=num_classes,
             device=device_of(dnn.name),
+            accumulate=1 if is_emulated else dnn.accumulate,
             compile=dnn.compile and not is_emulated,
         )
         for dnn in config.dnns

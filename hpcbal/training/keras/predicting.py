@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
-import keras
 import numpy as np
 import tensorflow as tf
 
@@ -105,20 +104,20 @@ class DeviceInput:
 
 
 def predictor(
-    model: keras.Model, device_input: DeviceInput, link: Callable[[Any], Any]
+    infer: Callable[..., Any], device_input: DeviceInput, link: Callable[[Any], Any]
 ) -> Callable[[Batch], Array]:
-    """A function that returns the predictions of `model` for a batch, float64, shape (n, ...).
+    """A function that returns the predictions of a model for a batch, float64, shape (n, ...).
 
     TensorFlow traces it when it is called for the first time: a run that only trains never does.
 
     Args:
-        model: built.
+        infer: calls the model in inference.
         device_input: turns a batch into what the model is called with.
         link: turns the model's outputs into predictions, such as logits into probabilities.
     """
 
     def traced(x: Tensors) -> tf.Tensor:
-        return link(tf.cast(model(*device_input.for_model(x), training=False), tf.float64))
+        return link(tf.cast(infer(*device_input.for_model(x)), tf.float64))
 
     samples, _ = device_input.signature
     predictions_of = tf.function(traced, input_signature=[samples], autograph=False)

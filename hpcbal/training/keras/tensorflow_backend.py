@@ -28,7 +28,7 @@ from hpcbal.training.keras.traced_step import (
 )
 from hpcbal.training.keras.trainable import freeze_layers, make_optimizer
 from hpcbal.training.user_model import (
-    check_threads,
+    check_synchronised,
     exclusions_in_vain,
     hint_at_sizes,
     make_model,
@@ -89,13 +89,13 @@ class TensorFlowBackend(Backend):
             optimizer = make_optimizer(dnn.name, dnn.optimizer)
             inputs = DeviceInput(sample, on_device, floatx, label, sample_weights)
             scaling = LossScale() if self._precision == "mixed_float16" else None
-            replica = TensorFlowReplica(model, optimizer, objective, inputs, scaling)
+            replica = TensorFlowReplica(model, optimizer, objective, inputs, scaling, dnn.accumulate, dnn.ema)
             of_model = f"DNN {dnn.name}: model {dnn.model}"
             names = [variable.name for variable in model.trainable_variables]
             found = [*found, *replica.warnings, *exclusions_in_vain(dnn.optimizer, names)]
             replica.warnings = [f"{of_model}: {text}" for text in found]
         if replica.exchange is not None:
-            check_threads(dnn.name)
+            check_synchronised(dnn)
         log.info("%s: %s with %d parameters", dnn.name, dnn.model, replica.num_parameters)
         return replica
 

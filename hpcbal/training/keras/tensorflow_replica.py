@@ -26,6 +26,7 @@ from hpcbal.models.sync_batch_norm import exchange_length, summing_with, synchro
 from hpcbal.training.backend import Batch, Contribution, Replica, Sums
 from hpcbal.training.devices import MAX_DRAWS_PER_STEP
 from hpcbal.training.groups import NonFiniteError
+from hpcbal.training.keras.averages import Averages
 from hpcbal.training.keras.model import users_own
 from hpcbal.training.keras.predicting import DeviceInput, Tensors, predictor
 from hpcbal.training.keras.traced_step import (
@@ -42,6 +43,7 @@ from hpcbal.training.keras.traced_step import (
 from hpcbal.training.keras.trainable import changing_variables, layers_of, moving_variances, named_variables
 from hpcbal.training.layers import ModelLayer
 from hpcbal.training.objective import Objective
+from hpcbal.training.slices import slices_of
 from hpcbal.training.step_exchange import StepExchange
 from hpcbal.training.weights import Array, Arrays, check_fit, num_bytes
 
@@ -64,6 +66,8 @@ class TensorFlowReplica(Replica):
         objective: what is minimised and measured.
         inputs: turns batches into tensors.
         scaling: of the loss, for float16; None: the loss as it is.
+        accumulate: slices in which a share is computed.
+        ema: decay of the averages of the weights; None: there are none.
     """
 
     def __init__(
@@ -73,6 +77,8 @@ class TensorFlowReplica(Replica):
         objective: Objective,
         inputs: DeviceInput,
         scaling: LossScale | None = None,
+        accumulate: int = 1,
+        ema: float | None = None,
     ) -> None:
         self.broken: Exception | None = None
         synchronised = synchronised_layers(model)
@@ -85,6 +91,8 @@ class TensorFlowReplica(Replica):
         self.num_states = objective.num_states
         optimizer.build(model.trainable_variables)
         self._trainable = list(model.trainable_variables)
+        self._accumulate = accumulate
+        self._averages = Averages(self._trainable, ema)
         self._statistics, self._seeds, self.warnings = changing_variables(model)
         self._variances = moving_variances(model, [variable for _, variable in self._statistics])
         self._dtype = keras.config.floatx()
@@ -105,9 +113,10 @@ class TensorFlowReplica(Replica):
         self._apply = traced(self._traced_apply, input_signature=[sums])
         self._train_alone = traced(self._traced_train_alone, input_signature=steps)
         self._evaluate = traced(self._traced_evaluate, input_signature=[samples, labels])
-        self._predict = predictor(model, self._input, objective.predictions)
-        self._named = named_variables(model, optimizer)
-        self._layers = layers_of(users_own(model), self._named)
+        self._predict = predictor(self._infer, self._input, objective.predictions)
+        named = named_variables(model, optimizer)
+        self._layers = layers_of(users_own(model), named)
+        self._named = self._averages.named(named)
         if self._scaling is not None:
             self._named |= self._scaling.variables
         self.num_parameters = sum(int(np.prod(v.shape)) for v in self._trainable)
@@ -116,18 +125,27 @@ class TensorFlowReplica(Replica):
     def compute(self, batch: Batch, num_samples_total: int, weight: float | None = None) -> Contribution:
         is_met = self.exchange is not None and self.exchange.is_open
         compute = self._compute_together if is_met else self._compute
+        divisor = num_samples_total if weight is None else len(batch.ids) / weight
+        tensors: list[tf.Tensor] = []
+        sums = Sums()
         with memory_errors():
-            tensors, numbers = compute(*self._step_of(batch, num_samples_total, weight))
-            finite, *_ = values = numbers.numpy()
-        sums = sums_of(values[1:], batch)
-        if not finite:
-            raise NonFiniteError(f"the loss ({sums.mean_loss} per sample) or a gradient is not finite")
+            for part in slices_of(batch, self._accumulate):
+                own, numbers = compute(*self._step_of(part, divisor))
+                finite, *_ = values = numbers.numpy()
+                of_part = sums_of(values[1:], part)
+                if not finite:
+                    raise NonFiniteError(
+                        f"the loss ({of_part.mean_loss} per sample) or a gradient is not finite"
+                    )
+                sums += of_part
+                for index, tensor in enumerate(tensors):  # one by one: no third list
+                    own[index] += tensor
+                tensors = own
         return Contribution(tensors, sums)
 
-    def _step_of(self, batch: Batch, num_samples_total: int, weight: float | None = None) -> tuple[Any, ...]:
+    def _step_of(self, batch: Batch, divisor: float) -> tuple[Any, ...]:
         """Arguments of a traced step: samples, labels, divisor of the loss, salt of random layers."""
         x, y = self._input.tensors(batch)
-        divisor = num_samples_total if weight is None else len(batch.ids) / weight
         return x, y, tf.constant(divisor, self._dtype), tf.constant(int(batch.ids[0]), tf.int64)
 
     def _traced_compute(
@@ -181,7 +199,9 @@ class TensorFlowReplica(Replica):
         return loss
 
     def train_alone(self, batch: Batch) -> Sums:
-        """One traced call. If the loss or a gradient is not finite, the call ends before any update."""
+        """One traced call, if there is one slice. It ends before any update if a gradient is not finite."""
+        if self._accumulate > 1:
+            return super().train_alone(batch)
         try:
             with memory_errors():
                 values = self._train_alone(*self._step_of(batch, len(batch.ids))).numpy()
@@ -197,7 +217,7 @@ class TensorFlowReplica(Replica):
         usable = finite if self._scaling is None else self._scaling.is_usable(own.loss, finite)
 
         def apply(gradients: Sequence[tf.Tensor]) -> None:
-            self._optimizer.apply(gradients, self._trainable)
+            self._step(gradients)
             for i, variable in self._statistics:  # all samples of the step are here: no difference to share
                 # A copy, because a model may keep a part of its input, which lies in memory of the ring.
                 variable.value.assign(tf.raw_ops.DeepCopy(x=own.after[i]))
@@ -206,6 +226,11 @@ class TensorFlowReplica(Replica):
             self._update(own.gradients, finite, apply)
             self._advance_seeds()
             return numbers_of(own.loss, *own.states)
+
+    def _step(self, gradients: Sequence[tf.Tensor]) -> None:
+        """One step of the optimizer and of the averages; traced."""
+        self._optimizer.apply(gradients, self._trainable)
+        self._averages.update(tf.convert_to_tensor(self._optimizer.iterations.value))
 
     def _update(
         self, gradients: Sequence[tf.Tensor], finite: tf.Tensor, apply: Callable[[Sequence[tf.Tensor]], None]
@@ -247,7 +272,7 @@ class TensorFlowReplica(Replica):
             differences[variance] = tf.maximum(difference, least)
 
         def apply(gradients: Sequence[tf.Tensor]) -> None:
-            self._optimizer.apply(gradients, self._trainable)
+            self._step(gradients)
             for (_, variable), difference in zip(self._statistics, differences, strict=True):
                 variable.value.assign_add(difference)
 
@@ -273,12 +298,21 @@ class TensorFlowReplica(Replica):
 
     def _traced_evaluate(self, x: Tensors, y: Tensors) -> tf.Tensor:
         self.num_traces += 1
-        weights = [[v.value for v in own] for own in (self._trainable, self._model.non_trainable_variables)]
         outputs, _, extra_losses = self._model.stateless_call(
-            *weights, *self._input.for_model(x), training=False, return_losses=True
+            *self._evaluated(), *self._input.for_model(x), training=False, return_losses=True
         )
         loss = self._loss(y, outputs, extra_losses, training=False)
         return numbers_of(loss, *self._objective.states(y[0], outputs))
+
+    def _evaluated(self) -> list[list[Any]]:
+        """The weights that are evaluated, and all other variables of the model."""
+        return [
+            [v.value for v in own] for own in (self._averages.evaluated, self._model.non_trainable_variables)
+        ]
+
+    def _infer(self, *inputs: tf.Tensor) -> tf.Tensor:
+        """The outputs of inference; traced."""
+        return self._model.stateless_call(*self._evaluated(), *inputs, training=False)[0]
 
     def metrics(self, sums: Sums) -> dict[str, float]:
         return self._objective.results(sums)
@@ -321,7 +355,7 @@ class TensorFlowReplica(Replica):
     def close(self) -> None:
         """Drop model, optimizer and traced functions, which have circular references."""
         traced = ("_compute", "_compute_together", "_apply", "_train_alone", "_evaluate", "_predict")
-        for name in ("_model", "_optimizer", *traced):
+        for name in ("_model", "_optimizer", "_averages", *traced):
             self.__dict__.pop(name, None)
         self._trainable, self._statistics, self._seeds, self._zeros, self._named = [], [], [], [], {}
         gc.collect()

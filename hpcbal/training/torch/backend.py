@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import torch
@@ -23,7 +23,7 @@ from hpcbal.training.torch.model import checked
 from hpcbal.training.torch.replica import TorchReplica
 from hpcbal.training.torch.setup import distributed_backend, memory_errors
 from hpcbal.training.user_model import (
-    check_threads,
+    check_synchronised,
     exclusions_in_vain,
     hint_at_sizes,
     make_model,
@@ -78,8 +78,7 @@ class TorchBackend(Backend):
         with user_errors(dnn, "importing it"):
             load_object(dnn.model)
         own_seed = dnn_seed(seed, dnn.name, dnn.seed)
-        torch.manual_seed(own_seed)
-        with memory_errors(), hint_at_sizes(sample):
+        with memory_errors(), hint_at_sizes(sample), self._seeded(own_seed):
             module = make_model(dnn, module_shape(sample.shape), num_classes)
             found = checked(dnn, module, sample, num_classes, self._dtype, label)
             inputs = TorchInput(sample, on_device, self._dtype, self._place, label, sample_weights)
@@ -94,9 +93,22 @@ class TorchBackend(Backend):
             if dnn.compile:
                 _compile(dnn, replica, sample, label, num_classes)
         if replica.exchange is not None:
-            check_threads(dnn.name)
+            check_synchronised(dnn)
         log.info("%s: %s with %d parameters", dnn.name, dnn.model, replica.num_parameters)
         return replica
+
+    @contextlib.contextmanager
+    def _seeded(self, seed: int) -> Iterator[None]:
+        """Seed PyTorch's generator and set the default type inside the block: scripts have their own."""
+        before = torch.get_default_dtype()
+        devices = [] if self._place.type == "cpu" else [self._place]
+        with torch.random.fork_rng(devices, device_type=devices[0].type if devices else "cuda"):
+            torch.manual_seed(seed)
+            torch.set_default_dtype(self._dtype)
+            try:
+                yield
+            finally:
+                torch.set_default_dtype(before)
 
     def close(self) -> None:
         """Give the process its default type back, which a script or a notebook may have set."""

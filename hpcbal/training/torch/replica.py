@@ -12,7 +12,9 @@ import torch
 from hpcbal.config.schema.dnn import DnnConfig
 from hpcbal.training.backend import Batch, Contribution, Replica, Sums
 from hpcbal.training.groups import NonFiniteError
+from hpcbal.training.slices import slices_of
 from hpcbal.training.step_exchange import StepExchange
+from hpcbal.training.torch.averages import Averages
 from hpcbal.training.torch.batch_norm import GroupSums, exchange_length, synchronised
 from hpcbal.training.torch.calls import ModuleCalls
 from hpcbal.training.torch.inputs import Tensors, TorchInput, view_of
@@ -99,6 +101,7 @@ class TorchReplica(Replica):
         named = {name: p for name, p in module.named_parameters() if p.requires_grad}
         self._trainable = list(named.values())
         self._named = named
+        self._averages = Averages(named, dnn.ema)
         self._rate = dnn.optimizer.learning_rate
         self._begin_optimizer()
         with user_errors(dnn, f"a first step of its optimizer {dnn.optimizer.name}"):
@@ -123,32 +126,48 @@ class TorchReplica(Replica):
 
     def compute(self, batch: Batch, num_samples_total: int, weight: float | None = None) -> Contribution:
         divisor = num_samples_total if weight is None else len(batch.ids) / weight
-        kept = self._statistics.kept()
         with memory_errors():
+            tensors, sums = self._computed(batch, divisor)
+        return Contribution(tensors, sums)
+
+    def _computed(self, batch: Batch, divisor: float) -> tuple[list[torch.Tensor], Sums]:
+        """Return the tensors that samples add to a step, slice by slice, on the device, and their sums."""
+        gradients: list[torch.Tensor | None] = []
+        moved: list[torch.Tensor] = []
+        total, all_finite = Sums(), True
+        for part in slices_of(batch, self._dnn.accumulate):
+            kept = self._statistics.kept()
             try:
-                gradients, numbers = self._gradients(batch, divisor)
+                gradients, numbers = self._gradients(part, divisor, gradients)
                 with torch.no_grad():
-                    differences = self._statistics.differences(kept, len(batch.ids) / divisor)
+                    differences = self._statistics.differences(kept, len(part.ids) / divisor)
             finally:
                 with torch.no_grad():
                     self._statistics.restore(kept)
-            finite, sums = self._checked(numbers, batch)
+            finite, sums = self._checked(numbers, part)
+            total, all_finite = total + sums, all_finite and finite
+            moved = [a + b for a, b in zip(moved, differences, strict=True)] if moved else differences
         used = torch.tensor([gradient is not None for gradient in gradients], dtype=self.dtype)
         tensors = [
             *(zero if own is None else own for own, zero in zip(gradients, self._zeros, strict=False)),
-            *(difference.to(self.dtype) for difference in differences),
+            *(difference.to(self.dtype) for difference in moved),
             used.to(self._device),
         ]
         if self._scaling is not None:
-            if not finite:
+            if not all_finite:
                 tensors = [torch.zeros_like(tensor) for tensor in tensors]
-            tensors.append(torch.full_like(self._zeros[-1], 0.0 if finite else 1.0))
-        return Contribution(tensors, sums)
+            tensors.append(torch.full_like(self._zeros[-1], 0.0 if all_finite else 1.0))
+        return tensors, total
 
-    def _gradients(self, batch: Batch, divisor: float) -> tuple[list[torch.Tensor | None], Array]:
+    def _gradients(
+        self, batch: Batch, divisor: float, so_far: Sequence[torch.Tensor | None] = ()
+    ) -> tuple[list[torch.Tensor | None], Array]:
         """Gradients of sum(loss) / divisor by trainable parameter, and: finite, loss, states of metrics.
 
         A gradient is None where the loss does not depend on the parameter.
+
+        Args:
+            so_far: gradients of other samples of the step, to which these are added in place.
         """
         tensors = self.inputs.tensors(batch)
         self.set_training(True)
@@ -160,6 +179,8 @@ class TorchReplica(Replica):
         objective = loss / divisor
         if self._scaling is not None:
             objective = objective * self._scaling.scale
+        for parameter, gradient in zip(self._trainable, so_far, strict=False):
+            parameter.grad = gradient
         try:
             with user_errors(self._dnn, "computing its gradients"):
                 objective.backward()
@@ -223,7 +244,12 @@ class TorchReplica(Replica):
         return finite, sums
 
     def train_alone(self, batch: Batch) -> Sums:
-        """`compute` and `apply` without the way through differences of statistics."""
+        """`compute` and `apply` without the way through differences of statistics, if there is one slice."""
+        if self._dnn.accumulate > 1:
+            with memory_errors():
+                tensors, sums = self._computed(batch, len(batch.ids))
+            self.apply(tensors)
+            return sums
         kept = self._statistics.kept()
         with memory_errors():
             try:
@@ -270,6 +296,7 @@ class TorchReplica(Replica):
             self._optimizer.step()
             for parameter in self._trainable:
                 parameter.grad = None
+            self._averages.update()
         if self._scaling is not None:
             self._scaling.update(finite=finite)
         self._steps += 1
@@ -287,7 +314,7 @@ class TorchReplica(Replica):
         self.set_training(False)
         if self._calls.has_loss:  # which may be random
             self._seed_generators(_mixed(self._seed, self._steps, int(batch.ids[0])))
-        with memory_errors(), torch.no_grad():
+        with memory_errors(), torch.no_grad(), self._averages.in_place():
             losses, outputs = self._losses(tensors, "an evaluation", training=False)
             sums = _sums_of(_numbers(losses.sum(), *self._states(tensors, outputs)), batch)
         if not np.isfinite(sums.loss):
@@ -300,7 +327,7 @@ class TorchReplica(Replica):
     def predict(self, batch: Batch) -> Array:
         tensors = self.inputs.tensors(batch)
         self.set_training(False)
-        with memory_errors(), torch.no_grad():
+        with memory_errors(), torch.no_grad(), self._averages.in_place():
             outputs = self._calls.outputs(tensors, "a prediction")
             found: Array = self.objective.predictions(outputs.double()).cpu().numpy()
         return found
@@ -314,15 +341,16 @@ class TorchReplica(Replica):
         return Sums(float(numbers[0]), len(y), numbers[1:])
 
     def state(self) -> Arrays:
-        found = {**self.weights(), **self._optimizer_state.arrays()}
+        found = {**self.weights(), **self._optimizer_state.arrays(), **self._averages.arrays()}
         found[STEPS] = np.array(self._steps, np.int64)
         return found | ({} if self._scaling is None else self._scaling.arrays())
 
     def weights(self) -> Arrays:
-        return {
-            f"{WEIGHTS}{name}": tensor.detach().to("cpu", copy=True).numpy()
-            for name, tensor in self.module.state_dict().items()
-        }
+        with self._averages.in_place():
+            return {
+                f"{WEIGHTS}{name}": tensor.detach().to("cpu", copy=True).numpy()
+                for name, tensor in self.module.state_dict().items()
+            }
 
     def _shapes(self, *, with_optimizer: bool) -> Arrays:
         """Arrays like those of `state()`, but without memory."""
@@ -331,6 +359,7 @@ class TorchReplica(Replica):
             for name, tensor in self.module.state_dict().items()
         }
         found |= self._optimizer_shapes if with_optimizer else {}
+        found |= {name: _like(array) for name, array in self._averages.arrays().items()}
         found[STEPS] = _like(np.array(0, np.int64))
         return found | ({} if self._scaling is None else self._scaling.arrays())
 
@@ -346,9 +375,10 @@ class TorchReplica(Replica):
                 if name not in self._optimizer_shapes or name.rpartition("/")[0] in parameters
             },
         )
-        with torch.no_grad():
+        with torch.no_grad(), self._averages.in_place():
             for name, tensor in self.module.state_dict().items():
                 tensor.copy_(torch.from_numpy(np.array(arrays[f"{WEIGHTS}{name}"])))
+        self._averages.load(arrays)
         if has_optimizer:
             self._optimizer_state.make()
             self._optimizer_state.load(arrays)
@@ -363,7 +393,7 @@ class TorchReplica(Replica):
 
     def close(self) -> None:
         """Drop the module and its optimizer."""
-        for name in ("module", "_optimizer", "_optimizer_state", "_statistics", "_calls"):
+        for name in ("module", "_optimizer", "_optimizer_state", "_statistics", "_calls", "_averages"):
             self.__dict__.pop(name, None)
         self._trainable, self._zeros, self._named = [], [], {}
         gc.collect()

@@ -201,6 +201,7 @@ KEY_FIELDS: dict[str, Any] = {
 def test_the_rate_key_is_stable() -> None:
     reordered = KEY_FIELDS | {"args": {"width": 16, "depth": 20}, "sample_shape": [8, 8, 1]}
     assert rate_key(**KEY_FIELDS) == rate_key(**reordered) == "43d006b9c74f087e"
+    assert rate_key(**KEY_FIELDS, accumulate=1) == rate_key(**KEY_FIELDS)
 
 
 @pytest.mark.parametrize(
@@ -210,6 +211,7 @@ def test_the_rate_key_is_stable() -> None:
         {"args": {"depth": 32, "width": 16}},
         {"optimizer": {"name": "adam", "learning_rate": 0.1}},
         {"batch_size": 64},
+        {"accumulate": 2},
         {"sample_shape": (8, 8, 3)},
         {"sample_shape": (None, None, 1)},
         {"num_classes": 100},

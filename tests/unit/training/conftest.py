@@ -54,6 +54,8 @@ class Dnn:
     label_smoothing: float = 0.0
     class_weights: Any = None
     freeze: tuple[str, ...] = ()
+    accumulate: int = 1
+    ema: float | None = None
     compile: bool = False
 
 
@@ -66,7 +68,8 @@ def make_dnn() -> Callable[..., Dnn]:
         if "optimizer" in given:
             optimizer["name"] = given.pop("optimizer")
         task = {k: given.pop(k) for k in list(given) if k in ("loss", "metrics", "label_smoothing")}
-        task |= {k: given.pop(k) for k in list(given) if k in ("class_weights", "freeze", "compile")}
+        others = ("class_weights", "freeze", "compile", "accumulate", "ema")
+        task |= {k: given.pop(k) for k in list(given) if k in others}
         return Dnn(model, name, given, Optimizer(**optimizer), seed, **task)
 
     return make

@@ -361,6 +361,31 @@ def test_a_closed_backend_leaves_the_type_of_the_process_as_it_was() -> None:
     assert torch.get_default_dtype() == before
 
 
+def test_backends_of_two_precisions_build_and_leave_the_generator_as_it_was(
+    make_dnn: Make, make_spec: Make
+) -> None:
+    """As two ensembles in one notebook, with random numbers of its own."""
+    torch.manual_seed(11)
+    before = torch.get_rng_state()
+    wide = TorchBackend(precision="float64")
+    narrow = TorchBackend()
+    try:
+        dtypes = [
+            {
+                array.dtype.name
+                for array in backend.build(make_dnn(model=LINEAR), make_spec(dtype=name), 5, 0)
+                .weights()
+                .values()
+            }
+            for backend, name in ((wide, "float64"), (narrow, "float32"), (wide, "float64"))
+        ]
+    finally:
+        narrow.close()
+        wide.close()
+    assert dtypes == [{"float64"}, {"float32"}, {"float64"}]
+    assert torch.equal(torch.get_rng_state(), before)
+
+
 def test_labels_of_another_byte_order_are_measured(build: Make, make_batch: Make) -> None:
     replica, batch = build(), make_batch(7)
     wanted = replica.measure(batch.y, replica.predict(batch))
