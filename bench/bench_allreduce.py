@@ -1,8 +1,10 @@
 """Time our weighted sum of a ResNet-50's gradients, compared with plain `hvd.grouped_allreduce`.
 
+For information it also times the sum of such tensors of PyTorch by torch.distributed with gloo.
+
 The bench starts itself under mpirun. The peer is Horovod on the same tensors, which is also the limit. Ours
 is all that a trainer does between `compute` and `apply`: status vector, conversion, the fused all-reduce, and
-the decision what to do next. Rounds of the three ways alternate, so that a noisy machine affects all of them
+the decision what to do next. Rounds of all ways alternate, so that a noisy machine affects all of them
 equally. Ratios are medians over the rounds; each compares two times of the same round.
 
 Example:
@@ -44,13 +46,13 @@ def main() -> None:
     if LAUNCHED in os.environ:
         measure(args)
         return
-    print("ranks  parameters  horovod_ms  ours_ms  mpi_ms  vs_horovod  mpi_vs_horovod")
+    print("ranks  parameters  horovod_ms  ours_ms  mpi_ms  torch_ms  vs_horovod  mpi_vs_horovod")
     results = [launch(num_ranks, args) for num_ranks in args.num_ranks]
     for row in results:
         print(
             f"{row['num_ranks']:5d}  {row['num_parameters']:10d}  {1e3 * row['horovod_s']:10.1f}  "
-            f"{1e3 * row['ours_s']:7.1f}  {1e3 * row['mpi_s']:6.1f}  {row['vs_horovod']:10.3f}  "
-            f"{row['mpi_vs_horovod']:14.3f}"
+            f"{1e3 * row['ours_s']:7.1f}  {1e3 * row['mpi_s']:6.1f}  {1e3 * row['torch_s']:8.1f}  "
+            f"{row['vs_horovod']:10.3f}  {row['mpi_vs_horovod']:14.3f}"
         )
     if args.json:
         flat = dict(results[0])
@@ -72,11 +74,11 @@ def launch(num_ranks: int, args: argparse.Namespace) -> dict[str, Any]:
 
 
 def measure(args: argparse.Namespace) -> None:
-    """On each rank: time the three ways in turns."""
+    """On each rank: time the ways in turns."""
     from mpi4py import MPI
 
     from hpcbal.training.backend import Contribution, Sums
-    from hpcbal.training.collectives import COLLECTIVES
+    from hpcbal.training.collectives import COLLECTIVES, ChosenCollective, open_groups
     from hpcbal.training.keras.tensorflow_setup import setup_tensorflow
 
     comm = MPI.COMM_WORLD
@@ -85,9 +87,12 @@ def measure(args: argparse.Namespace) -> None:
     horovod, mpi = COLLECTIVES["horovod"](comm), COLLECTIVES["mpi"](comm)
     horovod.open([group])
     mpi.open([group])
+    by_torch = open_groups(ChosenCollective("mpi", "a bench", "gloo"), comm)
+    by_torch.open([group])
 
     import horovod.tensorflow as hvd
     import tensorflow as tf
+    import torch
 
     from hpcbal.models import resnet
     from hpcbal.training.step import reduce_step
@@ -95,6 +100,7 @@ def measure(args: argparse.Namespace) -> None:
     shapes = [tuple(v.shape) for v in resnet((224, 224, 3), 1000, depth=50).trainable_variables]
     tensors = [tf.random.normal(shape) for shape in shapes]
     contribution = Contribution(tensors, Sums(1.0, 1))
+    of_torch = Contribution([torch.randn(shape) for shape in shapes], Sums(1.0, 1))
 
     def plain() -> Sequence[Any]:
         summed: Sequence[Any] = hvd.grouped_allreduce(tensors, op=hvd.Sum)
@@ -106,19 +112,24 @@ def measure(args: argparse.Namespace) -> None:
     def over_mpi() -> Sequence[Any]:
         return reduce_step(mpi.collective_of(group), contribution)[0]
 
-    seconds = timed([plain, ours, over_mpi], args, comm.Barrier)
+    def over_torch() -> Sequence[Any]:
+        return reduce_step(by_torch.collective_of(group), of_torch)[0]
+
+    seconds = timed([plain, ours, over_mpi, over_torch], args, comm.Barrier)
     if comm.rank == 0:
-        horovod_s, ours_s, mpi_s = (float(np.median(column)) for column in seconds)
+        horovod_s, ours_s, mpi_s, torch_s = (float(np.median(column)) for column in seconds)
         row = {
             "num_ranks": comm.size,
             "num_parameters": sum(int(np.prod(shape)) for shape in shapes),
             "horovod_s": horovod_s,
             "ours_s": ours_s,
             "mpi_s": mpi_s,
+            "torch_s": torch_s,
             "vs_horovod": float(np.median(np.divide(seconds[1], seconds[0]))),
             "mpi_vs_horovod": float(np.median(np.divide(seconds[2], seconds[0]))),
         }
         print(json.dumps(row), flush=True)
+    by_torch.shutdown()
     mpi.shutdown()
     horovod.shutdown()
 

@@ -240,10 +240,12 @@ class Backend(Protocol):
     Attributes:
         name: name in the config.
         device: what computes, for people and for the key of measured rates.
+        distributed: the backend of torch.distributed that sums tensors of PyTorch where they lie; None: none.
     """
 
     name: str
     device: str
+    distributed: str | None = None
 
     def build(
         self,

@@ -67,6 +67,9 @@ class GradientCollective(Protocol):
         Returns: the answer, equal on all ranks.
         """
 
+    def meet(self) -> None:
+        """Wait for all ranks of the group, without burning a core, unless they have met in `consult`."""
+
     def close(self) -> None:
         """Free what the collective holds; collective over the group."""
 
@@ -90,6 +93,9 @@ class LocalCollective(GradientCollective):
 
     def consult(self, numbers: Array, answer: Callable[[Array], Array], length: int) -> Array:
         return answer(numbers[np.newaxis])
+
+    def meet(self) -> None:
+        """Do nothing: there are no other ranks."""
 
     def close(self) -> None:
         """Do nothing: there is nothing to free."""

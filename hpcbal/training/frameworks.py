@@ -121,6 +121,8 @@ class NativeBackend(Backend):
             for framework, who in needs_of(dnns, config).items()
         }
         self.device = next(iter(self._by_framework.values())).device
+        if "torch" in self._by_framework:
+            self.distributed = self._by_framework["torch"].distributed
 
     def build(
         self,

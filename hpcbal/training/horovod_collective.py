@@ -13,7 +13,7 @@ from mpi4py import MPI
 from hpcbal.comm.group_comm import GroupComm
 from hpcbal.comm.mpi_library import loaded_libraries
 from hpcbal.training.collective import GradientCollective, LocalCollective
-from hpcbal.training.mpi_collective import MpiCollective, MpiGroups
+from hpcbal.training.mpi_collective import MpiCollective, MpiGroups, on_host
 from hpcbal.training.weights import Array
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -63,7 +63,7 @@ class HorovodCollective(GradientCollective):
         """
         if not tensors:
             return self._by_mpi.sum((), status)
-        own = [tf.convert_to_tensor(tensor) for tensor in tensors]
+        own = [tf.convert_to_tensor(on_host(tensor)) for tensor in tensors]
         dtype = own[0].dtype
         own.append(tf.convert_to_tensor(status.astype(dtype.as_numpy_dtype)))
         *sums, total = hvd.grouped_allreduce(own, op=hvd.Sum, process_set=self._process_set, name=self._name)
@@ -79,6 +79,9 @@ class HorovodCollective(GradientCollective):
     def consult(self, numbers: Array, answer: Callable[[Array], Array], length: int) -> Array:
         """Not allowed: Horovod's ranks do not meet before they sum."""
         raise NotImplementedError("Horovod's ranks do not meet before they sum")
+
+    def meet(self) -> None:
+        self._by_mpi.meet()
 
     def close(self) -> None:
         """Do nothing: `HorovodGroups` removes the process set."""

@@ -41,6 +41,11 @@ class Packer(Protocol):
         """Pack tensors of one type; None if this packer is not for them."""
 
 
+def on_host(tensor: Any) -> Any:
+    """The same tensor; one of PyTorch that lies on a device is copied to the host's memory."""
+    return tensor if getattr(tensor, "is_cpu", True) else tensor.cpu()
+
+
 class _PackedOnHost(Packed):
     """Views of the first part of a buffer.
 
@@ -91,14 +96,17 @@ class MpiCollective(GradientCollective):
         packed = self._packer.pack(tensors, status) if self._packer is not None else None
         if packed is None:
             packed = self._pack_on_host(tensors, status)
-        if not self._have_met:
-            wait_for(self._comm.Ibarrier())
-        self._have_met = False
+        self.meet()
         self._comm.Allreduce(MPI.IN_PLACE, packed.buffer, op=MPI.SUM)
         return packed.unpack()
 
+    def meet(self) -> None:
+        if not self._have_met:
+            wait_for(self._comm.Ibarrier())
+        self._have_met = False
+
     def _pack_on_host(self, tensors: Sequence[Any], status: Array) -> _PackedOnHost:
-        arrays = [np.asarray(tensor) for tensor in tensors]
+        arrays = [np.asarray(on_host(tensor)) for tensor in tensors]
         dtype = arrays[0].dtype if arrays else status.dtype
         if any(array.dtype != dtype for array in arrays):
             raise TypeError(f"tensors of one type expected, got {sorted({str(a.dtype) for a in arrays})}")

@@ -1,4 +1,4 @@
-"""Trainer groups over real MPI ranks: all collectives pass the same cases, with TensorFlow and emulated."""
+"""Trainer groups over real MPI ranks: all collectives pass the same cases, with frameworks and emulated."""
 
 from __future__ import annotations
 
@@ -39,6 +39,11 @@ def passed_without_tensorflow(mpi_run: RunMpi) -> set[str]:
     return passed(mpi_run(4, "training_cases.py", "mpi", "emulated"))
 
 
+@pytest.fixture(scope="module")
+def passed_with_torch(mpi_run: RunMpi) -> set[str]:
+    return passed(mpi_run(4, "training_cases.py", "torch,mpi", "torch,emulated", timeout_s=200))
+
+
 def passed(run: subprocess.CompletedProcess[str]) -> set[str]:
     lines = {line.removeprefix("passed ") for line in run.stdout.splitlines() if line.startswith("passed ")}
     if run.returncode:
@@ -63,6 +68,28 @@ def test_emulated_groups_beside_tensorflow(
     passed_with_tensorflow: set[str], collective: str, case: str
 ) -> None:
     assert f"{collective} emulated {case}" in passed_with_tensorflow
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("collective", ["torch", "mpi"])
+@pytest.mark.parametrize("backend", ["torch", "emulated"])
+def test_torch_groups(passed_with_torch: set[str], backend: str, collective: str, case: str) -> None:
+    """All that is not of PyTorch goes through MPI, beside torch.distributed too."""
+    assert f"{collective} {backend} {case}" in passed_with_torch
+
+
+PROCESS_GROUP_CASES = (
+    "like_mpi",
+    "one_group_at_a_time",
+    "memory_ends",
+    "made_by_the_user",
+    "broken",
+)
+
+
+@pytest.mark.parametrize("case", PROCESS_GROUP_CASES)
+def test_process_groups(passed_with_torch: set[str], case: str) -> None:
+    assert f"process groups {case}" in passed_with_torch
 
 
 SYNCHRONISED_CASES = (

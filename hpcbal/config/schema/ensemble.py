@@ -276,10 +276,11 @@ class BackendConfig(Section):
         "takes the time from `rates`.",
         "auto, tensorflow, torch, emulated",
     )
-    collective: Literal["auto", "horovod", "mpi"] = key(
+    collective: Literal["auto", "torch", "horovod", "mpi"] = key(
         "auto",
-        "What sums gradients; auto: horovod if it is installed and works, else mpi; emulated: always mpi.",
-        "auto, horovod, mpi",
+        "What sums gradients; auto: torch (torch.distributed) for PyTorch on GPUs, else horovod if it is "
+        "installed and works, else mpi; with torch, mpi sums those of TensorFlow; emulated: always mpi.",
+        "auto, torch, horovod, mpi",
         may_change=True,
     )
     precision: Literal["float32", "float64", "mixed_float16", "mixed_bfloat16"] = key(
@@ -313,7 +314,7 @@ class BackendConfig(Section):
         return self.name == "emulated"
 
     @property
-    def effective_collective(self) -> Literal["auto", "horovod", "mpi"]:
+    def effective_collective(self) -> Literal["auto", "torch", "horovod", "mpi"]:
         """`collective`, or mpi if the backend supports no other."""
         return "mpi" if self.name == "emulated" else self.collective
 

@@ -46,10 +46,12 @@ class Prepared:
     Attributes:
         device: name of its device.
         fault: why it cannot sum gradients with Horovod; None if it can, or need not.
+        distributed: the backend of torch.distributed for its device; None if it has none, or needs none.
     """
 
     device: str
     fault: str | None = None
+    distributed: str | None = None
 
 
 class Recipe(ABC):
@@ -98,5 +100,9 @@ def collective_of(config: EnsembleConfig, prepared: Sequence[Prepared | None]) -
     Args:
         prepared: the results of `Recipe.prepare`, by rank.
     """
-    faults = [trainer.fault for trainer in prepared if trainer is not None]
-    return choose_collective(config.backend.effective_collective, faults)
+    trainers = [rank for rank in prepared if rank is not None]
+    return choose_collective(
+        config.backend.effective_collective,
+        [trainer.fault for trainer in trainers],
+        [trainer.distributed for trainer in trainers],
+    )

@@ -24,7 +24,7 @@ from hpcbal.runtime.start.model_check import ModelCheck
 from hpcbal.runtime.start.recipe import Prepared, Recipe, collective_of
 from hpcbal.telemetry import RunDirectory
 from hpcbal.training.backend import Backend
-from hpcbal.training.collectives import COLLECTIVES, fault_for
+from hpcbal.training.collectives import check_distributed, fault_for, open_groups
 from hpcbal.training.frameworks import LocalSlots, NativeBackend, import_framework, needs_of
 
 log = logging.getLogger(__name__)
@@ -43,15 +43,22 @@ class TrainerRecipe(Recipe):
                 import_framework(framework, who)
 
     def prepare(self) -> Prepared:
-        """Load the backend and what sums gradients; for errors see `make_backend` and `fault_for`."""
-        self._backend = make_backend(
+        """Load the backend and what sums gradients.
+
+        For errors see `make_backend`, `check_distributed` and `fault_for`.
+        """
+        backend = self._backend = make_backend(
             self.setting.context, self.setting.peers, is_sized=self.setting.data.facts.spec.is_sized
         )
         config = self.setting.context.config
         wanted = config.backend.effective_collective
-        if wanted == "auto" and "tensorflow" not in needs_of(config.dnns, config.backend):
-            return Prepared(self._backend.device, "no network is of TensorFlow, for which Horovod is built")
-        return Prepared(self._backend.device, fault_for(wanted, self.setting.peers.size))
+        needs = {} if config.backend.is_emulated else needs_of(config.dnns, config.backend)
+        check_distributed(wanted, backend.distributed, has_torch="torch" in needs)
+        if wanted == "auto" and "tensorflow" not in needs:
+            fault: str | None = "no network is of TensorFlow, for which Horovod is built"
+        else:
+            fault = fault_for(wanted, self.setting.peers.size)
+        return Prepared(backend.device, fault, backend.distributed)
 
     def check(self) -> None:
         """Refuse a run whose models are wrong; collective over the trainers."""
@@ -76,7 +83,7 @@ class TrainerRecipe(Recipe):
             context,
             data,
             self._backend,
-            COLLECTIVES[chosen.name](trainers),
+            open_groups(chosen, trainers),
             make_wave=lambda slots: MpiWave.of(trainers, slots),
             fetcher=ThreadPoolExecutor(1, "batch-fetcher") if threads_allowed else None,
             loader=PartLoader(context, data.facts) if context.config.data.access == "partitioned" else None,

@@ -21,7 +21,7 @@ from hpcbal.training.layouts import module_shape
 from hpcbal.training.torch.inputs import TorchInput
 from hpcbal.training.torch.model import checked
 from hpcbal.training.torch.replica import TorchReplica
-from hpcbal.training.torch.setup import memory_errors
+from hpcbal.training.torch.setup import distributed_backend, memory_errors
 from hpcbal.training.user_model import (
     check_synchronised,
     exclusions_in_vain,
@@ -53,6 +53,7 @@ class TorchBackend(Backend):
     ) -> None:
         self.device = device
         self._place = torch.device("cpu") if place is None else place
+        self.distributed = distributed_backend(self._place)
         self._arithmetic = _ARITHMETIC.get(precision)
         self._dtype = torch.float64 if precision == "float64" else torch.float32
         self._dtype_before = torch.get_default_dtype()

@@ -128,8 +128,6 @@ class TorchReplica(Replica):
         divisor = num_samples_total if weight is None else len(batch.ids) / weight
         with memory_errors():
             tensors, sums = self._computed(batch, divisor)
-        if self._device.type != "cpu":  # collectives sum in the host's memory
-            tensors = [tensor.cpu() for tensor in tensors]
         return Contribution(tensors, sums)
 
     def _computed(self, batch: Batch, divisor: float) -> tuple[list[torch.Tensor], Sums]:
@@ -271,7 +269,7 @@ class TorchReplica(Replica):
 
     def zeros(self) -> Contribution:
         """Return tensors that were made with the replica."""
-        return Contribution([tensor.cpu() for tensor in self._zeros], Sums())
+        return Contribution(self._zeros, Sums())
 
     def apply(self, tensors: Sequence[Any]) -> None:
         with memory_errors():

@@ -7,9 +7,13 @@ import os
 from collections.abc import Iterator, Sequence
 
 import torch
+import torch.distributed as dist
 
 from hpcbal.errors import UserCodeError
 from hpcbal.training.devices import check_gpus_seen, gpu_of_slot, thread_counts, threads_of_slot
+
+_BACKENDS = {"cpu": "gloo", "cuda": "nccl", "xpu": "xccl"}
+"""Of torch.distributed, by type of device; PyTorch for ROCm also says cuda and nccl, and means rccl."""
 
 _NO_MEMORY = ("can't allocate memory", "out of memory")
 """How PyTorch says that memory of the host, or of a device, has ended."""
@@ -50,6 +54,14 @@ def setup_torch(
         return f"cpu, {intra} thread{'s' if intra > 1 else ''}", torch.device("cpu")
     torch.cuda.set_device(index)
     return torch.cuda.get_device_name(index), torch.device("cuda", index)
+
+
+def distributed_backend(place: torch.device) -> str | None:
+    """Return the backend of torch.distributed for tensors on a device; None if this PyTorch has none."""
+    name = _BACKENDS.get(place.type)
+    if name is None or not dist.is_available() or not dist.is_backend_available(name):
+        return None
+    return name
 
 
 @contextlib.contextmanager

@@ -2,7 +2,8 @@
 
 Usage: training_cases.py COLLECTIVES BACKENDS (each a comma-separated list), on 4 ranks. Trainer 0 prints one
 line `passed COLLECTIVE BACKEND CASE` per case; a failed case ends the job with its traceback. The cases of
-synchronised layers need TensorFlow and follow as those of the backend "synchronised".
+synchronised layers need TensorFlow and follow as those of the backend "synchronised"; those of the process
+groups of torch.distributed follow as those of the backend "process groups".
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ from hpcbal.runtime.balance.decided_split import DecidedSplit
 from hpcbal.runtime.balance.step import Step
 from hpcbal.runtime.group.epoch import train_balanced
 from hpcbal.training.collective import LocalCollective
-from hpcbal.training.collectives import COLLECTIVES
+from hpcbal.training.collectives import COLLECTIVES, ChosenCollective
+from hpcbal.training.collectives import open_groups as open_chosen
 from hpcbal.training.groups import GroupFailed, NonFiniteError, TrainerGroups, agree, share_state
 from hpcbal.training.mpi_collective import MpiGroups
 from hpcbal.training.step import evaluate_step, train_step
@@ -347,6 +349,10 @@ def open_models(name: str) -> Models:
         from hpcbal.training.emulated_backend import EmulatedBackend
 
         return Models(EmulatedBackend({}, precision="float64"), "hpcbal.models:softmax", None, weighs=False)
+    if name == "torch":
+        from hpcbal.training.torch.backend import TorchBackend
+
+        return Models(TorchBackend(precision="float64"), "training_models:linear_module", None, weighs=True)
     from hpcbal.training.keras.tensorflow_backend import TensorFlowBackend
     from hpcbal.training.keras.tensorflow_setup import setup_tensorflow
 
@@ -356,7 +362,13 @@ def open_models(name: str) -> Models:
 
 
 def open_groups(collective: str) -> TrainerGroups:
-    """The groups of a collective; `packed` is MPI with buffers of TensorFlow, which stand in for a GPU's."""
+    """The groups of a collective.
+
+    `packed` is MPI with buffers of TensorFlow, which stand in for a GPU's; `torch` is torch.distributed with
+    gloo, which stands in for nccl.
+    """
+    if collective == "torch":
+        return open_chosen(ChosenCollective("mpi", "a test", "gloo"), COMM)
     if collective != "packed":
         return COLLECTIVES[collective](COMM)
     from hpcbal.training.keras.device_packing import DevicePacker
@@ -375,6 +387,10 @@ def main() -> None:
         for name, models in models_by_backend.items():
             cases = (case for case in CASES if case is not batch_norm or models.normalised is not None)
             pass_cases(cases, Bench(groups, models), collective, name)
+        if collective == "torch":
+            from process_group_cases import PROCESS_GROUP_CASES
+
+            pass_cases(PROCESS_GROUP_CASES, Bench(groups, models_by_backend["torch"]), "process groups")
         if synchronised is not None:
             pass_cases(SYNCHRONISED_CASES, Bench(groups, synchronised), collective, "synchronised")
         groups.shutdown()

@@ -24,6 +24,19 @@ def linear(input_shape: tuple[int, ...], num_classes: int) -> Any:
     )
 
 
+def linear_module(input_shape: tuple[int, ...], num_classes: int) -> Any:
+    """The same in PyTorch."""
+    from torch import nn
+
+    height, width = (length - 2 for length in input_shape[1:])
+    return nn.Sequential(
+        nn.Conv2d(input_shape[0], 3, 3),
+        nn.Tanh(),
+        nn.Flatten(),
+        nn.Linear(3 * height * width, num_classes),
+    )
+
+
 def normalised(input_shape: tuple[int, ...], num_classes: int) -> Any:
     """A small network with batch norm."""
     from keras import Sequential, layers

@@ -1,4 +1,4 @@
-"""`backend.collective: auto` takes Horovod where it works on all trainers, and says why."""
+"""`backend.collective: auto` takes what works on all trainers, and says why."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from hpcbal.errors import InputError
 from hpcbal.training import collectives
-from hpcbal.training.collectives import choose_collective, fault_for
+from hpcbal.training.collectives import check_distributed, choose_collective, fault_for
 
 MISSING = "Horovod is not installed"
 
@@ -68,3 +68,49 @@ def test_a_horovod_that_does_not_load_is_named_with_its_error(tmp_path: Path) ->
     assert done.stdout == (
         "Horovod cannot be loaded (OSError: undefined symbol: _ZN10tensorflow8OpKernel)\n"
     ), done.stderr
+
+
+NCCL = ["nccl", "nccl"]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "faults", "distributed", "name", "chosen"),
+    [
+        ("auto", [MISSING] * 2, NCCL, "mpi", "nccl"),
+        ("auto", [None] * 2, NCCL, "horovod", "nccl"),
+        ("auto", [None] * 2, ["xccl", "xccl"], "horovod", "xccl"),
+        ("auto", [MISSING] * 2, ["gloo", "gloo"], "mpi", None),
+        ("auto", [MISSING] * 2, ["nccl", None], "mpi", None),
+        ("auto", [MISSING] * 2, ["nccl", "gloo"], "mpi", None),
+        ("auto", [None] * 2, [None, None], "horovod", None),
+        ("auto", ["one slot"], ["nccl"], "mpi", None),
+        ("mpi", [None] * 2, NCCL, "mpi", None),
+        ("horovod", [None] * 2, NCCL, "horovod", None),
+        ("torch", [None] * 2, ["gloo", "gloo"], "mpi", "gloo"),
+        ("torch", [None], NCCL[:1], "mpi", "nccl"),
+    ],
+)
+def test_torch_distributed_sums_on_gpus_and_where_it_is_asked_for(
+    wanted: str, faults: list[str | None], distributed: list[str | None], name: str, chosen: str | None
+) -> None:
+    found = choose_collective(wanted, faults, distributed)
+    assert (found.name, found.distributed) == (name, chosen)
+
+
+def test_the_line_names_both_libraries() -> None:
+    assert str(choose_collective("auto", [MISSING] * 2, NCCL)) == (
+        "torch.distributed (nccl) sums the gradients of PyTorch, MPI all others (backend.collective: auto; "
+        "the slots have GPUs)"
+    )
+
+
+def test_torch_is_refused_where_slots_differ_or_it_has_nothing_to_sum() -> None:
+    with pytest.raises(InputError, match=r"different backends of torch\.distributed \(gloo, nccl\): .* cpu$"):
+        choose_collective("torch", [None] * 2, ["nccl", "gloo"])
+    check_distributed("torch", "gloo", has_torch=True)
+    check_distributed("auto", None, has_torch=False)
+    with pytest.raises(InputError, match=r"is torch, but no DNN is of PyTorch; .* auto, horovod or mpi$"):
+        check_distributed("torch", None, has_torch=False)
+    with pytest.raises(InputError, match=r"has no torch\.distributed for its device; install another build"):
+        check_distributed("torch", None, has_torch=True)
+    assert fault_for("torch", 4) is None
