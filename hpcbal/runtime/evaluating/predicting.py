@@ -39,6 +39,9 @@ _KIND_BY_LOSS: Mapping[str, Kind] = {
 }
 """Kind of the predictions of a DNN by its loss of Keras; with other losses, values."""
 
+_OF_CLASSES = frozenset({"accuracy", "sparse_categorical_accuracy"})
+"""Metrics that say the same where the module computes the loss: outputs are logits of classes."""
+
 
 class StoppedError(Exception):
     """A signal asked this rank to stop."""
@@ -263,12 +266,14 @@ def _hint(dnn: DnnConfig) -> str:
         return ""
     return (
         f"; with loss {dnn.loss.name} outputs count as values, because only the default loss and cross "
-        "entropies of Keras by name say that they are classes"
+        "entropies of Keras by name say that they are classes, and with loss module the metric accuracy"
     )
 
 
 def kind_of(dnn: DnnConfig) -> Kind:
-    """Return the kind of a DNN's predictions, by its loss."""
+    """Return the kind of a DNN's predictions, by its loss, or its metrics if the module computes the loss."""
     if dnn.loss is None:
+        return "classes"
+    if dnn.loss.is_of_module and any(metric.name in _OF_CLASSES for metric in dnn.metrics or ()):
         return "classes"
     return _KIND_BY_LOSS.get(KERAS_LOSSES.get(dnn.loss.name, ""), "values")
