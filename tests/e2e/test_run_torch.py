@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,6 +17,9 @@ from safetensors.numpy import load_file
 from hpcbal.checkpoint import read_checkpoint, read_weights
 
 pytestmark = pytest.mark.e2e
+
+EXAMPLES = Path(__file__).parents[2] / "docs/examples"
+BARS = {"data": {"dataset": "bars:Bars"}}
 
 NETS = '''\
 import torch
@@ -67,7 +71,7 @@ from nets import net
 samples = np.load("samples.npy")
 found = [onnxruntime.InferenceSession("net.onnx").run(None, {"samples": samples})[0]]
 for state in (torch.load("net.pt"), load_file("net.safetensors")):
-    module = net((1, 8, 8), 4).eval()
+    module = net((1, 8, 8), 2).eval()
     module.load_state_dict(state)
     found.append(module(torch.from_numpy(samples)).detach().numpy())
 np.save("outputs.npy", np.stack(found))
@@ -101,9 +105,12 @@ def write(lab, **sections: object) -> None:
 
 
 def test_members_of_two_frameworks_in_one_run(lab) -> None:
-    write(lab)
+    """The dataset is one of PyTorch, as it is."""
+    shutil.copy(EXAMPLES / "bars.py", lab.folder)
+    write(lab, **BARS)
     done = lab.start("run", "run.yaml").wait(timeout_s=300)
     assert done.code == 0, done
+    assert "taken for images with the channels first, and become (8, 8, 1) float32" in done.err
     assert {name: row.state for name, row in lab.results().items()} == {"net": "done", "keras": "done"}
 
     done = lab.start("evaluate", "out", "--data", "validation").wait(timeout_s=300)
@@ -136,7 +143,7 @@ def test_members_of_two_frameworks_in_one_run(lab) -> None:
         assert trained is None or not np.array_equal(trained, array)
 
     again = [{"name": "warm", "model": "nets:net", "init": {"from": "net.pt", "skip": ["logits"]}}]
-    write(lab, dnns=again, output={"dir": "warm"})
+    write(lab, **BARS, dnns=again, output={"dir": "warm"})
     done = lab.start("run", "run.yaml", "--smoke").wait(timeout_s=300)
     assert done.code == 0, done
 
