@@ -157,8 +157,8 @@ def test_the_method_must_be_there_and_is_not_taken_unasked(build: Make, make_dnn
         ),
         ("model: 'm:f', loss: {name: module, args: {a: 1}}", "loss.args: got arguments, allowed with module"),
         (
-            "model: 'm:f', loss: modul",
-            "loss.name: got 'modul' (did you mean 'module'?), allowed: null, spars",
+            "model: 'm:f', loss: modules",
+            "loss.name: got 'modules' (did you mean 'module'?), allowed: null, spars",
         ),
     ],
 )
