@@ -24,7 +24,6 @@ WITH_SHARED_FIXTURES = {
 """Files of end-to-end tests that make something costly once for all tests of the group, and its name."""
 
 LONG = (
-    "tests/unit/speed_models/",  # first: later tests may leave Keras with float64
     "tests/e2e/test_slurm.py",
     "tests/e2e/test_python.py",
     "tests/e2e/test_run_torch.py",

@@ -72,23 +72,28 @@ def train(
     num_steps = math.ceil(len(order) / BATCH_ROWS)
     rate, num_epochs = (REUSED_RATE, REUSED_EPOCHS) if is_reused else (FIRST_RATE, FIRST_EPOCHS)
     schedule = keras.optimizers.schedules.CosineDecay(rate, num_epochs * num_steps, alpha=0.01)
-    network.compile(
-        optimizer=keras.optimizers.Adam(schedule),
-        loss="mse",
-        steps_per_execution=num_steps,
-        jit_compile=False,  # compiling would take longer than fitting
-    )
-    best = _keep_best(shape(held_out.inputs), held_out, read, network)
-    network.fit(
-        inputs,
-        targets,
-        sample_weight=fitted.weights[order],
-        batch_size=BATCH_ROWS,
-        epochs=num_epochs,
-        shuffle=False,  # done above, with our own seed
-        verbose=0,
-        callbacks=[best],
-    )
+    floatx = keras.config.floatx()  # the type of losses: the user's keras.json, or other networks, may set it
+    keras.config.set_floatx(DTYPE)
+    try:
+        network.compile(
+            optimizer=keras.optimizers.Adam(schedule),
+            loss="mse",
+            steps_per_execution=num_steps,
+            jit_compile=False,  # compiling would take longer than fitting
+        )
+        best = _keep_best(shape(held_out.inputs), held_out, read, network)
+        network.fit(
+            inputs,
+            targets,
+            sample_weight=fitted.weights[order],
+            batch_size=BATCH_ROWS,
+            epochs=num_epochs,
+            shuffle=False,  # done above, with our own seed
+            verbose=0,
+            callbacks=[best],
+        )
+    finally:
+        keras.config.set_floatx(floatx)
     weights: Weights = best.weights
     return weights
 

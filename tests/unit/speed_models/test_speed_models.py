@@ -98,6 +98,20 @@ def test_a_fit_is_repeatable_and_survives_pickling(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", FITTERS)
+def test_a_fit_beside_networks_of_64_bits_is_the_same(name: str) -> None:
+    import keras
+
+    first, before = model_of_200(name), keras.config.floatx()
+    keras.config.set_floatx("float64" if before == "float32" else "float32")
+    try:
+        second = FITTERS[name](shared_workers(200), None)
+    finally:
+        keras.config.set_floatx(before)
+    recording = shared_workers(200)
+    np.testing.assert_allclose(second.predict(recording), first.predict(recording), rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", FITTERS)
 def test_a_refitted_model_is_at_least_as_good_on_its_new_recording(name: str) -> None:
     recording, model = shared_workers(400), model_of_200(name)
     again = FITTERS[name](recording, model)
