@@ -243,7 +243,7 @@ def test_a_keras_model_trains_asynchronously_and_is_exported(job, monkeypatch):
         data=data,
         mini_batch=32,
         consistency="async",
-        stop={"max_epochs": 3},
+        stop={"max_epochs": 6},
     )
     done = job.run("run", "job.yaml")
     assert done.code == 0, done

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from hpcbal.checkpoint import KeptWeights, read_weights
 from hpcbal.checkpoint.weights import Which
 from hpcbal.config import DnnConfig
-from hpcbal.config.schema.objective import KERAS_LOSSES
+from hpcbal.config.schema.objective import KERAS_LOSSES, MODULE_LOSS
 from hpcbal.data import BadSample, PreprocessedSamples
 from hpcbal.data.evaluation import SampleSet
 from hpcbal.data.labels import class_names, in_words
@@ -274,6 +274,6 @@ def kind_of(dnn: DnnConfig) -> Kind:
     """Return the kind of a DNN's predictions, by its loss, or its metrics if the module computes the loss."""
     if dnn.loss is None:
         return "classes"
-    if dnn.loss.is_of_module and any(metric.name in _OF_CLASSES for metric in dnn.metrics or ()):
+    if dnn.loss.name == MODULE_LOSS and any(metric.name in _OF_CLASSES for metric in dnn.metrics or ()):
         return "classes"
     return _KIND_BY_LOSS.get(KERAS_LOSSES.get(dnn.loss.name, ""), "values")

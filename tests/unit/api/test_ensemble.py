@@ -160,7 +160,7 @@ def test_settings_that_come_too_late_are_told(monkeypatch: pytest.MonkeyPatch) -
         raise RuntimeError("Intra op parallelism cannot be modified after initialization.")
 
     dnn = SimpleNamespace(name="a", model="hpcbal.models:mlp", framework="tensorflow")
-    config = SimpleNamespace(backend=None, slots=SimpleNamespace(device="cpu"))
+    config = SimpleNamespace(backend=SimpleNamespace(name="auto"), slots=SimpleNamespace(device="cpu"))
     run: Any = SimpleNamespace(config=config, dnns=[dnn])
     monkeypatch.setattr(ensemble_module, "NativeBackend", refuses)
     monkeypatch.delitem(sys.modules, "keras", raising=False)
