@@ -24,7 +24,7 @@ from hpcbal.config.schema.section import parse_bytes
 from hpcbal.config.source.meant import did_you_mean
 from hpcbal.config.source.nodes import YamlNode, show
 from hpcbal.errors import MOST_PROBLEMS
-from hpcbal.events.history import VALIDATION
+from hpcbal.events.history import LOSS, VALIDATION
 
 _SPARSE = "sparse_"
 """Names of Keras for losses and metrics of labels that are the number of a class."""
@@ -476,7 +476,8 @@ def _monitors_without_validation(root: YamlNode) -> list[str]:
             continue
         monitor, following = stop.get("monitor"), _following_the_monitor(root, dnn, stop)
         if monitor is not None and monitor.value is not None:
-            if not str(monitor.value).startswith(VALIDATION):
+            is_default = monitor.value == VALIDATION + _first_metric(dnn)  # as in a file from --resolved
+            if not str(monitor.value).startswith(VALIDATION) or (is_default and not following):
                 continue
             node, given = monitor, repr(monitor.value)
         elif following:
@@ -492,6 +493,18 @@ def _monitors_without_validation(root: YamlNode) -> list[str]:
         )
         for node, given, following in found.values()
     ]
+
+
+def _first_metric(dnn: YamlNode) -> str:
+    """Return the metric that a DNN follows by default."""
+    metrics = items_of(dnn, "metrics")
+    if not metrics:
+        loss = dnn.get("loss")
+        return "accuracy" if loss is None or loss.value is None else LOSS
+    first = metrics[0]
+    parts = [first.get("shown_as"), first.get("name")] if first.is_mapping else [first]
+    name = next((str(part.value) for part in parts if part is not None and part.value is not None), LOSS)
+    return name.rpartition(":")[2].rpartition(".")[2]  # of a metric of the user's own
 
 
 def _following_the_monitor(root: YamlNode, dnn: YamlNode, stop: YamlNode) -> list[str]:

@@ -426,6 +426,17 @@ def test_nothing_follows_a_metric_of_validation_samples_where_there_are_none(
     load_config(make_file(GOOD), [*settings, "defaults.stop.monitor=loss"])
 
 
+@pytest.mark.parametrize("more", [[], ["defaults.metrics=[mean_squared_error]", "defaults.loss=mse"]])
+def test_a_resolved_file_without_validation_samples_is_valid_again(
+    make_file: MakeFile, more: list[str]
+) -> None:
+    """It names the metric that nothing follows."""
+    config = load_config(
+        make_file(GOOD), ["data.validation_fraction=0", "defaults.stop={max_epochs: 2}", *more]
+    )
+    assert load_config(make_file(resolved_yaml(config))) == config
+
+
 def test_a_dnn_that_is_not_pruned_needs_no_validation_samples_for_it(make_file: MakeFile) -> None:
     settings = [
         "data.validation_fraction=0",
