@@ -4,9 +4,9 @@ From Python (docs/python.md): `run`, `load`, `plan` and `simulate` do what the c
 loaded when it is first used.
 """
 
-import importlib
-from typing import TYPE_CHECKING
-
+TYPE_CHECKING = (
+    False  # as type checkers know it; importing typing takes a moment, in which Ctrl-C is not kept
+)
 if TYPE_CHECKING:
     from hpcbal.api.ensemble import Ensemble
     from hpcbal.api.planning import plan, simulate
@@ -51,6 +51,8 @@ if not TYPE_CHECKING:  # with it, type checkers would take any name for one of t
     def __getattr__(name: str) -> object:
         if name not in _MODULE_OF:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        import importlib
+
         value: object = getattr(importlib.import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
         globals()[name] = value
         return value

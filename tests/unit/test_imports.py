@@ -303,6 +303,16 @@ LIGHT = (
 )
 
 
+def test_the_package_alone_imports_nothing() -> None:
+    """A rank keeps signals only after it; Ctrl-C meanwhile would leave a traceback."""
+    program = (
+        f"import sys; sys.path.insert(0, {str(PACKAGE.parent)!r}); before = set(sys.modules); import hpcbal; "
+    )
+    program += "print(*(set(sys.modules) - before))"
+    done = subprocess.run([sys.executable, "-S", "-c", program], capture_output=True, timeout=60, check=True)
+    assert done.stdout.decode().split() == ["hpcbal"]
+
+
 def test_starting_mpirun_imports_no_mpi_and_nothing_that_only_ranks_need() -> None:
     """Importing MPI begins it in the process, and mpirun's own ranks need it."""
     program = "import sys, hpcbal.runtime.launch; print(*sys.modules)"
