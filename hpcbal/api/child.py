@@ -79,7 +79,7 @@ class Child:
         """Its exit code, as a shell shows it; None while it runs.
 
         Raises:
-            InputError: in a forked copy of the process that has started it, which is told nothing of its end.
+            InputError: in a forked copy of the process; only the original learns when the verb ends.
         """
         if os.getpid() != self._starter:
             raise InputError(

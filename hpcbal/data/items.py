@@ -47,7 +47,7 @@ class Columns:
 
         Args:
             sample, label: as the user names them. None: a tuple has both in this order; a dict has exactly
-                one column with a usual name, or two columns, of which one has the usual name of a label.
+                one column with a usual name, or two columns, one with the usual name of a label.
 
         Raises:
             UnusableSampleError: if the item does not show which is which.

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 STATE_VERSION = 1
 MOST_SEED = 2**63 - 1
-"""PyTorch's generators take twice as much, of which the epochs need some."""
+"""PyTorch's generators take 64 bits, and the number of the epoch is added to the seed."""
 
 
 class BalancedBatchSampler:

@@ -76,7 +76,7 @@ def own_losses(
 
 
 class ModuleCalls:
-    """Calls the module of a replica, and tells errors of its code from others.
+    """Calls the module of a replica, and names the user's line where its code raises.
 
     Attributes:
         has_loss: whether the module computes its losses itself.
