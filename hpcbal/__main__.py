@@ -6,23 +6,26 @@ import io
 import os
 import sys
 
-_VERBS_THAT_STOP = ("run", "profile", "evaluate")
+from hpcbal.stop_signals import deliver_stop_signals, keep_stop_signals
+
+_VERBS_THAT_STOP = {"run", "profile", "evaluate"}
 
 
 def main() -> int:
     """Run the command line; Ctrl-C while its modules are being imported leaves no traceback either."""
+    keep_stop_signals()  # the imports take a moment
     _open_missing_streams()
     _use_utf8()
     here = _put_own_folders_last()
     from hpcbal.errors import INTERRUPTED, ExitCode
-    from hpcbal.processes import keep_stop_signals, say
+    from hpcbal.processes import say
 
     if here is None:
         say("hpcbal: the current directory no longer exists; change to one that does (cd) and start again")
         return int(ExitCode.WRONG_INPUT)
-    if sys.argv[1:2] and sys.argv[1] in _VERBS_THAT_STOP:
-        keep_stop_signals()  # the imports take a moment; `Requests` and `StopFlag` deliver them
     try:
+        if not set(sys.argv[1:2]) & _VERBS_THAT_STOP:  # `Requests` and `StopFlag` deliver theirs
+            deliver_stop_signals()
         from hpcbal.cli import main as run
 
         return run()

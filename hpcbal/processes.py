@@ -1,4 +1,4 @@
-"""The duties of every process of hpcbal: write to stderr, keep stop signals, leave forked copies."""
+"""The duties of every process of hpcbal: write to stderr, shield what it starts, leave forked copies."""
 
 from __future__ import annotations
 
@@ -100,22 +100,12 @@ def leave_if_forked(what: str) -> None:
         os._exit(0)
 
 
-STOP_SIGNALS = (
-    signal.SIGTERM,
-    signal.SIGINT,
-    signal.SIGHUP,
-    signal.SIGUSR1,
-    signal.SIGUSR2,
-    signal.SIGXCPU,
-)
-"""Batch systems, terminals and users send any of them, to the program or to its ranks."""
-
 SHIELDED = (signal.SIGTERM, signal.SIGHUP)
 """Signals that mpirun must never act on: it would kill its ranks before they could write checkpoints."""
 
 
 @contextlib.contextmanager
-def shielding(signals: Iterable[signal.Signals] = SHIELDED) -> Iterator[None]:
+def shielding(signals: Iterable[int] = SHIELDED) -> Iterator[None]:
     """Start processes that leave signals pending, where the one that has started them looks for them.
 
     Open MPI keeps the mask that it inherits, and gives its ranks an empty one. hpcbal delivers them once it
@@ -126,16 +116,3 @@ def shielding(signals: Iterable[signal.Signals] = SHIELDED) -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def keep_stop_signals() -> None:
-    """Block the signals: they wait until `deliver_stop_signals`, and end nothing meanwhile.
-
-    Called before any thread exists; threads and child processes inherit the mask.
-    """
-    signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
-
-
-def deliver_stop_signals() -> None:
-    """Let the signals through, once their handlers are installed; those that have waited come now."""
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)

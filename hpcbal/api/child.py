@@ -18,8 +18,9 @@ from pathlib import Path
 
 from hpcbal.cluster.launch_line import detect_launcher
 from hpcbal.errors import INTERRUPTED, ExitCode, InputError, OutputError, RunFailed, RunRefused
-from hpcbal.processes import STOP_SIGNALS, own_stream, say, shielding
+from hpcbal.processes import own_stream, say, shielding
 from hpcbal.runtime.handoff.minding import STARTER
+from hpcbal.stop_signals import STOP_SIGNALS
 
 POLL_INTERVAL_S = 0.1
 BETWEEN_SIGNALS_S = 0.5

@@ -38,6 +38,7 @@ NOT_NEEDED: dict[str, tuple[str, ...]] = {
 # package's own `__init__`.
 TABLE = """\
 hpcbal
+stop_signals
 safe_text
 errors
 exit_codes

@@ -14,11 +14,12 @@ from typing import Any
 
 from hpcbal import env
 from hpcbal.errors import OutputError
-from hpcbal.processes import SHIELDED, STOP_SIGNALS, deliver_stop_signals, say
+from hpcbal.processes import SHIELDED, say
 from hpcbal.runtime.handoff.clean_output import Outputs
 from hpcbal.runtime.handoff.start_file import LAUNCH_DIR, StartFile
 from hpcbal.runtime.handoff.start_machine import Action, StartMachine, is_killed
 from hpcbal.runtime.handoff.supervision import TRAINING, Leftovers, Sentences, kill_started
+from hpcbal.stop_signals import STOP_SIGNALS, deliver_stop_signals
 from hpcbal.telemetry.resources.processes import (
     living_children,
     pending_signals,

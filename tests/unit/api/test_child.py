@@ -20,7 +20,7 @@ from hpcbal.errors import ExitCode, InputError, RunFailed, RunRefused
 
 PROGRAM = """\
 import os, signal, sys, time
-from hpcbal.processes import keep_stop_signals
+from hpcbal.stop_signals import keep_stop_signals
 from hpcbal.runtime.handoff.minding import Requests
 {before}
 with Requests() as requests:

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from hpcbal.processes import STOP_SIGNALS
 from hpcbal.runtime.handoff.start_file import LAUNCH_DIR, NAME, StartFile
 from hpcbal.runtime.health.ending import StopFlag
+from hpcbal.stop_signals import STOP_SIGNALS
 
 
 @pytest.fixture
@@ -25,12 +25,12 @@ def flag() -> Iterator[StopFlag]:
         signal.signal(number, handler)
 
 
-@pytest.mark.parametrize("number", STOP_SIGNALS, ids=lambda number: number.name)
-def test_the_first_signal_is_reported_once(flag: StopFlag, number: signal.Signals):
+@pytest.mark.parametrize("number", STOP_SIGNALS, ids=lambda number: signal.Signals(number).name)
+def test_the_first_signal_is_reported_once(flag: StopFlag, number: int):
     assert flag.take() is None
     signal.raise_signal(number)
     signal.raise_signal(signal.SIGTERM)
-    assert flag.take() == f"signal {number.name}"
+    assert flag.take() == f"signal {signal.Signals(number).name}"
     assert flag.take() is None
 
 
@@ -56,3 +56,24 @@ def test_a_second_interrupt_ends_the_process():
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (-signal.SIGINT, "alive\n")
+
+
+@pytest.mark.parametrize(
+    ("verb", "ends_with"), [("run", "done\n"), ("validate", "hpcbal: interrupted\n")], ids=["run", "validate"]
+)
+@pytest.mark.parametrize("module", ["hpcbal.safe_text", "hpcbal.errors", "hpcbal.cli"])
+def test_an_interrupt_while_a_module_is_imported_leaves_no_traceback(module: str, verb: str, ends_with: str):
+    """In a rank it stays pending until the rank can act on it; another verb ends at once."""
+    program = (
+        "import signal, sys\n"
+        "from hpcbal.__main__ import main\n"
+        "class Interrupting:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        f"        if name == {module!r}: signal.raise_signal(signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Interrupting())\n"
+        f"sys.argv = ['hpcbal', {verb!r}, '--help']\n"
+        "try: main()\n"
+        "except SystemExit: assert signal.SIGINT in signal.sigpending(); print('done', file=sys.stderr)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.stderr == ends_with
