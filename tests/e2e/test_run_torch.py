@@ -31,7 +31,8 @@ class Net(nn.Module):
 
     def __init__(self, channels, num_classes):
         super().__init__()
-        self.stem = nn.Sequential(nn.Conv2d(channels, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU())
+        convolution = nn.Conv2d(channels, 8, 3, padding=1, bias=False)
+        self.stem = nn.Sequential(convolution, nn.BatchNorm2d(8), nn.ReLU())
         self.drop = nn.Dropout(0.3)
         self.logits = nn.Linear(8, num_classes)
 
