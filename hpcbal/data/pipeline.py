@@ -19,6 +19,7 @@ from hpcbal.data.operations import (
     Operation,
     OperationError,
 )
+from hpcbal.data.operations.scaled_decoding import ScaledDecode
 from hpcbal.data.spec import SampleSpec
 from hpcbal.errors import ConfigError, DataError, InputError, UserCodeError
 
@@ -68,6 +69,7 @@ class Pipeline:
         on_device: the operations left for the device, in order; they turn `host_spec` into `output_spec`.
         is_random: whether training samples differ from pass to pass.
         is_custom: whether it runs a user's code.
+        is_exact: whether all operations run one by one; else the first ones run together, see `ScaledDecode`.
     """
 
     def __init__(
@@ -114,11 +116,15 @@ class Pipeline:
         self.mixing = tuple(each for each in self.operations if isinstance(each, MixingOperation))
         num_before = self.operations.index(self.mixing[0]) if self.mixing else num_on_host
         # With each operation, what it promises to return if that must be checked for each sample.
-        self._before = [
+        self._before: list[tuple[Operation, SampleSpec | None]] = [
             (operation, promised if isinstance(operation, CustomOperation) else None)
             for operation, promised in zip(self.operations[:num_before], specs[1:], strict=False)
             if not isinstance(operation, MixingOperation)
         ]
+        scaled = ScaledDecode.of(self.operations[:num_before])
+        self.is_exact = scaled is None
+        if scaled is not None:
+            self._before[: scaled.num_operations] = [(scaled, None)]
         after = self.operations[num_before + len(self.mixing) : num_on_host]
         self._after = [each for each in after if isinstance(each, ElementwiseOperation)]
         assert len(self._after) == len(after), "the configuration refuses another order"

@@ -354,6 +354,8 @@ class PreprocessedSamples:
             "seed": self._seed,
             "dataset": str(getattr(self._dataset, "fingerprint", "")),
         }
+        if not self._pipeline.is_exact:
+            facts["decoding"] = "scaled"
         if self.order.num_batches > 1:
             facts["order"] = repr(self.order)
         digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
