@@ -87,6 +87,11 @@ def remember_rank() -> None:
     _rank_pid = os.getpid()
 
 
+def is_rank() -> bool:
+    """Return whether this process, or the one that it was forked from, is a rank."""
+    return _rank_pid is not None
+
+
 def leave_if_forked(what: str) -> None:
     """Call this after user code has returned: a forked copy of a rank ends here, and the rank continues.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import compileall
 import os
+import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +40,9 @@ LONG = (
 # sleep for a second where it finds no fast network.
 for variable, value in (("OMP_NUM_THREADS", "1"), ("OMPI_MCA_btl", "^ofi")):
     os.environ.setdefault(variable, value)
+
+# A shell that starts the tests in the background lets them, and what they start, ignore Ctrl-C.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Other tests run on the same cores, so an example may take any time; pytest-timeout ends those that hang.
 # Each run of the suite draws other examples.

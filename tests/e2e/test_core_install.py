@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -24,19 +23,14 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
-def core(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def core(tmp_path_factory: pytest.TempPathFactory, wheel: Path) -> Path:
     """The bin folder of an environment that holds the core of hpcbal, alone."""
     folder = tmp_path_factory.mktemp("core")
-    source = folder / "source"
-    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
-        source.mkdir(exist_ok=True)
-        shutil.copy(ROOT / name, source)
-    shutil.copytree(ROOT / "hpcbal", source / "hpcbal", ignore=shutil.ignore_patterns("__pycache__", "*.so"))
     base = Path(getattr(sys, "_base_executable", sys.executable))
     subprocess.run([base, "-m", "venv", folder / "venv"], check=True)
     bin_folder = folder / "venv" / "bin"
     done = subprocess.run(
-        [bin_folder / "python", "-m", "pip", "install", "--quiet", source],
+        [bin_folder / "python", "-m", "pip", "install", "--quiet", wheel],
         env={name: value for name, value in os.environ.items() if name != "PYTHONPATH"},
         capture_output=True,
         text=True,

@@ -31,7 +31,8 @@ class Net(nn.Module):
 
     def __init__(self, channels, num_classes):
         super().__init__()
-        self.stem = nn.Sequential(nn.Conv2d(channels, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU())
+        convolution = nn.Conv2d(channels, 8, 3, padding=1, bias=False)
+        self.stem = nn.Sequential(convolution, nn.BatchNorm2d(8), nn.ReLU())
         self.drop = nn.Dropout(0.3)
         self.logits = nn.Linear(8, num_classes)
 
@@ -188,27 +189,24 @@ def test_a_killed_run_resumes_bit_equal(lab) -> None:
     assert_equal_files(lab.folder / "whole", lab.folder / "out")
 
 
-def test_torch_distributed_sums_what_mpi_sums_and_resumes_bit_equal(lab) -> None:
+def test_torch_distributed_sums_and_a_killed_run_resumes_bit_equal(lab) -> None:
     """Two DNNs in groups of two and three slots that come and go, and a rank that is killed in the middle."""
     rates = {"net": {1: 1000.0, 2: 1900.0, 3: 2700.0}, "other": {1: 1000.0, 2: 1900.0, 3: 2700.0}}
     dnns = [
-        {"name": "net", "model": "nets:net", "stop": {"max_epochs": 30}},
+        {"name": "net", "model": "nets:net", "stop": {"max_epochs": 12}},
         {"name": "other", "model": "nets:net", "stop": {"max_epochs": 4}},
     ]
-    sections = {
-        "dnns": dnns,
-        "schedule": {"paradigm": "global", "delta": "15%", "profiling": lab.known_rates(rates)},
-        "slots": {"per_node": 3, "preprocessors_per_node": 1},
-        "checkpoint": {"interval_s": 0.02},
-    }
-    for collective in ("torch", "mpi"):
-        backend = {"collective": collective, "precision": "float64"}
-        write(lab, **sections, backend=backend, output={"dir": collective})
-        done = lab.start("run", "run.yaml").wait(timeout_s=300)
-        assert done.code == 0, done
-        who = {"torch": "torch.distributed (gloo)", "mpi": "MPI"}[collective]
-        assert f"{who} sums the gradients" in done.out
-    write(lab, **sections, backend={"collective": "torch", "precision": "float64"})
+    write(
+        lab,
+        dnns=dnns,
+        schedule={"paradigm": "global", "delta": "15%", "profiling": lab.known_rates(rates)},
+        slots={"per_node": 3, "preprocessors_per_node": 1},
+        checkpoint={"interval_s": 0.02},
+        backend={"collective": "torch", "precision": "float64"},
+    )
+    done = lab.start("run", "run.yaml", "--output", "whole").wait(timeout_s=300)
+    assert done.code == 0, done
+    assert "torch.distributed (gloo) sums the gradients" in done.out
     running = lab.start("run", "run.yaml")
     running.until(lambda: len(lab.events("epoch-done")) >= 6, "epochs")
     running.signal_rank(2, signal.SIGKILL)
@@ -217,12 +215,7 @@ def test_torch_distributed_sums_what_mpi_sums_and_resumes_bit_equal(lab) -> None
     assert "died without an error message: killed by a signal" in done.err
     done = lab.start("run", "run.yaml").wait(timeout_s=300)
     assert done.code == 0, done
-    assert_equal_files(lab.folder / "torch", lab.folder / "out")
-    ours, of_mpi = (
-        read_checkpoint(lab.folder / name / "dnns" / "net")[0].arrays for name in ("torch", "mpi")
-    )
-    for name, array in of_mpi.items():
-        np.testing.assert_allclose(ours[name], array, rtol=1e-9, atol=1e-12, err_msg=name)
+    assert_equal_files(lab.folder / "whole", lab.folder / "out")
 
 
 def assert_equal_files(one: Path, other: Path) -> None:

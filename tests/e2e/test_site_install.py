@@ -20,7 +20,6 @@ import yaml
 
 pytestmark = pytest.mark.e2e
 
-ROOT = Path(__file__).parents[2]
 PACKAGES = Path(sysconfig.get_paths()["purelib"])
 NOT_OF_THE_SITE = re.compile(r"(hpcbal|horovod)\b|__editable__|__pycache__|.*\.(pth|egg-link)$")
 OF_TENSORFLOW = re.compile(r"(tensorflow|keras)\b|tensorflow_cpu|tensorboard")
@@ -91,24 +90,6 @@ def environment(**more: str) -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """hpcbal as pip builds it from a clone, with the build tools of this environment."""
-    folder = tmp_path_factory.mktemp("wheel")
-    source = folder / "source"
-    source.mkdir()
-    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
-        shutil.copy(ROOT / name, source)
-    shutil.copytree(ROOT / "hpcbal", source / "hpcbal", ignore=shutil.ignore_patterns("__pycache__", "*.so"))
-    command = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation", "--no-index"]
-    done = subprocess.run(
-        [*command, "--wheel-dir", str(folder), str(source)], env=environment(), capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    (built,) = folder.glob("*.whl")
-    return built
-
-
-@pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory, wheel: Path) -> Site:
     return Site(tmp_path_factory.mktemp("both"), wheel, "mpi,tensorflow,torch,data")
 
@@ -118,8 +99,8 @@ def torch_site(tmp_path_factory: pytest.TempPathFactory, wheel: Path) -> Site:
     return Site(tmp_path_factory.mktemp("torch"), wheel, "mpi,torch,data", OF_TENSORFLOW)
 
 
-def config(**backend: Any) -> dict[str, Any]:
-    """A small network on two slots."""
+def config(slots: int, **backend: Any) -> dict[str, Any]:
+    """A small network."""
     model = "hpcbal.models:softmax" if backend.get("name") == "emulated" else "hpcbal.models:mlp"
     dnn = {"name": "a", "model": model, "batch_size": 256, "stop": {"max_epochs": 1}}
     return {
@@ -127,15 +108,15 @@ def config(**backend: Any) -> dict[str, Any]:
         "data": {"dataset": "hpcbal.data:digits"},
         "defaults": {"optimizer": {"name": "sgd", "learning_rate": 0.1}},
         "dnns": [dnn],
-        "slots": {"per_node": 2},
+        "slots": {"per_node": slots},
         "schedule": {"max_slots_per_dnn": 2, "profiling": {"max_batches": 3, "timed_batches": 1}},
         "backend": backend,
         "output": {"dir": "out"},
     }
 
 
-def write(folder: Path, **backend: Any) -> None:
-    (folder / "run.yaml").write_text(yaml.safe_dump(config(**backend)), encoding="utf-8")
+def write(folder: Path, slots: int = 2, **backend: Any) -> None:
+    (folder / "run.yaml").write_text(yaml.safe_dump(config(slots, **backend)), encoding="utf-8")
 
 
 def test_the_packages_of_the_site_are_used_and_none_is_added(site: Site, torch_site: Site) -> None:
@@ -151,7 +132,7 @@ def test_networks_train_without_horovod_and_the_output_says_so(site: Site, tmp_p
 
 
 def test_horovod_by_name_is_refused_in_one_sentence(site: Site, tmp_path: Path) -> None:
-    write(tmp_path, collective="horovod")
+    write(tmp_path, slots=1, collective="horovod")
     done = site.hpcbal(tmp_path, "run", "run.yaml")
     assert done.returncode == 2, done.stdout + done.stderr
     (told,) = [line for line in done.stderr.splitlines() if line.startswith("hpcbal: backend")]
@@ -173,7 +154,7 @@ def test_what_needs_no_tensorflow_works_without_it(torch_site: Site, tmp_path: P
 def test_a_keras_model_is_refused_in_one_sentence_without_tensorflow(
     torch_site: Site, tmp_path: Path
 ) -> None:
-    write(tmp_path)
+    write(tmp_path, slots=1)
     done = torch_site.hpcbal(tmp_path, "run", "run.yaml")
     assert done.returncode == 2, done.stdout + done.stderr
     told = [line for line in done.stderr.splitlines() if "cannot be imported" in line]

@@ -15,12 +15,13 @@ def linear(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
 def normalised(
     input_shape: tuple[int, ...], num_classes: int, kind: str = "BatchNorm2d", factor: float | None = None
 ) -> nn.Module:
+    """Batch norm takes means off, so a bias before it would have only rounding errors as its gradient."""
     norm = getattr(nn, kind)
     return nn.Sequential(
-        nn.Conv2d(input_shape[0], 4, 3, padding=1),
+        nn.Conv2d(input_shape[0], 4, 3, padding=1, bias=False),
         norm(4),
         nn.ReLU(),
-        nn.Conv2d(4, 3, 3),
+        nn.Conv2d(4, 3, 3, bias=False),
         norm(3, momentum=factor),
         nn.Flatten(),
         nn.LazyLinear(num_classes),

@@ -389,3 +389,17 @@ def test_only_known_variables_can_be_read(monkeypatch: pytest.MonkeyPatch) -> No
     assert env.read("HPCBAL_OUTPUT", {}) is None
     with pytest.raises(KeyError, match="HPCBAL_OUPUT is not in"):
         env.read("HPCBAL_OUPUT")
+
+
+def test_keras_does_without_what_it_wraps_in_a_rank_but_user_code_does_not() -> None:
+    """scikit-learn and matplotlib are a fifth of the files that Keras opens."""
+    program = (
+        "import sys\n"
+        "from hpcbal.processes import remember_rank\n"
+        "remember_rank()\n"
+        "import hpcbal.training.keras\n"
+        "assert 'keras' in sys.modules and not {'sklearn', 'matplotlib'} & set(sys.modules)\n"
+        "import sklearn.base\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr

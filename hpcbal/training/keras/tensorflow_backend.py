@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import logging
-import os
 import warnings
 from collections.abc import Sequence
-
-from hpcbal import env
-from hpcbal.config.schema.dnn import DnnConfig
-from hpcbal.data.spec import CLASS_LABEL, LabelSpec, SampleSpec
-
-os.environ.update(env.tensorflow_settings())  # before the import
 
 import keras
 
 from hpcbal.config.imports import load_object
+from hpcbal.config.schema.dnn import DnnConfig
 from hpcbal.data.arrays import Affine
+from hpcbal.data.spec import CLASS_LABEL, LabelSpec, SampleSpec
 from hpcbal.training.backend import Backend
 from hpcbal.training.devices import dnn_seed
 from hpcbal.training.keras.model import IGNORES_MASK, checked, users_own

@@ -9,17 +9,11 @@ from __future__ import annotations
 
 import functools
 import gc
-import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
-from hpcbal import env
-
-os.environ.update(env.tensorflow_settings())  # before the import
-
 import keras
+import numpy as np
 import tensorflow as tf
 
 from hpcbal.models.sync_batch_norm import exchange_length, summing_with, synchronised_layers

@@ -5,10 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
-from hpcbal import env
-
-os.environ.update(env.tensorflow_settings())  # before the import
-
 import tensorflow as tf
 
 from hpcbal.training.devices import check_gpus_seen, gpu_of_slot, thread_counts, threads_of_slot

@@ -7,17 +7,13 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from hpcbal import env
-from hpcbal.config.schema.dnn import DnnConfig
-from hpcbal.data.spec import LabelSpec, SampleSpec
-
-os.environ.update(env.tensorflow_settings())  # before the import
-
 import keras
 import numpy as np
 import tensorflow as tf
 from numpy.typing import NDArray
 
+from hpcbal.config.schema.dnn import DnnConfig
+from hpcbal.data.spec import LabelSpec, SampleSpec
 from hpcbal.errors import InputError
 from hpcbal.training.backend import Batch, Sums
 from hpcbal.training.devices import MAX_DRAWS_PER_STEP, thread_counts
