@@ -66,6 +66,8 @@ class Pipeline:
         input_spec: what the dataset returns; None for encoded images.
         output_spec: spec of what the model is called with, after all operations; always bounded.
         host_spec: spec of what `finish` returns: `output_spec`, unless operations are left for the device.
+        prepared_spec: spec of what `prepare` returns; None if nothing comes before the first random operation
+            on encoded images.
         on_device: the operations left for the device, in order; they turn `host_spec` into `output_spec`.
         is_random: whether training samples differ from pass to pass.
         is_custom: whether it runs a user's code.
@@ -136,6 +138,13 @@ class Pipeline:
         self.host_spec = self.output_spec
         if left and last is not None:  # elementwise operations change the type, and nothing else
             self.host_spec = self.output_spec.with_dtype(last.dtype)
+        # Up to the first random operation, samples are the same in every pass.
+        is_random = [operation.is_random for operation, _ in self._before]
+        num_fixed = is_random.index(True) if True in is_random else len(is_random)
+        self._fixed, self._rest = self._before[:num_fixed], self._before[num_fixed:]
+        self.prepared_spec = input_spec
+        for operation, _ in self._fixed:
+            self.prepared_spec = operation.output_spec(self.prepared_spec)
         before = specs[num_before]
         self._dtype = np.dtype(self.host_spec.dtype if before is None else before.dtype)
 
@@ -152,7 +161,31 @@ class Pipeline:
         Raises:
             UnusableSampleError: if an operation cannot use this sample.
         """
-        for operation, promised in self._before:
+        return self.complete(self.prepare(sample), rng)
+
+    def prepare(self, sample: RawSample) -> RawSample:
+        """Apply the operations before the first random one: what they return is the same in every pass.
+
+        Args:
+            sample: a sample of `input_spec`.
+
+        Returns: an array of `prepared_spec`, C-contiguous and in the machine's byte order; encoded images as
+            they are if `prepared_spec` is None.
+
+        Raises:
+            UnusableSampleError: if an operation cannot use this sample.
+        """
+        for operation, _ in self._fixed:
+            sample = operation.apply(sample, None)
+        if self.prepared_spec is None:
+            return sample
+        # A stored copy must be the same to the last bit: sums depend on the order of numbers in memory.
+        return np.asarray(sample, np.dtype(self.prepared_spec.dtype), order="C")
+
+    def complete(self, prepared: RawSample, rng: np.random.Generator | None) -> NDArray[Any]:
+        """Do the rest of `run` with what `prepare` returned, which is not written to; same errors."""
+        sample = prepared
+        for operation, promised in self._rest:
             sample = operation.apply(sample, rng)
             if promised is not None:
                 assert isinstance(operation, CustomOperation)

@@ -272,10 +272,10 @@ class PreprocessedSamples:
                 empty, or contains NaN or infinite values.
         """
         try:
-            raw, label = self._read(sample_id)
+            prepared, label = self._prepared(sample_id)
             random = training and self._pipeline.is_random
             rng = self._streams.stream(pass_index, sample_id) if random else None
-            array = self._pipeline.run(raw, rng)
+            array = self._pipeline.complete(prepared, rng)
             if not array.size:  # a model's mean over no time steps would be NaN, and its network would fail
                 raise UnusableSampleError(f"it is empty (shape {array.shape} after preprocessing)")
             if array.nbytes > self.sample_spec.max_bytes and not self.sample_spec.is_static:
@@ -326,6 +326,11 @@ class PreprocessedSamples:
             raise
         except BaseException as error:  # as in `sample`
             raise BadSample(sample_id, self.where(sample_id), _reason(error)) from error
+
+    def _prepared(self, sample_id: int) -> tuple[RawSample, NDArray[Any]]:
+        """Return what is the same in every pass: the sample before the first random operation, and its label."""
+        raw, label = self._read(sample_id)
+        return self._pipeline.prepare(raw), label
 
     def _read(self, sample_id: int) -> tuple[RawSample, NDArray[Any]]:
         self.reading = (sample_id, time.monotonic())

@@ -7,7 +7,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hpcbal.data.operations import Decode, Normalize, RandomCrop, RandomFlip, Resize
+from hpcbal.data.custom_operation import CustomOperation
+from hpcbal.data.operations import (
+    CenterCrop,
+    Decode,
+    Mixup,
+    Normalize,
+    RandomContrast,
+    RandomCrop,
+    RandomFlip,
+    Resize,
+)
 from hpcbal.data.pipeline import Pipeline, build_operations
 from hpcbal.data.spec import SampleSpec
 from hpcbal.errors import ConfigError, DataError
@@ -92,6 +102,59 @@ def test_the_bound_of_a_sample_counts_the_bytes_after_all_operations() -> None:
     spec = SampleSpec.of((None, 3), "uint8")
     there = Pipeline([Normalize()], spec, max_sample_bytes=1200, on_device=True)
     assert (there.output_spec.max_bytes, there.host_spec.max_bytes) == (1200, 300)
+
+
+CENTRE, CROP, FLIP, SIZE = CenterCrop(12, 14), RandomCrop(10, 9), RandomFlip(), Resize(16, 18)
+
+
+@pytest.mark.parametrize(
+    ("operations", "num_fixed", "shape"),
+    [
+        ([Decode(), SIZE, CROP, FLIP, Normalize()], 2, (16, 18, 3)),
+        ([Decode(), CENTRE, Normalize(), RandomContrast(0.5)], 3, (12, 14, 3)),
+        ([Decode(), CROP, SIZE], 1, (None, None, 3)),
+        ([Decode(), SIZE, CENTRE], 3, (12, 14, 3)),
+        ([Decode(), SIZE, Mixup(0.2), Normalize()], 2, (16, 18, 3)),
+    ],
+)
+def test_what_comes_before_the_first_random_operation_can_be_kept(
+    operations: list[Any], num_fixed: int, shape: tuple[int | None, ...], pixels: Any, png: Any
+) -> None:
+    pipeline = Pipeline(operations, None)
+    assert pipeline.prepared_spec is not None
+    assert pipeline.prepared_spec.shape == shape
+    kept = pipeline.prepare(png(pixels))
+    assert isinstance(kept, np.ndarray)
+    assert pipeline.prepared_spec.admits(kept)
+    assert kept.flags.c_contiguous
+    step: Any = png(pixels)
+    for operation in operations[:num_fixed]:
+        step = operation.apply(step, None)
+    np.testing.assert_array_equal(kept, step)
+    copy = kept.copy()
+    copy.flags.writeable = False
+    for seed in range(5):
+        step = kept
+        rng = np.random.default_rng(seed)
+        for operation in [each for each in operations[num_fixed:] if each not in pipeline.mixing]:
+            step = operation.apply(step, rng)
+        done = pipeline.finish(pipeline.complete(copy, np.random.default_rng(seed)))
+        np.testing.assert_array_equal(done, step)
+        whole = pipeline.finish(pipeline.run(png(pixels), np.random.default_rng(seed)))
+        np.testing.assert_array_equal(whole, step)
+
+
+def test_nothing_can_be_kept_of_encoded_images_that_a_users_operation_decodes() -> None:
+    def decode(data: bytes, rng: Any) -> Any:
+        return np.full((2, 2, 3), len(data), np.uint8)
+
+    def spec(given: SampleSpec | None) -> SampleSpec:
+        return SampleSpec.of((2, 2, 3), "uint8")
+
+    pipeline = Pipeline([CustomOperation("own:Decode", {}, decode, spec)], None)
+    assert pipeline.prepared_spec is None
+    assert pipeline.prepare(b"abc") == b"abc"
+    np.testing.assert_array_equal(pipeline.run(b"abc", None), np.full((2, 2, 3), 3))
 
 
 def test_operations_are_built_from_names() -> None:
