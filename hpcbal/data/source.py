@@ -328,7 +328,7 @@ class PreprocessedSamples:
             raise BadSample(sample_id, self.where(sample_id), _reason(error)) from error
 
     def _prepared(self, sample_id: int) -> tuple[RawSample, NDArray[Any]]:
-        """Return what is the same in every pass: the sample before the first random operation, and its label."""
+        """Return what is the same in every pass: the sample before random operations, and its label."""
         raw, label = self._read(sample_id)
         return self._pipeline.prepare(raw), label
 
