@@ -7,6 +7,7 @@ LOOPS = (
     "hpcbal.paramserver.apps._descent",
     "hpcbal.paramserver.apps._gibbs",
     "hpcbal.forecast._replaying",
+    "hpcbal.data.operations._resampling",
 )
 
 setup(

@@ -427,7 +427,7 @@ explain_failure() { # TITLE STATUS FIRST_LINE_OF_ITS_LOG
   if grep -qaE 'No space left on device|Disk quota exceeded' <<<"$output"; then
     refuse "the disk or the quota is full; free some space (about 3 GB in $VENV, 9 GB for GPUs, and 0.5 to 3 GB in" \
       "$CACHE) and start again."
-  elif grep -qaE 'No matching distribution found for torch\b' <<<"$output"; then
+  elif grep -qaE '(No matching distribution found for|Cannot install) torch\b' <<<"$output"; then
     refuse "neither the Python package index nor $TORCH_CPU_INDEX gave $TORCH; name another with" \
       "HPCBAL_TORCH='torch==VERSION', or do without it: HPCBAL_FRAMEWORKS=tensorflow."
   elif grep -qaE 'NewConnectionError|name resolution|Network is unreachable|Connection (refused|timed out|reset)|ConnectTimeout|ReadTimeout|ProxyError|SSLError' <<<"$output"; then

@@ -81,16 +81,31 @@ class Columns:
         Raises:
             UnusableSampleError: if it lacks one of them.
         """
+        return self.sample_part(item), _part(item, self.label)
+
+    def sample_part(self, item: Any) -> Any:
+        """Return the sample of an item, which may lack the label.
+
+        Raises:
+            UnusableSampleError: if it lacks the sample.
+        """
         if isinstance(self.sample, tuple):
-            columns = [numbers(_part(item, key)) for key in self.sample]
-            if len({column.shape for column in columns}) != 1:
-                shapes = ", ".join(str(column.shape) for column in columns)
-                raise UnusableSampleError(f"its columns have the shapes {shapes}, allowed: one shape")
-            types = [column.dtype for column in columns]
-            fractional = [each for each in types if each.kind == "f"]
-            stacked = np.stack(columns, axis=-1).astype(np.result_type(*(fractional or types)))
-            return stacked, _part(item, self.label)
-        return _part(item, self.sample), _part(item, self.label)
+            return stacked([numbers(_part(item, key)) for key in self.sample])
+        return _part(item, self.sample)
+
+
+def stacked(columns: Sequence[NDArray[Any]]) -> NDArray[Any]:
+    """Return columns along a new last axis, in the type of those with a fraction, if any.
+
+    Raises:
+        UnusableSampleError: if their shapes differ.
+    """
+    if len({column.shape for column in columns}) != 1:
+        shapes = ", ".join(str(column.shape) for column in columns)
+        raise UnusableSampleError(f"its columns have the shapes {shapes}, allowed: one shape")
+    types = [column.dtype for column in columns]
+    fractional = [each for each in types if each.kind == "f"]
+    return np.stack(columns, axis=-1).astype(np.result_type(*(fractional or types)), copy=False)
 
 
 def _usual(item: Mapping[Any, Any], names: Sequence[str]) -> str | None:
@@ -121,12 +136,13 @@ def numbers(value: Any) -> NDArray[Any]:
     """Return an array, tensor, image or (nested) list of numbers as an array, without a copy where possible.
 
     Python's numbers have no type; as in PyTorch, those with a fraction become float32, and others int64.
+    NumPy has no bfloat16; such numbers become float32, which holds all of them.
 
     Raises:
         UnusableSampleError: if it is anything else.
     """
     try:
-        array: NDArray[Any] = np.asarray(value.detach() if hasattr(value, "detach") else value)
+        array = _array_of(value.detach() if hasattr(value, "detach") else value)
     except Exception as error:  # such as a list of lists of unequal length, or a tensor on a GPU
         raise UnusableSampleError(f"{kind_of(value)} is no array of numbers: {summary(error)}") from error
     if array.dtype.kind not in "biuf":
@@ -136,6 +152,17 @@ def numbers(value: Any) -> NDArray[Any]:
     if hasattr(value, "dtype") or is_image(value) or array.dtype.kind == "b":
         return array
     return array.astype(np.float32 if array.dtype.kind == "f" else np.int64)
+
+
+def _array_of(value: Any) -> NDArray[Any]:
+    try:
+        array: NDArray[Any] = np.asarray(value)
+    except TypeError:
+        if str(getattr(value, "dtype", "")) != "torch.bfloat16":
+            raise
+        return np.asarray(value.float())
+    is_short = array.dtype.kind == "V" and array.dtype.name == "bfloat16"  # of JAX and TensorFlow
+    return array.astype(np.float32) if is_short else array
 
 
 def sample_of(value: Any) -> RawSample:

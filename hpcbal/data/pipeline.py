@@ -19,6 +19,7 @@ from hpcbal.data.operations import (
     Operation,
     OperationError,
 )
+from hpcbal.data.operations.scaled_decoding import ScaledDecode
 from hpcbal.data.spec import SampleSpec
 from hpcbal.errors import ConfigError, DataError, InputError, UserCodeError
 
@@ -70,6 +71,7 @@ class Pipeline:
         on_device: the operations left for the device, in order; they turn `host_spec` into `output_spec`.
         is_random: whether training samples differ from pass to pass.
         is_custom: whether it runs a user's code.
+        is_exact: whether all operations run one by one; else the first ones run together, see `ScaledDecode`.
     """
 
     def __init__(
@@ -116,11 +118,21 @@ class Pipeline:
         self.mixing = tuple(each for each in self.operations if isinstance(each, MixingOperation))
         num_before = self.operations.index(self.mixing[0]) if self.mixing else num_on_host
         # With each operation, what it promises to return if that must be checked for each sample.
-        self._before = [
+        self._before: list[tuple[Operation, SampleSpec | None]] = [
             (operation, promised if isinstance(operation, CustomOperation) else None)
             for operation, promised in zip(self.operations[:num_before], specs[1:], strict=False)
             if not isinstance(operation, MixingOperation)
         ]
+        # Up to the first random operation, samples are the same in every pass.
+        is_random = [operation.is_random for operation, _ in self._before]
+        num_fixed = is_random.index(True) if True in is_random else len(is_random)
+        scaled = ScaledDecode.of(self.operations[:num_fixed])
+        if scaled is None:  # then a random crop comes before the resize, and they cannot be taken apart
+            scaled = ScaledDecode.of(self.operations[:num_before])
+        self.is_exact = scaled is None
+        if scaled is not None:
+            self._before[: scaled.num_operations] = [(scaled, None)]
+            num_fixed = 0 if scaled.is_random else num_fixed - scaled.num_operations + 1
         after = self.operations[num_before + len(self.mixing) : num_on_host]
         self._after = [each for each in after if isinstance(each, ElementwiseOperation)]
         assert len(self._after) == len(after), "the configuration refuses another order"
@@ -132,9 +144,6 @@ class Pipeline:
         self.host_spec = self.output_spec
         if left and last is not None:  # elementwise operations change the type, and nothing else
             self.host_spec = self.output_spec.with_dtype(last.dtype)
-        # Up to the first random operation, samples are the same in every pass.
-        is_random = [operation.is_random for operation, _ in self._before]
-        num_fixed = is_random.index(True) if True in is_random else len(is_random)
         self._fixed, self._rest = self._before[:num_fixed], self._before[num_fixed:]
         self.prepared_spec = input_spec
         for operation, _ in self._fixed:

@@ -372,7 +372,7 @@ class PreprocessedSamples:
             raise BadSample(sample_id, self.where(sample_id), _reason(error)) from error
 
     def _prepared(self, sample_id: int) -> tuple[RawSample, NDArray[Any]]:
-        """Return what is the same in every pass: the sample before the first random operation, its label."""
+        """Return what is the same in every pass: the sample before random operations, and its label."""
         kept = None if self.cache is None else self.cache.get(sample_id)
         if kept is not None:
             return kept
@@ -406,6 +406,8 @@ class PreprocessedSamples:
             "seed": self._seed,
             "dataset": str(getattr(self._dataset, "fingerprint", "")),
         }
+        if not self._pipeline.is_exact:
+            facts["decoding"] = "scaled"
         if self.order.num_batches > 1:
             facts["order"] = repr(self.order)
         digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())

@@ -151,7 +151,7 @@ class WhenOpened(Points):
 def test_nothing_is_left_of_ranks_that_hear_no_signal(lab):
     """No thread of such a rank gets to run, and TERM is nothing to it."""
     (lab.folder / "deaf.py").write_text(DEAF, encoding="utf-8")
-    lab.configure(data={"dataset": "deaf:WhenOpened"})
+    lab.configure(data={"dataset": "deaf:WhenOpened"}, slots={"per_node": 1})
     running = lab.start()
     running.until((lab.folder / "deaf").exists, "hang")
     running.process.send_signal(signal.SIGTERM)
@@ -169,7 +169,7 @@ def test_a_flood_of_the_users_hides_no_result(lab):
         "        return super().read(sample_id)\n",
         encoding="utf-8",
     )
-    lab.configure(data={"dataset": "loud:Loud"})
+    lab.configure(data={"dataset": "loud:Loud"}, slots={"per_node": 1})
     done = lab.run()
     assert done.code == 0, done.err[-2000:]
     own = [line for line in done.out.splitlines() if not line.startswith("xxx")]
@@ -187,6 +187,7 @@ def test_a_flood_of_the_users_hides_no_result(lab):
 
 def test_a_scheduler_that_is_suspended_ends_the_job_with_70_and_is_named(lab):
     """The other ranks of its node watch it."""
+    lab.configure(slots={"per_node": 1})
     running = lab.start("run", "run.yaml", "--set", "stall_timeout_s=8")
     wait_for_epochs(lab, running, 2)
     running.signal_rank(SCHEDULER, signal.SIGSTOP)
@@ -215,7 +216,7 @@ def test_signals_to_mpirun_stop_the_run_cleanly(lab, undisturbed, same_outcome):
 
 
 def test_a_second_request_kills_the_ranks_of_a_shielded_mpirun(lab):
-    lab.configure(slow_down)
+    lab.configure(slow_down, slots={"per_node": 1})
     running = lab.start()
     wait_for_epochs(lab, running, 2)
     for pid in running.pids().values():

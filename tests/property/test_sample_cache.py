@@ -73,7 +73,7 @@ class Series:
 
 
 FILES = {
-    "large": (Decode(), RandomCrop(9, 8), Resize(7, 7), RandomFlip(), Normalize()),
+    "large": (Decode(exact=True), RandomCrop(9, 8), Resize(7, 7), RandomFlip(), Normalize()),
     "small": (Decode(), Resize(7, 7), RandomContrast(0.5), Normalize()),
     "fixed": (Decode(), Resize(7, 7), Normalize()),
     "mixed": (Decode(), Resize(7, 7), RandomFlip(), Mixup(0.3), Normalize()),

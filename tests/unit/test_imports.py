@@ -87,7 +87,7 @@ config.submission    pydantic yaml
 config
 config.scheduling
 models               keras numpy tensorflow torch
-data                 PIL h5py numpy pydantic pydantic_core sklearn
+data                 PIL h5py numpy pydantic pydantic_core simplejpeg sklearn
 paramserver.apps     numpy scipy
 paramserver.master
 paramserver.coscheduling

@@ -51,6 +51,10 @@ class DecodeArgs(Section):
     """Decode PNG or JPEG bytes to an image of uint8, (height, width, channels)."""
 
     mode: Literal["rgb", "gray"] = key("rgb", "Channels of the decoded image.", "rgb, gray")
+    # Not in `repr`, so that the fingerprints of runs from before there was this key stay as they are.
+    exact: bool = key(
+        False, "Decode every pixel, also of images that shrink next; slower.", "true, false", repr=False
+    )
 
 
 class ResizeArgs(Section):

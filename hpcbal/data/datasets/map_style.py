@@ -1,4 +1,4 @@
-"""Datasets of other libraries as they are: PyTorch's of map style, Hugging Face's, and pairs of arrays.
+"""Datasets of other libraries as they are: PyTorch's of map style, Hugging Face's, tables, pairs of arrays.
 
 All that is asked of them is `len(items)` and `items[number]`; no library is imported for them.
 """
@@ -289,7 +289,8 @@ def map_style(
 
     Args:
         dataset: anything with `len(dataset)` and `dataset[number]`, such as a `torch.utils.data.Dataset` or a
-            Hugging Face dataset, or a pair of arrays; or the import path of a callable that returns one.
+            Hugging Face dataset, a table, or a pair of arrays, tables or columns; or the import path of a
+            callable that returns one.
         args: of this callable.
         sample: the sample's key in a dict, or its place in a tuple; several are stacked along a new last
             axis. None: by its usual name, or the first of two.

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import io
+import math
 import warnings
-from typing import Any
+from collections.abc import Callable
+from functools import cache
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +22,41 @@ FORMATS = ("PNG", "JPEG", "BMP", "GIF", "TIFF", "WEBP")
 
 _CHANNELS = {"rgb": 3, "gray": 1}
 _PILLOW_MODE = {"rgb": "RGB", "gray": "L"}
+_COLOR_SPACE = {"rgb": "RGB", "gray": "GRAY"}
+_OF_LIBJPEG = ("JPEG", "MPO")
+"""Pillow's names of JPEG, and of several of them in one file."""
+_START_OF_JPEG = b"\xff\xd8\xff"
+_COLORS = ("YCbCr", "RGB", "Gray")
+"""Of a JPEG that simplejpeg can decode to gray or RGB, as it names them."""
+
+_SCALES = (8, 4, 2)
+SCALED_GAP = 1.5
+"""A JPEG is decoded at a fraction of its size if it still shrinks by this then. So the PSNR to the exact
+result is 40 dB or more for images with the spectrum of photographs and a standard deviation of up to 40 of
+255 levels; mostly it is 45 to 55 dB."""
+ROUGH_GAP = 1.25
+"""A whole JPEG that shrinks by this is decoded without interpolation of its colours, which mostly have half
+the resolution, and with the fastest arithmetic: 42 dB or more for the same images."""
+
+T = TypeVar("T")
+Size = tuple[int, int]
+"""Height and width in pixels."""
+
+
+def _effort(gap: float) -> tuple[int, bool]:
+    """At which fraction of its size a JPEG is decoded, and whether roughly, if it shrinks by `gap`."""
+    scale = next((scale for scale in _SCALES if gap >= SCALED_GAP * scale), 1)
+    return scale, scale == 1 and gap >= ROUGH_GAP
+
+
+@cache
+def _simplejpeg() -> Any:
+    """The module; None if it is not installed."""
+    try:
+        import simplejpeg
+    except ImportError:
+        return None
+    return simplejpeg
 
 
 class Decode(OwnOperation, operations.DecodeArgs):
@@ -45,6 +83,65 @@ class Decode(OwnOperation, operations.DecodeArgs):
             UnusableSampleError: if the image has no known format, is damaged, truncated, or unreasonably
                 large.
         """
+        return self._opened(sample, self._to_array)
+
+    def shrunk(self, sample: Any, gap_of: Callable[[int, int], float]) -> tuple[NDArray[Any], Size, int]:
+        """Decode the bytes of one image file that shrinks next: a JPEG with no more pixels than that needs.
+
+        Args:
+            gap_of: by how much an image of a height and a width in pixels shrinks, at least, in both
+                directions.
+
+        Returns: a C-contiguous image; height and width of the image in the file; and how many of its pixels
+            are one pixel of the result in each direction: 1, 2, 4 or 8.
+
+        Raises:
+            UnusableSampleError: as `apply`, for the same files.
+        """
+
+        def by_pillow(image: Any) -> tuple[NDArray[Any], Size, int]:
+            size, scale = (image.height, image.width), 1
+            if image.format in _OF_LIBJPEG and image.mode in _PILLOW_MODE.values():
+                scale, is_rough = _effort(gap_of(*size))
+                image.draft(_PILLOW_MODE[self.mode], (image.width // scale, image.height // scale))
+                image.decoderconfig = (scale, int(is_rough))
+            return np.ascontiguousarray(self._to_array(image)), size, scale
+
+        return self._by_simplejpeg(sample, gap_of) or self._opened(sample, by_pillow)
+
+    def _by_simplejpeg(
+        self, sample: Any, gap_of: Callable[[int, int], float]
+    ) -> tuple[NDArray[Any], Size, int] | None:
+        """Decode with simplejpeg: the same bytes as with Pillow, in about two thirds of the time.
+
+        Returns: None if simplejpeg is not installed, or the file is not a perfect JPEG of usual colours and
+            size: Pillow decides what such a file is worth.
+        """
+        simplejpeg = _simplejpeg()
+        if simplejpeg is None or bytes(sample[:3]) != _START_OF_JPEG:
+            return None
+        from PIL import Image
+
+        try:
+            height, width, colors, _ = simplejpeg.decode_jpeg_header(sample)
+            if colors not in _COLORS or height * width > (Image.MAX_IMAGE_PIXELS or math.inf):
+                return None
+            scale, is_rough = _effort(gap_of(height, width))
+            pixels: NDArray[np.uint8] = simplejpeg.decode_jpeg(
+                sample,
+                colorspace=_COLOR_SPACE[self.mode],
+                fastdct=is_rough,
+                fastupsample=is_rough,
+                min_height=-(-height // scale),
+                min_width=-(-width // scale),
+            )
+        except ValueError:
+            return None
+        return pixels, (height, width), scale
+
+    @staticmethod
+    def _opened(sample: Any, decode: Callable[[Any], T]) -> T:
+        """Open a file with Pillow, and return `decode` of the image; errors are those of `apply`."""
         from PIL import Image, UnidentifiedImageError
 
         if len(sample) == 0:
@@ -55,7 +152,7 @@ class Decode(OwnOperation, operations.DecodeArgs):
             warnings.simplefilter("error", Image.DecompressionBombWarning)
             try:
                 with Image.open(io.BytesIO(sample), formats=FORMATS) as image:
-                    return self._to_array(image)
+                    return decode(image)
             except UnidentifiedImageError:
                 known = ", ".join(FORMATS)
                 raise UnusableSampleError(f"not an image that Pillow can read (known: {known})") from None

@@ -81,9 +81,14 @@ class CenterCrop(OwnOperation, operations.CenterCropArgs):
         """Images of the window's size; an image that is known to be smaller is an error."""
         return _crop_spec(self.name, spec, self.height, self.width, padding=0)
 
+    def place(self, height: int, width: int, rng: np.random.Generator | None) -> tuple[int, int]:
+        """The first row and column of the window in an image."""
+        return _place(self, height, width, 0, None)
+
     def apply(self, sample: NDArray[Any], rng: np.random.Generator | None = None) -> NDArray[Any]:
         """Crop one image (height, width, channels)."""
-        return _crop(sample, self.height, self.width, 0, None, self.name)
+        top, left = self.place(sample.shape[0], sample.shape[1], rng)
+        return _window(sample, top, left, self.height, self.width)
 
 
 class RandomCrop(OwnOperation, operations.RandomCropArgs):
@@ -96,9 +101,14 @@ class RandomCrop(OwnOperation, operations.RandomCropArgs):
         """Images of the window's size; an image known to be smaller, even with padding, is an error."""
         return _crop_spec(self.name, spec, self.height, self.width, self.padding)
 
+    def place(self, height: int, width: int, rng: np.random.Generator | None) -> tuple[int, int]:
+        """Draw the first row and column of the window in an image; outside of it with padding."""
+        return _place(self, height, width, self.padding, rng)
+
     def apply(self, sample: NDArray[Any], rng: np.random.Generator | None) -> NDArray[Any]:
         """Crop one image (height, width, channels)."""
-        return _crop(sample, self.height, self.width, self.padding, rng, self.name)
+        top, left = self.place(sample.shape[0], sample.shape[1], rng)
+        return _window(sample, top, left, self.height, self.width)
 
 
 def _crop_spec(name: str, spec: SampleSpec | None, height: int, width: int, padding: int) -> SampleSpec:
@@ -112,21 +122,19 @@ def _crop_spec(name: str, spec: SampleSpec | None, height: int, width: int, padd
     return SampleSpec.of((height, width, spec.shape[2]), spec.dtype)
 
 
-def _crop(
-    image: NDArray[Any], height: int, width: int, padding: int, rng: np.random.Generator | None, name: str
-) -> NDArray[Any]:
-    spare_rows = image.shape[0] + 2 * padding - height
-    spare_columns = image.shape[1] + 2 * padding - width
+def _place(
+    crop: CenterCrop | RandomCrop, height: int, width: int, padding: int, rng: np.random.Generator | None
+) -> tuple[int, int]:
+    spare_rows = height + 2 * padding - crop.height
+    spare_columns = width + 2 * padding - crop.width
     if spare_rows < 0 or spare_columns < 0:
         raise UnusableSampleError(
-            f"{image.shape[0]}x{image.shape[1]} pixels are too few for {name} {height}x{width} "
+            f"{height}x{width} pixels are too few for {crop.name} {crop.height}x{crop.width} "
             f"with padding {padding}"
         )
     if rng is None:
-        top, left = spare_rows // 2, spare_columns // 2
-    else:
-        top, left = int(rng.integers(spare_rows + 1)), int(rng.integers(spare_columns + 1))
-    return _window(image, top - padding, left - padding, height, width)
+        return spare_rows // 2 - padding, spare_columns // 2 - padding
+    return int(rng.integers(spare_rows + 1)) - padding, int(rng.integers(spare_columns + 1)) - padding
 
 
 def _window(image: NDArray[Any], top: int, left: int, height: int, width: int) -> NDArray[Any]:

@@ -113,7 +113,7 @@ def check_output(
     def record() -> None:
         if changes.removed:  # before config.yaml, so that a kill in between loses nothing
             write_removed(run, {**removed_before, **changes.removed})
-        if changes:
+        if existing != config_yaml:  # perhaps only by a key that is new
             write_atomic(run.config, config_yaml, durable=True)
 
     words = changes.in_words()

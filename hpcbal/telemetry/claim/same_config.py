@@ -224,7 +224,22 @@ def _has_grown(before: Any, now: Any) -> bool:
 
 def _comparable(*configs: Any) -> tuple[Any, ...]:
     """The configs with their jobs by name, so that a difference names the job."""
-    return tuple(_by_name(config) if isinstance(config, Mapping) else config for config in configs)
+    return tuple(
+        _by_name(_with_exact(config)) if isinstance(config, Mapping) else config for config in configs
+    )
+
+
+def _with_exact(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The config with `exact: true` where `decode` lacks the key: runs from before it decoded every pixel."""
+    steps = config.get("preprocessing")
+    if not isinstance(steps, list):
+        return config
+    return {**config, "preprocessing": [_step_with_exact(step) for step in steps]}
+
+
+def _step_with_exact(step: Any) -> Any:
+    decode = step.get("decode") if isinstance(step, Mapping) else None
+    return {"decode": {"exact": True, **decode}} if isinstance(decode, Mapping) else step
 
 
 _ABSENT = object()

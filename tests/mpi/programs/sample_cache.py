@@ -1,9 +1,9 @@
 """Preprocessors of one node add samples to a cache and look them up, each in its own order, at the same
 time.
 
-Arguments: JSON of the number of samples, passes, the share of the need that the cache has, and whether samples
-differ in size. Rank 0 prints JSON: samples added and found by all ranks together, what the table holds, and
-its size and hit rate.
+Arguments: JSON of the number of samples, passes, the share of the need that the cache has, and whether
+samples differ in size. Rank 0 prints JSON: samples added and found by all ranks together, what the table
+holds, and its size and hit rate.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 import torch
@@ -149,9 +150,20 @@ def test_a_layout_that_has_no_one_meaning_is_refused(shape: Any, layout: Any, me
     assert message in refusal((np.zeros((10, *shape), np.uint8), LABELS[:10]), layout=layout)
 
 
+def test_numbers_of_16_bits_that_numpy_lacks_become_float32() -> None:
+    short = torch.from_numpy(IMAGES).bfloat16()
+    dataset = map_style((short, LABELS))
+    assert dataset.sample_spec == SampleSpec.of((8, 6, 3), "float32")
+    np.testing.assert_array_equal(dataset.read(7)[0], np.moveaxis(short[7].float().numpy(), 0, 2))
+    of_numpy = IMAGES.astype(ml_dtypes.bfloat16)
+    np.testing.assert_array_equal(map_style((of_numpy, LABELS)).read(7)[0], dataset.read(7)[0])
+
+
 def test_items_of_pytorch_with_labels_as_tensors_and_names() -> None:
     tensors = torch.from_numpy(IMAGES).requires_grad_()
     whole = Items(lambda number: (tensors[number], torch.tensor(number % 4)), classes=["a", "b", "c", "d"])
+    array = Items(whole._items, classes=np.array(["a", "b", "c", "d"]))
+    assert map_style(array).class_names == ("a", "b", "c", "d")
     part = Subset(whole, [5, 2, 9])
     for dataset in (map_style(whole), map_style(part)):
         assert (dataset.num_classes, dataset.class_names) == (4, ("a", "b", "c", "d"))
@@ -304,6 +316,10 @@ WAVES = [np.zeros(4, np.float32), np.zeros((4, 2), np.float32)]
         ((IMAGES, LABELS[:39]), "got 40 samples and 39 labels, allowed: as many labels"),
         ((IMAGES, LABELS, LABELS), "got a tuple of length 3 (ndarray, ndarray, ndarray), allowed: one pair"),
         (((IMAGES, LABELS), (IMAGES, LABELS)), "got a tuple of length 2 (tuple, tuple), allowed: one pair"),
+        (
+            (Items([(IMAGES[0], 0)]), Items([(IMAGES[1], 1)])),
+            "got a tuple of length 2 (Items, Items), allowed: one pair (samples, labels); samples for val",
+        ),
         ((IMAGES, 3), "__len__ must return the number of samples"),
         (torch.utils.data.Dataset(), "__len__ must return the number of samples"),
         (IMAGES, "item 0: an array of shape (3, 8, 6) and type float32, allowed: two values"),

@@ -121,6 +121,8 @@ def test_site_mpi_that_is_not_there(machine: Machine, add_python: AddPython) -> 
         ("Failed to establish: NewConnectionError(...)", "package index cannot be reached"),
         ("ERROR: No matching distribution found for numpy==0", "does not hold a package that is needed"),
         ("ERROR: No matching distribution found for torch==9+cpu", "name another with HPCBAL_TORCH="),
+        # pip says so where a constraint names PyTorch too, and the index of its builds cannot be reached.
+        ("NewConnectionError(...) ERROR: Cannot install torch==9+cpu because", "another with HPCBAL_TORCH="),
         ("fatal error: Python.h: No such file or directory", "the headers of Python are missing"),
     ],
 )

@@ -444,3 +444,19 @@ def test_the_order_of_keys_is_no_difference():
     lines = CONFIG.strip().splitlines()
     assert is_same_config("\n".join([*lines[1:], lines[0]]), CONFIG)
     assert not is_same_config(CONFIG.replace("name: b", "name: c"), CONFIG)
+
+
+def test_a_run_from_before_there_was_exact_decoding_resumes_with_it_alone(tmp_path):
+    def config(decode):
+        return f"kind: ensemble\ndnns: []\npreprocessing: [{{decode: {decode}}}, {{normalize: {{}}}}]\n"
+
+    prepare_output(tmp_path, config("{mode: rgb}"))
+    train(tmp_path)
+    with pytest.raises(OutputError, match=r"preprocessing.0.decode.exact: was true, is false"):
+        check_output(tmp_path, config("{mode: rgb, exact: false}"))
+    with pytest.raises(OutputError, match=r"preprocessing.0.decode.mode: was rgb, is gray"):
+        check_output(tmp_path, config("{mode: gray, exact: true}"))
+    claim = check_output(tmp_path, config("{mode: rgb, exact: true}"))
+    assert not claim.notes
+    claim.record()
+    assert "exact: true" in (tmp_path / "config.yaml").read_text()
