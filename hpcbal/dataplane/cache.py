@@ -39,7 +39,7 @@ ENTRIES = 16
 
 @dataclass(frozen=True, slots=True)
 class CacheNeed:
-    """What the samples of a run take in a cache.
+    """The memory that the samples of a run take in a cache.
 
     Attributes:
         num_ids: samples of the dataset.

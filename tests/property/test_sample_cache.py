@@ -87,7 +87,7 @@ def make(kind: str, length: int) -> PreprocessedSamples:
 
 
 def made(source: PreprocessedSamples, sample_id: int, pass_index: int, training: bool) -> Any:
-    """What a producer writes; the reason if the sample is bad."""
+    """The bytes that a producer writes; the reason if the sample is bad."""
     try:
         sample, label = source.sample(sample_id, pass_index, training)
     except BadSample as error:
