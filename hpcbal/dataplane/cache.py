@@ -159,7 +159,7 @@ class SampleCache:
         self._pool = need.table_bytes
         pool_bytes = num_bytes - need.table_bytes
         self._chunk_bytes = need.chunk_bytes(pool_bytes)
-        self._num_chunks = pool_bytes // self._chunk_bytes
+        self._num_chunks = -(-pool_bytes // self._chunk_bytes)  # the last one may be shorter
         self._next = self._end = self._pool
         self._grows = True
         self.num_bytes = num_bytes
@@ -280,10 +280,10 @@ class SampleCache:
         start = self._pool + first * self._chunk_bytes
         if start != self._end:  # the rest of the last chunk is lost, unless this one follows it
             self._next = start
-        self._end = start + num_chunks * self._chunk_bytes
+        self._end = min(start + num_chunks * self._chunk_bytes, self.num_bytes)
         self._memory[start : self._end : PAGE_BYTES] = 0  # now, while there is memory
         self._memory[self._end - 1] = 0
-        return True
+        return needed <= self._end - self._next
 
     def _is_short(self, num_bytes: int) -> bool:
         """Whether the node has too little memory for so many bytes more, which is then reported, once."""
