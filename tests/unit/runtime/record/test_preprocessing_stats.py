@@ -47,3 +47,15 @@ def test_the_end_counts_what_was_left_out():
     assert stats.count_line() is None
     stats.add(1, PreprocessorReport(10, 1.0, ((7, "cat/7.jpg", "truncated"),)))
     assert stats.count_line() == "1 broken sample left out in this start: cat/7.jpg: truncated"
+
+
+def test_the_cache_is_mentioned_if_samples_were_found_in_it() -> None:
+    stats = PreprocessingStats(0.5)
+    stats.add(1, PreprocessorReport(100, 1.0))
+    assert stats.cache_line() is None
+    stats.add(1, PreprocessorReport(150, 1.0, (), 40))
+    stats.add(2, PreprocessorReport(50, 1.0, (), 30))
+    assert stats.num_from_cache == 70
+    assert stats.cache_line() == (
+        "preprocessors made 200 samples in this start: they decoded 130, and found 70 in the cache"
+    )
