@@ -12,6 +12,7 @@ from hpcbal.data.arrays import Affine
 from hpcbal.data.first_samples import doubts_about_values
 from hpcbal.data.labels import class_names
 from hpcbal.data.source import PreprocessedSamples, open_source
+from hpcbal.dataplane.cache import SampleCache
 from hpcbal.dataplane.ring import NodeRing
 from hpcbal.dataplane.stream import StreamSpec
 from hpcbal.errors import ClusterError
@@ -84,11 +85,13 @@ class RankData:
         facts: equal on all ranks.
         ring: the ring of this rank's node.
         source: the source of samples; None on ranks that only read the ring.
+        cache: where the source keeps samples; None if it keeps none.
     """
 
     facts: StreamFacts
     ring: NodeRing
     source: PreprocessedSamples | None
+    cache: SampleCache | None = None
 
     def own_source(self, config: EnsembleConfig) -> PreprocessedSamples:
         """The source of this rank; opens the dataset if the rank does not have it.
@@ -107,3 +110,9 @@ class RankData:
                 f"{self.facts.fingerprint} and {source.fingerprint}; restore it, then run the same command"
             )
         return source
+
+    def close(self) -> None:
+        """Free the memory; collective over the node."""
+        if self.cache is not None:
+            self.cache.close()
+        self.ring.close()
