@@ -118,7 +118,7 @@ def _items_of(given: Any, reading: Reading | None) -> Any:
 
 
 def _forms(item: Any, reading: Reading | None) -> Iterator[tuple[Columns | None, Layout]]:
-    """What an item may be, the likeliest first: the layout of the run's own samples, or already arranged."""
+    """Return what an item may be, the likeliest first: the layout of the run's own samples, or already arranged."""
     places: list[Columns | None] = []
     if isinstance(item, tuple | Mapping):
         places += [] if reading is None else [reading.columns]
@@ -129,7 +129,7 @@ def _forms(item: Any, reading: Reading | None) -> Iterator[tuple[Columns | None,
 
 
 def _shown(item: Any, reading: Reading | None) -> str:
-    """What the sample of an item is, as far as it has one."""
+    """Return what the sample of an item is, as far as it has one."""
     for columns, _ in _forms(item, reading):
         with contextlib.suppress(UnusableSampleError):
             return kind_of(sample_of(item if columns is None else columns.sample_part(item)))
@@ -137,7 +137,7 @@ def _shown(item: Any, reading: Reading | None) -> str:
 
 
 def _wanted(spec: SampleSpec | None, reading: Reading | None) -> str:
-    """What samples of the run are, in the layout in which its dataset holds them."""
+    """Return what samples of the run are, in the layout in which its dataset holds them."""
     if spec is None:
         return "encoded images as bytes"
     lengths, layout = ["any" if length is None else str(length) for length in spec.shape], "keep"
