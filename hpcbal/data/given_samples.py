@@ -118,7 +118,7 @@ def _items_of(given: Any, reading: Reading | None) -> Any:
 
 
 def _forms(item: Any, reading: Reading | None) -> Iterator[tuple[Columns | None, Layout]]:
-    """Return what an item may be, the likeliest first: the layout of the run's own samples, or already arranged."""
+    """Return what an item may be, the likeliest first: as the run reads it, or already arranged."""
     places: list[Columns | None] = []
     if isinstance(item, tuple | Mapping):
         places += [] if reading is None else [reading.columns]
