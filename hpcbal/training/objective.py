@@ -32,7 +32,7 @@ Link = Literal["softmax", "sigmoid", "identity"]
 """The function from the outputs of a model to the predictions that metrics see."""
 
 _LINK_OF: Mapping[Predicted, Link] = {"classes": "softmax", "labels": "sigmoid", "values": "identity"}
-"""What turns outputs into predictions, unless the model ends in probabilities already."""
+"""From outputs to predictions, unless the model ends in probabilities already."""
 
 _SQUASHED = ("softmax", "sigmoid")
 """Activations whose outputs are probabilities."""

@@ -54,7 +54,7 @@ KERAS_LOSSES: Mapping[str, str] = {
 """Losses that a configuration may name: the class in `keras.losses`."""
 
 Predicted = Literal["classes", "labels", "values"]
-"""What a DNN predicts for an item: one class of several, whether a label applies, or a value."""
+"""Predictions of a DNN for an item: one class of several, whether a label applies, or a value."""
 
 _PREDICTED: Mapping[str, Predicted] = {
     "SparseCategoricalCrossentropy": "classes",
@@ -63,7 +63,7 @@ _PREDICTED: Mapping[str, Predicted] = {
     "BinaryCrossentropy": "labels",
     "BinaryFocalCrossentropy": "labels",
 }
-"""What is predicted with a loss of Keras; with other losses, values."""
+"""Predictions with a loss of Keras; with other losses, values."""
 
 _OF_CLASSES = frozenset({"accuracy", "sparse_categorical_accuracy"})
 """Metrics that say, where the module computes the loss, that its outputs are logits of classes."""
