@@ -138,6 +138,23 @@ def known_labels(items: Any, label: Key) -> NDArray[np.int64] | None:
     return found.reshape(-1).astype(np.int64) if is_usable else None
 
 
+def places_without_label(items: Any, label: Key) -> NDArray[np.int64]:
+    """Return the numbers of the items whose label is None or NaN, if the object keeps labels in one place.
+
+    Args:
+        label: where an item has its label.
+    """
+    try:
+        found = np.asarray(_labels(items, label))
+    except (TypeError, ValueError, IndexError):
+        return np.zeros(0, np.int64)
+    if found.shape != (len(items),):
+        return np.zeros(0, np.int64)
+    if found.dtype.kind == "f":
+        return np.flatnonzero(np.isnan(found))
+    return np.flatnonzero([each is None for each in found])
+
+
 def _labels(items: Any, label: Key) -> Any:
     tensors = getattr(items, "tensors", None)
     if isinstance(tensors, tuple) and len(tensors) == 2:
