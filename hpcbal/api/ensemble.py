@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hpcbal.api.verbs import warn
+from hpcbal.api.verbs import of_python, warn
 from hpcbal.cluster.layout import granted_gpus
 from hpcbal.config.schema.objective import predicted_by
 from hpcbal.data.evaluation import SampleSet, open_sample_set, whole_set
@@ -57,7 +57,7 @@ class Ensemble:
         weights: Sequence[float],
     ) -> None:
         self.members = {dnn.name: float(each) for dnn, each in zip(run.dnns, weights, strict=True)}
-        self.left_out = dict(run.left_out)
+        self.left_out = {name: of_python(reason) for name, reason in run.left_out.items()}
         self.classes = tuple(class_names(trained.dataset) or ())
         self._run, self._trained = run, trained
         self._backend, self._predictor = backend, predictor
@@ -142,7 +142,7 @@ class Ensemble:
         config, trained = self._run.config, self._trained
         self._predictor.found.broken.clear()
         if isinstance(samples, str):
-            return open_sample_set(config, trained, samples, args)
+            return open_sample_set(config, trained, samples, args, ("samples", "data_args"))
         if hasattr(samples, "read") and hasattr(samples, "label_spec"):
             return whole_set("the given dataset", of_same_kind(samples, trained.dataset, "samples"), config)
         return whole_set("the given samples", GivenSamples(samples, trained.dataset), config)
