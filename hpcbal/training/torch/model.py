@@ -316,8 +316,8 @@ def _check_gradients(who: str, module: torch.nn.Module) -> None:
         is_sparse = isinstance(part, torch.nn.Embedding | torch.nn.EmbeddingBag) and part.sparse
         if is_sparse and part.weight.requires_grad:
             raise InputError(
-                f"{who}: {path or 'it'} is an embedding ({type(part).__name__}) with sparse=True, allowed: sparse=False, "
-                "because ranks sum gradients as whole tensors; or freeze it"
+                f"{who}: {path or 'it'} is an embedding ({type(part).__name__}) with sparse=True, allowed: "
+                "sparse=False, because ranks sum gradients as whole tensors; or freeze it"
             )
 
 
