@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hpcbal.data.dataset import check_length
+from hpcbal.data.dataset import UnusableSampleError, check_length
 from hpcbal.data.items import Key
+from hpcbal.data.tables import Table, by_place, is_table
 from hpcbal.errors import DataError
 
 
@@ -30,10 +31,14 @@ def is_foreign(returned: Any) -> bool:
 
 
 class Pair:
-    """Samples and labels in two arrays, tensors or lists, as items."""
+    """Samples and labels in two arrays, tensors, lists, tables or columns, as items.
+
+    Raises:
+        UnusableSampleError: if a column of a table holds something other than numbers.
+    """
 
     def __init__(self, samples: Any, labels: Any) -> None:
-        self.tensors = (samples, labels)
+        self.tensors = (by_place(samples), by_place(labels))
 
     def __len__(self) -> int:
         return len(self.tensors[0])
@@ -43,12 +48,13 @@ class Pair:
 
     @property
     def is_list(self) -> bool:
-        """Whether samples are a list, which may differ in shape."""
-        return not hasattr(self.tensors[0], "dtype")
+        """Whether samples are a list, or an array of objects: they may differ in shape."""
+        dtype = getattr(self.tensors[0], "dtype", None)
+        return dtype is None or getattr(dtype, "kind", "") == "O"
 
 
 def as_items(given: Any, shown: str) -> Any:
-    """Return an object with `len(items)` and `items[number]`: what is given, or a `Pair` of two arrays.
+    """Return an object with `len(items)` and `items[number]`: what is given, or a `Pair` or `Table` of it.
 
     Args:
         shown: what names the dataset, for messages.
@@ -76,27 +82,48 @@ def as_items(given: Any, shown: str) -> Any:
             "a dataset with __len__ and __getitem__ (of Hugging Face: without streaming), or write its items "
             "into a file (hpcbal.data:hdf5)"
         )
-    return _pair(given, shown) if isinstance(given, tuple) else given
+    if isinstance(given, tuple):
+        return _pair(given, shown)
+    try:
+        return Table(given) if is_table(given) else given
+    except UnusableSampleError as error:
+        raise DataError(f"{shown}: {error}") from None
 
 
 def _pair(given: tuple[Any, ...], shown: str) -> Pair:
-    if len(given) != 2 or all(isinstance(part, tuple) for part in given):
+    if len(given) != 2 or all(isinstance(part, tuple) or _holds_items(part) for part in given):
         parts = ", ".join(type(part).__name__ for part in given)
         raise DataError(
             f"{shown}: got a tuple of length {len(given)} ({parts}), allowed: one pair (samples, labels); "
             "samples for validation are another dataset, in data.validation"
         )
+    keyed = [type(part).__name__ for part in given if isinstance(part, Mapping)]
+    if keyed:
+        raise DataError(f"{shown}: got a {keyed[0]} in a pair, allowed: arrays, tensors, lists or tables")
     samples, labels = (check_length(part, shown) for part in given)
     if samples != labels:
         raise DataError(f"{shown}: got {samples} samples and {labels} labels, allowed: as many labels")
-    return Pair(*given)
+    try:
+        return Pair(*given)
+    except UnusableSampleError as error:
+        raise DataError(f"{shown}: {error}") from None
+
+
+def _holds_items(part: Any) -> bool:
+    """Whether a part of a pair is a dataset of its own: each of its items has a sample and a label."""
+    if isinstance(part, list) or hasattr(part, "dtype") or is_table(part) or not hasattr(part, "__getitem__"):
+        return False
+    try:
+        return isinstance(part[0], tuple | Mapping)
+    except Exception:  # a user's code may raise anything; it does so again when samples are read
+        return False
 
 
 def known_labels(items: Any, label: Key) -> NDArray[np.int64] | None:
     """Return the class of each item, as far as the object keeps them in one place.
 
-    Known are a `Pair`, PyTorch's `TensorDataset`, the column of a Hugging Face dataset, the attributes
-    `targets` and `labels`, and PyTorch's `Subset` of any of these.
+    Known are a `Pair`, PyTorch's `TensorDataset`, the column of a table or of a Hugging Face dataset, the
+    attributes `targets` and `labels`, and PyTorch's `Subset` of any of these.
 
     Args:
         label: where an item has its label.
@@ -111,10 +138,29 @@ def known_labels(items: Any, label: Key) -> NDArray[np.int64] | None:
     return found.reshape(-1).astype(np.int64) if is_usable else None
 
 
+def places_without_label(items: Any, label: Key) -> NDArray[np.int64]:
+    """Return the numbers of the items whose label is None or NaN, if the object keeps labels in one place.
+
+    Args:
+        label: where an item has its label.
+    """
+    try:
+        found = np.asarray(_labels(items, label))
+    except (TypeError, ValueError, IndexError):
+        return np.zeros(0, np.int64)
+    if found.shape != (len(items),):
+        return np.zeros(0, np.int64)
+    if found.dtype.kind == "f":
+        return np.flatnonzero(np.isnan(found))
+    return np.flatnonzero([each is None for each in found])
+
+
 def _labels(items: Any, label: Key) -> Any:
     tensors = getattr(items, "tensors", None)
     if isinstance(tensors, tuple) and len(tensors) == 2:
         return tensors[1]
+    if isinstance(items, Table):
+        return items.columns[label]
     if hasattr(items, "select_columns") and hasattr(items, "with_format"):
         return items.select_columns([label]).with_format("numpy")[:][label]
     if _is_subset(items):
@@ -127,6 +173,7 @@ def known_class_names(items: Any, label: Key) -> tuple[str, ...] | None:
     features = inherited(items, "features")
     column = features.get(label) if isinstance(features, Mapping) else None
     names = getattr(column, "names", None) or inherited(items, "class_names", "classes")
+    names = names.tolist() if hasattr(names, "tolist") else names  # of an array, or an index of pandas
     is_usable = isinstance(names, list | tuple) and all(isinstance(name, str) for name in names)
     return tuple(names) if names and is_usable else None
 

@@ -50,7 +50,8 @@ class Columns:
                 one column with a usual name, or two columns, one with the usual name of a label.
 
         Raises:
-            UnusableSampleError: if the item does not show which is which.
+            UnusableSampleError: if the item does not show which is which, or the label is among several
+                samples.
         """
         chosen = sample if sample is None or isinstance(sample, str | int) else tuple(sample)
         if isinstance(item, Mapping):
@@ -71,6 +72,11 @@ class Columns:
             raise UnusableSampleError(
                 f"{form_of(item)}, allowed: two values (the sample and its label), or a dict with both"
             )
+        if isinstance(chosen, tuple) and label in chosen:
+            raise UnusableSampleError(
+                f"sample lists {label!r}, which is the label, so networks would get what they shall predict; "
+                "leave it out of sample"
+            )
         columns = cls(chosen, label)
         columns.parts(item)
         return columns
@@ -81,16 +87,31 @@ class Columns:
         Raises:
             UnusableSampleError: if it lacks one of them.
         """
+        return self.sample_part(item), _part(item, self.label)
+
+    def sample_part(self, item: Any) -> Any:
+        """Return the sample of an item, which may lack the label.
+
+        Raises:
+            UnusableSampleError: if it lacks the sample.
+        """
         if isinstance(self.sample, tuple):
-            columns = [numbers(_part(item, key)) for key in self.sample]
-            if len({column.shape for column in columns}) != 1:
-                shapes = ", ".join(str(column.shape) for column in columns)
-                raise UnusableSampleError(f"its columns have the shapes {shapes}, allowed: one shape")
-            types = [column.dtype for column in columns]
-            fractional = [each for each in types if each.kind == "f"]
-            stacked = np.stack(columns, axis=-1).astype(np.result_type(*(fractional or types)))
-            return stacked, _part(item, self.label)
-        return _part(item, self.sample), _part(item, self.label)
+            return stacked([numbers(_part(item, key)) for key in self.sample])
+        return _part(item, self.sample)
+
+
+def stacked(columns: Sequence[NDArray[Any]]) -> NDArray[Any]:
+    """Return columns along a new last axis, in the type of those with a fraction, if any.
+
+    Raises:
+        UnusableSampleError: if their shapes differ.
+    """
+    if len({column.shape for column in columns}) != 1:
+        shapes = ", ".join(str(column.shape) for column in columns)
+        raise UnusableSampleError(f"its columns have the shapes {shapes}, allowed: one shape")
+    types = [column.dtype for column in columns]
+    fractional = [each for each in types if each.kind == "f"]
+    return np.stack(columns, axis=-1).astype(np.result_type(*(fractional or types)), copy=False)
 
 
 def _usual(item: Mapping[Any, Any], names: Sequence[str]) -> str | None:
@@ -121,12 +142,13 @@ def numbers(value: Any) -> NDArray[Any]:
     """Return an array, tensor, image or (nested) list of numbers as an array, without a copy where possible.
 
     Python's numbers have no type; as in PyTorch, those with a fraction become float32, and others int64.
+    NumPy has no bfloat16; such numbers become float32, which holds all of them.
 
     Raises:
         UnusableSampleError: if it is anything else.
     """
     try:
-        array: NDArray[Any] = np.asarray(value.detach() if hasattr(value, "detach") else value)
+        array = _array_of(value.detach() if hasattr(value, "detach") else value)
     except Exception as error:  # such as a list of lists of unequal length, or a tensor on a GPU
         raise UnusableSampleError(f"{kind_of(value)} is no array of numbers: {summary(error)}") from error
     if array.dtype.kind not in "biuf":
@@ -136,6 +158,17 @@ def numbers(value: Any) -> NDArray[Any]:
     if hasattr(value, "dtype") or is_image(value) or array.dtype.kind == "b":
         return array
     return array.astype(np.float32 if array.dtype.kind == "f" else np.int64)
+
+
+def _array_of(value: Any) -> NDArray[Any]:
+    try:
+        array: NDArray[Any] = np.asarray(value)
+    except TypeError:
+        if str(getattr(value, "dtype", "")) != "torch.bfloat16":
+            raise
+        return np.asarray(value.float())
+    is_short = array.dtype.kind == "V" and array.dtype.name == "bfloat16"  # of JAX and TensorFlow
+    return array.astype(np.float32) if is_short else array
 
 
 def sample_of(value: Any) -> RawSample:
@@ -208,3 +241,16 @@ def arranged(sample: RawSample, layout: Layout) -> RawSample:
     if sample.ndim != len(layout):
         raise UnusableSampleError(f"got {kind_of(sample)}, allowed with layout {layout}: {len(layout)} axes")
     return np.moveaxis(sample, 0, -1) if layout == "chw" else sample[:, :, np.newaxis]
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How an item becomes a sample.
+
+    Attributes:
+        columns: where it is in the item.
+        layout: of its axes.
+    """
+
+    columns: Columns
+    layout: Layout

@@ -123,10 +123,16 @@ class Pipeline:
             for operation, promised in zip(self.operations[:num_before], specs[1:], strict=False)
             if not isinstance(operation, MixingOperation)
         ]
-        scaled = ScaledDecode.of(self.operations[:num_before])
+        # Up to the first random operation, samples are the same in every pass.
+        is_random = [operation.is_random for operation, _ in self._before]
+        num_fixed = is_random.index(True) if True in is_random else len(is_random)
+        scaled = ScaledDecode.of(self.operations[:num_fixed])
+        if scaled is None:  # then a random crop comes before the resize, and they cannot be taken apart
+            scaled = ScaledDecode.of(self.operations[:num_before])
         self.is_exact = scaled is None
         if scaled is not None:
             self._before[: scaled.num_operations] = [(scaled, None)]
+            num_fixed = 0 if scaled.is_random else num_fixed - scaled.num_operations + 1
         after = self.operations[num_before + len(self.mixing) : num_on_host]
         self._after = [each for each in after if isinstance(each, ElementwiseOperation)]
         assert len(self._after) == len(after), "the configuration refuses another order"
@@ -138,9 +144,6 @@ class Pipeline:
         self.host_spec = self.output_spec
         if left and last is not None:  # elementwise operations change the type, and nothing else
             self.host_spec = self.output_spec.with_dtype(last.dtype)
-        # Up to the first random operation, samples are the same in every pass.
-        is_random = [operation.is_random for operation, _ in self._before]
-        num_fixed = is_random.index(True) if True in is_random else len(is_random)
         self._fixed, self._rest = self._before[:num_fixed], self._before[num_fixed:]
         self.prepared_spec = input_spec
         for operation, _ in self._fixed:

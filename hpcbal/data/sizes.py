@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -73,6 +73,8 @@ def _numbers(sizes: Any) -> NDArray[Any]:
         array = np.empty(0, object)
     if array.dtype.kind in "iuf":
         return array
+    if isinstance(sizes, Mapping | Set):  # whose elements are keys, or in no order
+        raise PolicyError(f"got a {type(sizes).__name__}, allowed: a number for each sample, in their order")
     values = list(sizes)
     for sample_id, value in enumerate(values):
         if isinstance(value, str | bytes) or not (hasattr(value, "__float__") or hasattr(value, "__index__")):

@@ -8,7 +8,7 @@ import json
 import math
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,7 @@ from hpcbal.data.dataset import (
     RawSample,
     UnusableSampleError,
     describe_nonfinite,
+    evenly,
     is_finite,
 )
 from hpcbal.data.labels import check_classes, class_labels, doubts_about
@@ -39,7 +40,17 @@ from hpcbal.user_code import is_ctrl_c, summary
 if TYPE_CHECKING:
     from hpcbal.config import EnsembleConfig
 
-__all__ = ["BadSample", "PreprocessedSamples", "open_source"]
+__all__ = ["BadSample", "KeptSamples", "PreprocessedSamples", "open_source"]
+
+
+class KeptSamples(Protocol):
+    """Where samples and labels can be kept before the first random operation, by id."""
+
+    def get(self, sample_id: int) -> tuple[NDArray[Any], NDArray[Any]] | None:
+        """Return a sample and its label, which cannot be written to; None if they are not there."""
+
+    def put(self, sample_id: int, sample: NDArray[Any], label: NDArray[Any]) -> None:
+        """Keep copies of a sample and its label, if there is room for them and they are not there yet."""
 
 
 class PreprocessedSamples:
@@ -57,6 +68,7 @@ class PreprocessedSamples:
         sample_weights: how much each sample counts in the loss, by id, as the dataset declares it, float32,
             shape (len(dataset),); None: all count 1.
         order: how the training samples of a pass are ordered.
+        cache: where samples are kept from one pass to the next; None: each is read in every pass.
         reading: id of the sample that the dataset is reading now, and `time.monotonic` when it began; None
             between two reads.
         fingerprint: digest of all that the stream depends on, and of content, if the dataset has one.
@@ -123,6 +135,7 @@ class PreprocessedSamples:
                 "samples are; give it the attribute 'sizes', one number above 0 for each sample, or use 1"
             )
         self._balanced = BalancedOrder(self._classes_to_balance(), seed) if balanced else None
+        self.cache: KeptSamples | None = None
         self.reading: tuple[int, float] | None = None
         self._promises = Promises(self._pipeline.input_spec, dataset.label_spec, self.num_classes)
         # Our operations turn finite numbers into finite ones, so samples made of integers need no check.
@@ -151,6 +164,35 @@ class PreprocessedSamples:
     def test_ids(self) -> NDArray[np.int64]:
         """Ids of the samples that neither train nor validate, ascending, shape (n,), n >= 0."""
         return self._test_ids
+
+    @property
+    def prepared_spec(self) -> SampleSpec | None:
+        """Spec of a sample before the first random operation; None while it is an encoded image."""
+        return self._pipeline.prepared_spec
+
+    def prepared_bytes(self, num_samples: int = 8) -> float:
+        """Mean size of a sample before the first random operation.
+
+        Args:
+            num_samples: samples to read, taken evenly, if they differ in size; those that cannot be used are
+                skipped.
+
+        Returns: bytes; 0 if none of them can be used.
+        """
+        spec = self.prepared_spec
+        if spec is not None and spec.is_static:
+            return float(spec.max_bytes)
+        found = []
+        for sample_id in self._train_ids[evenly(self.num_train, num_samples)].tolist():
+            try:
+                prepared, _ = self._prepared(sample_id)
+            except MemoryError:
+                raise
+            except BaseException as error:
+                _reason(error)  # of a bad sample, which is reported when a pass comes to it
+                continue
+            found.append(len(prepared) if isinstance(prepared, bytes) else prepared.nbytes)
+        return float(np.mean(found)) if found else 0.0
 
     @property
     def dataset(self) -> Dataset:
@@ -223,7 +265,7 @@ class PreprocessedSamples:
     def over(self, dataset: Dataset) -> PreprocessedSamples:
         """The same split, order and preprocessing, for samples held by another dataset."""
         other = copy.copy(self)
-        other._dataset = dataset
+        other._dataset, other.cache = dataset, None
         return other
 
     def ids_of_pass(self, pass_index: int) -> NDArray[np.int64]:
@@ -287,6 +329,8 @@ class PreprocessedSamples:
                 )
             if self._may_become_nonfinite and not is_finite(array):
                 raise UnusableSampleError(describe_nonfinite(array))
+            if self.cache is not None and isinstance(prepared, np.ndarray):  # nothing is wrong with it
+                self.cache.put(sample_id, prepared, label)
             if self._mixing is None:
                 return array, label
             return array if training else self._pipeline.finish(array), self._mixing.label(label)
@@ -328,7 +372,10 @@ class PreprocessedSamples:
             raise BadSample(sample_id, self.where(sample_id), _reason(error)) from error
 
     def _prepared(self, sample_id: int) -> tuple[RawSample, NDArray[Any]]:
-        """Return what is the same in every pass: the sample before the first random operation, and its label."""
+        """Return what is the same in every pass: the sample before random operations, and its label."""
+        kept = None if self.cache is None else self.cache.get(sample_id)
+        if kept is not None:
+            return kept
         raw, label = self._read(sample_id)
         return self._pipeline.prepare(raw), label
 

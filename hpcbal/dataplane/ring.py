@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -12,9 +10,9 @@ from numpy.typing import NDArray
 
 from hpcbal.data.arrays import LINE_BYTES
 from hpcbal.dataplane.cell import Cell
+from hpcbal.dataplane.shared_memory import SharedMemory, shortage
 from hpcbal.dataplane.stream import StreamSpec
 from hpcbal.errors import InputError
-from hpcbal.telemetry.resources.cgroup import own_control_group
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -24,9 +22,6 @@ INACTIVE = 2**62
 
 BLOCK_BITS = 40
 BLOCK_MASK = 2**BLOCK_BITS - 1
-
-SHARED_MEMORY_DIR = "/dev/shm"
-"""Where Open MPI stores windows."""
 
 
 class NodeRing:
@@ -47,19 +42,19 @@ class NodeRing:
 
     Every word is written after, and read before, a full memory barrier (`MPI.Win.Sync`): processors such as
     POWER and Arm reorder stores, and could show a stamp before its samples.
+
+    Attributes:
+        spec: of the stream.
+        num_cells: blocks that it holds.
+        num_bytes: size of its memory.
+        samples: the samples of all cells, if all have the same shape; read-only.
     """
 
-    def __init__(
-        self,
-        memory: NDArray[np.uint8],
-        sync: Callable[[], None],
-        spec: StreamSpec,
-        num_readers: int,
-        num_producers: int,
-        free: Callable[[], None] | None = None,
-    ):
+    def __init__(self, shared: SharedMemory, spec: StreamSpec, num_readers: int, num_producers: int) -> None:
         """Do not call; use `create` or `private`."""
-        self._free = free
+        self._shared = shared
+        self.num_bytes = _num_bytes(spec, num_readers, num_producers)
+        memory = shared.memory
         self._is_open = True
         self.spec = spec
         self.num_cells = spec.num_cells
@@ -81,7 +76,7 @@ class NodeRing:
         if shape is not None:
             self.samples = memory[payloads_at:end].view(spec.sample.dtype).reshape(-1, *shape)
             self.samples.flags.writeable = False  # for readers, and so for users' models
-        self.sync = sync
+        self.sync = shared.sync
 
     @classmethod
     def create(
@@ -103,31 +98,17 @@ class NodeRing:
             InputError: on all ranks, if the node has too little shared memory, or the job too little memory.
         """
         num_bytes = _num_bytes(spec, num_readers, num_producers)
+        named = ("the ring", "dataplane.ring_bytes")
         is_owner = node_comm.rank == 0
-        problem = node_comm.bcast(_shortage(num_bytes) if is_owner else None)
+        problem = node_comm.bcast(shortage(num_bytes, *named) if is_owner else None)
         if problem is not None:
             raise InputError(problem)
-        from mpi4py import MPI  # imported here: a private ring needs no MPI
-
-        try:
-            window = MPI.Win.Allocate_shared(num_bytes if is_owner else 0, 1, MPI.INFO_NULL, node_comm)
-        except MPI.Exception as error:
-            raise InputError(_shortage_text(num_bytes, error.Get_error_string())) from error
-        # Windows are mapped at page boundaries, so the offset to a cache line is the same in all ranks.
-        memory = _memory_of(window)
-        shift = node_comm.bcast(-memory.ctypes.data % LINE_BYTES if is_owner else None)
-        window.Lock_all(MPI.MODE_NOCHECK)
-
-        def free() -> None:
-            window.Unlock_all()
-            window.Free()
-
-        ring = cls(memory[shift:], window.Sync, spec, num_readers, num_producers, free)
+        ring = cls(SharedMemory.create(node_comm, num_bytes, *named), spec, num_readers, num_producers)
         if is_owner:
             ring._clear()
-        window.Sync()
+        ring.sync()
         node_comm.Barrier()
-        window.Sync()
+        ring.sync()
         return ring
 
     @classmethod
@@ -139,14 +120,12 @@ class NodeRing:
         """
         num_bytes = _num_bytes(spec, num_readers, num_producers)
         try:
-            memory = np.empty(num_bytes, np.uint8)
+            shared = SharedMemory.private(num_bytes)
         except MemoryError as error:
             raise InputError(
                 f"no memory for a ring of {num_bytes} bytes; lower batch_size or dataplane.block_samples"
             ) from error
-        shift = -memory.ctypes.data % LINE_BYTES
-        # Python's lock orders the writes of the threads of one process.
-        ring = cls(memory[shift:], lambda: None, spec, num_readers, num_producers)
+        ring = cls(shared, spec, num_readers, num_producers)
         ring._clear()
         return ring
 
@@ -174,8 +153,7 @@ class NodeRing:
         self.cells, self.samples = (), None
         self._cursors, self._marks, self._stamps = [], [], []
         del self.sync
-        if self._free is not None:
-            self._free()
+        self._shared.free()
 
     def set_cursor(self, reader: int, block: int) -> None:
         """Publish that `reader` needs nothing below `block`; its earlier copies come before this write."""
@@ -223,38 +201,6 @@ class NodeRing:
 
 
 def _num_bytes(spec: StreamSpec, num_readers: int, num_producers: int) -> int:
-    """Bytes of a ring, including padding to start on a cache line."""
+    """Bytes of a ring."""
     num_words = num_readers + num_producers + spec.num_cells
-    return LINE_BYTES * (1 + num_words) + spec.num_cells * spec.layout.num_bytes
-
-
-def _memory_of(window: MPI.Win) -> NDArray[np.uint8]:
-    memory: Any = window.Shared_query(0)[0]
-    return np.frombuffer(memory, np.uint8)
-
-
-def _shortage(num_bytes: int) -> str | None:
-    """Why `num_bytes` of shared memory are not available; None if they are, or if that is unknown."""
-    group = own_control_group()
-    left_bytes = group.memory_left_bytes()
-    if left_bytes is not None and num_bytes > left_bytes:  # the system would kill a rank that fills the ring
-        return (
-            f"not enough memory for the ring of this node, {num_bytes} bytes: the job's control group may "
-            f"use {group.memory_limit_bytes} bytes, {left_bytes} of them are free; lower "
-            "dataplane.ring_bytes, or request more memory for the job (or container)"
-        )
-    if not os.path.isdir(SHARED_MEMORY_DIR):
-        return None
-    space = os.statvfs(SHARED_MEMORY_DIR)
-    free_bytes = space.f_bavail * space.f_frsize
-    if num_bytes <= free_bytes:
-        return None
-    # The window could be larger than the free space, but the first write past its end would kill the rank.
-    return _shortage_text(num_bytes, f"{SHARED_MEMORY_DIR} has {free_bytes} bytes free")
-
-
-def _shortage_text(num_bytes: int, reason: str) -> str:
-    return (
-        f"no shared memory for the ring of this node, {num_bytes} bytes: {reason}; lower "
-        f"dataplane.ring_bytes, or give the node (or container) a larger {SHARED_MEMORY_DIR}"
-    )
+    return LINE_BYTES * num_words + spec.num_cells * spec.layout.num_bytes

@@ -24,17 +24,20 @@ class NodeMemory:
             (in GPU memory if there are GPUs); None: unknown. Activations are not counted.
         snapshots: copies that are being written as checkpoints during training; None: unknown.
         unknown: DNNs of unknown size, because they have no checkpoint yet.
+        cache: the cache of decoded samples, if its size is given; 0 for `auto`, which takes a part of what is
+            left.
     """
 
     ring: int
     networks: int | None
     snapshots: int | None
     unknown: tuple[str, ...]
+    cache: int = 0
 
     @property
     def known(self) -> int:
         """Sum of all known parts."""
-        return self.ring + (self.networks or 0) + (self.snapshots or 0)
+        return self.ring + self.cache + (self.networks or 0) + (self.snapshots or 0)
 
     def to_dict(self, bytes_per_node: int | None) -> dict[str, Any]:
         """Plain values for JSON; `fits` is None if the node's memory or the networks' size is unknown."""
@@ -43,6 +46,7 @@ class NodeMemory:
             fits = self.known <= bytes_per_node
         return {
             "ring_bytes": self.ring,
+            "cache_bytes": self.cache,
             "networks_bytes": self.networks,
             "snapshots_bytes": self.snapshots,
             "known_bytes": self.known,
@@ -51,19 +55,21 @@ class NodeMemory:
         }
 
 
-def node_memory(config: EnsembleConfig, placements: Sequence[Placement], cluster: Cluster) -> NodeMemory:
-    """Find the fullest node over all flotillas.
+def node_memory(
+    config: EnsembleConfig, placements: Sequence[Placement], cluster: Cluster, cache_bytes: int = 0
+) -> NodeMemory:
+    """Find the fullest node over all flotillas, each with a cache of `cache_bytes`.
 
     Sizes are taken from the checkpoints in the output directory, which hold weights and optimizer state.
     """
     sizes = _checkpoint_sizes(Path(config.output.dir), [dnn.name for dnn in config.dnns])
     unknown = tuple(name for name, size in sizes.items() if size is None)
     if unknown:
-        return NodeMemory(config.dataplane.ring_bytes, None, None, unknown)
+        return NodeMemory(config.dataplane.ring_bytes, None, None, unknown, cache_bytes)
     known = {name: size for name, size in sizes.items() if size is not None}
     each = [_of_placement(placement.slots, known, cluster) for placement in placements]
     networks, snapshots = max(each, key=sum, default=(0, 0))
-    return NodeMemory(config.dataplane.ring_bytes, networks, snapshots, ())
+    return NodeMemory(config.dataplane.ring_bytes, networks, snapshots, (), cache_bytes)
 
 
 def _of_placement(

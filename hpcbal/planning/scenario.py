@@ -12,6 +12,7 @@ from hpcbal.config.balance import balances_of
 from hpcbal.config.scheduling import settings_of, specs_of
 from hpcbal.control import DnnSpec
 from hpcbal.errors import InputError
+from hpcbal.planning.cache import KeptFacts
 from hpcbal.planning.ensemble_plan import known_slots_per_node
 from hpcbal.planning.rates import PlanRates, find_rates
 from hpcbal.simulator import (
@@ -137,11 +138,13 @@ class PassFacts:
     Attributes:
         num_train, num_validation: samples of a pass.
         ring_samples: samples that the ring holds.
+        kept: what a cache of decoded samples keeps; None: unknown.
     """
 
     num_train: int
     num_validation: int
     ring_samples: int
+    kept: KeptFacts | None = None
 
 
 def facts_of_size(config: EnsembleConfig, num_samples: int) -> PassFacts:
@@ -182,7 +185,9 @@ def facts_of_data(config: EnsembleConfig) -> PassFacts:
 
     source = open_source(config)
     stream = StreamSpec.of_source(source, config.dataplane)
-    return PassFacts(source.num_train, source.num_validation, stream.num_cells * stream.block_samples)
+    ring_samples = stream.num_cells * stream.block_samples
+    kept = KeptFacts.of(config, source)
+    return PassFacts(source.num_train, source.num_validation, ring_samples, kept)
 
 
 def pass_model(

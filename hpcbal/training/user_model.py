@@ -153,17 +153,25 @@ def user_errors(dnn: DnnConfig, doing: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def hint_at_sizes(sample: SampleSpec) -> Iterator[None]:
-    """Add to errors of a user's model that its samples differ in size."""
+def hint_at_shapes(sample: SampleSpec) -> Iterator[None]:
+    """Add to errors of a user's model that its samples differ in size, or may be images without channels."""
     try:
         yield
     except UserCodeError as error:
-        if None not in sample.shape:
+        shape = tuple(sample.shape)
+        if None in shape:
+            hint = (
+                f"Samples of shape {shape} differ in size: use a model that takes such samples, or add "
+                "resize, center_crop or random_crop to preprocessing"
+            )
+        elif len(shape) == 2:
+            hint = (
+                f"If samples of shape {shape} are images, give them an axis of channels, as layout: hw of "
+                "hpcbal.data:map_style does"
+            )
+        else:
             raise
-        raise UserCodeError(
-            f"{error}. Samples of shape {tuple(sample.shape)} differ in size: use a model that takes such "
-            "samples, or add resize, center_crop or random_crop to preprocessing"
-        ) from error
+        raise UserCodeError(f"{error}. {hint}") from error
 
 
 def check_synchronised(dnn: DnnConfig) -> None:

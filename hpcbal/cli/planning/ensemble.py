@@ -10,6 +10,7 @@ from hpcbal.cli.planning.text import NO_SIZE, render_plan
 from hpcbal.config import EnsembleConfig
 from hpcbal.config.checks.warnings import batches_above, check_parts, check_shares, over_limit, told_limit
 from hpcbal.config.scheduling import may_limit_to_one_slot, specs_of
+from hpcbal.planning.cache import planned_cache
 from hpcbal.planning.ensemble_plan import known_slots_per_node, make_plan, nodes_for, plan_to_dict
 from hpcbal.planning.memory import node_memory
 from hpcbal.planning.rates import find_rates
@@ -49,7 +50,10 @@ def answer(args: argparse.Namespace, config: EnsembleConfig, warn: Callable[[str
     outlook: PlanForecast | str = NO_SIZE
     if facts is not None:
         outlook = too_long(specs_of(config)) or forecast(config, rates, facts, schedule, **size)
-    memory = node_memory(config, [planned.placement for planned in plan.flotillas], plan.cluster)
+    kept = None if facts is None else facts.kept
+    cache = planned_cache(config, kept, max(plan.preprocessors_per_node), args.memory)
+    placements = [planned.placement for planned in plan.flotillas]
+    memory = node_memory(config, placements, plan.cluster, 0 if cache is None else cache.known_bytes)
     command = ["hpcbal", "run", str(args.config)]
     overrides = list(args.overrides)
     if config.slots.per_node not in ("auto", per_node):
@@ -61,6 +65,7 @@ def answer(args: argparse.Namespace, config: EnsembleConfig, warn: Callable[[str
     values["prune"] = prune_to_dict(config)
     values["forecast"] = None if isinstance(outlook, str) else outlook.to_dict()
     values["memory_per_node"] = memory.to_dict(args.memory)
+    values["cache_per_node"] = None if cache is None else cache.to_dict()
     remarks = [f"rates from {rates.source}"]
     is_on_cpus = not config.backend.is_emulated and config.slots.device != "gpu"
     may_limit = is_on_cpus and may_limit_to_one_slot(config, num_nodes * per_node)
@@ -71,7 +76,7 @@ def answer(args: argparse.Namespace, config: EnsembleConfig, warn: Callable[[str
         )
 
     def lines() -> list[str]:
-        plan_lines = render_plan(plan, command, outlook, memory, args.memory, choice)
+        plan_lines = render_plan(plan, command, outlook, memory, args.memory, choice, cache)
         return [*plan_lines, *prune_lines(config)]
 
     return Answer(values, lines, remarks)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from hpcbal.events.ensemble import Schedule, ScheduleChosen
+from hpcbal.planning.cache import PlannedCache
 from hpcbal.planning.ensemble_plan import EnsemblePlan, PlannedFlotilla, by_node, launch_lines, slot_map
 from hpcbal.planning.memory import NodeMemory
 from hpcbal.planning.wall_time import MOST_NODES_TRIED, PlanForecast, ranked
@@ -34,6 +35,7 @@ def render_plan(
     memory: NodeMemory,
     bytes_per_node: int | None,
     choice: ScheduleChosen | None = None,
+    cache: PlannedCache | None = None,
 ) -> list[str]:
     """The plan as text, line by line.
 
@@ -44,6 +46,7 @@ def render_plan(
         memory: memory of the fullest node.
         bytes_per_node: memory that a node has; None if not given.
         choice: how the schedule was chosen; None if it was given.
+        cache: the cache of decoded samples; None if there is none.
     """
     nodes = plan.cluster.nodes
     many = f" in {count_text(len(plan.flotillas), 'flotilla')}" if plan.paradigm == "global" else ""
@@ -65,6 +68,7 @@ def render_plan(
         f"{count_text(plan.cluster.num_slots, 'trainer')} ({plan.ranks_per_node} per node)",
         f"preprocessors per node: {_counts_text(plan.preprocessors_per_node)}",
         *_memory_lines(memory, bytes_per_node),
+        *_cache_lines(cache),
         *_time_lines(outlook),
         *_start_lines(plan, command),
     ]
@@ -138,6 +142,8 @@ def _counts_text(counts: Sequence[int]) -> str:
 
 def _memory_lines(memory: NodeMemory, bytes_per_node: int | None) -> list[str]:
     text = f"memory per node: ring up to {bytes_text(memory.ring)}"
+    if memory.cache:
+        text += f" + cache of decoded samples {bytes_text(memory.cache)}"
     if memory.networks is None or memory.snapshots is None:
         names = ", ".join(memory.unknown[:_MAX_NAMES]) + (", ..." if len(memory.unknown) > _MAX_NAMES else "")
         text += f"; networks and checkpoints unknown: there is no checkpoint yet of {names}"
@@ -152,9 +158,44 @@ def _memory_lines(memory: NodeMemory, bytes_per_node: int | None) -> list[str]:
     if over <= 0:
         return [text, f"  fits into {bytes_text(bytes_per_node)}, counting what is known"]
     advice = "use fewer slots per node, or nodes with more memory"
-    if memory.ring > over:
+    if memory.cache > over:
+        advice = f"set dataplane.cache_bytes to {memory.cache - over} or less"
+    elif memory.ring > over:
         advice = f"set dataplane.ring_bytes to {memory.ring - over} or less"
     return [text, f"  DOES NOT FIT into {bytes_text(bytes_per_node)}: {bytes_text(over)} too much; {advice}"]
+
+
+def _cache_lines(cache: PlannedCache | None) -> list[str]:
+    """How many samples are decoded only once, and what another order of operations would give."""
+    if cache is None:
+        return []
+    size = "" if cache.num_bytes is None else f"{bytes_text(cache.num_bytes)}, "
+    if cache.facts is None:
+        if cache.num_bytes is None:
+            size = "at most half of what the node has left, "
+        return [f"cache of decoded samples per node: {size}--open-data shows how many samples it holds"]
+    need, other = cache.facts.need, cache.facts.with_resize_first
+    if need is None:
+        lines = ["cache of decoded samples per node: none, because random_crop comes before resize"]
+    else:
+        each = f"{bytes_text(need.entry_bytes)} for each of {count_text(need.num_samples, 'sample')}"
+        if cache.hit_rate is None:
+            assert cache.whole_bytes is not None
+            whole = bytes_text(cache.whole_bytes)
+            found = f"{whole} hold all, if the node has twice that left; --memory shows what it holds there"
+        else:
+            found = f"it finds {_percent(cache.hit_rate)} of them from the second pass on"
+        lines = [f"cache of decoded samples per node: {size}{each}; {found}"]
+    if other is not None:
+        gain = f"{bytes_text(other.entry_bytes)} for each sample"
+        if cache.rate_with_resize_first is not None:
+            gain += f", and {_percent(cache.rate_with_resize_first)} found"
+        lines.append(f"  resize before random_crop, which gives other samples, would take {gain}")
+    return lines
+
+
+def _percent(share: float) -> str:
+    return f"{100.0 * share:.0f}%"
 
 
 def _time_lines(outlook: PlanForecast | str) -> list[str]:

@@ -385,11 +385,28 @@ class BalanceConfig(Section):
     )
 
 
+def _parse_cache(value: Any) -> Any:
+    return value if value == AUTO else parse_bytes(value)
+
+
+CacheBytes = Annotated[
+    Annotated[int, Field(ge=0, le=MOST_BYTES)] | Literal["auto"],
+    BeforeValidator(_parse_cache, json_schema_input_type=int | str),
+]
+
+
 class DataplaneConfig(Section):
     """The shared stream of preprocessed samples."""
 
     ring_bytes: Bytes = key(
         2**28, "Memory per node for preprocessed samples.", SIZE_ALLOWED, gt=0, le=MOST_BYTES, may_change=True
+    )
+    cache_bytes: CacheBytes = key(
+        AUTO,
+        "Memory per node for samples as they are before the first random operation, from one pass to the "
+        "next; 0: none; auto: for encoded images, as much as they need, and at most half of what is left.",
+        "auto, 0, bytes as a whole number, or text such as 4GiB",
+        may_change=True,
     )
     block_samples: int = key(
         64, "Samples per block, the unit of transfer.", COUNT_ALLOWED, ge=1, le=MOST_BLOCK_SAMPLES

@@ -93,7 +93,7 @@ class EnsembleRuns(KindRuns[EnsembleConfig, "OpenedRun"]):
         data = open_data(
             world.all, world.node, config, rank.roles, meanwhile=lambda: recipe_class.load_libraries(config)
         )
-        last.callback(data.ring.close)
+        last.callback(data.close)
         color, key = ROLES.index(name), ranks_by_role[name].index(world.all.rank)
         peers = cast("MPI.Intracomm", world.all.Split(color, key))
         unfinished = patient_broadcast(world.all, opened.unfinished if opened is not None else None)

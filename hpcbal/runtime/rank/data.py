@@ -12,6 +12,7 @@ from hpcbal.data.arrays import Affine
 from hpcbal.data.first_samples import doubts_about_values
 from hpcbal.data.labels import class_names
 from hpcbal.data.source import PreprocessedSamples, open_source
+from hpcbal.dataplane.cache import SampleCache
 from hpcbal.dataplane.ring import NodeRing
 from hpcbal.dataplane.stream import StreamSpec
 from hpcbal.errors import ClusterError
@@ -34,7 +35,8 @@ class StreamFacts:
         class_counts: training samples of each class, shape (num_classes,); None if the dataset does not list
             its labels.
         class_names: names of the classes, by number; empty if the data have none.
-        remarks: what people should know about how the data was read.
+        remarks: what may be a mistake in how the data was read, as sentences for warnings.
+        notes: what people should know about how the data was read.
         is_identified: whether the dataset has a fingerprint of its own, which enters `fingerprint`.
     """
 
@@ -50,6 +52,7 @@ class StreamFacts:
     remarks: tuple[str, ...] = ()
     class_names: tuple[str, ...] = ()
     is_identified: bool = False
+    notes: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, config: EnsembleConfig, source: PreprocessedSamples) -> StreamFacts:
@@ -70,6 +73,7 @@ class StreamFacts:
             tuple(map(str, getattr(source.dataset, "remarks", ()))),
             class_names(source.dataset) or (),
             getattr(source.dataset, "is_identified", bool(getattr(source.dataset, "fingerprint", ""))),
+            tuple(map(str, getattr(source.dataset, "notes", ()))),
         )
 
 
@@ -81,11 +85,13 @@ class RankData:
         facts: equal on all ranks.
         ring: the ring of this rank's node.
         source: the source of samples; None on ranks that only read the ring.
+        cache: where the source keeps samples; None if it keeps none.
     """
 
     facts: StreamFacts
     ring: NodeRing
     source: PreprocessedSamples | None
+    cache: SampleCache | None = None
 
     def own_source(self, config: EnsembleConfig) -> PreprocessedSamples:
         """The source of this rank; opens the dataset if the rank does not have it.
@@ -104,3 +110,9 @@ class RankData:
                 f"{self.facts.fingerprint} and {source.fingerprint}; restore it, then run the same command"
             )
         return source
+
+    def close(self) -> None:
+        """Free the memory; collective over the node."""
+        if self.cache is not None:
+            self.cache.close()
+        self.ring.close()

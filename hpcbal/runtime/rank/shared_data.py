@@ -1,17 +1,20 @@
-"""Open the dataset and the ring on the ranks that need them, and share facts about the data."""
+"""Open the dataset, the ring and the cache on the ranks that need them, and share facts about the data."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import cast
 
 from mpi4py import MPI
 
 from hpcbal.cluster.roles import Roles
 from hpcbal.comm.collectives import all_or_none, patient_allgather
 from hpcbal.config import EnsembleConfig
+from hpcbal.config.schema.ensemble import AUTO
 from hpcbal.control import INDEPENDENT
 from hpcbal.data.first_samples import check_first
 from hpcbal.data.source import PreprocessedSamples, open_source
+from hpcbal.dataplane.cache import CacheNeed, SampleCache
 from hpcbal.dataplane.ring import NodeRing
 from hpcbal.dataplane.stream import StreamSpec
 from hpcbal.errors import ClusterError
@@ -34,21 +37,21 @@ def open_data(
 
     Raises:
         ReportedError: on all ranks, if a rank cannot open the dataset, a user's operations do not work, the
-            nodes see different data, or a node has too little memory for the ring.
+            nodes see different data, or a node has too little memory for the ring or the cache.
     """
     makers = set(roles.preprocessor_ranks)
     if config.schedule.paradigm == INDEPENDENT:
         makers |= set(roles.trainer_ranks)
 
-    def open_mine() -> PreprocessedSamples | None:
+    def open_mine() -> tuple[PreprocessedSamples | None, CacheNeed | None]:
         if world.rank in makers:
             source = open_source(config)
             check_first(source)
-            return source
+            return source, CacheNeed.of(source) if _may_keep(config, source) else None
         meanwhile()
-        return None
+        return None, None
 
-    source = all_or_none(world, open_mine)
+    source, need = all_or_none(world, open_mine)
     mine = all_or_none(world, lambda: None if source is None else StreamFacts.of(config, source))
     everyone = patient_allgather(world, mine)
     known = [facts for facts in everyone if facts is not None]
@@ -63,7 +66,40 @@ def open_data(
 
     all_or_none(world, check)
     ring = all_or_none(world, lambda: _make_ring(node_comm, known[0].spec, roles, world.rank))
-    return RankData(known[0], ring, source)
+    cache = all_or_none(world, lambda: _make_cache(node_comm, config, need, ring, roles, world.rank))
+    if source is not None:
+        source.cache = cache
+    return RankData(known[0], ring, source, cache)
+
+
+def _may_keep(config: EnsembleConfig, source: PreprocessedSamples) -> bool:
+    """Whether samples are to be kept: with `auto`, if they have to be decoded."""
+    if config.data.access != "shared" or config.schedule.paradigm == INDEPENDENT:
+        return False
+    wanted = config.dataplane.cache_bytes
+    return wanted != 0 if wanted != AUTO else source.dataset.sample_spec is None
+
+
+def _make_cache(
+    node_comm: MPI.Intracomm,
+    config: EnsembleConfig,
+    need: CacheNeed | None,
+    ring: NodeRing,
+    roles: Roles,
+    rank: int,
+) -> SampleCache | None:
+    """Make the cache of the node's preprocessors; the first one says what the samples need."""
+    makes = rank in roles.preprocessor_ranks
+    comm = cast(MPI.Intracomm, node_comm.Split(0 if makes else MPI.UNDEFINED, rank))
+    if not makes:
+        return None
+    try:
+        need = comm.bcast(need)
+        if need is None:
+            return None
+        return SampleCache.create(comm, need, config.dataplane.cache_bytes, ring.num_bytes)
+    finally:
+        comm.Free()  # the window keeps what it needs of it
 
 
 def _make_ring(node_comm: MPI.Intracomm, spec: StreamSpec, roles: Roles, rank: int) -> NodeRing:

@@ -133,6 +133,7 @@ class PreprocessingStats:
     def __init__(self, max_bad_fraction: float) -> None:
         self._max_bad_fraction = max_bad_fraction
         self._samples_made: dict[int, int] = {}
+        self._from_cache: dict[int, int] = {}
         self._busy_s: dict[int, float] = {}
         self._busy_s_when_reported = 0.0
         self._has_error = False
@@ -141,6 +142,7 @@ class PreprocessingStats:
     def add(self, rank: int, report: PreprocessorReport) -> list[tuple[int, str, str]]:
         """Add a report; returns the broken samples that were not known yet."""
         self._samples_made[rank] = report.samples_made
+        self._from_cache[rank] = report.num_from_cache
         self._busy_s[rank] = report.busy_s
         new = []
         for sample_id, where, reason in report.bad:
@@ -152,6 +154,11 @@ class PreprocessingStats:
     @property
     def samples_made(self) -> int:
         return sum(self._samples_made.values())
+
+    @property
+    def num_from_cache(self) -> int:
+        """How many of the samples were found in a cache."""
+        return sum(self._from_cache.values())
 
     @property
     def busy_s(self) -> float:
@@ -180,6 +187,16 @@ class PreprocessingStats:
             f"{len(self.bad)} of {num_samples} samples are broken, more than data.max_bad_fraction "
             f"({self._max_bad_fraction:g}) allows: {summary_of_broken(self.bad.values())}. Repair them, or "
             "raise the limit, then run the same command again"
+        )
+
+    def cache_line(self) -> str | None:
+        """How many samples were decoded; None if no sample was found in a cache."""
+        if not self.num_from_cache:
+            return None
+        num_decoded = self.samples_made - self.num_from_cache
+        return (
+            f"preprocessors made {count_text(self.samples_made, 'sample')} in this start: they decoded "
+            f"{num_decoded}, and found {self.num_from_cache} in the cache"
         )
 
     def count_line(self) -> str | None:

@@ -265,6 +265,7 @@ class Journal:
                 decided_s=self._decided_s,
                 num_preprocessed=stats.samples_made,
                 preprocessing_s=stats.busy_s,
+                num_from_cache=stats.num_from_cache,
                 predicted_s=None if compared is None else compared.predicted_s,
                 actual_s=None if compared is None else compared.actual_s,
             )
@@ -277,9 +278,7 @@ class Journal:
         lines = [render_results(rows), files_line(self._run, ENSEMBLE)]
         if compared is not None:
             lines.append(compared.line())
-        broken = stats.count_line()
-        if broken is not None:
-            lines.append(broken)
+        lines += [line for line in (stats.cache_line(), stats.count_line()) if line is not None]
         if self._most_tried is not None:
             lines.append(
                 f"this was a trial: one epoch of each DNN, on at most {self._most_tried} samples; it is not "

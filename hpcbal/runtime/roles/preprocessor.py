@@ -8,6 +8,7 @@ import time
 from hpcbal.cluster.roles import SCHEDULER_RANK
 from hpcbal.comm.backoff import Backoff
 from hpcbal.comm.channel import Message
+from hpcbal.dataplane.cache import SampleCache
 from hpcbal.dataplane.producer import Producer
 from hpcbal.runtime.rank.context import RankContext
 from hpcbal.runtime.wire.protocol import EndStream, PreprocessorReport, Shutdown, StartStream, StreamEnded
@@ -21,8 +22,9 @@ REPORT_INTERVAL_S = 1.0
 class Preprocessor:
     """Obeys StartStream, EndStream and Shutdown; works in small steps between messages."""
 
-    def __init__(self, context: RankContext, producer: Producer) -> None:
+    def __init__(self, context: RankContext, producer: Producer, cache: SampleCache | None = None) -> None:
         self._context = context
+        self._cache = cache
         self._producer = producer
         self._last_report_s = time.monotonic()
         self._reported_samples = 0
@@ -77,7 +79,8 @@ class Preprocessor:
         bad = tuple(self._producer.take_bad())
         if bad or self._producer.samples_made != self._reported_samples:
             self._reported_samples = self._producer.samples_made
+            num_from_cache = 0 if self._cache is None else self._cache.num_hits
             self._context.channel.send(
                 SCHEDULER_RANK,
-                PreprocessorReport(self._producer.samples_made, self._producer.busy_s, bad),
+                PreprocessorReport(self._producer.samples_made, self._producer.busy_s, bad, num_from_cache),
             )

@@ -1,16 +1,16 @@
 """Before anything is trained: refuse a run whose models are wrong, instead of failing its DNNs one by one.
 
-The trainers build a few models and drop them. A new run is refused if no model can be built: one mistake in
-the user's code usually affects all DNNs. It is also refused if a DNN that has not begun, and
-has `init` or `freeze`, cannot be built with them. A run that resumes is refused if a model differs from its
-checkpoint, so that the DNNs can go on once the old code is back. All other faults of a model fail its DNN
-when it is built for training.
+The trainers build a few models and drop them. A run is refused if no DNN of a callable can be built: the
+mistake is in the callable, and would otherwise be found when the round of its first DNN comes. If some can,
+the others fail when they are built for training, as combinations of a search may. A run is also refused if a
+DNN that has not begun, and has `init` or `freeze`, cannot be built with them, and if a model differs from its
+checkpoint, so that the DNN can go on once the old code is back.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -63,38 +63,28 @@ class ModelCheck:
         """
         live = [dnn for dnn in dnns if dnn.name in unfinished]
         begun = {dnn.model: dnn for dnn in reversed(live) if unfinished[dnn.name]}
-        if begun:  # one DNN per callable: its code is what may have changed
-            self._refuse_if_any_is_wrong(list(begun.values()))
-        if fresh := [dnn for dnn in live if not unfinished[dnn.name] and (dnn.init or dnn.freeze)]:
-            self._refuse_if_any_is_wrong(fresh)
-        elif live and not begun:
-            self._refuse_if_none_can_be_built(live)
+        changed = [dnn for dnn in live if not unfinished[dnn.name] and (dnn.init or dnn.freeze)]
+        single = [*begun.values(), *changed]  # of those that have begun one per callable
+        if wrong := self._problems(single):
+            self._refuse(wrong)
+            return  # on the other trainers
+        known = {dnn.model for dnn in single}
+        by_callable: dict[str, list[DnnConfig]] = {}
+        for dnn in live:
+            if dnn.model not in known:
+                by_callable.setdefault(dnn.model, []).append(dnn)
+        problems = dict(self._problems([of_one[0] for of_one in by_callable.values()]))
+        if doubtful := [of_one for of_one in by_callable.values() if of_one[0].name in problems]:
+            problems.update(self._problems([dnn for of_one in doubtful for dnn in of_one[1:]]))
+            hopeless = [of_one for of_one in doubtful if all(dnn.name in problems for dnn in of_one)]
+            self._refuse([(dnn.name, problems[dnn.name]) for of_one in hopeless for dnn in of_one])
 
-    def _refuse_if_any_is_wrong(self, dnns: Sequence[DnnConfig]) -> None:
+    def _problems(self, dnns: Sequence[DnnConfig]) -> list[tuple[str, str]]:
+        """Check models, each on one trainer, and return on all trainers what is wrong with which DNN."""
         mine = dnns[self._rank :: self._num_ranks]
         found = self._all_gather([problem for dnn in mine if (problem := self._problem(dnn))])
-        self._refuse([problem for problems in found for problem in problems])
-
-    def _refuse_if_none_can_be_built(self, live: Sequence[DnnConfig]) -> None:
-        """The first trainer checks the first model. If it is wrong, all trainers look for a right one."""
-        mine = self._until_one_is_right(live[:1] if self._rank == 0 else ())
-        found = self._all_gather(mine)
-        if not found[0]:
-            return
-        mine = self._until_one_is_right(live[1:][self._rank :: self._num_ranks])
-        rest = self._all_gather((mine, len(mine)))
-        num_failed = 1 + sum(count for _, count in rest)
-        if num_failed == len(live):
-            self._refuse(found[0] + [problem for problems, _ in rest for problem in problems])
-
-    def _until_one_is_right(self, dnns: Iterable[DnnConfig]) -> list[tuple[str, str]]:
-        problems: list[tuple[str, str]] = []
-        for dnn in dnns:
-            problem = self._problem(dnn)
-            if problem is None:
-                break
-            problems.append(problem)
-        return problems
+        by_name = {name: text for problems in found for name, text in problems}
+        return [(dnn.name, by_name[dnn.name]) for dnn in dnns if dnn.name in by_name]
 
     def _problem(self, dnn: DnnConfig) -> tuple[str, str] | None:
         """The DNN and what is wrong with its model, if anything."""

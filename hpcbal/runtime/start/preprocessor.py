@@ -19,7 +19,7 @@ class PreprocessorRecipe(Recipe):
         topology = NodeTopology(roles.node_of_rank, roles.gateway_of_node)
         index = roles.local_producer(context.rank)
         producer = Producer(data.ring, self.setting.data_comm, topology, data.source, index)
-        self._role = Preprocessor(context, producer)
+        self._role = Preprocessor(context, producer, data.cache)
 
     def play(self) -> int:
         source = self.setting.data.source

@@ -116,11 +116,13 @@ class PreprocessorReport(Message):
         samples_made: number of samples preprocessed.
         busy_s: seconds spent on them.
         bad: (sample id, where, reason) of broken samples since the last report.
+        num_from_cache: how many of the samples were in the cache.
     """
 
     samples_made: int
     busy_s: float
     bad: tuple[tuple[int, str, str], ...] = ()
+    num_from_cache: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,6 +82,7 @@ class RunFinishedLine(Line):
         decided_s: time that the state machine spent on decisions.
         num_preprocessed: number of samples that preprocessors made in this start.
         preprocessing_s: busy time of all preprocessors.
+        num_from_cache: how many of these samples were in a cache of decoded samples.
         predicted_s: predicted duration of this start; null if there was no prediction or the run is not over.
         actual_s: measured duration of this start; null if `predicted_s` is null.
     """
@@ -92,5 +93,6 @@ class RunFinishedLine(Line):
     decided_s: Number
     num_preprocessed: int
     preprocessing_s: Number
+    num_from_cache: int = 0
     predicted_s: float | None = None
     actual_s: float | None = None

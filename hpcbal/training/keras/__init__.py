@@ -1,7 +1,7 @@
 """Keras models: checked, trained in one traced function, and run, with TensorFlow.
 
-The package imports both, with hpcbal's settings. In a rank Keras does without the libraries that it only wraps,
-which are a fifth of the files that it opens, and a third of the time.
+The package imports both, with hpcbal's settings. In a rank Keras does without the libraries that it only
+wraps, which are a fifth of the files that it opens, and a third of the time.
 """
 
 import os

@@ -138,7 +138,7 @@ def interrupt_later(interrupt):
 def memory_that_is_not_there_is_an_error_on_all_ranks(cast: Cast, source: FakeSource) -> None:
     """A ring larger than the node's shared memory names the bytes."""
     huge = FakeSource(2**40, 2**40).spec(1024, 2**30)
-    expect(InputError, "shared memory", lambda: NodeRing.create(cast.node_comm, huge, 1, 1))
+    expect(InputError, "memory for the ring", lambda: NodeRing.create(cast.node_comm, huge, 1, 1))
 
 
 def recycled_memory_is_used(cast: Cast, source: FakeSource) -> None:

@@ -18,6 +18,7 @@ from hpcbal.data.operations import (
     RandomFlip,
     Resize,
 )
+from hpcbal.data.operations.scaled_decoding import ScaledDecode
 from hpcbal.data.pipeline import Pipeline, build_operations
 from hpcbal.data.spec import SampleSpec
 from hpcbal.errors import ConfigError, DataError
@@ -104,17 +105,18 @@ def test_the_bound_of_a_sample_counts_the_bytes_after_all_operations() -> None:
     assert (there.output_spec.max_bytes, there.host_spec.max_bytes) == (1200, 300)
 
 
+EXACT = Decode(exact=True)
 CENTRE, CROP, FLIP, SIZE = CenterCrop(12, 14), RandomCrop(10, 9), RandomFlip(), Resize(16, 18)
 
 
 @pytest.mark.parametrize(
     ("operations", "num_fixed", "shape"),
     [
-        ([Decode(), SIZE, CROP, FLIP, Normalize()], 2, (16, 18, 3)),
-        ([Decode(), CENTRE, Normalize(), RandomContrast(0.5)], 3, (12, 14, 3)),
-        ([Decode(), CROP, SIZE], 1, (None, None, 3)),
-        ([Decode(), SIZE, CENTRE], 3, (12, 14, 3)),
-        ([Decode(), SIZE, Mixup(0.2), Normalize()], 2, (16, 18, 3)),
+        ([EXACT, SIZE, CROP, FLIP, Normalize()], 2, (16, 18, 3)),
+        ([EXACT, CENTRE, Normalize(), RandomContrast(0.5)], 3, (12, 14, 3)),
+        ([EXACT, CROP, SIZE], 1, (None, None, 3)),
+        ([EXACT, SIZE, CENTRE], 3, (12, 14, 3)),
+        ([EXACT, SIZE, Mixup(0.2), Normalize()], 2, (16, 18, 3)),
     ],
 )
 def test_what_comes_before_the_first_random_operation_can_be_kept(
@@ -142,6 +144,27 @@ def test_what_comes_before_the_first_random_operation_can_be_kept(
         np.testing.assert_array_equal(done, step)
         whole = pipeline.finish(pipeline.run(png(pixels), np.random.default_rng(seed)))
         np.testing.assert_array_equal(whole, step)
+
+
+def test_a_random_crop_of_a_resized_image_is_the_same_whether_or_not_the_image_is_kept(
+    pixels: Any, png: Any
+) -> None:
+    operations = (Decode(), CENTRE, Resize(9, 8), RandomCrop(5, 6))
+    pipeline, together = Pipeline(operations, None), ScaledDecode.of(operations)
+    assert together is not None
+    assert together.num_operations == 4
+    for kind in ("PNG", "JPEG"):
+        large = png(np.kron(pixels, np.ones((6, 6, 1), np.uint8)), kind)
+        kept = pipeline.prepare(large)
+        assert isinstance(kept, np.ndarray)
+        assert kept.shape == (9, 8, 3)
+        for seed in range(9):
+            one = pipeline.complete(kept, np.random.default_rng(seed))
+            np.testing.assert_array_equal(one, together.apply(large, np.random.default_rng(seed)))
+
+
+def test_nothing_can_be_kept_where_a_random_crop_comes_before_the_resize() -> None:
+    assert Pipeline([Decode(), CROP, SIZE, FLIP], None).prepared_spec is None
 
 
 def test_nothing_can_be_kept_of_encoded_images_that_a_users_operation_decodes() -> None:

@@ -56,6 +56,7 @@ def test_sizes_are_an_array_or_a_function() -> None:
         (lambda sample_id: None, r"size of sample 0: got None, allowed: a finite number above 0"),
         ([1, [2, 3], 4, 5, 6, 7, 8, 9], r"size of sample 1: got \[2, 3\], allowed: a finite number"),
         ([1, 2, 3, 4, 5, 6, 7, 10**400], "int too large"),
+        (dict.fromkeys(range(1, 9), 5.0), "got a dict, allowed: a number for each sample, in their order"),
         (
             [1, 2, 3, 1e308, 5, 6, 7, 8],
             r"size of sample 3, the largest: got 1e\+308, allowed: at most 1\.25e",

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from hpcbal.data.spec import LabelSpec, SampleSpec
-from hpcbal.dataplane import ring
+from hpcbal.dataplane import shared_memory
 from hpcbal.dataplane.ring import NodeRing
 from hpcbal.dataplane.stream import StreamSpec
 from hpcbal.errors import InputError
@@ -31,7 +31,7 @@ def test_a_ring_beyond_the_memory_limit_of_the_job_is_refused(
 ) -> None:
     used = tmp_path / "memory.current"
     used.write_text("900000")
-    monkeypatch.setattr(ring, "own_control_group", lambda: ControlGroup(1_000_000, used), raising=False)
+    monkeypatch.setattr(shared_memory, "own_control_group", lambda: ControlGroup(1_000_000, used))
     expected = r"ring of this node, \d+ bytes: .* may use 1000000 bytes, 100000 of them are free; lower"
     with pytest.raises(InputError, match=expected):
         NodeRing.create(cast(Any, OneRank()), SPEC, 1, 1)

@@ -1,4 +1,4 @@
-"""One mistake in all models refuses the run; a mistake in some is left to their training."""
+"""A mistake in all models of a callable refuses the run; a mistake in some is left to their training."""
 
 from __future__ import annotations
 
@@ -98,6 +98,15 @@ def test_a_mistake_in_some_models_does_not_refuse_the_run(num_ranks: int, right:
     assert check_on(num_ranks, DNNS, errors)[0] == ""
 
 
+@pytest.mark.parametrize("num_ranks", [1, 2, 4])
+def test_each_callable_is_checked_before_its_round_comes(num_ranks: int) -> None:
+    dnns = [dnn("a"), dnn("b", "m:g"), dnn("c"), dnn("d", "m:g"), dnn("e", "m:h"), dnn("f", "m:h")]
+    assert check_on(num_ranks, dnns, {}) == ("", ["a", "b", "e"])
+    refusal, checked = check_on(num_ranks, dnns, {name: wrong(name) for name in "abde"})
+    assert refusal == "DNN b (and 1 more): it ends in softmax"  # c and f can be trained
+    assert checked == list("abcdef")
+
+
 def test_the_log_with_the_traceback_of_a_users_error_is_named() -> None:
     error = UserCodeError("DNN a: m.py:3: ValueError: no")
     assert check_on(1, DNNS[:1], {"a": error})[0] == f"{error} (traceback in out/logs/rank-002.log)"
@@ -125,7 +134,7 @@ def test_all_that_start_from_other_weights_are_checked_before_they_begin(num_ran
 def test_a_run_that_resumes_is_refused_if_one_callable_has_changed(num_ranks: int) -> None:
     dnns = [dnn("a"), dnn("b"), dnn("c", "m:g"), dnn("d", "m:g"), dnn("e", "m:h")]
     unfinished = {"a": False, "b": True, "c": True, "d": True, "e": False}
-    assert check_on(num_ranks, dnns, {}, unfinished) == ("", ["b", "c"])
+    assert check_on(num_ranks, dnns, {}, unfinished) == ("", ["b", "c", "e"])
     refusal, _ = check_on(num_ranks, dnns, {"c": InputError("out/c: the model changed")}, unfinished)
     assert refusal == "DNN c: out/c: the model changed"
 

@@ -194,11 +194,11 @@ def test_preprocessing_that_all_slots_do_equally_slowly_evens_out_their_shares(
     where one comes after the other, and nothing where samples are preprocessed meanwhile.
     """
 
-    def run_slowly(self: Any, sample: Any, rng: Any, run: Callable[..., Any] = Pipeline.run) -> Any:
+    def complete_slowly(self: Any, sample: Any, rng: Any, complete: Any = Pipeline.complete) -> Any:
         time.sleep(0.005)
-        return run(self, sample, rng)
+        return complete(self, sample, rng)
 
-    monkeypatch.setattr(Pipeline, "run", run_slowly)
+    monkeypatch.setattr(Pipeline, "complete", complete_slowly)
     sections = partitioned(max_traversal_gap=None)
     sections["backend"]["rates"] = {"a": {1: 800, 2: 1560, 3: 2200}}
     use(lab, epochs=8, **{**sections, "balance": {"policy": policy}})

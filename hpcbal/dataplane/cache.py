@@ -1,0 +1,310 @@
+"""Samples of one node as they are before the first random operation: made once, used in every pass."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hpcbal.data.arrays import LINE_BYTES
+from hpcbal.data.spec import LabelSpec, SampleSpec
+from hpcbal.dataplane.cell import aligned
+from hpcbal.dataplane.shared_memory import Room, SharedMemory, rooms, shortage
+from hpcbal.errors import InputError
+
+if TYPE_CHECKING:
+    from mpi4py import MPI
+
+    from hpcbal.data.source import PreprocessedSamples
+
+log = logging.getLogger(__name__)
+
+AUTO_SHARE = 0.5
+"""Most of the memory that is left when the run starts that `cache_bytes: auto` takes."""
+
+KEPT_FREE = 1 / 16
+"""Share of each limit of the node's memory that the cache leaves free, whatever its size."""
+
+PAGE_BYTES = 4096
+MOST_CHUNK_BYTES = 2**26
+CHUNKS = 256
+"""A cache has about so many chunks, if each has room for `ENTRIES` samples."""
+ENTRIES = 16
+
+
+@dataclass(frozen=True, slots=True)
+class CacheNeed:
+    """The memory that the samples of a run take in a cache.
+
+    Attributes:
+        num_ids: samples of the dataset.
+        num_samples: samples of a pass, 1..num_ids.
+        sample: spec of the samples, before the first random operation.
+        label: spec of their labels.
+        mean_bytes: mean size of a sample.
+    """
+
+    num_ids: int
+    num_samples: int
+    sample: SampleSpec
+    label: LabelSpec
+    mean_bytes: float
+
+    @classmethod
+    def of(cls, source: PreprocessedSamples) -> CacheNeed | None:
+        """The need of a run's samples; None if nothing can be kept. May read a few samples."""
+        spec, mean_bytes = (
+            source.prepared_spec,
+            0.0 if source.prepared_spec is None else source.prepared_bytes(),
+        )
+        if spec is None or not mean_bytes:
+            return None
+        dataset = source.dataset
+        return cls(len(dataset), source.num_positions, spec, dataset.label_spec, mean_bytes)
+
+    @property
+    def head_bytes(self) -> int:
+        """Bytes before a sample: its shape, unless all have the same one, and its label."""
+        num_axes = 0 if self.sample.is_static else len(self.sample.shape)
+        return aligned(8 * num_axes + self.label.num_bytes)
+
+    @property
+    def entry_bytes(self) -> int:
+        """Bytes that a sample of mean size takes, with its label."""
+        return self.head_bytes + aligned(math.ceil(self.mean_bytes))
+
+    @property
+    def table_bytes(self) -> int:
+        """Bytes of what finds a sample by its id, and of the counter of chunks."""
+        return LINE_BYTES + aligned(8 * self.num_ids)
+
+    @property
+    def least_bytes(self) -> int:
+        """Bytes of a cache with room for one sample."""
+        return self.table_bytes + aligned(self.entry_bytes, PAGE_BYTES)
+
+    def whole_bytes(self, num_writers: int) -> int:
+        """Bytes of a cache with room for all samples, whichever of the writers makes them."""
+        pool = self.num_samples * self.entry_bytes
+        # In each chunk, the last sample may not fit; and each writer may end in the middle of one.
+        pool += pool // ENTRIES * (num_writers > 1)
+        return self.table_bytes + pool + (num_writers + 1) * self.chunk_bytes(2 * pool)
+
+    def chunk_bytes(self, pool_bytes: int) -> int:
+        """Bytes that a writer gets at once from the memory for samples."""
+        wanted = min(max(pool_bytes // CHUNKS, ENTRIES * self.entry_bytes), MOST_CHUNK_BYTES)
+        return aligned(max(PAGE_BYTES, min(wanted, pool_bytes // 8)), PAGE_BYTES)
+
+    def hit_rate(self, cache_bytes: int) -> float:
+        """Share of the samples of a pass that a cache of this size holds, 0..1."""
+        held = max(0, cache_bytes - self.table_bytes) // self.entry_bytes
+        return min(1.0, held / self.num_samples)
+
+
+class SampleCache:
+    """A table with one word for each id, and memory for samples, which every preprocessor of the node maps.
+
+    A preprocessor that makes a sample writes it, and then its place into the table. A place that is not 0 is
+    never changed by anyone else, and what is there stays for the whole run; so readers need no lock. If two
+    ranks make the same sample at once, both places are right, and one is lost.
+
+    Nothing is ever thrown out: once the memory is full, no sample is added. So the share of samples that are
+    found is the same in every pass, in any order, and no pass can push out what the next one needs.
+
+    Memory is handed out in chunks, to whichever preprocessor asks for one (an atomic addition of MPI). Pages
+    are touched when a chunk is handed out, if the node has enough memory at that moment. If it does not, the
+    cache stops growing: a write to shared memory that is not there would kill the rank.
+
+    Barriers order the writes of a sample and of its place, as in `NodeRing`.
+
+    Attributes:
+        num_hits: samples that this rank has found, so far.
+        num_added: samples that this rank has added.
+        num_bytes: size of the cache.
+    """
+
+    def __init__(
+        self,
+        shared: SharedMemory,
+        need: CacheNeed,
+        num_bytes: int,
+        known_rooms: Callable[[], list[Room]] = list,
+    ) -> None:
+        """Use memory that is shared already; `create` makes it.
+
+        Args:
+            shared: at least `num_bytes`, of which the first `need.table_bytes` are 0 or in use by others.
+            need: what the samples take.
+            num_bytes: the size of the cache, at least `need.least_bytes`.
+            known_rooms: asks for the limits of the memory, whenever the cache grows.
+        """
+        self._shared = shared
+        self._is_open = True
+        self._known_rooms = known_rooms
+        self._head_bytes = need.head_bytes
+        self._sample, self._label = need.sample, need.label
+        self._dtype, self._label_dtype = np.dtype(need.sample.dtype), np.dtype(need.label.dtype)
+        lengths = tuple(length for length in need.sample.shape if length is not None)
+        self._shape = lengths if need.sample.is_static else None
+        self._memory = shared.memory[:num_bytes]
+        self._readable = self._memory.view()
+        self._readable.flags.writeable = False
+        table = self._memory[LINE_BYTES : LINE_BYTES + 8 * need.num_ids].view(np.int64)
+        self._places = table.data  # a memoryview returns a Python int in half of NumPy's time
+        self._pool = need.table_bytes
+        pool_bytes = num_bytes - need.table_bytes
+        self._chunk_bytes = need.chunk_bytes(pool_bytes)
+        self._num_chunks = -(-pool_bytes // self._chunk_bytes)  # the last one may be shorter
+        self._next = self._end = self._pool
+        self._grows = True
+        self.num_bytes = num_bytes
+        self.num_hits = self.num_added = 0
+
+    @classmethod
+    def create(
+        cls,
+        comm: MPI.Intracomm,
+        need: CacheNeed,
+        wanted: int | Literal["auto"],
+        ring_bytes: int,
+    ) -> SampleCache | None:
+        """Allocate the cache of a node; collective over its preprocessors.
+
+        Args:
+            comm: the preprocessors of the node.
+            need: what the samples take, the same on all ranks.
+            wanted: `dataplane.cache_bytes`, > 0.
+            ring_bytes: size of the node's ring, which is there, but does not use its memory yet.
+
+        Returns: None if there is too little memory for one sample.
+
+        Raises:
+            InputError: on all ranks, if the node has less memory than was asked for.
+        """
+        named = ("the cache of decoded samples", "dataplane.cache_bytes")
+        is_owner = comm.rank == 0
+        problem, num_bytes = None, 0
+        if is_owner:
+            whole = need.whole_bytes(comm.size)
+            if wanted == "auto":
+                num_bytes = min(whole, auto_bytes(rooms(), ring_bytes, whole))
+            else:
+                problem = shortage(wanted, *named, besides=ring_bytes)
+                num_bytes = min(wanted, whole) if need.sample.is_static else wanted
+        problem, num_bytes = comm.bcast((problem, num_bytes))
+        if problem is not None:
+            raise InputError(problem)
+        if num_bytes < need.least_bytes:
+            if is_owner and wanted != "auto":
+                log.warning(
+                    "dataplane.cache_bytes: got %d, which holds no sample (%d would hold one); the run goes "
+                    "on without a cache",
+                    wanted,
+                    need.least_bytes,
+                )
+            return None
+        shared = SharedMemory.create(comm, num_bytes, *named)
+        if is_owner:
+            shared.memory[: need.table_bytes] = 0
+        shared.sync()
+        comm.Barrier()
+        shared.sync()
+        return cls(shared, need, num_bytes, rooms)
+
+    def close(self) -> None:
+        """Free the memory; idempotent, and collective over the node's preprocessors if it was created."""
+        if not self._is_open:
+            return
+        self._is_open = False
+        # Views of freed memory would crash the process: drop the views first.
+        del self._memory, self._readable, self._places
+        self._shared.free()
+
+    def get(self, sample_id: int) -> tuple[NDArray[Any], NDArray[Any]] | None:
+        """Return a sample and its label where they lie, read-only; None if they are not there."""
+        place = self._places[sample_id]
+        if not place:
+            return None
+        self._shared.sync()
+        self.num_hits += 1
+        shape = self._shape
+        if shape is None:
+            num_axes = len(self._sample.shape)
+            shape = tuple(np.ndarray((num_axes,), np.int64, self._readable, place).tolist())
+            label_at = place + 8 * num_axes
+        else:
+            label_at = place
+        label: NDArray[Any] = np.ndarray(self._label.shape, self._label_dtype, self._readable, label_at)
+        return np.ndarray(shape, self._dtype, self._readable, place + self._head_bytes), label
+
+    def put(self, sample_id: int, sample: NDArray[Any], label: NDArray[Any]) -> None:
+        """Keep copies of a sample of the spec and of its label, if there is room."""
+        if self._places[sample_id]:
+            return
+        needed = self._head_bytes + aligned(sample.nbytes)
+        if needed > self._end - self._next and not (self._grows and self._grow(needed)):
+            return
+        place = self._next
+        self._next += needed
+        label_at = place
+        if self._shape is None:
+            num_axes = len(self._sample.shape)
+            np.ndarray((num_axes,), np.int64, self._memory, place)[...] = sample.shape
+            label_at += 8 * num_axes
+        np.ndarray(self._label.shape, self._label_dtype, self._memory, label_at)[...] = label
+        np.ndarray(sample.shape, self._dtype, self._memory, place + self._head_bytes)[...] = sample
+        self._shared.sync()
+        self._places[sample_id] = place
+        self.num_added += 1
+
+    def _grow(self, needed: int) -> bool:
+        """Get chunks for an entry that does not fit; false if there is no room for it."""
+        num_chunks = -(-needed // self._chunk_bytes)
+        taken = int(
+            self._memory[:8].view(np.int64)[0]
+        )  # may be old: what counts is what the addition returns
+        if taken + num_chunks > self._num_chunks:
+            self._grows = taken < self._num_chunks  # smaller samples may still fit
+            return False
+        if self._is_short(num_chunks * self._chunk_bytes):
+            self._grows = False
+            return False
+        first = self._shared.fetch_add(0, num_chunks)
+        if first + num_chunks > self._num_chunks:
+            return False
+        start = self._pool + first * self._chunk_bytes
+        if start != self._end:  # the rest of the last chunk is lost, unless this one follows it
+            self._next = start
+        self._end = min(start + num_chunks * self._chunk_bytes, self.num_bytes)
+        self._memory[start : self._end : PAGE_BYTES] = 0  # now, while there is memory
+        self._memory[self._end - 1] = 0
+        return needed <= self._end - self._next
+
+    def _is_short(self, num_bytes: int) -> bool:
+        """Whether the node has too little memory for so many bytes more, which is then reported, once."""
+        for room in self._known_rooms():
+            if room.left_bytes - num_bytes < KEPT_FREE * room.total_bytes:
+                log.warning(
+                    "the cache of decoded samples does not grow any more: %s; samples that are not in it are "
+                    "decoded in every pass",
+                    room.text,
+                )
+                return True
+        return False
+
+
+def auto_bytes(known_rooms: list[Room], ring_bytes: int, most: int) -> int:
+    """Bytes that `cache_bytes: auto` allows on a node: `AUTO_SHARE` of what is left beside the ring.
+
+    Args:
+        known_rooms: the limits of the node's memory.
+        ring_bytes: size of the ring, which does not use its memory yet.
+        most: what is returned if no limit is known.
+    """
+    left = [room.left_bytes - ring_bytes for room in known_rooms]
+    return max(0, int(AUTO_SHARE * min(left))) if left else most

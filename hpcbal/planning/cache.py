@@ -1,0 +1,143 @@
+"""Foresee the cache of decoded samples of a node: its size, and the share of samples that it finds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from hpcbal.config import EnsembleConfig
+from hpcbal.config.schema.ensemble import AUTO
+from hpcbal.control import INDEPENDENT
+
+if TYPE_CHECKING:  # loads NumPy, which a plan without the dataset does not need
+    from hpcbal.data.source import PreprocessedSamples
+    from hpcbal.dataplane.cache import CacheNeed
+
+
+@dataclass(frozen=True, slots=True)
+class KeptFacts:
+    """Facts about what a cache keeps, from the dataset itself.
+
+    Attributes:
+        need: what the samples take; None if nothing can be kept, or with `auto` nothing has to be decoded.
+        with_resize_first: what they would take with `resize` before `random_crop`; None if it is so already,
+            or there is no `resize`.
+    """
+
+    need: CacheNeed | None
+    with_resize_first: CacheNeed | None
+
+    @classmethod
+    def of(cls, config: EnsembleConfig, source: PreprocessedSamples) -> KeptFacts:
+        """The facts about an opened dataset; may read a few samples."""
+        from hpcbal.data.spec import SampleSpec
+        from hpcbal.dataplane.cache import CacheNeed
+
+        is_encoded = source.dataset.sample_spec is None
+        if config.dataplane.cache_bytes == AUTO and not is_encoded:
+            return cls(None, None)
+        need = CacheNeed.of(source)
+        names = [step.name for step in config.preprocessing]
+        if not is_encoded or not _crops_before_it_resizes(names):
+            return cls(need, None)
+        resize = config.preprocessing[names.index("resize")].args
+        spec = SampleSpec.of((resize["height"], resize["width"], source.sample_spec.shape[-1]), "uint8")
+        labels = source.dataset.label_spec
+        return cls(need, CacheNeed(len(source.dataset), source.num_positions, spec, labels, spec.max_bytes))
+
+
+def _crops_before_it_resizes(names: Sequence[str]) -> bool:
+    return "random_crop" in names and "resize" in names[names.index("random_crop") :]
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedCache:
+    """The cache of the node with most preprocessors.
+
+    Attributes:
+        wanted: `dataplane.cache_bytes`, not 0.
+        facts: facts about the samples; None: the dataset was not opened.
+        whole_bytes: bytes that all samples take; None: unknown, or nothing is kept.
+        num_bytes: its size; None if the node decides on it.
+        hit_rate: share of the samples that it finds from the second pass on, 0..1; None: unknown.
+        rate_with_resize_first: the same with `resize` before `random_crop`.
+    """
+
+    wanted: int | Literal["auto"]
+    facts: KeptFacts | None
+    whole_bytes: int | None = None
+    num_bytes: int | None = None
+    hit_rate: float | None = None
+    rate_with_resize_first: float | None = None
+
+    @property
+    def known_bytes(self) -> int:
+        """Bytes that a node must have for it; none for `auto`, which takes a part of what is left."""
+        return 0 if self.wanted == AUTO or self.num_bytes is None else self.num_bytes
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        need = None if self.facts is None else self.facts.need
+        other = None if self.facts is None else self.facts.with_resize_first
+        return {
+            "cache_bytes": self.wanted,
+            "bytes": self.num_bytes,
+            "whole_bytes": self.whole_bytes,
+            "sample_bytes": None if need is None else need.entry_bytes,
+            "hit_rate": self.hit_rate,
+            "sample_bytes_with_resize_first": None if other is None else other.entry_bytes,
+            "hit_rate_with_resize_first": self.rate_with_resize_first,
+        }
+
+
+def planned_cache(
+    config: EnsembleConfig, facts: KeptFacts | None, num_preprocessors: int, bytes_per_node: int | None
+) -> PlannedCache | None:
+    """Foresee the cache of a node; None if there is none.
+
+    Args:
+        config: the ensemble.
+        facts: facts about its samples; None: the dataset was not opened.
+        num_preprocessors: preprocessors of the node, >= 1.
+        bytes_per_node: memory of the node; None: not given.
+    """
+    wanted = config.dataplane.cache_bytes
+    if wanted == 0 or config.data.access != "shared" or config.schedule.paradigm == INDEPENDENT:
+        return None
+    if facts is None:
+        decodes = any(step.name == "decode" for step in config.preprocessing)
+        if wanted != "auto":
+            return PlannedCache(wanted, None, num_bytes=wanted)
+        return PlannedCache(wanted, None) if decodes else None
+    ring = config.dataplane.ring_bytes
+    limit = _limit(wanted, ring, bytes_per_node)
+    rate_otherwise = None
+    if facts.with_resize_first is not None:
+        rate_otherwise = _size_and_rate(facts.with_resize_first, num_preprocessors, limit)[2]
+    if facts.need is None:
+        has_advice = facts.with_resize_first is not None
+        return PlannedCache(wanted, facts, rate_with_resize_first=rate_otherwise) if has_advice else None
+    whole, num_bytes, rate = _size_and_rate(facts.need, num_preprocessors, limit)
+    return PlannedCache(wanted, facts, whole, num_bytes, rate, rate_otherwise)
+
+
+def _limit(wanted: int | Literal["auto"], ring_bytes: int, bytes_per_node: int | None) -> int | None:
+    """Most bytes of the cache; None: the node decides."""
+    if wanted != "auto":
+        return wanted
+    if bytes_per_node is None:
+        return None
+    from hpcbal.dataplane.cache import AUTO_SHARE
+
+    return max(0, int(AUTO_SHARE * (bytes_per_node - ring_bytes)))
+
+
+def _size_and_rate(
+    need: CacheNeed, num_preprocessors: int, limit: int | None
+) -> tuple[int, int | None, float | None]:
+    """(bytes for all samples, bytes of the cache, hit rate)."""
+    whole = need.whole_bytes(num_preprocessors)
+    if limit is None:
+        return whole, None, None
+    return whole, min(whole, limit), need.hit_rate(min(whole, limit))

@@ -1,0 +1,169 @@
+"""A cache changes no sample, whatever its size, and holds what fits; nothing is thrown out."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from PIL import Image
+
+from hpcbal.data import BadSample, LabelSpec, PreprocessedSamples, SampleSpec
+from hpcbal.data.operations import Decode, Mixup, Normalize, RandomContrast, RandomCrop, RandomFlip, Resize
+from hpcbal.dataplane.cache import CacheNeed, SampleCache
+from hpcbal.dataplane.shared_memory import SharedMemory
+
+
+class Files:
+    """Encoded images of different sizes; every seventh is broken."""
+
+    num_classes = 5
+    sample_spec = None
+    label_spec = LabelSpec()
+
+    def __init__(self, length: int) -> None:
+        self.num_reads = 0
+        self._files = [self._file(sample_id) for sample_id in range(length)]
+
+    def _file(self, sample_id: int) -> bytes:
+        if sample_id % 7 == 3:
+            return b"no image"
+        rng = np.random.default_rng(sample_id)
+        pixels = rng.integers(0, 256, (12 + sample_id % 5, 10 + sample_id % 4, 3), np.uint8)
+        buffer = io.BytesIO()
+        Image.fromarray(pixels).save(buffer, "PNG")
+        return buffer.getvalue()
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+    def read(self, sample_id: int) -> tuple[bytes, int]:
+        self.num_reads += 1
+        return self._files[sample_id], sample_id % 5
+
+    def describe(self, sample_id: int) -> str:
+        return f"file {sample_id}"
+
+
+class Series:
+    """Arrays of different lengths, with two targets."""
+
+    num_classes = 1
+    sample_spec = SampleSpec.of((None, 3), "float32", 4 * 3 * 9)
+    label_spec = LabelSpec((2,), "float32")
+
+    def __init__(self, length: int) -> None:
+        self.num_reads = 0
+        self._length = length
+
+    def __len__(self) -> int:
+        return self._length
+
+    def read(self, sample_id: int) -> tuple[NDArray[Any], NDArray[Any]]:
+        self.num_reads += 1
+        sample = np.random.default_rng(sample_id).random((1 + sample_id % 9, 3), np.float32)
+        return sample, np.array([sample_id, -sample_id])
+
+    def describe(self, sample_id: int) -> str:
+        return f"series {sample_id}"
+
+
+FILES = {
+    "large": (Decode(exact=True), RandomCrop(9, 8), Resize(7, 7), RandomFlip(), Normalize()),
+    "small": (Decode(), Resize(7, 7), RandomContrast(0.5), Normalize()),
+    "fixed": (Decode(), Resize(7, 7), Normalize()),
+    "mixed": (Decode(), Resize(7, 7), RandomFlip(), Mixup(0.3), Normalize()),
+}
+
+
+def make(kind: str, length: int) -> PreprocessedSamples:
+    dataset: Any = Series(length) if kind == "series" else Files(length)
+    operations: Any = FILES.get(kind, ())
+    return PreprocessedSamples(dataset, operations, seed=3, validation_fraction=0.25)
+
+
+def made(source: PreprocessedSamples, sample_id: int, pass_index: int, training: bool) -> Any:
+    """The bytes that a producer writes; the reason if the sample is bad."""
+    try:
+        sample, label = source.sample(sample_id, pass_index, training)
+    except BadSample as error:
+        return error.reason
+    return sample.shape, sample.dtype.name, sample.tobytes(), label.tobytes(), label.dtype.name
+
+
+kinds = st.sampled_from([*FILES, "series"])
+
+
+@settings(max_examples=60, deadline=None)
+@given(kinds, st.integers(8, 40), st.floats(0.0, 1.2), st.randoms(use_true_random=False))
+def test_no_sample_depends_on_the_cache(kind: str, length: int, share: float, random: Any) -> None:
+    plain, cached = make(kind, length), make(kind, length)
+    need = CacheNeed.of(cached)
+    assert need is not None
+    num_bytes = max(need.least_bytes, int(share * need.whole_bytes(1)))
+    cached.cache = cache = SampleCache(SharedMemory.private(num_bytes), need, num_bytes)
+    drawn = [(i, p, random.random() < 0.7) for i in range(length) for p in range(3)]
+    random.shuffle(drawn)
+    for sample_id, pass_index, training in drawn:
+        expected = made(plain, sample_id, pass_index, training)
+        assert made(cached, sample_id, pass_index, training) == expected
+    dataset: Any = cached.dataset
+    num_good = length - (0 if kind == "series" else len(range(3, length, 7)))
+    assert cache.num_added <= num_good
+    reads_of_bad = 3 * (length - num_good)
+    probes = min(length, 8) if need.sample.shape[0] is None else 0  # `CacheNeed.of` reads some
+    assert dataset.num_reads <= len(drawn) - cache.num_hits + probes
+    if share >= 1.0 and need.sample.is_static:
+        assert cache.num_added == num_good
+        assert dataset.num_reads == num_good + reads_of_bad
+    cache.close()
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(8, 60), st.floats(0.05, 0.95), st.randoms(use_true_random=False))
+def test_every_pass_finds_as_many_samples_whatever_its_order(length: int, share: float, random: Any) -> None:
+    source = make("small", length)
+    need = CacheNeed.of(source)
+    assert need is not None
+    num_bytes = max(need.least_bytes, int(share * need.whole_bytes(1)))
+    source.cache = cache = SampleCache(SharedMemory.private(num_bytes), need, num_bytes)
+    hits = []
+    for pass_index in range(4):
+        before = cache.num_hits
+        ids = list(range(length))
+        random.shuffle(ids)
+        for sample_id in ids:
+            made(source, sample_id, pass_index, True)
+        hits.append(cache.num_hits - before)
+    assert hits[0] == 0
+    assert hits[1:] == [cache.num_added] * 3
+    num_good = length - len(range(3, length, 7))
+    room = round(need.hit_rate(num_bytes) * source.num_positions)
+    assert cache.num_added == min(room, num_good)
+    cache.close()
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 300), st.integers(1, 9000), st.integers(1, 6), st.randoms(use_true_random=False))
+def test_a_whole_cache_has_room_for_all_samples_whoever_makes_them(
+    num_samples: int, sample_bytes: int, num_writers: int, random: Any
+) -> None:
+    need = CacheNeed(
+        num_samples, num_samples, SampleSpec.of((sample_bytes,), "uint8"), LabelSpec(), sample_bytes
+    )
+    num_bytes = need.whole_bytes(num_writers)
+    shared = SharedMemory.private(num_bytes)
+    writers = [SampleCache(shared, need, num_bytes) for _ in range(num_writers)]
+    sample = np.zeros(sample_bytes, np.uint8)
+    for sample_id in range(num_samples):
+        random.choice(writers).put(sample_id, sample, np.int64(sample_id))
+    assert sum(writer.num_added for writer in writers) == num_samples
+    for sample_id in range(num_samples):
+        kept = random.choice(writers).get(sample_id)
+        assert kept is not None
+        assert kept[1] == sample_id
+    assert need.hit_rate(num_bytes) == pytest.approx(1.0)

@@ -1,0 +1,103 @@
+"""`hpcbal plan` says how large the cache of decoded samples is, and what it finds."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from PIL import Image
+
+from hpcbal.cli import main
+
+Capture = pytest.CaptureFixture[str]
+NUM_FILES = 40
+RESIZE: dict[str, Any] = {"resize": {"height": 16, "width": 16}}
+CROP: dict[str, Any] = {"random_crop": {"height": 12, "width": 12}}
+EXACT: dict[str, Any] = {"decode": {"exact": True}}
+
+
+@pytest.fixture(autouse=True)
+def in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for number in range(NUM_FILES):
+        path = Path("images", f"class{number % 2}", f"{number:03}.jpg")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(np.full((60, 80, 3), number, np.uint8)).save(path)
+
+
+def planned(capsys: Capture, preprocessing: list[Any], cache: Any, *options: str) -> tuple[Any, str]:
+    """The part of the plan that is about the cache, and the whole plan as text."""
+    config = {
+        "data": {"dataset": "hpcbal.data:image_folder", "args": {"path": "images"}},
+        "preprocessing": preprocessing,
+        "defaults": {"optimizer": {"name": "sgd", "learning_rate": 0.1}, "stop": {"max_epochs": 2}},
+        "dnns": [{"name": "a", "model": "hpcbal.models:softmax_regression", "batch_size": 4}],
+        "backend": {"name": "emulated", "rates": {"a": {1: 100}}},
+        "dataplane": {"cache_bytes": cache, "ring_bytes": "1MiB", "block_samples": 4},
+        "slots": {"per_node": 1},
+    }
+    Path("run.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
+    assert main(["plan", "run.yaml", *options, "--json"]) == 0
+    values = json.loads(capsys.readouterr().out)
+    assert main(["plan", "run.yaml", *options]) == 0
+    return values, capsys.readouterr().out
+
+
+def test_a_cache_of_given_size_has_a_hit_rate(capsys: Capture) -> None:
+    operations = [{"decode": {}}, RESIZE, CROP]
+    values, text = planned(capsys, operations, "20KiB", "--open-data")
+    cache = values["cache_per_node"]
+    assert cache["sample_bytes"] == 16 * 16 * 3 + 64
+    assert cache["bytes"] == 20 * 1024
+    assert cache["hit_rate"] == ((20 * 1024 - 64 - 320) // 832) / NUM_FILES
+    assert values["memory_per_node"]["known_bytes"] == 2**20 + 20 * 1024
+    assert "20.0 KiB, 832 B for each of 40 samples; it finds 60% of them from the second pass on" in text
+    assert "resize before" not in text
+    cache = planned(capsys, operations, "1GiB", "--open-data")[0]["cache_per_node"]
+    assert (cache["hit_rate"], cache["bytes"]) == (1.0, cache["whole_bytes"])
+    _, text = planned(capsys, operations, "1MiB", "--memory", "1.5MiB")
+    assert "set dataplane.cache_bytes to 524288 or less" in text
+
+
+def test_auto_depends_on_the_memory_of_a_node(capsys: Capture) -> None:
+    operations = [{"decode": {}}, RESIZE]
+    values, text = planned(capsys, operations, "auto", "--open-data")
+    cache = values["cache_per_node"]
+    assert (cache["bytes"], cache["hit_rate"]) == (None, None)
+    assert values["memory_per_node"]["cache_bytes"] == 0
+    assert "hold all, if the node has twice that left" in text
+    values, text = planned(capsys, operations, "auto", "--open-data", "--memory", str(2**20 + 2 * 9_000))
+    assert values["cache_per_node"]["bytes"] == 9_000
+    assert 0.2 < values["cache_per_node"]["hit_rate"] < 0.3
+    values, text = planned(capsys, operations, "auto", "--open-data", "--memory", "1GiB")
+    assert "it finds 100% of them from the second pass on" in text
+    _, text = planned(capsys, operations, "auto")
+    assert "at most half of what the node has left, --open-data shows how many samples it holds" in text
+
+
+def test_a_random_crop_before_the_resize_is_named_with_what_the_other_order_gives(capsys: Capture) -> None:
+    options = ("--open-data", "--memory", "1GiB")
+    values, text = planned(capsys, [{"decode": {}}, CROP, RESIZE], "auto", *options)
+    assert values["cache_per_node"]["sample_bytes"] is None
+    assert "none, because random_crop comes before resize" in text
+    other = "resize before random_crop, which gives other samples, would take 832 B for each sample"
+    assert f"{other}, and 100% found" in text
+    values, text = planned(capsys, [EXACT, CROP, RESIZE], "200KiB", "--open-data")
+    cache = values["cache_per_node"]
+    assert cache["sample_bytes"] == 60 * 80 * 3 + 64
+    assert cache["hit_rate"] == 14 / 40
+    assert cache["hit_rate_with_resize_first"] == 1.0
+    assert "14.1 KiB for each of 40 samples; it finds 35% of them" in text
+    assert f"{other}, and 100% found" in text
+
+
+def test_without_a_cache_nothing_is_said(capsys: Capture) -> None:
+    operations = [{"decode": {}}, RESIZE]
+    for cache, option in ((0, "balance.policy=even"), ("1MiB", "schedule.paradigm=independent")):
+        values, text = planned(capsys, operations, cache, "--open-data", "--set", option)
+        assert values["cache_per_node"] is None
+        assert "cache of decoded samples" not in text

@@ -1,0 +1,88 @@
+"""How large a cache is, and how it stops growing while others fill the node's memory."""
+
+from __future__ import annotations
+
+import logging
+
+import numpy as np
+import pytest
+
+from hpcbal.data.spec import LabelSpec, SampleSpec
+from hpcbal.dataplane.cache import CacheNeed, SampleCache, auto_bytes
+from hpcbal.dataplane.shared_memory import Room, SharedMemory, rooms
+
+SPEC = SampleSpec.of((1000,), "uint8")
+NEED = CacheNeed(1000, 1000, SPEC, LabelSpec(), 1000.0)
+SAMPLE = np.zeros(1000, np.uint8)
+LABEL = np.int64(1)
+
+
+def room(left: int, total: int = 1600) -> Room:
+    return Room(left, total, f"{left} bytes are free", "ask for more")
+
+
+@pytest.mark.parametrize(
+    ("left", "ring", "expected"),
+    [((), 10, 77), ((1000,), 0, 500), ((1000, 600), 100, 250), ((100, 9000), 100, 0), ((50,), 100, 0)],
+)
+def test_auto_takes_half_of_the_least_that_is_left_beside_the_ring(
+    left: tuple[int, ...], ring: int, expected: int
+) -> None:
+    assert auto_bytes([room(each) for each in left], ring, 77) == expected
+
+
+def test_this_node_has_memory() -> None:
+    assert rooms()
+    assert all(0 < each.left_bytes <= each.total_bytes for each in rooms())
+
+
+def test_it_stops_growing_before_the_memory_is_gone(caplog: pytest.LogCaptureFixture) -> None:
+    num_bytes = NEED.whole_bytes(1)
+    total = 16 * num_bytes
+    left = [total // 16 + num_bytes // 2]  # a sixteenth stays free, and half a cache fits
+
+    def known() -> list[Room]:
+        return [room(left[0], total)]
+
+    shared = SharedMemory.private(num_bytes)
+    cache = SampleCache(shared, NEED, num_bytes, known)
+    with caplog.at_level(logging.WARNING):
+        for sample_id in range(1000):
+            before = cache.num_added
+            cache.put(sample_id, SAMPLE, LABEL)
+            left[0] -= 1088 * (cache.num_added - before)
+    assert 300 < cache.num_added < 700
+    assert caplog.text.count("does not grow any more") == 1
+    assert "bytes are free" in caplog.text
+    assert all((cache.get(each) is not None) == (each < cache.num_added) for each in range(1000))
+
+
+def test_a_sample_that_is_larger_than_the_cache_leaves_it_to_others() -> None:
+    need = CacheNeed(9, 9, SampleSpec.of((None,), "uint8", 100_000), LabelSpec(), 1000.0)
+    num_bytes = need.table_bytes + 20_000
+    cache = SampleCache(SharedMemory.private(num_bytes), need, num_bytes)
+    cache.put(0, np.zeros(90_000, np.uint8), LABEL)
+    cache.put(1, np.full(9_000, 7, np.uint8), LABEL)
+    assert cache.get(0) is None
+    kept = cache.get(1)
+    assert kept is not None
+    np.testing.assert_array_equal(kept[0], np.full(9_000, 7))
+    cache.put(2, np.zeros(9_000, np.uint8), LABEL)  # more than is left
+    cache.put(3, np.full(2_000, 3, np.uint8), LABEL)
+    assert cache.get(2) is None
+    assert cache.get(3) is not None
+
+
+def test_what_is_kept_cannot_be_changed() -> None:
+    num_bytes = NEED.least_bytes
+    cache = SampleCache(SharedMemory.private(num_bytes), NEED, num_bytes)
+    given = SAMPLE.copy()
+    cache.put(5, given, LABEL)
+    given[:] = 1
+    cache.put(5, given, LABEL)  # it is there already
+    kept = cache.get(5)
+    assert kept is not None
+    np.testing.assert_array_equal(kept[0], SAMPLE)
+    with pytest.raises(ValueError, match="read-only"):
+        kept[0][0] = 1
+    assert (cache.num_added, cache.num_hits) == (1, 1)
