@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hpcbal.api.verbs import warn
+from hpcbal.api.verbs import of_python, warn
 from hpcbal.cluster.layout import granted_gpus
+from hpcbal.config.schema.objective import predicted_by
 from hpcbal.data.evaluation import SampleSet, open_sample_set, whole_set
 from hpcbal.data.given_samples import GivenSamples
 from hpcbal.data.held_out import of_same_kind
@@ -21,7 +22,7 @@ from hpcbal.data.source import PreprocessedSamples, open_source
 from hpcbal.ensembling import items_of, predictions_of
 from hpcbal.errors import InputError
 from hpcbal.runtime.evaluating.evaluator import Evaluator, FailedDnnsError
-from hpcbal.runtime.evaluating.predicting import Predictor, kind_of
+from hpcbal.runtime.evaluating.predicting import Predictor
 from hpcbal.runtime.evaluating.request import VALIDATION, EvaluationRequest, TrainedRun, open_trained
 from hpcbal.runtime.evaluating.result import columns_of, of_one_kind, without_dnns
 from hpcbal.runtime.evaluating.workers import OneWorker
@@ -56,7 +57,7 @@ class Ensemble:
         weights: Sequence[float],
     ) -> None:
         self.members = {dnn.name: float(each) for dnn, each in zip(run.dnns, weights, strict=True)}
-        self.left_out = dict(run.left_out)
+        self.left_out = {name: of_python(reason) for name, reason in run.left_out.items()}
         self.classes = tuple(class_names(trained.dataset) or ())
         self._run, self._trained = run, trained
         self._backend, self._predictor = backend, predictor
@@ -85,7 +86,7 @@ class Ensemble:
             DataError: if there are no samples, or they are of another kind.
         """
         found = self._sample_set(samples, data_args or {})
-        kind, num_samples = kind_of(self._run.dnns[0]), len(found.ids)
+        kind, num_samples = predicted_by(self._run.dnns[0]), len(found.ids)
         total: NDArray[np.float64] | None = None
         is_known = np.zeros(num_samples, bool)
         shape: tuple[int, ...] = ()
@@ -141,7 +142,7 @@ class Ensemble:
         config, trained = self._run.config, self._trained
         self._predictor.found.broken.clear()
         if isinstance(samples, str):
-            return open_sample_set(config, trained, samples, args)
+            return open_sample_set(config, trained, samples, args, ("samples", "data_args"))
         if hasattr(samples, "read") and hasattr(samples, "label_spec"):
             return whole_set("the given dataset", of_same_kind(samples, trained.dataset, "samples"), config)
         return whole_set("the given samples", GivenSamples(samples, trained.dataset), config)
@@ -200,7 +201,7 @@ def _selected(
 ) -> tuple[TrainedRun, tuple[float, ...]]:
     """The DNNs that can be called, with their weights by greedy selection."""
     validation = open_sample_set(run.config, trained, VALIDATION)
-    kind = kind_of(run.dnns[0])
+    kind = predicted_by(run.dnns[0])
     while True:
         evaluator = Evaluator(OneWorker(), predictor, run.dnns, kind, columns_of(kind, trained))
         try:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import hpcbal
 from hpcbal.api import ensemble as ensemble_module
 from hpcbal.api.ensemble import Ensemble, open_ensemble
 from hpcbal.checkpoint import TrainingState, write_checkpoint
@@ -177,6 +178,13 @@ def test_a_dnn_that_cannot_predict_is_named(tmp_path: Path) -> None:
 def test_only_two_ways_to_select(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="select: got 'best', allowed: mean, greedy"):
         open_ensemble(tmp_path, "best", ())
+
+
+@pytest.mark.parametrize("weights", ["first", 3, True])
+def test_only_weights_that_are_kept(tmp_path: Path, weights: Any) -> None:
+    (tmp_path / "config.yaml").touch()
+    with pytest.raises(InputError, match=r"^weights: "):
+        hpcbal.load(tmp_path).ensemble(weights=weights)
 
 
 def test_settings_that_come_too_late_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
