@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from hpcbal.api.verbs import of_python, warn
 from hpcbal.cluster.layout import granted_gpus
+from hpcbal.config.schema.objective import predicted_by
 from hpcbal.data.evaluation import SampleSet, open_sample_set, whole_set
 from hpcbal.data.given_samples import GivenSamples
 from hpcbal.data.held_out import of_same_kind
@@ -21,7 +22,7 @@ from hpcbal.data.source import PreprocessedSamples, open_source
 from hpcbal.ensembling import items_of, predictions_of
 from hpcbal.errors import InputError
 from hpcbal.runtime.evaluating.evaluator import Evaluator, FailedDnnsError
-from hpcbal.runtime.evaluating.predicting import Predictor, kind_of
+from hpcbal.runtime.evaluating.predicting import Predictor
 from hpcbal.runtime.evaluating.request import VALIDATION, EvaluationRequest, TrainedRun, open_trained
 from hpcbal.runtime.evaluating.result import columns_of, of_one_kind, without_dnns
 from hpcbal.runtime.evaluating.workers import OneWorker
@@ -85,7 +86,7 @@ class Ensemble:
             DataError: if there are no samples, or they are of another kind.
         """
         found = self._sample_set(samples, data_args or {})
-        kind, num_samples = kind_of(self._run.dnns[0]), len(found.ids)
+        kind, num_samples = predicted_by(self._run.dnns[0]), len(found.ids)
         total: NDArray[np.float64] | None = None
         is_known = np.zeros(num_samples, bool)
         shape: tuple[int, ...] = ()
@@ -200,7 +201,7 @@ def _selected(
 ) -> tuple[TrainedRun, tuple[float, ...]]:
     """The DNNs that can be called, with their weights by greedy selection."""
     validation = open_sample_set(run.config, trained, VALIDATION)
-    kind = kind_of(run.dnns[0])
+    kind = predicted_by(run.dnns[0])
     while True:
         evaluator = Evaluator(OneWorker(), predictor, run.dnns, kind, columns_of(kind, trained))
         try:

@@ -125,7 +125,7 @@ def _compile(
     """
     from hpcbal.training.torch.compiling import Probes
 
-    probes = Probes.of(sample, label, num_classes)
+    probes = Probes.of(sample, label, num_classes, dnn.accumulate)
     try:
         with contextlib.suppress(NonFiniteError):  # of samples that are none
             replica.compute(probes, len(probes.ids))

@@ -16,7 +16,7 @@ from hpcbal.config.schema.dnn import DnnConfig
 from hpcbal.data.spec import LabelSpec, SampleSpec
 from hpcbal.errors import InputError
 from hpcbal.training.torch.batch_norm import synchronised
-from hpcbal.training.user_model import NUM_PROBES, PROBE_LENGTHS, probe_labels, probe_samples
+from hpcbal.training.user_model import PROBE_LENGTHS, probe_labels, probe_samples
 from hpcbal.training.weights import Array
 
 MOST_VERSIONS = 64
@@ -31,16 +31,18 @@ class Probes:
     ids: Array
     x: Array | list[Array]
     y: Array
-    work: float = float(NUM_PROBES)
+    work: float
     padding_limit: float = math.inf
 
     @classmethod
-    def of(cls, sample: SampleSpec, label: LabelSpec, num_classes: int) -> Probes:
-        """Samples of zeros and ones as the data plane would bring them."""
+    def of(cls, sample: SampleSpec, label: LabelSpec, num_classes: int, num_slices: int) -> Probes:
+        """Samples of zeros and ones as the data plane would bring them, the same ones in each slice."""
         x: Any = probe_samples(sample.shape, PROBE_LENGTHS[0]).astype(sample.dtype)
+        x = np.concatenate([x] * num_slices)
         if None in sample.shape:
             x = list(x)
-        return cls(np.zeros(NUM_PROBES, np.int64), x, probe_labels(label, num_classes))
+        y = np.concatenate([probe_labels(label, num_classes)] * num_slices)
+        return cls(np.zeros(len(x), np.int64), x, y, float(len(x)))
 
 
 def compile_module(dnn: DnnConfig, module: torch.nn.Module) -> None:
@@ -60,7 +62,9 @@ def compile_module(dnn: DnnConfig, module: torch.nn.Module) -> None:
             f"DNN {dnn.name}: compile: got true, but model {dnn.model} has layers that sum over the ranks of "
             "a group (SyncBatchNorm), allowed: false, or BatchNorm in their place"
         )
-    settings.recompile_limit = settings.accumulated_recompile_limit = MOST_VERSIONS
+    limit = "recompile_limit" if hasattr(settings, "recompile_limit") else "cache_size_limit"  # before 2.6
+    setattr(settings, limit, MOST_VERSIONS)
+    setattr(settings, f"accumulated_{limit}", MOST_VERSIONS)
     forward = module.forward
 
     def compiled(*given: Any, **more: Any) -> Any:
