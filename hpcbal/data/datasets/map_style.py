@@ -61,6 +61,7 @@ class MapStyle:
         labels: the class of each item, where it is known without reading all of them; else None.
         class_names: of the items, if they name them.
         validation_ids, sizes, sample_weights: those of the items, if they have any.
+        remarks: labels that are missing, if labels are numbers with a fraction.
         notes: how arrays of three axes were understood, if their axes were moved.
         reading: how an item becomes a sample.
         fingerprint: that of the items, if it is a text; else a digest of their number, of the known labels,
@@ -111,6 +112,14 @@ class MapStyle:
         self.sample_weights: Any = getattr(items, "sample_weights", None)
         own = getattr(items, "fingerprint", None)
         self.fingerprint = own if isinstance(own, str) and own else self._digest(tried)
+        self.remarks: tuple[str, ...] = ()
+        if not self.label_spec.shape and not self.label_spec.is_class:
+            missing = places_without_label(items, columns.label)
+            if len(missing):
+                self.remarks = (
+                    f"{len(missing)} of {self._length} labels are missing (NaN), the first that of item "
+                    f"{missing[0]}, and count as broken; classes are whole numbers, so leave out these items",
+                )
         self.notes: tuple[str, ...] = ()
         if chosen == "chw" and layout is None:
             self.notes = (
