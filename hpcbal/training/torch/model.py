@@ -138,6 +138,7 @@ def checked(
     elif inspect.isroutine(getattr(module, "loss", None)):
         warnings.append("it has a method loss, which is used only with 'loss: module'")
     frozen = freeze_modules(dnn, module)
+    _check_gradients(who, module)
     _check_state(who, module)
 
     def run() -> Any:
@@ -304,6 +305,20 @@ def _try_training(
 def _can_move(buffer: Buffer) -> bool:
     is_kept = buffer.name not in buffer.module._non_persistent_buffers_set
     return is_kept and (buffer.tensor.is_floating_point() or buffer.name == COUNTER)
+
+
+def _check_gradients(who: str, module: torch.nn.Module) -> None:
+    """Refuse layers with sparse gradients: ranks sum dense ones.
+
+    Raises: InputError: if there is one that trains.
+    """
+    for path, part in module.named_modules():
+        is_sparse = isinstance(part, torch.nn.Embedding | torch.nn.EmbeddingBag) and part.sparse
+        if is_sparse and part.weight.requires_grad:
+            raise InputError(
+                f"{who}: {path or 'it'} is an embedding ({type(part).__name__}) with sparse=True, allowed: "
+                "sparse=False, because ranks sum gradients as whole tensors; or freeze it"
+            )
 
 
 def _check_state(who: str, module: torch.nn.Module) -> None:

@@ -92,3 +92,13 @@ def test_patterns_of_frozen_layers(make_dnn: Make, make_spec: Make, freeze: Any,
         TorchBackend().build(
             make_dnn(model="torch_modules:linear", freeze=freeze), make_spec(dtype="float32"), 5, 0
         )
+
+
+def test_sparse_gradients_are_refused_before_training(make_dnn: Make, make_spec: Make) -> None:
+    dnn = make_dnn(model="torch_modules:embedded")
+    with pytest.raises(
+        InputError, match=r"0 is an embedding \(_Words\) with sparse=True, allowed: sparse=False"
+    ):
+        TorchBackend().build(dnn, make_spec(dtype="float32", shape=(4,)), 5, 0)
+    frozen = make_dnn(model="torch_modules:embedded", freeze=("0",))
+    TorchBackend().build(frozen, make_spec(dtype="float32", shape=(4,)), 5, 0)
