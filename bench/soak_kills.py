@@ -133,10 +133,10 @@ def main() -> int:
             for text, fault in disturbed_run(folder, case, planned, clean[case]):
                 print(f"run {run} ({case}): {text}: {'FAULT: ' + fault if fault else 'ok'}", flush=True)
                 faults.append(fault)
-            num_survived += faults.pop() is None
-            num_unexplained += sum(fault is not None for fault in faults)
             if args.folder is not None and any(faults):
                 shutil.copytree(folder, args.folder / folder.name, dirs_exist_ok=True)
+            num_survived += faults.pop() is None
+            num_unexplained += sum(fault is not None for fault in faults)
             shutil.rmtree(folder)
     figures = {"kills_survived": num_survived / args.runs, "unexplained_ends": num_unexplained}
     print(f"{figures} over {args.runs} runs and {num_signals} signals")

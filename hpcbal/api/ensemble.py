@@ -11,17 +11,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hpcbal.api.verbs import warn
+from hpcbal.api.verbs import of_python, warn
 from hpcbal.cluster.layout import granted_gpus
-from hpcbal.data.dataset import Dataset
+from hpcbal.config.schema.objective import predicted_by
 from hpcbal.data.evaluation import SampleSet, open_sample_set, whole_set
+from hpcbal.data.given_samples import GivenSamples
 from hpcbal.data.held_out import of_same_kind
 from hpcbal.data.labels import class_names
 from hpcbal.data.source import PreprocessedSamples, open_source
 from hpcbal.ensembling import items_of, predictions_of
 from hpcbal.errors import InputError
 from hpcbal.runtime.evaluating.evaluator import Evaluator, FailedDnnsError
-from hpcbal.runtime.evaluating.predicting import Predictor, kind_of
+from hpcbal.runtime.evaluating.predicting import Predictor
 from hpcbal.runtime.evaluating.request import VALIDATION, EvaluationRequest, TrainedRun, open_trained
 from hpcbal.runtime.evaluating.result import columns_of, of_one_kind, without_dnns
 from hpcbal.runtime.evaluating.workers import OneWorker
@@ -56,35 +57,36 @@ class Ensemble:
         weights: Sequence[float],
     ) -> None:
         self.members = {dnn.name: float(each) for dnn, each in zip(run.dnns, weights, strict=True)}
-        self.left_out = dict(run.left_out)
+        self.left_out = {name: of_python(reason) for name, reason in run.left_out.items()}
         self.classes = tuple(class_names(trained.dataset) or ())
         self._run, self._trained = run, trained
         self._backend, self._predictor = backend, predictor
 
     def predict(
         self,
-        samples: str | Dataset | Sequence[Any] | NDArray[Any],
+        samples: Any,
         *,
         data_args: Mapping[str, Any] | None = None,
     ) -> NDArray[np.float64]:
         """Predict some samples; they are preprocessed like validation samples.
 
         Args:
-            samples: arrays (or images as bytes) like those of the dataset, before any preprocessing; or
-                `test`, `validation`, the import path of a dataset, or a dataset.
+            samples: arrays, tensors or images like those of the run's dataset, before any preprocessing: in
+                one array, a list or a table; or `test`, `validation`, the import path of a dataset, or a
+                dataset, also one of another library or a pair, whose labels are not looked at.
             data_args: arguments of the callable at an import path.
 
         Returns:
             The weighted mean of what the members predict, float64, shape (n, *prediction of one sample):
-            probabilities of classes or labels, or values. A sample that cannot be used has NaN, with a
-            warning.
+            probabilities of classes or labels, or values. A sample that cannot be used has NaN; one warning
+            names the first.
 
         Raises:
-            InputError: if a member cannot be built any more, or samples are of another kind.
-            DataError: if there are none.
+            InputError: if a member cannot be built any more.
+            DataError: if there are no samples, or they are of another kind.
         """
         found = self._sample_set(samples, data_args or {})
-        kind, num_samples = kind_of(self._run.dnns[0]), len(found.ids)
+        kind, num_samples = predicted_by(self._run.dnns[0]), len(found.ids)
         total: NDArray[np.float64] | None = None
         is_known = np.zeros(num_samples, bool)
         shape: tuple[int, ...] = ()
@@ -108,12 +110,14 @@ class Ensemble:
                 raise InputError(
                     f"{self._run.root}: DNN {dnn.name} cannot predict: {reason}; name others with dnns"
                 ) from error
-        broken = self._predictor.found.broken
-        for position in np.flatnonzero(~is_known).tolist():
-            reason = broken.get((found.name, position), "for an unknown reason")
-            warn(f"sample {position} of {found.name} cannot be used: {reason}")
-        if total is None:
-            raise InputError(f"{self._run.root}: no sample of {found.name} can be used")
+        unknown = np.flatnonzero(~is_known).tolist()
+        if unknown:
+            reason = self._predictor.found.broken.get((found.name, unknown[0]), "for an unknown reason")
+            if total is None:
+                raise InputError(f"{self._run.root}: no sample of {found.name} can be used: {reason}")
+            more = f", nor can {len(unknown) - 1} more" if len(unknown) > 1 else ""
+            warn(f"sample {unknown[0]} of {found.name} cannot be used{more}: {reason}")
+        assert total is not None
         columns = columns_of(kind, self._trained)
         predictions = predictions_of(total.reshape(-1, columns), shape, kind)
         predictions[~is_known] = np.nan
@@ -138,55 +142,10 @@ class Ensemble:
         config, trained = self._run.config, self._trained
         self._predictor.found.broken.clear()
         if isinstance(samples, str):
-            return open_sample_set(config, trained, samples, args)
+            return open_sample_set(config, trained, samples, args, ("samples", "data_args"))
         if hasattr(samples, "read") and hasattr(samples, "label_spec"):
             return whole_set("the given dataset", of_same_kind(samples, trained.dataset, "samples"), config)
-        if not len(samples):
-            raise InputError("samples: got none, allowed: at least one")
         return whole_set("the given samples", GivenSamples(samples, trained.dataset), config)
-
-
-class GivenSamples:
-    """Samples without labels as a dataset; all get the label 0.
-
-    Attributes: as `Dataset` describes them.
-
-    Args:
-        samples: arrays, or images as bytes.
-        trained: the dataset whose samples they are like.
-    """
-
-    def __init__(self, samples: Sequence[Any] | NDArray[Any], trained: Dataset) -> None:
-        self.num_classes = int(trained.num_classes)
-        self.sample_spec, self.label_spec = trained.sample_spec, trained.label_spec
-        self._samples = samples
-        self._label = np.zeros(self.label_spec.shape, self.label_spec.dtype)
-
-    def __len__(self) -> int:
-        return len(self._samples)
-
-    def read(self, sample_id: int) -> tuple[Any, NDArray[Any]]:
-        """Return the sample, in the type of the trained ones where no kind of number changes.
-
-        Raises:
-            ValueError: if the type cannot hold its whole numbers.
-        """
-        sample = self._samples[sample_id]
-        if self.sample_spec is None:
-            return sample, self._label
-        array, dtype = np.asarray(sample), np.dtype(self.sample_spec.dtype)
-        if np.can_cast(array.dtype, dtype, "same_kind"):
-            cast = array.astype(dtype)
-            if dtype.kind in "iu" and (cast != array).any():
-                raise ValueError(
-                    f"got numbers from {array.min()} to {array.max()}, allowed: those of {dtype}"
-                )
-            array = cast
-        return array, self._label
-
-    def describe(self, sample_id: int) -> str:
-        """Return which of the given samples it is."""
-        return f"given sample {sample_id}"
 
 
 def open_ensemble(
@@ -242,7 +201,7 @@ def _selected(
 ) -> tuple[TrainedRun, tuple[float, ...]]:
     """The DNNs that can be called, with their weights by greedy selection."""
     validation = open_sample_set(run.config, trained, VALIDATION)
-    kind = kind_of(run.dnns[0])
+    kind = predicted_by(run.dnns[0])
     while True:
         evaluator = Evaluator(OneWorker(), predictor, run.dnns, kind, columns_of(kind, trained))
         try:

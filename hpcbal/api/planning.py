@@ -6,11 +6,20 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hpcbal.api.verbs import ConfigLike, arguments_for, changes, options, unchanged_process, warn
+from hpcbal.api.verbs import (
+    ConfigLike,
+    arguments_for,
+    changes,
+    naming_arguments,
+    options,
+    unchanged_process,
+    warn,
+)
 from hpcbal.cli.main import parsed
 from hpcbal.cli.options import Answer
 
 
+@naming_arguments()
 def plan(
     config: ConfigLike,
     *,
@@ -59,6 +68,7 @@ def plan(
         return answer(args, warn)
 
 
+@naming_arguments()
 def simulate(
     config: ConfigLike | None = None,
     *,

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 import socket
 import time
 from collections.abc import Mapping, Sequence
+from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -16,6 +18,7 @@ from hpcbal.api.verbs import (
     ConfigLike,
     arguments_for,
     changes,
+    naming_arguments,
     options,
     path_word,
     unchanged_process,
@@ -36,6 +39,7 @@ _LOOK_S = 1.0
 Weights = Literal["best", "last"]
 
 
+@naming_arguments()
 def run(
     config: ConfigLike,
     *,
@@ -181,8 +185,12 @@ class Run:
             TimeoutError: if it still runs then.
             RunRefused: if its input was wrong (code 2).
             RunFailed: if it has ended with another code, or was killed.
+            InputError: if `timeout_s` is no number.
             KeyboardInterrupt: after its end, if there was a Ctrl-C.
         """
+        is_number = isinstance(timeout_s, Real) and not isinstance(timeout_s, bool)
+        if timeout_s is not None and (not is_number or math.isnan(timeout_s)):
+            raise InputError(f"timeout_s: got {timeout_s!r}, allowed: a number of seconds, or None")
         if self._child is None:
             return self._wait_for_other(timeout_s, check)
         code = self._child.wait(timeout_s, show=show)
@@ -271,6 +279,7 @@ class Run:
             ) from error
         return pandas.DataFrame(self.results())
 
+    @naming_arguments()
     def report(self, output: str | os.PathLike[str] | None = None, *, plots: bool = True) -> Path:
         """Make one page about it, and plots beside the page.
 
@@ -290,6 +299,7 @@ class Run:
         with unchanged_process():
             return write(parsed(words), warn).page
 
+    @naming_arguments()
     def evaluate(
         self,
         data: str | None = None,
@@ -321,7 +331,7 @@ class Run:
         from hpcbal.telemetry.files.atomic_file import to_jsonable
         from hpcbal.telemetry.views.evaluation import read_evaluation, render_evaluation
 
-        text = None if data_args is None else json.dumps(plain_of(data_args, "data_args", "--data-args"))
+        text = None if data_args is None else json.dumps(plain_of(data_args, "data_args", "evaluate"))
         words = options(data=data, data_args=text, dnns=_names(dnns), weights=weights)
         self._do(
             ["evaluate", path_word(self._files.root), *words], show, (ExitCode.DONE, ExitCode.FAILED_DNNS)
@@ -331,6 +341,7 @@ class Run:
             raise InputError(f"{self._files.evaluation}: was removed")
         return Answer(to_jsonable(found), lambda: render_evaluation(found).splitlines())
 
+    @naming_arguments()
     def export(
         self,
         name: str | None = None,
@@ -364,6 +375,7 @@ class Run:
         child = Child(words, self.directory)
         child.check(child.wait(show=show), allowed)
 
+    @naming_arguments()
     def ensemble(
         self,
         select: Literal["mean", "greedy"] = "mean",
@@ -382,9 +394,11 @@ class Run:
             InputError: if nothing can be loaded, or an option is wrong.
             DataError: if `greedy` finds no validation samples.
         """
+        words = ["evaluate", path_word(self._files.root), *options(dnns=_names(dnns), weights=weights)]
+        which = parsed(words).weights
         from hpcbal.api.ensemble import open_ensemble
 
-        return open_ensemble(self._files.root, select, _names(dnns), weights)
+        return open_ensemble(self._files.root, select, _names(dnns), which)
 
 
 def _names(given: Sequence[str]) -> tuple[str, ...]:

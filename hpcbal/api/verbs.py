@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import re
 import sys
 import threading
 import warnings
@@ -12,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, TypeAlias
 
 from hpcbal.cli.main import parsed
-from hpcbal.errors import HpcbalWarning, InputError
+from hpcbal.errors import DataError, HpcbalWarning, InputError
 
 ConfigLike: TypeAlias = str | os.PathLike[str] | Mapping[str, Any]
 """The path of a YAML file, or its keys as values."""
@@ -79,7 +80,30 @@ def arguments_for(verb: str, config: ConfigLike, words: list[str]) -> argparse.N
 
 def warn(text: str) -> None:
     """Warn of something that may be unintended, as Python code is warned."""
-    warnings.warn(text, HpcbalWarning, stacklevel=3)
+    warnings.warn(of_python(text), HpcbalWarning, stacklevel=3)
+
+
+@contextlib.contextmanager
+def naming_arguments() -> Iterator[None]:
+    """Name arguments of Python in errors, where the command line has options: `dnns`, not `--dnns`.
+
+    Errors with fields, and those that show what a command has printed, stay as they are.
+    """
+    try:
+        yield
+    except InputError as error:
+        text = of_python(str(error))
+        if text == str(error) or type(error) not in (InputError, DataError):
+            raise
+        raise type(error)(text).with_traceback(error.__traceback__) from error.__cause__
+
+
+_OPTION = re.compile(r"'hpcbal [^']*'|(?:\bargument )?(?<![\w-])--([a-z][a-z-]*)")
+
+
+def of_python(text: str) -> str:
+    """Return the text with names of arguments in place of options; command lines in it stay as they are."""
+    return _OPTION.sub(lambda found: found[1].replace("-", "_") if found[1] else found[0], text)
 
 
 @contextlib.contextmanager

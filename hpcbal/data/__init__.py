@@ -12,6 +12,7 @@ from hpcbal.data.datasets import (
     hdf5,
     image_folder,
     map_style,
+    tar_shards,
     ts_series,
 )
 from hpcbal.data.pipeline import build_operations
@@ -34,5 +35,6 @@ __all__ = [
     "image_folder",
     "map_style",
     "open_source",
+    "tar_shards",
     "ts_series",
 ]

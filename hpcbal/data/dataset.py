@@ -75,15 +75,16 @@ class Dataset(Protocol):
     marks that one sample as bad. Every rank that preprocesses makes its own object, so open files lazily, in
     `read`.
 
-    Seven attributes are optional, and therefore not listed as members: `validation_ids`, a sequence of sample
-    ids, if the set comes with its own split (`data.validation_fraction` is then not used); `fingerprint`,
-    a string that differs for other data (a run refuses to resume with other data); `labels`, the classes
-    of all samples, shape (len,) of integers (a run then warns of strange ones before it starts);
-    `class_names`, a text for each of `num_classes` (validation and test data, and weights to start from,
-    are then compared by name, and not only by number); `remarks`, sentences to show before the run starts;
-    `sample_weights`, how much each sample counts in the loss, numbers from 0 on, shape (len,); and `sizes`,
-    the relative size of each sample, such as its number of frames: numbers above 0, shape (len,), or a
-    function of the sample's id. Without it, the size of a sample is the product of the lengths that differ.
+    Eight attributes are optional, and therefore not listed as members: `validation_ids`, a sequence of sample
+    ids, if the set comes with its own split (`data.validation_fraction` is then not used); `fingerprint`, a
+    string that differs for other data (a run refuses to resume with other data); `labels`, the classes of all
+    samples, shape (len,) of integers (a run then warns of strange ones before it starts); `class_names`, a
+    text for each of `num_classes` (validation and test data, and weights to start from, are then compared by
+    name, and not only by number); `remarks` and `notes`, sentences to show before the run starts, as warnings
+    and as information; `sample_weights`, how much each sample counts in the loss, numbers from 0 on, shape
+    (len,); and `sizes`, the relative size of each sample, such as its number of frames: numbers above 0,
+    shape (len,), or a function of the sample's id. Without it, the size of a sample is the product of the
+    lengths that differ.
     """
 
     def __len__(self) -> int:

@@ -44,6 +44,7 @@ def open_sample_set(
     trained: PreprocessedSamples,
     wanted: str,
     args: Mapping[str, Any] = MappingProxyType({}),
+    shown: tuple[str, str] = ("--data", "--data-args"),
 ) -> SampleSet:
     """Open the samples to evaluate; they are preprocessed like validation samples.
 
@@ -51,6 +52,7 @@ def open_sample_set(
         config: of the run that has trained the DNNs.
         trained: the samples of that run.
         wanted: `test`, `validation`, or the import path of a dataset that is called with `args`.
+        shown: names of `wanted` and `args`, for messages.
 
     Raises:
         DataError: if there are none, the dataset cannot be opened, or its samples are of another kind.
@@ -64,14 +66,14 @@ def open_sample_set(
     if wanted == TEST and config.data.test is None:
         if not len(trained.test_ids):
             raise DataError(
-                "the run has no test samples; name a dataset with --data, evaluate the validation samples "
-                "with --data validation, or name one in data.test and run 'hpcbal run' again"
+                f"{shown[0]}: the run has no test samples, allowed: validation, or the import path of a "
+                "dataset; or name one in data.test and run 'hpcbal run' again"
             )
         return SampleSet("data.test_fraction", trained, trained.test_ids)
     if wanted == TEST:
         return whole_set("data.test", open_held_out(config, TEST, trained.dataset), config)
-    dataset = open_dataset(wanted, env.expanded(args, "--data-args"), "--data")
-    dataset = of_same_kind(dataset, trained.dataset, f"--data {wanted}")
+    dataset = open_dataset(wanted, env.expanded(args, shown[1]), shown[0])
+    dataset = of_same_kind(dataset, trained.dataset, f"{shown[0]} {wanted}")
     return whole_set(wanted, dataset, config)
 
 

@@ -84,6 +84,11 @@ def as_items(given: Any, shown: str) -> Any:
         )
     if isinstance(given, tuple):
         return _pair(given, shown)
+    if isinstance(given, list) and given and not isinstance(given[0], tuple) and _holds_items(given[0]):
+        raise DataError(
+            f"{shown}: got a list of {type(given[0]).__name__}, allowed: one dataset; samples for validation "
+            "are another one, in data.validation"
+        )
     try:
         return Table(given) if is_table(given) else given
     except UnusableSampleError as error:
@@ -136,6 +141,23 @@ def known_labels(items: Any, label: Key) -> NDArray[np.int64] | None:
         return None
     is_usable = found.dtype.kind in "biu" and found.size == len(items) and found.ndim in (1, 2)
     return found.reshape(-1).astype(np.int64) if is_usable else None
+
+
+def places_without_label(items: Any, label: Key) -> NDArray[np.int64]:
+    """Return the numbers of the items whose label is None or NaN, if the object keeps labels in one place.
+
+    Args:
+        label: where an item has its label.
+    """
+    try:
+        found = np.asarray(_labels(items, label))
+    except (TypeError, ValueError, IndexError):
+        return np.zeros(0, np.int64)
+    if found.shape != (len(items),):
+        return np.zeros(0, np.int64)
+    if found.dtype.kind == "f":
+        return np.flatnonzero(np.isnan(found))
+    return np.flatnonzero([each is None for each in found])
 
 
 def _labels(items: Any, label: Key) -> Any:

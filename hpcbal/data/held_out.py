@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, cast
@@ -91,13 +92,16 @@ def of_same_kind(dataset: Dataset, trained: Dataset, shown: str) -> Dataset:
         shown: key and import path of `dataset`, for the message.
 
     Returns: the dataset; if its classes are those of the other one in another order, or only some of them,
-        with the numbers of the other one.
+        with the numbers of the other one; with as many classes as the other one, if it has only counted its
+        own.
 
     Raises:
         DataError: if samples, labels or classes differ; all differences are named.
     """
     theirs, ours = class_names(dataset), class_names(trained)
     if theirs is None or ours is None or theirs == ours:
+        if getattr(dataset, "is_counted", False) and trained.label_spec.is_class:
+            dataset = _with_classes_of(trained, dataset, shown)
         _check_kinds(dataset, trained, shown)
         return dataset
     why = difference(theirs, ours, may_lack=True)
@@ -130,6 +134,25 @@ def only_counted(dataset: Dataset, trained: Dataset, shown: str) -> tuple[str, .
     )
 
 
+def _with_classes_of(trained: Dataset, dataset: Dataset, shown: str) -> Dataset:
+    """The dataset with the classes of another one; its labels show only those that occur in it.
+
+    Raises:
+        DataError: if one of its labels is no class there.
+    """
+    theirs, ours = int(dataset.num_classes), int(trained.num_classes)
+    if theirs > ours:
+        how = "as its largest label shows; set num_classes of hpcbal.data:map_style there if it lacks some"
+        is_counted = getattr(trained, "is_counted", False)
+        raise DataError(
+            f"{shown}: its largest label is {theirs - 1}, but data.dataset has the classes 0 to {ours - 1}"
+            f"{f', {how}' if is_counted else ''}"
+        )
+    matched: Any = copy.copy(dataset)
+    matched.num_classes = ours
+    return cast(Dataset, matched)
+
+
 def _check_kinds(dataset: Dataset, trained: Dataset, shown: str) -> None:
     different = [
         f"{member} is {theirs}, but {ours} in data.dataset"
@@ -141,7 +164,12 @@ def _check_kinds(dataset: Dataset, trained: Dataset, shown: str) -> None:
         if theirs != ours
     ]
     if different:
-        raise DataError(f"{shown}: {'; '.join(different)}; both need samples and labels of the same kind")
+        is_set = dataset.num_classes != trained.num_classes and trained.label_spec.is_class
+        is_foreign = isinstance(dataset, MapStyle) or getattr(trained, "is_counted", False)
+        where = " (num_classes of hpcbal.data:map_style sets it)" if is_set and is_foreign else ""
+        raise DataError(
+            f"{shown}: {'; '.join(different)}; both need samples and labels of the same kind{where}"
+        )
 
 
 def _kind(spec: SampleSpec | None) -> str:
@@ -154,6 +182,7 @@ class WithOwnValidation:
 
     Attributes:
         num_classes, label_spec: those of both datasets.
+        is_counted: whether the training samples' number of classes is only counted, see `MapStyle`.
         sample_spec: shape and type of both; its bound is the larger one.
         validation_ids: ids of the validation samples: all from the number of training samples on.
         fingerprint, content_fingerprint: of both.
@@ -161,6 +190,8 @@ class WithOwnValidation:
         labels: classes of all samples, if both datasets declare them.
         class_names: those of the training samples.
         remarks: those of both datasets, and whether their classes could not be compared.
+        notes: those of both datasets.
+        reading: how an item of the training samples becomes a sample, if they are of another library.
         sizes, sample_weights: of all samples, if both datasets declare them.
 
     Args:
@@ -180,6 +211,7 @@ class WithOwnValidation:
         self._parts = (trained, validation)
         self._num_trained = len(trained)
         self.num_classes = int(trained.num_classes)
+        self.is_counted = getattr(trained, "is_counted", False)
         self.label_spec = trained.label_spec
         self.sample_spec = _larger(trained.sample_spec, validation.sample_spec)
         self.validation_ids = np.arange(self._num_trained, len(self))
@@ -193,6 +225,10 @@ class WithOwnValidation:
         of_validation = [f"data.validation: {remark}" for remark in getattr(validation, "remarks", ())]
         of_both = only_counted(validation, trained, "data.validation")
         self.remarks = (*getattr(trained, "remarks", ()), *of_validation, *of_both)
+        notes: tuple[str, ...] = tuple(getattr(trained, "notes", ()))
+        others = [note for note in getattr(validation, "notes", ()) if note not in notes]
+        self.notes = (*notes, *(f"data.validation: {note}" for note in others))
+        self.reading = getattr(trained, "reading", None)
         self.sizes = self._declared_by_both("sizes", declared_sizes)
         self.sample_weights = self._declared_by_both("sample_weights", declared_weights)
 

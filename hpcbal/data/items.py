@@ -50,7 +50,8 @@ class Columns:
                 one column with a usual name, or two columns, one with the usual name of a label.
 
         Raises:
-            UnusableSampleError: if the item does not show which is which.
+            UnusableSampleError: if the item does not show which is which, or the label is among several
+                samples.
         """
         chosen = sample if sample is None or isinstance(sample, str | int) else tuple(sample)
         if isinstance(item, Mapping):
@@ -70,6 +71,11 @@ class Columns:
         else:
             raise UnusableSampleError(
                 f"{form_of(item)}, allowed: two values (the sample and its label), or a dict with both"
+            )
+        if isinstance(chosen, tuple) and label in chosen:
+            raise UnusableSampleError(
+                f"sample lists {label!r}, which is the label, so networks would get what they shall predict; "
+                "leave it out of sample"
             )
         columns = cls(chosen, label)
         columns.parts(item)
@@ -235,3 +241,16 @@ def arranged(sample: RawSample, layout: Layout) -> RawSample:
     if sample.ndim != len(layout):
         raise UnusableSampleError(f"got {kind_of(sample)}, allowed with layout {layout}: {len(layout)} axes")
     return np.moveaxis(sample, 0, -1) if layout == "chw" else sample[:, :, np.newaxis]
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How an item becomes a sample.
+
+    Attributes:
+        columns: where it is in the item.
+        layout: of its axes.
+    """
+
+    columns: Columns
+    layout: Layout

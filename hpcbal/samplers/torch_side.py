@@ -76,6 +76,11 @@ class BalancedLoader(DataLoader):
             raise SamplerError("loader: got in_order=False, allowed: True, because batches belong to steps")
         if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__getitem__"):
             raise SamplerError(f"dataset: got {_a(dataset)}, allowed: a dataset with indices")
+        if hasattr(dataset, "iloc"):
+            raise SamplerError(
+                f"dataset: got {_a(dataset)}, whose indices are labels or columns, allowed: a dataset whose "
+                "items have places, such as TensorDataset(torch.from_numpy(frame.to_numpy()))"
+            )
         if hasattr(dataset, "__len__") and len(dataset) != sampler.num_samples:
             raise SamplerError(
                 f"dataset: got {len(dataset)} samples, but the sampler has sizes of {sampler.num_samples}"

@@ -10,7 +10,14 @@ import numpy as np
 
 from hpcbal.config.imports import load_object
 from hpcbal.config.schema.dnn import DnnConfig
-from hpcbal.config.schema.objective import KERAS_LOSSES, MODULE_LOSS, LossConfig, MetricConfig
+from hpcbal.config.schema.objective import (
+    KERAS_LOSSES,
+    MODULE_LOSS,
+    LossConfig,
+    MetricConfig,
+    Predicted,
+    predicted_by,
+)
 from hpcbal.data.spec import LabelSpec
 from hpcbal.errors import HpcbalError, InputError, UserCodeError
 from hpcbal.events.history import KERAS_METRICS, LOSS
@@ -24,14 +31,11 @@ from hpcbal.user_code import summary
 Link = Literal["softmax", "sigmoid", "identity"]
 """The function from the outputs of a model to the predictions that metrics see."""
 
-_LOGITS_OF: Mapping[str, Link] = {
-    "SparseCategoricalCrossentropy": "softmax",
-    "CategoricalCrossentropy": "softmax",
-    "CategoricalFocalCrossentropy": "softmax",
-    "BinaryCrossentropy": "sigmoid",
-    "BinaryFocalCrossentropy": "sigmoid",
-}
-"""Losses that take logits or probabilities (`from_logits`), and what turns logits into probabilities."""
+_LINK_OF: Mapping[Predicted, Link] = {"classes": "softmax", "labels": "sigmoid", "values": "identity"}
+"""From outputs to predictions, unless the model ends in probabilities already."""
+
+_SQUASHED = ("softmax", "sigmoid")
+"""Activations whose outputs are probabilities."""
 
 _OVER_A_SAMPLE = ("Dice", "Tversky")
 """Losses that by default are one number for a whole batch; here, for each sample."""
@@ -69,7 +73,8 @@ class Objective(TensorLibrary):
         label: shape and type of a label.
         num_classes: number of classes, if labels are classes.
         ending: activation at the end of the model, such as "softmax" or "linear"; None if unknown. Decides
-            whether a cross entropy takes logits, unless the arguments of the loss say so.
+            whether a cross entropy takes logits, unless the arguments of the loss say so, and whether outputs
+            of a model that computes its loss itself are logits.
 
     Raises:
         InputError: if the loss or a metric does not fit the labels, or cannot be made.
@@ -86,14 +91,14 @@ class Objective(TensorLibrary):
         kind = None if dnn.loss is None else KERAS_LOSSES.get(dnn.loss.name)
         self._keras_loss = None if dnn.loss is None or kind is None else dnn.loss.name
         self._is_own_loss = dnn.loss is not None and kind is None
-        self._is_of_classes = dnn.loss is None or _LOGITS_OF.get(kind or "") == "softmax"
+        self._predicts = predicted_by(dnn)
         if dnn.loss is None:
             self._check_default_loss(label)
             self._loss: LossFunction = self._cross_entropy
         elif dnn.loss.is_of_module:
             if self._smoothing:
                 raise self._no_smoothing(dnn.loss.name)
-            self.link = "identity"
+            self.link = "identity" if ending in _SQUASHED else _LINK_OF[self._predicts]
             self._loss = self._loss_of_module()
         else:
             self._loss = self._named_loss(dnn.loss, ending)
@@ -273,11 +278,8 @@ class Objective(TensorLibrary):
             found = self._loaded("loss", settings.name)
             with _user_errors(f"{self._who}: loss {settings.name}: making it"):
                 return self._own_loss(settings.name, found, args)
-        if kind in _LOGITS_OF:
-            is_squashed = ending in ("softmax", "sigmoid")
-            from_logits = bool(args.setdefault("from_logits", not is_squashed))
-            self.link = _LOGITS_OF[kind] if from_logits else "identity"
-        else:
+        self.link = _LINK_OF[self._predicts]
+        if self.link != "identity" and not args.setdefault("from_logits", ending not in _SQUASHED):
             self.link = "identity"
         if kind in _OVER_A_SAMPLE:
             args.setdefault("axis", list(range(1, 1 + max(1, len(self._label.shape)))))
@@ -343,7 +345,7 @@ class Objective(TensorLibrary):
         """The class of a metric; `accuracy` depends on the labels, as in Keras."""
         if name != "accuracy":
             return KERAS_METRICS[name][0]
-        if not self._is_of_classes:
+        if self._predicts != "classes":
             return "BinaryAccuracy"
         return "SparseCategoricalAccuracy" if self._has_whole_labels else "CategoricalAccuracy"
 

@@ -10,7 +10,7 @@ import math
 import os
 import re
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -153,17 +153,25 @@ def user_errors(dnn: DnnConfig, doing: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def hint_at_sizes(sample: SampleSpec) -> Iterator[None]:
-    """Add to errors of a user's model that its samples differ in size."""
+def hint_at_shapes(sample: SampleSpec) -> Iterator[None]:
+    """Add to errors of a user's model that its samples differ in size, or may be images without channels."""
     try:
         yield
     except UserCodeError as error:
-        if None not in sample.shape:
+        shape = tuple(sample.shape)
+        if None in shape:
+            hint = (
+                f"Samples of shape {shape} differ in size: use a model that takes such samples, or add "
+                "resize, center_crop or random_crop to preprocessing"
+            )
+        elif len(shape) == 2:
+            hint = (
+                f"If samples of shape {shape} are images, give them an axis of channels, as layout: hw of "
+                "hpcbal.data:map_style does"
+            )
+        else:
             raise
-        raise UserCodeError(
-            f"{error}. Samples of shape {tuple(sample.shape)} differ in size: use a model that takes such "
-            "samples, or add resize, center_crop or random_crop to preprocessing"
-        ) from error
+        raise UserCodeError(f"{error}. {hint}") from error
 
 
 def check_synchronised(dnn: DnnConfig) -> None:
@@ -189,6 +197,40 @@ def check_synchronised(dnn: DnnConfig) -> None:
             f"DNN {dnn.name}: synchronised layers need an MPI that threads may call (MPI_THREAD_SERIALIZED), "
             "but this one allows only the main thread; use batch_norm: local, or an MPI with thread support"
         )
+
+
+def check_optimizer_args(dnn_name: str, settings: OptimizerConfig, kind: Callable[..., Any]) -> None:
+    """Check that the arguments of an optimizer are numbers, pairs of numbers and so on, as its defaults are.
+
+    Raises:
+        InputError: if one is of another kind; libraries fail on these somewhere inside.
+    """
+    parameters = inspect.signature(kind).parameters
+    for name, value in settings.args.items():
+        default = parameters[name].default if name in parameters else None
+        if isinstance(default, tuple):
+            is_right = isinstance(value, list | tuple) and len(value) == len(default)
+            is_right = is_right and all(
+                _is_number(each) or (each is None and own is None)
+                for each, own in zip(value, default, strict=True)
+            )
+            shown = ", ".join("null" if each is None else f"{each:g}" for each in default)
+            allowed = f"a list of {len(default)} numbers, such as [{shown}]"
+        elif isinstance(default, bool):
+            is_right, allowed = isinstance(value, bool), "true, false"
+        elif _is_number(default):
+            is_right, allowed = _is_number(value), f"a number, such as {default:g}"
+        else:
+            continue
+        if not is_right:
+            raise InputError(
+                f"DNN {dnn_name}: optimizer.args.{name}: got {value!r}, allowed for {settings.name}: "
+                f"{allowed}"
+            )
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def exclusions_in_vain(settings: OptimizerConfig, trainable: Iterable[str]) -> list[str]:

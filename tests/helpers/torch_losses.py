@@ -35,6 +35,36 @@ class _CrossEntropy(_Linear):
         return (losses, outputs) if self._pair else losses
 
 
+class _Softmax(_CrossEntropy):
+    """Returns probabilities, of which its loss takes the logarithm."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x).softmax(-1)
+
+    def loss(self, batch: Any) -> torch.Tensor:
+        return functional.nll_loss(self(batch.x).log(), batch.y, reduction="none")
+
+
+class _Yes(_Linear):
+    """The probability that a sample is not of class 0."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x).sigmoid()
+
+    def loss(self, batch: Any) -> torch.Tensor:
+        return functional.binary_cross_entropy(
+            self(batch.x)[:, 0], batch.y.clamp(0, 1).to(batch.x.dtype), reduction="none"
+        )
+
+
+def probabilities(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
+    return _Softmax(int(torch.tensor(input_shape).prod()), num_classes, pair=False)
+
+
+def of_yes(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
+    return _Yes(int(torch.tensor(input_shape).prod()), 1)
+
+
 def cross_entropy(input_shape: tuple[int, ...], num_classes: int, pair: bool = False) -> nn.Module:
     return _CrossEntropy(int(torch.tensor(input_shape).prod()), num_classes, pair)
 

@@ -12,6 +12,23 @@ def linear(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
     return nn.Sequential(nn.Flatten(), nn.Linear(int(torch.tensor(input_shape).prod()), num_classes))
 
 
+class _Words(nn.Embedding):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(x.long()).flatten(1)
+
+
+def embedded(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
+    return nn.Sequential(_Words(9, 3, sparse=True), nn.LazyLinear(num_classes))
+
+
+def normalised_vector(input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
+    """Batch norm of one number for each channel, which PyTorch refuses to train with one sample."""
+    size = int(torch.tensor(input_shape).prod())
+    return nn.Sequential(
+        nn.Flatten(), nn.Linear(size, 4, bias=False), nn.BatchNorm1d(4), nn.ReLU(), nn.Linear(4, num_classes)
+    )
+
+
 def normalised(
     input_shape: tuple[int, ...], num_classes: int, kind: str = "BatchNorm2d", factor: float | None = None
 ) -> nn.Module:

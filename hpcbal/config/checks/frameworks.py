@@ -11,7 +11,7 @@ from hpcbal.config.callables import OPTIMIZER
 from hpcbal.config.checks.import_check import entry_problems, sources_of
 from hpcbal.config.checks.names import items_of
 from hpcbal.config.schema.objective import MODULE_LOSS
-from hpcbal.config.schema.optimizer import TORCH_OPTIMIZERS
+from hpcbal.config.schema.optimizer import KERAS_OPTIMIZERS, OPTIMIZERS, TORCH_OPTIMIZERS
 from hpcbal.config.source.nodes import YamlNode, show
 
 if TYPE_CHECKING:
@@ -36,6 +36,9 @@ _FRAMEWORK_OF: Mapping[str, Framework] = {
 }
 """Packages that only one framework needs."""
 
+_OF_ONE = frozenset(OPTIMIZERS) - (TORCH_OPTIMIZERS.keys() & frozenset(KERAS_OPTIMIZERS))
+"""Optimizers that only one framework has."""
+
 _IF_TORCH = "if it is a module of PyTorch, set its framework: torch"
 
 
@@ -59,7 +62,7 @@ def _framework(own: object, of_all: object, model: str) -> Framework:
 
 
 def framework_problems(root: YamlNode) -> list[str]:
-    """Reject what a DNN's framework does not have: a loss of the module, `compile`, arguments of optimizers.
+    """Reject what a framework does not have: a loss of the module, `compile`, optimizers, their arguments.
 
     Args:
         root: a written-out configuration, which may have other problems.
@@ -74,12 +77,22 @@ def framework_problems(root: YamlNode) -> list[str]:
         given = (named, MODULE_LOSS), (dnn.get("compile"), True)
         found = [node for node, value in given if node is not None and node.value == value]
         optimizer = dnn.get("optimizer")
+        name = None if optimizer is None else optimizer.get("name")
         args = None if optimizer is None else optimizer.get("args")
-        if not (found or args) or model is None or not isinstance(model.value, str):
+        is_of_one = name is not None and name.value in _OF_ONE
+        if not (found or args or is_of_one) or model is None or not isinstance(model.value, str):
             continue
         if _framework(None if own is None else own.value, backend.value, model.value) == "torch":
             problems |= dict.fromkeys(_optimizer_problems(optimizer))
+            if name is not None and is_of_one and name.value not in TORCH_OPTIMIZERS:
+                allowed = ", ".join(TORCH_OPTIMIZERS)
+                text = f"got {show(name.value)}, allowed for a module of PyTorch: {allowed}"
+                problems[name.problem(text)] = None
             continue
+        if name is not None and is_of_one and name.value not in KERAS_OPTIMIZERS:
+            allowed = ", ".join(KERAS_OPTIMIZERS)
+            text = f"got {show(name.value)}, allowed for a Keras model: {allowed}; {_IF_TORCH}"
+            problems[name.problem(text)] = None
         for node in found:
             allowed = "false" if node.value is True else "a loss by name or import path"
             problem = f"got {show(node.value)}, allowed for a Keras model: {allowed}; {_IF_TORCH}"

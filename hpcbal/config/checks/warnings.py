@@ -93,6 +93,8 @@ def _missing(init: InitConfig) -> str | None:
 
 _PATHS = re.compile(r"(.*_)?(path|file|folder|dir|directory|root)s?")
 """Names of arguments that are paths, whoever wrote the dataset."""
+_NO_PATHS = {("datasets:load_dataset", "path")}
+"""Callables and arguments that have such a name: Hugging Face's is a kind of files, or a repository, too."""
 
 
 def data_warnings(root: YamlNode) -> list[str]:
@@ -109,11 +111,17 @@ def data_warnings(root: YamlNode) -> list[str]:
         held_out = [] if data is None else [data.get(name) for name in ("validation", "test")]
         for section in (data, *held_out):
             args = None if section is None else section.get("args")
+            called = _dataset_of(section) or _dataset_of(data)
             for name, node in args.value.items() if args is not None and args.is_mapping else ():
-                line = _leads_nowhere(str(name), node)
+                line = None if (called, str(name)) in _NO_PATHS else _leads_nowhere(str(name), node)
                 if line is not None:
                     lines[line] = None
     return list(lines)
+
+
+def _dataset_of(section: YamlNode | None) -> object:
+    node = None if section is None else section.get("dataset")
+    return None if node is None else node.value
 
 
 def _leads_nowhere(name: str, argument: YamlNode) -> str | None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal, Protocol
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
@@ -52,6 +52,21 @@ KERAS_LOSSES: Mapping[str, str] = {
     "msle": "MeanSquaredLogarithmicError",
 }
 """Losses that a configuration may name: the class in `keras.losses`."""
+
+Predicted = Literal["classes", "labels", "values"]
+"""Predictions of a DNN for an item: one class of several, whether a label applies, or a value."""
+
+_PREDICTED: Mapping[str, Predicted] = {
+    "SparseCategoricalCrossentropy": "classes",
+    "CategoricalCrossentropy": "classes",
+    "CategoricalFocalCrossentropy": "classes",
+    "BinaryCrossentropy": "labels",
+    "BinaryFocalCrossentropy": "labels",
+}
+"""Predictions with a loss of Keras; with other losses, values."""
+
+_OF_CLASSES = frozenset({"accuracy", "sparse_categorical_accuracy"})
+"""Metrics that say, where the module computes the loss, that its outputs are logits of classes."""
 
 MODULE_LOSS = "module"
 """The name of the loss that a module of PyTorch computes itself, in its method `loss`."""
@@ -136,6 +151,23 @@ class MetricConfig(Section):
                 f"{', '.join(sorted(OTHER_FIELDS))}",
             )
         return self
+
+
+class _HasObjective(Protocol):
+    @property
+    def loss(self) -> LossConfig | None: ...
+    @property
+    def metrics(self) -> Sequence[MetricConfig] | None: ...
+
+
+def predicted_by(dnn: _HasObjective) -> Predicted:
+    """Return what a DNN predicts, by its loss, or by its metrics if the module computes the loss."""
+    loss = dnn.loss
+    if loss is None:
+        return "classes"
+    if loss.name == MODULE_LOSS:
+        return "classes" if any(metric.name in _OF_CLASSES for metric in dnn.metrics or ()) else "values"
+    return _PREDICTED.get(KERAS_LOSSES.get(loss.name, ""), "values")
 
 
 def _distinct(metrics: tuple[MetricConfig, ...]) -> tuple[MetricConfig, ...]:

@@ -55,6 +55,9 @@ TORCH_OPTIMIZERS: Mapping[str, str] = {
 }
 """Classes of `torch.optim`; each steps with the gradients that it is given, without calling the model."""
 
+KERAS_OPTIMIZERS = tuple(name for name in OPTIMIZERS if name not in ("asgd", "radam", "rprop"))
+"""Names that `keras.optimizers` has."""
+
 _KEYS_OF: Mapping[str, tuple[str, ...]] = {
     "constant": (),
     "step": ("at", "factor"),

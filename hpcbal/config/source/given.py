@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import sys
@@ -121,7 +122,13 @@ def _plain(value: Any, key: str, where: str, problems: list[str]) -> Any:
     found = _import_path(value) if callable(value) else None
     if found is not None:
         return found
-    if callable(value):
+    if callable(value) and not hasattr(value, "__qualname__") and not isinstance(value, functools.partial):
+        kind = type(value).__name__
+        message = (
+            f"got an object, a {kind}, allowed: a function that makes it, or the import path of one, "
+            "module:callable; other processes call that themselves"
+        )
+    elif callable(value):
         name = getattr(value, "__qualname__", type(value).__name__)
         message = (
             f"got {name}, which other processes cannot import under its name: it is a lambda, inside of a "

@@ -9,6 +9,7 @@ from hpcbal.data.datasets.hdf5 import hdf5
 from hpcbal.data.datasets.image_folder import image_folder
 from hpcbal.data.datasets.map_style import map_style
 from hpcbal.data.datasets.small_sets import diabetes, digits
+from hpcbal.data.datasets.tar_shards import tar_shards
 from hpcbal.data.datasets.ts_series import ts_series
 
 __all__ = [
@@ -20,5 +21,6 @@ __all__ = [
     "hdf5",
     "image_folder",
     "map_style",
+    "tar_shards",
     "ts_series",
 ]

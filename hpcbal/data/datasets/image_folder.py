@@ -96,7 +96,7 @@ def image_folder(path: str, extensions: Sequence[str] = DEFAULT_EXTENSIONS) -> I
     Raises:
         DataError: if the directory does not exist, has no classes, or a class has no images.
     """
-    endings = _endings(extensions)
+    endings = image_endings(extensions, "image_folder")
     root = Path(path).expanduser()
     if not root.is_dir():
         where = f" (from {Path.cwd()})" if not root.is_absolute() else ""
@@ -127,10 +127,18 @@ def image_folder(path: str, extensions: Sequence[str] = DEFAULT_EXTENSIONS) -> I
     return ImageFolder(root, class_names, files)
 
 
-def _endings(extensions: Sequence[str]) -> tuple[str, ...]:
+def image_endings(extensions: Sequence[str], dataset: str) -> tuple[str, ...]:
+    """File extensions in lower case, each with its dot.
+
+    Args:
+        dataset: whose argument they are, for the message.
+
+    Raises:
+        DataError: if they are not a list of texts.
+    """
     if isinstance(extensions, str) or not extensions or not all(isinstance(e, str) for e in extensions):
         raise DataError(
-            f"image_folder: data.args.extensions: got {extensions!r}, allowed: a list such as [png, jpg]"
+            f"{dataset}: data.args.extensions: got {extensions!r}, allowed: a list such as [png, jpg]"
         )
     return tuple("." + extension.lower().lstrip(".") for extension in extensions)
 

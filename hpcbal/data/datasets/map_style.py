@@ -13,13 +13,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hpcbal.data.dataset import RawSample, UnusableSampleError, check_length, evenly
-from hpcbal.data.foreign import Pair, as_items, inherited, known_class_names, known_labels
+from hpcbal.data.foreign import (
+    Pair,
+    as_items,
+    inherited,
+    known_class_names,
+    known_labels,
+    places_without_label,
+)
 from hpcbal.data.held_samples import num_bytes_of
 from hpcbal.data.items import (
     LAYOUTS,
     Columns,
     Key,
     Layout,
+    Reading,
     arranged,
     form_of,
     is_image,
@@ -47,12 +55,15 @@ class MapStyle:
     Attributes:
         num_classes: as given, else that of the items, the number of class names, or the largest known label
             + 1; if labels are no classes, the length of one.
+        is_counted: whether `num_classes` is only the largest known label + 1.
         sample_spec: None if samples are encoded images.
         label_spec: one class if labels are whole numbers of shape () or (1,).
         labels: the class of each item, where it is known without reading all of them; else None.
         class_names: of the items, if they name them.
         validation_ids, sizes, sample_weights: those of the items, if they have any.
-        remarks: how arrays of three axes were understood, if their axes were moved.
+        remarks: labels that are missing, if labels are numbers with a fraction.
+        notes: how arrays of three axes were understood, if their axes were moved.
+        reading: how an item becomes a sample.
         fingerprint: that of the items, if it is a text; else a digest of their number, of the known labels,
             and of the items that were tried.
     """
@@ -75,24 +86,26 @@ class MapStyle:
         self._length = check_length(items, shown)
         number, item = self._first_item()
         try:
-            self._columns = Columns.of(item, sample, label)
+            columns = Columns.of(item, sample, label)
         except UnusableSampleError as error:
             raise self._wrong(f"item {number}: {error}") from None
-        self._is_of_images = is_image(self._columns.parts(item)[0])
-        raw = self._try(number, form_of(item))
+        self._is_of_images = is_image(columns.parts(item)[0])
+        raw = self._try(number, form_of(item), columns)
         try:
-            self._layout = self._choose_layout([sample for sample, _ in raw.values()], layout)
-            tried = {each: (arranged(found, self._layout), its) for each, (found, its) in raw.items()}
+            chosen = self._choose_layout([sample for sample, _ in raw.values()], layout)
+            tried = {each: (arranged(found, chosen), its) for each, (found, its) in raw.items()}
         except UnusableSampleError as error:
             raise self._wrong(str(error)) from None
+        self.reading = Reading(columns, chosen)
         self._check_repeatable(tried)
         self.sample_spec = self._sample_spec(tried)
         self.label_spec = self._label_spec(tried)
         self.labels: NDArray[np.int64] | None = None
         self.class_names: tuple[str, ...] | None = None
         if self.label_spec.is_class:
-            self.labels = self._unchanged(known_labels(items, self._columns.label), tried)
-            self.class_names = known_class_names(items, self._columns.label)
+            self.labels = self._unchanged(known_labels(items, columns.label), tried)
+            self.class_names = known_class_names(items, columns.label)
+        self.is_counted = False
         self.num_classes: int = self._num_classes(num_classes)
         self.validation_ids: Any = getattr(items, "validation_ids", None)
         self.sizes: Any = getattr(items, "sizes", None)
@@ -100,8 +113,16 @@ class MapStyle:
         own = getattr(items, "fingerprint", None)
         self.fingerprint = own if isinstance(own, str) and own else self._digest(tried)
         self.remarks: tuple[str, ...] = ()
-        if self._layout == "chw" and layout is None:
-            self.remarks = (
+        if not self.label_spec.shape and not self.label_spec.is_class:
+            missing = places_without_label(items, columns.label)
+            if len(missing):
+                self.remarks = (
+                    f"{len(missing)} of {self._length} labels are missing (NaN), the first that of item "
+                    f"{missing[0]}, and count as broken; classes are whole numbers, so leave out these items",
+                )
+        self.notes: tuple[str, ...] = ()
+        if chosen == "chw" and layout is None:
+            self.notes = (
                 f"arrays were taken for images with the channels first, and become {self.sample_spec}",
             )
 
@@ -110,17 +131,12 @@ class MapStyle:
 
     def read(self, sample_id: int) -> tuple[RawSample, NDArray[Any]]:
         """The sample and the label of one item."""
-        sample, label = self._converted(self._items[sample_id])
-        return arranged(sample, self._layout), label
+        sample, label = _converted(self._items[sample_id], self.reading.columns)
+        return arranged(sample, self.reading.layout), label
 
     def describe(self, sample_id: int) -> str:
         """The type of the dataset and the number of the item."""
         return f"{type(self._items).__name__}[{sample_id}]"
-
-    def _converted(self, item: Any) -> tuple[RawSample, NDArray[Any]]:
-        """The sample, before its layout, and the label."""
-        sample, label = self._columns.parts(item)
-        return sample_of(sample), label_of(label)
 
     def _wrong(self, text: str) -> DataError:
         return DataError(f"{self._shown}: {text}")
@@ -151,11 +167,12 @@ class MapStyle:
             f"none of the {len(broken)} items that were tried can be read, the first: {broken[0]}"
         )
 
-    def _try(self, first: int, form: str) -> Tried:
+    def _try(self, first: int, form: str, columns: Columns) -> Tried:
         """Read some items, before their layout; those that cannot be used are left out.
 
         Args:
             first, form: number and structure of an item that can be read.
+            columns: where items have sample and label.
 
         Raises:
             DataError: if an item has another structure, or none can be used.
@@ -168,7 +185,7 @@ class MapStyle:
                 item = self._items[number]
                 if form_of(item) != form:
                     raise self._changing(f"item {first} is {form}, item {number} is {form_of(item)}")
-                tried[number] = self._converted(item)
+                tried[number] = _converted(item, columns)
             except (DataError, MemoryError):
                 raise
             except Exception as error:  # a user's code may raise anything
@@ -242,22 +259,50 @@ class MapStyle:
         if self.class_names is not None:
             return len(self.class_names)
         if self.labels is not None:
+            self.is_counted = True
             return max(0, int(self.labels.max())) + 1
         if not self.label_spec.is_class and len(self.label_spec.shape) < 2:
             return (*self.label_spec.shape, 1)[0]
+        self._refuse_uncounted_labels()
         raise self._wrong(
             "the dataset does not say how many classes there are, by num_classes or classes; add such an "
             "attribute, or set num_classes of hpcbal.data:map_style (docs/your-own-model-and-data.md)"
         )
 
+    def _refuse_uncounted_labels(self) -> None:
+        """Refuse items whose labels could be counted but for a mistake.
+
+        Raises:
+            DataError: if sample and label have changed places, or some labels are missing.
+        """
+        label = self.label_spec
+        if label.shape and self.sample_spec is not None and self.sample_spec.shape == ():
+            raise self._wrong(
+                f"the sample is one number, and the label an array {label.shape} of {label.dtype}, allowed: "
+                "the sample first, then the label; have they changed places?"
+            )
+        missing = places_without_label(self._items, self.reading.columns.label)
+        if len(missing):
+            raise self._wrong(
+                f"{len(missing)} of {self._length} labels are missing (None or NaN), the first that of item "
+                f"{missing[0]}; leave these items out, or set num_classes of hpcbal.data:map_style, and they "
+                "count as broken"
+            )
+
     def _digest(self, tried: Tried) -> str:
-        facts = (self._length, self._columns, str(self.sample_spec), self.label_spec, self.class_names)
+        facts = (self._length, self.reading.columns, str(self.sample_spec), self.label_spec, self.class_names)
         digest = hashlib.sha256(repr(facts).encode())
         if self.labels is not None:
             digest.update(self.labels.astype("<i8").tobytes())
         for number in sorted(tried):
             digest.update(f"{number} ".encode() + _content(tried[number]))
         return digest.hexdigest()
+
+
+def _converted(item: Any, columns: Columns) -> tuple[RawSample, NDArray[Any]]:
+    """The sample, before its layout, and the label."""
+    sample, label = columns.parts(item)
+    return sample_of(sample), label_of(label)
 
 
 def _kind_of(sample: RawSample) -> str:

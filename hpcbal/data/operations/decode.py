@@ -83,6 +83,10 @@ class Decode(OwnOperation, operations.DecodeArgs):
             UnusableSampleError: if the image has no known format, is damaged, truncated, or unreasonably
                 large.
         """
+        if not self.exact and self.mode == "rgb":  # gray is what Pillow makes of RGB
+            whole = self._by_simplejpeg(sample, lambda height, width: 1.0)
+            if whole is not None:
+                return whole[0]
         return self._opened(sample, self._to_array)
 
     def shrunk(self, sample: Any, gap_of: Callable[[int, int], float]) -> tuple[NDArray[Any], Size, int]:

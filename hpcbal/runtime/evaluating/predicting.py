@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from hpcbal.checkpoint import KeptWeights, read_weights
 from hpcbal.checkpoint.weights import Which
 from hpcbal.config import DnnConfig
-from hpcbal.config.schema.objective import KERAS_LOSSES, MODULE_LOSS
+from hpcbal.config.schema.objective import MODULE_LOSS, predicted_by
 from hpcbal.data import BadSample, PreprocessedSamples
 from hpcbal.data.evaluation import SampleSet
 from hpcbal.data.labels import class_names, in_words
@@ -28,19 +28,6 @@ log = logging.getLogger(__name__)
 
 Describe = Callable[[Sums], dict[str, float]]
 """Turns sums over samples into named metrics."""
-
-
-_KIND_BY_LOSS: Mapping[str, Kind] = {
-    "SparseCategoricalCrossentropy": "classes",
-    "CategoricalCrossentropy": "classes",
-    "CategoricalFocalCrossentropy": "classes",
-    "BinaryCrossentropy": "labels",
-    "BinaryFocalCrossentropy": "labels",
-}
-"""Kind of the predictions of a DNN by its loss of Keras; with other losses, values."""
-
-_OF_CLASSES = frozenset({"accuracy", "sparse_categorical_accuracy"})
-"""Metrics that say the same where the module computes the loss: outputs are logits of classes."""
 
 
 class StoppedError(Exception):
@@ -163,6 +150,7 @@ class Predictor:
             positions, batch = self._read(samples, np.arange(first, min(first + dnn.batch_size, stop)))
             if len(positions):
                 outputs = replica.predict(batch)
+                self._check_classes(dnn, outputs.shape[1:])
                 self.found.shapes[dnn.name] = outputs.shape[1:]
                 yield positions, batch, outputs
 
@@ -198,6 +186,17 @@ class Predictor:
     def close(self) -> None:
         """Free the networks."""
         self._replicas.clear()
+
+    def _check_classes(self, dnn: DnnConfig, shape: tuple[int, ...]) -> None:
+        """Refuse predictions that a metric alone calls classes, if there is none for each class."""
+        num_classes = self._trained.num_classes
+        if dnn.loss is None or dnn.loss.name != MODULE_LOSS or predicted_by(dnn) != "classes":
+            return
+        if shape[-1:] != (num_classes,):
+            raise InputError(
+                f"its forward returns outputs of shape {shape} for a sample, allowed with loss module and "
+                f"the metric accuracy: logits of the {num_classes} classes in the last axis"
+            )
 
     def _read(self, samples: SampleSet, positions: NDArray[np.int64]) -> tuple[NDArray[np.int64], Batch]:
         """The samples at these positions, as far as they can be used."""
@@ -262,18 +261,9 @@ class Predictor:
 
 def _hint(dnn: DnnConfig) -> str:
     """Return a hint for outputs that do not fit the labels; empty if there is none."""
-    if kind_of(dnn) != "values" or dnn.loss is None:
+    if predicted_by(dnn) != "values" or dnn.loss is None:
         return ""
     return (
         f"; with loss {dnn.loss.name} outputs count as values, because only the default loss and cross "
         "entropies of Keras by name say that they are classes, and with loss module the metric accuracy"
     )
-
-
-def kind_of(dnn: DnnConfig) -> Kind:
-    """Return the kind of a DNN's predictions, by its loss, or its metrics if the module computes the loss."""
-    if dnn.loss is None:
-        return "classes"
-    if dnn.loss.name == MODULE_LOSS and any(metric.name in _OF_CLASSES for metric in dnn.metrics or ()):
-        return "classes"
-    return _KIND_BY_LOSS.get(KERAS_LOSSES.get(dnn.loss.name, ""), "values")

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from hpcbal.config import DnnConfig
+from hpcbal.config.schema.objective import predicted_by
 from hpcbal.data.evaluation import SampleSet
 from hpcbal.data.held_out import only_counted
 from hpcbal.data.source import PreprocessedSamples
@@ -15,7 +16,7 @@ from hpcbal.errors import DataError, InputError, OutputError
 from hpcbal.events.history import LOSS, finite_metrics
 from hpcbal.processes import own_stream
 from hpcbal.runtime.evaluating.evaluator import Evaluator, FailedDnnsError, Outcome
-from hpcbal.runtime.evaluating.predicting import Predictor, Trained, kind_of
+from hpcbal.runtime.evaluating.predicting import Predictor, Trained
 from hpcbal.runtime.evaluating.request import VALIDATION, TrainedRun
 from hpcbal.runtime.evaluating.workers import Workers
 from hpcbal.safe_text import printable
@@ -69,7 +70,7 @@ def evaluate_run(workers: Workers, predictor: Predictor, run: TrainedRun, data: 
         DataError: on all ranks, if no sample can be used.
     """
     run = of_one_kind(run)
-    kind = kind_of(run.dnns[0])
+    kind = predicted_by(run.dnns[0])
     num_columns = columns_of(kind, data.trained)
     while True:
         try:
@@ -92,9 +93,9 @@ def columns_of(kind: Kind, trained: PreprocessedSamples) -> int:
 
 def of_one_kind(run: TrainedRun) -> TrainedRun:
     """Return the run with the DNNs that predict the same as the first; others cannot be combined with it."""
-    kind = kind_of(run.dnns[0])
+    kind = predicted_by(run.dnns[0])
     reason = f"it predicts {{}}, but {run.dnns[0].name} predicts {kind}: evaluate it with --dnns"
-    others = {dnn.name: reason.format(kind_of(dnn)) for dnn in run.dnns if kind_of(dnn) != kind}
+    others = {dnn.name: reason.format(predicted_by(dnn)) for dnn in run.dnns if predicted_by(dnn) != kind}
     return without_dnns(run, others) if others else run
 
 
@@ -183,7 +184,7 @@ def _evaluation(
                 own = {key: value for key, value in (metrics or {}).items() if key in common}
                 shown = {**metrics_beside(tally.scores(), own, run.dnns[0]), **tally.scores()}
                 ensembles.append(EvaluatedEnsemble(name, size, finite_metrics(shown)))
-    is_values = kind_of(run.dnns[0]) == "values"
+    is_values = predicted_by(run.dnns[0]) == "values"
     return Evaluation(
         run=run.config.name,
         data=data.samples.name,

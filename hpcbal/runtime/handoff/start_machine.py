@@ -91,8 +91,9 @@ class StartMachine:
             return f"mpirun did not end within {FORCE_S:.0f} s; killing it with the ranks"
         if action is Action.EXPLAIN_SILENCE:
             return (
-                f"the ranks have printed nothing for {QUIET_S:.0f} s: they first load MPI, TensorFlow and "
-                "the data, which takes long on a busy machine or a slow file system (Ctrl-C: stop)"
+                f"the ranks have printed nothing for {QUIET_S:.0f} s: they first load MPI, TensorFlow or "
+                "PyTorch and the data, which takes long on a busy machine or a slow file system (Ctrl-C: "
+                "stop)"
             )
         return self.sentences.stopping if action is Action.PASS_ON_STOP else self.sentences.killing
 

@@ -35,7 +35,8 @@ class StreamFacts:
         class_counts: training samples of each class, shape (num_classes,); None if the dataset does not list
             its labels.
         class_names: names of the classes, by number; empty if the data have none.
-        remarks: what people should know about how the data was read.
+        remarks: what may be a mistake in how the data was read, as sentences for warnings.
+        notes: what people should know about how the data was read.
         is_identified: whether the dataset has a fingerprint of its own, which enters `fingerprint`.
     """
 
@@ -51,6 +52,7 @@ class StreamFacts:
     remarks: tuple[str, ...] = ()
     class_names: tuple[str, ...] = ()
     is_identified: bool = False
+    notes: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, config: EnsembleConfig, source: PreprocessedSamples) -> StreamFacts:
@@ -71,6 +73,7 @@ class StreamFacts:
             tuple(map(str, getattr(source.dataset, "remarks", ()))),
             class_names(source.dataset) or (),
             getattr(source.dataset, "is_identified", bool(getattr(source.dataset, "fingerprint", ""))),
+            tuple(map(str, getattr(source.dataset, "notes", ()))),
         )
 
 

@@ -196,6 +196,8 @@ class RunLedger:
             self.handle(DnnRetriedLine(dnn_id))
         for warning in opened.earlier.warnings:
             self.handle(CheckpointDamagedLine(warning))
+        for line in opened.earlier.unrecorded:
+            self.handle(line)
         for dnn_id in opened.earlier.other_best:
             saved = opened.earlier.saved[dnn_id]
             self.handle(BestKeptLine(dnn_id, saved.best, saved.metric, saved.value, 0.0, 0.0))

@@ -72,6 +72,7 @@ class Earlier:
         bad_samples: ids of samples that could not be used.
         saved: the epochs whose weights are on disk, by DNN.
         other_best: DNNs whose best weights are of another epoch than the ledger says.
+        unrecorded: epochs in checkpoints that the ledger lacks: rank 0 was killed before it could write them.
         passes: measurements of the passes that each DNN has trained, by DNN and pass.
         class_names: names of the classes that each checkpoint was trained on, by DNN; empty without names.
     """
@@ -84,6 +85,7 @@ class Earlier:
     bad_samples: Collection[int] = ()
     saved: Mapping[str, SavedWeights] = field(default_factory=dict)
     other_best: Sequence[str] = ()
+    unrecorded: Sequence[EpochDone] = ()
     passes: Mapping[str, Mapping[int, EpochFacts]] = field(default_factory=dict)
     class_names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
@@ -130,12 +132,15 @@ def read_earlier(
     with ThreadPoolExecutor(NUM_READERS) as readers:  # reading and checking the sums release the GIL
         found = list(readers.map(lambda spec: facts.recover(run, spec, keep), specs))
     saved: dict[str, SavedWeights] = {}
+    unrecorded: list[EpochDone] = []
     for spec, (state, weights, problems) in zip(specs, found, strict=True):
         saved[spec.dnn_id] = weights
         warnings.extend(problems)
         path = run.job(spec.dnn_id) / CURRENT
         if problem is None and facts.has_started and not any(str(path) in text for text in problems):
-            warnings.extend(facts.unlike(path, spec.dnn_id, state))
+            lacking = facts.unrecorded(spec.dnn_id, state)
+            warnings.extend(facts.unlike(path, spec.dnn_id, state, {line.pass_index for line in lacking}))
+            unrecorded += lacking
         if state is not None and state.name != spec.dnn_id:
             raise DataError(
                 f"{run.job(spec.dnn_id)}: the checkpoint belongs to {state.name!r}; restore that of "
@@ -182,6 +187,7 @@ def read_earlier(
         facts.bad_samples,
         saved,
         other_best,
+        unrecorded,
         facts.passes,
         class_names,
     )
@@ -220,6 +226,7 @@ class _Facts:
         self.failed: dict[str, tuple[str, str]] = {}
         self.passes: dict[str, dict[int, EpochFacts]] = {}  # that each DNN has trained
         self.epochs: set[tuple[str, int, float]] = set()  # DNN, pass and seconds: no other run has the same
+        self.begun: set[str] = set()  # DNNs that a plan has let train
         self.saved: dict[str, int] = {}  # the epoch of the last checkpoint
         self.best: dict[str, int] = {}
         self.initial: dict[str, InitialWeightsLine] = {}
@@ -285,6 +292,7 @@ class _Facts:
 
     def _take_plan(self, plan: RoundPlan) -> None:
         self.next_round_index = max(self.next_round_index, plan.index + 1)
+        self.begun.update(plan.slots_of_dnn)
         for dnn in plan.slots_of_dnn:
             self.pruned.pop(dnn, None)  # it trains on without the rule, and is judged again with one
 
@@ -321,8 +329,22 @@ class _Facts:
         was_saved, had_best = spec.dnn_id in self.saved, bool(self.best.get(spec.dnn_id))
         return recover_dnn(run, spec, keep, was_saved=was_saved, had_best=had_best)
 
-    def unlike(self, path: Path, dnn: str, state: TrainingState | None) -> Iterator[str]:
-        """Yield a warning if a whole checkpoint is older than the ledger says, newer, or of another run."""
+    def unrecorded(self, dnn: str, state: TrainingState | None) -> list[EpochDone]:
+        """Return the last epochs of a checkpoint if the ledger, which knows those before, lacks them."""
+        if state is None or dnn not in self.begun:
+            return []
+        known = self.passes.get(dnn, {})
+        last = [record for record in state.history if record.pass_index > max(known, default=-1)]
+        return [EpochDone(dnn, record.pass_index, record.metrics, record.seconds) for record in last]
+
+    def unlike(
+        self, path: Path, dnn: str, state: TrainingState | None, unrecorded: Collection[int]
+    ) -> Iterator[str]:
+        """Yield a warning if a whole checkpoint is older than the ledger says, or of another run.
+
+        Args:
+            unrecorded: the passes of what `unrecorded` returned.
+        """
         saved = self.saved.get(dnn)
         if state is None:
             if saved is not None:
@@ -336,7 +358,8 @@ class _Facts:
         if unknown := [
             record.epoch
             for record in state.history
-            if (dnn, record.pass_index, record.seconds) not in self.epochs
+            if record.pass_index not in unrecorded
+            and (dnn, record.pass_index, record.seconds) not in self.epochs
         ]:
             yield (
                 f"{path}: the checkpoint has epochs that ledger.jsonl lacks, {unknown[0]} to {unknown[-1]} "

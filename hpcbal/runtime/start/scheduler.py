@@ -102,7 +102,7 @@ def make_scheduler(
     journal = Journal(opened, ensemble, console, roles.cluster.num_slots, keys)
     _log_what_ends(ensemble, settings)
     journal.note_start(opened, roles, device)
-    for line in (*node_lines(roles, devices), *_start_notes(context, settings, summing)):
+    for line in (*node_lines(roles, devices), *_start_notes(context, settings, facts, summing)):
         console.note(line)
     for note in opened.notes:
         log.info("%s: %s", opened.run.root, note)
@@ -135,10 +135,11 @@ def _log_what_ends(ensemble: Ensemble, settings: ScheduleSettings) -> None:
 
 
 def _start_notes(
-    context: RankContext, settings: ScheduleSettings, summing: ChosenCollective | None
+    context: RankContext, settings: ScheduleSettings, facts: StreamFacts, summing: ChosenCollective | None
 ) -> list[str]:
-    """Return how gradients are summed, and how many slots a DNN gets, where users may not expect it."""
-    config, notes = context.config, []
+    """Return how data are read and gradients summed, and slots of a DNN, where users may not expect it."""
+    config = context.config
+    notes = [f"data.dataset {config.data.dataset}: {note}" for note in facts.notes]
     if summing is not None and config.backend.name != "emulated" and context.roles.cluster.num_slots > 1:
         notes.append(str(summing))
     if settings.max_slots_per_dnn != config.schedule.slot_limit:

@@ -25,7 +25,7 @@ from hpcbal.training.keras.trainable import freeze_layers, make_optimizer
 from hpcbal.training.user_model import (
     check_synchronised,
     exclusions_in_vain,
-    hint_at_sizes,
+    hint_at_shapes,
     make_model,
     user_errors,
 )
@@ -77,7 +77,7 @@ class TensorFlowBackend(Backend):
         keras.config.set_floatx(floatx)
         keras.config.set_dtype_policy(self._precision)
         keras.utils.set_random_seed(dnn_seed(seed, dnn.name, dnn.seed))
-        with memory_errors(), hint_at_sizes(sample):
+        with memory_errors(), hint_at_shapes(sample):
             model = make_model(dnn, sample.shape, num_classes)
             model, objective, found = checked(dnn, model, sample, num_classes, label, self._precision)
             freeze_layers(dnn.name, users_own(model), dnn.freeze)

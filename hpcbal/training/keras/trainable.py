@@ -17,6 +17,7 @@ from hpcbal.config.schema.optimizer import OptimizerConfig
 from hpcbal.errors import InputError
 from hpcbal.training.devices import SEED_STATE
 from hpcbal.training.layers import ModelLayer, is_meant, unknown_layer
+from hpcbal.training.user_model import check_optimizer_args
 
 
 def make_optimizer(dnn_name: str, settings: OptimizerConfig) -> keras.optimizers.Optimizer:
@@ -36,6 +37,7 @@ def make_optimizer(dnn_name: str, settings: OptimizerConfig) -> keras.optimizers
         raise InputError(
             f"DNN {dnn_name}: optimizer.name: got {settings.name!r}, allowed: {', '.join(sorted(by_name))}"
         )
+    check_optimizer_args(dnn_name, settings, kind)
     arguments: dict[str, Any] = {"learning_rate": settings.learning_rate, **settings.args}
     for key in ("momentum", "nesterov", "weight_decay"):
         if getattr(settings, key):

@@ -25,7 +25,7 @@ from hpcbal.training.torch.setup import distributed_backend, memory_errors
 from hpcbal.training.user_model import (
     check_synchronised,
     exclusions_in_vain,
-    hint_at_sizes,
+    hint_at_shapes,
     make_model,
     user_errors,
 )
@@ -78,7 +78,7 @@ class TorchBackend(Backend):
         with user_errors(dnn, "importing it"):
             load_object(dnn.model)
         own_seed = dnn_seed(seed, dnn.name, dnn.seed)
-        with memory_errors(), hint_at_sizes(sample), self._seeded(own_seed):
+        with memory_errors(), hint_at_shapes(sample), self._seeded(own_seed):
             module = make_model(dnn, module_shape(sample.shape), num_classes)
             found = checked(dnn, module, sample, num_classes, self._dtype, label)
             inputs = TorchInput(sample, on_device, self._dtype, self._place, label, sample_weights)
@@ -125,7 +125,7 @@ def _compile(
     """
     from hpcbal.training.torch.compiling import Probes
 
-    probes = Probes.of(sample, label, num_classes)
+    probes = Probes.of(sample, label, num_classes, dnn.accumulate)
     try:
         with contextlib.suppress(NonFiniteError):  # of samples that are none
             replica.compute(probes, len(probes.ids))

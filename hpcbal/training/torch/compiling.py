@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import shutil
 from dataclasses import dataclass
@@ -15,8 +16,9 @@ from hpcbal import env
 from hpcbal.config.schema.dnn import DnnConfig
 from hpcbal.data.spec import LabelSpec, SampleSpec
 from hpcbal.errors import InputError
+from hpcbal.processes import is_rank
 from hpcbal.training.torch.batch_norm import synchronised
-from hpcbal.training.user_model import NUM_PROBES, PROBE_LENGTHS, probe_labels, probe_samples
+from hpcbal.training.user_model import PROBE_LENGTHS, probe_labels, probe_samples
 from hpcbal.training.weights import Array
 
 MOST_VERSIONS = 64
@@ -31,16 +33,18 @@ class Probes:
     ids: Array
     x: Array | list[Array]
     y: Array
-    work: float = float(NUM_PROBES)
+    work: float
     padding_limit: float = math.inf
 
     @classmethod
-    def of(cls, sample: SampleSpec, label: LabelSpec, num_classes: int) -> Probes:
-        """Samples of zeros and ones as the data plane would bring them."""
+    def of(cls, sample: SampleSpec, label: LabelSpec, num_classes: int, num_slices: int) -> Probes:
+        """Samples of zeros and ones as the data plane would bring them, the same ones in each slice."""
         x: Any = probe_samples(sample.shape, PROBE_LENGTHS[0]).astype(sample.dtype)
+        x = np.concatenate([x] * num_slices)
         if None in sample.shape:
             x = list(x)
-        return cls(np.zeros(NUM_PROBES, np.int64), x, probe_labels(label, num_classes))
+        y = np.concatenate([probe_labels(label, num_classes)] * num_slices)
+        return cls(np.zeros(len(x), np.int64), x, y, float(len(x)))
 
 
 def compile_module(dnn: DnnConfig, module: torch.nn.Module) -> None:
@@ -60,7 +64,11 @@ def compile_module(dnn: DnnConfig, module: torch.nn.Module) -> None:
             f"DNN {dnn.name}: compile: got true, but model {dnn.model} has layers that sum over the ranks of "
             "a group (SyncBatchNorm), allowed: false, or BatchNorm in their place"
         )
-    settings.recompile_limit = settings.accumulated_recompile_limit = MOST_VERSIONS
+    if is_rank():
+        _log_by_rank()
+    limit = "recompile_limit" if hasattr(settings, "recompile_limit") else "cache_size_limit"  # before 2.6
+    setattr(settings, limit, MOST_VERSIONS)
+    setattr(settings, f"accumulated_{limit}", MOST_VERSIONS)
     forward = module.forward
 
     def compiled(*given: Any, **more: Any) -> Any:
@@ -68,6 +76,14 @@ def compile_module(dnn: DnnConfig, module: torch.nn.Module) -> None:
         return forward(*given, **more)
 
     module.forward = torch.compile(compiled)
+
+
+def _log_by_rank() -> None:
+    """Let what PyTorch logs reach the log of the rank alone; its own handler prints it on stderr."""
+    logger = logging.getLogger("torch")
+    for handler in list(logger.handlers):
+        logger.removeHandler(handler)
+    logger.propagate = True
 
 
 def mark_sizes(*tensors: torch.Tensor | None) -> None:

@@ -24,6 +24,8 @@ from hpcbal.training.user_model import PROBE_LENGTHS, probe_samples
 from hpcbal.training.weights import Array, Arrays
 from hpcbal.user_code import summary
 
+log = logging.getLogger(__name__)
+
 _TOLERANCE = 1e-4
 """Largest difference of outputs, relative to the largest output; another program sums in another order."""
 _IN_CHECKPOINTS = ("state_dict", "model_state_dict", "model")
@@ -48,8 +50,14 @@ def read_state_dict(path: Path, prefix: str = "") -> Arrays:
             f"{path}: it holds more than weights, such as a whole module, or it is no file of PyTorch; "
             "allowed: the state_dict of a module: torch.save(module.state_dict(), path)"
         ) from error
-    except (EOFError, LookupError, OSError, RuntimeError, TypeError, ValueError) as error:
+    except (OSError, ValueError) as error:
         raise InputError(f"{path}: it is not a whole file of PyTorch ({summary(error)})") from error
+    except (EOFError, LookupError, RuntimeError, TypeError) as error:
+        log.info("reading %s failed: %s", path, summary(error))
+        raise InputError(
+            f"{path}: it is not a whole file of PyTorch: it was cut off, or is of another kind; allowed: the "
+            "state_dict of a module: torch.save(module.state_dict(), path)"
+        ) from error
     chosen = {name.removeprefix(prefix): array for name, array in found.items() if name.startswith(prefix)}
     if found and not chosen:
         some = ", ".join(list(found)[:3])

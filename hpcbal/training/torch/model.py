@@ -13,6 +13,7 @@ from torch.nn.modules.batchnorm import _NormBase
 from hpcbal.config.schema.dnn import DnnConfig
 from hpcbal.data.spec import CLASS_LABEL, LabelSpec, SampleSpec
 from hpcbal.errors import InputError, UserCodeError
+from hpcbal.training.backend import are_shares
 from hpcbal.training.layers import is_meant, unknown_layer
 from hpcbal.training.layouts import module_shape
 from hpcbal.training.objective import Probe
@@ -125,16 +126,19 @@ def checked(
                 f"it ends in {ending}, but the loss takes logits, which may be any numbers, so it may not "
                 "learn; remove the activation at the end of the module"
             )
+    has_loss = dnn.loss is not None and dnn.loss.is_of_module
+    if has_loss and not _are_logits_of_classes(outputs, label):
+        ending = "softmax"
     objective = TorchObjective(dnn, label, num_classes, ending, dtype)
     labels = torch.from_numpy(probe_labels(label, num_classes))
     labels = labels.to(dtype) if labels.is_floating_point() else labels
     objective.try_on(Probe(labels, outputs))
-    has_loss = dnn.loss is not None and dnn.loss.is_of_module
     if has_loss:
         check_own_loss(dnn, module, probes[0], labels, probes[1], outputs)
     elif inspect.isroutine(getattr(module, "loss", None)):
         warnings.append("it has a method loss, which is used only with 'loss: module'")
     frozen = freeze_modules(dnn, module)
+    _check_gradients(who, module)
     _check_state(who, module)
 
     def run() -> Any:
@@ -303,6 +307,20 @@ def _can_move(buffer: Buffer) -> bool:
     return is_kept and (buffer.tensor.is_floating_point() or buffer.name == COUNTER)
 
 
+def _check_gradients(who: str, module: torch.nn.Module) -> None:
+    """Refuse layers with sparse gradients: ranks sum dense ones.
+
+    Raises: InputError: if there is one that trains.
+    """
+    for path, part in module.named_modules():
+        is_sparse = isinstance(part, torch.nn.Embedding | torch.nn.EmbeddingBag) and part.sparse
+        if is_sparse and part.weight.requires_grad:
+            raise InputError(
+                f"{who}: {path or 'it'} is an embedding ({type(part).__name__}) with sparse=True, allowed: "
+                "sparse=False, because ranks sum gradients as whole tensors; or freeze it"
+            )
+
+
 def _check_state(who: str, module: torch.nn.Module) -> None:
     """Refuse a `state_dict` that cannot be saved, and give each tensor in it memory of its own.
 
@@ -370,8 +388,15 @@ def _ending(module: torch.nn.Module) -> str | None:
 
 def _are_probabilities(outputs: torch.Tensor) -> bool:
     values = outputs.double()
-    sums = values.sum(dim=1)
+    sums = values.sum(dim=-1)
     return bool((values >= 0.0).all()) and bool(((sums - 1.0).abs() <= SUM_TOLERANCE).all())
+
+
+def _are_logits_of_classes(outputs: torch.Tensor, label: LabelSpec) -> bool:
+    """Whether outputs have a number, and no probability, for each class of each label, in their last axis."""
+    shape, num_classes = tuple(outputs.shape[1:]), outputs.shape[-1]
+    has_classes = num_classes > 1 and (shape == (*label.shape, num_classes) or are_shares(label, num_classes))
+    return has_classes and not _are_probabilities(outputs)
 
 
 def _name_of(dtype: torch.dtype) -> str:

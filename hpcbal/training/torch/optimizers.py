@@ -10,6 +10,7 @@ import torch
 
 from hpcbal.config.schema.optimizer import TORCH_OPTIMIZERS, OptimizerConfig
 from hpcbal.errors import InputError
+from hpcbal.training.user_model import check_optimizer_args
 from hpcbal.training.weights import Array, Arrays
 
 OPTIMIZER = "optimizer/"
@@ -31,6 +32,7 @@ def make_optimizer(dnn_name: str, settings: OptimizerConfig, parameters: Named) 
             f"DNN {dnn_name}: optimizer.name: got {settings.name!r}, allowed for a model of PyTorch: "
             f"{', '.join(name for name, found in TORCH_OPTIMIZERS.items() if hasattr(torch.optim, found))}"
         )
+    check_optimizer_args(dnn_name, settings, kind)
     arguments: dict[str, Any] = {"lr": settings.learning_rate, **settings.args}
     for key in ("momentum", "nesterov", "weight_decay"):
         if getattr(settings, key):

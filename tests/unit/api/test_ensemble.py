@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+import hpcbal
 from hpcbal.api import ensemble as ensemble_module
-from hpcbal.api.ensemble import Ensemble, GivenSamples, open_ensemble
+from hpcbal.api.ensemble import Ensemble, open_ensemble
 from hpcbal.checkpoint import TrainingState, write_checkpoint
 from hpcbal.data import LabelSpec, PreprocessedSamples, SampleSpec
 from hpcbal.errors import HpcbalWarning, InputError
@@ -109,6 +110,13 @@ def test_predictions_are_the_weighted_mean(tmp_path: Path) -> None:
     assert repr(found) == f"<hpcbal.Ensemble of {str(tmp_path)!r}: a 0.25, c 0.75>"
 
 
+def test_samples_may_come_as_those_of_other_libraries_do(tmp_path: Path) -> None:
+    found, _ = ensemble(tmp_path, (1.0,))
+    x = np.arange(10, dtype=np.float32).reshape(5, 2)
+    for given in ((x, np.arange(5)), list(zip(x, range(5), strict=True)), x.tolist()):
+        np.testing.assert_allclose(found.predict(given), x)
+
+
 def test_samples_may_come_from_a_dataset(tmp_path: Path) -> None:
     found, _ = ensemble(tmp_path, (1.0,))
     with pytest.warns(HpcbalWarning, match=r"sample 3 of the given dataset cannot be used: .*unreadable"):
@@ -121,15 +129,44 @@ def test_samples_may_come_from_a_dataset(tmp_path: Path) -> None:
     np.testing.assert_allclose(validation[:, 0], np.where(ids == 3, np.nan, ids))
 
 
-def test_samples_of_another_kind_are_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ([], "samples: the dataset has no samples"),
+        (
+            None,
+            "samples: got None, allowed: samples in an array or a list, a dataset, test, validation, or the ",
+        ),
+        (3, "samples: got a value of type int, allowed: samples in an array or a list, "),
+        (
+            np.zeros((9, 3), np.float32),
+            r"samples: got an array of shape \(3,\) and type float32, allowed: arrays",
+        ),
+        (np.zeros(2, np.float32), "samples: .* as in data.dataset, .*; put a single one into a list$"),
+    ],
+)
+def test_samples_of_another_kind_are_refused_in_one_sentence(
+    tmp_path: Path, given: Any, message: str, recwarn: pytest.WarningsRecorder
+) -> None:
     found, _ = ensemble(tmp_path, (1.0,))
-    with pytest.raises(InputError, match="samples: got none, allowed: at least one"):
-        found.predict([])
-    with (
-        pytest.warns(HpcbalWarning, match=r"sample 0 of the given samples cannot be used: .*shape"),
-        pytest.raises(InputError, match="no sample of the given samples can be used"),
+    with pytest.raises(InputError, match=f"^{message}"):
+        found.predict(given)
+    assert not recwarn.list
+
+
+def test_samples_that_cannot_be_used_are_one_warning(tmp_path: Path) -> None:
+    found, _ = ensemble(tmp_path, (1.0,))
+    rows: Any = [np.ones(2), np.ones(3), None, np.ones(2)]
+    with pytest.warns(
+        HpcbalWarning, match=r"^sample 1 of the given samples cannot be used, nor can 1 more: "
+    ) as said:
+        predictions = found.predict(rows)
+    assert len(said) == 1
+    assert np.isnan(predictions).all(axis=1).tolist() == [False, True, True, False]
+    with pytest.raises(
+        InputError, match=r"no sample of the given samples can be used: sample 0 .* 2 NaN of 2"
     ):
-        found.predict(np.zeros((1, 3), np.float32))
+        found.predict(np.full((2, 2), np.nan))
 
 
 def test_a_dnn_that_cannot_predict_is_named(tmp_path: Path) -> None:
@@ -138,21 +175,16 @@ def test_a_dnn_that_cannot_predict_is_named(tmp_path: Path) -> None:
         found.predict(np.ones((1, 2)))
 
 
-def test_numbers_of_another_kind_are_not_cast() -> None:
-    points: Any = Points()
-    assert GivenSamples([np.ones(2, np.int64)], points).read(0)[0].dtype == np.float32
-    points.sample_spec = SampleSpec.of((2,), "uint8")
-    assert GivenSamples([np.ones(2)], points).read(0)[0].dtype == np.float64  # and so it is refused
-    assert GivenSamples([np.full(2, 255, np.uint16)], points).read(0)[0].dtype == np.uint8
-    with pytest.raises(ValueError, match="got numbers from 0 to 256, allowed: those of uint8"):  # not 0 and 0
-        GivenSamples([np.array([0, 256], np.uint16)], points).read(0)
-    points.sample_spec = None
-    assert GivenSamples([b"png"], points).read(0)[0] == b"png"
-
-
 def test_only_two_ways_to_select(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="select: got 'best', allowed: mean, greedy"):
         open_ensemble(tmp_path, "best", ())
+
+
+@pytest.mark.parametrize("weights", ["first", 3, True])
+def test_only_weights_that_are_kept(tmp_path: Path, weights: Any) -> None:
+    (tmp_path / "config.yaml").touch()
+    with pytest.raises(InputError, match=r"^weights: "):
+        hpcbal.load(tmp_path).ensemble(weights=weights)
 
 
 def test_settings_that_come_too_late_are_told(monkeypatch: pytest.MonkeyPatch) -> None:

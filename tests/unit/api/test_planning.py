@@ -64,11 +64,11 @@ def test_a_simulation_is_that_of_the_command_line(capsys: pytest.CaptureFixture[
 
 
 def test_wrong_options_are_errors_and_end_nothing(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(hpcbal.InputError, match="--slots: got '0', allowed: a whole number, 1 or more"):
+    with pytest.raises(hpcbal.InputError, match=r"^slots: got '0', allowed: a whole number, 1 or more"):
         hpcbal.plan(VALUES, slots=0)
-    with pytest.raises(hpcbal.InputError, match="not allowed with argument"):
+    with pytest.raises(hpcbal.InputError, match=r"^nodes: not allowed with slots$"):
         hpcbal.plan(VALUES, slots=1, nodes=2)
-    with pytest.raises(hpcbal.InputError, match="give either CONFIG or --preset NAME"):
+    with pytest.raises(hpcbal.InputError, match="give either CONFIG or preset NAME"):
         hpcbal.simulate()
     with pytest.raises(hpcbal.ConfigError) as caught:
         hpcbal.plan({**VALUES, "seed": "x"})

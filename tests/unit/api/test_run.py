@@ -102,7 +102,7 @@ def test_wrong_input_is_an_error_before_anything_starts(started: list[list[str]]
         hpcbal.run("none.yaml")
     with pytest.raises(hpcbal.ConfigError, match="no module 'nowhere'"):
         hpcbal.run(VALUES, set={"dnns.a.model": "nowhere:net"}, output="out")
-    with pytest.raises(hpcbal.InputError, match="--log-level"):
+    with pytest.raises(hpcbal.InputError, match=r"^log_level: "):
         hpcbal.run(VALUES, log_level="LOUD")
     Path("taken").mkdir()
     Path("taken/thesis.tex").touch()
@@ -187,7 +187,7 @@ def test_arguments_of_data_are_plain_or_refused(
     with pytest.raises(hpcbal.InputError, match="evaluation"):
         run.evaluate("m:data", data_args={"path": Path("x"), "number": np.int64(3)})
     assert started[0][-1] == '--data-args={"path": "x", "number": 3}'
-    with pytest.raises(hpcbal.ConfigError, match=r"--data-args: data_args\.a: got a object, allowed"):
+    with pytest.raises(hpcbal.ConfigError, match=r"evaluate: data_args\.a: got a object, allowed"):
         run.evaluate("m:data", data_args={"a": object()})
 
 
@@ -253,6 +253,11 @@ def test_waiting_for_the_run_of_somebody_else(monkeypatch: pytest.MonkeyPatch) -
     assert (caught.value.code, caught.value.directory) == (3, "out")
     with pytest.raises(TimeoutError):
         loaded().wait(0.0)  # of this process, which lives
+    for wrong in ("5", True, float("nan"), [1.0]):
+        with pytest.raises(
+            hpcbal.InputError, match=r"^timeout_s: got .*, allowed: a number of seconds, or None"
+        ):
+            loaded(ended).wait(wrong)  # type: ignore[arg-type]
     gone = loaded({"pid": 2**22 + 1})
     with pytest.raises(hpcbal.RunFailed, match="is gone: the run was killed"):
         gone.wait()

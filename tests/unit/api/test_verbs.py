@@ -10,8 +10,16 @@ from pathlib import Path
 import pytest
 
 import hpcbal
-from hpcbal.api.verbs import arguments_for, changes, options, path_word, unchanged_process
+from hpcbal.api.verbs import (
+    arguments_for,
+    changes,
+    naming_arguments,
+    options,
+    path_word,
+    unchanged_process,
+)
 from hpcbal.config import add_import_roots
+from hpcbal.errors import DataError
 
 
 def test_arguments_become_options() -> None:
@@ -32,6 +40,30 @@ def test_arguments_become_options() -> None:
 def test_a_configuration_is_a_path_or_a_dict() -> None:
     with pytest.raises(hpcbal.InputError, match="config: got a int, allowed: the path of a YAML file, or"):
         arguments_for("plan", 5, [])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ("--dnns: no DNN matches 'z'", "dnns: no DNN matches 'z'"),
+        ("argument --slots-per-node: got '0'", "slots_per_node: got '0'"),
+        (
+            "give it with --data-args, then 'hpcbal run x --resume'",
+            "give it with data_args, then 'hpcbal run x --resume'",
+        ),
+        ("-- and a--b are no options", "-- and a--b are no options"),
+    ],
+)
+def test_errors_name_arguments_and_no_options(said: str, shown: str) -> None:
+    cause = OSError("gone")
+    for kind in (hpcbal.InputError, DataError):
+        with pytest.raises(kind) as caught, naming_arguments():
+            raise kind(said) from cause
+        assert (str(caught.value), caught.value.__cause__) == (shown, cause)
+    problems = hpcbal.ConfigError([f"--set a=1: {said}"])
+    with pytest.raises(hpcbal.ConfigError) as whole, naming_arguments():
+        raise problems
+    assert whole.value is problems
 
 
 def test_a_verb_leaves_no_traces_in_the_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

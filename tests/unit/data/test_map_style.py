@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader, IterableDataset, Subset, TensorDataset
 
 from hpcbal.config import load_config
 from hpcbal.data import LabelSpec, PreprocessedSamples, SampleSpec, map_style, open_source
-from hpcbal.data.held_out import WithOwnValidation, open_dataset
+from hpcbal.data.held_out import WithOwnValidation, of_same_kind, open_dataset
 from hpcbal.data.operations import Normalize
 from hpcbal.data.pipeline import build_operations
 from hpcbal.errors import DataError, UserCodeError
@@ -103,7 +103,7 @@ def test_a_pair_of_arrays_is_a_dataset(made: Callable[[Any], Any]) -> None:
     image, label = dataset.read(7)
     np.testing.assert_array_equal(image, np.moveaxis(IMAGES[7], 0, 2))
     assert (label, dataset.describe(7)) == (3, "Pair[7]")
-    assert dataset.remarks == (
+    assert dataset.notes == (
         "arrays were taken for images with the channels first, and become (8, 6, 3) float32",
     )
 
@@ -129,7 +129,7 @@ def test_the_axis_of_channels_comes_last(shape: Any, layout: Any, expected: Any)
     dataset = map_style((np.zeros((10, *shape), np.uint8), LABELS[:10]), layout=layout)
     assert dataset.sample_spec == SampleSpec.of(expected, "uint8")
     assert dataset.read(3)[0].shape == expected  # type: ignore[union-attr]
-    assert bool(dataset.remarks) is (layout is None and expected != shape)
+    assert bool(dataset.notes) is (layout is None and expected != shape)
 
 
 @pytest.mark.parametrize(
@@ -217,7 +217,7 @@ def test_images_of_pillow_are_height_width_channels() -> None:
     for mode, channels in (("RGB", 3), ("L", 1), ("RGBA", 4), ("LA", 2)):
         images = [pillow(mode) for _ in range(6)]
         dataset = map_style(Items([(image, 0) for image in images], num_classes=2))
-        assert (dataset.sample_spec, dataset.remarks) == (SampleSpec.of((5, 7, channels), "uint8"), ())
+        assert (dataset.sample_spec, dataset.notes) == (SampleSpec.of((5, 7, channels), "uint8"), ())
         np.testing.assert_array_equal(np.squeeze(dataset.read(2)[0]), np.asarray(images[2]))
     sizes = Items([(pillow("RGB", height=4 + number), 0) for number in range(6)], num_classes=2)
     assert map_style(sizes).sample_spec == SampleSpec.of((None, 7, 3), "uint8", 9 * 7 * 3)
@@ -251,6 +251,10 @@ def test_columns_are_found_by_their_names_or_named() -> None:
     assert refusal(given) == (
         "item 0: a dict with age, pulse, wave, risk does not show which is the sample; set sample of "
         "hpcbal.data:map_style to its name"
+    )
+    assert (
+        "item 0: sample lists 'risk', which is the label, so networks would get what they shall"
+        in refusal(given, sample=["age", "risk"], label="risk")
     )
     table = map_style(given, sample=["age", "pulse"], label="risk")
     assert table.sample_spec == SampleSpec.of((2,), "float32")
@@ -319,6 +323,10 @@ WAVES = [np.zeros(4, np.float32), np.zeros((4, 2), np.float32)]
         (
             (Items([(IMAGES[0], 0)]), Items([(IMAGES[1], 1)])),
             "got a tuple of length 2 (Items, Items), allowed: one pair (samples, labels); samples for val",
+        ),
+        (
+            torch.utils.data.random_split(Items([(IMAGES[0], 0)] * 4), [3, 1]),
+            "got a list of Subset, allowed: one dataset; samples for validation are another one, in data.val",
         ),
         ((IMAGES, 3), "__len__ must return the number of samples"),
         (torch.utils.data.Dataset(), "__len__ must return the number of samples"),
@@ -499,3 +507,47 @@ def test_arrays_need_no_library(own_module: str, tmp_path: Path) -> None:
         check=True,
     )
     assert done.stdout.strip() == ""
+
+
+def test_a_number_of_classes_that_was_counted_follows_the_training_data() -> None:
+    def items(most: int, **more: Any) -> Any:
+        chosen = np.flatnonzero(most >= LABELS)
+        return map_style((IMAGES[chosen], LABELS[chosen]), **more)
+
+    trained = items(2)
+    rare = of_same_kind(items(1), trained, "data.test.dataset my:rare")
+    assert (rare.num_classes, len(rare)) == (3, 20)
+    both: Any = WithOwnValidation(trained, of_same_kind(items(0), trained, "validation"))
+    assert of_same_kind(items(1), both, "test").num_classes == 3
+    with pytest.raises(DataError) as caught:
+        of_same_kind(items(3), both, "data.test.dataset my:all")
+    assert str(caught.value) == (
+        "data.test.dataset my:all: its largest label is 3, but data.dataset has the classes 0 to 2, as its "
+        "largest label shows; set num_classes of hpcbal.data:map_style there if it lacks some"
+    )
+    with pytest.raises(DataError, match=r"largest label is 3, but data.dataset has the classes 0 to 2$"):
+        of_same_kind(items(3), items(2, num_classes=3), "test")
+    with pytest.raises(
+        DataError,
+        match=r"num_classes is 2, but 3 in data.dataset; both need samples and labels of the same kind \(num_"
+        r"classes of hpcbal.data:map_style sets it\)$",
+    ):
+        of_same_kind(items(1, num_classes=2), trained, "test")
+    values = map_style((IMAGES, RANDOM.random((40, 2), np.float32)))
+    with pytest.raises(DataError, match=r"label_spec is .*both need samples and labels of the same kind$"):
+        of_same_kind(items(1), values, "test")
+
+
+def test_labels_that_cannot_be_counted_show_the_mistake() -> None:
+    assert refusal((LABELS, IMAGES)) == (
+        "the sample is one number, and the label an array (3, 8, 6) of float32, allowed: the sample first, "
+        "then the label; have they changed places?"
+    )
+    labels = [None if number in (3, 17) else number % 2 for number in range(40)]
+    columns = {"x": [[1.0, 2.0]] * 40, "label": labels}
+    for given in (FaceDataset(columns, {}), (IMAGES, labels)):
+        assert refusal(given) == (
+            "2 of 40 labels are missing (None or NaN), the first that of item 3; leave these items out, or "
+            "set num_classes of hpcbal.data:map_style, and they count as broken"
+        )
+        assert map_style(given, num_classes=2).num_classes == 2

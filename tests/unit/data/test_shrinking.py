@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from PIL import Image
 from support.photographs import encoded, photograph
 
-from hpcbal.data import PreprocessedSamples
+from hpcbal.data import LabelSpec, PreprocessedSamples
 from hpcbal.data.dataset import UnusableSampleError
 from hpcbal.data.operations import CenterCrop, Decode, Normalize, RandomCrop, RandomFlip, Resize, decode
 from hpcbal.data.operations._resampling import resample
@@ -103,6 +103,13 @@ def test_it_does_not_matter_which_library_decodes(chain: tuple[bytes, list[Any],
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(decode, "_simplejpeg", lambda: None)
         np.testing.assert_array_equal(pipeline.run(file, None), found)
+
+
+@given(chains())
+@settings(max_examples=40, deadline=None)
+def test_decoding_alone_gives_the_bytes_of_exact_decoding(chain: tuple[bytes, list[Any], str]) -> None:
+    file, _, mode = chain
+    np.testing.assert_array_equal(Decode(mode).apply(file), Decode(mode, True).apply(file))
 
 
 def test_what_simplejpeg_refuses_is_decoded_by_pillow(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -233,8 +240,6 @@ class Encoded:
 
 
 def test_the_fingerprint_shows_how_samples_are_decoded_where_it_matters() -> None:
-    from hpcbal.data import LabelSpec
-
     def fingerprint(exact: bool, *operations: Any) -> str:
         chain = [Decode("rgb", exact), *operations]
         return PreprocessedSamples(Encoded(LabelSpec()), chain, 0, 0.25, max_sample_bytes=1000).fingerprint

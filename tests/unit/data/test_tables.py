@@ -11,7 +11,7 @@ import pandas
 import pytest
 from numpy.typing import NDArray
 
-from hpcbal.data import LabelSpec, SampleSpec, map_style
+from hpcbal.data import LabelSpec, PreprocessedSamples, SampleSpec, map_style
 from hpcbal.data.tables import by_place, is_table
 from hpcbal.errors import DataError
 
@@ -99,6 +99,44 @@ def test_columns_of_different_types_are_stacked_like_those_of_items() -> None:
     assert classes.labels.tolist() == frame["risk"].tolist()
     arrow = Arrow({"age": VALUES[:, 0], "pulse": VALUES[:, 1]})
     np.testing.assert_array_equal(map_style((arrow, CLASSES)).read(3)[0], VALUES[3, :2])
+
+
+def test_missing_labels_in_a_series_are_shown_before_they_break_samples() -> None:
+    labels = pandas.Series(CLASSES.astype(float)).where(np.arange(40) > 1)
+    dataset = map_style((VALUES, labels))
+    assert dataset.label_spec == LabelSpec((), "float64")
+    assert dataset.remarks == (
+        "2 of 40 labels are missing (NaN), the first that of item 0, and count as broken; classes are whole "
+        "numbers, so leave out these items",
+    )
+    assert map_style((VALUES, labels.fillna(0.0))).remarks == ()
+
+
+def test_what_a_dataset_declares_may_be_a_series() -> None:
+    """Its index is that of a table whose rows were shuffled."""
+    index = shuffled().index
+
+    class Declared:
+        num_classes = 3
+        sizes = pandas.Series(VALUES[:, 0] + 1, index=index)
+        sample_weights = pandas.Series(VALUES[:, 1], index=index)
+        validation_ids = pandas.Series([7, 3], index=[3, 7])
+        targets = pandas.Series(CLASSES, index=index)
+        classes = pandas.Index(["a", "b", "c"])
+
+        def __len__(self) -> int:
+            return 40
+
+        def __getitem__(self, number: int) -> Any:
+            return VALUES[number], CLASSES[number]
+
+    dataset = map_style(Declared())
+    assert dataset.labels is not None
+    assert (dataset.labels.tolist(), dataset.class_names) == (CLASSES.tolist(), ("a", "b", "c"))
+    source = PreprocessedSamples(dataset, (), seed=1, validation_fraction=0.2)
+    assert source.validation_ids.tolist() == [3, 7]
+    np.testing.assert_allclose(source.sizes, VALUES[:, 0] + 1)
+    np.testing.assert_allclose(source.sample_weights, VALUES[:, 1])
 
 
 def test_a_series_may_hold_arrays_that_differ_in_shape() -> None:

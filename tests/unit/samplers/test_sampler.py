@@ -11,6 +11,7 @@ from itertools import chain
 from typing import Any
 
 import numpy as np
+import pandas
 import pytest
 import torch
 
@@ -249,6 +250,11 @@ def test_scaling_by_sizes_weighs_each_token_the_same() -> None:
         (Squares(), {"batch_size": 4, "shuffle": True}, "got batch_size, shuffle; the sampler decides that"),
         (Squares(), {"in_order": False}, "in_order=False, allowed: True"),
         (Stream(), {}, "got an IterableDataset"),
+        (
+            pandas.DataFrame({"x": range(50)}),
+            {},
+            "dataset: got a DataFrame, whose indices are labels or columns, allowed: a dataset whose items",
+        ),
         (iter(range(50)), {}, "dataset: got a range_iterator, allowed: a dataset with indices"),
     ],
 )

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import keras
 import numpy as np
 import pytest
+import torch
 
+from hpcbal.config.schema.optimizer import KERAS_OPTIMIZERS, TORCH_OPTIMIZERS, OptimizerConfig
+from hpcbal.errors import InputError
 from hpcbal.training.emulated_backend import clipped
 from hpcbal.training.keras.tensorflow_backend import TensorFlowBackend
+from hpcbal.training.keras.trainable import make_optimizer
+from hpcbal.training.torch.backend import TorchBackend
+from hpcbal.training.user_model import check_optimizer_args
 
 Make = Callable[..., Any]
 LINEAR = "training_models:linear"
@@ -22,6 +30,46 @@ def build(make_dnn: Make, make_spec: Make) -> Make:
         return TensorFlowBackend(precision="float64").build(make_dnn(model=model, **given), make_spec(), 5, 0)
 
     return make
+
+
+@pytest.mark.parametrize(
+    ("backend", "name", "args", "words"),
+    [
+        (TorchBackend, "adam", {"betas": 0.9}, "betas: got 0.9, allowed for adam: a list of 2 numbers, such"),
+        (TorchBackend, "adam", {"betas": "0.9"}, "betas: got '0.9', allowed for adam: a list of 2 numbers"),
+        (TorchBackend, "adam", {"betas": [0.9, 0.99, 0.9]}, "allowed for adam: a list of 2 numbers, such as"),
+        (TorchBackend, "adam", {"betas": [0.9, "x"]}, "betas: got [0.9, 'x'], allowed for adam: a list of 2"),
+        (TorchBackend, "adam", {"eps": "tiny"}, "eps: got 'tiny', allowed for adam: a number, such as 1e-08"),
+        (TorchBackend, "adam", {"amsgrad": 1}, "amsgrad: got 1, allowed for adam: true, false"),
+        (TensorFlowBackend, "adam", {"beta_1": [0.9]}, "beta_1: got [0.9], allowed for adam: a number, such"),
+    ],
+)
+def test_arguments_of_another_kind_are_refused_in_one_sentence(
+    make_dnn: Make, make_spec: Make, backend: Any, name: str, args: dict[str, Any], words: str
+) -> None:
+    model = "torch_modules:linear" if backend is TorchBackend else LINEAR
+    with pytest.raises(InputError, match=r"DNN dnn: optimizer\.args\.") as caught:
+        backend(precision="float64").build(
+            make_dnn(model=model, optimizer=name, args=args), make_spec(), 5, 0
+        )
+    assert words in str(caught.value)
+
+
+def test_every_keras_optimizer_that_a_file_may_name_exists() -> None:
+    for name in KERAS_OPTIMIZERS:
+        assert make_optimizer("dnn", OptimizerConfig(name=name, learning_rate=0.1)) is not None
+
+
+@pytest.mark.parametrize("name", TORCH_OPTIMIZERS)
+def test_defaults_of_pytorch_are_arguments_that_pass(name: str) -> None:
+    kind = getattr(torch.optim, TORCH_OPTIMIZERS[name])
+    given = {
+        key: list(parameter.default) if isinstance(parameter.default, tuple) else parameter.default
+        for key, parameter in inspect.signature(kind).parameters.items()
+        if key not in ("params", "lr") and not torch.is_tensor(parameter.default)
+    }
+    settings: Any = SimpleNamespace(name=name, args=given)
+    check_optimizer_args("dnn", settings, kind)
 
 
 def part(batch: Any, *places: int) -> Any:

@@ -90,3 +90,13 @@ def test_held_out_data_and_the_data_of_jobs_are_looked_at(tmp_path: Path) -> Non
     assert line.startswith("6: data.validation.args.path: got '/gone/val', but there is no such file")
     (line,) = warnings(tmp_path, JOBS, "{path: /gone/a}")
     assert line.startswith("8: jobs.0.data.args.path: got '/gone/a', but there is no such file")
+
+
+def test_the_path_of_load_dataset_may_be_a_kind_of_files(tmp_path: Path) -> None:
+    args = "{path: parquet, data_dir: /gone}\n  test: {args: {path: csv}}"
+    found = warnings(tmp_path, ENSEMBLE, args, "datasets:load_dataset")
+    assert found == [f"5: data.args.data_dir: got '/gone', {MISSING} on this machine"]
+    (line,) = warnings(
+        tmp_path, ENSEMBLE, "{path: parquet}\n  test: {dataset: 'datasets:load_dataset', args: {path: csv}}"
+    )
+    assert line.startswith("5: data.args.path: got 'parquet'")

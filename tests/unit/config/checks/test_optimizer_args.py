@@ -8,7 +8,7 @@ import pytest
 
 from hpcbal.config import load_config
 from hpcbal.config.checks import frameworks
-from hpcbal.config.schema.optimizer import TORCH_OPTIMIZERS
+from hpcbal.config.schema.optimizer import KERAS_OPTIMIZERS, TORCH_OPTIMIZERS
 from hpcbal.errors import ConfigError
 
 TEXT = """\
@@ -57,3 +57,26 @@ def test_right_arguments_and_those_of_keras_pass(tmp_path: Path) -> None:
 def test_without_pytorch_nothing_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(frameworks, "find_spec", lambda package: None)
     assert problems_of(tmp_path, "sgd", "{dampening: x}") == []
+
+
+@pytest.mark.parametrize(
+    ("name", "room", "words"),
+    [
+        ("lion", ".torch", "optimizer.name: got 'lion', allowed for a module of PyTorch: sgd, adam,"),
+        ("ftrl", ".torch", "optimizer.name: got 'ftrl', allowed for a module of PyTorch: sgd, adam,"),
+        ("asgd", "", "optimizer.name: got 'asgd', allowed for a Keras model: sgd, adam,"),
+        ("radam", "", "set its framework: torch"),
+        ("rprop", "", "optimizer.name: got 'rprop', allowed for a Keras model"),
+    ],
+)
+def test_an_optimizer_of_the_other_framework_is_refused(
+    tmp_path: Path, name: str, room: str, words: str
+) -> None:
+    (found,) = problems_of(tmp_path, name, "{}", room)
+    assert words in found
+    assert "run.yaml:3: " in found
+
+
+def test_optimizers_are_those_of_their_framework(tmp_path: Path) -> None:
+    for name in KERAS_OPTIMIZERS:
+        assert problems_of(tmp_path, name, "{}", room="") == []

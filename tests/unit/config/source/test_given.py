@@ -219,3 +219,13 @@ def test_what_is_typed_at_a_prompt_cannot_be_imported() -> None:
     )
     assert done.returncode == 1
     assert b"config: a: got net, which other processes cannot import" in done.stderr
+
+
+def test_an_object_that_can_be_called_is_told_from_a_function() -> None:
+    class Net:
+        def __call__(self) -> None: ...
+
+    with pytest.raises(ConfigError) as caught:
+        GivenConfig({"dnns": [{"model": Net()}]})
+    assert "got an object, a Net, allowed: a function that makes it" in str(caught.value)
+    assert "lambda" not in str(caught.value)

@@ -427,6 +427,19 @@ def test_class_labels_with_a_loss_that_says_nothing_of_classes_are_refused_with_
         evaluate(lab)
 
 
+def test_classes_by_the_metric_of_a_modules_loss_need_an_output_for_each(tmp_path: Path) -> None:
+    lab = Lab(tmp_path)
+    for dnn in lab.dnns:
+        dnn.loss, dnn.metrics = SimpleNamespace(name="module"), (MetricConfig(name="accuracy"),)
+    evaluate(lab)
+    for dnn in lab.dnns:
+        arrays = dict.fromkeys(("weights/matrix", "optimizer/momentum"), lab.matrices[0][:, :1])
+        state = TrainingState(dnn.name, 4, Position(4, 0), arrays=arrays, fingerprint=lab.source.fingerprint)
+        write_checkpoint(tmp_path / dnn.name, state)
+    with pytest.raises(InputError, match=r"returns outputs of shape \(1,\) for a sample, allowed with loss"):
+        evaluate(lab)
+
+
 def test_a_metric_named_like_a_score_is_shown_beside_it() -> None:
     scores = {"accuracy": 0.5, "nll": 1.0, "calibration_error": 0.1}
     own = MetricConfig(name="mine:share", shown_as="accuracy")

@@ -238,7 +238,9 @@ def test_a_long_start_is_explained(
     launch.start_mpirun([], 3, Requests())
     err = capfd.readouterr().err
     assert (
-        err.count("hpcbal: the ranks have printed nothing for 1 s: they first load MPI, TensorFlow")
+        err.count(
+            "hpcbal: the ranks have printed nothing for 1 s: they first load MPI, TensorFlow or PyTorch"
+        )
         == is_said
     )
 

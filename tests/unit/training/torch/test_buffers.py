@@ -161,6 +161,16 @@ def test_what_is_no_file_of_weights(tmp_path: Path) -> None:
     text.write_text("hello")
     with pytest.raises(InputError, match="not a whole file of PyTorch"):
         read_state_dict(text)
+    cut = tmp_path / "cut.pt"
+    torch.save({"a": torch.ones(300)}, cut)
+    cut.write_bytes(cut.read_bytes()[:-100])
+    for path in (text, cut):
+        with pytest.raises(InputError) as caught:
+            read_state_dict(path)
+        assert str(caught.value) == (
+            f"{path}: it is not a whole file of PyTorch: it was cut off, or is of another kind; allowed: the "
+            "state_dict of a module: torch.save(module.state_dict(), path)"
+        )
     torch.save(torch.nn.Linear(3, 2), whole)
     with pytest.raises(InputError, match="more than weights, such as a whole module") as caught:
         read_state_dict(whole)

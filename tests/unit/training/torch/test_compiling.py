@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ from hpcbal.config.schema.objective import LossConfig
 from hpcbal.errors import ConfigError, InputError
 from hpcbal.training.collective import LocalCollective
 from hpcbal.training.step import train_step
+from hpcbal.training.torch import compiling
 from hpcbal.training.torch.backend import TorchBackend
 
 Make = Callable[..., Any]
@@ -81,6 +84,47 @@ def test_a_loss_of_the_module_is_compiled_too(build: Make, make_batch: Make, cac
     assert counters["stats"]["unique_graphs"] > 0
     for name, array in plain.weights().items():
         np.testing.assert_allclose(compiled.weights()[name], array, rtol=1e-9, err_msg=name)
+
+
+@pytest.mark.timeout(300)
+def test_slices_are_compiled_with_more_than_one_sample(build: Make, make_batch: Make, cache: Path) -> None:
+    given = {"model": "torch_modules:normalised_vector", "accumulate": 2}
+    plain, compiled = build(**given), build(**given, compile=True)
+    versions = counters["stats"]["unique_graphs"]
+    for replica in (plain, compiled):
+        train_step(replica, make_batch(9), 9, LocalCollective())
+    assert counters["stats"]["unique_graphs"] == versions == 2
+    for name, array in plain.state().items():
+        np.testing.assert_allclose(compiled.state()[name], array, rtol=1e-9, atol=1e-12, err_msg=name)
+
+
+def test_what_the_compiler_logs_goes_to_the_log_of_the_rank(
+    make_dnn: Make, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, capfd: Any
+) -> None:
+    logger = logging.getLogger("torch")
+    monkeypatch.setattr(logger, "handlers", [logging.StreamHandler(sys.__stderr__)])
+    monkeypatch.setattr(logger, "propagate", False)
+    monkeypatch.setattr(compiling, "is_rank", lambda: True)
+    compiling.compile_module(make_dnn(model=NORMALISED), torch.nn.Linear(2, 2))
+    logging.getLogger("torch._functorch").warning("g++ was killed")
+    assert "g++ was killed" in caplog.text
+    assert capfd.readouterr().err == ""
+
+
+class _Before26:
+    """The settings of a PyTorch before 2.6 refuse names that they do not have."""
+
+    __slots__ = ("accumulated_cache_size_limit", "cache_size_limit")
+
+
+@pytest.mark.parametrize("settings", [_Before26(), compiling.settings])
+def test_every_pytorch_is_told_how_many_versions_there_may_be(
+    monkeypatch: pytest.MonkeyPatch, make_dnn: Make, settings: Any
+) -> None:
+    monkeypatch.setattr(compiling, "settings", settings)
+    compiling.compile_module(make_dnn(model=NORMALISED), torch.nn.Linear(2, 2))
+    assert settings.cache_size_limit == compiling.MOST_VERSIONS
+    assert settings.accumulated_cache_size_limit == compiling.MOST_VERSIONS
 
 
 def test_without_a_compiler_it_is_refused(build: Make, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from hpcbal.config import load_config
-from hpcbal.config.schema.objective import LossConfig, MetricConfig
+from hpcbal.config.schema.objective import LossConfig, MetricConfig, predicted_by
 from hpcbal.data.spec import LabelSpec
 from hpcbal.errors import ConfigError, InputError, UserCodeError
 from hpcbal.training.collective import LocalCollective
@@ -56,9 +56,26 @@ def test_the_same_loss_gives_the_same_weights_and_metrics(build: Make, make_batc
             np.testing.assert_allclose(other.weights()[name], array, rtol=1e-11, atol=1e-12, err_msg=name)
     ours, theirs = own.evaluate(make_batch(7, 5)), default.evaluate(make_batch(7, 5))
     assert own.metrics(ours) == pytest.approx(default.metrics(theirs), rel=1e-9)
-    np.testing.assert_allclose(
-        torch.softmax(torch.from_numpy(own.predict(batch)), 1), default.predict(batch), atol=1e-9
-    )
+    np.testing.assert_allclose(own.predict(batch), default.predict(batch), atol=1e-9)
+
+
+def test_only_metrics_of_classes_make_probabilities_of_outputs(build: Make, make_batch: Make) -> None:
+    """As `evaluate`, ensembles and exports take them; outputs that are no logits stay as they are."""
+    batch = make_batch(6)
+    for model, metrics, link in (
+        ("cross_entropy", ACCURACY, "softmax"),
+        ("cross_entropy", (MetricConfig(name="sparse_categorical_accuracy"),), "softmax"),
+        ("cross_entropy", None, "identity"),
+        ("probabilities", ACCURACY, "identity"),
+        ("of_yes", ACCURACY, "identity"),
+    ):
+        replica = build(model, loss=MODULE, metrics=metrics)
+        assert replica.objective.link == link, (model, metrics)
+        with torch.no_grad():
+            outputs = replica.module.eval()(replica.inputs.tensors(batch).x)
+        wanted = outputs.softmax(-1) if link == "softmax" else outputs
+        np.testing.assert_allclose(replica.predict(batch), wanted, atol=1e-12)
+        assert (predicted_by(replica._dnn) == "classes") == (metrics is not None)
 
 
 @pytest.mark.parametrize(

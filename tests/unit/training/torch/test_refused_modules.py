@@ -42,6 +42,17 @@ def test_an_error_of_the_module_names_its_line(make_dnn: Make, make_spec: Make) 
         TorchBackend().build(make_dnn(model="torch_modules:failing"), make_spec(dtype="float32"), 5, 0)
 
 
+def test_images_without_channels_are_told_how_to_get_them(make_dnn: Make, make_spec: Make) -> None:
+    for shape, hint in (
+        ((6, 6), r"\. If samples of shape \(6, 6\) are images, .* layout: hw of"),
+        ((9,), "$"),
+    ):
+        with pytest.raises(UserCodeError, match=rf"failed: .*KeyError: 'no such thing'{hint}"):
+            TorchBackend().build(
+                make_dnn(model="torch_modules:failing"), make_spec(shape, dtype="float32"), 5, 0
+            )
+
+
 def test_a_keras_model_names_its_framework(make_dnn: Make, make_spec: Make) -> None:
     with pytest.raises(InputError, match=r"allowed: a torch\.nn\.Module; set framework: tensorflow for it"):
         TorchBackend().build(make_dnn(model="hpcbal.models:mlp"), make_spec(dtype="float32"), 5, 0)
@@ -81,3 +92,13 @@ def test_patterns_of_frozen_layers(make_dnn: Make, make_spec: Make, freeze: Any,
         TorchBackend().build(
             make_dnn(model="torch_modules:linear", freeze=freeze), make_spec(dtype="float32"), 5, 0
         )
+
+
+def test_sparse_gradients_are_refused_before_training(make_dnn: Make, make_spec: Make) -> None:
+    dnn = make_dnn(model="torch_modules:embedded")
+    with pytest.raises(
+        InputError, match=r"0 is an embedding \(_Words\) with sparse=True, allowed: sparse=False"
+    ):
+        TorchBackend().build(dnn, make_spec(dtype="float32", shape=(4,)), 5, 0)
+    frozen = make_dnn(model="torch_modules:embedded", freeze=("0",))
+    TorchBackend().build(frozen, make_spec(dtype="float32", shape=(4,)), 5, 0)
