@@ -84,6 +84,11 @@ def as_items(given: Any, shown: str) -> Any:
         )
     if isinstance(given, tuple):
         return _pair(given, shown)
+    if isinstance(given, list) and given and not isinstance(given[0], tuple) and _holds_items(given[0]):
+        raise DataError(
+            f"{shown}: got a list of {type(given[0]).__name__}, allowed: one dataset; samples for validation "
+            "are another one, in data.validation"
+        )
     try:
         return Table(given) if is_table(given) else given
     except UnusableSampleError as error:

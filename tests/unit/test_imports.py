@@ -391,6 +391,26 @@ def test_only_known_variables_can_be_read(monkeypatch: pytest.MonkeyPatch) -> No
         env.read("HPCBAL_OUPUT")
 
 
+def test_what_tensorflow_prints_when_it_starts_is_in_the_log_of_the_rank(tmp_path: Path) -> None:
+    log = tmp_path / "rank.log"
+    program = (
+        "import logging, os, sys\n"
+        "from hpcbal.processes import remember_rank\n"
+        "remember_rank()\n"
+        f"logging.getLogger().addHandler(logging.FileHandler({str(log)!r}))\n"
+        "class Loud:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'keras':\n"
+        "            os.write(2, b'from code in C\\n')\n"
+        "sys.meta_path.insert(0, Loud())\n"
+        "import hpcbal.training.keras\n"
+        "os.write(2, b'after it')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (0, "after it")
+    assert "from code in C" in log.read_text(encoding="utf-8")
+
+
 def test_keras_does_without_what_it_wraps_in_a_rank_but_user_code_does_not() -> None:
     """scikit-learn and matplotlib are a fifth of the files that Keras opens."""
     program = (

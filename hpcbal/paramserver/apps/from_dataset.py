@@ -143,7 +143,8 @@ def _opened(path: str, args: Mapping[str, Any] | None) -> Dataset:
 
 
 def _training_ids(opened: Dataset, num_samples: int | None) -> list[int]:
-    left_out = set(getattr(opened, "validation_ids", None) or ())
+    own = getattr(opened, "validation_ids", None)
+    left_out = set() if own is None else set(np.asarray(own).tolist())
     return [sample for sample in range(len(opened)) if sample not in left_out][: _checked_number(num_samples)]
 
 

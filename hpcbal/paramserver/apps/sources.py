@@ -36,17 +36,23 @@ class ArraySource:
         """Use the arrays as they are, without a copy.
 
         Args:
-            columns: at least one; all with the same number of samples, at least 1.
+            columns: at least one; all with the same number of samples, at least 1. Those of pandas are taken
+                in their order, whatever their index is.
             facts, target: see above.
 
         Raises:
             InputError: there are no samples.
             ValueError: columns have different numbers of samples.
         """
+        columns = {
+            name: column if isinstance(column, Ragged) else np.asarray(column)
+            for name, column in columns.items()
+        }
         num_samples = num_samples_of(columns)
         if not num_samples:
             raise InputError("data: got no samples, allowed: at least 1")
-        self.num_samples, self.facts, self.target = num_samples, dict(facts), target
+        self.num_samples, self.facts = num_samples, dict(facts)
+        self.target = None if target is None else np.asarray(target)
         self._columns = share_offsets(columns)
 
     def read(self, samples: IntArray) -> Columns:

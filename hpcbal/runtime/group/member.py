@@ -29,7 +29,7 @@ from hpcbal.runtime.group.replicas import (
 )
 from hpcbal.runtime.rank.context import RankContext
 from hpcbal.runtime.rank.data import StreamFacts
-from hpcbal.runtime.wire.protocol import Noted
+from hpcbal.runtime.wire.protocol import COMPILING, Noted
 from hpcbal.telemetry.ledger import InitialWeightsLine, ModelWarningLine
 from hpcbal.training.backend import Backend, Replica
 from hpcbal.training.collective import GradientCollective
@@ -147,6 +147,8 @@ class GroupMember:
 
     def _build_new(self) -> Replica:
         facts, seed = self.facts, self.context.config.seed
+        if self.dnn.compile:
+            self.context.announce(f"{COMPILING}{self.dnn.name}")
         replica = build_replica(self._backend, self.dnn, facts, seed)
         check_arrays(replica.state())  # report arrays that a checkpoint cannot hold before training starts
         self._warn(replica.warnings)

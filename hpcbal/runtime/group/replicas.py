@@ -15,9 +15,11 @@ from hpcbal.config.schema.dnn import InitConfig
 from hpcbal.data.labels import in_words
 from hpcbal.errors import CheckpointError, HpcbalError, InputError
 from hpcbal.events.history import EpochRecord, Position
+from hpcbal.processes import say
 from hpcbal.runtime.group.callbacks import check_callbacks
 from hpcbal.runtime.rank.context import RankContext
 from hpcbal.runtime.rank.data import StreamFacts
+from hpcbal.runtime.wire.protocol import COMPILING
 from hpcbal.telemetry import RunDirectory
 from hpcbal.training.backend import Backend, Replica
 from hpcbal.training.frameworks import import_framework
@@ -98,6 +100,9 @@ def check_model(context: RankContext, facts: StreamFacts, backend: Backend, dnn:
         InputError: if the model is wrong, or does not fit.
     """
     check_callbacks(dnn)
+    if dnn.compile:  # the scheduler does not listen yet
+        context.liveness.note(f"{COMPILING}{dnn.name}")
+        say(f"hpcbal: {COMPILING}{dnn.name} (torch.compile), which may take minutes")
     replica = build_replica(backend, dnn, facts, context.config.seed)
     try:
         directory = context.dnn_directory(dnn.name)

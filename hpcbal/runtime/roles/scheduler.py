@@ -143,6 +143,7 @@ class Scheduler:
         self._serial = 0
         self._groups: dict[str, GroupPlan] = {}
         self._serial_of: dict[str, int] = {}
+        self._compiled: set[str] = set()  # what people know of
         self._ready: set[int] = set()
         self._stopped: set[int] = set()
         self._stream_open = False
@@ -246,8 +247,10 @@ class Scheduler:
                 self._journal.publish(message.line)
             case protocol.TimelinePart():
                 self._journal.note_slices(source, message.slices)
-            case protocol.Heartbeat():
-                pass
+            case protocol.Heartbeat(doing):
+                if doing.startswith(protocol.COMPILING) and doing not in self._compiled:
+                    self._compiled.add(doing)
+                    self._console.note(f"{doing} (torch.compile), which may take minutes")
             case _:
                 raise TypeError(f"the scheduler got {message!r} from rank {source}")
 

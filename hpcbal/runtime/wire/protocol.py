@@ -144,6 +144,9 @@ class Noted(Message):
     line: ModelWarningLine | InitialWeightsLine | BestKeptLine
 
 
+COMPILING = "compiling the module of "
+"""How the heartbeat of a rank begins that is silent until `torch.compile` has made code."""
+
 WRITING = "writing the checkpoint of "
 """How the heartbeat of a rank begins that is silent until a checkpoint is on disk."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import shutil
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from hpcbal import env
 from hpcbal.config.schema.dnn import DnnConfig
 from hpcbal.data.spec import LabelSpec, SampleSpec
 from hpcbal.errors import InputError
+from hpcbal.processes import is_rank
 from hpcbal.training.torch.batch_norm import synchronised
 from hpcbal.training.user_model import PROBE_LENGTHS, probe_labels, probe_samples
 from hpcbal.training.weights import Array
@@ -62,6 +64,8 @@ def compile_module(dnn: DnnConfig, module: torch.nn.Module) -> None:
             f"DNN {dnn.name}: compile: got true, but model {dnn.model} has layers that sum over the ranks of "
             "a group (SyncBatchNorm), allowed: false, or BatchNorm in their place"
         )
+    if is_rank():
+        _log_by_rank()
     limit = "recompile_limit" if hasattr(settings, "recompile_limit") else "cache_size_limit"  # before 2.6
     setattr(settings, limit, MOST_VERSIONS)
     setattr(settings, f"accumulated_{limit}", MOST_VERSIONS)
@@ -72,6 +76,14 @@ def compile_module(dnn: DnnConfig, module: torch.nn.Module) -> None:
         return forward(*given, **more)
 
     module.forward = torch.compile(compiled)
+
+
+def _log_by_rank() -> None:
+    """Let what PyTorch logs reach the log of the rank alone; its own handler prints it on stderr."""
+    logger = logging.getLogger("torch")
+    for handler in list(logger.handlers):
+        logger.removeHandler(handler)
+    logger.propagate = True
 
 
 def mark_sizes(*tensors: torch.Tensor | None) -> None:

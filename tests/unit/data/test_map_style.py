@@ -324,6 +324,10 @@ WAVES = [np.zeros(4, np.float32), np.zeros((4, 2), np.float32)]
             (Items([(IMAGES[0], 0)]), Items([(IMAGES[1], 1)])),
             "got a tuple of length 2 (Items, Items), allowed: one pair (samples, labels); samples for val",
         ),
+        (
+            torch.utils.data.random_split(Items([(IMAGES[0], 0)] * 4), [3, 1]),
+            "got a list of Subset, allowed: one dataset; samples for validation are another one, in data.val",
+        ),
         ((IMAGES, 3), "__len__ must return the number of samples"),
         (torch.utils.data.Dataset(), "__len__ must return the number of samples"),
         (IMAGES, "item 0: an array of shape (3, 8, 6) and type float32, allowed: two values"),

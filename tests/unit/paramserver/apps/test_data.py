@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pandas
 import pytest
 
+from hpcbal.data import LabelSpec, SampleSpec
 from hpcbal.errors import DataError, InputError
 from hpcbal.paramserver import apps
 from hpcbal.paramserver.alone import train_alone
@@ -182,6 +184,42 @@ def test_features_of_a_regression_are_centred() -> None:
     assert columns.mean(axis=1) == pytest.approx(np.zeros(10), abs=1e-6)
     assert source.target is not None
     assert source.target.mean() == pytest.approx(0.0, abs=1e-6)
+
+
+def test_columns_of_pandas_are_read_by_place() -> None:
+    frame = pandas.DataFrame({"a": np.arange(6.0), "label": np.arange(6) % 2}).sample(
+        frac=1.0, random_state=1
+    )
+    source = ArraySource({"features": frame[["a"]], "labels": frame["label"]}, {}, target=frame["a"])
+    for ids in ([1, 2], [4, 0]):
+        found = source.read(np.array(ids))
+        assert plain(found["features"]) == [[frame["a"].iloc[place]] for place in ids]
+        assert plain(found["labels"]) == [frame["label"].iloc[place] for place in ids]
+    assert plain(source.target) == frame["a"].tolist()
+
+
+class Rows:
+    """A dataset with a split of its own."""
+
+    num_classes = 2
+    sample_spec = SampleSpec.of((2,), "float32")
+    label_spec = LabelSpec()
+    validation_ids = np.array([1, 3])
+
+    def __len__(self) -> int:
+        return 5
+
+    def read(self, sample_id: int) -> Any:
+        return np.full(2, sample_id, np.float32), sample_id % 2
+
+    def describe(self, sample_id: int) -> str:
+        return str(sample_id)
+
+
+def test_validation_samples_of_a_dataset_are_left_out() -> None:
+    source = apps.labelled(f"{__name__}:Rows")
+    assert source.num_samples == 3
+    assert plain(source.read(np.arange(3))["labels"]) == [0, 0, 0]
 
 
 def test_the_texts_of_the_standard_library_have_topics() -> None:

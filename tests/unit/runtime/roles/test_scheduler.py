@@ -38,6 +38,7 @@ from hpcbal.runtime.record.console import Console
 from hpcbal.runtime.record.journal import Journal
 from hpcbal.runtime.roles.scheduler import ScheduleChooser, Scheduler
 from hpcbal.runtime.wire.protocol import (
+    COMPILING,
     DataLoading,
     EndStream,
     Happened,
@@ -395,6 +396,8 @@ def test_measurements_are_recorded_when_they_arrive_and_people_hear_of_loading(s
         yield from on.open()
         on.send(TRAINERS[0], DataLoading("a", "all of it"))
         on.send(TRAINERS[1], Heartbeat("training a"))
+        for rank in TRAINERS:
+            on.send(rank, Heartbeat(f"{COMPILING}a"))
         on.epoch()
         yield
         for rank in TRAINERS:
@@ -405,6 +408,8 @@ def test_measurements_are_recorded_when_they_arrive_and_people_hear_of_loading(s
 
     on.play(script())
     assert on.console.of("note_loading") == [("a", "all of it")]
+    compiling = [line for (line,) in on.console.of("note") if "compiling" in line]
+    assert compiling == ["compiling the module of a (torch.compile), which may take minutes"]
     published = [line for (line,) in on.journal.of("publish")]
     assert [line for line in published if isinstance(line, EpochDone | CheckpointWritten | GroupLeft)] == [
         EpochDone("a", 0, METRICS, 1.0, facts=EPOCH),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -94,6 +96,19 @@ def test_slices_are_compiled_with_more_than_one_sample(build: Make, make_batch: 
     assert counters["stats"]["unique_graphs"] == versions == 2
     for name, array in plain.state().items():
         np.testing.assert_allclose(compiled.state()[name], array, rtol=1e-9, atol=1e-12, err_msg=name)
+
+
+def test_what_the_compiler_logs_goes_to_the_log_of_the_rank(
+    make_dnn: Make, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, capfd: Any
+) -> None:
+    logger = logging.getLogger("torch")
+    monkeypatch.setattr(logger, "handlers", [logging.StreamHandler(sys.__stderr__)])
+    monkeypatch.setattr(logger, "propagate", False)
+    monkeypatch.setattr(compiling, "is_rank", lambda: True)
+    compiling.compile_module(make_dnn(model=NORMALISED), torch.nn.Linear(2, 2))
+    logging.getLogger("torch._functorch").warning("g++ was killed")
+    assert "g++ was killed" in caplog.text
+    assert capfd.readouterr().err == ""
 
 
 class _Before26:
