@@ -52,7 +52,7 @@ LIMIT_S = 200.0
 
 
 def ranks(mode: str, folder: Path, size: int, passes: int, num_ranks: int) -> dict[str, Any]:
-    """What the ranks of a mode found out, see bench/ranks/cached_samples.py."""
+    """Start the ranks of a mode, and return what they found, see bench/ranks/cached_samples.py."""
     task = {"mode": mode, "folder": str(folder), "num_samples": NUM_SAMPLES, "size": size, "passes": passes}
     program = [sys.executable, str(HERE / "ranks" / "cached_samples.py"), json.dumps(task)]
     done = subprocess.run(

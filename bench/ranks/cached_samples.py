@@ -35,7 +35,7 @@ Passes = Callable[[], list[float]]
 
 @dataclass(frozen=True)
 class Task:
-    """What the ranks do.
+    """The work of the ranks.
 
     Attributes:
         mode: see above.
