@@ -4,7 +4,7 @@
     python bench/bench_cache.py --json out.json
 
 Consumers want every sample of the same JPEGs once in a pass, in batches of 64 that they copy. The files, of
-500x375 pixels, are decoded to 72x72 or 256x256. 100 files stand for 1,000 samples, each of which is decoded
+500x375 pixels, are decoded to 72x72 or 256x256. 100 files stand for 1,000 samples, and each sample is decoded
 on its own. Ours are a preprocessor and four consumers of the shared stream. The contenders take turns, each
 in processes of its own, and a figure is the median over the turns of a ratio.
 

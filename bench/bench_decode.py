@@ -159,7 +159,7 @@ def work(name: str, folder: Path) -> None:
 
 
 class Contender:
-    """A process that works when it is told to."""
+    """A process that does its work when asked."""
 
     def __init__(self, name: str, folder: Path, core: int) -> None:
         self._process = subprocess.Popen(

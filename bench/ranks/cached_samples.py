@@ -1,4 +1,4 @@
-"""Ranks of bench_cache.py: consumers of the same JPEGs, each of which wants every sample once in a pass.
+"""Ranks of bench_cache.py: consumers of the same JPEGs; each reads every sample once in a pass.
 
 Arguments: one JSON object, see `Task`. Rank 0 prints one: seconds of each pass, CPU seconds of all ranks
 together, without imports, and what the mode knows beyond that.

@@ -58,11 +58,8 @@ class CacheNeed:
     @classmethod
     def of(cls, source: PreprocessedSamples) -> CacheNeed | None:
         """The need of a run's samples; None if nothing can be kept. May read a few samples."""
-        spec, mean_bytes = (
-            source.prepared_spec,
-            0.0 if source.prepared_spec is None else source.prepared_bytes(),
-        )
-        if spec is None or not mean_bytes:
+        spec = source.prepared_spec
+        if spec is None or not (mean_bytes := source.prepared_bytes()):
             return None
         dataset = source.dataset
         return cls(len(dataset), source.num_positions, spec, dataset.label_spec, mean_bytes)
@@ -138,7 +135,7 @@ class SampleCache:
         """Use memory that is shared already; `create` makes it.
 
         Args:
-            shared: at least `num_bytes`, of which the first `need.table_bytes` are 0 or in use by others.
+            shared: at least `num_bytes`; the first `need.table_bytes` of them are 0 or in use by others.
             need: what the samples take.
             num_bytes: the size of the cache, at least `need.least_bytes`.
             known_rooms: asks for the limits of the memory, whenever the cache grows.
@@ -265,9 +262,8 @@ class SampleCache:
     def _grow(self, needed: int) -> bool:
         """Get chunks for an entry that does not fit; false if there is no room for it."""
         num_chunks = -(-needed // self._chunk_bytes)
-        taken = int(
-            self._memory[:8].view(np.int64)[0]
-        )  # may be old: what counts is what the addition returns
+        # This may be an old value; the one that counts is what the addition returns.
+        taken = int(self._memory[:8].view(np.int64)[0])
         if taken + num_chunks > self._num_chunks:
             self._grows = taken < self._num_chunks  # smaller samples may still fit
             return False

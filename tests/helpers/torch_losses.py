@@ -36,7 +36,7 @@ class _CrossEntropy(_Linear):
 
 
 class _Softmax(_CrossEntropy):
-    """Returns probabilities, of which its loss takes the logarithm."""
+    """Returns probabilities; its loss takes their logarithm."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return super().forward(x).softmax(-1)

@@ -93,7 +93,7 @@ class ScaledDecode:
 
 
 def _crops(operations: Sequence[object]) -> list[Crop]:
-    """The crops that a chain begins with, none of which adds pixels."""
+    """Return the crops at the start of a chain, up to the first that adds pixels."""
     crops: list[Crop] = []
     for operation in operations:
         if isinstance(operation, CenterCrop) or (isinstance(operation, RandomCrop) and not operation.padding):
