@@ -1,10 +1,11 @@
 """Before anything is trained: refuse a run whose models are wrong, instead of failing its DNNs one by one.
 
 The trainers build a few models and drop them. A run is refused if no DNN of a callable can be built: the
-mistake is in the callable, and would otherwise be found when the round of its first DNN comes. If some can,
-the others fail when they are built for training, as combinations of a search may. A run is also refused if a
-DNN that has not begun, and has `init` or `freeze`, cannot be built with them, and if a model differs from its
-checkpoint, so that the DNN can go on once the old code is back.
+mistake is in the callable, and would otherwise be found when the round of its first DNN comes. If some can, or
+one has ended, the others fail when they are built for training, as combinations of a search may; but if no
+model at all can be built, the run is refused. A run is also refused if a DNN that has not begun, and has
+`init` or `freeze`, cannot be built with them, and if a model differs from its checkpoint, so that the DNN can
+go on once the old code is back.
 """
 
 from __future__ import annotations
@@ -77,6 +78,9 @@ class ModelCheck:
         if doubtful := [of_one for of_one in by_callable.values() if of_one[0].name in problems]:
             problems.update(self._problems([dnn for of_one in doubtful for dnn in of_one[1:]]))
             hopeless = [of_one for of_one in doubtful if all(dnn.name in problems for dnn in of_one)]
+            if known or len(hopeless) < len(by_callable):  # otherwise nothing at all can be trained
+                ended = {dnn.model for dnn in dnns if dnn.name not in unfinished}
+                hopeless = [of_one for of_one in hopeless if of_one[0].model not in ended]
             self._refuse([(dnn.name, problems[dnn.name]) for of_one in hopeless for dnn in of_one])
 
     def _problems(self, dnns: Sequence[DnnConfig]) -> list[tuple[str, str]]:

@@ -107,6 +107,15 @@ def test_each_callable_is_checked_before_its_round_comes(num_ranks: int) -> None
     assert checked == list("abcdef")
 
 
+@pytest.mark.parametrize("num_ranks", [1, 2])
+def test_a_callable_of_which_a_dnn_has_ended_refuses_nothing_that_others_can_train(num_ranks: int) -> None:
+    dnns = [dnn("a"), dnn("b"), dnn("c", "m:g")]
+    errors = {"b": wrong("b")}
+    assert check_on(num_ranks, dnns, errors, {"b": False, "c": False})[0] == ""
+    assert check_on(num_ranks, dnns, errors, {"b": False, "c": True})[0] == ""
+    assert check_on(num_ranks, dnns, errors, {"b": False})[0] == "DNN b: it ends in softmax"
+
+
 def test_the_log_with_the_traceback_of_a_users_error_is_named() -> None:
     error = UserCodeError("DNN a: m.py:3: ValueError: no")
     assert check_on(1, DNNS[:1], {"a": error})[0] == f"{error} (traceback in out/logs/rank-002.log)"
