@@ -34,6 +34,7 @@ from hpcbal.events.ensemble import (
     StopStream,
 )
 from hpcbal.events.epoch import EpochFacts
+from hpcbal.events.history import EpochRecord
 from hpcbal.events.line import Line
 from hpcbal.runtime.resuming.kept_best import SavedWeights, changed_files, recover_dnn
 from hpcbal.telemetry import RunDirectory
@@ -138,9 +139,11 @@ def read_earlier(
         warnings.extend(problems)
         path = run.job(spec.dnn_id) / CURRENT
         if problem is None and facts.has_started and not any(str(path) in text for text in problems):
-            lacking = facts.unrecorded(spec.dnn_id, state)
-            warnings.extend(facts.unlike(path, spec.dnn_id, state, {line.pass_index for line in lacking}))
-            unrecorded += lacking
+            lost = facts.unrecorded(spec.dnn_id, state)
+            if lost is None:
+                warnings.extend(facts.unlike(path, spec.dnn_id, state))
+            else:
+                unrecorded.append(lost)
         if state is not None and state.name != spec.dnn_id:
             raise DataError(
                 f"{run.job(spec.dnn_id)}: the checkpoint belongs to {state.name!r}; restore that of "
@@ -329,22 +332,25 @@ class _Facts:
         was_saved, had_best = spec.dnn_id in self.saved, bool(self.best.get(spec.dnn_id))
         return recover_dnn(run, spec, keep, was_saved=was_saved, had_best=had_best)
 
-    def unrecorded(self, dnn: str, state: TrainingState | None) -> list[EpochDone]:
-        """Return the last epochs of a checkpoint if the ledger, which knows those before, lacks them."""
-        if state is None or dnn not in self.begun:
-            return []
-        known = self.passes.get(dnn, {})
-        last = [record for record in state.history if record.pass_index > max(known, default=-1)]
-        return [EpochDone(dnn, record.pass_index, record.metrics, record.seconds) for record in last]
+    def unrecorded(self, dnn: str, state: TrainingState | None) -> EpochDone | None:
+        """Return the last epoch of a checkpoint if it is the only one that the ledger lacks.
 
-    def unlike(
-        self, path: Path, dnn: str, state: TrainingState | None, unrecorded: Collection[int]
-    ) -> Iterator[str]:
-        """Yield a warning if a whole checkpoint is older than the ledger says, or of another run.
-
-        Args:
-            unrecorded: the passes of what `unrecorded` returned.
+        A group waits for rank 0 after each epoch, so a rank 0 that is killed loses one of each DNN at most.
         """
+        if state is None or dnn not in self.begun:
+            return None
+        lacking = self._lacking(dnn, state)
+        if len(lacking) != 1 or lacking[0] is not state.history[-1]:
+            return None
+        return EpochDone(dnn, lacking[0].pass_index, lacking[0].metrics, lacking[0].seconds)
+
+    def _lacking(self, dnn: str, state: TrainingState) -> list[EpochRecord]:
+        return [
+            record for record in state.history if (dnn, record.pass_index, record.seconds) not in self.epochs
+        ]
+
+    def unlike(self, path: Path, dnn: str, state: TrainingState | None) -> Iterator[str]:
+        """Yield a warning if a whole checkpoint is older than the ledger says, newer, or of another run."""
         saved = self.saved.get(dnn)
         if state is None:
             if saved is not None:
@@ -355,12 +361,7 @@ class _Facts:
                 f"{path}: the checkpoint is of epoch {state.epoch}, but ledger.jsonl has a later one, of "
                 f"epoch {saved} (was the run copied while it trained?); {dnn} continues from the older one"
             )
-        if unknown := [
-            record.epoch
-            for record in state.history
-            if record.pass_index not in unrecorded
-            and (dnn, record.pass_index, record.seconds) not in self.epochs
-        ]:
+        if unknown := [record.epoch for record in self._lacking(dnn, state)]:
             yield (
                 f"{path}: the checkpoint has epochs that ledger.jsonl lacks, {unknown[0]} to {unknown[-1]} "
                 "(was it copied while the run trained, or from another run?); training resumes from the "

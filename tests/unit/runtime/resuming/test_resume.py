@@ -140,16 +140,21 @@ def test_a_checkpoint_whose_epochs_are_not_those_of_the_ledger_is_used_with_a_wo
     assert not read(run, started(), first, EpochDone("a", 6, metrics, 2.0), second).warnings  # trained twice
 
 
-def test_epochs_that_rank_0_could_not_write_are_known_from_the_checkpoint(run: RunDirectory):
+def test_an_epoch_that_rank_0_could_not_write_is_known_from_the_checkpoint(run: RunDirectory):
     save(run, "a", 3, Position(8))
-    first = EpochDone("a", 5, {"val_accuracy": 0.5}, 1.0)
-    earlier = read(run, started(), BEGUN, first)
-    assert [(line.pass_index, line.seconds) for line in earlier.unrecorded] == [(6, 1.0), (7, 1.0)]
-    assert not earlier.warnings
-    assert not read(run, started(), BEGUN, first, *earlier.unrecorded).unrecorded
-    of_another_run = EpochDone("a", 5, {"val_accuracy": 0.5}, 2.0)
-    (warning,) = read(run, started(), BEGUN, of_another_run).warnings
-    assert "has epochs that ledger.jsonl lacks, 1 to 1 (was it copied" in warning
+    metrics = {"val_accuracy": 0.5}
+    first, second = EpochDone("a", 5, metrics, 1.0), EpochDone("a", 6, metrics, 1.0)
+    lost_before = EpochDone("a", 7, metrics, 2.0)  # its weights were lost, and it was trained again
+    for known in ([first, second], [first, second, lost_before]):
+        earlier = read(run, started(), BEGUN, *known)
+        assert [(line.pass_index, line.seconds) for line in earlier.unrecorded] == [(7, 1.0)]
+        assert not earlier.warnings
+        assert not read(run, started(), BEGUN, *known, *earlier.unrecorded).unrecorded
+    for of_another_run in ([], [first], [EpochDone("a", 5, metrics, 2.0), second]):
+        earlier = read(run, started(), BEGUN, *of_another_run)
+        assert not earlier.unrecorded
+        (warning,) = earlier.warnings
+        assert "has epochs that ledger.jsonl lacks, " in warning
 
 
 def test_dnns_that_left_to_regroup_keep_their_slots_until_the_next_round(run: RunDirectory):

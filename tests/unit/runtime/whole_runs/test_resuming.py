@@ -6,7 +6,6 @@ import importlib
 import math
 import re
 import time
-from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -74,9 +73,9 @@ def test_a_copy_whose_files_are_of_different_moments_is_noticed(lab: Any, capsys
         assert lab.states() == {dnn: ("done", epochs) for dnn, epochs in lab.epochs.items()}
         return str(capsys.readouterr().out)
 
-    assert "copied" not in copy("newer", ledger=early, rest=late)
-    passes = {(line.dnn_id, line.pass_index) for line in lab.events("epoch-done")}
-    assert Counter(dnn for dnn, _ in passes) == lab.epochs
+    assert "checkpoint.h5: the checkpoint has epochs that ledger.jsonl lacks, " in copy(
+        "newer", ledger=early, rest=late
+    )
     older = copy("older", ledger=late, rest=early)
     assert re.search(
         r"a/checkpoint.h5: the checkpoint is of epoch \d, but ledger.jsonl has a later one, of epoch 4", older
