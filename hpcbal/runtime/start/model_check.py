@@ -1,9 +1,9 @@
 """Before anything is trained: refuse a run whose models are wrong, instead of failing its DNNs one by one.
 
 The trainers build a few models and drop them. A run is refused if no DNN of a callable can be built: the
-mistake is in the callable, and would otherwise be found when the round of its first DNN comes. If some can, or
-one has ended, the others fail when they are built for training, as combinations of a search may; but if no
-model at all can be built, the run is refused. A run is also refused if a DNN that has not begun, and has
+mistake is in the callable, and would otherwise be found when the round of its first DNN comes. If some can,
+or one has ended, the others fail when they are built for training, as combinations of a search may; but if
+no model at all can be built, the run is refused. A run is also refused if a DNN that has not begun, and has
 `init` or `freeze`, cannot be built with them, and if a model differs from its checkpoint, so that the DNN can
 go on once the old code is back.
 """
