@@ -5,6 +5,8 @@ from __future__ import annotations
 import compileall
 import os
 import signal
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -48,6 +50,20 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # Each run of the suite draws other examples.
 hypothesis.settings.register_profile("hpcbal", deadline=None, max_examples=40)
 hypothesis.settings.load_profile("hpcbal")
+
+
+@pytest.fixture(autouse=True)
+def modules_of_this_test(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Forget a test's own modules and where they were found, so that the next test finds its own."""
+    path, finders, modules = list(sys.path), dict(sys.path_importer_cache), set(sys.modules)
+    yield
+    sys.path[:] = path
+    sys.path_importer_cache.clear()
+    sys.path_importer_cache.update(finders)
+    own = str(tmp_path_factory.getbasetemp())
+    for name in sys.modules.keys() - modules:
+        if (getattr(sys.modules[name], "__file__", None) or "").startswith(own):
+            del sys.modules[name]
 
 
 def group_of(nodeid: str) -> str:
