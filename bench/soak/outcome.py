@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from collections.abc import Mapping
@@ -78,8 +79,9 @@ def difference(got: Outcome, wanted: Outcome) -> str | None:
     if got.results != wanted.results:
         return f"results.csv differs: {dict(got.results)}"
     for name, rows in wanted.rows.items():
-        if got.rows.get(name) != rows:
-            return f"{name}: metrics.jsonl differs: {got.rows.get(name)}, not {rows}"
+        for mine_of_epoch, row in itertools.zip_longest(got.rows.get(name, ()), rows):
+            if mine_of_epoch != row:
+                return f"{name}: metrics.jsonl differs: {mine_of_epoch}, not {row}"
     return None
 
 

@@ -130,5 +130,12 @@ class EpochFacts(Facts):
     partition: PartitionFacts | None = None
     learning_rate: Number | None = None
 
+    @property
+    def num_ranks(self) -> int | None:
+        """Return the number of ranks of the group; None if nothing was measured."""
+        if self.ranks is not None:
+            return len(self.ranks.samples)
+        return 1 if self.num_steps else None
+
 
 NOTHING_MEASURED = EpochFacts(0.0, 0, 0, 0, 0.0)

@@ -8,14 +8,15 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from hpcbal.checkpoint import BackgroundWriter, TrainingState, holds_best
-from hpcbal.checkpoint.best import BEST_BY, BEST_EPOCH, CLASSES, ONLY_BEST
+from hpcbal.checkpoint.best import BEST_BY, BEST_EPOCH, CLASSES, EPOCH_FACTS, ONLY_BEST
 from hpcbal.cluster.roles import SCHEDULER_RANK
 from hpcbal.control.progress import best, evaluate
 from hpcbal.events.ensemble import CheckpointWritten
+from hpcbal.events.epoch import EpochFacts
 from hpcbal.events.history import EpochRecord, Position
 from hpcbal.runtime.group.member import GroupMember
 from hpcbal.runtime.wire.protocol import WRITING, Noted
-from hpcbal.telemetry.ledger import BestKeptLine
+from hpcbal.telemetry.ledger import BestKeptLine, plain_facts
 from hpcbal.telemetry.streams.slices import CHECKPOINT
 from hpcbal.training.backend import Replica
 
@@ -58,9 +59,11 @@ class Saving:
         self._num_steps = 0  # of training, since the last checkpoint
         self._held_s = 0.0  # how long the last submission kept the group from training
         self._best_since_s: float | None = None  # the last epoch is the best one, and not submitted yet
+        self._epoch_facts: EpochFacts | None = None  # of the last epoch, if it ended here
 
-    def end_epoch(self) -> None:
-        """Note whether the epoch that has just been added to the history is the best one so far."""
+    def end_epoch(self, facts: EpochFacts) -> None:
+        """Take the epoch that has just been added to the history, which may be the best one so far."""
+        self._epoch_facts = facts
         is_best = best(self._rule, self._history).epoch == self._history[-1].epoch
         self._best_since_s = time.monotonic() if is_best and self._keep != "last" else None
 
@@ -178,6 +181,8 @@ class Saving:
             known[BEST_EPOCH] = best(self._rule, self._history).epoch
         if names := self._member.facts.class_names:
             known[CLASSES] = list(names)
+        if self._epoch_facts is not None:
+            known[EPOCH_FACTS] = plain_facts(self._epoch_facts)
         return TrainingState(
             name=self._member.dnn.name,
             epoch=len(self._history),

@@ -319,6 +319,5 @@ class Journal:
 
 def _more_metrics(facts: EpochFacts) -> dict[str, float]:
     """Return the numbers of an epoch that stand beside its metrics."""
-    num_slots = 1 if facts.ranks is None else len(facts.ranks.samples)
-    rate = {} if facts.learning_rate is None else {"learning_rate": float(facts.learning_rate)}
-    return {"num_slots": float(num_slots), **rate}
+    known = {"num_slots": facts.num_ranks, "learning_rate": facts.learning_rate}
+    return {name: float(number) for name, number in known.items() if number is not None}

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from hpcbal.checkpoint import TrainingState
-from hpcbal.checkpoint.best import CLASSES
+from hpcbal.checkpoint.best import CLASSES, EPOCH_FACTS
 from hpcbal.checkpoint.writer import CURRENT
 from hpcbal.cluster.layout import Cluster, Node
 from hpcbal.control import DnnProgress, DnnSpec, DnnState, ResumeState
@@ -17,7 +17,7 @@ from hpcbal.control.progress import evaluate
 from hpcbal.control.pruning import without
 from hpcbal.control.rounds import is_same, is_short, slots_of
 from hpcbal.control.states import TERMINAL
-from hpcbal.errors import DataError
+from hpcbal.errors import CheckpointError, DataError
 from hpcbal.events.ensemble import (
     CheckpointWritten,
     DnnFailed,
@@ -33,7 +33,7 @@ from hpcbal.events.ensemble import (
     StartRound,
     StopStream,
 )
-from hpcbal.events.epoch import EpochFacts
+from hpcbal.events.epoch import NOTHING_MEASURED, EpochFacts
 from hpcbal.events.history import EpochRecord
 from hpcbal.events.line import Line
 from hpcbal.runtime.resuming.kept_best import SavedWeights, changed_files, recover_dnn
@@ -46,6 +46,7 @@ from hpcbal.telemetry.ledger import (
     DnnRetriedLine,
     InitialWeightsLine,
     RunStartedLine,
+    facts_of,
 )
 
 NUM_READERS = 8
@@ -74,7 +75,7 @@ class Earlier:
         saved: the epochs whose weights are on disk, by DNN.
         other_best: DNNs whose best weights are of another epoch than the ledger says.
         unrecorded: epochs in checkpoints that the ledger lacks: rank 0 was killed before it could write them.
-        passes: measurements of the passes that each DNN has trained, by DNN and pass.
+        passes: measurements of the passes in each checkpoint, by DNN and pass.
         class_names: names of the classes that each checkpoint was trained on, by DNN; empty without names.
     """
 
@@ -120,6 +121,7 @@ def read_earlier(
 
     Raises:
         DataError: if a checkpoint belongs to another DNN.
+        CheckpointError: if a checkpoint has measurements of its last epoch that are not valid.
         InputError: if a DNN would have to continue from weights that are not kept.
     """
     facts = _Facts()
@@ -129,6 +131,7 @@ def read_earlier(
     progress: dict[str, DnnProgress] = {}
     fingerprints: dict[str, str] = {}
     class_names: dict[str, tuple[str, ...]] = {}
+    passes: dict[str, Mapping[int, EpochFacts]] = {}
     next_pass = facts.next_pass
     with ThreadPoolExecutor(NUM_READERS) as readers:  # reading and checking the sums release the GIL
         found = list(readers.map(lambda spec: facts.recover(run, spec, keep), specs))
@@ -139,11 +142,12 @@ def read_earlier(
         warnings.extend(problems)
         path = run.job(spec.dnn_id) / CURRENT
         if problem is None and facts.has_started and not any(str(path) in text for text in problems):
-            lost = facts.unrecorded(spec.dnn_id, state)
+            lost = facts.unrecorded(path, spec.dnn_id, state)
             if lost is None:
                 warnings.extend(facts.unlike(path, spec.dnn_id, state))
             else:
                 unrecorded.append(lost)
+                facts.take(lost)
         if state is not None and state.name != spec.dnn_id:
             raise DataError(
                 f"{run.job(spec.dnn_id)}: the checkpoint belongs to {state.name!r}; restore that of "
@@ -153,6 +157,7 @@ def read_earlier(
             next_pass = max(next_pass, state.position.pass_index + 1)
             fingerprints[spec.dnn_id] = state.fingerprint
             class_names[spec.dnn_id] = tuple(map(str, state.meta.get(CLASSES, ())))
+            passes[spec.dnn_id] = facts.of_passes(spec.dnn_id, state)
         progress[spec.dnn_id] = _progress_of(spec, state, facts, retry_failed=retry_failed)
     going_on = [name for name in fingerprints if progress[name].state not in TERMINAL]
     warnings.extend(changed_files(facts.initial[name] for name in going_on if name in facts.initial))
@@ -191,7 +196,7 @@ def read_earlier(
         saved,
         other_best,
         unrecorded,
-        facts.passes,
+        passes,
         class_names,
     )
 
@@ -227,8 +232,8 @@ class _Facts:
         self.done: dict[str, str] = {}
         self.pruned: dict[str, str] = {}
         self.failed: dict[str, tuple[str, str]] = {}
-        self.passes: dict[str, dict[int, EpochFacts]] = {}  # that each DNN has trained
-        self.epochs: set[tuple[str, int, float]] = set()  # DNN, pass and seconds: no other run has the same
+        # By DNN, pass and seconds: no other run has the same, and no other training of the pass.
+        self.epochs: dict[tuple[str, int, float], EpochFacts] = {}
         self.begun: set[str] = set()  # DNNs that a plan has let train
         self.saved: dict[str, int] = {}  # the epoch of the last checkpoint
         self.best: dict[str, int] = {}
@@ -307,8 +312,7 @@ class _Facts:
             case DnnPrunedLine(dnn, detail):
                 self.pruned[dnn] = detail
             case EpochDone(dnn, pass_index):
-                self.passes.setdefault(dnn, {})[pass_index] = line.facts
-                self.epochs.add((dnn, pass_index, line.seconds))
+                self.epochs[dnn, pass_index, line.seconds] = line.facts
             case CheckpointWritten(dnn, epoch):
                 self.saved[dnn] = epoch
             case BestKeptLine(dnn, epoch):
@@ -332,22 +336,35 @@ class _Facts:
         was_saved, had_best = spec.dnn_id in self.saved, bool(self.best.get(spec.dnn_id))
         return recover_dnn(run, spec, keep, was_saved=was_saved, had_best=had_best)
 
-    def unrecorded(self, dnn: str, state: TrainingState | None) -> EpochDone | None:
+    def of_passes(self, dnn: str, state: TrainingState) -> dict[int, EpochFacts]:
+        """Return the measurements of the epochs of a checkpoint that the ledger has, by pass."""
+        found = {record.pass_index: self.epochs.get(_key(dnn, record)) for record in state.history}
+        return {pass_index: facts for pass_index, facts in found.items() if facts is not None}
+
+    def unrecorded(self, path: Path, dnn: str, state: TrainingState | None) -> EpochDone | None:
         """Return the last epoch of a checkpoint if it is the only one that the ledger lacks.
 
         A group waits for rank 0 after each epoch, so a rank 0 that is killed loses one of each DNN at most.
+        Checkpoints of older versions have no measurements of the epoch.
         """
         if state is None or dnn not in self.begun:
             return None
         lacking = self._lacking(dnn, state)
         if len(lacking) != 1 or lacking[0] is not state.history[-1]:
             return None
-        return EpochDone(dnn, lacking[0].pass_index, lacking[0].metrics, lacking[0].seconds)
+        last, plain = lacking[0], state.meta.get(EPOCH_FACTS)
+        try:
+            facts = NOTHING_MEASURED if plain is None else facts_of(EpochFacts, plain)
+        except ValueError as error:
+            raise CheckpointError(
+                f"{path}: the measurements of its last epoch are not valid ({error}); continue with the "
+                "hpcbal that wrote it"
+            ) from error
+        busy_s = last.seconds - facts.wait_s
+        return EpochDone(dnn, last.pass_index, last.metrics, last.seconds, busy_s, facts=facts)
 
     def _lacking(self, dnn: str, state: TrainingState) -> list[EpochRecord]:
-        return [
-            record for record in state.history if (dnn, record.pass_index, record.seconds) not in self.epochs
-        ]
+        return [record for record in state.history if _key(dnn, record) not in self.epochs]
 
     def unlike(self, path: Path, dnn: str, state: TrainingState | None) -> Iterator[str]:
         """Yield a warning if a whole checkpoint is older than the ledger says, newer, or of another run."""
@@ -385,3 +402,7 @@ class _Facts:
             self.open_round = None
         if is_short(self.kept, self._forgotten, live_ids):
             self.kept = {}
+
+
+def _key(dnn: str, record: EpochRecord) -> tuple[str, int, float]:
+    return dnn, record.pass_index, record.seconds

@@ -216,7 +216,6 @@ class GroupRound:
         self._note_skipped(replica, record.epoch)
         if self._callbacks:
             self._member.on_all_ranks("a callback", lambda: self._call_back(replica, record))
-        self._saving.end_epoch()
         self._report_preprocessing()
         busy_s = result.seconds - result.wait_s
         collective = self._member.collective
@@ -225,6 +224,7 @@ class GroupRound:
         if self._loader is not None:
             split["partition"] = self._loader.facts()
         facts = result.facts(ranks, split, self._rates.of_last_epoch(self._history))
+        self._saving.end_epoch(facts)
         offered_slot = self._offered_slot()
         name = self._member.dnn.name
         if self._measures and result.samples_per_s is not None:

@@ -1,6 +1,6 @@
 """The ledger: what happened in a run, one typed line per event (docs/ledger.md)."""
 
-from hpcbal.telemetry.ledger.codec import LEDGER_SCHEMA, Entry
+from hpcbal.telemetry.ledger.codec import LEDGER_SCHEMA, Entry, facts_of, plain_facts
 from hpcbal.telemetry.ledger.dnn_lines import (
     BadSampleLine,
     BestKeptLine,
@@ -74,7 +74,9 @@ __all__ = [
     "Stay",
     "ThroughputForecastLine",
     "WorkerFacts",
+    "facts_of",
     "lines_of",
+    "plain_facts",
     "read_ledger",
     "scan_ledger",
 ]

@@ -12,10 +12,10 @@ import re
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from hpcbal.errors import PolicyError
-from hpcbal.events.line import IN_FILE, Line, name_in_file
+from hpcbal.events.line import IN_FILE, Facts, Line, name_in_file
 from hpcbal.telemetry.files.atomic_file import to_jsonable
 from hpcbal.telemetry.files.json_lines import unix_seconds
 from hpcbal.telemetry.ledger.registry import LINE_BY_EVENT
@@ -44,6 +44,7 @@ LEDGER_SCHEMA = 2
 ENVELOPE = ("schema", "seq", "time", "event")
 """Fields that every line has besides those of its kind."""
 
+_Kind = TypeVar("_Kind", bound=Facts)
 _ABSENT = object()
 _MOST_SHOWN = 60
 _ALLOWED = {
@@ -87,8 +88,8 @@ def plain_of(entry: Entry) -> dict[str, Any]:
     Raises:
         ValueError: if a field has a value that its kind does not allow, so the line could not be read again.
     """
-    own: dict[str, Any] = to_jsonable(entry.line, IN_FILE)
-    _line_of(entry.line.event, own)
+    own = plain_facts(entry.line)
+    facts_of(LINE_BY_EVENT[entry.line.event], own)
     return {
         "schema": LEDGER_SCHEMA,
         "seq": entry.seq,
@@ -114,45 +115,56 @@ def entry_of(plain: Mapping[str, Any]) -> Entry:
     if not isinstance(event, str) or event not in LINE_BY_EVENT:
         raise ValueError(_refusal("event", event, ", ".join(LINE_BY_EVENT)))
     own = {name: value for name, value in plain.items() if name not in ENVELOPE}
-    return Entry(seq, time, _line_of(event, own))
+    return Entry(seq, time, facts_of(LINE_BY_EVENT[event], own))
 
 
-def _line_of(event: str, own: Mapping[str, Any]) -> Line:
+def plain_facts(facts: Facts) -> dict[str, Any]:
+    """Return the fields of a line, or of a value inside one, as plain JSON values; NaN becomes null."""
+    own: dict[str, Any] = to_jsonable(facts, IN_FILE)
+    return own
+
+
+def facts_of(kind: type[_Kind], own: Mapping[str, Any]) -> _Kind:
+    """Return the line, or the value inside one, that `plain_facts` has made plain.
+
+    Raises:
+        ValueError: if a field is not valid; the message says what was found and what is allowed.
+    """
     from pydantic import ValidationError  # not at the top: commands like `status` read no ledger
 
     # Lone surrogates (file names that are not valid text) have no UTF-8; they are read as question marks.
     text = json.dumps(own, ensure_ascii=False).encode(errors="replace")
+    name = kind.event if issubclass(kind, Line) else kind.__name__
     try:
-        line: Line = _adapter(event).validate_json(text)
+        facts: _Kind = _adapter(cast(Any, kind)).validate_json(text)
     except ValidationError as error:
-        raise ValueError(_problem(LINE_BY_EVENT[event], error.errors(include_url=False)[0])) from error
+        raise ValueError(f"{name}: {_problem(kind, error.errors(include_url=False)[0])}") from error
     except PolicyError as error:
-        raise ValueError(f"{event}: {error}") from error
-    return line
+        raise ValueError(f"{name}: {error}") from error
+    return facts
 
 
 @functools.cache
-def _adapter(event: str) -> Any:
+def _adapter(kind: type[Facts]) -> Any:
     """The adapter of a kind, made on demand: making all of them takes longer than reading most ledgers."""
     from pydantic import TypeAdapter
 
-    return TypeAdapter(LINE_BY_EVENT[event])
+    return TypeAdapter(kind)
 
 
-def _problem(kind: type[Line], found: Mapping[str, Any]) -> str:
+def _problem(kind: type[Facts], found: Mapping[str, Any]) -> str:
     place = ".".join(map(str, found["loc"]))
     match found["type"]:
         case "missing":
-            return f"{kind.event}: field {place} is missing"
+            return f"field {place} is missing"
         case "unexpected_keyword_argument":
             known = f", allowed: {', '.join(map(name_in_file, kind.field_names()))}"
-            return f"{kind.event}: unknown field {place}" + (known if len(found["loc"]) == 1 else "")
+            return f"unknown field {place}" + (known if len(found["loc"]) == 1 else "")
         case "literal_error":
-            return f"{kind.event}: {_refusal(place, found['input'], found['ctx']['expected'])}"
+            return _refusal(place, found["input"], found["ctx"]["expected"])
         case "value_error":
-            return f"{kind.event}: {place + ': ' if place else ''}{found['ctx']['error']}"
-    allowed = _ALLOWED.get(found["type"], found["msg"])
-    return f"{kind.event}: {_refusal(place, found['input'], allowed)}"
+            return f"{place + ': ' if place else ''}{found['ctx']['error']}"
+    return _refusal(place, found["input"], _ALLOWED.get(found["type"], found["msg"]))
 
 
 def _refusal(name: str, found: Any, allowed: str) -> str:

@@ -122,6 +122,13 @@ def test_one_bit_is_a_difference() -> None:
     assert difference(replace(whole, weights={}), whole) == "checkpoints of []"
     other = {"a": {0: {"loss": 0.25}}}
     assert "a: pass 0: {'loss': 0.25}, not" in str(difference(replace(whole, epochs=other), whole))
+    rows = [{"epoch": 1, "num_slots": 2.0}, {"epoch": 2, "num_slots": 2.0}]
+    recorded = replace(whole, rows={"a": rows})
+    assert difference(recorded, recorded) is None
+    lacking = replace(whole, rows={"a": [rows[0], {"epoch": 2}]})
+    fault = "a: metrics.jsonl differs: {'epoch': 2}, not {'epoch': 2, 'num_slots': 2.0}"
+    assert difference(lacking, recorded) == fault
+    assert "differs: None, not" in str(difference(whole, recorded))
     assert "results.csv" in str(difference(replace(whole, results={"a": ("failed", 1)}), whole))
 
 

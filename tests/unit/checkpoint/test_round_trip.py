@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from hpcbal.checkpoint import TrainingState, read_checkpoint, read_progress, write_checkpoint
+from hpcbal.checkpoint.best import EPOCH_FACTS
 from hpcbal.checkpoint.state import progress_from_json, progress_to_json
 from hpcbal.errors import CheckpointError
 from hpcbal.events.history import EpochRecord, Position
@@ -153,6 +154,13 @@ def test_another_kind_of_job_keeps_its_own_state_beside_its_arrays(tmp_path):
     assert set(read.arrays) == set(blocks)
     progress, _ = read_progress(tmp_path)
     assert progress.meta == meta
+
+
+def test_measurements_of_many_ranks_fit(tmp_path):
+    """More than the 64 KiB that an attribute of HDF5 can hold."""
+    meta = {EPOCH_FACTS: {"ranks": {"compute_s": [1 / number for number in range(1, 10_001)]}}}
+    write_checkpoint(tmp_path, TrainingState("dnn", 1, Position(1), meta=meta))
+    assert read_progress(tmp_path)[0].meta == meta
 
 
 @pytest.mark.parametrize(

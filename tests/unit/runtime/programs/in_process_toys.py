@@ -14,7 +14,8 @@ from hpcbal.models import EmulatedModel
 NUM_FEATURES = 6
 
 HOOKS: dict[str, Callable[[int], Any]] = {}
-"""Called by name when a model is built, with 0, and in its training steps, with the number of the step."""
+"""Called by name when a model is built, with 0, and in its training steps, with the number of the step; by
+`call`, with the number of the epoch that has ended."""
 
 RANK = threading.local()
 """`RANK.number` is the rank that the calling thread plays."""
@@ -165,6 +166,11 @@ def record(end: Any, note: str = "") -> None:
     """A callback that remembers."""
     kernel = end.weights["softmax/kernel"]
     ENDS.append((end.name, end.epoch, dict(end.metrics), kernel, getattr(RANK, "number", -1), note))
+
+
+def call(end: Any, hook: str) -> None:
+    """A callback that calls a hook."""
+    HOOKS[hook](end.epoch)
 
 
 class Stubborn:

@@ -35,6 +35,7 @@ from hpcbal.runtime.record.journal import Journal
 from hpcbal.runtime.resuming.opening import open_run
 from hpcbal.telemetry import read_ledger, read_results
 from hpcbal.telemetry.ledger import ModelWarningLine
+from hpcbal.telemetry.streams.metrics import read_metrics
 
 NUM_POSITIONS = 60
 METRICS = {"loss": 1.5, "accuracy": 0.5, "val_loss": 1.25, "val_accuracy": 0.75}
@@ -118,6 +119,16 @@ def test_a_run_is_a_story_in_the_ledger_and_a_row_in_the_results(record: Record)
     assert (row.name, row.state, row.epochs) == ("a", "done", 2)
     assert (row.best, row.numbers["best_epoch"], row.numbers["final_loss"]) == (0.75, 1, 1.5)
     assert "0.7500" in table
+
+
+def test_an_epoch_of_which_nothing_was_measured_has_no_number_of_slots(record: Record) -> None:
+    record.happen(Started())
+    record.epoch("a", 0)
+    record.happen(EpochDone("a", 1, METRICS, 1.0))
+    record.leave("a", 2, Position(1, NUM_POSITIONS))
+    record.end(0)
+    measured, other = read_metrics(record.run.metrics("a"))
+    assert (measured["num_slots"], "num_slots" in other) == (1, False)
 
 
 def test_the_results_are_there_while_the_run_trains(record: Record) -> None:

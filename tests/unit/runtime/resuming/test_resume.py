@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -12,8 +14,9 @@ import pytest
 from ledger_lines import a
 
 from hpcbal.checkpoint import TrainingState, write_checkpoint
+from hpcbal.checkpoint.best import EPOCH_FACTS
 from hpcbal.control import DnnSpec, DnnState, StopRule
-from hpcbal.errors import DataError
+from hpcbal.errors import CheckpointError, DataError
 from hpcbal.events.ensemble import (
     CheckpointWritten,
     DnnFailed,
@@ -31,13 +34,14 @@ from hpcbal.events.ensemble import (
     StartRound,
     StopStream,
 )
+from hpcbal.events.epoch import NOTHING_MEASURED, EpochFacts, RankFacts
 from hpcbal.events.history import EpochRecord, Position
 from hpcbal.events.line import Line
 from hpcbal.policies import Delta
 from hpcbal.runtime.resuming.opening import check_fingerprint
 from hpcbal.runtime.resuming.resume import Earlier, read_earlier
 from hpcbal.telemetry import RunDirectory
-from hpcbal.telemetry.ledger import DnnDoneLine, DnnRetriedLine, NodeFacts, RunStartedLine
+from hpcbal.telemetry.ledger import DnnDoneLine, DnnRetriedLine, NodeFacts, RunStartedLine, plain_facts
 
 PLAN = RoundPlan(
     index=4,
@@ -149,12 +153,36 @@ def test_an_epoch_that_rank_0_could_not_write_is_known_from_the_checkpoint(run: 
         earlier = read(run, started(), BEGUN, *known)
         assert [(line.pass_index, line.seconds) for line in earlier.unrecorded] == [(7, 1.0)]
         assert not earlier.warnings
+        assert (earlier.unrecorded[0].facts, earlier.passes["a"][7]) == (NOTHING_MEASURED, NOTHING_MEASURED)
         assert not read(run, started(), BEGUN, *known, *earlier.unrecorded).unrecorded
     for of_another_run in ([], [first], [EpochDone("a", 5, metrics, 2.0), second]):
         earlier = read(run, started(), BEGUN, *of_another_run)
         assert not earlier.unrecorded
         (warning,) = earlier.warnings
         assert "has epochs that ledger.jsonl lacks, " in warning
+
+
+def test_a_checkpoint_has_the_measurements_of_an_epoch_that_the_ledger_lacks(run: RunDirectory):
+    ranks = RankFacts(*[(math.nan, 0.5)] * 3, (8, 8), (0.5, 0.5))
+    measured = EpochFacts(0.25, 4, 60, 48, 0.5, ranks, learning_rate=0.1)
+    first = EpochDone("a", 5, {}, 1.0, facts=replace(measured, learning_rate=0.2))
+    save(run, "a", 2, Position(7), meta={EPOCH_FACTS: json.loads(json.dumps(plain_facts(measured)))})
+    earlier = read(run, started(), BEGUN, first)
+    (line,) = earlier.unrecorded
+    assert (line.busy_s, repr(line.facts)) == (0.75, repr(measured))  # as text, because NaN equals nothing
+    assert earlier.passes == {"a": {5: first.facts, 6: line.facts}}
+    save(run, "a", 2, Position(7), meta={EPOCH_FACTS: {**plain_facts(measured), "num_steps": "four"}})
+    with pytest.raises(
+        CheckpointError, match=r'not valid \(EpochFacts: num_steps is "four", allowed: a whole'
+    ):
+        read(run, started(), BEGUN, first)
+
+
+def test_a_pass_that_was_trained_twice_has_the_measurements_of_the_checkpoint(run: RunDirectory):
+    save(run, "a", 1, Position(6))
+    kept = EpochDone("a", 5, {}, 1.0, facts=a(EpochFacts, num_steps=4))
+    lost = EpochDone("a", 5, {}, 2.0, facts=a(EpochFacts, num_steps=3))
+    assert read(run, started(), BEGUN, kept, lost).passes == {"a": {5: kept.facts}}
 
 
 def test_dnns_that_left_to_regroup_keep_their_slots_until_the_next_round(run: RunDirectory):

@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from hpcbal.checkpoint import read_progress
+from hpcbal.events.ensemble import EpochDone
 from hpcbal.runtime.group import member
 from hpcbal.telemetry import Ledger
 from hpcbal.training import step
@@ -123,6 +125,39 @@ class Lab:
             except Killed:
                 return True
         return False
+
+    def kill_before_epoch(self, monkeypatch: pytest.MonkeyPatch, epoch: int) -> EpochDone:
+        """Let rank 0 die in place of writing this epoch of the only DNN, which is to stop and has saved it.
+
+        The DNN has the callback `in_process_toys:call` with the hook `ended`.
+
+        Returns: the line that rank 0 did not write.
+        """
+        lost: list[EpochDone] = []
+
+        def stop(ended: int) -> None:
+            if ended == epoch:
+                self._inner.ranks.signal(0)
+                self.wait_for_stop(0)
+
+        def write(ledger: Ledger, line: Any, append: Any = Ledger.append, **options: Any) -> None:
+            if not (isinstance(line, EpochDone) and self.events("suspend-requested")):
+                append(ledger, line, **options)
+                return
+            lost.append(line)
+            deadline_s = time.monotonic() + 30.0
+            while (saved := read_progress(self.out / "dnns" / line.dnn_id)[0]) is None or saved.epoch < epoch:
+                assert time.monotonic() < deadline_s, "the epoch is not saved"
+                time.sleep(0.001)
+            raise Killed
+
+        self._hooks["ended"] = stop
+        with monkeypatch.context() as patch:
+            patch.setattr(Ledger, "append", write)
+            with pytest.raises(Killed):
+                self.run()
+        self._hooks["ended"] = lambda ended: None
+        return lost[0]
 
     def hang_at(self, step: int) -> None:
         """Let rank 0 get a signal in this training step, which then lasts until the start has failed."""
