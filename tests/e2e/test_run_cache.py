@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from pathlib import Path
 
@@ -137,3 +138,24 @@ def test_a_cache_beyond_the_node_is_refused(images):
     assert "Traceback" not in done.err, done
     assert "not enough memory for the cache of decoded samples of this node" in done.err
     assert "lower dataplane.cache_bytes" in done.err
+
+
+def test_one_rank_lists_the_files_and_a_second_start_none(images):
+    lab = images
+    for folder in (lab.folder / "images").iterdir():
+        os.utime(folder, (1e9, 1e9))  # what has just changed is not kept
+    args = {"path": "images", "index": "files.npz"}
+    data = {"dataset": "hpcbal.data:image_folder", "args": args, "max_bad_fraction": 0.1}
+    slots = {"per_node": 1, "preprocessors_per_node": 3}
+    configure(lab, 0, data=data, slots=slots)
+
+    def num_lists() -> int:
+        logs = (lab.out / "logs").glob("rank-*.log")
+        return sum(log.read_text().count("looking through all data in images for an index") for log in logs)
+
+    assert lab.run().code == 0
+    assert num_lists() == 1
+    lab.out = lab.folder / "again"
+    done = lab.run("run", "run.yaml", "--output", "again")
+    assert done.code == 0, done
+    assert num_lists() == 0

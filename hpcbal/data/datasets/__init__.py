@@ -24,3 +24,11 @@ __all__ = [
     "tar_shards",
     "ts_series",
 ]
+
+_INDEXED = ("image_folder", "tar_shards")
+
+
+def keeps_index(path: str) -> bool:
+    """Whether the dataset of an import path keeps an index, so that only the first opening is slow."""
+    module, _, name = path.partition(":")
+    return module.split(".")[0] == __name__.split(".")[0] and name in _INDEXED

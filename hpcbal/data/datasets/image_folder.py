@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import os
+import time
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hpcbal.data.dataset import evenly
+from hpcbal.data.datasets.index import Arrays, Names, index_of
 from hpcbal.data.spec import LabelSpec
 from hpcbal.errors import DataError
 
@@ -20,8 +21,14 @@ DIGEST_SIZES, DIGEST_FILES = 10_000, 64
 """Files whose size, and whose content, is looked at to know a folder again: a parallel file system takes
 a tenth of a millisecond and more for each."""
 
-_OF_TRAINING = ("train", "training")
-_OF_VALIDATION = ("val", "valid", "validation", "test")
+WORTH_KEEPING = 10_000
+"""Files from which on a list of them is kept; fewer are listed in less than a second."""
+SETTLED_NS = 2 * 10**9
+"""Age of the last change of a folder from which on another change would have another time: some file systems
+count whole seconds."""
+
+OF_TRAINING = ("train", "training")
+OF_VALIDATION = ("val", "valid", "validation", "test")
 
 
 class ImageFolder:
@@ -32,25 +39,27 @@ class ImageFolder:
         num_classes: number of folders.
         sample_spec: None: samples are encoded images, so the preprocessing starts with `decode`.
         label_spec: one class.
+        labels: the class of each file, shape (num_samples,).
         fingerprint: digest of the relative paths.
         content_fingerprint: digest of the sizes of at most `DIGEST_SIZES` files, and of the first 64 KiB of
             at most `DIGEST_FILES`.
+        remarks: whether the index was damaged, or cannot be kept.
     """
 
     sample_spec = None
 
-    def __init__(self, path: Path, class_names: Sequence[str], files: Sequence[tuple[str, ...]]) -> None:
-        """Args: files: per class, the names of its files."""
+    def __init__(
+        self, path: Path, class_names: Sequence[str], index: Arrays, remarks: tuple[str, ...] = ()
+    ) -> None:
+        """Args: index: what `_listing` returns."""
         self._path = path
         self.class_names = tuple(class_names)
         self.num_classes = len(class_names)
         self.label_spec = LabelSpec()
-        self._names = [name for names in files for name in names]
-        self._labels = [label for label, names in enumerate(files) for _ in names]
-        digest = hashlib.sha256()
-        for sample_id in range(len(self)):
-            digest.update(os.fsencode(self.describe(sample_id)) + b"\0")
-        self.fingerprint = digest.hexdigest()
+        self.labels = np.repeat(np.arange(self.num_classes), index["num_files"])
+        self.fingerprint = index["fingerprint"].tobytes().hex()
+        self.remarks = remarks
+        self._names = Names(index["joined"], index["ends"])
 
     def __len__(self) -> int:
         return len(self._names)
@@ -70,28 +79,30 @@ class ImageFolder:
                 digest.update(b"cannot be read ")
         return digest.hexdigest()[:32]
 
-    @property
-    def labels(self) -> NDArray[np.int64]:
-        """The class of each file, shape (num_samples,)."""
-        return np.array(self._labels, np.int64)
-
     def read(self, sample_id: int) -> tuple[bytes, int]:
         """The bytes of one file, and its class."""
         with open(os.path.join(self._path, self.describe(sample_id)), "rb") as file:
-            return file.read(), self._labels[sample_id]
+            return file.read(), int(self.labels[sample_id])
 
     def describe(self, sample_id: int) -> str:
         """The file's path inside the dataset."""
-        return f"{self.class_names[self._labels[sample_id]]}/{self._names[sample_id]}"
+        return f"{self.class_names[self.labels[sample_id]]}/{self._names[sample_id]}"
 
 
-def image_folder(path: str, extensions: Sequence[str] = DEFAULT_EXTENSIONS) -> ImageFolder:
+def image_folder(
+    path: str, extensions: Sequence[str] = DEFAULT_EXTENSIONS, index: str | None = None
+) -> ImageFolder:
     """Find the images in `path`; opens none of them.
+
+    The names of many files are kept in an index until a class gets or loses a file, which changes the time of
+    its folder.
 
     Args:
         path: directory with one folder per class; a relative path starts at the current directory.
         extensions: file extensions of images, without dot, in any case. Other files, hidden files and folders
             (".DS_Store", "._x.jpg"), and folders inside a class are left out.
+        index: file that keeps the names of the files; None: a hidden file in `path`, for `WORTH_KEEPING`
+            files or more.
 
     Raises:
         DataError: if the directory does not exist, has no classes, or a class has no images.
@@ -107,16 +118,36 @@ def image_folder(path: str, extensions: Sequence[str] = DEFAULT_EXTENSIONS) -> I
     class_names = sorted(entry.name for entry in _scan(root) if entry.is_dir())
     if not class_names:
         raise DataError(f"image_folder: {root} holds no folders; expected one per class, with its images")
-    files = [_image_names(root / name, endings) for name in class_names]
     folded = {name.lower(): name for name in class_names}
-    split = [folded[name] for name in _OF_TRAINING if name in folded]
-    held_out = [folded[name] for name in _OF_VALIDATION if name in folded]
+    split = [folded[name] for name in OF_TRAINING if name in folded]
+    held_out = [folded[name] for name in OF_VALIDATION if name in folded]
     if split and held_out and len(class_names) <= 4:  # nobody's classes
         raise DataError(
             f"image_folder: {root} holds {', '.join(class_names)}, which are parts of the data, not "
             f"classes; set data.args.path to {root / split[0]}, and data.validation: "
             f"{{args: {{path: {root / held_out[0]}}}}}"
         )
+    now_ns = time.time_ns()
+    changed_ns = [_changed_ns(root / name) for name in class_names]
+    is_settled = all(abs(now_ns - each) > SETTLED_NS for each in changed_ns)
+    found, remarks = index_of(
+        "image_folder",
+        index,
+        root,
+        endings,
+        (class_names, changed_ns),
+        lambda: _listing(root, class_names, endings),
+        lambda found: is_settled and (index is not None or len(found["ends"]) >= WORTH_KEEPING),
+    )
+    return ImageFolder(root, class_names, found, remarks)
+
+
+def _listing(root: Path, class_names: Sequence[str], endings: tuple[str, ...]) -> Arrays:
+    """List all classes.
+
+    Returns: the names of all files, as in `Names`; `num_files` of each class; the `fingerprint`.
+    """
+    files = [_image_names(root / name, endings) for name in class_names]
     empty = [name for name, names in zip(class_names, files, strict=True) if not names]
     if empty:
         shown = ", ".join(empty[:5]) + (f" and {len(empty) - 5} more" if len(empty) > 5 else "")
@@ -124,7 +155,23 @@ def image_folder(path: str, extensions: Sequence[str] = DEFAULT_EXTENSIONS) -> I
             f"image_folder: no {', '.join(endings)} file in {shown} of {root}; remove the folder, or add its "
             "file type to data.args.extensions"
         )
-    return ImageFolder(root, class_names, files)
+    digest = hashlib.sha256()
+    for class_name, names in zip(class_names, files, strict=True):
+        digest.update(b"".join(os.fsencode(f"{class_name}/{name}") + b"\0" for name in names))
+    all_names = Names.of(files)
+    return {
+        "joined": all_names.joined,
+        "ends": all_names.ends,
+        "num_files": np.array([len(names) for names in files]),
+        "fingerprint": np.frombuffer(digest.digest(), np.uint8),
+    }
+
+
+def _changed_ns(folder: Path) -> int:
+    try:
+        return os.stat(folder).st_mtime_ns
+    except OSError as error:
+        raise DataError(f"image_folder: {folder} cannot be read: {error.strerror}") from error
 
 
 def image_endings(extensions: Sequence[str], dataset: str) -> tuple[str, ...]:

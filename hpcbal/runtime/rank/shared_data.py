@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import cast
 
 from mpi4py import MPI
@@ -12,6 +13,7 @@ from hpcbal.comm.collectives import all_or_none, patient_allgather
 from hpcbal.config import EnsembleConfig
 from hpcbal.config.schema.ensemble import AUTO
 from hpcbal.control import INDEPENDENT
+from hpcbal.data.datasets import keeps_index
 from hpcbal.data.first_samples import check_first
 from hpcbal.data.source import PreprocessedSamples, open_source
 from hpcbal.dataplane.cache import CacheNeed, SampleCache
@@ -30,7 +32,8 @@ def open_data(
 ) -> RankData:
     """Open the data of every rank; collective.
 
-    Preprocessors open the dataset; trainers do so too if each has its own stream.
+    Preprocessors open the dataset; trainers do so too if each has its own stream. If the dataset keeps an
+    index, one rank opens it before the others, so that they find the index.
 
     Args:
         meanwhile: called on ranks that do not open it, while the others do.
@@ -43,15 +46,21 @@ def open_data(
     if config.schedule.paradigm == INDEPENDENT:
         makers |= set(roles.trainer_ranks)
 
-    def open_mine() -> tuple[PreprocessedSamples | None, CacheNeed | None]:
-        if world.rank in makers:
+    source: PreprocessedSamples | None = None
+    need: CacheNeed | None = None
+    first = {min(makers)} if _keeps_index(config) else makers  # it makes the index, and the others read it
+
+    def open_mine(turn: set[int]) -> None:
+        nonlocal source, need
+        if world.rank in turn:
             source = open_source(config)
             check_first(source)
-            return source, CacheNeed.of(source) if _may_keep(config, source) else None
-        meanwhile()
-        return None, None
+            need = CacheNeed.of(source) if _may_keep(config, source) else None
+        elif world.rank not in makers and turn is first:
+            meanwhile()
 
-    source, need = all_or_none(world, open_mine)
+    for turn in filter(None, (first, makers - first)):
+        all_or_none(world, partial(open_mine, turn))
     mine = all_or_none(world, lambda: None if source is None else StreamFacts.of(config, source))
     everyone = patient_allgather(world, mine)
     known = [facts for facts in everyone if facts is not None]
@@ -70,6 +79,12 @@ def open_data(
     if source is not None:
         source.cache = cache
     return RankData(known[0], ring, source, cache)
+
+
+def _keeps_index(config: EnsembleConfig) -> bool:
+    held_out = config.data.validation
+    paths = [config.data.dataset, *([] if held_out is None else [held_out.path_beside(config.data)])]
+    return any(map(keeps_index, paths))
 
 
 def _may_keep(config: EnsembleConfig, source: PreprocessedSamples) -> bool:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -98,3 +101,74 @@ def test_another_file_is_another_fingerprint(image_tree: Path) -> None:
     before = image_folder(str(image_tree)).fingerprint
     (image_tree / "dog" / "d.png").rename(image_tree / "dog" / "f.png")
     assert image_folder(str(image_tree)).fingerprint != before
+
+
+@pytest.fixture
+def num_lists(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """The classes whose files were listed."""
+    module, lists = sys.modules["hpcbal.data.datasets.image_folder"], []
+    original = module._image_names
+
+    def listing(directory: Path, endings: tuple[str, ...]) -> tuple[str, ...]:
+        lists.append(directory)
+        return original(directory, endings)
+
+    monkeypatch.setattr(module, "_image_names", listing)
+    monkeypatch.setattr(module, "WORTH_KEEPING", 5)
+    return lists
+
+
+def age(tree: Path, age_s: float = 60.0) -> None:
+    """Let the last change of each class be some time ago."""
+    for folder in (tree / "cat", tree / "dog"):
+        os.utime(folder, (time.time() - age_s,) * 2)
+
+
+def test_a_list_of_many_files_is_kept_until_a_class_changes(image_tree: Path, num_lists: list[Path]) -> None:
+    age(image_tree)
+    first = image_folder(str(image_tree))
+    assert len(num_lists) == 2
+    again = image_folder(str(image_tree))
+    assert len(num_lists) == 2
+    assert again.fingerprint == first.fingerprint
+    assert again.content_fingerprint == first.content_fingerprint
+    assert [again.describe(i) for i in range(5)] == [first.describe(i) for i in range(5)]
+    assert [again.read(i) for i in range(5)] == [first.read(i) for i in range(5)]
+    assert again.labels.tolist() == [0, 0, 1, 1, 1]
+    assert image_folder(str(image_tree), ["png"]).labels.tolist() == [0, 1, 1]
+    assert len(num_lists) == 4
+
+    (image_tree / "dog" / "d.png").unlink()  # changes the time of its folder
+    assert len(image_folder(str(image_tree))) == 4
+    (image_tree / "ant").mkdir()
+    (image_tree / "cat" / "b.jpg").rename(image_tree / "ant" / "a.jpg")
+    changed = image_folder(str(image_tree))
+    assert changed.class_names == ("ant", "cat", "dog")
+    assert [changed.describe(i) for i in range(4)] == ["ant/a.jpg", "cat/a.png", "dog/c.PNG", "dog/e.jpeg"]
+
+
+def test_few_files_and_classes_that_are_changing_are_listed_each_time(
+    image_tree: Path, num_lists: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    age(image_tree, 0.5)  # another change may get the same time
+    for num in (2, 4):
+        assert len(image_folder(str(image_tree), index=str(image_tree / "index"))) == 5
+        assert len(num_lists) == num
+    age(image_tree)
+    monkeypatch.setattr(sys.modules["hpcbal.data.datasets.image_folder"], "WORTH_KEEPING", 6)
+    for num in (6, 8):
+        image_folder(str(image_tree))
+        assert len(num_lists) == num
+    assert not list(image_tree.glob(".hpcbal*"))
+    for _ in range(2):  # somebody wants it
+        assert image_folder(str(image_tree), index=str(image_tree / "index")).remarks == ()
+    assert len(num_lists) == 10
+
+
+def test_a_list_that_cannot_be_kept_is_made_each_time(image_tree: Path, num_lists: list[Path]) -> None:
+    age(image_tree)
+    for num in (2, 4):
+        dataset = image_folder(str(image_tree), index=str(image_tree / "no" / "index"))
+        assert len(dataset) == 5
+        assert len(num_lists) == num
+        assert "so each start looks through all the data again" in dataset.remarks[0]

@@ -1,0 +1,317 @@
+"""Shards: large files of many encoded images, which are read at random by their places in an index."""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import os
+import re
+from array import array
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from io import FileIO
+from pathlib import Path
+from typing import Generic, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hpcbal.data.dataset import UnusableSampleError, evenly
+from hpcbal.data.datasets.image_folder import DIGEST_FILES, OF_TRAINING, OF_VALIDATION
+from hpcbal.data.datasets.index import Arrays, Names
+from hpcbal.data.spec import LabelSpec
+from hpcbal.errors import DataError
+
+MOST_OPEN = 32
+"""Files that a process holds open."""
+
+T = TypeVar("T")
+
+
+class ShardFiles(Generic[T]):
+    """The files of a dataset, in the order of their names; at most `MOST_OPEN` of them are open.
+
+    Attributes:
+        paths: of all files.
+        stamps: bytes and the time of the last change of each, shape (num_files, 2).
+
+    Args:
+        dataset: name of the dataset, for messages.
+        paths: of the files.
+        handle: what a file that is open is read with.
+
+    Raises:
+        DataError: if one of them cannot be read.
+    """
+
+    def __init__(self, dataset: str, paths: Sequence[Path], handle: Callable[[FileIO], T]) -> None:
+        self._open: dict[int, tuple[FileIO, T]] = {}  # the one used last at the end
+        self.paths, self._handle = tuple(paths), handle
+        self.stamps = np.array([_stamp(dataset, path) for path in paths], np.int64)
+
+    def __del__(self) -> None:
+        for file, _ in self._open.values():
+            file.close()
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the files."""
+        return [path.name for path in self.paths]
+
+    def opened(self, number: int) -> T:
+        """Return what a file is read with."""
+        if number not in self._open:
+            if len(self._open) == MOST_OPEN:
+                self._open.pop(next(iter(self._open)))[0].close()
+            file = open(self.paths[number], "rb", buffering=0)  # noqa: SIM115 - it stays open
+            try:
+                self._open[number] = file, self._handle(file)
+            except BaseException:
+                file.close()
+                raise
+        self._open[number] = self._open.pop(number)
+        return self._open[number][1]
+
+    def check_unchanged(self, number: int) -> None:
+        """Check that an open file is still the one that the index is of.
+
+        Raises:
+            UnusableSampleError: if it has been written to.
+        """
+        stat = os.fstat(self._open[number][0].fileno())
+        if (stat.st_size, stat.st_mtime_ns) != tuple(self.stamps[number]):
+            raise UnusableSampleError(
+                f"{self.paths[number].name} has changed since the run began; restore it, or start again"
+            )
+
+
+def _stamp(dataset: str, path: Path) -> tuple[int, int]:
+    try:
+        stat = path.stat()
+    except OSError as error:
+        raise DataError(f"{dataset}: {path} cannot be read: {error.strerror}") from error
+    return stat.st_size, stat.st_mtime_ns
+
+
+def shard_files(
+    dataset: str, path: str, shown: str, is_shard: Callable[[str], bool], handle: Callable[[FileIO], T]
+) -> ShardFiles[T]:
+    """Find the files that `data.args.path` names.
+
+    Args:
+        dataset: name of the dataset, for messages.
+        path: a file, a directory with files, or a pattern such as `photos/train-*.tar`.
+        shown: how the names of such files look, for messages: `*.tar`.
+        is_shard: whether a file of a directory with this name is one of them.
+        handle: see `ShardFiles`.
+
+    Raises:
+        DataError: if there are none, they cannot be read, or a directory holds parts of the data.
+    """
+    root = Path(path).expanduser()
+    if root.is_dir():
+        paths = sorted(each for each in root.iterdir() if is_shard(each.name) and each.name[0] != ".")
+        _check_one_part(dataset, root, paths)
+    else:
+        paths = [root] if root.exists() else sorted(map(Path, glob.glob(str(root))))
+    if not paths:
+        where = f" (from {Path.cwd()})" if not root.is_absolute() else ""
+        raise DataError(
+            f"{dataset}: {path}{where} is no file and holds no files {shown}; set data.args.path to a file, "
+            "to a directory of such files, or to a pattern such as train-*"
+        )
+    return ShardFiles(dataset, paths, handle)
+
+
+def _check_one_part(dataset: str, root: Path, paths: Sequence[Path]) -> None:
+    """Refuse to train on all files of a directory if some of them are for validation or test."""
+    words = {path: set(re.split(r"[^a-z]+", path.name.lower())) for path in paths}
+    training, held_out = (
+        next((path for path in paths if words[path] & set(names)), None)
+        for names in (OF_TRAINING, OF_VALIDATION)
+    )
+    if training is not None and held_out is not None:
+        raise DataError(
+            f"{dataset}: {root} holds parts of the data, such as {training.name} and {held_out.name}; set "
+            "data.args.path to a pattern for those that train, such as train-*, and data.validation: {args: "
+            "{path: ...}} to one for the others"
+        )
+
+
+class Images(Protocol):
+    """Reads the images of a dataset by number."""
+
+    num_digested: int
+    """Images at most that are read to know the data again."""
+
+    def image(self, sample_id: int) -> bytes:
+        """The bytes of an image."""
+        ...
+
+    def where(self, sample_id: int) -> str:
+        """The file, and the sample's name in it."""
+        ...
+
+
+class Ranges:
+    """Images that are ranges of bytes in files.
+
+    Args:
+        files: read with their descriptors.
+        index: of each sample `shard`, the number of its file, `first` and `length`, bytes; and `joined` and
+            `ends`, the names of samples in their files.
+    """
+
+    num_digested = DIGEST_FILES
+
+    def __init__(self, files: ShardFiles[int], index: Arrays) -> None:
+        self._files, self._shard = files, index["shard"]
+        self._first, self._length = index["first"], index["length"]
+        self._names = Names(index["joined"], index["ends"])
+
+    def image(self, sample_id: int) -> bytes:
+        """The bytes of an image."""
+        shard = int(self._shard[sample_id])
+        descriptor = self._files.opened(shard)
+        content = os.pread(descriptor, int(self._length[sample_id]), int(self._first[sample_id]))
+        self._files.check_unchanged(shard)
+        return content
+
+    def where(self, sample_id: int) -> str:
+        """The file, and the sample's name in it."""
+        return f"{self._files.paths[self._shard[sample_id]].name}: {self._names[sample_id]}"
+
+
+def ranges_index(places: array[int], names: Sequence[str]) -> Arrays:
+    """Return the index of `Ranges`, and the `label` of each sample.
+
+    Args:
+        places: of type "q": number of the file, first byte, length in bytes, and class, sample by sample.
+        names: of the samples in their files.
+    """
+    shard, first, length, label = np.frombuffer(places, np.int64).reshape(-1, 4).T
+    joined = Names.of([names])
+    return {
+        "shard": shard,
+        "first": first,
+        "length": length,
+        "label": label,
+        "joined": joined.joined,
+        "ends": joined.ends,
+    }
+
+
+class ShardSamples:
+    """Samples of shards, in the order of the files' names and of their places.
+
+    Attributes:
+        num_classes: of the labels, or of the names.
+        class_names: if they are given, or the files have some.
+        sample_spec: None: samples are encoded images, so the preprocessing starts with `decode`.
+        label_spec: one class.
+        labels: the class of each sample, shape (num_samples,).
+        fingerprint: digest of the names of the files, of the labels, and of everything in the index but
+            places: names of samples, and sizes of images.
+        content_fingerprint: digest of the first 64 KiB of some images.
+        is_counted: whether `num_classes` is only the largest label + 1.
+        remarks: sentences for warnings.
+    """
+
+    sample_spec = None
+
+    def __init__(
+        self,
+        shown: str,
+        file_names: Sequence[str],
+        index: Arrays,
+        images: Images,
+        num_classes: int | None,
+        class_names: Sequence[str] | None,
+        remarks: tuple[str, ...],
+    ) -> None:
+        """Number the classes.
+
+        Args:
+            shown: what names the dataset, for messages.
+            file_names: names of the files.
+            index: the `label` of each sample, and what `images` needs; if the files name their classes, see
+                `named_classes`.
+            images: reads them.
+            num_classes, class_names: as in `data.args`.
+            remarks: sentences for warnings.
+
+        Raises:
+            DataError: if there is a label that is no class, or another number of names.
+        """
+        self._images, self.remarks = images, remarks
+        self.label_spec = LabelSpec()
+        self.labels: NDArray[np.int64] = index["label"]
+        names = class_names
+        if "class_ends" in index:
+            stored = Names(index["class_joined"], index["class_ends"])
+            own = [stored[number] for number in range(len(stored))]
+            names = own if class_names is None else class_names
+            if index["are_texts"] and class_names is not None:
+                self.labels = _numbered(self.labels, own, class_names, shown)
+        most = int(self.labels.max()) + 1
+        self.is_counted = num_classes is None and names is None
+        if num_classes is None:
+            num_classes = most if names is None else len(names)
+        if most > num_classes or (names is not None and len(names) != num_classes):
+            named = "" if names is None else f" and {len(names)} names of classes"
+            raise DataError(
+                f"{shown} has {num_classes} classes{named}, but its labels go up to {most - 1}; give "
+                "data.args as many class_names as num_classes, and a class for each label"
+            )
+        self.num_classes = num_classes
+        if names is not None:
+            self.class_names = tuple(names)
+        digest = hashlib.sha256("\0".join(file_names).encode(errors="surrogateescape"))
+        digest.update(np.ascontiguousarray(self.labels).data)
+        for name in sorted(index.keys() - {"first", "label"}):
+            digest.update(np.ascontiguousarray(index[name]).data)
+        self.fingerprint = digest.hexdigest()
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @cached_property
+    def content_fingerprint(self) -> str:
+        digest = hashlib.sha256()
+        for sample_id in sorted(evenly(len(self), self._images.num_digested)):
+            try:
+                digest.update(self._images.image(sample_id)[: 2**16])
+            except (OSError, UnusableSampleError):  # a broken sample, which a run may have some of
+                digest.update(b"cannot be read ")
+        return digest.hexdigest()[:32]
+
+    def read(self, sample_id: int) -> tuple[bytes, int]:
+        """The bytes of one image, and its class."""
+        return self._images.image(sample_id), int(self.labels[sample_id])
+
+    def describe(self, sample_id: int) -> str:
+        """The file, and the sample's name in it."""
+        return self._images.where(sample_id)
+
+
+def named_classes(names: Sequence[str], *, are_texts: bool) -> dict[str, NDArray[np.generic]]:
+    """Return what an index holds of the names of classes.
+
+    Args:
+        names: by number.
+        are_texts: whether labels are these texts in the files, so that other names give other numbers.
+    """
+    stored = Names.of([names])
+    return {"class_joined": stored.joined, "class_ends": stored.ends, "are_texts": np.array(are_texts)}
+
+
+def _numbered(
+    labels: NDArray[np.int64], own: Sequence[str], class_names: Sequence[str], shown: str
+) -> NDArray[np.int64]:
+    unknown = [name for name in own if name not in class_names]
+    if unknown:
+        raise DataError(
+            f"{shown} has the label {unknown[0]!r}, allowed: those in data.args.class_names: "
+            f"{', '.join(class_names[:10])}"
+        )
+    return np.array([class_names.index(name) for name in own], np.int64)[labels]
