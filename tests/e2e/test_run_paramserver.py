@@ -141,7 +141,8 @@ def alone(folder: Path, monkeypatch: pytest.MonkeyPatch, app: str) -> Any:
 
 def metrics_of(job) -> list[dict[str, float]]:
     lines = (job.out / "jobs" / "job" / "metrics.jsonl").read_text().splitlines()
-    return [{key: json.loads(line)[key] for key in ("epoch", "loss", "visits")} for line in lines]
+    keys = ("epoch", "loss", "visits", "num_workers")
+    return [{key: json.loads(line)[key] for key in keys} for line in lines]
 
 
 def check_outcome(job, monkeypatch: pytest.MonkeyPatch, app: str = "Squares") -> None:

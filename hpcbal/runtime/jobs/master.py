@@ -339,6 +339,7 @@ class Master:
         holder = {PARAMETERS: asked.parameter_owner, DATA: asked.data_owner}
         fingerprint = job.loaded.fingerprint(job.seed)
         saved = SavedJob(asked.number, fingerprint, job.cut.plain(), asked.history, holder)
+        self._record.note_saving()
         write_manifest(self._run.job(job.name), saved)
         job.saved = saved
         self._record.note_saved(start, asked)

@@ -63,6 +63,9 @@ class JobsProgress:
     def note_epoch(self, job: Job, ended: EpochEnded) -> None:
         """Record an epoch."""
 
+    def note_saving(self) -> None:
+        """Write the epochs that a checkpoint holds; called before it is complete."""
+
     def note_saved(self, start: Start, manifest: WriteManifest) -> None:
         """Record that a checkpoint is complete."""
 
@@ -194,6 +197,9 @@ class Record(JobsProgress):
         said_of = f"{job.name}: " if self._shown.names_jobs else ""
         line = f"{said_of}epoch {ended.epoch}/{of}  {seconds:.2f} s"
         self.note(line + (f"  {shown}" if shown else ""))
+
+    def note_saving(self) -> None:
+        self._metrics.flush()  # the history in the checkpoint lacks the number of workers
 
     def note_saved(self, start: Start, manifest: WriteManifest) -> None:
         job, seconds = start.job, time.monotonic() - start.asked_to_save_s
