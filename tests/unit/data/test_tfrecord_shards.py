@@ -185,7 +185,7 @@ def test_damaged_and_other_files_are_explained(shards: Path, tmp_path: Path) -> 
         (whole[:-1], "it ends inside record 2"),
         (whole[: length + 20], "it ends inside record 1"),
         (
-            whole[: length // 2] + b"\0" + whole[length // 2 + 1 :],
+            whole[:middle] + b"\0" + whole[middle + 1 :],
             "record 0 is damaged: it has another checksum",
         ),
         (whole[:second] + b"\xff" + whole[second + 1 :], "the length of record 1 is damaged"),
