@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).parents[2] / "hpcbal"
-HEAVY = ("tensorflow", "keras", "mpi4py", "horovod", "h5py")
+HEAVY = ("tensorflow", "keras", "mpi4py", "horovod", "h5py", "pyarrow")
 # Verbs that start without these, besides HEAVY.
 NOT_NEEDED: dict[str, tuple[str, ...]] = {
     "--help": ("numpy", "pydantic", "yaml", "hpcbal.config", "hpcbal.policies", "hpcbal.control"),
@@ -87,7 +87,7 @@ config.submission    pydantic yaml
 config
 config.scheduling
 models               keras numpy tensorflow torch
-data                 PIL h5py numpy pydantic pydantic_core simplejpeg sklearn
+data                 PIL h5py numpy pyarrow pydantic pydantic_core simplejpeg sklearn
 paramserver.apps     numpy scipy
 paramserver.master
 paramserver.coscheduling

@@ -8,6 +8,7 @@ from hpcbal.data.datasets.generated_series import generated_series
 from hpcbal.data.datasets.hdf5 import hdf5
 from hpcbal.data.datasets.image_folder import image_folder
 from hpcbal.data.datasets.map_style import map_style
+from hpcbal.data.datasets.parquet_shards import parquet_shards
 from hpcbal.data.datasets.small_sets import diabetes, digits
 from hpcbal.data.datasets.tar_shards import tar_shards
 from hpcbal.data.datasets.tfrecord_shards import tfrecord_shards
@@ -22,12 +23,13 @@ __all__ = [
     "hdf5",
     "image_folder",
     "map_style",
+    "parquet_shards",
     "tar_shards",
     "tfrecord_shards",
     "ts_series",
 ]
 
-_INDEXED = ("image_folder", "tar_shards", "tfrecord_shards")
+_INDEXED = ("image_folder", "parquet_shards", "tar_shards", "tfrecord_shards")
 
 
 def keeps_index(path: str) -> bool:

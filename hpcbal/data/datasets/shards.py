@@ -64,12 +64,17 @@ class ShardFiles(Generic[T]):
         return [path.name for path in self.paths]
 
     def opened(self, number: int) -> T:
-        """Return what a file is read with."""
+        """Return what a file is read with.
+
+        Raises:
+            UnusableSampleError: if it is another file than the index is of.
+        """
         if number not in self._open:
             if len(self._open) == MOST_OPEN:
                 self._open.pop(next(iter(self._open)))[0].close()
             file = open(self.paths[number], "rb", buffering=0)  # noqa: SIM115 - it stays open
             try:
+                self._check_unchanged(number, file)
                 self._open[number] = file, self._handle(file)
             except BaseException:
                 file.close()
@@ -78,12 +83,15 @@ class ShardFiles(Generic[T]):
         return self._open[number][1]
 
     def check_unchanged(self, number: int) -> None:
-        """Check that an open file is still the one that the index is of.
+        """Check an open file again, after it was read.
 
         Raises:
             UnusableSampleError: if it has been written to.
         """
-        stat = os.fstat(self._open[number][0].fileno())
+        self._check_unchanged(number, self._open[number][0])
+
+    def _check_unchanged(self, number: int, file: FileIO) -> None:
+        stat = os.fstat(file.fileno())
         if (stat.st_size, stat.st_mtime_ns) != tuple(self.stamps[number]):
             raise UnusableSampleError(
                 f"{self.paths[number].name} has changed since the run began; restore it, or start again"
