@@ -13,6 +13,7 @@ from hpcbal.data.datasets import (
     image_folder,
     map_style,
     tar_shards,
+    tfrecord_shards,
     ts_series,
 )
 from hpcbal.data.pipeline import build_operations
@@ -36,5 +37,6 @@ __all__ = [
     "map_style",
     "open_source",
     "tar_shards",
+    "tfrecord_shards",
     "ts_series",
 ]

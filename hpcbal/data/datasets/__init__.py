@@ -10,6 +10,7 @@ from hpcbal.data.datasets.image_folder import image_folder
 from hpcbal.data.datasets.map_style import map_style
 from hpcbal.data.datasets.small_sets import diabetes, digits
 from hpcbal.data.datasets.tar_shards import tar_shards
+from hpcbal.data.datasets.tfrecord_shards import tfrecord_shards
 from hpcbal.data.datasets.ts_series import ts_series
 
 __all__ = [
@@ -22,10 +23,11 @@ __all__ = [
     "image_folder",
     "map_style",
     "tar_shards",
+    "tfrecord_shards",
     "ts_series",
 ]
 
-_INDEXED = ("image_folder", "tar_shards")
+_INDEXED = ("image_folder", "tar_shards", "tfrecord_shards")
 
 
 def keeps_index(path: str) -> bool:

@@ -54,6 +54,11 @@ class ShardFiles(Generic[T]):
             file.close()
 
     @property
+    def folder(self) -> Path:
+        """The folder of the first file, for the index."""
+        return self.paths[0].parent
+
+    @property
     def names(self) -> list[str]:
         """Names of the files."""
         return [path.name for path in self.paths]
@@ -234,8 +239,8 @@ class ShardSamples:
         Args:
             shown: what names the dataset, for messages.
             file_names: names of the files.
-            index: the `label` of each sample, and what `images` needs; if the files name their classes, see
-                `named_classes`.
+            index: the `label` of each sample, and what `images` needs; if the files name their classes, what
+                `named_classes` or `texts_as_classes` returns.
             images: reads them.
             num_classes, class_names: as in `data.args`.
             remarks: sentences for warnings.
@@ -294,15 +299,23 @@ class ShardSamples:
         return self._images.where(sample_id)
 
 
-def named_classes(names: Sequence[str], *, are_texts: bool) -> dict[str, NDArray[np.generic]]:
-    """Return what an index holds of the names of classes.
+def named_classes(names: Sequence[str]) -> Arrays:
+    """Return what an index holds of the names of classes, given by number."""
+    stored = Names.of([names])
+    return {"class_joined": stored.joined, "class_ends": stored.ends, "are_texts": np.array(False)}
+
+
+def texts_as_classes(numbers: NDArray[np.int64], texts: Sequence[str]) -> Arrays:
+    """Return what an index holds of labels that are texts in the files: classes in alphabetical order.
 
     Args:
-        names: by number.
-        are_texts: whether labels are these texts in the files, so that other names give other numbers.
+        numbers: for each sample the place of its label in `texts`.
+        texts: all different.
     """
-    stored = Names.of([names])
-    return {"class_joined": stored.joined, "class_ends": stored.ends, "are_texts": np.array(are_texts)}
+    names = sorted(texts)
+    number_of = {name: number for number, name in enumerate(names)}
+    label = np.array([number_of[text] for text in texts], np.int64)[numbers]
+    return {**named_classes(names), "are_texts": np.array(True), "label": label}
 
 
 def _numbered(

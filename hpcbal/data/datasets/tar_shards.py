@@ -45,7 +45,7 @@ def tar_shards(
     found, remarks = index_of(
         "tar_shards",
         index,
-        files.paths[0].parent,
+        files.folder,
         (files.names, endings, label),
         files.stamps.tolist(),
         lambda: _indexed(files, endings, label),
