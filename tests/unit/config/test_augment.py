@@ -97,8 +97,8 @@ sweeps:
             "run.yaml:9: dnns.1.augment.0: got 'random_fip' (did you mean 'random_flip'?), ",
         ),
         (
-            "[cutout: {sise: 2}]",
-            "run.yaml:9: dnns.1.augment.0.cutout.sise: unknown key (did you mean 'size'?)",
+            "[cutout: {sizee: 2}]",
+            "run.yaml:9: dnns.1.augment.0.cutout.sizee: unknown key (did you mean 'size'?)",
         ),
         (
             "[cutout: {size: 0}]",
@@ -109,8 +109,8 @@ sweeps:
         ("[decode: {mode: rgb}]", "run.yaml:9: dnns.1.augment.0: got decode, allowed in augment: resize, "),
         ("[own_augments:noise]", "run.yaml:9: dnns.1.augment.0: got 'own_augments:noise': "),
         (
-            "[own_augments:noisy: {spred: 1}]",
-            "run.yaml:9: dnns.1.augment.0.own_augments:noisy.spred: own_augments:noisy has no ",
+            "[own_augments:noisy: {sprad: 1}]",
+            "run.yaml:9: dnns.1.augment.0.own_augments:noisy.sprad: own_augments:noisy has no ",
         ),
         (
             "[own_augments:noisy: {spread: x}]",
