@@ -297,9 +297,11 @@ def _fill(template: Sequence[str], values: Mapping[str, YamlNode]) -> str:
 
 
 def _as_name(value: Any) -> str:
-    """A swept value inside a name; for an import path only the callable."""
+    """A swept value inside a name; of an import path only the callable, of operations their names."""
     if isinstance(value, bool) or value is None:
         return str(value).lower()
     if isinstance(value, list):
-        return "-".join(_as_name(item) for item in value)
+        return "-".join(_as_name(item) for item in value) or "none"
+    if isinstance(value, dict):
+        return "-".join(_as_name(key) for key in value)
     return value.rpartition(":")[2] if isinstance(value, str) else str(value)

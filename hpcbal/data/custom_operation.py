@@ -32,6 +32,7 @@ class CustomOperation:
         args: its arguments.
         function: called with a sample and a random generator (None in validation).
         spec_function: the user's `output_spec`; None if samples keep shape and type.
+        key: what lists it, for messages.
     """
 
     is_random: ClassVar[bool] = True
@@ -40,6 +41,7 @@ class CustomOperation:
     args: Mapping[str, Any]
     function: Callable[..., Any]
     spec_function: Callable[..., Any] | None = None
+    key: str = "preprocessing"
 
     def __repr__(self) -> str:
         """Enters the fingerprint of the data."""
@@ -62,7 +64,7 @@ class CustomOperation:
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # a user's code may raise anything
-            text = f"preprocessing: {self.path}: output_spec failed for samples {spec}: {summary(error)}"
+            text = f"{self.key}: {self.path}: output_spec failed for samples {spec}: {summary(error)}"
             raise UserCodeError(text) from error
         finally:
             leave_if_forked(_WHAT)
@@ -107,12 +109,13 @@ class CustomOperation:
         )
 
 
-def custom_operation(path: str, args: Mapping[str, Any]) -> CustomOperation:
+def custom_operation(path: str, args: Mapping[str, Any], key: str = "preprocessing") -> CustomOperation:
     """Find a user's function or class, and make an object of a class.
 
     Args:
         path: "package.module:name".
         args: keyword arguments of the function after sample and random generator, or of the class.
+        key: what lists it, for messages.
 
     Raises:
         OperationError: if it does not take these arguments, or an object of the class has no `apply`.
@@ -122,7 +125,7 @@ def custom_operation(path: str, args: Mapping[str, Any]) -> CustomOperation:
     from hpcbal.config.callables import OPERATION, misfits
     from hpcbal.config.imports import load_object
 
-    called_with = env.expanded(args, f"preprocessing: {path}")
+    called_with = env.expanded(args, f"{key}: {path}")
     target = load_object(path)
     is_class = inspect.isclass(target)
     try:
@@ -135,21 +138,21 @@ def custom_operation(path: str, args: Mapping[str, Any]) -> CustomOperation:
         if found:
             raise OperationError("; ".join(misfit.text for misfit in found))
     if not is_class:
-        return CustomOperation(path, args, partial(target, **called_with))
+        return CustomOperation(path, args, partial(target, **called_with), key=key)
     try:
         made = target(**called_with)
         apply, spec_function = getattr(made, "apply", None), getattr(made, "output_spec", None)
     except (HpcbalError, KeyboardInterrupt):
         raise
     except BaseException as error:  # a user's code may raise anything
-        raise UserCodeError(f"preprocessing: {path}: making it failed: {summary(error)}") from error
+        raise UserCodeError(f"{key}: {path}: making it failed: {summary(error)}") from error
     finally:
         leave_if_forked(_WHAT)
     if not callable(apply):
         raise OperationError(
             f"{path}: got a class without the method apply(self, sample, rng), which an operation needs"
         )
-    return CustomOperation(path, args, apply, spec_function if callable(spec_function) else None)
+    return CustomOperation(path, args, apply, spec_function if callable(spec_function) else None, key)
 
 
 def _is_spec(value: Any) -> bool:

@@ -81,6 +81,7 @@ class Pipeline:
         max_sample_bytes: int | None = None,
         *,
         on_device: bool = False,
+        key: str = "preprocessing",
     ) -> None:
         """Check that each operation can work on the output of the one before it.
 
@@ -91,9 +92,10 @@ class Pipeline:
             max_sample_bytes: upper bound of the result for samples whose size is not known in advance.
             on_device: whether to leave the elementwise operations at the end for the device, if they make
                 samples larger.
+            key: what lists the operations, for messages.
 
         Raises:
-            ConfigError: if an operation does not fit; the message names its place in `preprocessing`.
+            ConfigError: if an operation does not fit; the message names its place in the list.
             UserCodeError: if a user's operation raises.
             DataError: for encoded images without `decode`, or samples without a bound.
         """
@@ -108,7 +110,7 @@ class Pipeline:
                 spec = operation.output_spec(spec)
                 specs.append(spec)
             except OperationError as error:
-                raise ConfigError((f"preprocessing[{index}].{error}",)) from None
+                raise ConfigError((f"{key}[{index}].{error}",)) from None
         if spec is None:
             raise DataError(
                 "preprocessing: the dataset gives encoded images; put 'decode: {mode: rgb}' (or gray) first"
@@ -209,12 +211,13 @@ class Pipeline:
 
 
 def build_operations(
-    wanted: Sequence[tuple[str, Mapping[str, Any]]],
+    wanted: Sequence[tuple[str, Mapping[str, Any]]], key: str = "preprocessing"
 ) -> tuple[Operation | MixingOperation, ...]:
     """Make operations from their names and arguments.
 
     Args:
         wanted: (name or import path, arguments) in order, as in the config's `preprocessing`.
+        key: what lists them, for messages.
 
     Raises:
         ConfigError: for unknown names, and unknown, missing or wrong arguments; all of them at once.
@@ -224,19 +227,19 @@ def build_operations(
     problems: list[str] = []
     for index, (name, args) in enumerate(wanted):
         try:
-            operations.append(_build(name, args))
+            operations.append(_build(name, args, key))
         except UserCodeError:
             raise
         except InputError as error:
-            problems.append(f"preprocessing[{index}].{error}")
+            problems.append(f"{key}[{index}].{error}")
     if problems:
         raise ConfigError(problems)
     return tuple(operations)
 
 
-def _build(name: str, args: Mapping[str, Any]) -> Operation | MixingOperation:
+def _build(name: str, args: Mapping[str, Any], key: str) -> Operation | MixingOperation:
     if ":" in name:
-        return custom_operation(name, args)
+        return custom_operation(name, args, key)
     if name not in OPERATIONS:
         raise OperationError(f"{name}: unknown operation, allowed: {_allowed(name, list(OPERATIONS))}")
     operation: Operation | MixingOperation = OPERATIONS[name](**args)

@@ -32,6 +32,7 @@ class Batch:
         work: the work of the batch, in samples of mean size; by default its number of samples.
         padding_limit: how many times as long as the longest sample padding may make all samples, >= 1; inf:
             no limit.
+        moments: what random operations on each sample depend on, int64, shape (n,); None: the pass.
     """
 
     ids: NDArray[np.int64]
@@ -39,6 +40,7 @@ class Batch:
     y: NDArray[Any]
     work: float = -1.0
     padding_limit: float = math.inf
+    moments: NDArray[np.int64] | None = None
 
     def __post_init__(self) -> None:
         if self.work < 0.0:
@@ -219,6 +221,14 @@ class StreamReader:
             last - first if cell.is_whole() else int(np.count_nonzero(cell.valid[first:last]))
             for cell, _, first, last in self._portions(pass_index, start, stop)
         )
+
+    def valid(self, pass_index: int, selection: Selection) -> NDArray[np.int64]:
+        """Wait for all positions around a selection; return the valid ones of it; same errors as `read`."""
+        whole = np.zeros(selection.stop - selection.start, np.bool_)
+        for cell, begin, first, last in self._portions(pass_index, selection.start, selection.stop):
+            whole[begin + first - selection.start : begin + last - selection.start] = cell.valid[first:last]
+        positions = selection.positions
+        return positions[whole[positions - selection.start]]
 
     def measure(
         self, pass_index: int, start: int, stop: int

@@ -118,6 +118,7 @@ class EpochFacts(Facts):
         balance: how the steps were split; null if shares are even.
         partition: state of partitioned data; null if data is not partitioned.
         learning_rate: of the last training step; null if it does not change.
+        augment_s: time spent on `augment`, mostly while the network computed; null without it.
     """
 
     wait_s: Number
@@ -129,6 +130,7 @@ class EpochFacts(Facts):
     balance: BalanceFacts | None = None
     partition: PartitionFacts | None = None
     learning_rate: Number | None = None
+    augment_s: Number | None = None
 
     @property
     def num_ranks(self) -> int | None:

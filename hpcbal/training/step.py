@@ -87,6 +87,7 @@ def compute_step(
     num_samples_total: int,
     collective: GradientCollective,
     weight: float | None = None,
+    error: Exception | None = None,
 ) -> Computed:
     """Compute on this rank's samples; `finish_step` must follow on all ranks.
 
@@ -101,20 +102,21 @@ def compute_step(
         collective: collective of the group.
         weight: what this rank's mean gradient counts in the sum, 0..1; None: its share of the samples, so
             every sample counts once.
+        error: why this rank cannot compute the step at all; it then fails with it.
 
     Source: weights samples/total as in [LBBSP] Eq. 7.
     """
     if collective.size == 1 and weight in (None, 1.0) and len(batch.ids) == num_samples_total:
         nothing = Contribution((), Sums())
         contribution, error = _attempt(
-            replica, batch, lambda: Contribution((), replica.train_alone(batch)), nothing
+            replica, batch, lambda: Contribution((), replica.train_alone(batch)), nothing, error
         )
         return Computed(contribution, error, num_samples_total, True, time.monotonic(), 0.0)
     exchange = replica.exchange if collective.size > 1 else None
     if exchange is not None:
         exchange.begin(collective)
     contribution, error = _attempt(
-        replica, batch, lambda: replica.compute(batch, num_samples_total, weight), replica.zeros()
+        replica, batch, lambda: replica.compute(batch, num_samples_total, weight), replica.zeros(), error
     )
     if exchange is not None:
         if error is None and not len(batch.ids):
@@ -197,10 +199,14 @@ def confirm_updates(replica: Replica, collective: GradientCollective) -> None:
 
 
 def _attempt(
-    replica: Replica, batch: Batch, compute: Callable[[], Contribution], nothing: Contribution
+    replica: Replica,
+    batch: Batch,
+    compute: Callable[[], Contribution],
+    nothing: Contribution,
+    before: Exception | None = None,
 ) -> tuple[Contribution, Exception | None]:
-    if replica.broken is not None:
-        return nothing, replica.broken
+    if replica.broken is not None or before is not None:
+        return nothing, replica.broken or before
     if not len(batch.ids):
         return nothing, None
     try:

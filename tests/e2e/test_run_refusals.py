@@ -123,3 +123,12 @@ def test_a_full_disk_in_the_middle(lab, undisturbed, same_outcome):
     done = lab.run()
     assert done.code == 0, done
     same_outcome(lab.outcome(), undisturbed)
+
+
+def test_an_augmentation_that_changes_the_shape_of_samples(lab):
+    crop = {"random_crop": {"height": 6, "width": 8}}
+    lab.configure(
+        lambda config: config["defaults"].update(augment=[crop]), data={"dataset": "toys:images"}, **ONE_SLOT
+    )
+    done = lab.run()
+    check_refused(done, ": augment: turns samples (8, 8, 1) uint8 into (6, 8, 1) uint8, allowed: the same")

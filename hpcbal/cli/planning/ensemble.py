@@ -75,6 +75,14 @@ def answer(args: argparse.Namespace, config: EnsembleConfig, warn: Callable[[str
             "share cores (schedule.max_slots_per_dnn: auto)"
         )
 
+    augmented = [dnn.name for dnn in config.dnns if dnn.augment]
+    if augmented and (config.backend.is_emulated or config.schedule.profiling.rates is not None):
+        which = augmented[0] if len(augmented) == 1 else f"{len(augmented)} DNNs"
+        remarks.append(
+            f"augment of {which} runs on the slots that train; its time is not measured, because rates are "
+            "given"
+        )
+
     def lines() -> list[str]:
         plan_lines = render_plan(plan, command, outlook, memory, args.memory, choice, cache)
         return [*plan_lines, *prune_lines(config)]

@@ -79,9 +79,9 @@ def own_operations(root: YamlNode) -> list[YamlNode]:
     Args:
         root: a written-out configuration, which may have problems.
     """
-    items = root.get("preprocessing")
+    lists = [root.get("preprocessing"), *(dnn.get("augment") for dnn in items_of(root, "dnns"))]
     found: list[YamlNode] = []
-    for item in items.value if items is not None and items.is_list else []:
+    for item in [item for items in lists if items is not None and items.is_list for item in items.value]:
         if not is_own(item):
             continue
         if not item.is_mapping:
@@ -95,7 +95,7 @@ def own_operations(root: YamlNode) -> list[YamlNode]:
 
 
 def is_own(item: YamlNode) -> bool:
-    """Whether an entry of `preprocessing` names an operation of the user."""
+    """Whether an entry of `preprocessing` or `augment` names an operation of the user."""
     names = list(item.value) if item.is_mapping else [item.value]
     return len(names) == 1 and isinstance(names[0], str) and is_import_path(names[0])
 

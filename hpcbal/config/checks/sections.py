@@ -239,6 +239,26 @@ def cross_problems(root: YamlNode) -> list[str]:
         *_monitors_without_validation(root),
         *_classes_balanced_twice(root),
         *_patterns_in_vain(root),
+        *_augmented_after_normalize(root),
+    ]
+
+
+def _augmented_after_normalize(root: YamlNode) -> list[str]:
+    """Reject `augment` where preprocessors normalize by request, so that it would get other samples."""
+    on_device, rest = root.deepest(("dataplane", "on_device"))
+    steps = root.get("preprocessing")
+    last = steps.value[-1] if steps is not None and steps.is_list and steps.value else None
+    is_last = last is not None and (last.value == _ELEMENTWISE or last.get(_ELEMENTWISE) is not None)
+    augmented = [dnn.get("augment") for dnn in items_of(root, "dnns")]
+    if rest or on_device.value is not False or not is_last:
+        return []
+    if not any(node is not None and node.is_list and node.value for node in augmented):
+        return []
+    return [
+        on_device.problem(
+            "got false, allowed with augment of a DNN: true (augment comes before a normalize at the end of "
+            "preprocessing, which then runs on the device)"
+        )
     ]
 
 

@@ -19,6 +19,7 @@ from hpcbal.config.schema.objective import (
     Loss,
     Metrics,
 )
+from hpcbal.config.schema.operations import AugmentOperation
 from hpcbal.config.schema.optimizer import OptimizerConfig
 from hpcbal.config.schema.section import (
     ARGS_ALLOWED,
@@ -249,6 +250,11 @@ class DnnConfig(Section):
         "What trains it: tensorflow for Keras models, torch for modules of PyTorch; null: backend.name, or "
         "what the model's source imports.",
         "null, tensorflow, torch",
+    )
+    augment: Annotated[tuple[AugmentOperation, ...], Strict(False)] = key(
+        (),
+        "Operations on its training samples alone, after preprocessing; they keep shape and type.",
+        "a list of operations such as 'random_flip: {horizontal: true}'",
     )
     optimizer: OptimizerConfig = key(..., "How gradients change the weights.", "keys of an optimizer")
     batch_size: int = key(..., "Samples per step, over all slots of the DNN.", COUNT_ALLOWED, ge=1)

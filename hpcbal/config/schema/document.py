@@ -9,6 +9,7 @@ from hpcbal.config.schema.jobs import SharedJobConfig
 from hpcbal.config.schema.section import Section
 
 DEFAULT_KEYS = (
+    "augment",
     "optimizer",
     "batch_size",
     "accumulate",

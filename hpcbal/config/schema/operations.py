@@ -299,6 +299,26 @@ def in_order(operations: tuple[OperationConfig, ...]) -> tuple[OperationConfig, 
     return operations
 
 
+NOT_IN_AUGMENT = ("decode", *MIXING, *_ELEMENTWISE)
+"""Operations that `augment` of a DNN may not have: they change what samples or labels are."""
+
+
+def _of_augment(operation: OperationConfig) -> OperationConfig:
+    """Check that an operation of `augment` can leave shape and type of samples, and labels, as they are.
+
+    Raises:
+        PydanticCustomError: if it cannot, whatever the data; `hpcbal.data.augmentation` checks the others.
+    """
+    name = operation.name
+    if name in NOT_IN_AUGMENT:
+        allowed = ", ".join(each for each in OPERATIONS if each not in NOT_IN_AUGMENT)
+        raise wrong(
+            "",
+            f"got {name}, allowed in augment: {allowed}, or {IMPORT_ALLOWED}; put {name} into preprocessing",
+        )
+    return operation
+
+
 def _serialize(operation: OperationConfig) -> dict[str, Any]:
     return {operation.name: dict(operation.args)}
 
@@ -311,3 +331,6 @@ else:
         WrapValidator(_operation),
         PlainSerializer(_serialize),
     ]
+
+AugmentOperation = Annotated[Operation, AfterValidator(_of_augment)]
+"""One that acts on the training samples of one DNN, as they come from `preprocessing`."""

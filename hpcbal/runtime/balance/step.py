@@ -25,12 +25,15 @@ class Step:
         num_samples_total: number of valid samples in the whole step.
         shares: each rank's share.
         batch: this rank's share; its memory is used again when the step has ended.
-        preprocessing_s: seconds that this rank spent on making its batch; 0 if preprocessors make it.
+        preprocessing_s: seconds that this rank spent on making and augmenting its batch; 0 if preprocessors
+            make all of it.
         is_overlapped: whether a rank makes its next batch while it computes on this one.
         planned: number of samples of each rank by which the step was split, if samples differ in size; the
             shares then hold other numbers, with as much work. None: those of the shares.
         slowest: work of the slowest rank, see `DealtStep`; 0 if samples do not differ in size.
         weight: what this rank's mean gradient counts in the step, 0..1; None: its share of the samples.
+        augment_s: the part of `preprocessing_s` that was spent on `augment` of the DNN.
+        error: why the batch cannot be trained on: `augment` of the DNN failed; None: it can.
     """
 
     start: int
@@ -44,6 +47,8 @@ class Step:
     planned: tuple[int, ...] | None = None
     slowest: float = 0.0
     weight: float | None = None
+    augment_s: float = 0.0
+    error: Exception | None = None
 
     @property
     def work(self) -> float:

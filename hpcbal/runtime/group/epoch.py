@@ -132,8 +132,9 @@ class PassResult:
         train_s: time in training steps, without waiting for batches.
         own: where this rank spent the time of its training steps.
         samples_per_s: rate of training without the first step, which may trace the network, and without
-            waiting for batches; None without a training step.
+            waiting for batches, but not more than `augment` allows; None without a training step.
         first_s: time of the first training step; 0 without one.
+        augment_s: time spent on `augment` for the training steps, by whichever thread.
     """
 
     position: Position
@@ -148,6 +149,7 @@ class PassResult:
     own: RankTimes
     samples_per_s: float | None = None
     first_s: float = 0.0
+    augment_s: float = 0.0
 
     def facts(
         self, ranks: RankFacts | None, split: Mapping[str, Any], learning_rate: float | None = None
@@ -170,11 +172,16 @@ class PassResult:
             balance=None if balance is None else BalanceFacts(**_frozen(balance)),
             partition=None if partition is None else PartitionFacts(**_frozen(partition)),
             learning_rate=learning_rate,
+            augment_s=self.augment_s or None,
         )
 
 
 def _rate(num_samples: int, seconds: float) -> float | None:
     return num_samples / seconds if num_samples and seconds > 0.0 else None
+
+
+def _lower(rate: float | None, limit: float | None) -> float | None:
+    return rate if rate is None or limit is None else min(rate, limit)
 
 
 def _frozen(facts: Mapping[str, Any]) -> dict[str, Any]:
@@ -230,7 +237,7 @@ class PassRunner:
         began, waited = time.monotonic(), self._feeder.wait_s
         offset, num_steps, too_many_bad, is_confirmed = start.offset, 0, False, True
         num_samples, num_trained, train_s, own = 0, 0, 0.0, RankTimes()
-        first_s, first_samples = 0.0, 0
+        first_s, first_samples, augment_s = 0.0, 0, 0.0
         trace, waited_before = self._trace(start.pass_index), waited
         with closing(self._feeder.steps(start.pass_index, start.offset)) as steps:
             for step in steps:
@@ -247,6 +254,7 @@ class PassRunner:
                 num_samples += step.num_samples_total
                 if step.training:
                     num_trained += step.num_samples_total
+                    augment_s += step.augment_s
                     train_s += time.monotonic() - step_began
                     if num_trained == step.num_samples_total:
                         first_s, first_samples = train_s, num_trained
@@ -270,9 +278,12 @@ class PassRunner:
             num_trained=num_trained,
             train_s=train_s,
             own=own,
-            samples_per_s=_rate(num_trained - first_samples, train_s - first_s)
-            or _rate(num_trained, train_s),
+            samples_per_s=_lower(
+                _rate(num_trained - first_samples, train_s - first_s) or _rate(num_trained, train_s),
+                _rate(num_trained, augment_s),
+            ),
             first_s=first_s,
+            augment_s=augment_s,
         )
 
     def _add(self, own: RankTimes, step: Step, outcome: StepOutcome, wait_s: float, began_s: float) -> None:
@@ -315,7 +326,7 @@ def train_balanced(
     balancer = batches.balancer
     balancer.begin_step()
     began_s = time.monotonic()
-    computed = compute_step(replica, step.batch, step.num_samples_total, collective, step.weight)
+    computed = compute_step(replica, step.batch, step.num_samples_total, collective, step.weight, step.error)
     numbers = balancer.exchange(step, computed.met_s - began_s - computed.waited_s)
     outcome = finish_step(replica, computed, collective, suspend, numbers)
     batches.step_performed()

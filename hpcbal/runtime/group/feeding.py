@@ -90,6 +90,7 @@ class StreamBatches(Batches):
         rank: this trainer's rank in its group.
         balancer: splits each step over the group.
         dealer: decides who takes which samples where they differ in size; None: each rank takes neighbours.
+        repeats: whether a sample may be drawn several times in a pass, so that its draws need moments.
     """
 
     def __init__(
@@ -100,11 +101,14 @@ class StreamBatches(Batches):
         rank: int,
         balancer: Balancer,
         dealer: Dealer | None = None,
+        *,
+        repeats: bool = False,
     ) -> None:
         self._spec = spec
         self._reader = reader
         self._rank = rank
         self._dealer = dealer
+        self._repeats = repeats
         self.balancer = balancer
         most = min(batch_size, spec.num_positions)
         self._in_place = reader.can_lend(most)
@@ -141,6 +145,9 @@ class StreamBatches(Batches):
         """This rank's samples of a step that ends at position `end`."""
         out = self._buffers.of(number, len(mine))
         batch = self._reader.read_selection(pass_index, mine, out=out, in_place=self._in_place)
+        if self._repeats:  # no two draws have the same pass and position
+            moments = self._reader.valid(pass_index, mine) + pass_index * self._spec.num_positions
+            batch = replace(batch, moments=moments)
         if not self._in_place:
             self._reader.release(pass_index, end)
         return batch

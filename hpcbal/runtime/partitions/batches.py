@@ -160,4 +160,5 @@ class PartBatches(Batches):
         self.samples_made += len(wanted)
         seconds = time.perf_counter() - began
         self.busy_s += seconds
-        return Batch(ids, made if out is None else out[: len(wanted)], y), seconds
+        moments = np.array([moment for _, moment in wanted], np.int64)
+        return Batch(ids, made if out is None else out[: len(wanted)], y, moments=moments), seconds

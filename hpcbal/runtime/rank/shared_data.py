@@ -13,6 +13,7 @@ from hpcbal.comm.collectives import all_or_none, patient_allgather
 from hpcbal.config import EnsembleConfig
 from hpcbal.config.schema.ensemble import AUTO
 from hpcbal.control import INDEPENDENT
+from hpcbal.data.augmentation import check_augmentations
 from hpcbal.data.datasets import keeps_index
 from hpcbal.data.first_samples import check_first
 from hpcbal.data.source import PreprocessedSamples, open_source
@@ -55,6 +56,7 @@ def open_data(
         if world.rank in turn:
             source = open_source(config)
             check_first(source)
+            check_augmentations(config.dnns, source, config.seed)
             need = CacheNeed.of(source) if _may_keep(config, source) else None
         elif world.rank not in makers and turn is first:
             meanwhile()

@@ -14,12 +14,14 @@ from hpcbal.checkpoint import BackgroundWriter
 from hpcbal.cluster.roles import SCHEDULER_RANK
 from hpcbal.comm.backoff import Backoff
 from hpcbal.comm.channel import Message
+from hpcbal.data.augmentation import Augmentation
 from hpcbal.dataplane.private import PrivateStream
 from hpcbal.dataplane.reader import StreamReader
 from hpcbal.events.ensemble import DnnFailed, EpochDone, Event, GroupLeft, RateMeasured, RoundPlan
 from hpcbal.events.history import EpochRecord, Position
 from hpcbal.runtime.balance.balancer import Balancer
 from hpcbal.runtime.balance.dealing import make_dealer
+from hpcbal.runtime.group.augmenting import AugmentedBatches
 from hpcbal.runtime.group.callbacks import Callbacks, LearningRates
 from hpcbal.runtime.group.epoch import EpochSums, PassResult, PassRunner
 from hpcbal.runtime.group.feeding import Batches, Feeder, StreamBatches
@@ -178,12 +180,24 @@ class GroupRound:
             start = Position(order.pass_index)
 
     def _open_batches(self, saved: Mapping[str, np.ndarray]) -> Batches | None:
-        """Open the source of this rank's batches; if data is partitioned, load its part; collective.
+        """Open the source of this rank's batches, with the DNN's `augment`; collective.
 
         Returns: the batches; None, on all ranks, if the group was asked to stop meanwhile.
         """
+        member, spec, seed = self._member, self._facts.spec, self._context.config.seed
+        if not member.dnn.augment:
+            return self._open_shared(saved)
+        augmentation = member.on_all_ranks(
+            "making the operations of augment", lambda: Augmentation(member.dnn, spec.sample, seed)
+        )
+        batches = self._open_shared(saved)
+        return None if batches is None else AugmentedBatches(batches, augmentation, spec)
+
+    def _open_shared(self, saved: Mapping[str, np.ndarray]) -> Batches | None:
+        """Do so with samples as all DNNs see them; if data is partitioned, load this rank's part."""
         member = self._member
         if self._loader is None:
+            draws_again = self._context.config.data.sampling == "balanced"
             return StreamBatches(
                 self._facts.spec,
                 self._reader,
@@ -196,6 +210,7 @@ class GroupRound:
                     num_ranks=member.collective.size,
                     mean_size=self._facts.mean_size,
                 ),
+                repeats=bool(member.dnn.augment) and draws_again,
             )
         with self._context.slices.during("load", "load data"):
             batches = self._loader.load(member, saved, self._balancer, self._is_suspended)

@@ -59,6 +59,7 @@ def test_a_selection_is_read_in_order_without_its_broken_samples(static: bool, b
         assert batch.y.tolist() == [i % 5 for i in ids]
         for x, sample_id in zip(batch.x, ids, strict=True):
             assert x.tolist() == [float(sample_id)] * (3 if static else 1 + sample_id % 3)
+        assert stream.valid(0, Selection.of(sorted(positions))).tolist() == [i - 100 for i in ids]
 
     check()
     stream.end()

@@ -148,6 +148,19 @@ def toy(input_shape: Any, num_classes: int, hook: str = "") -> Toy:
     return Toy(hook)
 
 
+class Noisy:
+    """An operation of `augment` that draws; it cannot use a sample whose first number is `refuses`."""
+
+    def __init__(self, spread: float = 1.0, refuses: float | None = None) -> None:
+        self._spread, self._refuses = spread, refuses
+
+    def apply(self, sample: Any, rng: Any) -> Any:
+        if sample.flat[0] == self._refuses:
+            raise ValueError("no such number")
+        noise = rng.normal(0.0, self._spread, sample.shape)
+        return (sample + noise).clip(0, 255).astype(sample.dtype)
+
+
 def falling(step: int, steps_per_epoch: int, first: float = 1.0) -> float:
     """A learning rate of one's own."""
     return first / (1 + step / steps_per_epoch)
