@@ -250,7 +250,7 @@ def test_a_file_that_changes_or_vanishes_in_mid_run_spoils_its_samples_alone(
 
 
 def test_damage_inside_a_row_group_spoils_its_samples_alone(shards: Path, png: Png) -> None:
-    """What changes no size and no time shows only when the rows are unpacked."""
+    """A change that keeps size and time shows only when the rows are unpacked."""
     dataset = parquet_shards(str(shards))
     first = shards / "train-0.parquet"
     group = parquet.ParquetFile(first).metadata.row_group(1).column(0)
