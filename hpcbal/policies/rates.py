@@ -210,6 +210,7 @@ def rate_key(
     device: str,
     accumulate: int = 1,
     compile: bool = False,
+    augment: Sequence[object] = (),
 ) -> str:
     """Identify what a DNN's rates depend on, so that saved measurements are reused only where valid.
 
@@ -223,6 +224,7 @@ def rate_key(
         device: the backend's name for its accelerator, including the precision.
         accumulate: slices in which a slot computes its share of a step.
         compile: whether the network is compiled.
+        augment: operations on its own samples; plain values as in YAML.
 
     Returns: 16 hexadecimal digits; the same on every machine and for any order of keys.
     Raises: PolicyError: if an argument contains anything but plain values.
@@ -240,6 +242,8 @@ def rate_key(
         fields["accumulate"] = accumulate
     if compile:
         fields["compile"] = True
+    if augment:
+        fields["augment"] = list(augment)
     try:
         text = json.dumps(fields, sort_keys=True, separators=(",", ":"))
     except TypeError as error:

@@ -76,11 +76,11 @@ def answer(args: argparse.Namespace, config: EnsembleConfig, warn: Callable[[str
         )
 
     augmented = [dnn.name for dnn in config.dnns if dnn.augment]
-    if augmented:
+    if augmented and (config.backend.is_emulated or config.schedule.profiling.rates is not None):
         which = augmented[0] if len(augmented) == 1 else f"{len(augmented)} DNNs"
         remarks.append(
-            f"augment of {which} runs on the slots that train, in a thread of its own; its time "
-            "is not measured, and not in the rates"
+            f"augment of {which} runs on the slots that train; its time is not measured, because rates are "
+            "given"
         )
 
     def lines() -> list[str]:

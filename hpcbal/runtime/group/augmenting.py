@@ -56,7 +56,8 @@ class AugmentedBatches(Batches):
     def _fetch(self, pass_index: int, number: int, fetch: Callable[[], Step]) -> Step:
         step = fetch()
         began = time.perf_counter()
-        x, error = self._augmented(step.batch, pass_index, number)
+        out = self._buffers.of(number, len(step.batch))
+        x, error = augmented(step.batch, self._augmentation, pass_index, self._poll, out)
         seconds = time.perf_counter() - began
         return replace(
             step,
@@ -66,21 +67,31 @@ class AugmentedBatches(Batches):
             error=error,
         )
 
-    def _augmented(
-        self, batch: Batch, pass_index: int, number: int
-    ) -> tuple[NDArray[Any] | list[NDArray[Any]], Exception | None]:
-        """Return the changed samples; if one cannot be changed, those of the batch and the error."""
-        out = self._buffers.of(number, len(batch))
-        moments = [pass_index] * len(batch) if batch.moments is None else batch.moments.tolist()
-        made: list[NDArray[Any]] = []
-        for index, (sample_id, moment) in enumerate(zip(batch.ids.tolist(), moments, strict=True)):
-            self._poll()
-            try:
-                changed = self._augmentation.apply(batch.x[index], sample_id, moment)
-            except USER_ERRORS as error:  # it must reach the peers as a flag, in the step itself
-                return batch.x, as_exception(error)
-            if out is None:
-                made.append(changed)
-            else:
-                out[index] = changed
-        return made if out is None else out[: len(batch)], None
+
+def augmented(
+    batch: Batch,
+    augmentation: Augmentation,
+    pass_index: int,
+    poll: Callable[[], None],
+    out: NDArray[Any] | None,
+) -> tuple[NDArray[Any] | list[NDArray[Any]], Exception | None]:
+    """Return the changed samples; if one cannot be changed, those of the batch and the error.
+
+    Args:
+        pass_index: of the batch.
+        poll: called before each sample.
+        out: memory for the changed samples, shape (>= len(batch), *sample shape); None if sizes differ.
+    """
+    moments = [pass_index] * len(batch) if batch.moments is None else batch.moments.tolist()
+    made: list[NDArray[Any]] = []
+    for index, (sample_id, moment) in enumerate(zip(batch.ids.tolist(), moments, strict=True)):
+        poll()
+        try:
+            changed = augmentation.apply(batch.x[index], sample_id, moment)
+        except USER_ERRORS as error:  # it must reach the peers as a flag, in the step itself
+            return batch.x, as_exception(error)
+        if out is None:
+            made.append(changed)
+        else:
+            out[index] = changed
+    return made if out is None else out[: len(batch)], None

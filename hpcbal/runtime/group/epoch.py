@@ -132,7 +132,7 @@ class PassResult:
         train_s: time in training steps, without waiting for batches.
         own: where this rank spent the time of its training steps.
         samples_per_s: rate of training without the first step, which may trace the network, and without
-            waiting for batches; None without a training step.
+            waiting for batches, but not more than `augment` allows; None without a training step.
         first_s: time of the first training step; 0 without one.
         augment_s: time spent on `augment` for the training steps, by whichever thread.
     """
@@ -178,6 +178,10 @@ class PassResult:
 
 def _rate(num_samples: int, seconds: float) -> float | None:
     return num_samples / seconds if num_samples and seconds > 0.0 else None
+
+
+def _lower(rate: float | None, limit: float | None) -> float | None:
+    return rate if rate is None or limit is None else min(rate, limit)
 
 
 def _frozen(facts: Mapping[str, Any]) -> dict[str, Any]:
@@ -274,8 +278,10 @@ class PassRunner:
             num_trained=num_trained,
             train_s=train_s,
             own=own,
-            samples_per_s=_rate(num_trained - first_samples, train_s - first_s)
-            or _rate(num_trained, train_s),
+            samples_per_s=_lower(
+                _rate(num_trained - first_samples, train_s - first_s) or _rate(num_trained, train_s),
+                _rate(num_trained, augment_s),
+            ),
             first_s=first_s,
             augment_s=augment_s,
         )

@@ -87,6 +87,7 @@ def rate_keys(
             device=device_of(dnn.name),
             accumulate=1 if is_emulated else dnn.accumulate,
             compile=dnn.compile and not is_emulated,
+            augment=[(step.name, dict(step.args)) for step in dnn.augment if not is_emulated],
         )
         for dnn in config.dnns
     }

@@ -5,13 +5,17 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Protocol
 
 from hpcbal.cluster.roles import SCHEDULER_RANK
 from hpcbal.comm.backoff import Backoff
+from hpcbal.data.augmentation import Augmentation
 from hpcbal.dataplane.reader import Batch, StreamReader
 from hpcbal.events.ensemble import DnnFailed, Event, GroupLeft, RateMeasured
 from hpcbal.policies.batching import split_evenly
+from hpcbal.runtime.group.augmenting import augmented
+from hpcbal.runtime.group.feeding import BatchMemory
 from hpcbal.runtime.group.member import GroupMember
 from hpcbal.runtime.group.replicas import UNTRAINED
 from hpcbal.runtime.wire.protocol import Happened
@@ -44,7 +48,8 @@ class GroupProfile:
     """One rank's part in measuring r_i(m): a short training run on one batch, whose weights are discarded.
 
     The batch is the first batch of the stream with a valid sample, and it stays in memory. The rate is that
-    of compute and all-reduce, without preprocessing, while all groups of the wave train.
+    of compute and all-reduce, without preprocessing, while all groups of the wave train. If `augment` of the
+    DNN takes longer than that, it is the rate of `augment`, which runs beside the steps.
 
     Args:
         member: this rank's membership in the group.
@@ -69,7 +74,14 @@ class GroupProfile:
             finally:
                 self._reader.end()
             with self._context.slices.during("profile", f"profile {name}"):
+                augment_s = 0.0
+                if member.dnn.augment:
+                    batch, augment_s = member.on_all_ranks(
+                        "augmenting the first batch", lambda: self._augment(batch)
+                    )
                 rate, start_s = self._measure(batch, total)
+                if augment_s * rate > total:
+                    rate = total / augment_s
             self._report(RateMeasured(name, member.collective.size, rate, start_s))
         except GroupFailed as error:
             failure = member.failure_for_people(error)
@@ -96,6 +108,21 @@ class GroupProfile:
                 return self._reader.read(0, first, first + shares[collective.rank]), total
             self._reader.release(0, end)
         raise GroupFailed("error", f"all {num_train} training samples are broken", local=True)
+
+    def _augment(self, batch: Batch) -> tuple[Batch, float]:
+        """Augment this rank's share, and time it once libraries are loaded.
+
+        Returns: the augmented batch, and seconds.
+        """
+        spec = self._member.facts.spec
+        augmentation = Augmentation(self._member.dnn, spec.sample, self._context.config.seed)
+        memory, began = BatchMemory(spec, len(batch)), 0.0
+        for number in range(2):
+            began = time.monotonic()
+            x, error = augmented(batch, augmentation, 0, self._keep_in_touch, memory.of(number, len(batch)))
+            if error is not None:
+                raise error
+        return replace(batch, x=x), time.monotonic() - began
 
     def _measure(self, batch: Batch, total: int) -> tuple[float, float]:
         """Samples/s in the last `timed_batches` of `max_batches` steps, and seconds until the first is done.

@@ -202,6 +202,7 @@ def test_the_rate_key_is_stable() -> None:
     reordered = KEY_FIELDS | {"args": {"width": 16, "depth": 20}, "sample_shape": [8, 8, 1]}
     assert rate_key(**KEY_FIELDS) == rate_key(**reordered) == "43d006b9c74f087e"
     assert rate_key(**KEY_FIELDS, accumulate=1) == rate_key(**KEY_FIELDS)
+    assert rate_key(**KEY_FIELDS, augment=[]) == rate_key(**KEY_FIELDS)
 
 
 @pytest.mark.parametrize(
@@ -217,6 +218,7 @@ def test_the_rate_key_is_stable() -> None:
         {"num_classes": 100},
         {"device": "gpu/float32"},
         {"compile": True},
+        {"augment": [("random_flip", {})]},
     ],
 )
 def test_the_rate_key_distinguishes_what_matters(change: dict[str, object]) -> None:

@@ -7,16 +7,21 @@ from types import SimpleNamespace
 from typing import cast
 
 import numpy as np
+import pytest
 
+from hpcbal.data.spec import LabelSpec, SampleSpec
 from hpcbal.dataplane.reader import Batch, StreamReader
+from hpcbal.dataplane.stream import StreamSpec
 from hpcbal.events.ensemble import DnnFailed, Event, GroupLeft, RateMeasured
 from hpcbal.runtime.group.member import GroupMember
+from hpcbal.runtime.roles import group_profile
 from hpcbal.runtime.roles.group_profile import GroupProfile
 from hpcbal.telemetry.streams.slices import SliceRecorder
 from hpcbal.training.backend import Sums
 from hpcbal.training.collective import LocalCollective
 
 BATCH_SIZE = 4
+SPEC = StreamSpec(10, 10, 5, SampleSpec.of((2,), "float64"), LabelSpec(), ring_bytes=2**16)
 
 
 class Reader:
@@ -49,6 +54,7 @@ class Replica:
 
     def __init__(self) -> None:
         self.trained: list[list[int]] = []
+        self.first: list[float] = []
 
     @property
     def timed(self) -> list[list[int]]:
@@ -57,6 +63,7 @@ class Replica:
 
     def train_alone(self, batch: Batch) -> Sums:
         self.trained.append(batch.ids.tolist())
+        self.first = [float(sample[0]) for sample in batch.x]
         return Sums(0.0, len(batch.ids))
 
     def evaluate(self, batch: Batch) -> Sums:
@@ -93,13 +100,15 @@ class Wave:
         return self.asked[meeting] > self.patience
 
 
-def profile(broken: set[int], wave: Wave | None = None) -> tuple[Reader, Replica, list[Event]]:
+def profile(
+    broken: set[int], wave: Wave | None = None, augment: tuple[str, ...] = ()
+) -> tuple[Reader, Replica, list[Event]]:
     """Measure one DNN in a group of one rank; what it has read, trained on and reported."""
     wave = wave or Wave(patience=0)
     reader, replica, reported = Reader(broken), Replica(), []
     context = SimpleNamespace(
         config=SimpleNamespace(
-            schedule=SimpleNamespace(profiling=SimpleNamespace(max_batches=3, timed_batches=2))
+            schedule=SimpleNamespace(profiling=SimpleNamespace(max_batches=3, timed_batches=2)), seed=1
         ),
         channel=SimpleNamespace(send=lambda rank, message: reported.append(message.event)),
         keep_in_touch=lambda doing: None,
@@ -108,8 +117,9 @@ def profile(broken: set[int], wave: Wave | None = None) -> tuple[Reader, Replica
     )
     member = SimpleNamespace(
         context=context,
-        facts=SimpleNamespace(spec=SimpleNamespace(num_train=10)),
-        dnn=SimpleNamespace(name="a", batch_size=BATCH_SIZE),
+        facts=SimpleNamespace(spec=SPEC),
+        dnn=SimpleNamespace(name="a", batch_size=BATCH_SIZE, augment=augment),
+        on_all_ranks=lambda doing, work: work(),
         collective=LocalCollective(),
         is_master=True,
         cache=SimpleNamespace(mark=lambda *args: None, drop=lambda name: None),
@@ -168,3 +178,17 @@ def test_a_failed_dnn_leaves_the_wave_too():
     _, _, reported = profile(broken=set(range(10)), wave=wave)
     assert [type(event) for event in reported] == [DnnFailed, GroupLeft]
     assert wave.asked == {"warm": 0, "timed": 0}
+
+
+@pytest.mark.parametrize("takes_s", [1e6, 0.0])
+def test_a_rate_is_at_most_that_of_augment(takes_s: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    def augment(sample: np.ndarray, sample_id: int, moment: int) -> np.ndarray:
+        return sample + 100 + sample_id
+
+    monkeypatch.setattr(group_profile, "Augmentation", lambda *given: SimpleNamespace(apply=augment))
+    measure = GroupProfile._augment
+    monkeypatch.setattr(GroupProfile, "_augment", lambda self, batch: (measure(self, batch)[0], takes_s))
+    _, replica, reported = profile(broken={1}, augment=("noise",))
+    assert replica.first == [100.0, 102.0, 103.0]  # it trains on what it augments
+    assert isinstance(reported[0], RateMeasured)
+    assert (reported[0].samples_per_s == pytest.approx(3 / 1e6)) == (takes_s > 0)
