@@ -10,7 +10,7 @@ run`, also while these start or save. Then the same command runs to the end.
 The JSON holds one flat object. `kills_survived`: share of the runs whose weights are bit-equal to those of an
 undisturbed run, and whose ledgers add up to one clean run; wanted: 1. `unexplained_ends`: number of disturbed
 starts with a wrong exit code, a traceback, no reason on stderr, or processes that stay; wanted: 0. Signals
-and moments follow from the seed; how far a run is by then also depends on the machine. Takes 25 to 40 minutes
+and moments follow from the seed; how far a run is by then also depends on the machine. Takes 20 to 40 minutes
 on two cores.
 """
 
