@@ -1,16 +1,16 @@
 """Paradigms without rounds: each DNN trains its own passes at its own pace, on slots of its own.
 
-With `elastic`, slots are shared out anew whenever a DNN has ended a pass: it goes on as it is, with more or
-fewer slots, or waits. Nobody else waits for that. With `independent`, each DNN keeps one slot to its end.
+With `elastic`, free slots go to the DNNs that need them most: to one that waits, or to one that has ended a
+pass and can grow. Nobody else waits for that, and no DNN gives slots back before its end. With `independent`,
+each DNN keeps one slot to its end.
 
-A group whose slots change is formed again: it writes a checkpoint, leaves, and starts on its new slots, which
-are reserved for it meanwhile. What that costs is measured, and counts: a DNN gets more slots only if it gains
-more time than it loses, and keeps its slots until a change costs at most `MOST_COST` of its stay.
+A group that grows is formed again: it writes a checkpoint, leaves, and starts on its new slots, which are
+reserved for it meanwhile. The cost of that is measured: a DNN grows only if it gains more time than it loses.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from hpcbal.control.progress import DnnSpec, ScheduleSettings, evaluate
@@ -29,16 +29,13 @@ from hpcbal.events.ensemble import (
 )
 from hpcbal.events.history import Position
 from hpcbal.policies import RateTable, order_alone, random_order
-from hpcbal.policies.elastic import Ladder, Lengths, Need, Share, choose_slots, share_slots
+from hpcbal.policies.elastic import Ladder, Lengths, Need, choose_slots, share_slots
 
 if TYPE_CHECKING:
     from hpcbal.control.ensemble import Ensemble
 
-MOST_COST = 0.03
-"""A group keeps its slots until what a change costs is at most this share of the time that it has trained."""
-
 ASSUMED_CHANGE_S = 1.0
-"""Cost of a change of a group, as long as no group has started or left."""
+"""Cost of a change of a group, as long as the start of the DNN was not measured."""
 
 Slots = tuple[int, ...]
 
@@ -78,7 +75,7 @@ def _is_shared(ensemble: Ensemble) -> bool:
 def _fill_by_shares(ensemble: Ensemble, free: list[int]) -> list[Instruction]:
     """Start DNNs with the slots that they should have; those that need longest come first."""
     s = ensemble.state
-    waiting = [d for d in s.live if s.dnns[d].state is DnnState.WAITING and d not in s.reserved]
+    waiting = {d for d in s.live if s.dnns[d].state is DnnState.WAITING and d not in s.reserved}
     if not (free and waiting):
         return []
     instructions: list[Instruction] = []
@@ -98,20 +95,18 @@ def first_groups(
         spec.dnn_id: Need(_epochs_left(spec, 0, lengths) * settings.num_positions, ladders[spec.dnn_id])
         for spec in specs
     }
-    return list(_next_groups(needs, list(needs), num_slots, num_slots))
+    return list(_next_groups(needs, needs.keys(), num_slots, num_slots))
 
 
 def _next_groups(
-    needs: Mapping[str, Need], waiting: list[str], num_slots: int, num_free: int
+    needs: Mapping[str, Need], waiting: Collection[str], num_slots: int, num_free: int
 ) -> Iterator[tuple[str, int]]:
     """Yield the DNNs of `waiting` that get free slots, and how many."""
-    shares = share_slots(needs, num_slots)
-    for name in sorted(waiting, key=lambda d: (shares[d].num_slots == 0, -shares[d].seconds)):  # stable
-        if num_free == 0:
-            break
-        number = needs[name].ladder.within(min(max(1, shares[name].num_slots), num_free))
-        num_free -= number
-        yield name, number
+    for name, share in share_slots(needs, num_slots).items():
+        if num_free and name in waiting:
+            number = needs[name].ladder.within(min(max(1, share), num_free))
+            num_free -= number
+            yield name, number
 
 
 def _fill_one_by_one(ensemble: Ensemble, free: list[int]) -> list[Instruction]:
@@ -199,8 +194,7 @@ def _position(dnn: Dnn, num_positions: int) -> Position:
 def on_pass_end(ensemble: Ensemble, group: Group, event: EpochDone) -> list[Instruction]:
     """A DNN has finished one of its passes: it continues at once, on the same slots or others, or leaves."""
     s, dnn = ensemble.state, ensemble.state.dnns[group.dnn_id]
-    group.trained_s += event.seconds
-    if event.start_s > 0.0:
+    if event.start_s is not None:
         s.start_s[group.dnn_id] = max(s.start_s.get(group.dnn_id, 0.0), event.start_s)
     if group.leaving:
         return []  # suspended while it trained the last step
@@ -212,11 +206,9 @@ def on_pass_end(ensemble: Ensemble, group: Group, event: EpochDone) -> list[Inst
         return instructions
     slots, leaves_out = _next_slots(ensemble, group)
     if slots != group.slots:
-        if slots:
-            s.reserved[group.dnn_id] = slots
+        s.reserved[group.dnn_id] = slots
         number = "1 slot" if len(slots) == 1 else f"{len(slots)} slots"
-        detail = f"goes on with {number}" if slots else "makes room for DNNs that need longer"
-        return [*leaves_out, _leave(ensemble, group, Leaving.REGROUP, detail)]
+        return [*leaves_out, _leave(ensemble, group, Leaving.REGROUP, f"goes on with {number}")]
     group.training_pass = group.reported_pass + 1
     s.next_pass = max(s.next_pass, group.training_pass + 1)
     ids = (group.dnn_id,)
@@ -230,53 +222,23 @@ def _leave(ensemble: Ensemble, group: Group, reason: Leaving, detail: str) -> Le
 
 
 def _next_slots(ensemble: Ensemble, group: Group) -> tuple[Slots, list[LeaveOut]]:
-    """The slots with which a group goes on; none if it is to wait."""
+    """The slots with which a group goes on, and what it leaves out."""
     s, name = ensemble.state, group.dnn_id
     if group.offered_slot is not None:
         s.left_out[name] = (*s.left_out.get(name, ()), group.offered_slot)
         return group.wanted_slots, [LeaveOut(name, group.offered_slot)]
     if not _is_shared(ensemble):
         return group.slots, []
-    needs, has, free = _needs(ensemble), len(group.slots), _usable(ensemble, name, _free_slots(ensemble))
-    shares = share_slots(needs, ensemble.cluster.num_slots)
-    wants = shares[name].num_slots
-    if wants > has:
-        number = _more(ensemble, group, needs[name], min(wants, has + len(free)))
-    elif wants < has:
-        number = _fewer(ensemble, group, shares, len(free))
-    else:
-        number = has
-    if number in (0, has):
-        return (group.slots if number else ()), []
-    return _choose(ensemble, name, number, group.slots, free if number > has else ()), []
-
-
-def _more(ensemble: Ensemble, group: Group, need: Need, most: int) -> int:
-    """How many slots a group gets, up to `most`: as many as gain it more time than the change costs."""
-    has, number = len(group.slots), need.ladder.within(most)
-    gained_s = need.seconds(has) - need.seconds(number)
-    return number if number > has and gained_s > _change_s(ensemble, group.dnn_id) else has
-
-
-def _fewer(ensemble: Ensemble, group: Group, shares: Mapping[str, Share], num_free: int) -> int:
-    """How many slots a group keeps: it gives up no more than other DNNs lack, which may be all."""
-    s, has, change_s = ensemble.state, len(group.slots), _change_s(ensemble, group.dnn_id)
-    if change_s > MOST_COST * group.trained_s:
-        return has
-    lacking = {
-        d: share.num_slots - len(s.groups[d].slots if d in s.groups else s.reserved.get(d, ()))
-        for d, share in shares.items()
-        if d != group.dnn_id
-    }
-    lack = sum(max(0, number) for number in lacking.values()) - num_free
-    if lack <= 0:
-        return has
-    number = max(1, shares[group.dnn_id].num_slots, has - lack)
-    if number > 1 or shares[group.dnn_id].num_slots:
-        return min(number, has)
-    waiting = [shares[d].seconds for d, more in lacking.items() if more > 0 and d not in s.groups]
-    is_urgent = max(waiting, default=0.0) > shares[group.dnn_id].seconds + change_s
-    return 0 if is_urgent else min(number, has)
+    free = _usable(ensemble, name, _free_slots(ensemble))
+    if not free:
+        return group.slots, []
+    needs, has = _needs(ensemble), len(group.slots)
+    wants = share_slots(needs, ensemble.cluster.num_slots)[name]
+    number = needs[name].ladder.within(min(max(has, wants), has + len(free)))
+    gained_s = needs[name].seconds(has) - needs[name].seconds(number)
+    if number <= has or gained_s <= _change_s(ensemble, name):
+        return group.slots, []
+    return _choose(ensemble, name, number, group.slots, free), []
 
 
 def _needs(ensemble: Ensemble) -> dict[str, Need]:
@@ -310,10 +272,10 @@ def _epochs_left(spec: DnnSpec, epochs: int, lengths: Lengths) -> float:
 def _change_s(ensemble: Ensemble, dnn_id: str) -> float:
     """Seconds that a group's slots do not train when it is formed again: to save, leave and start."""
     s = ensemble.state
-    start_s, save_s = (
-        known.get(dnn_id) or max(known.values(), default=0.0) for known in (s.start_s, s.save_s)
-    )
-    return start_s + (save_s or start_s) or ASSUMED_CHANGE_S
+    if dnn_id not in s.start_s:
+        return ASSUMED_CHANGE_S  # it has gone on inside a pass
+    start_s = s.start_s[dnn_id]
+    return start_s + s.save_s.get(dnn_id, max(s.save_s.values(), default=start_s))
 
 
 def _usable(ensemble: Ensemble, name: str, free: list[int]) -> list[int]:

@@ -269,7 +269,7 @@ PARADIGMS: Mapping[str, Paradigm] = {"global": Global(), "local": Local(), "homo
 """By their names in `schedule.paradigm`, those with rounds."""
 
 ELASTIC, INDEPENDENT = "elastic", "independent"
-"""Each DNN at its own pace: on slots that change, or on one slot to its end; see `hpcbal.control.elastic`."""
+"""Each DNN at its own pace: on more slots as others end, or on one slot; see `hpcbal.control.elastic`."""
 
 WITHOUT_ROUNDS = (ELASTIC, INDEPENDENT)
 

@@ -84,7 +84,6 @@ class Group:
         is_saved: whether the checkpoint for leaving is on disk.
         detail: the rule by which it has converged, or is paused or pruned.
         offered_slot: one of its slots that it could do without, judged at the end of `reported_pass`.
-        trained_s: seconds of its passes since the group was formed.
     """
 
     dnn_id: str
@@ -97,7 +96,6 @@ class Group:
     is_saved: bool = False
     detail: str = ""
     offered_slot: int | None = None
-    trained_s: float = 0.0
 
     @property
     def wanted_slots(self) -> tuple[int, ...]:

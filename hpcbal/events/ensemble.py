@@ -219,7 +219,7 @@ class EpochDone(Event):
         balancing_would_save: fraction of the time of the training steps, 0 to 1, that balancing would save;
             null if balancing is in use, and for a group of one rank.
         straggler: what the group waited for; null if there was no straggler.
-        start_s: seconds from the order to start the group to the end of its first step; 0 in the group's
+        start_s: seconds from the order to start the group to the end of its first step; null in the group's
             other passes.
     """
 
@@ -233,7 +233,7 @@ class EpochDone(Event):
     facts: EpochFacts = NOTHING_MEASURED
     balancing_would_save: float | None = None
     straggler: Straggler | None = None
-    start_s: Number = 0.0
+    start_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,78 +83,77 @@ class Need:
         return self.samples / self.ladder.rate(num_slots)
 
 
-@dataclass(frozen=True, slots=True)
-class Share:
-    """The slots that a DNN should have now.
+def allotment(needs: Sequence[Need], num_slots: int) -> list[int]:
+    """Give each DNN as few slots as let all of them end in the shortest time in which the slots can do it.
 
-    Attributes:
-        num_slots: 0: it can wait for slots of others, and still end in time.
-        seconds: time that it needs from when it starts, with the slots that it is to have then.
+    That time is the larger of the time of the longest DNN, and of all slot-seconds divided by the slots.
+
+    Args:
+        needs: of the DNNs.
+        num_slots: number of slots, >= 1.
+
+    Returns: number of slots of each DNN.
+    Source: [MOUNIE], the canonical allotment.
     """
+    rungs = [0] * len(needs)
+    seconds = [need.samples / need.ladder.rates[0] for need in needs]
+    work = sum(s * need.ladder.counts[0] for s, need in zip(seconds, needs, strict=True))
+    longest = [(-s, i) for i, s in enumerate(seconds)]
+    heapq.heapify(longest)
+    while longest and work < -longest[0][0] * num_slots:
+        i = longest[0][1]
+        counts, higher = needs[i].ladder.counts, rungs[i] + 1
+        if higher == len(counts) or counts[higher] > num_slots:
+            break
+        shorter = needs[i].samples / needs[i].ladder.rates[higher]
+        more = work + shorter * counts[higher] - seconds[i] * counts[rungs[i]]
+        if more >= seconds[i] * num_slots:
+            break  # there is too much work then to end before this DNN does now
+        rungs[i], seconds[i], work = higher, shorter, more
+        heapq.heapreplace(longest, (-shorter, i))
+    return [need.ladder.counts[rung] for need, rung in zip(needs, rungs, strict=True)]
 
-    num_slots: int
-    seconds: float
 
-
-def share_slots(needs: Mapping[str, Need], num_slots: int) -> dict[str, Share]:
+def share_slots(needs: Mapping[str, Need], num_slots: int) -> dict[str, int]:
     """Share the slots out so that the last DNN ends as early as possible.
 
-    There is a shortest time T in which the slots can do all the work, if each DNN has as few slots as let it
-    end in T (and so the fewest slot-seconds). DNNs that need nearly all of T start first; others may wait,
-    because T leaves them time. Slots that are left when all have theirs shorten the DNNs that end last.
-
-    While DNNs need one slot each, T is the work divided by the slots, and those with the most work start
-    first. Near the end T is the time of the longest ones, on many slots.
+    DNNs that need nearly all of the time of the `allotment` start first; others may wait, because it leaves
+    them time. Slots that are left when all have theirs shorten the DNNs that end last. While DNNs need one
+    slot each, those with the most work start first. Near the end, those that are left have many slots.
 
     Args:
         needs: DNNs by name; the order decides between equals.
         num_slots: number of slots, >= 1.
 
-    Source: [MOUNIE], the canonical allotment. Deviation: it is taken again at each decision, because DNNs may
-        change their slots.
+    Returns: number of slots of each DNN, those that need longest first; 0: it can wait for slots of others,
+        and still end in time.
     """
-    names = list(needs)
-    rungs = [0] * len(names)
-    ladders = [needs[name].ladder for name in names]
-    samples = [needs[name].samples for name in names]
-    seconds = [n / ladder.rates[0] for n, ladder in zip(samples, ladders, strict=True)]
-    work = sum(s * ladder.counts[0] for s, ladder in zip(seconds, ladders, strict=True))
-    longest = [(-s, i) for i, s in enumerate(seconds)]
-    heapq.heapify(longest)
-    while longest and work < -longest[0][0] * num_slots:
-        i, ladder = longest[0][1], ladders[longest[0][1]]
-        higher = rungs[i] + 1
-        if higher == len(ladder.counts) or ladder.counts[higher] > num_slots:
-            break
-        shorter = samples[i] / ladder.rates[higher]
-        more = work + shorter * ladder.counts[higher] - seconds[i] * ladder.counts[rungs[i]]
-        if more >= seconds[i] * num_slots:
-            break  # there is too much work then to end before this DNN does now
-        rungs[i], seconds[i], work = higher, shorter, more
-        heapq.heapreplace(longest, (-shorter, i))
+    names, each = list(needs), list(needs.values())
+    counts = allotment(each, num_slots)
+    order = sorted(range(len(names)), key=lambda i: (-each[i].seconds(counts[i]), i))
     left, given = num_slots, [0] * len(names)
-    for i in sorted(range(len(names)), key=lambda i: (-seconds[i], i)):
+    for i in order:
         if left == 0:
             break
-        given[i] = min(ladders[i].counts[rungs[i]], ladders[i].within(left))
+        given[i] = min(counts[i], each[i].ladder.within(left))
         left -= given[i]
-    _use_up(given, left, samples, ladders)
-    return {name: Share(given[i], seconds[i]) for i, name in enumerate(names)}
+    _use_up(given, left, each)
+    return {names[i]: given[i] for i in order}
 
 
-def _use_up(given: list[int], left: int, samples: Sequence[float], ladders: Sequence[Ladder]) -> None:
+def _use_up(given: list[int], left: int, needs: Sequence[Need]) -> None:
     """Give slots that are left to the DNN that ends last, again and again, as long as that gains."""
-    longest = [(-samples[i] / ladders[i].rate(count), i) for i, count in enumerate(given) if count]
+    longest = [(-needs[i].seconds(count), i) for i, count in enumerate(given) if count]
     heapq.heapify(longest)
     while left and longest:
         i = longest[0][1]
-        rung = ladders[i].rung_within(given[i]) + 1
-        if rung == len(ladders[i].counts) or ladders[i].counts[rung] - given[i] > left:
+        counts, rung = needs[i].ladder.counts, needs[i].ladder.rung_within(given[i]) + 1
+        if rung == len(counts) or counts[rung] - given[i] > left:
             heapq.heappop(longest)
             continue
-        left -= ladders[i].counts[rung] - given[i]
-        given[i] = ladders[i].counts[rung]
-        heapq.heapreplace(longest, (-samples[i] / ladders[i].rates[rung], i))
+        left -= counts[rung] - given[i]
+        given[i] = counts[rung]
+        heapq.heapreplace(longest, (-needs[i].seconds(given[i]), i))
 
 
 class Lengths:

@@ -60,7 +60,7 @@ class _Group:
     ready_s: float
     is_training: bool = False
     held_since_s: float = math.nan
-    start_s: float = 0.0
+    start_s: float | None = None
 
 
 @dataclass(slots=True)
@@ -275,8 +275,8 @@ class EnsembleSimulation:
             offered = self._pace.offered_slot(group.plan)
             self._measure(stream.plan, group.plan, end_s)
             done = EpochDone(group.plan.dnn_id, pass_index, metrics, seconds, own_s, offered)
-            if group.start_s:
-                done, group.start_s = replace(done, start_s=group.start_s), 0.0
+            if group.start_s is not None:
+                done, group.start_s = replace(done, start_s=group.start_s), None
             self._at(end_s, done)
 
     def _metrics(self, dnn_id: str) -> dict[str, float]:

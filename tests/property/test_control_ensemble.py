@@ -318,7 +318,7 @@ class World:
         actor.offset = stop
         if stop == NUM_POSITIONS:
             metrics = {"val_accuracy": actor.model.metric(epoch), "loss": 1.0}
-            seconds, start_s = self.rng.choice([1e-3, 1.0, 100.0]), self.rng.choice([0.0, 1e-6, 0.1])
+            seconds, start_s = self.rng.choice([1e-3, 1.0, 100.0]), self.rng.choice([None, 0.0, 1e-6, 0.1])
             actor.weights.history.append(EpochRecord(epoch, actor.pass_index, metrics, seconds))
             offered = None
             if self.rng.random() < self.offers_per_epoch:

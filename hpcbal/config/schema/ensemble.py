@@ -205,8 +205,8 @@ class ScheduleConfig(Section):
     paradigm: Literal["auto", "global", "local", "homogeneous", "elastic", "independent"] = key(
         "auto",
         "How DNNs are scheduled: flotillas of all waiting DNNs (global), or for the slots that become free "
-        "(local); random subsets, one slot each (homogeneous); each at its own pace, on slots that change "
-        "(elastic) or on one slot to its end (independent); "
+        "(local); random subsets, one slot each (homogeneous); each at its own pace, on more slots as "
+        "others end (elastic) or on one slot to its end (independent); "
         "whichever is predicted to be fastest (auto).",
         "auto, global, local, homogeneous, elastic, independent",
     )

@@ -90,7 +90,8 @@ class GroupRound:
         self._rates = LearningRates(member.dnn, member.facts.spec.num_train)
         self._last_look_s = 0.0
         self._measures = member.dnn.name in plan.measures
-        self._load_s = self._start_s = 0.0  # how long it took to build or load the network
+        self._load_s = 0.0  # how long it took to build or load the network
+        self._start_s: float | None = None  # the same, until it is reported
 
     def run(self) -> None:
         """Train until asked to leave or suspend; a group's failure is reported as DnnFailed, not raised."""
@@ -246,7 +247,8 @@ class GroupRound:
         if self._measures and result.samples_per_s is not None:
             self._measures = False
             self._report(RateMeasured(name, 1, result.samples_per_s, self._load_s + result.first_s))
-        start_s, self._start_s = self._start_s + result.first_s * (self._start_s > 0.0), 0.0
+        start_s = None if self._start_s is None else self._start_s + result.first_s
+        self._start_s = None
         done = EpochDone(name, pass_index, metrics, result.seconds, busy_s, offered_slot, facts)
         self._report(replace(done, start_s=start_s))
 

@@ -72,7 +72,7 @@ class Driver:
         val_accuracy: float = 0.5,
         offers: Mapping[str, int] | None = None,
         seconds: float = 1.0,
-        start_s: float = 0.0,
+        start_s: float | None = None,
     ) -> list[Instruction]:
         """These DNNs finish their pass; returns the instructions after the last report.
 

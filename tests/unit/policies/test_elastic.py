@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpcbal.policies.elastic import LEAST_GAIN, Ladder, Lengths, Need, choose_slots, share_slots
+from hpcbal.policies.elastic import LEAST_GAIN, Ladder, Lengths, Need, allotment, choose_slots, share_slots
 
 
 @st.composite
 def ladders(draw: st.DrawFn, most: int = 5) -> Ladder:
     """Of rates in any order: with steps that gain nothing, and with more than twice the rate on two slots."""
     return Ladder.of(draw(st.lists(st.floats(1.0, 100.0), min_size=1, max_size=most)))
-
-
-def needs_of(ladders_: list[Ladder], samples: list[float]) -> dict[str, Need]:
-    return {f"d{i}": Need(n, ladder) for i, (ladder, n) in enumerate(zip(ladders_, samples, strict=True))}
 
 
 @given(st.lists(st.floats(1.0, 100.0), min_size=1, max_size=12))
@@ -46,33 +43,16 @@ def test_a_rung_is_faster_than_the_last_one_and_no_other_number_is_as_good(rates
 def test_no_other_numbers_of_slots_lead_to_an_earlier_end(data: st.DataObject, num_slots: int) -> None:
     """The time in which the slots can do all the work, over all combinations of rungs."""
     some = data.draw(st.lists(ladders(), min_size=1, max_size=4))
-    some = [ladder for ladder in some if ladder.counts[0] <= num_slots]
-    samples = data.draw(st.lists(st.floats(1.0, 1e3), min_size=len(some), max_size=len(some)))
-    needs = needs_of(some, samples)
-    shares = share_slots(needs, num_slots)
-    assert sum(share.num_slots for share in shares.values()) <= num_slots
-    if not some:
-        return
-    combinations = itertools.product(
-        *(
-            [
-                (need.samples / rate, count)
-                for count, rate in zip(need.ladder.counts, need.ladder.rates, strict=True)
-            ]
-            for need in needs.values()
-        )
-    )
-    possible = [each for each in combinations if max(count for _, count in each) <= num_slots]
-    ends = [max(max(s for s, _ in each), sum(s * m for s, m in each) / num_slots) for each in possible]
-    planned = [
-        (
-            share.seconds,
-            need.ladder.counts[need.ladder.rates.index(pytest.approx(need.samples / share.seconds))],
-        )
-        for share, need in zip(shares.values(), needs.values(), strict=True)
-    ]
-    end = max(max(s for s, _ in planned), sum(s * m for s, m in planned) / num_slots)
-    assert end == pytest.approx(min(ends))
+    needs = [Need(data.draw(st.floats(1.0, 1e3)), each) for each in some if each.counts[0] <= num_slots]
+
+    def end(counts: Sequence[int]) -> float:
+        seconds = [need.seconds(count) for need, count in zip(needs, counts, strict=True)]
+        work = sum(s * count for s, count in zip(seconds, counts, strict=True))
+        return max(*seconds, work / num_slots)
+
+    if needs:
+        possible = itertools.product(*([m for m in need.ladder.counts if m <= num_slots] for need in needs))
+        assert end(allotment(needs, num_slots)) == pytest.approx(min(map(end, possible)))
 
 
 @given(st.data(), st.integers(1, 12))
@@ -80,34 +60,33 @@ def test_slots_go_first_to_those_that_need_longest_and_none_is_left_that_helps(
     data: st.DataObject, num_slots: int
 ) -> None:
     some = data.draw(st.lists(ladders(), min_size=1, max_size=8))
-    samples = data.draw(st.lists(st.floats(1.0, 1e3), min_size=len(some), max_size=len(some)))
-    needs = needs_of(some, samples)
+    needs = {f"d{i}": Need(data.draw(st.floats(1.0, 1e3)), ladder) for i, ladder in enumerate(some)}
     shares = share_slots(needs, num_slots)
-    running = [share.seconds for share in shares.values() if share.num_slots]
-    waiting = [share.seconds for share in shares.values() if not share.num_slots]
-    assert running
-    assert min(running) >= max(waiting, default=0.0)
-    left = num_slots - sum(share.num_slots for share in shares.values())
-    for name, share in shares.items():
+    wanted = dict(zip(needs, allotment(list(needs.values()), num_slots), strict=True))
+    seconds = [needs[name].seconds(wanted[name]) for name in shares]
+    assert seconds == sorted(seconds, reverse=True)
+    left = num_slots - sum(shares.values())
+    assert left >= 0
+    for name, number in shares.items():
         ladder = needs[name].ladder
-        assert left == 0 or share.num_slots
-        higher = [count for count in ladder.counts if share.num_slots < count <= share.num_slots + left]
-        assert not higher or share.num_slots < ladder.counts[0]
+        assert left == 0 or number
+        higher = [count for count in ladder.counts if number < count <= number + left]
+        assert not higher or number < ladder.counts[0]
 
 
 def test_while_dnns_are_many_each_has_one_slot_and_the_longest_start() -> None:
     linear = Ladder.of([10.0, 19.0, 27.0])
     needs = {name: Need(n, linear) for name, n in (("a", 300.0), ("b", 100.0), ("c", 200.0), ("d", 250.0))}
     shares = share_slots(needs, 2)
-    assert {name: share.num_slots for name, share in shares.items()} == {"a": 1, "b": 0, "c": 0, "d": 1}
+    assert list(shares.items()) == [("a", 1), ("d", 1), ("c", 0), ("b", 0)]
 
 
 def test_a_long_dnn_gets_several_slots_while_short_ones_wait_for_theirs() -> None:
     linear = Ladder.of([10.0 * m * 0.98 ** (m - 1) for m in range(1, 5)])
     needs = {"long": Need(900.0, linear), **{f"short{i}": Need(100.0, linear) for i in range(3)}}
     shares = share_slots(needs, 4)
-    assert shares["long"].num_slots == 3
-    assert sum(share.num_slots for share in shares.values()) == 4
+    assert shares["long"] == 3
+    assert sum(shares.values()) == 4
 
 
 def test_lengths_are_judged_by_those_that_have_ended() -> None:
