@@ -43,7 +43,7 @@ from support.starting import train
 
 from hpcbal.control import AUTO, DnnSpec, ResumeState, ScheduleSettings, StopRule, candidates
 from hpcbal.control.schedules import PAPER_ALPHA, PAPER_DELTA
-from hpcbal.events.ensemble import Schedule, StartAlone, StartRound
+from hpcbal.events.ensemble import Schedule, StartGroup, StartRound
 from hpcbal.policies import Delta, RateTable
 from hpcbal.simulator import ASSUMED_COSTS, Outset, PassModel, cluster_of, predict_schedules, simulate
 from hpcbal.telemetry.ledger import Entry
@@ -231,7 +231,7 @@ def real_s(ensemble: Ensemble, schedule: Schedule | None) -> float:
 
 
 def _begin_s(ledger: Sequence[Entry]) -> float:
-    started = (entry for entry in ledger if isinstance(entry.line, StartRound | StartAlone))
+    started = (entry for entry in ledger if isinstance(entry.line, StartRound | StartGroup))
     return next(started).unix_s
 
 

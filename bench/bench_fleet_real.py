@@ -124,7 +124,7 @@ def simulated(workload: Workload, paradigm: str) -> SimulatedRun:
     )
     passes = PassModel(NUM_TRAIN, NUM_VALIDATION, ring_samples=RING_BLOCKS * BLOCK_SAMPLES)
     cluster = Cluster.uniform(NUM_NODES, SLOTS_PER_NODE)
-    return simulate(workload.specs, cluster, settings, workload.rates, passes, epochs=workload.epochs)
+    return simulate(workload.specs, cluster, settings, workload.rates, passes)
 
 
 def median_by_paradigm(values: Mapping[str, Sequence[float]]) -> dict[str, float]:

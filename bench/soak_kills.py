@@ -2,7 +2,7 @@
 
     python bench/soak_kills.py --json out.json
 
-Each of 40 runs trains a small ensemble: one of four paradigms, a balanced group, or partitioned data on
+Each of 40 runs trains a small ensemble: one of five paradigms, a balanced group, or partitioned data on
 emulated accelerators, or networks of Keras or PyTorch with dropout and batch normalisation on cores. One to
 three of its starts get a signal (KILL, TERM or INT) at a random moment: to a rank, to mpirun or to `hpcbal
 run`, also while these start or save. Then the same command runs to the end.
@@ -27,7 +27,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import yaml
-from soak.cases import CASES, NUM_RANKS, PROFILE
+from soak.cases import CASES, NUM_RANKS, OF_SPEEDS, PROFILE
 from soak.disturbing import MPIRUN, STARTER, Disturbance, disturbed, undisturbed, unexplained
 from soak.outcome import Outcome, difference, ledger_fault, outcome_of
 from support.provenance import provenance
@@ -79,7 +79,7 @@ def clean_outcome(folder: Path, case: str) -> Outcome:
     end = undisturbed(folder)
     if end.code != 0:
         raise SystemExit(f"the undisturbed run of {case} ended with code {end.code}:\n{end.out}{end.err}")
-    return outcome_of(folder / "out")
+    return outcome_of(folder / "out", OF_SPEEDS.get(case, ()))
 
 
 def disturbed_run(
@@ -101,7 +101,8 @@ def disturbed_run(
         fault = f"the same command ended with code {end.code}:\n{end.out[-500:]}{end.err[-2000:]}"
     else:
         try:
-            fault = ledger_fault(folder / "out") or difference(outcome_of(folder / "out"), wanted)
+            ended = outcome_of(folder / "out", OF_SPEEDS.get(case, ()))
+            fault = ledger_fault(folder / "out") or difference(ended, wanted)
         except HpcbalError as error:
             fault = str(error)
     yield "to the end", fault

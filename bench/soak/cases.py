@@ -34,12 +34,12 @@ def _dnn(name: str, epochs: int, model: str) -> dict[str, Any]:
     return {"name": name, "model": model, "batch_size": 16, "optimizer": _OPTIMIZER, "stop": stop}
 
 
-def _three(**more: Any) -> dict[str, Any]:
+def _three(model: str = "hpcbal.models:softmax", **more: Any) -> dict[str, Any]:
     """Three DNNs of unlike speed, so that they share rounds and slots in several ways."""
     names = {"a": 5, "b": 3, "c": 4}
     return {
         **_BASE,
-        "dnns": [_dnn(name, epochs, "hpcbal.models:softmax") for name, epochs in names.items()],
+        "dnns": [_dnn(name, epochs, model) for name, epochs in names.items()],
         "backend": {
             "name": "emulated",
             "precision": "float64",
@@ -109,9 +109,13 @@ CASES: Mapping[str, Callable[[], dict[str, Any]]] = {
     "lb-bsp-cpu": lambda: _measured("lb-bsp-cpu"),
     "fixed": lambda: _one(balance={"policy": "fixed", "shares": [2, 1, 1]}),
     "independent": lambda: _paradigm("independent"),
+    "elastic": lambda: _three("workloads.exact:exact", schedule={"paradigm": "elastic"}),
     "tensorflow": lambda: _trained(KERAS, "a", "b", "c", "d", paradigm="independent"),
     "torch": lambda: _trained(TORCH, "a", "b", "c", "d", paradigm="independent"),
     "tensorflow-group": lambda: _trained(KERAS, "a", paradigm="global", profiling={"rates": "rates.json"}),
     "torch-group": lambda: _trained(TORCH, "a", paradigm="global", profiling={"rates": "rates.json"}),
 }
 """Configurations by name, in the order in which runs take turns."""
+
+OF_SPEEDS: Mapping[str, tuple[str, ...]] = {"elastic": ("num_slots",)}
+"""Columns of metrics.jsonl that follow the speeds of a run, by case."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -40,8 +40,8 @@ class Outcome:
     rows: Mapping[str, list[Mapping[str, Any]]] = field(default_factory=dict)
 
 
-def outcome_of(out: Path) -> Outcome:
-    """Read the output of a finished run.
+def outcome_of(out: Path, of_speeds: Collection[str] = ()) -> Outcome:
+    """Read the output of a finished run, without these columns of metrics.jsonl.
 
     Raises:
         HpcbalError: if a file is damaged.
@@ -51,7 +51,7 @@ def outcome_of(out: Path) -> Outcome:
     of_epochs: dict[str, list[Mapping[str, Any]]] = {}
     for directory in sorted((out / "dnns").iterdir()):
         text = (directory / "metrics.jsonl").read_text(encoding="utf-8")
-        of_epochs[directory.name] = [_untimed(json.loads(line)) for line in text.splitlines()]
+        of_epochs[directory.name] = [_without(json.loads(line), of_speeds) for line in text.splitlines()]
         state, _ = read_checkpoint(directory)
         if state is not None:
             weights[directory.name] = dict(state.arrays)
@@ -123,8 +123,8 @@ def _epochs(entries: list[Entry]) -> dict[str, dict[int, Mapping[str, float | No
     return found
 
 
-def _untimed(row: Mapping[str, Any]) -> Mapping[str, Any]:
-    return {key: value for key, value in row.items() if key not in ("time", "seconds")}
+def _without(row: Mapping[str, Any], of_speeds: Collection[str]) -> Mapping[str, Any]:
+    return {key: value for key, value in row.items() if key not in ("time", "seconds", *of_speeds)}
 
 
 def _by(mine: NDArray[Any], theirs: NDArray[Any]) -> str:

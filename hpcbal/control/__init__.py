@@ -1,7 +1,7 @@
 """The ensemble's state machine: messages, states, transitions, instructions; no IO."""
 
 from hpcbal.control.ensemble import Ensemble, replay
-from hpcbal.control.paradigms import AUTO, INDEPENDENT, PARADIGM_NAMES, is_random
+from hpcbal.control.paradigms import AUTO, INDEPENDENT, PARADIGM_NAMES, PARADIGMS, WITHOUT_ROUNDS, is_random
 from hpcbal.control.prediction import foreseen_flotillas, skip_passes, would_do_the_same
 from hpcbal.control.progress import (
     DnnProgress,
@@ -35,8 +35,8 @@ from hpcbal.events.ensemble import (
     Schedule,
     ScheduleChosen,
     SchedulePrediction,
-    StartAlone,
     Started,
+    StartGroup,
     StartProfiling,
     StartRound,
     StopStream,
@@ -47,7 +47,9 @@ from hpcbal.events.ensemble import (
 __all__ = [
     "AUTO",
     "INDEPENDENT",
+    "PARADIGMS",
     "PARADIGM_NAMES",
+    "WITHOUT_ROUNDS",
     "CheckpointWritten",
     "ChooseSchedule",
     "ControlError",
@@ -75,7 +77,7 @@ __all__ = [
     "ScheduleChosen",
     "SchedulePrediction",
     "ScheduleSettings",
-    "StartAlone",
+    "StartGroup",
     "StartProfiling",
     "StartRound",
     "Started",

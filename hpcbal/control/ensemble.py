@@ -9,8 +9,8 @@ from typing import Any
 
 from hpcbal.cluster.layout import Cluster
 from hpcbal.control import rounds, snapshot
-from hpcbal.control.alone import fill_slots, first_order
-from hpcbal.control.paradigms import AUTO, INDEPENDENT, PARADIGM_NAMES, needs_rates
+from hpcbal.control.elastic import fill_slots, first_order, ladders_of
+from hpcbal.control.paradigms import AUTO, INDEPENDENT, PARADIGM_NAMES, PARADIGMS, needs_rates
 from hpcbal.control.profiling import measures_in_rounds
 from hpcbal.control.progress import DnnSpec, ResumeState, ScheduleSettings, evaluate
 from hpcbal.control.pruning import without
@@ -54,6 +54,7 @@ from hpcbal.events.ensemble import (
 )
 from hpcbal.events.event_log import EventLog
 from hpcbal.policies import Delta, FlotillaPlanner, RateTable
+from hpcbal.policies.elastic import Ladder
 
 
 class Ensemble:
@@ -109,6 +110,8 @@ class Ensemble:
         self._flotillas: tuple[RateTable, Delta, FlotillaPlanner] | None = None
         self._settings: tuple[ScheduleChosen | None, ScheduleSettings] | None = None
         self._waiting: deque[Dnn] | None = None
+        self._ladders: tuple[RateTable, Mapping[str, Ladder]] | None = None
+        self.node_of_slot = cluster.node_of_slots()
         self._check_input()
         self.candidates = candidates(settings)
         self.state = EnsembleState.begin(self.specs, rates, resume)
@@ -218,8 +221,13 @@ class Ensemble:
         return self._settings[1]
 
     @property
+    def has_rounds(self) -> bool:
+        """Whether DNNs train in rounds, not each at its own pace."""
+        return self.settings.paradigm in PARADIGMS
+
+    @property
     def is_independent(self) -> bool:
-        """Whether each DNN trains alone, without rounds."""
+        """Whether each DNN trains on one slot to its end, without rounds."""
         return self.settings.paradigm == INDEPENDENT
 
     @property
@@ -276,6 +284,14 @@ class Ensemble:
     def last_flotillas(self) -> FlotillaPlanner | None:
         """The planner that formed the last flotilla; None if none was formed."""
         return None if self._flotillas is None else self._flotillas[2]
+
+    def ladders(self) -> Mapping[str, Ladder]:
+        """The numbers of slots that each live DNN may have, by the rates of now; see `share_slots`."""
+        s = self.state
+        if self._ladders is None or self._ladders[0] is not s.rates:
+            specs, limit = [s.dnns[d].spec for d in s.live], self.settings.max_slots_per_dnn
+            self._ladders = s.rates, ladders_of(specs, s.rates, limit, self.cluster.num_slots)
+        return self._ladders[1]
 
     def waiting_alone(self) -> deque[Dnn]:
         """DNNs in the order in which they train alone, from the first one that waits on; see `fill_slots`.
@@ -446,6 +462,8 @@ def _on_checkpoint_written(ensemble: Ensemble, event: CheckpointWritten) -> list
     if event.epoch < dnn.epochs or not group.leaving:
         return []  # written during the round; later events may have overtaken it
     group.is_saved = True
+    if not ensemble.has_rounds:
+        ensemble.state.save_s[event.dnn_id] = event.seconds + event.held_s
     if group.leaving is Leaving.SUSPENDED:
         # A stop may come between the end of its last pass and the decision on it.
         is_inside = rounds.is_inside_pass(event.position, ensemble.settings.num_positions)
@@ -477,7 +495,9 @@ def _on_group_left(ensemble: Ensemble, event: GroupLeft) -> list[Instruction]:
     del s.groups[event.dnn_id]
     if group.leaving is Leaving.PAUSED and s.plan is not None:  # an interrupted round continues without it
         s.plan = without(s.plan, {event.dnn_id}) or s.plan
-    if s.phase is Phase.ROUND and ensemble.is_independent:
+    if s.phase is Phase.ROUND and not ensemble.has_rounds:
+        if not dnn.is_live:
+            s.reserved.pop(event.dnn_id, None)
         return fill_slots(ensemble)
     if s.groups:
         return []

@@ -255,17 +255,25 @@ class Homogeneous:
 
 def one_slot_each(dnn_ids: tuple[str, ...], rates: RateTable) -> Flotilla:
     """Make a flotilla of DNNs whose rates on one slot are known."""
-    alone = tuple(rates.rate(dnn_id, 1) for dnn_id in dnn_ids)
-    return Flotilla(dnn_ids, (1,) * len(dnn_ids), alone, alone, max(alone))
+    return started_with([(dnn_id, 1) for dnn_id in dnn_ids], rates)
+
+
+def started_with(groups: Sequence[tuple[str, int]], rates: RateTable) -> Flotilla:
+    """Make a flotilla of DNNs with these numbers of slots, whose rates are known."""
+    dnn_ids, counts = tuple(name for name, _ in groups), tuple(count for _, count in groups)
+    together = tuple(rates.rate(name, count) for name, count in groups)
+    return Flotilla(dnn_ids, counts, together, together, max(rates.rate(name, 1) for name in dnn_ids))
 
 
 PARADIGMS: Mapping[str, Paradigm] = {"global": Global(), "local": Local(), "homogeneous": Homogeneous()}
-"""By their names in `schedule.paradigm`, without `INDEPENDENT`, which has no rounds."""
+"""By their names in `schedule.paradigm`, those with rounds."""
 
-INDEPENDENT = "independent"
-"""Each DNN alone on one slot with its own stream; see `hpcbal.control.alone`."""
+ELASTIC, INDEPENDENT = "elastic", "independent"
+"""Each DNN at its own pace: on more slots as others end, or on one slot; see `hpcbal.control.elastic`."""
 
-PARADIGM_NAMES = (*PARADIGMS, INDEPENDENT)
+WITHOUT_ROUNDS = (ELASTIC, INDEPENDENT)
+
+PARADIGM_NAMES = (*PARADIGMS, *WITHOUT_ROUNDS)
 
 AUTO = "auto"
 """The value of `schedule.paradigm` that leaves the choice to hpcbal."""
@@ -273,9 +281,9 @@ AUTO = "auto"
 
 def needs_rates(paradigm: str) -> bool:
     """Whether a paradigm, or the choice of one, needs training rates."""
-    return paradigm == AUTO or (paradigm != INDEPENDENT and PARADIGMS[paradigm].needs_rates)
+    return paradigm in (AUTO, ELASTIC) or (paradigm != INDEPENDENT and PARADIGMS[paradigm].needs_rates)
 
 
 def is_random(paradigm: str) -> bool:
     """Whether the seed may change what a paradigm decides."""
-    return paradigm in (AUTO, INDEPENDENT) or PARADIGMS[paradigm].is_random
+    return paradigm in (AUTO, INDEPENDENT) or (paradigm != ELASTIC and PARADIGMS[paradigm].is_random)

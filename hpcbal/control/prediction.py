@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from hpcbal.cluster.layout import Cluster
-from hpcbal.control.alone import first_order
-from hpcbal.control.paradigms import INDEPENDENT, PARADIGMS, View, one_slot_each
+from hpcbal.control.elastic import first_groups, first_order, ladders_of
+from hpcbal.control.paradigms import ELASTIC, PARADIGMS, View, one_slot_each, started_with
 from hpcbal.control.progress import DnnSpec, ScheduleSettings
 from hpcbal.control.states import Phase
 from hpcbal.events.ensemble import Schedule
@@ -39,7 +39,11 @@ def foreseen_flotillas(
         paradigms.
     """
     names = [spec.dnn_id for spec in specs]
-    if settings.paradigm == INDEPENDENT:
+    if settings.paradigm == ELASTIC and settings.prune is None:
+        ladders = ladders_of(specs, rates, settings.max_slots_per_dnn, cluster.num_slots)
+        groups = first_groups(specs, ladders, settings, cluster.num_slots)
+        return [started_with(groups, rates)]
+    if settings.paradigm not in PARADIGMS:
         order = first_order({spec.dnn_id: spec.stop.max_epochs for spec in specs}, rates, settings)
         return [one_slot_each(order[: cluster.num_slots], rates)]
 
@@ -74,7 +78,7 @@ def skip_passes(ensemble: Ensemble, dnn_ids: Sequence[str], number: int) -> None
     s = ensemble.state
     groups = [s.groups[dnn_id] for dnn_id in dnn_ids]
     passes = {group.training_pass for group in groups}
-    is_whole = ensemble.is_independent or (
+    is_whole = not ensemble.has_rounds or (
         len(groups) == len(s.groups) and s.plan is not None and s.plan.last_pass is None
     )
     if ensemble.settings.prune is not None:
@@ -98,5 +102,5 @@ def skip_passes(ensemble: Ensemble, dnn_ids: Sequence[str], number: int) -> None
         dnn.history += [EpochRecord(begun + 1 + i, first + i, metrics, math.nan) for i in range(number)]
         group.training_pass, group.reported_pass = first + number, group.reported_pass + number
         s.next_pass = max(s.next_pass, first + number + 1)
-        if not ensemble.is_independent:
+        if ensemble.has_rounds:
             s.pass_index = first + number

@@ -170,12 +170,20 @@ class DnnSpec:
         batch_size: samples per step over all its trainers, >= 1.
         stop: when the DNN is done.
         may_be_pruned: whether the pruning rule of the settings, if there is one, is for this DNN.
+        ends_early: whether it may end before its max_epochs although `stop` does not say so; a simulation
+            knows when it will, but decisions must not.
     """
 
     dnn_id: str
     batch_size: int
     stop: StopRule
     may_be_pruned: bool = True
+    ends_early: bool = False
+
+    @property
+    def has_known_length(self) -> bool:
+        """Whether it trains exactly max_epochs, unless it is pruned."""
+        return self.stop.patience is None and self.stop.target is None and not self.ends_early
 
 
 @dataclass(frozen=True, slots=True)

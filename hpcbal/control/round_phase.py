@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from hpcbal.control import alone, rounds
+from hpcbal.control import elastic, rounds
 from hpcbal.control.paradigms import needs_rates
 from hpcbal.control.profiling import measures_in_rounds, missing_jobs, next_wave, place_wave
 from hpcbal.control.progress import ScheduleSettings, check_monitored, evaluate
@@ -154,7 +154,7 @@ def next_round(ensemble: Ensemble) -> list[Instruction]:
     can_choose = ensemble.is_auto and not ensemble.must_measure
     if can_choose and s.choice is None:
         return _ask(ensemble)
-    if ensemble.is_independent:  # until the last DNN: without rounds there is no moment to choose again
+    if not ensemble.has_rounds:  # until the last DNN: without rounds there is no moment to choose again
         return _train_alone(ensemble)
     plan = _continued_round(ensemble)
     if plan is None and can_choose and s.choice is not None and s.choice.is_due(len(s.live)):
@@ -177,7 +177,7 @@ def on_schedule_chosen(ensemble: Ensemble, event: ScheduleChosen) -> list[Instru
         allowed = "one of the candidates, once, after ChooseSchedule"
         raise ensemble.error(f"got {event!r} in phase {s.phase}; allowed: {allowed}")
     s.choice = event
-    if ensemble.is_independent:
+    if not ensemble.has_rounds:
         return _train_alone(ensemble)
     return _start_round(ensemble, _continued_round(ensemble) or _planned_round(ensemble))
 
@@ -185,7 +185,7 @@ def on_schedule_chosen(ensemble: Ensemble, event: ScheduleChosen) -> list[Instru
 def _train_alone(ensemble: Ensemble) -> list[Instruction]:
     """Every DNN continues at its own position, whatever rounds there were."""
     ensemble.state.interrupted, ensemble.state.kept = None, {}
-    return alone.fill_slots(ensemble)
+    return elastic.fill_slots(ensemble)
 
 
 def _planned_round(ensemble: Ensemble) -> RoundPlan:
@@ -317,7 +317,7 @@ def on_epoch_done(ensemble: Ensemble, event: EpochDone) -> list[Instruction]:
     dnn.history.append(record)
     group.training_pass, group.reported_pass, group.is_saved = None, event.pass_index, False
     group.offered_slot = offer_of(group, event, ensemble.settings)
-    return alone.on_pass_end(ensemble, group) if ensemble.is_independent else decide(ensemble)
+    return decide(ensemble) if ensemble.has_rounds else elastic.on_pass_end(ensemble, group, event)
 
 
 def decide(ensemble: Ensemble) -> list[Instruction]:
@@ -331,7 +331,7 @@ def decide(ensemble: Ensemble) -> list[Instruction]:
     """
     s = ensemble.state
     instructions: list[Instruction] = []
-    if s.phase is not Phase.ROUND or ensemble.is_independent:
+    if s.phase is not Phase.ROUND or not ensemble.has_rounds:
         return instructions
     assert s.plan is not None
     if any(not g.leaving and g.reported_pass < s.pass_index for g in reversed(s.groups.values())):

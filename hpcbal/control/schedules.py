@@ -7,7 +7,7 @@ from dataclasses import replace
 from hashlib import sha256
 
 from hpcbal.cluster.layout import Cluster
-from hpcbal.control.paradigms import AUTO, INDEPENDENT, PARADIGM_NAMES, PARADIGMS
+from hpcbal.control.paradigms import AUTO, PARADIGM_NAMES, PARADIGMS
 from hpcbal.control.progress import DnnSpec, ScheduleSettings
 from hpcbal.events.ensemble import Schedule, ScheduleChosen, SchedulePrediction, cost_of
 from hpcbal.policies import Delta
@@ -28,18 +28,18 @@ def candidates(settings: ScheduleSettings) -> tuple[Schedule, ...]:
 
     What the settings give stays as given. What they leave open is tried: all paradigms, deltas from that of
     [FLEET] to none, and a few alphas. An alpha that is left open is that of [FLEET] if paradigm and delta are
-    given, because there is nothing else to choose then. With a pruning rule `independent` is not tried:
-    without rounds, speed decides which DNN reaches a rung first, and a resumed run would prune others.
+    given, because there is nothing else to choose then. With a pruning rule only rounds are tried: without
+    them, speed decides which DNN reaches a rung first, and a resumed run would prune others.
     """
     paradigms: Sequence[str] = (settings.paradigm,)
     if settings.paradigm == AUTO:
-        paradigms = [n for n in PARADIGM_NAMES if n != INDEPENDENT or settings.prune is None]
+        paradigms = [n for n in PARADIGM_NAMES if n in PARADIGMS or settings.prune is None]
     deltas = DELTAS if settings.delta is None else (settings.delta,)
     is_open = settings.paradigm == AUTO or settings.delta is None
     alphas = (ALPHAS if is_open else (PAPER_ALPHA,)) if settings.alpha is None else (settings.alpha,)
     found: dict[Schedule, None] = {}
     for name in paradigms:
-        paradigm = None if name == INDEPENDENT else PARADIGMS[name]
+        paradigm = PARADIGMS.get(name)
         for delta in deltas if paradigm is not None and paradigm.needs_rates else (None,):
             for alpha in alphas if paradigm is not None and paradigm.has_alpha else (None,):
                 found[Schedule(name, delta, alpha)] = None

@@ -75,7 +75,7 @@ MOST_NAMES = 4
 def idle_slots(ensemble: Ensemble) -> IdleSlots | None:
     """The idle slots of the round that runs; None if there are none, or no DNN waits for one."""
     s, plan = ensemble.state, ensemble.state.plan
-    if s.phase is not Phase.ROUND or ensemble.is_independent or plan is None or s.suspend_reason:
+    if s.phase is not Phase.ROUND or not ensemble.has_rounds or plan is None or s.suspend_reason:
         return None
     busy = {group.dnn_id: len(group.slots) for group in s.staying_groups()}
     waiting = tuple(d for d in s.candidate_ids() if d not in s.groups)
@@ -152,6 +152,14 @@ def problems(state: EnsembleState, cluster: Cluster) -> Iterator[str]:
 
 def _slots(state: EnsembleState, cluster: Cluster) -> Iterator[str]:
     owner: dict[int, str] = {}
+    for dnn_id, slots in state.reserved.items():
+        group = state.groups.get(dnn_id)
+        if group is None or not group.leaving:
+            yield f"slots {slots} are reserved for {dnn_id}, whose group is not about to leave"
+        others = {slot for d, each in state.groups.items() if d != dnn_id for slot in each.slots}
+        others.update(*(each for d, each in state.reserved.items() if d != dnn_id))
+        if others & set(slots):
+            yield f"slots {slots} are reserved for {dnn_id}, but others hold some of them"
     for dnn_id, group in state.groups.items():
         if not group.slots:
             yield f"the group of {dnn_id} has no slot"
@@ -190,12 +198,6 @@ def _phase(state: EnsembleState) -> Iterator[str]:
         yield f"phase {state.phase} with {len(state.groups)} groups"
     if (state.phase is Phase.FINISHED) != bool(state.outcome):
         yield f"phase {state.phase} with outcome {state.outcome!r}"
-    if (
-        state.phase is Phase.ROUND
-        and state.plan is None
-        and any(len(g.slots) > 1 for g in state.groups.values())
-    ):
-        yield "a round without a plan"
     all_done = all(dnn.state in (DnnState.DONE, DnnState.PRUNED) for dnn in state.dnns.values())
     if state.outcome and (state.outcome == "done") != all_done:
         yield f"outcome {state.outcome!r} contradicts the states of the DNNs"

@@ -125,6 +125,9 @@ class EnsembleState:
         built: slots whose ranks have built and traced the network of a DNN since this start, by DNN,
             ascending. They may have dropped it to make room for others.
         choice: the last choice of a schedule; None if there was none.
+        reserved: slots on which a DNN starts again as soon as its group has left; without rounds only.
+        start_s: most seconds that a group took from its start to its first step, by DNN.
+        save_s: seconds that the last checkpoint of a group that left took, by DNN.
         suspend_reason: why a clean stop was requested; empty if none was.
         outcome: the outcome in Finish; empty before.
         paused: live DNNs that are no candidates for rounds until results of others are known, with a reason.
@@ -147,6 +150,9 @@ class EnsembleState:
     left_out: dict[str, tuple[int, ...]] = field(default_factory=dict)
     built: dict[str, tuple[int, ...]] = field(default_factory=dict)
     choice: ScheduleChosen | None = None
+    reserved: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    start_s: dict[str, float] = field(default_factory=dict)
+    save_s: dict[str, float] = field(default_factory=dict)
     suspend_reason: str = ""
     outcome: str = ""
     paused: dict[str, str] = field(default_factory=dict)

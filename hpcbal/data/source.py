@@ -55,6 +55,26 @@ class KeptSamples(Protocol):
     def put(self, sample_id: int, sample: NDArray[Any], label: NDArray[Any]) -> None:
         """Keep copies of a sample and its label, if there is room for them and they are not there yet."""
 
+    def claim(self, sample_id: int) -> bool:
+        """Say that this process makes a sample that is not there; False if another one is making it now."""
+
+    def is_claimed(self, sample_id: int) -> bool:
+        """Whether some process is making a sample now."""
+
+    def give_up(self, sample_id: int) -> None:
+        """Take back the claim of a sample that cannot be made."""
+
+    @property
+    def num_hits(self) -> int:
+        """Samples that this process has found, so far."""
+
+    @property
+    def is_full(self) -> bool:
+        """Whether this process adds no more samples."""
+
+    def is_missing(self, sample_id: int) -> bool:
+        """Whether a sample is neither there nor being made."""
+
 
 class PreprocessedSamples:
     """Preprocessed samples by id, the same in every process and for any number of processes.

@@ -36,6 +36,8 @@ CHUNKS = 256
 """A cache has about so many chunks, if each has room for `ENTRIES` samples."""
 ENTRIES = 16
 
+_CLAIMED = -1
+
 
 @dataclass(frozen=True, slots=True)
 class CacheNeed:
@@ -104,10 +106,10 @@ class CacheNeed:
 
 
 class SampleCache:
-    """A table with one word for each id, and memory for samples, which every preprocessor of the node maps.
+    """A table with one word for each id, and memory for samples, which all that make samples on a node map.
 
-    A preprocessor that makes a sample writes it, and then its place into the table. A place that is not 0 is
-    never changed by anyone else, and what is there stays for the whole run; so readers need no lock. If two
+    A preprocessor that makes a sample writes it, and then its place into the table. A place above 0 is never
+    changed by anyone else, and what is there stays for the whole run; so readers need no lock. If two
     ranks make the same sample at once, both places are right, and one is lost.
 
     Nothing is ever thrown out: once the memory is full, no sample is added. So the share of samples that are
@@ -171,10 +173,10 @@ class SampleCache:
         wanted: int | Literal["auto"],
         ring_bytes: int,
     ) -> SampleCache | None:
-        """Allocate the cache of a node; collective over its preprocessors.
+        """Allocate the cache of a node; collective over the ranks that make samples.
 
         Args:
-            comm: the preprocessors of the node.
+            comm: these ranks of the node.
             need: what the samples take, the same on all ranks.
             wanted: `dataplane.cache_bytes`, > 0.
             ring_bytes: size of the node's ring, which is there, but does not use its memory yet.
@@ -215,7 +217,7 @@ class SampleCache:
         return cls(shared, need, num_bytes, rooms)
 
     def close(self) -> None:
-        """Free the memory; idempotent, and collective over the node's preprocessors if it was created."""
+        """Free the memory; idempotent, and collective over the ranks that created it."""
         if not self._is_open:
             return
         self._is_open = False
@@ -226,7 +228,7 @@ class SampleCache:
     def get(self, sample_id: int) -> tuple[NDArray[Any], NDArray[Any]] | None:
         """Return a sample and its label where they lie, read-only; None if they are not there."""
         place = self._places[sample_id]
-        if not place:
+        if place <= 0:
             return None
         self._shared.sync()
         self.num_hits += 1
@@ -248,7 +250,7 @@ class SampleCache:
             samples, labels: C-contiguous arrays of the specs, shape (n, ...), which are written to.
         """
         places = self._table[ids]
-        if self._shape is None or not places.all():
+        if self._shape is None or not (places > 0).all():
             return False
         self._shared.sync()
         to, at, num_bytes = samples.reshape(-1).view(np.uint8).data, 0, self._sample.max_bytes
@@ -262,10 +264,11 @@ class SampleCache:
 
     def put(self, sample_id: int, sample: NDArray[Any], label: NDArray[Any]) -> None:
         """Keep copies of a sample of the spec and of its label, if there is room."""
-        if self._places[sample_id]:
+        if self._places[sample_id] > 0:
             return
         needed = self._head_bytes + aligned(sample.nbytes)
         if needed > self._end - self._next and not (self._grows and self._grow(needed)):
+            self.give_up(sample_id)
             return
         place = self._next
         self._next += needed
@@ -279,6 +282,38 @@ class SampleCache:
         self._shared.sync()
         self._places[sample_id] = place
         self.num_added += 1
+
+    @property
+    def is_full(self) -> bool:
+        """Whether this rank adds no more samples."""
+        return not self._grows
+
+    def is_missing(self, sample_id: int) -> bool:
+        """Whether a sample is neither there nor being made."""
+        return not self._places[sample_id]
+
+    def claim(self, sample_id: int) -> bool:
+        """Say that this rank makes a sample; False if another rank of the node is making it now.
+
+        A claim keeps others from doing the same work, and no more than that: two ranks that claim a sample at
+        the same moment both make it. There are no claims once the cache is full.
+        """
+        place = self._places[sample_id]
+        if place < 0:
+            return False
+        if not place and self._grows:
+            self._places[sample_id] = _CLAIMED
+        return True
+
+    def is_claimed(self, sample_id: int) -> bool:
+        """Whether some rank is making a sample now."""
+        self._shared.sync()
+        return self._places[sample_id] < 0
+
+    def give_up(self, sample_id: int) -> None:
+        """Take back the claim of a sample that was not added."""
+        if self._places[sample_id] < 0:
+            self._places[sample_id] = 0
 
     def _grow(self, needed: int) -> bool:
         """Get chunks for an entry that does not fit; false if there is no room for it."""

@@ -93,7 +93,8 @@ class StreamReader:
 
         In a smaller ring, preprocessors would have to wait for each step to end.
         """
-        return self._has_room_for(NUM_BATCHES_IN_RING, num_samples)
+        size = self._spec.block_samples  # added because a batch may start inside a block
+        return NUM_BATCHES_IN_RING * num_samples + size <= self._ring.num_cells * size
 
     def bytes_to_lend(self, num_samples: int) -> int | None:
         """Size of a ring (`dataplane.ring_bytes`) that has this room; None if a pass is too short for it.
@@ -102,10 +103,6 @@ class StreamReader:
         """
         num_cells = math.ceil(NUM_BATCHES_IN_RING * num_samples / self._spec.block_samples) + 1
         return num_cells * self._spec.cell_bytes if num_cells <= self._spec.most_cells else None
-
-    def _has_room_for(self, num_batches: int, num_samples: int) -> bool:
-        size = self._spec.block_samples  # added because a batch may start inside a block
-        return num_batches * num_samples + size <= self._ring.num_cells * size
 
     def set_poll(self, poll: Callable[[], None]) -> None:
         """Call `poll` while waiting from now on, instead of the earlier one."""
@@ -312,13 +309,9 @@ class StreamReader:
             while not self._ring.has_block(generation, block):
                 if self._poll is not None:
                     self._poll()
-                self._pause(backoff.wait)
+                backoff.wait()
         finally:
             self.wait_s += time.perf_counter() - began
-
-    def _pause(self, pause: Callable[[], None]) -> None:
-        """Called repeatedly while a block is awaited."""
-        pause()
 
 
 def _read_only(array: NDArray[Any]) -> NDArray[Any]:

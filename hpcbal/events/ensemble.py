@@ -219,6 +219,8 @@ class EpochDone(Event):
         balancing_would_save: fraction of the time of the training steps, 0 to 1, that balancing would save;
             null if balancing is in use, and for a group of one rank.
         straggler: what the group waited for; null if there was no straggler.
+        start_s: seconds from the order to start the group to the end of its first step; null in the group's
+            other passes.
     """
 
     event: ClassVar[str] = "epoch-done"
@@ -231,6 +233,7 @@ class EpochDone(Event):
     facts: EpochFacts = NOTHING_MEASURED
     balancing_would_save: float | None = None
     straggler: Straggler | None = None
+    start_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -419,16 +422,16 @@ class StartRound(Instruction):
 
 
 @dataclass(frozen=True, slots=True)
-class StartAlone(Instruction):
-    """Written before a DNN starts on one slot with its own stream, beside the groups that run.
+class StartGroup(Instruction):
+    """Written before one group starts to train passes of its own, beside the groups that run.
 
-    It answers with EpochDone per pass. There is no StopStream: its stream ends when the group leaves.
+    The group answers with EpochDone per pass. There is no StopStream: it makes its own batches.
 
     Attributes:
         plan: a plan with one group.
     """
 
-    event: ClassVar[str] = "started-alone"
+    event: ClassVar[str] = "group-started"
     plan: RoundPlan
 
 
@@ -437,7 +440,7 @@ def groups_started(line: Line) -> tuple[GroupPlan, ...]:
     match line:
         case StartProfiling(groups):
             return groups
-        case StartRound(plan) | StartAlone(plan):
+        case StartRound(plan) | StartGroup(plan):
             return plan.groups
     return ()
 

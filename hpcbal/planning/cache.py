@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from hpcbal.config import EnsembleConfig
 from hpcbal.config.schema.ensemble import AUTO
-from hpcbal.control import INDEPENDENT
 
 if TYPE_CHECKING:  # loads NumPy, which a plan without the dataset does not need
     from hpcbal.data.source import PreprocessedSamples
@@ -92,18 +91,18 @@ class PlannedCache:
 
 
 def planned_cache(
-    config: EnsembleConfig, facts: KeptFacts | None, num_preprocessors: int, bytes_per_node: int | None
+    config: EnsembleConfig, facts: KeptFacts | None, num_writers: int, bytes_per_node: int | None
 ) -> PlannedCache | None:
     """Foresee the cache of a node; None if there is none.
 
     Args:
         config: the ensemble.
         facts: facts about its samples; None: the dataset was not opened.
-        num_preprocessors: preprocessors of the node, >= 1.
+        num_writers: ranks of the node that may make samples, >= 1.
         bytes_per_node: memory of the node; None: not given.
     """
     wanted = config.dataplane.cache_bytes
-    if wanted == 0 or config.data.access != "shared" or config.schedule.paradigm == INDEPENDENT:
+    if wanted == 0 or config.data.access != "shared":
         return None
     if facts is None:
         decodes = any(step.name == "decode" for step in config.preprocessing)
@@ -114,11 +113,11 @@ def planned_cache(
     limit = _limit(wanted, ring, bytes_per_node)
     rate_otherwise = None
     if facts.with_resize_first is not None:
-        rate_otherwise = _size_and_rate(facts.with_resize_first, num_preprocessors, limit)[2]
+        rate_otherwise = _size_and_rate(facts.with_resize_first, num_writers, limit)[2]
     if facts.need is None:
         has_advice = facts.with_resize_first is not None
         return PlannedCache(wanted, facts, rate_with_resize_first=rate_otherwise) if has_advice else None
-    whole, num_bytes, rate = _size_and_rate(facts.need, num_preprocessors, limit)
+    whole, num_bytes, rate = _size_and_rate(facts.need, num_writers, limit)
     return PlannedCache(wanted, facts, whole, num_bytes, rate, rate_otherwise)
 
 
@@ -134,10 +133,10 @@ def _limit(wanted: int | Literal["auto"], ring_bytes: int, bytes_per_node: int |
 
 
 def _size_and_rate(
-    need: CacheNeed, num_preprocessors: int, limit: int | None
+    need: CacheNeed, num_writers: int, limit: int | None
 ) -> tuple[int, int | None, float | None]:
     """(bytes for all samples, bytes of the cache, hit rate)."""
-    whole = need.whole_bytes(num_preprocessors)
+    whole = need.whole_bytes(num_writers)
     if limit is None:
         return whole, None, None
     return whole, min(whole, limit), need.hit_rate(min(whole, limit))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hpcbal.control import DnnSpec, Ensemble, skip_passes
@@ -24,8 +24,8 @@ from hpcbal.events.ensemble import (
     RateMeasured,
     RoundPlan,
     ScheduleChosen,
-    StartAlone,
     Started,
+    StartGroup,
     StartProfiling,
     StartRound,
     StopStream,
@@ -51,6 +51,7 @@ class _Group:
         ready_s: when it can train (or continue).
         is_training: whether its EpochDone is scheduled.
         held_since_s: since when it only waits; the end of its own work in the last pass.
+        start_s: how long it took to start, until that is reported.
     """
 
     plan: GroupPlan
@@ -59,6 +60,7 @@ class _Group:
     ready_s: float
     is_training: bool = False
     held_since_s: float = math.nan
+    start_s: float | None = None
 
 
 @dataclass(slots=True)
@@ -208,7 +210,7 @@ class EnsembleSimulation:
 
     # ---- streams -----------------------------------------------------------------------------
 
-    def _start_round(self, instruction: StartRound | StartAlone) -> None:
+    def _start_round(self, instruction: StartRound | StartGroup) -> None:
         plan = instruction.plan
         if self._remaining is not None and isinstance(instruction, StartRound):
             least_s = self._remaining.least_s(self._ensemble.state)
@@ -222,7 +224,9 @@ class EnsembleSimulation:
             self._span(START, group, self.now_s, ready_s)
             start = plan.start[group.dnn_id]
             self._pace.begin_round(group)
-            stream.groups[group.dnn_id] = _Group(group, start.pass_index, start.offset, ready_s)
+            stream.groups[group.dnn_id] = _Group(
+                group, start.pass_index, start.offset, ready_s, start_s=ready_s - self.now_s
+            )
             self._stream_of[group.dnn_id] = stream
             self._last_slots[group.dnn_id] = group.slots
             if start.offset >= self._passes.num_positions:
@@ -270,7 +274,10 @@ class EnsembleSimulation:
             seconds = end_s - reader.start_s
             offered = self._pace.offered_slot(group.plan)
             self._measure(stream.plan, group.plan, end_s)
-            self._at(end_s, EpochDone(group.plan.dnn_id, pass_index, metrics, seconds, own_s, offered))
+            done = EpochDone(group.plan.dnn_id, pass_index, metrics, seconds, own_s, offered)
+            if group.start_s is not None:
+                done, group.start_s = replace(done, start_s=group.start_s), None
+            self._at(end_s, done)
 
     def _metrics(self, dnn_id: str) -> dict[str, float]:
         """The metrics of the epoch that the DNN trains now."""
@@ -300,7 +307,8 @@ class EnsembleSimulation:
         """How many passes end without a decision, if all groups are at the beginning of the same pass."""
         dnns = self._ensemble.state.dnns
         starts = {(group.pass_index, group.offset) for group in stream.groups.values()}
-        if stream.plan.last_pass is not None or len(starts) != 1:
+        decides = not (self._ensemble.has_rounds or self._ensemble.is_independent)
+        if decides or stream.plan.last_pass is not None or len(starts) != 1:
             return 0
         return min(dnns[name].spec.stop.max_epochs - dnns[name].epochs for name in stream.groups) - 1
 
@@ -344,7 +352,7 @@ class EnsembleSimulation:
         self._span(SAVE, group.plan, self.now_s, end_s)
         epochs = self._ensemble.state.dnns[dnn_id].epochs
         position = Position(group.pass_index, self._passes.num_positions)
-        self._at(end_s, CheckpointWritten(dnn_id, epochs, position))
+        self._at(end_s, CheckpointWritten(dnn_id, epochs, position, self._costs.checkpoint_s))
         self._at(end_s, GroupLeft(dnn_id))
 
     def _on_epoch_done(self, dnn_id: str) -> None:
@@ -371,7 +379,7 @@ _PERFORM: dict[type[Instruction], Callable[[EnsembleSimulation, Any], None]] = {
     ChooseSchedule: EnsembleSimulation._choose_schedule,
     StartProfiling: EnsembleSimulation._profile,
     StartRound: EnsembleSimulation._start_round,
-    StartAlone: EnsembleSimulation._start_round,
+    StartGroup: EnsembleSimulation._start_round,
     NextPass: EnsembleSimulation._next_pass,
     LeaveOut: EnsembleSimulation._nothing,
     LeaveRound: EnsembleSimulation._leave,

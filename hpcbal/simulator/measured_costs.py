@@ -12,7 +12,7 @@ from hpcbal.events.ensemble import (
     GroupLeft,
     LeaveRound,
     RoundPlan,
-    StartAlone,
+    StartGroup,
     StartRound,
     StopStream,
 )
@@ -53,7 +53,7 @@ def measured_costs(lines: Iterable[tuple[float, Line]]) -> Costs | None:
         match line:
             case RunStartedLine():
                 slots_of, starting, leaving, round_ended_s = {}, {}, {}, None
-            case StartRound(plan) | StartAlone(plan):
+            case StartRound(plan) | StartGroup(plan):
                 if round_ended_s is not None:
                     seen.deciding.append(time_s - round_ended_s)
                 round_ended_s = None

@@ -35,6 +35,12 @@ class TrainerGroups(Protocol):
     def collective_of(self, group: tuple[int, ...]) -> GradientCollective:
         """The collective that sums the group's gradients; only for its members."""
 
+    def open_one(self, group: tuple[int, ...]) -> None:
+        """Form one group beside others; collective over its members only, of which this rank is one."""
+
+    def close_one(self, group: tuple[int, ...]) -> None:
+        """Dissolve a group that `open_one` has formed; collective over its members."""
+
     def close_all(self) -> None:
         """Dissolve the groups; collective over ALL trainers."""
 

@@ -102,6 +102,7 @@ class HorovodGroups:
         self._comms = MpiGroups(trainer_comm)
         self._process_sets: list[hvd.ProcessSet] = []
         self._collective_by_group: dict[tuple[int, ...], GradientCollective] = {}
+        self._summed_by_mpi: set[tuple[int, ...]] = set()
         self._names = itertools.count()
         self._initialised = False
 
@@ -122,6 +123,16 @@ class HorovodGroups:
                     else LocalCollective()
                 )
 
+    def open_one(self, group: tuple[int, ...]) -> None:
+        """Form a group whose gradients MPI sums: all trainers would have to add a process set."""
+        self._comms.open_one(group)
+        self._summed_by_mpi.add(group)
+
+    def close_one(self, group: tuple[int, ...]) -> None:
+        """See `TrainerGroups.close_one`."""
+        self._summed_by_mpi.discard(group)
+        self._comms.close_one(group)
+
     def _add(self, group: tuple[int, ...]) -> hvd.ProcessSet:
         if len(group) == hvd.size():
             return hvd.global_process_set  # Horovod refuses a second set of the same ranks
@@ -135,6 +146,8 @@ class HorovodGroups:
 
     def collective_of(self, group: tuple[int, ...]) -> GradientCollective:
         """The gradient collective of one of this trainer's groups."""
+        if group in self._summed_by_mpi:
+            return self._comms.collective_of(group)
         return self._collective_by_group[group]
 
     def close_all(self) -> None:

@@ -182,23 +182,39 @@ class MpiGroups:
         self._packer = packer
         self._comm_by_group: dict[tuple[int, ...], MpiGroupComm] = {}
         self._collective_by_group: dict[tuple[int, ...], GradientCollective] = {}
+        self._formed_alone: set[tuple[int, ...]] = set()
 
     def open(self, groups: Sequence[tuple[int, ...]]) -> None:
         """Make a communicator for each group that this trainer belongs to."""
         check_groups(groups, self._trainer_comm.size)
         self.close_all()
-        everyone = self._trainer_comm.Get_group()
         for group in groups:
-            if self._trainer_comm.rank not in group:
-                continue
-            members = everyone.Incl(list(group))
-            comm = self._trainer_comm.Create_group(members)
-            members.Free()
-            self._comm_by_group[group] = MpiGroupComm(comm)
-            self._collective_by_group[group] = (
-                LocalCollective() if comm.size == 1 else MpiCollective(comm, self._packer)
-            )
+            if self._trainer_comm.rank in group:
+                self._form(group)
+
+    def _form(self, group: tuple[int, ...]) -> None:
+        everyone = self._trainer_comm.Get_group()
+        members = everyone.Incl(list(group))
         everyone.Free()
+        comm = self._trainer_comm.Create_group(members)
+        members.Free()
+        self._comm_by_group[group] = MpiGroupComm(comm)
+        self._collective_by_group[group] = (
+            LocalCollective() if comm.size == 1 else MpiCollective(comm, self._packer)
+        )
+
+    def open_one(self, group: tuple[int, ...]) -> None:
+        """See `TrainerGroups.open_one`; a group of a round is used again."""
+        if group not in self._comm_by_group:
+            self._form(group)
+            self._formed_alone.add(group)
+
+    def close_one(self, group: tuple[int, ...]) -> None:
+        """See `TrainerGroups.close_one`."""
+        if group in self._formed_alone:
+            self._formed_alone.remove(group)
+            self._collective_by_group.pop(group).close()
+            self._comm_by_group.pop(group).mpi.Free()
 
     def comm_of(self, group: tuple[int, ...]) -> MpiGroupComm:
         """See `TrainerGroups.comm_of`; ranks have the group's order."""
@@ -216,6 +232,7 @@ class MpiGroups:
         for comm in self._comm_by_group.values():
             comm.mpi.Free()
         self._comm_by_group.clear()
+        self._formed_alone.clear()
 
     def shutdown(self) -> None:
         """Free everything; collective over all trainers."""

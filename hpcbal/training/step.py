@@ -55,6 +55,7 @@ class Computed:
         is_applied: whether the weights have changed already: that of a group of one rank.
         met_s: `time.monotonic` when this rank had computed.
         waited_s: seconds that it has waited for others within the step (synchronised layers).
+        may_lack: see `compute_step`.
     """
 
     contribution: Contribution
@@ -63,6 +64,7 @@ class Computed:
     is_applied: bool
     met_s: float
     waited_s: float
+    may_lack: bool = False
 
 
 def train_step(
@@ -88,6 +90,8 @@ def compute_step(
     collective: GradientCollective,
     weight: float | None = None,
     error: Exception | None = None,
+    *,
+    may_lack: bool = False,
 ) -> Computed:
     """Compute on this rank's samples; `finish_step` must follow on all ranks.
 
@@ -103,6 +107,8 @@ def compute_step(
         weight: what this rank's mean gradient counts in the sum, 0..1; None: its share of the samples, so
             every sample counts once.
         error: why this rank cannot compute the step at all; it then fails with it.
+        may_lack: whether fewer samples than `num_samples_total` may turn out to be there, because ranks do
+            not know which samples of the others are broken. The sum is then corrected.
 
     Source: weights samples/total as in [LBBSP] Eq. 7.
     """
@@ -123,7 +129,8 @@ def compute_step(
             exchange.follow()
         error = exchange.end(error)
     waited_s = exchange.waited_s if exchange is not None else 0.0
-    return Computed(contribution, error, num_samples_total, False, time.monotonic(), waited_s)
+    now_s = time.monotonic()
+    return Computed(contribution, error, num_samples_total, False, now_s, waited_s, may_lack)
 
 
 def finish_step(
@@ -160,16 +167,16 @@ def finish_step(
     )
     if computed.is_applied:
         return outcome
-    if outcome.sums.count != computed.num_samples_total:
+    count, total = outcome.sums.count, computed.num_samples_total
+    if count != total and not computed.may_lack:
         raise GroupFailed(
             "error",
-            f"the ranks of the group hold {outcome.sums.count} samples of a step of "
-            f"{computed.num_samples_total}",
+            f"the ranks of the group hold {count} samples of a step of {total}",
             local=False,
         )
-    if computed.num_samples_total:
+    if count:
         try:
-            replica.apply(tensors)
+            replica.apply(tensors if count == total else [tensor * (total / count) for tensor in tensors])
         except USER_ERRORS as failed_update:
             replica.broken = as_exception(failed_update)
     return outcome

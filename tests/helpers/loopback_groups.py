@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from functools import reduce
 from typing import Any
@@ -98,6 +99,7 @@ class LoopbackGroups(TrainerGroups):
         self._trainer = trainer
         self._hub = hub
         self._num_openings = 0
+        self._num_alone: Counter[tuple[int, ...]] = Counter()
         self._comm_by_group: dict[tuple[int, ...], GroupComm] = {}
         self._collective_by_group: dict[tuple[int, ...], GradientCollective] = {}
 
@@ -107,16 +109,24 @@ class LoopbackGroups(TrainerGroups):
         self.close_all()
         self._num_openings += 1
         for group in groups:
-            if self._trainer not in group:
-                continue
-            rank, size, key = group.index(self._trainer), len(group), (self._num_openings, group)
-            comm = LoopbackGroupComm(rank, self._hub.meeting((*key, "comm"), size))
-            self._comm_by_group[group] = comm
-            self._collective_by_group[group] = (
-                LocalCollective()
-                if size == 1
-                else LoopbackCollective(rank, self._hub.meeting((*key, "collective"), size))
-            )
+            if self._trainer in group:
+                self._form(group, self._num_openings)
+
+    def _form(self, group: tuple[int, ...], number: int) -> None:
+        rank, size, key = group.index(self._trainer), len(group), (number, group)
+        self._comm_by_group[group] = LoopbackGroupComm(rank, self._hub.meeting((*key, "comm"), size))
+        self._collective_by_group[group] = (
+            LocalCollective()
+            if size == 1
+            else LoopbackCollective(rank, self._hub.meeting((*key, "collective"), size))
+        )
+
+    def open_one(self, group: tuple[int, ...]) -> None:
+        self._num_alone[group] += 1
+        self._form(group, -self._num_alone[group])
+
+    def close_one(self, group: tuple[int, ...]) -> None:
+        del self._comm_by_group[group], self._collective_by_group[group]
 
     def comm_of(self, group: tuple[int, ...]) -> GroupComm:
         return self._comm_by_group[group]

@@ -18,6 +18,8 @@ CASES = (
     "not_a_number",
     "suspend",
     "wrong_total",
+    "own_groups",
+    "lacking",
     "one_start",
     "agreement",
 )

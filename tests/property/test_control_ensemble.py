@@ -39,8 +39,8 @@ from hpcbal.events.ensemble import (
     PreprocessingMeasured,
     RateMeasured,
     RoundPlan,
-    StartAlone,
     Started,
+    StartGroup,
     StartProfiling,
     StartRound,
     StopStream,
@@ -227,10 +227,13 @@ class World:
                         "a slot without a sample"
                     )
                     self.start(group.dnn_id, group.slots, plan)
-            case StartAlone(plan):
+            case StartGroup(plan):
                 (group,) = plan.groups
-                assert self.schedule.paradigm == "independent"
-                assert len(group.slots) == 1
+                assert self.schedule.paradigm in ("independent", "elastic")
+                assert len(group.slots) == 1 or self.schedule.paradigm == "elastic"
+                assert len(group.slots) <= self.models[group.dnn_id].spec.batch_size, (
+                    "a slot without a sample"
+                )
                 self.check_slots(group.slots)
                 self.start(group.dnn_id, group.slots, plan)
             case LeaveOut(dnn_id, slot):
@@ -315,11 +318,14 @@ class World:
         actor.offset = stop
         if stop == NUM_POSITIONS:
             metrics = {"val_accuracy": actor.model.metric(epoch), "loss": 1.0}
-            actor.weights.history.append(EpochRecord(epoch, actor.pass_index, metrics, 1.0))
+            seconds, start_s = self.rng.choice([1e-3, 1.0, 100.0]), self.rng.choice([None, 0.0, 1e-6, 0.1])
+            actor.weights.history.append(EpochRecord(epoch, actor.pass_index, metrics, seconds))
             offered = None
             if self.rng.random() < self.offers_per_epoch:
                 offered = self.rng.choice([*actor.slots, self.rng.randrange(self.cluster.num_slots)])
-            actor.outbox.append(EpochDone(dnn_id, actor.pass_index, metrics, 1.0, offered_slot=offered))
+            actor.outbox.append(
+                EpochDone(dnn_id, actor.pass_index, metrics, seconds, offered_slot=offered, start_s=start_s)
+            )
             actor.pass_index = None
 
     def standing(self, actor: Actor) -> Position:
@@ -488,7 +494,7 @@ class Case:
         self.cluster = draw_cluster(self.rng)
         self.schedule = draw_schedule(self.rng)
         self.knows_rates = self.rng.random() < 0.7
-        if is_reproducible and self.schedule.paradigm == "independent":
+        if is_reproducible and self.schedule.paradigm in ("independent", "elastic"):
             # Without rounds, the results that are known at the end of an epoch depend on which DNN is faster.
             self.schedule = replace(self.schedule, prune=None)
 

@@ -61,7 +61,7 @@ def ledgers(draw: st.DrawFn) -> list[Entry]:
                 add("profiling-started", groups=round_of(slots, 0).groups)
         elif what == "alone" and len(free) == len(DNNS):
             open_dnns.append("c")
-            add("started-alone", plan=round_of({"c": (draw(st.integers(0, NUM_SLOTS - 1)),)}, index))
+            add("group-started", plan=round_of({"c": (draw(st.integers(0, NUM_SLOTS - 1)),)}, index))
         elif what == "epoch" and open_dnns:
             seconds = draw(st.floats(0.0, 200.0))
             facts = a(

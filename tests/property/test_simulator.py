@@ -132,7 +132,10 @@ def test_faster_dnns_shorten_a_run_in_proportion(case: Case, speed: float) -> No
 def test_the_events_replay_to_the_same_end(case: Case) -> None:
     run = case.run()
     table = RateTable(case.rates, case.cluster.max_slots_per_node)
-    specs = [DnnSpec(spec.dnn_id, 4, StopRule(max_epochs=case.epochs[spec.dnn_id])) for spec in case.specs()]
+    specs = [
+        DnnSpec(spec.dnn_id, 4, StopRule(max_epochs=case.epochs[spec.dnn_id]), ends_early=True)
+        for spec in case.specs()
+    ]
     again: Ensemble = replay(
         specs, case.cluster, case.settings(), table, None, [timed.event for timed in run.events]
     )

@@ -10,6 +10,7 @@ from hpcbal.cli.planning.text import NO_SIZE, render_plan
 from hpcbal.config import EnsembleConfig
 from hpcbal.config.checks.warnings import batches_above, check_parts, check_shares, over_limit, told_limit
 from hpcbal.config.scheduling import may_limit_to_one_slot, specs_of
+from hpcbal.control import PARADIGMS
 from hpcbal.planning.cache import planned_cache
 from hpcbal.planning.ensemble_plan import known_slots_per_node, make_plan, nodes_for, plan_to_dict
 from hpcbal.planning.memory import node_memory
@@ -51,7 +52,10 @@ def answer(args: argparse.Namespace, config: EnsembleConfig, warn: Callable[[str
     if facts is not None:
         outlook = too_long(specs_of(config)) or forecast(config, rates, facts, schedule, **size)
     kept = None if facts is None else facts.kept
-    cache = planned_cache(config, kept, max(plan.preprocessors_per_node), args.memory)
+    num_writers = max(plan.preprocessors_per_node)
+    if config.schedule.paradigm not in PARADIGMS:
+        num_writers += plan.cluster.max_slots_per_node
+    cache = planned_cache(config, kept, num_writers, args.memory)
     placements = [planned.placement for planned in plan.flotillas]
     memory = node_memory(config, placements, plan.cluster, 0 if cache is None else cache.known_bytes)
     command = ["hpcbal", "run", str(args.config)]

@@ -16,6 +16,7 @@ _ORDER = {
     "global": "as if the DNNs of each flotilla converged together",
     "local": "the first flotilla; free slots are refilled at once",
     "homogeneous": "random subsets, one slot each, one subset after the other",
+    "elastic": "the first groups; at the end of each of its passes, a DNN may get more slots",
     "independent": "the first DNNs; a free slot takes the next DNN, the longest if rates are known",
 }
 """The note of the table for each paradigm."""

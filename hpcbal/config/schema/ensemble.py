@@ -202,12 +202,13 @@ class ProfilingConfig(Section):
 class ScheduleConfig(Section):
     """Which DNNs train together, and on how many slots."""
 
-    paradigm: Literal["auto", "global", "local", "homogeneous", "independent"] = key(
+    paradigm: Literal["auto", "global", "local", "homogeneous", "elastic", "independent"] = key(
         "auto",
         "How DNNs are scheduled: flotillas of all waiting DNNs (global), or for the slots that become free "
-        "(local); random subsets, one slot each (homogeneous); each alone with its own stream (independent); "
+        "(local); random subsets, one slot each (homogeneous); each at its own pace, on more slots as "
+        "others end (elastic) or on one slot to its end (independent); "
         "whichever is predicted to be fastest (auto).",
-        "auto, global, local, homogeneous, independent",
+        "auto, global, local, homogeneous, elastic, independent",
     )
     delta: Annotated[Annotated[float, Field(ge=0.0, le=MOST)] | str, BeforeValidator(_delta)] = key(
         AUTO,

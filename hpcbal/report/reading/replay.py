@@ -19,7 +19,7 @@ from hpcbal.events.ensemble import (
     RoundPlan,
     Schedule,
     ScheduleChosen,
-    StartAlone,
+    StartGroup,
     StartProfiling,
     StartRound,
     StopStream,
@@ -144,7 +144,7 @@ class Replay:
                 self._end_round()
                 self.rounds.append(Round(plan.index, self.now_s, len(plan.groups), plan.num_preprocessors))
                 self._hold_plan(plan, plan.index)
-            case StartAlone(plan):
+            case StartGroup(plan):
                 self._hold_plan(plan, None)
             case StopStream():
                 self._end_round()

@@ -32,6 +32,7 @@ class Step:
             shares then hold other numbers, with as much work. None: those of the shares.
         slowest: work of the slowest rank, see `DealtStep`; 0 if samples do not differ in size.
         weight: what this rank's mean gradient counts in the step, 0..1; None: its share of the samples.
+        may_lack: whether `num_samples_total` counts samples of other ranks that may turn out to be broken.
         augment_s: the part of `preprocessing_s` that was spent on `augment` of the DNN.
         error: why the batch cannot be trained on: `augment` of the DNN failed; None: it can.
     """
@@ -47,6 +48,7 @@ class Step:
     planned: tuple[int, ...] | None = None
     slowest: float = 0.0
     weight: float | None = None
+    may_lack: bool = False
     augment_s: float = 0.0
     error: Exception | None = None
 

@@ -251,12 +251,12 @@ class PassRunner:
                     self._set_rate(step.start)
                 outcome = self._perform(step, sums)
                 offset, num_steps, is_confirmed = step.end, num_steps + 1, not step.training
-                num_samples += step.num_samples_total
+                num_samples += outcome.sums.count
                 if step.training:
-                    num_trained += step.num_samples_total
+                    num_trained += outcome.sums.count
                     augment_s += step.augment_s
                     train_s += time.monotonic() - step_began
-                    if num_trained == step.num_samples_total:
+                    if num_trained == outcome.sums.count:
                         first_s, first_samples = train_s, num_trained
                     self._add(own, step, outcome, self._feeder.wait_s - waited_before, step_began)
                 wait_s = self._feeder.wait_s - waited_before
@@ -326,7 +326,15 @@ def train_balanced(
     balancer = batches.balancer
     balancer.begin_step()
     began_s = time.monotonic()
-    computed = compute_step(replica, step.batch, step.num_samples_total, collective, step.weight, step.error)
+    computed = compute_step(
+        replica,
+        step.batch,
+        step.num_samples_total,
+        collective,
+        step.weight,
+        step.error,
+        may_lack=step.may_lack,
+    )
     numbers = balancer.exchange(step, computed.met_s - began_s - computed.waited_s)
     outcome = finish_step(replica, computed, collective, suspend, numbers)
     batches.step_performed()

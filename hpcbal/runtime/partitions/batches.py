@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -12,6 +11,7 @@ from numpy.typing import NDArray
 
 from hpcbal.data.dataset import BadSample
 from hpcbal.data.source import PreprocessedSamples
+from hpcbal.dataplane.maker import BatchMaker
 from hpcbal.dataplane.reader import Batch
 from hpcbal.dataplane.stream import StreamSpec
 from hpcbal.errors import DataError
@@ -43,7 +43,7 @@ class PartBatches(Batches):
 
     Attributes:
         num_bad: see Args.
-        samples_made, busy_s: number of samples preprocessed, and seconds spent on them.
+        maker: makes the batches.
     """
 
     def __init__(
@@ -60,34 +60,27 @@ class PartBatches(Batches):
     ) -> None:
         self.parts = parts
         self.num_bad = num_bad
-        self.samples_made = 0
-        self.busy_s = 0.0
+        self.maker = BatchMaker(spec, samples)
+        self.maker.note_bad(bad)
         self._spec = spec
         self._samples = samples
         self.balancer = balancer
         self._rank = rank = parts.rank
         self._usable = usable
-        self._bad = bad
         self._num_ranks = parts.performed.num_parts
         self._buffers = BatchMemory(spec, balancer.deal(0, min(batch_size, spec.num_positions)).counts[rank])
-        self._poll: Callable[[], None] | None = None
         self._seed = seed
         self._orders: dict[tuple[int, int], Samples] = {}
 
     def set_poll(self, poll: Callable[[], None]) -> None:
         """Call `poll` before each sample."""
-        self._poll = poll
+        self.maker.poll = poll
 
     def step_performed(self) -> None:
         self.parts.step_performed()
 
     def release(self, pass_index: int, step: Step) -> None:
         """Do nothing: its memory is used again two steps later."""
-
-    def take_bad(self) -> list[tuple[int, str, str]]:
-        """Return (id, where, reason) of the broken samples not returned yet."""
-        bad, self._bad = self._bad, []
-        return bad
 
     def plan(self, pass_index: int, number: int, start: int, end: int) -> Callable[[], Step]:
         if start >= self._spec.num_train:
@@ -133,32 +126,8 @@ class PartBatches(Batches):
         self, wanted: list[tuple[int, int]], *, training: bool, out: NDArray[Any] | None
     ) -> tuple[Batch, float]:
         """Preprocess samples given by (id, moment); returns the batch and the seconds that it took."""
-        began = time.perf_counter()
-        label = self._spec.label
-        ids, y = np.empty(len(wanted), np.int64), np.empty((len(wanted), *label.shape), label.dtype)
-        made: list[NDArray[Any]] = []
-        drawn: list[tuple[NDArray[Any], NDArray[Any]]] = []
-        mixes = training and self._samples.mixes
-        for index, (sample_id, moment) in enumerate(wanted):
-            if self._poll is not None:
-                self._poll()
-            try:
-                sample, y[index] = self._samples.sample(sample_id, moment, training)
-            except BadSample as error:
-                raise DataError(f"{error}; it could be preprocessed when this rank loaded it") from error
-            ids[index] = sample_id
-            if mixes:
-                drawn.append((sample.copy(), y[index].copy()))
-            elif out is None:
-                made.append(sample.copy())
-            else:
-                out[index] = sample
-        for index, own in enumerate(drawn):
-            assert out is not None, "samples that are mixed have one shape"
-            partner = drawn[(index + 1) % len(drawn)]  # in random order, as in a block of the stream
-            out[index], y[index] = self._samples.mixed(*wanted[index], own, partner)
-        self.samples_made += len(wanted)
-        seconds = time.perf_counter() - began
-        self.busy_s += seconds
-        moments = np.array([moment for _, moment in wanted], np.int64)
-        return Batch(ids, made if out is None else out[: len(wanted)], y, moments=moments), seconds
+        batch, seconds = self.maker.make(wanted, training=training, out=out)
+        if len(batch) < len(wanted):
+            error = BadSample(*self.maker.take_bad()[-1])
+            raise DataError(f"{error}; it could be preprocessed when this rank loaded it")
+        return batch, seconds

@@ -96,7 +96,7 @@ class RankData:
     def own_source(self, config: EnsembleConfig) -> PreprocessedSamples:
         """The source of this rank; opens the dataset if the rank does not have it.
 
-        A trainer needs it only if a DNN trains alone, which is often not known when the run starts.
+        A trainer needs it only without rounds, and whether there are any is often not known at the start.
 
         Raises:
             HpcbalError: if the dataset cannot be opened, or is not the one that the run started with.
@@ -109,6 +109,7 @@ class RankData:
                 f"data.dataset {config.data.dataset} has changed since the run began: fingerprints "
                 f"{self.facts.fingerprint} and {source.fingerprint}; restore it, then run the same command"
             )
+        source.cache = self.cache
         return source
 
     def close(self) -> None:

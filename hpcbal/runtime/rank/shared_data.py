@@ -12,7 +12,7 @@ from hpcbal.cluster.roles import Roles
 from hpcbal.comm.collectives import all_or_none, patient_allgather
 from hpcbal.config import EnsembleConfig
 from hpcbal.config.schema.ensemble import AUTO
-from hpcbal.control import INDEPENDENT
+from hpcbal.control import PARADIGMS, WITHOUT_ROUNDS
 from hpcbal.data.augmentation import check_augmentations
 from hpcbal.data.datasets import keeps_index
 from hpcbal.data.first_samples import check_first
@@ -33,7 +33,7 @@ def open_data(
 ) -> RankData:
     """Open the data of every rank; collective.
 
-    Preprocessors open the dataset; trainers do so too if each has its own stream. If the dataset keeps an
+    Preprocessors open the dataset; trainers do so too if they make their own batches. If the dataset keeps an
     index, one rank opens it before the others, so that they find the index.
 
     Args:
@@ -44,7 +44,7 @@ def open_data(
             nodes see different data, or a node has too little memory for the ring or the cache.
     """
     makers = set(roles.preprocessor_ranks)
-    if config.schedule.paradigm == INDEPENDENT:
+    if config.schedule.paradigm in WITHOUT_ROUNDS:
         makers |= set(roles.trainer_ranks)
 
     source: PreprocessedSamples | None = None
@@ -64,8 +64,9 @@ def open_data(
     for turn in filter(None, (first, makers - first)):
         all_or_none(world, partial(open_mine, turn))
     mine = all_or_none(world, lambda: None if source is None else StreamFacts.of(config, source))
-    everyone = patient_allgather(world, mine)
-    known = [facts for facts in everyone if facts is not None]
+    everyone = patient_allgather(world, (mine, need))
+    known = [facts for facts, _ in everyone if facts is not None]
+    need = next((need for facts, need in everyone if facts is not None), None)
     different = [facts for facts in known if facts.fingerprint != known[0].fingerprint]
 
     def check() -> None:
@@ -91,7 +92,7 @@ def _keeps_index(config: EnsembleConfig) -> bool:
 
 def _may_keep(config: EnsembleConfig, source: PreprocessedSamples) -> bool:
     """Whether samples are to be kept: with `auto`, if they have to be decoded."""
-    if config.data.access != "shared" or config.schedule.paradigm == INDEPENDENT:
+    if config.data.access != "shared":
         return False
     wanted = config.dataplane.cache_bytes
     return wanted != 0 if wanted != AUTO else source.dataset.sample_spec is None
@@ -105,13 +106,14 @@ def _make_cache(
     roles: Roles,
     rank: int,
 ) -> SampleCache | None:
-    """Make the cache of the node's preprocessors; the first one says what the samples need."""
+    """Make the cache of a node, for its preprocessors, and for its trainers if they may make batches."""
     makes = rank in roles.preprocessor_ranks
+    if config.schedule.paradigm not in PARADIGMS:
+        makes |= rank in roles.trainer_ranks
     comm = cast(MPI.Intracomm, node_comm.Split(0 if makes else MPI.UNDEFINED, rank))
     if not makes:
         return None
     try:
-        need = comm.bcast(need)
         if need is None:
             return None
         return SampleCache.create(comm, need, config.dataplane.cache_bytes, ring.num_bytes)

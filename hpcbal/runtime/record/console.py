@@ -12,7 +12,7 @@ from hpcbal.config import EnsembleConfig
 from hpcbal.config.checks.warnings import over_limit, told_limit
 from hpcbal.control import Ensemble
 from hpcbal.errors import HpcbalError
-from hpcbal.events.ensemble import GroupPlan, StartAlone, StartRound
+from hpcbal.events.ensemble import GroupPlan, StartGroup, StartRound
 from hpcbal.events.line import Line
 from hpcbal.processes import own_stream
 from hpcbal.runtime.record.accounts import Accounts, BrokenSampleLines, SavedEpochs
@@ -130,7 +130,7 @@ class Console(Progress):
     def handle(self, message: Line) -> None:
         super().handle(message)
         match message:
-            case StartRound(plan) | StartAlone(plan):
+            case StartRound(plan) | StartGroup(plan):
                 self._warn_of_limit(plan.groups)
             case BadSampleLine(_, where, reason):  # all DNNs skip it
                 text = self._broken.add(where, reason)

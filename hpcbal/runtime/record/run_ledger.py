@@ -8,7 +8,7 @@ from pathlib import Path
 from hpcbal.cluster.layout import Cluster
 from hpcbal.cluster.roles import SCHEDULER_RANK, Roles
 from hpcbal.control import Ensemble
-from hpcbal.events.ensemble import DnnFailed, LeaveOut, StartAlone, StartRound, StopStream
+from hpcbal.events.ensemble import DnnFailed, LeaveOut, StartGroup, StartRound, StopStream
 from hpcbal.events.line import Line
 from hpcbal.runtime.record.accounts import Accounts, PreprocessingStats, SavedEpochs
 from hpcbal.runtime.record.group_watch import GroupWatch
@@ -142,7 +142,7 @@ DURABLE = (
     RunStartedLine,
     RunFinishedLine,
     StartRound,
-    StartAlone,
+    StartGroup,
     StopStream,
     LeaveOut,
     DnnDoneLine,

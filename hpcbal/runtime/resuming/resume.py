@@ -29,7 +29,7 @@ from hpcbal.events.ensemble import (
     PreprocessingMeasured,
     RoundPlan,
     ScheduleChosen,
-    StartAlone,
+    StartGroup,
     StartRound,
     StopStream,
 )
@@ -276,7 +276,7 @@ class _Facts:
                 self.open_round = plan
                 self._take_plan(plan)
                 self.next_pass = max(self.next_pass, plan.first_pass + 1)
-            case StartAlone(plan):  # from then on there are no rounds
+            case StartGroup(plan):  # from then on there are no rounds
                 self.cluster = self._started_on
                 self.kept, self.open_round = {}, None
                 self._take_plan(plan)

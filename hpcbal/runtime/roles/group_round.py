@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Mapping
 from concurrent.futures import Executor
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,7 +16,7 @@ from hpcbal.cluster.roles import SCHEDULER_RANK
 from hpcbal.comm.backoff import Backoff
 from hpcbal.comm.channel import Message
 from hpcbal.data.augmentation import Augmentation
-from hpcbal.dataplane.private import PrivateStream
+from hpcbal.dataplane.maker import BatchMaker
 from hpcbal.dataplane.reader import StreamReader
 from hpcbal.events.ensemble import DnnFailed, EpochDone, Event, GroupLeft, RateMeasured, RoundPlan
 from hpcbal.events.history import EpochRecord, Position
@@ -26,6 +27,7 @@ from hpcbal.runtime.group.callbacks import Callbacks, LearningRates
 from hpcbal.runtime.group.epoch import EpochSums, PassResult, PassRunner
 from hpcbal.runtime.group.feeding import Batches, Feeder, StreamBatches
 from hpcbal.runtime.group.member import GroupMember
+from hpcbal.runtime.group.own_batches import OwnBatches
 from hpcbal.runtime.group.replicas import SUMS_NAME, Moment
 from hpcbal.runtime.group.saving import Saving
 from hpcbal.runtime.wire.protocol import Happened, Leave, PreprocessorReport, Proceed, Suspend
@@ -47,19 +49,20 @@ class GroupRound:
 
     Args:
         member: this rank's membership in the group.
-        reader: positioned at the DNN's start position before `run` is called.
+        feed: the shared stream, positioned at the DNN's start before `run` is called; or what makes batches
+            on this rank.
         plan: the plan of the round; only this DNN's part is used.
         serial: serial number of the groups; orders with another serial are ignored.
         writer: writes checkpoints in the background; used by the master only.
         executor: fetches batches ahead, see `Feeder`.
         balancer: splits the steps over the group; closed when the round ends.
-        loader: loads this rank's part if data is partitioned; the reader is not used then.
+        loader: loads this rank's part if data is partitioned; `feed` is not used then.
     """
 
     def __init__(
         self,
         member: GroupMember,
-        reader: StreamReader,
+        feed: StreamReader | BatchMaker,
         plan: RoundPlan,
         serial: int,
         writer: BackgroundWriter,
@@ -70,7 +73,7 @@ class GroupRound:
         self._member = member
         self._context = member.context
         self._facts = member.facts
-        self._reader = reader
+        self._feed = feed
         self._plan = plan
         self._serial = serial
         self._writer = writer
@@ -88,6 +91,7 @@ class GroupRound:
         self._last_look_s = 0.0
         self._measures = member.dnn.name in plan.measures
         self._load_s = 0.0  # how long it took to build or load the network
+        self._start_s: float | None = None  # the same, until it is reported
 
     def run(self) -> None:
         """Train until asked to leave or suspend; a group's failure is reported as DnnFailed, not raised."""
@@ -101,7 +105,8 @@ class GroupRound:
             self._report(DnnFailed(name, failure.cause, failure.detail, member.world_rank(failure)))
         finally:
             self._balancer.close()
-            self._reader.end()
+            if isinstance(self._feed, StreamReader):
+                self._feed.end()
             self._context.send_slices()
             self._report_preprocessing()
         if self._loader is not None:
@@ -121,7 +126,7 @@ class GroupRound:
         began = time.monotonic()
         with self._context.slices.during("load", f"load {name}"):
             loaded = member.load_together(epochs, inside)
-        self._load_s = time.monotonic() - began
+        self._load_s = self._start_s = time.monotonic() - began
         replica = loaded.replica
         replica.take_skipped_steps()  # those of measuring its rate
         self._history.extend(loaded.history)
@@ -197,21 +202,18 @@ class GroupRound:
         """Do so with samples as all DNNs see them; if data is partitioned, load this rank's part."""
         member = self._member
         if self._loader is None:
-            draws_again = self._context.config.data.sampling == "balanced"
-            return StreamBatches(
-                self._facts.spec,
-                self._reader,
-                member.dnn.batch_size,
-                member.collective.rank,
-                self._balancer,
-                make_dealer(
-                    self._context.config.balance,
-                    is_sized=self._facts.spec.is_sized,
-                    num_ranks=member.collective.size,
-                    mean_size=self._facts.mean_size,
-                ),
-                repeats=bool(member.dnn.augment) and draws_again,
+            spec, size, rank = self._facts.spec, member.dnn.batch_size, member.collective.rank
+            dealer = make_dealer(
+                self._context.config.balance,
+                is_sized=spec.is_sized,
+                num_ranks=member.collective.size,
+                mean_size=self._facts.mean_size,
             )
+            repeats = bool(member.dnn.augment) and self._context.config.data.sampling == "balanced"
+            of_rank = size, rank, self._balancer, dealer
+            if isinstance(self._feed, BatchMaker):
+                return OwnBatches(spec, self._feed, *of_rank, repeats=repeats)
+            return StreamBatches(spec, self._feed, *of_rank, repeats=repeats)
         with self._context.slices.during("load", "load data"):
             batches = self._loader.load(member, saved, self._balancer, self._is_suspended)
         if batches is not None:
@@ -245,7 +247,10 @@ class GroupRound:
         if self._measures and result.samples_per_s is not None:
             self._measures = False
             self._report(RateMeasured(name, 1, result.samples_per_s, self._load_s + result.first_s))
-        self._report(EpochDone(name, pass_index, metrics, result.seconds, busy_s, offered_slot, facts))
+        start_s = None if self._start_s is None else self._start_s + result.first_s
+        self._start_s = None
+        done = EpochDone(name, pass_index, metrics, result.seconds, busy_s, offered_slot, facts)
+        self._report(replace(done, start_s=start_s))
 
     def _note_skipped(self, replica: Replica, epoch: int) -> None:
         skipped = replica.take_skipped_steps()  # on every rank: they skip the same steps
@@ -369,10 +374,12 @@ class GroupRound:
 
     def _report_preprocessing(self) -> None:
         """Report the samples that this rank has made itself, like a preprocessor."""
-        own_stream = self._reader if isinstance(self._reader, PrivateStream) else None
-        maker = own_stream if self._loader is None else self._loader.batches
+        maker = self._feed if isinstance(self._feed, BatchMaker) else None
+        if self._loader is not None and self._loader.batches is not None:
+            maker = self._loader.batches.maker
         if maker is not None:
-            report = PreprocessorReport(maker.samples_made, maker.busy_s, tuple(maker.take_bad()))
+            bad = tuple(maker.take_bad())
+            report = PreprocessorReport(maker.samples_made, maker.busy_s, bad, maker.num_from_cache)
             self._context.channel.send(SCHEDULER_RANK, report)
 
     def _report(self, event: Event) -> None:

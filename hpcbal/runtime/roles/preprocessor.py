@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import deque
 
 from hpcbal.cluster.roles import SCHEDULER_RANK
 from hpcbal.comm.backoff import Backoff
 from hpcbal.comm.channel import Message
-from hpcbal.dataplane.cache import SampleCache
+from hpcbal.dataplane.maker import BatchMaker
 from hpcbal.dataplane.producer import Producer
 from hpcbal.runtime.rank.context import RankContext
-from hpcbal.runtime.wire.protocol import EndStream, PreprocessorReport, Shutdown, StartStream, StreamEnded
+from hpcbal.runtime.wire.protocol import (
+    EndStream,
+    FillCache,
+    PreprocessorReport,
+    Shutdown,
+    StartStream,
+    StreamEnded,
+)
 from hpcbal.telemetry.streams.slices import PREPROCESS, BusyTrace
 
 log = logging.getLogger(__name__)
@@ -20,12 +28,27 @@ REPORT_INTERVAL_S = 1.0
 
 
 class Preprocessor:
-    """Obeys StartStream, EndStream and Shutdown; works in small steps between messages."""
+    """Obeys StartStream, EndStream, FillCache and Shutdown; works in small steps between messages.
 
-    def __init__(self, context: RankContext, producer: Producer, cache: SampleCache | None = None) -> None:
+    Args:
+        producer: makes this rank's blocks.
+        maker: puts samples into the cache of the node; None if it has none.
+        num_local, index: preprocessors of the node, and the place of this one among them.
+    """
+
+    def __init__(
+        self,
+        context: RankContext,
+        producer: Producer,
+        maker: BatchMaker | None = None,
+        num_local: int = 1,
+        index: int = 0,
+    ) -> None:
         self._context = context
-        self._cache = cache
         self._producer = producer
+        self._maker = maker
+        self._mine = slice(index, None, num_local)
+        self._to_fill: deque[int] = deque()
         self._last_report_s = time.monotonic()
         self._reported_samples = 0
         self._trace = BusyTrace(context.slices, PREPROCESS)
@@ -42,13 +65,14 @@ class Preprocessor:
                 self._obey(message)
                 backoff.reset()
                 continue
-            worked = self._producer.step()
+            worked = self._producer.step() or self._fill_cache()
             self._trace.note(worked)
             if worked:
                 backoff.reset()
             else:
                 backoff.wait()
-            self._context.keep_in_touch("preprocessing" if self._producer.active else "idle")
+            is_active = self._producer.active or bool(self._to_fill)
+            self._context.keep_in_touch("preprocessing" if is_active else "idle")
             if time.monotonic() - self._last_report_s > REPORT_INTERVAL_S:
                 self._report()
 
@@ -57,8 +81,24 @@ class Preprocessor:
             self._producer.start(message.plan)
         elif isinstance(message, EndStream):
             self._end_stream(message.generation)
+        elif isinstance(message, FillCache):
+            if self._maker is not None:
+                self._to_fill.extend(self._maker.samples.ids_of_pass(message.pass_index)[self._mine].tolist())
         else:
             raise TypeError(f"a preprocessor got {message!r}")
+
+    def _fill_cache(self) -> bool:
+        """Put one sample into the cache; returns whether there was one to make."""
+        if self._maker is None or not self._to_fill:
+            return False
+        cache = self._maker.samples.cache
+        if cache is None or cache.is_full:
+            self._to_fill.clear()
+            return False
+        sample_id = self._to_fill.popleft()
+        if cache.is_missing(sample_id):
+            self._maker.make([(sample_id, 0)], training=False, out=None)
+        return True
 
     def _end_stream(self, generation: int) -> None:
         self._producer.stop()
@@ -76,11 +116,13 @@ class Preprocessor:
 
     def _report(self) -> None:
         self._last_report_s = time.monotonic()
-        bad = tuple(self._producer.take_bad())
-        if bad or self._producer.samples_made != self._reported_samples:
-            self._reported_samples = self._producer.samples_made
-            num_from_cache = 0 if self._cache is None else self._cache.num_hits
-            self._context.channel.send(
-                SCHEDULER_RANK,
-                PreprocessorReport(self._producer.samples_made, self._producer.busy_s, bad, num_from_cache),
-            )
+        bad, num_from_cache = self._producer.take_bad(), 0
+        samples_made, busy_s = self._producer.samples_made, self._producer.busy_s
+        if self._maker is not None:
+            bad += self._maker.take_bad()
+            samples_made, busy_s = samples_made + self._maker.samples_made, busy_s + self._maker.busy_s
+            num_from_cache = self._maker.num_from_cache
+        if bad or samples_made != self._reported_samples:
+            self._reported_samples = samples_made
+            report = PreprocessorReport(samples_made, busy_s, tuple(bad), num_from_cache)
+            self._context.channel.send(SCHEDULER_RANK, report)

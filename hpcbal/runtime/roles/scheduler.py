@@ -33,8 +33,8 @@ from hpcbal.events.ensemble import (
     PreprocessingMeasured,
     RoundPlan,
     ScheduleChosen,
-    StartAlone,
     Started,
+    StartGroup,
     StartProfiling,
     StartRound,
     StopStream,
@@ -146,7 +146,7 @@ class Scheduler:
         self._compiled: set[str] = set()  # what people know of
         self._ready: set[int] = set()
         self._stopped: set[int] = set()
-        self._stream_open = False
+        self._stream_open = self._fills_caches = False
         self._is_stopping = False
         self._preprocessing = PreprocessingStats(context.config.data.max_bad_fraction)
         self._stall = context.stall_detector()
@@ -193,7 +193,7 @@ class Scheduler:
             log.debug("%r", instruction)
             self._journal.publish(instruction)
             self._perform(instruction)
-        if any(isinstance(instruction, StartRound | StartAlone) for instruction in instructions):
+        if any(isinstance(instruction, StartRound | StartGroup) for instruction in instructions):
             self._forecast.ask(self._ensemble, self._journal.start_s)
         if any(isinstance(instruction, StartRound | NextPass) for instruction in instructions):
             idle = self._ensemble.idle_slots()
@@ -297,8 +297,8 @@ class Scheduler:
                 self._chooser.ask(instruction, self._ensemble, self._journal.start_s)
             case StartRound(plan):
                 self._open(plan.groups, plan)
-            case StartAlone(plan):
-                self._start_alone(plan)
+            case StartGroup(plan):
+                self._start_group(plan)
             case NextPass():
                 for dnn_id in instruction.dnn_ids:
                     serial, checkpoint = self._serial_of[dnn_id], dnn_id in instruction.checkpoint
@@ -331,13 +331,16 @@ class Scheduler:
         self._send_to_preprocessors(protocol.StartStream(stream))
         self._stream_open = True
 
-    def _start_alone(self, plan: RoundPlan) -> None:
-        """Let one trainer train one DNN with its own stream; no other rank takes part."""
+    def _start_group(self, plan: RoundPlan) -> None:
+        """Let the trainers of one group train one DNN; preprocessors put samples into the caches for it."""
         (group,) = plan.groups
+        if not self._fills_caches:
+            self._fills_caches = True
+            self._send_to_preprocessors(protocol.FillCache(plan.first_pass))
         self._serial += 1
         self._groups[group.dnn_id] = group
         self._serial_of[group.dnn_id] = self._serial
-        self._send_to_group(group.dnn_id, protocol.TrainAlone(self._serial, plan))
+        self._send_to_group(group.dnn_id, protocol.FormGroup(self._serial, plan))
 
     def _plan_stream(self, groups: Sequence[GroupPlan], plan: RoundPlan | None) -> StreamPlan:
         node_of_slot = self._roles.cluster.node_of_slots()

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 
 from hpcbal.checkpoint import BackgroundWriter
 from hpcbal.cluster.roles import SCHEDULER_RANK
-from hpcbal.comm.group_comm import AloneComm
+from hpcbal.comm.group_comm import AloneComm, GroupComm
 from hpcbal.config import DnnConfig
-from hpcbal.dataplane.private import PrivateStream
+from hpcbal.dataplane.maker import BatchMaker
 from hpcbal.dataplane.reader import StreamReader
-from hpcbal.events.ensemble import GroupPlan
+from hpcbal.events.ensemble import GroupPlan, RoundPlan
 from hpcbal.events.history import Position
-from hpcbal.runtime.balance.balancer import EvenSplit, make_balancer, make_watch
+from hpcbal.runtime.balance.balancer import Balancer, EvenSplit, make_balancer, make_watch
 from hpcbal.runtime.balance.decided_split import SplitMemory
 from hpcbal.runtime.balance.speed_learning import KeptModel
 from hpcbal.runtime.group.member import GroupMember
@@ -25,9 +25,9 @@ from hpcbal.runtime.rank.context import RankContext
 from hpcbal.runtime.rank.data import RankData
 from hpcbal.runtime.roles.group_profile import GroupProfile, Wave
 from hpcbal.runtime.roles.group_round import GroupRound
-from hpcbal.runtime.wire.protocol import OpenGroups, ReaderReady, Shutdown, TrainAlone
+from hpcbal.runtime.wire.protocol import FormGroup, OpenGroups, ReaderReady, Shutdown
 from hpcbal.training.backend import Backend
-from hpcbal.training.collective import LocalCollective
+from hpcbal.training.collective import GradientCollective, LocalCollective
 from hpcbal.training.groups import TrainerGroups
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 
 
 class Trainer:
-    """Obeys OpenGroups, TrainAlone and Shutdown.
+    """Obeys OpenGroups, FormGroup and Shutdown.
 
     Args:
         data: this rank's data; the rank opens the dataset itself when it needs a stream of its own.
@@ -66,7 +66,7 @@ class Trainer:
         self._make_wave = make_wave
         self._fetcher = fetcher
         self._loader = loader
-        self._own_stream: PrivateStream | None = None
+        self._maker: BatchMaker | None = None
         self._cache = ReplicaCache()
         self._split_memories: dict[str, SplitMemory] = {}
         local_slot = context.roles.local_slot(context.rank)
@@ -84,15 +84,13 @@ class Trainer:
                 self._writer.close()
                 if self._fetcher is not None:
                     self._fetcher.shutdown()
-                if self._own_stream is not None:
-                    self._own_stream.close()
                 self._groups.shutdown()
                 self._cache.clear()
                 return message.exit_code
             if isinstance(message, OpenGroups):
                 self._take_part(message)
-            elif isinstance(message, TrainAlone):
-                self._train_alone(message)
+            elif isinstance(message, FormGroup):
+                self._form_group(message)
             else:
                 log.debug("dropped %r: its groups have ended", message)
 
@@ -107,42 +105,65 @@ class Trainer:
         if mine is None:
             return
         self._context.announce(f"{'training' if order.round_plan else 'profiling'} {mine.dnn_id}")
-        member = GroupMember(
-            self._context,
-            self._data.facts,
-            self._backend,
-            self._cache,
-            self._dnns[mine.dnn_id],
-            self._groups.comm_of(mine.slots),
-            self._groups.collective_of(mine.slots),
-            [self._context.roles.trainer_ranks[slot] for slot in mine.slots],
-        )
+        member = self._member(mine, self._groups.comm_of(mine.slots), self._groups.collective_of(mine.slots))
         if order.round_plan is None:
             self._reader.set_poll(lambda: self._context.keep_in_touch(f"waiting for data of {mine.dnn_id}"))
             slots = sorted(slot for plan in order.groups for slot in plan.slots)
             GroupProfile(member, self._reader, order.serial, self._make_wave(slots)).run()
         else:
-            balancer = make_balancer(
-                self._context.config.balance,
-                member.dnn,
-                self._data.facts.spec.num_train,
-                member.collective,
-                self._split_memories,
-                key=f"{mine.dnn_id} on {mine.slots}",
-                kept=lambda name: self._kept_model(mine, name),
-                watch=self._watch,
-                deals_work=self._data.facts.spec.is_sized,
-            )
-            GroupRound(
-                member,
-                self._reader,
-                order.round_plan,
-                order.serial,
-                self._writer,
-                self._fetcher,
-                balancer,
-                self._loader,
-            ).run()
+            self._run(member, self._reader, order.round_plan, order.serial, self._balancer(mine, member))
+
+    def _form_group(self, order: FormGroup) -> None:
+        """Train one DNN with the other ranks of its group, in batches that they make themselves."""
+        (mine,) = order.round_plan.groups
+        self._context.announce(f"training {mine.dnn_id}")
+        maker = self._own_maker()
+        if len(mine.slots) == 1:
+            member = self._member(mine, AloneComm(), LocalCollective())
+            self._run(member, maker, order.round_plan, order.serial, EvenSplit(1))
+            return
+        self._groups.open_one(mine.slots)
+        comm, collective = self._groups.comm_of(mine.slots), self._groups.collective_of(mine.slots)
+        member = self._member(mine, comm, collective)
+        try:
+            self._run(member, maker, order.round_plan, order.serial, self._balancer(mine, member))
+        finally:
+            self._groups.close_one(mine.slots)
+
+    def _member(self, mine: GroupPlan, comm: GroupComm, collective: GradientCollective) -> GroupMember:
+        return GroupMember(
+            self._context,
+            self._data.facts,
+            self._backend,
+            self._cache,
+            self._dnns[mine.dnn_id],
+            comm,
+            collective,
+            [self._context.roles.trainer_ranks[slot] for slot in mine.slots],
+        )
+
+    def _run(
+        self,
+        member: GroupMember,
+        feed: StreamReader | BatchMaker,
+        plan: RoundPlan,
+        serial: int,
+        balancer: Balancer,
+    ) -> None:
+        GroupRound(member, feed, plan, serial, self._writer, self._fetcher, balancer, self._loader).run()
+
+    def _balancer(self, mine: GroupPlan, member: GroupMember) -> Balancer:
+        return make_balancer(
+            self._context.config.balance,
+            member.dnn,
+            self._data.facts.spec.num_train,
+            member.collective,
+            self._split_memories,
+            key=f"{mine.dnn_id} on {mine.slots}",
+            kept=lambda name: self._kept_model(mine, name),
+            watch=self._watch,
+            deals_work=self._data.facts.spec.is_sized,
+        )
 
     def _kept_model(self, group: GroupPlan, predictor: str) -> KeptModel:
         cluster = self._context.roles.cluster
@@ -150,23 +171,10 @@ class Trainer:
         workers = [f"{cluster.nodes[node_of_slot[slot]].host} {slot}" for slot in group.slots]
         return KeptModel(self._context.dnn_directory(group.dnn_id), predictor, workers)
 
-    def _train_alone(self, order: TrainAlone) -> None:
-        """Train one DNN on this rank, with the rank's own stream."""
-        context, plan = self._context, order.round_plan
-        dnn = self._dnns[plan.groups[0].dnn_id]
-        context.announce(f"training {dnn.name}")
-        stream = self._stream_of_its_own()
-        stream.open(plan.start[dnn.name])
-        comm, collective = AloneComm(), LocalCollective()
-        member = GroupMember(
-            context, self._data.facts, self._backend, self._cache, dnn, comm, collective, [context.rank]
-        )
-        GroupRound(member, stream, plan, order.serial, self._writer, self._fetcher, EvenSplit(1)).run()
-
-    def _stream_of_its_own(self) -> PrivateStream:
-        if self._own_stream is None:
+    def _own_maker(self) -> BatchMaker:
+        """Return the maker of this rank's batches; opens the dataset if the rank does not have it."""
+        if self._maker is None:
             source = self._data.own_source(self._context.config)
-            largest = max(dnn.batch_size for dnn in self._dnns.values())
             self._context.reads = ReadWatch(source, self._context.heartbeat_interval_s)
-            self._own_stream = PrivateStream(self._data.facts.spec, source, largest)
-        return self._own_stream
+            self._maker = BatchMaker(self._data.facts.spec, source)
+        return self._maker

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from hpcbal.dataplane.maker import BatchMaker
 from hpcbal.dataplane.producer import NodeTopology, Producer
 from hpcbal.runtime.roles.preprocessor import Preprocessor
 from hpcbal.runtime.start.recipe import Prepared, Recipe
@@ -19,7 +20,9 @@ class PreprocessorRecipe(Recipe):
         topology = NodeTopology(roles.node_of_rank, roles.gateway_of_node)
         index = roles.local_producer(context.rank)
         producer = Producer(data.ring, self.setting.data_comm, topology, data.source, index)
-        self._role = Preprocessor(context, producer, data.cache)
+        maker = None if data.cache is None else BatchMaker(data.facts.spec, data.source)
+        num_local = roles.num_local_producers(roles.ranks[context.rank].node)
+        self._role = Preprocessor(context, producer, maker, num_local, index)
 
     def play(self) -> int:
         source = self.setting.data.source

@@ -34,11 +34,18 @@ class OpenGroups(Message):
 
 
 @dataclass(frozen=True, slots=True)
-class TrainAlone(Message):
-    """Scheduler -> one trainer: train the DNN of `round_plan` with the rank's own stream."""
+class FormGroup(Message):
+    """Scheduler -> trainers of one group: train the DNN of `round_plan` in batches that you make."""
 
     serial: int
     round_plan: RoundPlan
+
+
+@dataclass(frozen=True, slots=True)
+class FillCache(Message):
+    """Scheduler -> preprocessors: put the samples of pass `pass_index` into the cache, in their order."""
+
+    pass_index: int
 
 
 @dataclass(frozen=True, slots=True)

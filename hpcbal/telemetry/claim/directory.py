@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hpcbal.errors import OutputError
-from hpcbal.events.ensemble import StartAlone, StartRound
+from hpcbal.events.ensemble import StartGroup, StartRound
 from hpcbal.telemetry.claim.run_lock import RunLock
 from hpcbal.telemetry.claim.same_config import check_same, damaged_config, read_removed, write_removed
 from hpcbal.telemetry.files.atomic_file import output_error, read_file, write_atomic
@@ -20,7 +20,7 @@ from hpcbal.telemetry.ledger import RolesAssignedLine, lines_of, scan_ledger
 _HARMLESS_SUFFIXES = (".out", ".err", ".log", ".tmp")
 _HARMLESS_NAMES = ("run.lock", "logs", "smoke", "given.yaml")
 _PROBE_BYTES = 1 << 16
-_TRAINING_HAS_BEGUN = (StartRound, StartAlone, RolesAssignedLine)
+_TRAINING_HAS_BEGUN = (StartRound, StartGroup, RolesAssignedLine)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from hpcbal.errors import LedgerError
-from hpcbal.events.ensemble import EpochDone, StartAlone, StartRound
+from hpcbal.events.ensemble import EpochDone, StartGroup, StartRound
 from hpcbal.telemetry.files.json_lines import object_of
 from hpcbal.telemetry.ledger.codec import NAME, Entry, entry_of, is_intact
 
@@ -101,7 +101,7 @@ class _Reader:
     def _check_dnn(self, number: int, entry: Entry) -> None:
         """Notice an epoch of a DNN that no earlier line has let train."""
         match entry.line:
-            case StartRound(plan) | StartAlone(plan):
+            case StartRound(plan) | StartGroup(plan):
                 self.trained.update(group.dnn_id for group in plan.groups)
             case EpochDone(dnn) if dnn not in self.trained:
                 self.trained.add(dnn)  # one sentence is enough

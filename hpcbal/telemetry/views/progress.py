@@ -26,7 +26,7 @@ from hpcbal.events.ensemble import (
     RoundPlan,
     ScheduleChosen,
     SchedulePrediction,
-    StartAlone,
+    StartGroup,
     StartProfiling,
     StartRound,
     StopStream,
@@ -166,7 +166,7 @@ class Progress:
                 self.note(_wrap("", choice_cells(message)))
             case StartRound(plan):
                 self._start_round(plan)
-            case StartAlone(plan):
+            case StartGroup(plan):
                 self._start_alone(plan)
             case EpochDone():
                 self._epoch_done(message)
@@ -228,7 +228,9 @@ class Progress:
     def _start_alone(self, plan: RoundPlan) -> None:
         (group,) = plan.groups
         self._alone_epochs[group.dnn_id] = plan.epochs[group.dnn_id]
-        self.note(f"{group.dnn_id} alone on slot {group.slots[0]}, from pass {plan.first_pass}")
+        slots = ", ".join(map(str, group.slots))
+        on = f"slot {slots}" if len(group.slots) == 1 else f"slots {slots}"
+        self.note(f"{group.dnn_id} on {on}, from pass {plan.first_pass}")
 
     def _epoch_done(self, event: EpochDone) -> None:
         title, key = _shown_metric([event])

@@ -182,6 +182,16 @@ class TorchGroups(TrainerGroups):
         self._close()
         self._others.open(groups)
 
+    def open_one(self, group: tuple[int, ...]) -> None:
+        """See `TrainerGroups.open_one`; torch.distributed has one default group, so earlier ones end."""
+        self._close()
+        self._others.open_one(group)
+
+    def close_one(self, group: tuple[int, ...]) -> None:
+        """See `TrainerGroups.close_one`."""
+        self._close()
+        self._others.close_one(group)
+
     def comm_of(self, group: tuple[int, ...]) -> GroupComm:
         """See `TrainerGroups.comm_of`."""
         return self._others.comm_of(group)

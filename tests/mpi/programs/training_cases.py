@@ -47,7 +47,7 @@ from hpcbal.training.collectives import COLLECTIVES, ChosenCollective
 from hpcbal.training.collectives import open_groups as open_chosen
 from hpcbal.training.groups import GroupFailed, NonFiniteError, TrainerGroups, agree, share_state
 from hpcbal.training.mpi_collective import MpiGroups
-from hpcbal.training.step import evaluate_step, train_step
+from hpcbal.training.step import compute_step, evaluate_step, finish_step, train_step
 
 PARTITIONS: list[Partition] = [[(0,), (1, 2)], [(2, 0, 1)], [(1, 0)], [(2,), (0,)], [(0, 2), (1,)]]
 
@@ -303,6 +303,51 @@ def wrong_total(bench: Bench) -> None:
         train_step(replica, batch, n, collective)
 
 
+def own_groups(bench: Bench) -> None:
+    """Ranks form one group after another without those that are in none, and train as after a round.
+
+    Trainer 2 is late where it takes part, and does not come where it does not.
+    """
+    bench.join(PARTITIONS[0])  # groups of a round stay as they are
+    for group in [(0, 1), (2, 0, 1), (0, 1), (1, 2), (0,), (1, 2)]:
+        if COMM.rank not in group:
+            continue
+        if COMM.rank == 2:
+            time.sleep(0.05)
+        bench.groups.open_one(group)
+        comm, collective = bench.groups.comm_of(group), bench.groups.collective_of(group)
+        assert (comm.rank, comm.size) == (group.index(COMM.rank), len(group))
+        replica, alone = bench.build(), bench.build("alone")
+        for batch, shares in steps(group, num_steps=2):
+            n = len(batch.ids)
+            train_step(replica, mine(batch, shares, collective.rank), n, collective)
+            train_step(alone, batch, n, LocalCollective())
+            assert_close(replica, alone)
+        bench.groups.close_one(group)
+    bench.join([])
+
+
+def lacking(bench: Bench) -> None:
+    """A step whose ranks find broken samples counts as if nobody had counted on them."""
+    group = bench.join([(1, 0, 2)])
+    assert group is not None
+    collective, replica, alone = bench.groups.collective_of(group), bench.build(), bench.build("alone")
+    for batch, shares in steps(group):
+        n = len(batch.ids)
+        announced = n + 3  # of whichever rank
+        own = mine(batch, shares, collective.rank)
+        computed = compute_step(replica, own, announced, collective, may_lack=True)
+        outcome = finish_step(replica, computed, collective)
+        assert outcome.sums.count == n
+        train_step(alone, batch, n, LocalCollective())
+        assert_close(replica, alone)
+    before = replica.state()
+    nothing = compute_step(replica, batch.part(0, 0), 3, collective, may_lack=True)
+    assert finish_step(replica, nothing, collective).sums.count == 0
+    for name, array in replica.state().items():
+        np.testing.assert_array_equal(array, before[name], err_msg="a step without samples changes nothing")
+
+
 def one_start(bench: Bench) -> None:
     """`share_state` sends nothing between equal replicas, and the master's arrays to different ones."""
     group = bench.join([(2, 0, 1)])
@@ -339,6 +384,8 @@ CASES: tuple[Callable[[Bench], None], ...] = (
     not_a_number,
     suspend,
     wrong_total,
+    own_groups,
+    lacking,
     one_start,
     agreement,
 )

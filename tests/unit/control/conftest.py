@@ -67,11 +67,16 @@ class Driver:
         return self.send(Started())
 
     def epoch(
-        self, *dnn_ids: str, val_accuracy: float = 0.5, offers: Mapping[str, int] | None = None
+        self,
+        *dnn_ids: str,
+        val_accuracy: float = 0.5,
+        offers: Mapping[str, int] | None = None,
+        seconds: float = 1.0,
+        start_s: float | None = None,
     ) -> list[Instruction]:
         """These DNNs finish their pass; returns the instructions after the last report.
 
-        `offers` are slots by DNN that their groups would drop.
+        `offers` are slots by DNN that their groups would drop; `start_s` is how long they took to start.
         """
         instructions: list[Instruction] = []
         metrics = {"val_accuracy": val_accuracy}
@@ -79,7 +84,9 @@ class Driver:
             pass_index = self.ensemble.state.groups[dnn_id].training_pass
             assert pass_index is not None
             offered = (offers or {}).get(dnn_id)
-            instructions = self.send(EpochDone(dnn_id, pass_index, metrics, 1.0, offered_slot=offered))
+            instructions = self.send(
+                EpochDone(dnn_id, pass_index, metrics, seconds, offered_slot=offered, start_s=start_s)
+            )
         return instructions
 
     def save(self, dnn_id: str, position: Position | None = None) -> list[Instruction]:

@@ -17,7 +17,7 @@ from hpcbal.events.ensemble import (
     GroupPlan,
     LeaveRound,
     NextPass,
-    StartAlone,
+    StartGroup,
     StartProfiling,
     StartRound,
     StopStream,
@@ -39,7 +39,7 @@ def groups_of(instructions: Sequence[Any]) -> dict[str, tuple[int, ...]]:
 
 def alone_of(instructions: Sequence[Any]) -> dict[str, int]:
     """Slot by DNN, for DNNs that start alone."""
-    plans = [instruction.plan for instruction in instructions if isinstance(instruction, StartAlone)]
+    plans = [instruction.plan for instruction in instructions if isinstance(instruction, StartGroup)]
     return {group.dnn_id: group.slots[0] for plan in plans for group in plan.groups}
 
 
@@ -223,7 +223,7 @@ def test_paradigms_that_decide_without_rates_measure_none(drive: Drive, paradigm
 
 def test_an_unknown_paradigm_is_refused() -> None:
     settings = ScheduleSettings(num_positions=1, paradigm="globl")
-    with pytest.raises(ControlError, match=r"got 'globl', allowed: global, local, homogeneous, independent"):
+    with pytest.raises(ControlError, match=r"got 'globl', allowed: global, local, homogeneous, elastic"):
         Ensemble([], Cluster.uniform(1, 1), settings, RateTable({}, 1))
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from hpcbal.control import PARADIGM_NAMES, foreseen_flotillas
-from hpcbal.events.ensemble import StartAlone, StartRound
+from hpcbal.events.ensemble import StartGroup, StartRound
 from hpcbal.policies.pruning import Asha, PruneRule
 
 EPOCHS = dict(zip("abcdefg", (4, 9, 6, 3, 8, 7, 5), strict=True))
@@ -15,7 +15,7 @@ EPOCHS = dict(zip("abcdefg", (4, 9, 6, 3, 8, 7, 5), strict=True))
 
 def slots_of(instructions: list[Any]) -> dict[str, int]:
     """Number of slots by DNN, of the groups that start."""
-    plans = [i.plan for i in instructions if isinstance(i, StartRound | StartAlone)]
+    plans = [i.plan for i in instructions if isinstance(i, StartRound | StartGroup)]
     return {group.dnn_id: len(group.slots) for plan in plans for group in plan.groups}
 
 

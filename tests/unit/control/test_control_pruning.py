@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from hpcbal.control import ControlError, StopRule, skip_passes
-from hpcbal.events.ensemble import DnnFailed, GroupLeft, LeaveRound, NextPass, StartAlone, StartRound
+from hpcbal.events.ensemble import DnnFailed, GroupLeft, LeaveRound, NextPass, StartGroup, StartRound
 from hpcbal.policies.pruning import Asha, Median
 
 ASHA = Asha(reduction=2, min_epochs=1)
@@ -30,7 +30,7 @@ def planned(instructions: list[Any]) -> set[str]:
     return {
         group.dnn_id
         for i in instructions
-        if isinstance(i, StartRound | StartAlone)
+        if isinstance(i, StartRound | StartGroup)
         for group in i.plan.groups
     }
 

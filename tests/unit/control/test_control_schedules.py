@@ -10,6 +10,7 @@ import pytest
 
 from hpcbal.control import (
     AUTO,
+    PARADIGM_NAMES,
     ControlError,
     Phase,
     ScheduleSettings,
@@ -27,7 +28,7 @@ from hpcbal.events.ensemble import (
     Schedule,
     ScheduleChosen,
     SchedulePrediction,
-    StartAlone,
+    StartGroup,
     StartRound,
     StopStream,
     SuspendRequested,
@@ -75,7 +76,7 @@ def test_only_what_is_left_open_differs_between_candidates() -> None:
     given_paradigm = candidates(ScheduleSettings(100, None, 0.9, paradigm="local"))
     assert {schedule.paradigm for schedule in given_paradigm} == {"local"}
     everything = candidates(ScheduleSettings(100, None, None, paradigm=AUTO))
-    assert {schedule.paradigm for schedule in everything} == {"global", "local", "homogeneous", "independent"}
+    assert {schedule.paradigm for schedule in everything} == set(PARADIGM_NAMES)
     assert Schedule("global", Delta(absolute=20.0), 0.8) in everything  # that of the paper
     assert len(set(everything)) == len(everything)
 
@@ -145,13 +146,13 @@ def test_the_machine_asks_before_each_round_and_forms_it_by_the_answer(drive: Dr
 def test_dnns_train_alone_to_the_end_once_that_is_chosen(drive: Drive) -> None:
     d = drive({"a": 1, "b": 1, "c": 2}, (2,), THREE, **OPEN)
     first = d.send(answer(d.start(), ALONE))
-    assert [type(each) for each in first] == [StartAlone, StartAlone]
+    assert [type(each) for each in first] == [StartGroup, StartGroup]
     name = first[0].plan.groups[0].dnn_id
     while d.ensemble.state.dnns[name].is_live:
         instructions = d.epoch(name)
         if d.ensemble.state.groups[name].leaving:
             instructions = d.leave(name)
-    assert [type(each) for each in instructions] == [StartAlone]
+    assert [type(each) for each in instructions] == [StartGroup]
 
 
 def test_rounds_may_be_followed_by_training_alone(drive: Drive) -> None:
@@ -270,7 +271,7 @@ def test_a_run_that_began_with_a_given_schedule_asks_first(drive: Drive) -> None
 def test_training_alone_continues_on_like_nodes_and_is_chosen_again_on_others(drive: Drive) -> None:
     d = drive({"a": 1, "b": 2, "c": 3}, (2,), THREE, **OPEN)
     d.send(answer(d.start(), ALONE))
-    assert {type(each) for each in resumed(drive, d).start()} == {StartAlone}
+    assert {type(each) for each in resumed(drive, d).start()} == {StartGroup}
     before = d.ensemble.resume_state()
     wider = drive({"a": 1, "b": 2, "c": 3}, (4,), None, before, **OPEN)
     assert wider.start()[0].current is None

@@ -95,7 +95,9 @@ def test_samples_are_copied_together_if_all_are_there() -> None:
     for number in (4, 8, 0):
         cache.put(number, np.full((2, 3), number, np.int16), np.array([number, -number], np.float32))
     samples, labels = np.zeros((3, 2, 3), np.int16), np.zeros((3, 2), np.float32)
-    assert not cache.copy(np.array([8, 1, 0]), samples, labels)
+    assert cache.claim(2)
+    for not_there in (1, 2):
+        assert not cache.copy(np.array([8, not_there, 0]), samples, labels)
     assert (cache.num_hits, samples.any()) == (0, False)
     assert cache.copy(np.array([8, 0, 4]), samples, labels)
     np.testing.assert_array_equal(samples, np.array([8, 0, 4])[:, np.newaxis, np.newaxis] * np.ones((2, 3)))

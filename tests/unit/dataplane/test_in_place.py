@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from hpcbal.data.arrays import is_aligned
 from hpcbal.data.dataset import BadSample
 from hpcbal.data.spec import LabelSpec, SampleSpec
-from hpcbal.dataplane.private import PrivateStream
 from hpcbal.dataplane.producer import NodeTopology, Producer
 from hpcbal.dataplane.reader import Batch, StreamReader
 from hpcbal.dataplane.replication import OneNode
@@ -164,27 +163,6 @@ def test_a_ring_lends_if_preprocessors_need_not_wait_for_the_step_to_end() -> No
     assert reader.bytes_to_lend(14) == spec.ring_bytes
     assert StreamReader(NodeRing.private(spec, 1, 1), 0).can_lend(14)
     assert reader.bytes_to_lend(22) is None  # three batches are more than a pass of 62 samples
-    private = PrivateStream(Numbers().spec(6), Numbers(), 21)
-    assert private.can_lend(21)
-    private.close()
-
-
-def test_a_step_may_read_a_batch_of_an_own_stream_while_the_next_one_is_made() -> None:
-    source = Numbers()
-    stream = PrivateStream(source.spec(), source, 21)
-    stream.open(Position(0))
-    ranges = [(start, min(start + 21, NUM_POSITIONS)) for start in range(0, NUM_POSITIONS, 21)]
-    steps = [(p, *each) for p in range(4) for each in ranges]
-    before: tuple[Batch, int, int, int] | None = None
-    for pass_index, start, stop in steps:
-        batch = stream.read_selection(pass_index, Selection(start, stop), in_place=True)
-        if before is not None:
-            source.check(*before)
-            stream.release(before[1], before[3])
-        source.check(batch, pass_index, start, stop)
-        before = batch, pass_index, start, stop
-    stream.end()
-    stream.close()
 
 
 def test_processes_under_load_and_a_killed_one_are_never_overwritten() -> None:

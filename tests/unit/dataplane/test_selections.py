@@ -12,8 +12,11 @@ from numpy.typing import NDArray
 
 from hpcbal.data.dataset import BadSample
 from hpcbal.data.spec import LabelSpec, SampleSpec
-from hpcbal.dataplane.private import PrivateStream
-from hpcbal.dataplane.stream import StreamSpec
+from hpcbal.dataplane.producer import NodeTopology, Producer
+from hpcbal.dataplane.reader import StreamReader
+from hpcbal.dataplane.replication import OneNode
+from hpcbal.dataplane.ring import NodeRing
+from hpcbal.dataplane.stream import StreamPlan, StreamSpec
 from hpcbal.errors import HpcbalError
 from hpcbal.events.history import Position
 from hpcbal.policies.selection import Selection
@@ -37,18 +40,23 @@ class Numbers:
         return np.full(length, float(sample_id)), np.array(sample_id % 5)
 
 
-def stream_of(static: bool, broken: bool) -> PrivateStream:
-    sample = SampleSpec.of((3 if static else None,), "float64", 24)
-    spec = StreamSpec(NUM_TRAIN, NUM_POSITIONS, BLOCK, sample, LabelSpec((), "int64"), ring_bytes=2**20)
-    stream = PrivateStream(spec, Numbers(static, broken), NUM_POSITIONS)
-    stream.open(Position(0))
-    return stream
+def stream_of(source: Numbers, *, is_sized: bool = False) -> StreamReader:
+    """A reader whose waiting makes the blocks."""
+    sample = SampleSpec.of((3 if source.static else None,), "float64", 24)
+    spec = StreamSpec(NUM_TRAIN, NUM_POSITIONS, BLOCK, sample, LabelSpec((), "int64"), 2**20, is_sized)
+    ring = NodeRing.private(spec, 1, 1)
+    producer = Producer(ring, OneNode(0), NodeTopology((0,), (0,)), source, 0)
+    reader = StreamReader(ring, 0, poll=lambda: producer.step() and None)
+    plan = StreamPlan(1, 0, 0, producers=(0,), training_nodes=(0,))
+    reader.begin(plan, Position(0))
+    producer.start(plan)
+    return reader
 
 
 @pytest.mark.parametrize("static", [True, False])
 @pytest.mark.parametrize("broken", [False, True])
 def test_a_selection_is_read_in_order_without_its_broken_samples(static: bool, broken: bool) -> None:
-    stream = stream_of(static, broken)
+    stream = stream_of(Numbers(static, broken))
 
     @given(st.sets(st.integers(0, NUM_POSITIONS - 1)))
     @settings(deadline=None, max_examples=30)
@@ -63,11 +71,10 @@ def test_a_selection_is_read_in_order_without_its_broken_samples(static: bool, b
 
     check()
     stream.end()
-    stream.close()
 
 
 def test_neighbours_are_read_as_a_range_is_and_memory_is_used_again() -> None:
-    stream, out = stream_of(static=True, broken=False), np.zeros((12, 3))
+    stream, out = stream_of(Numbers(static=True, broken=False)), np.zeros((12, 3))
     by_range = stream.read(0, 5, 17)
     picked = stream.read_selection(0, Selection.of(range(5, 17)), out=out)
     np.testing.assert_array_equal(picked.ids, by_range.ids)
@@ -76,7 +83,6 @@ def test_neighbours_are_read_as_a_range_is_and_memory_is_used_again() -> None:
     with pytest.raises(HpcbalError, match="of a pass of 50"):
         stream.read_selection(0, Selection.of([3, NUM_POSITIONS]))
     stream.end()
-    stream.close()
 
 
 def test_sizes_travel_with_the_samples_and_are_0_where_broken() -> None:
@@ -85,13 +91,9 @@ def test_sizes_travel_with_the_samples_and_are_0_where_broken() -> None:
             return ids / 10
 
     for static in (True, False):
-        sample = SampleSpec.of((3 if static else None,), "float64", 24)
-        spec = StreamSpec(NUM_TRAIN, NUM_POSITIONS, BLOCK, sample, LabelSpec(), 2**20, is_sized=True)
-        stream = PrivateStream(spec, Sized(static, broken=True), NUM_POSITIONS)
-        stream.open(Position(0))
+        stream = stream_of(Sized(static, broken=True), is_sized=True)
         ids, sizes = stream.measure(0, 5, 30)
         assert ids.tolist() == list(range(105, 130))
         assert sizes.tolist() == [0.0 if i % 7 == 0 else i / 10 for i in ids.tolist()]
         assert stream.read(0, 5, 30).ids.tolist() == [i for i in ids.tolist() if i % 7]
         stream.end()
-        stream.close()

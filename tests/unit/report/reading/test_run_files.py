@@ -200,7 +200,7 @@ def test_the_sums_at_the_end_report_what_a_preprocessor_makes(history: Any) -> N
 
 
 def test_groups_outside_of_rounds_are_drawn_too(history: Any) -> None:
-    data = history.start(0).add(1, "started-alone", plan=plan_of({"a": (1,)})).leave(4, "a").read()
+    data = history.start(0).add(1, "group-started", plan=plan_of({"a": (1,)})).leave(4, "a").read()
     assert [(span.slot, span.job) for span in data.spans] == [(1, "a")]
     assert data.rounds == ()
 

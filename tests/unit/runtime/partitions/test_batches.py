@@ -110,7 +110,7 @@ def test_passes_of_all_ranks(static: bool) -> None:
             assert len(set(mine[10 * traversal : 10 * traversal + 10])) == 10
         assert mine[:10] != mine[10:20] or rank == NUM_RANKS - 1
         assert batches.parts.facts()["traversals"][rank] == len(mine) / 10
-        assert batches.samples_made > len(mine)
+        assert batches.maker.samples_made > len(mine)
         drawn += sorted(set(mine))
     assert sorted(drawn) == list(range(30))
     assert sorted(validated) == list(range(30, NUM_SAMPLES))
@@ -120,7 +120,7 @@ def test_steps_report_what_this_rank_has_spent_on_them() -> None:
     feeder, batches = batches_of(0)
     seconds = [step.preprocessing_s for step in feeder.steps(0, 0)]
     assert min(seconds) > 0.0
-    assert sum(seconds) == pytest.approx(batches.busy_s)
+    assert sum(seconds) == pytest.approx(batches.maker.busy_s)
 
 
 def test_a_sample_looks_different_in_each_traversal() -> None:
@@ -152,8 +152,8 @@ def test_broken_samples_of_validation_are_left_out_by_all() -> None:
         assert [step.num_samples_total for step in steps] == [6, 2]
         for step in feeder.steps(0, 30):  # memory is used again two steps later
             validated += step.batch.ids.tolist()
-        assert batches.num_bad == len(batches.take_bad()) == 2
-        assert batches.take_bad() == []
+        assert batches.num_bad == len(batches.maker.take_bad()) == 2
+        assert batches.maker.take_bad() == []
     assert sorted(validated) == [30, 32, 33, 34, 36, 37, 38, 39]
 
 

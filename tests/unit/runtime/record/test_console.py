@@ -12,7 +12,7 @@ import pytest
 
 from hpcbal.config import EnsembleConfig
 from hpcbal.errors import InputError
-from hpcbal.events.ensemble import DnnFailed, GroupPlan, RoundPlan, StartAlone, StartProfiling, StartRound
+from hpcbal.events.ensemble import DnnFailed, GroupPlan, RoundPlan, StartGroup, StartProfiling, StartRound
 from hpcbal.events.history import Position
 from hpcbal.runtime.record.console import Console
 from hpcbal.telemetry.ledger import BadSampleLine
@@ -91,7 +91,7 @@ def test_each_dnn_over_the_limit_is_reported_once(capsys: pytest.CaptureFixture[
     assert lines[-1] == f"{limit}a (8 of 24 samples on 3 slots); shares stay even"
     console.handle(StartRound(plan_of(a=2, b=4)))
     assert limits_reported(capsys) == []
-    console.handle(StartAlone(plan_of(b=1)))
+    console.handle(StartGroup(plan_of(b=1)))
     assert limits_reported(capsys) == [f"{limit}b (24 of 24 samples on 1 slot); shares stay even"]
     console.handle(StartRound(plan_of(a=1, b=1)))
     assert limits_reported(capsys) == []

@@ -15,7 +15,7 @@ DURABLE = {
     "run-started",
     "run-finished",
     "round-started",
-    "started-alone",
+    "group-started",
     "round-ended",
     "slot-left-out",
     "dnn-done",

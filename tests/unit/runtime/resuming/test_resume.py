@@ -30,7 +30,7 @@ from hpcbal.events.ensemble import (
     Schedule,
     ScheduleChosen,
     SchedulePrediction,
-    StartAlone,
+    StartGroup,
     StartRound,
     StopStream,
 )
@@ -201,7 +201,7 @@ def test_dnns_that_left_to_regroup_keep_their_slots_until_the_next_round(run: Ru
 def test_a_round_is_over_once_dnns_train_alone(run: RunDirectory):
     """Otherwise a later start would compare its hosts with those of the interrupted round."""
     save(run, "a", 3, Position(8, 40))
-    alone = StartAlone(replace(PLAN, index=5))
+    alone = StartGroup(replace(PLAN, index=5))
     resume = read(run, started(), BEGUN, started(num_slots=4), alone).resume
     assert resume.interrupted is None
     assert resume.cluster is not None

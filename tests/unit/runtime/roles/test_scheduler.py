@@ -41,6 +41,8 @@ from hpcbal.runtime.wire.protocol import (
     COMPILING,
     DataLoading,
     EndStream,
+    FillCache,
+    FormGroup,
     Happened,
     Heartbeat,
     Leave,
@@ -53,7 +55,6 @@ from hpcbal.runtime.wire.protocol import (
     StopRequest,
     StreamEnded,
     Suspend,
-    TrainAlone,
 )
 from hpcbal.simulator import Outset, choose_schedule
 from hpcbal.telemetry.ledger import BadSampleLine
@@ -453,7 +454,8 @@ def test_independent_dnns_train_alone_and_no_stream_is_shared(stage) -> None:
     end = on.spec.num_positions
 
     def script() -> Script:
-        orders: dict[int, TrainAlone] = {rank: on.get(rank) for rank in TRAINERS}
+        orders: dict[int, FormGroup] = {rank: on.get(rank) for rank in TRAINERS}
+        assert on.get(1) == FillCache(0)
         assert sorted(order.serial for order in orders.values()) == [1, 2]
         for rank, order in orders.items():
             (group,) = order.round_plan.groups
@@ -465,7 +467,7 @@ def test_independent_dnns_train_alone_and_no_stream_is_shared(stage) -> None:
             yield
 
     assert on.play(script()) == 0
-    on.all_get_shutdown(0)  # the first that the preprocessor hears of
+    on.all_get_shutdown(0)
 
 
 class SlowChooser:

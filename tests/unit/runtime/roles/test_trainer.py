@@ -11,6 +11,7 @@ import pytest
 from hpcbal.events.ensemble import CheckpointWritten, DnnFailed, EpochDone, GroupLeft, GroupPlan, RateMeasured
 from hpcbal.events.history import Position
 from hpcbal.runtime.wire.protocol import (
+    FormGroup,
     Happened,
     Heartbeat,
     Leave,
@@ -18,7 +19,6 @@ from hpcbal.runtime.wire.protocol import (
     Proceed,
     StopRequest,
     Suspend,
-    TrainAlone,
 )
 
 A, B = GroupPlan("a", (0,)), GroupPlan("b", (1,))
@@ -99,7 +99,7 @@ def test_alone_a_dnn_is_trained_on_samples_that_its_rank_makes(floor: Callable[.
     on = floor(2, schedule={"paradigm": "independent"})
     orders = {0: (7, A), 1: (8, B)}
     for slot, (serial, group) in orders.items():
-        on.order(TrainAlone(serial, on.plan_of(group)), slot)
+        on.order(FormGroup(serial, on.plan_of(group)), slot)
     left = 0
     made: dict[int, int] = {}
     while left < 2:

@@ -19,7 +19,7 @@ for role in ROLES:
 ROLES_NEED_NO_MPI = """
 import sys
 sys.modules["mpi4py"] = None  # as on a machine without it
-import hpcbal.dataplane.private
+import hpcbal.dataplane.maker, hpcbal.runtime.group.own_batches
 import hpcbal.runtime.roles.scheduler, hpcbal.runtime.roles.preprocessor, hpcbal.runtime.roles.trainer
 import hpcbal.runtime.roles.group_profile, hpcbal.runtime.roles.group_round
 import hpcbal.runtime.start.scheduler

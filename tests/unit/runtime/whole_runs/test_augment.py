@@ -13,7 +13,7 @@ from hpcbal.errors import OutputError
 
 NOISY = [{"in_process_toys:Noisy": {"spread": 20.0}}]
 DATA = {"dataset": "in_process_toys:pixels", "args": {"broken": 2}, "max_bad_fraction": 0.1}
-PARADIGMS = ["global", "local", "homogeneous", "independent"]
+PARADIGMS = ["global", "local", "homogeneous", "elastic", "independent"]
 
 
 @pytest.fixture(autouse=True)
@@ -63,7 +63,7 @@ def test_a_stopped_run_goes_on_to_the_same_weights(lab: Any, paradigm: str) -> N
     lab.assert_same(lab.outcome(), wanted)
 
 
-@pytest.mark.parametrize("paradigm", ["global", "independent"])
+@pytest.mark.parametrize("paradigm", ["global", "elastic", "independent"])
 def test_a_killed_run_goes_on_to_the_same_weights(lab: Any, paradigm: str) -> None:
     use(lab, "whole", paradigm, dnns=dnns(lab, "a", "b", hook="act"))
     assert lab.run() == 0
@@ -86,7 +86,7 @@ def test_samples_are_the_same_to_the_last_bit_on_any_number_of_slots(lab: Any) -
         assert_close(outcome, outcomes[0])
 
 
-@pytest.mark.parametrize("paradigm", ["global", "independent"])
+@pytest.mark.parametrize("paradigm", ["global", "elastic", "independent"])
 def test_others_train_as_if_nobody_augmented_and_equal_lists_draw_equally(lab: Any, paradigm: str) -> None:
     use(lab, "plain", paradigm, dnns=dnns(lab))
     assert lab.run() == 0

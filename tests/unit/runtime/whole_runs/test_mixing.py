@@ -29,7 +29,7 @@ def assert_close(got: Any, wanted: Any) -> None:
             np.testing.assert_allclose(got[name][1][key], array, err_msg=key, rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize("paradigm", ["global", "independent"])
+@pytest.mark.parametrize("paradigm", ["global", "elastic", "independent"])
 def test_a_stopped_run_goes_on_to_the_same_weights(lab: Any, hooks: Any, paradigm: str) -> None:
     hooks["act"] = lambda step: None
     use(lab, "whole", paradigm)

@@ -14,7 +14,7 @@ from hpcbal.runtime.roles import scheduler
 from hpcbal.runtime.roles.scheduler import ScheduleChooser
 from hpcbal.simulator import Outset, choose_schedule
 
-PARADIGMS = ["global", "local", "homogeneous", "independent", "auto"]
+PARADIGMS = ["global", "local", "homogeneous", "elastic", "independent", "auto"]
 NUM_SAMPLES, BLOCK_SAMPLES = 60, 8  # as in the conftest of the runtime's tests
 
 
@@ -41,7 +41,7 @@ def test_stops_and_deaths_change_nothing(lab: Any, paradigm: str) -> None:
 def test_a_run_whose_schedule_was_chosen_resumes_from_every_line_of_its_ledger(
     lab: Any, monkeypatch: pytest.MonkeyPatch, num_slots: int
 ) -> None:
-    """Each start dies one line later than the one before, one of them just after `started-alone`."""
+    """Each start dies one line later than the one before, one of them just after `group-started`."""
 
     def choose(outset: Outset, asked: ChooseSchedule) -> ScheduleChosen:
         choice = choose_schedule(outset, asked)
@@ -58,7 +58,7 @@ def test_a_run_whose_schedule_was_chosen_resumes_from_every_line_of_its_ledger(
     while lab.dies_after_lines(monkeypatch, num_lines):
         num_lines += 1
     assert lab.states() == {"a": ("done", 2), "b": ("done", 3)}
-    assert lab.events("started-alone")
+    assert lab.events("group-started")
     lab.assert_same(lab.outcome(), calm)
 
 
@@ -116,7 +116,7 @@ def test_independent_dnns_pay_for_their_own_preprocessing(lab: Any) -> None:
 def test_no_slot_is_idle_while_an_independent_dnn_waits(lab: Any) -> None:
     lab.use("independent", num_slots=1)
     assert lab.run() == 0
-    started = [line.plan.groups[0].dnn_id for line in lab.events("started-alone")]
+    started = [line.plan.groups[0].dnn_id for line in lab.events("group-started")]
     assert sorted(started) == ["a", "b", "c"]
     assert [line.dnn_id for line in lab.events("group-left")] == started
 
@@ -164,7 +164,7 @@ def test_independent_dnns_become_the_same_whatever_the_speeds_and_slots(lab: Any
         lab.use("independent", num_slots=num_slots, output=f"run{number}", backend=backend)
         assert lab.run() == 0
         outcomes.append(lab.outcome())
-        orders.add(tuple(next(iter(line.plan.start)) for line in lab.events("started-alone")))
+        orders.add(tuple(next(iter(line.plan.start)) for line in lab.events("group-started")))
     assert len(orders) > 1, "the speeds did not change which DNN starts first"
     for outcome in outcomes[1:]:
         lab.assert_same(outcome, outcomes[0])

@@ -7,7 +7,7 @@ import pytest
 from ledger_lines import a
 
 from hpcbal.errors import ExitCode, OutputError
-from hpcbal.events.ensemble import StartAlone, StartRound
+from hpcbal.events.ensemble import StartGroup, StartRound
 from hpcbal.kinds import KINDS
 from hpcbal.telemetry import Ledger, RunLock, check_output, claim_output, is_same_config
 
@@ -203,7 +203,7 @@ def test_lists_that_may_change_are_named_as_a_whole(tmp_path):
 
 def test_a_dnn_that_trains_alone_holds_the_config_too(tmp_path):
     prepare_output(tmp_path, CONFIG)
-    train(tmp_path, StartAlone)
+    train(tmp_path, StartGroup)
     with pytest.raises(OutputError, match="--output"):
         prepare_output(tmp_path, CONFIG.replace("args: {}", "args: {n: 3}"))
 

@@ -1,0 +1,151 @@
+"""Make batches where they are needed, sample by sample, without a stream."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hpcbal.comm.backoff import Backoff
+from hpcbal.data.dataset import BadSample
+from hpcbal.data.source import PreprocessedSamples
+from hpcbal.dataplane.reader import Batch
+from hpcbal.dataplane.stream import StreamSpec
+
+Bad = tuple[int, str, str]
+"""(id, where, reason) of a broken sample."""
+
+MOST_WAIT_S = 2.0
+"""How long a sample that another rank of the node is making is waited for."""
+
+_Made = tuple[NDArray[Any], NDArray[Any]] | None
+
+
+class BatchMaker:
+    """Preprocesses the samples of this rank's batches.
+
+    If samples are kept in a cache that the node shares, ranks that need the same ones do not all make them: a
+    rank makes first what nobody else is making, and then takes what others have made meanwhile.
+
+    Attributes:
+        samples: preprocesses them.
+        samples_made, busy_s: number of samples preprocessed, and seconds spent on that.
+        poll: called before each sample; an exception from it ends the work.
+    """
+
+    def __init__(self, spec: StreamSpec, samples: PreprocessedSamples) -> None:
+        self._label = spec.label
+        self.samples = samples
+        self.samples_made = 0
+        self.busy_s = 0.0
+        self.poll: Callable[[], None] = _nothing
+        self._bad: list[Bad] = []
+
+    @property
+    def num_from_cache(self) -> int:
+        """Samples that were found in the cache, so far."""
+        return 0 if self.samples.cache is None else self.samples.cache.num_hits
+
+    def note_bad(self, bad: Sequence[Bad]) -> None:
+        """Take note of broken samples that were found elsewhere on this rank."""
+        self._bad += bad
+
+    def take_bad(self) -> list[Bad]:
+        """Return the broken samples not returned yet."""
+        bad, self._bad = self._bad, []
+        return bad
+
+    def make(
+        self,
+        wanted: Sequence[tuple[int, int]],
+        *,
+        training: bool,
+        out: NDArray[Any] | None,
+        partner_of: Sequence[int] | None = None,
+        moments: NDArray[np.int64] | None = None,
+    ) -> tuple[Batch, float]:
+        """Preprocess samples.
+
+        Args:
+            wanted: (id, moment) of each sample; the moment is what random operations depend on.
+            training: whether random operations apply, and samples are mixed.
+            out: memory for samples of one shape, shape (>= n, *sample shape); None: they differ.
+            partner_of: for each sample of the batch, the place in `wanted` of the one that it is mixed with;
+                shape (n,). What follows the first n samples is needed for mixing only. None: the next one.
+            moments: `Batch.moments` of the n samples; None: those of `wanted`.
+
+        Returns: the batch, without broken samples, and the seconds that it took.
+        """
+        began = time.perf_counter()
+        mixes = training and self.samples.mixes
+        num_samples = len(wanted) if partner_of is None else len(partner_of)
+        y = np.empty((num_samples, *self._label.shape), self._label.dtype)
+        made: list[_Made] = [None] * len(wanted)
+        for index in self._in_order_of_making(wanted):
+            self.poll()
+            sample_id, moment = wanted[index]
+            try:
+                sample, label = self.samples.sample(sample_id, moment, training)
+            except BadSample as error:
+                if self.samples.cache is not None:
+                    self.samples.cache.give_up(sample_id)
+                self._bad.append((error.sample_id, error.where, error.reason))
+                continue
+            if mixes:
+                made[index] = sample.copy(), label.copy()
+            else:
+                y[index] = label
+                if out is None:
+                    sample = sample.copy()
+                else:
+                    out[index] = sample
+                    sample = out[index]
+                made[index] = sample, y[index]
+        if mixes:
+            assert out is not None, "samples that are mixed have one shape"
+            for index in range(num_samples):
+                own = made[index]
+                if own is not None:
+                    partner = made[(index + 1) % num_samples if partner_of is None else partner_of[index]]
+                    out[index], y[index] = self.samples.mixed(*wanted[index], own, partner)
+        good = [index for index in range(num_samples) if made[index] is not None]
+        ids = np.array([wanted[index][0] for index in good], np.int64)
+        x: NDArray[Any] | list[NDArray[Any]]
+        if out is None:
+            x = [entry[0] for index in good if (entry := made[index]) is not None]
+        elif len(good) == num_samples:
+            x = out[:num_samples]
+        else:
+            x, y = out[good], y[good]
+        if moments is None:
+            moments = np.array([moment for _, moment in wanted[:num_samples]], np.int64)
+        self.samples_made += len(wanted)
+        seconds = time.perf_counter() - began
+        self.busy_s += seconds
+        return Batch(ids, x, y, moments=moments[good]), seconds
+
+    def _in_order_of_making(self, wanted: Sequence[tuple[int, int]]) -> Iterator[int]:
+        """Yield the places in `wanted`: last come samples that other ranks make, once they are there."""
+        cache = self.samples.cache
+        if cache is None:
+            yield from range(len(wanted))
+            return
+        made_elsewhere = []
+        for index, (sample_id, _) in enumerate(wanted):
+            if cache.claim(sample_id):
+                yield index
+            else:
+                made_elsewhere.append(index)
+        for index in made_elsewhere:
+            began, backoff = time.monotonic(), Backoff()
+            while cache.is_claimed(wanted[index][0]) and time.monotonic() - began < MOST_WAIT_S:
+                self.poll()
+                backoff.wait()
+            yield index
+
+
+def _nothing() -> None:
+    """Do nothing."""

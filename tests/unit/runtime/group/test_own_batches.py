@@ -1,0 +1,188 @@
+"""Ranks that make their own batches train the samples of the shared stream, to the bit."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hpcbal.data.pipeline import build_operations
+from hpcbal.data.source import PreprocessedSamples
+from hpcbal.data.spec import LabelSpec, SampleSpec
+from hpcbal.dataplane.cache import CacheNeed, SampleCache
+from hpcbal.dataplane.maker import BatchMaker
+from hpcbal.dataplane.producer import NodeTopology, Producer
+from hpcbal.dataplane.reader import Batch, StreamReader
+from hpcbal.dataplane.replication import OneNode
+from hpcbal.dataplane.ring import NodeRing
+from hpcbal.dataplane.shared_memory import SharedMemory
+from hpcbal.dataplane.stream import StreamPlan, StreamSpec
+from hpcbal.events.history import Position
+from hpcbal.runtime.balance.balancer import EvenSplit
+from hpcbal.runtime.group.feeding import Feeder, StreamBatches
+from hpcbal.runtime.group.own_batches import OwnBatches
+
+NUM_SAMPLES, SEED = 47, 3
+
+
+class Pixels:
+    """Random images of 4 x 4 pixels in five classes of unequal size; some are broken."""
+
+    num_classes = 5
+    sample_spec = SampleSpec.of((4, 4, 1), "uint8")
+    label_spec = LabelSpec()
+
+    def __init__(self, broken: frozenset[int] = frozenset(), sizes: Any = None) -> None:
+        self.labels = np.random.default_rng(1).choice(5, NUM_SAMPLES, p=[0.4, 0.3, 0.15, 0.1, 0.05])
+        self.pixels = np.random.default_rng(2).integers(0, 256, (NUM_SAMPLES, 4, 4, 1), np.uint8)
+        self.broken = broken
+        self.num_reads = 0
+        if sizes is not None:
+            self.sizes = sizes
+
+    def __len__(self) -> int:
+        return NUM_SAMPLES
+
+    def read(self, sample_id: int) -> tuple[Any, Any]:
+        self.num_reads += 1
+        if sample_id in self.broken:
+            raise OSError("broken")
+        return self.pixels[sample_id], self.labels[sample_id]
+
+    def describe(self, sample_id: int) -> str:
+        return f"pixels {sample_id}"
+
+
+def source_of(dataset: Pixels, steps: list[Any], *, balanced: bool = False) -> PreprocessedSamples:
+    return PreprocessedSamples(dataset, build_operations(steps), SEED, 0.2, balanced=balanced)
+
+
+def spec_of(source: PreprocessedSamples, block_samples: int) -> StreamSpec:
+    return StreamSpec(
+        source.num_train, source.num_positions, block_samples, source.sample_spec, source.label_spec, 2**22
+    )
+
+
+def by_stream(source: PreprocessedSamples, spec: StreamSpec, batch_size: int) -> list[Batch]:
+    """The batches of two passes of a shared stream, for one rank."""
+    ring = NodeRing.private(spec, 1, 1)
+    producer = Producer(ring, OneNode(0), NodeTopology((0,), (0,)), source, 0)
+    reader = StreamReader(ring, 0, poll=lambda: producer.step() and None)
+    plan = StreamPlan(1, 0, 0, producers=(0,), training_nodes=(0,))
+    reader.begin(plan, Position(0))
+    producer.start(plan)
+    batches = StreamBatches(spec, reader, batch_size, 0, EvenSplit(1))
+    feeder = Feeder(spec, batches, batch_size, None, poll=lambda: producer.step() and None)
+    return [copied(step.batch) for p in range(2) for step in feeder.steps(p, 0)]
+
+
+def by_ranks(
+    source: PreprocessedSamples, spec: StreamSpec, batch_size: int, num_ranks: int
+) -> list[list[Batch]]:
+    """The batches of the same passes, by step and rank, of ranks that make their own."""
+    ranks = []
+    for rank in range(num_ranks):
+        batches = OwnBatches(spec, BatchMaker(spec, source), batch_size, rank, EvenSplit(num_ranks))
+        feeder = Feeder(spec, batches, batch_size, None, poll=lambda: None)
+        ranks.append([copied(step.batch) for p in range(2) for step in feeder.steps(p, 0)])
+    return [list(step) for step in zip(*ranks, strict=True)]
+
+
+def copied(batch: Batch) -> Batch:
+    return Batch(batch.ids.copy(), np.array(batch.x), batch.y.copy())
+
+
+@given(
+    block_samples=st.integers(2, 50),
+    batch_size=st.integers(1, 60),
+    num_ranks=st.integers(1, 4),
+    broken=st.frozensets(st.integers(0, NUM_SAMPLES - 1), max_size=6),
+    balanced=st.booleans(),
+    steps=st.sampled_from(
+        [
+            [("normalize", {"mean": 0.5, "std": 0.25})],
+            [("random_flip", {})],
+            [("random_crop", {"height": 3, "width": 3}), ("mixup", {"alpha": 1.0})],
+        ]
+    ),
+)
+def test_all_ranks_together_take_the_batches_of_the_stream(
+    block_samples: int, batch_size: int, num_ranks: int, broken: frozenset[int], balanced: bool, steps: Any
+) -> None:
+    source = source_of(Pixels(broken), steps, balanced=balanced)
+    spec = spec_of(source, block_samples)
+    wanted = by_stream(source, spec, batch_size)
+    made = by_ranks(source, spec, batch_size, num_ranks)
+    assert len(made) == len(wanted)
+    for step, whole in zip(made, wanted, strict=True):
+        np.testing.assert_array_equal(np.concatenate([batch.ids for batch in step]), whole.ids)
+        np.testing.assert_array_equal(np.concatenate([batch.x for batch in step]), whole.x)
+        np.testing.assert_array_equal(np.concatenate([batch.y for batch in step]), whole.y)
+
+
+def test_broken_samples_are_reported_once_for_each_time_that_they_are_needed() -> None:
+    source = source_of(Pixels(frozenset({4, 9})), [("random_flip", {})])
+    maker = BatchMaker(spec_of(source, 8), source)
+    batch, _ = maker.make([(4, 0), (5, 0), (9, 0)], training=True, out=None)
+    assert batch.ids.tolist() == [5]
+    assert [(sample_id, where) for sample_id, where, _ in maker.take_bad()] == [
+        (4, "pixels 4"),
+        (9, "pixels 9"),
+    ]
+    assert maker.take_bad() == []
+
+
+def cache_of(source: PreprocessedSamples, num_bytes: int | None = None) -> SampleCache:
+    need = CacheNeed.of(source)
+    assert need is not None
+    size = need.whole_bytes(4) if num_bytes is None else num_bytes
+    return SampleCache(SharedMemory.private(size), need, size)
+
+
+def test_ranks_that_need_the_same_samples_at_once_make_each_of_them_once() -> None:
+    """All begin with the same sample, like DNNs that start together."""
+    dataset = Pixels()
+    source = source_of(dataset, [("random_flip", {})])
+    source.cache = cache_of(source)
+    spec, wanted = spec_of(source, 8), [(sample_id, 0) for sample_id in range(40)]
+    barrier, made, lock = threading.Barrier(4), [], threading.Lock()
+    read = dataset.read
+
+    def slowly(sample_id: int) -> Any:
+        with lock:
+            dataset.slept = getattr(dataset, "slept", 0) + 1  # type: ignore[attr-defined]
+        threading.Event().wait(0.002)
+        return read(sample_id)
+
+    dataset.read = slowly  # type: ignore[method-assign]
+
+    def rank() -> None:
+        maker = BatchMaker(spec, source)
+        barrier.wait()
+        made.append(maker.make(wanted, training=True, out=None)[0])
+
+    threads = [threading.Thread(target=rank) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for first, other in itertools.pairwise(made):
+        np.testing.assert_array_equal(np.array(first.x), np.array(other.x))
+    assert 40 <= dataset.num_reads <= 44, "no sample is made again while another rank makes it"
+
+
+@pytest.mark.parametrize("num_bytes", [None, 4096 + 512])
+def test_a_claim_ends_when_the_sample_turns_out_broken_or_has_no_room(num_bytes: int | None) -> None:
+    dataset = Pixels(frozenset({0}))
+    source = source_of(dataset, [("random_flip", {})])
+    cache = source.cache = cache_of(source, num_bytes)
+    maker = BatchMaker(spec_of(source, 8), source)
+    maker.make([(sample_id, 0) for sample_id in range(NUM_SAMPLES)], training=True, out=None)
+    assert not any(map(cache.is_claimed, range(NUM_SAMPLES)))
+    assert cache.is_missing(0)
+    assert cache.is_full == any(map(cache.is_missing, range(1, NUM_SAMPLES)))
