@@ -33,6 +33,7 @@ class Pipelines:
         on_device: the operations left for the device, in order; they turn `host_spec` into `output_spec`.
         indices_on_device: which of `operations` these are.
         is_random: whether training samples differ from pass to pass.
+        is_fixed: whether `complete` has nothing to do: what `prepare` returns is of `host_spec`.
         is_exact: whether all operations run one by one, see `Pipeline`.
         customised: names of arrays on which a user's code runs.
         may_become_nonfinite: names of arrays that may have NaN and infinite values after the operations.
@@ -101,6 +102,9 @@ class Pipelines:
             for index in places[name][len(places[name]) - len(each.on_device) :]
         )
         self.is_random = any(pipeline.is_random for pipeline in every)
+        self.is_fixed = all(pipeline.is_fixed for pipeline in every) and (
+            not self._is_named or self.prepared_spec == self.host_spec
+        )
         self.is_exact = all(pipeline.is_exact for pipeline in every)
         self.customised = frozenset(name for name, each in self._by_name.items() if each.is_custom)
         # Our operations turn finite numbers into finite ones, so samples made of integers need no check.

@@ -52,6 +52,9 @@ class KeptSamples(Protocol):
     def get(self, sample_id: int) -> tuple[NDArray[Any], NDArray[Any]] | None:
         """Return a sample and its label, which cannot be written to; None if they are not there."""
 
+    def copy(self, ids: NDArray[np.int64], samples: NDArray[Any], labels: NDArray[Any]) -> bool:
+        """Copy samples and labels into arrays, if all are there; return whether they are."""
+
     def put(self, sample_id: int, sample: NDArray[Any], label: NDArray[Any]) -> None:
         """Keep copies of a sample and its label, if there is room for them and they are not there yet."""
 
@@ -383,6 +386,19 @@ class PreprocessedSamples:
             )
         if name in self._pipeline.may_become_nonfinite and not is_finite(array):
             raise UnusableSampleError(of + describe_nonfinite(array))
+
+    def copy_kept(self, ids: NDArray[np.int64], samples: NDArray[Any], labels: NDArray[Any]) -> bool:
+        """Copy samples that `sample` would return, whatever the pass, out of the cache.
+
+        Args:
+            ids: of the samples, shape (n,).
+            samples, labels: arrays to write to, C-contiguous, shape (n, ...).
+
+        Returns: whether all are written; False if one is not in the cache, or something follows on what is.
+        """
+        if self.cache is None or self._mixing is not None or not self._pipeline.is_fixed:
+            return False
+        return self.cache.copy(ids, samples, labels)
 
     def mixed(self, sample_id: int, pass_index: int, own: Sample, partner: Sample | None) -> Sample:
         """Mix a training sample with another one of its pass; only if the source `mixes`.

@@ -128,8 +128,12 @@ def test_a_sample_that_is_not_as_promised_is_broken(wrong: Any, reason: str) -> 
         source.sample(7, 0, training=True)
 
 
-def test_what_does_not_change_from_pass_to_pass_is_kept_as_one_record() -> None:
-    plain, cached = of_both(IMAGE), of_both(IMAGE)
+FIXED = IMAGE[:2]
+
+
+@pytest.mark.parametrize("operations", [IMAGE, FIXED])
+def test_what_does_not_change_from_pass_to_pass_is_kept_as_one_record(operations: list[Any]) -> None:
+    plain, cached = of_both(operations), of_both(operations)
     need = CacheNeed.of(cached)
     assert need is not None
     assert [name for name, _ in need.sample.parts] == ["image", "table"]
@@ -141,6 +145,12 @@ def test_what_does_not_change_from_pass_to_pass_is_kept_as_one_record() -> None:
                 one, other = (each.sample(sample_id, 1, training) for each in (plain, cached))
                 assert [part.tobytes() for part in one] == [part.tobytes() for part in other]
     assert cached.cache.num_added == 20
+    spec, label = cached.sample_spec, cached.label_spec
+    ids, samples, labels = np.arange(20), np.empty(20, spec.dtype), np.empty(20, label.dtype)
+    assert cached.copy_kept(ids, samples, labels) is (operations is FIXED)
+    for sample_id in range(20 if operations is FIXED else 0):
+        one, other = plain.sample(sample_id, 1, training=True)
+        assert (samples[sample_id].tobytes(), labels[sample_id].tobytes()) == (one.tobytes(), other.tobytes())
     cached.cache.close()
 
 
