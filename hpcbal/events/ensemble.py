@@ -315,12 +315,12 @@ class ScheduleChosen(Event):
         preprocessing_samples_per_s: rate of one preprocessor that the predictions used; null: preprocessing
             was no limit. Later choices use the same value, so that they do not depend on measurements of a
             running machine.
-        hit_rate: share of the samples, 0..1, for which the predictions took the caches of nodes to have room.
-            Later choices use the same value.
         num_dnns: number of DNNs that were not over; the next choice depends on it. Null if it is not known.
         basis: identifies what the choice was made for: all DNNs of the run and the epochs that they may have,
             the candidates, the limit of slots, and the nodes. A resumed run drops a choice with another
             basis. Null if it is not known.
+        hit_rate: share of the samples, 0..1, for which the predictions took the caches of nodes to have room.
+            Later choices use the same value.
     """
 
     event: ClassVar[str] = "schedule-chosen"
