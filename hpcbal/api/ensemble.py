@@ -19,10 +19,11 @@ from hpcbal.data.given_samples import GivenSamples
 from hpcbal.data.held_out import of_same_kind
 from hpcbal.data.labels import class_names
 from hpcbal.data.source import PreprocessedSamples, open_source
+from hpcbal.data.spec import UNNAMED
 from hpcbal.ensembling import items_of, predictions_of
 from hpcbal.errors import InputError
 from hpcbal.runtime.evaluating.evaluator import Evaluator, FailedDnnsError
-from hpcbal.runtime.evaluating.predicting import Predictor
+from hpcbal.runtime.evaluating.predicting import Predictor, of_output
 from hpcbal.runtime.evaluating.request import VALIDATION, EvaluationRequest, TrainedRun, open_trained
 from hpcbal.runtime.evaluating.result import columns_of, of_one_kind, without_dnns
 from hpcbal.runtime.evaluating.workers import OneWorker
@@ -67,7 +68,7 @@ class Ensemble:
         samples: Any,
         *,
         data_args: Mapping[str, Any] | None = None,
-    ) -> NDArray[np.float64]:
+    ) -> NDArray[np.float64] | dict[str, NDArray[np.float64]]:
         """Predict some samples; they are preprocessed like validation samples.
 
         Args:
@@ -78,15 +79,21 @@ class Ensemble:
 
         Returns:
             The weighted mean of what the members predict, float64, shape (n, *prediction of one sample):
-            probabilities of classes or labels, or values. A sample that cannot be used has NaN; one warning
-            names the first.
+            probabilities of classes or labels, or values; a dict by output if labels have names. A sample
+            that cannot be used has NaN; one warning names the first.
 
         Raises:
             InputError: if a member cannot be built any more.
             DataError: if there are no samples, or they are of another kind.
         """
         found = self._sample_set(samples, data_args or {})
-        kind, num_samples = predicted_by(self._run.dnns[0]), len(found.ids)
+        predicted = {name: self._predicted(found, name) for name in self._trained.label_spec.by_name}
+        return predicted.get(UNNAMED, predicted)
+
+    def _predicted(self, found: SampleSet, output: str) -> NDArray[np.float64]:
+        """The predictions of one output."""
+        first = self._run.dnns[0]
+        kind, num_samples = predicted_by(of_output(first, output)), len(found.ids)
         total: NDArray[np.float64] | None = None
         is_known = np.zeros(num_samples, bool)
         shape: tuple[int, ...] = ()
@@ -95,7 +102,7 @@ class Ensemble:
             if not weight:
                 continue
             try:
-                for positions, _, outputs in self._predictor.outputs(dnn, found, 0, num_samples):
+                for positions, _, outputs in self._predictor.outputs(dnn, found, 0, num_samples, output):
                     rows = items_of(outputs, kind).reshape(len(positions), -1)
                     if total is None:
                         total, shape = np.zeros((num_samples, rows.shape[1])), outputs.shape[1:]
@@ -118,7 +125,7 @@ class Ensemble:
             more = f", nor can {len(unknown) - 1} more" if len(unknown) > 1 else ""
             warn(f"sample {unknown[0]} of {found.name} cannot be used{more}: {reason}")
         assert total is not None
-        columns = columns_of(kind, self._trained)
+        columns = columns_of(kind, self._trained, output)
         predictions = predictions_of(total.reshape(-1, columns), shape, kind)
         predictions[~is_known] = np.nan
         return predictions
@@ -154,8 +161,11 @@ def open_ensemble(
     """Load the DNNs of a run; see `Run.ensemble`."""
     if select not in SELECTIONS:
         raise InputError(f"select: got {select!r}, allowed: {', '.join(SELECTIONS)}")
-    run = of_one_kind(open_trained(EvaluationRequest(directory, patterns=dnns, which=which)))
-    trained = open_source(run.config)
+    found = open_trained(EvaluationRequest(directory, patterns=dnns, which=which))
+    trained = open_source(found.config)
+    run = found
+    for output in trained.label_spec.by_name:
+        run = of_one_kind(run, output)
     backend = _backend(run)
     predictor = Predictor(backend, trained, RunDirectory(run.root).job, which, run.config.seed)
     try:
@@ -201,9 +211,11 @@ def _selected(
 ) -> tuple[TrainedRun, tuple[float, ...]]:
     """The DNNs that can be called, with their weights by greedy selection."""
     validation = open_sample_set(run.config, trained, VALIDATION)
-    kind = predicted_by(run.dnns[0])
+    output = next(iter(trained.label_spec.by_name))  # where there are several, the first one decides
+    kind = predicted_by(of_output(run.dnns[0], output))
     while True:
-        evaluator = Evaluator(OneWorker(), predictor, run.dnns, kind, columns_of(kind, trained))
+        columns = columns_of(kind, trained, output)
+        evaluator = Evaluator(OneWorker(), predictor, run.dnns, kind, columns, output=output)
         try:
             chosen = evaluator.select(validation)
             break

@@ -15,6 +15,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from hpcbal.config.checks.import_check import arguments_of
+from hpcbal.config.checks.names import is_by_output
 from hpcbal.config.listed import Listed
 from hpcbal.config.schema.prune import SearchConfig
 from hpcbal.config.source.meant import did_you_mean
@@ -92,9 +93,13 @@ def _completed(own: YamlNode, default: YamlNode, section: Key, listed: Listed) -
     is_other = section in listed.have_a_name and own.is_mapping and own.get("name") is not None
     if is_other or not (own.is_mapping and default.is_mapping):
         return own
+    of_outputs = section in listed.by_output and is_by_output(own)
+    if of_outputs and not is_by_output(default):
+        return own
     result = dict(own.value)
     for key, child in default.value.items():
-        result[key] = _completed(result[key], child, key, listed) if key in result else child
+        inner = section if of_outputs else key
+        result[key] = _completed(result[key], child, inner, listed) if key in result else child
     return YamlNode(result, own.where, own.key)
 
 

@@ -32,6 +32,7 @@ class Listed:
         have_a_name: keys of sections that belong to what their `name` says, so that they are not completed.
         may_be_a_name: keys of sections that may be written as the name alone: `cosine` for `{name: cosine}`.
         example: a dotted key that users may sweep.
+        by_output: keys of an item that may be a mapping by the names of outputs.
     """
 
     key: str
@@ -44,6 +45,7 @@ class Listed:
     have_a_name: tuple[str, ...]
     may_be_a_name: tuple[str, ...]
     example: str
+    by_output: tuple[str, ...] = ()
 
     def problem_of_swept(self, key: str, arguments: Collection[str] | None) -> str | None:
         """Return the error in a swept key's dotted name; None if items have the key, or if a value decides.
@@ -102,6 +104,7 @@ DNNS = Listed(
     have_a_name=("optimizer", "schedule", "loss"),
     may_be_a_name=("schedule", "loss"),
     example="args.depth",
+    by_output=("loss",),
 )
 JOBS = Listed(
     key="jobs",

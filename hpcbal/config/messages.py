@@ -13,6 +13,7 @@ from pydantic_core import ErrorDetails
 
 from hpcbal.config.schema.dnn import INSTEAD_OF_KERAS_CALLBACKS
 from hpcbal.config.schema.fields import field_at, keys_of
+from hpcbal.config.schema.objective import OF_OUTPUTS, ONE
 from hpcbal.config.schema.section import CUSTOM_ERROR, IMPORT_ALLOWED, is_import_path
 from hpcbal.config.source.meant import did_you_mean, nearest
 from hpcbal.config.source.nodes import Path, YamlNode, join_key, show
@@ -24,6 +25,7 @@ _UNQUOTED = re.compile(r"[-+]?[0-9]+(?:\.[0-9]*)?(?:[eE][-+]?[0-9]+)?|true|false
 _MOST_KEYS = 6
 
 
+_FORMS = (ONE, OF_OUTPUTS)
 _TYPE_ERRORS = ("int_type", "float_type", "bool_type")
 
 
@@ -39,7 +41,9 @@ def explain(errors: Sequence[ErrorDetails], root: YamlNode, model: type[BaseMode
         One line per problem, without repetitions, in the order of the file; at most `MOST_PROBLEMS` + 1.
     """
     first: dict[object, tuple[int, ErrorDetails]] = {}
-    for error in errors:
+    for given in errors:
+        # The names of forms of a value are no keys.
+        error: ErrorDetails = {**given, "loc": tuple(each for each in given["loc"] if each not in _FORMS)}
         if not _is_key_in_args(error):
             first.setdefault(*_place(error, root))
     shown = sorted(first.values(), key=lambda found: found[0])[: MOST_PROBLEMS + 1]

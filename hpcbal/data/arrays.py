@@ -34,11 +34,13 @@ class Affine:
     Attributes:
         dtype: NumPy name of a floating-point type: that of the arithmetic and of the result.
         factor, shift: one number, or one per channel (the last axis), each exact in `dtype`.
+        of: name of the array that it is for; empty for samples of one array without a name.
     """
 
     dtype: str
     factor: float | tuple[float, ...] = 1.0
     shift: float | tuple[float, ...] = 0.0
+    of: str = ""
 
     def apply(self, samples: NDArray[Any]) -> NDArray[Any]:
         """The result in a new array; the argument holds one sample, or several along the first axis."""

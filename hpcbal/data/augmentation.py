@@ -6,11 +6,11 @@ import hashlib
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from hpcbal.data.dataset import BadSample, UnusableSampleError, describe_nonfinite, evenly, is_finite
-from hpcbal.data.pipeline import Pipeline, SampleStreams, build_operations
+from hpcbal.data.pipeline import SampleStreams, build_operations
+from hpcbal.data.pipelines import Pipelines
 from hpcbal.data.source import PreprocessedSamples
 from hpcbal.data.spec import SampleSpec
 from hpcbal.errors import ConfigError, DataError, HpcbalError
@@ -40,7 +40,9 @@ class Augmentation:
     def __init__(self, dnn: DnnConfig, spec: SampleSpec, seed: int) -> None:
         self._key = key = f"DNN {dnn.name}: augment"
         operations = build_operations([(step.name, step.args) for step in dnn.augment], key)
-        self._pipeline = Pipeline(operations, spec, spec.max_bytes, key=key)
+        of = [step.of for step in dnn.augment]
+        self._spec = spec
+        self._pipeline = Pipelines(operations, of, dict(spec.parts) or spec, spec.max_bytes, key=key)
         made = self._pipeline.output_spec
         if (made.shape, made.dtype) != (spec.shape, spec.dtype):
             raise ConfigError(
@@ -50,10 +52,10 @@ class Augmentation:
                     "random_crop may have padding), or move the operation that changes them to preprocessing",
                 )
             )
-        listed = repr([repr(operation) for operation in operations]).encode()
+        listed = repr([repr(operation) for operation in operations] + [each for each in of if each]).encode()
         purpose = int.from_bytes(hashlib.sha256(b"augment" + listed).digest()[:8])
         self._streams = SampleStreams(seed, purpose)
-        self._may_become_nonfinite = self._pipeline.is_custom and np.dtype(spec.dtype).kind == "f"
+        self._may_become_nonfinite = self._pipeline.customised & self._pipeline.may_become_nonfinite
 
     def apply(self, sample: NDArray[Any], sample_id: int, moment: int) -> NDArray[Any]:
         """Return the changed sample, C-contiguous; does not write to `sample`.
@@ -67,11 +69,14 @@ class Augmentation:
             DataError: if an operation cannot use this sample.
         """
         try:
-            made = self._pipeline.run(sample, self._streams.stream(moment, sample_id))
-            if not made.size:
-                raise UnusableSampleError(f"it is empty (shape {made.shape}) afterwards")
-            if self._may_become_nonfinite and not is_finite(made):
-                raise UnusableSampleError(f"{describe_nonfinite(made)} afterwards")
+            given = dict(self._spec.unpacked(sample)) if self._spec.parts else sample
+            prepared = self._pipeline.prepare(given)
+            arrays = self._pipeline.complete(prepared, self._streams.stream(moment, sample_id))
+            for name, made in arrays.items():
+                if not made.size:
+                    raise UnusableSampleError(f"it is empty (shape {made.shape}) afterwards")
+                if name in self._may_become_nonfinite and not is_finite(made):
+                    raise UnusableSampleError(f"{describe_nonfinite(made)} afterwards")
         except MemoryError:  # the rank is in trouble, not the sample
             raise
         except BaseException as error:  # a user's operation may raise anything
@@ -79,7 +84,7 @@ class Augmentation:
                 raise
             reason = str(error) if isinstance(error, HpcbalError) else summary(error)
             raise DataError(f"{self._key}: sample {sample_id}: {reason}") from error
-        return made
+        return self._spec.packed(arrays)
 
 
 def check_augmentations(

@@ -5,13 +5,14 @@ from __future__ import annotations
 import inspect
 import math
 import reprlib
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hpcbal.data.spec import LabelSpec, SampleSpec
+from hpcbal.config.source.meant import did_you_mean
+from hpcbal.data.spec import UNNAMED, LabelSpec, SampleSpec
 from hpcbal.errors import DataError, HpcbalError
 
 
@@ -59,7 +60,23 @@ MAX_CLASSES = 10**7
 """Every network has a row of weights for each class; the largest published tasks have a few million."""
 
 RawSample = bytes | NDArray[Any]
-"""The sample that `Dataset.read` returns: an encoded image (PNG, JPEG) or an array."""
+"""One array of a sample that `Dataset.read` returns: an encoded image (PNG, JPEG) or an array."""
+
+AnySample = RawSample | Mapping[str, RawSample]
+"""The sample that `Dataset.read` returns: one array, or several by name."""
+
+RawSpec = SampleSpec | None | Mapping[str, SampleSpec | None]
+"""The spec of such samples; None for an encoded image."""
+
+
+def specs_by_name(spec: RawSpec) -> Mapping[str, SampleSpec | None]:
+    """Return the spec of each array of a sample; that of one array without a name is under `UNNAMED`."""
+    return spec if isinstance(spec, Mapping) else {UNNAMED: spec}
+
+
+def is_encoded(spec: RawSpec) -> bool:
+    """Whether samples have an encoded image."""
+    return None in specs_by_name(spec).values()
 
 
 def evenly(length: int, most: int) -> Sequence[int]:
@@ -85,6 +102,10 @@ class Dataset(Protocol):
     (len,); and `sizes`, the relative size of each sample, such as its number of frames: numbers above 0,
     shape (len,), or a function of the sample's id. Without it, the size of a sample is the product of the
     lengths that differ.
+
+    Samples may have several named arrays, and several named labels: `sample_spec` and `label_spec` are then
+    mappings from names to specs, `num_classes` one from names of labels to numbers, and `read` returns
+    mappings.
     """
 
     def __len__(self) -> int:
@@ -92,12 +113,12 @@ class Dataset(Protocol):
         ...
 
     @property
-    def num_classes(self) -> int:
+    def num_classes(self) -> Any:
         """Labels that are classes are in 0..num_classes-1; from 1 to `MAX_CLASSES`."""
         ...
 
     @property
-    def sample_spec(self) -> SampleSpec | None:
+    def sample_spec(self) -> RawSpec:
         """The arrays that `read` returns; None if it returns encoded images as bytes."""
         ...
 
@@ -106,7 +127,7 @@ class Dataset(Protocol):
         """The labels that `read` returns."""
         ...
 
-    def read(self, sample_id: int) -> tuple[RawSample, Any]:
+    def read(self, sample_id: int) -> tuple[Any, Any]:
         """Sample `sample_id` and its label (a number, or an array of `label_spec.shape`)."""
         ...
 
@@ -143,10 +164,48 @@ def check_dataset(dataset: Any, name: str, key: str = "data.dataset") -> None:
             ("sample_spec", _is_spec_of_samples, "SampleSpec.of(shape, dtype), or None for encoded images"),
             ("label_spec", _is_spec_of_labels, "LabelSpec(), or LabelSpec(shape, dtype) with a numeric type"),
         )
-        if not is_usable(getattr(dataset, member))
+        if not _all_usable(getattr(dataset, member), is_usable)
     ]
+    wrong += [] if wrong else _wrong_names(dataset)
     if wrong:
         raise DataError(f"{key} {name}: {'; '.join(wrong)}")
+
+
+def _all_usable(value: Any, is_usable: Callable[[Any], bool]) -> bool:
+    """Whether a value, or each of those in a mapping by name, is usable."""
+    if not isinstance(value, Mapping):
+        return is_usable(value)
+    return bool(value) and all(is_usable(each) for each in value.values())
+
+
+_TAKEN = ("mask", "lengths", "training", "name", "args", "val")
+"""Names with another meaning for models, in the configuration or in results."""
+
+
+def _wrong_names(dataset: Any) -> list[str]:
+    """Return what is wrong with the names of arrays and labels."""
+    found = []
+    for member in ("sample_spec", "label_spec"):
+        given = getattr(dataset, member)
+        for name in given if isinstance(given, Mapping) else ():
+            if not isinstance(name, str) or not name.isidentifier() or name in _TAKEN or name[:4] == "val_":
+                found.append(
+                    f"{member} has the name {name!r}, allowed: names of Python, but not {', '.join(_TAKEN)} "
+                    "or val_..."
+                )
+    labels, classes = dataset.label_spec, dataset.num_classes
+    if isinstance(labels, Mapping) != isinstance(classes, Mapping) or (
+        isinstance(labels, Mapping) and set(labels) != set(classes)
+    ):
+        found.append(
+            f"num_classes is {classes}, allowed with label_spec {_shown(labels)}: "
+            + (
+                f"{{{', '.join(f'{name}: ...' for name in labels)}}}"
+                if isinstance(labels, Mapping)
+                else "a number"
+            )
+        )
+    return found
 
 
 def _is_number_of_classes(value: Any) -> bool:
@@ -214,17 +273,20 @@ class Promises:
     """Check that each return of a dataset's `read` is a sample and its label.
 
     Args:
-        sample: spec of the samples; None for encoded images.
+        sample: spec of the samples.
         label: spec of the labels.
-        num_classes: labels that are classes are in 0..num_classes-1.
+        num_classes: labels that are classes are in 0..num_classes-1; unused for named labels.
     """
 
-    def __init__(self, sample: SampleSpec | None, label: LabelSpec, num_classes: int) -> None:
-        self._sample, self._label, self._num_classes = sample, label, num_classes
-        self._dtype = np.dtype(label.dtype)
-        self._is_class = label.is_class
+    def __init__(self, sample: RawSpec, label: LabelSpec, num_classes: int) -> None:
+        self._is_named, self._label = isinstance(sample, Mapping), label
+        self._samples = specs_by_name(sample)
+        self._labels = {
+            name: _LabelPromise(name, spec, spec.num_classes or num_classes)
+            for name, spec in label.by_name.items()
+        }
 
-    def check(self, returned: object) -> tuple[RawSample, NDArray[Any]]:
+    def check(self, returned: object) -> tuple[AnySample, NDArray[Any]]:
         """Split what `read` returned into the sample, as it is, and the label, as an array of its spec.
 
         Raises:
@@ -236,32 +298,69 @@ class Promises:
                 f"read returned {kind_of(returned)}{lacks}, allowed: two values, the sample and its label"
             )
         raw, label = returned
-        return self._check_raw(raw), self._check_label(label)
+        named = _by_name(raw, self._samples, "arrays", is_named=self._is_named)
+        arrays = {name: _checked_array(name, named[name], spec) for name, spec in self._samples.items()}
+        labels = _by_name(label, self._labels, "labels", is_named=bool(self._label.parts))
+        packed = self._label.packed({name: each.check(labels[name]) for name, each in self._labels.items()})
+        return arrays if self._is_named else arrays[UNNAMED], packed
 
-    def _check_raw(self, raw: RawSample) -> RawSample:
-        promised = self._sample
-        if promised is None:
-            if isinstance(raw, bytes | bytearray | memoryview):
-                return raw
-            if isinstance(raw, np.ndarray) and raw.dtype == np.uint8 and raw.ndim == 1:
-                return raw.tobytes()
-            raise UnusableSampleError(f"read returned {kind_of(raw)}, promised: encoded image bytes")
-        if not isinstance(raw, np.ndarray) or not promised.admits(raw):
-            raise UnusableSampleError(f"read returned {kind_of(raw)}, promised: an array {promised}")
-        return raw
 
-    def _check_label(self, label: object) -> NDArray[Any]:
+def _by_name(given: Any, promised: Mapping[str, Any], what: str, *, is_named: bool) -> Mapping[str, Any]:
+    """Return a sample or a label as `read` has returned it, by the names that were promised."""
+    if not is_named:
+        return {UNNAMED: given}
+    names = ", ".join(promised)
+    if not isinstance(given, Mapping):
+        raise UnusableSampleError(f"read returned {kind_of(given)}, promised: a dict of the {what} {names}")
+    if given.keys() != promised.keys():
+        extra = [name for name in given if name not in promised]
+        hint = did_you_mean(str(extra[0]), list(promised)) if extra else ""
+        raise UnusableSampleError(
+            f"read returned the {what} {', '.join(map(str, given)) or 'none'}, promised: {names}{hint}"
+        )
+    return given
+
+
+def _of(name: str) -> str:
+    """The beginning of a message about an array or a label with this name."""
+    return f"{name}: " if name else ""
+
+
+def _checked_array(name: str, raw: RawSample, promised: SampleSpec | None) -> RawSample:
+    if promised is None:
+        if isinstance(raw, bytes | bytearray | memoryview):
+            return raw
+        if isinstance(raw, np.ndarray) and raw.dtype == np.uint8 and raw.ndim == 1:
+            return raw.tobytes()
+        raise UnusableSampleError(f"{_of(name)}read returned {kind_of(raw)}, promised: encoded image bytes")
+    if not isinstance(raw, np.ndarray) or not promised.admits(raw):
+        raise UnusableSampleError(f"{_of(name)}read returned {kind_of(raw)}, promised: an array {promised}")
+    return raw
+
+
+class _LabelPromise:
+    """Check one label of a sample."""
+
+    def __init__(self, name: str, label: LabelSpec, num_classes: int) -> None:
+        self._name, self._label, self._num_classes = name, label, num_classes
+        self._dtype = np.dtype(label.dtype)
+        self._is_class = label.is_class
+
+    def check(self, label: object) -> NDArray[Any]:
         try:
             given: NDArray[Any] = np.array(label)
         except ValueError:  # rows of different lengths
             raise self._wrong(label) from None
+        of = _of(self._name)
         if given.shape != self._label.shape:
             hint = " (the number of the class, not one-hot)" if self._is_class else ""
-            raise UnusableSampleError(f"label of shape {given.shape}, promised: {self._label.shape}{hint}")
+            raise UnusableSampleError(
+                f"{of}label of shape {given.shape}, promised: {self._label.shape}{hint}"
+            )
         if given.dtype.kind not in "biuf":
             raise self._wrong(given.tolist())
         if given.dtype.kind == "f" and not is_finite(given):
-            raise UnusableSampleError(f"label: {describe_nonfinite(given)}")
+            raise UnusableSampleError(f"{of}label: {describe_nonfinite(given)}")
         array = given
         if given.dtype != self._dtype:
             with np.errstate(over="ignore", invalid="ignore"):
@@ -278,7 +377,7 @@ class Promises:
         allowed = f"{'numbers' if self._dtype.kind == 'f' else 'whole numbers'} of type {self._dtype}"
         if self._is_class:
             allowed = f"whole numbers, 0..{self._num_classes - 1}"
-        return UnusableSampleError(f"label {reprlib.repr(label)}, allowed: {allowed}")
+        return UnusableSampleError(f"{_of(self._name)}label {reprlib.repr(label)}, allowed: {allowed}")
 
 
 def kind_of(value: object) -> str:

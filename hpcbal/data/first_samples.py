@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,16 +57,35 @@ def doubts_about_values(
         is_normalised: whether `normalize` is among the operations.
         num_samples: training samples, taken evenly; those that cannot be read or preprocessed are skipped.
     """
+    samples = _few_samples(source, num_samples)
+    return tuple(
+        f"{name}: {text}" if name else text
+        for name, arrays in samples.items()
+        for text in _doubts_about(arrays, is_normalised=is_normalised)
+    )
+
+
+def _few_samples(source: PreprocessedSamples, num_samples: int) -> dict[str, list[NDArray[Any]]]:
+    """The arrays of some training samples, by name, as networks get them."""
     ids = source.train_ids
-    samples: list[NDArray[np.float64]] = []
+    found: dict[str, list[NDArray[Any]]] = {name: [] for name in source.sample_spec.by_name}
     for sample_id in ids[:: max(1, len(ids) // num_samples)][:num_samples].tolist():
         with contextlib.suppress(BadSample):
-            array, _ = source.sample(sample_id, 0, training=False)
-            for operation in source.on_device:
-                array = operation.apply(array)
-            if array.dtype.kind != "f" and array.dtype != np.uint8:
-                return ()
-            samples.append(np.asarray(array, np.float64).reshape(-1, array.shape[-1] if array.ndim else 1))
+            sample, _ = source.sample(sample_id, 0, training=False)
+            for name, part in source.sample_spec.unpacked(sample).items():
+                array = part
+                for operation in source.on_device:
+                    array = operation.apply(array) if operation.of == name else array
+                found[name].append(array)
+    return found
+
+
+def _doubts_about(arrays: list[NDArray[Any]], *, is_normalised: bool) -> tuple[str, ...]:
+    samples: list[NDArray[np.float64]] = []
+    for array in arrays:
+        if array.dtype.kind != "f" and array.dtype != np.uint8:
+            return ()
+        samples.append(np.asarray(array, np.float64).reshape(-1, array.shape[-1] if array.ndim else 1))
     if not samples:
         return ()
     which, values = "values", np.concatenate([each.ravel() for each in samples])

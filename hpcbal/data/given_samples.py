@@ -41,6 +41,11 @@ class GivenSamples:
 
     def __init__(self, given: Any, trained: Dataset) -> None:
         self.num_classes = int(trained.num_classes)
+        if isinstance(trained.sample_spec, Mapping) or trained.label_spec.parts:
+            raise DataError(
+                "samples: the run's samples have several named arrays or labels, allowed for these: test, "
+                "validation, or a dataset or the import path of one"
+            )
         self.sample_spec, self.label_spec = trained.sample_spec, trained.label_spec
         self._label = np.zeros(self.label_spec.shape, self.label_spec.dtype)
         reading: Reading | None = getattr(trained, "reading", None)

@@ -11,10 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hpcbal import env
-from hpcbal.data.dataset import Dataset, RawSample, check_dataset
+from hpcbal.data.dataset import Dataset, RawSample, RawSpec, check_dataset
 from hpcbal.data.datasets.map_style import MapStyle
 from hpcbal.data.foreign import is_foreign
 from hpcbal.data.labels import Relabelled, class_labels, class_names, difference, in_words
+from hpcbal.data.named import NamedArrays, WithNamedLabels, is_named_pair
+from hpcbal.data.named_items import NamedItems, has_named_items
 from hpcbal.data.sizes import declared_sizes, declared_weights
 from hpcbal.data.spec import SampleSpec
 from hpcbal.errors import DataError, HpcbalError, UserCodeError
@@ -44,9 +46,15 @@ def open_dataset(path: str, args: Mapping[str, Any], key: str = "data.dataset") 
     _check_args(factory, path, args, key)
     try:
         dataset = factory(**args)
-        if is_foreign(dataset):
+        if is_named_pair(dataset):
+            dataset = NamedArrays(dataset[0], dataset[1], f"{key} {path}")
+        elif is_foreign(dataset) and has_named_items(dataset):
+            dataset = NamedItems(dataset, f"{key} {path}")
+        elif is_foreign(dataset):
             dataset = MapStyle(dataset, f"{key} {path}")
         check_dataset(dataset, path, key)
+        if isinstance(dataset.label_spec, Mapping):
+            dataset = WithNamedLabels(dataset)
     except (HpcbalError, KeyboardInterrupt):
         raise
     except BaseException as error:  # a user's code may raise anything
@@ -172,8 +180,10 @@ def _check_kinds(dataset: Dataset, trained: Dataset, shown: str) -> None:
         )
 
 
-def _kind(spec: SampleSpec | None) -> str:
+def _kind(spec: RawSpec) -> str:
     """Shape and type; the upper bound of samples that differ in size may differ."""
+    if isinstance(spec, Mapping):
+        return "{" + ", ".join(f"{name}: {_kind(each)}" for name, each in sorted(spec.items())) + "}"
     return "None (encoded images)" if spec is None else f"{spec.shape} of {spec.dtype}"
 
 
@@ -260,8 +270,12 @@ class WithOwnValidation:
         return self._parts[1], sample_id - self._num_trained
 
 
-def _larger(one: SampleSpec | None, other: SampleSpec | None) -> SampleSpec | None:
+def _larger(one: RawSpec, other: RawSpec) -> RawSpec:
     """The spec of the same shape and type with the larger bound; no bound is the largest."""
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        return {name: cast(SampleSpec | None, _larger(spec, other[name])) for name, spec in one.items()}
+    assert not isinstance(one, Mapping)
+    assert not isinstance(other, Mapping)
     if one is None or other is None:
         return one
     if not one.is_bounded or not other.is_bounded:

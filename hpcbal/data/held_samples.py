@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ class HeldSamples:
     def __init__(self, like: Dataset) -> None:
         """Start without samples; `like` is not kept."""
         self.num_classes: int = like.num_classes
+        assert not isinstance(like.sample_spec, Mapping), "named arrays are refused where parts are held"
         self.sample_spec: SampleSpec | None = like.sample_spec
         self.label_spec: LabelSpec = like.label_spec
         self.num_bytes = 0

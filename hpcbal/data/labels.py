@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hpcbal.data.dataset import MAX_CLASSES, Dataset, Promises, RawSample
+from hpcbal.data.dataset import MAX_CLASSES, AnySample, Dataset, Promises
 from hpcbal.errors import DataError
 
 _MAX_NAMED = 5
@@ -198,7 +198,7 @@ class Relabelled:
     def __len__(self) -> int:
         return len(self._dataset)
 
-    def read(self, sample_id: int) -> tuple[RawSample, Any]:
+    def read(self, sample_id: int) -> tuple[AnySample, Any]:
         """A sample of the dataset, and the new number of its class."""
         raw, label = self._promises.check(self._dataset.read(sample_id))
         return raw, self._numbers[int(label)]

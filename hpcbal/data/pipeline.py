@@ -70,6 +70,7 @@ class Pipeline:
             on encoded images.
         on_device: the operations left for the device, in order; they turn `host_spec` into `output_spec`.
         is_random: whether training samples differ from pass to pass.
+        is_fixed: whether `complete` has nothing to do.
         is_custom: whether it runs a user's code.
         is_exact: whether all operations run one by one; else the first ones run together, see `ScaledDecode`.
     """
@@ -147,6 +148,7 @@ class Pipeline:
         if left and last is not None:  # elementwise operations change the type, and nothing else
             self.host_spec = self.output_spec.with_dtype(last.dtype)
         self._fixed, self._rest = self._before[:num_fixed], self._before[num_fixed:]
+        self.is_fixed = not self._rest
         self.prepared_spec = input_spec
         for operation, _ in self._fixed:
             self.prepared_spec = operation.output_spec(self.prepared_spec)

@@ -7,7 +7,7 @@ import hashlib
 import json
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from hpcbal import env
 from hpcbal.data.dataset import (
+    AnySample,
     BadSample,
     Dataset,
     Promises,
@@ -26,8 +27,10 @@ from hpcbal.data.dataset import (
 )
 from hpcbal.data.labels import check_classes, class_labels, doubts_about
 from hpcbal.data.mixing import Mixing, Sample
+from hpcbal.data.named import has_names
 from hpcbal.data.operations import MixingOperation, Operation
-from hpcbal.data.pipeline import Pipeline, SampleStreams, build_operations
+from hpcbal.data.pipeline import SampleStreams, build_operations
+from hpcbal.data.pipelines import Pipelines
 from hpcbal.data.sizes import RANDOM_ORDER, SizeOrder, declared_sizes, declared_weights
 from hpcbal.data.spec import LabelSpec, SampleSpec
 from hpcbal.data.split import drawn_ids, ids_for_test, split_ids
@@ -48,6 +51,9 @@ class KeptSamples(Protocol):
 
     def get(self, sample_id: int) -> tuple[NDArray[Any], NDArray[Any]] | None:
         """Return a sample and its label, which cannot be written to; None if they are not there."""
+
+    def copy(self, ids: NDArray[np.int64], samples: NDArray[Any], labels: NDArray[Any]) -> bool:
+        """Copy samples and labels into arrays, if all are there; return whether they are."""
 
     def put(self, sample_id: int, sample: NDArray[Any], label: NDArray[Any]) -> None:
         """Keep copies of a sample and its label, if there is room for them and they are not there yet."""
@@ -107,6 +113,7 @@ class PreprocessedSamples:
         test_fraction: float = 0.0,
         max_samples: int | None = None,
         balanced: bool = False,
+        of: Sequence[Sequence[str]] | None = None,
     ) -> None:
         """Split the dataset and check the operations against it; reads no sample.
 
@@ -122,6 +129,7 @@ class PreprocessedSamples:
             on_device: whether elementwise operations at the end are left for the trainers.
             test_fraction, max_samples: see `ids_for_test` and `drawn_ids`.
             balanced: whether training samples of all classes are equally frequent, see `BalancedOrder`.
+            of: with each operation, the arrays that it is for, see `Pipelines`; None: it says nothing.
 
         Raises:
             ConfigError: if an operation does not fit the samples.
@@ -131,7 +139,10 @@ class PreprocessedSamples:
                 missing where `balanced` needs them.
         """
         self._dataset = dataset
-        self._pipeline = Pipeline(operations, dataset.sample_spec, max_sample_bytes, on_device=on_device)
+        self._of = tuple(map(tuple, of)) if of is not None else ((),) * len(operations)
+        self._pipeline = Pipelines(
+            operations, self._of, dataset.sample_spec, max_sample_bytes, on_device=on_device
+        )
         self._test_ids = ids_for_test(dataset, seed, test_fraction)
         parts = split_ids(dataset, seed, validation_fraction, self._test_ids)
         self._train_ids, self._validation_ids = drawn_ids(*parts, seed, max_samples)
@@ -144,6 +155,11 @@ class PreprocessedSamples:
         self.sample_spec: SampleSpec = self._pipeline.host_spec
         self.on_device = self._pipeline.on_device
         mixing = self._pipeline.mixing
+        if mixing and dataset.label_spec.parts:
+            raise DataError(
+                f"preprocessing: {mixing[0].name}: samples with several named labels cannot be mixed; remove "
+                "it"
+            )
         self._mixing = Mixing(mixing, dataset.label_spec, self.num_classes, seed) if mixing else None
         self.label_spec: LabelSpec = dataset.label_spec if self._mixing is None else self._mixing.label_spec
         self.sizes = declared_sizes(dataset)
@@ -157,12 +173,7 @@ class PreprocessedSamples:
         self._balanced = BalancedOrder(self._classes_to_balance(), seed) if balanced else None
         self.cache: KeptSamples | None = None
         self.reading: tuple[int, float] | None = None
-        self._promises = Promises(self._pipeline.input_spec, dataset.label_spec, self.num_classes)
-        # Our operations turn finite numbers into finite ones, so samples made of integers need no check.
-        raw = self._pipeline.input_spec
-        self._may_be_nonfinite = raw is not None and np.dtype(raw.dtype).kind == "f"
-        makes_floats = self._pipeline.is_custom and np.dtype(self.sample_spec.dtype).kind == "f"
-        self._may_become_nonfinite = self._may_be_nonfinite or makes_floats
+        self._promises = Promises(dataset.sample_spec, dataset.label_spec, self.num_classes)
         self.fingerprint = self._make_fingerprint()
 
     @property
@@ -184,6 +195,11 @@ class PreprocessedSamples:
     def test_ids(self) -> NDArray[np.int64]:
         """Ids of the samples that neither train nor validate, ascending, shape (n,), n >= 0."""
         return self._test_ids
+
+    @property
+    def indices_on_device(self) -> frozenset[int]:
+        """Which of the operations are left for the trainers, by place; see `on_device`."""
+        return self._pipeline.indices_on_device
 
     @property
     def prepared_spec(self) -> SampleSpec | None:
@@ -211,7 +227,8 @@ class PreprocessedSamples:
             except BaseException as error:
                 _reason(error)  # of a bad sample, which is reported when a pass comes to it
                 continue
-            found.append(len(prepared) if isinstance(prepared, bytes) else prepared.nbytes)
+            parts = prepared.values() if isinstance(prepared, Mapping) else [prepared]
+            found.append(sum(len(each) if isinstance(each, bytes) else each.nbytes for each in parts))
         return float(np.mean(found)) if found else 0.0
 
     @property
@@ -337,18 +354,10 @@ class PreprocessedSamples:
             prepared, label = self._prepared(sample_id)
             random = training and self._pipeline.is_random
             rng = self._streams.stream(pass_index, sample_id) if random else None
-            array = self._pipeline.complete(prepared, rng)
-            if not array.size:  # a model's mean over no time steps would be NaN, and its network would fail
-                raise UnusableSampleError(f"it is empty (shape {array.shape} after preprocessing)")
-            if array.nbytes > self.sample_spec.max_bytes and not self.sample_spec.is_static:
-                output = self._pipeline.output_spec
-                num_bytes = array.size * np.dtype(output.dtype).itemsize
-                raise UnusableSampleError(
-                    f"{num_bytes} bytes after preprocessing (shape {array.shape}), allowed: at most "
-                    f"{output.max_bytes}; raise dataplane.max_sample_bytes, or add resize or a crop"
-                )
-            if self._may_become_nonfinite and not is_finite(array):
-                raise UnusableSampleError(describe_nonfinite(array))
+            arrays = self._pipeline.complete(prepared, rng)
+            for name, each in arrays.items():
+                self._check_made(name, each)
+            array = self.sample_spec.packed(arrays)
             if self.cache is not None and isinstance(prepared, np.ndarray):  # nothing is wrong with it
                 self.cache.put(sample_id, prepared, label)
             if self._mixing is None:
@@ -358,6 +367,38 @@ class PreprocessedSamples:
             raise
         except BaseException as error:  # whatever the dataset raises affects only this sample
             raise BadSample(sample_id, self.where(sample_id), _reason(error)) from error
+
+    def _check_made(self, name: str, array: NDArray[Any]) -> None:
+        """Check an array after preprocessing.
+
+        Raises:
+            UnusableSampleError: if it is empty or too large, or has NaN or infinite values.
+        """
+        of = f"{name}: " if name else ""
+        if not array.size:  # a model's mean over no time steps would be NaN, and its network would fail
+            raise UnusableSampleError(f"{of}it is empty (shape {array.shape} after preprocessing)")
+        if array.nbytes > self.sample_spec.max_bytes and not self.sample_spec.is_static:
+            output = self._pipeline.output_spec
+            num_bytes = array.size * np.dtype(output.dtype).itemsize
+            raise UnusableSampleError(
+                f"{num_bytes} bytes after preprocessing (shape {array.shape}), allowed: at most "
+                f"{output.max_bytes}; raise dataplane.max_sample_bytes, or add resize or a crop"
+            )
+        if name in self._pipeline.may_become_nonfinite and not is_finite(array):
+            raise UnusableSampleError(of + describe_nonfinite(array))
+
+    def copy_kept(self, ids: NDArray[np.int64], samples: NDArray[Any], labels: NDArray[Any]) -> bool:
+        """Copy samples that `sample` would return, whatever the pass, out of the cache.
+
+        Args:
+            ids: of the samples, shape (n,).
+            samples, labels: arrays to write to, C-contiguous, shape (n, ...).
+
+        Returns: whether all are written; False if one is not in the cache, or something follows on what is.
+        """
+        if self.cache is None or self._mixing is not None or not self._pipeline.is_fixed:
+            return False
+        return self.cache.copy(ids, samples, labels)
 
     def mixed(self, sample_id: int, pass_index: int, own: Sample, partner: Sample | None) -> Sample:
         """Mix a training sample with another one of its pass; only if the source `mixes`.
@@ -383,7 +424,8 @@ class PreprocessedSamples:
         """
         try:
             raw, label = self._read(sample_id)
-            if isinstance(raw, np.ndarray) and self._may_be_nonfinite and not is_finite(raw):
+            assert not isinstance(raw, Mapping), "named arrays are refused where parts are held"
+            if isinstance(raw, np.ndarray) and raw.dtype.kind == "f" and not is_finite(raw):
                 raise UnusableSampleError(describe_nonfinite(raw))
             return raw, label
         except MemoryError:  # the rank is in trouble, not the sample
@@ -391,7 +433,7 @@ class PreprocessedSamples:
         except BaseException as error:  # as in `sample`
             raise BadSample(sample_id, self.where(sample_id), _reason(error)) from error
 
-    def _prepared(self, sample_id: int) -> tuple[RawSample, NDArray[Any]]:
+    def _prepared(self, sample_id: int) -> tuple[AnySample, NDArray[Any]]:
         """Return what is the same in every pass: the sample before random operations, and its label."""
         kept = None if self.cache is None else self.cache.get(sample_id)
         if kept is not None:
@@ -399,7 +441,7 @@ class PreprocessedSamples:
         raw, label = self._read(sample_id)
         return self._pipeline.prepare(raw), label
 
-    def _read(self, sample_id: int) -> tuple[RawSample, NDArray[Any]]:
+    def _read(self, sample_id: int) -> tuple[AnySample, NDArray[Any]]:
         self.reading = (sample_id, time.monotonic())
         try:
             returned = self._dataset.read(sample_id)
@@ -426,6 +468,8 @@ class PreprocessedSamples:
             "seed": self._seed,
             "dataset": str(getattr(self._dataset, "fingerprint", "")),
         }
+        if has_names(self._dataset):
+            facts["names"] = [self._of, str(self.sample_spec), repr(self.label_spec.by_name)]
         if not self._pipeline.is_exact:
             facts["decoding"] = "scaled"
         if self.order.num_batches > 1:
@@ -468,7 +512,13 @@ def open_source(config: EnsembleConfig) -> PreprocessedSamples:
         test_fraction=config.data.test_fraction,
         max_samples=config.data.max_samples,
         balanced=config.data.sampling == "balanced",
+        of=[step.of for step in config.preprocessing],
     )
+    if config.data.access != "shared" and has_names(dataset):
+        raise DataError(
+            f"data.access: got {config.data.access}, but samples of {config.data.dataset} have several named "
+            "arrays or labels, allowed for these: shared"
+        )
     if config.data.access == "shared" and config.balance.samples == "within-batch":
         check_largest(source, config.balance.max_work_per_slot)
     return source

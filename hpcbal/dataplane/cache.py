@@ -154,6 +154,7 @@ class SampleCache:
         self._readable = self._memory.view()
         self._readable.flags.writeable = False
         table = self._memory[LINE_BYTES : LINE_BYTES + 8 * need.num_ids].view(np.int64)
+        self._table, self._bytes = table, self._readable.data
         self._places = table.data  # a memoryview returns a Python int in half of NumPy's time
         self._pool = need.table_bytes
         pool_bytes = num_bytes - need.table_bytes
@@ -221,7 +222,7 @@ class SampleCache:
             return
         self._is_open = False
         # Views of freed memory would crash the process: drop the views first.
-        del self._memory, self._readable, self._places
+        del self._memory, self._readable, self._places, self._table, self._bytes
         self._shared.free()
 
     def get(self, sample_id: int) -> tuple[NDArray[Any], NDArray[Any]] | None:
@@ -240,6 +241,26 @@ class SampleCache:
             label_at = place
         label: NDArray[Any] = np.ndarray(self._label.shape, self._label_dtype, self._readable, label_at)
         return np.ndarray(shape, self._dtype, self._readable, place + self._head_bytes), label
+
+    def copy(self, ids: NDArray[np.int64], samples: NDArray[Any], labels: NDArray[Any]) -> bool:
+        """Copy samples and labels, if all are there and all samples have one shape; return whether they are.
+
+        Args:
+            ids: of the samples, shape (n,).
+            samples, labels: C-contiguous arrays of the specs, shape (n, ...), which are written to.
+        """
+        places = self._table[ids]
+        if self._shape is None or not (places > 0).all():
+            return False
+        self._shared.sync()
+        to, at, num_bytes = samples.reshape(-1).view(np.uint8).data, 0, self._sample.max_bytes
+        for place in (places + self._head_bytes).tolist():
+            to[at : at + num_bytes] = self._bytes[place : place + num_bytes]
+            at += num_bytes
+        of_labels = places[:, np.newaxis] + np.arange(self._label.num_bytes)
+        labels.reshape(len(ids), -1).view(np.uint8)[...] = self._readable[of_labels]
+        self.num_hits += len(ids)
+        return True
 
     def put(self, sample_id: int, sample: NDArray[Any], label: NDArray[Any]) -> None:
         """Keep copies of a sample of the spec and of its label, if there is room."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -197,6 +198,19 @@ class Cell:
         self.y[first:last] = labels
         self.valid[first:last] = True
         self.header[NUM_VALID] += len(samples)
+
+    def fill(self, copy: Callable[[NDArray[Any], NDArray[Any]], bool]) -> bool:
+        """Write all samples of a block of static shape, if `copy` writes all of them and their labels.
+
+        Args:
+            copy: gets the arrays of the samples and labels to write to, and returns whether it has done so.
+        """
+        num = self.header[NUM_SAMPLES]
+        if not copy(self.x[:num], self.y[:num]):
+            return False
+        self.valid[:num] = True
+        self.header[NUM_VALID] = num
+        return True
 
     def finish(self) -> None:
         """Record how many bytes of the payload the block takes."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -38,6 +39,9 @@ class BlockComposer:
     pass is random, so partners are, and a block is the same wherever it is made. A sample beside a hole stays
     as it is.
 
+    If the source has a method `copy_kept(ids, samples, labels)`, it is asked first to write all samples of a
+    block at once.
+
     If the source has a method `moments_of_pass(pass_index)`, and it returns numbers, shape (num_train,), they
     take the place of the pass in what training samples are made of.
 
@@ -57,6 +61,7 @@ class BlockComposer:
         self._moments_of = getattr(source, "moments_of_pass", None)
         self._samples = None if self._mixed is not None else getattr(source, "samples", None)
         self._sizes_of = getattr(source, "sizes_of", None) if spec.is_sized else None
+        self._copy_kept = None if spec.is_sized else getattr(source, "copy_kept", None)
         self._shape = spec.static_shape()
         self._dtype = np.dtype(spec.sample.dtype)
         self._pass_index = -1
@@ -103,14 +108,24 @@ class BlockComposer:
         """
         cell = self._cell
         assert cell is not None
-        if self._samples is None:
-            self._write_one(cell)
-        else:
+        if self._samples is not None:
             self._write_many(cell)
+        elif self._index or not self._write_kept(cell):
+            self._write_one(cell)
         if self._index < len(self._block_ids):
             return False
         cell.finish()
         self._cell = None
+        return True
+
+    def _write_kept(self, cell: Cell) -> bool:
+        """Write a block whose samples all lie ready in a cache; return whether it is one."""
+        num = len(self._block_ids)
+        if self._copy_kept is None or not cell.fill(partial(self._copy_kept, self._block_ids)):
+            return False
+        self.reads += num
+        self.samples_made += num
+        self._index = num
         return True
 
     def _write_one(self, cell: Cell) -> None:

@@ -135,8 +135,9 @@ def is_more_better(name: str) -> bool | None:
         name: of a metric, such as `accuracy`, `val_loss`, or one of a user's own.
     """
     base = base_name(name)
-    if base in KERAS_METRICS:
-        return KERAS_METRICS[base][1]
+    known = max((name for name in KERAS_METRICS if f"_{base}".endswith(f"_{name}")), key=len, default=None)
+    if known is not None:  # of an output, such as price_mae
+        return KERAS_METRICS[known][1]
     if any(word in base.lower() for word in LESS_IS_BETTER):
         return False
     return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -11,8 +11,11 @@ from hpcbal.checkpoint import KeptWeights, read_weights
 from hpcbal.checkpoint.weights import Which
 from hpcbal.config import DnnConfig, EnsembleConfig, load_ensemble
 from hpcbal.config.checks.frameworks import framework_of
+from hpcbal.config.schema.objective import LossConfig
 from hpcbal.data import PreprocessedSamples, open_source
+from hpcbal.data.dataset import specs_by_name
 from hpcbal.data.operations import OPERATIONS
+from hpcbal.data.spec import UNNAMED
 from hpcbal.errors import CheckpointError, InputError
 from hpcbal.export.destination import OF_TORCH, destination_of
 from hpcbal.telemetry import environment_versions
@@ -50,10 +53,14 @@ def describe(
         written: what was written.
         format_name: `keras`, `tensorflow`, `pt`, `safetensors` or `onnx`.
     """
-    raw, label = source.dataset.sample_spec, source.dataset.label_spec
-    shape = source.sample_spec.shape
-    if format_name in OF_TORCH:
-        shape = module_shape(shape)
+    label = source.dataset.label_spec
+    of_model = {
+        name: module_shape(spec.shape) if format_name in OF_TORCH else spec.shape
+        for name, spec in source.sample_spec.by_name.items()
+    }
+    outputs = (
+        written.output_shape if isinstance(written.output_shape, Mapping) else {UNNAMED: written.output_shape}
+    )
     names = getattr(source.dataset, "class_names", None)
     return {
         "schema": SCHEMA,
@@ -73,38 +80,60 @@ def describe(
         "dataset": {
             "callable": config.data.dataset,
             "args": dict(config.data.args),
-            "sample": None if raw is None else {"shape": list(raw.shape), "dtype": raw.dtype},
+            "sample": _one_or_named(
+                {
+                    name: None if spec is None else {"shape": list(spec.shape), "dtype": spec.dtype}
+                    for name, spec in specs_by_name(source.dataset.sample_spec).items()
+                }
+            ),
         },
-        "preprocessing": _operations(config, len(source.on_device)),
+        "preprocessing": _operations(config, source),
         "input": {
             "is": "a batch of samples after all operations of `preprocessing`",
-            "shape": [None, *shape],
+            "shape": _one_or_named({name: [None, *shape] for name, shape in of_model.items()}),
             "dtype": "float64" if config.backend.precision == "float64" else "float32",
         },
         "output": {
             "is": written.meaning,
-            "shape": [None, *written.output_shape],
+            "shape": _one_or_named({name: [None, *shape] for name, shape in outputs.items()}),
         },
-        "label": {"shape": list(label.shape), "dtype": label.dtype},
-        "classes": {
-            "number": source.num_classes,
-            "names": list(names) if isinstance(names, list | tuple) else None,
-        }
-        if label.is_class
-        else None,
+        "label": _one_or_named(
+            {name: {"shape": list(each.shape), "dtype": each.dtype} for name, each in label.by_name.items()}
+        ),
+        "classes": _one_or_named(
+            {
+                name: {
+                    "number": each.num_classes or source.num_classes,
+                    "names": list(names) if isinstance(names, list | tuple) else None,
+                }
+                if each.is_class
+                else None
+                for name, each in label.by_name.items()
+            }
+        ),
     }
 
 
-def _operations(config: EnsembleConfig, num_on_device: int) -> list[dict[str, Any]]:
-    """The operations in order, with all arguments, and where hpcbal ran them."""
-    first_on_device = len(config.preprocessing) - num_on_device
+def _one_or_named(by_name: Mapping[str, Any]) -> Any:
+    """The fact about one array or label without a name, or the facts by name."""
+    return by_name.get(UNNAMED, by_name) if by_name else None
+
+
+def _operations(config: EnsembleConfig, source: PreprocessedSamples) -> list[dict[str, Any]]:
+    """The operations in order, with all arguments, and where hpcbal ran them.
+
+    Of those for one array, the last ones ran on the device.
+    """
+    on_device = source.indices_on_device
     found = []
     for index, step in enumerate(config.preprocessing):
         entry: dict[str, Any] = {
             "operation": step.name,
             "args": dict(step.args),
-            "ran_on": "preprocessor" if index < first_on_device else "device",
+            "ran_on": "device" if index in on_device else "preprocessor",
         }
+        if step.of:
+            entry["of"] = list(step.of)
         if ":" in step.name:
             entry["outside_training"] = "is called without a random stream"
         elif getattr(OPERATIONS.get(step.name), "is_random", False):
@@ -159,19 +188,28 @@ def export_dnn(directory: Path, name: str, to: Path, which: Which | None = None,
         )
     who = f"DNN {name}: model {dnn.model}"
     replica = _network(config, dnn, source, weights, who)
-    shape, loss = source.sample_spec.shape, None if dnn.loss is None else dnn.loss.name
+    losses = {name: _loss_of(dnn, name) for name in source.label_spec.by_name}
     with place.written_aside() as aside:
         if framework == "torch":
             from hpcbal.training.torch.files import write_module
 
-            written = write_module(who, cast("TorchReplica", replica), aside, place.format, loss)
+            written = write_module(who, cast("TorchReplica", replica), aside, place.format, losses)
         else:
             from hpcbal.training.keras.plain_model import write_model
 
-            written = write_model(who, cast("TensorFlowReplica", replica), aside, place.format, shape, loss)
+            sample = source.sample_spec
+            written = write_model(
+                who, cast("TensorFlowReplica", replica), aside, place.format, sample, losses
+            )
         text = describe(config, dnn, source, weights, written, place.format)
         write_json_atomic(place.description, text, durable=True)
     return Exported(place.path, place.description, weights, [*notes, *written.notes])
+
+
+def _loss_of(dnn: DnnConfig, output: str) -> str | None:
+    """The name of the loss of an output; None: the default one."""
+    loss = dnn.of_output(output).loss
+    return loss.name if isinstance(loss, LossConfig) else None
 
 
 def _network(

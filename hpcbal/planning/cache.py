@@ -30,15 +30,16 @@ class KeptFacts:
     @classmethod
     def of(cls, config: EnsembleConfig, source: PreprocessedSamples) -> KeptFacts:
         """The facts about an opened dataset; may read a few samples."""
+        from hpcbal.data.dataset import is_encoded
         from hpcbal.data.spec import SampleSpec
         from hpcbal.dataplane.cache import CacheNeed
 
-        is_encoded = source.dataset.sample_spec is None
-        if config.dataplane.cache_bytes == AUTO and not is_encoded:
+        has_encoded = is_encoded(source.dataset.sample_spec)
+        if config.dataplane.cache_bytes == AUTO and not has_encoded:
             return cls(None, None)
         need = CacheNeed.of(source)
         names = [step.name for step in config.preprocessing]
-        if not is_encoded or not _crops_before_it_resizes(names):
+        if not has_encoded or source.sample_spec.parts or not _crops_before_it_resizes(names):
             return cls(need, None)
         resize = config.preprocessing[names.index("resize")].args
         spec = SampleSpec.of((resize["height"], resize["width"], source.sample_spec.shape[-1]), "uint8")

@@ -205,7 +205,7 @@ def rate_key(
     args: Mapping[str, object],
     optimizer: Mapping[str, object],
     batch_size: int,
-    sample_shape: Sequence[int | None],
+    sample_shape: Sequence[object],
     num_classes: int,
     device: str,
     accumulate: int = 1,
@@ -219,7 +219,8 @@ def rate_key(
         args: the model's arguments; plain values as in YAML.
         optimizer: the optimizer's fields; plain values as in YAML.
         batch_size: samples per global batch.
-        sample_shape: shape of one preprocessed sample; None where it varies.
+        sample_shape: shape of one preprocessed sample, None where it varies; or name and shape of each of its
+            arrays.
         num_classes: size of the output layer.
         device: the backend's name for its accelerator, including the precision.
         accumulate: slices in which a slot computes its share of a step.

@@ -53,6 +53,9 @@ def are_shares(label: LabelSpec, num_classes: int) -> bool:
 
 _NO_STATES: Array = np.zeros(0)
 
+Predictions = Array | Mapping[str, Array]
+"""Predictions for samples, float64, shape (n, ...); of several outputs by name."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sums:
@@ -181,8 +184,8 @@ class Replica(Protocol):
     def metrics(self, sums: Sums) -> dict[str, float]:
         """Loss and metrics of the samples behind `sums`, by name; NaN without samples."""
 
-    def predict(self, batch: Batch) -> Array:
-        """Predictions for at least one sample in inference mode, float64, shape (n, ...).
+    def predict(self, batch: Batch) -> Predictions:
+        """Predictions for at least one sample in inference mode, by output if labels have names.
 
         They are what metrics see: the model's outputs, as probabilities if the loss takes logits. The labels
         of the batch are not used.
@@ -192,12 +195,12 @@ class Replica(Protocol):
             MemoryError: as for `compute`.
         """
 
-    def measure(self, y: Array, predictions: Array) -> Sums:
+    def measure(self, y: Array, predictions: Predictions) -> Sums:
         """Evaluate given predictions like `evaluate`, without losses that the model adds.
 
         Args:
             y: labels of n samples, shape (n, *label shape).
-            predictions: as `predict` returns them, shape (n, ...).
+            predictions: as `predict` returns them.
 
         Raises:
             InputError: if the backend has no outputs (emulated).

@@ -16,7 +16,7 @@ from hpcbal.data.arrays import Affine
 from hpcbal.data.spec import CLASS_LABEL, LabelSpec, SampleSpec
 from hpcbal.errors import InputError
 from hpcbal.policies.rates import RateTable
-from hpcbal.training.backend import Backend, Batch, Contribution, Replica, Sums, are_shares
+from hpcbal.training.backend import Backend, Batch, Contribution, Predictions, Replica, Sums, are_shares
 from hpcbal.training.devices import dnn_seed
 from hpcbal.training.groups import NonFiniteError
 from hpcbal.training.step_exchange import StepExchange
@@ -178,7 +178,7 @@ class EmulatedReplica(Replica):
         """Always refused: what stands in for the model predicts nothing about the samples."""
         raise InputError(_NO_OUTPUTS)
 
-    def measure(self, y: Array, predictions: Array) -> Sums:
+    def measure(self, y: Array, predictions: Predictions) -> Sums:
         """Always refused, like `predict`."""
         raise InputError(_NO_OUTPUTS)
 
@@ -279,6 +279,11 @@ class EmulatedBackend(Backend):
             )
         if dnn.ema is not None:
             raise InputError(f"DNN {dnn.name}: ema: got {dnn.ema}, allowed with the emulated backend: null")
+        if sample.parts or label.parts:
+            raise InputError(
+                f"DNN {dnn.name}: samples have several named arrays or labels, allowed with the emulated "
+                "backend: one array and one label; set backend.name to auto"
+            )
         if not (label.is_class or are_shares(label, num_classes)):
             raise InputError(
                 f"DNN {dnn.name}: labels of shape {label.shape} and type {label.dtype}, allowed with the "
@@ -289,7 +294,7 @@ class EmulatedBackend(Backend):
                 f"DNN {dnn.name}: optimizer.name: got {dnn.optimizer.name!r}, "
                 "allowed with the emulated backend: 'sgd'"
             )
-        model = make_model(dnn, sample.shape, num_classes)
+        model = make_model(dnn, tuple(sample.shape), num_classes)
         if not hasattr(model, "loss_and_gradient"):
             raise InputError(
                 f"DNN {dnn.name}: model {dnn.model} returned {type(model).__name__}, the emulated backend "

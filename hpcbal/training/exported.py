@@ -13,18 +13,29 @@ OF_LINK: Mapping[str, str] = {
 """The meaning of a model's outputs for people, by the link of its objective."""
 
 
+def meaning_of(links: Mapping[str, str], losses: Mapping[str, str | None]) -> str:
+    """Return the meaning of a model's outputs for people.
+
+    Args:
+        links: link of the objective of each output; of one without a name under `UNNAMED`.
+        losses: name of the loss of each; None: the default one.
+    """
+    found = {name: OF_LINK[link].format(loss=losses.get(name)) for name, link in links.items()}
+    return "; ".join(f"{name}: {text}" if name else text for name, text in found.items())
+
+
 @dataclass(frozen=True, slots=True)
 class Written:
     """A model in a file.
 
     Attributes:
-        output_shape: of the output for one sample.
+        output_shape: of the output for one sample, or of each output by name.
         meaning: of the outputs, for people.
         modules: what must be imported before the file is loaded.
         notes: what users should know about it.
     """
 
-    output_shape: tuple[int, ...]
+    output_shape: tuple[int, ...] | Mapping[str, tuple[int, ...]]
     meaning: str
     modules: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()

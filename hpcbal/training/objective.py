@@ -88,6 +88,7 @@ class Objective(TensorLibrary):
         self._smoothing = dnn.label_smoothing
         self.takes_classes = dnn.loss is None
         self.link: Link = "softmax"
+        assert not isinstance(dnn.loss, Mapping), "one output, see `DnnConfig.of_output`"
         kind = None if dnn.loss is None else KERAS_LOSSES.get(dnn.loss.name)
         self._keras_loss = None if dnn.loss is None or kind is None else dnn.loss.name
         self._is_own_loss = dnn.loss is not None and kind is None
@@ -105,6 +106,7 @@ class Objective(TensorLibrary):
         self._class_weights = self._weights_of_classes(dnn.class_weights)
         self._metrics: list[tuple[str, Metric]] = []
         settings = dnn.metrics
+        assert not isinstance(settings, Mapping)
         if settings is None and self.takes_classes:
             self._metrics.append(("accuracy", self._accuracy_of_classes()))
         for metric in settings or ():
@@ -189,6 +191,10 @@ class Objective(TensorLibrary):
                 predictions = self.predictions(outputs)
             found += metric.states(y, predictions)
         return found
+
+    def sum_of(self, losses: Any) -> Any:
+        """The sum of losses, shape (n,); traced."""
+        return self._sum_of_last(losses)
 
     def predictions(self, outputs: Any) -> Any:
         """Return the predictions for metrics: probabilities where the loss takes logits."""

@@ -56,6 +56,16 @@ def probe_samples(shape: Sequence[int | None], length: int) -> Array:
     return np.random.default_rng(0).integers(0, 2, (NUM_PROBES, *lengths)).astype(np.float64)
 
 
+def probe_arrays(sample: SampleSpec, length: int) -> dict[str, Array]:
+    """`probe_samples` for each array of a sample, by name."""
+    return {name: probe_samples(spec.shape, length) for name, spec in sample.by_name.items()}
+
+
+def labels_of_probes(label: LabelSpec, num_classes: int) -> dict[str, Array]:
+    """`probe_labels` for each label of a sample, by name."""
+    return {name: probe_labels(spec, spec.num_classes or num_classes) for name, spec in label.by_name.items()}
+
+
 def probe_labels(label: LabelSpec, num_classes: int) -> Array:
     """Labels for the probes: classes, int64, or zeros and ones, float64; the same on every rank."""
     shape = (NUM_PROBES, *label.shape)
@@ -66,13 +76,13 @@ def probe_labels(label: LabelSpec, num_classes: int) -> Array:
     return np.random.default_rng(2).integers(0, 2, shape).astype(float)
 
 
-def make_model(dnn: DnnConfig, shape: Sequence[int | None], num_classes: int) -> Any:
+def make_model(dnn: DnnConfig, shape: Any, num_classes: Any) -> Any:
     """Import the callable, and call it with the shape of a sample, the number of classes and `args`.
 
     Args:
         dnn: names the callable and its `args`.
-        shape: of a sample as the model gets it.
-        num_classes: number of classes, or of outputs.
+        shape: of a sample as the model gets it; of each array by name, if arrays have names.
+        num_classes: number of classes, or of outputs; of each label by name, if labels have names.
 
     Raises:
         InputError: if it does not exist, or does not take these arguments.
@@ -86,7 +96,7 @@ def make_model(dnn: DnnConfig, shape: Sequence[int | None], num_classes: int) ->
             raise InputError(f"DNN {dnn.name}: {'; '.join(misfit.text for misfit in found)}")
     args = env.expanded(dnn.args, f"DNN {dnn.name}: args")
     with user_errors(dnn, "building it"), _printing_to_log(dnn.name):
-        return function(tuple(shape), num_classes, **args)
+        return function(shape, num_classes, **args)
 
 
 @contextlib.contextmanager
@@ -159,6 +169,8 @@ def hint_at_shapes(sample: SampleSpec) -> Iterator[None]:
         yield
     except UserCodeError as error:
         shape = tuple(sample.shape)
+        if sample.parts:
+            raise
         if None in shape:
             hint = (
                 f"Samples of shape {shape} differ in size: use a model that takes such samples, or add "

@@ -12,10 +12,14 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from PIL import Image
 
+from hpcbal.config.schema.ensemble import DataplaneConfig
 from hpcbal.data import BadSample, LabelSpec, PreprocessedSamples, SampleSpec
 from hpcbal.data.operations import Decode, Mixup, Normalize, RandomContrast, RandomCrop, RandomFlip, Resize
 from hpcbal.dataplane.cache import CacheNeed, SampleCache
+from hpcbal.dataplane.cell import Cell
+from hpcbal.dataplane.composer import BlockComposer
 from hpcbal.dataplane.shared_memory import SharedMemory
+from hpcbal.dataplane.stream import StreamSpec
 
 
 class Files:
@@ -120,6 +124,41 @@ def test_no_sample_depends_on_the_cache(kind: str, length: int, share: float, ra
     if share >= 1.0 and need.sample.is_static:
         assert cache.num_added == num_good
         assert dataset.num_reads == num_good + reads_of_bad
+    cache.close()
+
+
+def blocks(source: PreprocessedSamples, num_passes: int) -> tuple[list[Any], BlockComposer]:
+    """All blocks of some passes: which samples are whole, labels and samples."""
+    spec = StreamSpec.of_source(source, DataplaneConfig(ring_bytes=2**20, block_samples=5))
+    composer, cell = BlockComposer(spec, source), Cell.private(spec.layout)
+    found = []
+    for block in range(num_passes * spec.blocks_per_pass):
+        composer.begin(cell, 1, block, 0)
+        while not composer.step():
+            pass
+        whole = np.flatnonzero(cell.valid)
+        read = cell.x.__getitem__ if spec.sample.is_static else cell.sample
+        samples = [read(each).tolist() for each in whole.tolist()]
+        found.append((cell.header.tolist(), whole.tolist(), cell.y[whole].tolist(), samples))
+    return found, composer
+
+
+@settings(max_examples=60, deadline=None)
+@given(kinds, st.integers(8, 60), st.floats(0.0, 1.2))
+def test_no_block_depends_on_the_cache(kind: str, length: int, share: float) -> None:
+    """Blocks whose samples are all there may be copied at once."""
+    plain, cached = make(kind, length), make(kind, length)
+    need = CacheNeed.of(cached)
+    assert need is not None
+    num_bytes = max(need.least_bytes, int(share * need.whole_bytes(1)))
+    cached.cache = cache = SampleCache(SharedMemory.private(num_bytes), need, num_bytes)
+    dataset: Any = cached.dataset
+    dataset.num_reads = 0  # `CacheNeed.of` reads some
+    expected, by = blocks(plain, 3)
+    found, composer = blocks(cached, 3)
+    assert found == expected
+    assert (composer.reads, composer.samples_made) == (by.reads, by.samples_made)
+    assert cache.num_hits == composer.reads - dataset.num_reads
     cache.close()
 
 

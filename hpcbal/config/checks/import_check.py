@@ -32,7 +32,7 @@ from hpcbal.config.callables import (
     misfits,
     names_of_args,
 )
-from hpcbal.config.checks.names import items_of, own_operations
+from hpcbal.config.checks.names import is_by_output, items_of, own_operations
 from hpcbal.config.checks.signatures import (
     Function,
     allowed_by_name,
@@ -149,10 +149,13 @@ def _held_out_problems(data: YamlNode, section: YamlNode | None) -> list[str]:
 
 
 def _losses_and_metrics(dnn: YamlNode) -> list[YamlNode]:
-    """The loss and the metrics of a DNN as mappings with a `name`."""
-    metrics = dnn.get("metrics")
-    nodes = [dnn.get("loss"), *(metrics.value if metrics is not None and metrics.is_list else ())]
-    return [_named(node) for node in nodes if node is not None]
+    """The losses and the metrics of a DNN as mappings with a `name`."""
+    found: list[YamlNode] = []
+    for given in (dnn.get("loss"), dnn.get("metrics")):
+        nodes = [] if given is None else list(given.value.values()) if is_by_output(given) else [given]
+        for node in nodes:
+            found += node.value if node.is_list else [node]
+    return [_named(node) for node in found if node.value is not None]
 
 
 def _named(node: YamlNode) -> YamlNode:

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator
 from importlib.util import find_spec
 
 from hpcbal.config.schema.ensemble import BalanceConfig
+from hpcbal.config.schema.objective import LossConfig
+from hpcbal.config.schema.operations import OF
 from hpcbal.config.schema.section import is_import_path
 from hpcbal.config.source.nodes import Key, YamlNode, show
 
@@ -88,6 +90,8 @@ def own_operations(root: YamlNode) -> list[YamlNode]:
             found.append(YamlNode({"operation": item}, item.where, item.key))
             continue
         for name, args in item.value.items():
+            if name == OF:
+                continue
             path = YamlNode(name, args.where, args.key)
             entry = {"operation": path} if args.value is None else {"operation": path, "args": args}
             found.append(YamlNode(entry, item.where, item.key))
@@ -96,8 +100,13 @@ def own_operations(root: YamlNode) -> list[YamlNode]:
 
 def is_own(item: YamlNode) -> bool:
     """Whether an entry of `preprocessing` or `augment` names an operation of the user."""
-    names = list(item.value) if item.is_mapping else [item.value]
+    names = [name for name in item.value if name != OF] if item.is_mapping else [item.value]
     return len(names) == 1 and isinstance(names[0], str) and is_import_path(names[0])
+
+
+def is_by_output(node: YamlNode) -> bool:
+    """Whether the value of `loss` or `metrics` is a mapping by the names of outputs."""
+    return node.is_mapping and bool(node.value) and not node.value.keys() & LossConfig.model_fields.keys()
 
 
 DEFAULT_PREDICTOR = BalanceConfig.model_fields["predictor"].default

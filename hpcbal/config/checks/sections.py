@@ -7,6 +7,7 @@ from fnmatch import fnmatchcase
 
 from hpcbal.config.checks.names import (
     duplicate_names,
+    is_by_output,
     is_own,
     items_of,
     keys_not_text,
@@ -16,7 +17,7 @@ from hpcbal.config.checks.names import (
 from hpcbal.config.checks.warnings import too_few_samples
 from hpcbal.config.schema.ensemble import MOST_BLOCK_SAMPLES, BalanceConfig, DataplaneConfig
 from hpcbal.config.schema.jobs import JobsConfig
-from hpcbal.config.schema.operations import MIXING, MOST_PIXELS
+from hpcbal.config.schema.operations import MIXING, MOST_PIXELS, OF
 from hpcbal.config.schema.optimizer import OPTIMIZERS
 from hpcbal.config.schema.prune import NO_RULE
 from hpcbal.config.schema.run import MOST_BYTES
@@ -126,6 +127,8 @@ def _least_sample(operations: YamlNode | None, *, leaves_last: bool) -> tuple[in
     """
     num_pixels, pixel_bytes, cause = 1, 1, None
     items = list(operations.value) if operations is not None and operations.is_list else []
+    if any(item.get(OF) is not None for item in items):  # samples of several arrays
+        return 1, None
     while leaves_last and items and items[-1].get(_ELEMENTWISE) is not None:
         items.pop()
     for item in items:
@@ -219,7 +222,7 @@ def job_warnings(config: JobsConfig, root: YamlNode) -> list[str]:
     return list(lines)
 
 
-_OF_OBJECTIVE = ("loss", "metrics", "label_smoothing", "class_weights")
+_OF_OBJECTIVE = ("loss", "loss_weights", "metrics", "label_smoothing", "class_weights")
 DEFAULT_POLICY = BalanceConfig.model_fields["policy"].default
 
 
@@ -421,6 +424,16 @@ def _has_weights(section: YamlNode | None) -> bool:
     return shares is not None and shares.is_list and bool(shares.value)
 
 
+def _has_names(root: YamlNode) -> bool:
+    """Whether the configuration names arrays of samples, or outputs."""
+    steps = root.get("preprocessing")
+    of = [step.get(OF) for step in (steps.value if steps is not None and steps.is_list else ())]
+    losses = [dnn.get("loss") for dnn in items_of(root, "dnns") if dnn.is_mapping]
+    return any(node is not None and node.value for node in of) or any(
+        node is not None and is_by_output(node) for node in losses
+    )
+
+
 def _partitioned(root: YamlNode) -> list[str]:
     """Partitioned data is for one DNN, whose group stays the same from step to step."""
     access, rest = root.deepest(("data", "access"))
@@ -432,6 +445,12 @@ def _partitioned(root: YamlNode) -> list[str]:
     if num_dnns != 1:
         problems.append(
             access.problem(f"got 'partitioned' for {num_dnns} DNNs, allowed: for a single DNN; use 'shared'")
+        )
+    if _has_names(root):
+        problems.append(
+            access.problem(
+                "got 'partitioned' for samples of several named arrays or labels, allowed for these: shared"
+            )
         )
     sampling, _ = root.deepest(("data", "sampling"))
     if sampling.value == "balanced":

@@ -227,9 +227,9 @@ def _limit_never_kept(config: EnsembleConfig, root: YamlNode) -> list[str]:
     return [node.problem(f"{message} (schedule.max_slots_per_dnn allows no more slots)")]
 
 
-_KEYS = ("loss", "label_smoothing", "class_weights")
+_KEYS = ("loss", "loss_weights", "label_smoothing", "class_weights")
 """Keys of a DNN on which the value of its loss depends."""
-_KEYS_IN_VALIDATION = ("loss", "label_smoothing")
+_KEYS_IN_VALIDATION = ("loss", "loss_weights", "label_smoothing")
 """Keys among them that also change the loss of validation samples."""
 
 

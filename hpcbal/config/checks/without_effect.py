@@ -54,7 +54,8 @@ def _chooses_by_size(config: EnsembleConfig) -> bool:
 
 
 def _ends_elementwise(config: EnsembleConfig) -> bool:
-    return bool(config.preprocessing) and config.preprocessing[-1].name == "normalize"
+    steps = config.preprocessing
+    return any(step.name == "normalize" and (step.of or step is steps[-1]) for step in steps)
 
 
 def _may_prune(config: EnsembleConfig) -> bool:

@@ -12,11 +12,14 @@ from pydantic import BeforeValidator, Field, Strict, model_validator
 from hpcbal import env
 from hpcbal.config.schema.objective import (
     LOSS_ALLOWED,
+    LOSS_WEIGHTS_ALLOWED,
     METRICS_ALLOWED,
     SMOOTHING_ALLOWED,
     WEIGHTS_ALLOWED,
     ClassWeighting,
     Loss,
+    LossConfig,
+    LossWeights,
     Metrics,
 )
 from hpcbal.config.schema.operations import AugmentOperation
@@ -36,7 +39,7 @@ from hpcbal.config.schema.section import (
     key,
     wrong,
 )
-from hpcbal.config.source.meant import nearest
+from hpcbal.config.source.meant import did_you_mean, nearest
 from hpcbal.events.history import (
     LESS_IS_BETTER,
     LOSS,
@@ -49,6 +52,9 @@ from hpcbal.events.history import (
 if TYPE_CHECKING:
     from hpcbal.control.progress import StopRule
 
+
+ACCURACY = "accuracy"
+NO_OUTPUTS = "none, because loss is not a mapping {output: loss}"
 
 CALLBACKS_ALLOWED = f"a list of {IMPORT_ALLOWED}, or of {{name: path, args: {{...}}}}"
 
@@ -299,7 +305,12 @@ class DnnConfig(Section):
         "What training minimises; null: the cross entropy of classes, from logits.",
         LOSS_ALLOWED,
     )
-    metrics: Annotated[Metrics, Strict(False)] | None = key(
+    loss_weights: LossWeights | None = key(
+        None,
+        "How much the loss of each output counts in the sum that training minimises; null: 1.",
+        f"null or {LOSS_WEIGHTS_ALLOWED}",
+    )
+    metrics: Metrics | None = key(
         None,
         "What is measured in every epoch besides the loss; null: accuracy for classes, else nothing.",
         METRICS_ALLOWED,
@@ -325,11 +336,84 @@ class DnnConfig(Section):
     )
 
     @property
+    def outputs(self) -> tuple[str, ...]:
+        """Names of the outputs that have losses of their own; none if there is one loss."""
+        return tuple(self.loss) if isinstance(self.loss, Mapping) else ()
+
+    def of_output(self, name: str) -> DnnConfig:
+        """Return the configuration of a DNN with nothing but one of its outputs.
+
+        Args:
+            name: of the output; one that has no loss of its own gets the one of the DNN.
+        """
+        loss, metrics = self.loss, self.metrics
+        own: Mapping[str, Any] = {
+            "name": f"{self.name}: output {name}",
+            "loss": loss.get(name) if isinstance(loss, Mapping) else loss,
+            "metrics": metrics.get(name) if isinstance(metrics, Mapping) else metrics,
+        }
+        return self.model_copy(update=own)
+
+    @property
     def metric_keys(self) -> tuple[str, ...]:
         """Names of the metrics besides the loss, as far as the configuration alone decides."""
-        if self.metrics is None:
-            return ("accuracy",) if self.loss is None else ()
-        return tuple(metric.key for metric in self.metrics)
+        metrics = self.metrics
+        outputs = self.outputs or (tuple(metrics) if isinstance(metrics, Mapping) else ())
+        found: list[str] = []
+        for name in outputs or ("",):
+            own = self.of_output(name) if name else self
+            of_one = own.metrics
+            assert not isinstance(of_one, Mapping)
+            prefix = f"{name}_" if len(outputs) > 1 else ""
+            if of_one is not None:
+                found += [f"{prefix}{metric.key}" for metric in of_one]
+            elif own.loss is None:
+                found.append(f"{prefix}{ACCURACY}")
+        return tuple(found)
+
+    @property
+    def loss_keys(self) -> tuple[str, ...]:
+        """Names of the losses of single outputs, where there are several."""
+        return tuple(f"{name}_{LOSS}" for name in self.outputs) if len(self.outputs) > 1 else ()
+
+    @model_validator(mode="after")
+    def _check_outputs(self) -> DnnConfig:
+        """Check that keys by output name the same outputs, which have losses."""
+        outputs = self.outputs
+        by_output = {"metrics": self.metrics, "loss_weights": self.loss_weights}
+        for name, given in by_output.items():
+            for output in given if isinstance(given, Mapping) else ():
+                if not outputs and name == "metrics" and self.has_own_loss:
+                    continue
+                if output not in outputs:
+                    allowed = f"the outputs in loss ({', '.join(outputs)})" if outputs else NO_OUTPUTS
+                    hint = did_you_mean(output, outputs)
+                    raise wrong(name, f"got the output {output!r}{hint}, allowed: {allowed}")
+        if isinstance(self.loss, Mapping):
+            for output, loss in self.loss.items():
+                if not output.isidentifier() or (loss is not None and loss.is_of_module):
+                    what = f"{output!r}: module" if loss is not None and loss.is_of_module else repr(output)
+                    raise wrong(
+                        "loss",
+                        f"got {what}, allowed: a loss for each output by its name, a name of Python; or "
+                        "module alone, for a module that computes the loss of all of its outputs",
+                    )
+            if len(outputs) > 1 and isinstance(self.metrics, tuple):
+                raise wrong("metrics", "got a list, allowed with several outputs: a mapping {output: list}")
+            of_one = {"label_smoothing": self.label_smoothing, "class_weights": self.class_weights}
+            for name, value in of_one.items():
+                if value and len(outputs) > 1:
+                    raise wrong(
+                        name,
+                        f"got {value!r}, allowed with several outputs: leave it out; losses take arguments, "
+                        "such as label_smoothing, and datasets sample_weights",
+                    )
+        return self
+
+    @property
+    def has_own_loss(self) -> bool:
+        """Whether the model computes its loss itself."""
+        return isinstance(self.loss, LossConfig) and self.loss.is_of_module
 
     @model_validator(mode="after")
     def _check_slices(self) -> DnnConfig:
@@ -344,11 +428,11 @@ class DnnConfig(Section):
         keys = self.metric_keys
         stop = self.stop
         if stop.monitor is None:
-            monitor = VALIDATION + (keys[0] if keys else LOSS)
+            monitor = VALIDATION + (keys[0] if keys and len(self.outputs) < 2 else LOSS)
             stop = stop.model_copy(update={"monitor": monitor})
         name = base_name(stop.watched)
-        if name not in (LOSS, *keys):
-            names = [LOSS, *keys]
+        names = [LOSS, *keys, *self.loss_keys]
+        if name not in names:
             allowed = ", ".join([*names, *(VALIDATION + each for each in names)])
             near = nearest(name, names, cutoff=0.75)  # mae is not mse
             hint = "" if near is None else f" (did you mean '{stop.watched.replace(name, near)}'?)"

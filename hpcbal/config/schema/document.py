@@ -19,6 +19,7 @@ DEFAULT_KEYS = (
     "seed",
     "compile",
     "loss",
+    "loss_weights",
     "metrics",
     "label_smoothing",
     "class_weights",

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, Protocol
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Strict, Tag, model_validator
 
 from hpcbal.config.schema.section import (
     ARGS_ALLOWED,
+    LEAST,
     MOST,
     Section,
     is_import_path,
@@ -72,8 +73,10 @@ MODULE_LOSS = "module"
 """The name of the loss that a module of PyTorch computes itself, in its method `loss`."""
 
 _OWN = "or an import path package.module:name"
-LOSS_ALLOWED = f"null, {', '.join(KERAS_LOSSES)}, {MODULE_LOSS}, {_OWN}"
-METRICS_ALLOWED = f"null or a list of {', '.join(KERAS_METRICS)}, {_OWN}"
+_OF_OUTPUTS = "; or a mapping {output: "
+LOSS_ALLOWED = f"null, {', '.join(KERAS_LOSSES)}, {MODULE_LOSS}, {_OWN}{_OF_OUTPUTS}loss}}"
+METRICS_ALLOWED = f"null or a list of {', '.join(KERAS_METRICS)}, {_OWN}{_OF_OUTPUTS}list}}"
+LOSS_WEIGHTS_ALLOWED = "a mapping {output: weight above 0}"
 _METRIC_NAME = "letters, digits and _"
 _WORDS = ", ".join(LESS_IS_BETTER)
 WEIGHTS_ALLOWED = "null, balanced, or {class: weight, 0 or more}"
@@ -155,18 +158,21 @@ class MetricConfig(Section):
 
 class _HasObjective(Protocol):
     @property
-    def loss(self) -> LossConfig | None: ...
+    def loss(self) -> LossConfig | Mapping[str, LossConfig | None] | None: ...
     @property
-    def metrics(self) -> Sequence[MetricConfig] | None: ...
+    def metrics(self) -> Sequence[MetricConfig] | Mapping[str, Sequence[MetricConfig]] | None: ...
 
 
 def predicted_by(dnn: _HasObjective) -> Predicted:
-    """Return what a DNN predicts, by its loss, or by its metrics if the module computes the loss."""
+    """Return what a DNN with one output predicts: by its loss, or its metrics if the module computes that."""
     loss = dnn.loss
     if loss is None:
         return "classes"
+    assert not isinstance(loss, Mapping), "one output, see `DnnConfig.of_output`"
     if loss.name == MODULE_LOSS:
-        return "classes" if any(metric.name in _OF_CLASSES for metric in dnn.metrics or ()) else "values"
+        metrics = dnn.metrics or ()
+        assert not isinstance(metrics, Mapping)
+        return "classes" if any(metric.name in _OF_CLASSES for metric in metrics) else "values"
     return _PREDICTED.get(KERAS_LOSSES.get(loss.name, ""), "values")
 
 
@@ -187,9 +193,32 @@ def _class_numbers(value: Any) -> Any:
     }
 
 
-Loss = Annotated[LossConfig, BeforeValidator(_from_name)]
+def _kind_of_loss(value: Any) -> str:
+    """Whether a loss is one, or one for each output, none of which may be called name or args."""
+    if not isinstance(value, Mapping) or not value or value.keys() & LossConfig.model_fields.keys():
+        return ONE
+    return OF_OUTPUTS
+
+
+def _kind_of_metrics(value: Any) -> str:
+    return OF_OUTPUTS if isinstance(value, Mapping) else ONE
+
+
+ONE, OF_OUTPUTS = "<one>", "<of outputs>"
+"""Names of the two forms of losses and metrics, in the places of pydantic's errors."""
+
+_Loss = Annotated[LossConfig, BeforeValidator(_from_name)]
+Loss = Annotated[
+    Annotated[_Loss, Tag(ONE)] | Annotated[Mapping[str, _Loss | None], Tag(OF_OUTPUTS)],
+    Discriminator(_kind_of_loss),
+]
 Metric = Annotated[MetricConfig, BeforeValidator(_from_name)]
-Metrics = Annotated[tuple[Metric, ...], AfterValidator(_distinct)]
+_Metrics = Annotated[tuple[Metric, ...], AfterValidator(_distinct), Strict(False)]
+Metrics = Annotated[
+    Annotated[_Metrics, Tag(ONE)] | Annotated[Mapping[str, _Metrics], Tag(OF_OUTPUTS)],
+    Discriminator(_kind_of_metrics),
+]
+LossWeights = Mapping[str, Annotated[float, Field(ge=LEAST, le=MOST)]]
 ClassWeights = Annotated[
     Mapping[Annotated[int, Field(ge=0, le=MOST)], Annotated[float, Field(ge=0.0, le=MOST)]],
     BeforeValidator(_class_numbers),

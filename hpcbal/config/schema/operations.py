@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import (
@@ -29,6 +29,10 @@ from hpcbal.config.schema.section import (
     wrong,
 )
 
+OF = "of"
+"""The key beside an operation that names the arrays it is for."""
+OF_ALLOWED = "the name of an array of the samples, or a list of such names"
+
 _PIXELS = "a whole number of pixels, 1 or more"
 MOST_PIXELS = 65_535
 _PER_CHANNEL = "a number, or a list with a number per channel"
@@ -41,10 +45,12 @@ class OperationConfig:
     Attributes:
         name: of an operation that comes with hpcbal, or the import path of a user's.
         args: of a user's operation, those in the file.
+        of: names of the arrays that it is for; empty for samples of one array.
     """
 
     name: str
     args: Mapping[str, Any] = field(default_factory=dict)
+    of: tuple[str, ...] = ()
 
 
 class DecodeArgs(Section):
@@ -208,7 +214,10 @@ class NormalizeArgs(Section):
 
 
 class OperationItem(Section):
-    """One entry of `preprocessing`: exactly one of these keys, or the import path of an own operation."""
+    """One entry of `preprocessing`: exactly one of these keys, or the import path of an own operation.
+
+    Beside it, `of` may name the arrays that the operation is for.
+    """
 
     model_config = ConfigDict(
         json_schema_extra={"patternProperties": {IMPORT_PATTERN: {"type": ["object", "null"]}}}
@@ -231,33 +240,51 @@ class OperationItem(Section):
     mixup: MixupArgs = key(None, "Mean of two samples.", "arguments of mixup")
     cutmix: CutMixArgs = key(None, "Part of another image.", "arguments of cutmix")
     normalize: NormalizeArgs = key(None, "Scale and shift.", "arguments of normalize")
+    of: str | tuple[str, ...] = key((), "Arrays of the samples that it is for.", OF_ALLOWED)
+
+    @property
+    def operations(self) -> list[str]:
+        """The names of the operations in the entry."""
+        return sorted(self.model_fields_set - {OF})
 
     @model_validator(mode="after")
     def _exactly_one(self) -> OperationItem:
-        if len(self.model_fields_set) != 1:
-            given = ", ".join(sorted(self.model_fields_set)) or "none"
+        if len(self.operations) != 1:
+            given = ", ".join(self.operations) or "none"
             message = f"got {given}, allowed: exactly one operation per entry ({', '.join(OPERATIONS)})"
             raise wrong("", message)
         return self
 
 
-OPERATIONS: tuple[str, ...] = tuple(OperationItem.model_fields)
+OPERATIONS: tuple[str, ...] = tuple(name for name in OperationItem.model_fields if name != OF)
 
 
 def _to_operation(item: OperationItem) -> OperationConfig:
-    (name,) = item.model_fields_set
+    (name,) = item.operations
     return OperationConfig(name, getattr(item, name).model_dump())
 
 
 def _operation(value: Any, to_item: ValidatorFunctionWrapHandler) -> OperationConfig:
     """A user's operation, or one that comes with hpcbal."""
     if isinstance(value, OperationConfig):
-        value = {value.name: dict(value.args)}
+        value = _serialize(value)
     elif isinstance(value, str):
         value = {value: None}
+    of: tuple[str, ...] = ()
+    if isinstance(value, Mapping) and OF in value:
+        of = _names_of(value[OF])
+        value = {name: args for name, args in value.items() if name != OF}
     if isinstance(value, Mapping) and any(isinstance(name, str) and is_import_path(name) for name in value):
-        return _custom(value)
-    return _to_operation(to_item(value))
+        return replace(_custom(value), of=of)
+    return replace(_to_operation(to_item(value)), of=of)
+
+
+def _names_of(value: Any) -> tuple[str, ...]:
+    """The names in `of`: one, or a list of them."""
+    names = value if isinstance(value, list | tuple) else [value]
+    if not all(isinstance(name, str) and name for name in names) or len({*names}) < len(names):
+        raise wrong(OF, f"got {value!r:.100}, allowed: {OF_ALLOWED}")
+    return tuple(names)
 
 
 def _custom(value: Mapping[Any, Any]) -> OperationConfig:
@@ -286,6 +313,8 @@ def in_order(operations: tuple[OperationConfig, ...]) -> tuple[OperationConfig, 
     may_mix = True
     for index, operation in enumerate(operations):
         name = operation.name
+        if name in MIXING and operation.of:
+            raise wrong(f"{index}.{OF}", f"got {', '.join(operation.of)}, allowed with {name}: leave it out")
         if name in MIXING and name not in mixing and may_mix:
             mixing.append(name)
         elif mixing:
@@ -320,7 +349,8 @@ def _of_augment(operation: OperationConfig) -> OperationConfig:
 
 
 def _serialize(operation: OperationConfig) -> dict[str, Any]:
-    return {operation.name: dict(operation.args)}
+    entry: dict[str, Any] = {operation.name: dict(operation.args)}
+    return entry | ({OF: list(operation.of)} if operation.of else {})
 
 
 if TYPE_CHECKING:

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import logging
 import math
 import os
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hpcbal.data.dataset import evenly
-from hpcbal.data.datasets.hdf5_sources import check_sources
+from hpcbal.data.dataset import Dataset
+from hpcbal.data.datasets.hdf5_named import NamedHdf5Dataset
+from hpcbal.data.datasets.hdf5_reading import CACHE_BYTES, digest_of_rows, member_of, opened, read_labels
 from hpcbal.data.spec import LabelSpec, SampleSpec
 from hpcbal.errors import DataError
 
@@ -23,15 +23,6 @@ if TYPE_CHECKING:
     import h5py
 
 log = logging.getLogger(__name__)
-
-CACHE_BYTES = 64 * 2**20
-"""Chunk cache per process. Samples are read in random order, so a larger cache unpacks fewer chunks."""
-
-DIGEST_ROWS, DIGEST_BYTES = 64, 64 * 2**20
-"""Rows and bytes at most that are read when a file is opened, to know it again; at least one row."""
-
-_LOCK_ERRORS = (errno.EAGAIN, errno.ENOLCK, errno.ENOSYS, 524)  # 524: from Lustre and NFS without locks
-_LOCK_WORDS = ("unable to lock file", "file locking")
 
 
 class Hdf5Dataset:
@@ -56,9 +47,9 @@ class Hdf5Dataset:
         self._file: h5py.File | None = None
         self._rows: h5py.Dataset | None = None
         self._file_pid = -1
-        with _open(path) as file:
-            stored = _member(file, path, images)
-            found = _read_labels(_member(file, path, labels), f"{path}:{labels}")
+        with opened(path) as file:
+            stored = member_of(file, path, images)
+            found = read_labels(member_of(file, path, labels), f"{path}:{labels}")
             self.num_classes, self.labels = found.num_classes, found.numbers
             self.class_names, self.remarks = found.names, found.remarks
             if len(stored.shape) < 1 or stored.shape[0] != len(self.labels):
@@ -68,11 +59,11 @@ class Hdf5Dataset:
                 )
             if shapes is not None and h5py.check_vlen_dtype(stored.dtype) is None:
                 raise DataError(f"hdf5: {path}:{images} holds arrays of one shape: remove data.args.shapes")
-            self._shapes = _read_shapes(_member(file, path, shapes), len(self.labels)) if shapes else None
+            self._shapes = _read_shapes(member_of(file, path, shapes), len(self.labels)) if shapes else None
             self.sample_spec = _sample_spec(stored, self._shapes, f"{path}:{images}")
             self._adds_channel = _is_gray(stored)
             self._cache_bytes = _cache_bytes(stored, path)
-            self.content_fingerprint = _digest_of_rows(stored, self.class_names)
+            self.content_fingerprint = digest_of_rows(stored, self.class_names)
             facts: tuple[Any, ...] = (stored.shape, str(stored.dtype), self.labels.tolist())
         if found.are_texts:  # of numbers the names are left out, as they were before there were names
             facts = (*facts, self.class_names)
@@ -108,13 +99,18 @@ class Hdf5Dataset:
     def _opened_rows(self) -> h5py.Dataset:
         # A handle from before a fork shares its file position with the parent: never use it.
         if self._rows is None or self._file_pid != os.getpid():
-            self._file = _open(self._path, self._cache_bytes)
-            self._rows = _member(self._file, self._path, self._images_name)
+            self._file = opened(self._path, self._cache_bytes)
+            self._rows = member_of(self._file, self._path, self._images_name)
             self._file_pid = os.getpid()
         return self._rows
 
 
-def hdf5(path: str, images: str = "images", labels: str = "labels", shapes: str | None = None) -> Hdf5Dataset:
+def hdf5(
+    path: str,
+    images: str | Mapping[str, str] = "images",
+    labels: str | Mapping[str, str] = "labels",
+    shapes: str | None = None,
+) -> Dataset:
     """Samples of an HDF5 file.
 
     Args:
@@ -127,135 +123,20 @@ def hdf5(path: str, images: str = "images", labels: str = "labels", shapes: str 
         shapes: dataset (num_samples, num_axes) of integers: `images` then holds variable-length arrays that
             get these shapes.
 
+    `images` and `labels` may also be mappings from the names of arrays and labels to datasets; see
+    `NamedHdf5Dataset`.
+
     Raises:
         DataError: if the file or dataset does not exist, is locked, or shapes do not fit.
     """
-    return Hdf5Dataset(Path(path).expanduser(), images, labels, shapes)
-
-
-def _open(path: Path, cache_bytes: int = CACHE_BYTES) -> h5py.File:
-    import h5py
-
-    if not path.is_file():
-        where = f" (from {Path.cwd()})" if not path.is_absolute() else ""
-        raise DataError(f"hdf5: {path}{where} is not a file; set data.args.path to an HDF5 file")
-    try:
-        return h5py.File(path, "r", locking=False, rdcc_nbytes=cache_bytes)
-    except (OSError, ValueError) as error:
-        hint = ""
-        is_lock = any(words in str(error) for words in _LOCK_WORDS)
-        if is_lock or getattr(error, "errno", None) in _LOCK_ERRORS:
-            hint = "; the file system refuses locks: start again with HDF5_USE_FILE_LOCKING=FALSE"
-        raise DataError(f"hdf5: {path} cannot be opened: {error}{hint}") from error
-
-
-def _member(file: h5py.File, path: Path, name: str) -> h5py.Dataset:
-    import h5py
-
-    member = file.get(name)
-    if isinstance(member, h5py.Dataset):
-        check_sources(member)
-    else:
-        found: list[str] = []
-        file.visititems(lambda key, item: found.append(key) if isinstance(item, h5py.Dataset) else None)
-        raise DataError(f"hdf5: {path}: no dataset {name!r}, there are: {', '.join(found) or 'none'}")
-    return member
-
-
-@dataclass(frozen=True)
-class _Labels:
-    """The class of each row, the number of classes, their names if they have any, and how they were read."""
-
-    numbers: NDArray[np.int64]
-    num_classes: int
-    names: tuple[str, ...] | None
-    remarks: tuple[str, ...]
-    are_texts: bool = False
-
-
-def _read_labels(stored: h5py.Dataset, where: str) -> _Labels:
-    """Read labels in any form that has one meaning: numbers, one-hot rows, booleans or text."""
-    values = np.asarray(stored[()])
-    given = stored.attrs.get("class_names")
-    names = None if given is None else _texts(np.asarray(given))
-    remark, are_texts = "", False
-    if values.ndim == 2 and 1 in values.shape:
-        values = values.reshape(-1)
-    if values.ndim == 2 and values.dtype.kind in "biuf" and _is_one_hot(values):
-        remark = f"read as one-hot rows: the class is the column of the 1, of {values.shape[1]}"
-        num_columns, values = values.shape[1], values.argmax(axis=1)
-    else:
-        num_columns = 0
-    if values.ndim == 1 and values.dtype.kind in "OSU" and len(values):
-        texts = _texts(values)
-        unknown = sorted(set(texts) - set(names)) if names is not None else []
-        if unknown:
-            raise DataError(
-                f"hdf5: {where}: got the label {unknown[0]!r}, allowed: those in its attribute class_names: "
-                f"{', '.join((names or ())[:10])}"
-            )
-        names = names or tuple(sorted(set(texts)))
-        remark = f"read as text: class 0 is {names[0]!r}, class {len(names) - 1} is {names[-1]!r}"
-        number_of = {name: number for number, name in enumerate(names)}
-        values = np.array([number_of[text] for text in texts], np.int64)
-        are_texts = True
-    if values.ndim == 1 and values.dtype.kind == "b":
-        remark, values = "read as booleans: class 0 is false, class 1 is true", values.astype(np.int64)
-    if values.ndim == 1 and values.dtype.kind in "uf":
-        exact = values.astype(np.float64)
-        is_usable = (np.abs(exact) < 2.0**63) & (exact == np.floor(exact))  # neither inf nor NaN
-        if not is_usable.all():
-            row = int(is_usable.argmin())
-            raise DataError(
-                f"hdf5: {where}: row {row} holds {values[row]}, allowed: whole numbers from 0, which are the "
-                "numbers of classes; values to predict need a dataset of your own"
-            )
-    if values.ndim == 1 and values.dtype.kind == "f" and len(values):
-        remark, values = "read as whole numbers, though stored as floats", values.astype(np.int64)
-    if values.ndim != 1 or not len(values) or values.dtype.kind not in "iu":
+    place = Path(path).expanduser()
+    if isinstance(images, str) and isinstance(labels, str):
+        return Hdf5Dataset(place, images, labels, shapes)
+    if shapes is not None:
         raise DataError(
-            f"hdf5: {where}: got shape {stored.shape} of {stored.dtype}, allowed: (num_samples,) integers, "
-            "whole numbers, booleans or text, or one-hot rows (num_samples, num_classes)"
+            "hdf5: data.args.shapes: got a dataset, allowed with several named arrays: leave it out"
         )
-    labels = values.astype(np.int64)
-    least = max(num_columns, len(names or ()), int(labels.max()) + 1)
-    num_classes = int(stored.attrs.get("num_classes", least))
-    if labels.min() < 0 or labels.max() >= num_classes:
-        remedy = "raise its attribute num_classes, or number the classes from 0 without gaps"
-        if labels.min() < 0:
-            remedy = "number the classes from 0, and leave out samples without a class"
-        raise DataError(
-            f"hdf5: {where}: got labels {labels.min()}..{labels.max()}, allowed: 0..{num_classes - 1}; "
-            f"{remedy}"
-        )
-    return _Labels(labels, num_classes, names, (f"{where}: {remark}",) if remark else (), are_texts)
-
-
-def _is_one_hot(rows: NDArray[Any]) -> bool:
-    return bool(np.all((rows == 0) | (rows == 1)) and np.all(rows.sum(axis=1) == 1))
-
-
-def _texts(values: NDArray[Any]) -> tuple[str, ...]:
-    return tuple(
-        each.decode("utf-8", "replace") if isinstance(each, bytes) else str(each) for each in values.ravel()
-    )
-
-
-def _digest_of_rows(stored: h5py.Dataset, class_names: tuple[str, ...] | None) -> str:
-    digest = hashlib.sha256(repr(class_names).encode())
-    chunk_bytes = math.prod(stored.chunks or (0,)) * stored.dtype.itemsize
-    num_bytes = 0
-    for row in evenly(len(stored), DIGEST_ROWS):
-        if num_bytes >= DIGEST_BYTES:
-            break
-        try:
-            values = np.ascontiguousarray(stored[row])
-        except OSError:  # a damaged row is a broken sample, which a run may have some of
-            digest.update(f"{row} cannot be read".encode())
-            continue
-        digest.update(f"{row} {values.shape}".encode() + values.tobytes())
-        num_bytes += max(values.nbytes, chunk_bytes)
-    return digest.hexdigest()[:32]
+    return NamedHdf5Dataset(place, images, labels)
 
 
 def _read_shapes(stored: h5py.Dataset, num_samples: int) -> NDArray[np.int64]:

@@ -135,9 +135,15 @@ def _opened(path: str, args: Mapping[str, Any] | None) -> Dataset:
     from hpcbal.data.held_out import open_dataset
 
     opened = open_dataset(path, dict(args or {}), _KEY)
-    if opened.sample_spec is None:
+    spec = opened.sample_spec
+    if isinstance(spec, Mapping) or opened.label_spec.parts:
+        raise InputError(
+            f"{_KEY}: {path} has samples of several named arrays or labels, allowed for parameter-server "
+            "jobs: one array and one label for each sample"
+        )
+    if spec is None:
         raise InputError(f"{_KEY}: {path} has encoded images, allowed: arrays of numbers")
-    if any(length is None or length < 0 for length in opened.sample_spec.shape):
+    if any(length is None or length < 0 for length in spec.shape):
         raise InputError(f"{_KEY}: {path} has samples of unequal shape, allowed: one shape")
     return opened
 

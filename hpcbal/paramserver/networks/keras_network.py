@@ -199,10 +199,10 @@ class KerasNetwork(App):
         from hpcbal.training.keras.plain_model import check_saved, plain_model, save_keras
 
         self._load(tables)
-        who, shape = f"model {self._network.model}", self._sample.shape
-        model, _ = plain_model(who, self.replica.model, shape)
+        who = f"model {self._network.model}"
+        model, _ = plain_model(who, self.replica.model, self._sample)
         save_keras(model, path)
-        check_saved(who, self.replica.model, path, shape)
+        check_saved(who, self.replica.model, path, self._sample)
 
     # Samples.
 

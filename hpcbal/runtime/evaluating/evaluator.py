@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from hpcbal.config import DnnConfig
 from hpcbal.data.evaluation import SampleSet
+from hpcbal.data.spec import UNNAMED
 from hpcbal.ensembling import (
     Combination,
     Kind,
@@ -109,6 +110,7 @@ class Evaluator:
         kind: what they predict.
         num_columns: numbers that an item's prediction has: classes, or 1 for values.
         chunk_bytes: see `CHUNK_BYTES`.
+        output: name of the output that is evaluated, if labels have names.
     """
 
     def __init__(
@@ -119,7 +121,9 @@ class Evaluator:
         kind: Kind,
         num_columns: int,
         chunk_bytes: int = CHUNK_BYTES,
+        output: str = UNNAMED,
     ) -> None:
+        self._output = output
         self._workers = workers
         self._predictor = predictor
         self._dnns = list(dnns)
@@ -127,18 +131,22 @@ class Evaluator:
         self._num_columns = num_columns
         self._chunk_bytes = chunk_bytes
 
-    def run(self, samples: SampleSet, validation: SampleSet | None) -> Outcome:
+    def run(
+        self, samples: SampleSet, validation: SampleSet | None, selection: Combination | None = None
+    ) -> Outcome:
         """Evaluate all DNNs.
 
         Args:
             samples: what to evaluate on.
             validation: where to select DNNs; None: nowhere.
+            selection: the DNNs that were selected already; None: none.
 
         Raises:
             FailedDnnsError: if DNNs cannot be evaluated; call again without them.
             StoppedError: if a rank was asked to stop.
         """
-        selection = None if validation is None or len(self._dnns) < 2 else self.select(validation)
+        if selection is None and validation is not None and len(self._dnns) > 1:
+            selection = self.select(validation)
         scores = self._score(samples, None if selection is None else selection.weights)
         differing = None
         if self._kind != "values":
@@ -226,7 +234,7 @@ class Evaluator:
         for index in range(NUM_ENSEMBLES if weights is not None else 1):
             rows = self._workers.reduce(totals[index], "sum")[is_known]
             scores.together[index] = _sum([scores.together[index], tally_of(rows, labels, self._kind)])
-            if num_dnns > 1 and len(labels):
+            if num_dnns > 1 and len(labels) and not self._output:  # a replica measures all outputs together
                 self._measure(samples, index, rows, labels, scores)
 
     def _measure(
@@ -276,7 +284,7 @@ class Evaluator:
             dnn = self._dnns[piece.member]
             try:
                 for found in self._predictor.predictions(
-                    dnn, samples, start + piece.start, start + piece.stop, self._kind
+                    dnn, samples, start + piece.start, start + piece.stop, self._kind, self._output
                 ):
                     items = (found.positions - start)[:, None] * per_sample + np.arange(per_sample)
                     take(piece.member, found, items.reshape(-1))
@@ -295,7 +303,7 @@ class Evaluator:
             raise FailedDnnsError(reasons)
 
     def _items_per_sample(self, samples: SampleSet) -> int:
-        label = samples.source.label_spec
+        label = samples.source.label_spec.by_name[self._output]
         return items_per_sample(label.shape, label.dtype, self._kind)
 
 

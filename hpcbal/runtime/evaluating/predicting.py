@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,15 +14,17 @@ from numpy.typing import NDArray
 from hpcbal.checkpoint import KeptWeights, read_weights
 from hpcbal.checkpoint.weights import Which
 from hpcbal.config import DnnConfig
-from hpcbal.config.schema.objective import MODULE_LOSS, predicted_by
+from hpcbal.config.schema.objective import predicted_by
 from hpcbal.data import BadSample, PreprocessedSamples
 from hpcbal.data.evaluation import SampleSet
 from hpcbal.data.labels import class_names, in_words
+from hpcbal.data.spec import UNNAMED
 from hpcbal.dataplane.reader import Batch
 from hpcbal.ensembling import Kind, has_soft_labels, items_of, labels_of, predictions_of, y_of
 from hpcbal.errors import CheckpointError, InputError
 from hpcbal.runtime.group.replicas import ReplicaCache
 from hpcbal.training.backend import Backend, Replica, Sums
+from hpcbal.training.outputs import by_name
 
 log = logging.getLogger(__name__)
 
@@ -106,9 +108,12 @@ class Predictor:
         self.found = Trained()
 
     def predictions(
-        self, dnn: DnnConfig, samples: SampleSet, start: int, stop: int, kind: Kind
+        self, dnn: DnnConfig, samples: SampleSet, start: int, stop: int, kind: Kind, output: str = UNNAMED
     ) -> Iterator[Predictions]:
         """Predict the samples start..stop-1 of a set, a batch of the DNN at a time.
+
+        Args:
+            output: name of the output that is predicted, if labels have names.
 
         Samples that cannot be used are left out, and recorded in `found`.
 
@@ -118,23 +123,28 @@ class Predictor:
             MemoryError: if host or device memory is not enough.
             StoppedError: see `check_stop`.
         """
-        for positions, batch, outputs in self.outputs(dnn, samples, start, stop):
+        for positions, batch, outputs in self.outputs(dnn, samples, start, stop, output):
             sums = self.replica_of(dnn).evaluate(batch)
-            labels, rows = labels_of(batch.y, kind), items_of(outputs, kind)
-            self.found.has_soft_labels |= has_soft_labels(batch.y, kind)
+            y = samples.source.label_spec.unpacked(batch.y)[output]
+            labels, rows = labels_of(y, kind), items_of(outputs, kind)
+            self.found.has_soft_labels |= has_soft_labels(y, kind)
             if len(rows) != len(labels):
+                hint = _hint(of_output(dnn, output))
                 raise InputError(
                     f"its outputs of shape {outputs.shape[1:]} predict {len(rows) // len(positions)} items "
-                    f"of a sample, but its label has {len(labels) // len(positions)}{_hint(dnn)}"
+                    f"of a sample, but its label has {len(labels) // len(positions)}{hint}"
                 )
             yield Predictions(positions, rows, labels, sums)
 
     def outputs(
-        self, dnn: DnnConfig, samples: SampleSet, start: int, stop: int
+        self, dnn: DnnConfig, samples: SampleSet, start: int, stop: int, output: str = UNNAMED
     ) -> Iterator[tuple[NDArray[np.int64], Batch, NDArray[np.float64]]]:
         """Call a DNN on the samples start..stop-1 of a set, a batch of it at a time; labels are not used.
 
         Samples that cannot be used are left out, and recorded in `found`.
+
+        Args:
+            output: name of the output, if labels have names.
 
         Yields:
             Positions of samples in their set, shape (n,), n >= 1; the samples; what the DNN predicts for
@@ -149,8 +159,8 @@ class Predictor:
             self._check_stop()
             positions, batch = self._read(samples, np.arange(first, min(first + dnn.batch_size, stop)))
             if len(positions):
-                outputs = replica.predict(batch)
-                self._check_classes(dnn, outputs.shape[1:])
+                outputs = by_name(replica.predict(batch))[output]
+                self._check_classes(dnn, outputs.shape[1:], output)
                 self.found.shapes[dnn.name] = outputs.shape[1:]
                 yield positions, batch, outputs
 
@@ -187,10 +197,10 @@ class Predictor:
         """Free the networks."""
         self._replicas.clear()
 
-    def _check_classes(self, dnn: DnnConfig, shape: tuple[int, ...]) -> None:
+    def _check_classes(self, dnn: DnnConfig, shape: tuple[int, ...], output: str) -> None:
         """Refuse predictions that a metric alone calls classes, if there is none for each class."""
-        num_classes = self._trained.num_classes
-        if dnn.loss is None or dnn.loss.name != MODULE_LOSS or predicted_by(dnn) != "classes":
+        num_classes = self._trained.label_spec.by_name[output].num_classes or self._trained.num_classes
+        if not dnn.has_own_loss or predicted_by(of_output(dnn, output)) != "classes":
             return
         if shape[-1:] != (num_classes,):
             raise InputError(
@@ -259,9 +269,14 @@ class Predictor:
         return replica
 
 
+def of_output(dnn: DnnConfig, output: str) -> DnnConfig:
+    """Return a DNN with one output: the one that is named, if labels have names."""
+    return dnn.of_output(output) if output else dnn
+
+
 def _hint(dnn: DnnConfig) -> str:
     """Return a hint for outputs that do not fit the labels; empty if there is none."""
-    if predicted_by(dnn) != "values" or dnn.loss is None:
+    if predicted_by(dnn) != "values" or dnn.loss is None or isinstance(dnn.loss, Mapping):
         return ""
     return (
         f"; with loss {dnn.loss.name} outputs count as values, because only the default loss and cross "

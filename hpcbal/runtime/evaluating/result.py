@@ -7,16 +7,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from hpcbal.config import DnnConfig
-from hpcbal.config.schema.objective import predicted_by
+from hpcbal.config.schema.objective import MetricConfig, predicted_by
 from hpcbal.data.evaluation import SampleSet
 from hpcbal.data.held_out import only_counted
 from hpcbal.data.source import PreprocessedSamples
+from hpcbal.data.spec import UNNAMED
 from hpcbal.ensembling import Kind
 from hpcbal.errors import DataError, InputError, OutputError
 from hpcbal.events.history import LOSS, finite_metrics
 from hpcbal.processes import own_stream
 from hpcbal.runtime.evaluating.evaluator import Evaluator, FailedDnnsError, Outcome
-from hpcbal.runtime.evaluating.predicting import Predictor, Trained
+from hpcbal.runtime.evaluating.predicting import Predictor, Trained, of_output
 from hpcbal.runtime.evaluating.request import VALIDATION, TrainedRun
 from hpcbal.runtime.evaluating.workers import Workers
 from hpcbal.safe_text import printable
@@ -69,33 +70,47 @@ def evaluate_run(workers: Workers, predictor: Predictor, run: TrainedRun, data: 
         InputError: on all ranks, if no DNN is left.
         DataError: on all ranks, if no sample can be used.
     """
-    run = of_one_kind(run)
-    kind = predicted_by(run.dnns[0])
-    num_columns = columns_of(kind, data.trained)
+    labels = data.trained.label_spec.by_name
+    for output in labels:
+        run = of_one_kind(run, output)
     while True:
         try:
-            evaluator = Evaluator(workers, predictor, run.dnns, kind, num_columns)
-            outcome = evaluator.run(data.samples, data.validation)
+            outcomes: dict[str, Outcome] = {}
+            for output in labels:
+                kind = predicted_by(of_output(run.dnns[0], output))
+                columns = columns_of(kind, data.trained, output)
+                evaluator = Evaluator(workers, predictor, run.dnns, kind, columns, output=output)
+                first = next(iter(outcomes.values()), None)
+                validation = data.validation if first is None else None
+                selection = None if first is None else first.selection
+                outcomes[output] = evaluator.run(data.samples, validation, selection)
             break
         except FailedDnnsError as error:
             run = without_dnns(run, error.reasons)
+    outcome = next(iter(outcomes.values()))
     found = _of_all(workers, predictor.found, outcome, run)
     broken = {place: why for place, why in found.broken.items() if place[0] == data.samples.name}
     if not outcome.scores.num_samples:
         raise DataError(f"no sample of {data.samples.name} can be used: {next(iter(broken.values()), '')}")
-    return _evaluation(workers.size, run, data, outcome, found, [broken[place] for place in sorted(broken)])
+    return _evaluation(workers.size, run, data, outcomes, found, [broken[place] for place in sorted(broken)])
 
 
-def columns_of(kind: Kind, trained: PreprocessedSamples) -> int:
+def columns_of(kind: Kind, trained: PreprocessedSamples, output: str = UNNAMED) -> int:
     """Return how many numbers the prediction of an item has, see `items_of`."""
-    return {"classes": trained.num_classes, "labels": 2, "values": 1}[kind]
+    num_classes = trained.label_spec.by_name[output].num_classes or trained.num_classes
+    return {"classes": num_classes, "labels": 2, "values": 1}[kind]
 
 
-def of_one_kind(run: TrainedRun) -> TrainedRun:
-    """Return the run with the DNNs that predict the same as the first; others cannot be combined with it."""
-    kind = predicted_by(run.dnns[0])
-    reason = f"it predicts {{}}, but {run.dnns[0].name} predicts {kind}: evaluate it with --dnns"
-    others = {dnn.name: reason.format(predicted_by(dnn)) for dnn in run.dnns if predicted_by(dnn) != kind}
+def of_one_kind(run: TrainedRun, output: str = UNNAMED) -> TrainedRun:
+    """Return the run with the DNNs that predict the same as the first; others cannot be combined with it.
+
+    Args:
+        output: name of the output, if labels have names.
+    """
+    kinds = {dnn.name: predicted_by(of_output(dnn, output)) for dnn in run.dnns}
+    kind, of = kinds[run.dnns[0].name], f" as {output}" if output else ""
+    reason = f"it predicts {{}}{of}, but {run.dnns[0].name} predicts {kind}: evaluate it with --dnns"
+    others = {name: reason.format(own) for name, own in kinds.items() if own != kind}
     return without_dnns(run, others) if others else run
 
 
@@ -157,40 +172,49 @@ def _evaluation(
     num_ranks: int,
     run: TrainedRun,
     data: EvaluationData,
-    outcome: Outcome,
+    outcomes: Mapping[str, Outcome],
     found: _Found,
     broken: list[str],
 ) -> Evaluation:
+    first, outcome = next(iter(outcomes.items()))
     scores, selection = outcome.scores, outcome.selection
     shares = selection.weights if selection is not None else (None,) * len(run.dnns)
     dnns = []
-    for dnn, tally, share in zip(run.dnns, scores.tallies, shares, strict=True):
+    for index, (dnn, share) in enumerate(zip(run.dnns, shares, strict=True)):
         which, epoch = found.weights[dnn.name]
-        of_items = tally.scores() if tally is not None else {}
-        shown = {**metrics_beside(of_items, found.metrics[dnn.name], dnn), **of_items}
-        dnns.append(EvaluatedDnn(dnn.name, which, epoch, finite_metrics(shown), share))
+        metrics, shown = dict(found.metrics[dnn.name]), dict[str, float]()
+        for output, each in outcomes.items():
+            tally = each.scores.tallies[index]
+            of_items, own = (tally.scores() if tally is not None else {}), of_output(dnn, output)
+            prefix = _prefix(output, outcomes)
+            of_output_alone = _taken(metrics, prefix)
+            of_one = {**metrics_beside(of_items, of_output_alone, own), **of_items}
+            shown |= {prefix + name: value for name, value in of_one.items()}
+        dnns.append(EvaluatedDnn(dnn.name, which, epoch, finite_metrics({**metrics, **shown}), share))
     ensembles = []
     if len(dnns) > 1:
         num_selected = sum(share > 0.0 for share in shares if share is not None)
         common = names_in_common(run.dnns)
-        for name, size, tally, metrics in zip(
-            (MEAN_OF_ALL, SELECTED),
-            (len(dnns), num_selected),
-            scores.together,
-            scores.metrics,
-            strict=True,
-        ):
-            if tally is not None:
-                own = {key: value for key, value in (metrics or {}).items() if key in common}
-                shown = {**metrics_beside(tally.scores(), own, run.dnns[0]), **tally.scores()}
-                ensembles.append(EvaluatedEnsemble(name, size, finite_metrics(shown)))
-    is_values = predicted_by(run.dnns[0]) == "values"
+        for place, (name, size) in enumerate(((MEAN_OF_ALL, len(dnns)), (SELECTED, num_selected))):
+            together = dict[str, float]()
+            for output, each in outcomes.items():
+                tally = each.scores.together[place]
+                if tally is None:
+                    continue
+                of_mean = each.scores.metrics[place] or {}
+                own_metrics = {key: value for key, value in of_mean.items() if key in common}
+                beside = metrics_beside(tally.scores(), own_metrics, of_output(run.dnns[0], output))
+                of_one = {**beside, **tally.scores()}
+                together |= {_prefix(output, outcomes) + key: value for key, value in of_one.items()}
+            if together:
+                ensembles.append(EvaluatedEnsemble(name, size, finite_metrics(together)))
+    is_values = predicted_by(of_output(run.dnns[0], first)) == "values"
     return Evaluation(
         run=run.config.name,
         data=data.samples.name,
         is_test=run.data != VALIDATION,
         num_samples=scores.num_samples,
-        measure="mse" if is_values else "accuracy",
+        measure=_prefix(first, outcomes) + ("mse" if is_values else "accuracy"),
         more_is_better=not is_values,
         evaluated_at=utc_text(),
         num_ranks=num_ranks,
@@ -204,12 +228,30 @@ def _evaluation(
     )
 
 
+def _prefix(output: str, outcomes: Mapping[str, Outcome]) -> str:
+    """How the names of an output's scores begin, as those of its metrics do."""
+    return f"{output}_" if len(outcomes) > 1 else ""
+
+
+def _taken(metrics: dict[str, float], prefix: str) -> dict[str, float]:
+    """Take the metrics whose names begin so out of all of them, without that beginning."""
+    names = [name for name in metrics if name.startswith(prefix)]
+    return {name.removeprefix(prefix): metrics.pop(name) for name in names}
+
+
 def names_in_common(dnns: Sequence[DnnConfig]) -> set[str]:
     """The names of the scores that mean the same for all DNNs: metrics with equal settings, and the loss."""
-    settings = [{metric.key: metric for metric in dnn.metrics or ()} for dnn in dnns]
+    if any(isinstance(dnn.metrics, Mapping) or dnn.outputs for dnn in dnns):
+        return set()  # predictions of an ensemble are not measured by output
+    settings = [{metric.key: metric for metric in _metrics(dnn)} for dnn in dnns]
     names = {key for key, metric in settings[0].items() if all(each.get(key) == metric for each in settings)}
-    losses = [(dnn.loss, dnn.label_smoothing) for dnn in dnns]
+    losses = [(dnn.loss, dnn.loss_weights, dnn.label_smoothing) for dnn in dnns]
     return names | ({LOSS} if all(each == losses[0] for each in losses) else set())
+
+
+def _metrics(dnn: DnnConfig) -> Sequence[MetricConfig]:
+    assert not isinstance(dnn.metrics, Mapping), "one output, see `DnnConfig.of_output`"
+    return dnn.metrics or ()
 
 
 def metrics_beside(
@@ -222,7 +264,7 @@ def metrics_beside(
         metrics: of the DNN, by name.
         dnn: its settings of the metrics.
     """
-    settings = {metric.key: metric for metric in dnn.metrics or ()}
+    settings = {metric.key: metric for metric in _metrics(dnn)}
     shown = {}
     for key, value in metrics.items():
         given = settings.get(key)

@@ -14,6 +14,7 @@ from hpcbal.config import EnsembleConfig
 from hpcbal.config.schema.ensemble import AUTO
 from hpcbal.control import PARADIGMS, WITHOUT_ROUNDS
 from hpcbal.data.augmentation import check_augmentations
+from hpcbal.data.dataset import is_encoded
 from hpcbal.data.datasets import keeps_index
 from hpcbal.data.first_samples import check_first
 from hpcbal.data.source import PreprocessedSamples, open_source
@@ -95,7 +96,7 @@ def _may_keep(config: EnsembleConfig, source: PreprocessedSamples) -> bool:
     if config.data.access != "shared":
         return False
     wanted = config.dataplane.cache_bytes
-    return wanted != 0 if wanted != AUTO else source.dataset.sample_spec is None
+    return wanted != 0 if wanted != AUTO else is_encoded(source.dataset.sample_spec)
 
 
 def _make_cache(

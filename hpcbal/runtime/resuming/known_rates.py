@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +64,7 @@ SPEED_DOES_NOT_DEPEND_ON = frozenset({"schedule", "clip_norm", "no_weight_decay"
 
 
 def rate_keys(
-    config: EnsembleConfig, sample_shape: tuple[int | None, ...], num_classes: int, device: str
+    config: EnsembleConfig, sample_shape: Sequence[object], num_classes: int, device: str
 ) -> dict[str, str]:
     """The key of each DNN's rates, which contains all that they depend on (see `policies.rate_key`).
 

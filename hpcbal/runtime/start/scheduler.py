@@ -88,7 +88,7 @@ def make_scheduler(
         if note:
             log.info("%s: %s", opened.run.root, note)
     device = " + ".join(sorted({name for name in devices if name is not None}))
-    keys = rate_keys(config, facts.spec.sample.shape, facts.num_classes, device)
+    keys = rate_keys(config, facts.spec.sample.shapes, facts.num_classes, device)
     settings = _settings(config, context, facts, opened)
     ensemble = Ensemble(
         specs_of(config),

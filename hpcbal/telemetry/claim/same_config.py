@@ -239,7 +239,7 @@ def _with_exact(config: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _step_with_exact(step: Any) -> Any:
     decode = step.get("decode") if isinstance(step, Mapping) else None
-    return {"decode": {"exact": True, **decode}} if isinstance(decode, Mapping) else step
+    return {**step, "decode": {"exact": True, **decode}} if isinstance(decode, Mapping) else step
 
 
 _ABSENT = object()

@@ -9,23 +9,26 @@ from __future__ import annotations
 import inspect
 import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
 import numpy as np
 
 from hpcbal.config.schema.dnn import DnnConfig
-from hpcbal.data.spec import CLASS_LABEL, LabelSpec, SampleSpec
+from hpcbal.config.source.meant import did_you_mean
+from hpcbal.data.spec import CLASS_LABEL, UNNAMED, LabelSpec, SampleSpec
 from hpcbal.errors import InputError, UserCodeError
 from hpcbal.training.groups import USER_ERRORS
 from hpcbal.training.keras.objective import KerasObjective
-from hpcbal.training.objective import Objective, Probe
+from hpcbal.training.objective import Objective
+from hpcbal.training.outputs import Outputs, by_name, check_names, named_outputs
 from hpcbal.training.user_model import (
     NUM_PROBES,
     PROBE_LENGTHS,
     SUM_TOLERANCE,
-    probe_labels,
+    labels_of_probes,
+    probe_arrays,
     probe_samples,
     user_errors,
 )
@@ -51,12 +54,18 @@ class TrainedModel(keras.Model):
     Samples of unequal size are padded, and the mask of what is real goes to the model as its argument `mask`,
     as Keras passes masks between layers.
 
+    Samples of named arrays go to a functional model as those that it takes, and to a subclass as one dict.
+    Outputs are a tensor, or a dict by the names of the labels.
+
     Args:
         model: built.
+        label: of the data; None: one label without a name.
+        who: the DNN and its model, for messages.
     """
 
-    def __init__(self, model: keras.Model) -> None:
+    def __init__(self, model: keras.Model, label: LabelSpec = CLASS_LABEL, who: str = "") -> None:
         super().__init__(name=f"{model.name}_trained")
+        self._who, self._outputs = who, tuple(name for name, _ in label.parts)
         self.model = model if model._call_has_training_arg else _TakesTraining(model)
         self.built = True
         # Otherwise Keras warns that no mask leaves the model, which is right: its outputs are logits.
@@ -64,9 +73,16 @@ class TrainedModel(keras.Model):
 
     def call(self, x: Any, mask: Any = None, training: bool = False) -> Any:
         masked = {} if mask is None else {"mask": mask}
-        outputs = self.model(x, training=training, **masked)
+        own = users_own(self)
+        given = model_inputs(own, x if isinstance(x, dict) else {UNNAMED: x})
+        outputs = self.model(given, training=training, **masked)
+        if self._outputs:
+            outputs = users_own_outputs(own, outputs, self._outputs, self._who)
         # With mixed precision a last layer may compute in 16 bits; losses and metrics do not.
-        return keras.ops.cast(outputs, keras.config.floatx()) if keras.ops.is_tensor(outputs) else outputs
+        return keras.tree.map_structure(
+            lambda each: keras.ops.cast(each, keras.config.floatx()) if keras.ops.is_tensor(each) else each,
+            outputs,
+        )
 
 
 class _TakesTraining(keras.Model):
@@ -85,6 +101,33 @@ def users_own(model: TrainedModel) -> keras.Model:
     return own.model if isinstance(own, _TakesTraining) else own
 
 
+def model_inputs(model: keras.Model, arrays: Mapping[str, Any]) -> Any:
+    """Return what a user's model is called with.
+
+    Args:
+        arrays: of samples, by name; one without a name is under `UNNAMED`.
+
+    Returns: the array without a name; else a dict of those that a functional model takes, or of all.
+    """
+    if UNNAMED in arrays or not (_is_of_keras(model) and model.built):
+        return arrays.get(UNNAMED, arrays)
+    names = list(_inputs_by_name(model))
+    if not keras.tree.is_nested(_inputs_of(model)):
+        return arrays[names[0]]
+    return {name: arrays[name] for name in names}
+
+
+def users_own_outputs(
+    model: keras.Model, returned: Any, names: Sequence[str], who: str = ""
+) -> dict[str, Any]:
+    """Return what a user's model has returned, by the names of its outputs; without names one `UNNAMED`.
+
+    Raises:
+        InputError: if they have other names.
+    """
+    return dict(by_name(named_outputs(who, returned, names, _output_names(model))))
+
+
 def checked(
     dnn: DnnConfig,
     model: Any,
@@ -92,7 +135,7 @@ def checked(
     num_classes: int,
     label: LabelSpec = CLASS_LABEL,
     precision: str = "",
-) -> tuple[TrainedModel, Objective, list[str]]:
+) -> tuple[TrainedModel, Outputs, list[str]]:
     """Build the model for samples of this shape, if it is not built yet, and check what it returns.
 
     Args:
@@ -120,56 +163,61 @@ def checked(
         raise InputError(f"{who} returned {type(model).__name__}{lacks}, allowed: keras.Model{advice}")
     short, long = PROBE_LENGTHS
     try:
-        objective, found = _check(dnn, who, model, tuple(sample.shape), num_classes, label, precision, short)
+        objective, found = _check(dnn, who, model, sample, num_classes, label, precision, short)
     except UserCodeError:
         if None not in sample.shape:
             raise
-        objective, found = _check(dnn, who, model, tuple(sample.shape), num_classes, label, precision, long)
-    return TrainedModel(model), objective, [*_unused(model), *found]
+        objective, found = _check(dnn, who, model, sample, num_classes, label, precision, long)
+    return TrainedModel(model, label, who), objective, [*_unused(model), *found]
 
 
 def _check(
     dnn: DnnConfig,
     who: str,
     model: keras.Model,
-    shape: tuple[int | None, ...],
+    sample: SampleSpec,
     num_classes: int,
     label: LabelSpec,
     precision: str,
     length: int,
-) -> tuple[Objective, list[str]]:
+) -> tuple[Outputs, list[str]]:
     """The same on samples of this length, where samples differ in length; returns warnings."""
-    warned: list[str] = []
-    takes_logits = dnn.loss is None
+    shape, names = tuple(sample.shape), [name for name, _ in label.parts]
+    check_names(dnn, label)
+    endings: dict[str, str | None] = {}
     if _is_of_keras(model):  # its structure is all that it does
         if not model.built:
-            with user_errors(dnn, f"building it for samples of shape {shape}"):
-                model.build((None, *shape))
-        _check_inputs(who, model, shape)
-        given = model.compute_output_shape((None, *shape))
-        if not isinstance(given, tuple) or any(isinstance(n, tuple) for n in given):
-            raise InputError(_not_one_tensor(who, given, num_classes if takes_logits else None))
-        if takes_logits:
-            _check_output(who, given, (None, num_classes))
-        _check_type(who, model.outputs[0].dtype, precision)
-        ending = _ending(model.outputs[0])
-    else:
-        ending = None
-    objective = KerasObjective(dnn, label, num_classes, ending)
-    if takes_logits and ending in _SQUASHING:
-        raise InputError(_not_logits(who, f"ends in {ending}"))
-    if takes_logits and ending not in (*_FOR_LOGITS, None):
-        warned.append(
-            f"it ends in {ending}, but the loss takes logits, which may be any numbers, so it may not learn; "
-            "remove the activation of the last layer: Dense(num_classes)"
-        )
-    if ending != "linear" or not takes_logits or dnn.metrics:
-        probes = _probes(shape, length)
+            with user_errors(dnn, f"building it for samples of shape {sample.shapes}"):
+                model.build({name: (None, *each.shape) for name, each in sample.parts} or (None, *shape))
+        _check_inputs(who, model, sample)
+        if not sample.parts and not names:
+            given = model.compute_output_shape((None, *shape))
+            if not isinstance(given, tuple) or any(isinstance(n, tuple) for n in given):
+                raise InputError(_not_one_tensor(who, given, num_classes if dnn.loss is None else None))
+            if dnn.loss is None:
+                _check_output(who, given, (None, num_classes))
+        symbols = named_outputs(who, _outputs_of(model), names, _output_names(model))
+        for name, symbol in by_name(symbols).items():
+            if not isinstance(symbol, keras.KerasTensor):
+                raise InputError(_not_one_tensor(_of(who, name), symbol, None))
+            _check_type(_of(who, name), symbol.dtype, precision)
+            endings[name] = _ending(symbol)
+    objectives = Outputs(dnn, label, num_classes, KerasObjective, endings)
+    warned: list[str] = []
+    for name, objective in objectives.by_name.items():
+        warned += _check_ending(_of(who, name), objective, endings.get(name))
+    is_known = all(
+        objective.takes_classes and endings.get(name) == "linear"
+        for name, objective in objectives.by_name.items()
+    )
+    if names or sample.parts or not is_known or dnn.metrics:
+        probes = _probes(sample, length)
+        trained = TrainedModel(model, label, who)
         try:
-            with user_errors(dnn, f"calling it on {NUM_PROBES} samples of shape {shape}"):
+            with user_errors(dnn, f"calling it on {NUM_PROBES} samples of shape {sample.shapes}"):
                 if not all(layer.built for layer in model._flatten_layers()):
                     model(probes)
-                outputs = _call(TrainedModel(model), [v.value for v in model.trainable_variables], probes)
+                outputs = _call(trained, [v.value for v in model.trainable_variables], probes)
         except UserCodeError as error:
             if not _needs_mask(model, probes, shape, length):
                 raise
@@ -178,21 +226,15 @@ def _check(
                 "call(self, x, mask=None) that also works if mask is None, as when a model is built "
                 "(docs/your-own-model-and-data.md, docs/unequal-samples.md)"
             ) from error
-        if not keras.ops.is_tensor(outputs):
-            raise InputError(_not_one_tensor(who, outputs, num_classes if takes_logits else None))
-        if takes_logits:
-            _check_output(who, tuple(outputs.shape), (NUM_PROBES, num_classes))
-        _check_type(who, outputs.dtype, precision)
-        if (
-            takes_logits
-            and num_classes > 1
-            and _are_probabilities(outputs)
-            and _stay_probabilities(model, probes)
-        ):
-            raise InputError(_not_logits(who, "returns probabilities (the outputs of a sample sum to one)"))
-        objective.try_on(Probe(_as_tensor(probe_labels(label, num_classes)), outputs))
+        for name, objective in objectives.by_name.items():
+            classes = dict(label.parts)[name].num_classes if name else num_classes
+            _check_outputs(_of(who, name), objective, by_name(outputs).get(name, outputs), classes, precision)
+            if objective.takes_classes and classes > 1 and _stay_probabilities(trained, name, probes):
+                what = "returns probabilities (the outputs of a sample sum to one)"
+                raise InputError(_not_logits(_of(who, name), what))
+        objectives.try_on(_labels(label, num_classes), outputs)
     else:
-        objective.try_on(Probe(_as_tensor(probe_labels(label, num_classes)), _spread_outputs(num_classes)))
+        objectives.try_on(_labels(label, num_classes), _spread_outputs(num_classes))
     if None in shape:
         with user_errors(dnn, "calling it with a mask"):
             warned += _check_mask(who, model, shape, length)
@@ -201,7 +243,35 @@ def _check(
             f"{who} has no weights to train, allowed: at least one; make layers in __init__ (or in the "
             "function), not in call, and leave some of them trainable"
         )
-    return objective, warned
+    return objectives, warned
+
+
+def _of(who: str, output: str) -> str:
+    return f"{who}: output {output}" if output else who
+
+
+def _check_ending(who: str, objective: Objective, ending: str | None) -> list[str]:
+    """Check the activation at the end of an output, as far as the structure of the model shows it."""
+    if not objective.takes_classes:
+        return []
+    if ending in _SQUASHING:
+        raise InputError(_not_logits(who, f"ends in {ending}"))
+    if ending in (*_FOR_LOGITS, None):
+        return []
+    return [
+        f"it ends in {ending}, but the loss takes logits, which may be any numbers, so it may not learn; "
+        "remove the activation of the last layer: Dense(num_classes)"
+    ]
+
+
+def _check_outputs(who: str, objective: Objective, outputs: Any, num_classes: int, precision: str) -> None:
+    """Check one output of the model for the probes."""
+    takes_logits = objective.takes_classes
+    if not keras.ops.is_tensor(outputs):
+        raise InputError(_not_one_tensor(who, outputs, num_classes if takes_logits else None))
+    if takes_logits:
+        _check_output(who, tuple(outputs.shape), (NUM_PROBES, num_classes))
+    _check_type(who, outputs.dtype, precision)
 
 
 def _is_of_keras(model: keras.Model) -> bool:
@@ -209,15 +279,49 @@ def _is_of_keras(model: keras.Model) -> bool:
     return type(model).__module__.partition(".")[0] == "keras"
 
 
-def _check_inputs(who: str, model: keras.Model, shape: tuple[int | None, ...]) -> None:
-    if len(model.inputs) != 1:
+def _inputs_of(model: keras.Model) -> Any:
+    """The symbolic inputs of a model of Keras' own layers: a tensor, or several in a dict or a list."""
+    return model.inputs[0] if isinstance(model, keras.Sequential) else model._inputs_struct
+
+
+def _outputs_of(model: keras.Model) -> Any:
+    """Its symbolic outputs."""
+    return model.outputs[0] if isinstance(model, keras.Sequential) else model._outputs_struct
+
+
+def _output_names(model: keras.Model) -> Sequence[str]:
+    """The names that the model gives its outputs; none for a subclass, or a stack of layers."""
+    is_functional = _is_of_keras(model) and not isinstance(model, keras.Sequential)
+    return list(model.output_names) if is_functional else []
+
+
+def _inputs_by_name(model: keras.Model) -> dict[str, Any]:
+    """Its symbolic inputs: their names are the keys of a dict, or those of its Input layers."""
+    inputs = _inputs_of(model)
+    return (
+        dict(inputs) if isinstance(inputs, dict) else {each.name: each for each in keras.tree.flatten(inputs)}
+    )
+
+
+def _check_inputs(who: str, model: keras.Model, sample: SampleSpec) -> None:
+    """Check that the inputs of a functional model are the samples, or named arrays of them."""
+    if not sample.parts and len(model.inputs) != 1:
         raise InputError(f"{who} takes {len(model.inputs)} inputs, allowed: 1, the samples")
-    own = tuple(model.inputs[0].shape)[1:]
-    if len(own) != len(shape) or any(n not in (None, m) for n, m in zip(own, shape, strict=True)):
-        raise InputError(
-            f"{who} takes samples of shape {own}, allowed: {shape}, the shape of the preprocessed samples, "
-            "which the callable gets as input_shape"
-        )
+    shapes = {name: tuple(spec.shape) for name, spec in sample.by_name.items()}
+    inputs = _inputs_by_name(model) if sample.parts else {UNNAMED: model.inputs[0]}
+    for name, given in inputs.items():
+        if name not in shapes:
+            raise InputError(
+                f"{who} takes the input {name!r}{did_you_mean(name, shapes)}, allowed: the arrays of the "
+                f"samples, {', '.join(shapes)}; give its Input layer such a name"
+            )
+        own, shape = tuple(given.shape)[1:], shapes[name]
+        if len(own) != len(shape) or any(n not in (None, m) for n, m in zip(own, shape, strict=True)):
+            what = f"the array {name}" if name else "samples"
+            raise InputError(
+                f"{who} takes {what} of shape {own}, allowed: {shape}, the shape of the preprocessed "
+                "samples, which the callable gets as input_shape"
+            )
 
 
 def _needs_mask(model: keras.Model, probes: Any, shape: tuple[int | None, ...], length: int) -> bool:
@@ -247,7 +351,7 @@ def _check_mask(who: str, model: keras.Model, shape: tuple[int | None, ...], len
             "are padded with zeros; allowed: call(self, x, mask=None), where mask is true within a sample "
             "(see hpcbal.models.masked_convolutions for an example), or a resize"
         )
-    probes = _probes(shape, length)
+    probes = _as_tensor(probe_samples(shape, length))
     trained = TrainedModel(model)
     weights = [[v.value for v in own] for own in (model.trainable_variables, model.non_trainable_variables)]
     with warnings.catch_warnings(record=True) as caught:
@@ -288,8 +392,14 @@ def _spread_outputs(num_classes: int) -> Any:
     return _as_tensor(np.random.default_rng(3).normal(size=(NUM_PROBES, num_classes)))
 
 
-def _probes(shape: Sequence[Any], length: int) -> Any:
-    return _as_tensor(probe_samples(shape, length))
+def _probes(sample: SampleSpec, length: int) -> Any:
+    """A few samples: a tensor, or a dict of them by name."""
+    arrays = {name: _as_tensor(array) for name, array in probe_arrays(sample, length).items()}
+    return arrays.get(UNNAMED, arrays)
+
+
+def _labels(label: LabelSpec, num_classes: int) -> Any:
+    return {name: _as_tensor(array) for name, array in labels_of_probes(label, num_classes).items()}
 
 
 def _as_tensor(values: Array) -> Any:
@@ -334,16 +444,19 @@ def _are_probabilities(outputs: Any) -> bool:
     return bool((values >= 0.0).all() and (np.abs(values.sum(axis=1) - 1.0) <= SUM_TOLERANCE).all())
 
 
-def _stay_probabilities(model: keras.Model, probes: Any) -> bool:
-    """Whether the outputs still sum to one after all weights have changed.
+def _stay_probabilities(model: TrainedModel, output: str, probes: Any) -> bool:
+    """Whether the outputs of an output sum to one, and still do after all weights have changed.
 
     Otherwise they did so by chance, as with a last layer of zeros whose bias holds the shares of the classes.
     """
+    weights = [v.value for v in model.trainable_variables]
+    if not _are_probabilities(by_name(_call(model, weights, probes))[output]):
+        return False
     rng = np.random.default_rng(1)
     moved = [
         np.asarray(v.value) + rng.normal(0.0, 0.1, v.shape).astype(v.dtype) for v in model.trainable_variables
     ]
-    return _are_probabilities(_call(TrainedModel(model), moved, probes))
+    return _are_probabilities(by_name(_call(model, moved, probes))[output])
 
 
 def _not_logits(who: str, what: str) -> str:

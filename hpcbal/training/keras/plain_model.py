@@ -10,18 +10,20 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
 
+from hpcbal.data.spec import UNNAMED, SampleSpec
 from hpcbal.errors import InputError
-from hpcbal.training.exported import OF_LINK, Written
+from hpcbal.training.exported import Written, meaning_of
 from hpcbal.training.groups import USER_ERRORS
-from hpcbal.training.keras.model import users_own
+from hpcbal.training.keras.model import model_inputs, users_own, users_own_outputs
 from hpcbal.training.keras.traced_step import file_errors
+from hpcbal.training.user_model import NUM_PROBES, probe_arrays
 from hpcbal.user_code import summary
 
 if TYPE_CHECKING:
@@ -32,7 +34,6 @@ USE_SAVED_MODEL = "export a TensorFlow SavedModel instead, which needs no code: 
 _PLAIN_LAYER = {"hpcbal>SyncBatchNormalization": "BatchNormalization"}
 """Counterparts of hpcbal's layers in inference, with the same arguments and variables."""
 
-_NUM_PROBES = 3
 _PROBE_LENGTH = 32
 """Length of samples that differ in length, for a comparison of outputs."""
 
@@ -51,8 +52,8 @@ def write_model(
     replica: TensorFlowReplica,
     path: Path,
     format_name: str,
-    shape: Sequence[int | None],
-    loss: str | None,
+    sample: SampleSpec,
+    losses: Mapping[str, str | None],
 ) -> Written:
     """Write a trained model, and check that what was written gives the same outputs.
 
@@ -61,37 +62,40 @@ def write_model(
         replica: with the weights to write.
         path: of the file or directory.
         format_name: `keras` or `tensorflow` (a SavedModel).
-        shape: of one sample.
-        loss: name of its loss; None: the default one.
+        sample: shape of one sample.
+        losses: name of the loss of each output, see `meaning_of`.
 
     Raises:
         InputError: if Keras could not load it.
         OSError: if it cannot be written.
     """
-    model = user_model(replica)
+    model, shape = user_model(replica), tuple(sample.shape)
     modules: list[str] = []
     notes: list[str] = []
     if format_name == "keras":
-        model, modules = plain_model(who, model, shape)
+        model, modules = plain_model(who, model, sample)
         if modules:
             notes.append(f"import {', '.join(modules)} before you load it: layers of it are registered there")
         save_keras(model, path)
     else:
-        save_tensorflow(model, path, shape)
-    output_shape, takes_mask = check_saved(who, user_model(replica), path, shape)
+        save_tensorflow(model, path, sample)
+    outputs, takes_mask = check_saved(who, user_model(replica), path, sample)
+    names = list(replica._objective.by_name)
+    given = users_own_outputs(user_model(replica), outputs, [] if names == [UNNAMED] else names)
     if None in shape and not takes_mask:
         notes.append("all samples of a call must have the same length: it takes no mask of padded ones")
-    meaning = OF_LINK[replica._objective.link].format(loss=loss)
-    return Written(output_shape, meaning, tuple(modules), tuple(notes))
+    shapes = {name: tuple(output.shape[1:]) for name, output in given.items()}
+    meaning = meaning_of(replica._objective.links, losses)
+    return Written(shapes.get(UNNAMED, shapes), meaning, tuple(modules), tuple(notes))
 
 
-def plain_model(who: str, model: keras.Model, shape: Sequence[int | None]) -> tuple[keras.Model, list[str]]:
+def plain_model(who: str, model: keras.Model, sample: SampleSpec) -> tuple[keras.Model, list[str]]:
     """The same network, with the same weights, as Keras can load it.
 
     Args:
         who: the DNN and its model, for messages.
         model: built.
-        shape: of one sample.
+        sample: shape of one sample.
 
     Returns:
         The model, and the modules to import before it can be loaded: those that define layers of the user
@@ -101,7 +105,7 @@ def plain_model(who: str, model: keras.Model, shape: Sequence[int | None]) -> tu
         InputError: if Keras could not load it.
     """
     if type(model).__module__.partition(".")[0] != "keras":
-        model = _traced(who, model, shape)
+        model = _traced(who, model, sample)
     try:
         config = keras.saving.serialize_keras_object(model)
     except USER_ERRORS as error:
@@ -122,7 +126,7 @@ def plain_model(who: str, model: keras.Model, shape: Sequence[int | None]) -> tu
         weights = model.get_weights()
         model = keras.saving.deserialize_keras_object(config)
         if not model.built:
-            model.build((None, *shape))
+            model.build((None, *sample.shape))
         model.set_weights(weights)
     return model, sorted(set(foreign.values()))
 
@@ -136,43 +140,56 @@ def save_keras(model: keras.Model, path: Path) -> None:
     model.save(path)
 
 
-def save_tensorflow(model: keras.Model, path: Path, shape: Sequence[int | None]) -> None:
+def save_tensorflow(model: keras.Model, path: Path, sample: SampleSpec) -> None:
     """Write a TensorFlow SavedModel, whose function `serve` maps samples to outputs.
 
     Raises:
         OSError: if it cannot be written.
     """
-    signature = [keras.InputSpec(shape=(None, *shape), dtype=keras.config.floatx())]
+    signature = [
+        model_inputs(
+            model,
+            {
+                name: keras.InputSpec(
+                    shape=(None, *spec.shape), dtype=keras.config.floatx(), name=name or None
+                )
+                for name, spec in sample.by_name.items()
+            },
+        )
+    ]
     with file_errors():
         model.export(path, format="tf_saved_model", input_signature=signature, verbose=False)
 
 
-def check_saved(
-    who: str, model: keras.Model, path: Path, shape: Sequence[int | None]
-) -> tuple[tuple[int, ...], bool]:
+def check_saved(who: str, model: keras.Model, path: Path, sample: SampleSpec) -> tuple[Any, bool]:
     """Load a file or directory that was written, and compare its outputs with those of the model.
 
-    Returns: shape of the output for one sample, and whether it takes the mask of padded samples as the model
-        does.
+    Returns: outputs of the model for a few samples, and whether what was written takes the mask of padded
+        samples as the model does.
 
     Raises:
         InputError: if it cannot be loaded, or gives other outputs.
     """
+    shape, dtype = tuple(sample.shape), keras.config.floatx()
     lengths = [_PROBE_LENGTH if length is None else length for length in shape]
-    dtype = keras.config.floatx()
-    # Zeros and ones are valid as pixels and as indices.
-    probes = np.random.default_rng(0).integers(0, 2, (_NUM_PROBES, *lengths)).astype(dtype)
-    wanted = np.asarray(keras.ops.cast(model(probes, training=False), "float64"))
+    arrays = {name: array.astype(dtype) for name, array in probe_arrays(sample, _PROBE_LENGTH).items()}
+    given = model_inputs(model, arrays)
+    probes = arrays.get(UNNAMED, np.zeros(0))
+    returned = model(given, training=False)
+    wanted = [np.asarray(keras.ops.cast(each, "float64")) for each in keras.tree.flatten(returned)]
     try:
         load = _load(path, dtype)
-        outputs = load(probes)
+        outputs = load(given)
     except USER_ERRORS as error:
         what = f"{who} was written, but cannot be loaded again: {summary(error)}"
         raise InputError(f"{what}; {USE_SAVED_MODEL}" if path.is_file() else what) from error
-    found = np.asarray(keras.ops.cast(outputs, "float64"))
+    found = [np.asarray(keras.ops.cast(each, "float64")) for each in keras.tree.flatten(outputs)]
     policy = keras.backend.standardize_dtype(model.compute_dtype)
-    tolerance = _TOLERANCE.get(policy, _HALF_TOLERANCE) * max(1.0, float(np.abs(wanted).max()))
-    if found.shape != wanted.shape or not np.allclose(found, wanted, rtol=0.0, atol=tolerance):
+    largest = max(float(np.abs(each).max()) for each in wanted)
+    tolerance = _TOLERANCE.get(policy, _HALF_TOLERANCE) * max(1.0, largest)
+    if [each.shape for each in found] != [each.shape for each in wanted] or not all(
+        np.allclose(one, other, rtol=0.0, atol=tolerance) for one, other in zip(found, wanted, strict=True)
+    ):
         raise InputError(
             f"{who} gives other outputs once it is written and loaded again; a layer seems to lack a "
             f"part of its get_config{f', or {USE_SAVED_MODEL}' if path.is_file() else ''}"
@@ -180,7 +197,7 @@ def check_saved(
     takes_mask = None in shape and path.is_file()
     if takes_mask:
         mask = np.ones(
-            (_NUM_PROBES, *(n for n, given in zip(lengths, shape, strict=True) if given is None)), bool
+            (NUM_PROBES, *(n for n, given in zip(lengths, shape, strict=True) if given is None)), bool
         )
         mask[0, _PROBE_LENGTH // 2 :] = False
         padded = np.where(mask.reshape(mask.shape + (1,) * (probes.ndim - mask.ndim)), probes, 0.0)
@@ -193,7 +210,7 @@ def check_saved(
         else:
             difference = keras.ops.cast(own, "float64") - keras.ops.cast(other, "float64")
             takes_mask = float(np.abs(np.asarray(difference)).max()) <= tolerance
-    return found.shape[1:], takes_mask
+    return returned, takes_mask
 
 
 def _load(path: Path, dtype: str) -> Any:
@@ -203,11 +220,15 @@ def _load(path: Path, dtype: str) -> Any:
     return keras.layers.TFSMLayer(path, call_endpoint="serve", dtype=dtype)
 
 
-def _traced(who: str, model: keras.Model, shape: Sequence[int | None]) -> keras.Model:
+def _traced(who: str, model: keras.Model, sample: SampleSpec) -> keras.Model:
     """The functional model of what `call` of a subclassed model does in inference."""
     known = inspect.signature(model.call).parameters
     arguments = {"training": False} if "training" in known else {}
-    inputs = keras.Input(tuple(shape), dtype=keras.config.floatx(), name="samples")
+    every = {
+        name: keras.Input(tuple(spec.shape), dtype=keras.config.floatx(), name=name or "samples")
+        for name, spec in sample.by_name.items()
+    }
+    inputs = every.get(UNNAMED, every)
     try:
         return keras.Model(inputs, model.call(inputs, **arguments), name=model.name)
     except USER_ERRORS as error:

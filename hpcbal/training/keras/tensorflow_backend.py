@@ -22,6 +22,7 @@ from hpcbal.training.keras.traced_step import (
     memory_errors,
 )
 from hpcbal.training.keras.trainable import freeze_layers, make_optimizer
+from hpcbal.training.outputs import model_arguments
 from hpcbal.training.user_model import (
     check_synchronised,
     exclusions_in_vain,
@@ -78,7 +79,8 @@ class TensorFlowBackend(Backend):
         keras.config.set_dtype_policy(self._precision)
         keras.utils.set_random_seed(dnn_seed(seed, dnn.name, dnn.seed))
         with memory_errors(), hint_at_shapes(sample):
-            model = make_model(dnn, sample.shape, num_classes)
+            shapes = {name: spec.shape for name, spec in sample.by_name.items()}
+            model = make_model(dnn, *model_arguments(shapes, label, num_classes))
             model, objective, found = checked(dnn, model, sample, num_classes, label, self._precision)
             freeze_layers(dnn.name, users_own(model), dnn.freeze)
             optimizer = make_optimizer(dnn.name, dnn.optimizer)

@@ -17,7 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 from hpcbal.models.sync_batch_norm import exchange_length, summing_with, synchronised_layers
-from hpcbal.training.backend import Batch, Contribution, Replica, Sums
+from hpcbal.training.backend import Batch, Contribution, Predictions, Replica, Sums
 from hpcbal.training.devices import MAX_DRAWS_PER_STEP
 from hpcbal.training.groups import NonFiniteError
 from hpcbal.training.keras.averages import Averages
@@ -36,7 +36,7 @@ from hpcbal.training.keras.traced_step import (
 )
 from hpcbal.training.keras.trainable import changing_variables, layers_of, moving_variances, named_variables
 from hpcbal.training.layers import ModelLayer
-from hpcbal.training.objective import Objective
+from hpcbal.training.outputs import ByOutput, Outputs
 from hpcbal.training.slices import slices_of
 from hpcbal.training.step_exchange import StepExchange
 from hpcbal.training.weights import Array, Arrays, check_fit, num_bytes
@@ -68,7 +68,7 @@ class TensorFlowReplica(Replica):
         self,
         model: keras.Model,
         optimizer: keras.optimizers.Optimizer,
-        objective: Objective,
+        objective: Outputs,
         inputs: DeviceInput,
         scaling: LossScale | None = None,
         accumulate: int = 1,
@@ -170,7 +170,7 @@ class TensorFlowReplica(Replica):
             outputs, moved, extra_losses = self._model.stateless_call(
                 trainable, others, *self._input.for_model(x), training=True, return_losses=True
             )
-            loss = self._loss(y, outputs, extra_losses, training=True)
+            losses, loss = self._loss(y, outputs, extra_losses, training=True)
             share = tf.cast(tf.shape(y[0])[0], self._dtype) / total
             objective = loss / total
             if self._scaling is not None:
@@ -179,18 +179,19 @@ class TensorFlowReplica(Replica):
             tf.zeros_like(value) if gradient is None else tf.convert_to_tensor(gradient)
             for value, gradient in zip(trainable, tape.gradient(objective, trainable), strict=True)
         ]
-        states = self._objective.states(y[0], outputs)
+        states = self._objective.states(self._input.by_output(y), outputs, losses)
         return Gradients(gradients, loss, states, share, others, moved)
 
     def _loss(
-        self, y: Tensors, outputs: tf.Tensor, extra_losses: Sequence[tf.Tensor], *, training: bool
-    ) -> tf.Tensor:
-        """The sum over the samples; what a model adds to its loss counts for each of them."""
-        losses = self._objective.losses(*y, outputs=outputs, training=training)
-        loss = tf.reduce_sum(losses)
+        self, y: Tensors, outputs: Any, extra_losses: Sequence[tf.Tensor], *, training: bool
+    ) -> tuple[ByOutput, tf.Tensor]:
+        """The losses of samples by output, and their sum; what a model adds to its loss counts for each."""
+        labels, weights = self._input.by_output(y), self._input.weights(y)
+        losses = self._objective.losses(labels, weights, outputs=outputs, training=training)
+        loss = tf.reduce_sum(self._objective.total(losses))
         if extra_losses:
             loss += tf.cast(tf.shape(y[0])[0], loss.dtype) * tf.add_n(list(extra_losses))
-        return loss
+        return losses, loss
 
     def train_alone(self, batch: Batch) -> Sums:
         """One traced call, if there is one slice. It ends before any update if a gradient is not finite."""
@@ -295,8 +296,9 @@ class TensorFlowReplica(Replica):
         outputs, _, extra_losses = self._model.stateless_call(
             *self._evaluated(), *self._input.for_model(x), training=False, return_losses=True
         )
-        loss = self._loss(y, outputs, extra_losses, training=False)
-        return numbers_of(loss, *self._objective.states(y[0], outputs))
+        losses, loss = self._loss(y, outputs, extra_losses, training=False)
+        states = self._objective.states(self._input.by_output(y), outputs, losses)
+        return numbers_of(loss, *states)
 
     def _evaluated(self) -> list[list[Any]]:
         """The weights that are evaluated, and all other variables of the model."""
@@ -304,23 +306,25 @@ class TensorFlowReplica(Replica):
             [v.value for v in own] for own in (self._averages.evaluated, self._model.non_trainable_variables)
         ]
 
-    def _infer(self, *inputs: tf.Tensor) -> tf.Tensor:
+    def _infer(self, *inputs: Any) -> Any:
         """The outputs of inference; traced."""
         return self._model.stateless_call(*self._evaluated(), *inputs, training=False)[0]
 
     def metrics(self, sums: Sums) -> dict[str, float]:
         return self._objective.results(sums)
 
-    def predict(self, batch: Batch) -> Array:
+    def predict(self, batch: Batch) -> Predictions:
         with memory_errors():
             return self._predict(batch)
 
-    def measure(self, y: Array, predictions: Array) -> Sums:
+    def measure(self, y: Array, predictions: Predictions) -> Sums:
         with memory_errors():
-            outputs = self._objective.outputs_of(tf.constant(predictions, self._dtype))
-            labels = tf.convert_to_tensor(y)
+            given = tf.nest.map_structure(lambda each: tf.constant(each, self._dtype), predictions)
+            outputs = self._objective.outputs_of(given)
+            labels = {name: tf.convert_to_tensor(part) for name, part in self._input.labels_of(y).items()}
             losses = self._objective.losses(labels, outputs=outputs, training=False)
-            numbers = numbers_of(tf.reduce_sum(losses), *self._objective.states(labels, outputs)).numpy()
+            total = tf.reduce_sum(self._objective.total(losses))
+            numbers = numbers_of(total, *self._objective.states(labels, outputs, losses)).numpy()
         return Sums(float(numbers[0]), len(y), numbers[1:])
 
     def state(self) -> Arrays:

@@ -18,6 +18,7 @@ from hpcbal.training.backend import Backend
 from hpcbal.training.devices import dnn_seed
 from hpcbal.training.groups import NonFiniteError
 from hpcbal.training.layouts import module_shape
+from hpcbal.training.outputs import model_arguments
 from hpcbal.training.torch.inputs import TorchInput
 from hpcbal.training.torch.model import checked
 from hpcbal.training.torch.replica import TorchReplica
@@ -79,7 +80,8 @@ class TorchBackend(Backend):
             load_object(dnn.model)
         own_seed = dnn_seed(seed, dnn.name, dnn.seed)
         with memory_errors(), hint_at_shapes(sample), self._seeded(own_seed):
-            module = make_model(dnn, module_shape(sample.shape), num_classes)
+            shapes = {name: module_shape(spec.shape) for name, spec in sample.by_name.items()}
+            module = make_model(dnn, *model_arguments(shapes, label, num_classes))
             found = checked(dnn, module, sample, num_classes, self._dtype, label)
             inputs = TorchInput(sample, on_device, self._dtype, self._place, label, sample_weights)
             names = [name for name, parameter in module.named_parameters() if parameter.requires_grad]

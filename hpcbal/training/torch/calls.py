@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +10,8 @@ import torch
 
 from hpcbal.config.schema.dnn import DnnConfig
 from hpcbal.errors import InputError
-from hpcbal.training.torch.inputs import Tensors
+from hpcbal.training.outputs import by_name, named_outputs
+from hpcbal.training.torch.inputs import AnyTensor, Tensors, each_of, mapped, version_of
 from hpcbal.training.user_model import NUM_PROBES, user_errors
 
 
@@ -19,14 +20,16 @@ class LossBatch:
     """Samples of one rank for one step, as the method `loss` of a module gets them, on the module's device.
 
     Attributes:
-        x: samples as `forward` gets them, shape (n, *sample shape), n >= 1; images have their channels first.
-        y: labels, shape (n, *label shape): int64 if they are whole numbers, else in the type of the weights.
+        x: samples as `forward` gets them, shape (n, *sample shape), n >= 1; images have their channels first;
+            a dict of all arrays if these have names.
+        y: labels, shape (n, *label shape): int64 if they are whole numbers, else in the type of the weights;
+            a dict if they have names.
         mask: true within a sample, bool, shape (n, *lengths of the axes that differ); None if none differ.
         lengths: number of true values of each sample's mask, int64, shape (n,); None without a mask.
     """
 
-    x: torch.Tensor
-    y: torch.Tensor
+    x: AnyTensor
+    y: AnyTensor
     mask: torch.Tensor | None = None
     lengths: torch.Tensor | None = None
 
@@ -36,8 +39,14 @@ def lengths_of(mask: torch.Tensor) -> torch.Tensor:
     return mask.reshape(len(mask), -1).sum(1)
 
 
-def call(module: torch.nn.Module, takes: frozenset[str], x: torch.Tensor, mask: torch.Tensor | None) -> Any:
-    """Call a module on samples, with the mask of what is real, and lengths, if it takes them."""
+def call(module: torch.nn.Module, takes: frozenset[str], x: AnyTensor, mask: torch.Tensor | None) -> Any:
+    """Call a module on samples, with the mask of what is real, and lengths, if it takes them.
+
+    Args:
+        takes: names of the arguments besides samples without a name: of arrays, `mask`, `lengths`.
+    """
+    if isinstance(x, dict):
+        return module(**{name: each for name, each in x.items() if name in takes})
     more: dict[str, torch.Tensor] = {}
     if mask is not None and "mask" in takes:
         more["mask"] = mask
@@ -47,8 +56,8 @@ def call(module: torch.nn.Module, takes: frozenset[str], x: torch.Tensor, mask: 
 
 
 def own_losses(
-    who: str, module: torch.nn.Module, x: torch.Tensor, y: torch.Tensor, mask: torch.Tensor | None
-) -> tuple[torch.Tensor, torch.Tensor | None]:
+    who: str, module: torch.nn.Module, x: AnyTensor, y: AnyTensor, mask: torch.Tensor | None
+) -> tuple[torch.Tensor, Any]:
     """The losses that a module computes of samples, shape (n,), and its outputs for them if it returns both.
 
     Raises:
@@ -67,10 +76,11 @@ def own_losses(
             f"{who}: loss(batch) returned one number for a batch, allowed: the loss of each sample, shape "
             "(n,); leave out .mean(), or give losses of PyTorch reduction='none'"
         )
-    if losses.shape != (len(x),):
+    number = len(each_of(x)[0])
+    if losses.shape != (number,):
         raise InputError(
-            f"{who}: loss(batch) returned shape {tuple(losses.shape)} for {len(x)} samples, allowed: "
-            f"({len(x)},), the loss of each sample; take the mean over all other axes"
+            f"{who}: loss(batch) returned shape {tuple(losses.shape)} for {number} samples, allowed: "
+            f"({number},), the loss of each sample; take the mean over all other axes"
         )
     return losses, outputs
 
@@ -87,6 +97,7 @@ class ModuleCalls:
         takes: arguments of its `forward` besides the samples.
         dtype: of what is returned.
         arithmetic: type of 16 bits in which layers compute; None: that of the weights.
+        names: of the labels; none: a label without a name.
     """
 
     def __init__(
@@ -96,8 +107,10 @@ class ModuleCalls:
         takes: frozenset[str],
         dtype: torch.dtype,
         arithmetic: torch.dtype | None,
+        names: Sequence[str] = (),
     ) -> None:
-        self.has_loss = dnn.loss is not None and dnn.loss.is_of_module
+        self._names = tuple(names)
+        self.has_loss = dnn.has_own_loss
         self._dnn, self._module, self._takes = dnn, module, takes
         self._dtype, self._arithmetic = dtype, arithmetic
         self._mark: Callable[..., None] | None = None
@@ -107,38 +120,42 @@ class ModuleCalls:
             compile_module(dnn, module)
             self._mark = mark_sizes
 
-    def outputs(self, tensors: Tensors, doing: str) -> torch.Tensor:
-        """The outputs of the module.
+    def outputs(self, tensors: Tensors, doing: str) -> AnyTensor:
+        """The outputs of the module, by name if labels have names.
 
         Args:
             tensors: a batch.
             doing: what is done, for messages.
         """
-        found: torch.Tensor = self._guarded(
+        found = self._guarded(
             tensors, doing, lambda: call(self._module, self._takes, tensors.x, tensors.mask)
         )
-        return found.to(self._dtype)
+        return self._named(found)
 
-    def losses(self, tensors: Tensors, doing: str) -> tuple[torch.Tensor, torch.Tensor | None]:
+    def _named(self, returned: Any) -> AnyTensor:
+        who = f"DNN {self._dnn.name}: model {self._dnn.model}"
+        return mapped(lambda each: each.to(self._dtype), named_outputs(who, returned, self._names))
+
+    def losses(self, tensors: Tensors, doing: str) -> tuple[torch.Tensor, AnyTensor | None]:
         """The losses that the module computes, shape (n,), and its outputs if it returns them, too."""
         who = f"DNN {self._dnn.name}: model {self._dnn.model}"
         losses, outputs = self._guarded(
-            tensors, doing, lambda: own_losses(who, self._module, tensors.x, tensors.y, tensors.mask)
+            tensors, doing, lambda: own_losses(who, self._module, tensors.x, tensors.labels, tensors.mask)
         )
-        return losses.to(self._dtype), None if outputs is None else outputs.to(self._dtype)
+        return losses.to(self._dtype), None if outputs is None else self._named(outputs)
 
     def _guarded(self, tensors: Tensors, doing: str, run: Callable[[], Any]) -> Any:
         """Run a user's code, in 16 bits if wanted; it must leave samples in shared memory as they are."""
         if self._mark is not None:
-            self._mark(tensors.x, tensors.y, tensors.mask)
-        version = tensors.x._version
+            self._mark(*each_of(tensors.x), *tensors.y.values(), tensors.mask)
+        version = version_of(tensors.x)
         with user_errors(self._dnn, doing):
             if self._arithmetic is None:
                 found = run()
             else:
-                with torch.autocast(tensors.x.device.type, self._arithmetic):
+                with torch.autocast(each_of(tensors.x)[0].device.type, self._arithmetic):
                     found = run()
-            if tensors.is_shared and tensors.x._version != version:
+            if tensors.is_shared and version_of(tensors.x) != version:
                 raise RuntimeError(
                     "the module changed its samples in place, which other DNNs read too; use x = x * 2 for "
                     "x *= 2"
@@ -149,10 +166,10 @@ class ModuleCalls:
 def check_own_loss(
     dnn: DnnConfig,
     module: torch.nn.Module,
-    x: torch.Tensor,
-    y: torch.Tensor,
+    x: AnyTensor,
+    y: AnyTensor,
     mask: torch.Tensor | None,
-    outputs: torch.Tensor,
+    outputs: AnyTensor,
 ) -> None:
     """Try the loss that a module computes itself on a few samples, in inference.
 
@@ -174,20 +191,21 @@ def check_own_loss(
             f"{who} has no method loss{what}, which 'loss: module' needs; add def loss(self, batch) that "
             "returns the loss of each sample, shape (n,), of batch.x and batch.y"
         )
-    version = x._version
+    version, number = version_of(x), len(each_of(x)[0])
     module.eval()
 
-    def of(start: int, stop: int, seed: int) -> tuple[torch.Tensor, torch.Tensor | None]:
+    def of(start: int, stop: int, seed: int) -> tuple[torch.Tensor, Any]:
         torch.manual_seed(seed)
         part = None if mask is None else mask[start:stop]
-        return own_losses(who, module, x[start:stop], y[start:stop], part)
+        samples, labels = (mapped(lambda each: each[start:stop], given) for given in (x, y))
+        return own_losses(who, module, samples, labels, part)
 
     state = torch.random.get_rng_state()
     try:
         with user_errors(dnn, f"computing its loss of {NUM_PROBES} samples"), torch.no_grad():
-            losses, returned = of(0, len(x), 0)
-            is_random = not torch.equal(losses, of(0, len(x), 1)[0])
-            parts = torch.cat([of(i, i + 1, 0)[0] for i in range(len(x))])
+            losses, returned = of(0, number, 0)
+            is_random = not torch.equal(losses, of(0, number, 1)[0])
+            parts = torch.cat([of(i, i + 1, 0)[0] for i in range(number)])
     finally:
         torch.random.set_rng_state(state)
     check_unchanged(who, x, version)
@@ -200,20 +218,26 @@ def check_own_loss(
             f"{who}: loss(batch): the loss of a sample depends on the other samples of the batch, allowed: a "
             "loss for each sample by itself, because the samples of a step lie on several ranks"
         )
-    if returned is not None and (not torch.is_tensor(returned) or returned.shape != outputs.shape):
-        got = f"shape {tuple(returned.shape)}" if torch.is_tensor(returned) else type(returned).__name__
-        raise InputError(
-            f"{who}: loss(batch) returned losses and outputs of {got}, allowed: those of forward, shape "
-            f"{tuple(outputs.shape)}, or the losses alone"
-        )
+    if returned is None:
+        return
+    names = list(outputs) if isinstance(outputs, dict) else []
+    found = by_name(named_outputs(f"{who}: loss(batch)", returned, names))
+    for name, expected in by_name(outputs).items():
+        own = found[name]
+        if not torch.is_tensor(own) or own.shape != expected.shape:
+            got = f"shape {tuple(own.shape)}" if torch.is_tensor(own) else type(own).__name__
+            raise InputError(
+                f"{who}: loss(batch) returned losses and outputs of {got}, allowed: those of forward, shape "
+                f"{tuple(expected.shape)}, or the losses alone"
+            )
 
 
-def check_unchanged(who: str, samples: torch.Tensor, version: int) -> None:
+def check_unchanged(who: str, samples: AnyTensor, version: int) -> None:
     """Refuse a module that has changed its samples in place since they had this version.
 
     Raises: InputError: if it has.
     """
-    if samples._version != version:
+    if version_of(samples) != version:
         raise InputError(
             f"{who} changes its samples in place, allowed: leave them, because other DNNs read the same "
             "memory; use x = x * 2 for x *= 2, and no inplace=True in the first layer"

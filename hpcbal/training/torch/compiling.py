@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,11 +15,11 @@ from torch._dynamo import config as settings
 
 from hpcbal import env
 from hpcbal.config.schema.dnn import DnnConfig
-from hpcbal.data.spec import LabelSpec, SampleSpec
+from hpcbal.data.spec import UNNAMED, LabelSpec, SampleSpec
 from hpcbal.errors import InputError
 from hpcbal.processes import is_rank
 from hpcbal.training.torch.batch_norm import synchronised
-from hpcbal.training.user_model import PROBE_LENGTHS, probe_labels, probe_samples
+from hpcbal.training.user_model import PROBE_LENGTHS, labels_of_probes, probe_arrays
 from hpcbal.training.weights import Array
 
 MOST_VERSIONS = 64
@@ -39,12 +40,20 @@ class Probes:
     @classmethod
     def of(cls, sample: SampleSpec, label: LabelSpec, num_classes: int, num_slices: int) -> Probes:
         """Samples of zeros and ones as the data plane would bring them, the same ones in each slice."""
-        x: Any = probe_samples(sample.shape, PROBE_LENGTHS[0]).astype(sample.dtype)
-        x = np.concatenate([x] * num_slices)
+        arrays = probe_arrays(sample, PROBE_LENGTHS[0])
+        x: Any = np.concatenate([_records(sample, arrays)] * num_slices)
         if None in sample.shape:
             x = list(x)
-        y = np.concatenate([probe_labels(label, num_classes)] * num_slices)
+        y = np.concatenate([_records(label, labels_of_probes(label, num_classes))] * num_slices)
         return cls(np.zeros(len(x), np.int64), x, y, float(len(x)))
+
+
+def _records(spec: SampleSpec | LabelSpec, arrays: Mapping[str, Array]) -> Array:
+    """Arrays of several samples as one, as the data plane brings them."""
+    if not spec.parts:
+        return arrays[UNNAMED].astype(spec.dtype)
+    each = zip(*arrays.values(), strict=True)
+    return np.stack([spec.packed(dict(zip(arrays, row, strict=True))) for row in each])
 
 
 def compile_module(dnn: DnnConfig, module: torch.nn.Module) -> None:

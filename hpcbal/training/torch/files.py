@@ -7,20 +7,23 @@ import importlib.util
 import logging
 import pickle
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
+from hpcbal.data.spec import UNNAMED
 from hpcbal.errors import InputError
-from hpcbal.training.exported import OF_LINK, Written
+from hpcbal.training.exported import Written, meaning_of
 from hpcbal.training.groups import USER_ERRORS
 from hpcbal.training.layouts import module_shape
+from hpcbal.training.outputs import by_name, named_outputs
 from hpcbal.training.torch.calls import call
+from hpcbal.training.torch.inputs import AnyTensor, each_of, probe_tensors
 from hpcbal.training.torch.replica import TorchReplica
-from hpcbal.training.user_model import PROBE_LENGTHS, probe_samples
+from hpcbal.training.user_model import PROBE_LENGTHS
 from hpcbal.training.weights import Array, Arrays
 from hpcbal.user_code import summary
 
@@ -101,7 +104,9 @@ def _is_short(tensor: torch.Tensor) -> bool:
     return tensor.is_floating_point() and tensor.element_size() < np.dtype("float32").itemsize
 
 
-def write_module(who: str, replica: TorchReplica, path: Path, format_name: str, loss: str | None) -> Written:
+def write_module(
+    who: str, replica: TorchReplica, path: Path, format_name: str, losses: Mapping[str, str | None]
+) -> Written:
     """Write the weights of a module, or the network as ONNX, and check what was written.
 
     Args:
@@ -109,7 +114,7 @@ def write_module(who: str, replica: TorchReplica, path: Path, format_name: str, 
         replica: with the weights to write.
         path: of the file.
         format_name: `pt` or `safetensors` for the `state_dict`, `onnx` for the network.
-        loss: name of its loss; None: the default one.
+        losses: name of the loss of each output, see `meaning_of`.
 
     Raises:
         InputError: if the module cannot be written this way, or gives other outputs when it is loaded.
@@ -123,10 +128,18 @@ def write_module(who: str, replica: TorchReplica, path: Path, format_name: str, 
             f"{who} takes samples of unequal length, allowed as ONNX: samples of one shape; export the "
             "weights: --to FILE.pt or FILE.safetensors"
         )
-    probes, wanted = _tried(replica, shape)
-    meaning = OF_LINK[replica.objective.link].format(loss=loss)
+    names = [name for name in replica.objective.by_name if name]
+    if format_name == "onnx" and (names or replica.inputs.sample.parts):
+        raise InputError(
+            f"{who} has several named inputs or outputs, allowed as ONNX: one of each without a name; export "
+            "the weights: --to FILE.pt or FILE.safetensors"
+        )
+    probes, wanted = _tried(replica)
+    outputs = by_name(named_outputs(who, wanted, names))
+    meaning = meaning_of(replica.objective.links, losses)
     notes = []
     if format_name == "onnx":
+        assert isinstance(probes, torch.Tensor)
         notes += _write_onnx(who, module, path, probes, wanted)
     else:
         state = {name: tensor.detach().contiguous().clone() for name, tensor in module.state_dict().items()}
@@ -147,15 +160,17 @@ def write_module(who: str, replica: TorchReplica, path: Path, format_name: str, 
             "the file holds the weights alone: make the module with its function, then "
             f"load_state_dict({reader}(path))"
         )
-    return Written(tuple(wanted.shape[1:]), meaning, notes=tuple(notes))
+    shapes = {name: tuple(output.shape[1:]) for name, output in outputs.items()}
+    return Written(shapes.get(UNNAMED, shapes), meaning, notes=tuple(notes))
 
 
-def _tried(replica: TorchReplica, shape: Sequence[int | None]) -> tuple[torch.Tensor, torch.Tensor]:
+def _tried(replica: TorchReplica) -> tuple[AnyTensor, Any]:
     """A few samples, and the outputs for them; series are longer if the module fails on short ones."""
+    shape = replica.inputs.shape
     for length in PROBE_LENGTHS if None in shape else PROBE_LENGTHS[:1]:
-        probes = torch.from_numpy(probe_samples(shape, length)).to(replica.dtype)
+        probes = probe_tensors(replica.inputs.sample, replica.dtype, length)
         lengths = [length for given in shape if given is None]
-        mask = torch.ones(len(probes), *lengths, dtype=torch.bool) if lengths else None
+        mask = torch.ones(len(each_of(probes)[0]), *lengths, dtype=torch.bool) if lengths else None
         try:
             with torch.no_grad():
                 return probes, call(replica.module, replica.takes, probes, mask)

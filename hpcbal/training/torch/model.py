@@ -3,29 +3,32 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
 from torch.nn.modules.batchnorm import _NormBase
 
 from hpcbal.config.schema.dnn import DnnConfig
-from hpcbal.data.spec import CLASS_LABEL, LabelSpec, SampleSpec
+from hpcbal.config.source.meant import did_you_mean
+from hpcbal.data.spec import CLASS_LABEL, UNNAMED, LabelSpec, SampleSpec
 from hpcbal.errors import InputError, UserCodeError
 from hpcbal.training.backend import are_shares
 from hpcbal.training.layers import is_meant, unknown_layer
 from hpcbal.training.layouts import module_shape
-from hpcbal.training.objective import Probe
+from hpcbal.training.objective import Objective
+from hpcbal.training.outputs import Outputs, by_name, check_names, named_outputs
 from hpcbal.training.torch.calls import call, check_own_loss, check_unchanged, own_losses
+from hpcbal.training.torch.inputs import AnyTensor, probe_tensors, version_of
 from hpcbal.training.torch.objective import TorchObjective
 from hpcbal.training.torch.statistics import COUNTER, Buffer, Statistics, buffers_of
 from hpcbal.training.user_model import (
     NUM_PROBES,
     PROBE_LENGTHS,
     SUM_TOLERANCE,
-    probe_labels,
-    probe_samples,
+    labels_of_probes,
     user_errors,
 )
 
@@ -48,16 +51,19 @@ class Checked:
     Attributes:
         objective: its loss and metrics.
         statistics: buffers that a training step changes.
-        takes: names of the arguments besides the samples that its `forward` takes: `mask`, `lengths`.
+        takes: names of the arguments that its `forward` takes: of arrays, or besides samples without a name
+            `mask`, `lengths`.
         frozen: parts of the module that stay in inference.
         warnings: what is probably a mistake in it, as sentences.
+        outputs: names of the labels; none: a label without a name.
     """
 
-    objective: TorchObjective
+    objective: Outputs
     statistics: Statistics
     takes: frozenset[str]
     frozen: list[torch.nn.Module]
     warnings: list[str] = field(default_factory=list)
+    outputs: tuple[str, ...] = ()
 
 
 def checked(
@@ -88,8 +94,11 @@ def checked(
     who = f"DNN {dnn.name}: model {dnn.model}"
     _check_kind(who, module)
     _check_parameters(who, module, dtype)
-    shape = module_shape(sample.shape)
+    check_names(dnn, label)
+    shape, names = module_shape(sample.shape), [name for name, _ in label.parts]
     takes = frozenset(_arguments(module) & {"mask", "lengths"})
+    if sample.parts:
+        takes = _arrays_taken(who, module, [name for name, _ in sample.parts])
     is_padded = None in shape
     if is_padded and not takes:
         raise InputError(
@@ -98,43 +107,30 @@ def checked(
             "a sample, forward(self, x, lengths), as pack_padded_sequence takes them, or a resize"
         )
     try:
-        outputs, probes = _outputs(dnn, module, shape, dtype, takes, PROBE_LENGTHS[0])
+        returned, probes = _outputs(dnn, module, sample, dtype, takes, PROBE_LENGTHS[0])
     except UserCodeError:
         if not is_padded:
             raise
-        outputs, probes = _outputs(dnn, module, shape, dtype, takes, PROBE_LENGTHS[1])
-    takes_logits = dnn.loss is None
-    if not torch.is_tensor(outputs):
-        what = f", the logits of {num_classes} classes" if takes_logits else ""
-        raise InputError(f"{who} returns a {type(outputs).__name__}, allowed: one tensor{what}")
-    ending = _ending(module)
+        returned, probes = _outputs(dnn, module, sample, dtype, takes, PROBE_LENGTHS[1])
+    outputs = named_outputs(who, returned, names)
+    endings = {UNNAMED: _ending(module)}
+    has_loss = dnn.has_own_loss
+    if has_loss and not names and torch.is_tensor(outputs) and not _are_logits_of_classes(outputs, label):
+        endings[UNNAMED] = "softmax"
+    objectives = Outputs(dnn, label, num_classes, partial(TorchObjective, dtype=dtype), endings)
     warnings = []
-    if takes_logits:
-        if tuple(outputs.shape) != (NUM_PROBES, num_classes):
-            raise InputError(
-                f"{who} gives outputs of shape {tuple(outputs.shape)} for {NUM_PROBES} samples, allowed: "
-                f"{(NUM_PROBES, num_classes)}, the logits of {num_classes} classes"
-            )
-        if ending in ("softmax", "sigmoid") or (num_classes > 1 and _are_probabilities(outputs)):
-            what = f"ends in {ending}" if ending in ("softmax", "sigmoid") else "returns probabilities"
-            raise InputError(
-                f"{who} {what}, allowed: logits, because the loss applies softmax itself and a second one "
-                "trains badly; remove the activation at the end of the module"
-            )
-        if ending in ("relu", "tanh"):
-            warnings.append(
-                f"it ends in {ending}, but the loss takes logits, which may be any numbers, so it may not "
-                "learn; remove the activation at the end of the module"
-            )
-    has_loss = dnn.loss is not None and dnn.loss.is_of_module
-    if has_loss and not _are_logits_of_classes(outputs, label):
-        ending = "softmax"
-    objective = TorchObjective(dnn, label, num_classes, ending, dtype)
-    labels = torch.from_numpy(probe_labels(label, num_classes))
-    labels = labels.to(dtype) if labels.is_floating_point() else labels
-    objective.try_on(Probe(labels, outputs))
+    for name, objective in objectives.by_name.items():
+        classes = label.by_name[name].num_classes or num_classes
+        of = f"{who}: output {name}" if name else who
+        warnings += _check_output(
+            of, objective, by_name(outputs).get(name, outputs), classes, endings.get(name)
+        )
+    labels = {name: torch.from_numpy(y) for name, y in labels_of_probes(label, num_classes).items()}
+    labels = {name: y.to(dtype) if y.is_floating_point() else y for name, y in labels.items()}
+    objectives.try_on(labels, outputs)
+    given: AnyTensor = labels.get(UNNAMED, labels)
     if has_loss:
-        check_own_loss(dnn, module, probes[0], labels, probes[1], outputs)
+        check_own_loss(dnn, module, probes[0], given, probes[1], outputs)
     elif inspect.isroutine(getattr(module, "loss", None)):
         warnings.append("it has a method loss, which is used only with 'loss: module'")
     frozen = freeze_modules(dnn, module)
@@ -142,15 +138,70 @@ def checked(
     _check_state(who, module)
 
     def run() -> Any:
-        return (
-            own_losses(who, module, probes[0], labels, probes[1])[0]
-            if has_loss
-            else call(module, takes, *probes)
-        )
+        if has_loss:
+            return own_losses(who, module, probes[0], given, probes[1])[0]
+        return named_outputs(f"{who} in training", call(module, takes, *probes), names)
 
-    shape_of_run = (NUM_PROBES,) if has_loss else tuple(outputs.shape)
-    statistics, found = _try_training(dnn, module, probes[0], run, frozen, shape_of_run)
-    return Checked(objective, statistics, takes, frozen, [*warnings, *found])
+    shapes = (
+        {UNNAMED: (NUM_PROBES,)} if has_loss else {n: tuple(y.shape) for n, y in by_name(outputs).items()}
+    )
+    statistics, found = _try_training(dnn, module, probes[0], run, frozen, shapes)
+    return Checked(objectives, statistics, takes, frozen, [*warnings, *found], tuple(names))
+
+
+def _check_output(
+    who: str, objective: Objective, outputs: Any, num_classes: int, ending: str | None
+) -> list[str]:
+    """Check one output of the module for the probes; returns warnings."""
+    takes_logits = objective.takes_classes
+    if not torch.is_tensor(outputs):
+        what = f", the logits of {num_classes} classes" if takes_logits else ""
+        raise InputError(f"{who} returns a {type(outputs).__name__}, allowed: one tensor{what}")
+    if not takes_logits:
+        return []
+    if tuple(outputs.shape) != (NUM_PROBES, num_classes):
+        raise InputError(
+            f"{who} gives outputs of shape {tuple(outputs.shape)} for {NUM_PROBES} samples, allowed: "
+            f"{(NUM_PROBES, num_classes)}, the logits of {num_classes} classes"
+        )
+    if ending in ("softmax", "sigmoid") or (num_classes > 1 and _are_probabilities(outputs)):
+        what = f"ends in {ending}" if ending in ("softmax", "sigmoid") else "returns probabilities"
+        raise InputError(
+            f"{who} {what}, allowed: logits, because the loss applies softmax itself and a second one "
+            "trains badly; remove the activation at the end of the module"
+        )
+    if ending not in ("relu", "tanh"):
+        return []
+    return [
+        f"it ends in {ending}, but the loss takes logits, which may be any numbers, so it may not "
+        "learn; remove the activation at the end of the module"
+    ]
+
+
+def _arrays_taken(who: str, module: torch.nn.Module, names: Sequence[str]) -> frozenset[str]:
+    """The arrays that `forward` takes, by keyword.
+
+    Raises:
+        InputError: if it takes none of them, or needs another argument.
+    """
+    try:
+        parameters = inspect.signature(module.forward).parameters.values()
+    except (TypeError, ValueError):  # such as a module that was scripted
+        return frozenset(names)
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+        return frozenset(names)
+    known = {parameter.name for parameter in parameters if parameter.kind is not parameter.POSITIONAL_ONLY}
+    needed = [p.name for p in parameters if p.default is p.empty and p.kind is not p.VAR_POSITIONAL]
+    taken = frozenset(name for name in names if name in known)
+    wrong = [name for name in needed if name not in taken]
+    if wrong or not taken:
+        what = f"a forward with the argument {wrong[0]!r}" if wrong else "a forward without arguments"
+        hint = did_you_mean(wrong[0], names) if wrong else ""
+        raise InputError(
+            f"{who} has {what}{hint}, allowed: arguments with the names of arrays of the samples, which are "
+            f"passed by keyword: {', '.join(names)}"
+        )
+    return taken
 
 
 def _check_kind(who: str, module: Any) -> None:
@@ -205,24 +256,30 @@ def _check_parameters(who: str, module: torch.nn.Module, dtype: torch.dtype) -> 
 def _outputs(
     dnn: DnnConfig,
     module: torch.nn.Module,
-    shape: Sequence[int | None],
+    sample: SampleSpec,
     dtype: torch.dtype,
     takes: frozenset[str],
     length: int,
-) -> tuple[Any, tuple[torch.Tensor, torch.Tensor | None]]:
+) -> tuple[Any, tuple[AnyTensor, torch.Tensor | None]]:
     """The outputs of inference for a few samples of zeros and ones, and these samples with their mask."""
-    probes = torch.from_numpy(probe_samples(shape, length)).to(dtype)
-    if len(shape) == 3:
-        probes = probes.contiguous(memory_format=torch.channels_last)
-    mask = None
+    probes = probe_tensors(sample, dtype, length)
+    mask, shape = None, module_shape(sample.shape)
     if None in shape:
         mask = torch.ones(NUM_PROBES, *(length for n in shape if n is None), dtype=torch.bool)
-    version = probes._version
+    version = version_of(probes)
     module.eval()
-    with user_errors(dnn, f"calling it on {NUM_PROBES} samples of shape {tuple(shape)}"), torch.no_grad():
+    shown = {name: module_shape(each.shape) for name, each in sample.parts} or tuple(shape)
+    with user_errors(dnn, f"calling it on {NUM_PROBES} samples of shape {shown}"), torch.no_grad():
         outputs = call(module, takes, probes, mask)
     check_unchanged(f"DNN {dnn.name}: model {dnn.model}", probes, version)
-    if torch.is_tensor(outputs) and not torch.isfinite(outputs).all():
+    parts = (
+        outputs.values()
+        if isinstance(outputs, Mapping)
+        else outputs
+        if isinstance(outputs, tuple)
+        else [outputs]
+    )
+    if not all(torch.isfinite(each).all() for each in parts if torch.is_tensor(each)):
         raise InputError(
             f"DNN {dnn.name}: model {dnn.model} returns NaN or infinity for samples of zeros and ones, "
             "allowed: numbers; check its first weights"
@@ -233,17 +290,17 @@ def _outputs(
 def _try_training(
     dnn: DnnConfig,
     module: torch.nn.Module,
-    samples: torch.Tensor,
+    samples: AnyTensor,
     run: Callable[[], Any],
     frozen: Sequence[torch.nn.Module],
-    shape: tuple[int, ...],
+    shapes: Mapping[str, tuple[int, ...]],
 ) -> tuple[Statistics, list[str]]:
     """The buffers that a training step changes, found by one, and a warning of those that are not updated.
 
     Args:
         samples: what `run` reads.
         run: what a step computes of them: outputs, or losses.
-        shape: of what `run` must return, that of inference.
+        shapes: of what `run` must return, those of inference, by output.
 
     Raises:
         InputError: if the module changes its samples in training, returns something else than in inference,
@@ -252,7 +309,7 @@ def _try_training(
     who = f"DNN {dnn.name}: model {dnn.model}"
     buffers = buffers_of(module)
     before = [(buffer.tensor, buffer.tensor.clone(), buffer.tensor._version) for buffer in buffers]
-    version = samples._version
+    version = version_of(samples)
     module.train()
     for part in frozen:
         part.eval()
@@ -272,14 +329,18 @@ def _try_training(
             with torch.no_grad():
                 tensor.copy_(values)
             buffer.module._buffers[buffer.name] = tensor
-    if not torch.is_tensor(found) or found.shape != shape:
-        got = f"outputs of shape {tuple(found.shape)}" if torch.is_tensor(found) else type(found).__name__
-        raise InputError(
-            f"{who} returns {got} in training, allowed: one tensor of shape {shape}, as in "
-            "inference; switch off auxiliary outputs"
-        )
-    if not found.requires_grad:
-        returned = "losses" if dnn.loss is not None and dnn.loss.is_of_module else "outputs"
+    outputs = by_name(found)
+    for name, shape in shapes.items():
+        own: Any = outputs.get(name)
+        if not torch.is_tensor(own) or own.shape != shape:
+            is_tensor = isinstance(own, torch.Tensor)
+            got = f"outputs of shape {tuple(own.shape)}" if is_tensor else type(own).__name__
+            raise InputError(
+                f"{who} returns {got} in training, allowed: one tensor of shape {shape}, as in "
+                "inference; switch off auxiliary outputs"
+            )
+    if not any(own.requires_grad for own in outputs.values()):
+        returned = "losses" if dnn.has_own_loss else "outputs"
         raise InputError(
             f"{who} returns {returned} that do not depend on a weight to train, allowed: {returned} with a "
             "gradient; remove detach(), torch.no_grad() or argmax from its code"

@@ -10,14 +10,16 @@ import numpy as np
 import torch
 
 from hpcbal.config.schema.dnn import DnnConfig
-from hpcbal.training.backend import Batch, Contribution, Replica, Sums
+from hpcbal.data.spec import UNNAMED
+from hpcbal.training.backend import Batch, Contribution, Predictions, Replica, Sums
 from hpcbal.training.groups import NonFiniteError
+from hpcbal.training.outputs import ByOutput, by_name
 from hpcbal.training.slices import slices_of
 from hpcbal.training.step_exchange import StepExchange
 from hpcbal.training.torch.averages import Averages
 from hpcbal.training.torch.batch_norm import GroupSums, exchange_length, synchronised
 from hpcbal.training.torch.calls import ModuleCalls
-from hpcbal.training.torch.inputs import Tensors, TorchInput, view_of
+from hpcbal.training.torch.inputs import AnyTensor, Tensors, TorchInput, mapped, view_of
 from hpcbal.training.torch.loss_scale import LossScale
 from hpcbal.training.torch.model import Checked
 from hpcbal.training.torch.optimizers import OPTIMIZER, OptimizerState, make_optimizer
@@ -85,7 +87,7 @@ class TorchReplica(Replica):
         self._seed = seed
         self.dtype = dtype
         self._device = device
-        self._calls = ModuleCalls(dnn, self.module, checked.takes, dtype, arithmetic)
+        self._calls = ModuleCalls(dnn, self.module, checked.takes, dtype, arithmetic, checked.outputs)
         self._scaling = LossScale() if arithmetic == torch.float16 else None
         self._steps = 0
         self._is_training = module.training
@@ -175,7 +177,7 @@ class TorchReplica(Replica):
             self._sums.begin()
         self._seed_generators(_mixed(self._seed, self._steps, int(batch.ids[0])))
         losses, outputs = self._losses(tensors, "a training step", training=True)
-        loss = losses.sum()
+        loss = self.objective.total(losses).sum()
         objective = loss / divisor
         if self._scaling is not None:
             objective = objective * self._scaling.scale
@@ -190,15 +192,13 @@ class TorchReplica(Replica):
                 parameter.grad = None
         with torch.no_grad():
             finite = torch.isfinite(_sum_of([each for each in gradients if each is not None]) + loss)
-            numbers = _numbers(finite, loss, *self._states(tensors, outputs))
+            numbers = _numbers(finite, loss, *self._states(tensors, outputs, losses))
         if self._sums is not None and not self._sums.are_finite:
             numbers[0] = 0.0
         return gradients, numbers
 
-    def _losses(
-        self, tensors: Tensors, doing: str, *, training: bool
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """The losses of samples times their weights, shape (n,), and the outputs, if they are known."""
+    def _losses(self, tensors: Tensors, doing: str, *, training: bool) -> tuple[ByOutput, AnyTensor | None]:
+        """The losses of samples times their weights, by output, and the outputs, if they are known."""
         if self._calls.has_loss:
             losses, outputs = self._calls.losses(tensors, doing)
             weighted = self.objective.weighted(losses, tensors.y, tensors.weights, training=training)
@@ -207,14 +207,14 @@ class TorchReplica(Replica):
         losses = self.objective.losses(tensors.y, tensors.weights, outputs=outputs, training=training)
         return losses, outputs
 
-    def _states(self, tensors: Tensors, outputs: torch.Tensor | None) -> list[torch.Tensor]:
+    def _states(self, tensors: Tensors, outputs: AnyTensor | None, losses: ByOutput) -> list[torch.Tensor]:
         """The sums behind the metrics; where outputs are not known, of those in inference."""
         if outputs is None:
             if not self.num_states:
                 return []
             self.set_training(False)
             outputs = self._calls.outputs(tensors, "measuring its metrics")
-        return self.objective.states(tensors.y, outputs.detach())
+        return self.objective.states(tensors.y, mapped(torch.Tensor.detach, outputs), losses)
 
     def set_training(self, training: bool) -> None:
         """Tell all modules whether they train; those that are frozen never do."""
@@ -316,7 +316,8 @@ class TorchReplica(Replica):
             self._seed_generators(_mixed(self._seed, self._steps, int(batch.ids[0])))
         with memory_errors(), torch.no_grad(), self._averages.in_place():
             losses, outputs = self._losses(tensors, "an evaluation", training=False)
-            sums = _sums_of(_numbers(losses.sum(), *self._states(tensors, outputs)), batch)
+            total = self.objective.total(losses).sum()
+            sums = _sums_of(_numbers(total, *self._states(tensors, outputs, losses)), batch)
         if not np.isfinite(sums.loss):
             raise NonFiniteError(f"the validation loss is {sums.mean_loss}")
         return sums
@@ -324,20 +325,27 @@ class TorchReplica(Replica):
     def metrics(self, sums: Sums) -> dict[str, float]:
         return self.objective.results(sums)
 
-    def predict(self, batch: Batch) -> Array:
+    def predict(self, batch: Batch) -> Predictions:
         tensors = self.inputs.tensors(batch)
         self.set_training(False)
         with memory_errors(), torch.no_grad(), self._averages.in_place():
-            outputs = self._calls.outputs(tensors, "a prediction")
-            found: Array = self.objective.predictions(outputs.double()).cpu().numpy()
-        return found
+            outputs = mapped(torch.Tensor.double, self._calls.outputs(tensors, "a prediction"))
+            found: AnyTensor = self.objective.predictions(outputs)
+        if isinstance(found, dict):
+            return {name: each.cpu().numpy() for name, each in found.items()}
+        array: Array = found.cpu().numpy()
+        return array
 
-    def measure(self, y: Array, predictions: Array) -> Sums:
+    def measure(self, y: Array, predictions: Predictions) -> Sums:
         with memory_errors(), torch.no_grad():
-            outputs = self.objective.outputs_of(torch.from_numpy(predictions).to(self.dtype))
-            labels = view_of(self.inputs.labels(y))
+            given = {
+                name: torch.from_numpy(each).to(self.dtype) for name, each in by_name(predictions).items()
+            }
+            outputs = self.objective.outputs_of(given.get(UNNAMED, given))
+            labels = {name: view_of(part) for name, part in self.inputs.labels(y).items()}
             losses = self.objective.losses(labels, outputs=outputs, training=False)
-            numbers = _numbers(losses.sum(), *self.objective.states(labels, outputs))
+            total = self.objective.total(losses).sum()
+            numbers = _numbers(total, *self.objective.states(labels, outputs, losses))
         return Sums(float(numbers[0]), len(y), numbers[1:])
 
     def state(self) -> Arrays:

@@ -76,6 +76,13 @@ class Backend:
 
 
 class Settings(SimpleNamespace):
+    outputs = ()
+    loss_weights = None
+
+    @property
+    def has_own_loss(self) -> bool:
+        return getattr(self.loss, "name", None) == "module"
+
     def for_prediction(self) -> Any:
         return self
 

@@ -168,7 +168,7 @@ def test_memory_that_is_full_is_no_fault_of_the_sample(monkeypatch: pytest.Monke
     def full(*given: Any) -> None:
         raise MemoryError
 
-    monkeypatch.setattr("hpcbal.data.pipeline.Pipeline.run", full)
+    monkeypatch.setattr("hpcbal.data.pipeline.Pipeline.complete", full)
     with pytest.raises(MemoryError):
         augmentation.apply(image(), 0, 0)
 

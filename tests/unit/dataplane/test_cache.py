@@ -86,3 +86,30 @@ def test_what_is_kept_cannot_be_changed() -> None:
     with pytest.raises(ValueError, match="read-only"):
         kept[0][0] = 1
     assert (cache.num_added, cache.num_hits) == (1, 1)
+
+
+def test_samples_are_copied_together_if_all_are_there() -> None:
+    need = CacheNeed(9, 9, SampleSpec.of((2, 3), "int16"), LabelSpec((2,), "float32"), 12.0)
+    num_bytes = need.whole_bytes(1)
+    cache = SampleCache(SharedMemory.private(num_bytes), need, num_bytes)
+    for number in (4, 8, 0):
+        cache.put(number, np.full((2, 3), number, np.int16), np.array([number, -number], np.float32))
+    samples, labels = np.zeros((3, 2, 3), np.int16), np.zeros((3, 2), np.float32)
+    assert cache.claim(2)
+    for not_there in (1, 2):
+        assert not cache.copy(np.array([8, not_there, 0]), samples, labels)
+    assert (cache.num_hits, samples.any()) == (0, False)
+    assert cache.copy(np.array([8, 0, 4]), samples, labels)
+    np.testing.assert_array_equal(samples, np.array([8, 0, 4])[:, np.newaxis, np.newaxis] * np.ones((2, 3)))
+    assert labels.tolist() == [[8, -8], [0, 0], [4, -4]]
+    assert cache.num_hits == 3
+    cache.close()
+
+
+def test_samples_of_several_shapes_are_not_copied_together() -> None:
+    need = CacheNeed(9, 9, SampleSpec.of((None,), "uint8", 5), LabelSpec(), 4.0)
+    num_bytes = need.whole_bytes(1)
+    cache = SampleCache(SharedMemory.private(num_bytes), need, num_bytes)
+    cache.put(0, np.ones(5, np.uint8), LABEL)
+    assert not cache.copy(np.array([0]), np.zeros((1, 5), np.uint8), np.zeros(1, np.int64))
+    assert cache.get(0) is not None

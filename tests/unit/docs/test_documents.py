@@ -105,7 +105,7 @@ def test_configuration_in_the_readme_is_valid(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("page", "example"),
-    [(OWN_CODE, "waves"), (OWN_CODE, "bars"), (UNEQUAL, "walks"), (FIRST, "tables")],
+    [(OWN_CODE, "waves"), (OWN_CODE, "bars"), (OWN_CODE, "homes"), (UNEQUAL, "walks"), (FIRST, "tables")],
 )
 def test_pages_show_the_examples_that_are_run(page: Path, example: str) -> None:
     for suffix, kind in ((".py", "python"), (".yaml", "yaml")):

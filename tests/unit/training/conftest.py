@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+
+from hpcbal.data.spec import SampleSpec
 
 
 @dataclass(frozen=True)
@@ -22,12 +24,6 @@ class Batch:
     @property
     def work(self) -> float:
         return float(len(self.ids))
-
-
-@dataclass(frozen=True)
-class Spec:
-    shape: tuple[int | None, ...] = (6, 6, 1)
-    dtype: str = "float64"
 
 
 @dataclass(frozen=True)
@@ -57,6 +53,24 @@ class Dnn:
     accumulate: int = 1
     ema: float | None = None
     compile: bool = False
+    loss_weights: Any = None
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        return tuple(self.loss) if isinstance(self.loss, dict) else ()
+
+    @property
+    def has_own_loss(self) -> bool:
+        return getattr(self.loss, "is_of_module", False)
+
+    def of_output(self, name: str) -> Dnn:
+        loss, metrics = self.loss, self.metrics
+        return replace(
+            self,
+            name=f"{self.name}: output {name}",
+            loss=loss.get(name) if isinstance(loss, dict) else loss,
+            metrics=metrics.get(name) if isinstance(metrics, dict) else metrics,
+        )
 
 
 @pytest.fixture
@@ -68,7 +82,7 @@ def make_dnn() -> Callable[..., Dnn]:
         if "optimizer" in given:
             optimizer["name"] = given.pop("optimizer")
         task = {k: given.pop(k) for k in list(given) if k in ("loss", "metrics", "label_smoothing")}
-        others = ("class_weights", "freeze", "compile", "accumulate", "ema")
+        others = ("loss_weights", "class_weights", "freeze", "compile", "accumulate", "ema")
         task |= {k: given.pop(k) for k in list(given) if k in others}
         return Dnn(model, name, given, Optimizer(**optimizer), seed, **task)
 
@@ -76,8 +90,11 @@ def make_dnn() -> Callable[..., Dnn]:
 
 
 @pytest.fixture
-def make_spec() -> type[Spec]:
-    return Spec
+def make_spec() -> Callable[..., SampleSpec]:
+    def make(shape: tuple[int | None, ...] = (6, 6, 1), dtype: str = "float64") -> SampleSpec:
+        return SampleSpec.of(shape, dtype)
+
+    return make
 
 
 @pytest.fixture

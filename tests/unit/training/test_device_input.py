@@ -12,6 +12,7 @@ import pytest
 import tensorflow as tf
 
 from hpcbal.data.arrays import Affine, aligned_empty
+from hpcbal.data.spec import SampleSpec
 from hpcbal.training.collective import LocalCollective
 from hpcbal.training.keras.predicting import DeviceInput, handed_over
 from hpcbal.training.keras.tensorflow_backend import TensorFlowBackend
@@ -46,7 +47,7 @@ def test_padding_stays_zero(make_batch: Make, shape: tuple[int | None, ...]) -> 
     random = np.random.default_rng(1)
     lengths = [5, 2, 9]
     samples = [random.integers(0, 256, [n or k for n in shape]).astype(np.uint8) for k in lengths]
-    spec = type("Spec", (), {"shape": shape, "dtype": "uint8"})()
+    spec = SampleSpec.of(shape, "uint8")
     device_input = DeviceInput(spec, [PER_CHANNEL, Affine("float32", 2.0, 1.0)], "float32")
     batch = type(make_batch(3))(np.arange(3), samples, np.zeros(3, np.int64))
     x, _ = device_input.tensors(batch)

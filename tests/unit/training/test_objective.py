@@ -240,7 +240,7 @@ def test_label_smoothing_is_that_of_keras(build: Make, make_batch: Make) -> None
 @pytest.mark.parametrize(("ending", "link"), [("sigmoid", "identity"), (None, "sigmoid")])
 def test_a_cross_entropy_takes_what_the_model_ends_in(build: Make, ending: str | None, link: str) -> None:
     replica = build(TAGS, 4, "binary_crossentropy", activation=ending)
-    assert replica._objective.link == link
+    assert replica._objective.links == {"": link}
 
 
 def test_a_loss_and_a_metric_of_ones_own(build: Make, make_batch: Make) -> None:

@@ -130,6 +130,13 @@ class ThreadWorkers:
 class Settings(SimpleNamespace):
     """The part of a DNN's configuration that evaluation reads."""
 
+    outputs = ()
+    loss_weights = None
+
+    @property
+    def has_own_loss(self) -> bool:
+        return getattr(self.loss, "name", None) == "module"
+
     def for_prediction(self) -> Any:
         return self
 
@@ -280,7 +287,7 @@ def test_ensembles_show_the_loss_and_the_metrics_that_all_dnns_have(tmp_path: Pa
     lab.dnns[1].label_smoothing = 0.1
     assert "loss" not in evaluate(lab, num_ranks=2).ensembles[0].scores
     first, other = MetricConfig(name="auc"), MetricConfig(name="auc", args={"num_thresholds": 9})
-    same: list[Any] = [SimpleNamespace(metrics=(first,), loss=None, label_smoothing=0.0) for _ in "ab"]
+    same: list[Any] = [Settings(metrics=(first,), loss=None, label_smoothing=0.0) for _ in "ab"]
     assert names_in_common(same) == {"auc", "loss"}
     same[1].metrics = (other,)
     assert names_in_common(same) == {"loss"}

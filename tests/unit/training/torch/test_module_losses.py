@@ -70,7 +70,7 @@ def test_only_metrics_of_classes_make_probabilities_of_outputs(build: Make, make
         ("of_yes", ACCURACY, "identity"),
     ):
         replica = build(model, loss=MODULE, metrics=metrics)
-        assert replica.objective.link == link, (model, metrics)
+        assert replica.objective.links == {"": link}, (model, metrics)
         with torch.no_grad():
             outputs = replica.module.eval()(replica.inputs.tensors(batch).x)
         wanted = outputs.softmax(-1) if link == "softmax" else outputs

@@ -395,7 +395,7 @@ def test_labels_of_another_byte_order_are_measured(build: Make, make_batch: Make
 def test_modules_of_long_series_are_exported(make_dnn: Make, make_spec: Make, tmp_path: Path) -> None:
     spec = make_spec(shape=(None, 3))
     replica = TorchBackend(precision="float64").build(make_dnn(model="torch_modules:long_series"), spec, 5, 0)
-    written = write_module("DNN dnn", replica, tmp_path / "a.pt", "pt", None)
+    written = write_module("DNN dnn", replica, tmp_path / "a.pt", "pt", {})
     assert written.output_shape == (5,)
     assert torch.load(tmp_path / "a.pt").keys() == replica.module.state_dict().keys()
 

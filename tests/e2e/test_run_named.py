@@ -1,0 +1,121 @@
+"""The example with two inputs and two outputs: trained in groups, killed and resumed, evaluated, exported."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+
+from hpcbal.checkpoint import read_checkpoint
+
+pytestmark = pytest.mark.e2e
+
+EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
+RATES = {name: {1: 1000.0, 2: 1900.0} for name in ("keras", "torch")}
+
+
+@pytest.mark.timeout(600)
+def test_a_class_and_a_price_of_an_image_and_a_table(lab, monkeypatch) -> None:
+    shutil.copy(EXAMPLES / "homes.py", lab.folder)
+    config = yaml.safe_load((EXAMPLES / "homes.yaml").read_text())
+    config["slots"] = {"per_node": 2, "preprocessors_per_node": 1}
+    config["schedule"] = {"paradigm": "global", "profiling": lab.known_rates(RATES)}
+    config["checkpoint"] = {"interval_s": 0.02}
+    config["backend"] = {"collective": "mpi", "precision": "float64"}
+    config["defaults"]["stop"] = {"monitor": "val_price_mae", "max_epochs": 12}
+    (lab.folder / "run.yaml").write_text(yaml.safe_dump(config))
+    done = lab.start("run", "run.yaml", "--output", "whole").wait(timeout_s=300)
+    assert done.code == 0, done
+    running = lab.start("run", "run.yaml", "--output", "out")
+    running.until(lambda: len(lab.events("epoch-done")) >= 4, "epochs")
+    running.signal_rank(2, signal.SIGKILL)
+    assert running.wait(60.0).code != 0
+    done = lab.start("run", "run.yaml", "--output", "out").wait(timeout_s=300)
+    assert done.code == 0, done
+    columns = ["loss", "kind_accuracy", "price_mae", "kind_loss", "price_loss"]
+    for name in RATES:
+        states = [read_checkpoint(lab.folder / folder / "dnns" / name)[0] for folder in ("whole", "out")]
+        first, second = states
+        assert list(first.arrays) == list(second.arrays)
+        for key, array in first.arrays.items():
+            np.testing.assert_array_equal(array, second.arrays[key], err_msg=f"{name} {key}")
+        metrics = [record.metrics for record in second.history]
+        assert metrics == [record.metrics for record in first.history]
+        assert list(metrics[0]) == [*columns, *(f"val_{column}" for column in columns)]
+        last = metrics[-1]
+        assert last["loss"] == pytest.approx(last["kind_loss"] + 0.5 * last["price_loss"])
+        assert last["val_kind_accuracy"] > 0.9
+        assert last["val_price_mae"] < 0.5
+
+    evaluated = lab.start("evaluate", "out", "--data", "validation", "--weights", "last", "--json")
+    done = evaluated.wait(timeout_s=300)
+    assert done.code == 0, done
+    found = json.loads(done.out)
+    assert found["measure"] == "kind_accuracy"
+    for dnn in found["dnns"]:
+        kept = read_checkpoint(lab.out / "dnns" / dnn["name"])[0].history[-1].metrics
+        for column in columns:
+            assert dnn["scores"][column] == pytest.approx(kept[f"val_{column}"], abs=1e-9)
+    together = {each["name"]: each["scores"] for each in found["ensembles"]}["mean of all"]
+    assert {"kind_accuracy", "kind_nll", "price_mse", "price_mae"} <= together.keys()
+
+    for name, file in (("keras", "a.keras"), ("keras", "saved"), ("torch", "a.pt")):
+        done = lab.start("export", "out", name, "--to", file, "--weights", "last").wait(timeout_s=300)
+        assert done.code == 0, done
+    monkeypatch.chdir(lab.folder)
+    monkeypatch.syspath_prepend(str(lab.folder))
+    monkeypatch.delitem(sys.modules, "homes", raising=False)
+    import homes
+    import keras
+    import torch
+
+    data = homes.Homes()
+    samples, labels = zip(*(data.read(i) for i in range(9)), strict=True)
+    x = {name: np.stack([sample[name] for sample in samples]).astype("float64") for name in samples[0]}
+    x["photo"] = (x["photo"] / 255.0 - 0.3) / 0.3
+    module = homes.of_torch({}, data.num_classes).double()
+    module.load_state_dict(torch.load("a.pt"))
+    with torch.no_grad():
+        given = {name: torch.from_numpy(array) for name, array in x.items()}
+        of_torch = module(**{**given, "photo": given["photo"].permute(0, 3, 1, 2)})
+    of_keras = keras.saving.load_model("a.keras")(x)
+    for outputs in (of_keras, of_torch):
+        assert np.mean(np.argmax(np.asarray(outputs["kind"]), 1) == [label["kind"] for label in labels]) > 0.7
+    described = json.loads((lab.folder / "a.keras.json").read_text())
+    assert described["input"]["shape"] == {"photo": [None, 8, 8, 1], "facts": [None, 4]}
+    assert described["output"]["shape"] == {"kind": [None, 3], "price": [None, 1]}
+    ran_on = {step["operation"]: step["ran_on"] for step in described["preprocessing"]}
+    assert ran_on == {"random_flip": "preprocessor", "normalize": "device"}
+
+
+def test_mistakes_are_one_sentence_before_anything_is_trained(lab) -> None:
+    shutil.copy(EXAMPLES / "homes.py", lab.folder)
+    config = yaml.safe_load((EXAMPLES / "homes.yaml").read_text())
+    config["dnns"] = [{"name": "keras", "model": "homes:of_keras"}]
+    config["slots"] = {"per_node": 1}
+
+    def refused(*changes: str) -> str:
+        (lab.folder / "run.yaml").write_text(yaml.safe_dump(config))
+        words = [word for change in changes for word in ("--set", change)]
+        done = lab.start("run", "run.yaml", *words).wait(timeout_s=120)
+        assert done.code == 2, done
+        assert "Traceback" not in done.err, done
+        return done.err
+
+    others = ("defaults.metrics=null", "defaults.loss_weights=null", "defaults.stop.monitor=val_loss")
+    found = refused("defaults.loss={kind: null, prise: mse}", *others)
+    assert (
+        "loss: got the output 'prise' (did you mean 'price'?), allowed: outputs with a label: kind" in found
+    )
+    found = refused("defaults.loss={kind: null}", *others)
+    assert "loss: there is none for the output price" in found
+    found = refused("preprocessing=[{random_flip: null, of: photos}]")
+    assert "preprocessing[0].of: got 'photos' (did you mean 'photo'?), allowed: photo, facts" in found
+    found = refused("data.access=partitioned", "balance.policy=even")
+    assert "allowed for these: shared" in found
