@@ -108,6 +108,13 @@ def _add_ensemble(parser: argparse.ArgumentParser) -> None:
         "(default: 1, so that placement has no effect; a preset uses ensemble.kept_across_nodes)",
     )
     parser.add_argument(
+        "--hit-rate",
+        type=_share,
+        metavar="SHARE",
+        help="share of the samples for which the cache of a node has room (default: that of "
+        "dataplane.cache_bytes if the dataset is opened and this is a number of bytes, else 0)",
+    )
+    parser.add_argument(
         "--cost",
         dest="costs",
         type=_cost,
@@ -168,6 +175,11 @@ def _deviation(text: str) -> float:
 def _kept(text: str) -> float:
     """Argument type: a number above 0, at most 1."""
     return _number(text, lambda value: 0.0 < value <= 1.0, "a number above 0, at most 1")
+
+
+def _share(text: str) -> float:
+    """Argument type: a number from 0 to 1."""
+    return _number(text, lambda value: 0.0 <= value <= 1.0, "a number from 0 to 1")
 
 
 def _number(text: str, is_allowed: Callable[[float], bool], allowed: str) -> float:

@@ -164,7 +164,7 @@ def _start(ensemble: Ensemble, dnn: Dnn, slots: Slots) -> StartGroup:
             first_pass=position.pass_index,
             start={name: position},
             epochs={name: dnn.epochs},
-            num_preprocessors=1,
+            num_preprocessors=len(slots),
             predicted_rate_samples_per_s=rates,
             num_slots=len(slots),
         )

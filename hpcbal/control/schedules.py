@@ -107,6 +107,7 @@ def choose(
     preprocessing_samples_per_s: float | None = None,
     num_dnns: int | None = None,
     basis: str | None = None,
+    hit_rate: float = 0.0,
 ) -> ScheduleChosen:
     """Choose the schedule with the shortest prediction.
 
@@ -116,12 +117,12 @@ def choose(
     Args:
         predictions: at least one, with different schedules; not all may be cut.
         current: the schedule until now; None: there is none. It has no effect if it is no candidate.
-        preprocessing_samples_per_s, num_dnns, basis: see `ScheduleChosen`.
+        preprocessing_samples_per_s, num_dnns, basis, hit_rate: see `ScheduleChosen`.
     """
     best = min(predictions, key=cost_of)  # cut ones come last
     kept = next((p for p in predictions if p.schedule == current and not p.is_cut), None)
     if kept is not None and best.remaining_s > (1.0 - LEAST_GAIN) * kept.remaining_s:
         best = kept
     return ScheduleChosen(
-        best.schedule, tuple(predictions), current, preprocessing_samples_per_s, num_dnns, basis
+        best.schedule, tuple(predictions), current, preprocessing_samples_per_s, num_dnns, basis, hit_rate
     )

@@ -43,7 +43,8 @@ class RoundPlan(Facts):
             until a NextPass names it, and does not report that pass again. After a crash, DNNs may start in
             later passes than first_pass.
         epochs: epochs that each DNN has completed before this round.
-        num_preprocessors: number of preprocessor ranks that make blocks, >= 1.
+        num_preprocessors: number of ranks that make the samples, >= 1: preprocessors; of a DNN that trains
+            alone, its own ranks.
         predicted_rate_samples_per_s: per DNN, from the rate table; empty for paradigms that decide without
             rates and know none.
         num_slots: slots of the flotilla when it was formed (>= those of `groups`: a continued round lacks the
@@ -195,7 +196,7 @@ class PreprocessingMeasured(Event):
     """Written when the rate of one preprocessor is known more accurately than before.
 
     Attributes:
-        samples_per_s: rate of one preprocessor, counting only its busy time.
+        samples_per_s: rate of one preprocessor for samples that no cache holds, counting only its busy time.
     """
 
     event: ClassVar[str] = "preprocessing-measured"
@@ -318,6 +319,8 @@ class ScheduleChosen(Event):
         basis: identifies what the choice was made for: all DNNs of the run and the epochs that they may have,
             the candidates, the limit of slots, and the nodes. A resumed run drops a choice with another
             basis. Null if it is not known.
+        hit_rate: share of the samples, 0..1, for which the predictions took the caches of nodes to have room.
+            Later choices use the same value.
     """
 
     event: ClassVar[str] = "schedule-chosen"
@@ -327,6 +330,7 @@ class ScheduleChosen(Event):
     preprocessing_samples_per_s: float | None = None
     num_dnns: int | None = None
     basis: str | None = None
+    hit_rate: float = 0.0
 
     def is_due(self, num_dnns: int) -> bool:
         """Whether to choose again, with this number of DNNs that are not over.

@@ -122,6 +122,12 @@ def planned_cache(
     return PlannedCache(wanted, facts, whole, num_bytes, rate, rate_otherwise)
 
 
+def known_hit_rate(config: EnsembleConfig, facts: KeptFacts, bytes_per_node: int | None = None) -> float:
+    """`PlannedCache.hit_rate`, which does not depend on the number of writers; 0 if it is unknown."""
+    cache = planned_cache(config, facts, 1, bytes_per_node)
+    return 0.0 if cache is None or cache.hit_rate is None else cache.hit_rate
+
+
 def _limit(wanted: int | Literal["auto"], ring_bytes: int, bytes_per_node: int | None) -> int | None:
     """Most bytes of the cache; None: the node decides."""
     if wanted != "auto":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hpcbal.config import EnsembleConfig, add_import_roots
@@ -12,7 +12,7 @@ from hpcbal.config.balance import balances_of
 from hpcbal.config.scheduling import settings_of, specs_of
 from hpcbal.control import DnnSpec
 from hpcbal.errors import InputError
-from hpcbal.planning.cache import KeptFacts
+from hpcbal.planning.cache import KeptFacts, known_hit_rate
 from hpcbal.planning.ensemble_plan import known_slots_per_node
 from hpcbal.planning.rates import PlanRates, find_rates
 from hpcbal.simulator import (
@@ -35,6 +35,7 @@ def scenario_of_config(
     epochs: float | Path = 1.0,
     rate_deviation: float = 0.0,
     kept_per_added_node: float = 1.0,
+    hit_rate: float | None = None,
 ) -> Scenario:
     """Add to a configuration everything known about its rates and its data.
 
@@ -49,6 +50,7 @@ def scenario_of_config(
             the run with this results.csv (a DNN that is not in it trains to max_epochs).
         rate_deviation: relative deviation of each DNN's rates over the seeds; see `varied_rates`.
         kept_per_added_node: share of its rate that a group keeps for each added node; see `GroupRates`.
+        hit_rate: see `PassModel`; None: that of `dataplane.cache_bytes` if the dataset was opened, else 0.
 
     Raises:
         InputError: if rates or data are not available.
@@ -59,6 +61,8 @@ def scenario_of_config(
     if facts is None:
         add_import_roots(path)
         facts = facts_of_data(config)
+    if hit_rate is not None:
+        facts = replace(facts, hit_rate=hit_rate)
     passes = pass_model(config, facts, rates.preprocessing_samples_per_s)
     specs = specs_of(config)
 
@@ -139,12 +143,14 @@ class PassFacts:
         num_train, num_validation: samples of a pass.
         ring_samples: samples that the ring holds.
         kept: what a cache of decoded samples keeps; None: unknown.
+        hit_rate: share of the samples that it holds, 0..1; 0 if it is unknown.
     """
 
     num_train: int
     num_validation: int
     ring_samples: int
     kept: KeptFacts | None = None
+    hit_rate: float = 0.0
 
 
 def facts_of_size(config: EnsembleConfig, num_samples: int) -> PassFacts:
@@ -178,8 +184,12 @@ def known_facts(config: EnsembleConfig) -> PassFacts | None:
     return None
 
 
-def facts_of_data(config: EnsembleConfig) -> PassFacts:
-    """Facts from the dataset itself; opens it, which runs the user's code."""
+def facts_of_data(config: EnsembleConfig, bytes_per_node: int | None = None) -> PassFacts:
+    """Facts from the dataset itself; opens it, which runs the user's code.
+
+    Args:
+        bytes_per_node: memory of a node; None: unknown.
+    """
     from hpcbal.data.source import open_source
     from hpcbal.dataplane.stream import StreamSpec
 
@@ -187,7 +197,8 @@ def facts_of_data(config: EnsembleConfig) -> PassFacts:
     stream = StreamSpec.of_source(source, config.dataplane)
     ring_samples = stream.num_cells * stream.block_samples
     kept = KeptFacts.of(config, source)
-    return PassFacts(source.num_train, source.num_validation, ring_samples, kept)
+    hit_rate = known_hit_rate(config, kept, bytes_per_node)
+    return PassFacts(source.num_train, source.num_validation, ring_samples, kept, hit_rate)
 
 
 def pass_model(
@@ -200,6 +211,7 @@ def pass_model(
         ring_samples=facts.ring_samples,
         preprocessing_samples_per_s=preprocessing_samples_per_s,
         profile_batches=config.schedule.profiling.max_batches,
+        hit_rate=facts.hit_rate,
     )
 
 

@@ -65,8 +65,8 @@ def choose_for_plan(
         replace(ASSUMED_COSTS, start_s=rates.start_s),
         ResumeState(),
     )
-    made = passes.preprocessing_samples_per_s
-    return choose(predict_schedules(outset, schedules, cut_beyond=math.inf), None, made)
+    found = predict_schedules(outset, schedules, cut_beyond=math.inf)
+    return choose(found, None, passes.preprocessing_samples_per_s, hit_rate=passes.hit_rate)
 
 
 def schedule_for_plan(config: EnsembleConfig, choice: ScheduleChosen | None) -> Schedule:

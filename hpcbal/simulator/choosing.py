@@ -75,13 +75,15 @@ class Outset:
         """The outset of a choice that `ensemble` has asked for.
 
         Args:
-            passes: with any rate of preprocessing; that of the first choice counts, see `ScheduleChosen`.
+            passes: of now; the rate of preprocessing and the hit rate of the first choice count, see
+                `ScheduleChosen`.
         """
         specs, cluster, settings, _, _ = ensemble.origin
         choice = ensemble.state.choice
         made = ensemble.state.preprocessing_samples_per_s
         if choice is not None:
             made = choice.preprocessing_samples_per_s
+            passes = replace(passes, hit_rate=choice.hit_rate)
         passes = replace(passes, preprocessing_samples_per_s=made)
         return cls(specs, cluster, settings, ensemble.rates, passes, costs, ensemble.resume_state())
 
@@ -91,7 +93,9 @@ def choose_schedule(outset: Outset, asked: ChooseSchedule) -> ScheduleChosen:
     found = predict_schedules(outset, asked.candidates, asked.current)
     progress = [outset.resume.dnns.get(spec.dnn_id, DnnProgress()) for spec in outset.specs]
     num_dnns = sum(dnn.state not in TERMINAL for dnn in progress)
-    return choose(found, asked.current, outset.passes.preprocessing_samples_per_s, num_dnns, asked.basis)
+    passes = outset.passes
+    made = passes.preprocessing_samples_per_s
+    return choose(found, asked.current, made, num_dnns, asked.basis, passes.hit_rate)
 
 
 @without_garbage_collection()
@@ -188,6 +192,7 @@ def _from_now_on(outset: Outset) -> Outset:
     """The outset as if the run began now, with the DNNs and the epochs that are left.
 
     A DNN that stopped inside a pass starts that pass again. Between two rounds, no DNN is inside a pass.
+    Caches are empty, as they are in a run that resumes here: such a run decides alike.
     """
     resume = outset.resume
     left: dict[str, int] = {}
@@ -206,6 +211,7 @@ def _from_now_on(outset: Outset) -> Outset:
         outset.passes,
         num_train=outset.passes.num_train * merged,
         num_validation=outset.passes.num_validation * merged,
+        num_merged=merged,
     )
     return replace(
         outset,

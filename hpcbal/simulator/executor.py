@@ -144,6 +144,9 @@ class EnsembleSimulation:
         self._stream_of: dict[str, _Stream] = {}
         self._profiled: dict[str, GroupPlan] = {}
         self._last_slots = dict(in_memory or {})  # where a DNN was trained last
+        self._node_of_slot = ensemble.cluster.node_of_slots()
+        self._num_made = 0  # epochs of streams
+        self._filled_s: dict[int, float] = {}  # without rounds: when the cache of a node is filled
 
     def run(self) -> str:
         """Run from Started to Finish.
@@ -255,6 +258,7 @@ class EnsembleSimulation:
         ]
         if not begun:
             return
+        is_new = pass_index not in stream.passes
         stream.passes.add(pass_index)
         for group in begun:
             group.ready_s = max(group.ready_s, self.now_s)
@@ -263,7 +267,8 @@ class EnsembleSimulation:
             ReadingGroup(group.ready_s, group.offset, self._pace.pass_rate(group.plan, group.offset))
             for group in begun
         ]
-        ends_s = self._passes.finish_times(readers, stream.plan.num_preprocessors)
+        begun_s = min(reader.start_s for reader in readers)
+        ends_s = self._finish_times(stream, readers, begun_s, is_new=is_new)
         for group, reader, end_s in zip(begun, readers, ends_s, strict=True):
             own_s = self._passes.own_seconds(reader)
             self._span(TRAIN, group.plan, reader.start_s, reader.start_s + own_s)
@@ -315,26 +320,69 @@ class EnsembleSimulation:
     def _train_alike(self, stream: _Stream, pass_index: int) -> None:
         """Train the passes that end without a decision, at once, and then the next pass.
 
-        The first of them may be longer, because groups get ready one after another. The others are all alike.
+        The first of them may be longer, because groups get ready one after another, and so may those that
+        fill the caches. The others are all alike.
         """
-        groups, makers = list(stream.groups.values()), stream.plan.num_preprocessors
+        groups = list(stream.groups.values())
         number = self._num_alike(stream)
 
-        def ends_s(ready_s: Sequence[float]) -> list[float]:
+        def end_of_pass(ready_s: Sequence[float], begun_s: float) -> float:
             readers = [
                 ReadingGroup(ready, 0, self._pace.pass_rate(group.plan, 0))
                 for group, ready in zip(groups, ready_s, strict=True)
             ]
-            return [end_s + self._costs.pass_s for end_s in self._passes.finish_times(readers, makers)]
+            return max(self._finish_times(stream, readers, begun_s)) + self._costs.pass_s
 
         if number > 0:
             skip_passes(self._ensemble, tuple(stream.groups), number)
-            end_s = max(ends_s([group.ready_s for group in groups]))
-            end_s += (number - 1) * max(ends_s([0.0] * len(groups)))
+            ready_s = [group.ready_s for group in groups]
+            end_s = end_of_pass(ready_s, min(ready_s))
+            left, together = number - 1, [0.0] * len(groups)
+            while left and self._makers(stream, end_s)[1]:
+                end_s += end_of_pass(together, end_s)
+                left -= 1
+            if left:
+                end_s += left * end_of_pass(together, end_s)
             for group in groups:
                 group.pass_index += number
                 group.ready_s = end_s
         self._begin_pass(stream, pass_index + number)
+
+    def _finish_times(
+        self, stream: _Stream, readers: Sequence[ReadingGroup], begun_s: float, *, is_new: bool = True
+    ) -> list[float]:
+        """When readers end a pass that begins at `begun_s`; notes that this fills the caches."""
+        makers = self._makers(stream, begun_s)
+        ends_s = self._passes.finish_times(readers, *makers)
+        if self._ensemble.has_rounds:
+            self._num_made += self._passes.num_merged * is_new
+        elif makers[1]:
+            for node in self._nodes_of(stream):
+                self._filled_s[node] = min(self._filled_s.get(node, math.inf), max(ends_s))
+        return ends_s
+
+    def _makers(self, stream: _Stream, now_s: float) -> tuple[int, int, int]:
+        """Return who makes the samples of a pass: see `PassModel.finish_times`.
+
+        Nodes do not share their caches. In rounds any node may make a sample in the next pass, so on n nodes
+        a sample is made n times before all have it, which counts as n whole passes. Without rounds, everyone
+        on the nodes of a group fills their caches in the first pass there.
+        """
+        number, nodes = stream.plan.num_preprocessors, self._nodes_of(stream)
+        if self._passes.hit_rate == 0.0:
+            return number, 0, number
+        ensemble, num_nodes = self._ensemble, len(self._ensemble.cluster.nodes)
+        if ensemble.has_rounds:
+            return number, max(0, min(num_nodes, number) - self._num_made), number
+        if all(self._filled_s.get(node, math.inf) <= now_s for node in nodes):
+            return number, 0, number
+        slots = (slot for group in ensemble.state.groups.values() for slot in group.slots)
+        num_trainers = sum(self._node_of_slot[slot] in nodes for slot in slots)
+        num_others = ensemble.settings.max_preprocessors * len(nodes) // num_nodes
+        return number, 1, num_trainers + num_others
+
+    def _nodes_of(self, stream: _Stream) -> set[int]:
+        return {self._node_of_slot[slot] for group in stream.plan.groups for slot in group.slots}
 
     def _begin_next_if_none_trains(self, stream: _Stream) -> None:
         """Groups that started ahead (after a crash) train once the groups behind have dropped out."""

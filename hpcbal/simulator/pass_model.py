@@ -1,4 +1,4 @@
-"""How long a pass of a shared stream takes: limited by the slowest group, the ring and the preprocessors."""
+"""How long a pass takes: limited by the slowest group, the ring, and whoever makes the samples."""
 
 from __future__ import annotations
 
@@ -19,8 +19,12 @@ class PassModel:
         validation_speedup: how many times faster a sample is evaluated than trained, > 0. One forward pass of
             the three that a training step costs makes 3.
         ring_samples: samples that the fastest group can be ahead of the slowest, >= 0: the ring's cells.
-        preprocessing_samples_per_s: rate of one preprocessor, > 0; None: preprocessing is never the limit.
+        preprocessing_samples_per_s: rate at which one rank makes samples that no cache holds, > 0; None:
+            preprocessing is never the limit.
         profile_batches: batches of a profiling run, >= 1 ([FLEET] App. B.3: 48).
+        hit_rate: share of the samples that the cache of a node has room for, 0..1. To take one from there
+            takes no time.
+        num_merged: epochs that count as one pass here, >= 1.
 
     Raises:
         InputError: if a value is out of its range.
@@ -32,6 +36,8 @@ class PassModel:
     ring_samples: int = 0
     preprocessing_samples_per_s: float | None = None
     profile_batches: int = 48
+    hit_rate: float = 0.0
+    num_merged: int = 1
 
     def __post_init__(self) -> None:
         counts = (
@@ -39,6 +45,7 @@ class PassModel:
             ("num_validation", 0),
             ("ring_samples", 0),
             ("profile_batches", 1),
+            ("num_merged", 1),
         )
         for name, least in counts:
             if getattr(self, name) < least:
@@ -47,6 +54,8 @@ class PassModel:
             value = getattr(self, name)
             if value is not None and not (math.isfinite(value) and value > 0.0):
                 raise InputError(f"{name}: got {value!r}, allowed: a number above 0")
+        if not 0.0 <= self.hit_rate <= 1.0:
+            raise InputError(f"hit_rate: got {self.hit_rate!r}, allowed: a number from 0 to 1")
 
     @property
     def num_positions(self) -> int:
@@ -67,7 +76,13 @@ class PassModel:
         validation = max(0, end - max(start, self.num_train))
         return training + validation / self.validation_speedup
 
-    def finish_times(self, readers: Sequence[ReadingGroup], num_preprocessors: int) -> list[float]:
+    def finish_times(
+        self,
+        readers: Sequence[ReadingGroup],
+        num_makers: int,
+        num_cold: int = 1,
+        num_filling: int | None = None,
+    ) -> list[float]:
         """When each reader of a stream reaches the end of the pass.
 
         A reader gets there when it has done its own work, when the slowest reader is so close that the ring
@@ -76,7 +91,9 @@ class PassModel:
 
         Args:
             readers: groups that train this pass, at least one.
-            num_preprocessors: ranks that make the stream's samples, >= 1.
+            num_makers: ranks that make the stream's samples, >= 1.
+            num_cold: epochs, from this pass on, whose samples are not in the caches yet, >= 0.
+            num_filling: ranks that fill the caches meanwhile, >= 1, also for others; None: `num_makers`.
 
         Returns: seconds on the readers' clock, in their order.
         """
@@ -96,11 +113,19 @@ class PassModel:
         if self.preprocessing_samples_per_s is not None:
             begun = min(reader.start_s for reader in readers)
             to_make = num_positions - min(reader.offset for reader in readers)
-            limit = max(limit, begun + to_make / (num_preprocessors * self.preprocessing_samples_per_s))
+            making_s = self._making_s(num_makers, num_cold, num_filling or num_makers)
+            limit = max(limit, begun + to_make * making_s)
         return [
             max(limit, reader.start_s + works[reader.offset][1] / reader.rate_samples_per_s)
             for reader in readers
         ]
+
+    def _making_s(self, num_makers: int, num_cold: int, num_filling: int) -> float:
+        """Mean time to make a sample, with all ranks that take part; for arguments see `finish_times`."""
+        assert self.preprocessing_samples_per_s is not None
+        cold = min(1.0, num_cold / self.num_merged)
+        effort = (1.0 - self.hit_rate) / num_makers + self.hit_rate * cold / num_filling
+        return effort / self.preprocessing_samples_per_s
 
     def own_seconds(self, reader: ReadingGroup) -> float:
         """Time from the reader's start to the end of the pass if it never waits."""

@@ -181,3 +181,16 @@ def test_one_rank_lists_the_files_and_a_second_start_none(images):
     done = lab.run("run", "run.yaml", "--output", "again")
     assert done.code == 0, done
     assert num_lists() == 0
+
+
+def test_a_choice_of_the_schedule_knows_how_much_the_cache_holds(images):
+    lab = images
+    for cache_bytes in ("auto", "6KiB", 0):
+        configure(lab, cache_bytes, schedule={"paradigm": "auto"})
+        lab.out = lab.folder / f"run-{cache_bytes}"
+        done = lab.run("run", "run.yaml", "--output", lab.out.name)
+        assert done.code == 0, done
+        rates = {choice.hit_rate for choice in lab.events("schedule-chosen")}
+        assert len(rates) == 1
+        (rate,) = rates
+        assert {"auto": rate == 1.0, "6KiB": 0.0 < rate < 1.0, 0: rate == 0.0}[cache_bytes], rate

@@ -14,7 +14,7 @@ from hpcbal.control import PARADIGM_NAMES, DnnSpec, ScheduleSettings, StopRule, 
 from hpcbal.control.ensemble import Ensemble
 from hpcbal.events.ensemble import EpochDone
 from hpcbal.policies import Delta, RateTable
-from hpcbal.simulator import Costs, PassModel, SimulatedRun, simulate
+from hpcbal.simulator import Costs, PassModel, ReadingGroup, SimulatedRun, simulate
 
 MAX_EPOCHS = 6
 
@@ -83,6 +83,7 @@ def cases(draw: st.DrawFn) -> Case:
             num_validation=draw(st.integers(0, 100)),
             ring_samples=draw(st.integers(0, 700)),
             preprocessing_samples_per_s=draw(st.none() | st.floats(1.0, 300.0)),
+            hit_rate=draw(st.sampled_from([0.0, 1.0]) | st.floats(0.0, 1.0)),
         ),
         costs=Costs(
             build_s=draw(seconds),
@@ -141,3 +142,29 @@ def test_the_events_replay_to_the_same_end(case: Case) -> None:
     )
     again.check_invariants()
     assert (again.finished, again.outcome) == (True, "done")
+
+
+@given(
+    st.integers(1, 8),
+    st.integers(0, 9),
+    st.integers(0, 8),
+    st.integers(1, 5),
+    st.floats(0.0, 1.0),
+    st.floats(0.0, 1.0),
+)
+def test_a_larger_cache_and_a_warmer_one_never_cost_time(
+    num_makers: int, num_cold: int, num_helpers: int, num_merged: int, more: float, less: float
+) -> None:
+    less, more = sorted((more, less))
+
+    def seconds(hit_rate: float, num_cold: int) -> float:
+        passes = PassModel(100, preprocessing_samples_per_s=10.0, hit_rate=hit_rate, num_merged=num_merged)
+        readers = [ReadingGroup(0.0, 0, 1e9)]
+        return passes.finish_times(readers, num_makers, num_cold, num_makers + num_helpers)[0]
+
+    assert (
+        seconds(more, num_cold)
+        <= seconds(less, num_cold) * (1 + 1e-9)
+        <= 100 / 10.0 / num_makers * (1 + 1e-8)
+    )
+    assert seconds(more, num_cold) <= seconds(more, num_cold + 1) * (1 + 1e-9)

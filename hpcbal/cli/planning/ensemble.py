@@ -102,5 +102,5 @@ def _facts(args: argparse.Namespace, config: EnsembleConfig) -> PassFacts | None
         return facts_of_size(config, args.samples)
     if args.open_data:
         add_import_roots(args.config)
-        return facts_of_data(config)
+        return facts_of_data(config, args.memory)
     return known_facts(config)

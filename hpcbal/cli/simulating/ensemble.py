@@ -52,6 +52,7 @@ def _scenario(args: argparse.Namespace, config: EnsembleConfig | None) -> Scenar
             epochs=args.epochs,
             rate_deviation=args.rate_deviation,
             kept_per_added_node=args.kept_per_node,
+            hit_rate=args.hit_rate,
         )
     given = {
         "--profile": args.profile is not None,
@@ -60,6 +61,7 @@ def _scenario(args: argparse.Namespace, config: EnsembleConfig | None) -> Scenar
         "--epochs": args.epochs != 1.0,
         "--rate-deviation": args.rate_deviation != 0.0,
         "--kept-per-node": args.kept_per_node != 1.0,
+        "--hit-rate": args.hit_rate is not None,
     }
     wrong = [option for option, is_given in given.items() if is_given]
     if wrong:

@@ -34,6 +34,7 @@ ENSEMBLES_ONLY = {
     "epochs": 1.0,
     "rate_deviation": 0.0,
     "kept_per_node": 1.0,
+    "hit_rate": None,
     "output": None,
 }
 """Options, and what they are if they are not given."""

@@ -86,12 +86,14 @@ class RankData:
         ring: the ring of this rank's node.
         source: the source of samples; None on ranks that only read the ring.
         cache: where the source keeps samples; None if it keeps none.
+        hit_rate: share of the samples, 0..1, for which the cache of each node has room; equal on all ranks.
     """
 
     facts: StreamFacts
     ring: NodeRing
     source: PreprocessedSamples | None
     cache: SampleCache | None = None
+    hit_rate: float = 0.0
 
     def own_source(self, config: EnsembleConfig) -> PreprocessedSamples:
         """The source of this rank; opens the dataset if the rank does not have it.

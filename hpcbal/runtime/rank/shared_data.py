@@ -82,7 +82,10 @@ def open_data(
     cache = all_or_none(world, lambda: _make_cache(node_comm, config, need, ring, roles, world.rank))
     if source is not None:
         source.cache = cache
-    return RankData(known[0], ring, source, cache)
+    mine_held = None if need is None or cache is None else need.hit_rate(cache.num_bytes)
+    held = patient_allgather(world, mine_held if world.rank in roles.preprocessor_ranks else 1.0)
+    hit_rate = min(0.0 if share is None else share for share in held)
+    return RankData(known[0], ring, source, cache, hit_rate)
 
 
 def _keeps_index(config: EnsembleConfig) -> bool:

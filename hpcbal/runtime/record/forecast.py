@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from hpcbal.control import Ensemble
@@ -29,11 +29,14 @@ class Forecaster:
 
     Args:
         spec: the shared stream.
+        hit_rate: see `RankData`.
         clock: monotonic seconds, for tests.
     """
 
-    def __init__(self, spec: StreamSpec, clock: Callable[[], float] = time.monotonic) -> None:
-        self._spec = spec
+    def __init__(
+        self, spec: StreamSpec, hit_rate: float = 0.0, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._passes = passes_of(spec, hit_rate)
         self._clock = clock
         self._pause_until_s = -1.0
         self._asked: tuple[float, Future[RemainingRun | None]] | None = None
@@ -55,7 +58,8 @@ class Forecaster:
         if too_long(specs) is not None:
             return
         resume, rates = ensemble.resume_state(), ensemble.rates
-        passes = passes_of(self._spec, ensemble.state.preprocessing_samples_per_s)
+        made = ensemble.state.preprocessing_samples_per_s
+        passes = replace(self._passes, preprocessing_samples_per_s=made)
         costs = Costs(start_s=start_s or {})
         question = partial(predict, specs, cluster, settings, rates, passes, costs=costs, resume=resume)
         answer: Future[RemainingRun | None] = Future()
@@ -79,13 +83,13 @@ class Forecaster:
         return None if prediction is None else Outlook(asked_s, prediction)
 
 
-def passes_of(spec: StreamSpec, preprocessing_samples_per_s: float | None = None) -> PassModel:
-    """Model of a pass of this stream; the last argument is the rate of one preprocessor, if known."""
+def passes_of(spec: StreamSpec, hit_rate: float = 0.0) -> PassModel:
+    """Model of a pass of this stream, before the rate of preprocessing is known."""
     return PassModel(
         num_train=spec.num_train,
         num_validation=spec.num_positions - spec.num_train,
         ring_samples=spec.num_cells * spec.block_samples,
-        preprocessing_samples_per_s=preprocessing_samples_per_s,
+        hit_rate=hit_rate,
     )
 
 

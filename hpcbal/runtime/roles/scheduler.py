@@ -63,12 +63,16 @@ class ScheduleChooser:
     Args:
         spec: the shared stream.
         choose: finds the answer; replaced by tests.
+        hit_rate: see `RankData`.
     """
 
     def __init__(
-        self, spec: StreamSpec, choose: Callable[[Outset, ChooseSchedule], ScheduleChosen] = choose_schedule
+        self,
+        spec: StreamSpec,
+        choose: Callable[[Outset, ChooseSchedule], ScheduleChosen] = choose_schedule,
+        hit_rate: float = 0.0,
     ) -> None:
-        self._spec = spec
+        self._passes = passes_of(spec, hit_rate)
         self._choose = choose
         self._answer: Future[ScheduleChosen] | None = None
 
@@ -79,7 +83,7 @@ class ScheduleChooser:
             start_s: seconds that it takes to start a DNN on a rank that does not hold it yet, by DNN, if
                 known.
         """
-        outset = Outset.of(ensemble, passes_of(self._spec), replace(ASSUMED_COSTS, start_s=start_s))
+        outset = Outset.of(ensemble, self._passes, replace(ASSUMED_COSTS, start_s=start_s))
         answer: Future[ScheduleChosen] = Future()
 
         def look() -> None:
@@ -117,6 +121,7 @@ class Scheduler:
         console: prints what only a real run has to say.
         started_s: when this start began, in seconds since the Unix epoch; the walltime counts from then.
         backoff: makes the backoff of one wait for messages.
+        hit_rate: see `RankData`.
         chooser: chooses schedules; None: by prediction.
     """
 
@@ -129,6 +134,7 @@ class Scheduler:
         console: Console,
         *,
         started_s: float,
+        hit_rate: float = 0.0,
         backoff: Callable[[], Backoff] = Backoff.idle,
         chooser: ScheduleChooser | None = None,
     ) -> None:
@@ -153,8 +159,8 @@ class Scheduler:
         self._walltime = WalltimeLimit.of_job(context.config.walltime, started_s)
         self._start = StartFile.of_rank()
         self._starter = StarterWatch(self._start)
-        self._forecast = Forecaster(spec)
-        self._chooser = chooser or ScheduleChooser(spec)
+        self._forecast = Forecaster(spec, hit_rate)
+        self._chooser = chooser or ScheduleChooser(spec, hit_rate=hit_rate)
         self._asked_s = 0.0
         self._fatal: HpcbalError | None = None
         self._exit_code: int | None = None

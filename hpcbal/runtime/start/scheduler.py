@@ -13,7 +13,7 @@ from hpcbal.config.checks.warnings import batches_above, check_parts, check_shar
 from hpcbal.config.scheduling import may_limit_to_one_slot, settings_of, specs_of
 from hpcbal.control import Ensemble, ScheduleSettings
 from hpcbal.runtime.rank.context import RankContext
-from hpcbal.runtime.rank.data import StreamFacts
+from hpcbal.runtime.rank.data import RankData, StreamFacts
 from hpcbal.runtime.record.console import Console, node_lines
 from hpcbal.runtime.record.final_report import write_final_report
 from hpcbal.runtime.record.journal import Journal
@@ -36,7 +36,7 @@ class SchedulerRecipe(Recipe):
         assert setting.opened is not None, "the scheduler has opened the run"
         devices = [None if rank is None else rank.device for rank in prepared]
         summing = collective_of(setting.context.config, prepared)
-        self._role = make_scheduler(setting.context, setting.data.facts, setting.opened, devices, summing)
+        self._role = make_scheduler(setting.context, setting.data, setting.opened, devices, summing)
 
     def play(self) -> int:
         """Run the scheduler, then write the report."""
@@ -50,7 +50,7 @@ RECIPE = SchedulerRecipe
 
 def make_scheduler(
     context: RankContext,
-    facts: StreamFacts,
+    data: RankData,
     opened: OpenedRun,
     devices: Sequence[str | None],
     summing: ChosenCollective | None = None,
@@ -59,7 +59,7 @@ def make_scheduler(
 
     Args:
         context: the context of rank 0.
-        facts: facts about the data.
+        data: the data of rank 0.
         opened: the run's files, with the state that earlier starts left in them.
         devices: the device of each rank; None for ranks that do not train.
         summing: what sums gradients, to be told to the user.
@@ -69,7 +69,7 @@ def make_scheduler(
             there are, partitioned data would be spread over more slots than the data or a step has samples, a
             given profile cannot be used, or the checkpoints belong to other data.
     """
-    config, roles = context.config, context.roles
+    config, roles, facts = context.config, context.roles, data.facts
     if not opened.earlier.resume.next_round_index:  # a resume on fewer slots uses the first of its weights
         check_shares(config, roles.cluster.num_slots)
     check_parts(config, roles.cluster.num_slots, facts.spec.num_train)
@@ -115,6 +115,7 @@ def make_scheduler(
         journal,
         console,
         started_s=opened.request.started_s,
+        hit_rate=data.hit_rate,
     )
 
 

@@ -249,7 +249,8 @@ class InProcessRun:
             devices = [
                 "emulated" if rank in roles.trainer_ranks else None for rank in range(len(roles.ranks))
             ]
-            scheduler = make_scheduler(ranks.contexts[0], ranks.facts, opened, devices)
+            data = RankData(ranks.facts, ranks.ring, None)
+            scheduler = make_scheduler(ranks.contexts[0], data, opened, devices)
             for rank in roles.preprocessor_ranks:
                 ranks.play(rank, ranks.preprocessor(rank).run)
             for rank in roles.trainer_ranks:

@@ -16,13 +16,14 @@ from hpcbal.control import (
     DnnProgress,
     DnnSpec,
     DnnState,
+    Ensemble,
     ResumeState,
     ScheduleSettings,
     StopRule,
     candidates,
     choose,
 )
-from hpcbal.events.ensemble import ChooseSchedule
+from hpcbal.events.ensemble import ChooseSchedule, Started
 from hpcbal.events.history import EpochRecord
 from hpcbal.policies import Delta, RateTable
 from hpcbal.simulator import (
@@ -174,3 +175,42 @@ def test_a_run_knows_max_epochs_but_not_when_dnns_converge(sim: Sim) -> None:
     choices = [timed.event for timed in run.events if type(timed.event).__name__ == "ScheduleChosen"]
     assert choices[0].prediction.remaining_s > run.makespan_s
     assert run.outcome == "done"
+
+
+@pytest.mark.parametrize(("num_nodes", "hit_rate"), [(1, 0.0), (1, 1.0), (1, 0.7), (3, 1.0), (3, 0.7)])
+def test_skipped_passes_take_as_long_as_simulated_ones_while_caches_fill(
+    num_nodes: int, hit_rate: float
+) -> None:
+    at = decoding(num_nodes, hit_rate, dict.fromkeys(EXAMPLE, 9))
+    for found in predict_schedules(at, candidates(at.settings), cut_beyond=math.inf):
+        settings = at.settings.under(found.schedule)
+        run = simulate(at.specs, at.cluster, settings, at.rates, at.passes, costs=at.costs)
+        assert found.remaining_s == pytest.approx(run.makespan_s)
+
+
+def test_merged_epochs_are_decoded_once() -> None:
+    epochs = dict.fromkeys(EXAMPLE, MOST_EPOCHS)
+    found = {}
+    for hit_rate in (0.0, 1.0):
+        at = decoding(1, hit_rate, epochs)
+        found[hit_rate] = predict_schedules(at, candidates(at.settings), cut_beyond=math.inf)
+    for without, cached in zip(found[0.0], found[1.0], strict=False):
+        assert cached.remaining_s < without.remaining_s / 2
+
+
+def decoding(num_nodes: int, hit_rate: float, epochs: dict[str, int]) -> Outset:
+    """An outset with slow preprocessing."""
+    at = outset(EXAMPLE, epochs, 2, max_preprocessors=num_nodes)
+    passes = replace(at.passes, preprocessing_samples_per_s=100.0, hit_rate=hit_rate)
+    return replace(at, cluster=Cluster.uniform(num_nodes, 2), passes=passes)
+
+
+def test_later_choices_use_the_hit_rate_of_the_first_one() -> None:
+    at = decoding(1, 0.7, dict.fromkeys(EXAMPLE, 3))
+    ensemble = Ensemble(at.specs, at.cluster, at.settings, at.rates)
+    (asked,) = ensemble.handle(Started())
+    choice = choose_schedule(Outset.of(ensemble, at.passes, at.costs), asked)
+    assert choice.hit_rate == 0.7
+    ensemble.handle(choice)
+    now = replace(at.passes, hit_rate=0.1)
+    assert Outset.of(ensemble, now, at.costs).passes.hit_rate == 0.7

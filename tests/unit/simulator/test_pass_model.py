@@ -57,6 +57,32 @@ def test_preprocessing_limits_the_pace() -> None:
     assert passes.finish_times(readers, 9) == pytest.approx([13.0])
 
 
+def made_s(passes: PassModel, *makers: int) -> float:
+    """Seconds of a pass that a reader takes as fast as its samples are made."""
+    return passes.finish_times([ReadingGroup(0.0, 0, 1e9)], *makers)[0]
+
+
+def test_the_first_pass_is_made_whole_and_later_ones_without_what_the_cache_holds() -> None:
+    passes = PassModel(1000, preprocessing_samples_per_s=20.0, hit_rate=0.8)
+    assert made_s(passes, 2, 1) == pytest.approx(25.0)
+    assert made_s(passes, 2, 0) == pytest.approx(5.0)
+
+
+def test_all_that_fill_a_cache_share_only_what_it_has_room_for() -> None:
+    passes = PassModel(1000, preprocessing_samples_per_s=20.0, hit_rate=0.8)
+    assert made_s(passes, 1, 1, 4) == pytest.approx(200 / 20.0 + 800 / 80.0)
+    assert made_s(passes, 1, 0, 4) == pytest.approx(10.0)
+
+
+def test_of_merged_epochs_only_the_first_ones_fill_the_cache() -> None:
+    merged = PassModel(4000, preprocessing_samples_per_s=20.0, hit_rate=0.8, num_merged=4)
+    single = PassModel(1000, preprocessing_samples_per_s=20.0, hit_rate=0.8)
+    for num_cold in (0, 1, 3, 4):
+        each = [made_s(single, 1, max(0, num_cold - i)) for i in range(4)]
+        assert made_s(merged, 1, num_cold) == pytest.approx(sum(each))
+    assert made_s(merged, 1, 9) == pytest.approx(200.0)
+
+
 @pytest.mark.parametrize(
     ("values", "message"),
     [
@@ -66,6 +92,9 @@ def test_preprocessing_limits_the_pace() -> None:
         ({"profile_batches": 0}, "profile_batches: got 0"),
         ({"validation_speedup": 0.0}, "validation_speedup: got 0.0"),
         ({"preprocessing_samples_per_s": math.inf}, "preprocessing_samples_per_s: got inf"),
+        ({"num_merged": 0}, "num_merged: got 0"),
+        ({"hit_rate": 1.5}, "hit_rate: got 1.5"),
+        ({"hit_rate": math.nan}, "hit_rate: got nan"),
     ],
 )
 def test_values_out_of_range_are_refused(values: dict[str, float], message: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -311,3 +312,53 @@ def test_wrong_epochs_are_refused(epochs: dict[str, int], message: str, sim: Sim
 def test_a_dnn_without_a_rate_is_named(sim: Sim) -> None:
     with pytest.raises(PolicyError, match="no rate for 'a' on 1 slot is known"):
         sim({"a": {2: 100.0}}, {"a": 1}, paradigm="independent")
+
+
+# ---- caches ------------------------------------------------------------------------------------
+
+DECODING = PassModel(1000, preprocessing_samples_per_s=10.0, hit_rate=1.0)
+"""One rank makes a pass in 100 s, or finds it in the cache; a DNN of rate 100 trains it in 10 s."""
+
+
+def test_a_round_waits_for_decoding_in_its_first_pass_only(sim: Sim) -> None:
+    result = sim({"a": 100.0}, {"a": 4}, slots=(1,), passes=DECODING)
+    assert result.makespan_s == pytest.approx(100.0 + 3 * 10.0)
+    half = replace(DECODING, hit_rate=0.5)
+    assert sim({"a": 100.0}, {"a": 4}, slots=(1,), passes=half).makespan_s == pytest.approx(100.0 + 3 * 50.0)
+
+
+def test_rounds_decode_once_for_each_node_that_preprocesses(sim: Sim) -> None:
+    rates, epochs = {"a": 100.0, "b": 100.0}, {"a": 4, "b": 4}
+    for makers, seconds in ((1, 100.0 + 3 * 10.0), (2, 2 * 50.0 + 2 * 10.0), (3, 2 * 100.0 / 3 + 2 * 10.0)):
+        result = sim(rates, epochs, slots=(1, 1), passes=DECODING, max_preprocessors=makers)
+        assert result.makespan_s == pytest.approx(seconds)
+
+
+def test_the_second_round_finds_the_samples_of_the_first(sim: Sim) -> None:
+    result = sim({"a": 100.0, "b": 100.0}, {"a": 2, "b": 2}, slots=(1,), passes=DECODING)
+    assert len(result.rounds) == 2
+    assert result.makespan_s == pytest.approx(100.0 + 3 * 10.0)
+
+
+@pytest.mark.parametrize("paradigm", ["elastic", "independent"])
+def test_without_rounds_all_of_a_node_fill_its_cache_together(sim: Sim, paradigm: str) -> None:
+    options = {"paradigm": paradigm, "max_preprocessors": 2, "max_slots_per_dnn": 1}
+    rates = {"a": 100.0, "b": 100.0, "c": 100.0}
+    result = sim(rates, {"a": 3, "b": 1, "c": 1}, slots=(2,), passes=DECODING, **options)
+    first = 100.0 / (2 + 2)
+    assert result.makespan_s == pytest.approx(first + 2 * 10.0)
+    end_s = {dnn.dnn_id: dnn.end_s for dnn in result.dnns}
+    assert sorted(end_s.values()) == pytest.approx([first, first + 10.0, first + 20.0])
+
+
+def test_without_rounds_each_node_has_a_first_pass(sim: Sim) -> None:
+    options = {"paradigm": "independent", "max_preprocessors": 2}
+    result = sim({"a": 100.0, "b": 50.0}, {"a": 2, "b": 2}, slots=(1, 1), passes=DECODING, **options)
+    assert {dnn.dnn_id: dnn.end_s for dnn in result.dnns} == pytest.approx({"a": 60.0, "b": 70.0})
+
+
+def test_a_group_without_rounds_makes_its_samples_on_all_its_slots(sim: Sim) -> None:
+    passes = PassModel(1000, preprocessing_samples_per_s=10.0)
+    rates = {"a": {1: 100.0, 2: 200.0}}
+    result = sim(rates, {"a": 2}, slots=(2,), passes=passes, paradigm="elastic")
+    assert result.makespan_s == pytest.approx(2 * 50.0)

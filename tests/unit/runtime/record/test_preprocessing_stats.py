@@ -23,6 +23,25 @@ def test_there_is_no_rate_while_all_samples_are_broken():
     assert stats.new_rate() == 50.0
 
 
+def test_the_rate_is_that_of_samples_that_no_cache_holds():
+    stats = PreprocessingStats(0.01)
+    stats.add(1, PreprocessorReport(100, 1.0))
+    assert stats.new_rate() == 100.0
+    stats.add(1, PreprocessorReport(1100, 4.0, (), 900))
+    stats.add(2, PreprocessorReport(500, 4.0, (), 480))
+    assert stats.new_rate() is None  # only what was made before the first hit counts
+    stats.add(3, PreprocessorReport(140, 1.0))
+    assert stats.new_rate() == 120.0
+
+
+def test_if_all_ranks_have_hits_these_count_as_no_samples():
+    stats = PreprocessingStats(0.01)
+    stats.add(1, PreprocessorReport(300, 2.0, (), 300))
+    assert stats.new_rate() is None
+    stats.add(1, PreprocessorReport(500, 4.0, (), 300))
+    assert stats.new_rate() == 50.0
+
+
 def test_a_sample_that_is_broken_in_every_pass_counts_once():
     stats = PreprocessingStats(0.5)
     bad = (7, "cat/7.jpg", "truncated")

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from hpcbal.dataplane.stream import StreamSpec
 from hpcbal.events.ensemble import ChooseSchedule, ScheduleChosen
 from hpcbal.runtime.roles import scheduler
 from hpcbal.runtime.roles.scheduler import ScheduleChooser
@@ -48,7 +49,10 @@ def test_a_run_whose_schedule_was_chosen_resumes_from_every_line_of_its_ledger(
         schedules = [prediction.schedule for prediction in choice.predictions]
         return replace(choice, schedule=next(each for each in schedules if each.paradigm == "independent"))
 
-    monkeypatch.setattr(scheduler, "ScheduleChooser", lambda spec: ScheduleChooser(spec, choose))
+    def chooser(spec: StreamSpec, hit_rate: float) -> ScheduleChooser:
+        return ScheduleChooser(spec, choose, hit_rate)
+
+    monkeypatch.setattr(scheduler, "ScheduleChooser", chooser)
     sections = {"dnns": [lab.dnn("a", 2), lab.dnn("b", 3)], "num_slots": num_slots}
     lab.use("auto", "calm", **sections)
     assert lab.run() == 0
