@@ -14,7 +14,7 @@ in processes of its own, and a figure is the median over the turns of a ratio.
 - `cache_memory`: memory of the cache over the decoded bytes, 72 pixels (at most 1.1); `tfdata_memory`: what
   the four pipelines add, over the same.
 - `decodes_per_sample`: decoded samples over samples in a run of four DNNs, whose speeds are 1 to 8 (at most
-  1.05).
+  1.05), in rounds; `decodes_per_sample_elastic`: the same if each DNN trains at its own pace.
 - `cpu_four_over_one`: CPU seconds of all processes for four consumers over those for one, three passes;
   `cpu_vs_dataloaders` and `cpu_vs_service`: ours for four over four PyTorch `DataLoader`s, and over
   TensorFlow's data service, which decodes once and has a cross-trainer cache. Without imports.
@@ -79,12 +79,16 @@ def median_ratio(pairs: Iterable[tuple[float, float]]) -> float:
     return statistics.median(one / other for one, other in pairs)
 
 
-def decodes_per_sample(folder: Path, work: Path) -> float:
-    """Of a run of four DNNs, in rounds that the schedule `global` makes."""
+def link_images(folder: Path, work: Path) -> None:
+    """Make an image folder of `NUM_SAMPLES` links to the files."""
     for number in range(NUM_SAMPLES):
         images = work / "images" / f"class{number % 2}"
         images.mkdir(parents=True, exist_ok=True)
         (images / f"{number:04}.jpg").symlink_to(folder / f"{number % NUM_FILES:03}.jpg")
+
+
+def decodes_per_sample(work: Path, **schedule: Any) -> float:
+    """Of a run of four DNNs, on one slot each."""
     dnns = [
         {
             "name": f"dnn{speed}",
@@ -105,9 +109,9 @@ def decodes_per_sample(folder: Path, work: Path) -> float:
             "name": "emulated",
             "rates": {f"dnn{speed}": {1: SLOWEST_SAMPLES_PER_S * speed} for speed in SPEEDS},
         },
-        "schedule": {"paradigm": "global", "delta": "15%", "max_slots_per_dnn": 1},
+        "schedule": {"max_slots_per_dnn": 1, **schedule},
         "slots": {"per_node": 2},
-        "output": {"dir": str(work / "out")},
+        "output": {"dir": str(work / f"out-{schedule['paradigm']}")},
     }
     entries = train(config, work)
     (last,) = (entry.line for entry in entries if isinstance(entry.line, RunFinishedLine))
@@ -133,7 +137,10 @@ def main() -> None:
         for number in range(NUM_FILES):
             file = encoded(photograph(rng, HEIGHT, WIDTH, CONTRAST))
             (folder / f"{number:03}.jpg").write_bytes(file)
-        figures["decodes_per_sample"] = decodes_per_sample(folder, Path(temporary))
+        link_images(folder, Path(temporary))
+        in_rounds = decodes_per_sample(Path(temporary), paradigm="global", delta="15%")
+        figures["decodes_per_sample"] = in_rounds
+        figures["decodes_per_sample_elastic"] = decodes_per_sample(Path(temporary), paradigm="elastic")
         four, all_ranks = NUM_CONSUMERS, NUM_CONSUMERS + 1
         turns: list[dict[str, dict[str, Any]]] = []
         for _ in range(args.turns):

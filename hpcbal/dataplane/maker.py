@@ -122,7 +122,7 @@ class BatchMaker:
             x, y = out[good], y[good]
         if moments is None:
             moments = np.array([moment for _, moment in wanted[:num_samples]], np.int64)
-        self.samples_made += len(wanted)
+        self.samples_made += sum(entry is not None for entry in made)
         seconds = time.perf_counter() - began
         self.busy_s += seconds
         return Batch(ids, x, y, moments=moments[good]), seconds

@@ -112,6 +112,28 @@ def test_samples_are_decoded_once_and_killed_runs_end_the_same(images, same_outc
     same_outcome(lab.outcome(), plain)
 
 
+def test_dnns_that_train_without_rounds_share_what_is_decoded(images, same_outcome):
+    """They start with the same samples at the same moment; preprocessors fill the cache beside them."""
+    lab = images
+    outcomes = []
+    for cache_bytes in ("auto", 0):
+        lab.out = lab.folder / f"out-{cache_bytes}"
+        one_slot = {"paradigm": "elastic", "max_slots_per_dnn": 1}
+        configure(lab, cache_bytes, schedule=one_slot, slots={"per_node": 3, "preprocessors_per_node": 1})
+        done = lab.run("run", "run.yaml", "--output", lab.out.name)
+        assert done.code == 0, done
+        last = lab.events("run-finished")[-1]
+        num_decoded = last.num_preprocessed - last.num_from_cache
+        passes = len(lab.events("epoch-done"))
+        if cache_bytes == "auto":
+            # Broken samples are read again in every pass; two ranks may claim a sample at the same moment.
+            assert NUM_FILES - 3 <= num_decoded <= 1.05 * NUM_FILES
+        else:
+            assert num_decoded >= passes * (NUM_FILES - 3)
+        outcomes.append(lab.outcome())
+    same_outcome(*outcomes)
+
+
 def test_a_small_cache_keeps_what_fits(images, same_outcome):
     lab = images
     one = {

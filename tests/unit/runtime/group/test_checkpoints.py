@@ -10,7 +10,7 @@ import pytest
 
 from hpcbal.checkpoint import TrainingState, write_checkpoint
 from hpcbal.config import EnsembleConfig
-from hpcbal.data.spec import LabelSpec
+from hpcbal.data.spec import LabelSpec, SampleSpec
 from hpcbal.errors import InputError
 from hpcbal.events.history import Position
 from hpcbal.runtime.group.replicas import PARTITION_PREFIX, SUMS_NAME, check_model
@@ -38,10 +38,7 @@ def run(tmp_path: Path) -> dict[str, Any]:
 
     class Facts:
         class spec:  # noqa: N801
-            class sample:  # noqa: N801
-                shape = (6,)
-                dtype = "float64"
-
+            sample = SampleSpec.of((6,), "float64")
             label = LabelSpec()
 
         num_classes = 3
