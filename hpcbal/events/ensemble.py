@@ -330,7 +330,7 @@ class ScheduleChosen(Event):
     preprocessing_samples_per_s: float | None = None
     num_dnns: int | None = None
     basis: str | None = None
-    hit_rate: float = 0.0
+    hit_rate: Number = 0.0
 
     def is_due(self, num_dnns: int) -> bool:
         """Whether to choose again, with this number of DNNs that are not over.

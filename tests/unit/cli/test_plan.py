@@ -10,6 +10,7 @@ import pytest
 from ledger_lines import a, plan_of
 
 from hpcbal.cli import main
+from hpcbal.control import PARADIGM_NAMES
 from hpcbal.events.ensemble import EpochDone, StartRound
 from hpcbal.policies import RateTable, profile_to_dict
 from hpcbal.telemetry import Ledger
@@ -259,12 +260,14 @@ def test_numbers_of_slots_are_converted_to_nodes(capsys: Capture) -> None:
 def test_the_map_names_the_dnn_of_each_slot(capsys: Capture) -> None:
     first = plan(capsys, write_config(DNNS + EMULATED))["flotillas"][0]
     assert first["slot_map"] == {"node0": ["fast", "half", "half", "half"]}
-    second = plan(capsys, "run.yaml", "--set", "schedule.max_slots_per_dnn=2")["flotillas"][-1]
+    two_slots = ("--set", "schedule.max_slots_per_dnn=2", "--set", "schedule.paradigm=global")
+    second = plan(capsys, "run.yaml", *two_slots)["flotillas"][-1]
     assert second["slot_map"]["node0"].count(None) == 2
 
 
 @pytest.mark.parametrize(
-    ("paradigm", "sizes"), [("global", [2, 1]), ("local", [2]), ("homogeneous", [2, 1]), ("independent", [2])]
+    ("paradigm", "sizes"),
+    [("global", [2, 1]), ("local", [2]), ("homogeneous", [2, 1]), ("elastic", [1]), ("independent", [2])],
 )
 def test_the_certain_part_of_each_schedule_is_shown(capsys: Capture, paradigm: str, sizes: list[int]) -> None:
     slots = "4" if paradigm in ("global", "local") else "2"
@@ -279,7 +282,7 @@ def test_auto_shows_its_candidates_side_by_side(capsys: Capture) -> None:
     config = write_config((DNNS + EMULATED).replace("schedule: {delta: 10}\n", ""))
     result = plan(capsys, config, "--samples", "1000")
     candidates = result["candidates"]
-    assert {each["paradigm"] for each in candidates} == {"global", "local", "homogeneous", "independent"}
+    assert {each["paradigm"] for each in candidates} == set(PARADIGM_NAMES)
     assert [each["chosen"] for each in candidates] == [True] + [False] * (len(candidates) - 1)
     assert candidates[0]["wall_time_s"] == min(each["wall_time_s"] for each in candidates)
     assert (result["paradigm"], result["delta"]) == (candidates[0]["paradigm"], candidates[0]["delta"])

@@ -97,11 +97,18 @@ def test_a_random_crop_before_the_resize_is_named_with_what_the_other_order_give
 
 
 def test_without_a_cache_nothing_is_said(capsys: Capture) -> None:
-    operations = [{"decode": {}}, RESIZE]
-    for cache, option in ((0, "balance.policy=even"), ("1MiB", "schedule.paradigm=independent")):
-        values, text = planned(capsys, operations, cache, "--open-data", "--set", option)
-        assert values["cache_per_node"] is None
-        assert "cache of decoded samples" not in text
+    values, text = planned(capsys, [{"decode": {}}, RESIZE], 0, "--open-data")
+    assert values["cache_per_node"] is None
+    assert "cache of decoded samples" not in text
+
+
+def test_trainers_that_make_batches_write_into_the_cache_too(capsys: Capture) -> None:
+    sizes = {}
+    for paradigm in ("global", "elastic", "independent", "auto"):
+        option = ("--set", f"schedule.paradigm={paradigm}")
+        values, _ = planned(capsys, [{"decode": {}}, RESIZE], "1MiB", "--open-data", *option)
+        sizes[paradigm] = values["cache_per_node"]["whole_bytes"]
+    assert sizes["elastic"] == sizes["independent"] == sizes["auto"] > sizes["global"]
 
 
 def test_predictions_know_how_much_the_cache_holds(capsys: Capture) -> None:

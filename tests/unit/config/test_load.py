@@ -205,8 +205,8 @@ WRONG = [
     ),
     (
         "schedule: {paradigm: globl}",
-        "schedule.paradigm: got 'globl', allowed: auto, global, local, homogeneous, independent "
-        "(did you mean 'global'?)",
+        "schedule.paradigm: got 'globl', allowed: auto, global, local, homogeneous, elastic, "
+        "independent (did you mean 'global'?)",
     ),
     ("schedule: {profiling: {max_batches: 4}}", "schedule.profiling.timed_batches: got 20, allowed: at most"),
     ("slots: {per_node: many}", "slots.per_node: got 'many', allowed: auto or a whole number, 1 or more"),
