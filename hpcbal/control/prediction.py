@@ -68,7 +68,7 @@ def skip_passes(ensemble: Ensemble, dnn_ids: Sequence[str], number: int) -> None
     """Let groups be `number` passes further than they are.
 
     Args:
-        dnn_ids: groups that train the same pass: all groups of the round, or one that trains alone.
+        dnn_ids: groups that train the same pass: all groups of the round, or one that trains without rounds.
         number: >= 0.
 
     Raises:

@@ -36,8 +36,6 @@ CHUNKS = 256
 """A cache has about so many chunks, if each has room for `ENTRIES` samples."""
 ENTRIES = 16
 
-_CLAIMED = -1
-
 
 @dataclass(frozen=True, slots=True)
 class CacheNeed:
@@ -79,8 +77,8 @@ class CacheNeed:
 
     @property
     def table_bytes(self) -> int:
-        """Bytes of what finds a sample by its id, and of the counter of chunks."""
-        return LINE_BYTES + aligned(8 * self.num_ids)
+        """Bytes of what finds a sample by its id, of the claims, and of the counter of chunks."""
+        return LINE_BYTES + aligned(8 * self.num_ids) + aligned(self.num_ids)
 
     @property
     def least_bytes(self) -> int:
@@ -108,8 +106,8 @@ class CacheNeed:
 class SampleCache:
     """A table with one word for each id, and memory for samples, which all that make samples on a node map.
 
-    A preprocessor that makes a sample writes it, and then its place into the table. A place above 0 is never
-    changed by anyone else, and what is there stays for the whole run; so readers need no lock. If two
+    A rank that makes a sample writes it, and then its place into the table. A place that is not 0 is
+    never changed by anyone else, and what is there stays for the whole run; so readers need no lock. If two
     ranks make the same sample at once, both places are right, and one is lost.
 
     Nothing is ever thrown out: once the memory is full, no sample is added. So the share of samples that are
@@ -156,6 +154,8 @@ class SampleCache:
         table = self._memory[LINE_BYTES : LINE_BYTES + 8 * need.num_ids].view(np.int64)
         self._table, self._bytes = table, self._readable.data
         self._places = table.data  # a memoryview returns a Python int in half of NumPy's time
+        claims = LINE_BYTES + aligned(8 * need.num_ids)
+        self._claims = self._memory[claims : claims + need.num_ids].data
         self._pool = need.table_bytes
         pool_bytes = num_bytes - need.table_bytes
         self._chunk_bytes = need.chunk_bytes(pool_bytes)
@@ -222,13 +222,13 @@ class SampleCache:
             return
         self._is_open = False
         # Views of freed memory would crash the process: drop the views first.
-        del self._memory, self._readable, self._places, self._table, self._bytes
+        del self._memory, self._readable, self._places, self._claims, self._table, self._bytes
         self._shared.free()
 
     def get(self, sample_id: int) -> tuple[NDArray[Any], NDArray[Any]] | None:
         """Return a sample and its label where they lie, read-only; None if they are not there."""
         place = self._places[sample_id]
-        if place <= 0:
+        if not place:
             return None
         self._shared.sync()
         self.num_hits += 1
@@ -264,7 +264,7 @@ class SampleCache:
 
     def put(self, sample_id: int, sample: NDArray[Any], label: NDArray[Any]) -> None:
         """Keep copies of a sample of the spec and of its label, if there is room."""
-        if self._places[sample_id] > 0:
+        if self._places[sample_id]:
             return
         needed = self._head_bytes + aligned(sample.nbytes)
         if needed > self._end - self._next and not (self._grows and self._grow(needed)):
@@ -290,7 +290,7 @@ class SampleCache:
 
     def is_missing(self, sample_id: int) -> bool:
         """Whether a sample is neither there nor being made."""
-        return not self._places[sample_id]
+        return not (self._places[sample_id] or self._claims[sample_id])
 
     def claim(self, sample_id: int) -> bool:
         """Say that this rank makes a sample; False if another rank of the node is making it now.
@@ -298,22 +298,21 @@ class SampleCache:
         A claim keeps others from doing the same work, and no more than that: two ranks that claim a sample at
         the same moment both make it. There are no claims once the cache is full.
         """
-        place = self._places[sample_id]
-        if place < 0:
+        if not self._grows or self._places[sample_id]:
+            return True
+        if self._claims[sample_id]:
             return False
-        if not place and self._grows:
-            self._places[sample_id] = _CLAIMED
+        self._claims[sample_id] = 1
         return True
 
     def is_claimed(self, sample_id: int) -> bool:
         """Whether some rank is making a sample now."""
         self._shared.sync()
-        return self._places[sample_id] < 0
+        return bool(self._claims[sample_id]) and not self._places[sample_id]
 
     def give_up(self, sample_id: int) -> None:
         """Take back the claim of a sample that was not added."""
-        if self._places[sample_id] < 0:
-            self._places[sample_id] = 0
+        self._claims[sample_id] = 0
 
     def _grow(self, needed: int) -> bool:
         """Get chunks for an entry that does not fit; false if there is no room for it."""

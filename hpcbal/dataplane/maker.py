@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -42,7 +43,7 @@ class BatchMaker:
         self.samples_made = 0
         self.busy_s = 0.0
         self.poll: Callable[[], None] = _nothing
-        self._bad: list[Bad] = []
+        self._bad: deque[Bad] = deque()  # another thread may take them
 
     @property
     def num_from_cache(self) -> int:
@@ -55,8 +56,7 @@ class BatchMaker:
 
     def take_bad(self) -> list[Bad]:
         """Return the broken samples not returned yet."""
-        bad, self._bad = self._bad, []
-        return bad
+        return [self._bad.popleft() for _ in range(len(self._bad))]
 
     def make(
         self,
@@ -85,7 +85,6 @@ class BatchMaker:
         y = np.empty((num_samples, *self._label.shape), self._label.dtype)
         made: list[_Made] = [None] * len(wanted)
         for index in self._in_order_of_making(wanted):
-            self.poll()
             sample_id, moment = wanted[index]
             try:
                 sample, label = self.samples.sample(sample_id, moment, training)
@@ -130,16 +129,15 @@ class BatchMaker:
     def _in_order_of_making(self, wanted: Sequence[tuple[int, int]]) -> Iterator[int]:
         """Yield the places in `wanted`: last come samples that other ranks make, once they are there."""
         cache = self.samples.cache
-        if cache is None:
-            yield from range(len(wanted))
-            return
         made_elsewhere = []
         for index, (sample_id, _) in enumerate(wanted):
-            if cache.claim(sample_id):
+            self.poll()  # before the claim: if it ends the work, nobody waits for the sample
+            if cache is None or cache.claim(sample_id):
                 yield index
             else:
                 made_elsewhere.append(index)
         for index in made_elsewhere:
+            assert cache is not None
             began, backoff = time.monotonic(), Backoff()
             while cache.is_claimed(wanted[index][0]) and time.monotonic() - began < MOST_WAIT_S:
                 self.poll()

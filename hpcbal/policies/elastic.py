@@ -61,7 +61,7 @@ class Ladder:
         return max(range(1, num_slots + 1), key=lambda m: (self.smaller[m - 1], -m))
 
     def rate(self, num_slots: int) -> float:
-        """Samples/s on `num_slots` >= 1 slots, of the rung at or below"""
+        """Samples/s on `num_slots` >= 1 slots, which are those of the rung at or below."""
         rung = self.rung_within(num_slots)
         return self.rates[rung] if rung >= 0 else self.smaller[num_slots - 1]
 

@@ -16,6 +16,7 @@ from hpcbal.control import (
     ScheduleSettings,
     StopRule,
 )
+from hpcbal.control.paradigms import ELASTIC
 from hpcbal.control.states import TERMINAL
 from hpcbal.errors import InputError
 from hpcbal.events.ensemble import ChooseSchedule, RoundPlan, ScheduleChosen
@@ -178,6 +179,8 @@ def predict(
     left = [spec for spec in specs if not _is_over(start, spec.dnn_id)]
     if not all(rates.is_measured(spec.dnn_id, 1) for spec in left):
         return None
+    if settings.prune is not None and settings.paradigm == ELASTIC:
+        settings = replace(settings, max_slots_per_dnn=1)  # as beside the rule
     settings = replace(settings, prune=None)
     run = simulate(specs, cluster, settings, rates, passes, costs=costs, resume=resume)
     return RemainingRun(run.makespan_s, len(run.rounds), {dnn.dnn_id: dnn.end_s for dnn in run.dnns})

@@ -153,6 +153,7 @@ class HorovodGroups:
     def close_all(self) -> None:
         """Remove the process sets in the order in which they were added."""
         self._collective_by_group.clear()
+        self._summed_by_mpi.clear()
         for process_set in self._process_sets:
             hvd.remove_process_set(process_set)
         self._process_sets.clear()

@@ -56,6 +56,7 @@ class Computed:
         met_s: `time.monotonic` when this rank had computed.
         waited_s: seconds that it has waited for others within the step (synchronised layers).
         may_lack: see `compute_step`.
+        counts_samples: whether each sample counts 1 / num_samples_total in the sum.
     """
 
     contribution: Contribution
@@ -65,6 +66,7 @@ class Computed:
     met_s: float
     waited_s: float
     may_lack: bool = False
+    counts_samples: bool = True
 
 
 def train_step(
@@ -108,7 +110,8 @@ def compute_step(
             every sample counts once.
         error: why this rank cannot compute the step at all; it then fails with it.
         may_lack: whether fewer samples than `num_samples_total` may turn out to be there, because ranks do
-            not know which samples of the others are broken. The sum is then corrected.
+            not know which samples of the others are broken. The sum is then corrected; with a `weight` it is
+            right as it is, because that weighs the mean of the samples that are there.
 
     Source: weights samples/total as in [LBBSP] Eq. 7.
     """
@@ -130,7 +133,8 @@ def compute_step(
         error = exchange.end(error)
     waited_s = exchange.waited_s if exchange is not None else 0.0
     now_s = time.monotonic()
-    return Computed(contribution, error, num_samples_total, False, now_s, waited_s, may_lack)
+    lacks = (may_lack, weight is None)
+    return Computed(contribution, error, num_samples_total, False, now_s, waited_s, *lacks)
 
 
 def finish_step(
@@ -175,8 +179,10 @@ def finish_step(
             local=False,
         )
     if count:
+        if count != total and computed.counts_samples:
+            tensors = [tensor * (total / count) for tensor in tensors]
         try:
-            replica.apply(tensors if count == total else [tensor * (total / count) for tensor in tensors])
+            replica.apply(tensors)
         except USER_ERRORS as failed_update:
             replica.broken = as_exception(failed_update)
     return outcome

@@ -196,8 +196,9 @@ class PassRunner:
 
     Args:
         batches: the feeder's batches; their balancer splits the steps.
-        max_bad: number of broken samples allowed in a pass; with more, the pass stops on all ranks at the
-            same step, before it counts as an epoch.
+        max_bad: number of broken samples allowed in a pass, as far as this start trains it; with more, the
+            pass stops on all ranks at the same step, before it counts as an epoch. Ranks that make their own
+            batches notice it one step later.
         suspended: whether this rank has been asked to stop at the next step.
         between_steps: called before each step with its position, for messages, heartbeats and checkpoints.
         trace: makes the trace of a pass, given its index.
@@ -239,10 +240,12 @@ class PassRunner:
         num_samples, num_trained, train_s, own = 0, 0, 0.0, RankTimes()
         first_s, first_samples, augment_s = 0.0, 0, 0.0
         trace, waited_before = self._trace(start.pass_index), waited
+        # Not what an earlier start left out: the scheduler counts the broken samples of this start only.
+        num_before = sums.train.count + sums.validation.count
         with closing(self._feeder.steps(start.pass_index, start.offset)) as steps:
             for step in steps:
-                num_valid = sums.train.count + sums.validation.count + step.num_samples_total
-                too_many_bad = step.end - num_valid > self._max_bad
+                num_valid = sums.train.count + sums.validation.count - num_before + step.num_samples_total
+                too_many_bad = step.end - start.offset - num_valid > self._max_bad
                 if too_many_bad:
                     break
                 self._between_steps(Position(start.pass_index, offset))

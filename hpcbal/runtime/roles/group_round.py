@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Mapping
 from concurrent.futures import Executor
@@ -152,7 +153,8 @@ class GroupRound:
             feeder,
             batches,
             self._facts.spec.num_positions,
-            self._facts.max_broken,
+            # A sample that is drawn again and again is one broken sample: only the scheduler counts them.
+            math.inf if self._context.config.data.sampling == "balanced" else self._facts.max_broken,
             replica,
             member.collective,
             suspended=lambda: self._suspend,

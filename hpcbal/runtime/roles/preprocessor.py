@@ -83,7 +83,11 @@ class Preprocessor:
             self._end_stream(message.generation)
         elif isinstance(message, FillCache):
             if self._maker is not None:
-                self._to_fill.extend(self._maker.samples.ids_of_pass(message.pass_index)[self._mine].tolist())
+                samples = self._maker.samples
+                # Balanced classes draw some samples later than in this pass.
+                later = samples.train_ids.tolist()
+                ids = dict.fromkeys([*samples.ids_of_pass(message.pass_index).tolist(), *later])
+                self._to_fill.extend(list(ids)[self._mine])
         else:
             raise TypeError(f"a preprocessor got {message!r}")
 

@@ -341,6 +341,12 @@ def lacking(bench: Bench) -> None:
         assert outcome.sums.count == n
         train_step(alone, batch, n, LocalCollective())
         assert_close(replica, alone)
+    for batch, _ in steps(group, num_steps=1):  # the mean of each rank counts its weight, whatever is missing
+        own = mine(batch, list(split_evenly(len(batch.ids), 3)), collective.rank)
+        weight = (0.5, 0.25, 0.25)[collective.rank]
+        finish_step(replica, compute_step(replica, own, 99, collective, weight, may_lack=True), collective)
+        finish_step(alone, compute_step(alone, own, len(batch.ids), collective, weight), collective)
+        assert_close(replica, alone)
     before = replica.state()
     nothing = compute_step(replica, batch.part(0, 0), 3, collective, may_lack=True)
     assert finish_step(replica, nothing, collective).sums.count == 0

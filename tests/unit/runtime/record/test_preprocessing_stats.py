@@ -57,7 +57,7 @@ def test_the_error_names_the_faults_and_the_limit():
     stats.add(1, PreprocessorReport(10, 1.0, (*bad, (5, "cat.png", "empty"))))
     text = str(stats.error(200))
     assert text.startswith("6 of 200 samples are broken, more than data.max_bad_fraction (0.01) allows: ")
-    assert "allows: 5 like 0.png: 0 bytes are missing; cat.png: empty. Repair" in text
+    assert "allows: 5 like 0.png: 0 bytes are missing; cat.png: empty. Raise" in text
     assert stats.count_line() is None, "the error says it"
 
 
@@ -76,5 +76,5 @@ def test_the_cache_is_mentioned_if_samples_were_found_in_it() -> None:
     stats.add(2, PreprocessorReport(50, 1.0, (), 30))
     assert stats.num_from_cache == 70
     assert stats.cache_line() == (
-        "preprocessors made 200 samples in this start: they decoded 130, and found 70 in the cache"
+        "ranks made 200 samples in this start: they decoded 130, and found 70 in the cache"
     )

@@ -86,6 +86,34 @@ def test_too_many_broken_samples_stop_the_run(lab: Any, capsys: Any, paradigm: s
     assert not lab.events("epoch-done"), "a pass with too many broken samples is no epoch"
 
 
+@pytest.mark.parametrize("paradigm", PARADIGMS)
+def test_samples_that_an_earlier_start_left_out_do_not_stop_a_run(
+    lab: Any, monkeypatch: pytest.MonkeyPatch, paradigm: str
+) -> None:
+    """Two samples are broken, one is allowed; the file is changed so that the run may go on with them."""
+    broken = {"dataset": "in_process_toys:points", "args": {"broken": 2}}
+    lab.use(paradigm, data={**broken, "max_bad_fraction": 0.02}, num_slots=1)
+    assert lab.run() == 2
+    lab.use(paradigm, data={**broken, "max_bad_fraction": 0.02}, num_slots=1)
+    assert lab.run() == 2  # again, and not for ever
+    lab.use(paradigm, data={**broken, "max_bad_fraction": 0.05}, num_slots=1)
+    assert lab.run() == 0
+    assert lab.states() == {name: ("done", epochs) for name, epochs in lab.epochs.items()}
+
+
+@pytest.mark.parametrize("paradigm", ["global", "elastic"])
+def test_a_broken_sample_that_is_drawn_again_and_again_is_one_broken_sample(lab: Any, paradigm: str) -> None:
+    data = {
+        "dataset": "in_process_toys:uneven",
+        "args": {"broken": 1},
+        "sampling": "balanced",
+        "max_bad_fraction": 0.02,
+    }
+    lab.use(paradigm, data=data)
+    assert lab.run() == 0
+    assert lab.states() == {name: ("done", epochs) for name, epochs in lab.epochs.items()}
+
+
 def test_sharing_a_stream_or_not_trains_the_same_models(lab: Any) -> None:
     outcomes = []
     for paradigm in ("homogeneous", "independent"):
