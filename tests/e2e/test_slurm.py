@@ -58,6 +58,7 @@ dnns:
   - {name: a, model: "hpcbal.models:softmax"}
   - {name: b, model: "hpcbal.models:softmax", optimizer: {name: sgd, learning_rate: 0.02}}
 backend: {name: emulated, rates: {a: {1: 600}, b: {1: 500}}}
+schedule: {paradigm: global}  # so that gradients are summed over as many slots in each run
 slots: {per_node: 1, preprocessors_per_node: 1}
 """
 TASKS = ("--ntasks-per-node=3", "--cpus-per-task=1", "--gpus-per-node=0")
