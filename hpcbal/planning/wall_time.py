@@ -166,7 +166,7 @@ class PlanForecast:
 
     Attributes:
         wall_time_s: time of the whole ensemble, if every DNN trains to its max_epochs.
-        num_rounds: expected rounds; with the independent schedule one per DNN.
+        num_rounds: expected rounds; 0: DNNs train without rounds.
         profiling_s: the part of the time that measures rates.
         lower_bound_s: no schedule on these slots is faster.
         usable_s: walltime before the clean stop; None: no walltime is configured.
@@ -242,7 +242,7 @@ def forecast(
             enough = _least_nodes(num_nodes, lambda nodes: run(nodes).makespan_s <= usable_s)
     return PlanForecast(
         wall_time_s=planned.makespan_s,
-        num_rounds=len(planned.rounds),
+        num_rounds=planned.num_rounds,
         profiling_s=planned.profiling_s,
         lower_bound_s=planned.lower_bound_s,
         usable_s=usable_s,

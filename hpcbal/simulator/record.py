@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from hpcbal.control import WITHOUT_ROUNDS
 from hpcbal.events.ensemble import Event, RoundPlan
 
 FloatArray = npt.NDArray[np.float64]
@@ -127,6 +128,11 @@ class SimulatedRun:
     num_pruned: int
     paradigms: tuple[str, ...]
     _by_kind: dict[str, FloatArray] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    @property
+    def num_rounds(self) -> int:
+        """Number of rounds; 0 if DNNs train without rounds."""
+        return 0 if set(self.paradigms) <= set(WITHOUT_ROUNDS) else len(self.rounds)
 
     def slot_seconds(self, kind: str) -> FloatArray:
         """Time that each slot spent in one kind of span, shape (num_slots,)."""

@@ -148,7 +148,7 @@ class RemainingRun:
 
     Attributes:
         remaining_s: seconds until it ends.
-        num_rounds: rounds that will begin.
+        num_rounds: rounds that will begin; 0: DNNs train without rounds.
         done_s: by DNN, seconds from now until it is done.
     """
 
@@ -183,7 +183,7 @@ def predict(
         settings = replace(settings, max_slots_per_dnn=1)  # as beside the rule
     settings = replace(settings, prune=None)
     run = simulate(specs, cluster, settings, rates, passes, costs=costs, resume=resume)
-    return RemainingRun(run.makespan_s, len(run.rounds), {dnn.dnn_id: dnn.end_s for dnn in run.dnns})
+    return RemainingRun(run.makespan_s, run.num_rounds, {dnn.dnn_id: dnn.end_s for dnn in run.dnns})
 
 
 def _epochs_left(specs: Sequence[DnnSpec], start: ResumeState) -> dict[str, int]:

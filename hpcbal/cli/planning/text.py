@@ -203,8 +203,9 @@ def _time_lines(outlook: PlanForecast | str) -> list[str]:
     if isinstance(outlook, str):
         return [f"wall time: unknown, because {outlook}"]
     profiling = f", {duration_text(outlook.profiling_s)} of it profiling" if outlook.profiling_s else ""
+    in_rounds = f" in {count_text(outlook.num_rounds, 'round')}" if outlook.num_rounds else ""
     lines = [
-        f"wall time: {duration_text(outlook.wall_time_s)} in {count_text(outlook.num_rounds, 'round')}"
+        f"wall time: {duration_text(outlook.wall_time_s)}{in_rounds}"
         f"{profiling}, if every DNN trains to its max_epochs; at least {duration_text(outlook.lower_bound_s)}"
     ]
     if outlook.costs is None:

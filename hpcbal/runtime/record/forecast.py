@@ -119,10 +119,8 @@ class Outlook:
     def line(self) -> str:
         """The prediction as a line for the user."""
         seconds, rounds = self.prediction.remaining_s, self.prediction.num_rounds
-        return (
-            f"predicted: {duration_text(seconds)} left in {count_text(rounds, 'round')}, "
-            "if every DNN trains to its max_epochs"
-        )
+        in_rounds = f" in {count_text(rounds, 'round')}" if rounds else ""
+        return f"predicted: {duration_text(seconds)} left{in_rounds}, if every DNN trains to its max_epochs"
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,10 +17,10 @@ def test_time_that_goes_by_is_taken_off(now_s: float, left_s: float) -> None:
     assert outlook_of(110.0, 40.0).remaining_s(now_s) == left_s
 
 
-@pytest.mark.parametrize(("num_rounds", "rounds"), [(1, "1 round"), (3, "3 rounds")])
+@pytest.mark.parametrize(("num_rounds", "rounds"), [(0, ""), (1, " in 1 round"), (3, " in 3 rounds")])
 def test_a_prediction_reads_well(num_rounds: int, rounds: str) -> None:
     line = outlook_of(110.0, 3725.0, num_rounds).line()
-    assert line == f"predicted: 1:02:05 left in {rounds}, if every DNN trains to its max_epochs"
+    assert line == f"predicted: 1:02:05 left{rounds}, if every DNN trains to its max_epochs"
 
 
 def test_a_comparison_reads_well() -> None:
