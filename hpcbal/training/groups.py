@@ -36,7 +36,7 @@ class TrainerGroups(Protocol):
         """The collective that sums the group's gradients; only for its members."""
 
     def open_one(self, group: tuple[int, ...]) -> None:
-        """Form one group beside others; collective over its members only, of which this rank is one."""
+        """Form a group with this rank beside others; collective over its members only."""
 
     def close_one(self, group: tuple[int, ...]) -> None:
         """Dissolve a group that `open_one` has formed; collective over its members."""

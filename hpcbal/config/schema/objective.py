@@ -194,7 +194,7 @@ def _class_numbers(value: Any) -> Any:
 
 
 def _kind_of_loss(value: Any) -> str:
-    """Whether a loss is one, or one for each output, none of which may be called name or args."""
+    """Whether there is one loss, or one for each output; no output may be called name or args."""
     if not isinstance(value, Mapping) or not value or value.keys() & LossConfig.model_fields.keys():
         return ONE
     return OF_OUTPUTS
