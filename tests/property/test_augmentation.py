@@ -107,7 +107,7 @@ def test_defaults_that_are_written_out_draw_the_same() -> None:
 
 
 class Labelled:
-    """A dataset of which one image is asked for."""
+    """A dataset with one image that is read."""
 
     num_classes = 2
     label_spec = LabelSpec()

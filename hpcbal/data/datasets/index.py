@@ -19,7 +19,7 @@ FORMAT = 2
 """Of the file of an index; another one has another name."""
 
 _IDENTITY = "identity"
-"""The array with which a file says of which data it is."""
+"""The array that identifies the data of an index."""
 
 Arrays = Mapping[str, NDArray[Any]]
 
