@@ -22,7 +22,6 @@ from hpcbal.events.ensemble import (
     GroupPlan,
     Instruction,
     LeaveOut,
-    LeaveRound,
     NextPass,
     RoundPlan,
     StartGroup,
@@ -200,7 +199,7 @@ def on_pass_end(ensemble: Ensemble, group: Group, event: EpochDone) -> list[Inst
         return []  # suspended while it trained the last step
     decision = evaluate(dnn.spec.stop, dnn.history)
     if decision is not None:
-        return [_leave(ensemble, group, Leaving.CONVERGED, decision.detail)]
+        return [ensemble.leave(group, Leaving.CONVERGED, decision.detail)]
     instructions = prune_at_pass_end(ensemble, [group], None)
     if instructions:
         return instructions
@@ -208,17 +207,11 @@ def on_pass_end(ensemble: Ensemble, group: Group, event: EpochDone) -> list[Inst
     if slots != group.slots:
         s.reserved[group.dnn_id] = slots
         number = "1 slot" if len(slots) == 1 else f"{len(slots)} slots"
-        return [*leaves_out, _leave(ensemble, group, Leaving.REGROUP, f"goes on with {number}")]
+        return [*leaves_out, ensemble.leave(group, Leaving.REGROUP, f"goes on with {number}")]
     group.training_pass = group.reported_pass + 1
     s.next_pass = max(s.next_pass, group.training_pass + 1)
     ids = (group.dnn_id,)
     return [NextPass(ids, group.training_pass, ids if ensemble.settings.checkpoint_every_pass else ())]
-
-
-def _leave(ensemble: Ensemble, group: Group, reason: Leaving, detail: str) -> LeaveRound:
-    ensemble.move(ensemble.state.dnns[group.dnn_id], DnnState.LEAVING)
-    group.leaving, group.detail = reason, detail
-    return LeaveRound(group.dnn_id, reason, detail)
 
 
 def _next_slots(ensemble: Ensemble, group: Group) -> tuple[Slots, list[LeaveOut]]:

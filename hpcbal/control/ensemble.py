@@ -23,7 +23,7 @@ from hpcbal.control.round_phase import (
     profile_or_train,
 )
 from hpcbal.control.schedules import basis_of, candidates
-from hpcbal.control.state import ControlError, Dnn, EnsembleState, subject_of
+from hpcbal.control.state import ControlError, Dnn, EnsembleState, Group, subject_of
 from hpcbal.control.states import (
     STATE_WHEN_LEFT,
     STATE_WHEN_SAVED,
@@ -43,6 +43,7 @@ from hpcbal.events.ensemble import (
     GroupLeft,
     IdleSlots,
     Instruction,
+    LeaveRound,
     PreprocessingMeasured,
     RateMeasured,
     RoundPlan,
@@ -319,6 +320,12 @@ class Ensemble:
         dnn.state = to
         if to in TERMINAL:
             del self.state.live[dnn.spec.dnn_id]
+
+    def leave(self, group: Group, reason: Leaving, detail: str = "") -> LeaveRound:
+        """Ask a group to save a checkpoint and leave."""
+        self.move(self.state.dnns[group.dnn_id], DnnState.LEAVING)
+        group.leaving, group.detail = reason, detail
+        return LeaveRound(group.dnn_id, reason, detail)
 
     def dnn_of(self, event: Any) -> Dnn:
         """The DNN that an event is about."""

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from hpcbal.cluster.layout import Cluster
 from hpcbal.control.progress import ScheduleSettings
-from hpcbal.events.ensemble import GroupPlan
+from hpcbal.events.ensemble import ELASTIC, INDEPENDENT, WITHOUT_ROUNDS, GroupPlan
 from hpcbal.policies import (
     Flotilla,
     FlotillaPlanner,
@@ -267,11 +267,6 @@ def started_with(groups: Sequence[tuple[str, int]], rates: RateTable) -> Flotill
 
 PARADIGMS: Mapping[str, Paradigm] = {"global": Global(), "local": Local(), "homogeneous": Homogeneous()}
 """By their names in `schedule.paradigm`, those with rounds."""
-
-ELASTIC, INDEPENDENT = "elastic", "independent"
-"""Each DNN at its own pace: on more slots as others end, or on one slot; see `hpcbal.control.elastic`."""
-
-WITHOUT_ROUNDS = (ELASTIC, INDEPENDENT)
 
 PARADIGM_NAMES = (*PARADIGMS, *WITHOUT_ROUNDS)
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from hpcbal.control import rounds
 from hpcbal.control.state import Dnn, Group
 from hpcbal.control.states import STATE_WHEN_SAVED, DnnState, Leaving
-from hpcbal.events.ensemble import Instruction, LeaveRound, RoundPlan
+from hpcbal.events.ensemble import Instruction, RoundPlan
 from hpcbal.policies.pruning import Candidate, Ruling
 
 if TYPE_CHECKING:
@@ -38,9 +38,7 @@ def prune_at_pass_end(ensemble: Ensemble, groups: Sequence[Group], finished: int
             continue
         for reason, details in ((Leaving.PAUSED, ruling.paused), (Leaving.PRUNED, ruling.pruned)):
             if group.dnn_id in details:
-                ensemble.move(ensemble.state.dnns[group.dnn_id], DnnState.LEAVING)
-                group.leaving, group.detail = reason, details[group.dnn_id]
-                instructions.append(LeaveRound(group.dnn_id, reason, group.detail))
+                instructions.append(ensemble.leave(group, reason, details[group.dnn_id]))
     return instructions
 
 

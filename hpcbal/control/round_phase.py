@@ -38,7 +38,6 @@ from hpcbal.events.ensemble import (
     GroupPlan,
     Instruction,
     LeaveOut,
-    LeaveRound,
     NextPass,
     RateMeasured,
     RoundPlan,
@@ -352,7 +351,7 @@ def decide(ensemble: Ensemble) -> list[Instruction]:
             else:
                 s.interrupted = s.plan
             instructions += leave_out(s, staying)
-            return instructions + [_leave(ensemble, group, Leaving.REGROUP, shrinks) for group in staying]
+            return instructions + [ensemble.leave(group, Leaving.REGROUP, shrinks) for group in staying]
         instructions += _next_pass(ensemble, [g for g in waiting if not g.leaving], finished + 1)
     return instructions
 
@@ -363,7 +362,7 @@ def _leave_if_converged(ensemble: Ensemble, groups: Sequence[Group]) -> list[Ins
         dnn = ensemble.state.dnns[group.dnn_id]
         decision = evaluate(dnn.spec.stop, dnn.history)
         if decision is not None:
-            instructions.append(_leave(ensemble, group, Leaving.CONVERGED, decision.detail))
+            instructions.append(ensemble.leave(group, Leaving.CONVERGED, decision.detail))
     return instructions
 
 
@@ -396,9 +395,3 @@ def _next_pass(ensemble: Ensemble, groups: Sequence[Group], pass_index: int) -> 
         group.training_pass, group.offered_slot = pass_index, None
     dnn_ids = tuple(group.dnn_id for group in groups)
     return [NextPass(dnn_ids, pass_index, dnn_ids if ensemble.settings.checkpoint_every_pass else ())]
-
-
-def _leave(ensemble: Ensemble, group: Group, reason: Leaving, detail: str = "") -> LeaveRound:
-    ensemble.move(ensemble.state.dnns[group.dnn_id], DnnState.LEAVING)
-    group.leaving, group.detail = reason, detail
-    return LeaveRound(group.dnn_id, reason, detail)

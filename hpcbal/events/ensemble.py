@@ -118,6 +118,10 @@ class Delta(Facts):
         return self.relative * reference_rate
 
 
+ELASTIC, INDEPENDENT = WITHOUT_ROUNDS = ("elastic", "independent")
+"""Each DNN at its own pace: on more slots as others end, or on one slot; see `hpcbal.control.elastic`."""
+
+
 @dataclass(frozen=True, slots=True)
 class Schedule(Facts):
     """A way to form rounds and to end them.
@@ -131,6 +135,11 @@ class Schedule(Facts):
     paradigm: str
     delta: Delta | None = None
     alpha: float | None = None
+
+    @property
+    def has_rounds(self) -> bool:
+        """Whether DNNs train in rounds, not each at its own pace."""
+        return self.paradigm not in WITHOUT_ROUNDS
 
     def __str__(self) -> str:
         """For people: `global, delta 35%, alpha 0.8`."""

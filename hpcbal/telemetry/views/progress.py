@@ -50,7 +50,7 @@ def choice_cells(choice: ScheduleChosen) -> list[str]:
     chosen, *others = choice.best_by_paradigm()
     is_kept = choice.previous == choice.schedule
     left = duration_text(chosen.remaining_s)
-    if chosen.schedule.paradigm not in ("elastic", "independent"):
+    if chosen.schedule.has_rounds:
         left += f" in {count_text(chosen.num_rounds, 'round')}"
     first = f"schedule {'still' if is_kept else 'auto:'} {choice.schedule}: {left} predicted"
     return [first, *(_longer(other, chosen) for other in others)]
