@@ -23,6 +23,7 @@ from hpcbal.errors import InputError, PolicyError
 from hpcbal.events.ensemble import EpochDone, GroupLeft, RateMeasured, Started
 from hpcbal.events.history import EpochRecord, Position
 from hpcbal.policies import RateTable
+from hpcbal.policies.pruning import Asha
 from hpcbal.simulator import Costs, PassModel, SimulatedRun, predict, simulate
 
 Sim = Callable[..., SimulatedRun]
@@ -288,6 +289,20 @@ def test_a_prediction_from_any_round_is_what_is_left_of_the_whole(paradigm: str)
         left = predict(specs, cluster, settings, rates, passes, resume=then)
         assert left is not None
         assert record.start_s + left.remaining_s == pytest.approx(whole.makespan_s)
+
+
+def test_beside_a_pruning_rule_a_prediction_counts_one_slot_for_each_dnn_at_its_own_pace() -> None:
+    specs = [DnnSpec(name, 8, StopRule(max_epochs=6)) for name in "ab"]
+    rates = RateTable({name: {1: 10.0, 2: 19.0, 4: 35.0} for name in "ab"}, 4)
+    cluster, passes = Cluster.uniform(1, 4), PassModel(num_train=100)
+    settings = ScheduleSettings(100, paradigm="elastic", profile=False)
+    free = predict(specs, cluster, settings, rates, passes)
+    pruned = predict(specs, cluster, replace(settings, prune=Asha()), rates, passes)
+    assert free is not None
+    assert pruned is not None
+    assert pruned.remaining_s == pytest.approx(60.0)
+    assert free.remaining_s < 35.0
+    assert (free.num_rounds, pruned.num_rounds) == (0, 0)
 
 
 def test_an_ensemble_that_is_done_takes_no_time(sim: Sim) -> None:

@@ -186,3 +186,32 @@ def test_a_claim_ends_when_the_sample_turns_out_broken_or_has_no_room(num_bytes:
     assert not any(map(cache.is_claimed, range(NUM_SAMPLES)))
     assert cache.is_missing(0)
     assert cache.is_full == any(map(cache.is_missing, range(1, NUM_SAMPLES)))
+
+
+def test_a_rank_that_gives_up_its_batch_leaves_no_claim() -> None:
+    source = source_of(Pixels(), [("random_flip", {})])
+    cache = source.cache = cache_of(source)
+    maker = BatchMaker(spec_of(source, 8), source)
+    calls = itertools.count()
+
+    def stop_at_third() -> None:
+        if next(calls) == 2:
+            raise TimeoutError
+
+    maker.poll = stop_at_third
+    with pytest.raises(TimeoutError):
+        maker.make([(sample_id, 0) for sample_id in range(5)], training=True, out=None)
+    assert not any(map(cache.is_claimed, range(NUM_SAMPLES)))
+    assert [cache.is_missing(sample_id) for sample_id in range(5)] == [False, False, True, True, True]
+
+
+def test_a_claim_that_comes_late_hides_no_sample() -> None:
+    """A rank that found no sample claims it after another one has added it."""
+    source = source_of(Pixels(), [("random_flip", {})])
+    cache = source.cache = cache_of(source)
+    maker = BatchMaker(spec_of(source, 8), source)
+    maker.make([(3, 0)], training=True, out=None)
+    cache._claims[3] = 1
+    assert cache.get(3) is not None
+    assert not cache.is_claimed(3)
+    assert cache.claim(3)
