@@ -226,13 +226,17 @@ def test_checkpoints_are_written_while_blocks_are_copied(event: Event) -> None:
 @pytest.mark.timeout(120)
 def test_a_stop_ends_an_objective_between_two_blocks_and_the_next_start_computes_all_of_it() -> None:
     """One worker has reported its blocks, the other one is at its first."""
-    stopped, begun = threading.Event(), list[int]()
+    at_its_first, stopped, begun = threading.Event(), threading.Event(), list[int]()
 
     class Slow(MLR):
         def objective(self, batch: Batch, parameters: Parameters) -> Mapping[str, float]:
-            begun.append(int(batch.samples[0]) // 15)
-            if begun[-1] == 1:
+            block = int(batch.samples[0]) // 15
+            begun.append(block)
+            if block == 1:
+                at_its_first.set()
                 assert stopped.wait(60.0)
+            elif block == 4:  # the last one of the worker that reports
+                assert at_its_first.wait(60.0)
             return super().objective(batch, parameters)
 
     def slow() -> App:
