@@ -1,4 +1,4 @@
-"""What Slurm's commands print, and what hpcbal reads there."""
+"""hpcbal reads what Slurm's commands print."""
 
 from __future__ import annotations
 
