@@ -1,4 +1,4 @@
-"""What a configuration needs of a batch system: nodes, ranks, cores, GPUs and time, and why."""
+"""The needs of a configuration: nodes, ranks, cores, GPUs and time, and why."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hpcbal.telemetry.views.table import count_text
 
 @dataclass(frozen=True, slots=True)
 class Needs:
-    """What to ask for.
+    """The numbers to ask for.
 
     Attributes:
         num_nodes, ranks_per_node: numbers, >= 1.

@@ -145,7 +145,7 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What a command has printed, and its code."""
+    """The text that a command has printed, and its code."""
 
     code: int
     stdout: str
