@@ -71,6 +71,7 @@ VARIABLES: Mapping[str, str] = {
     "SLURM_NTASKS_PER_NODE": "ranks per node that the job has requested, for `hpcbal launcher`",
     "SLURM_CPUS_PER_TASK": "cores per rank that the job has requested, for `hpcbal launcher`",
     "SLURM_GPUS_PER_NODE": "GPUs per node that the job has requested, for `hpcbal launcher`",
+    "SLURM_RESTART_COUNT": "how often Slurm has started the job again, for `hpcbal launcher --ended`",
     "SLURM_JOB_END_TIME": "when the job ends, unix seconds; used unless the configuration gives a walltime",
     "SLURM_TIME_FORMAT": "set to %s for Slurm's commands, which then print times as unix seconds",
     "LC_ALL": "set to C for commands of the batch system, whose output is read",
