@@ -24,16 +24,16 @@ class WalltimeLimit:
     def of_job(
         cls, walltime_s: float | None, started_s: float, environ: Mapping[str, str] = os.environ
     ) -> WalltimeLimit:
-        """The earlier of the configured end and the end that Slurm announces.
+        """The earlier of the configured end and the end that Slurm or a job script announces.
 
         Args:
             walltime_s: configured limit, counted from `started_s`; None: not configured.
             started_s: when this start of the program began, in seconds of the Unix epoch.
         """
-        end = environ.get("SLURM_JOB_END_TIME", "")
-        slurm_s = float(end) if end.isdigit() else None
-        if walltime_s is None or (slurm_s is not None and slurm_s < started_s + walltime_s):
-            return cls(slurm_s)
+        end = environ.get("SLURM_JOB_END_TIME") or environ.get("HPCBAL_END_TIME", "")
+        told_s = float(end) if end.isdigit() else None
+        if walltime_s is None or (told_s is not None and told_s < started_s + walltime_s):
+            return cls(told_s)
         return cls(started_s + walltime_s, min(WALLTIME_MARGIN_S, walltime_s / 4))
 
     def reached(self) -> str | None:
