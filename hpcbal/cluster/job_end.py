@@ -95,7 +95,7 @@ def end_of_start(noted: Sequence[str], status: int) -> JobEnd:
 
 @dataclass(frozen=True, slots=True)
 class Next:
-    """What follows a start of a batch job.
+    """The step after a start of a batch job.
 
     Attributes:
         code: the exit code of the job if it ends here.
