@@ -22,7 +22,7 @@ def test_a_stop_is_requested_once_a_margin_before_the_end():
 def limit(
     walltime: float | None, slurm_end: str | None = None, started_s: float | None = None
 ) -> WalltimeLimit:
-    environ = {} if slurm_end is None else {"SLURM_JOB_END_TIME": slurm_end}
+    environ = {} if slurm_end is None else {"SLURM_JOB_ID": "7", "SLURM_JOB_END_TIME": slurm_end}
     began = time.time() if started_s is None else started_s
     return WalltimeLimit.of_job(walltime, began, environ)
 
