@@ -46,6 +46,7 @@ VARIABLES: Mapping[str, str] = {
     "HPCBAL_LAUNCHED": "set by `hpcbal run` for the ranks that it starts with mpirun itself",
     "HPCBAL_STARTER": "set by `hpcbal.run` in Python: the process whose end stops the run",
     "HPCBAL_END_FILE": "set by job scripts: the file in which rank 0 notes how the run has ended",
+    "HPCBAL_END_TIME": "set by job scripts: when the job ends, unix seconds",
     "PYTHONUTF8": "hpcbal uses UTF-8 in any locale, and sets it to 1 where Python would not",
     "PYTHONPATH": "more folders with modules: Python's own and libraries come first",
     # Which launcher started this process, and how many ranks it started.
@@ -107,6 +108,8 @@ VARIABLES: Mapping[str, str] = {
     "SLURM_CPUS_PER_TASK": "cores per rank that the job has requested, for `hpcbal launcher`",
     "SLURM_GPUS_PER_NODE": "GPUs per node that the job has requested, for `hpcbal launcher`",
     "SLURM_JOB_END_TIME": "when the job ends, unix seconds; used unless the configuration gives a walltime",
+    "SLURM_TIME_FORMAT": "set to %s for Slurm's commands, which then print times as unix seconds",
+    "LC_ALL": "set to C for commands of the batch system, whose output is read",
     "WORLD_SIZE": "number of processes, set by torchrun: `hpcbal.samplers` asks for torch.distributed then",
     # Node-local disk.
     "SLURM_TMPDIR": "directory on node-local disk, for samples that do not fit into memory",

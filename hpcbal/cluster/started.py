@@ -1,4 +1,4 @@
-"""The facts that launchers and batch systems put into a process's environment: rank, size, node, job, end."""
+"""The facts that launchers and batch systems put into a process's environment: rank, size, node, job."""
 
 from __future__ import annotations
 
@@ -38,7 +38,6 @@ class BatchJob:
         array_task: index in a job array; empty outside of one.
         tasks_per_node: tasks of each node, in order; empty if the system does not say.
         components: components of a heterogeneous job of Slurm; 1 for any other job.
-        end_s: when the job ends, in seconds of the Unix epoch; None if the environment does not say.
         walltime_s: how long it may run, in seconds; None if the environment does not say.
     """
 
@@ -47,7 +46,6 @@ class BatchJob:
     array_task: str = ""
     tasks_per_node: tuple[int, ...] = ()
     components: int = 1
-    end_s: float | None = None
     walltime_s: float | None = None
 
 
@@ -191,14 +189,13 @@ def fault_of_world(launcher: Launcher, rank: int, size: int, library: str) -> st
 def batch_job(environ: Mapping[str, str]) -> BatchJob | None:
     """Return the batch job in which this process runs; None outside of one."""
     if job_id := environ.get("SLURM_JOB_ID"):
-        end, index = number(environ.get("SLURM_JOB_END_TIME")), environ.get("SLURM_ARRAY_TASK_ID", "")
+        index = environ.get("SLURM_ARRAY_TASK_ID", "")
         return BatchJob(
             "Slurm",
             f"{environ.get('SLURM_ARRAY_JOB_ID', job_id)}_{index}" if index else job_id,
             index,
             _tasks_of_slurm_job(environ),
             num_components(environ),
-            None if end is None else float(end),
         )
     if job_id := environ.get("PBS_JOBID"):
         walltime = number(environ.get("PBS_WALLTIME"))

@@ -8,7 +8,7 @@ import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from hpcbal.cluster.started import BatchJob, batch_job
+from hpcbal.cluster.started import batch_job, number
 
 WALLTIME_MARGIN_S = 60.0
 ASKING_S = 5.0
@@ -39,8 +39,7 @@ class WalltimeLimit:
             walltime_s: configured limit, counted from `started_s`; None: not configured.
             started_s: when this start of the program began, in seconds of the Unix epoch.
         """
-        job = batch_job(environ)
-        end_s = None if job is None else end_of(job, started_s)
+        end_s = end_of_job(environ, started_s)
         if walltime_s is None or (end_s is not None and end_s < started_s + walltime_s):
             return cls(end_s)
         return cls(started_s + walltime_s, min(WALLTIME_MARGIN_S, walltime_s / 4))
@@ -82,19 +81,23 @@ _FOREVER_S = 10 * 365 * 86400
 """Flux says 999999999 seconds where there is no limit."""
 
 
-def end_of(job: BatchJob, started_s: float, ask: Ask = answer_of) -> float | None:
-    """Return the end of a batch job, in seconds of the Unix epoch; None if there is none, or nobody says.
+def end_of_job(environ: Mapping[str, str], started_s: float, ask: Ask = answer_of) -> float | None:
+    """Return the end of the batch job, in seconds of the Unix epoch; None if there is none, or nobody says.
 
-    The environment counts; where it does not say (Slurm before 22.05, PBS, LSF, Flux), the batch system is
-    asked once.
+    The environment counts, as Slurm or a job script has set it. Where it does not say (Slurm before 23.02, PBS,
+    LSF, Flux), the batch system is asked once.
 
     Args:
-        job: the job of this process.
+        environ: of this process.
         started_s: when this start of the program began, in seconds of the Unix epoch.
         ask: how the batch system is asked.
     """
-    if job.end_s is not None:
-        return job.end_s
+    told = number(environ.get("SLURM_JOB_END_TIME") or environ.get("HPCBAL_END_TIME"))
+    if told is not None:
+        return float(told)
+    job = batch_job(environ)
+    if job is None:
+        return None
     asked_s = time.time()
     text = ask([*_ASKING[job.system], job.job_id]).strip()
     if job.system == "PBS":

@@ -10,13 +10,17 @@ from typing import Any
 import pytest
 
 from hpcbal.cluster import walltime
-from hpcbal.cluster.started import BatchJob
-from hpcbal.cluster.walltime import answer_of, duration_s, end_of
+from hpcbal.cluster.walltime import answer_of, duration_s, end_of_job
 
 NOW_S = 1_700_000_000.0
 
 
-def end(job: BatchJob, answer: str, monkeypatch: pytest.MonkeyPatch) -> tuple[float | None, list[str]]:
+JOB_IDS = {"Slurm": "SLURM_JOB_ID", "PBS": "PBS_JOBID", "LSF": "LSB_JOBID", "Flux": "FLUX_JOB_ID"}
+
+
+def end(
+    environ: dict[str, str], answer: str, monkeypatch: pytest.MonkeyPatch
+) -> tuple[float | None, list[str]]:
     """Seconds from now to the end, and the command that was run."""
     asked: list[str] = []
 
@@ -25,12 +29,15 @@ def end(job: BatchJob, answer: str, monkeypatch: pytest.MonkeyPatch) -> tuple[fl
         return answer
 
     monkeypatch.setattr(time, "time", lambda: NOW_S)
-    found = end_of(job, NOW_S, ask)
+    found = end_of_job(environ, NOW_S, ask)
     return None if found is None else found - NOW_S, asked
 
 
 def test_nobody_is_asked_where_the_environment_says_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert end(BatchJob("Slurm", "7", end_s=NOW_S + 9), "", monkeypatch) == (9.0, [])
+    for name in ("SLURM_JOB_END_TIME", "HPCBAL_END_TIME"):
+        environ = {"SLURM_JOB_ID": "7", name: str(int(NOW_S) + 9)}
+        assert end(environ, "", monkeypatch) == (9.0, [])
+    assert end({}, "", monkeypatch) == (None, [])
 
 
 @pytest.mark.parametrize(
@@ -53,7 +60,7 @@ def test_nobody_is_asked_where_the_environment_says_it(monkeypatch: pytest.Monke
 def test_a_batch_system_says_how_much_time_is_left(
     system: str, answer: str, left_s: float | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found, asked = end(BatchJob(system, "7"), answer, monkeypatch)
+    found, asked = end({JOB_IDS[system]: "7"}, answer, monkeypatch)
     assert found == left_s
     assert asked[-1] == "7"
 
@@ -62,7 +69,7 @@ def test_pbs_says_when_a_job_began_and_how_long_it_may_take(monkeypatch: pytest.
     began = time.strftime("%a %b %d %H:%M:%S %Y", time.localtime(NOW_S - 60))
     answer = f"Job Id: 7.pbs\n    resources_used.walltime = 00:00:58\n    stime = {began}\n"
     answer += "    Resource_List.walltime = 01:00:00\n"
-    job = BatchJob("PBS", "7.pbs", walltime_s=100.0)
+    job = {"PBS_JOBID": "7.pbs", "PBS_WALLTIME": "100"}
     assert end(job, answer, monkeypatch) == (3540.0, ["qstat", "-f", "7.pbs"])
     assert end(job, "", monkeypatch)[0] == 100.0  # from this start: nobody says when the job began
     assert end(job, answer.replace(began, "yesterday"), monkeypatch)[0] == 100.0

@@ -153,7 +153,6 @@ def test_each_launcher_is_known_by_its_variables(environ: dict[str, str], launch
             {"SLURM_JOB_ID": "15", "SLURM_ARRAY_JOB_ID": "13", "SLURM_ARRAY_TASK_ID": "7"},
             BatchJob("Slurm", "13_7", "7"),
         ),
-        ({"SLURM_JOB_ID": "2", "SLURM_JOB_END_TIME": "1700"}, BatchJob("Slurm", "2", end_s=1700.0)),
         (TWO_COMPONENTS, BatchJob("Slurm", "7", tasks_per_node=(2, 3, 1), components=2)),
         (
             {

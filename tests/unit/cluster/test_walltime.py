@@ -22,7 +22,7 @@ def test_a_stop_is_requested_once_a_margin_before_the_end():
 def limit(
     walltime: float | None, slurm_end: str | None = None, started_s: float | None = None
 ) -> WalltimeLimit:
-    environ = {} if slurm_end is None else {"SLURM_JOB_ID": "7", "SLURM_JOB_END_TIME": slurm_end}
+    environ = {} if slurm_end is None else {"SLURM_JOB_END_TIME": slurm_end}
     began = time.time() if started_s is None else started_s
     return WalltimeLimit.of_job(walltime, began, environ)
 
@@ -34,6 +34,7 @@ def test_the_earlier_of_the_configs_and_slurms_end_counts():
     assert limit(3600.0, late).reached() is None
     assert limit(None).reached() is None
     assert limit(None, "x").reached() is None
+    assert WalltimeLimit.of_job(None, time.time(), {"HPCBAL_END_TIME": soon}).reached() is not None
 
 
 def test_the_walltime_counts_from_the_start_of_the_program():
