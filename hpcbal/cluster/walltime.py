@@ -84,8 +84,8 @@ _FOREVER_S = 10 * 365 * 86400
 def end_of_job(environ: Mapping[str, str], started_s: float, ask: Ask = answer_of) -> float | None:
     """Return the end of the batch job, in seconds of the Unix epoch; None if there is none, or nobody says.
 
-    The environment counts, as Slurm or a job script has set it. Where it does not say (Slurm before 23.02, PBS,
-    LSF, Flux), the batch system is asked once.
+    The environment counts, as Slurm or a job script has set it. Where it does not say (older versions of
+    Slurm, PBS, LSF, Flux), the batch system is asked once.
 
     Args:
         environ: of this process.
