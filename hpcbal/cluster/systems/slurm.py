@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from hpcbal.cluster.systems.job import UNKNOWN, BatchJob, Command, Phase, QueueState, Run, System
 from hpcbal.cluster.systems.script import clock, directives, site_options
+from hpcbal.errors import ClusterError
 
 PHASES = {
     Phase.PENDING: "PENDING CONFIGURING REQUEUED REQUEUE_FED REQUEUE_HOLD RESV_DEL_HOLD SPECIAL_EXIT",
@@ -64,16 +65,22 @@ def number(printed: str) -> str:
 
 
 def ask(jobs: Sequence[str], run: Run) -> dict[str, QueueState]:
-    """Return the state of each job: Slurm's controller forgets a job some minutes after its end."""
+    """Return the state of each job: Slurm's controller forgets a job some minutes after its end.
+
+    Raises:
+        ClusterError: if neither the controller nor the accounting can be asked.
+    """
     states = {}
     for job in jobs:
-        done = run(Command(("scontrol", "--oneliner", "show", "job", job), environ=_EPOCH))
-        state = state_of_scontrol(done.stdout) if done.code == 0 else UNKNOWN
+        shown = run(Command(("scontrol", "--oneliner", "show", "job", job), environ=_EPOCH))
+        state = state_of_scontrol(shown.stdout) if shown.code == 0 else UNKNOWN
         if state.phase is Phase.UNKNOWN:
             words = ("sacct", "--noheader", "--parsable2", "--allocations", f"--jobs={job}")
             fields = "--format=State,ExitCode,End,Reason,NodeList"
             done = run(Command((*words, fields), environ=_EPOCH))
             state = state_of_sacct(done.stdout) if done.code == 0 else UNKNOWN
+            if done.code and shown.code and "Invalid job id" not in shown.stderr:
+                raise ClusterError(f"scontrol has ended with {shown.code}: {shown.said}")
         states[job] = state
     return states
 
