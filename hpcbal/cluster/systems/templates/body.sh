@@ -32,6 +32,7 @@ read_numbers
 @general@OPTIONS=()      # more options of the launcher, for example: (@launcher_option@)
 @general@MAX_RESTARTS=@max_restarts@ # stop to start a job again that never finishes
 @numbers@
+@resubmits@script=@script@
 # ----------------------------------------------------------------------------------------------------------------
 @general@
 @general@read_words "$@"
@@ -96,12 +97,15 @@ read_end
 ((end == 0)) || export HPCBAL_END_TIME=$end
 left=$((end - $(date +%s)))
 if ((0 < left && left <= lead + 60)); then # Slurm may be a minute early
-  ((asked)) || deaf=1
+  ((asked)) || deaf=$is_signalled
   asked=0
   echo "the job ends in $left s, and is signalled $lead s before: ignoring this signal; the run stops by itself a" \
     "minute before the end. Give the job @shown@" >&2
 fi
 
+@watching@watch_end &
+@watching@watch=$!
+@watching@
 # Some minutes before the limit, this shell is signalled, and signals every rank through the launcher. A second USR2 has
 # no effect on a rank.
 "${launch[@]}" "${CONTAINER[@]}" hpcbal "${words[@]}" &
@@ -113,6 +117,7 @@ while :; do
   wait "$child" || status=$?
   ((asked)) || break # a signal ends `wait` early: the ranks are still writing their checkpoints
 done
+@watching@kill "$watch" 2>/dev/null || true
 @after@
 
 # What rank 0 has noted decides, not the launcher's code; hpcbal knows the rules.
@@ -128,8 +133,8 @@ if ((status == 75 || lost)); then
     echo "two starts in a row have got no further (no new checkpoint, no measured rate): the job ends here; see the" \
       "reasons above; if it was stopped too soon, give it @shown@; submit it again to continue" >&2
   elif ((restarts >= MAX_RESTARTS)); then
-    echo "the job was started again $restarts times (MAX_RESTARTS is $MAX_RESTARTS) and ends here; submit it again to" \
-      "continue" >&2
+    echo "the job ends here, and is not done: it may come back $MAX_RESTARTS times (MAX_RESTARTS, or --until-done of" \
+      "\`hpcbal submit\`), and did so $restarts times; submit it again to continue" >&2
   elif come_back; then
     exit "$status"
   else
