@@ -36,12 +36,6 @@ set_launch() { # hpcbal assigns the cores and the GPUs itself
   launch+=(--setopt=gpu-affinity=off)
 }
 
-count_restarts() { # of this job, or of the first one whose work it continues
-  local file=${HPCBAL_END_FILE%.end}.starts
-  restarts=$(cat "$file" 2>/dev/null) || restarts=0
-  echo $((restarts + 1)) >"$file" || true
-}
-
 read_end() {
   local left_s
   lead=300
@@ -73,6 +67,7 @@ come_back() {
 set -eo pipefail # without -u: module functions and activation scripts use variables that are not set
 asked=0 deaf=0 child='' # a USR2 before there are ranks is kept
 trap stop USR2
+has_ranks() { tac "$HPCBAL_END_FILE" | sed '/^start$/q' | grep -qvx start; } # which catch signals
 stop() { # ask all ranks to stop, through the launcher, which dies of a signal that comes before it has started them
   asked=1
   [[ -n $child ]] || return 0
@@ -82,7 +77,7 @@ stop() { # ask all ranks to stop, through the launcher, which dies of a signal t
     return 0 # not the status of what was interrupted
   fi
   for ((i = 0; i < 600; i++)); do
-    if [[ -s $HPCBAL_END_FILE ]] || ! kill -0 "$child" 2>/dev/null; then break; fi
+    if has_ranks || ! kill -0 "$child" 2>/dev/null; then break; fi
     sleep 0.1
   done
   kill -USR2 "$child" 2>/dev/null || true
@@ -144,16 +139,16 @@ fi
 set_launch
 launch+=("${OPTIONS[@]}")
 
-# Rank 0 writes into this file when all ranks catch signals, whether this start gets further than those before, and how
-# the run has ended. It is where all nodes see it.
+# The story of all starts of this job. Rank 0 writes into it when all ranks catch signals, whether this start gets further
+# than those before, and how the run has ended. It is where all nodes see it.
 chain=${HPCBAL_CHAIN:-$job} # the first job, if this one was submitted to continue it
 HPCBAL_END_FILE=$PWD/.hpcbal-$chain.end
-is_stuck() { [[ -e $HPCBAL_END_FILE ]] && ! grep -qx progress "$HPCBAL_END_FILE"; }
-was_stuck=0 # the start of this job before this one
-! is_stuck || was_stuck=1
-: >"$HPCBAL_END_FILE" || HPCBAL_END_FILE=$(mktemp)
+if ! echo start >>"$HPCBAL_END_FILE"; then
+  HPCBAL_END_FILE=$(mktemp)
+  [[ -n ${SLURM_JOB_ID:-} ]] || MAX_RESTARTS=0 # only Slurm itself counts the starts
+  echo start >"$HPCBAL_END_FILE"
+fi
 export HPCBAL_END_FILE
-count_restarts
 
 # A signal that comes at once would stop every start before it has trained. The run knows the end of the job, too.
 end=0 # of the job, in seconds of the Unix epoch; 0: not known
@@ -183,27 +178,15 @@ while :; do
 done
 kill "$watch" 2>/dev/null || true
 
-# What rank 0 has noted decides, not the launcher's code; hpcbal knows the rules.
-ended=$("${CONTAINER[@]}" hpcbal launcher --ended "$status") || ended="1 0"
-read -r status lost <<<"$ended"
-
-# 75: stopped cleanly. The same command continues from the checkpoints, also where something was lost, unless this start
-# and the one before have got no further.
-if ((status == 75 || lost)); then
-  if [[ -n $output && -e $output/batch.cancel ]]; then # made by `hpcbal cancel`
-    echo "the job was cancelled; submit it again to continue" >&2
-  elif ((was_stuck)) && is_stuck; then
-    echo "two starts in a row have got no further (no new checkpoint, no measured rate): the job ends here; see the" \
-      "reasons above; if it was stopped too soon, give it more time (--time-limit); submit it again to continue" >&2
-  elif ((restarts >= MAX_RESTARTS)); then
-    echo "the job ends here, and is not done: it may come back $MAX_RESTARTS times (MAX_RESTARTS, or --until-done of" \
-      "\`hpcbal submit\`), and did so $restarts times; submit it again to continue" >&2
-  elif come_back; then
-    exit "$status"
-  else
-    echo "the job could not be requeued and ends here; submit it again to continue" >&2
-  fi
-  ((status != 75)) || status=75
+# What rank 0 has noted decides, not the launcher's code; hpcbal knows the rules. `again`: the same command continues from
+# the checkpoints.
+ended=$("${CONTAINER[@]}" hpcbal launcher --ended "$status" --most-restarts "$MAX_RESTARTS" ${output:+--output "$output"}) ||
+  ended="1 end"
+read -r status next <<<"$ended"
+if [[ $next == again ]]; then
+  if come_back; then exit "$status"; fi
+  echo "the job could not be started again and ends here; submit it again to continue" >&2
 fi
-rm -f "$HPCBAL_END_FILE" "${HPCBAL_END_FILE%.end}.starts"
+((status != 75)) || status=75
+rm -f "$HPCBAL_END_FILE"
 exit "$status"

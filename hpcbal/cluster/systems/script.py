@@ -39,7 +39,6 @@ def render(system: System, job: BatchJob, file: str = "") -> str:
         "venv": word(job.site.venv) if job.site.venv else None,
         "max_restarts": str(job.max_restarts),
         "numbers": "\n".join(f"{n.upper()}={getattr(job, n) or 0}" for n in system.numbers) or None,
-        "count": template("count").rstrip("\n"),
         "watch": template("watch").rstrip("\n"),
         "watching": "" if system.watches else None,
         "resubmits": "" if system.watches else None,

@@ -33,8 +33,6 @@ set_launch() { # hpcbal assigns the cores and the GPUs itself
   launch+=(--setopt=gpu-affinity=off)
 }
 
-@count@
-
 read_end() {
   local left_s
   lead=@lead_s@

@@ -21,7 +21,7 @@
 @general@# With jsrun, -nnodes allocates whole nodes, and one resource set per node holds all GPUs, cores and ranks of the node.
 @general@# Elsewhere -n counts ranks, ptile says how many a node gets, affinity their cores, and -x keeps other jobs away.
 @general@# The environment, the data and the output must be on a file system that all nodes share.
-@general@# -Q "75": hpcbal exits with 75 when it has stopped cleanly before the end. LSF then requeues the job, and the same
+@general@# -Q 75: hpcbal exits with 75 when it has stopped cleanly before the end. LSF then requeues the job, and the same
 @general@# command continues from the checkpoints. -r: it also starts again if a host fails.
 
 is_signalled=1
@@ -50,10 +50,8 @@ set_launch() { # hpcbal assigns the cores itself
   esac
 }
 
-@count@
-
 read_end() { lead=0; } # LSF signals this shell (-wa, -wt), and does not say when the job ends
 
-come_back() { ((status == 75)); } # LSF starts the job again (-Q "75")
+come_back() { status=75; } # LSF starts the job again (-Q 75)
 
 @body@

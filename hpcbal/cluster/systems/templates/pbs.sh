@@ -46,8 +46,6 @@ set_launch() { # hpcbal assigns the cores itself
   esac
 }
 
-@count@
-
 read_end() {
   local limit hours minutes seconds
   lead=@lead_s@

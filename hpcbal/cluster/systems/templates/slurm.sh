@@ -47,8 +47,6 @@ set_launch() { # the line that `hpcbal plan` shows, with this job's nodes, tasks
   read -r -a launch <<<"$line"
 }
 
-count_restarts() { restarts=${SLURM_RESTART_COUNT:-0}; }
-
 # Slurm signals this shell only (B:). Without B: the ranks of the first node would get no signal under mpirun, because
 # they are not a Slurm step.
 read_end() {
