@@ -46,6 +46,7 @@ VARIABLES: Mapping[str, str] = {
     "HPCBAL_LAUNCHED": "set by `hpcbal run` for the ranks that it starts with mpirun itself",
     "HPCBAL_STARTER": "set by `hpcbal.run` in Python: the process whose end stops the run",
     "HPCBAL_END_FILE": "set by job scripts: the file in which rank 0 notes how the run has ended",
+    "HPCBAL_TASK": "set for job scripts: which task of an array, where the system has no arrays",
     "HPCBAL_END_TIME": "set by job scripts: when the job ends, unix seconds",
     "PYTHONUTF8": "hpcbal uses UTF-8 in any locale, and sets it to 1 where Python would not",
     "PYTHONPATH": "more folders with modules: Python's own and libraries come first",
