@@ -16,7 +16,7 @@ import weakref
 from collections.abc import Sequence
 from pathlib import Path
 
-from hpcbal.cluster.launch_line import detect_launcher
+from hpcbal.cluster.started import detect_launcher
 from hpcbal.errors import INTERRUPTED, ExitCode, InputError, OutputError, RunFailed, RunRefused
 from hpcbal.processes import own_stream, say, shielding
 from hpcbal.runtime.handoff.minding import STARTER

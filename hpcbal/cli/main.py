@@ -22,6 +22,7 @@ from hpcbal.cli import (
     schema,
     simulate,
     status,
+    submit,
     submit_job,
     validate,
 )
@@ -36,6 +37,7 @@ _VERBS = (
     simulate,
     forecast,
     profile,
+    submit,
     status,
     resize,
     submit_job,
@@ -103,8 +105,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         SystemExit: from argparse, for `--help` and `--version` (0) and for wrong arguments (2).
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
-    args = build_parser().parse_args(arguments)
-    args.argv = arguments
+    ours, site_options = submit.split(arguments)
+    args = build_parser().parse_args(ours)
+    args.argv, args.site_options = arguments, site_options
     try:
         code = int(args.function(args))
         with writing_stdout():

@@ -2,59 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from hpcbal.cluster.roles import Roles
+from hpcbal.cluster.started import batch_job, num_components
 from hpcbal.errors import ClusterError
-
-# (variable of the rank, variable of the size) per launcher; checked in this order, because mpirun inside a
-# Slurm job also inherits Slurm's variables.
-_VARIABLES = (
-    ("Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
-    ("PMIx", "PMIX_RANK", "PMIX_SIZE"),
-    ("MVAPICH2", "MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE"),
-    ("PMI", "PMI_RANK", "PMI_SIZE"),
-    ("jsrun", "JSM_NAMESPACE_RANK", "JSM_NAMESPACE_SIZE"),
-    ("PALS", "PALS_RANKID", "PALS_SIZE"),
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Launcher:
-    """The program that started this process.
-
-    Attributes:
-        name: name for people.
-        rank: rank of this process; None if the launcher does not set it.
-        size: number of processes that were started; None if the launcher does not set it.
-    """
-
-    name: str
-    rank: int | None
-    size: int | None
-
-
-def detect_launcher(environ: Mapping[str, str]) -> Launcher | None:
-    """Detect the launcher that started this process; None if there is none.
-
-    A Slurm batch script has SLURM_PROCID too, but only a step that srun started has SLURM_STEP_ID, so that
-    variable decides. A step of one task is a shell (`srun --pty bash`), because no ensemble runs on one rank.
-    """
-    for name, rank_variable, size_variable in _VARIABLES:
-        if rank_variable in environ:
-            size = environ.get(size_variable) or environ.get("SLURM_STEP_NUM_TASKS")
-            return Launcher(name, _number(environ[rank_variable]), _number(size))
-    if "SLURM_PROCID" in environ and "SLURM_STEP_ID" in environ:
-        size = environ.get("SLURM_STEP_NUM_TASKS") or environ.get("SLURM_NTASKS")
-        if size != "1":
-            return Launcher("srun", _number(environ["SLURM_PROCID"]), _number(size))
-    return None
-
-
-def _number(text: str | None) -> int | None:
-    return int(text) if text and text.isdigit() else None
-
 
 # All ranks exit with 75 when the job is to be run again; the first one must not kill the others.
 # If a rank dies before all have met in MPI, nothing else ends those that wait for it.
@@ -97,19 +50,45 @@ class RanksToStart:
         return ["mpirun", "-n", total, *by_node, "--bind-to", "none"]
 
 
-def ranks_of_slurm_job(environ: Mapping[str, str]) -> RanksToStart:
+@dataclass(frozen=True, slots=True)
+class ComponentsToStart:
+    """All components of a heterogeneous Slurm job, as one step: their ranks share one MPI world.
+
+    Each component brings its own number of nodes, tasks and GPUs.
+
+    Attributes:
+        num_components: components of the job, >= 2.
+        cores_per_rank: CPUs per task, the same in all components; None: the default of Slurm.
+    """
+
+    num_components: int
+    cores_per_rank: int | None = None
+
+    def srun(self) -> list[str]:
+        """The words of the `srun` line."""
+        words = ["srun", f"--het-group=0-{self.num_components - 1}"]
+        if self.cores_per_rank is not None:
+            words.append(f"--cpus-per-task={self.cores_per_rank}")
+        return [*words, *_SRUN_OPTIONS]
+
+    def mpirun(self) -> list[str]:
+        """Refuse: `mpirun` finds no nodes in such a job, because Slurm names them by component."""
+        raise ClusterError(
+            f"this is a heterogeneous job of {self.num_components} components, whose nodes mpirun does not "
+            "find; start the ranks with srun, or request all nodes as one component"
+        )
+
+
+def ranks_of_slurm_job(environ: Mapping[str, str]) -> RanksToStart | ComponentsToStart:
     """Read the request of a Slurm job from the variables of its batch script.
 
     Raises:
-        ClusterError: outside of a job, in a heterogeneous one, or if the nodes do not all get the same number
-            of ranks.
+        ClusterError: outside of a job, if the nodes do not all get the same number of ranks, or if the
+            components of a heterogeneous job ask for different numbers of cores per task.
     """
-    components = environ.get("SLURM_HET_SIZE", "")
-    if components.isdigit() and int(components) > 1:
-        raise ClusterError(
-            f"this is a heterogeneous job of {components} components, and the line would start ranks in the "
-            "first one only; request all nodes as one component, with the same --ntasks-per-node"
-        )
+    components = num_components(environ)
+    if components > 1:
+        return ComponentsToStart(components, _cores_of_components(environ, components))
     nodes = environ.get("SLURM_JOB_NUM_NODES", "")
     if not nodes.isdigit():
         raise ClusterError(
@@ -120,9 +99,11 @@ def ranks_of_slurm_job(environ: Mapping[str, str]) -> RanksToStart:
     per_node, total = environ.get("SLURM_NTASKS_PER_NODE", ""), environ.get("SLURM_NTASKS", "")
     if not per_node.isdigit():
         if not total.isdigit() or int(total) % num_nodes:
+            job = batch_job(environ)
+            counts = "" if job is None or not job.tasks_per_node else f" ({_listed(job.tasks_per_node)})"
             raise ClusterError(
-                f"the job has {total or 'no'} tasks on {num_nodes} nodes, but every node needs as many as "
-                "the others; request them with --ntasks-per-node"
+                f"the job has {total or 'no'} tasks on {num_nodes} nodes{counts}, but every node needs as "
+                "many as the others; request them with --ntasks-per-node"
             )
         per_node = str(int(total) // num_nodes)
     cores = environ.get("SLURM_CPUS_PER_TASK", "")
@@ -130,6 +111,24 @@ def ranks_of_slurm_job(environ: Mapping[str, str]) -> RanksToStart:
     return RanksToStart(
         num_nodes, int(per_node), int(cores) if cores.isdigit() else None, "" if gpus == "0" else gpus
     )
+
+
+def _cores_of_components(environ: Mapping[str, str], components: int) -> int | None:
+    """The CPUs per task of all components, which one line of `srun` can only give to all of them."""
+    asked = {environ.get(f"SLURM_CPUS_PER_TASK_HET_GROUP_{index}", "") for index in range(components)}
+    if len(asked) > 1:
+        shown = ", ".join(sorted(cores or "none" for cores in asked))
+        raise ClusterError(
+            f"the {components} components of this heterogeneous job ask for different --cpus-per-task "
+            f"({shown}); request the same for all of them"
+        )
+    (cores,) = asked
+    return int(cores) if cores.isdigit() else None
+
+
+def _listed(counts: Sequence[int]) -> str:
+    shown = ", ".join(str(count) for count in counts[:8])
+    return shown if len(counts) <= 8 else f"{shown}, ..."
 
 
 MOST_RANKS_PER_CORE = 4

@@ -15,9 +15,9 @@ from typing import cast
 from mpi4py import MPI
 
 from hpcbal.cluster.discovery import infos_of_ranks, split_by_node
-from hpcbal.cluster.launch_line import Launcher
 from hpcbal.cluster.layout import granted_gpus, visible_gpus
 from hpcbal.cluster.roles import SCHEDULER_RANK
+from hpcbal.cluster.started import Launcher
 from hpcbal.comm.collectives import (
     ReportedError,
     all_or_none,

@@ -9,12 +9,13 @@ from contextlib import ExitStack
 
 from mpi4py import MPI
 
-from hpcbal.cluster.launch_line import Launcher
+from hpcbal.cluster.job_end import UNDECIDED
 from hpcbal.cluster.roles import SCHEDULER_RANK
+from hpcbal.cluster.started import Launcher, fault_of_world
 from hpcbal.comm.collectives import ReportedError, patient_barrier
 from hpcbal.errors import ExitCode
 from hpcbal.processes import remember_rank, say
-from hpcbal.runtime.handoff.end_file import UNDECIDED, note_end
+from hpcbal.runtime.handoff.end_file import note_end
 from hpcbal.runtime.handoff.start_file import StartFile
 from hpcbal.runtime.health.ending import JobEnder
 from hpcbal.runtime.health.liveness import Liveness
@@ -73,14 +74,16 @@ def _run_or_leave(
 
 
 def _check_world(world: MPI.Intracomm, launcher: Launcher) -> None:
-    """Exit if the size of the MPI world differs from the launcher's; the first rank reports it."""
-    if launcher.size in (None, world.size):
+    """Exit if the MPI world is smaller than the launcher's; the first rank reports it."""
+    fault = fault_of_world(launcher, world.rank, world.size, mpi_library())
+    if fault is None:
         return
     if launcher.rank in (None, SCHEDULER_RANK):
-        say(
-            f"hpcbal: {launcher.name} started {launcher.size} processes, but this process sees an MPI world "
-            f"of size {world.size}, so the processes cannot reach each other. mpi4py was built with an MPI "
-            "that is not the launcher's: start with the mpirun of that MPI, or with 'srun --mpi=pmix', or "
-            "rebuild mpi4py against the site's MPI"
-        )
+        say(f"hpcbal: {fault}")
     raise ReportedError(int(ExitCode.WRONG_INPUT))
+
+
+def mpi_library() -> str:
+    """Return name and version of the MPI library that mpi4py uses, such as `Open MPI 5.0.11`."""
+    name, version = MPI.get_vendor()
+    return f"{name} {'.'.join(map(str, version))}"

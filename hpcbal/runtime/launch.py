@@ -13,9 +13,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hpcbal.cluster.launch_line import Launcher, crowding, detect_launcher
+from hpcbal.cluster.launch_line import crowding
 from hpcbal.cluster.layout import visible_gpus
 from hpcbal.cluster.roles import LEAST_EXECUTORS
+from hpcbal.cluster.started import Launcher, detect_launcher
 from hpcbal.config import AnyConfig
 from hpcbal.errors import ClusterError, ExitCode, InputError, OutputError
 from hpcbal.kinds import KINDS

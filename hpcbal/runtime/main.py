@@ -10,8 +10,8 @@ from pathlib import Path
 from mpi4py import MPI
 
 from hpcbal.cluster.discovery import split_by_node
-from hpcbal.cluster.launch_line import Launcher
 from hpcbal.cluster.roles import SCHEDULER_RANK
+from hpcbal.cluster.started import Launcher
 from hpcbal.comm.collectives import all_or_none, patient_barrier, patient_broadcast
 from hpcbal.comm.mpi import MpiChannel
 from hpcbal.config import add_import_roots

@@ -190,23 +190,11 @@ def test_a_compiled_module_with_a_loss_of_its_own(lab, monkeypatch) -> None:
     assert "compiled" in done.out
 
 
-def test_a_killed_run_resumes_bit_equal(lab) -> None:
-    """Random layers draw by seed, step and sample, so a calm run has the same weights and averages."""
-    dnn = {"name": "net", "model": "nets:net", "stop": {"max_epochs": 60}}
-    write(lab, dnns=[dnn], checkpoint={"interval_s": 0.02})
-    done = lab.start("run", "run.yaml", "--output", "whole").wait(timeout_s=300)
-    assert done.code == 0, done
-    running = lab.start("run", "run.yaml")
-    running.until(lambda: len(lab.events("epoch-done")) >= 1, "epoch")
-    running.signal_rank(2, signal.SIGKILL)
-    assert running.wait(60.0).code != 0
-    done = lab.start("run", "run.yaml").wait(timeout_s=300)
-    assert done.code == 0, done
-    assert_equal_files(lab.folder / "whole", lab.folder / "out")
-
-
 def test_torch_distributed_sums_and_a_killed_run_resumes_bit_equal(lab) -> None:
-    """Two DNNs in groups of two and three slots that come and go, and a rank that is killed in the middle."""
+    """Two DNNs in groups of two and three slots that come and go, and a rank that is killed in the middle.
+
+    Random layers draw by seed, step and sample, so a calm run has the same weights and averages.
+    """
     rates = {"net": {1: 1000.0, 2: 1900.0, 3: 2700.0}, "other": {1: 1000.0, 2: 1900.0, 3: 2700.0}}
     dnns = [
         {"name": "net", "model": "nets:net", "stop": {"max_epochs": 12}},

@@ -48,6 +48,7 @@ user_code
 kinds
 events               pydantic_core
 cluster.layout
+cluster.systems
 comm                 mpi4py numpy
 cluster              mpi4py
 policies.batching    numpy

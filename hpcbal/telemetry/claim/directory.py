@@ -18,7 +18,7 @@ from hpcbal.telemetry.ledger import RolesAssignedLine, lines_of, scan_ledger
 
 # Files that batch systems create in the directory before the run starts, and hpcbal's own first files.
 _HARMLESS_SUFFIXES = (".out", ".err", ".log", ".tmp")
-_HARMLESS_NAMES = ("run.lock", "logs", "smoke", "given.yaml")
+_HARMLESS_NAMES = ("run.lock", "logs", "smoke", "given.yaml", "batch.jsonl", "batch.sh", "batch.cancel")
 _PROBE_BYTES = 1 << 16
 _TRAINING_HAS_BEGUN = (StartRound, StartGroup, RolesAssignedLine)
 

@@ -96,6 +96,21 @@ class RunDirectory:
         return self.root / "submitted"
 
     @property
+    def batch_jobs(self) -> Path:
+        """Names the batch jobs that were submitted for the run, see `batch_jobs`."""
+        return self.root / "batch.jsonl"
+
+    @property
+    def batch_script(self) -> Path:
+        """The script of the last batch job that was submitted for the run."""
+        return self.root / "batch.sh"
+
+    @property
+    def batch_cancel(self) -> Path:
+        """While it exists, no batch job of the run comes back after it has stopped."""
+        return self.root / "batch.cancel"
+
+    @property
     def compiled(self) -> Path:
         """Holds what torch.compile has made; safe to remove while nothing trains."""
         return self.root / "compiled"

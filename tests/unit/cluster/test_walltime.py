@@ -34,6 +34,7 @@ def test_the_earlier_of_the_configs_and_slurms_end_counts():
     assert limit(3600.0, late).reached() is None
     assert limit(None).reached() is None
     assert limit(None, "x").reached() is None
+    assert WalltimeLimit.of_job(None, time.time(), {"HPCBAL_END_TIME": soon}).reached() is not None
 
 
 def test_the_walltime_counts_from_the_start_of_the_program():

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from hpcbal.cluster.launch_line import Launcher
+from hpcbal.cluster.started import Launcher
 from hpcbal.errors import OutputError
 from hpcbal.runtime.health.liveness import Liveness
 

@@ -25,7 +25,7 @@ from hpcbal.training.torch.backend import TorchBackend
 Make = Callable[..., Any]
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:torch")
 """PyTorch's compiler uses parts of PyTorch that are to go."""
-NORMALISED = "torch_modules:normalised"
+NORMALISED, VECTOR = "torch_modules:normalised", "torch_modules:normalised_vector"
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def cut(batch: Any, start: int, stop: int) -> Any:
 def test_shares_of_any_size_need_one_version_and_give_the_same_weights(
     build: Make, make_batch: Make, cache: Path
 ) -> None:
-    plain, compiled = build(factor=0.1), build(factor=0.1, compile=True)
+    plain, compiled = build(VECTOR), build(VECTOR, compile=True)
     assert any(cache.rglob("*.so"))
     versions = counters["stats"]["unique_graphs"]
     assert versions == 2  # training and inference
@@ -88,7 +88,7 @@ def test_a_loss_of_the_module_is_compiled_too(build: Make, make_batch: Make, cac
 
 @pytest.mark.timeout(300)
 def test_slices_are_compiled_with_more_than_one_sample(build: Make, make_batch: Make, cache: Path) -> None:
-    given = {"model": "torch_modules:normalised_vector", "accumulate": 2}
+    given = {"model": VECTOR, "accumulate": 2}
     plain, compiled = build(**given), build(**given, compile=True)
     versions = counters["stats"]["unique_graphs"]
     for replica in (plain, compiled):

@@ -1,0 +1,86 @@
+"""`hpcbal submit`: from a configuration to a batch job, in one command."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from hpcbal.cli.options import Subparsers, add_json, positive, print_answer
+
+
+def add_parser(verbs: Subparsers) -> None:
+    """Add the verb to the program's parser."""
+    parser = verbs.add_parser(
+        "submit",
+        help="submit a run to the batch system",
+        usage="hpcbal submit CONFIG [OPTION...] [-- OPTION OF THE SITE...]",
+        description="Write the script of a batch job for this run, and submit it to Slurm, PBS, LSF or Flux. "
+        "What follows a lone -- are further options of the job, as the site's submit command takes them.",
+    )
+    parser.add_argument("config", type=Path, metavar="CONFIG", help="YAML file of the run")
+    parser.add_argument(
+        "--set",
+        dest="overrides",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="change a key, as for 'hpcbal run'; may be repeated",
+    )
+    parser.add_argument(
+        "--output", "-o", type=Path, metavar="DIR", help="output directory (default: output.dir)"
+    )
+    parser.add_argument(
+        "--system",
+        default="auto",
+        metavar="NAME",
+        help="auto (default), or the batch system: slurm, pbs, lsf or flux",
+    )
+    parser.add_argument("--nodes", type=positive, default=1, metavar="N", help="nodes (default: 1)")
+    parser.add_argument(
+        "--time", type=_time_s, metavar="H:MM", help="time limit (default: walltime of the configuration)"
+    )
+    parser.add_argument(
+        "--after",
+        action="append",
+        default=[],
+        metavar="ID",
+        help="start once this job has ended; may be repeated",
+    )
+    parser.add_argument(
+        "--until-done",
+        type=positive,
+        default=0,
+        metavar="N",
+        help="come back at most N times, until the run is done (default: stop at the time limit)",
+    )
+    parser.add_argument("--dry-run", action="store_true", help="print the script, and submit nothing")
+    add_json(parser)
+    parser.set_defaults(function=run)
+
+
+def split(arguments: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
+    """Cut a command line of this verb at a lone `--`: argparse would mix what follows with CONFIG."""
+    if "--" not in arguments or arguments[0] != "submit":
+        return arguments, ()
+    cut = arguments.index("--")
+    return arguments[:cut], arguments[cut + 1 :]
+
+
+def run(args: argparse.Namespace) -> int:
+    """Submit the run, and say what was asked for, why, and where to look."""
+    from hpcbal.cli.submitting.submitting import answer
+
+    return print_answer(answer(args), as_json=args.json)
+
+
+def _time_s(text: str) -> int:
+    """Argument type: hours and minutes, in seconds."""
+    hours, colon, minutes = text.partition(":")
+    known = colon and hours.isdecimal() and minutes.isdecimal() and len(minutes) == 2 and int(minutes) < 60
+    found = 3600 * int(hours) + 60 * int(minutes) if known and len(hours) < 6 else 0
+    if not found:
+        raise argparse.ArgumentTypeError(
+            f"got {text!r}, allowed: hours and minutes such as 4:00 or 0:30, more than 0:00"
+        )
+    return found

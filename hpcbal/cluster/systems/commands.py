@@ -1,0 +1,56 @@
+"""Run the commands of a scheduler, with an error that a user can use."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+
+from hpcbal.cluster.systems.job import Command, Done
+from hpcbal.errors import ClusterError
+
+TIMEOUT_S = 120.0
+"""A scheduler under load takes tens of seconds to answer."""
+
+
+def run_command(command: Command) -> Done:
+    """Run a command of a scheduler, with its output in English.
+
+    Raises:
+        ClusterError: if it is not here, or does not answer.
+    """
+    name = command.words[0]
+    try:
+        done = subprocess.run(
+            command.words,
+            input=command.stdin or "",
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=TIMEOUT_S,
+            env={**os.environ, "LC_ALL": "C", **command.environ},
+            check=False,
+        )
+    except FileNotFoundError:
+        raise ClusterError(
+            f"{name}: no such command on PATH; run hpcbal where jobs are submitted, or load the module of "
+            "the batch system"
+        ) from None
+    except OSError as error:
+        raise ClusterError(f"{name}: cannot be started: {error.strerror or error}") from error
+    except subprocess.TimeoutExpired:
+        raise ClusterError(
+            f"{name}: no answer within {TIMEOUT_S:.0f} s; the scheduler is busy or down, try again later"
+        ) from None
+    return Done(done.returncode, done.stdout, done.stderr)
+
+
+def answer_of(command: Command) -> Done:
+    """Run a command that must succeed.
+
+    Raises:
+        ClusterError: if it is not here, does not answer, or ends with another code than 0.
+    """
+    done = run_command(command)
+    if done.code:
+        raise ClusterError(f"{command.words[0]} has refused, with code {done.code}: {done.said}")
+    return done

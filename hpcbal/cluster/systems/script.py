@@ -1,0 +1,159 @@
+"""Fill the template of a system with a job: text in, text out."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
+from importlib.resources import files
+
+from hpcbal.cluster.systems.job import BatchJob, System
+from hpcbal.errors import InputError
+
+_PLACE = re.compile(r"@([a-z_0-9]+)@")
+_PLAIN = re.compile(r"[\w@%+=:,./\[\]()&!*-]+", re.ASCII)
+
+
+def render(system: System, job: BatchJob, file: str = "") -> str:
+    """Return the script of a job.
+
+    Args:
+        system: where it runs.
+        job: the job.
+        file: name of the script, for its comments, if it is one that is shipped.
+
+    Raises:
+        InputError: if a value cannot be written into a script, such as one with a newline.
+    """
+    launcher = job.launcher or system.launchers[0]
+    values = {
+        "options": "\n".join(system.options(job)),
+        "general": "" if not job.tasks else None,
+        "submitted": "" if job.tasks else None,
+        "tasks": _tasks(job),
+        "modules": words(job.site.modules),
+        "launcher": word(launcher),
+        "container": words(job.site.container),
+        "launcher_options": words(job.site.launcher_options),
+        "venv": word(job.site.venv) if job.site.venv else None,
+        "max_restarts": str(job.max_restarts),
+        "numbers": "\n".join(f"{n.upper()}={getattr(job, n) or 0}" for n in system.numbers) or None,
+        "watch": template("watch").rstrip("\n"),
+        "watching": "" if system.watches else None,
+        "resubmits": "" if system.watches else None,
+        "script": word(job.script) if job.script else '"$0"',
+        "log": word(job.log or system.log_name(job.is_array)),
+        "clock": clock(job.time_s),
+        "lead_s": str(job.lead_s),
+        "before": "\n".join(map(_line, job.site.before)) or None,
+        "after": "\n".join(map(_line, job.site.after)) or None,
+        "file": file,
+        **{name: text.replace("FILE", file) for name, text in system.texts.items()},
+        "code_to_end": str(system.code_to_end(job)),
+    }
+    body = fill(template("body"), values)
+    return fill(template(system.name), {**values, "body": body.rstrip("\n")})
+
+
+def fill(text: str, values: Mapping[str, str | None]) -> str:
+    """Replace each `@name@`; a line with one whose value is None is left out.
+
+    Values are not searched for further names.
+    """
+    lines = []
+    for line in text.splitlines():
+        names = _PLACE.findall(line)
+        if all(values[name] is not None for name in names):
+            lines.append(_PLACE.sub(lambda found: values[found[1]] or "", line))
+    return "\n".join(lines) + "\n"
+
+
+@cache
+def template(name: str) -> str:
+    """Return the text of a template."""
+    return (files(__package__) / "templates" / f"{name}.sh").read_text(encoding="utf-8")
+
+
+def word(text: str) -> str:
+    """Return a word as the shell reads it back.
+
+    Raises:
+        InputError: if it has a newline or another character that cannot be printed.
+    """
+    if not text.isprintable():
+        raise InputError(
+            f"got {text!r}, allowed in a job script: printable characters, and no newline; rename the file "
+            "or change the value"
+        )
+    return shlex.quote(text)
+
+
+def words(given: Iterable[str]) -> str:
+    """Return several words as the shell reads them back."""
+    return " ".join(map(word, given))
+
+
+def option_words(given: Sequence[str]) -> str:
+    """Return the words of an option for the head of a script, which the batch system reads and no shell.
+
+    The systems agree on words in double quotes, and on nothing inside of them.
+
+    Raises:
+        InputError: if a word has quotes, backslashes or what cannot be printed.
+    """
+    for text in given:
+        if not text.isprintable() or set(text) & set("\"'\\`$"):
+            raise InputError(
+                f"got {text!r}, allowed in an option of a batch job: printable characters without quotes, "
+                "backslashes and $"
+            )
+    return " ".join(text if _PLAIN.fullmatch(text) else f'"{text}"' for text in given)
+
+
+def directives(prefix: str, options: Iterable[Sequence[str]]) -> list[str]:
+    """Return lines for the head of a script, one for each option."""
+    return [f"{prefix} {option_words(option)}" for option in options]
+
+
+def site_options(given: Sequence[str]) -> list[list[str]]:
+    """Group the words of options: each that begins with `-` begins a line."""
+    groups: list[list[str]] = []
+    for text in given:
+        if text.startswith("-") or not groups:
+            groups.append([text])
+        else:
+            groups[-1].append(text)
+    return groups
+
+
+def clock(time_s: float, *, seconds: bool = True) -> str:
+    """Return a time limit as `H:MM:SS`, or as `H:MM`, rounded up to minutes."""
+    minutes = -(-int(time_s) // 60)
+    text = f"{minutes // 60:02d}:{minutes % 60:02d}"
+    return f"{text}:00" if seconds else text
+
+
+def folder_of(path: str) -> str:
+    """Return the folder of a file, with a slash at its end."""
+    return f"{path.rpartition('/')[0]}/"
+
+
+def _tasks(job: BatchJob) -> str | None:
+    """Return the lines that set the words of a task, and its output directory."""
+    if not job.tasks:
+        return None
+    sets = [
+        f"words=({words(task)}) output={word(output)}"
+        for task, output in zip(job.tasks, job.outputs, strict=True)
+    ]
+    if not job.is_array:
+        return sets[0]
+    return "\n".join(["case $task in", *(f"{n}) {line} ;;" for n, line in enumerate(sets, 1)), "esac"])
+
+
+def _line(text: str) -> str:
+    """Return a line of the shell, from the site file."""
+    if "\n" in text or "\0" in text:
+        raise InputError(f"got {text!r}, allowed: one line of the shell in each item")
+    return text

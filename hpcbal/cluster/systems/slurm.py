@@ -1,0 +1,150 @@
+"""Slurm: sbatch, scontrol, sacct, scancel."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from hpcbal.cluster.systems.job import UNKNOWN, BatchJob, Command, Phase, QueueState, Run, System
+from hpcbal.cluster.systems.script import clock, directives, site_options
+
+PHASES = {
+    Phase.PENDING: "PENDING CONFIGURING REQUEUED REQUEUE_FED REQUEUE_HOLD RESV_DEL_HOLD SPECIAL_EXIT",
+    Phase.RUNNING: "RUNNING COMPLETING SUSPENDED STOPPED SIGNALING STAGE_OUT RESIZING",
+    Phase.ENDED: "COMPLETED CANCELLED FAILED TIMEOUT NODE_FAIL BOOT_FAIL PREEMPTED OUT_OF_MEMORY DEADLINE "
+    "REVOKED",
+}
+"""The states of `scontrol show job` and `sacct`."""
+_PHASE_OF = {word: phase for phase, states in PHASES.items() for word in states.split()}
+_FIELD = re.compile(r"(?:^|\s)(\w+)=(\S*)")
+_EPOCH = {"SLURM_TIME_FORMAT": "%s"}
+"""Slurm then prints times in seconds of the Unix epoch."""
+
+
+def options(job: BatchJob) -> list[str]:
+    """Return the lines at the head of the script."""
+    site = job.site
+    wanted = [
+        f"--job-name={job.name}",
+        f"--nodes={job.num_nodes}",
+        f"--ntasks-per-node={job.ranks_per_node}",
+        f"--cpus-per-task={job.cores_per_rank}" if job.cores_per_rank else "",
+        f"--gpus-per-node={job.gpus_per_node}" if job.gpus_per_node else "",
+        "--exclusive" if job.exclusive else "",
+        f"--time={clock(job.time_s)}",
+        f"--signal=B:USR2@{job.lead_s}",
+        "--requeue" if job.max_restarts else "--no-requeue",
+        "--open-mode=append",
+        f"--output={job.log or log_name(job.is_array)}",
+        f"--account={site.account}" if site.account else "",
+        f"--partition={site.partition}" if site.partition else "",
+    ]
+    return directives("#SBATCH", [[each] for each in wanted if each] + site_options(site.options))
+
+
+def log_name(is_array: bool) -> str:
+    """Return the name of a log, with Slurm's marks for the numbers of the job."""
+    return "hpcbal-%A_%a.log" if is_array else "hpcbal-%j.log"
+
+
+def submissions(job: BatchJob, script: str, text: str) -> list[Command]:
+    """Return the command that submits the script."""
+    words = ["sbatch", "--parsable"]
+    if job.is_array:
+        words.append(f"--array=1-{len(job.tasks)}")
+    if job.after:
+        words.append(f"--dependency=afterany:{':'.join(job.after)}")
+    return [Command((*words, script))]
+
+
+def number(printed: str) -> str:
+    """Find the job's number in what `sbatch --parsable` has printed: `12` or `12;cluster`."""
+    found = re.search(r"^(\d+)(?:;\S+)?$", printed, re.MULTILINE)
+    return found[1] if found else ""
+
+
+def ask(jobs: Sequence[str], run: Run) -> dict[str, QueueState]:
+    """Return the state of each job: Slurm's controller forgets a job some minutes after its end."""
+    states = {}
+    for job in jobs:
+        done = run(Command(("scontrol", "--oneliner", "show", "job", job), environ=_EPOCH))
+        state = state_of_scontrol(done.stdout) if done.code == 0 else UNKNOWN
+        if state.phase is Phase.UNKNOWN:
+            words = ("sacct", "--noheader", "--parsable2", "--allocations", f"--jobs={job}")
+            fields = "--format=State,ExitCode,End,Reason,NodeList"
+            done = run(Command((*words, fields), environ=_EPOCH))
+            state = state_of_sacct(done.stdout) if done.code == 0 else UNKNOWN
+        states[job] = state
+    return states
+
+
+def state_of_scontrol(printed: str) -> QueueState:
+    """Read what `scontrol --oneliner show job` prints, with times in seconds.
+
+    An array has a line for each task that has begun, and one for all others: the first that is not over
+    counts.
+    """
+    found = [_state(dict(_FIELD.findall(line))) for line in printed.splitlines() if "JobState=" in line]
+    return next((state for state in found if state.phase is not Phase.ENDED), found[0] if found else UNKNOWN)
+
+
+def _state(fields: dict[str, str]) -> QueueState:
+    word = fields.get("JobState", "")
+    phase = _PHASE_OF.get(word, Phase.UNKNOWN)
+    reason = fields.get("Reason", "")
+    return QueueState(
+        phase,
+        word,
+        reason="" if reason == "None" else reason,
+        starts_s=_time(fields.get("StartTime", "")) if phase is Phase.PENDING else None,
+        until_s=None if phase is Phase.PENDING else _time(fields.get("EndTime", "")),
+        exit_code=_exit_code(fields.get("ExitCode", "")) if phase is Phase.ENDED else None,
+        nodes="" if phase is Phase.PENDING else fields.get("NodeList", "").replace("(null)", ""),
+    )
+
+
+def state_of_sacct(printed: str) -> QueueState:
+    """Read what `sacct` prints of one job: the last line is its last start."""
+    lines = [line.split("|") for line in printed.splitlines() if line.count("|") == 4]
+    if not lines:
+        return UNKNOWN
+    state, code, end, reason, nodes = lines[-1]
+    word = state.split(" ")[0]  # CANCELLED by 1000
+    keys = {"JobState": word, "ExitCode": code, "EndTime": end, "Reason": reason, "NodeList": nodes}
+    return _state({**keys, "StartTime": ""})
+
+
+def _time(text: str) -> float | None:
+    return float(text) if text.isdecimal() else None
+
+
+def _exit_code(text: str) -> int | None:
+    """`75:0` is a code, `0:15` the end by a signal."""
+    code, _, signal = text.partition(":")
+    if not code.isdecimal():
+        return None
+    return 128 + int(signal) if signal.isdecimal() and int(signal) else int(code)
+
+
+SLURM = System(
+    name="slurm",
+    title="Slurm",
+    program="sbatch",
+    launchers=("srun", "mpirun"),
+    suffix=".sbatch",
+    options=options,
+    texts={
+        "shown": "more time (--time), or its signal a shorter lead (--signal=B:USR2@SECONDS)",
+        "launchers": "or mpirun, where Slurm has no PMIx (see: srun --mpi=list)",
+        "launcher_option": "--mpi=pmix_v4",
+        "usage": "sbatch slurm/FILE [profile | evaluate] CONFIG-OR-DIR [ARGUMENT...]",
+    },
+    log_name=log_name,
+    log_of=lambda name, job: name.replace("%A_%a", job).replace("%j", job),
+    submissions=submissions,
+    number=number,
+    task=lambda job, task: f"{job}_{task}",
+    ask=ask,
+    cancel=lambda jobs: Command(("scancel", *jobs)),
+    signal=lambda job: Command(("scancel", "--batch", "--signal=USR2", job)),
+)

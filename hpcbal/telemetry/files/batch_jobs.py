@@ -1,0 +1,104 @@
+"""The batch jobs of a run: lines in a file of its output directory."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hpcbal.telemetry.files.atomic_file import make_own_directory, output_error, to_jsonable
+from hpcbal.telemetry.files.json_lines import encode_line, open_to_append, read_json_lines, write_all
+from hpcbal.telemetry.files.run_directory import RunDirectory
+
+FORMAT = 1
+
+
+@dataclass(frozen=True, slots=True)
+class BatchRecord:
+    """One batch job that was submitted for a run.
+
+    Attributes:
+        system: name of its batch system, see `hpcbal.cluster.systems.SYSTEMS`.
+        id: identifier, as the system's commands take it; of a task of an array `12_3`.
+        submitted_s: when, in seconds of the Unix epoch.
+        directory: where it was submitted, absolute; relative paths start there.
+        script: its script, absolute.
+        log: the file with what it prints, absolute.
+        num_nodes: number of nodes.
+        ranks_per_node: number of ranks on each node.
+        time_s: time limit in seconds.
+        max_restarts: how often it may come back.
+        words: the words of its command behind `hpcbal`.
+        why: sentences that say why it asks for so much.
+        continues: the job before it whose work it continues; empty for the first one.
+    """
+
+    system: str
+    id: str
+    submitted_s: float
+    directory: str
+    script: str
+    log: str
+    num_nodes: int
+    ranks_per_node: int
+    time_s: float
+    max_restarts: int = 0
+    words: tuple[str, ...] = ()
+    why: tuple[str, ...] = ()
+    continues: str = ""
+
+
+def append_batch_job(directory: Path, record: BatchRecord) -> None:
+    """Add a job to those that the output directory knows, which is made if it is not there.
+
+    The line reaches the disk as a whole, before this returns.
+
+    Raises:
+        OutputError: if it cannot be written.
+    """
+    path = RunDirectory(directory).batch_jobs
+    try:
+        make_own_directory(directory)
+        with open_to_append(path) as file:
+            write_all(file, encode_line({"format": FORMAT, **to_jsonable(record)}))
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise output_error(path, error) from error
+
+
+def read_batch_jobs(directory: Path) -> list[BatchRecord]:
+    """Return the jobs that an output directory knows, the last one at the end; none if it has no such file.
+
+    A job that its script has submitted has only its identifier and that of the job before; all else is as
+    in that one.
+
+    Raises:
+        OutputError: if the file is there and cannot be read.
+    """
+    path = RunDirectory(directory).batch_jobs
+    try:
+        lines = read_json_lines(path)
+    except OSError as error:
+        raise output_error(path, error, "read") from error
+    found: dict[str, BatchRecord] = {}
+    for line in lines:
+        before = found.get(str(line.get("continues") or ""))
+        known = {} if before is None else dataclasses.asdict(before)
+        record = _record({**known, **line})
+        if record is not None:
+            found[record.id] = record
+    return list(found.values())
+
+
+def _record(values: dict[str, Any]) -> BatchRecord | None:
+    """Return a record; None if a field is missing, as in a line of a later version."""
+    names = {field.name for field in dataclasses.fields(BatchRecord)}
+    given: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value for name, value in values.items()
+    }
+    try:
+        return BatchRecord(**{name: value for name, value in given.items() if name in names})
+    except TypeError:
+        return None

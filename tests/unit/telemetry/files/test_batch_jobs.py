@@ -1,0 +1,57 @@
+"""The file of a run's batch jobs."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from hpcbal.errors import OutputError
+from hpcbal.telemetry.claim.directory import check_output
+from hpcbal.telemetry.files.batch_jobs import BatchRecord, append_batch_job, read_batch_jobs
+from hpcbal.telemetry.files.run_directory import RunDirectory
+
+FIRST = BatchRecord(
+    "slurm",
+    "12",
+    1.5,
+    "/home/me",
+    "/home/me/out/batch.sh",
+    "/home/me/out/x.log",
+    2,
+    4,
+    600,
+    3,
+    ("run", "ü y"),
+)
+
+
+def test_jobs_are_read_as_they_were_appended(tmp_path: Path) -> None:
+    assert read_batch_jobs(tmp_path / "out") == []
+    second = dataclasses.replace(FIRST, id="13", why=("because",))
+    append_batch_job(tmp_path / "out", FIRST)
+    append_batch_job(tmp_path / "out", second)
+    assert read_batch_jobs(tmp_path / "out") == [FIRST, second]
+
+
+def test_a_job_that_continues_another_is_known_by_its_number_alone(tmp_path: Path) -> None:
+    append_batch_job(tmp_path, FIRST)
+    with (tmp_path / "batch.jsonl").open("a") as file:
+        file.write('{"id": "14", "continues": "12"}\n{"id": "15", "continues": "not known"}\n{"id": ')
+    assert read_batch_jobs(tmp_path) == [FIRST, dataclasses.replace(FIRST, id="14", continues="12")]
+
+
+def test_a_run_may_start_where_its_job_was_noted(tmp_path: Path) -> None:
+    append_batch_job(tmp_path, FIRST)
+    RunDirectory(tmp_path).batch_script.touch()
+    RunDirectory(tmp_path).batch_cancel.touch()
+    assert not check_output(tmp_path, "name: a\n").resumed
+
+
+def test_a_file_where_the_directory_should_be_is_an_error_for_users(tmp_path: Path) -> None:
+    (tmp_path / "out").touch()
+    with pytest.raises(OutputError, match="out"):
+        append_batch_job(tmp_path / "out", FIRST)
+    with pytest.raises(OutputError, match="cannot read"):
+        read_batch_jobs(tmp_path / "out")
