@@ -92,7 +92,7 @@ def test_a_controller_that_cannot_be_asked_is_no_unknown_job() -> None:
     def run(command: Command) -> Done:
         return Done(1, "", "slurm_load_jobs error: Unable to contact slurm controller (connect failure)")
 
-    with pytest.raises(ClusterError, match="scontrol has ended with 1: .*Unable to contact slurm controller"):
+    with pytest.raises(ClusterError, match=r"scontrol has ended with 1: .*Unable to contact"):
         ask(["1"], run)
 
 

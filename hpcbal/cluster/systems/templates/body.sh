@@ -33,6 +33,7 @@ read_numbers
 @general@OPTIONS=()      # more options of the launcher, for example: (@launcher_option@)
 @general@MAX_RESTARTS=@max_restarts@ # stop to start a job again that never finishes
 @numbers@
+@resubmits@script=@script@
 # ----------------------------------------------------------------------------------------------------------------
 @general@
 @general@read_words "$@"
@@ -86,6 +87,7 @@ chain=${HPCBAL_CHAIN:-$job} # the first job, if this one was submitted to contin
 HPCBAL_END_FILE=$PWD/.hpcbal-$chain.end
 if ! echo start >>"$HPCBAL_END_FILE"; then
   HPCBAL_END_FILE=$(mktemp)
+  [[ -n ${SLURM_JOB_ID:-} ]] || MAX_RESTARTS=0 # only Slurm itself counts the starts
   echo start >"$HPCBAL_END_FILE"
 fi
 export HPCBAL_END_FILE
@@ -96,12 +98,15 @@ read_end
 ((end == 0)) || export HPCBAL_END_TIME=$end
 left=$((end - $(date +%s)))
 if ((0 < left && left <= lead + 60)); then # Slurm may be a minute early
-  ((asked)) || deaf=1
+  ((asked)) || deaf=$is_signalled
   asked=0
   echo "the job ends in $left s, and is signalled $lead s before: ignoring this signal; the run stops by itself a" \
     "minute before the end. Give the job @shown@" >&2
 fi
 
+@watching@watch_end &
+@watching@watch=$!
+@watching@
 # Some minutes before the limit, this shell is signalled, and signals every rank through the launcher. A second USR2 has
 # no effect on a rank.
 "${launch[@]}" "${CONTAINER[@]}" hpcbal "${words[@]}" &
@@ -113,6 +118,7 @@ while :; do
   wait "$child" || status=$?
   ((asked)) || break # a signal ends `wait` early: the ranks are still writing their checkpoints
 done
+@watching@kill "$watch" 2>/dev/null || true
 @after@
 
 # What rank 0 has noted decides, not the launcher's code; hpcbal knows the rules. `again`: the same command continues from
