@@ -142,7 +142,12 @@ def _cancelled(directory: Path, job: JobInQueue, run: Run, *, at_once: bool) -> 
     if act is Act.NOTHING:
         return Cancelled(directory, job, act)
     system = SYSTEMS[job.record.system]
-    command = system.signal(job.record.id) if act is Act.STOP else system.cancel([job.record.id])
+    if act is not Act.STOP:
+        command = system.cancel([job.record.id])
+    elif system.signal is not None:
+        command = system.signal(job.record.id)
+    else:
+        return Cancelled(directory, job, act)  # the script itself looks for `batch_cancel` every few seconds
     return Cancelled(directory, job, act, _problem(command, run))
 
 

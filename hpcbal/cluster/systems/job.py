@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TypeAlias
+
+from hpcbal.errors import ClusterError
 
 LEAD_S = 300
 """So long before its end, a job is asked to stop."""
@@ -158,6 +161,23 @@ class Done:
         """Return the last line that it has printed, for people."""
         lines = (self.stderr.strip() or self.stdout.strip()).splitlines()
         return lines[-1].strip() if lines else ""
+
+
+_UNKNOWN_JOB = re.compile(
+    r"invalid job id|unknown job|jobid \S+ unknown|is not found|job has finished", re.IGNORECASE
+)
+"""The words of Slurm, PBS (two), Flux and LSF for a job that they do not know, or no longer."""
+
+
+def checked(command: Command, done: Done) -> Done:
+    """Return the answer about a job, if it is one: a job that is not known is an answer, too.
+
+    Raises:
+        ClusterError: if the scheduler could not be asked.
+    """
+    if done.code and not _UNKNOWN_JOB.search(f"{done.stderr}\n{done.stdout}"):
+        raise ClusterError(f"{command.words[0]} has ended with {done.code}: {done.said}")
+    return done
 
 
 Run: TypeAlias = Callable[[Command], Done]

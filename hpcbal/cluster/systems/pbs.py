@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hpcbal.cluster.systems.job import UNKNOWN, BatchJob, Command, Phase, QueueState, Run, System
+from hpcbal.cluster.systems.job import UNKNOWN, BatchJob, Command, Phase, QueueState, Run, System, checked
 from hpcbal.cluster.systems.script import clock, directives, folder_of, site_options
 
 _PHASE_OF = {
@@ -59,11 +59,15 @@ def number(printed: str) -> str:
 
 
 def ask(jobs: Sequence[str], run: Run) -> dict[str, QueueState]:
-    """Return the state of each job; PBS forgets it some days after its end, or at once, as it is set up."""
+    """Return the state of each job; PBS forgets it some days after its end, or at once, as it is set up.
+
+    Raises:
+        ClusterError: if PBS cannot be asked.
+    """
     states = {}
     for job in jobs:
-        done = run(Command(("qstat", "-x", "-f", "-F", "json", job)))
-        states[job] = state_of_qstat(done.stdout)
+        question = Command(("qstat", "-x", "-f", "-F", "json", job))
+        states[job] = state_of_qstat(checked(question, run(question)).stdout)
     return states
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from hpcbal.cluster.systems.job import UNKNOWN, BatchJob, Command, Phase, QueueState, Run, System
+from hpcbal.cluster.systems.job import UNKNOWN, BatchJob, Command, Phase, QueueState, Run, System, checked
 from hpcbal.cluster.systems.script import clock, directives, site_options
-from hpcbal.errors import ClusterError
 
 PHASES = {
     Phase.PENDING: "PENDING CONFIGURING REQUEUED REQUEUE_FED REQUEUE_HOLD RESV_DEL_HOLD SPECIAL_EXIT",
@@ -72,15 +71,16 @@ def ask(jobs: Sequence[str], run: Run) -> dict[str, QueueState]:
     """
     states = {}
     for job in jobs:
-        shown = run(Command(("scontrol", "--oneliner", "show", "job", job), environ=_EPOCH))
+        question = Command(("scontrol", "--oneliner", "show", "job", job), environ=_EPOCH)
+        shown = run(question)
         state = state_of_scontrol(shown.stdout) if shown.code == 0 else UNKNOWN
         if state.phase is Phase.UNKNOWN:
             words = ("sacct", "--noheader", "--parsable2", "--allocations", f"--jobs={job}")
             fields = "--format=State,ExitCode,End,Reason,NodeList"
             done = run(Command((*words, fields), environ=_EPOCH))
             state = state_of_sacct(done.stdout) if done.code == 0 else UNKNOWN
-            if done.code and shown.code and "Invalid job id" not in shown.stderr:
-                raise ClusterError(f"scontrol has ended with {shown.code}: {shown.said}")
+            if done.code:
+                checked(question, shown)
         states[job] = state
     return states
 
