@@ -42,10 +42,12 @@ VARIABLES: Mapping[str, str] = {
     # Our own: a flag overrides them, and they override the configuration.
     "HPCBAL_OUTPUT": "output directory, like --output",
     "HPCBAL_LOG_LEVEL": "level of the ranks' log files, like --log-level",
+    "HPCBAL_CALIBRATION": "file in which finished runs note what they took; /dev/null: none",
     "HPCBAL_LAUNCH_DIR": "set by `hpcbal run` for its ranks: the directory in which they exchange messages",
     "HPCBAL_LAUNCHED": "set by `hpcbal run` for the ranks that it starts with mpirun itself",
     "HPCBAL_STARTER": "set by `hpcbal.run` in Python: the process whose end stops the run",
     "HPCBAL_END_FILE": "set by job scripts: the file in which rank 0 notes how the run has ended",
+    "HPCBAL_TASK": "set for job scripts: which task of an array, where the system has no arrays",
     "HPCBAL_END_TIME": "set by job scripts: when the job ends, unix seconds",
     "PYTHONUTF8": "hpcbal uses UTF-8 in any locale, and sets it to 1 where Python would not",
     "PYTHONPATH": "more folders with modules: Python's own and libraries come first",
@@ -107,6 +109,9 @@ VARIABLES: Mapping[str, str] = {
     "SLURM_NTASKS_PER_NODE": "ranks per node that the job has requested, for `hpcbal launcher`",
     "SLURM_CPUS_PER_TASK": "cores per rank that the job has requested, for `hpcbal launcher`",
     "SLURM_GPUS_PER_NODE": "GPUs per node that the job has requested, for `hpcbal launcher`",
+    "SLURM_CLUSTER_NAME": "name of the cluster: predictions learn from its own earlier runs",
+    "SLURM_CONF": "file with that name on a login node; /etc/slurm/slurm.conf unless set",
+    "SLURM_RESTART_COUNT": "how often Slurm has started the job again, for `hpcbal launcher --ended`",
     "SLURM_JOB_END_TIME": "when the job ends, unix seconds; used unless the configuration gives a walltime",
     "SLURM_TIME_FORMAT": "set to %s for Slurm's commands, which then print times as unix seconds",
     "LC_ALL": "set to C for commands of the batch system, whose output is read",
@@ -114,6 +119,8 @@ VARIABLES: Mapping[str, str] = {
     # Node-local disk.
     "SLURM_TMPDIR": "directory on node-local disk, for samples that do not fit into memory",
     "TMPDIR": "the same, where SLURM_TMPDIR is not set; also for temporary files",
+    # Where a user's programs keep what should outlive a run.
+    "XDG_STATE_HOME": "the file of HPCBAL_CALIBRATION is below it; ~/.local/state unless set",
     # Where HDF5 looks for the files of virtual and external datasets.
     "HDF5_VDS_PREFIX": "directories of the files of virtual datasets",
     "HDF5_EXTFILE_PREFIX": "directory of the raw files of external datasets",

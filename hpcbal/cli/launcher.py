@@ -24,8 +24,20 @@ def add_parser(verbs: Subparsers) -> None:
         "--ended",
         type=int,
         metavar="STATUS",
-        help="for job scripts whose launcher has ended with STATUS: print the exit code of the job, and 1 "
-        "behind it if something was lost and the same command may continue, otherwise 0",
+        help="for job scripts whose launcher has ended with STATUS: print the exit code of the job, and "
+        "behind it 'again' if the job is to be started again, otherwise 'end'",
+    )
+    parser.add_argument(
+        "--most-restarts",
+        type=int,
+        metavar="N",
+        help="with --ended: how often the job may be started again (default: no limit)",
+    )
+    parser.add_argument(
+        "--output",
+        type=Path,
+        metavar="DIR",
+        help="with --ended: output directory of the run; a job that 'hpcbal cancel' has stopped ends",
     )
     parser.set_defaults(function=run)
 
@@ -33,7 +45,7 @@ def add_parser(verbs: Subparsers) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print the line, or how the job has ended."""
     if args.ended is not None:
-        return _show_end(args.ended)
+        return _show_end(args.ended, args.most_restarts, args.output)
     from hpcbal.cluster.launch_line import ranks_of_slurm_job
 
     ranks = ranks_of_slurm_job(os.environ)
@@ -42,16 +54,24 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _show_end(status: int) -> int:
-    from hpcbal.exit_codes import end_of_job
+def _show_end(status: int, most_restarts: int | None, output: Path | None) -> int:
+    from hpcbal.cluster.job_end import what_follows
     from hpcbal.processes import say
+    from hpcbal.telemetry.files.run_directory import RunDirectory
 
-    noted, file = "", env.read("HPCBAL_END_FILE")
+    story, file = "", env.read("HPCBAL_END_FILE")
     if file is not None:
         with suppress(OSError):
-            noted = Path(file).read_text(encoding="utf-8", errors="replace")
-    end = end_of_job(noted, status)
-    if end.sentence:
-        say(end.sentence)
-    print_text(f"{int(end.code)} {int(end.is_lost)}")
+            story = Path(file).read_text(encoding="utf-8", errors="replace")
+    restarts = env.read("SLURM_RESTART_COUNT") or ""
+    follows = what_follows(
+        story,
+        status,
+        most_restarts,
+        num_restarts=int(restarts) if restarts.isdecimal() else 0,
+        is_cancelled=output is not None and RunDirectory(output).batch_cancel.exists(),
+    )
+    for sentence in follows.sentences:
+        say(sentence)
+    print_text(f"{int(follows.code)} {'again' if follows.comes_back else 'end'}")
     return 0

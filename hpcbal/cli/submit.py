@@ -31,7 +31,10 @@ def add_parser(verbs: Subparsers) -> None:
         "--output", "-o", type=Path, metavar="DIR", help="output directory (default: output.dir)"
     )
     parser.add_argument(
-        "--system", default="auto", metavar="NAME", help="auto (default), or the batch system: slurm"
+        "--system",
+        default="auto",
+        metavar="NAME",
+        help="auto (default), or the batch system: slurm, pbs, lsf or flux",
     )
     parser.add_argument("--nodes", type=positive, default=1, metavar="N", help="nodes (default: 1)")
     parser.add_argument(

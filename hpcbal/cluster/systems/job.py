@@ -59,7 +59,8 @@ class BatchJob:
         is_array: whether it is an array; one of a single task is possible.
         max_restarts: how often the job may come back after it has stopped without having finished; 0: never.
         lead_s: so many seconds before its end the job is asked to stop.
-        log: file for what the job prints, in the form of the system; empty: the system's own choice.
+        log: file for what the job prints, with the marks of the system; empty: in the current directory.
+        script: the file of its script, absolute.
         exclusive: whether no other job may be on its nodes.
         after: identifiers of jobs that must have ended before.
         site: the habits of the site.
@@ -77,6 +78,7 @@ class BatchJob:
     max_restarts: int = 0
     lead_s: int = LEAD_S
     log: str = ""
+    script: str = ""
     exclusive: bool = True
     after: tuple[str, ...] = ()
     site: SiteHabits = field(default_factory=SiteHabits)
@@ -182,8 +184,11 @@ class System:
         task: returns the identifier of a task of an array, by that of the array and the number from 1.
         ask: returns the state of each job.
         cancel: returns the command that cancels jobs at once.
-        signal: returns the command that sends USR2 to the script of a job, which then stops cleanly.
-        has_numbers: whether a script can ask it how many nodes and ranks it has.
+        signal: returns the command that sends USR2 to the script of a job, which then stops cleanly; None:
+            the script itself looks for `batch.cancel` in the output directory.
+        watches: whether the script signals itself before the end of the job, looks for `batch.cancel`, and
+            submits itself again, because the system does not requeue for users.
+        numbers: fields of a job that its script holds, because the system does not tell them.
         code_to_end: with which code a script ends that has stopped cleanly and does not come back.
     """
 
@@ -201,6 +206,7 @@ class System:
     task: Callable[[str, int], str]
     ask: Callable[[Sequence[str], Run], dict[str, QueueState]]
     cancel: Callable[[Sequence[str]], Command]
-    signal: Callable[[str], Command]
-    has_numbers: bool = False
+    signal: Callable[[str], Command] | None = None
+    watches: bool = False
+    numbers: tuple[str, ...] = ()
     code_to_end: Callable[[BatchJob], int] = lambda job: 75

@@ -139,7 +139,6 @@ SLURM = System(
         "launcher_option": "--mpi=pmix_v4",
         "usage": "sbatch slurm/FILE [profile | evaluate] CONFIG-OR-DIR [ARGUMENT...]",
     },
-    has_numbers=True,
     log_name=log_name,
     log_of=lambda name, job: name.replace("%A_%a", job).replace("%j", job),
     submissions=submissions,

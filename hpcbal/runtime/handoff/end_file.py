@@ -1,10 +1,10 @@
 """The file through which a job script learns how the run has ended.
 
 A launcher's exit code does not say it: mpirun ends with 0 when it has lost a node, and a model may end its
-process with code 75 (`os._exit`). The script creates the file and names
-it in HPCBAL_END_FILE. Rank 0 appends lines: `undecided` when all ranks catch signals, `progress` when this
-start has got further than the ones before, and the exit code of the run at its end. A rank that ends the job
-because of an error appends its code, and one that sees another die appends `lost: ` and a sentence.
+process with code 75 (`os._exit`). The script appends `start` to the file, and names it in HPCBAL_END_FILE.
+Rank 0 appends lines: `undecided` when all ranks catch signals, `progress` when this start has got further
+than the ones before, and the exit code of the run at its end. A rank that ends the job because of an error
+appends its code, and one that sees another die appends `lost: ` and a sentence.
 """
 
 from __future__ import annotations
@@ -14,11 +14,8 @@ import os
 from collections.abc import Callable
 
 from hpcbal import env
-from hpcbal.exit_codes import LOST, ends_job
+from hpcbal.cluster.job_end import LOST, PROGRESS, ends_job, starts_of
 from hpcbal.safe_text import one_line
-
-UNDECIDED = "undecided"
-PROGRESS = "progress"
 
 
 def note_end(text: str) -> None:
@@ -47,7 +44,7 @@ def note_loss(sentence: str) -> str | None:
 
 
 def _append(text: str, is_known: Callable[[str], bool]) -> str | None:
-    """Append a line, unless the file has one that makes it needless.
+    """Append a line, unless this start has one that makes it needless.
 
     Returns:
         The line that is in the file now, of these two; None if there is no file, or it cannot be written.
@@ -58,7 +55,7 @@ def _append(text: str, is_known: Callable[[str], bool]) -> str | None:
     with contextlib.suppress(OSError):
         descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW)
         with open(descriptor, "r+", encoding="utf-8", errors="replace") as file:
-            known = next(filter(is_known, file.read().splitlines()), None)
+            known = next(filter(is_known, starts_of(file.read())[-1]), None)
             if known is None:
                 file.write(f"{text}\n")
         return text if known is None else known

@@ -108,7 +108,10 @@ def test_words_reach_the_run_as_they_were_given(site: Path, submit: Run) -> None
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        (("a.yaml", "--time", "0:30"), "no batch system found: none of sbatch (Slurm)"),
+        (
+            ("a.yaml", "--time", "0:30"),
+            "no batch system found: none of sbatch (Slurm), qsub (PBS), bsub (LSF), flux (Flux)",
+        ),
         (("a.yaml", "--time", "0:30", "--system", "slrum"), "(did you mean 'slurm'?)"),
         (
             ("a.yaml", "--system", "slurm"),

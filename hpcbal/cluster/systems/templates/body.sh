@@ -1,6 +1,7 @@
 set -eo pipefail # without -u: module functions and activation scripts use variables that are not set
 asked=0 deaf=0 child='' # a USR2 before there are ranks is kept
 trap stop USR2
+has_ranks() { tac "$HPCBAL_END_FILE" | sed '/^start$/q' | grep -qvx start; } # which catch signals
 stop() { # ask all ranks to stop, through the launcher, which dies of a signal that comes before it has started them
   asked=1
   [[ -n $child ]] || return 0
@@ -10,7 +11,7 @@ stop() { # ask all ranks to stop, through the launcher, which dies of a signal t
     return 0 # not the status of what was interrupted
   fi
   for ((i = 0; i < 600; i++)); do
-    if [[ -s $HPCBAL_END_FILE ]] || ! kill -0 "$child" 2>/dev/null; then break; fi
+    if has_ranks || ! kill -0 "$child" 2>/dev/null; then break; fi
     sleep 0.1
   done
   kill -USR2 "$child" 2>/dev/null || true
@@ -32,6 +33,7 @@ read_numbers
 @general@OPTIONS=()      # more options of the launcher, for example: (@launcher_option@)
 @general@MAX_RESTARTS=@max_restarts@ # stop to start a job again that never finishes
 @numbers@
+@resubmits@script=@script@
 # ----------------------------------------------------------------------------------------------------------------
 @general@
 @general@read_words "$@"
@@ -79,16 +81,16 @@ fi
 set_launch
 launch+=("${OPTIONS[@]}")
 
-# Rank 0 writes into this file when all ranks catch signals, whether this start gets further than those before, and how
-# the run has ended. It is where all nodes see it.
+# The story of all starts of this job. Rank 0 writes into it when all ranks catch signals, whether this start gets further
+# than those before, and how the run has ended. It is where all nodes see it.
 chain=${HPCBAL_CHAIN:-$job} # the first job, if this one was submitted to continue it
 HPCBAL_END_FILE=$PWD/.hpcbal-$chain.end
-is_stuck() { [[ -e $HPCBAL_END_FILE ]] && ! grep -qx progress "$HPCBAL_END_FILE"; }
-was_stuck=0 # the start of this job before this one
-! is_stuck || was_stuck=1
-: >"$HPCBAL_END_FILE" || HPCBAL_END_FILE=$(mktemp)
+if ! echo start >>"$HPCBAL_END_FILE"; then
+  HPCBAL_END_FILE=$(mktemp)
+  [[ -n ${SLURM_JOB_ID:-} ]] || MAX_RESTARTS=0 # only Slurm itself counts the starts
+  echo start >"$HPCBAL_END_FILE"
+fi
 export HPCBAL_END_FILE
-count_restarts
 
 # A signal that comes at once would stop every start before it has trained. The run knows the end of the job, too.
 end=0 # of the job, in seconds of the Unix epoch; 0: not known
@@ -96,12 +98,15 @@ read_end
 ((end == 0)) || export HPCBAL_END_TIME=$end
 left=$((end - $(date +%s)))
 if ((0 < left && left <= lead + 60)); then # Slurm may be a minute early
-  ((asked)) || deaf=1
+  ((asked)) || deaf=$is_signalled
   asked=0
   echo "the job ends in $left s, and is signalled $lead s before: ignoring this signal; the run stops by itself a" \
     "minute before the end. Give the job @shown@" >&2
 fi
 
+@watching@watch_end &
+@watching@watch=$!
+@watching@
 # Some minutes before the limit, this shell is signalled, and signals every rank through the launcher. A second USR2 has
 # no effect on a rank.
 "${launch[@]}" "${CONTAINER[@]}" hpcbal "${words[@]}" &
@@ -113,29 +118,18 @@ while :; do
   wait "$child" || status=$?
   ((asked)) || break # a signal ends `wait` early: the ranks are still writing their checkpoints
 done
+@watching@kill "$watch" 2>/dev/null || true
 @after@
 
-# What rank 0 has noted decides, not the launcher's code; hpcbal knows the rules.
-ended=$("${CONTAINER[@]}" hpcbal launcher --ended "$status") || ended="1 0"
-read -r status lost <<<"$ended"
-
-# 75: stopped cleanly. The same command continues from the checkpoints, also where something was lost, unless this start
-# and the one before have got no further.
-if ((status == 75 || lost)); then
-  if [[ -n $output && -e $output/batch.cancel ]]; then # made by `hpcbal cancel`
-    echo "the job was cancelled; submit it again to continue" >&2
-  elif ((was_stuck)) && is_stuck; then
-    echo "two starts in a row have got no further (no new checkpoint, no measured rate): the job ends here; see the" \
-      "reasons above; if it was stopped too soon, give it @shown@; submit it again to continue" >&2
-  elif ((restarts >= MAX_RESTARTS)); then
-    echo "the job was started again $restarts times (MAX_RESTARTS is $MAX_RESTARTS) and ends here; submit it again to" \
-      "continue" >&2
-  elif come_back; then
-    exit "$status"
-  else
-    echo "the job could not be requeued and ends here; submit it again to continue" >&2
-  fi
-  ((status != 75)) || status=@code_to_end@
+# What rank 0 has noted decides, not the launcher's code; hpcbal knows the rules. `again`: the same command continues from
+# the checkpoints.
+ended=$("${CONTAINER[@]}" hpcbal launcher --ended "$status" --most-restarts "$MAX_RESTARTS" ${output:+--output "$output"}) ||
+  ended="1 end"
+read -r status next <<<"$ended"
+if [[ $next == again ]]; then
+  if come_back; then exit "$status"; fi
+  echo "the job could not be started again and ends here; submit it again to continue" >&2
 fi
-rm -f "$HPCBAL_END_FILE" "${HPCBAL_END_FILE%.end}.starts"
+((status != 75)) || status=@code_to_end@
+rm -f "$HPCBAL_END_FILE"
 exit "$status"

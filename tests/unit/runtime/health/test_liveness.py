@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
+from hpcbal.cluster.job_end import end_of_start
 from hpcbal.cluster.roles import RankInfo
-from hpcbal.exit_codes import end_of_job
 from hpcbal.runtime.handoff.start_file import NAME, StartFile
 from hpcbal.runtime.health import liveness
 from hpcbal.runtime.health.liveness import ROW_BYTES, Liveness
@@ -221,7 +221,7 @@ def test_a_job_script_reports_the_death_that_came_first(
     sleeper.wait()
     assert watched.codes.get(timeout=20) == 1
     watched.liveness.stop()
-    end = end_of_job((tmp_path / "end").read_text(), 14)
+    end = end_of_start((tmp_path / "end").read_text().splitlines(), 14)
     assert (end.code, end.is_lost) == ((2, False) if reported is None else (1, True))
     assert end.sentence.startswith(reported or "")
     assert str(death_note(read_status(tmp_path))).startswith(str(reported))

@@ -1,0 +1,153 @@
+"""How a batch job has ended, and whether it comes back: what its job script does at the end of a start.
+
+The script keeps the story of a job in one file: each start appends the line `start`, and its ranks append
+what they know (`runtime.handoff.end_file`).
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hpcbal.errors import ExitCode
+
+START = "start"
+"""A start of the job begins: its script has written this line."""
+
+UNDECIDED = "undecided"
+"""All ranks catch signals."""
+
+PROGRESS = "progress"
+"""This start has got further than those before: a new checkpoint, or a measured rate."""
+
+LOST = "lost: "
+"""Begins the line that says which rank was lost."""
+
+
+def ends_job(line: str) -> bool:
+    """Whether a line says how the start has ended; the first one that does counts.
+
+    A rank that is lost, or that ends the job, takes others with it, which may be noted later.
+    """
+    return line.isdecimal() or line.startswith(LOST)
+
+
+def starts_of(story: str) -> list[list[str]]:
+    """Return the lines of each start, the oldest first; a file without the line `start` has one start."""
+    starts: list[list[str]] = []
+    for line in story.splitlines():
+        if line == START:
+            starts.append([])
+        elif starts:
+            starts[-1].append(line)
+        else:
+            starts.append([line])
+    return starts or [[]]
+
+
+@dataclass(frozen=True, slots=True)
+class JobEnd:
+    """How a start of a batch job has ended.
+
+    Attributes:
+        code: its exit code.
+        is_lost: whether a node, a rank or the launcher was lost; the same command may continue.
+        sentence: what the user should know; empty if the run has said it.
+    """
+
+    code: int
+    is_lost: bool = False
+    sentence: str = ""
+
+
+def end_of_start(noted: Sequence[str], status: int) -> JobEnd:
+    """Return how a start has ended, by what rank 0 has noted; it outweighs the code of the launcher.
+
+    mpirun also ends with 0 when it has lost a node, and with the code of a process that a model has ended.
+
+    Args:
+        noted: the lines of the start.
+        status: code of the launcher.
+    """
+    end = next(filter(ends_job, noted), "")
+    if end.isdecimal():
+        return JobEnd(int(end))
+    if end:
+        return JobEnd(ExitCode.INTERNAL_ERROR, is_lost=True, sentence=end.removeprefix(LOST))
+    if noted and status == ExitCode.RUN_AGAIN:
+        return JobEnd(
+            ExitCode.INTERNAL_ERROR,
+            sentence="a process has ended itself with code 75, for example in a model; the run has not "
+            "stopped cleanly",
+        )
+    is_own = status in (ExitCode.INTERNAL_ERROR, ExitCode.WRONG_INPUT, ExitCode.FAILED_DNNS, ExitCode.STALLED)
+    by_signal = 128 < status <= 128 + signal.SIGRTMAX
+    if status == 0 or by_signal or (noted and not is_own):
+        return JobEnd(
+            ExitCode.INTERNAL_ERROR,
+            is_lost=by_signal or bool(noted),
+            sentence=f"the launcher has ended with {status}, but the run has recorded no end: a node, a rank "
+            "or the launcher was lost; its messages above name a node that was lost",
+        )
+    return JobEnd(status)
+
+
+@dataclass(frozen=True, slots=True)
+class Next:
+    """The step after a start of a batch job.
+
+    Attributes:
+        code: the exit code of the job if it ends here.
+        comes_back: whether the job is to be started again.
+        sentences: what the user should know, in the order of reading.
+    """
+
+    code: int
+    comes_back: bool
+    sentences: tuple[str, ...] = ()
+
+
+def what_follows(
+    story: str,
+    status: int,
+    most_restarts: int | None = None,
+    *,
+    num_restarts: int = 0,
+    is_cancelled: bool = False,
+) -> Next:
+    """Decide whether a job comes back after a start.
+
+    It does after a clean stop before the end (75), and where a node, a rank or the launcher was lost; not
+    after `hpcbal cancel`, not more than `most_restarts` times, and not if this start and the one before have
+    got no further. Starts that a lost node has ended count as any other.
+
+    Args:
+        story: the content of the job's end file.
+        status: code of the launcher.
+        most_restarts: how often the job may be started again, >= 0; None: as often as it takes.
+        num_restarts: how often the batch system says that it was; the story may be new.
+        is_cancelled: whether `hpcbal cancel` has asked the job to stop.
+    """
+    starts = starts_of(story)
+    end = end_of_start(starts[-1], status)
+    said = (end.sentence,) if end.sentence else ()
+    if end.code != ExitCode.RUN_AGAIN and not end.is_lost:
+        return Next(end.code, False, said)
+    if is_cancelled:
+        return Next(end.code, False, (*said, "cancelled by hpcbal cancel; submit it again to continue"))
+    if len(starts) > 1 and all(PROGRESS not in lines for lines in starts[-2:]):
+        reason = (
+            "two starts in a row have got no further (no new checkpoint, no measured rate): the job ends "
+            "here; see the reasons above; if it was stopped too soon, give it more time, or its signal a "
+            "shorter lead; submit it again to continue"
+        )
+        return Next(end.code, False, (*said, reason))
+    restarts = max(num_restarts, len(starts) - 1)
+    if most_restarts is not None and restarts >= most_restarts:
+        reason = (
+            f"the job was started again {restarts} times, {most_restarts} are allowed, and ends here; submit "
+            "it again to continue"
+        )
+        return Next(end.code, False, (*said, reason))
+    return Next(end.code, True, said)
