@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
+
+from hpcbal.cluster.cgroup import ControlGroup, own_control_group
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,7 @@ class Cores:
     @classmethod
     def of_this_process(cls) -> Cores:
         """Ask the kernel."""
-        return cls(frozenset(os.sched_getaffinity(0)), cpu_quota())
+        return cls(frozenset(os.sched_getaffinity(0)), cpu_quota(own_control_group()))
 
 
 def num_usable(processes: Sequence[Cores]) -> int:
@@ -57,50 +58,13 @@ def usable_cores() -> int:
     return num_usable([Cores.of_this_process()])
 
 
-def cpu_quota(root: Path = Path("/")) -> Quota | None:
-    """Return the tightest quota of processor time of this process; None if there is none.
-
-    Version 2 of control groups has it in `cpu.max`, version 1 in `cpu.cfs_quota_us`. Each group from that of
-    the process to the root counts.
+def cpu_quota(group: ControlGroup) -> Quota | None:
+    """Return the tightest quota of a control group; None if there is none.
 
     Args:
-        root: of the file system.
+        group: its limits.
     """
-    found: list[Quota] = []
-    for line in _text_of(root / "proc/self/cgroup").splitlines():
-        _, _, rest = line.partition(":")
-        controllers, _, path = rest.partition(":")
-        if not controllers:
-            mounts = [root / "sys/fs/cgroup", root / "sys/fs/cgroup/unified"]
-        elif "cpu" in controllers.split(","):
-            mounts = [root / "sys/fs/cgroup" / name for name in ("cpu", "cpu,cpuacct", controllers)]
-        else:
-            continue
-        for mount in mounts:
-            group = mount / path.lstrip("/")
-            for folder in (group, *group.parents):
-                if folder == mount.parent:
-                    break
-                cores = _cores_of(folder)
-                if cores is not None:
-                    status = folder.stat()
-                    found.append(Quota(f"{status.st_dev}:{status.st_ino}", cores))
-    return min(found, key=lambda quota: quota.cores, default=None)
-
-
-def _cores_of(folder: Path) -> float | None:
-    """The quota of one group, in cores."""
-    both = _text_of(folder / "cpu.max").split()
-    if not both:
-        both = [_text_of(folder / name).strip() for name in ("cpu.cfs_quota_us", "cpu.cfs_period_us")]
-    if len(both) != 2 or not all(word.isdigit() for word in both):  # "max", or -1 in version 1: no quota
+    if group.cpu_limit is None or group.cpu_used is None:
         return None
-    quota_us, period_us = int(both[0]), int(both[1])
-    return quota_us / period_us if quota_us and period_us else None
-
-
-def _text_of(path: Path) -> str:
-    try:
-        return path.read_text(encoding="ascii", errors="replace")
-    except OSError:
-        return ""
+    status = group.cpu_used.parent.stat()
+    return Quota(f"{status.st_dev}:{status.st_ino}", group.cpu_limit)

@@ -28,7 +28,7 @@ MASKS = tuple(name for names in _MASKS.values() for name in names)
 # LSF and jsrun set CUDA_VISIBLE_DEVICES only.
 _GRANTED = ("SLURM_STEP_GPUS", "SLURM_JOB_GPUS", "SLURM_GPUS_ON_NODE", *MASKS)
 _NO_DEVICE = ("", "-1", "NoDevFiles")  # the last one is from Slurm, for jobs without GPUs
-_MIG = "MIG-"
+_MIG, _RENDER = "MIG-", "renderD"  # as the kernel calls the files of devices
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,12 +84,11 @@ def _amd(root: Path, may_open: Callable[[Path], bool]) -> tuple[str, ...] | None
         facts = dict(re.findall(r"^(\w+) (\d+)$", _text_of(device / "properties"), flags=re.MULTILINE))
         if not int(facts.get("simd_count", "0")):
             continue
-        node = root / f"dev/dri/renderD{facts.get('drm_render_minor', '')}"
+        name = f"{_RENDER}{facts.get('drm_render_minor', '')}"
+        node = root / "dev/dri" / name
         if not node.exists() or may_open(node):
             unique = int(facts.get("unique_id", "0"))
-            ids.append(
-                f"GPU-{unique:016x}" if unique else f"renderD{facts.get('drm_render_minor', device.name)}"
-            )
+            ids.append(f"GPU-{unique:016x}" if unique else name)
     return tuple(ids)
 
 

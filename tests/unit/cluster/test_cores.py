@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from hpcbal.cluster.cgroup import own_control_group
 from hpcbal.cluster.cores import Cores, Quota, cpu_quota, num_usable
 
 
@@ -31,8 +32,8 @@ def machine(tmp_path: Path, groups: str, files: dict[str, str]) -> Path:
         (
             "4:memory:/a\n3:cpu,cpuacct:/docker/1\n0::/\n",
             {
-                "cpu,cpuacct/docker/1/cpu.cfs_quota_us": "300000\n",
-                "cpu,cpuacct/docker/1/cpu.cfs_period_us": "100000\n",
+                "cpu/docker/1/cpu.cfs_quota_us": "300000\n",
+                "cpu/docker/1/cpu.cfs_period_us": "100000\n",
             },
             3.0,
         ),
@@ -43,7 +44,8 @@ def machine(tmp_path: Path, groups: str, files: dict[str, str]) -> Path:
 def test_the_tightest_quota_counts(
     tmp_path: Path, groups: str, files: dict[str, str], cores: float | None
 ) -> None:
-    found = cpu_quota(machine(tmp_path, groups, files))
+    root = machine(tmp_path, groups, files)
+    found = cpu_quota(own_control_group(root / "sys/fs/cgroup", root / "proc/self/cgroup"))
     assert (None if found is None else found.cores) == cores
 
 
