@@ -153,6 +153,8 @@ VARIABLES: Mapping[str, str] = {
     # Accelerators.
     "CUDA_VISIBLE_DEVICES": "NVIDIA GPUs that may be used; never changed",
     "ROCR_VISIBLE_DEVICES": "AMD GPUs that may be used; never changed",
+    "HIP_VISIBLE_DEVICES": "those that HIP shows of what ROCR_VISIBLE_DEVICES leaves; never changed",
+    "ZE_AFFINITY_MASK": "Intel GPUs, or tiles of them such as 0.1, that may be used; never changed",
     "SLURM_STEP_GPUS": "GPUs that Slurm gave the step: a trainer that sees none is an error",
     "SLURM_JOB_GPUS": "GPUs that Slurm gave the job: a trainer that sees none is an error",
     "SLURM_GPUS_ON_NODE": "number of GPUs that Slurm gave on this node: a trainer that sees none is an error",
