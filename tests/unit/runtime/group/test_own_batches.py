@@ -137,6 +137,16 @@ def test_broken_samples_are_reported_once_for_each_time_that_they_are_needed() -
     assert maker.take_bad() == []
 
 
+def test_labels_stay_with_their_samples_where_sizes_differ_and_one_is_broken() -> None:
+    dataset = Pixels(frozenset({5}))
+    source = source_of(dataset, [])
+    batch, _ = BatchMaker(spec_of(source, 8), source).make(
+        [(sample_id, 0) for sample_id in range(4, 8)], training=True, out=None
+    )
+    assert batch.ids.tolist() == [4, 6, 7]
+    assert batch.y.tolist() == dataset.labels[[4, 6, 7]].tolist()
+
+
 def cache_of(source: PreprocessedSamples, num_bytes: int | None = None) -> SampleCache:
     need = CacheNeed.of(source)
     assert need is not None
