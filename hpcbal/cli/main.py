@@ -10,6 +10,7 @@ from typing import NoReturn
 from hpcbal import __version__
 from hpcbal.cli import (
     compare,
+    doctor,
     evaluate,
     export,
     forecast,
@@ -46,6 +47,7 @@ _VERBS = (
     evaluate,
     export,
     schema,
+    doctor,
     launcher,
 )
 _EPILOG = """\
