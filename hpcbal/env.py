@@ -47,6 +47,7 @@ VARIABLES: Mapping[str, str] = {
     "HPCBAL_LAUNCHED": "set by `hpcbal run` for the ranks that it starts with mpirun itself",
     "HPCBAL_STARTER": "set by `hpcbal.run` in Python: the process whose end stops the run",
     "HPCBAL_END_FILE": "set by job scripts: the file in which rank 0 notes how the run has ended",
+    "HPCBAL_SITE": "the site file of `hpcbal submit`, instead of ~/.config/hpcbal/site.yaml",
     "HPCBAL_TASK": "set for job scripts: which task of an array, where the system has no arrays",
     "HPCBAL_END_TIME": "set by job scripts: when the job ends, unix seconds",
     "PYTHONUTF8": "hpcbal uses UTF-8 in any locale, and sets it to 1 where Python would not",
@@ -117,6 +118,7 @@ VARIABLES: Mapping[str, str] = {
     "SLURM_RESTART_COUNT": "how often Slurm has started the job again, for `hpcbal launcher --ended`",
     "SLURM_JOB_END_TIME": "when the job ends, unix seconds; used unless the configuration gives a walltime",
     "SLURM_TIME_FORMAT": "set to %s for Slurm's commands, which then print times as unix seconds",
+    "LOADEDMODULES": "modules that are loaded, for the first site file",
     "LC_ALL": "set to C for commands of the batch system, whose output is read",
     "WORLD_SIZE": "number of processes, set by torchrun: `hpcbal.samplers` asks for torch.distributed then",
     # Node-local disk.
