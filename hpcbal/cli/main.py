@@ -9,7 +9,9 @@ from typing import NoReturn
 
 from hpcbal import __version__
 from hpcbal.cli import (
+    cancel,
     compare,
+    doctor,
     evaluate,
     export,
     forecast,
@@ -39,6 +41,7 @@ _VERBS = (
     profile,
     submit,
     status,
+    cancel,
     resize,
     submit_job,
     report,
@@ -46,6 +49,7 @@ _VERBS = (
     evaluate,
     export,
     schema,
+    doctor,
     launcher,
 )
 _EPILOG = """\

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from hpcbal.cluster.systems.job import UNKNOWN, BatchJob, Command, Phase, QueueState, Run, System
+from hpcbal.cluster.systems.job import UNKNOWN, BatchJob, Command, Phase, QueueState, Run, System, checked
 from hpcbal.cluster.systems.script import directives, site_options
 
 _PHASE_OF = {
@@ -58,8 +58,16 @@ def number(printed: str) -> str:
 
 
 def ask(jobs: Sequence[str], run: Run) -> dict[str, QueueState]:
-    """Return the state of each job."""
-    return {job: state_of_jobs(run(Command(("flux", "jobs", "--json", job))).stdout) for job in jobs}
+    """Return the state of each job.
+
+    Raises:
+        ClusterError: if Flux cannot be asked.
+    """
+    states = {}
+    for job in jobs:
+        question = Command(("flux", "jobs", "--json", job))
+        states[job] = state_of_jobs(checked(question, run(question)).stdout)
+    return states
 
 
 def state_of_jobs(printed: str) -> QueueState:

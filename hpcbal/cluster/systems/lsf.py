@@ -6,7 +6,7 @@ import re
 import time
 from collections.abc import Sequence
 
-from hpcbal.cluster.systems.job import UNKNOWN, BatchJob, Command, Phase, QueueState, Run, System
+from hpcbal.cluster.systems.job import UNKNOWN, BatchJob, Command, Phase, QueueState, Run, System, checked
 from hpcbal.cluster.systems.script import clock, directives, site_options
 
 _PHASES = {
@@ -32,8 +32,7 @@ def options(job: BatchJob) -> list[str]:
         ["-J", job.name],
         *nodes,
         ["-W", clock(job.time_s, seconds=False)],
-        ["-wa", "USR2"],
-        ["-wt", str(-(-job.lead_s // 60))],
+        *([["-wa", "USR2"], ["-wt", str(-(-job.lead_s // 60))]] if job.lead_s else []),
         *([["-Q", "75"], ["-r"]] if job.max_restarts else [["-rn"]]),
         ["-o", job.log or log_name(job.is_array)],
         *([["-P", site.account]] if site.account else []),
@@ -70,11 +69,15 @@ def number(printed: str) -> str:
 
 
 def ask(jobs: Sequence[str], run: Run) -> dict[str, QueueState]:
-    """Return the state of each job; LSF forgets it about an hour after its end."""
+    """Return the state of each job; LSF forgets it about an hour after its end.
+
+    Raises:
+        ClusterError: if LSF cannot be asked.
+    """
     states = {}
     for job in jobs:
-        done = run(Command(("bjobs", "-a", "-noheader", "-o", _FIELDS, job)))
-        states[job] = state_of_bjobs(done.stdout, time.time())
+        question = Command(("bjobs", "-a", "-noheader", "-o", _FIELDS, job))
+        states[job] = state_of_bjobs(checked(question, run(question)).stdout, time.time())
     return states
 
 
