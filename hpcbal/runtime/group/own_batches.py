@@ -138,7 +138,7 @@ class OwnBatches(Batches):
         )
 
     def _draws(self, positions: NDArray[np.int64], training: bool) -> NDArray[np.int64]:
-        """What random operations of `preprocessing` depend on."""
+        """Return the moments for the random operations of `preprocessing`."""
         if training and self._moments is not None:
             return self._moments[positions]
         return np.full(len(positions), self._pass_index)
