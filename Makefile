@@ -11,7 +11,7 @@ lint:
 	$(BIN)/ruff format --check .
 	$(BIN)/codespell
 	$(BIN)/yamllint --strict .
-	$(BIN)/shellcheck --external-sources .ci/run scripts/*.sh slurm/*.sbatch lsf/*.lsf
+	$(BIN)/shellcheck --external-sources .ci/run scripts/*.sh slurm/*.sbatch pbs/*.pbs lsf/*.lsf flux/*.flux
 
 type:
 	$(BIN)/mypy

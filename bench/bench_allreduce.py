@@ -77,12 +77,14 @@ def measure(args: argparse.Namespace) -> None:
     """On each rank: time the ways in turns."""
     from mpi4py import MPI
 
+    from hpcbal.cluster.cores import Cores
     from hpcbal.training.backend import Contribution, Sums
     from hpcbal.training.collectives import COLLECTIVES, ChosenCollective, open_groups
+    from hpcbal.training.devices import LocalSlots
     from hpcbal.training.keras.tensorflow_setup import setup_tensorflow
 
     comm = MPI.COMM_WORLD
-    setup_tensorflow(comm.rank, comm.size)
+    setup_tensorflow(LocalSlots(comm.rank, (Cores.of_this_process(),) * comm.size))
     group = tuple(range(comm.size))
     horovod, mpi = COLLECTIVES["horovod"](comm), COLLECTIVES["mpi"](comm)
     horovod.open([group])

@@ -42,7 +42,6 @@ from support.provenance import provenance
 from support.starting import train
 from workloads.harmony_real import BANDWIDTH, JOBS, NUM_MACHINES, STEPS, file_of
 
-from hpcbal.cli.simulating.jobs import DELAYS_S
 from hpcbal.config import JobsConfig, SharedJobConfig, load_config
 from hpcbal.paramserver.api import DataBlocks
 from hpcbal.paramserver.store.layout import Layout
@@ -51,6 +50,7 @@ from hpcbal.paramserver.worker.loading import fill_first, first_data
 from hpcbal.policies.grouping import MemoryLimit
 from hpcbal.runtime.jobs.loading import Cut, LoadedJob, first_cut, load_job
 from hpcbal.runtime.jobs.needs import needs_of
+from hpcbal.runtime.simulating.predicted import DELAYS_S
 from hpcbal.runtime.simulating.shared_jobs import forecast_jobs
 from hpcbal.simulator.coscheduling import SharingDelays, SharingRun
 from hpcbal.telemetry import read_ledger

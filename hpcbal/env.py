@@ -42,10 +42,13 @@ VARIABLES: Mapping[str, str] = {
     # Our own: a flag overrides them, and they override the configuration.
     "HPCBAL_OUTPUT": "output directory, like --output",
     "HPCBAL_LOG_LEVEL": "level of the ranks' log files, like --log-level",
+    "HPCBAL_CALIBRATION": "file in which finished runs note what they took; /dev/null: none",
     "HPCBAL_LAUNCH_DIR": "set by `hpcbal run` for its ranks: the directory in which they exchange messages",
     "HPCBAL_LAUNCHED": "set by `hpcbal run` for the ranks that it starts with mpirun itself",
     "HPCBAL_STARTER": "set by `hpcbal.run` in Python: the process whose end stops the run",
     "HPCBAL_END_FILE": "set by job scripts: the file in which rank 0 notes how the run has ended",
+    "HPCBAL_SITE": "the site file of `hpcbal submit`, instead of ~/.config/hpcbal/site.yaml",
+    "HPCBAL_TASK": "set for job scripts: which task of an array, where the system has no arrays",
     "HPCBAL_END_TIME": "set by job scripts: when the job ends, unix seconds",
     "PYTHONUTF8": "hpcbal uses UTF-8 in any locale, and sets it to 1 where Python would not",
     "PYTHONPATH": "more folders with modules: Python's own and libraries come first",
@@ -107,14 +110,19 @@ VARIABLES: Mapping[str, str] = {
     "SLURM_NTASKS_PER_NODE": "ranks per node that the job has requested, for `hpcbal launcher`",
     "SLURM_CPUS_PER_TASK": "cores per rank that the job has requested, for `hpcbal launcher`",
     "SLURM_GPUS_PER_NODE": "GPUs per node that the job has requested, for `hpcbal launcher`",
+    "SLURM_CLUSTER_NAME": "name of the cluster: predictions learn from its own earlier runs",
+    "SLURM_CONF": "file with that name on a login node; /etc/slurm/slurm.conf unless set",
     "SLURM_RESTART_COUNT": "how often Slurm has started the job again, for `hpcbal launcher --ended`",
     "SLURM_JOB_END_TIME": "when the job ends, unix seconds; used unless the configuration gives a walltime",
     "SLURM_TIME_FORMAT": "set to %s for Slurm's commands, which then print times as unix seconds",
+    "LOADEDMODULES": "modules that are loaded, for the first site file",
     "LC_ALL": "set to C for commands of the batch system, whose output is read",
     "WORLD_SIZE": "number of processes, set by torchrun: `hpcbal.samplers` asks for torch.distributed then",
     # Node-local disk.
     "SLURM_TMPDIR": "directory on node-local disk, for samples that do not fit into memory",
     "TMPDIR": "the same, where SLURM_TMPDIR is not set; also for temporary files",
+    # Where a user's programs keep what should outlive a run.
+    "XDG_STATE_HOME": "the file of HPCBAL_CALIBRATION is below it; ~/.local/state unless set",
     # Where HDF5 looks for the files of virtual and external datasets.
     "HDF5_VDS_PREFIX": "directories of the files of virtual datasets",
     "HDF5_EXTFILE_PREFIX": "directory of the raw files of external datasets",
@@ -147,6 +155,8 @@ VARIABLES: Mapping[str, str] = {
     # Accelerators.
     "CUDA_VISIBLE_DEVICES": "NVIDIA GPUs that may be used; never changed",
     "ROCR_VISIBLE_DEVICES": "AMD GPUs that may be used; never changed",
+    "HIP_VISIBLE_DEVICES": "those that HIP shows of what ROCR_VISIBLE_DEVICES leaves; never changed",
+    "ZE_AFFINITY_MASK": "Intel GPUs, or tiles of them such as 0.1, that may be used; never changed",
     "SLURM_STEP_GPUS": "GPUs that Slurm gave the step: a trainer that sees none is an error",
     "SLURM_JOB_GPUS": "GPUs that Slurm gave the job: a trainer that sees none is an error",
     "SLURM_GPUS_ON_NODE": "number of GPUs that Slurm gave on this node: a trainer that sees none is an error",

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:  # each is a part of a kind, in a room above this one
     from hpcbal.cli.options import Answer
     from hpcbal.config.kinds.kind import KindFile
+    from hpcbal.planning.allocation import PredictedRun
     from hpcbal.runtime.kinds.kind import KindRuns
     from hpcbal.telemetry.views.status import KindView
 
@@ -94,6 +95,14 @@ class Kind:
         It takes the arguments, the configuration, and a function that takes warnings.
         """
         found: Callable[..., Answer] = import_module(f"hpcbal.cli.{room}.{self.name}").answer
+        return found
+
+    @property
+    def predicted(self) -> Callable[..., tuple[PredictedRun, int]]:
+        """Return how long a run takes on an allocation, and the number of its slots; see `outlook_of`."""
+        found: Callable[..., tuple[PredictedRun, int]] = import_module(
+            f"hpcbal.cli.planning.{self.name}"
+        ).predicted
         return found
 
 

@@ -40,7 +40,7 @@ check "ruff format" ruff format --check .
 check "mypy" mypy
 check "codespell" codespell
 check "yamllint" yamllint --strict .
-check "shellcheck" shellcheck --external-sources .ci/run scripts/*.sh tests/e2e/*.sh slurm/*.sbatch lsf/*.lsf
+check "shellcheck" shellcheck --external-sources .ci/run scripts/*.sh tests/e2e/*.sh slurm/*.sbatch pbs/*.pbs lsf/*.lsf flux/*.flux
 
 if ((${#failed[@]})); then
   printf -- '---- failed: %s; pytest follows\n' "$(IFS=,; printf '%s' "${failed[*]}")"

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 from support.plain_process import make_torch, samples, torch_step
 
+from hpcbal.cluster.cores import Cores
 from hpcbal.config import DnnConfig, load_ensemble
 from hpcbal.config.checks.frameworks import framework_of
 from hpcbal.config.imports import load_object
@@ -29,7 +30,8 @@ from hpcbal.data.source import PreprocessedSamples, open_source
 from hpcbal.dataplane.reader import Batch
 from hpcbal.training.backend import Backend
 from hpcbal.training.collective import LocalCollective
-from hpcbal.training.frameworks import LocalSlots, NativeBackend
+from hpcbal.training.devices import LocalSlots
+from hpcbal.training.frameworks import NativeBackend
 from hpcbal.training.step import train_step
 
 
@@ -86,7 +88,7 @@ def main() -> None:
     config = load_ensemble(Path(sys.argv[1]))
     num_rounds, num_steps, names = int(sys.argv[2]), int(sys.argv[3]), sys.argv[4:]
     dnns = [dnn for dnn in config.dnns if dnn.name in names]
-    backend = NativeBackend(config.backend, dnns, LocalSlots(0, (frozenset({0}),)))
+    backend = NativeBackend(config.backend, dnns, LocalSlots(0, (Cores(frozenset({0})),)))
     source = open_source(config)
     medians = {}
     for dnn in dnns:

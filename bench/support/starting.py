@@ -34,9 +34,13 @@ what it needs itself (hpcbal/runtime/launch.py)."""
 
 
 def environment(**more: str) -> dict[str, str]:
-    """Environment of a child that imports the `hpcbal` beside this folder, and models and data from it."""
+    """Environment of a child that imports the `hpcbal` beside this folder, and models and data from it.
+
+    What its runs take says nothing about those of the user.
+    """
     paths = [str(HERE.parent), str(HERE), os.environ.get("PYTHONPATH", "")]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in paths if path), **more}
+    own = {"PYTHONPATH": os.pathsep.join(path for path in paths if path), "HPCBAL_CALIBRATION": os.devnull}
+    return {**os.environ, **own, **more}
 
 
 def mpirun() -> list[str]:

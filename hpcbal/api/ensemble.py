@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hpcbal.api.verbs import of_python, warn
-from hpcbal.cluster.layout import granted_gpus
+from hpcbal.cluster.devices import granted_gpus
 from hpcbal.config.schema.objective import predicted_by
 from hpcbal.data.evaluation import SampleSet, open_sample_set, whole_set
 from hpcbal.data.given_samples import GivenSamples
@@ -29,7 +29,8 @@ from hpcbal.runtime.evaluating.result import columns_of, of_one_kind, without_dn
 from hpcbal.runtime.evaluating.workers import OneWorker
 from hpcbal.telemetry.files.run_directory import RunDirectory
 from hpcbal.training.backend import Backend
-from hpcbal.training.frameworks import LocalSlots, NativeBackend, needs_of
+from hpcbal.training.devices import LocalSlots
+from hpcbal.training.frameworks import NativeBackend, needs_of
 from hpcbal.training.groups import USER_ERRORS, detail_of
 from hpcbal.user_code import is_ctrl_c
 
@@ -195,9 +196,7 @@ def _backend(run: TrainedRun) -> Backend:
             f"{_KERAS}: set KERAS_BACKEND={_KERAS} before Keras is imported, or predict in another process"
         )
     try:
-        slots = LocalSlots(
-            0, (frozenset(os.sched_getaffinity(0)),), config.slots.device, granted_gpus(os.environ)
-        )
+        slots = LocalSlots.alone(config.slots.device, granted_gpus(os.environ))
         return NativeBackend(config.backend, run.dnns, slots)
     except RuntimeError as error:  # it takes settings before it computes for the first time
         raise InputError(

@@ -24,8 +24,9 @@ def plan(
     config: ConfigLike,
     *,
     set: Mapping[str, Any] | None = None,
-    slots: int | None = None,
-    nodes: int | None = None,
+    slots: int | Sequence[int] | None = None,
+    nodes: int | str | None = None,
+    use: float | None = None,
     slots_per_node: int | None = None,
     cpus_per_task: int | None = None,
     samples: int | None = None,
@@ -38,7 +39,10 @@ def plan(
     Args:
         config: a YAML file, or its keys as a dict.
         set: changes by dotted key, such as `{"schedule.alpha": 0.9}`.
-        slots, nodes, slots_per_node, cpus_per_task: the size of the allocation; `slots` or `nodes`.
+        slots, nodes, slots_per_node, cpus_per_task: the size of the allocation; `slots` or `nodes`. Several
+            numbers of slots are compared.
+        use: with several numbers, or with `nodes="auto"`: the largest allocation is chosen whose slots are
+            busy for this share of their time.
         samples: how many the dataset has.
         open_data: whether to open the dataset to find out; runs its code in this process.
         memory: of a node, in bytes or as text such as `256GiB`.
@@ -56,6 +60,7 @@ def plan(
     words = options(
         slots=slots,
         nodes=nodes,
+        use=use,
         slots_per_node=slots_per_node,
         cpus_per_task=cpus_per_task,
         samples=samples,

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from hpcbal import env
 from hpcbal.cli.options import Subparsers, print_text, writing_stdout
+from hpcbal.errors import ExitCode
 
 
 def add_parser(verbs: Subparsers) -> None:
@@ -28,16 +29,21 @@ def add_parser(verbs: Subparsers) -> None:
         "behind it 'again' if the job is to be started again, otherwise 'end'",
     )
     parser.add_argument(
+        "--starting",
+        action="store_true",
+        help="for job scripts that begin: end with 75 if the job has come back too often, or was cancelled",
+    )
+    parser.add_argument(
         "--most-restarts",
         type=int,
         metavar="N",
-        help="with --ended: how often the job may be started again (default: no limit)",
+        help="with --ended and --starting: how often the job may be started again (default: no limit)",
     )
     parser.add_argument(
         "--output",
         type=Path,
         metavar="DIR",
-        help="with --ended: output directory of the run; a job that 'hpcbal cancel' has stopped ends",
+        help="with them: output directory of the run; a job that 'hpcbal cancel' has stopped ends",
     )
     parser.set_defaults(function=run)
 
@@ -46,6 +52,8 @@ def run(args: argparse.Namespace) -> int:
     """Print the line, or how the job has ended."""
     if args.ended is not None:
         return _show_end(args.ended, args.most_restarts, args.output)
+    if args.starting:
+        return _check_start(args.most_restarts, args.output)
     from hpcbal.cluster.launch_line import ranks_of_slurm_job
 
     ranks = ranks_of_slurm_job(os.environ)
@@ -54,22 +62,42 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
+def _check_start(most_restarts: int | None, output: Path | None) -> int:
+    from hpcbal.cluster.job_end import reason_not_to_start
+    from hpcbal.processes import say
+
+    reason = reason_not_to_start(_story(), most_restarts, is_cancelled=_is_cancelled(output))
+    if not reason:
+        return 0
+    say(reason)
+    return int(ExitCode.RUN_AGAIN)
+
+
+def _story() -> str:
+    """Return what the starts of this job have noted; empty if there is nothing."""
+    file = env.read("HPCBAL_END_FILE")
+    with suppress(OSError):
+        return "" if file is None else Path(file).read_text(encoding="utf-8", errors="replace")
+    return ""
+
+
+def _is_cancelled(output: Path | None) -> bool:
+    from hpcbal.telemetry.files.run_directory import RunDirectory
+
+    return output is not None and RunDirectory(output).batch_cancel.exists()
+
+
 def _show_end(status: int, most_restarts: int | None, output: Path | None) -> int:
     from hpcbal.cluster.job_end import what_follows
     from hpcbal.processes import say
-    from hpcbal.telemetry.files.run_directory import RunDirectory
 
-    story, file = "", env.read("HPCBAL_END_FILE")
-    if file is not None:
-        with suppress(OSError):
-            story = Path(file).read_text(encoding="utf-8", errors="replace")
     restarts = env.read("SLURM_RESTART_COUNT") or ""
     follows = what_follows(
-        story,
+        _story(),
         status,
         most_restarts,
         num_restarts=int(restarts) if restarts.isdecimal() else 0,
-        is_cancelled=output is not None and RunDirectory(output).batch_cancel.exists(),
+        is_cancelled=_is_cancelled(output),
     )
     for sentence in follows.sentences:
         say(sentence)

@@ -9,6 +9,7 @@ from typing import NoReturn
 
 from hpcbal import __version__
 from hpcbal.cli import (
+    cancel,
     compare,
     evaluate,
     export,
@@ -39,6 +40,7 @@ _VERBS = (
     profile,
     submit,
     status,
+    cancel,
     resize,
     submit_job,
     report,

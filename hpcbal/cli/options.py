@@ -36,7 +36,9 @@ def add_json(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON instead of text")
 
 
-def add_slots_per_node(parser: argparse.ArgumentParser) -> None:
+def add_slots_per_node(
+    parser: argparse.ArgumentParser, hints: Sequence[str] = ("--gpus", "--gpus-per-node")
+) -> None:
     """`--slots-per-node`, and hints for those who write `--gpus` as in other tools."""
     parser.add_argument(
         "--slots-per-node",
@@ -44,7 +46,7 @@ def add_slots_per_node(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="trainer slots per node (default: slots.per_node)",
     )
-    for option in ("--gpus", "--gpus-per-node"):
+    for option in hints:
         parser.add_argument(
             option, nargs="?", action=_CalledSlots, default=argparse.SUPPRESS, help=argparse.SUPPRESS
         )
@@ -87,6 +89,27 @@ def positive(text: str) -> int:
     if number < 1:
         raise argparse.ArgumentTypeError(f"got {text!r}, allowed: a whole number, 1 or more")
     return number
+
+
+def numbers(text: str) -> list[int]:
+    """Argument type: `20,40` as whole numbers, 1 or more, without repetitions."""
+    return list(dict.fromkeys(positive(part.strip()) for part in text.split(",")))
+
+
+def nodes(text: str) -> int | str:
+    """Argument type: a whole number, 1 or more, or `auto`."""
+    return text if text == "auto" else positive(text)
+
+
+def share(text: str) -> float:
+    """Argument type: a number above 0, at most 1."""
+    try:
+        found = float(text)
+    except ValueError:
+        found = 0.0
+    if not 0.0 < found <= 1.0:
+        raise argparse.ArgumentTypeError(f"got {text!r}, allowed: a number above 0, at most 1")
+    return found
 
 
 def _directory(text: str) -> Path:

@@ -12,9 +12,12 @@ from hpcbal.cli.options import (
     add_config,
     add_json,
     add_slots_per_node,
+    nodes,
+    numbers,
     positive,
     print_answer,
     print_warning,
+    share,
 )
 from hpcbal.processes import without_garbage_collection
 
@@ -34,10 +37,27 @@ def add_parser(verbs: Subparsers) -> None:
     )
     size = parser.add_mutually_exclusive_group()
     size.add_argument(
-        "--slots", type=positive, metavar="N", help="trainer slots in total, instead of --nodes"
+        "--slots",
+        type=numbers,
+        metavar="N,N,...",
+        help="trainer slots in total, instead of --nodes; several numbers are shown side by side",
     )
-    size.add_argument("--nodes", type=positive, default=1, metavar="N", help="nodes (default: 1)")
-    add_slots_per_node(parser)
+    size.add_argument("--gpus", dest="slots", type=numbers, metavar="N,N,...", help="the same as --slots")
+    size.add_argument(
+        "--nodes",
+        type=nodes,
+        default=1,
+        metavar="N|auto",
+        help="nodes (default: 1); auto: as many as keep the slots as busy as --use says",
+    )
+    parser.add_argument(
+        "--use",
+        type=share,
+        metavar="SHARE",
+        help="choose the largest allocation whose slots are busy for this share of their time, of those of "
+        "--slots N,N,... or with --nodes auto",
+    )
+    add_slots_per_node(parser, hints=("--gpus-per-node",))
     parser.add_argument(
         "--cpus-per-task",
         type=positive,
@@ -65,8 +85,33 @@ def answer(args: argparse.Namespace, warn: Callable[[str], None]) -> Answer:
     from hpcbal.config import load_config
     from hpcbal.kinds import KINDS
 
+    sizes = args.slots or []
+    _check_use(args, len(sizes))
     config = load_config(args.config, args.overrides, warn=warn)
+    if len(sizes) > 1:
+        from hpcbal.cli.planning.outlook import compared, sources_of
+
+        per_node = args.slots_per_node
+        return compared(config, sources_of(args), sizes, use=args.use, slots_per_node=per_node, warn=warn)
+    args = argparse.Namespace(**vars(args) | {"slots": sizes[0] if sizes else None})
+    if args.nodes == "auto":
+        from hpcbal.cli.planning.outlook import largest_that_keeps, sources_of
+        from hpcbal.planning.ensemble_plan import known_slots_per_node
+
+        per_node = known_slots_per_node(config, args.slots_per_node)
+        found = largest_that_keeps(config, sources_of(args), use=args.use, slots_per_node=per_node, warn=warn)
+        args.nodes = found.num_nodes
     return KINDS[config.kind].verb("planning")(args, config, warn)
+
+
+def _check_use(args: argparse.Namespace, num_sizes: int) -> None:
+    """Raise InputError if `--use` has nothing to choose from, or `--nodes auto` nothing to choose by."""
+    from hpcbal.errors import InputError
+
+    if args.nodes == "auto" and args.use is None:
+        raise InputError("--nodes auto: give --use SHARE, how busy the slots must be, such as --use 0.8")
+    if args.use is not None and args.nodes != "auto" and num_sizes < 2:
+        raise InputError("--use: works with --nodes auto, or with several numbers, such as --slots 4,8,16")
 
 
 def _bytes(text: str) -> int:

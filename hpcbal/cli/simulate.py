@@ -12,6 +12,7 @@ from hpcbal.cli.options import (
     Subparsers,
     add_json,
     add_slots_per_node,
+    numbers,
     positive,
     print_answer,
     print_warning,
@@ -44,7 +45,7 @@ def add_parser(verbs: Subparsers) -> None:
     )
     parser.add_argument(
         "--slots",
-        type=_numbers,
+        type=numbers,
         metavar="N,N,...",
         help="numbers of slots (default: one node's; the preset's); of a job on parameter servers: numbers "
         "of executors; of many such jobs: numbers of machines",
@@ -145,11 +146,6 @@ def answer(args: argparse.Namespace, warn: Callable[[str], None]) -> Answer:
         return ENSEMBLE.verb("simulating")(args, None, warn)
     config = load_config(args.config, args.overrides, warn=warn)
     return KINDS[config.kind].verb("simulating")(args, config, warn)
-
-
-def _numbers(text: str) -> list[int]:
-    """`20,40` as numbers >= 1, without repetitions."""
-    return list(dict.fromkeys(positive(part.strip()) for part in text.split(",")))
 
 
 def _names(text: str) -> list[str]:

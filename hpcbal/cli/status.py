@@ -1,13 +1,21 @@
-"""`hpcbal status`: show how a run is doing, from its files alone."""
+"""`hpcbal status`: show how a run is doing, from its files, and how its batch job is, if it has one."""
 
 from __future__ import annotations
 
 import argparse
 import sys
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from hpcbal.cli.options import Subparsers, add_json, print_json, writing_stdout
+from hpcbal.safe_text import printable
+
+if TYPE_CHECKING:
+    from hpcbal.cli.submitting.queue import JobInQueue
+    from hpcbal.telemetry.files.run_directory import RunDirectory
+    from hpcbal.telemetry.views.kinds import AnyStatus
 
 REFRESH_S = 2.0
 STARTING_S = 60.0
@@ -22,7 +30,7 @@ def add_parser(verbs: Subparsers) -> None:
         "status",
         help="show how a run is doing",
         description="Show how a run is doing, from status.json in its output directory; also works over ssh "
-        "and after the run.",
+        "and after the run. If 'hpcbal submit' has made its batch job, the state of that follows.",
     )
     parser.add_argument("directory", type=Path, metavar="DIR", help="output directory of a run")
     parser.add_argument("--watch", action="store_true", help="show it again every 2 s until the run ends")
@@ -33,26 +41,74 @@ def add_parser(verbs: Subparsers) -> None:
 def run(args: argparse.Namespace) -> int:
     """Show the status once, or until the run ends; --json --watch prints one line of JSON per update."""
     from hpcbal.telemetry.files.run_directory import RunDirectory
-    from hpcbal.telemetry.views.read_status import read_status, render_status
-    from hpcbal.telemetry.views.status import death_note, has_ended
 
     redraw = args.watch and not args.json and sys.stdout.isatty()
     files = RunDirectory(args.directory)
     until_s = time.monotonic() + STARTING_S
     while args.watch and files.lock.exists() and not files.status.exists() and time.monotonic() < until_s:
         time.sleep(REFRESH_S)  # a run holds the directory, and is about to write its status
+    ask = _queue(files)
     while True:
-        now = time.time()
-        status = read_status(args.directory)
+        now, jobs = time.time(), ask()
+        status = _status(files, jobs)
         if args.json:
-            print_json(status, indent=None if args.watch else 2)
+            print_json(_values(status, jobs), indent=None if args.watch else 2)
         else:
-            text = render_status(status, now)
             with writing_stdout():
-                print((_CLEAR if redraw else "") + text.rstrip("\n"))
-        over = has_ended(status) or death_note(status, now) is not None
-        if not args.watch or over:
+                print((_CLEAR if redraw else "") + _text(args.directory, status, jobs, now))
+        if not args.watch or _is_over(status, jobs, now):
             return 0
         if not args.json and not redraw:
             print(flush=True)
         time.sleep(REFRESH_S)
+
+
+def _queue(files: RunDirectory) -> Callable[[], list[JobInQueue]]:
+    """Return a function that returns the run's batch jobs in their queue; runs without any ask nobody."""
+    if not files.batch_jobs.exists():
+        return list
+    from hpcbal.cli.submitting.queue import QueueWatch
+
+    return QueueWatch(files.root).jobs
+
+
+def _status(files: RunDirectory, jobs: Sequence[JobInQueue]) -> AnyStatus | None:
+    """Return the status; None if there is a batch job and it has not begun."""
+    from hpcbal.telemetry.views.read_status import read_status
+
+    return None if jobs and not files.status.exists() else read_status(files.root)
+
+
+def _values(status: AnyStatus | None, jobs: Sequence[JobInQueue]) -> dict[str, Any]:
+    if not jobs:
+        return dict(status or {})
+    from hpcbal.cli.submitting.queue import values_of
+
+    return {**(status or {"phase": "submitted"}), "batch_jobs": [values_of(job) for job in jobs]}
+
+
+def _text(directory: Path, status: AnyStatus | None, jobs: Sequence[JobInQueue], now: float) -> str:
+    from hpcbal.cluster.systems.job import Phase
+    from hpcbal.telemetry.views.read_status import render_status
+
+    comes_back = any(job.phase is Phase.PENDING for job in jobs)
+    text = (
+        f"{directory}: has not begun" if status is None else render_status(status, now, comes_back=comes_back)
+    )
+    if jobs:
+        from hpcbal.cli.submitting.queue import line_of
+
+        text = "\n".join((text.rstrip("\n"), "", *(line_of(job, now) for job in jobs)))
+    return printable(text.rstrip("\n"))
+
+
+def _is_over(status: AnyStatus | None, jobs: Sequence[JobInQueue], now: float) -> bool:
+    """Whether nothing more will happen: the run has ended, and no batch job continues it."""
+    from hpcbal.telemetry.views.status import death_note, has_ended
+
+    is_live = any(job.is_live for job in jobs)
+    if status is None:
+        return not is_live
+    if status["phase"] == "finished":
+        return True
+    return (has_ended(status) or death_note(status, now) is not None) and not is_live

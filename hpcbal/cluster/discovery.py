@@ -8,7 +8,8 @@ from typing import cast
 
 from mpi4py import MPI
 
-from hpcbal.cluster.layout import visible_gpus
+from hpcbal.cluster.cores import Cores, num_usable
+from hpcbal.cluster.devices import visible_gpus
 from hpcbal.cluster.roles import RankInfo, Roles, assign_executors, assign_roles
 
 
@@ -63,20 +64,17 @@ def infos_of_ranks(world: MPI.Comm, node_comm: MPI.Comm, device: str) -> tuple[R
         device: `slots.device`.
     """
     first_rank = node_comm.bcast(world.rank, root=0)
-    mine = (first_rank, socket.gethostname(), os.getpid(), visible_gpus(device), _cores())
+    mine = (first_rank, socket.gethostname(), os.getpid(), visible_gpus(device), Cores.of_this_process())
     everyone = world.allgather(mine)
     node_index = {first: i for i, first in enumerate(sorted({entry[0] for entry in everyone}))}
     # Launchers that pin one GPU to each rank show each rank only that GPU; together they are the node's GPUs.
     gpus_of_node: dict[int, set[str]] = {}
-    cores_of_node: dict[int, set[int]] = {}
+    cores_of_node: dict[int, list[Cores]] = {}
     for first, _, _, gpus, cores in everyone:
         gpus_of_node.setdefault(first, set()).update(gpus)
-        cores_of_node.setdefault(first, set()).update(cores)
+        cores_of_node.setdefault(first, []).append(cores)
+    num_cores = {first: num_usable(some) for first, some in cores_of_node.items()}
     return tuple(
-        RankInfo(rank, node_index[first], host, pid, len(gpus_of_node[first]), len(cores_of_node[first]))
-        for rank, (first, host, pid, *_) in enumerate(everyone)
+        RankInfo(rank, node_index[first], host, pid, len(gpus_of_node[first]), num_cores[first], gpus)
+        for rank, (first, host, pid, gpus, _) in enumerate(everyone)
     )
-
-
-def _cores() -> frozenset[int]:
-    return frozenset(os.sched_getaffinity(0))

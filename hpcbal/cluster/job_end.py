@@ -134,20 +134,39 @@ def what_follows(
     said = (end.sentence,) if end.sentence else ()
     if end.code != ExitCode.RUN_AGAIN and not end.is_lost:
         return Next(end.code, False, said)
+    reason = _reason_to_end(starts, max(num_restarts + 1, len(starts)), most_restarts, is_cancelled)
+    return Next(end.code, not reason, (*said, reason) if reason else said)
+
+
+def reason_not_to_start(story: str, most_restarts: int | None = None, *, is_cancelled: bool = False) -> str:
+    """Return why a job must not start again that its batch system has started; empty if it may.
+
+    A batch system repeats a job whose node it has lost, and asks no script; and a job may have been on its
+    way back when it was cancelled.
+
+    Args:
+        story: the content of the job's end file before this start; empty at the first one.
+        most_restarts: as for `what_follows`.
+        is_cancelled: as for `what_follows`.
+    """
+    starts = starts_of(story) if story else []
+    return _reason_to_end(starts, len(starts), most_restarts, is_cancelled)
+
+
+def _reason_to_end(
+    starts: Sequence[Sequence[str]], next_restart: int, most_restarts: int | None, is_cancelled: bool
+) -> str:
     if is_cancelled:
-        return Next(end.code, False, (*said, "cancelled by hpcbal cancel; submit it again to continue"))
+        return "cancelled by hpcbal cancel; 'hpcbal submit' continues the run"
     if len(starts) > 1 and all(PROGRESS not in lines for lines in starts[-2:]):
-        reason = (
+        return (
             "two starts in a row have got no further (no new checkpoint, no measured rate): the job ends "
             "here; see the reasons above; if it was stopped too soon, give it more time, or its signal a "
             "shorter lead; submit it again to continue"
         )
-        return Next(end.code, False, (*said, reason))
-    restarts = max(num_restarts, len(starts) - 1)
-    if most_restarts is not None and restarts >= most_restarts:
-        reason = (
-            f"the job was started again {restarts} times, {most_restarts} are allowed, and ends here; submit "
-            "it again to continue"
+    if most_restarts is not None and next_restart > most_restarts:
+        return (
+            f"the job was started again {next_restart - 1} times, {most_restarts} are allowed, and ends "
+            "here; submit it again to continue"
         )
-        return Next(end.code, False, (*said, reason))
-    return Next(end.code, True, said)
+    return ""

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from hpcbal.cluster.devices import device_of
 from hpcbal.cluster.layout import Cluster, Node
 from hpcbal.errors import ClusterError, InputError
 
@@ -28,6 +29,7 @@ class RankInfo:
         pid: process id on that host.
         num_gpus: GPUs of its node that any rank there sees; 0 on a machine without GPUs.
         num_cores: cores of its node that the ranks there may use together; 0 if unknown.
+        devices: ids of the GPUs that this rank sees, in the order in which libraries number them.
     """
 
     rank: int
@@ -36,6 +38,7 @@ class RankInfo:
     pid: int
     num_gpus: int
     num_cores: int = 0
+    devices: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +89,20 @@ class Roles:
     def local_slot(self, rank: int) -> int:
         """Index of a trainer among its node's trainers."""
         return self._on_node(self.trainer_ranks, self.ranks[rank].node).index(rank)
+
+    def seen_by_slots(self, node: int) -> tuple[tuple[str, ...], ...]:
+        """The devices that each trainer of a node sees, in the order of local slots."""
+        return tuple(self.ranks[rank].devices for rank in self._on_node(self.trainer_ranks, node))
+
+    def gpu_of(self, rank: int) -> tuple[int, str] | None:
+        """The GPU of a trainer: its index among those that the rank sees, and its id; None without GPUs.
+
+        Raises:
+            ClusterError: if two trainers of the node would use one GPU.
+        """
+        info = self.ranks[rank]
+        index = device_of(self.seen_by_slots(info.node), self.local_slot(rank), info.host)
+        return None if index is None else (index, info.devices[index])
 
     def local_producer(self, rank: int) -> int:
         """Index of a preprocessor among its node's preprocessors."""

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hpcbal.cluster.cgroup import own_control_group
 from hpcbal.data.arrays import LINE_BYTES
 from hpcbal.errors import InputError
-from hpcbal.telemetry.resources.cgroup import own_control_group
 
 if TYPE_CHECKING:
     from mpi4py import MPI

@@ -11,7 +11,7 @@ from typing import Any
 from hpcbal.cluster.launch_line import RanksToStart
 from hpcbal.cluster.layout import Cluster
 from hpcbal.cluster.roles import num_ranks_needed
-from hpcbal.config import EnsembleConfig
+from hpcbal.config import EnsembleConfig, RunConfig
 from hpcbal.config.scheduling import settings_of, specs_of
 from hpcbal.control import foreseen_flotillas
 from hpcbal.errors import InputError
@@ -84,7 +84,7 @@ class EnsemblePlan:
         )
 
 
-def known_slots_per_node(config: EnsembleConfig, given: int | None) -> int:
+def known_slots_per_node(config: RunConfig, given: int | None) -> int:
     """Trainer slots per node: the given number, else the configured one.
 
     Raises:

@@ -169,6 +169,7 @@ class PlanForecast:
         num_rounds: expected rounds; 0: DNNs train without rounds.
         profiling_s: the part of the time that measures rates.
         lower_bound_s: no schedule on these slots is faster.
+        busy: share of the slots' time in which they train, 0..1.
         usable_s: walltime before the clean stop; None: no walltime is configured.
         num_nodes_that_fit: fewest such nodes that finish in that time; None: no walltime, or no tried number
             is enough.
@@ -180,6 +181,7 @@ class PlanForecast:
     num_rounds: int
     profiling_s: float
     lower_bound_s: float
+    busy: float
     usable_s: float | None
     num_nodes_that_fit: int | None
     costs: Costs | None
@@ -245,6 +247,7 @@ def forecast(
         num_rounds=planned.num_rounds,
         profiling_s=planned.profiling_s,
         lower_bound_s=planned.lower_bound_s,
+        busy=planned.busy,
         usable_s=usable_s,
         num_nodes_that_fit=enough,
         costs=costs,

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from hpcbal.kinds import DEFAULT_KIND, KINDS, Kind
+from hpcbal.telemetry.ledger import WholeRun
 from hpcbal.telemetry.views.evaluation import Evaluation
 from hpcbal.telemetry.views.kinds import Measure, measure_in
 
@@ -302,6 +303,7 @@ class ReportData:
         evaluation: what `hpcbal evaluate` found; None if it was not called.
         sharing: groups of many parameter-server jobs, in order of their start.
         machines: use of each machine of such jobs, in the last start that has recorded it.
+        whole: what the run has taken so far, from the command on; None for a simulation.
     """
 
     name: str
@@ -332,6 +334,7 @@ class ReportData:
     evaluation: Evaluation | None = None
     sharing: tuple[SharingReport, ...] = ()
     machines: tuple[MachineReport, ...] = ()
+    whole: WholeRun | None = None
 
     @property
     def num_slots(self) -> int:

@@ -14,8 +14,9 @@ from typing import cast
 
 from mpi4py import MPI
 
+from hpcbal.cluster.cores import Cores
+from hpcbal.cluster.devices import granted_gpus, visible_gpus
 from hpcbal.cluster.discovery import infos_of_ranks, split_by_node
-from hpcbal.cluster.layout import granted_gpus, visible_gpus
 from hpcbal.cluster.roles import SCHEDULER_RANK
 from hpcbal.cluster.started import Launcher
 from hpcbal.comm.collectives import (
@@ -42,7 +43,8 @@ from hpcbal.runtime.job import run_in_job
 from hpcbal.runtime.rank.output import kept_output
 from hpcbal.telemetry import RunDirectory, configure_rank_logging
 from hpcbal.telemetry.views.evaluation import Evaluation
-from hpcbal.training.frameworks import LocalSlots, NativeBackend
+from hpcbal.training.devices import LocalSlots
+from hpcbal.training.frameworks import NativeBackend
 
 log = logging.getLogger(__name__)
 
@@ -165,14 +167,13 @@ def _take_part(world: MPI.Intracomm, node: MPI.Intracomm, part: _Part) -> int:
 
 def _slots_of_node(node: MPI.Intracomm, config: EnsembleConfig) -> LocalSlots:
     """Which ranks of this node compute: one for each slot or GPU, otherwise all; collective on the node."""
-    everyone = patient_allgather(
-        node, (visible_gpus(config.slots.device), frozenset(os.sched_getaffinity(0)))
-    )
+    everyone = patient_allgather(node, (visible_gpus(config.slots.device), Cores.of_this_process()))
     gpus = {gpu for some, _ in everyone for gpu in some}
     per_node = config.slots.per_node
     wanted = per_node if isinstance(per_node, int) else len(gpus) or node.size
-    cores = tuple(cores for _, cores in everyone[:wanted])
-    return LocalSlots(node.rank, cores, config.slots.device, granted_gpus(os.environ))
+    seen, cores = zip(*everyone[:wanted], strict=True)
+    granted = granted_gpus(os.environ)
+    return LocalSlots(node.rank, cores, config.slots.device, granted, seen, socket.gethostname())
 
 
 def _evaluate(comm: MPI.Intracomm, slots: LocalSlots, part: _Part) -> int:

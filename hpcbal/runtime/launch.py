@@ -13,8 +13,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hpcbal.cluster.cores import usable_cores
+from hpcbal.cluster.devices import visible_gpus
 from hpcbal.cluster.launch_line import crowding
-from hpcbal.cluster.layout import visible_gpus
 from hpcbal.cluster.roles import LEAST_EXECUTORS
 from hpcbal.cluster.started import Launcher, detect_launcher
 from hpcbal.config import AnyConfig
@@ -83,7 +84,7 @@ def run(request: RunRequest, argv: Sequence[str]) -> int:
             from hpcbal.telemetry import make_output  # with it comes the ledger
 
             make_output(output_of(request, config).root, request.resume)
-        cores = len(os.sched_getaffinity(0))
+        cores = usable_cores()
         ranks = num_ranks(config, len(visible_gpus(config.slots.device)), cores)
         if request.num_operation_steps is not None:
             ranks = 1 + LEAST_EXECUTORS
@@ -141,7 +142,7 @@ def num_ranks_to_evaluate(trained: TrainedRun) -> int:
     slots = trained.config.slots
     if isinstance(slots.per_node, int):
         return slots.per_node
-    cores = len(os.sched_getaffinity(0))
+    cores = usable_cores()
     return len(visible_gpus(slots.device)) or min(cores, len(trained.dnns))
 
 
@@ -233,7 +234,7 @@ def start_mpirun(argv: Sequence[str], ranks: int, requests: Requests, sentences:
     are sent to mpirun itself, or to all processes of a job, stay pending there, and `mind` sees them.
     """
     command = mpirun_command(argv, ranks)
-    environment = mpirun_environment(os.environ, ranks, len(os.sched_getaffinity(0)))
+    environment = mpirun_environment(os.environ, ranks, usable_cores())
     environment.pop(STARTER, None)  # which has started this process only
     sweep()
     shortage = shortage_of_inodes(ranks)

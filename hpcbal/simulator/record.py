@@ -134,6 +134,12 @@ class SimulatedRun:
         """Number of rounds; 0 if DNNs train without rounds."""
         return 0 if set(self.paradigms) <= set(WITHOUT_ROUNDS) else len(self.rounds)
 
+    @property
+    def busy(self) -> float:
+        """Share of the slots' time in which they train, 0..1."""
+        whole_s = self.makespan_s * self.num_slots
+        return float(self.slot_seconds(TRAIN).sum()) / whole_s if whole_s > 0.0 else 0.0
+
     def slot_seconds(self, kind: str) -> FloatArray:
         """Time that each slot spent in one kind of span, shape (num_slots,)."""
         if not self._by_kind:

@@ -150,11 +150,13 @@ class RemainingRun:
         remaining_s: seconds until it ends.
         num_rounds: rounds that will begin; 0: DNNs train without rounds.
         done_s: by DNN, seconds from now until it is done.
+        busy: share of the slots' time until then in which they train, 0..1.
     """
 
     remaining_s: float
     num_rounds: int
     done_s: Mapping[str, float]
+    busy: float = 0.0
 
 
 def predict(
@@ -183,7 +185,8 @@ def predict(
         settings = replace(settings, max_slots_per_dnn=1)  # as beside the rule
     settings = replace(settings, prune=None)
     run = simulate(specs, cluster, settings, rates, passes, costs=costs, resume=resume)
-    return RemainingRun(run.makespan_s, run.num_rounds, {dnn.dnn_id: dnn.end_s for dnn in run.dnns})
+    done_s = {dnn.dnn_id: dnn.end_s for dnn in run.dnns}
+    return RemainingRun(run.makespan_s, run.num_rounds, done_s, run.busy)
 
 
 def _epochs_left(specs: Sequence[DnnSpec], start: ResumeState) -> dict[str, int]:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass
 
+from hpcbal.cluster.cores import Cores
+from hpcbal.cluster.devices import MASKS, device_of
 from hpcbal.errors import ClusterError
 
 SEED_STATE = "seed_generator_state"
@@ -28,28 +31,69 @@ def dnn_seed(seed: int, dnn_name: str, own: int | None = None) -> int:
     return zlib.crc32(f"{seed}/{dnn_name}".encode()) if own is None else own
 
 
-def gpu_of_slot(num_visible_gpus: int, local_slot: int) -> int | None:
-    """Choose this process's GPU among the visible ones.
+@dataclass(frozen=True, slots=True)
+class LocalSlots:
+    """The ranks of a node that compute, and the devices and cores of each.
 
-    Args:
-        num_visible_gpus: GPUs that the library lists, >= 0.
-        local_slot: index of this trainer on its node, from 0.
-
-    Returns:
-        Index of the GPU; None on a machine without GPUs. If a launcher shows each rank only one GPU, it is
-        that one.
-
-    Raises:
-        ClusterError: if the node has more trainers than GPUs.
+    Attributes:
+        mine: place of this rank among them, from 0.
+        cores: the cores of each.
+        wanted: `slots.device`.
+        granted: how the batch system gave GPUs, from `granted_gpus`.
+        seen: ids of the GPUs that each sees, from `visible_gpus`.
+        host: name of the node, for messages.
     """
-    if num_visible_gpus <= 1:
-        return 0 if num_visible_gpus else None
-    if local_slot >= num_visible_gpus:
-        raise ClusterError(
-            f"there is no GPU for slot {local_slot} of this node: {num_visible_gpus} are visible; "
-            f"set slots.per_node to at most {num_visible_gpus}"
-        )
-    return local_slot
+
+    mine: int
+    cores: tuple[Cores, ...]
+    wanted: str = "auto"
+    granted: str | None = None
+    seen: tuple[tuple[str, ...], ...] = ()
+    host: str = "this node"
+
+    @classmethod
+    def alone(cls, wanted: str = "auto", granted: str | None = None) -> LocalSlots:
+        """This process alone, on all that it may use."""
+        return cls(0, (Cores.of_this_process(),), wanted, granted)
+
+    def threads(self) -> int:
+        """Number of threads for this rank such that the node's ranks do not slow each other down, >= 1.
+
+        Only ranks whose masks overlap share cores: a launcher that binds ranks has divided them already. A
+        quota is shared by the ranks of its control group.
+        """
+        own = self.cores[self.mine]
+        share = len(own.mask) // max(1, sum(1 for cores in self.cores if cores.mask & own.mask))
+        if own.quota is not None:
+            group = own.quota.group
+            sharing = sum(1 for cores in self.cores if cores.quota is not None and cores.quota.group == group)
+            share = min(share, int(own.quota.cores) // max(1, sharing))
+        return max(1, share)
+
+    def gpu(self, library: str, num_seen: int) -> int | None:
+        """Return the number of this rank's GPU among those that a library lists; None if it lists none.
+
+        Args:
+            library: `TensorFlow` or `PyTorch`, for messages.
+            num_seen: GPUs that the library lists, >= 0.
+
+        Raises:
+            ClusterError: if two slots of the node would use one GPU, or the library lists fewer than the
+                masks show.
+        """
+        if not num_seen:
+            return None
+        listed = tuple(str(number) for number in range(num_seen))  # where no mask or driver tells them apart
+        index = device_of(self.seen, self.mine, self.host)
+        if index is None:
+            index = device_of((listed,) * len(self.cores), self.mine, self.host)
+        if index is not None and index >= num_seen:
+            raise ClusterError(
+                f"{self.host}: slot {self.mine} is to use GPU {index} of those that it sees "
+                f"({', '.join(self.seen[self.mine])}), but {library} lists only {num_seen}; check the masks "
+                f"({', '.join(MASKS)}) and 'hpcbal doctor'"
+            )
+        return index
 
 
 _GPU_BUILD = {
@@ -80,8 +124,8 @@ def check_gpus_seen(library: str, device: str, granted: str | None, *, built_wit
     if built_with_gpus:
         why = "although it is a build for GPUs"
         do = (
-            "check 'nvidia-smi' on the node (the driver, and whether the job may use its GPUs), and "
-            f"{_SHOW_MORE[library]}"
+            "check 'nvidia-smi' or 'rocm-smi' on the node (the driver, and the job's access to its GPUs), "
+            f"and {_SHOW_MORE[library]}"
         )
     else:
         why = "because it is a build without them"
@@ -91,33 +135,12 @@ def check_gpus_seen(library: str, device: str, granted: str | None, *, built_wit
     )
 
 
-def threads_of_slot(
-    own_cores: frozenset[int], num_local_slots: int, cores_of_slots: Sequence[frozenset[int]] | None = None
-) -> int:
-    """Number of threads for a trainer such that the node's trainers do not slow each other down.
-
-    Args:
-        own_cores: affinity mask of this rank.
-        num_local_slots: trainers on the node, >= 1.
-        cores_of_slots: masks of all the node's trainers, including this one. If they are known, only trainers
-            whose masks overlap with this one's share its cores: a launcher that binds ranks to cores has
-            already divided them.
-
-    Returns:
-        At least 1.
-    """
-    num_sharing = num_local_slots
-    if cores_of_slots is not None:
-        num_sharing = max(1, sum(1 for cores in cores_of_slots if cores & own_cores))
-    return max(1, len(own_cores) // num_sharing)
-
-
 def thread_counts(environment: Mapping[str, str], share: int) -> tuple[int, int]:
     """Threads inside an operation, and parallel operations; the user's environment variables win.
 
     Args:
         environment: may contain TF_NUM_INTRAOP_THREADS, TF_NUM_INTEROP_THREADS, OMP_NUM_THREADS.
-        share: threads from `threads_of_slot`.
+        share: threads from `LocalSlots.threads`.
     """
     omp = _positive(environment.get("OMP_NUM_THREADS", "").split(",")[0])
     intra = _positive(environment.get("TF_NUM_INTRAOP_THREADS", "")) or omp or share

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from hpcbal.config.checks.frameworks import TITLES, Framework, framework_of
 from hpcbal.config.schema.dnn import DnnConfig
@@ -13,29 +12,13 @@ from hpcbal.data.arrays import Affine
 from hpcbal.data.spec import CLASS_LABEL, LabelSpec, SampleSpec
 from hpcbal.errors import InputError
 from hpcbal.training.backend import Backend, Replica
+from hpcbal.training.devices import LocalSlots
 from hpcbal.training.weights import Array
 
 _MODULE: Mapping[Framework, str] = {
     "tensorflow": "hpcbal.training.keras.tensorflow_backend",
     "torch": "hpcbal.training.torch.backend",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class LocalSlots:
-    """The ranks of a node that compute.
-
-    Attributes:
-        mine: place of this rank among them, from 0.
-        cores: affinity mask of each.
-        wanted: `slots.device`.
-        granted: how the batch system gave GPUs, from `granted_gpus`.
-    """
-
-    mine: int
-    cores: tuple[frozenset[int], ...]
-    wanted: str = "auto"
-    granted: str | None = None
 
 
 def import_framework(framework: Framework, who: str) -> None:
@@ -67,7 +50,7 @@ def load_framework(framework: Framework, precision: str, slots: LocalSlots | Non
 
     Raises:
         InputError: if the framework cannot be imported.
-        ClusterError: if the node has more slots than GPUs, or the framework sees none of those that were
+        ClusterError: if two slots would use one GPU, or the framework sees none of those that were
             given.
     """
     import_framework(framework, who)
@@ -77,19 +60,14 @@ def load_framework(framework: Framework, precision: str, slots: LocalSlots | Non
 
         if slots is None:
             return TorchBackend("cpu", None, precision)
-        device, place = setup_torch(
-            slots.mine, len(slots.cores), slots.cores, wanted=slots.wanted, granted=slots.granted
-        )
+        device, place = setup_torch(slots)
         return TorchBackend(device, place, precision)
     from hpcbal.training.keras.tensorflow_backend import TensorFlowBackend
     from hpcbal.training.keras.tensorflow_setup import setup_tensorflow
 
     if slots is None:
         return TensorFlowBackend("cpu", precision)
-    device = setup_tensorflow(
-        slots.mine, len(slots.cores), slots.cores, wanted=slots.wanted, granted=slots.granted
-    )
-    return TensorFlowBackend(device, precision)
+    return TensorFlowBackend(setup_tensorflow(slots), precision)
 
 
 def needs_of(dnns: Iterable[DnnConfig], backend: BackendConfig) -> dict[Framework, str]:

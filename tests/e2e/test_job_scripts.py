@@ -1,6 +1,6 @@
 """The job scripts, run by bash with stand-ins for the launchers: what they start, and how they end.
 
-This shows that the scripts do what they say. It shows nothing about a real Slurm or LSF.
+This shows that the scripts do what they say. It shows nothing about a real Slurm, PBS, LSF or Flux.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+import job_scripts
 import pytest
 
 pytestmark = pytest.mark.e2e
@@ -26,6 +27,10 @@ LAUNCHER_OF_SCRIPT = {
     "slurm/several_nodes.sbatch": "srun",
     "lsf/one_node.lsf": "mpirun",
     "lsf/several_nodes.lsf": "jsrun",
+    "pbs/one_node.pbs": "mpirun",
+    "pbs/several_nodes.pbs": "mpirun",
+    "flux/one_node.flux": "flux",
+    "flux/several_nodes.flux": "flux",
 }
 SLURM_SCRIPTS = pytest.mark.parametrize("script", ["slurm/one_node.sbatch", "slurm/several_nodes.sbatch"])
 # Stays until it is signalled, as ranks do that write a checkpoint first.
@@ -44,6 +49,8 @@ class Site:
 
     def add(self, name: str, text: str) -> None:
         """A stand-in that notes how it was called."""
+        if name == "flux":  # launcher and scheduler in one
+            text = f"case $1 in job) echo 14400; exit ;; --parent) echo f43; exit ;; esac\n{text}"
         path = self.folder / "bin" / name
         path.write_text(f'#!/usr/bin/env bash\nprintf \'%s\\n\' "{name} $*" >>"$CALLS"\n{text}\n')
         path.chmod(0o755)
@@ -60,6 +67,11 @@ class Site:
             "SLURM_JOB_ID": "42",
             "LSB_JOBID": "42",
             "LSB_JOBINDEX": "0",
+            "PBS_JOBID": "42.server",
+            "PBS_O_WORKDIR": str(folder),
+            "PBS_NODEFILE": "nodes",
+            "LSB_DJOB_HOSTFILE": "nodes",
+            "FLUX_ENCLOSING_ID": "f42",
             "SLURM_JOB_NUM_NODES": "4",
             "SLURM_NTASKS": "24",
             "SLURM_NTASKS_PER_NODE": "6",
@@ -68,8 +80,9 @@ class Site:
             "LS_SUBCWD": str(folder),
             "HPCBAL_ARGUMENTS": " ".join(arguments),
         }
+        takes_arguments = str(script).endswith((".sbatch", ".flux"))
         return subprocess.Popen(
-            ["bash", ROOT / script, *(arguments if str(script).endswith(".sbatch") else ())],
+            ["bash", ROOT / script, *(arguments if takes_arguments else ())],
             cwd=folder,
             env=environ | more,
             stdout=subprocess.PIPE,
@@ -79,8 +92,14 @@ class Site:
 
     @property
     def requeues(self) -> list[str]:
-        """The jobs that were requeued."""
-        return [line for line in self.called("scontrol") if line.startswith("requeue")]
+        """The jobs that were requeued, and scripts that were submitted to continue one."""
+        requeued = [line for line in self.called("scontrol") if line.startswith("requeue")]
+        return requeued + self.called("qsub") + [c for c in self.called("flux") if c.startswith("--parent")]
+
+    def launched(self, script: str) -> list[str]:
+        """The argument lines of the script's launcher."""
+        lines = self.called(LAUNCHER_OF_SCRIPT[script])
+        return [line for line in lines if not line.startswith(("job ", "--parent "))]
 
     def called(self, name: str) -> list[str]:
         """The argument lines of a stand-in's calls."""
@@ -131,7 +150,10 @@ def site(tmp_path: Path) -> Site:
     made = Site(tmp_path, tmp_path / "calls")
     for name in ("srun", "mpirun", "jsrun"):
         made.add(name, f"[[ ${{ACTIVATED:-}} == 1 ]] || exit 99; {ENDS}")
+    made.add("flux", f"[[ ${{ACTIVATED:-}} == 1 ]] || exit 99; {ENDS}")
     made.add("scontrol", ":")
+    made.add("qsub", "echo 43.server")
+    made.add("qstat", "echo '    Resource_List.walltime = 04:00:00'")
     made.add("squeue", "false")
     return made
 
@@ -146,7 +168,7 @@ def test_starts_the_run_in_the_activated_environment(site: Site, script: str) ->
     job = site.start(script, "a.yaml", "--output", "out")
     _, reported = job.communicate(timeout=30)
     assert job.returncode == 0, reported
-    (line,) = site.called(LAUNCHER_OF_SCRIPT[script])
+    (line,) = site.launched(script)
     assert line.endswith("hpcbal run a.yaml --output out")
 
 
@@ -155,7 +177,7 @@ def test_without_a_config_the_usage_is_printed(site: Site, script: str) -> None:
     _, reported = job.communicate(timeout=30)
     assert job.returncode == 2
     assert reported.startswith("usage: ")
-    assert site.called(LAUNCHER_OF_SCRIPT[script]) == []
+    assert site.launched(script) == []
 
 
 @pytest.mark.parametrize("status", [0, 1, 75])
@@ -163,8 +185,7 @@ def test_exits_with_the_code_of_the_run(site: Site, script: str, status: int) ->
     job = site.start(script, "a.yaml", LAUNCHER_STATUS=str(status))
     job.communicate(timeout=30)
     assert job.returncode == status
-    requeued = script.startswith("slurm") and status == 75
-    assert site.requeues == (["requeue 42"] if requeued else [])
+    assert len(site.requeues) == (status == 75 and not script.startswith("lsf"))
 
 
 @pytest.mark.parametrize(("noted", "status"), [("75", 75), ("undecided", 1), ("", 75)])
@@ -180,7 +201,7 @@ def test_a_process_that_ends_itself_with_75_is_not_started_again(
     _, reported = job.communicate(timeout=30)
     assert job.returncode == status
     assert ("ended itself with code 75" in reported) == (status == 1)
-    assert len(site.requeues) == (script.startswith("slurm") and status == 75)
+    assert len(site.requeues) == (status == 75 and not script.startswith("lsf"))
     assert Path((site.folder / "named").read_text().strip()).exists() == (status == 75)  # for the next start
 
 
@@ -223,7 +244,7 @@ def test_two_starts_that_are_stopped_before_they_get_further_end_the_job(site: S
         site.add(LAUNCHER_OF_SCRIPT[script], f'printf "{facts}\\n75\\n" >>"$HPCBAL_END_FILE"; exit 75')
         job = site.start(script, "a.yaml")
         _, reported = job.communicate(timeout=30)
-        again = len(site.requeues) > sum(is_again) if script.startswith("slurm") else job.returncode == 75
+        again = job.returncode == 75 if script.startswith("lsf") else len(site.requeues) > sum(is_again)
         is_again.append(again)
     assert is_again == [True, True, True, False]
     assert "two starts in a row have got no further" in reported
@@ -264,9 +285,10 @@ def test_a_task_of_an_array_has_its_own_arguments_and_is_requeued_alone(site: Si
 @pytest.mark.parametrize("script", ["lsf/one_node.lsf", "lsf/several_nodes.lsf"])
 def test_an_lsf_job_knows_its_numbers(site: Site, script: str) -> None:
     site.start(script, "a.yaml", "--output", "runs/%J/%I", LSB_JOBINDEX="3").communicate(timeout=30)
-    assert site.called(LAUNCHER_OF_SCRIPT[script])[0].endswith("hpcbal run a.yaml --output runs/42/3")
+    assert site.launched(script)[0].endswith("hpcbal run a.yaml --output runs/42/3")
 
 
+@pytest.mark.parametrize("script", [name for name in LAUNCHER_OF_SCRIPT if name.startswith(("slurm", "lsf"))])
 def test_the_job_stays_in_the_directory_that_was_chosen_for_it(site: Site, script: str) -> None:
     """As with `sbatch -D`; the environment is that of the directory of submission."""
     chosen = site.folder.parent / f"{site.folder.name}-chosen"
@@ -309,7 +331,7 @@ def test_passes_the_signal_on_and_waits_for_the_checkpoints(site: Site, script: 
     job.communicate(timeout=30)
     assert job.returncode == 75
     assert "signalled" in site.calls.read_text()
-    assert site.requeues == (["requeue 42"] if script.startswith("slurm") else [])
+    assert len(site.requeues) == (not script.startswith("lsf"))
 
 
 @SLURM_SCRIPTS
@@ -321,11 +343,60 @@ def test_a_job_is_not_requeued_for_ever(site: Site, script: str) -> None:
     assert site.requeues == []
 
 
-@pytest.mark.parametrize("name", ["one_node.lsf", "several_nodes.lsf"])
-def test_lsf_scripts_say_that_they_are_untested_and_ask_for_a_requeue(name: str) -> None:
-    text = (ROOT / "lsf" / name).read_text()
-    assert "Untested on LSF" in text
-    assert '#BSUB -Q "75"' in text
+@pytest.mark.parametrize("system", ["LSF", "PBS", "Flux"])
+def test_scripts_that_no_real_system_has_run_say_so(system: str) -> None:
+    for name in ("one_node", "several_nodes"):
+        text = (ROOT / system.lower() / f"{name}.{system.lower()}").read_text()
+        assert f"\n# Untested on {system}: " in text
+
+
+def test_scripts_are_what_hpcbal_submit_writes() -> None:
+    found = {path: path.read_text() for path in job_scripts.scripts()}
+    assert found == job_scripts.scripts(), "run python scripts/job_scripts.py"
+
+
+@pytest.mark.parametrize("name", ["one_node", "several_nodes"])
+def test_flux_run_gets_whole_nodes(site: Site, name: str) -> None:
+    site.start(f"flux/{name}.flux", "a.yaml", "--set", "name=j%j").communicate(timeout=30)
+    (line,) = site.launched(f"flux/{name}.flux")
+    assert line.startswith(f"run --nodes={1 if name == 'one_node' else 4} --tasks-per-node=6 --exclusive ")
+    assert line.endswith(" hpcbal run a.yaml --set name=jf42")
+
+
+@pytest.mark.parametrize("script", ["pbs/one_node.pbs", "flux/one_node.flux"])
+def test_a_job_whose_system_does_not_signal_stops_in_time(site: Site, script: str, tmp_path: Path) -> None:
+    """The lead is so long that the script has to signal itself some seconds after its start."""
+    site.add(LAUNCHER_OF_SCRIPT[script], STOPS_CLEANLY)
+    copy = edited(script, tmp_path)
+    text = (
+        copy.read_text().replace("  lead=300\n", f"  lead={4 * 3600 - 3}\n").replace("lead + 60", "lead + 1")
+    )
+    copy.write_text(text)
+    job = site.start(copy, "a.yaml", HPCBAL_ARGUMENTS="a.yaml")
+    _, reported = job.communicate(timeout=60)
+    assert (job.returncode, "ignoring this signal" in reported) == (75, False)
+    assert "signalled" in site.calls.read_text()
+    (line,) = site.requeues
+    assert line.endswith(copy.name if script.startswith("pbs") else f"{copy.name} a.yaml")
+
+
+def test_a_pbs_job_that_is_submitted_again_knows_whose_work_it_continues(site: Site, tmp_path: Path) -> None:
+    """Three starts of one array's job, of which each has a number of its own."""
+    site.add("mpirun", r'printf "undecided\nprogress\n75\n" >>"$HPCBAL_END_FILE"; exit 75')
+    site.add("qsub", 'echo "chain $HPCBAL_CHAIN task $HPCBAL_TASK" >>"$CALLS"; echo 43.server')
+    copy = edited("pbs/one_node.pbs", tmp_path, MAX_RESTARTS="2")
+    environ = {"PBS_JOBID": "42[3].server", "PBS_ARRAY_INDEX": "3"}
+    for next_id in ("43.server", "44.server", ""):
+        job = site.start(
+            copy, "a.yaml", "--output", "runs/%a", HPCBAL_ARGUMENTS="a.yaml --output runs/%a", **environ
+        )
+        _, reported = job.communicate(timeout=30)
+        assert job.returncode == 75
+        environ = {"HPCBAL_CHAIN": "42[3]", "HPCBAL_TASK": "3", "PBS_JOBID": next_id}
+    assert "the job was started again 2 times, 2 are allowed, and ends here" in reported
+    assert site.called("chain") == ["42[3] task 3"] * 2
+    assert [line.rpartition(" ")[2] for line in site.called("mpirun")] == ["runs/3"] * 3
+    assert [path.name for path in tmp_path.glob(".hpcbal-*")] == []
 
 
 def test_jsrun_gets_one_resource_set_per_node(site: Site) -> None:
@@ -339,7 +410,7 @@ def test_scripts_know_other_verbs(site: Site, script: str, verb: str) -> None:
     job = site.start(script, verb, "a.yaml")
     _, reported = job.communicate(timeout=30)
     assert job.returncode == 0, reported
-    (line,) = site.called(LAUNCHER_OF_SCRIPT[script])
+    (line,) = site.launched(script)
     assert line.endswith(f"hpcbal {verb} a.yaml")
 
 
@@ -349,7 +420,7 @@ def test_the_environment_is_found_from_other_folders(site: Site, script: str, tm
     elsewhere.mkdir(parents=True)
     lost = site.start(script, "a.yaml", folder=elsewhere)
     _, reported = lost.communicate(timeout=30)
-    assert (lost.returncode, site.called(LAUNCHER_OF_SCRIPT[script])) == (2, [])
+    assert (lost.returncode, site.launched(script)) == (2, [])
     assert "set HPCBAL_VENV" in reported
     named = site.start(script, "a.yaml", folder=elsewhere, HPCBAL_VENV=str(tmp_path / "environment"))
     _, reported = named.communicate(timeout=30)
@@ -405,7 +476,7 @@ def test_a_container_needs_no_environment_and_starts_the_ranks(
     job = site.start(edited(script, tmp_path, CONTAINER="(apptainer exec --nv a.sif)"), "a.yaml")
     _, reported = job.communicate(timeout=30)
     assert job.returncode == 0, reported
-    (line,) = site.called(launcher)
+    (line,) = site.launched(script)
     assert line.endswith("apptainer exec --nv a.sif hpcbal run a.yaml")
 
 

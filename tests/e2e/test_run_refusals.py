@@ -67,7 +67,7 @@ def test_a_world_that_was_started_as_singletons(lab):
     """The launcher says four, MPI says one: as when mpi4py was built with another MPI."""
     reported = {"PMI_SIZE": "4"}
     first, second = (lab.run(PMI_RANK=str(rank), **reported) for rank in (0, 1))
-    check_refused(first, "PMI started 4 processes, but this process sees an MPI world of size 1")
+    check_refused(first, "PMI started 4 processes, but this process is rank 0 in an MPI world of size 1")
     assert (second.code, second.err) == (2, "")
     assert not lab.out.exists()
 

@@ -85,6 +85,7 @@ config.imports
 config.kinds         pydantic
 config.load          pydantic pydantic_core yaml
 config.submission    pydantic yaml
+config.site          pydantic
 config
 config.scheduling
 models               keras numpy tensorflow torch

@@ -6,12 +6,16 @@ import argparse
 from collections.abc import Callable
 
 from hpcbal.cli.options import Answer
+from hpcbal.cli.planning.outlook import Sources, sources_of
 from hpcbal.cli.planning.text import NO_SIZE, render_plan
 from hpcbal.config import EnsembleConfig
 from hpcbal.config.checks.warnings import batches_above, check_parts, check_shares, over_limit, told_limit
 from hpcbal.config.scheduling import may_limit_to_one_slot, specs_of
 from hpcbal.control import PARADIGMS
+from hpcbal.errors import InputError
+from hpcbal.planning.allocation import AllocationOutlook, PredictedRun
 from hpcbal.planning.cache import planned_cache
+from hpcbal.planning.calibration import RunKey, read_runs
 from hpcbal.planning.ensemble_plan import known_slots_per_node, make_plan, nodes_for, plan_to_dict
 from hpcbal.planning.memory import node_memory
 from hpcbal.planning.rates import find_rates
@@ -36,7 +40,7 @@ def answer(args: argparse.Namespace, config: EnsembleConfig, warn: Callable[[str
     check_shares(config, num_nodes * per_node)
     check_parts(config, num_nodes * per_node)
     rates = find_rates(config, per_node, args.profile, command=str(args.config))
-    facts = _facts(args, config)
+    facts = _facts(config, sources_of(args))
     size = {"num_nodes": num_nodes, "slots_per_node": per_node}
     choice = choose_for_plan(config, rates, facts, **size)
     schedule = schedule_for_plan(config, choice)
@@ -68,6 +72,12 @@ def answer(args: argparse.Namespace, config: EnsembleConfig, warn: Callable[[str
     values["candidates"] = None if choice is None else choice_to_dict(choice)
     values["prune"] = prune_to_dict(config)
     values["forecast"] = None if isinstance(outlook, str) else outlook.to_dict()
+    times: AllocationOutlook | None = None
+    if isinstance(outlook, PlanForecast):
+        simulated = PredictedRun(outlook.wall_time_s, outlook.busy)
+        earlier = read_runs(RunKey.of(config), warn)
+        times = AllocationOutlook.of(simulated, num_nodes, num_nodes * per_node, earlier)
+    values["time"] = None if times is None else times.to_dict()
     values["memory_per_node"] = memory.to_dict(args.memory)
     values["cache_per_node"] = None if cache is None else cache.to_dict()
     remarks = [f"rates from {rates.source}"]
@@ -88,19 +98,35 @@ def answer(args: argparse.Namespace, config: EnsembleConfig, warn: Callable[[str
         )
 
     def lines() -> list[str]:
-        plan_lines = render_plan(plan, command, outlook, memory, args.memory, choice, cache)
+        plan_lines = render_plan(plan, command, outlook, memory, args.memory, choice, cache, times)
         return [*plan_lines, *prune_lines(config)]
 
     return Answer(values, lines, remarks)
 
 
-def _facts(args: argparse.Namespace, config: EnsembleConfig) -> PassFacts | None:
+def predicted(
+    config: EnsembleConfig, sources: Sources, num_nodes: int, slots_per_node: int
+) -> tuple[PredictedRun, int]:
+    """Predict a run on so many nodes; returns the number of its slots too; see `outlook_of`."""
+    rates = find_rates(config, slots_per_node, sources.profile, command=str(sources.path))
+    facts = _facts(config, sources)
+    problem = NO_SIZE if facts is None else too_long(specs_of(config))
+    if facts is None or problem is not None:
+        raise InputError(f"{sources.path}: the wall time is not known: {problem}")
+    size = {"num_nodes": num_nodes, "slots_per_node": slots_per_node}
+    schedule = schedule_for_plan(config, choose_for_plan(config, rates, facts, **size))
+    unlimited = config.model_copy(update={"walltime": None})
+    found = forecast(unlimited, rates, facts, schedule, **size)
+    return PredictedRun(found.wall_time_s, found.busy), num_nodes * slots_per_node
+
+
+def _facts(config: EnsembleConfig, sources: Sources) -> PassFacts | None:
     from hpcbal.config import add_import_roots
     from hpcbal.planning.scenario import facts_of_data, facts_of_size, known_facts
 
-    if args.samples is not None:
-        return facts_of_size(config, args.samples)
-    if args.open_data:
-        add_import_roots(args.config)
-        return facts_of_data(config, args.memory)
+    if sources.samples is not None:
+        return facts_of_size(config, sources.samples)
+    if sources.open_data:
+        add_import_roots(sources.path)
+        return facts_of_data(config, sources.memory)
     return known_facts(config)

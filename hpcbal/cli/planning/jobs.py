@@ -7,11 +7,23 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from hpcbal.cli.options import Answer
-from hpcbal.cli.planning.paramserver import asked_for, launch_facts, refuse_what_is_for_ensembles, start_lines
+from hpcbal.cli.planning.outlook import Sources
+from hpcbal.cli.planning.paramserver import (
+    asked_for,
+    check_open,
+    executors_on,
+    launch_facts,
+    refuse_what_is_for_ensembles,
+    start_lines,
+    time_facts,
+    time_lines,
+    times_of,
+)
 from hpcbal.telemetry.views.table import count_text
 
 if TYPE_CHECKING:
     from hpcbal.config import JobsConfig
+    from hpcbal.planning.allocation import PredictedRun
 
 
 def answer(args: argparse.Namespace, config: JobsConfig, warn: Callable[[str], None]) -> Answer:
@@ -34,10 +46,23 @@ def answer(args: argparse.Namespace, config: JobsConfig, warn: Callable[[str], N
     facts |= {"machines": machines, "ranks": machines + 1, "jobs": jobs}
     arrivals = sorted((job.arrives_s, job.name) for job in config.jobs if job.arrives_s > 0)
     later = ", ".join(f"{name} after {seconds:g} s" for seconds, name in arrivals)
+    times = times_of(config, args, machines, warn)
     lines = [
         f"{config.name}: {count_text(len(config.jobs), 'parameter-server job')}, {config.schedule.paradigm}",
         f"ranks: {machines + 1} = 1 scheduler + {count_text(machines, 'machine')}",
         *([f"later: {later}"] if later else []),
+        *time_lines(times),
         *start_lines(args, machines),
     ]
-    return Answer(facts | launch_facts(args, machines), lambda: lines)
+    return Answer(facts | time_facts(times) | launch_facts(args, machines), lambda: lines)
+
+
+def predicted(
+    config: JobsConfig, sources: Sources, num_nodes: int, slots_per_node: int
+) -> tuple[PredictedRun, int]:
+    """Predict the jobs on so many nodes; returns the number of machines too; see `outlook_of`."""
+    from hpcbal.runtime.simulating.predicted import predicted_jobs
+
+    check_open(sources)
+    machines = executors_on(num_nodes, slots_per_node)
+    return predicted_jobs(config, machines), machines

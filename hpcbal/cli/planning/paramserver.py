@@ -11,12 +11,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hpcbal.cli.options import Answer
+from hpcbal.cli.planning.outlook import Sources, sources_of
 from hpcbal.errors import HpcbalError, InputError
+from hpcbal.telemetry.files.json_lines import duration_text
 from hpcbal.telemetry.views.table import count_text
 
 if TYPE_CHECKING:
-    from hpcbal.config import ParamServerConfig, RunConfig
+    from hpcbal.config import JobsConfig, ParamServerConfig, RunConfig
     from hpcbal.forecast.prediction import Prediction as ThroughputForecast
+    from hpcbal.planning.allocation import AllocationOutlook, PredictedRun
     from hpcbal.planning.paramserver import MeasuredEpoch, PredictedConfiguration
 
 
@@ -48,6 +51,7 @@ def answer(args: argparse.Namespace, config: ParamServerConfig, warn: Callable[[
             "samples_per_s": dataclasses.asdict(forecast.samples_per_s),
             "limited_by": forecast.limit,
         }
+    times = times_of(config, args, executors, warn)
     tuning = "changes them while it trains" if config.tune.enabled else "keeps them"
     lines = [
         f"{config.name}: parameter-server job of {config.app}",
@@ -56,9 +60,77 @@ def answer(args: argparse.Namespace, config: ParamServerConfig, warn: Callable[[
         *([] if earlier is None else text_of(*earlier)),
         *([] if forecast is None else [_forecast_text(forecast)]),
         *_trust_lines(config, earlier is not None, forecast is not None),
+        *time_lines(times),
         *start_lines(args, executors),
     ]
-    return Answer({**facts, **found, **launch_facts(args, executors)}, lambda: lines)
+    return Answer({**facts, **found, **time_facts(times), **launch_facts(args, executors)}, lambda: lines)
+
+
+def predicted(
+    config: ParamServerConfig, sources: Sources, num_nodes: int, slots_per_node: int
+) -> tuple[PredictedRun, int]:
+    """Predict the job on so many nodes; returns the number of executors too; see `outlook_of`."""
+    from hpcbal.planning.paramserver import measured_in
+    from hpcbal.runtime.simulating.predicted import predicted_job
+
+    check_open(sources)
+    ledger = Path(config.output.dir) / "ledger.jsonl"
+    measured = measured_in(ledger, has_barrier=config.staleness == 0) if ledger.is_file() else None
+    executors = executors_on(num_nodes, slots_per_node)
+    return predicted_job(config, executors, measured), executors
+
+
+def executors_on(num_nodes: int, slots_per_node: int) -> int:
+    """Return the number of ranks beside rank 0: all nodes have equally many ranks."""
+    return (slots_per_node + 1) * num_nodes - 1
+
+
+def check_open(sources: Sources) -> None:
+    """Let the data be opened, with modules beside the file.
+
+    Raises:
+        InputError: they may not be opened.
+    """
+    from hpcbal.config import add_import_roots
+
+    if not sources.open_data:
+        raise InputError(
+            f"{sources.path}: the wall time is not known without the data: give --open-data to open them "
+            "(which runs their code and that of the app) and simulate the run"
+        )
+    add_import_roots(sources.path)
+
+
+def times_of(
+    config: ParamServerConfig | JobsConfig,
+    args: argparse.Namespace,
+    executors: int,
+    warn: Callable[[str], None],
+) -> AllocationOutlook | str:
+    """Return how long the run takes on these ranks, or why that is not known."""
+    from hpcbal.kinds import KINDS
+    from hpcbal.planning.allocation import AllocationOutlook
+    from hpcbal.planning.calibration import RunKey, read_runs
+
+    if not args.open_data:
+        return "--open-data opens the data (which runs their code) and simulates the run"
+    try:
+        found, _ = KINDS[config.kind].predicted(config, sources_of(args), 1, executors)
+    except InputError as error:
+        return str(error)
+    return AllocationOutlook.of(found, args.nodes, executors, read_runs(RunKey.of(config), warn))
+
+
+def time_lines(times: AllocationOutlook | str) -> list[str]:
+    """Return the time of the run for users."""
+    if isinstance(times, str):
+        return [f"wall time: unknown, because {times}" if ":" in times else f"wall time: unknown; {times}"]
+    return [f"wall time: {duration_text(times.wall_time_s)} with all of max_epochs", *times.lines()]
+
+
+def time_facts(times: AllocationOutlook | str) -> dict[str, Any]:
+    """Return the time of the run for `--json`."""
+    return {"time": None if isinstance(times, str) else times.to_dict()}
 
 
 def refuse_what_is_for_ensembles(args: argparse.Namespace, what: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from hpcbal.events.ensemble import Schedule, ScheduleChosen
+from hpcbal.planning.allocation import AllocationOutlook
 from hpcbal.planning.cache import PlannedCache
 from hpcbal.planning.ensemble_plan import EnsemblePlan, PlannedFlotilla, by_node, launch_lines, slot_map
 from hpcbal.planning.memory import NodeMemory
@@ -37,6 +38,7 @@ def render_plan(
     bytes_per_node: int | None,
     choice: ScheduleChosen | None = None,
     cache: PlannedCache | None = None,
+    times: AllocationOutlook | None = None,
 ) -> list[str]:
     """The plan as text, line by line.
 
@@ -48,6 +50,7 @@ def render_plan(
         bytes_per_node: memory that a node has; None if not given.
         choice: how the schedule was chosen; None if it was given.
         cache: the cache of decoded samples; None if there is none.
+        times: the band of the wall time, and use; None if they are not known.
     """
     nodes = plan.cluster.nodes
     many = f" in {count_text(len(plan.flotillas), 'flotilla')}" if plan.paradigm == "global" else ""
@@ -71,6 +74,7 @@ def render_plan(
         *_memory_lines(memory, bytes_per_node),
         *_cache_lines(cache),
         *_time_lines(outlook),
+        *([] if times is None else times.lines()),
         *_start_lines(plan, command),
     ]
     if plan.rates.preprocessing_samples_per_s is None:

@@ -8,8 +8,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from hpcbal.cli.options import Answer
-from hpcbal.cli.simulating.paramserver import ENSEMBLES_ONLY, FRAME_DELAY_S, seconds_text
+from hpcbal.cli.simulating.paramserver import ENSEMBLES_ONLY, seconds_text
 from hpcbal.errors import InputError
+from hpcbal.runtime.simulating.predicted import DELAYS_S
 from hpcbal.telemetry.views.table import count_text, format_table
 
 if TYPE_CHECKING:
@@ -17,14 +18,6 @@ if TYPE_CHECKING:
     from hpcbal.simulator.coscheduling import SharingDelays, SharingRun
 
 FORMAT = 1
-
-DELAYS_S = {
-    "control_s": FRAME_DELAY_S,
-    "send_s": FRAME_DELAY_S,
-    "notice_s": FRAME_DELAY_S,
-    "payload_s": 2 * FRAME_DELAY_S,
-}
-"""Defaults: as measured of emulated executors. A long payload comes when two ranks have looked again."""
 
 PARADIGMS = ("harmony", "harmony-lookahead", "isolated", "naive")
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from hpcbal.cli.options import Answer
 from hpcbal.errors import HpcbalError, InputError
+from hpcbal.runtime.simulating.predicted import FRAME_DELAY_S
 from hpcbal.telemetry.views.table import count_text, format_table
 
 if TYPE_CHECKING:
@@ -20,10 +21,6 @@ if TYPE_CHECKING:
     from hpcbal.simulator.paramserver import Delays
 
 FORMAT = 1
-
-FRAME_DELAY_S = 1e-3
-"""Default of `send_s`, `notice_s` and `control_s` with `machines`: as measured of emulated executors.
-Without them it is 0: what an earlier run measured of links includes such delays."""
 
 ENSEMBLES_ONLY = {
     "profile": None,

@@ -5,11 +5,14 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Mapping
 
+from hpcbal.cluster.systems.flux import FLUX
 from hpcbal.cluster.systems.job import BatchJob, Phase, QueueState, SiteHabits, System
+from hpcbal.cluster.systems.lsf import LSF
+from hpcbal.cluster.systems.pbs import PBS
 from hpcbal.cluster.systems.slurm import SLURM
 from hpcbal.errors import ClusterError
 
-SYSTEMS: Mapping[str, System] = {system.name: system for system in (SLURM,)}
+SYSTEMS: Mapping[str, System] = {system.name: system for system in (SLURM, PBS, LSF, FLUX)}
 
 __all__ = ["SYSTEMS", "BatchJob", "Phase", "QueueState", "SiteHabits", "System", "detect"]
 

@@ -12,8 +12,12 @@ TIMEOUT_S = 120.0
 """A scheduler under load takes tens of seconds to answer."""
 
 
-def run_command(command: Command) -> Done:
+def run_command(command: Command, timeout_s: float = TIMEOUT_S) -> Done:
     """Run a command of a scheduler, with its output in English.
+
+    Args:
+        command: the command.
+        timeout_s: seconds that its answer may take, > 0.
 
     Raises:
         ClusterError: if it is not here, or does not answer.
@@ -26,7 +30,7 @@ def run_command(command: Command) -> Done:
             capture_output=True,
             text=True,
             errors="replace",
-            timeout=TIMEOUT_S,
+            timeout=timeout_s,
             env={**os.environ, "LC_ALL": "C", **command.environ},
             check=False,
         )
@@ -39,9 +43,17 @@ def run_command(command: Command) -> Done:
         raise ClusterError(f"{name}: cannot be started: {error.strerror or error}") from error
     except subprocess.TimeoutExpired:
         raise ClusterError(
-            f"{name}: no answer within {TIMEOUT_S:.0f} s; the scheduler is busy or down, try again later"
+            f"{name}: no answer within {timeout_s:.0f} s; the scheduler is busy or down, try again later"
         ) from None
     return Done(done.returncode, done.stdout, done.stderr)
+
+
+def try_command(command: Command) -> Done:
+    """Run a command that may not be here; one that cannot be started has the code 127."""
+    try:
+        return run_command(command)
+    except ClusterError as error:
+        return Done(127, "", str(error))
 
 
 def answer_of(command: Command) -> Done:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TypeAlias
+
+from hpcbal.errors import ClusterError
 
 LEAD_S = 300
 """So long before its end, a job is asked to stop."""
@@ -59,8 +62,10 @@ class BatchJob:
         is_array: whether it is an array; one of a single task is possible.
         max_restarts: how often the job may come back after it has stopped without having finished; 0: never.
         lead_s: so many seconds before its end the job is asked to stop.
-        log: file for what the job prints, in the form of the system; empty: the system's own choice.
+        log: file for what the job prints, with the marks of the system; empty: in the current directory.
+        script: the file of its script, absolute.
         exclusive: whether no other job may be on its nodes.
+        compare: the words behind `hpcbal` that compare the runs of an array.
         after: identifiers of jobs that must have ended before.
         site: the habits of the site.
     """
@@ -77,7 +82,9 @@ class BatchJob:
     max_restarts: int = 0
     lead_s: int = LEAD_S
     log: str = ""
+    script: str = ""
     exclusive: bool = True
+    compare: tuple[str, ...] = ()
     after: tuple[str, ...] = ()
     site: SiteHabits = field(default_factory=SiteHabits)
 
@@ -158,8 +165,41 @@ class Done:
         return lines[-1].strip() if lines else ""
 
 
+_UNKNOWN_JOB = re.compile(
+    r"invalid job id|unknown job|jobid \S+ unknown|is not found|job has finished", re.IGNORECASE
+)
+"""The words of Slurm, PBS (two), Flux and LSF for a job that they do not know, or no longer."""
+
+
+def checked(command: Command, done: Done) -> Done:
+    """Return the answer about a job, if it is one: a job that is not known is an answer, too.
+
+    Raises:
+        ClusterError: if the scheduler could not be asked.
+    """
+    if done.code and not _UNKNOWN_JOB.search(f"{done.stderr}\n{done.stdout}"):
+        raise ClusterError(f"{command.words[0]} has ended with {done.code}: {done.said}")
+    return done
+
+
 Run: TypeAlias = Callable[[Command], Done]
 """Runs a command of a scheduler; tests give their own."""
+
+
+@dataclass(frozen=True, slots=True)
+class SiteFacts:
+    """Facts about a site that its batch system tells.
+
+    Attributes:
+        partition: the partition or queue of jobs that name none; empty: not known.
+        cores_per_node, gpus_per_node: of a node there; None: not known.
+        launcher: the launcher, if it is not the system's first one.
+    """
+
+    partition: str = ""
+    cores_per_node: int | None = None
+    gpus_per_node: int | None = None
+    launcher: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,8 +222,12 @@ class System:
         task: returns the identifier of a task of an array, by that of the array and the number from 1.
         ask: returns the state of each job.
         cancel: returns the command that cancels jobs at once.
-        signal: returns the command that sends USR2 to the script of a job, which then stops cleanly.
-        has_numbers: whether a script can ask it how many nodes and ranks it has.
+        signal: returns the command that sends USR2 to the script of a job, which then stops cleanly; None:
+            the script itself looks for `batch.cancel` in the output directory.
+        watches: whether the script signals itself before the end of the job, looks for `batch.cancel`, and
+            submits itself again, because the system does not requeue for users.
+        numbers: fields of a job that its script holds, because the system does not tell them.
+        look: returns the facts about a site that the system tells.
         code_to_end: with which code a script ends that has stopped cleanly and does not come back.
     """
 
@@ -201,6 +245,8 @@ class System:
     task: Callable[[str, int], str]
     ask: Callable[[Sequence[str], Run], dict[str, QueueState]]
     cancel: Callable[[Sequence[str]], Command]
-    signal: Callable[[str], Command]
-    has_numbers: bool = False
+    signal: Callable[[str], Command] | None = None
+    watches: bool = False
+    numbers: tuple[str, ...] = ()
+    look: Callable[[Run], SiteFacts] = lambda run: SiteFacts()
     code_to_end: Callable[[BatchJob], int] = lambda job: 75

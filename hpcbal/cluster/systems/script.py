@@ -15,13 +15,6 @@ _PLACE = re.compile(r"@([a-z_0-9]+)@")
 _PLAIN = re.compile(r"[\w@%+=:,./\[\]()&!*-]+", re.ASCII)
 
 
-_NUMBERS = """\
-NUM_NODES={num_nodes}
-RANKS_PER_NODE={ranks_per_node}
-CORES_PER_RANK={cores_per_rank}
-GPUS_PER_NODE={gpus_per_node}"""
-
-
 def render(system: System, job: BatchJob, file: str = "") -> str:
     """Return the script of a job.
 
@@ -45,9 +38,16 @@ def render(system: System, job: BatchJob, file: str = "") -> str:
         "launcher_options": words(job.site.launcher_options),
         "venv": word(job.site.venv) if job.site.venv else None,
         "max_restarts": str(job.max_restarts),
-        "numbers": None if system.has_numbers else _numbers(job),
+        "numbers": "\n".join(f"{n.upper()}={getattr(job, n) or 0}" for n in system.numbers) or None,
+        "watch": template("watch").rstrip("\n"),
+        "watching": "" if system.watches else None,
+        "compares": "" if system.watches and job.compare else None,
+        "compare": words(job.compare),
+        "resubmits": "" if system.watches else None,
+        "script": word(job.script) if job.script else '"$0"',
+        "log": word(job.log or system.log_name(job.is_array)),
+        "clock": clock(job.time_s),
         "lead_s": str(job.lead_s),
-        "time_s": str(job.time_s),
         "before": "\n".join(map(_line, job.site.before)) or None,
         "after": "\n".join(map(_line, job.site.after)) or None,
         "file": file,
@@ -56,6 +56,26 @@ def render(system: System, job: BatchJob, file: str = "") -> str:
     }
     body = fill(template("body"), values)
     return fill(template(system.name), {**values, "body": body.rstrip("\n")})
+
+
+def render_compare(system: System, job: BatchJob, directory: str) -> str:
+    """Return the script of a small job that compares runs.
+
+    Args:
+        system: where it runs.
+        job: the job, with the words to compare.
+        directory: where relative paths start.
+    """
+    values = {
+        "options": "\n".join(system.options(job)),
+        "directory": word(directory),
+        "modules": words(job.site.modules),
+        "container": words(job.site.container),
+        "venv": word(job.site.venv),
+        "before": "\n".join(map(_line, job.site.before)) or None,
+        "compare": words(job.compare),
+    }
+    return fill(template("compare"), values)
 
 
 def fill(text: str, values: Mapping[str, str | None]) -> str:
@@ -136,13 +156,9 @@ def clock(time_s: float, *, seconds: bool = True) -> str:
     return f"{text}:00" if seconds else text
 
 
-def _numbers(job: BatchJob) -> str:
-    return _NUMBERS.format(
-        num_nodes=job.num_nodes,
-        ranks_per_node=job.ranks_per_node,
-        cores_per_rank=job.cores_per_rank or 1,
-        gpus_per_node=job.gpus_per_node,
-    )
+def folder_of(path: str) -> str:
+    """Return the folder of a file, with a slash at its end."""
+    return f"{path.rpartition('/')[0]}/"
 
 
 def _tasks(job: BatchJob) -> str | None:

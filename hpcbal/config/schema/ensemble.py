@@ -478,3 +478,7 @@ class EnsembleConfig(RunConfig):
     def jobs_by_name(self) -> Mapping[str, DnnConfig]:
         """The DNNs of the run."""
         return {dnn.name: dnn for dnn in self.dnns}
+
+    @property
+    def computed_by(self) -> str:
+        return self.backend.name

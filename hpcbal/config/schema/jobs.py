@@ -232,6 +232,10 @@ class JobsConfig(RunConfig):
         """The jobs of the run."""
         return {job.name: job for job in self.jobs}
 
+    @property
+    def computed_by(self) -> str:
+        return "emulated" if self.machines else "real"
+
     def machine_of(self, machine: int) -> JobsMachineConfig | None:
         """The emulated machine with this number, counted from 0; None if machines are real."""
         return machine_at(self.machines, machine)

@@ -298,6 +298,10 @@ class ParamServerConfig(PsJobConfig, RunConfig):
         return {self.name: self}
 
     @property
+    def computed_by(self) -> str:
+        return "emulated" if self.machines else "real"
+
+    @property
     def arrives_s(self) -> float:
         """When the job is submitted, after the start of the run: at once."""
         return 0.0

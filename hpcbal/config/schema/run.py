@@ -172,6 +172,11 @@ class RunConfig(Section):
         may_change=True,
     )
 
+    @property
+    def computed_by(self) -> str:
+        """Return what computes the steps: runs with another answer are predicted in another way."""
+        raise NotImplementedError
+
     @model_validator(mode="before")
     @classmethod
     def _default_output(cls, value: Any) -> Any:

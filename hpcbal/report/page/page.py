@@ -191,6 +191,7 @@ def page_environment() -> Environment:
     environment.filters |= {
         "count": count_text,
         "duration": duration_label,
+        "enumerated": lambda values: list(enumerate(values)),
         "four_digits": four_digits,
         "score_title": title_of,
         "kept": kept_text,

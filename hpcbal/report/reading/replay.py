@@ -55,8 +55,10 @@ from hpcbal.telemetry.ledger import (
     ModelWarningLine,
     PredictionLine,
     RolesAssignedLine,
+    RunAccount,
     RunFinishedLine,
     RunStartedLine,
+    WholeRun,
 )
 
 _LEAST_TRAINED_S = 1e-6
@@ -92,6 +94,8 @@ class Replay:
         outcome: outcome of the last start; None if it has not recorded its end.
         problem: one sentence about damaged lines; None if there are none.
         exit_code: its exit code; None likewise.
+        account: what the run has taken.
+        whole: the same at the end of the last start, or so far, beside what was predicted.
     """
 
     def __init__(self) -> None:
@@ -103,6 +107,8 @@ class Replay:
         self.problem: str | None = None
         self.exit_code: int | None = None
         self.start: RunStartedLine | None = None
+        self.account = RunAccount()
+        self._whole: WholeRun | None = None
         self.slot_names: tuple[str, ...] = ()
         self.holds: list[Hold] = []
         self.rounds: list[Round] = []
@@ -132,6 +138,7 @@ class Replay:
             ValueError: if a group has slots that the cluster lacks, or shares for another number of slots.
         """
         line = entry.line
+        self.account.take(entry.unix_s, line)
         if isinstance(line, RunStartedLine):
             self._begin(entry, line)
         if self._base_unix_s is None:
@@ -167,6 +174,11 @@ class Replay:
         self._release_all()
 
     # ---- what came of it -----------------------------------------------------------------------
+
+    @property
+    def whole(self) -> WholeRun:
+        """Return what the run has taken, as its last start has recorded it, or up to its last line."""
+        return self.account.whole() if self._whole is None else self._whole
 
     def spans(self) -> tuple[SlotSpan, ...]:
         """Which DNN held each slot when; call after `close`."""
@@ -244,7 +256,7 @@ class Replay:
         self.started_at = self.started_at or entry.time
         self.name = line.name
         self.outcome = self.exit_code = None
-        self.start = line
+        self.start, self._whole = line, None
         names = slot_names([(node.host, node.num_slots) for node in line.nodes])
         self.slot_names = max(names, self.slot_names, key=len)
 
@@ -369,6 +381,10 @@ class Replay:
         if line.predicted_s is not None and line.actual_s is not None:  # of this start alone
             before_s = self.start_s[-1]
             self.prediction = PredictedDuration(before_s + line.predicted_s, before_s + line.actual_s)
+        self._whole = line.whole
+        if line.whole is not None and line.whole.predicted_s is not None and line.predicted_s is None:
+            expected_s = line.whole.startup_s + line.whole.predicted_s
+            self.prediction = PredictedDuration(expected_s, line.whole.active_s)
         if line.preprocessing_s > 0.0:
             self.preprocessor_samples_per_s = line.num_preprocessed / line.preprocessing_s
 

@@ -98,6 +98,7 @@ def read_run(directory: str | os.PathLike[str], now: float | None = None) -> Rep
         evaluation=evaluation,
         sharing=sharing.groups(),
         machines=sharing.machines,
+        whole=replay.whole,
     )
     return _with_overheads(data, replay.decided_s)
 

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Protocol
 
-from hpcbal.cluster.layout import visible_gpus
 from hpcbal.config import DnnConfig, EnsembleConfig
 from hpcbal.config.balance import balances_of, resolve_balance
 from hpcbal.config.schema.ensemble import BalanceConfig
@@ -213,16 +212,16 @@ def make_learner(settings: BalanceConfig, num_workers: int, kept: KeptModel) -> 
     )
 
 
-def make_watch(config: EnsembleConfig, local_slot: int) -> WorkerWatch:
+def make_watch(config: EnsembleConfig, gpu: str | None) -> WorkerWatch:
     """Make the watch of a trainer rank; it measures only what a policy needs.
 
     Args:
-        local_slot: index of this trainer on its node.
+        gpu: id of this trainer's GPU, from `visible_gpus`; None: it has none.
     """
     balances = balances_of(config).values()
     watch = WorkerWatch()
     if any(balance.reads_host for balance in balances):
         watch = replace(watch, host=ResourceProbe().read)
     if any(balance.policy.decides for balance in balances) and not config.backend.is_emulated:
-        watch = replace(watch, device=DeviceMemory(visible_gpus(config.slots.device), local_slot))
+        watch = replace(watch, device=DeviceMemory(gpu))
     return watch

@@ -6,11 +6,9 @@ import importlib
 import logging
 import sys
 import time
-from collections.abc import Sequence
 from typing import Any
 
 from hpcbal import env
-from hpcbal.training.devices import gpu_of_slot
 
 log = logging.getLogger(__name__)
 
@@ -78,29 +76,27 @@ class DeviceMemory:
         needed: largest share that TensorFlow has needed since `begin`, or in earlier rounds of the group.
 
     Args:
-        gpus: ids of the GPUs that this process may use, from `visible_gpus`; indices and bus ids agree with
+        gpu: id of this process's GPU, from `visible_gpus`; None: it has none. Indices and bus ids agree with
             NVML's only with `CUDA_DEVICE_ORDER=PCI_BUS_ID`, which the TensorFlow backend sets.
-        local_slot: index of this trainer on its node.
     """
 
-    def __init__(self, gpus: Sequence[str], local_slot: int) -> None:
+    def __init__(self, gpu: str | None) -> None:
         self._nvml: Any = None
         self._tensorflow = TensorFlowMemory()
         self._share: float | None = None
         self._next_read_s = -1.0
         self._most_samples = 0
         self.needed = 0.0
-        index = gpu_of_slot(len(gpus), local_slot)
-        if index is None:
+        if gpu is None:
             return
         order = env.read("CUDA_DEVICE_ORDER")
-        if order != env.DRIVERS_ORDER and not gpus[index].startswith(_UUIDS):
+        if order != env.DRIVERS_ORDER and not gpu.startswith(_UUIDS):
             self._give_up(f"CUDA_DEVICE_ORDER is {order}, but NVML knows only {env.DRIVERS_ORDER}; unset it")
             return
         try:
             self._nvml = importlib.import_module("pynvml")
             self._nvml.nvmlInit()
-            self._handle = self._handle_of(gpus[index])
+            self._handle = self._handle_of(gpu)
         except ImportError:
             self._give_up("pynvml is not installed; install it with pip install 'hpcbal[balance]'")
         except Exception as error:

@@ -10,12 +10,15 @@ from typing import Any, ClassVar
 from hpcbal.cluster.roles import Roles
 from hpcbal.events.history import finite_metrics
 from hpcbal.events.line import Line
+from hpcbal.exit_codes import LAST_OUTCOMES
 from hpcbal.kinds import KINDS
 from hpcbal.paramserver.master.events import End, EpochEnded, WriteManifest
+from hpcbal.planning.calibration import RunKey
 from hpcbal.processes import own_stream, say
 from hpcbal.runtime.handoff.finished import files_line
 from hpcbal.runtime.jobs.job import Job, Start
 from hpcbal.runtime.jobs.opening import OpenedJobs
+from hpcbal.runtime.record.remembered import remember_run, use_line, with_prediction
 from hpcbal.runtime.record.run_ledger import RunTimeline
 from hpcbal.safe_text import printable
 from hpcbal.telemetry import MetricsWriter, ResultRow, render_results, write_results, write_status
@@ -140,6 +143,7 @@ class Record(JobsProgress):
         config = opened.config
         self._run, self._lock, self._ledger, self._jobs = opened.run, opened.lock, opened.ledger, opened.jobs
         self._kind_of_run = KINDS[config.kind]
+        self._config, self._num_ranks = config, len(roles.executor_ranks)
         self._metrics = MetricsWriter(opened.run)
         self._status_due_s = 0.0
         self._decided_s = 0.0
@@ -164,6 +168,8 @@ class Record(JobsProgress):
                 paradigm=shown.paradigm,
                 regroup=False,
                 versions=environment_versions(),
+                opening_s=time.time() - opened.request.started_s,
+                has_changed=opened.claim.resumed and bool(opened.claim.notes),
             )
         )
 
@@ -240,6 +246,9 @@ class Record(JobsProgress):
             self.timeline.close()
         rows = [self._row(job) for job in self._jobs.values()]
         write_results(self._run.results, rows, self._kind_of_run)
+        whole = None
+        if outcome in LAST_OUTCOMES:
+            whole = with_prediction(self._ledger.account.whole(time.time()), self._config, self._num_ranks)
         self.append(
             RunFinishedLine(
                 outcome=outcome,
@@ -247,13 +256,18 @@ class Record(JobsProgress):
                 decided_s=self._decided_s,
                 num_preprocessed=0,
                 preprocessing_s=0.0,
+                whole=whole,
             )
         )
+        if whole is not None and outcome == "done":
+            remember_run(RunKey.of(self._config), whole, self._ledger.account)
         self._fill()
         end_status(self.status, outcome, exit_code)
         write_status(self._run.status, self.status)
-        lines = f"{render_results(rows, self._kind_of_run)}\n{files_line(self._run, self._kind_of_run)}"
-        print(printable(f"\n{lines}"), file=own_stream("stdout"), flush=True)
+        lines = [render_results(rows, self._kind_of_run), files_line(self._run, self._kind_of_run)]
+        if whole is not None:
+            lines.append(use_line(whole, self._kind_of_run))
+        print(printable("\n".join(["", *lines])), file=own_stream("stdout"), flush=True)
         for job in self._jobs.values():
             if job.cause:
                 say(f"hpcbal: {job.name}: {job.detail}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from typing import TYPE_CHECKING, TypeVar
 
 from hpcbal.cluster.roles import LEAST_EXECUTORS
@@ -10,6 +11,7 @@ from hpcbal.runtime.kinds.kind import KindRuns, Opened, RankWorld
 
 if TYPE_CHECKING:
     from hpcbal.cluster.roles import Roles
+    from hpcbal.planning.allocation import PredictedRun
 
 P = TypeVar("P", ParamServerConfig, JobsConfig)
 OpenedT = TypeVar("OpenedT", bound=Opened)
@@ -25,6 +27,18 @@ class ExecutorRuns(KindRuns[P, OpenedT]):
     def least_executors(self, config: P) -> int:
         """Return how many executors the jobs need."""
         return LEAST_EXECUTORS
+
+    @abstractmethod
+    def predicted(self, config: P, num_executors: int) -> PredictedRun:
+        """Return how long a run takes by its file, its apps and its data, whose code this runs.
+
+        Args:
+            num_executors: all ranks but the master's.
+
+        Raises:
+            InputError: the file does not say how fast machines are.
+            UserCodeError: an app or a dataset raises.
+        """
 
     def num_ranks(self, config: P, num_gpus: int, num_cores: int) -> int:
         if isinstance(config.slots.per_node, int):

@@ -14,6 +14,7 @@ from hpcbal.runtime.kinds.kind import RankWorld, refusal_of_operations
 from hpcbal.telemetry import RunDirectory
 
 if TYPE_CHECKING:
+    from hpcbal.planning.allocation import PredictedRun
     from hpcbal.runtime.jobs.opening import OpenedJobs
     from hpcbal.runtime.rank.context import LiveRank
 
@@ -29,6 +30,11 @@ class JobsRuns(ExecutorRuns[JobsConfig, "OpenedJobs"]):
 
     def with_submitted(self, config: JobsConfig, run: RunDirectory) -> JobsConfig:
         return with_submitted(config, run)
+
+    def predicted(self, config: JobsConfig, num_executors: int) -> PredictedRun:
+        from hpcbal.runtime.simulating.predicted import predicted_jobs
+
+        return predicted_jobs(config, num_executors)
 
     def open(self, request: RunRequest, config: JobsConfig) -> OpenedJobs:
         from hpcbal.runtime.jobs.opening import open_many_jobs

@@ -13,6 +13,7 @@ from hpcbal.runtime.kinds.executors import ExecutorRuns
 from hpcbal.runtime.kinds.kind import RankWorld
 
 if TYPE_CHECKING:
+    from hpcbal.planning.allocation import PredictedRun
     from hpcbal.runtime.jobs.opening import OpenedJobs
     from hpcbal.runtime.jobs.profiling import OpenedProfile
     from hpcbal.runtime.rank.context import LiveRank
@@ -33,6 +34,11 @@ class ParamServerRuns(ExecutorRuns[ParamServerConfig, "OpenedJobs | OpenedProfil
     def least_executors(self, config: ParamServerConfig) -> int:
         asked = sum(1 if count == "auto" else count for count in (config.workers, config.servers))
         return max(LEAST_EXECUTORS, asked)
+
+    def predicted(self, config: ParamServerConfig, num_executors: int) -> PredictedRun:
+        from hpcbal.runtime.simulating.predicted import predicted_job
+
+        return predicted_job(config, num_executors)
 
     def open(self, request: RunRequest, config: ParamServerConfig) -> OpenedJobs | OpenedProfile:
         from hpcbal.runtime.jobs.opening import open_one_job

@@ -31,9 +31,14 @@ CPU = "cpu, "
 
 EMULATED = "emulated"
 
+MOST_OF_ID = 12
+"""Characters of a UUID that tell the GPUs of a node apart: `GPU-7f3c1a22`."""
+
 
 def node_lines(roles: Roles, devices: Sequence[str | None]) -> list[str]:
     """Name the devices of each node: `n1: 4 GPUs (NVIDIA A100), 1 preprocessor, the scheduler`.
+
+    Where slots are GPUs, a second line says which: `n1: slot 0: GPU 0 (GPU-7f3c1a22...), slot 1: GPU 1 ...`.
 
     Args:
         roles: the roles of all ranks.
@@ -48,7 +53,25 @@ def node_lines(roles: Roles, devices: Sequence[str | None]) -> list[str]:
         if SCHEDULER_RANK in ranks:
             parts.append("the scheduler")
         lines.append(f"{node.host}: {', '.join(parts)}")
+        slots = [rank for rank in roles.trainer_ranks if rank in ranks]
+        used = [_device_text(roles, rank) for rank in slots if _is_gpu(devices[rank])]
+        if used:
+            lines.append(f"{node.host}: {', '.join(used)}")
     return lines
+
+
+def _is_gpu(device: str | None) -> bool:
+    return device is not None and device != EMULATED and not device.startswith(CPU)
+
+
+def _device_text(roles: Roles, rank: int) -> str:
+    """The GPU of a slot, by its number among those that the rank sees and by the id of the driver."""
+    gpu = roles.gpu_of(rank)
+    if gpu is None:  # neither a mask nor a driver names it
+        return f"{roles.title_of(rank)}: GPU {roles.local_slot(rank)}"
+    index, name = gpu
+    short = name if len(name) <= MOST_OF_ID else f"{name[:MOST_OF_ID]}..."
+    return f"{roles.title_of(rank)}: GPU {index}" + ("" if name == str(index) else f" ({short})")
 
 
 def _slots_text(device: str, count: int) -> str:

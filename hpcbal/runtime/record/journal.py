@@ -28,11 +28,13 @@ from hpcbal.events.history import EpochRecord
 from hpcbal.events.line import Line
 from hpcbal.exit_codes import LAST_OUTCOMES
 from hpcbal.kinds import ENSEMBLE
+from hpcbal.planning.calibration import RunKey
 from hpcbal.runtime.handoff.finished import files_line
 from hpcbal.runtime.record.accounts import Accounts, PreprocessingStats, SavedEpochs
 from hpcbal.runtime.record.console import Console, ResultTable
 from hpcbal.runtime.record.forecast import Outlook, Outlooks
 from hpcbal.runtime.record.group_watch import GroupWatch
+from hpcbal.runtime.record.remembered import remember_run, use_line
 from hpcbal.runtime.record.run_ledger import RunLedger, RunTimeline, fill_status
 from hpcbal.runtime.resuming.known_rates import KeptProfile
 from hpcbal.runtime.resuming.opening import OpenedRun
@@ -109,6 +111,7 @@ class Journal:
         bad_before = opened.earlier.bad_samples
         self._results = ResultTable(opened.config, self._accounts, bad_before, self._saved)
         self._results_due_s = None if opened.request.profile_only else 0.0
+        self._config = opened.config
         self._most_tried = opened.config.data.max_samples if opened.request.smoke else None
         self._watch = GroupWatch()
         self._told: dict[tuple[str, ...], Any] = {}  # see `_is_news`
@@ -222,8 +225,8 @@ class Journal:
         """Record a prediction; True if it is the first of this start, which is compared with the end."""
         if not self._outlooks.add(outlook):
             return False
-        remaining_s = outlook.prediction.remaining_s
-        self._ledger.handle(PredictionLine(self._outlooks.wall_time_s(outlook), remaining_s))
+        left = outlook.prediction
+        self._ledger.handle(PredictionLine(self._outlooks.wall_time_s(outlook), left.remaining_s, left.busy))
         return True
 
     def check_kept(self) -> CheckpointError | None:
@@ -257,7 +260,9 @@ class Journal:
             write_results(self._run.results, rows)
         self._metrics.close()
         self._timeline.close()
-        compared = self._outlooks.compare(time.monotonic()) if outcome in LAST_OUTCOMES else None
+        is_over = outcome in LAST_OUTCOMES
+        compared = self._outlooks.compare(time.monotonic()) if is_over else None
+        whole = self._ledger.account.whole(time.time()) if is_over else None
         self._ledger.handle(
             RunFinishedLine(
                 outcome=cast(Outcome, outcome),
@@ -268,8 +273,13 @@ class Journal:
                 num_from_cache=stats.num_from_cache,
                 predicted_s=None if compared is None else compared.predicted_s,
                 actual_s=None if compared is None else compared.actual_s,
+                whole=whole,
             )
         )
+        # With unlike slots, `hpcbal plan` simulates steps, and the prediction of a run does not.
+        is_alike = not self._config.backend.workers
+        if whole is not None and outcome == "done" and self._most_tried is None and is_alike:
+            remember_run(RunKey.of(self._config), whole, self._ledger.account)
         self._renew_status(stats)
         end_status(self._status, outcome, exit_code)
         write_status(self._run.status, self._status)
@@ -278,6 +288,8 @@ class Journal:
         lines = [render_results(rows), files_line(self._run, ENSEMBLE)]
         if compared is not None:
             lines.append(compared.line())
+        if whole is not None:
+            lines.append(use_line(whole, ENSEMBLE))
         lines += [line for line in (stats.cache_line(), stats.count_line()) if line is not None]
         if self._most_tried is not None:
             lines.append(

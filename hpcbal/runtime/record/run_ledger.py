@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from hpcbal.telemetry.ledger import (
     DnnPrunedLine,
     DnnRetriedLine,
     NodeFacts,
+    RunAccount,
     RunFinishedLine,
     RunStartedLine,
 )
@@ -168,6 +170,11 @@ class RunLedger:
         if line.event:
             self._ledger.append(line, durable=isinstance(line, DURABLE))
 
+    @property
+    def account(self) -> RunAccount:
+        """Return the sums of the run's lines; see `Ledger`."""
+        return self._ledger.account
+
     def check(self) -> None:
         """Check that the ledger is still the file under its name; see `Ledger.check`."""
         self._ledger.check()
@@ -190,6 +197,8 @@ class RunLedger:
                 paradigm=opened.config.schedule.paradigm,
                 regroup=opened.config.balance.regroup,
                 versions=environment_versions(),
+                opening_s=time.time() - opened.request.started_s,
+                has_changed=opened.claim.resumed and bool(opened.claim.notes),
             )
         )
         for dnn_id in opened.earlier.retried:

@@ -70,7 +70,8 @@ class Trainer:
         self._cache = ReplicaCache()
         self._split_memories: dict[str, SplitMemory] = {}
         local_slot = context.roles.local_slot(context.rank)
-        self._watch = make_watch(context.config, local_slot)
+        gpu = None if context.config.backend.is_emulated else context.roles.gpu_of(context.rank)
+        self._watch = make_watch(context.config, None if gpu is None else gpu[1])
         self._reader = StreamReader(data.ring, local_slot)
         self._dnns: dict[str, DnnConfig] = {dnn.name: dnn for dnn in context.config.dnns}
         self._writer = BackgroundWriter()

@@ -66,6 +66,7 @@ class JobForecast:
         num_epochs: that it took.
         seconds: from the start to the end.
         executor_seconds: the same, times the executors that the job had at a time.
+        busy: share of the time of all executors, 0..1, in which workers compute.
         start, end: its configurations.
         changes: in order.
     """
@@ -74,6 +75,7 @@ class JobForecast:
     num_epochs: int
     seconds: float
     executor_seconds: float
+    busy: float
     start: Shape
     end: Shape
     changes: tuple[Change, ...]
@@ -169,6 +171,7 @@ def forecast_job(
         len(run.epochs),
         ends[-1],
         _executor_seconds(ends, [(0, len(in_use)), *watching[0].uses]),
+        sum(turn.report.compute_s for turn in run.turns) / (num_executors * ends[-1]),
         start,
         end,
         tuple(changes),

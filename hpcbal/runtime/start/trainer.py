@@ -11,7 +11,8 @@ from functools import partial
 
 from mpi4py import MPI
 
-from hpcbal.cluster.layout import granted_gpus
+from hpcbal.cluster.cores import Cores
+from hpcbal.cluster.devices import granted_gpus
 from hpcbal.comm.collectives import patient_allgather
 from hpcbal.config import EnsembleConfig
 from hpcbal.env import compiler_settings
@@ -25,7 +26,8 @@ from hpcbal.runtime.start.recipe import Prepared, Recipe, collective_of
 from hpcbal.telemetry import RunDirectory
 from hpcbal.training.backend import Backend
 from hpcbal.training.collectives import check_distributed, fault_for, open_groups
-from hpcbal.training.frameworks import LocalSlots, NativeBackend, import_framework, needs_of
+from hpcbal.training.devices import LocalSlots
+from hpcbal.training.frameworks import NativeBackend, import_framework, needs_of
 
 log = logging.getLogger(__name__)
 
@@ -104,10 +106,9 @@ def make_backend(context: RankContext, trainers: MPI.Intracomm, *, is_sized: boo
 
     Raises:
         InputError: if the framework of a DNN cannot be imported.
-        ClusterError: if a node has more trainers than GPUs, or a framework sees none of those that
-            were given.
+        ClusterError: if two trainers would use one GPU, or a framework sees none of those that were given.
     """
-    cores_of_trainer = patient_allgather(trainers, frozenset(os.sched_getaffinity(0)))
+    cores_of_trainer = patient_allgather(trainers, Cores.of_this_process())
     config, roles = context.config, context.roles
     if config.backend.is_emulated:
         from hpcbal.runtime.start.emulated import emulated_backend
@@ -118,5 +119,12 @@ def make_backend(context: RankContext, trainers: MPI.Intracomm, *, is_sized: boo
     cores = tuple(cores for slot, cores in enumerate(cores_of_trainer) if node_of_slot[slot] == my_node)
     if any(dnn.compile for dnn in config.dnns):
         os.environ.update(compiler_settings(str(RunDirectory(context.output).compiled.absolute())))
-    slots = LocalSlots(roles.local_slot(context.rank), cores, config.slots.device, granted_gpus(os.environ))
+    slots = LocalSlots(
+        roles.local_slot(context.rank),
+        cores,
+        config.slots.device,
+        granted_gpus(os.environ),
+        roles.seen_by_slots(my_node),
+        roles.ranks[context.rank].host,
+    )
     return NativeBackend(config.backend, config.dnns, slots)

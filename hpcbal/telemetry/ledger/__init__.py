@@ -1,5 +1,6 @@
 """The ledger: what happened in a run, one typed line per event (docs/ledger.md)."""
 
+from hpcbal.telemetry.ledger.account import RunAccount
 from hpcbal.telemetry.ledger.codec import LEDGER_SCHEMA, Entry, facts_of, plain_facts
 from hpcbal.telemetry.ledger.dnn_lines import (
     BadSampleLine,
@@ -34,7 +35,7 @@ from hpcbal.telemetry.ledger.job_lines import (
     WorkerFacts,
 )
 from hpcbal.telemetry.ledger.registry import LINE_BY_EVENT
-from hpcbal.telemetry.ledger.run import NodeFacts, PredictionLine, RunFinishedLine, RunStartedLine
+from hpcbal.telemetry.ledger.run import NodeFacts, PredictionLine, RunFinishedLine, RunStartedLine, WholeRun
 from hpcbal.telemetry.ledger.scan import LedgerScan
 
 __all__ = [
@@ -68,11 +69,13 @@ __all__ = [
     "PredictionLine",
     "ReconfiguredLine",
     "RolesAssignedLine",
+    "RunAccount",
     "RunFinishedLine",
     "RunStartedLine",
     "SharingFacts",
     "Stay",
     "ThroughputForecastLine",
+    "WholeRun",
     "WorkerFacts",
     "facts_of",
     "lines_of",

@@ -9,6 +9,7 @@ import contextlib
 import logging
 import os
 import stat
+import time
 from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import TypeVar
@@ -17,6 +18,7 @@ from hpcbal.errors import OutputError
 from hpcbal.events.line import Line
 from hpcbal.telemetry.files.atomic_file import output_error, read_file
 from hpcbal.telemetry.files.json_lines import encode_line, open_to_append, utc_text, write_all
+from hpcbal.telemetry.ledger.account import RunAccount
 from hpcbal.telemetry.ledger.codec import Entry, plain_of, seal
 from hpcbal.telemetry.ledger.scan import LedgerScan, scan_lines
 
@@ -32,6 +34,9 @@ class Ledger:
         path: path of the file.
         earlier: what `scan_ledger` found in the file; None: the file is scanned here.
         on_progress: called after a line that says that something got further than the lines before say.
+
+    Attributes:
+        account: what the run has taken, by all lines.
 
     Raises:
         OutputError: if the file cannot be opened, or is a symbolic link.
@@ -50,6 +55,9 @@ class Ledger:
             entries = (scan_ledger(path) if earlier is None else earlier).entries
             self._reached = dict(at for entry in entries if (at := entry.line.reached()) is not None)
             self._next_seq = entries[-1].seq + 1 if entries else 0
+            self.account = RunAccount()
+            for entry in entries:
+                self.account.take(entry.unix_s, entry.line)
             self._file = open_to_append(path)
             self._torn_from: int | None = None  # where a failed append began, if it is not removed
         except OSError as error:
@@ -87,6 +95,7 @@ class Ledger:
                     self._remove_torn(self._torn_from)
             raise output_error(self._path, error, "append to the ledger") from error
         self._next_seq = seq + 1
+        self.account.take(time.time(), line)
         if (at := line.reached()) is not None and self._reached.get(at[0]) != at[1]:
             self._reached[at[0]] = at[1]
             self._on_progress()

@@ -43,6 +43,8 @@ class RunStartedLine(Line):
         paradigm: `schedule.paradigm`; null for other kinds.
         regroup: `balance.regroup`: whether groups may drop a slot; false for other kinds.
         versions: versions of hpcbal, Python and libraries, by name.
+        opening_s: seconds from the command to this line.
+        has_changed: whether the config differs from that of the start before.
     """
 
     event: ClassVar[str] = "run-started"
@@ -56,6 +58,8 @@ class RunStartedLine(Line):
     paradigm: str | None
     regroup: bool
     versions: Mapping[str, str]
+    opening_s: Number = 0.0
+    has_changed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +69,46 @@ class PredictionLine(Line):
     Attributes:
         wall_time_s: predicted duration of this start, from beginning to end.
         remaining_s: predicted time left when the prediction was made.
+        busy: share of the slots' time, 0..1, that they were predicted to train in the time left.
     """
 
     event: ClassVar[str] = "prediction"
     wall_time_s: Number
     remaining_s: Number
+    busy: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WholeRun(Facts):
+    """The time and use of a run over all its starts, beside what was predicted at its first one.
+
+    Attributes:
+        predicted_s: predicted seconds from the first work of the ranks to the end, if no job stops early;
+            null if there was no prediction, or a later start had another config or other slots.
+        predicted_busy: predicted share of the slots' time, 0..1, in which they train; null likewise.
+        startup_s: seconds from the command to the first work of the ranks, in the first start.
+        active_s: seconds from the command to the end, over all starts, without queues between them.
+        busy: share of the slots' time in `active_s`, 0..1, in which they trained.
+        busy_by_slot: the same of each slot; of machines, the share in which they computed.
+        num_starts: number of starts.
+        checkpoint_s: duration of the slowest write of a checkpoint.
+    """
+
+    predicted_s: float | None
+    predicted_busy: float | None
+    startup_s: float
+    active_s: float
+    busy: float
+    busy_by_slot: tuple[float, ...]
+    num_starts: int
+    checkpoint_s: float
+
+    @property
+    def predicted_busy_with_start(self) -> float | None:
+        """Return `predicted_busy` of a time that includes the start, as `busy` does."""
+        if self.predicted_s is None or self.predicted_busy is None:
+            return None
+        return self.predicted_busy * self.predicted_s / (self.predicted_s + self.startup_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +124,7 @@ class RunFinishedLine(Line):
         num_from_cache: how many of these samples were in a cache of decoded samples.
         predicted_s: predicted duration of this start; null if there was no prediction or the run is not over.
         actual_s: measured duration of this start; null if `predicted_s` is null.
+        whole: what the run took over all its starts; null if it is not over.
     """
 
     event: ClassVar[str] = "run-finished"
@@ -96,3 +136,4 @@ class RunFinishedLine(Line):
     num_from_cache: int = 0
     predicted_s: float | None = None
     actual_s: float | None = None
+    whole: WholeRun | None = None

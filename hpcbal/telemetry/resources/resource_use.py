@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import ModuleType
 
-from hpcbal.telemetry.resources.cgroup import ControlGroup, own_control_group
+from hpcbal.cluster.cgroup import ControlGroup, own_control_group
 
 log = logging.getLogger(__name__)
 

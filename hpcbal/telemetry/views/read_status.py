@@ -93,22 +93,24 @@ def _no_time(status: Mapping[str, Any]) -> str | None:
     return None
 
 
-def render_status(status: AnyStatus, now: float | None = None) -> str:
+def render_status(status: AnyStatus, now: float | None = None, *, comes_back: bool = False) -> str:
     """A page of printable text: what the run does, its jobs, and a warning if the run seems dead.
 
     Args:
         status: the content of status.json.
         now: Unix seconds (default: the current time).
+        comes_back: whether a batch job waits to continue the run.
     """
     age = silence_s(status, now)
     kind = kind_of(status)
     lines = [_headline(status, kind), *kind.view.body_of(status)]
     lines += ["", f"as of {status['updated_at']} ({_age_text(age)} ago), {status['host']}:{status['pid']}"]
-    how = _how_to_continue(status, kind)
-    if how is not None:
+    how, note = _how_to_continue(status, kind), death_note(status, now)
+    if comes_back and (note is not None or status["outcome"] == "suspended"):
+        lines += ["", "stopped before the end: its batch job continues the run from the last checkpoints"]
+    elif how is not None:
         lines += ["", how]
-    note = death_note(status, now)
-    if note is not None:
+    elif note is not None:
         lines += ["", f"WARNING: {note}"]
     return printable("\n".join(lines)) + "\n"
 

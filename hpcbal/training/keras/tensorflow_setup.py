@@ -3,46 +3,34 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 
 import tensorflow as tf
 
-from hpcbal.training.devices import check_gpus_seen, gpu_of_slot, thread_counts, threads_of_slot
+from hpcbal.training.devices import LocalSlots, check_gpus_seen, thread_counts
 
 
-def setup_tensorflow(
-    local_slot: int,
-    num_local_slots: int,
-    cores_of_slots: Sequence[frozenset[int]] | None = None,
-    *,
-    wanted: str = "auto",
-    granted: str | None = None,
-) -> str:
+def setup_tensorflow(slots: LocalSlots) -> str:
     """Give this process its GPU, or its share of the cores; call before any other use of TensorFlow.
 
     Args:
-        local_slot: index of this trainer on its node, from 0.
-        num_local_slots: trainers on the node.
-        cores_of_slots: affinity masks of the node's trainers, if the caller has gathered them.
-        wanted: `slots.device`.
-        granted: how the batch system gave GPUs, from `granted_gpus`.
+        slots: the trainers of the node.
 
     Returns:
         The device, for people and for the key of measured rates.
 
     Raises:
-        ClusterError: if the node has more trainers than GPUs, or TensorFlow misses GPUs that were given.
+        ClusterError: if two trainers would use one GPU, or TensorFlow misses GPUs that were given.
     """
-    share = threads_of_slot(frozenset(os.sched_getaffinity(0)), num_local_slots, cores_of_slots)
-    intra, inter = thread_counts(os.environ, share)
+    intra, inter = thread_counts(os.environ, slots.threads())
     tf.config.threading.set_intra_op_parallelism_threads(intra)
     tf.config.threading.set_inter_op_parallelism_threads(inter)
-    if wanted == "cpu":
+    if slots.wanted == "cpu":
         tf.config.set_visible_devices([], "GPU")
-    gpus = [] if wanted == "cpu" else tf.config.list_physical_devices("GPU")
-    index = gpu_of_slot(len(gpus), local_slot)
+    gpus = [] if slots.wanted == "cpu" else tf.config.list_physical_devices("GPU")
+    index = slots.gpu("TensorFlow", len(gpus))
     if index is None:
-        check_gpus_seen("TensorFlow", wanted, granted, built_with_gpus=tf.test.is_built_with_gpu_support())
+        is_for_gpus = tf.test.is_built_with_gpu_support()
+        check_gpus_seen("TensorFlow", slots.wanted, slots.granted, built_with_gpus=is_for_gpus)
         return f"cpu, {intra} thread{'s' if intra > 1 else ''}"
     tf.config.set_visible_devices(gpus[index], "GPU")
     tf.config.experimental.set_memory_growth(gpus[index], True)

@@ -229,8 +229,8 @@ class TorchReplica(Replica):
     def _seed_generators(self, seed: int) -> None:
         """Seed what random layers draw from: `torch.manual_seed` keeps a note for each kind of device."""
         torch.default_generator.manual_seed(seed)
-        if self._device.type == "cuda":
-            torch.cuda.manual_seed(seed)
+        if self._device.type != "cpu":
+            getattr(torch, self._device.type).manual_seed(seed)
 
     def _checked(self, numbers: Array, batch: Batch) -> tuple[bool, Sums]:
         """Whether all gradients are finite, and the sums of the batch.
@@ -410,8 +410,8 @@ class TorchReplica(Replica):
             self.__dict__.pop(name, None)
         self._trainable, self._zeros, self._named = [], [], {}
         gc.collect()
-        if self._device.type == "cuda":
-            torch.cuda.empty_cache()
+        if self._device.type != "cpu":
+            getattr(torch, self._device.type).empty_cache()
 
 
 def _mixed(seed: int, steps: int, sample: int) -> int:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import torch
 import torch.distributed as dist
 
 from hpcbal.errors import UserCodeError
-from hpcbal.training.devices import check_gpus_seen, gpu_of_slot, thread_counts, threads_of_slot
+from hpcbal.training.devices import LocalSlots, check_gpus_seen, thread_counts
 
 _BACKENDS = {"cpu": "gloo", "cuda": "nccl", "xpu": "xccl"}
 """Of torch.distributed, by type of device; PyTorch for ROCm also says cuda and nccl, and means rccl."""
@@ -19,41 +19,32 @@ _NO_MEMORY = ("can't allocate memory", "out of memory")
 """How PyTorch says that memory of the host, or of a device, has ended."""
 
 
-def setup_torch(
-    local_slot: int,
-    num_local_slots: int,
-    cores_of_slots: Sequence[frozenset[int]] | None = None,
-    *,
-    wanted: str = "auto",
-    granted: str | None = None,
-) -> tuple[str, torch.device]:
+def setup_torch(slots: LocalSlots) -> tuple[str, torch.device]:
     """Give this process its GPU, or its share of the cores; call before any other use of PyTorch.
 
     Args:
-        local_slot: index of this trainer on its node, from 0.
-        num_local_slots: trainers on the node.
-        cores_of_slots: affinity masks of the node's trainers, if the caller has gathered them.
-        wanted: `slots.device`.
-        granted: how the batch system gave GPUs, from `granted_gpus`.
+        slots: the trainers of the node.
 
     Returns:
         The device for people and for the key of measured rates, and the device.
 
     Raises:
-        ClusterError: if the node has more trainers than GPUs, or PyTorch misses GPUs that were given.
+        ClusterError: if two trainers would use one GPU, or PyTorch misses GPUs that were given.
     """
-    share = threads_of_slot(frozenset(os.sched_getaffinity(0)), num_local_slots, cores_of_slots)
-    intra, inter = thread_counts(os.environ, share)
+    intra, inter = thread_counts(os.environ, slots.threads())
     torch.set_num_threads(intra)
     with contextlib.suppress(RuntimeError):  # it has begun to compute: they stay as they are
         torch.set_num_interop_threads(inter)
-    num_gpus = 0 if wanted == "cpu" else torch.cuda.device_count()
-    index = gpu_of_slot(num_gpus, local_slot)
+    kind = "xpu" if torch.xpu.is_available() and not torch.cuda.is_available() else "cuda"
+    devices = torch.xpu if kind == "xpu" else torch.cuda
+    index = slots.gpu("PyTorch", 0 if slots.wanted == "cpu" else devices.device_count())
     if index is None:
-        check_gpus_seen("PyTorch", wanted, granted, built_with_gpus=torch.version.cuda is not None)
+        versions = (torch.version.cuda, torch.version.hip, getattr(torch.version, "xpu", None))
+        is_for_gpus = any(version is not None for version in versions)
+        check_gpus_seen("PyTorch", slots.wanted, slots.granted, built_with_gpus=is_for_gpus)
         return f"cpu, {intra} thread{'s' if intra > 1 else ''}", torch.device("cpu")
-    torch.cuda.set_device(index)
-    return torch.cuda.get_device_name(index), torch.device("cuda", index)
+    devices.set_device(index)
+    return devices.get_device_name(index), torch.device(kind, index)
 
 
 def distributed_backend(place: torch.device) -> str | None:

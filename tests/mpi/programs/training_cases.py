@@ -406,10 +406,12 @@ def open_models(name: str) -> Models:
         from hpcbal.training.torch.backend import TorchBackend
 
         return Models(TorchBackend(precision="float64"), "training_models:linear_module", None, weighs=True)
+    from hpcbal.cluster.cores import Cores
+    from hpcbal.training.devices import LocalSlots
     from hpcbal.training.keras.tensorflow_backend import TensorFlowBackend
     from hpcbal.training.keras.tensorflow_setup import setup_tensorflow
 
-    device = setup_tensorflow(COMM.rank, COMM.size)
+    device = setup_tensorflow(LocalSlots(COMM.rank, (Cores.of_this_process(),) * COMM.size))
     backend = TensorFlowBackend(device, "float64")
     return Models(backend, "training_models:linear", "training_models:normalised", weighs=True)
 

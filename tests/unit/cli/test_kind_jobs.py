@@ -48,6 +48,7 @@ def test_plan_shows_the_ranks_and_who_comes_later(capsys: pytest.CaptureFixture[
         "jobs: 8 parameter-server jobs, harmony",
         "ranks: 5 = 1 scheduler + 4 machines",
         "later: lasso-70000 after 15 s, lasso-140000 after 30 s, nmf-4000 after 40 s",
+        "wall time: unknown; --open-data opens the data (which runs their code) and simulates the run",
         f"start: mpirun -n 5 --bind-to none hpcbal run {EXAMPLE} --set jobs.nmf-4000.arrives_s=40",
         "   or: srun --nodes=1 --ntasks-per-node=5 --mpi=pmix --kill-on-bad-exit=0 --wait=120 --export=ALL "
         f"hpcbal run {EXAMPLE} --set jobs.nmf-4000.arrives_s=40",

@@ -58,8 +58,14 @@ def test_wrong_arguments_end_with_code_2(arguments: list[str], capsys: Capture) 
     assert captured.err.startswith("usage: hpcbal")
 
 
-@pytest.mark.parametrize("verb", ["plan", "simulate"])
-@pytest.mark.parametrize("given", [["--gpus", "4"], ["--gpus-per-node=4"]])
+@pytest.mark.parametrize(
+    ("verb", "given"),
+    [
+        ("simulate", ["--gpus", "4"]),
+        ("simulate", ["--gpus-per-node=4"]),
+        ("plan", ["--gpus-per-node=4"]),
+    ],
+)
 def test_the_options_of_other_tools_for_slots_are_refused_with_ours(
     verb: str, given: list[str], capsys: Capture
 ) -> None:

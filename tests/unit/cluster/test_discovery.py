@@ -8,6 +8,7 @@ import pytest
 from mpi4py import MPI
 
 from hpcbal.cluster import discovery
+from hpcbal.cluster.cores import Cores
 from hpcbal.cluster.roles import Roles
 
 # Per node, the GPUs that each of its ranks sees.
@@ -21,7 +22,7 @@ class Comm:
         self.rank = 0
         firsts = [sum(map(len, seen[:node])) for node in range(len(seen))]
         self._others = [
-            (firsts[node], f"host{node}", 100 + firsts[node] + number, gpus, frozenset({number % 2}))
+            (firsts[node], f"host{node}", 100 + firsts[node] + number, gpus, Cores(frozenset({number % 2})))
             for node, ranks in enumerate(seen)
             for number, gpus in enumerate(ranks)
         ][1:]
@@ -36,7 +37,7 @@ class Comm:
 
 def discovered(monkeypatch: pytest.MonkeyPatch, seen: Seen) -> Roles:
     monkeypatch.setattr(discovery, "visible_gpus", lambda device: seen[0][0])
-    monkeypatch.setattr(discovery, "_cores", lambda: frozenset({0}))
+    monkeypatch.setattr(Cores, "of_this_process", lambda: Cores(frozenset({0})))
     comm = cast(MPI.Comm, Comm(seen))
     return discovery.discover(comm, comm, slots_per_node=None, preprocessors_per_node=1, device="auto")
 
@@ -45,6 +46,7 @@ def test_ranks_that_see_one_gpu_each_are_counted_together(monkeypatch: pytest.Mo
     ranks = [("0",), ("1",), ("2",), ("3",), ("0",), ("1",)]
     roles = discovered(monkeypatch, [ranks, ranks])
     assert [rank.num_gpus for rank in roles.ranks] == [4] * 12
+    assert [rank.devices for rank in roles.ranks[:6]] == ranks
     assert [node.num_slots for node in roles.cluster.nodes] == [4, 4]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hpcbal.cluster.job_end import end_of_start, starts_of, what_follows
+from hpcbal.cluster.job_end import end_of_start, reason_not_to_start, starts_of, what_follows
 
 
 @pytest.mark.parametrize(
@@ -101,3 +101,23 @@ def test_a_job_that_was_cancelled_does_not_come_back(story: str, status: int, co
     follows = what_follows(story, status, 3, is_cancelled=True)
     assert (follows.code, follows.comes_back) == (code, False)
     assert follows.sentences[-1:] == () if not says else says in follows.sentences[-1]
+
+
+@pytest.mark.parametrize(
+    ("story", "is_cancelled", "says"),
+    [
+        ("", False, ""),
+        ("", True, "cancelled by hpcbal cancel"),
+        (LOST_NODE, False, ""),
+        (LOST_NODE, True, "cancelled by hpcbal cancel"),
+        (LOST_NODE * 3, False, ""),
+        (LOST_NODE * 4, False, "started again 3 times, 3 are allowed"),
+        (LOST_NODE + "start\n", False, ""),
+        (LOST_NODE + "start\n" * 2, False, "two starts in a row have got no further"),
+    ],
+)
+def test_a_start_that_the_batch_system_repeats_counts(story: str, is_cancelled: bool, says: str) -> None:
+    reason = reason_not_to_start(story, 3, is_cancelled=is_cancelled)
+    assert says in reason
+    assert bool(says) == bool(reason)
+    assert not reason_not_to_start(LOST_NODE * 100)

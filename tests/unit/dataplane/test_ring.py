@@ -7,12 +7,12 @@ from typing import Any, cast
 
 import pytest
 
+from hpcbal.cluster.cgroup import ControlGroup
 from hpcbal.data.spec import LabelSpec, SampleSpec
 from hpcbal.dataplane import shared_memory
 from hpcbal.dataplane.ring import NodeRing
 from hpcbal.dataplane.stream import StreamSpec
 from hpcbal.errors import InputError
-from hpcbal.telemetry.resources.cgroup import ControlGroup
 
 SPEC = StreamSpec(9000, 9000, 100, SampleSpec.of((32,), "uint8"), LabelSpec((), "int64"), ring_bytes=2**18)
 

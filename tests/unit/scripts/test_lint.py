@@ -6,11 +6,16 @@ import os
 import subprocess
 from pathlib import Path
 
+import job_scripts
 import pytest
 
 ROOT = Path(__file__).parents[3]
 SCRIPTS = sorted(
-    [ROOT / ".ci" / "run", *ROOT.glob("scripts/*.sh"), *ROOT.glob("slurm/*.sbatch"), *ROOT.glob("lsf/*.lsf")]
+    [
+        ROOT / ".ci" / "run",
+        *ROOT.glob("scripts/*.sh"),
+        *(ROOT / file for file in job_scripts.scripts()),
+    ]
 )
 
 
@@ -22,7 +27,8 @@ def script(request: pytest.FixtureRequest) -> Path:
 
 def test_job_scripts_for_one_node_and_for_several_are_there() -> None:
     names = {path.name for path in SCRIPTS}
-    assert {"one_node.sbatch", "several_nodes.sbatch", "one_node.lsf", "several_nodes.lsf"} <= names
+    for suffix in ("sbatch", "pbs", "lsf", "flux"):
+        assert {f"one_node.{suffix}", f"several_nodes.{suffix}"} <= names
 
 
 def test_script_parses(script: Path) -> None:
@@ -32,7 +38,7 @@ def test_script_parses(script: Path) -> None:
 
 def test_script_stops_at_the_first_error(script: Path) -> None:
     # Module functions and activation scripts, which job scripts call, use variables that are not set.
-    options = "-eo" if script.suffix in (".sbatch", ".lsf") else "-euo"
+    options = "-euo" if script.suffix in (".sh", "") else "-eo"
     assert f"\nset {options} pipefail" in script.read_text()
 
 

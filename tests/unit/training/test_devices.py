@@ -4,33 +4,73 @@ from __future__ import annotations
 
 import pytest
 
+from hpcbal.cluster.cores import Cores, Quota
 from hpcbal.errors import ClusterError
-from hpcbal.training.devices import check_gpus_seen, gpu_of_slot, thread_counts, threads_of_slot
+from hpcbal.training.devices import LocalSlots, check_gpus_seen, thread_counts
+
+
+def slots_of(*cores: Cores, mine: int = 0) -> LocalSlots:
+    return LocalSlots(mine, cores)
+
+
+NODE = Cores(frozenset(range(8)))
 
 
 @pytest.mark.parametrize(
-    ("num_visible", "slot", "gpu"), [(0, 3, None), (4, 0, 0), (4, 3, 3), (1, 0, 0), (1, 3, 0)]
+    ("num_listed", "slot", "seen", "gpu"),
+    [
+        (0, 3, (), None),
+        (4, 3, (), 3),  # neither masks nor a driver tell them apart: the j-th
+        (4, 3, ((),) * 4, 3),
+        (4, 2, (("0", "1", "2", "3"),) * 4, 2),
+        (1, 3, (("0",), ("1",), ("2",), ("3",)), 0),  # a launcher shows each its own
+        (2, 2, (("0", "1"), ("0", "1"), ("2", "3"), ("2", "3")), 0),
+        (1, 1, ((), ("GPU-b",)), 0),
+    ],
 )
-def test_each_slot_gets_its_own_gpu(num_visible: int, slot: int, gpu: int | None) -> None:
-    assert gpu_of_slot(num_visible, slot) == gpu
+def test_each_slot_gets_its_own_gpu(
+    num_listed: int, slot: int, seen: tuple[tuple[str, ...], ...], gpu: int | None
+) -> None:
+    assert LocalSlots(slot, (NODE,) * 4, seen=seen).gpu("PyTorch", num_listed) == gpu
 
 
-def test_the_error_for_more_slots_than_gpus_gives_the_number_of_gpus() -> None:
-    with pytest.raises(ClusterError, match=r"set slots\.per_node to at most 4"):
-        gpu_of_slot(4, 4)
+@pytest.mark.parametrize(
+    ("num_listed", "seen"), [(4, ()), (1, (("0",),) * 5), (4, (("0", "1", "2", "3"),) * 5)]
+)
+def test_two_slots_on_one_gpu_are_refused(num_listed: int, seen: tuple[tuple[str, ...], ...]) -> None:
+    slots = LocalSlots(4, (NODE,) * 5, seen=seen, host="n7")
+    with pytest.raises(
+        ClusterError, match=rf"^n7: slots . and . .*set slots\.per_node to at most {num_listed}"
+    ):
+        slots.gpu("PyTorch", num_listed)
+
+
+def test_a_library_that_lists_fewer_gpus_than_the_masks_is_named() -> None:
+    slots = LocalSlots(1, (NODE,) * 2, seen=(("0", "1"),) * 2)
+    with pytest.raises(
+        ClusterError, match=r"use GPU 1 of those that it sees \(0, 1\), but PyTorch lists only 1"
+    ):
+        slots.gpu("PyTorch", 1)
 
 
 def test_cores_are_divided_among_those_that_share_them() -> None:
-    node = frozenset(range(8))
-    assert threads_of_slot(node, 4) == 2
-    assert threads_of_slot(node, 3) == 2
-    assert threads_of_slot(node, 4, [node] * 4) == 2
-    assert threads_of_slot(frozenset({0}), 4) == 1
+    assert slots_of(*[NODE] * 4).threads() == 2
+    assert slots_of(*[NODE] * 3).threads() == 2
+    assert slots_of(*[Cores(frozenset({0}))] * 4).threads() == 1
 
 
 def test_cores_that_a_launcher_has_bound_are_not_divided_again() -> None:
-    masks = [frozenset({0, 1}), frozenset({2, 3})]
-    assert threads_of_slot(masks[0], 2, masks) == 2
+    assert slots_of(Cores(frozenset({0, 1})), Cores(frozenset({2, 3}))).threads() == 2
+
+
+def test_a_quota_is_divided_among_the_slots_of_its_control_group() -> None:
+    quota = Quota("1:7", 4.0)
+    assert slots_of(Cores(NODE.mask, quota)).threads() == 4
+    assert slots_of(*[Cores(NODE.mask, quota)] * 2).threads() == 2
+    assert (
+        slots_of(Cores(frozenset({0, 1, 2}), quota), Cores(frozenset({3}), Quota("1:8", 1.0))).threads() == 3
+    )
+    assert slots_of(Cores(NODE.mask, Quota("1:7", 0.5))).threads() == 1
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ has_ranks() { tac "$HPCBAL_END_FILE" | sed '/^start$/q' | grep -qvx start; } # w
 stop() { # ask all ranks to stop, through the launcher, which dies of a signal that comes before it has started them
   asked=1
   [[ -n $child ]] || return 0
-  if ((deaf)); then
+  if ((deaf)) && [[ -z $output || ! -e $output/batch.cancel ]]; then
     deaf=0
     echo "signal ignored" >&2
     return 0 # not the status of what was interrupted
@@ -33,6 +33,7 @@ read_numbers
 @general@OPTIONS=()      # more options of the launcher, for example: (@launcher_option@)
 @general@MAX_RESTARTS=@max_restarts@ # stop to start a job again that never finishes
 @numbers@
+@resubmits@script=@script@
 # ----------------------------------------------------------------------------------------------------------------
 @general@
 @general@read_words "$@"
@@ -83,12 +84,17 @@ launch+=("${OPTIONS[@]}")
 # The story of all starts of this job. Rank 0 writes into it when all ranks catch signals, whether this start gets further
 # than those before, and how the run has ended. It is where all nodes see it.
 chain=${HPCBAL_CHAIN:-$job} # the first job, if this one was submitted to continue it
-HPCBAL_END_FILE=$PWD/.hpcbal-$chain.end
+export HPCBAL_END_FILE=$PWD/.hpcbal-$chain.end
+# A batch system that has lost a node starts the job again without asking this script.
+if ! "${CONTAINER[@]}" hpcbal launcher --starting --most-restarts "$MAX_RESTARTS" ${output:+--output "$output"}; then
+  rm -f "$HPCBAL_END_FILE"
+  exit @code_to_end@
+fi
 if ! echo start >>"$HPCBAL_END_FILE"; then
   HPCBAL_END_FILE=$(mktemp)
+  [[ -n ${SLURM_JOB_ID:-} ]] || MAX_RESTARTS=0 # only Slurm itself counts the starts
   echo start >"$HPCBAL_END_FILE"
 fi
-export HPCBAL_END_FILE
 
 # A signal that comes at once would stop every start before it has trained. The run knows the end of the job, too.
 end=0 # of the job, in seconds of the Unix epoch; 0: not known
@@ -96,12 +102,15 @@ read_end
 ((end == 0)) || export HPCBAL_END_TIME=$end
 left=$((end - $(date +%s)))
 if ((0 < left && left <= lead + 60)); then # Slurm may be a minute early
-  ((asked)) || deaf=1
+  ((asked)) || deaf=$is_signalled
   asked=0
   echo "the job ends in $left s, and is signalled $lead s before: ignoring this signal; the run stops by itself a" \
     "minute before the end. Give the job @shown@" >&2
 fi
 
+@watching@watch_end &
+@watching@watch=$!
+@watching@
 # Some minutes before the limit, this shell is signalled, and signals every rank through the launcher. A second USR2 has
 # no effect on a rank.
 "${launch[@]}" "${CONTAINER[@]}" hpcbal "${words[@]}" &
@@ -113,6 +122,7 @@ while :; do
   wait "$child" || status=$?
   ((asked)) || break # a signal ends `wait` early: the ranks are still writing their checkpoints
 done
+@watching@kill "$watch" 2>/dev/null || true
 @after@
 
 # What rank 0 has noted decides, not the launcher's code; hpcbal knows the rules. `again`: the same command continues from
@@ -124,6 +134,7 @@ if [[ $next == again ]]; then
   if come_back; then exit "$status"; fi
   echo "the job could not be started again and ends here; submit it again to continue" >&2
 fi
+@compares@[[ -z ${HPCBAL_CHAIN:-} ]] || "${CONTAINER[@]}" hpcbal @compare@ || true # others may have compared before this end
 ((status != 75)) || status=@code_to_end@
 rm -f "$HPCBAL_END_FILE"
 exit "$status"

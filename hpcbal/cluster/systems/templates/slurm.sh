@@ -24,6 +24,7 @@
 @general@# Account and partition: remove one # of their lines, or give them to sbatch. What is given there wins over the lines
 @general@# above, for example: sbatch --account=my --time=12:00:00 --cpus-per-task=4 slurm/@file@ ...
 
+is_signalled=1
 read_numbers() { # of the job and its task in an array, and where it was submitted
   job=$SLURM_JOB_ID submit_dir=$SLURM_SUBMIT_DIR task=${SLURM_ARRAY_TASK_ID:-}
   [[ -z $task ]] || job=${SLURM_ARRAY_JOB_ID}_$task

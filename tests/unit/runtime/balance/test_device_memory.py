@@ -86,32 +86,26 @@ def nvml(monkeypatch: pytest.MonkeyPatch) -> FakeNvml:
 
 
 @pytest.mark.parametrize(
-    ("gpus", "slot", "share"),
-    [
-        (("0", "1"), 1, 0.96),
-        (("1", "0"), 1, 0.4),
-        (("MIG-bb",), 5, 0.96),
-        (("GPU-aa", "MIG-bb"), 0, 0.4),
-        (("0000:01:00.0", "0000:02:00.0"), 1, 0.96),
-    ],
+    ("gpu", "share"),
+    [("1", 0.96), ("0", 0.4), ("MIG-bb", 0.96), ("GPU-aa", 0.4), ("0000:02:00.0", 0.96)],
 )
-def test_the_gpu_of_the_slot_is_read(nvml: FakeNvml, gpus: tuple[str, ...], slot: int, share: float) -> None:
-    assert DeviceMemory(gpus, slot).read(8) == pytest.approx(share)
+def test_the_gpu_of_the_slot_is_read(nvml: FakeNvml, gpu: str, share: float) -> None:
+    assert DeviceMemory(gpu).read(8) == pytest.approx(share)
 
 
 def test_gpus_that_cuda_numbers_in_another_way_are_not_mixed_up(
     nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("CUDA_DEVICE_ORDER", "FASTEST_FIRST")
-    assert DeviceMemory(("0", "1"), 1).read(8) is None
+    assert DeviceMemory("1").read(8) is None
     assert "CUDA_DEVICE_ORDER is FASTEST_FIRST" in caplog.text
-    assert DeviceMemory(("GPU-aa", "MIG-bb"), 1).read(8) == pytest.approx(0.96)
+    assert DeviceMemory("MIG-bb").read(8) == pytest.approx(0.96)
 
 
 def test_it_is_not_read_more_often_than_needed(nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = 1.0
     monkeypatch.setattr(device_memory, "time", SimpleNamespace(monotonic=lambda: clock))
-    memory = DeviceMemory(("0",), 0)
+    memory = DeviceMemory("0")
     assert [memory.read(8) for _ in range(9)] == pytest.approx([0.4] * 9)
     assert len(nvml.asked) == 1
     nvml.used["first"], clock = 97, 2.0
@@ -119,7 +113,7 @@ def test_it_is_not_read_more_often_than_needed(nvml: FakeNvml, monkeypatch: pyte
 
 
 def test_a_batch_larger_than_all_before_is_not_judged_by_an_old_reading(nvml: FakeNvml) -> None:
-    memory = DeviceMemory(("0",), 0)
+    memory = DeviceMemory("0")
     assert memory.read(8) == pytest.approx(0.4)
     nvml.used["first"] = 90
     assert memory.read(8) == pytest.approx(0.4)
@@ -131,12 +125,12 @@ def test_a_rank_alone_on_a_gpu_reports_what_it_needs_and_not_what_it_once_took(
     nvml: FakeNvml, tensorflow: FakeTensorFlow, num_processes: int, share: float
 ) -> None:
     tensorflow.share, nvml.num_processes = 0.3, num_processes
-    assert DeviceMemory(("0", "1"), 1).read(8) == pytest.approx(share)
+    assert DeviceMemory("1").read(8) == pytest.approx(share)
 
 
 def test_a_round_begins_with_a_new_peak_and_a_new_reading(nvml: FakeNvml, tensorflow: FakeTensorFlow) -> None:
     tensorflow.share = 0.9
-    memory = DeviceMemory(("0",), 0)
+    memory = DeviceMemory("0")
     assert memory.read(256) == pytest.approx(0.9)
     memory.begin(0.0)
     assert memory.read(16) == pytest.approx(0.0)
@@ -145,7 +139,7 @@ def test_a_round_begins_with_a_new_peak_and_a_new_reading(nvml: FakeNvml, tensor
 
 
 def test_a_group_that_continues_needs_no_less_than_before(nvml: FakeNvml, tensorflow: FakeTensorFlow) -> None:
-    memory = DeviceMemory(("0",), 0)
+    memory = DeviceMemory("0")
     memory.begin(0.6)
     tensorflow.share = 0.2
     assert memory.read(16) == pytest.approx(0.6)
@@ -158,7 +152,7 @@ def test_others_that_leave_the_gpu_are_forgotten(
 ) -> None:
     monkeypatch.setattr(device_memory, "INTERVAL_S", 0.0)
     tensorflow.share = 0.3
-    memory = DeviceMemory(("0", "1"), 1)
+    memory = DeviceMemory("1")
     reported = []
     for nvml.num_processes in (1, 2, 1):
         reported.append(memory.read(8))
@@ -167,7 +161,7 @@ def test_others_that_leave_the_gpu_are_forgotten(
 
 
 def test_without_gpus_nothing_is_reported(nvml: FakeNvml, caplog: pytest.LogCaptureFixture) -> None:
-    assert DeviceMemory((), 3).read(8) is None
+    assert DeviceMemory(None).read(8) is None
     assert caplog.text == ""
 
 
@@ -176,7 +170,7 @@ def test_without_the_library_nothing_is_measured_and_it_says_what_to_install(
 ) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", None)
     tensorflow.share = 0.3
-    assert DeviceMemory(("0",), 0).read(8) is None
+    assert DeviceMemory("0").read(8) is None
     assert "hpcbal[balance]" in caplog.text
 
 
@@ -195,10 +189,10 @@ def test_a_driver_that_refuses_is_logged_once_and_nothing_is_measured(
 ) -> None:
     monkeypatch.setattr(device_memory, "INTERVAL_S", 0.0)
     nvml.fails, nvml.num_processes, tensorflow.share = True, 2, share
-    assert DeviceMemory(("0",), 0).read(8) is None
+    assert DeviceMemory("0").read(8) is None
     assert "Driver Not Loaded" in caplog.text
     nvml.fails = False
-    memory = DeviceMemory(("0",), 0)
+    memory = DeviceMemory("0")
     assert memory.read(8) == pytest.approx(0.4)
     nvml.fails = True
     assert [memory.read(8) for _ in range(3)] == [None] * 3

@@ -59,19 +59,19 @@ def config_of(
 
 @pytest.mark.parametrize("policy", ["even", "fixed"])
 def test_who_balances_nothing_looks_at_nothing(policy: str) -> None:
-    watch = make_watch(config_of({"policy": policy, "shares": [1, 2], "predictor": "narx"}), 0)
+    watch = make_watch(config_of({"policy": policy, "shares": [1, 2], "predictor": "narx"}), "0")
     assert (watch.host(), watch.device.read(8)) == (ResourceUse(None, None), None)
     assert CountedProbe.made == 0
 
 
 @pytest.mark.parametrize("policy", ["fitted", "lb-bsp-gpu", "lb-bsp-cpu"])
 def test_who_balances_knows_how_full_its_gpu_is(policy: str) -> None:
-    assert make_watch(config_of({"policy": policy}), 0).device.read(8) == 0.96
-    assert make_watch(config_of({"policy": policy}, backend="emulated"), 0).device.read(8) is None
+    assert make_watch(config_of({"policy": policy}), "0").device.read(8) == 0.96
+    assert make_watch(config_of({"policy": policy}, backend="emulated"), "0").device.read(8) is None
     assert CountedProbe.made == 0
 
 
 @pytest.mark.parametrize(("of_the_run", "of_the_dnn"), [("lb-bsp-cpu", None), ("even", "lb-bsp-cpu")])
 def test_narx_sees_cpu_and_memory(of_the_run: str, of_the_dnn: str | None) -> None:
-    watch = make_watch(config_of({"policy": of_the_run, "predictor": "narx"}, of_the_dnn, "emulated"), 0)
+    watch = make_watch(config_of({"policy": of_the_run, "predictor": "narx"}, of_the_dnn, "emulated"), "0")
     assert watch.host() == ResourceUse(0.5, 0.25)

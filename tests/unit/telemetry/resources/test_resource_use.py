@@ -10,8 +10,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from hpcbal.cluster.cgroup import ControlGroup, own_control_group
 from hpcbal.telemetry.resources import resource_use
-from hpcbal.telemetry.resources.cgroup import ControlGroup, own_control_group
 from hpcbal.telemetry.resources.resource_use import WINDOW_LOOKS, ResourceProbe, ResourceUse
 
 Core = namedtuple("Core", "user nice system idle iowait irq softirq steal guest guest_nice")

@@ -64,7 +64,7 @@ def own_control_group(
 ) -> ControlGroup:
     """The tightest limits from this process's group up to the root; of equal ones the uppermost.
 
-    Memory and CPU limits are read from version 2, only memory limits from version 1. Missing files, as on
+    Both versions of control groups are read; version 1 has no file of the CPU time used. Missing files, as on
     other systems than Linux or in a container that hides them, mean that there is no limit.
 
     Args:
@@ -77,6 +77,11 @@ def own_control_group(
         _, _, rest = line.partition(":")
         controllers, _, path = rest.partition(":")
         is_v1 = controllers != ""
+        if "cpu" in controllers.split(","):
+            for folder in _upwards(root / "cpu", path):
+                quota = _quota(folder / "cpu.cfs_quota_us", folder / "cpu.cfs_period_us")
+                if quota is not None and (cpu is None or quota < cpu[0]):
+                    cpu = (quota, folder / "cpu.stat")
         if is_v1 and "memory" not in controllers.split(","):
             continue
         top = root / "memory" if is_v1 else root
@@ -99,9 +104,9 @@ def _upwards(top: Path, path: str) -> list[Path]:
     return [folder, *(parent for parent in folder.parents if parent == top or top in parent.parents)]
 
 
-def _quota(path: Path) -> float | None:
-    """CPU seconds per second, from `quota period`; None for `max`."""
-    words = _text(path).split()
+def _quota(*paths: Path) -> float | None:
+    """CPU seconds per second, from a quota and its period in one file or two; None for `max` and -1."""
+    words = " ".join(map(_text, paths)).split()
     if len(words) != 2 or not all(word.isdigit() for word in words) or int(words[1]) == 0:
         return None
     return int(words[0]) / int(words[1])

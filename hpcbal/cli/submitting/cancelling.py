@@ -1,0 +1,176 @@
+"""Cancel the batch jobs of runs: ask them to stop with checkpoints, or kill them, and let none come back."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from functools import partial
+from pathlib import Path
+
+from hpcbal.cli.submitting.queue import JobInQueue, jobs_in_queue, line_of
+from hpcbal.cluster.systems import SYSTEMS
+from hpcbal.cluster.systems.commands import run_command
+from hpcbal.cluster.systems.job import Command, Phase, Run
+from hpcbal.errors import ClusterError, InputError
+from hpcbal.telemetry.files.atomic_file import write_atomic
+from hpcbal.telemetry.files.json_lines import utc_text
+from hpcbal.telemetry.files.run_directory import RunDirectory
+
+SECOND_LOOK_S = 2.0
+"""A script that has decided to come back needs less than that to be back in the queue."""
+
+
+ask_patiently: Run = partial(run_command, timeout_s=30.0)
+
+
+class Act(Enum):
+    """The way in which a job is cancelled."""
+
+    NOTHING = "nothing"
+    REMOVE = "removed"
+    STOP = "asked to stop"
+    KILL = "killed"
+
+
+_DONE = {
+    Act.REMOVE: "waited, and was removed from the queue",
+    Act.STOP: "was asked to stop: it writes checkpoints, ends, and does not come back",
+    Act.KILL: "was killed, and does not come back; the last checkpoints stay",
+}
+
+
+def act_on(phase: Phase, *, at_once: bool) -> Act:
+    """Decide how a job is cancelled.
+
+    Args:
+        phase: where it is.
+        at_once: whether it is to be killed without checkpoints.
+    """
+    if phase is Phase.PENDING:
+        return Act.REMOVE
+    if phase is Phase.RUNNING:
+        return Act.KILL if at_once else Act.STOP
+    return Act.NOTHING
+
+
+@dataclass(frozen=True, slots=True)
+class Cancelled:
+    """A job, and what was done to it.
+
+    Attributes:
+        directory: output directory of its run.
+        job: the job as it was when it was looked at last.
+        act: what was done.
+        problem: why that may have had no effect; empty if the scheduler took it.
+    """
+
+    directory: Path
+    job: JobInQueue
+    act: Act
+    problem: str = ""
+
+    def line(self, now_s: float) -> str:
+        """Describe it for people.
+
+        Args:
+            now_s: the time, in seconds of the Unix epoch.
+        """
+        if self.job.state is None:
+            return f"{self.directory}: {line_of(self.job, now_s)}; it does not come back once it has stopped"
+        if self.problem:
+            return f"{self.directory}: {self.job.name} could not be {self.act.value}: {self.problem}"
+        if self.act is Act.NOTHING:
+            return f"{self.directory}: nothing to cancel: {line_of(self.job, now_s)}"
+        return f"{self.directory}: {self.job.name} {_DONE[self.act]}"
+
+    @property
+    def has_failed(self) -> bool:
+        """Return whether the job may go on."""
+        return bool(self.problem) or self.job.state is None
+
+
+def cancel(
+    directories: Sequence[Path],
+    *,
+    at_once: bool = False,
+    run: Run = ask_patiently,
+    sleep: Callable[[float], None] = time.sleep,
+) -> list[Cancelled]:
+    """Cancel the jobs of runs that wait or run.
+
+    A job that was about to come back when it was asked to stop is removed by a second look.
+
+    Args:
+        directories: output directories of the runs.
+        at_once: kill what runs, without checkpoints.
+        run: runs a command of a scheduler.
+        sleep: waits for so many seconds.
+
+    Raises:
+        InputError: if a directory has no batch job.
+        OutputError: if nothing can be written there.
+    """
+    jobs = [(directory, job) for directory in directories for job in _jobs(directory, run)]
+    for directory, job in jobs:
+        if job.is_live or job.state is None:
+            write_atomic(RunDirectory(directory).batch_cancel, f"{utc_text()}\n")
+    found = [_cancelled(directory, job, run, at_once=at_once) for directory, job in jobs]
+    if any(each.act is Act.STOP or each.problem for each in found):
+        sleep(SECOND_LOOK_S)
+        found = [_looked_again(each, run) for each in found]
+    last = {directory: job.record.id for directory, job in jobs}
+    return [
+        each for each in found if each.act is not Act.NOTHING or each.job.record.id == last[each.directory]
+    ]
+
+
+def _jobs(directory: Path, run: Run) -> list[JobInQueue]:
+    RunDirectory(directory).check_exists()
+    jobs = jobs_in_queue(directory, run)
+    if not jobs:
+        raise InputError(
+            f"{directory}: no batch job of 'hpcbal submit' is known here; stop a run that was started "
+            "otherwise with Ctrl-C, or its job with the commands of its batch system"
+        )
+    return jobs
+
+
+def _cancelled(directory: Path, job: JobInQueue, run: Run, *, at_once: bool) -> Cancelled:
+    act = act_on(job.phase, at_once=at_once)
+    if act is Act.NOTHING:
+        return Cancelled(directory, job, act)
+    system = SYSTEMS[job.record.system]
+    if act is not Act.STOP:
+        command = system.cancel([job.record.id])
+    elif system.signal is not None:
+        command = system.signal(job.record.id)
+    else:
+        return Cancelled(directory, job, act)  # the script itself looks for `batch_cancel` every few seconds
+    return Cancelled(directory, job, act, _problem(command, run))
+
+
+def _problem(command: Command, run: Run) -> str:
+    try:
+        done = run(command)
+    except ClusterError as error:
+        return str(error)
+    return f"{command.words[0]} has ended with {done.code}: {done.said}" if done.code else ""
+
+
+def _looked_again(before: Cancelled, run: Run) -> Cancelled:
+    """Look at a job once more: it may be back in the queue, or have ended before it could be asked."""
+    if before.act is Act.NOTHING or (before.act is not Act.STOP and not before.problem):
+        return before
+    record = before.job.record
+    try:
+        state = SYSTEMS[record.system].ask([record.id], run)[record.id]
+    except ClusterError:
+        return before
+    job = replace(before.job, state=state)
+    if job.phase is Phase.PENDING:
+        return _cancelled(before.directory, job, run, at_once=True)
+    if before.problem and not job.is_live:
+        return Cancelled(before.directory, job, Act.NOTHING)
+    return replace(before, job=job)

@@ -1,0 +1,186 @@
+"""The batch jobs of a run as their scheduler sees them, and how they are cancelled."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from hpcbal.cluster.systems import SYSTEMS
+from hpcbal.cluster.systems.commands import run_command
+from hpcbal.cluster.systems.job import Phase, QueueState, Run
+from hpcbal.errors import ClusterError
+from hpcbal.telemetry.files.batch_jobs import BatchRecord, read_batch_jobs
+from hpcbal.telemetry.files.json_lines import duration_text, utc_text
+
+MOST_ASKED = 2
+"""So many of the last jobs of a run are asked for: one, and another that waits for its end to continue it."""
+
+ANSWER_S = 10.0
+"""So long a scheduler may take to say how a job is; people wait for it."""
+
+
+INTERVAL_S = 30.0
+"""So often somebody who watches a run asks a scheduler, which serves others, too."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobInQueue:
+    """A batch job of a run.
+
+    Attributes:
+        record: how it was submitted.
+        state: its state; None if the scheduler did not say.
+        problem: why it did not; empty if it did.
+    """
+
+    record: BatchRecord
+    state: QueueState | None
+    problem: str = ""
+
+    @property
+    def phase(self) -> Phase:
+        """Return where it is."""
+        return Phase.UNKNOWN if self.state is None else self.state.phase
+
+    @property
+    def is_live(self) -> bool:
+        """Return whether it waits or runs."""
+        return self.phase in (Phase.PENDING, Phase.RUNNING)
+
+    @property
+    def name(self) -> str:
+        """Return its name for people."""
+        system = SYSTEMS.get(self.record.system)
+        return f"job {self.record.id} ({self.record.system if system is None else system.title})"
+
+
+ask_quickly: Run = partial(run_command, timeout_s=ANSWER_S)
+
+
+def jobs_in_queue(directory: Path, run: Run = ask_quickly) -> list[JobInQueue]:
+    """Return the last batch jobs of a run and their states, the last one at the end.
+
+    A scheduler that does not answer is asked once.
+
+    Args:
+        directory: output directory of the run.
+        run: runs a command of a scheduler.
+
+    Raises:
+        OutputError: if the file of the jobs is there and cannot be read.
+    """
+    found: list[JobInQueue] = []
+    problems: dict[str, str] = {}
+    for record in read_batch_jobs(directory)[-MOST_ASKED:]:
+        state, name = None, record.system
+        if name not in SYSTEMS:
+            problems[name] = f"this hpcbal knows no batch system {name!r}"
+        if name not in problems:
+            try:
+                state = SYSTEMS[name].ask([record.id], run)[record.id]
+            except ClusterError as error:
+                problems[name] = str(error)
+        found.append(JobInQueue(record, state, problems.get(name, "") if state is None else ""))
+    return found
+
+
+def shown_jobs(jobs: Sequence[JobInQueue]) -> list[JobInQueue]:
+    """Return the jobs that people are to see: the last one, and others that still wait or run."""
+    return [*(job for job in jobs[:-1] if job.is_live), *jobs[-1:]]
+
+
+def line_of(job: JobInQueue, now_s: float) -> str:
+    """Describe a job and its state in one line.
+
+    Args:
+        job: the job.
+        now_s: the time, in seconds of the Unix epoch.
+    """
+    state = job.state
+    if state is None:
+        return f"{job.name}: its state is not known: {job.problem}"
+    match state.phase:
+        case Phase.PENDING:
+            facts = [f"pending, {state.reason}" if state.reason else "pending"]
+            if state.starts_s is not None and state.starts_s > now_s:
+                facts.append(f"expected to start at {_moment(state.starts_s)}")
+        case Phase.RUNNING:
+            facts = [f"running on {state.nodes}" if state.nodes else "running"]
+            if state.until_s is not None and state.until_s > now_s:
+                left = duration_text(state.until_s - now_s)
+                facts.append(f"until {_moment(state.until_s)} ({left} left)")
+        case Phase.ENDED:
+            facts = [f"ended, {state.word}" if state.word else "ended"]
+            if state.reason and state.reason != "NonZeroExitCode":
+                facts[0] += f" ({state.reason})"
+            if state.exit_code is not None:
+                facts.append(f"exit code {state.exit_code}")
+            if state.until_s is not None:
+                facts.append(f"at {_moment(state.until_s)}")
+        case _:
+            facts = [
+                f"in a state that this hpcbal does not know, {state.word}"
+                if state.word
+                else "no longer known to the scheduler"
+            ]
+    return f"{job.name}: {', '.join(facts)}"
+
+
+def _moment(unix_s: float) -> str:
+    """Return a time of the day here, to the minute."""
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(unix_s))
+
+
+def values_of(job: JobInQueue) -> dict[str, Any]:
+    """Return a job as plain values, for `--json`."""
+    state = job.state
+    values: dict[str, Any] = {
+        "system": job.record.system,
+        "id": job.record.id,
+        "submitted_at": utc_text(job.record.submitted_s),
+        "log": job.record.log,
+        "max_restarts": job.record.max_restarts,
+        "phase": job.phase.value,
+        "problem": job.problem,
+    }
+    if state is not None:
+        values |= {
+            "word": state.word,
+            "reason": state.reason,
+            "starts_at": None if state.starts_s is None else utc_text(state.starts_s),
+            "until": None if state.until_s is None else utc_text(state.until_s),
+            "exit_code": state.exit_code,
+            "nodes": state.nodes,
+        }
+    return values
+
+
+@dataclass(slots=True)
+class QueueWatch:
+    """Knows the state of the batch jobs of a run, and asks their scheduler only now and then.
+
+    Attributes:
+        directory: output directory of the run.
+        interval_s: seconds between two questions.
+        run: runs a command of a scheduler.
+        clock: seconds that only grow.
+    """
+
+    directory: Path
+    interval_s: float = field(default_factory=lambda: INTERVAL_S)
+    run: Run = ask_quickly
+    clock: Callable[[], float] = time.monotonic
+    _jobs: list[JobInQueue] = field(default_factory=list)
+    _asked_s: float | None = None
+
+    def jobs(self) -> list[JobInQueue]:
+        """Return the jobs that people are to see."""
+        now = self.clock()
+        if self._asked_s is None or now - self._asked_s >= self.interval_s:
+            self._jobs = shown_jobs(jobs_in_queue(self.directory, self.run))
+            self._asked_s = now
+        return self._jobs

@@ -1,0 +1,137 @@
+"""LSF: bsub, bjobs and bkill."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Sequence
+
+from hpcbal.cluster.systems.job import UNKNOWN, BatchJob, Command, Phase, QueueState, Run, System, checked
+from hpcbal.cluster.systems.script import clock, directives, site_options
+
+_PHASES = {
+    Phase.PENDING: "PEND PROV WAIT",
+    Phase.RUNNING: "RUN USUSP SSUSP PSUSP UNKWN",
+    Phase.ENDED: "DONE EXIT ZOMBI",
+}
+_PHASE_OF = {word: phase for phase, states in _PHASES.items() for word in states.split()}
+_FIELDS = "stat exit_code pend_reason time_left exec_host delimiter='|'"
+
+
+def options(job: BatchJob) -> list[str]:
+    """Return the lines at the head of the script."""
+    site = job.site
+    cores = f" affinity[core({job.cores_per_rank})]" if job.cores_per_rank else ""
+    if job.launcher == "jsrun":
+        nodes = [["-nnodes", str(job.num_nodes)]]
+    else:
+        nodes = [["-n", str(job.num_ranks)], ["-R", f"span[ptile={job.ranks_per_node}]{cores}"]]
+        nodes += [["-gpu", f"num={job.gpus_per_node}"]] if job.gpus_per_node else []
+        nodes += [["-x"]] if job.exclusive else []
+    wanted = [
+        ["-J", job.name],
+        *nodes,
+        ["-W", clock(job.time_s, seconds=False)],
+        *([["-wa", "USR2"], ["-wt", str(-(-job.lead_s // 60))]] if job.lead_s else []),
+        *([["-Q", "75"], ["-r"]] if job.max_restarts else [["-rn"]]),
+        ["-o", job.log or log_name(job.is_array)],
+        *([["-P", site.account]] if site.account else []),
+        *([["-q", site.partition]] if site.partition else []),
+    ]
+    return directives("#BSUB", wanted + site_options(site.options))
+
+
+def log_name(is_array: bool) -> str:
+    """Return the name of a log, with LSF's marks for the numbers of the job."""
+    return "hpcbal-%J_%I.log" if is_array else "hpcbal-%J.log"
+
+
+def log_of(name: str, job: str) -> str:
+    """Return the name of the log of a job: `12`, or `12[3]`."""
+    number, _, task = job.rstrip("]").partition("[")
+    return name.replace("%J", number).replace("%I", task)
+
+
+def submissions(job: BatchJob, script: str, text: str) -> list[Command]:
+    """Return the command that submits the script, from its standard input."""
+    words = ["bsub"]
+    if job.is_array:
+        words += ["-J", f"{job.name}[1-{len(job.tasks)}]"]
+    if job.after:
+        words += ["-w", " && ".join(f"ended({each})" for each in job.after)]
+    return [Command(tuple(words), stdin=text)]
+
+
+def number(printed: str) -> str:
+    """Find the number in what `bsub` has printed: `Job <12> is submitted to queue <normal>.`."""
+    found = re.search(r"^Job <(\d+)> is submitted", printed, re.MULTILINE)
+    return found[1] if found else ""
+
+
+def ask(jobs: Sequence[str], run: Run) -> dict[str, QueueState]:
+    """Return the state of each job; LSF forgets it about an hour after its end.
+
+    Raises:
+        ClusterError: if LSF cannot be asked.
+    """
+    states = {}
+    for job in jobs:
+        question = Command(("bjobs", "-a", "-noheader", "-o", _FIELDS, job))
+        states[job] = state_of_bjobs(checked(question, run(question)).stdout, time.time())
+    return states
+
+
+def state_of_bjobs(printed: str, now_s: float) -> QueueState:
+    """Read a line of `bjobs -noheader -o`, with the fields that `ask` names.
+
+    Args:
+        printed: the line, or lines of the tasks of an array: the first that is not over counts.
+        now_s: the time, in seconds of the Unix epoch.
+    """
+    lines = [line.split("|") for line in printed.splitlines() if line.count("|") == 4]
+    found = [_state([field.strip() for field in fields], now_s) for fields in lines]
+    return next((state for state in found if state.phase is not Phase.ENDED), found[0] if found else UNKNOWN)
+
+
+def _state(fields: list[str], now_s: float) -> QueueState:
+    word, code, reason, left, nodes = ("" if field == "-" else field for field in fields)
+    phase = _PHASE_OF.get(word, Phase.UNKNOWN)
+    ended = 0 if word == "DONE" else int(code) if code.isdecimal() else None
+    time_left = re.match(r"(\d+):(\d+)", left)
+    return QueueState(
+        phase,
+        word,
+        reason=reason if phase is Phase.PENDING else "",
+        until_s=now_s + 3600 * int(time_left[1]) + 60 * int(time_left[2])
+        if phase is Phase.RUNNING and time_left
+        else None,
+        exit_code=ended if phase is Phase.ENDED else None,
+        nodes=nodes,
+    )
+
+
+LSF = System(
+    name="lsf",
+    title="LSF",
+    program="bsub",
+    launchers=("mpirun", "jsrun"),
+    suffix=".lsf",
+    options=options,
+    texts={
+        "shown": "more time (-W), or its signal a shorter lead (-wt)",
+        "launchers": "Open MPI's; or jsrun",
+        "launcher_option": "--mca pml ucx",
+        "usage": "HPCBAL_ARGUMENTS='[profile | evaluate] CONFIG-OR-DIR [ARGUMENT...]' bsub < lsf/FILE",
+    },
+    log_name=log_name,
+    log_of=log_of,
+    submissions=submissions,
+    number=number,
+    task=lambda job, task: f"{job}[{task}]",
+    ask=ask,
+    cancel=lambda jobs: Command(("bkill", *jobs)),
+    signal=lambda job: Command(("bkill", "-s", "USR2", job)),
+    numbers=("num_nodes", "ranks_per_node", "cores_per_rank", "gpus_per_node"),
+    # LSF cannot be asked to stop to repeat a job that ends with 75.
+    code_to_end=lambda job: 1 if job.max_restarts else 75,
+)

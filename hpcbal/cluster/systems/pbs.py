@@ -1,0 +1,175 @@
+"""PBS: OpenPBS and PBS Professional, with qsub, qstat and qdel."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from hpcbal.cluster.systems.job import (
+    UNKNOWN,
+    BatchJob,
+    Command,
+    Phase,
+    QueueState,
+    Run,
+    SiteFacts,
+    System,
+    checked,
+)
+from hpcbal.cluster.systems.script import clock, directives, folder_of, site_options
+
+_PHASE_OF = {
+    **dict.fromkeys("HQTW", Phase.PENDING),
+    **dict.fromkeys("BERSU", Phase.RUNNING),
+    **dict.fromkeys("FMX", Phase.ENDED),
+}
+"""By the state that `qstat -f` shows; B is an array that has begun, X one of its jobs that is over."""
+_NUMBER = re.compile(r"^\d+(?:\[\])?(?:\.[\w.-]+)?$", re.MULTILINE)
+
+
+def options(job: BatchJob) -> list[str]:
+    """Return the lines at the head of the script."""
+    site = job.site
+    chunk = f"select={job.num_nodes}:ncpus={job.ranks_per_node * (job.cores_per_rank or 1)}"
+    chunk += f":mpiprocs={job.ranks_per_node}"
+    chunk += f":ngpus={job.gpus_per_node}" if job.gpus_per_node else ""
+    wanted = [
+        ["-N", job.name],
+        ["-l", chunk],
+        ["-l", "place=scatter:excl" if job.exclusive else "place=scatter"],
+        ["-l", f"walltime={clock(job.time_s)}"],
+        ["-r", "y" if job.max_restarts else "n"],
+        ["-j", "oe"],
+        ["-o", folder_of(job.log)] if job.log else [],
+        ["-A", site.account] if site.account else [],
+        ["-q", site.partition] if site.partition else [],
+    ]
+    return directives("#PBS", [each for each in wanted if each] + site_options(site.options))
+
+
+def submissions(job: BatchJob, script: str, text: str) -> list[Command]:
+    """Return the command that submits the script; an array of one is a job, because PBS refuses it."""
+    words = ["qsub"]
+    if len(job.tasks) > 1:
+        words += ["-J", f"1-{len(job.tasks)}"]
+    elif job.is_array:
+        words += ["-v", "HPCBAL_TASK=1"]
+    if job.after:
+        words += ["-W", f"depend=afterany:{':'.join(job.after)}"]
+    return [Command((*words, script))]
+
+
+def number(printed: str) -> str:
+    """Find the identifier in what `qsub` has printed: `12.server`, of an array `12[].server`."""
+    found = _NUMBER.search(printed)
+    return found[0] if found else ""
+
+
+def ask(jobs: Sequence[str], run: Run) -> dict[str, QueueState]:
+    """Return the state of each job; PBS forgets it some days after its end, or at once, as it is set up.
+
+    Raises:
+        ClusterError: if PBS cannot be asked.
+    """
+    states = {}
+    for job in jobs:
+        question = Command(("qstat", "-x", "-f", "-F", "json", job))
+        states[job] = state_of_qstat(checked(question, run(question)).stdout)
+    return states
+
+
+def state_of_qstat(printed: str) -> QueueState:
+    """Read what `qstat -x -f -F json` prints of one job."""
+    try:
+        (job,) = json.loads(printed)["Jobs"].values()
+        letter = job["job_state"]
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return UNKNOWN
+    phase = _PHASE_OF.get(letter, Phase.UNKNOWN)
+    started_s, limit_s = _time(job.get("stime")), _limit_s(job)
+    return QueueState(
+        phase,
+        str(letter),
+        reason=str(job.get("comment", "")) if phase is Phase.PENDING else "",
+        starts_s=_time(_part(job, "estimated").get("start_time")) if phase is Phase.PENDING else None,
+        until_s=started_s + limit_s if phase is Phase.RUNNING and started_s and limit_s else None,
+        exit_code=_exit_code(job.get("Exit_status")) if phase is Phase.ENDED else None,
+        nodes="+".join(re.findall(r"(?:^|\+)([^/+]+)", str(job.get("exec_host", "")))),
+    )
+
+
+def look(run: Run) -> SiteFacts:
+    """Return the facts about the nodes, and the queue of jobs that name none."""
+    queue = re.search(r"default_queue = (\S+)", run(Command(("qstat", "-B", "-f"))).stdout)
+    facts = facts_of_pbsnodes(run(Command(("pbsnodes", "-a", "-F", "json"))).stdout)
+    return replace(facts, partition=queue[1] if queue else "")
+
+
+def facts_of_pbsnodes(printed: str) -> SiteFacts:
+    """Read what `pbsnodes -a -F json` prints; the kind of node of which there are most counts."""
+    try:
+        nodes = [_part(node, "resources_available") for node in json.loads(printed)["nodes"].values()]
+        kinds = Counter((int(node.get("ncpus", 0)), int(node.get("ngpus", 0))) for node in nodes)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return SiteFacts()
+    cores, gpus = kinds.most_common(1)[0][0] if kinds else (0, 0)
+    return SiteFacts(cores_per_node=cores or None, gpus_per_node=gpus if cores else None)
+
+
+def _part(job: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    found = job.get(name)
+    return found if isinstance(found, dict) else {}
+
+
+def _limit_s(job: Mapping[str, Any]) -> float | None:
+    parts = str(_part(job, "Resource_List").get("walltime", "")).split(":")
+    if len(parts) != 3 or not all(part.isdecimal() for part in parts):
+        return None
+    return float(3600 * int(parts[0]) + 60 * int(parts[1]) + int(parts[2]))
+
+
+def _time(text: object) -> float | None:
+    """`Fri Nov 11 17:57:05 2016`, in the time zone of this machine."""
+    try:
+        return time.mktime(time.strptime(str(text), "%a %b %d %H:%M:%S %Y"))
+    except (ValueError, OverflowError):
+        return None
+
+
+def _exit_code(status: object) -> int | None:
+    """256 and more are signals, and negative numbers errors of PBS."""
+    if not isinstance(status, int) or status < 0:
+        return None
+    return status if status < 256 else 128 + status % 128
+
+
+PBS = System(
+    name="pbs",
+    title="PBS",
+    program="qsub",
+    launchers=("mpirun", "mpiexec"),
+    suffix=".pbs",
+    options=options,
+    texts={
+        "shown": "more time (-l walltime)",
+        "launchers": "Open MPI's; or mpiexec, of MPICH, Intel MPI or PALS",
+        "launcher_option": "--mca pml ucx",
+        "usage": "HPCBAL_ARGUMENTS='[profile | evaluate] CONFIG-OR-DIR ...' qsub -v HPCBAL_ARGUMENTS "
+        "pbs/FILE",
+    },
+    log_name=lambda is_array: "hpcbal-%j.log",
+    log_of=lambda name, job: name.replace("%j", job.partition(".")[0]),
+    submissions=submissions,
+    number=number,
+    task=lambda job, task: job.replace("[]", f"[{task}]"),
+    ask=ask,
+    cancel=lambda jobs: Command(("qdel", *jobs)),
+    numbers=("num_nodes", "ranks_per_node"),
+    look=look,
+    watches=True,
+)

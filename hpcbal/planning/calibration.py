@@ -1,0 +1,177 @@
+"""Keep what runs were predicted to take and took: a file of the user with one line for each finished run.
+
+The run appends its line when it ends; `hpcbal plan` reads the lines of runs like the planned one. No lock is
+needed: a line is written at once, and a line that is not whole is skipped.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from hpcbal import env
+from hpcbal.config import RunConfig
+from hpcbal.telemetry.files.json_lines import encode_line, object_of, utc_text
+from hpcbal.telemetry.views.table import count_text
+
+FORMAT = 1
+MOST_BYTES = 1 << 20
+"""Only the end of a longer file is read: some 3,000 runs."""
+
+_SLURM_CONF = "/etc/slurm/slurm.conf"
+_CLUSTER = re.compile(r"^\s*ClusterName\s*=\s*(\S+)", re.MULTILINE | re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class RunKey:
+    """Runs with equal keys are predicted equally well, so that one tells something about another.
+
+    Attributes:
+        kind: kind of the run.
+        backend: what computes: the backend of an ensemble; of parameter-server jobs `emulated` or `real`.
+        site: name of the cluster; empty where there is none.
+    """
+
+    kind: str
+    backend: str
+    site: str
+
+    @classmethod
+    def of(cls, config: RunConfig) -> RunKey:
+        """Return the key of runs of this configuration, here."""
+        return cls(config.kind, config.computed_by, site_name())
+
+
+@dataclass(frozen=True, slots=True)
+class EarlierRun:
+    """A run that was done to its end.
+
+    Attributes:
+        predicted_s: seconds that were predicted from the first work of its ranks to the end, above 0.
+        startup_s: seconds from the command to the first work of its ranks, in its first start.
+        active_s: seconds from the command to the end, over all starts, without queues between them; above 0.
+        checkpoint_s: of the slowest checkpoint.
+        num_nodes, num_slots: of the allocation.
+        predicted_busy: predicted share of the slots' time, 0..1, in which they train, after the start; None:
+            not predicted.
+        busy: measured share, start included.
+    """
+
+    predicted_s: float
+    startup_s: float
+    active_s: float
+    checkpoint_s: float
+    num_nodes: int
+    num_slots: int
+    predicted_busy: float | None
+    busy: float
+
+    def is_valid(self) -> bool:
+        """Return whether all values are of their type and in their range."""
+        seconds = (self.predicted_s, self.startup_s, self.active_s, self.checkpoint_s)
+        shares = [self.busy, *([] if self.predicted_busy is None else [self.predicted_busy])]
+        return (
+            all(_is_number(value) for value in (*seconds, *shares))
+            and self.predicted_s > 0.0
+            and self.active_s > 0.0
+            and min(seconds) >= 0.0
+            and all(0.0 <= share <= 1.0 for share in shares)
+        )
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def calibration_file() -> Path:
+    """Return the file: $HPCBAL_CALIBRATION, or hpcbal/runs.jsonl in the user's directory for state."""
+    given = env.read("HPCBAL_CALIBRATION")
+    if given is not None:
+        return Path(given)
+    state = env.read("XDG_STATE_HOME")
+    return (Path(state) if state else Path.home() / ".local" / "state") / "hpcbal" / "runs.jsonl"
+
+
+def site_name(environ: Mapping[str, str] | None = None) -> str:
+    """Return the name of the Slurm cluster that this is, or whose login node; empty where there is none."""
+    given = env.read("SLURM_CLUSTER_NAME", environ)
+    if given is not None:
+        return given
+    try:
+        text = Path(env.read("SLURM_CONF", environ) or _SLURM_CONF).read_text("utf-8", "replace")
+    except OSError:
+        return ""
+    found = _CLUSTER.search(text)
+    return "" if found is None else found[1]
+
+
+def append_run(key: RunKey, run: EarlierRun, path: Path | None = None) -> None:
+    """Append the line of a finished run, in one write.
+
+    Raises:
+        OSError: if the file or its directory cannot be made or written.
+    """
+    target = calibration_file() if path is None else path
+    target.parent.mkdir(parents=True, exist_ok=True)
+    line = encode_line({"format": FORMAT, "ended": utc_text(), **asdict(key), **asdict(run)})
+    descriptor = os.open(target, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+    try:
+        os.write(descriptor, line)
+    finally:
+        os.close(descriptor)
+
+
+def read_runs(key: RunKey, warn: Callable[[str], None], path: Path | None = None) -> list[EarlierRun]:
+    """Return the runs with this key, the latest last; none if there is no file.
+
+    Args:
+        warn: takes one sentence if lines were skipped, or if the file cannot be read.
+    """
+    source = calibration_file() if path is None else path
+    try:
+        lines = _last_lines(source)
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        warn(f"{source}: earlier runs are not known, because it cannot be read: {error.strerror or error}")
+        return []
+    found: list[EarlierRun] = []
+    num_skipped = 0
+    for line in lines:
+        plain = object_of(line)
+        run = None if plain is None else _run_of(plain)
+        if plain is None or run is None:
+            num_skipped += 1
+        elif all(plain.get(field.name) == getattr(key, field.name) for field in fields(key)):
+            found.append(run)
+    if num_skipped:
+        warn(
+            f"{source}: skipped {count_text(num_skipped, 'line')}, damaged or of another version of hpcbal; "
+            "remove them to end this warning"
+        )
+    return found
+
+
+def _last_lines(path: Path) -> Sequence[bytes]:
+    """Return the whole lines at the end of a file, at most MOST_BYTES of them, without blank ones."""
+    with path.open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        start = file.seek(max(0, size - MOST_BYTES))
+        lines = file.read(MOST_BYTES).split(b"\n")
+    return [line for line in lines[1 if start else 0 :] if line.strip()]
+
+
+def _run_of(plain: Mapping[str, Any]) -> EarlierRun | None:
+    """Return the run in a line; None if it is not one."""
+    if plain.get("format") != FORMAT:
+        return None
+    try:
+        run = EarlierRun(**{field.name: plain[field.name] for field in fields(EarlierRun)})
+    except KeyError:
+        return None
+    return run if run.is_valid() else None

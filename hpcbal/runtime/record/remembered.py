@@ -1,0 +1,89 @@
+"""Note at the end of a run what it took, so that the next prediction of its kind knows."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, cast
+
+from hpcbal.config import RunConfig
+from hpcbal.errors import HpcbalError
+from hpcbal.kinds import KINDS, Kind
+from hpcbal.planning.allocation import PredictedRun
+from hpcbal.planning.calibration import EarlierRun, RunKey, append_run, calibration_file
+from hpcbal.telemetry.ledger import RunAccount, WholeRun
+
+if TYPE_CHECKING:
+    from hpcbal.runtime.kinds.executors import ExecutorRuns
+
+log = logging.getLogger(__name__)
+
+DEADLINE_S = 5.0
+"""How long the end of a run waits for the simulation of its parameter-server jobs."""
+
+
+def remember_run(key: RunKey, whole: WholeRun, account: RunAccount) -> None:
+    """Append a run that is done to the user's file, if it was predicted; an error never affects the run."""
+    if whole.predicted_s is None:
+        return
+    run = EarlierRun(
+        whole.predicted_s,
+        whole.startup_s,
+        whole.active_s,
+        whole.checkpoint_s,
+        account.num_nodes,
+        account.num_slots,
+        whole.predicted_busy,
+        whole.busy,
+    )
+    if not run.is_valid():
+        return
+    try:
+        append_run(key, run)
+    except OSError as error:
+        reason = error.strerror or error
+        log.info("%s: later plans do not learn what this run took: %s", calibration_file(), reason)
+
+
+def use_line(whole: WholeRun, kind: Kind) -> str:
+    """Return how busy the slots were, beside what was predicted, for users."""
+    expected = whole.predicted_busy_with_start
+    predicted = "" if expected is None else f", predicted {expected:.0%}"
+    by_slot = whole.busy_by_slot
+    spread = f"; {min(by_slot):.0%} to {max(by_slot):.0%} by slot" if len(by_slot) > 1 else ""
+    what = "trained" if kind.training == "training" else "computed"
+    return f"slots {what} in {whole.busy:.0%} of their time{predicted}{spread}"
+
+
+def with_prediction(
+    whole: WholeRun, config: RunConfig, num_ranks: int, deadline_s: float = DEADLINE_S
+) -> WholeRun:
+    """Add what the file alone lets predict of parameter-server jobs, as it was at the start of the run.
+
+    It is simulated at the end of the run: at its start, that would keep the master from its jobs. Nothing
+    that the run has measured takes part.
+
+    Args:
+        num_ranks: of the run, without the master.
+        deadline_s: a longer simulation is given up.
+    """
+    found: list[PredictedRun] = []
+    thread = threading.Thread(target=_predict, args=(config, num_ranks, found), name="predict", daemon=True)
+    thread.start()
+    thread.join(deadline_s)
+    if thread.is_alive():
+        log.info("what was predicted is not noted: the simulation takes longer than %.0f s", deadline_s)
+    if not found:
+        return whole
+    return replace(whole, predicted_s=found[0].seconds, predicted_busy=found[0].busy)
+
+
+def _predict(config: RunConfig, num_ranks: int, found: list[PredictedRun]) -> None:
+    try:
+        kind = cast("ExecutorRuns[Any, Any]", KINDS[config.kind].runs)
+        found.append(kind.predicted(config, num_ranks))
+    except HpcbalError as error:
+        log.info("nothing was predicted: %s", error)
+    except Exception:  # training is done; an error here must not change the exit code
+        log.warning("nothing was predicted because of an internal error", exc_info=True)

@@ -1,0 +1,161 @@
+"""hpcbal reads what the commands of PBS, LSF and Flux print, as their manuals show it.
+
+None of these systems was at hand. Functions stand in for their commands, and refuse options that hpcbal
+does not use.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from hpcbal.cluster.systems import SYSTEMS, Phase, QueueState
+from hpcbal.cluster.systems.flux import state_of_jobs
+from hpcbal.cluster.systems.job import UNKNOWN, Command, Done
+from hpcbal.cluster.systems.lsf import state_of_bjobs
+from hpcbal.cluster.systems.pbs import state_of_qstat
+from hpcbal.errors import ClusterError
+
+FRIDAY = "Fri Nov 11 17:57:05 2016"
+FRIDAY_S = time.mktime(time.strptime(FRIDAY, "%a %b %d %H:%M:%S %Y"))
+
+
+def qstat(**fields: Any) -> str:
+    """`qstat -f -F json` of OpenPBS, with the fields that matter."""
+    job = {"Job_Name": "nets", "Resource_List": {"walltime": "01:00:00", "nodect": 2}, **fields}
+    return json.dumps({"timestamp": 1, "pbs_version": "20.0.0", "Jobs": {"12.pbs": job}})
+
+
+@pytest.mark.parametrize(
+    ("printed", "state"),
+    [
+        (
+            qstat(job_state="Q", comment="Not Running: Insufficient amount of resource: ncpus"),
+            (Phase.PENDING, "Q", "Not Running: Insufficient amount of resource: ncpus"),
+        ),
+        (
+            qstat(job_state="Q", estimated={"start_time": FRIDAY, "exec_vnode": "(n1:ncpus=1)"}),
+            (Phase.PENDING, "Q", "", FRIDAY_S),
+        ),
+        (qstat(job_state="H", comment="job held"), (Phase.PENDING, "H", "job held")),
+        (
+            qstat(job_state="R", stime=FRIDAY, exec_host="n1/0*4+n2/0*4", comment="Job run at ..."),
+            (Phase.RUNNING, "R", "", None, FRIDAY_S + 3600, None, "n1+n2"),
+        ),
+        (qstat(job_state="R", exec_host="n1/0"), (Phase.RUNNING, "R", "", None, None, None, "n1")),
+        (qstat(job_state="F", Exit_status=75), (Phase.ENDED, "F", "", None, None, 75)),
+        (qstat(job_state="F", Exit_status=271), (Phase.ENDED, "F", "", None, None, 143)),  # TERM
+        (qstat(job_state="F", Exit_status=-11), (Phase.ENDED, "F")),  # lost its node
+        (qstat(job_state="X", Exit_status=0), (Phase.ENDED, "X", "", None, None, 0)),  # of an array
+        (qstat(), (Phase.UNKNOWN,)),
+        ("qstat: something else", (Phase.UNKNOWN,)),
+        ("", (Phase.UNKNOWN,)),
+    ],
+)
+def test_the_state_is_what_qstat_shows_by_its_manual(printed: str, state: tuple[object, ...]) -> None:
+    assert state_of_qstat(printed) == QueueState(*state)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("printed", "state"),
+    [
+        (
+            "PEND|-|New job is waiting for scheduling;|-|-\n",
+            (Phase.PENDING, "PEND", "New job is waiting for scheduling;"),
+        ),
+        ("RUN|-|-|1:23 L|4*n1:4*n2\n", (Phase.RUNNING, "RUN", "", None, 4980.0, None, "4*n1:4*n2")),
+        ("RUN|-|-|-|n1\n", (Phase.RUNNING, "RUN", "", None, None, None, "n1")),
+        ("DONE|-|-|-|n1\n", (Phase.ENDED, "DONE", "", None, None, 0, "n1")),
+        ("EXIT|75|-|-|n1\n", (Phase.ENDED, "EXIT", "", None, None, 75, "n1")),
+        ("DONE|-|-|-|n1\nRUN|-|-|0:10 L|n2\n", (Phase.RUNNING, "RUN", "", None, 600.0, None, "n2")),
+        ("Job <12> is not found\n", (Phase.UNKNOWN,)),
+        ("", (Phase.UNKNOWN,)),
+    ],
+)
+def test_the_state_is_what_bjobs_shows_by_its_manual(printed: str, state: tuple[object, ...]) -> None:
+    assert state_of_bjobs(printed, 0.0) == QueueState(*state)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("job", "state"),
+    [
+        ({"state": "DEPEND", "dependencies": ["after-any=f1"]}, (Phase.PENDING, "DEPEND", "after-any=f1")),
+        (
+            {"state": "SCHED", "annotations": {"sched": {"t_estimate": 50.5, "reason_pending": "nodes"}}},
+            (Phase.PENDING, "SCHED", "nodes", 50.5),
+        ),
+        (
+            {"state": "RUN", "expiration": 100.5, "nodelist": "n[1-2]"},
+            (Phase.RUNNING, "RUN", "", None, 100.5, None, "n[1-2]"),
+        ),
+        (
+            {"state": "INACTIVE", "result": "FAILED", "returncode": 75, "t_inactive": 9.5, "nodelist": "n1"},
+            (Phase.ENDED, "FAILED", "", None, 9.5, 75, "n1"),
+        ),
+        (
+            {"state": "INACTIVE", "result": "CANCELED", "returncode": -128, "exception": {"note": "no"}},
+            (Phase.ENDED, "CANCELED", "no"),
+        ),
+        (
+            {"state": "INACTIVE", "result": "FAILED", "returncode": -15},
+            (Phase.ENDED, "FAILED", "", None, None, 143),
+        ),
+        ({"state": "LATER"}, (Phase.UNKNOWN,)),
+        ([], (Phase.UNKNOWN,)),
+    ],
+)
+def test_the_state_is_what_flux_jobs_shows_by_its_manual(job: object, state: tuple[object, ...]) -> None:
+    assert state_of_jobs(json.dumps(job)) == QueueState(*state)  # type: ignore[arg-type]
+
+
+QUESTIONS: Mapping[str, tuple[str, ...]] = {
+    "slurm": ("scontrol", "--oneliner", "show", "job"),
+    "pbs": ("qstat", "-x", "-f", "-F", "json"),
+    "lsf": ("bjobs", "-a", "-noheader", "-o", "stat exit_code pend_reason time_left exec_host delimiter='|'"),
+    "flux": ("flux", "jobs", "--json"),
+}
+
+
+def ask_stand_in(system: str, done: Done) -> QueueState:
+    """Ask a stand-in about job 12; it refuses other options than those of the system."""
+
+    def run(command: Command) -> Done:
+        if command.words[0] == "sacct":
+            return Done(1, "", "Slurm accounting storage is disabled")
+        assert command.words == (*QUESTIONS[system], "12"), "an option that it does not know"
+        return done
+
+    return SYSTEMS[system].ask(["12"], run)["12"]
+
+
+@pytest.mark.parametrize(
+    ("system", "code", "said"),
+    [
+        ("slurm", 1, "slurm_load_jobs error: Invalid job id specified"),
+        ("pbs", 153, "qstat: Unknown Job Id 12.pbs"),
+        ("pbs", 35, "qstat: 12.pbs Job has finished, use -x or -H to obtain historical job information"),
+        ("lsf", 255, "Job <12> is not found"),
+        ("flux", 1, "flux-jobs: ERROR: JobID 12 unknown"),
+    ],
+)
+def test_a_stand_in_that_does_not_know_a_job_has_answered(system: str, code: int, said: str) -> None:
+    assert ask_stand_in(system, Done(code, "", said)) == UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("system", "said"),
+    [
+        ("slurm", "slurm_load_jobs error: Unable to contact slurm controller (connect failure)"),
+        ("pbs", "Connection refused\nqstat: cannot connect to server pbs (errno=111)"),
+        ("lsf", "Failed in an LSF library call: Slave LIM configuration is not ready yet."),
+        ("flux", "flux-jobs: ERROR: Unable to connect to Flux: No such file or directory"),
+    ],
+)
+def test_a_stand_in_that_cannot_be_asked_is_no_unknown_job(system: str, said: str) -> None:
+    with pytest.raises(ClusterError) as raised:
+        ask_stand_in(system, Done(1, "", said))
+    assert str(raised.value) == f"{QUESTIONS[system][0]} has ended with 1: {said.splitlines()[-1]}"
