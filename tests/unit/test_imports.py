@@ -105,6 +105,7 @@ training             horovod keras mpi4py numpy onnxruntime safetensors tensorfl
 paramserver.networks numpy
 export
 planning
+doctor               mpi4py
 report.model
 report.drawing       matplotlib
 report.charts
@@ -141,7 +142,15 @@ PLACES: dict[str, tuple[str, ...]] = {
     "keras": ("training.keras", "models", "speed_models.networks"),
     "horovod": ("training.horovod_collective",),
     "torch": ("training.torch", "models.torch", "samplers.torch_side"),
-    "mpi4py": ("cluster", "comm", "dataplane", "paramserver.engine.mpi_transport", "runtime", "training"),
+    "mpi4py": (
+        "cluster",
+        "comm",
+        "dataplane",
+        "doctor",
+        "paramserver.engine.mpi_transport",
+        "runtime",
+        "training",
+    ),
     "h5py": ("checkpoint", "data"),
     "matplotlib": ("report.drawing.shapes",),
     "jinja2": ("report.page.page",),
