@@ -93,8 +93,10 @@ def calibration_file() -> Path:
     given = env.read("HPCBAL_CALIBRATION")
     if given is not None:
         return Path(given)
-    state = env.read("XDG_STATE_HOME")
-    return (Path(state) if state else Path.home() / ".local" / "state") / "hpcbal" / "runs.jsonl"
+    state = env.read("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
+    if state.startswith("~"):  # the user has no home directory
+        return Path(os.devnull)
+    return Path(state) / "hpcbal" / "runs.jsonl"
 
 
 def site_name(environ: Mapping[str, str] | None = None) -> str:

@@ -103,8 +103,9 @@ simulator.coscheduling
 dataplane            mpi4py numpy
 training             horovod keras mpi4py numpy onnxruntime safetensors tensorflow torch
 paramserver.networks numpy
-export
+export                numpy
 planning
+doctor               mpi4py
 report.model
 report.drawing       matplotlib
 report.charts
@@ -138,10 +139,18 @@ MOST_LINES = 600
 # Package -> the only places that may import it.
 PLACES: dict[str, tuple[str, ...]] = {
     "tensorflow": ("training.horovod_collective", "training.keras", "models"),
-    "keras": ("training.keras", "models", "speed_models.networks"),
+    "keras": ("training.keras", "training.torch.keras_members", "models", "speed_models.networks"),
     "horovod": ("training.horovod_collective",),
     "torch": ("training.torch", "models.torch", "samplers.torch_side"),
-    "mpi4py": ("cluster", "comm", "dataplane", "paramserver.engine.mpi_transport", "runtime", "training"),
+    "mpi4py": (
+        "cluster",
+        "comm",
+        "dataplane",
+        "doctor",
+        "paramserver.engine.mpi_transport",
+        "runtime",
+        "training",
+    ),
     "h5py": ("checkpoint", "data"),
     "matplotlib": ("report.drawing.shapes",),
     "jinja2": ("report.page.page",),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -97,6 +98,15 @@ def test_the_file_is_where_the_user_says_or_in_the_directory_for_state(
     monkeypatch.delenv("XDG_STATE_HOME")
     monkeypatch.setenv("HOME", str(tmp_path))
     assert calibration_file() == tmp_path / ".local" / "state" / "hpcbal" / "runs.jsonl"
+
+
+def test_a_user_without_a_home_directory_keeps_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HPCBAL_CALIBRATION")
+    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
+    monkeypatch.setattr(os.path, "expanduser", lambda path: path)
+    assert calibration_file() == Path(os.devnull)
+    append_run(KEY, RUN)
+    assert read_runs(KEY, pytest.fail) == []
 
 
 def test_the_site_is_the_cluster_also_on_its_login_node(tmp_path: Path) -> None:
