@@ -35,7 +35,7 @@ slots: {per_node: 1, preprocessors_per_node: 1}
 """
 
 
-@pytest.mark.parametrize("system", ["pbs", "lsf", "flux", "lsf with jsrun"])
+@pytest.mark.parametrize("system", ["pbs", "flux", "lsf with jsrun"])
 def test_an_array_comes_back_until_it_is_done_and_is_compared_under_stand_ins(
     system: str, tmp_path: Path
 ) -> None:
