@@ -7,6 +7,7 @@ import tarfile
 from array import array
 from collections.abc import Iterator, Sequence
 from io import FileIO
+from itertools import groupby
 from pathlib import Path
 
 from hpcbal.data.datasets.image_folder import DEFAULT_EXTENSIONS, image_endings
@@ -37,7 +38,7 @@ def tar_shards(
 
     Raises:
         DataError: if there are no archives, one of them is no tar archive or is damaged, a sample lacks its
-            image or its class, or a class is no whole number or too large.
+            image or its class or has two of them, or a class is no whole number or too large.
     """
     endings = tuple(ending.removeprefix(".") for ending in image_endings(extensions, "tar_shards"))
     files = shard_files("tar_shards", path, "*.tar", lambda name: name.endswith(".tar"), FileIO.fileno)
@@ -80,42 +81,70 @@ def _indexed(files: ShardFiles[int], endings: Sequence[str], label: str) -> Arra
 
 def _samples(path: Path, endings: Sequence[str], label: str) -> Iterator[tuple[str, tarfile.TarInfo, int]]:
     """The samples of an archive: neighbours with the same name up to the first dot, as in WebDataset."""
-    current, image, value = "", None, None
     with open(path, "rb") as file, tarfile.open(fileobj=file, mode="r:") as archive:
-        for member in archive:
-            archive.members = []  # type: ignore[attr-defined]  # tarfile keeps all of them otherwise
-            folder, _, name = member.name.rpartition("/")
-            stem, _, extension = name.partition(".")
-            if not member.isfile() or not stem:
-                continue
-            key = f"{folder}/{stem}" if folder else stem
-            if key != current:
-                if image is not None or value is not None:
-                    yield _whole(path, current, image, value, label)
-                current, image, value = key, None, None
-            extension = extension.lower()
-            if extension == label:
-                value = _class_of(path, member, file.fileno())
-            elif extension in endings:
-                image = member
-        # Where headers are damaged, tarfile stops as if the archive ended there.
-        block = os.pread(file.fileno(), tarfile.BLOCKSIZE, archive.offset)
-        if len(block) < tarfile.BLOCKSIZE or any(block):
-            raise tarfile.ReadError(f"no member and no end of the archive at byte {archive.offset}")
-    if image is not None or value is not None:
-        yield _whole(path, current, image, value, label)
+        for key, members in groupby(_files(archive, file.fileno()), lambda member: _parts_of_name(member)[0]):
+            image: tarfile.TarInfo | None = None
+            of_class: tarfile.TarInfo | None = None
+            for member in members:
+                extension = _parts_of_name(member)[1]
+                if extension == label:
+                    _check_alone(path, key, of_class, member)
+                    of_class = member
+                elif extension in endings:
+                    _check_alone(path, key, image, member)
+                    image = member
+            if image is not None and of_class is not None:
+                yield key, image, _class_of(path, of_class, file.fileno())
+            elif image is not None or of_class is not None:
+                lacks = "no image" if image is None else f"no member {key}.{label} with its class"
+                raise DataError(
+                    f"tar_shards: {path}: sample {key} has {lacks} beside it; set data.args.extensions and "
+                    "data.args.label to the extensions that the archive uses"
+                )
 
 
-def _whole(
-    path: Path, key: str, image: tarfile.TarInfo | None, value: int | None, label: str
-) -> tuple[str, tarfile.TarInfo, int]:
-    if image is None or value is None:
-        lacks = "no image" if image is None else f"no member {key}.{label} with its class"
-        raise DataError(
-            f"tar_shards: {path}: sample {key} has {lacks} beside it; set data.args.extensions and "
-            "data.args.label to the extensions that the archive uses"
-        )
-    return key, image, value
+def _files(archive: tarfile.TarFile, descriptor: int) -> Iterator[tarfile.TarInfo]:
+    """The files in an archive, without hidden ones.
+
+    Raises:
+        tarfile.TarError: if it is damaged.
+    """
+    for member in archive:
+        archive.members = []  # type: ignore[attr-defined]  # tarfile keeps all of them otherwise
+        if member.isfile() and not member.name.rpartition("/")[2].startswith("."):
+            yield member
+    # Where headers are damaged, tarfile stops as if the archive ended there.
+    block = os.pread(descriptor, tarfile.BLOCKSIZE, archive.offset)
+    if len(block) < tarfile.BLOCKSIZE or any(block):
+        raise tarfile.ReadError(f"no member and no end of the archive at byte {archive.offset}")
+
+
+def _parts_of_name(member: tarfile.TarInfo) -> tuple[str, str]:
+    """The key of the sample, with its folder, and the extension in lower case, from the first dot on."""
+    folder, slash, name = member.name.rpartition("/")
+    stem, _, extension = name.partition(".")
+    return folder + slash + stem, extension.lower()
+
+
+def _check_alone(path: Path, key: str, first: tarfile.TarInfo | None, second: tarfile.TarInfo) -> None:
+    """Refuse a sample with two images or two classes: nobody knows which of them is meant.
+
+    Args:
+        first: the image or the class that was found before.
+        second: the one that was found now.
+
+    Raises:
+        DataError: if there are both.
+    """
+    if first is None:
+        return
+    if _parts_of_name(first)[1] == _parts_of_name(second)[1]:
+        advice = "give each sample a name of its own"
+    else:
+        advice = "set data.args.extensions to those of the images to train on"
+    names = [first.name, second.name]
+    both = f"{names[0]} twice" if names[0] == names[1] else f"both {names[0]} and {names[1]}"
+    raise DataError(f"tar_shards: {path}: sample {key} has {both}; {advice}")
 
 
 def _class_of(path: Path, member: tarfile.TarInfo, descriptor: int) -> int:

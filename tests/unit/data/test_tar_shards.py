@@ -211,6 +211,19 @@ def test_names_of_classes_may_be_given(shards: Path) -> None:
         ([("a.png", b"x"), ("a.cls", b"cat")], r"a.cls holds b'cat', allowed: a class, .* 0 or more"),
         ([("a.png", b"x"), ("a.cls", b"-1")], r"holds b'-1', allowed"),
         ([("a.png", b"x"), ("a.cls", b"9" * 50)], r"holds b'9999"),
+        (
+            [("a.cls", b"1"), ("a.jpg", b"photo"), ("a.png", b"mask")],
+            r"sample a has both a.jpg and a.png; set data.args.extensions to those of the images to train on",
+        ),
+        (
+            [("f/a.jpg", b"x"), ("f/a.cls", b"1")] * 2,
+            r"sample f/a has f/a.jpg twice; give each",
+        ),
+        (
+            [("a.jpg", b"x"), ("a.JPG", b"x"), ("a.cls", b"1")],
+            r"sample a has both a.jpg and a.JPG; give",
+        ),
+        ([("a.cls", b"1"), ("a.cls", b"2"), ("a.jpg", b"x")], r"sample a has a.cls twice; give each sample"),
         ([("notes.txt", b"x")], r"no member .png, .jpg, .jpeg in 1 archives, the first one .*0.tar"),
     ],
 )
@@ -219,6 +232,11 @@ def test_samples_that_are_not_whole_are_named(tmp_path: Path, members: Members, 
     with pytest.raises(DataError, match=reason):
         tar_shards(str(tmp_path))
     assert not indexes(tmp_path)
+
+
+def test_one_of_several_images_may_be_named(tmp_path: Path) -> None:
+    write(tmp_path / "0.tar", [("a.cls", b"1"), ("a.jpg", b"photo"), ("a.png", b"mask"), ("a.seg.jpg", b"x")])
+    assert tar_shards(str(tmp_path), extensions=["jpg"]).read(0) == (b"photo", 1)
 
 
 def test_what_is_no_archive_is_explained(tmp_path: Path, shards: Path) -> None:
