@@ -17,8 +17,8 @@ from hpcbal.errors import DataError
 
 log = logging.getLogger(__name__)
 
-FORMAT = 2
-"""Of the file of an index; another one has another name."""
+FORMAT = 3
+"""Of the file of an index, and of what datasets look for; another one has another name."""
 
 _IDENTITY = "identity"
 """The array that identifies the data of an index: a digest of 32 bytes."""

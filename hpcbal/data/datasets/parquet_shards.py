@@ -122,6 +122,7 @@ def parquet_shards(
         files.stamps.tolist(),
         lambda: _indexed(files, image, label),
     )
+    remarks = files.remarks + remarks
     largest = int(found["group_bytes"].argmax())
     rows, num_bytes = int(found["group_rows"][largest]), int(found["group_bytes"][largest])
     if rows > 1 and num_bytes > LARGE_GROUP_BYTES:

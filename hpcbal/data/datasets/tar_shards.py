@@ -52,7 +52,9 @@ def tar_shards(
         lambda: _indexed(files, endings, label),
     )
     shown = f"tar_shards: {path}"
-    return ShardSamples(shown, files.names, found, Ranges(files, found), num_classes, class_names, remarks)
+    return ShardSamples(
+        shown, files.names, found, Ranges(files, found), num_classes, class_names, files.remarks + remarks
+    )
 
 
 def _indexed(files: ShardFiles[int], endings: Sequence[str], label: str) -> Arrays:
@@ -117,6 +119,14 @@ def _files(archive: tarfile.TarFile, descriptor: int) -> Iterator[tarfile.TarInf
     block = os.pread(descriptor, tarfile.BLOCKSIZE, archive.offset)
     if len(block) < tarfile.BLOCKSIZE or any(block):
         raise tarfile.ReadError(f"no member and no end of the archive at byte {archive.offset}")
+    place = archive.offset
+    while rest := os.pread(descriptor, 2**20, place):
+        if any(rest):
+            raise tarfile.ReadError(
+                f"there is more after its end at byte {archive.offset}: tar --concatenate joins archives, "
+                "cat does not"
+            )
+        place += len(rest)
 
 
 def _parts_of_name(member: tarfile.TarInfo) -> tuple[str, str]:

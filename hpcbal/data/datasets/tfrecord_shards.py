@@ -79,7 +79,9 @@ def tfrecord_shards(
     if class_names is None:
         class_names = _names_beside(files.folder, LABEL_FEATURES if label is None else (label,))
     shown = f"tfrecord_shards: {path}"
-    return ShardSamples(shown, files.names, found, Ranges(files, found), num_classes, class_names, remarks)
+    return ShardSamples(
+        shown, files.names, found, Ranges(files, found), num_classes, class_names, files.remarks + remarks
+    )
 
 
 def _names_beside(folder: Path, labels: Sequence[str]) -> list[str] | None:

@@ -61,6 +61,26 @@ def shards(tmp_path: Path, pixels: NDArray[np.uint8], png: Png) -> Path:
     return root
 
 
+def test_files_that_are_missing_by_the_numbers_of_the_others_are_named(tmp_path: Path) -> None:
+    """Hugging Face numbers files from 0, and used to add a digest; others number from 1."""
+    for name in ("a-00000-of-00003-ab12", "a-00002-of-00003-cd34", "b-00001-of-00002", "b-00002-of-00002"):
+        write(tmp_path / f"{name}.parquet", [b"image"], [0])
+    with pytest.raises(DataError, match=rf"{tmp_path} lacks a-00001-of-00003; restore what is missing, or"):
+        parquet_shards(str(tmp_path))
+    assert parquet_shards(str(tmp_path / "b-*")).remarks == ()
+    assert parquet_shards(str(tmp_path / "a-00000-of-00003-ab12.parquet")).remarks == ()
+    some = parquet_shards(str(tmp_path / "a-*"))
+    assert some.remarks == (
+        f"parquet_shards: {tmp_path}/a-* finds no a-00001-of-00003, so the samples in there are left out",
+    )
+    assert len(some) == 2
+    (tmp_path / "a-00002-of-00003-cd34.parquet").rename(tmp_path / "c-00007-of-00010.parquet")
+    with pytest.raises(
+        DataError, match="lacks a-00001-of-00003, a-00002-of-00003, c-00000-of-00010 and 8 more;"
+    ):
+        parquet_shards(str(tmp_path))
+
+
 def test_samples_are_those_that_pyarrow_reads(shards: Path) -> None:
     dataset = parquet_shards(str(shards))
     tables = [parquet.read_table(path) for path in sorted(shards.glob("*.parquet"))]

@@ -239,6 +239,15 @@ def test_one_of_several_images_may_be_named(tmp_path: Path) -> None:
     assert tar_shards(str(tmp_path), extensions=["jpg"]).read(0) == (b"photo", 1)
 
 
+def test_archives_that_cat_has_joined_are_refused(tmp_path: Path, shards: Path) -> None:
+    joined = b"".join(path.read_bytes() for path in sorted(shards.glob("*.tar")))
+    (tmp_path / "joined.tar").write_bytes(joined)
+    with pytest.raises(DataError, match=r"there is more after its end at byte \d+: tar --concatenate joins"):
+        tar_shards(str(tmp_path / "joined.tar"))
+    (tmp_path / "long.tar").write_bytes((shards / "train-0.tar").read_bytes() + bytes(3 * 2**20))
+    assert len(tar_shards(str(tmp_path / "long.tar"))) == 3
+
+
 def test_what_is_no_archive_is_explained(tmp_path: Path, shards: Path) -> None:
     for path in (tmp_path / "nothing", tmp_path, shards / "val-*.tar"):
         with pytest.raises(

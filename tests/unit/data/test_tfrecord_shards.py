@@ -98,6 +98,14 @@ def test_the_index_is_made_once_and_again_if_a_file_changes(
     assert kept.stat().st_mtime_ns != written_ns
 
 
+def test_a_file_that_is_missing_is_named(shards: Path) -> None:
+    (shards / "train-00001-of-00002").unlink()
+    with pytest.raises(DataError, match=r"lacks train-00001-of-00002; restore what is missing"):
+        tfrecord_shards(str(shards))
+    (remark,) = tfrecord_shards(str(shards / "train-*")).remarks
+    assert "finds no train-00001-of-00002, so the samples" in remark
+
+
 def test_features_may_be_named(tmp_path: Path) -> None:
     path = write(tmp_path / "a.tfrecord", [{"photo": b"one", "kind": 3, "label": 1, "image": b"two"}])
     assert tfrecord_shards(str(path)).read(0) == (b"two", 1)
