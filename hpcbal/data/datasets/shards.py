@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hpcbal.data.dataset import UnusableSampleError, evenly
+from hpcbal.data.datasets.arguments import check_classes, path_of
 from hpcbal.data.datasets.image_folder import DIGEST_FILES, OF_TRAINING, OF_VALIDATION
 from hpcbal.data.datasets.index import Arrays, Names
 from hpcbal.data.spec import LabelSpec
@@ -132,7 +133,7 @@ def shard_files(
         DataError: if there are none, they cannot be read, or a directory holds parts of the data, or lacks
             some of it.
     """
-    root = Path(path).expanduser()
+    root = path_of(dataset, "path", path)
     remarks: tuple[str, ...] = ()
     if root.is_dir():
         paths = sorted(each for each in root.iterdir() if is_shard(each.name) and each.name[0] != ".")
@@ -297,8 +298,10 @@ class ShardSamples:
             remarks: sentences for warnings.
 
         Raises:
-            DataError: if there is a label that is no class, or another number of names.
+            DataError: if `num_classes` and `class_names` are no such things, there is a label that is no
+                class, or another number of names.
         """
+        check_classes(shown.partition(":")[0], num_classes, class_names)
         self._images, self.remarks = images, remarks
         self.label_spec = LabelSpec()
         self.labels: NDArray[np.int64] = index["label"]

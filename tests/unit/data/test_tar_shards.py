@@ -211,6 +211,8 @@ def test_names_of_classes_may_be_given(shards: Path) -> None:
         ([("a.png", b"x"), ("a.cls", b"cat")], r"a.cls holds b'cat', allowed: a class, .* 0 or more"),
         ([("a.png", b"x"), ("a.cls", b"-1")], r"holds b'-1', allowed"),
         ([("a.png", b"x"), ("a.cls", b"9" * 50)], r"holds b'9999"),
+        ([("a.png", b"x"), ("a.cls", b"1" + b" " * 30 + b"7")], r"holds b'1   "),
+        ([("a.png", b"x"), ("a.cls", b"1" + b" " * 5000 + b"7")], r"holds b'1', allowed"),
         (
             [("a.cls", b"1"), ("a.jpg", b"photo"), ("a.png", b"mask")],
             r"sample a has both a.jpg and a.png; set data.args.extensions to those of the images to train on",
@@ -232,6 +234,11 @@ def test_samples_that_are_not_whole_are_named(tmp_path: Path, members: Members, 
     with pytest.raises(DataError, match=reason):
         tar_shards(str(tmp_path))
     assert not indexes(tmp_path)
+
+
+def test_a_class_may_have_spaces_around_it(tmp_path: Path) -> None:
+    write(tmp_path / "0.tar", [("a.png", b"x"), ("a.cls", b" " * 30 + b"2\n" + b" " * 30)])
+    assert tar_shards(str(tmp_path)).labels.tolist() == [2]
 
 
 def test_one_of_several_images_may_be_named(tmp_path: Path) -> None:
