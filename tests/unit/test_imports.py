@@ -103,7 +103,7 @@ simulator.coscheduling
 dataplane            mpi4py numpy
 training             horovod keras mpi4py numpy onnxruntime safetensors tensorflow torch
 paramserver.networks numpy
-export
+export                numpy
 planning
 doctor               mpi4py
 report.model
@@ -139,7 +139,7 @@ MOST_LINES = 600
 # Package -> the only places that may import it.
 PLACES: dict[str, tuple[str, ...]] = {
     "tensorflow": ("training.horovod_collective", "training.keras", "models"),
-    "keras": ("training.keras", "models", "speed_models.networks"),
+    "keras": ("training.keras", "training.torch.keras_members", "models", "speed_models.networks"),
     "horovod": ("training.horovod_collective",),
     "torch": ("training.torch", "models.torch", "samplers.torch_side"),
     "mpi4py": (
