@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from numbers import Integral
 from pathlib import Path
+
+import numpy as np
 
 from hpcbal.errors import DataError
 
@@ -50,7 +51,9 @@ def check_classes(dataset: str, num_classes: object, class_names: object) -> Non
     Raises:
         DataError: if `num_classes` is no positive whole number, or `class_names` no list of texts.
     """
-    is_number = isinstance(num_classes, Integral) and not isinstance(num_classes, bool) and num_classes > 0
+    is_number = (
+        isinstance(num_classes, int | np.integer) and not isinstance(num_classes, bool) and num_classes > 0
+    )
     if num_classes is not None and not is_number:
         raise _wrong(dataset, "num_classes", num_classes, "a whole number, 1 or more")
     if class_names is not None and not _are_texts(class_names):
