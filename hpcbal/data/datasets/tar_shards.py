@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import reprlib
 import tarfile
 from array import array
 from collections.abc import Iterator, Sequence
@@ -10,12 +11,14 @@ from io import FileIO
 from itertools import groupby
 from pathlib import Path
 
-from hpcbal.data.datasets.image_folder import DEFAULT_EXTENSIONS, image_endings
+from hpcbal.data.datasets.arguments import check_names, image_endings
+from hpcbal.data.datasets.image_folder import DEFAULT_EXTENSIONS
 from hpcbal.data.datasets.index import Arrays, index_of
 from hpcbal.data.datasets.shards import Ranges, ShardFiles, ShardSamples, ranges_index, shard_files
 from hpcbal.errors import DataError
 
-_MOST_DIGITS = 18
+_MOST_DIGITS, _MOST_BYTES = 18, 4096
+"""Of a class, and of the file that holds it, with spaces and ends of lines."""
 
 
 def tar_shards(
@@ -40,6 +43,7 @@ def tar_shards(
         DataError: if there are no archives, one of them is no tar archive or is damaged, a sample lacks its
             image or its class or has two of them, or a class is no whole number or too large.
     """
+    check_names("tar_shards", label=label)
     endings = tuple(ending.removeprefix(".") for ending in image_endings(extensions, "tar_shards"))
     files = shard_files("tar_shards", path, "*.tar", lambda name: name.endswith(".tar"), FileIO.fileno)
     label = label.lower().removeprefix(".")
@@ -52,7 +56,9 @@ def tar_shards(
         lambda: _indexed(files, endings, label),
     )
     shown = f"tar_shards: {path}"
-    return ShardSamples(shown, files.names, found, Ranges(files, found), num_classes, class_names, remarks)
+    return ShardSamples(
+        shown, files.names, found, Ranges(files, found), num_classes, class_names, files.remarks + remarks
+    )
 
 
 def _indexed(files: ShardFiles[int], endings: Sequence[str], label: str) -> Arrays:
@@ -117,6 +123,14 @@ def _files(archive: tarfile.TarFile, descriptor: int) -> Iterator[tarfile.TarInf
     block = os.pread(descriptor, tarfile.BLOCKSIZE, archive.offset)
     if len(block) < tarfile.BLOCKSIZE or any(block):
         raise tarfile.ReadError(f"no member and no end of the archive at byte {archive.offset}")
+    place = archive.offset
+    while rest := os.pread(descriptor, 2**20, place):
+        if any(rest):
+            raise tarfile.ReadError(
+                f"there is more after its end at byte {archive.offset}: tar --concatenate joins archives, "
+                "cat does not"
+            )
+        place += len(rest)
 
 
 def _parts_of_name(member: tarfile.TarInfo) -> tuple[str, str]:
@@ -148,10 +162,10 @@ def _check_alone(path: Path, key: str, first: tarfile.TarInfo | None, second: ta
 
 
 def _class_of(path: Path, member: tarfile.TarInfo, descriptor: int) -> int:
-    text = os.pread(descriptor, min(member.size, _MOST_DIGITS), member.offset_data).strip()
-    if not (text.isdigit() and len(text) < _MOST_DIGITS):
+    text = os.pread(descriptor, min(member.size, _MOST_BYTES), member.offset_data).strip()
+    if member.size > _MOST_BYTES or not (text.isdigit() and len(text) <= _MOST_DIGITS):
         raise DataError(
-            f"tar_shards: {path}: {member.name} holds {text!r}, allowed: a class, which is a whole number, 0 "
-            "or more"
+            f"tar_shards: {path}: {member.name} holds {reprlib.repr(text)}, allowed: a class, which is a "
+            "whole number, 0 or more"
         )
     return int(text)

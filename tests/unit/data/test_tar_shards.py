@@ -211,6 +211,8 @@ def test_names_of_classes_may_be_given(shards: Path) -> None:
         ([("a.png", b"x"), ("a.cls", b"cat")], r"a.cls holds b'cat', allowed: a class, .* 0 or more"),
         ([("a.png", b"x"), ("a.cls", b"-1")], r"holds b'-1', allowed"),
         ([("a.png", b"x"), ("a.cls", b"9" * 50)], r"holds b'9999"),
+        ([("a.png", b"x"), ("a.cls", b"1" + b" " * 30 + b"7")], r"holds b'1   "),
+        ([("a.png", b"x"), ("a.cls", b"1" + b" " * 5000 + b"7")], r"holds b'1', allowed"),
         (
             [("a.cls", b"1"), ("a.jpg", b"photo"), ("a.png", b"mask")],
             r"sample a has both a.jpg and a.png; set data.args.extensions to those of the images to train on",
@@ -234,9 +236,23 @@ def test_samples_that_are_not_whole_are_named(tmp_path: Path, members: Members, 
     assert not indexes(tmp_path)
 
 
+def test_a_class_may_have_spaces_around_it(tmp_path: Path) -> None:
+    write(tmp_path / "0.tar", [("a.png", b"x"), ("a.cls", b" " * 30 + b"2\n" + b" " * 30)])
+    assert tar_shards(str(tmp_path)).labels.tolist() == [2]
+
+
 def test_one_of_several_images_may_be_named(tmp_path: Path) -> None:
     write(tmp_path / "0.tar", [("a.cls", b"1"), ("a.jpg", b"photo"), ("a.png", b"mask"), ("a.seg.jpg", b"x")])
     assert tar_shards(str(tmp_path), extensions=["jpg"]).read(0) == (b"photo", 1)
+
+
+def test_archives_that_cat_has_joined_are_refused(tmp_path: Path, shards: Path) -> None:
+    joined = b"".join(path.read_bytes() for path in sorted(shards.glob("*.tar")))
+    (tmp_path / "joined.tar").write_bytes(joined)
+    with pytest.raises(DataError, match=r"there is more after its end at byte \d+: tar --concatenate joins"):
+        tar_shards(str(tmp_path / "joined.tar"))
+    (tmp_path / "long.tar").write_bytes((shards / "train-0.tar").read_bytes() + bytes(3 * 2**20))
+    assert len(tar_shards(str(tmp_path / "long.tar"))) == 3
 
 
 def test_what_is_no_archive_is_explained(tmp_path: Path, shards: Path) -> None:
