@@ -201,7 +201,7 @@ def _not_whole(path: Path, key: str, lacking: Sequence[str]) -> DataError:
 
 
 def _instead(names: Sequence[str], wanted: Sequence[str]) -> str:
-    """What is there instead of members with extensions, and whether dots in names are why."""
+    """Say what is there instead of members with extensions, and whether dots in names are why."""
     dotted = next((name for name in names if name.lower().rpartition(".")[2] in wanted), None)
     why = "" if dotted is None else f" (.{_parts_of_name(dotted)[1]} is one extension, as in WebDataset)"
     return f", but {', '.join(names)}{why}" if names else ""
