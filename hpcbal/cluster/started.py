@@ -176,8 +176,8 @@ def fault_of_world(launcher: Launcher, rank: int, size: int, library: str) -> st
         return None
     return (
         f"{launcher.name} started {launcher.size or f'at least {at_least}'} processes, but this process is "
-        f"rank {rank} in an MPI world of size {size}, so the processes cannot reach each other: mpi4py here uses "
-        f"{library}, which is not the MPI of the launcher; start with the mpirun of that MPI, or with 'srun "
+        f"rank {rank} in an MPI world of size {size}, so the processes cannot reach each other: mpi4py here "
+        f"uses {library}, which is not the MPI of the launcher; start with the mpirun of that MPI, or with 'srun "
         "--mpi=pmix' (see 'srun --mpi=list'), or rebuild mpi4py against the site's MPI"
     )
 
