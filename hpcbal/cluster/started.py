@@ -177,8 +177,8 @@ def fault_of_world(launcher: Launcher, rank: int, size: int, library: str) -> st
     return (
         f"{launcher.name} started {launcher.size or f'at least {at_least}'} processes, but this process is "
         f"rank {rank} in an MPI world of size {size}, so the processes cannot reach each other: mpi4py here "
-        f"uses {library}, which is not the MPI of the launcher; start with the mpirun of that MPI, or with 'srun "
-        "--mpi=pmix' (see 'srun --mpi=list'), or rebuild mpi4py against the site's MPI"
+        f"uses {library}, which is not the MPI of the launcher; start with the mpirun of that MPI, or with "
+        "'srun --mpi=pmix' (see 'srun --mpi=list'), or rebuild mpi4py against the site's MPI"
     )
 
 
