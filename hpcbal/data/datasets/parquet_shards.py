@@ -114,7 +114,11 @@ def parquet_shards(
         raise DataError(f"parquet_shards: needs pyarrow ({error}); pip install 'hpcbal[parquet]'") from None
     check_names("parquet_shards", image=image, label=label)
     files = shard_files(
-        "parquet_shards", path, "*.parquet", lambda name: name.endswith(".parquet"), parquet.ParquetFile
+        "parquet_shards",
+        path,
+        "*.parquet",
+        lambda name: name.lower().endswith(".parquet"),
+        parquet.ParquetFile,
     )
     found, remarks = index_of(
         "parquet_shards",

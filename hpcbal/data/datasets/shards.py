@@ -136,7 +136,9 @@ def shard_files(
     root = path_of(dataset, "path", path)
     remarks: tuple[str, ...] = ()
     if root.is_dir():
-        paths = sorted(each for each in root.iterdir() if is_shard(each.name) and each.name[0] != ".")
+        others = [each for each in root.iterdir() if each.name[0] != "."]
+        paths = sorted(each for each in others if is_shard(each.name))
+        _check_unpacked(dataset, root, others, is_shard)
         _check_one_part(dataset, root, paths)
         missing = _missing(paths)
         if missing:
@@ -178,6 +180,20 @@ def _missing(paths: Iterable[Path]) -> str:
         lacking = sorted(set(range(first, first + int(total))) - present)
         missing += [f"{start}-{number:0{len(total)}}-of-{total}" for number in lacking]
     return ", ".join(missing[:3]) + (f" and {len(missing) - 3} more" if len(missing) > 3 else "")
+
+
+_COMPRESSED = re.compile(r"(.*)\.(gz|bz2|xz|zst|lz4|zip)$|(.*\.t)(?:gz|bz2?|xz|zst)$", re.IGNORECASE)
+
+
+def _check_unpacked(dataset: str, root: Path, paths: Iterable[Path], is_shard: Callable[[str], bool]) -> None:
+    """Refuse a directory with files that are shards as soon as they are unpacked."""
+    for path in sorted(paths):
+        found = _COMPRESSED.match(path.name)
+        if found and is_shard(found[1] or f"{found[3]}ar"):
+            raise DataError(
+                f"{dataset}: {path} is compressed, allowed: files that can be read at any place; unpack it, "
+                f"or set data.args.path to a pattern for the other files in {root}"
+            )
 
 
 def _check_one_part(dataset: str, root: Path, paths: Sequence[Path]) -> None:
