@@ -69,6 +69,14 @@ def add_parser(verbs: Subparsers) -> None:
     data.add_argument(
         "--open-data", action="store_true", help="open the dataset to find its size; runs its code"
     )
+    parser.add_argument(
+        "--learn-from",
+        type=Path,
+        action="append",
+        metavar="DIR",
+        help="learn how far predictions are off from the runs in this output directory, or in a directory of "
+        "them (default: from all your earlier runs on this cluster); may be repeated",
+    )
     parser.add_argument("--memory", type=_bytes, metavar="SIZE", help="memory of a node, e.g. 256GiB")
     add_json(parser)
     parser.set_defaults(function=run)
