@@ -217,7 +217,7 @@ def _chosen(run: RunDirectory, combination: Combination) -> tuple[list[tuple[Eva
 
 
 def _calibration(run: RunDirectory, combination: Combination) -> dict[str, float | None]:
-    """What the evaluation has found for the ensemble: a temperature for its probabilities, or an interval."""
+    """Return how the evaluation has calibrated the ensemble: a temperature for its probabilities, or an interval."""
     evaluation = read_evaluation(run.evaluation)
     name = MEAN_OF_ALL if combination == "mean" else SELECTED
     found = () if evaluation is None else evaluation.ensembles

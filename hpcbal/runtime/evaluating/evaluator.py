@@ -101,7 +101,7 @@ class Scores:
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
-    """What calibration has found on the validation samples: temperatures, or half widths of intervals.
+    """Temperatures, or half widths of intervals, that were fitted on the validation samples.
 
     Attributes:
         members: of each DNN; None: not known.
