@@ -217,7 +217,7 @@ def _chosen(run: RunDirectory, combination: Combination) -> tuple[list[tuple[Eva
 
 
 def _calibration(run: RunDirectory, combination: Combination) -> dict[str, float | None]:
-    """Return how the evaluation has calibrated the ensemble: a temperature for its probabilities, or an interval."""
+    """Return the calibration of the ensemble in the last evaluation, by name; empty if there is none."""
     evaluation = read_evaluation(run.evaluation)
     name = MEAN_OF_ALL if combination == "mean" else SELECTED
     found = () if evaluation is None else evaluation.ensembles
