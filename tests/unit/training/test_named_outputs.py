@@ -253,6 +253,11 @@ def test_a_model_may_take_some_of_the_arrays(make_batch: Make) -> None:
             {"args": {"form": "typo"}},
             r"forward with the argument 'imag' \(did you mean 'image'\?\), allowed: .* image, table",
         ),
+        (
+            of_torch,
+            {"args": {"form": "by position"}},
+            "a forward that takes 'image' by position only, before a /, allowed: arguments with the names of",
+        ),
         (of_torch, {"args": {"form": "three"}}, "returns 3 outputs, allowed: 2, one for each label"),
         (of_torch, {"args": {"form": "other output"}}, r"outputs kind, prise \(did you mean 'price'\?\)"),
     ],
