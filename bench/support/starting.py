@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import yaml
@@ -53,7 +54,11 @@ def mpirun() -> list[str]:
 
 
 def train(
-    config: Mapping[str, Any], folder: Path, num_ranks: int | None = None, codes: Sequence[int] = (0,)
+    config: Mapping[str, Any],
+    folder: Path,
+    num_ranks: int | None = None,
+    codes: Sequence[int] = (0,),
+    environ: Mapping[str, str] = MappingProxyType({}),
 ) -> list[Entry]:
     """Do a run and return its ledger.
 
@@ -62,15 +67,16 @@ def train(
         folder: receives the config as run.yaml.
         num_ranks: ranks to start under mpirun, each with one thread; None: `hpcbal run` starts them.
         codes: exit codes that are all right.
+        environ: more variables of its environment.
 
     Raises: SystemExit: the run has failed; the message has its output.
     """
     path = folder / "run.yaml"
     path.write_text(yaml.safe_dump(config, sort_keys=False), encoding="utf-8")
-    command, more = [sys.executable, "-m", "hpcbal", "run", str(path)], {}
+    command, more = [sys.executable, "-m", "hpcbal", "run", str(path)], dict(environ)
     if num_ranks is not None:
         command = [*mpirun(), "-n", str(num_ranks), *command]
-        more = {"OMP_NUM_THREADS": "1", **MPI_ENVIRONMENT}
+        more |= {"OMP_NUM_THREADS": "1", **MPI_ENVIRONMENT}
     done = subprocess.run(command, env=environment(**more), capture_output=True, text=True, check=False)
     if done.returncode not in codes:
         raise SystemExit(f"{done.stdout}{done.stderr}\nthe run of {path} ended with code {done.returncode}")

@@ -347,15 +347,19 @@ class Run:
         name: str | None = None,
         *,
         to: str | os.PathLike[str],
+        ensemble: Literal["mean", "greedy"] | None = None,
         weights: Weights | None = None,
         force: bool = False,
     ) -> Path:
         """Write what it has trained in a format that loads without hpcbal, with `hpcbal export`.
 
         Args:
-            name: of the DNN or job; not needed if the run is one job.
+            name: of the DNN or job; not needed if the run is one job, or for an ensemble.
             to: the file or directory; its end decides on the format.
-            weights: of the best or of the last epoch; None: the best ones if they are kept.
+            ensemble: instead of one DNN, those of the last `evaluate` as one model: the mean of all, or the
+                `greedy` selection.
+            weights: of the best or of the last epoch; None: the best ones if they are kept. An ensemble has
+                those with which it was evaluated.
             force: whether to replace a model that is there already.
 
         Returns:
@@ -366,7 +370,8 @@ class Run:
             RunFailed: if it did not end well.
         """
         words = ["export", path_word(self._files.root), *([] if name is None else [name])]
-        self._do([*words, *options(to=to, weights=weights, force=force)], False, (ExitCode.DONE,))
+        more = options(to=to, ensemble=ensemble, weights=weights, force=force)
+        self._do([*words, *more], False, (ExitCode.DONE,))
         return Path(to)
 
     def _do(self, words: list[str], show: bool, allowed: Sequence[int]) -> None:

@@ -20,7 +20,8 @@ def add_parser(verbs: Subparsers) -> None:
         "export",
         help="write a trained DNN as a model that loads without hpcbal, or trained parameters as arrays",
         description="Write a trained DNN of a run: a Keras model as a .keras file or a TensorFlow "
-        "SavedModel, a module of PyTorch as a .pt, .safetensors or .onnx file. All load without hpcbal. A "
+        "SavedModel, a module of PyTorch as a .pt, .safetensors or .onnx file. With --ensemble, write the "
+        "evaluated DNNs together as one model. All load without hpcbal. A "
         "description of inputs, preprocessing and classes is written beside it, as JSON. Of a job on "
         "parameter servers: all tables and states as arrays in an .npz file, or a Keras model.",
     )
@@ -29,12 +30,19 @@ def add_parser(verbs: Subparsers) -> None:
         "name", metavar="NAME", nargs="?", help="name of a DNN or a job; not needed if the run is one job"
     )
     parser.add_argument(
+        "--ensemble",
+        choices=("mean", "greedy"),
+        help="instead of a NAME: the mean of all DNNs of the last `hpcbal evaluate`, or those that it has "
+        "selected, with their shares",
+    )
+    parser.add_argument(
         "--to",
         type=Path,
         required=True,
         metavar="PATH",
         help="a file that ends in .keras, or a directory for a TensorFlow SavedModel; of a module of "
-        "PyTorch: a file that ends in .pt, .safetensors or .onnx; of a job on parameter servers: one that "
+        "PyTorch: a file that ends in .pt, .safetensors or .onnx; of an ensemble: one that ends in .pt2 or "
+        ".onnx, and of Keras models alone .keras or a directory; of a job on parameter servers: one that "
         "ends in .npz or .keras",
     )
     parser.add_argument(
@@ -72,14 +80,49 @@ def _export(args: argparse.Namespace) -> int:
     if run_directory.config.is_file():
         config = load_config(run_directory.config, import_roots=import_roots_of(args.directory))
         if not isinstance(config, EnsembleConfig):
+            if args.ensemble is not None:
+                raise InputError(f"--ensemble: {args.directory} is no run of an ensemble; give NAME instead")
             return _export_job(args, KINDS[config.kind].runs.with_submitted(config, run_directory))
+    if args.ensemble is not None:
+        return _export_ensemble(args)
     if args.name is None:
-        raise InputError(f"{args.directory}: which DNN? Give its NAME, as `hpcbal status` shows it")
+        raise InputError(
+            f"{args.directory}: which DNN? Give its NAME, as `hpcbal status` shows it, or all that were "
+            "evaluated with --ensemble"
+        )
     done = export_dnn(args.directory, args.name, args.to, args.weights, force=args.force)
     for note in done.notes:
         print_warning(note)
     print_text(f"model:       {done.path} ({done.weights.in_words()})")
     print_text(f"description: {done.description}")
+    return 0
+
+
+def _export_ensemble(args: argparse.Namespace) -> int:
+    """Export the DNNs of the last evaluation as one model."""
+    from hpcbal.errors import InputError
+    from hpcbal.export import export_ensemble
+    from hpcbal.telemetry.views.table import count_text
+
+    if args.name is not None:
+        raise InputError(f"--ensemble: got the name {args.name}, too, allowed: one of both")
+    if args.weights is not None:
+        raise InputError(
+            "--weights: allowed with a NAME; an ensemble has the weights with which it was evaluated: "
+            f"hpcbal evaluate {args.directory} --weights {args.weights}"
+        )
+    done = export_ensemble(args.directory, args.ensemble, args.to, force=args.force)
+    for note in done.notes:
+        print_warning(note)
+    members = ", ".join(f"{name} {share:.2f}" for name, share in done.shares.items())
+    print_text(f"model:       {done.path} ({done.num_bytes / 1e6:.1f} MB)")
+    print_text(f"description: {done.description}")
+    print_text(f"members:     {count_text(len(done.shares), 'DNN')} with their shares: {members}")
+    tried = count_text(done.num_tried, "sample")
+    print_text(
+        f"checked:     predicts {tried} of the run as its members do, to {done.written.difference:.0e}"
+    )
+    print_text(f"latency:     {done.written.cost:.1f} times that of {done.best}, the best member")
     return 0
 
 

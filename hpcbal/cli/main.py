@@ -11,6 +11,7 @@ from hpcbal import __version__
 from hpcbal.cli import (
     cancel,
     compare,
+    doctor,
     evaluate,
     export,
     forecast,
@@ -48,6 +49,7 @@ _VERBS = (
     evaluate,
     export,
     schema,
+    doctor,
     launcher,
 )
 _EPILOG = """\

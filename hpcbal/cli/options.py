@@ -71,7 +71,7 @@ def add_launch(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--output",
         "-o",
-        type=_directory,
+        type=directory,
         metavar="DIR",
         help="output directory (default: $HPCBAL_OUTPUT, else output.dir of the configuration)",
     )
@@ -96,7 +96,23 @@ def numbers(text: str) -> list[int]:
     return list(dict.fromkeys(positive(part.strip()) for part in text.split(",")))
 
 
-def _directory(text: str) -> Path:
+def nodes(text: str) -> int | str:
+    """Argument type: a whole number, 1 or more, or `auto`."""
+    return text if text == "auto" else positive(text)
+
+
+def share(text: str) -> float:
+    """Argument type: a number above 0, at most 1."""
+    try:
+        found = float(text)
+    except ValueError:
+        found = 0.0
+    if not 0.0 < found <= 1.0:
+        raise argparse.ArgumentTypeError(f"got {text!r}, allowed: a number above 0, at most 1")
+    return found
+
+
+def directory(text: str) -> Path:
     """Argument type: the name of a directory; no shell has replaced the `~` of `--output=~/runs`."""
     if not text:
         raise argparse.ArgumentTypeError(

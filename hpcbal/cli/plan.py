@@ -12,10 +12,12 @@ from hpcbal.cli.options import (
     add_config,
     add_json,
     add_slots_per_node,
+    nodes,
     numbers,
     positive,
     print_answer,
     print_warning,
+    share,
 )
 from hpcbal.processes import without_garbage_collection
 
@@ -43,14 +45,14 @@ def add_parser(verbs: Subparsers) -> None:
     size.add_argument("--gpus", dest="slots", type=numbers, metavar="N,N,...", help="the same as --slots")
     size.add_argument(
         "--nodes",
-        type=_nodes,
+        type=nodes,
         default=1,
         metavar="N|auto",
         help="nodes (default: 1); auto: as many as keep the slots as busy as --use says",
     )
     parser.add_argument(
         "--use",
-        type=_share,
+        type=share,
         metavar="SHARE",
         help="choose the largest allocation whose slots are busy for this share of their time, of those of "
         "--slots N,N,... or with --nodes auto",
@@ -66,6 +68,14 @@ def add_parser(verbs: Subparsers) -> None:
     data.add_argument("--samples", type=positive, metavar="N", help="samples of the dataset")
     data.add_argument(
         "--open-data", action="store_true", help="open the dataset to find its size; runs its code"
+    )
+    parser.add_argument(
+        "--learn-from",
+        type=Path,
+        action="append",
+        metavar="DIR",
+        help="learn how far predictions are off from the runs in this output directory, or in a directory of "
+        "them (default: from all your earlier runs on this cluster); may be repeated",
     )
     parser.add_argument("--memory", type=_bytes, metavar="SIZE", help="memory of a node, e.g. 256GiB")
     add_json(parser)
@@ -110,22 +120,6 @@ def _check_use(args: argparse.Namespace, num_sizes: int) -> None:
         raise InputError("--nodes auto: give --use SHARE, how busy the slots must be, such as --use 0.8")
     if args.use is not None and args.nodes != "auto" and num_sizes < 2:
         raise InputError("--use: works with --nodes auto, or with several numbers, such as --slots 4,8,16")
-
-
-def _nodes(text: str) -> int | str:
-    """Argument type: a whole number, 1 or more, or `auto`."""
-    return text if text == "auto" else positive(text)
-
-
-def _share(text: str) -> float:
-    """Argument type: a number above 0, at most 1."""
-    try:
-        share = float(text)
-    except ValueError:
-        share = 0.0
-    if not 0.0 < share <= 1.0:
-        raise argparse.ArgumentTypeError(f"got {text!r}, allowed: a number above 0, at most 1")
-    return share
 
 
 def _bytes(text: str) -> int:

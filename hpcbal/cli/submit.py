@@ -6,7 +6,16 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from hpcbal.cli.options import Subparsers, add_json, positive, print_answer
+from hpcbal.cli.options import (
+    Subparsers,
+    add_json,
+    directory,
+    nodes,
+    positive,
+    print_answer,
+    print_text,
+    share,
+)
 
 
 def add_parser(verbs: Subparsers) -> None:
@@ -18,7 +27,7 @@ def add_parser(verbs: Subparsers) -> None:
         description="Write the script of a batch job for this run, and submit it to Slurm, PBS, LSF or Flux. "
         "What follows a lone -- are further options of the job, as the site's submit command takes them.",
     )
-    parser.add_argument("config", type=Path, metavar="CONFIG", help="YAML file of the run")
+    parser.add_argument("config", type=Path, nargs="?", metavar="CONFIG", help="YAML file of the run")
     parser.add_argument(
         "--set",
         dest="overrides",
@@ -28,17 +37,41 @@ def add_parser(verbs: Subparsers) -> None:
         help="change a key, as for 'hpcbal run'; may be repeated",
     )
     parser.add_argument(
-        "--output", "-o", type=Path, metavar="DIR", help="output directory (default: output.dir)"
+        "--output",
+        "-o",
+        type=directory,
+        metavar="DIR",
+        help="output directory (default: $HPCBAL_OUTPUT, else output.dir of the configuration)",
     )
     parser.add_argument(
         "--system",
-        default="auto",
         metavar="NAME",
         help="auto (default), or the batch system: slurm, pbs, lsf or flux",
     )
-    parser.add_argument("--nodes", type=positive, default=1, metavar="N", help="nodes (default: 1)")
     parser.add_argument(
-        "--time", type=_time_s, metavar="H:MM", help="time limit (default: walltime of the configuration)"
+        "--nodes",
+        type=nodes,
+        default=1,
+        metavar="N|auto",
+        help="nodes (default: 1); auto: as many as keep the slots as busy as --use says",
+    )
+    parser.add_argument("--use", type=share, metavar="SHARE", help="for --nodes auto, such as 0.8")
+    parser.add_argument(
+        "--time",
+        type=_time_s,
+        metavar="auto|H:MM",
+        help="time limit; auto: the upper end of the predicted time, with a checkpoint (default: walltime of "
+        "the configuration, else auto)",
+    )
+    parser.add_argument(
+        "--profile", type=Path, metavar="FILE", help="rates for the prediction, as for 'hpcbal plan'"
+    )
+    data = parser.add_mutually_exclusive_group()
+    data.add_argument(
+        "--samples", type=positive, metavar="N", help="samples of the dataset, for the prediction"
+    )
+    data.add_argument(
+        "--open-data", action="store_true", help="open the dataset to find its size; runs its code"
     )
     parser.add_argument(
         "--after",
@@ -54,6 +87,22 @@ def add_parser(verbs: Subparsers) -> None:
         metavar="N",
         help="come back at most N times, until the run is done (default: stop at the time limit)",
     )
+    array = parser.add_mutually_exclusive_group()
+    array.add_argument(
+        "--array", metavar="seeds=0-9", help="one run for each seed, in DIR/seed-N; compared at the end"
+    )
+    array.add_argument(
+        "--array-of",
+        type=Path,
+        nargs="+",
+        metavar="FILE",
+        help="one run for each configuration, instead of CONFIG; compared at the end",
+    )
+    parser.add_argument(
+        "--write-site",
+        action="store_true",
+        help="write a first site file with what is found here, and do nothing else",
+    )
     parser.add_argument("--dry-run", action="store_true", help="print the script, and submit nothing")
     add_json(parser)
     parser.set_defaults(function=run)
@@ -68,19 +117,35 @@ def split(arguments: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Submit the run, and say what was asked for, why, and where to look."""
+    """Submit the run, and say what was asked for, why, and where to look; or write a site file."""
+    if args.write_site:
+        return _write_site(args)
     from hpcbal.cli.submitting.submitting import answer
 
     return print_answer(answer(args), as_json=args.json)
 
 
-def _time_s(text: str) -> int:
-    """Argument type: hours and minutes, in seconds."""
+def _write_site(args: argparse.Namespace) -> int:
+    import os
+
+    from hpcbal.cli.submitting.submitting import system_of
+    from hpcbal.cluster.systems.commands import try_command
+    from hpcbal.config.site import write_site
+
+    path = write_site(system_of(args.system or "auto"), os.environ, try_command)
+    print_text(f"{path}: written; read it, and complete account, modules and options")
+    return 0
+
+
+def _time_s(text: str) -> int | str:
+    """Argument type: hours and minutes, in seconds; or `auto`."""
+    if text == "auto":
+        return text
     hours, colon, minutes = text.partition(":")
     known = colon and hours.isdecimal() and minutes.isdecimal() and len(minutes) == 2 and int(minutes) < 60
     found = 3600 * int(hours) + 60 * int(minutes) if known and len(hours) < 6 else 0
     if not found:
         raise argparse.ArgumentTypeError(
-            f"got {text!r}, allowed: hours and minutes such as 4:00 or 0:30, more than 0:00"
+            f"got {text!r}, allowed: auto, or hours and minutes such as 4:00 or 0:30, more than 0:00"
         )
     return found

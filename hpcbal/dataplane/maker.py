@@ -114,7 +114,7 @@ class BatchMaker:
         ids = np.array([wanted[index][0] for index in good], np.int64)
         x: NDArray[Any] | list[NDArray[Any]]
         if out is None:
-            x = [entry[0] for index in good if (entry := made[index]) is not None]
+            x, y = [entry[0] for index in good if (entry := made[index]) is not None], y[good]
         elif len(good) == num_samples:
             x = out[:num_samples]
         else:

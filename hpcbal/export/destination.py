@@ -6,7 +6,7 @@ import contextlib
 import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -15,7 +15,7 @@ from hpcbal.config.checks.frameworks import Framework
 from hpcbal.errors import InputError, OutputError
 from hpcbal.telemetry.files.atomic_file import sync_directory
 
-Format = Literal["keras", "tensorflow", "pt", "safetensors", "onnx"]
+Format = Literal["keras", "tensorflow", "pt", "safetensors", "onnx", "pt2"]
 OF_TORCH: tuple[Literal["pt", "safetensors", "onnx"], ...] = ("pt", "safetensors", "onnx")
 """Formats of PyTorch's modules, which are also how names of such files end."""
 
@@ -30,7 +30,7 @@ class Destination:
 
     Attributes:
         path: the file or directory.
-        format: `keras`, `pt`, `safetensors` or `onnx` for a file, `tensorflow` for a directory.
+        format: `tensorflow` for a directory, else how the name of the file ends.
     """
 
     path: Path
@@ -106,7 +106,34 @@ def destination_of(path: Path, framework: Framework, *, force: bool) -> Destinat
         )
     else:
         kind = "keras" if suffix == ".keras" else "tensorflow"
-    place = Destination(path, kind)
+    return _checked(Destination(path, kind), force=force)
+
+
+def ensemble_destination_of(path: Path, frameworks: Collection[Framework], *, force: bool) -> Destination:
+    """Check where an ensemble shall go as one model; as `destination_of`.
+
+    Args:
+        path: ends in `.pt2` for a program of `torch.export`, `.onnx` or `.keras`; or it is a directory.
+        frameworks: of the members.
+        force: whether a model that is there already may be replaced.
+    """
+    suffix = path.suffix.lower()
+    if suffix in (".pt2", ".onnx"):
+        return _checked(Destination(path, "onnx" if suffix == ".onnx" else "pt2"), force=force)
+    is_file = _OF_A_FILE.fullmatch(path.suffix) is not None
+    if "torch" in frameworks or (is_file and suffix != ".keras"):
+        of_keras = "" if "torch" in frameworks else ", .keras, or a name without an end (a SavedModel)"
+        why = " with members of PyTorch" if "torch" in frameworks else " of Keras models"
+        raise InputError(
+            f"--to: got {path}, allowed for an ensemble{why}: a name that ends in .onnx or .pt2 (a program "
+            f"of torch.export){of_keras}"
+        )
+    return _checked(Destination(path, "keras" if is_file else "tensorflow"), force=force)
+
+
+def _checked(place: Destination, *, force: bool) -> Destination:
+    """Return the place, if a model may go there."""
+    path, kind = place.path, place.format
     if not path.parent.is_dir():
         raise InputError(f"--to: {path.parent} is not a directory; make it first, or choose another place")
     if kind != "tensorflow" and path.is_dir():

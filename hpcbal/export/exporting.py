@@ -13,6 +13,7 @@ from hpcbal.config import DnnConfig, EnsembleConfig, load_ensemble
 from hpcbal.config.checks.frameworks import framework_of
 from hpcbal.config.schema.objective import LossConfig
 from hpcbal.data import PreprocessedSamples, open_source
+from hpcbal.data.arrays import Affine
 from hpcbal.data.dataset import specs_by_name
 from hpcbal.data.operations import OPERATIONS
 from hpcbal.data.spec import UNNAMED
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 
 
 SCHEMA = 1
-_OUTSIDE_TRAINING = {"random_crop": "cuts out the middle"}
+OUTSIDE_TRAINING = {"random_crop": "cuts out the middle"}
 """Effect of random operations on samples that are not trained; others leave samples as they are."""
 
 
@@ -53,7 +54,6 @@ def describe(
         written: what was written.
         format_name: `keras`, `tensorflow`, `pt`, `safetensors` or `onnx`.
     """
-    label = source.dataset.label_spec
     of_model = {
         name: module_shape(spec.shape) if format_name in OF_TORCH else spec.shape
         for name, spec in source.sample_spec.by_name.items()
@@ -61,7 +61,6 @@ def describe(
     outputs = (
         written.output_shape if isinstance(written.output_shape, Mapping) else {UNNAMED: written.output_shape}
     )
-    names = getattr(source.dataset, "class_names", None)
     return {
         "schema": SCHEMA,
         "format": format_name,
@@ -70,13 +69,37 @@ def describe(
         "dnn": dnn.name,
         "model": {"callable": dnn.model, "args": dict(dnn.args)},
         "import_before_loading": list(written.modules),
-        "weights": {
-            "which": weights.which,
-            "epoch": weights.epoch,
-            "monitor": weights.monitor or None,
-            "metrics": dict(weights.metrics),
-            "trained_on": weights.fingerprint,
+        "weights": describe_weights(weights),
+        **describe_data(config, source),
+        "preprocessing": describe_operations(config, source),
+        "input": {
+            "is": "a batch of samples after all operations of `preprocessing`",
+            "shape": _one_or_named({name: [None, *shape] for name, shape in of_model.items()}),
+            "dtype": "float64" if config.backend.precision == "float64" else "float32",
         },
+        "output": {
+            "is": written.meaning,
+            "shape": _one_or_named({name: [None, *shape] for name, shape in outputs.items()}),
+        },
+    }
+
+
+def describe_weights(weights: KeptWeights) -> dict[str, Any]:
+    """The description of weights that were exported."""
+    return {
+        "which": weights.which,
+        "epoch": weights.epoch,
+        "monitor": weights.monitor or None,
+        "metrics": dict(weights.metrics),
+        "trained_on": weights.fingerprint,
+    }
+
+
+def describe_data(config: EnsembleConfig, source: PreprocessedSamples) -> dict[str, Any]:
+    """The description of a run's dataset, its labels and its classes."""
+    label = source.dataset.label_spec
+    names = getattr(source.dataset, "class_names", None)
+    return {
         "dataset": {
             "callable": config.data.dataset,
             "args": dict(config.data.args),
@@ -86,16 +109,6 @@ def describe(
                     for name, spec in specs_by_name(source.dataset.sample_spec).items()
                 }
             ),
-        },
-        "preprocessing": _operations(config, source),
-        "input": {
-            "is": "a batch of samples after all operations of `preprocessing`",
-            "shape": _one_or_named({name: [None, *shape] for name, shape in of_model.items()}),
-            "dtype": "float64" if config.backend.precision == "float64" else "float32",
-        },
-        "output": {
-            "is": written.meaning,
-            "shape": _one_or_named({name: [None, *shape] for name, shape in outputs.items()}),
         },
         "label": _one_or_named(
             {name: {"shape": list(each.shape), "dtype": each.dtype} for name, each in label.by_name.items()}
@@ -119,7 +132,7 @@ def _one_or_named(by_name: Mapping[str, Any]) -> Any:
     return by_name.get(UNNAMED, by_name) if by_name else None
 
 
-def _operations(config: EnsembleConfig, source: PreprocessedSamples) -> list[dict[str, Any]]:
+def describe_operations(config: EnsembleConfig, source: PreprocessedSamples) -> list[dict[str, Any]]:
     """The operations in order, with all arguments, and where hpcbal ran them.
 
     Of those for one array, the last ones ran on the device.
@@ -137,7 +150,7 @@ def _operations(config: EnsembleConfig, source: PreprocessedSamples) -> list[dic
         if ":" in step.name:
             entry["outside_training"] = "is called without a random stream"
         elif getattr(OPERATIONS.get(step.name), "is_random", False):
-            entry["outside_training"] = _OUTSIDE_TRAINING.get(step.name, "leaves samples as they are")
+            entry["outside_training"] = OUTSIDE_TRAINING.get(step.name, "leaves samples as they are")
         found.append(entry)
     return found
 
@@ -187,7 +200,7 @@ def export_dnn(directory: Path, name: str, to: Path, which: Which | None = None,
             "description beside the model is of the data that there is now"
         )
     who = f"DNN {name}: model {dnn.model}"
-    replica = _network(config, dnn, source, weights, who)
+    replica = network_of(config, dnn, source, weights, who, source.on_device)
     losses = {name: _loss_of(dnn, name) for name in source.label_spec.by_name}
     with place.written_aside() as aside:
         if framework == "torch":
@@ -212,17 +225,31 @@ def _loss_of(dnn: DnnConfig, output: str) -> str | None:
     return loss.name if isinstance(loss, LossConfig) else None
 
 
-def _network(
-    config: EnsembleConfig, dnn: DnnConfig, source: PreprocessedSamples, weights: KeptWeights, who: str
+def network_of(
+    config: EnsembleConfig,
+    dnn: DnnConfig,
+    source: PreprocessedSamples,
+    weights: KeptWeights,
+    who: str,
+    on_device: Sequence[Affine],
 ) -> Replica:
-    """The network of a DNN with these weights."""
+    """The network of a DNN with these weights.
+
+    Args:
+        source: of the samples that it predicts.
+        who: the DNN and its model, for messages.
+        on_device: operations on these samples in front of the network.
+
+    Raises:
+        InputError: if the weights do not fit.
+    """
     backend = load_framework(framework_of(dnn, config.backend), config.backend.precision, None, who)
     replica = backend.build(
         dnn.for_prediction(),
         source.sample_spec,
         source.num_classes,
         config.seed,
-        source.on_device,
+        on_device,
         source.label_spec,
     )
     try:
@@ -235,19 +262,29 @@ def _network(
     return replica
 
 
-def _find(run: RunDirectory, name: str) -> tuple[EnsembleConfig, DnnConfig]:
-    """The configuration of the run, and of one of its DNNs."""
+def config_of(run: RunDirectory) -> EnsembleConfig:
+    """The configuration of a run whose networks can be exported.
+
+    Raises:
+        InputError: if there is no run, or its networks are emulated.
+    """
     if not run.config.is_file():
         raise InputError(f"{run.root}: no config.yaml: not the output directory of a run")
     config = load_ensemble(run.config, import_roots=import_roots_of(run.root))
-    found = next((dnn for dnn in config.dnns if dnn.name == name), None)
-    if found is None:
-        raise InputError(
-            f"{run.root}: has no DNN {name!r}, allowed: {', '.join(dnn.name for dnn in config.dnns)}"
-        )
     if config.backend.is_emulated:
         raise InputError(
             f"{run.root}: was trained with backend.name: emulated, which makes no models of Keras or "
             "PyTorch; only runs with backend.name: auto, tensorflow or torch can be exported"
+        )
+    return config
+
+
+def _find(run: RunDirectory, name: str) -> tuple[EnsembleConfig, DnnConfig]:
+    """The configuration of the run, and of one of its DNNs."""
+    config = config_of(run)
+    found = next((dnn for dnn in config.dnns if dnn.name == name), None)
+    if found is None:
+        raise InputError(
+            f"{run.root}: has no DNN {name!r}, allowed: {', '.join(dnn.name for dnn in config.dnns)}"
         )
     return config, found

@@ -12,12 +12,17 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hpcbal import env
 from hpcbal.config import RunConfig
+from hpcbal.errors import HpcbalError, InputError
 from hpcbal.telemetry.files.json_lines import encode_line, object_of, utc_text
+from hpcbal.telemetry.files.run_directory import RunDirectory
 from hpcbal.telemetry.views.table import count_text
+
+if TYPE_CHECKING:
+    from hpcbal.telemetry.ledger import NodeFacts, WholeRun
 
 FORMAT = 1
 MOST_BYTES = 1 << 20
@@ -71,6 +76,23 @@ class EarlierRun:
     predicted_busy: float | None
     busy: float
 
+    @classmethod
+    def of(cls, whole: WholeRun, nodes: Sequence[NodeFacts]) -> EarlierRun | None:
+        """Return the run that a ledger has recorded on these nodes; None if it was not predicted."""
+        if whole.predicted_s is None:
+            return None
+        run = cls(
+            whole.predicted_s,
+            whole.startup_s,
+            whole.active_s,
+            whole.checkpoint_s,
+            len(nodes),
+            sum(node.num_slots for node in nodes),
+            whole.predicted_busy,
+            whole.busy,
+        )
+        return run if run.is_valid() else None
+
     def is_valid(self) -> bool:
         """Return whether all values are of their type and in their range."""
         seconds = (self.predicted_s, self.startup_s, self.active_s, self.checkpoint_s)
@@ -93,8 +115,10 @@ def calibration_file() -> Path:
     given = env.read("HPCBAL_CALIBRATION")
     if given is not None:
         return Path(given)
-    state = env.read("XDG_STATE_HOME")
-    return (Path(state) if state else Path.home() / ".local" / "state") / "hpcbal" / "runs.jsonl"
+    state = env.read("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
+    if state.startswith("~"):  # the user has no home directory
+        return Path(os.devnull)
+    return Path(state) / "hpcbal" / "runs.jsonl"
 
 
 def site_name(environ: Mapping[str, str] | None = None) -> str:
@@ -155,6 +179,65 @@ def read_runs(key: RunKey, warn: Callable[[str], None], path: Path | None = None
             "remove them to end this warning"
         )
     return found
+
+
+def runs_in(directories: Sequence[Path], key: RunKey, warn: Callable[[str], None]) -> list[EarlierRun]:
+    """Return the runs with this key in output directories, the latest last, wherever they were made.
+
+    Args:
+        directories: output directories, or directories of them.
+        key: kind and backend count; the site does not, because the user has chosen the runs.
+        warn: takes one sentence if runs were skipped.
+
+    Raises:
+        InputError: if a directory holds no run.
+    """
+    found: list[tuple[float, EarlierRun]] = []
+    ledgers = [ledger for directory in directories for ledger in _ledgers_in(directory)]
+    num_skipped = 0
+    for ledger in ledgers:
+        try:
+            run = _run_in(ledger, key)
+        except HpcbalError:  # of another version, or damaged beyond use
+            run = None
+        if run is None:
+            num_skipped += 1
+        elif run[1] is not None:
+            found.append((run[0], run[1]))
+    if num_skipped:
+        warn(
+            f"--learn-from: skipped {num_skipped} of {count_text(len(ledgers), 'run')}: not done, not "
+            "predicted, changed between starts, or of an older version of hpcbal"
+        )
+    return [run for _, run in sorted(found, key=lambda each: each[0])]
+
+
+def _ledgers_in(directory: Path) -> Sequence[Path]:
+    own = RunDirectory(directory).ledger
+    found = [own] if own.is_file() else sorted(directory.glob(f"*/{own.name}"))
+    if not found:
+        raise InputError(
+            f"--learn-from {directory}: got no output directory of a run, nor one that holds some"
+        )
+    return found
+
+
+def _run_in(ledger: Path, key: RunKey) -> tuple[float, EarlierRun | None] | None:
+    """Return the run in a ledger and its end in unix seconds; None if it tells nothing.
+
+    The run is None if it has another key.
+    """
+    from hpcbal.telemetry.ledger import RunFinishedLine, RunStartedLine, scan_ledger
+
+    entries = scan_ledger(ledger).entries
+    last = entries[-1] if entries else None
+    if last is None or not isinstance(last.line, RunFinishedLine) or last.line.outcome != "done":
+        return None
+    start = next(entry.line for entry in reversed(entries) if isinstance(entry.line, RunStartedLine))
+    run = None if last.line.whole is None else EarlierRun.of(last.line.whole, start.nodes)
+    if run is None:
+        return None
+    return last.unix_s, run if (start.kind, start.computed_by) == (key.kind, key.backend) else None
 
 
 def _last_lines(path: Path) -> Sequence[bytes]:

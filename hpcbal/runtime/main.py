@@ -22,6 +22,7 @@ from hpcbal.runtime.health.ending import JobEnder, StopFlag
 from hpcbal.runtime.health.liveness import Liveness
 from hpcbal.runtime.job import run_in_job
 from hpcbal.runtime.kinds.kind import Opened, RankWorld
+from hpcbal.runtime.preflight import preflight
 from hpcbal.runtime.rank.context import LiveRank
 from hpcbal.runtime.rank.output import kept_output
 from hpcbal.telemetry import RunDirectory, configure_rank_logging
@@ -76,6 +77,8 @@ def _run(
         stack.enter_context(
             liveness.traced(RunDirectory(output).rank_log(world.rank), config.stall_timeout_s)
         )
+        if config.preflight:
+            preflight(world, ranks.node, config, roles, output, liveness.note)
         timeline = config.timeline
         rank = LiveRank(
             config=config,

@@ -15,6 +15,7 @@ from hpcbal.training.weights import Array, Arrays
 
 if TYPE_CHECKING:
     from hpcbal.data.arrays import Affine
+    from hpcbal.training.objective import Link
     from hpcbal.training.step_exchange import StepExchange
 
 
@@ -183,6 +184,11 @@ class Replica(Protocol):
 
     def metrics(self, sums: Sums) -> dict[str, float]:
         """Loss and metrics of the samples behind `sums`, by name; NaN without samples."""
+
+    @property
+    def links(self) -> Mapping[str, Link]:
+        """How outputs become predictions, by output; empty if the backend has no outputs (emulated)."""
+        return {}
 
     def predict(self, batch: Batch) -> Predictions:
         """Predictions for at least one sample in inference mode, by output if labels have names.

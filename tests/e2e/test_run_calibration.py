@@ -56,6 +56,10 @@ def test_an_ensemble_that_was_stopped_and_resumed_counts_once(lab: Any, tmp_path
     ratio = noted["active_s"] / (noted["predicted_s"] + noted["startup_s"])
     assert after["band"]["high_s"] == pytest.approx(after["wall_time_s"] * max(ratio, 1 / ratio))
 
+    learnt = plan_of(lab, history, "--samples", "240", "--set", "output.dir=other", "--learn-from", "out")
+    assert learnt["wall_time_s"] == pytest.approx(after["wall_time_s"])
+    assert "only 1 earlier run" in learnt["band"]["why"]
+
     again = lab.run(HPCBAL_CALIBRATION=str(history))
     assert "already finished" in again.out
     assert len(lines_of(history)) == 9

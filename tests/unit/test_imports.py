@@ -17,6 +17,7 @@ HEAVY = ("tensorflow", "keras", "mpi4py", "horovod", "h5py", "pyarrow")
 NOT_NEEDED: dict[str, tuple[str, ...]] = {
     "--help": ("numpy", "pydantic", "yaml", "hpcbal.config", "hpcbal.policies", "hpcbal.control"),
     "run --help": ("numpy", "pydantic", "yaml", "hpcbal.config", "hpcbal.policies", "hpcbal.control"),
+    "submit --help": ("numpy", "pydantic", "yaml", "hpcbal.config", "hpcbal.policies", "hpcbal.control"),
     "validate": ("numpy", "hpcbal.policies", "hpcbal.control", "hpcbal.telemetry", "hpcbal.simulator"),
     "plan": (
         "hpcbal.policies.batching",
@@ -85,6 +86,7 @@ config.imports
 config.kinds         pydantic
 config.load          pydantic pydantic_core yaml
 config.submission    pydantic yaml
+config.site          pydantic
 config
 config.scheduling
 models               keras numpy tensorflow torch
@@ -102,8 +104,9 @@ simulator.coscheduling
 dataplane            mpi4py numpy
 training             horovod keras mpi4py numpy onnxruntime safetensors tensorflow torch
 paramserver.networks numpy
-export
+export                numpy
 planning
+doctor               mpi4py
 report.model
 report.drawing       matplotlib
 report.charts
@@ -137,10 +140,18 @@ MOST_LINES = 600
 # Package -> the only places that may import it.
 PLACES: dict[str, tuple[str, ...]] = {
     "tensorflow": ("training.horovod_collective", "training.keras", "models"),
-    "keras": ("training.keras", "models", "speed_models.networks"),
+    "keras": ("training.keras", "training.torch.keras_members", "models", "speed_models.networks"),
     "horovod": ("training.horovod_collective",),
     "torch": ("training.torch", "models.torch", "samplers.torch_side"),
-    "mpi4py": ("cluster", "comm", "dataplane", "paramserver.engine.mpi_transport", "runtime", "training"),
+    "mpi4py": (
+        "cluster",
+        "comm",
+        "dataplane",
+        "doctor",
+        "paramserver.engine.mpi_transport",
+        "runtime",
+        "training",
+    ),
     "h5py": ("checkpoint", "data"),
     "matplotlib": ("report.drawing.shapes",),
     "jinja2": ("report.page.page",),
@@ -294,6 +305,7 @@ sys.exit(f"{heavy} imported" if heavy else code)
 LIGHT = (
     "--help",
     "run --help",
+    "submit --help",
     "evaluate --help",
     "validate",
     "plan",

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable
 
 from hpcbal.cli.options import Answer
-from hpcbal.cli.planning.outlook import Sources, sources_of
+from hpcbal.cli.planning.outlook import Sources, earlier_runs, sources_of
 from hpcbal.cli.planning.text import NO_SIZE, render_plan
 from hpcbal.config import EnsembleConfig
 from hpcbal.config.checks.warnings import batches_above, check_parts, check_shares, over_limit, told_limit
@@ -15,7 +15,6 @@ from hpcbal.control import PARADIGMS
 from hpcbal.errors import InputError
 from hpcbal.planning.allocation import AllocationOutlook, PredictedRun
 from hpcbal.planning.cache import planned_cache
-from hpcbal.planning.calibration import RunKey, read_runs
 from hpcbal.planning.ensemble_plan import known_slots_per_node, make_plan, nodes_for, plan_to_dict
 from hpcbal.planning.memory import node_memory
 from hpcbal.planning.rates import find_rates
@@ -75,7 +74,7 @@ def answer(args: argparse.Namespace, config: EnsembleConfig, warn: Callable[[str
     times: AllocationOutlook | None = None
     if isinstance(outlook, PlanForecast):
         simulated = PredictedRun(outlook.wall_time_s, outlook.busy)
-        earlier = read_runs(RunKey.of(config), warn)
+        earlier = earlier_runs(config, sources_of(args), warn)
         times = AllocationOutlook.of(simulated, num_nodes, num_nodes * per_node, earlier)
     values["time"] = None if times is None else times.to_dict()
     values["memory_per_node"] = memory.to_dict(args.memory)

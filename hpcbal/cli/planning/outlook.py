@@ -17,7 +17,7 @@ from hpcbal.planning.allocation import (
     largest_tried,
     side_by_side,
 )
-from hpcbal.planning.calibration import EarlierRun, RunKey, read_runs
+from hpcbal.planning.calibration import EarlierRun, RunKey, read_runs, runs_in
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +30,7 @@ class Sources:
         samples: samples of the dataset; None: known for hpcbal's own datasets.
         open_data: whether datasets and apps may be opened, which runs their code.
         memory: bytes of a node; None: not known.
+        learn_from: output directories of earlier runs, or directories of them; empty: the user's file of all.
     """
 
     path: Path
@@ -37,11 +38,23 @@ class Sources:
     samples: int | None = None
     open_data: bool = False
     memory: int | None = None
+    learn_from: tuple[Path, ...] = ()
 
 
 def sources_of(args: argparse.Namespace) -> Sources:
     """Return what the command line of `plan` gives."""
-    return Sources(args.config, args.profile, args.samples, args.open_data, args.memory)
+    learn_from = tuple(args.learn_from or ())
+    return Sources(args.config, args.profile, args.samples, args.open_data, args.memory, learn_from)
+
+
+def earlier_runs(config: RunConfig, sources: Sources, warn: Callable[[str], None]) -> list[EarlierRun]:
+    """Return the earlier runs of the kind of this configuration, the latest last.
+
+    Raises:
+        InputError: if a directory in `sources.learn_from` holds no run.
+    """
+    key = RunKey.of(config)
+    return runs_in(sources.learn_from, key, warn) if sources.learn_from else read_runs(key, warn)
 
 
 def outlook_of(
@@ -66,7 +79,7 @@ def outlook_of(
     Raises:
         InputError: nothing can be predicted; the message says what to give.
     """
-    earlier = read_runs(RunKey.of(config), warn) if runs is None else runs
+    earlier = earlier_runs(config, sources, warn) if runs is None else runs
     predicted, num_slots = KINDS[config.kind].predicted(config, sources, num_nodes, slots_per_node)
     return AllocationOutlook.of(predicted, num_nodes, num_slots, earlier)
 
@@ -86,7 +99,7 @@ def largest_that_keeps(
     Raises:
         InputError: as `outlook_of`.
     """
-    earlier = read_runs(RunKey.of(config), warn)
+    earlier = earlier_runs(config, sources, warn)
 
     def outlook(num_nodes: int) -> AllocationOutlook:
         size = {"num_nodes": num_nodes, "slots_per_node": slots_per_node}
@@ -117,7 +130,7 @@ def compared(
     """
     from hpcbal.planning.ensemble_plan import nodes_for
 
-    earlier = read_runs(RunKey.of(config), warn)
+    earlier = earlier_runs(config, sources, warn)
     per_node = slots_per_node or config.slots.per_node
     outlooks = []
     for size in sizes:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hpcbal.cli.options import Answer
-from hpcbal.cli.planning.outlook import Sources, sources_of
+from hpcbal.cli.planning.outlook import Sources, earlier_runs, sources_of
 from hpcbal.errors import HpcbalError, InputError
 from hpcbal.telemetry.files.json_lines import duration_text
 from hpcbal.telemetry.views.table import count_text
@@ -110,7 +110,6 @@ def times_of(
     """Return how long the run takes on these ranks, or why that is not known."""
     from hpcbal.kinds import KINDS
     from hpcbal.planning.allocation import AllocationOutlook
-    from hpcbal.planning.calibration import RunKey, read_runs
 
     if not args.open_data:
         return "--open-data opens the data (which runs their code) and simulates the run"
@@ -118,7 +117,8 @@ def times_of(
         found, _ = KINDS[config.kind].predicted(config, sources_of(args), 1, executors)
     except InputError as error:
         return str(error)
-    return AllocationOutlook.of(found, args.nodes, executors, read_runs(RunKey.of(config), warn))
+    runs = earlier_runs(config, sources_of(args), warn)
+    return AllocationOutlook.of(found, args.nodes, executors, runs)
 
 
 def time_lines(times: AllocationOutlook | str) -> list[str]:

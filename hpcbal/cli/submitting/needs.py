@@ -1,16 +1,26 @@
-"""The needs of a configuration: nodes, ranks, cores, GPUs and time, and why."""
+"""The needs of runs: nodes, ranks, cores, GPUs and time, and why."""
 
 from __future__ import annotations
 
 import argparse
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
+from hpcbal.cli.options import print_warning
+from hpcbal.cli.planning.outlook import Sources, largest_that_keeps, outlook_of
+from hpcbal.cli.submitting.tasks import Task
+from hpcbal.cluster.launch_line import slots_on_cores
 from hpcbal.cluster.roles import LEAST_EXECUTORS, num_ranks_needed
+from hpcbal.cluster.systems.job import LEAD_S
 from hpcbal.config import EnsembleConfig, JobsConfig, ParamServerConfig
 from hpcbal.config.load import AnyConfig
-from hpcbal.errors import InputError
+from hpcbal.config.site import SiteConfig, site_file
+from hpcbal.errors import HpcbalError, InputError
+from hpcbal.planning.allocation import AllocationOutlook
 from hpcbal.telemetry.views.table import count_text
+
+LEAST_LEAD_S = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +32,7 @@ class Needs:
         cores_per_rank: cores; None: as many as the system gives.
         gpus_per_node: GPUs, >= 0.
         time_s: time limit, in seconds.
+        lead_s: so many seconds before its end the job is asked to stop.
         why: sentences.
     """
 
@@ -30,48 +41,121 @@ class Needs:
     cores_per_rank: int | None
     gpus_per_node: int
     time_s: int
+    lead_s: int
     why: tuple[str, ...]
 
 
-def needs_of(args: argparse.Namespace, config: AnyConfig) -> Needs:
-    """Return what a run needs.
+def needs_of_all(args: argparse.Namespace, tasks: Sequence[Task], site: SiteConfig) -> Needs:
+    """Return the needs of the runs of an array, which get the same nodes each, and the longest time.
 
     Raises:
-        InputError: if the configuration leaves open what only the allocation would tell, or gives no time.
+        InputError: as for `needs_of`, or if they need different numbers of nodes, ranks or GPUs.
     """
-    ranks, gpus, why = _ranks(args.nodes, config)
-    if args.time is not None:
-        time_s, reason = args.time, "time: as given by --time"
-    elif config.walltime is not None:
-        # The run stops before its walltime, and must not be killed by a limit that is shorter.
-        time_s, reason = math.ceil(config.walltime), "time: the walltime of the configuration"
+    if (args.nodes == "auto") != (args.use is not None):
+        raise InputError("--nodes auto and --use SHARE go together, such as --nodes auto --use 0.8")
+    each = {task.path: task for task in tasks}  # runs that differ in their seed need the same
+    needs = {path: needs_of(args, task, site) for path, task in each.items()}
+    first = next(iter(needs.values()))
+    for path, other in needs.items():
+        if _node_text(other) != _node_text(first):
+            raise InputError(
+                f"{path} needs {_node_text(other)}, and {next(iter(needs))} {_node_text(first)}; the runs of "
+                "an array get equal nodes, so submit them one by one"
+            )
+    return max(needs.values(), key=lambda found: found.time_s)
+
+
+def needs_of(args: argparse.Namespace, task: Task, site: SiteConfig) -> Needs:
+    """Return the needs of a run.
+
+    Raises:
+        InputError: if the configuration leaves open what only the allocation would tell, or nothing says how
+            long the run takes.
+    """
+    config = task.config
+    slots, ranks, gpus, why = _ranks(1 if args.nodes == "auto" else args.nodes, config, site)
+    walltime_s = None if config.walltime is None else math.ceil(config.walltime)
+    given_s = walltime_s if args.time is None else None if args.time == "auto" else int(args.time)
+    outlook = _outlook(args, task, slots, must=given_s is None or args.nodes == "auto")
+    num_nodes = args.nodes
+    if isinstance(outlook, AllocationOutlook):
+        num_nodes = outlook.num_nodes
+        reasons = [line for line in outlook.lines() if not line.startswith("walltime")]
     else:
-        raise InputError("no time limit: give --time H:MM, or walltime in the configuration")
-    return Needs(args.nodes, ranks, None, gpus, time_s, (why, reason))
+        reasons = [f"not predicted: {outlook}"]
+    if given_s is None:
+        assert isinstance(outlook, AllocationOutlook)
+        lead_s = LEAST_LEAD_S + 60 * math.ceil(outlook.checkpoint_s / 60.0)
+        time_s = outlook.ask_s + lead_s  # so that a run at the upper end of its band is not asked to stop
+        reason = "time: the upper end, a checkpoint, and the time of the signal before the end"
+    else:
+        lead_s, time_s = min(LEAD_S, given_s // 4), given_s
+        reason = "time: as given by --time" if args.time else "time: the walltime of the configuration"
+    cores = None if site.cores_per_node is None else max(1, site.cores_per_node // ranks)
+    if cores is None:
+        reasons.append("cores: one for each rank, because the site file has no cores_per_node")
+    else:
+        reasons.append(f"cores: {cores} for each rank, of {site.cores_per_node} on a node")
+    return Needs(num_nodes, ranks, cores, gpus, time_s, lead_s, (why, *reasons, reason))
 
 
-def _ranks(num_nodes: int, config: AnyConfig) -> tuple[int, int, str]:
-    """Return the number of ranks and of GPUs of a node, and a sentence."""
+def _outlook(
+    args: argparse.Namespace, task: Task, slots_per_node: int, *, must: bool
+) -> AllocationOutlook | str:
+    """Return the prediction of a run; if it need not be there, instead of an error the reason."""
+    sources = Sources(task.path, args.profile, args.samples, args.open_data)
+    try:
+        if args.nodes == "auto":
+            return largest_that_keeps(
+                task.config, sources, use=args.use, slots_per_node=slots_per_node, warn=print_warning
+            )
+        return outlook_of(
+            task.config, sources, num_nodes=args.nodes, slots_per_node=slots_per_node, warn=print_warning
+        )
+    except HpcbalError as error:
+        if must:
+            raise InputError(f"{error}; or give --time H:MM") from error
+        return str(error)
+
+
+def _node_text(needs: Needs) -> str:
+    gpus = f" and {count_text(needs.gpus_per_node, 'GPU')}" if needs.gpus_per_node else ""
+    nodes = count_text(needs.num_nodes, "node")
+    return f"{nodes} with {count_text(needs.ranks_per_node, 'rank')}{gpus}"
+
+
+def _ranks(num_nodes: int, config: AnyConfig, site: SiteConfig) -> tuple[int, int, int, str]:
+    """Return the numbers of slots, ranks and GPUs of a node, and a sentence."""
     per_node = config.slots.per_node
     if isinstance(config, EnsembleConfig):
+        num_preprocessors = config.slots.preprocessors_per_node
+        takes_gpus = config.slots.device != "cpu" and not config.backend.is_emulated
+        gpus = (site.gpus_per_node or 0) if takes_gpus else 0
         if not isinstance(per_node, int):
-            raise InputError(
-                "slots.per_node is auto, which is known only inside the allocation; give it, for example "
-                "--set slots.per_node=4"
-            )
-        ranks = num_ranks_needed(per_node, config.slots.preprocessors_per_node)
-        is_on_gpus = config.slots.device == "gpu" and not config.backend.is_emulated
-        preprocessors = count_text(config.slots.preprocessors_per_node, "preprocessor")
+            per_node = gpus or _slots_on_cores(site, num_preprocessors)
+        elif config.slots.device == "gpu" and takes_gpus:
+            gpus = per_node
+        preprocessors = count_text(num_preprocessors, "preprocessor")
         why = (
             f"ranks on each node: {count_text(per_node, 'trainer')}, {preprocessors}, and one more, which is "
             "the scheduler on the first node"
         )
-        return ranks, per_node if is_on_gpus else 0, why
+        return per_node, num_ranks_needed(per_node, num_preprocessors), min(gpus, per_node), why
     if isinstance(per_node, int):
-        return per_node + 1, 0, f"ranks on each node: slots.per_node {per_node} + 1"
+        return per_node, per_node + 1, 0, f"ranks on each node: slots.per_node {per_node} + 1"
     others = _executors(config)
     ranks = math.ceil((others + 1) / num_nodes)
-    return ranks, 0, f"ranks: 1 master + {count_text(others, 'executor')}, spread evenly over the nodes"
+    why = f"ranks: 1 master + {count_text(others, 'executor')}, spread evenly over the nodes"
+    return ranks - 1, ranks, 0, why
+
+
+def _slots_on_cores(site: SiteConfig, num_preprocessors: int) -> int:
+    if site.cores_per_node is None:
+        raise InputError(
+            "slots.per_node is auto, which is known only inside the allocation; give it, for example --set "
+            f"slots.per_node=4, or gpus_per_node or cores_per_node in {site_file()}"
+        )
+    return slots_on_cores(site.cores_per_node, num_preprocessors)
 
 
 def _executors(config: ParamServerConfig | JobsConfig) -> int:

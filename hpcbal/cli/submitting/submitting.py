@@ -1,4 +1,4 @@
-"""Make the batch job of a configuration, submit it, and note it in the output directory."""
+"""Make the batch job of a command line, submit it, and note it in the output directories."""
 
 from __future__ import annotations
 
@@ -8,25 +8,32 @@ import re
 import shlex
 import sys
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from hpcbal.cli.options import Answer, print_warning
-from hpcbal.cli.submitting.needs import Needs, needs_of
+from hpcbal.cli.submitting.needs import Needs, needs_of_all
+from hpcbal.cli.submitting.tasks import tasks_of
 from hpcbal.cluster.systems import SYSTEMS, BatchJob, Phase, SiteHabits, System, detect
 from hpcbal.cluster.systems.commands import answer_of, run_command
-from hpcbal.cluster.systems.script import render
-from hpcbal.config import load_config
+from hpcbal.cluster.systems.job import Command
+from hpcbal.cluster.systems.script import render, render_compare, word, words
+from hpcbal.config.site import SiteConfig, check_launcher, load_site
 from hpcbal.config.source.meant import did_you_mean
 from hpcbal.errors import ClusterError, InputError
-from hpcbal.telemetry.files.atomic_file import to_jsonable, write_atomic
+from hpcbal.telemetry.claim.directory import make_output
+from hpcbal.telemetry.files.atomic_file import make_own_directory, to_jsonable, write_atomic
 from hpcbal.telemetry.files.batch_jobs import BatchRecord, append_batch_job, read_batch_jobs
 from hpcbal.telemetry.files.json_lines import duration_text
 from hpcbal.telemetry.files.run_directory import RunDirectory
 from hpcbal.telemetry.views.table import count_text
 
 _PLAIN_PATH = re.compile(r"[\w./+=,@-]+", re.ASCII)
+_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]+")
+_MOST_OF_NAME = 60
+_COMPARE_S = 600
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,56 +44,71 @@ class Submission:
         system: where to.
         job: the job.
         text: its script.
-        script: the file for it.
+        folder: directory for the script.
         needs: why it asks for so much.
     """
 
     system: System
     job: BatchJob
     text: str
-    script: Path
+    folder: Path
     needs: Needs
+
+    @property
+    def commands(self) -> list[Command]:
+        """Return the commands that submit it."""
+        return self.system.submissions(self.job, self.job.script, self.text)
 
 
 def answer(args: argparse.Namespace) -> Answer:
-    """Submit the run of a command line, or with `--dry-run` only say what would be done."""
+    """Submit the runs of a command line, or with `--dry-run` only say what would be done."""
     made = submission_of(args)
-    if args.dry_run:
-        return _shown(made)
-    return _submitted(made)
+    return _shown(made) if args.dry_run else _submitted(made)
 
 
 def submission_of(args: argparse.Namespace) -> Submission:
     """Make the job of a command line.
 
     Raises:
-        InputError: if the configuration, an option or the output directory is wrong.
+        InputError: if a configuration, an option, the site file or an output directory is wrong.
     """
-    system = _system(args.system)
-    config = load_config(args.config, args.overrides, warn=print_warning, beforehand=True)
-    output = args.output or Path(config.output.dir)
-    needs = needs_of(args, config)
-    site = SiteHabits(venv=_own_environment(), options=tuple(args.site_options))
-    words = ("run", str(args.config), *(word for each in args.overrides for word in ("--set", each)))
+    site = load_site()
+    system = system_of(site.system if args.system is None else args.system)
+    check_launcher(site, system.name)
+    tasks, folder, is_array = tasks_of(args)
+    needs = needs_of_all(args, tasks, site)
+    for task in tasks:
+        _refuse_second(task.output)
+    habits = _habits(site, tuple(args.site_options))
     job = BatchJob(
-        name=config.name,
+        name=_NOT_IN_NAMES.sub("-", tasks[0].config.name)[:_MOST_OF_NAME],
         num_nodes=needs.num_nodes,
         ranks_per_node=needs.ranks_per_node,
         time_s=needs.time_s,
+        lead_s=needs.lead_s,
         cores_per_rank=needs.cores_per_rank,
         gpus_per_node=needs.gpus_per_node,
-        tasks=((*words, "--output", str(output)),),
-        outputs=(str(output),),
+        tasks=tuple(task.words for task in tasks),
+        outputs=tuple(str(task.output) for task in tasks),
+        is_array=is_array,
         max_restarts=args.until_done,
+        log=_log(system, folder, is_array=is_array),
+        script=os.path.abspath(_script(folder, is_array=is_array)),
+        exclusive=site.exclusive,
         after=tuple(args.after),
-        log=_log(system, output, is_array=False),
-        site=site,
+        site=habits,
     )
-    _refuse_second(output)
-    return Submission(system, job, render(system, job), RunDirectory(output).batch_script, needs)
+    if is_array:
+        job = replace(job, compare=_comparison(folder, job.outputs))
+    return Submission(system, job, render(system, job), folder, needs)
 
 
-def _system(name: str) -> System:
+def system_of(name: str) -> System:
+    """Return the batch system of that name; auto: the one of this machine.
+
+    Raises:
+        InputError: if there is none.
+    """
     if name == "auto":
         return detect()
     if name not in SYSTEMS:
@@ -95,17 +117,35 @@ def _system(name: str) -> System:
     return SYSTEMS[name]
 
 
-def _own_environment() -> str:
-    """Return the environment of this process if it can be activated; empty otherwise."""
-    root = Path(sys.prefix)
-    return str(root) if (root / "bin" / "activate").exists() and (root / "bin" / "hpcbal").exists() else ""
+def _habits(site: SiteConfig, options: tuple[str, ...]) -> SiteHabits:
+    """Return the site's habits, with the environment of this process if the site names none."""
+    programs = Path(sys.prefix) / "bin"
+    if not (programs / "hpcbal").exists():
+        return site.habits("", options)
+    if (programs / "activate").exists():
+        return site.habits(sys.prefix, options)
+    habits = site.habits("", options)  # of conda, for example: a job may not inherit PATH
+    if habits.venv or habits.container:
+        return habits
+    return replace(habits, before=(f"export PATH={word(str(programs))}:$PATH", *habits.before))
 
 
-def _log(system: System, output: Path, *, is_array: bool) -> str:
+def _log(system: System, folder: Path, *, is_array: bool) -> str:
     """Return the log in the output directory, or with its own name if a batch system may misread the path."""
     name = system.log_name(is_array)
-    folder = Path(os.path.abspath(output))
-    return f"{folder}/{name}" if _PLAIN_PATH.fullmatch(str(folder)) else name
+    whole = os.path.abspath(folder)
+    return f"{whole}/{name}" if _PLAIN_PATH.fullmatch(whole) else name
+
+
+def _script(folder: Path, *, is_array: bool) -> Path:
+    """Return the file for a script; of an array a new one: jobs of an earlier one may submit theirs again."""
+    first = RunDirectory(folder).batch_script
+    names = (first, *(first.with_stem(f"{first.stem}-{number}") for number in range(2, 10_000)))
+    return next(path for path in names if not path.exists()) if is_array else first
+
+
+def _comparison(folder: Path, outputs: Sequence[str]) -> tuple[str, ...]:
+    return ("compare", *outputs, "--html", str(folder / "compare.html"))
 
 
 def _refuse_second(output: Path) -> None:
@@ -132,48 +172,99 @@ def _refuse_second(output: Path) -> None:
 
 def _shown(made: Submission) -> Answer:
     commands = [
-        shlex.join(command.words)
-        for command in made.system.submissions(made.job, str(made.script), made.text)
+        " ".join([*(f"{name}={value}" for name, value in each.environ.items()), shlex.join(each.words)])
+        + ("" if each.stdin is None else f" < {shlex.quote(made.job.script)}")
+        for each in made.commands
     ]
     values = {**_facts(made), "script": made.text, "commands": commands}
-    return Answer(
-        values, lambda: [made.text.rstrip("\n")], [*_asked(made), *(f"would run: {c}" for c in commands)]
-    )
+    remarks = [*_asked(made), *(f"would run: {command}" for command in commands)]
+    return Answer(values, lambda: [made.text.rstrip("\n")], remarks)
 
 
 def _submitted(made: Submission) -> Answer:
     outputs = [Path(each) for each in made.job.outputs]
     system, job = made.system, made.job
-    made.script.parent.mkdir(parents=True, exist_ok=True)
-    write_atomic(made.script, made.text, durable=True)
     for output in outputs:
+        make_output(output)
         RunDirectory(output).batch_cancel.unlink(missing_ok=True)
-    ids = []
-    for command in system.submissions(job, str(made.script), made.text):
-        done = answer_of(command)
-        ids.append(system.number(done.stdout))
-        if not ids[-1]:
-            raise ClusterError(
-                f"{command.words[0]} has ended well, but printed no number of a job: {done.said!r}; look "
-                "into the queue before you submit again"
-            )
-    each = [system.task(ids[0], n) for n in range(1, len(outputs) + 1)] if job.is_array else ids
-    for output, task, number in zip(outputs, job.tasks, each, strict=True):
-        append_batch_job(output, _record(made, output, task, number))
-    where = [f"log: {system.log_of(job.log, number)}" for number in each[:1]]
-    look = [f"look: hpcbal status {shlex.quote(str(output))}" for output in outputs[:1]]
-    values = {**_facts(made), "ids": ids, "script": str(made.script)}
-    first = f"submitted {' '.join(ids)} to {system.title}"
-    return Answer(values, lambda: [first, *_asked(made), *where, *look])
+    make_own_directory(made.folder)
+    write_atomic(job.script, made.text, durable=True)
+    ids: list[str] = []
+    own: list[str] = []
+    commands = made.commands
+    for command in commands:  # noted at once: the next one may be refused
+        try:
+            ids.append(_number(system, command))
+        except ClusterError as error:
+            before = f"; {len(ids)} of {len(commands)} runs are submitted: {' '.join(ids)}" if ids else ""
+            raise ClusterError(f"{error}{before}") from error
+        new = range(1, len(outputs) + 1) if len(commands) < len(outputs) else range(1, 2)
+        for number in [system.task(ids[-1], n) for n in new] if job.is_array else ids[-1:]:
+            append_batch_job(outputs[len(own)], _record(made, job.tasks[len(own)], number))
+            own.append(number)
+    more = ", ..." if own[1:] else ""
+    lines = [f"submitted {' '.join(ids)} to {system.title}", *_asked(made)]
+    lines.append(f"log: {os.path.abspath(system.log_of(job.log, own[0]))}{more}")
+    lines.append(f"look: hpcbal status {shlex.quote(job.outputs[0])}{more}")
+    values: dict[str, Any] = {**_facts(made), "ids": ids, "script": job.script}
+    if job.is_array:
+        values["compare"] = _submit_comparison(made, ids)
+        if values["compare"] is not None:
+            lines.append(f"then: job {values['compare']} writes {made.folder / 'compare.html'}")
+    return Answer(values, lambda: lines)
 
 
-def _record(made: Submission, output: Path, task: tuple[str, ...], number: str) -> BatchRecord:
+def _submit_comparison(made: Submission, ids: Sequence[str]) -> str | None:
+    """Submit the small job that compares the runs of an array when all of them have ended.
+
+    Returns:
+        Its number; None, with a warning, if it was refused: the runs are submitted already.
+    """
+    folder = made.folder
+    head, slash, _ = made.job.log.rpartition("/")
+    job = BatchJob(
+        name=f"{made.job.name}-compare",
+        num_nodes=1,
+        ranks_per_node=1,
+        time_s=_COMPARE_S,
+        lead_s=0,
+        exclusive=False,
+        log=f"{head}{slash}compare.log",
+        script=os.path.abspath(folder / "compare.sh"),
+        compare=made.job.compare,
+        after=tuple(ids),
+        site=made.job.site,
+    )
+    text = render_compare(made.system, job, os.getcwd())
+    write_atomic(job.script, text, durable=True)
+    (command,) = made.system.submissions(job, job.script, text)
+    try:
+        return _number(made.system, command)
+    except ClusterError as error:
+        print_warning(
+            f"the runs are submitted, but not their comparison; later: hpcbal {words(job.compare)}: {error}"
+        )
+        return None
+
+
+def _number(system: System, command: Command) -> str:
+    done = answer_of(command)
+    number = system.number(done.stdout)
+    if not number:
+        raise ClusterError(
+            f"{command.words[0]} has ended well, but printed no number of a job: {done.said!r}; look into "
+            "the queue before you submit again"
+        )
+    return number
+
+
+def _record(made: Submission, task: tuple[str, ...], number: str) -> BatchRecord:
     return BatchRecord(
         system=made.system.name,
         id=number,
         submitted_s=time.time(),
         directory=os.getcwd(),
-        script=os.path.abspath(made.script),
+        script=made.job.script,
         log=os.path.abspath(made.system.log_of(made.job.log, number)),
         num_nodes=made.job.num_nodes,
         ranks_per_node=made.job.ranks_per_node,
@@ -185,8 +276,7 @@ def _record(made: Submission, output: Path, task: tuple[str, ...], number: str) 
 
 
 def _facts(made: Submission) -> dict[str, Any]:
-    job = replace(made.job, site=SiteHabits())
-    return {"system": made.system.name, "job": to_jsonable(job), "why": list(made.needs.why)}
+    return {"system": made.system.name, "job": to_jsonable(made.job), "why": list(made.needs.why)}
 
 
 def _asked(made: Submission) -> list[str]:
@@ -194,8 +284,10 @@ def _asked(made: Submission) -> list[str]:
     job = made.job
     gpus = f" and {count_text(job.gpus_per_node, 'GPU')}" if job.gpus_per_node else ""
     ranks = count_text(job.ranks_per_node, "rank")
+    hours = len(job.tasks) * job.num_nodes * job.time_s / 3600.0
+    times = f"{len(job.tasks)} times " if job.is_array else ""
     asked = (
-        f"asks for {count_text(job.num_nodes, 'node')} with {ranks}{gpus} each, "
-        f"for {duration_text(job.time_s)}: {job.num_nodes * job.time_s / 3600.0:.3g} node-hours"
+        f"asks {times}for {count_text(job.num_nodes, 'node')} with {ranks}{gpus} each, for "
+        f"{duration_text(job.time_s)}: {hours:.3g} node-hours"
     )
     return [asked, *(f"  {reason}" for reason in made.needs.why)]

@@ -48,6 +48,14 @@ def run_command(command: Command, timeout_s: float = TIMEOUT_S) -> Done:
     return Done(done.returncode, done.stdout, done.stderr)
 
 
+def try_command(command: Command) -> Done:
+    """Run a command that may not be here; one that cannot be started has the code 127."""
+    try:
+        return run_command(command)
+    except ClusterError as error:
+        return Done(127, "", str(error))
+
+
 def answer_of(command: Command) -> Done:
     """Run a command that must succeed.
 
@@ -56,5 +64,6 @@ def answer_of(command: Command) -> Done:
     """
     done = run_command(command)
     if done.code:
-        raise ClusterError(f"{command.words[0]} has refused, with code {done.code}: {done.said}")
+        said = f": {done.said}" if done.said else ""
+        raise ClusterError(f"{command.words[0]} has refused, with code {done.code}{said}")
     return done

@@ -65,6 +65,7 @@ class BatchJob:
         log: file for what the job prints, with the marks of the system; empty: in the current directory.
         script: the file of its script, absolute.
         exclusive: whether no other job may be on its nodes.
+        compare: the words behind `hpcbal` that compare the runs of an array.
         after: identifiers of jobs that must have ended before.
         site: the habits of the site.
     """
@@ -83,6 +84,7 @@ class BatchJob:
     log: str = ""
     script: str = ""
     exclusive: bool = True
+    compare: tuple[str, ...] = ()
     after: tuple[str, ...] = ()
     site: SiteHabits = field(default_factory=SiteHabits)
 
@@ -185,6 +187,22 @@ Run: TypeAlias = Callable[[Command], Done]
 
 
 @dataclass(frozen=True, slots=True)
+class SiteFacts:
+    """Facts about a site that its batch system tells.
+
+    Attributes:
+        partition: the partition or queue of jobs that name none; empty: not known.
+        cores_per_node, gpus_per_node: of a node there; None: not known.
+        launcher: the launcher, if it is not the system's first one.
+    """
+
+    partition: str = ""
+    cores_per_node: int | None = None
+    gpus_per_node: int | None = None
+    launcher: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class System:
     """A batch system: what hpcbal needs of it.
 
@@ -209,6 +227,7 @@ class System:
         watches: whether the script signals itself before the end of the job, looks for `batch.cancel`, and
             submits itself again, because the system does not requeue for users.
         numbers: fields of a job that its script holds, because the system does not tell them.
+        look: returns the facts about a site that the system tells.
         code_to_end: with which code a script ends that has stopped cleanly and does not come back.
     """
 
@@ -229,4 +248,5 @@ class System:
     signal: Callable[[str], Command] | None = None
     watches: bool = False
     numbers: tuple[str, ...] = ()
+    look: Callable[[Run], SiteFacts] = lambda run: SiteFacts()
     code_to_end: Callable[[BatchJob], int] = lambda job: 75

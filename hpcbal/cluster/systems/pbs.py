@@ -5,10 +5,22 @@ from __future__ import annotations
 import json
 import re
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from hpcbal.cluster.systems.job import UNKNOWN, BatchJob, Command, Phase, QueueState, Run, System, checked
+from hpcbal.cluster.systems.job import (
+    UNKNOWN,
+    BatchJob,
+    Command,
+    Phase,
+    QueueState,
+    Run,
+    SiteFacts,
+    System,
+    checked,
+)
 from hpcbal.cluster.systems.script import clock, directives, folder_of, site_options
 
 _PHASE_OF = {
@@ -91,6 +103,24 @@ def state_of_qstat(printed: str) -> QueueState:
     )
 
 
+def look(run: Run) -> SiteFacts:
+    """Return the facts about the nodes, and the queue of jobs that name none."""
+    queue = re.search(r"default_queue = (\S+)", run(Command(("qstat", "-B", "-f"))).stdout)
+    facts = facts_of_pbsnodes(run(Command(("pbsnodes", "-a", "-F", "json"))).stdout)
+    return replace(facts, partition=queue[1] if queue else "")
+
+
+def facts_of_pbsnodes(printed: str) -> SiteFacts:
+    """Read what `pbsnodes -a -F json` prints; the kind of node of which there are most counts."""
+    try:
+        nodes = [_part(node, "resources_available") for node in json.loads(printed)["nodes"].values()]
+        kinds = Counter((int(node.get("ncpus", 0)), int(node.get("ngpus", 0))) for node in nodes)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return SiteFacts()
+    cores, gpus = kinds.most_common(1)[0][0] if kinds else (0, 0)
+    return SiteFacts(cores_per_node=cores or None, gpus_per_node=gpus if cores else None)
+
+
 def _part(job: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     found = job.get(name)
     return found if isinstance(found, dict) else {}
@@ -140,5 +170,6 @@ PBS = System(
     ask=ask,
     cancel=lambda jobs: Command(("qdel", *jobs)),
     numbers=("num_nodes", "ranks_per_node"),
+    look=look,
     watches=True,
 )

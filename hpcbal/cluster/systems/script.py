@@ -41,6 +41,8 @@ def render(system: System, job: BatchJob, file: str = "") -> str:
         "numbers": "\n".join(f"{n.upper()}={getattr(job, n) or 0}" for n in system.numbers) or None,
         "watch": template("watch").rstrip("\n"),
         "watching": "" if system.watches else None,
+        "compares": "" if system.watches and job.compare else None,
+        "compare": words(job.compare),
         "resubmits": "" if system.watches else None,
         "script": word(job.script) if job.script else '"$0"',
         "log": word(job.log or system.log_name(job.is_array)),
@@ -54,6 +56,26 @@ def render(system: System, job: BatchJob, file: str = "") -> str:
     }
     body = fill(template("body"), values)
     return fill(template(system.name), {**values, "body": body.rstrip("\n")})
+
+
+def render_compare(system: System, job: BatchJob, directory: str) -> str:
+    """Return the script of a small job that compares runs.
+
+    Args:
+        system: where it runs.
+        job: the job, with the words to compare.
+        directory: where relative paths start.
+    """
+    values = {
+        "options": "\n".join(system.options(job)),
+        "directory": word(directory),
+        "modules": words(job.site.modules),
+        "container": words(job.site.container),
+        "venv": word(job.site.venv),
+        "before": "\n".join(map(_line, job.site.before)) or None,
+        "compare": words(job.compare),
+    }
+    return fill(template("compare"), values)
 
 
 def fill(text: str, values: Mapping[str, str | None]) -> str:

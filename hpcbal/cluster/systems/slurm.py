@@ -4,8 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
-from hpcbal.cluster.systems.job import UNKNOWN, BatchJob, Command, Phase, QueueState, Run, System, checked
+from hpcbal.cluster.systems.job import (
+    UNKNOWN,
+    BatchJob,
+    Command,
+    Phase,
+    QueueState,
+    Run,
+    SiteFacts,
+    System,
+    checked,
+)
 from hpcbal.cluster.systems.script import clock, directives, site_options
 
 PHASES = {
@@ -32,7 +43,7 @@ def options(job: BatchJob) -> list[str]:
         f"--gpus-per-node={job.gpus_per_node}" if job.gpus_per_node else "",
         "--exclusive" if job.exclusive else "",
         f"--time={clock(job.time_s)}",
-        f"--signal=B:USR2@{job.lead_s}",
+        f"--signal=B:USR2@{job.lead_s}" if job.lead_s else "",
         "--requeue" if job.max_restarts else "--no-requeue",
         "--open-mode=append",
         f"--output={job.log or log_name(job.is_array)}",
@@ -121,6 +132,26 @@ def state_of_sacct(printed: str) -> QueueState:
     return _state({**keys, "StartTime": ""})
 
 
+def look(run: Run) -> SiteFacts:
+    """Return the facts about the default partition, and mpirun if srun does not speak PMIx."""
+    nodes = run(Command(("sinfo", "--noheader", "--format=%P|%c|%G")))
+    types = run(Command(("srun", "--mpi=list")))
+    has_pmix = types.code != 0 or "pmix" in types.stdout + types.stderr
+    return replace(facts_of_sinfo(nodes.stdout), launcher="" if has_pmix else "mpirun")
+
+
+def facts_of_sinfo(printed: str) -> SiteFacts:
+    """Read what `sinfo --format=%P|%c|%G` prints; the default partition has a `*`."""
+    for line in printed.splitlines():
+        name, _, rest = line.partition("|")
+        cores, _, resources = rest.partition("|")
+        if name.endswith("*"):
+            gpus = [int(count) for count in re.findall(r"\bgpu:(?:[^:,(]+:)?(\d+)", resources)]
+            number = re.match(r"\d+", cores)
+            return SiteFacts(name.rstrip("*"), int(number[0]) if number else None, sum(gpus))
+    return SiteFacts()
+
+
 def _time(text: str) -> float | None:
     return float(text) if text.isdecimal() else None
 
@@ -153,5 +184,6 @@ SLURM = System(
     task=lambda job, task: f"{job}_{task}",
     ask=ask,
     cancel=lambda jobs: Command(("scancel", *jobs)),
+    look=look,
     signal=lambda job: Command(("scancel", "--batch", "--signal=USR2", job)),
 )

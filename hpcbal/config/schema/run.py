@@ -154,6 +154,13 @@ class RunConfig(Section):
         ge=1.0,
         may_change=True,
     )
+    preflight: bool = key(
+        False,
+        "Check memory, files, devices, sums, clocks and speed on all nodes before the run starts, as "
+        "'hpcbal doctor' does.",
+        "true or false",
+        may_change=True,
+    )
     slots: SlotsConfig = key(
         None, "How ranks are used.", "keys of slots", default_factory=SlotsConfig, may_change=True
     )

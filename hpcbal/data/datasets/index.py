@@ -13,13 +13,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hpcbal.data.datasets.arguments import path_of
+from hpcbal.errors import DataError
+
 log = logging.getLogger(__name__)
 
-FORMAT = 2
-"""Of the file of an index; another one has another name."""
+FORMAT = 3
+"""Of the file of an index, and of what datasets look for; another one has another name."""
 
 _IDENTITY = "identity"
-"""The array that identifies the data of an index."""
+"""The array that identifies the data of an index: a digest of 32 bytes."""
 
 Arrays = Mapping[str, NDArray[Any]]
 
@@ -66,7 +69,8 @@ def index_of(
 
     Args:
         dataset: name of the dataset, for the name of the file and for messages.
-        given: `data.args.index`: the file; None: a hidden one in `folder`.
+        given: `data.args.index`: the file, which is replaced only if it is an index; None: a hidden one in
+            `folder`.
         folder: where the data are.
         question: what is looked for, in a form whose `repr` is the same in every process.
         state: what changes if the data change, likewise.
@@ -75,22 +79,36 @@ def index_of(
 
     Returns: the arrays that `find` makes; sentences for warnings, if the file was damaged or cannot be
         written.
+
+    Raises:
+        DataError: if `given` is no path, or another file than an index.
     """
     asked = hashlib.sha256(repr((FORMAT, dataset, question)).encode(errors="surrogateescape"))
     name = f".hpcbal-index-{asked.hexdigest()[:16]}.npz"
-    file = folder / name if given is None else Path(given).expanduser()
+    file = folder / name if given is None else path_of(dataset, "index", given)
     asked.update(repr(state).encode(errors="surrogateescape"))
     identity = np.frombuffer(asked.digest(), np.uint8)
-    remark = ""
+    is_ours, why, remark = given is None, "is no index", ""
     try:
         with open(file, "rb") as opened, np.load(opened, allow_pickle=False) as arrays:
-            if np.array_equal(arrays[_IDENTITY], identity):
+            stored = arrays[_IDENTITY]
+            is_ours = is_ours or (stored.dtype, stored.shape) == (identity.dtype, identity.shape)
+            if np.array_equal(stored, identity):
                 return {each: arrays[each] for each in arrays.files if each != _IDENTITY}, ()
     except FileNotFoundError:
-        pass  # nobody has asked before
+        is_ours = True  # nobody has asked before
     except Exception as error:  # NumPy and zipfile raise many types on damaged files
-        why = error.strerror if isinstance(error, OSError) and error.strerror else "it is damaged"
-        remark = f"{dataset}: the index {file} could not be read ({why}), so it was made again"
+        strerror = error.strerror if isinstance(error, OSError) else None
+        why = f"cannot be read ({strerror})" if strerror else "is no index, or is damaged"
+        remark = (
+            f"{dataset}: the index {file} could not be read ({strerror or 'it is damaged'}), so it was made "
+            "again"
+        )
+    if not is_ours:
+        raise DataError(
+            f"{dataset}: data.args.index names {file}, which {why}, so it was left as it is; name a file "
+            "that does not exist yet, or remove this one if nobody needs it"
+        )
     log.info("%s: looking through all data in %s for an index", dataset, folder)
     found = find()
     if may_keep(found):

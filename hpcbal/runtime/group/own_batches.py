@@ -28,14 +28,16 @@ class OwnBatches(Batches):
     No rank knows which samples of the others are broken: a step counts as whole, and `finish_step` corrects
     the sum of the gradients for those that were missing.
 
+    To deal a step, all ranks must know the sizes of its samples. Where the dataset declares none, each rank
+    makes all samples of the step, measures them, and keeps its own.
+
     Args:
         spec: of the samples.
         maker: makes the batches.
         batch_size: samples per step, over the whole group.
         rank: this trainer's rank in its group.
         balancer: splits each step over the group.
-        dealer: decides who takes which samples where the dataset declares their sizes; None: each rank takes
-            neighbours.
+        dealer: decides who takes which samples where they differ in size; None: each rank takes neighbours.
         repeats: see `StreamBatches`.
     """
 
@@ -55,7 +57,7 @@ class OwnBatches(Batches):
         self._maker = maker
         self._samples = maker.samples
         self._rank = rank
-        self._dealer = dealer if maker.samples.sizes is not None else None
+        self._dealer = dealer
         most = min(batch_size, spec.num_positions)
         self._buffers = BatchMemory(spec, balancer.deal(0, most).counts[rank])
         self._repeats = repeats
@@ -84,41 +86,69 @@ class OwnBatches(Batches):
             self._pass_index = pass_index
         start, end = planned.start, planned.stop
         training = start < self._spec.num_train
-        dealt = None
-        if self._dealer is not None:
-            assert self._samples.sizes is not None
-            ids = self._ids[start:end]
-            dealt = self._dealer.deal(planned, ids, self._samples.sizes[ids], weights)
-        shares = planned if dealt is None else dealt.shares
-        mine = shares.of_rank(self._rank)
-        batch, seconds = self._make(number, mine, training)
-        total = end - start if len(planned.counts) > 1 else len(batch)
-        step = Step(start, end, training, total, shares, batch, seconds, may_lack=True)
-        if dealt is None:
-            return step
-        return replace(
-            step,
-            batch=replace(batch, work=dealt.work[self._rank], padding_limit=dealt.padding_limits[self._rank]),
+        if self._dealer is None:
+            batch, seconds = self._make(number, planned.of_rank(self._rank), training)
+            batch, total = self._drawn(batch, training), self._total(planned, batch)
+            return Step(start, end, training, total, planned, batch, seconds, may_lack=True)
+        sizes, whole, seconds = self._samples.sizes, None, 0.0
+        if sizes is None:
+            whole, seconds = self._make(number, Selection(start, end), training)
+            sizes = np.zeros(end - start)  # of a broken sample: 0
+            sizes[_positions(whole) - start] = self._samples.sizes_of(whole.ids, list(whole.x))
+        else:
+            sizes = sizes[self._ids[start:end]]
+        dealt = self._dealer.deal(planned, self._ids[start:end], sizes, weights)
+        mine = dealt.shares.of_rank(self._rank)
+        if whole is None:
+            batch, seconds = self._make(number, mine, training)
+        else:
+            batch = _part(whole, np.flatnonzero(np.isin(_positions(whole), mine.positions)))
+        batch = self._drawn(batch, training)
+        batch = replace(batch, work=dealt.work[self._rank], padding_limit=dealt.padding_limits[self._rank])
+        return Step(
+            start,
+            end,
+            training,
+            self._total(planned, batch),
+            dealt.shares,
+            batch,
+            seconds,
             planned=planned.counts,
             slowest=dealt.slowest,
             weight=None if dealt.weights is None else dealt.weights[self._rank],
+            may_lack=True,
         )
 
+    def _total(self, planned: StepShares, batch: Batch) -> int:
+        """Samples of the whole step, with those that turn out to be broken on other ranks."""
+        return planned.stop - planned.start if len(planned.counts) > 1 else len(batch)
+
     def _make(self, number: int, mine: Selection, training: bool) -> tuple[Batch, float]:
+        """Make samples; `moments` of the batch are their positions."""
         positions = mine.positions
         partners = None
         if training and self._samples.mixes:
             positions, partners = self._with_partners(positions)
-        ids, moments = self._ids[positions].tolist(), [self._pass_index] * len(positions)
-        if training and self._moments is not None:
-            moments = self._moments[positions].tolist()
         return self._maker.make(
-            list(zip(ids, moments, strict=True)),
+            list(zip(self._ids[positions].tolist(), self._draws(positions, training).tolist(), strict=True)),
             training=training,
             out=self._buffers.of(number, len(mine)),
             partner_of=partners,
-            moments=mine.positions + self._pass_index * self._spec.num_positions if self._repeats else None,
+            moments=mine.positions,
         )
+
+    def _draws(self, positions: NDArray[np.int64], training: bool) -> NDArray[np.int64]:
+        """Return the moments for the random operations of `preprocessing`."""
+        if training and self._moments is not None:
+            return self._moments[positions]
+        return np.full(len(positions), self._pass_index)
+
+    def _drawn(self, batch: Batch, training: bool) -> Batch:
+        """A batch of `_make` with its real moments."""
+        positions = _positions(batch)
+        if self._repeats:
+            return replace(batch, moments=positions + self._pass_index * self._spec.num_positions)
+        return replace(batch, moments=self._draws(positions, training))
 
     def _with_partners(self, positions: NDArray[np.int64]) -> tuple[NDArray[np.int64], list[int]]:
         """The positions and those of their partners, and the place of each partner; see `BlockComposer`."""
@@ -129,3 +159,16 @@ class OwnBatches(Batches):
         more = np.setdiff1d(partners, positions)
         place = {position: i for i, position in enumerate([*positions.tolist(), *more.tolist()])}
         return np.concatenate([positions, more]), [place[partner] for partner in partners.tolist()]
+
+
+def _positions(batch: Batch) -> NDArray[np.int64]:
+    """The positions of the whole samples in a batch of `_make`."""
+    assert batch.moments is not None
+    return batch.moments
+
+
+def _part(batch: Batch, places: NDArray[np.int64]) -> Batch:
+    """Some samples of a batch whose samples differ in size, in this order."""
+    assert batch.moments is not None
+    x = [batch.x[place] for place in places.tolist()]
+    return Batch(batch.ids[places], x, batch.y[places], moments=batch.moments[places])

@@ -170,6 +170,7 @@ class Record(JobsProgress):
                 versions=environment_versions(),
                 opening_s=time.time() - opened.request.started_s,
                 has_changed=opened.claim.resumed and bool(opened.claim.notes),
+                computed_by=config.computed_by,
             )
         )
 

@@ -263,6 +263,9 @@ class Journal:
         is_over = outcome in LAST_OUTCOMES
         compared = self._outlooks.compare(time.monotonic()) if is_over else None
         whole = self._ledger.account.whole(time.time()) if is_over else None
+        if whole is not None and self._config.backend.workers:
+            # `hpcbal plan` simulates the steps of unlike slots, and the prediction of a run does not.
+            whole = replace(whole, predicted_s=None, predicted_busy=None)
         self._ledger.handle(
             RunFinishedLine(
                 outcome=cast(Outcome, outcome),
@@ -276,9 +279,7 @@ class Journal:
                 whole=whole,
             )
         )
-        # With unlike slots, `hpcbal plan` simulates steps, and the prediction of a run does not.
-        is_alike = not self._config.backend.workers
-        if whole is not None and outcome == "done" and self._most_tried is None and is_alike:
+        if whole is not None and outcome == "done" and self._most_tried is None:
             remember_run(RunKey.of(self._config), whole, self._ledger.account)
         self._renew_status(stats)
         end_status(self._status, outcome, exit_code)

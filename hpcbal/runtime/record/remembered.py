@@ -25,19 +25,8 @@ DEADLINE_S = 5.0
 
 def remember_run(key: RunKey, whole: WholeRun, account: RunAccount) -> None:
     """Append a run that is done to the user's file, if it was predicted; an error never affects the run."""
-    if whole.predicted_s is None:
-        return
-    run = EarlierRun(
-        whole.predicted_s,
-        whole.startup_s,
-        whole.active_s,
-        whole.checkpoint_s,
-        account.num_nodes,
-        account.num_slots,
-        whole.predicted_busy,
-        whole.busy,
-    )
-    if not run.is_valid():
+    run = EarlierRun.of(whole, account.nodes)
+    if run is None:
         return
     try:
         append_run(key, run)

@@ -199,6 +199,7 @@ class RunLedger:
                 versions=environment_versions(),
                 opening_s=time.time() - opened.request.started_s,
                 has_changed=opened.claim.resumed and bool(opened.claim.notes),
+                computed_by=opened.config.computed_by,
             )
         )
         for dnn_id in opened.earlier.retried:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import replace
 
 from hpcbal.events.ensemble import CheckpointWritten, EpochDone, StartProfiling, groups_started
@@ -16,7 +17,7 @@ from hpcbal.telemetry.ledger.job_lines import (
     MachinesUsedLine,
     RolesAssignedLine,
 )
-from hpcbal.telemetry.ledger.run import PredictionLine, RunStartedLine, WholeRun
+from hpcbal.telemetry.ledger.run import NodeFacts, PredictionLine, RunStartedLine, WholeRun
 
 _NOTHING = WholeRun(None, None, 0.0, 0.0, 0.0, (), 0, 0.0)
 
@@ -28,11 +29,11 @@ class RunAccount:
     data, and executors and machines while they compute; what a kill has lost counts too.
 
     Attributes:
-        num_nodes, num_slots: of the last start.
+        nodes: of the last start.
     """
 
     def __init__(self) -> None:
-        self.num_nodes = self.num_slots = 0
+        self.nodes: tuple[NodeFacts, ...] = ()
         self._known = _NOTHING
         self._started_s = self._begun_s = self._last_s = 0.0  # unix seconds, of this start
         self._worked_s: float | None = None  # since when ranks work in this start
@@ -74,7 +75,7 @@ class RunAccount:
         active_s = self._known.active_s + max(0.0, end_s - self._begun_s)
         by_slot = tuple(
             min(1.0, self._busy_s[slot] / active_s) if active_s > 0.0 else 0.0
-            for slot in range(self.num_slots)
+            for slot in range(_num_slots(self.nodes))
         )
         known = self._known if self._is_one else replace(self._known, predicted_s=None, predicted_busy=None)
         return replace(
@@ -85,14 +86,13 @@ class RunAccount:
         )
 
     def _begin(self, unix_s: float, line: RunStartedLine) -> None:
-        num_slots = sum(node.num_slots for node in line.nodes)
         known = self._known
         if known.num_starts:
             earlier_s = known.active_s + self._last_s - self._begun_s
             known = replace(known, active_s=earlier_s)
-            self._is_one &= not line.has_changed and num_slots == self.num_slots
+            self._is_one &= not line.has_changed and _num_slots(line.nodes) == _num_slots(self.nodes)
         self._known = replace(known, num_starts=known.num_starts + 1)
-        self.num_nodes, self.num_slots = len(line.nodes), num_slots
+        self.nodes = line.nodes
         self._started_s = self._last_s = unix_s
         self._begun_s = unix_s - (line.opening_s if math.isfinite(line.opening_s) else 0.0)
         self._worked_s = None
@@ -108,3 +108,7 @@ class RunAccount:
         if math.isfinite(seconds):
             for slot in slots:
                 self._busy_s[slot] += seconds
+
+
+def _num_slots(nodes: Iterable[NodeFacts]) -> int:
+    return sum(node.num_slots for node in nodes)

@@ -45,6 +45,7 @@ class RunStartedLine(Line):
         versions: versions of hpcbal, Python and libraries, by name.
         opening_s: seconds from the command to this line.
         has_changed: whether the config differs from that of the start before.
+        computed_by: backend of an ensemble; `emulated` or `real` for other kinds; empty in older ledgers.
     """
 
     event: ClassVar[str] = "run-started"
@@ -60,6 +61,7 @@ class RunStartedLine(Line):
     versions: Mapping[str, str]
     opening_s: Number = 0.0
     has_changed: bool = False
+    computed_by: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,6 +36,7 @@ from hpcbal.training.keras.traced_step import (
 )
 from hpcbal.training.keras.trainable import changing_variables, layers_of, moving_variances, named_variables
 from hpcbal.training.layers import ModelLayer
+from hpcbal.training.objective import Link
 from hpcbal.training.outputs import ByOutput, Outputs
 from hpcbal.training.slices import slices_of
 from hpcbal.training.step_exchange import StepExchange
@@ -312,6 +313,10 @@ class TensorFlowReplica(Replica):
 
     def metrics(self, sums: Sums) -> dict[str, float]:
         return self._objective.results(sums)
+
+    @property
+    def links(self) -> Mapping[str, Link]:
+        return self._objective.links
 
     def predict(self, batch: Batch) -> Predictions:
         with memory_errors():

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import importlib.util
 import logging
 import pickle
-import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -22,9 +19,10 @@ from hpcbal.training.layouts import module_shape
 from hpcbal.training.outputs import by_name, named_outputs
 from hpcbal.training.torch.calls import call
 from hpcbal.training.torch.inputs import AnyTensor, each_of, probe_tensors
+from hpcbal.training.torch.onnx_files import NOT_CHECKED, check_onnx_packages, onnx_outputs, save_onnx
 from hpcbal.training.torch.replica import TorchReplica
 from hpcbal.training.user_model import PROBE_LENGTHS
-from hpcbal.training.weights import Array, Arrays
+from hpcbal.training.weights import Arrays
 from hpcbal.user_code import summary
 
 log = logging.getLogger(__name__)
@@ -184,52 +182,19 @@ def _write_onnx(
     who: str, module: torch.nn.Module, path: Path, probes: torch.Tensor, wanted: torch.Tensor
 ) -> list[str]:
     """Write a network with samples of any number, and compare its outputs if ONNX Runtime is there."""
-    missing = [name for name in ("onnx", "onnxscript") if importlib.util.find_spec(name) is None]
-    if missing:
-        raise InputError(
-            f"{who}: writing ONNX needs {' and '.join(missing)}; install "
-            "pip install 'hpcbal[onnx]', or export the weights: --to FILE.pt or FILE.safetensors"
-        )
+    otherwise = "export the weights: --to FILE.pt or FILE.safetensors"
+    check_onnx_packages(who, otherwise)
     try:
-        with _quiet():
-            torch.onnx.export(
-                module,
-                (probes,),
-                path,
-                dynamo=True,
-                input_names=["samples"],
-                output_names=["outputs"],
-                dynamic_shapes=({0: torch.export.Dim("n")},),
-                external_data=False,
-                verbose=False,
-            )
+        save_onnx(module, probes, path)
     except USER_ERRORS as error:
         raise InputError(
-            f"{who} cannot be written as ONNX: {summary(error).splitlines()[0]}; export the weights: --to "
-            "FILE.pt or FILE.safetensors"
+            f"{who} cannot be written as ONNX: {summary(error).splitlines()[0]}; {otherwise}"
         ) from error
-    if importlib.util.find_spec("onnxruntime") is None:
-        return ["the file was not checked, because onnxruntime is not installed"]
-    import onnxruntime
-
-    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    found: Array = session.run(None, {"samples": probes.contiguous().numpy()})[0]
+    found = onnx_outputs(path, probes.numpy())
+    if found is None:
+        return [NOT_CHECKED]
     expected = wanted.numpy()
     tolerance = _TOLERANCE * max(1.0, float(np.abs(expected).max()))
     if found.shape != expected.shape or not np.allclose(found, expected, rtol=0.0, atol=tolerance):
         raise InputError(f"{who} gives other outputs as ONNX; export the weights: --to FILE.pt")
     return []
-
-
-@contextlib.contextmanager
-def _quiet() -> Any:
-    """Without the warnings of the exporter, which are about PyTorch itself."""
-    logger = logging.getLogger("torch.onnx")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logger.setLevel(level)

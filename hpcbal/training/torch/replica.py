@@ -13,6 +13,7 @@ from hpcbal.config.schema.dnn import DnnConfig
 from hpcbal.data.spec import UNNAMED
 from hpcbal.training.backend import Batch, Contribution, Predictions, Replica, Sums
 from hpcbal.training.groups import NonFiniteError
+from hpcbal.training.objective import Link
 from hpcbal.training.outputs import ByOutput, by_name
 from hpcbal.training.slices import slices_of
 from hpcbal.training.step_exchange import StepExchange
@@ -324,6 +325,10 @@ class TorchReplica(Replica):
 
     def metrics(self, sums: Sums) -> dict[str, float]:
         return self.objective.results(sums)
+
+    @property
+    def links(self) -> Mapping[str, Link]:
+        return self.objective.links
 
     def predict(self, batch: Batch) -> Predictions:
         tensors = self.inputs.tensors(batch)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -27,7 +28,12 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "bin").mkdir()
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}")
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HPCBAL_SITE", str(tmp_path / "site.yaml"))
+    (tmp_path / "site.yaml").write_text("{}")
     (tmp_path / "a.yaml").write_text(CONFIG)
+    (tmp_path / "b.yaml").write_text(
+        CONFIG.replace("name: nets", "name: more").replace("per_node: 2", "per_node: 3")
+    )
     return tmp_path
 
 
@@ -64,7 +70,7 @@ def test_a_job_is_submitted_and_noted(site: Path, stand_in: Callable[[str, str],
         "a.yaml", "--time", "1:30", "--set", "seed=3", "--after", "7", "--after", "8", "--until-done", "4"
     )
     assert (code, said) == (0, "")
-    assert calls.read_text() == "--parsable --dependency=afterany:7:8 runs/nets/batch.sh\n"
+    assert calls.read_text() == f"--parsable --dependency=afterany:7:8 {site}/runs/nets/batch.sh\n"
     assert shown.splitlines()[:2] == [
         "submitted 12 to Slurm",
         "asks for 1 node with 4 ranks each, for 1:30:00: 1.5 node-hours",
@@ -87,11 +93,11 @@ def test_a_dry_run_submits_and_writes_nothing(
     assert code == 0
     assert "\n#SBATCH --qos=debug\n#SBATCH --mail-type END\n" in shown
     assert "\nMAX_RESTARTS=0\n" in shown
-    assert "would run: sbatch --parsable runs/nets/batch.sh" in said
+    assert f"would run: sbatch --parsable {site}/runs/nets/batch.sh" in said
     assert not calls.exists()
     assert not (site / "runs").exists()
     code, shown, _ = submit("a.yaml", "--time", "0:30", "--dry-run", "--json")
-    assert json.loads(shown)["commands"] == ["sbatch --parsable runs/nets/batch.sh"]
+    assert json.loads(shown)["commands"] == [f"sbatch --parsable {site}/runs/nets/batch.sh"]
 
 
 def test_words_reach_the_run_as_they_were_given(site: Path, submit: Run) -> None:
@@ -113,15 +119,29 @@ def test_words_reach_the_run_as_they_were_given(site: Path, submit: Run) -> None
             "no batch system found: none of sbatch (Slurm), qsub (PBS), bsub (LSF), flux (Flux)",
         ),
         (("a.yaml", "--time", "0:30", "--system", "slrum"), "(did you mean 'slurm'?)"),
+        (("a.yaml", "--system", "slurm", "--set", "backend={name: tensorflow}"), "; or give --time H:MM"),
+        (("a.yaml", "--system", "slurm", "--nodes", "auto"), "--nodes auto and --use SHARE go together"),
+        (("a.yaml", "--system", "slurm", "--use", "0.8"), "--nodes auto and --use SHARE go together"),
+        (("--system", "slurm"), "no configuration: give CONFIG, or --array-of FILE..."),
+        (("a.yaml", "--system", "slurm", "--array", "seed=1"), "allowed: seeds=0-9 or seeds=1,3,5-7"),
+        (("a.yaml", "--system", "slurm", "--array", "seeds="), "allowed: seeds=0-9 or seeds=1,3,5-7"),
+        (("a.yaml", "--system", "slurm", "--array", "seeds=9-0"), "which has no seeds"),
+        (("a.yaml", "--system", "slurm", "--array", "seeds=0-1000"), "at most 1000 seeds"),
+        (("a.yaml", "--system", "slurm", "--array-of", "a.yaml"), "give neither CONFIG nor --array"),
+        (("--system", "slurm", "--array-of", "a.yaml", "a.yaml"), "both write to runs/nets"),
+        (("--system", "slurm", "--array-of"), "expected at least one argument"),
         (
-            ("a.yaml", "--system", "slurm"),
-            "no time limit: give --time H:MM, or walltime in the configuration",
+            ("--array-of", "a.yaml", "b.yaml", "--time", "0:30", "--system", "slurm"),
+            "so submit them one by one",
         ),
         (
             ("a.yaml", "--system", "slurm", "--time", "90"),
-            "got '90', allowed: hours and minutes such as 4:00",
+            "got '90', allowed: auto, or hours and minutes such as 4:00",
         ),
-        (("a.yaml", "--system", "slurm", "--time", "0:00"), "got '0:00', allowed: hours and minutes"),
+        (
+            ("a.yaml", "--system", "slurm", "--time", "0:00"),
+            "got '0:00', allowed: auto, or hours and minutes",
+        ),
         (("none.yaml", "--system", "slurm", "--time", "1:00"), "none.yaml: no such file"),
         (("a.yaml", "--system", "slurm", "--time", "1:00", "--set", "slots.per_node=auto"), "is auto"),
         (("a.yaml", "--system", "slurm", "--time", "1:00", "--output", "a\nb"), "and no newline"),
@@ -156,3 +176,165 @@ def test_a_second_job_waits_for_the_end_of_the_first(
     code, _, said = submit("a.yaml", "--time", "0:30")
     assert code == (0 if state == "COMPLETED" else 2)
     assert (f"runs/nets: its job 12 is {state.lower()}" in said) == (code == 2)
+
+
+def test_the_time_is_the_upper_end_of_the_band_with_room_for_the_signal(submit: Run) -> None:
+    """5 minutes and 28 seconds, a checkpoint, the minute of the clean stop, and two of the signal."""
+    arguments = ("a.yaml", "--system", "slurm", "--samples", "1798", "--dry-run", "--json")
+    code, shown, _ = submit(*arguments)
+    found = json.loads(shown)
+    assert code == 0
+    assert found["job"]["time_s"] == 540
+    assert found["job"]["lead_s"] == 120
+    assert any("half to twice the prediction" in reason for reason in found["why"])
+    assert any(reason.startswith("busy: ") for reason in found["why"])
+    assert json.loads(submit(*arguments, "--time", "auto")[1]) == found
+    short = json.loads(submit(*arguments, "--time", "0:10")[1])
+    assert (short["job"]["time_s"], short["job"]["lead_s"]) == (600, 150)
+    walltime = json.loads(submit(*arguments, "--set", "walltime=02:00:00")[1])
+    assert (walltime["job"]["time_s"], walltime["job"]["lead_s"]) == (7200, 300)
+
+
+def test_nodes_are_as_many_as_plan_says(submit: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    sizes = ("--samples", "1000", "--nodes", "auto", "--use", "0.9", "--json")
+    code, shown, _ = submit("a.yaml", "--system", "slurm", *sizes, "--dry-run")
+    assert main(["plan", "a.yaml", *sizes]) == code == 0
+    planned = json.loads(capsys.readouterr().out)["nodes"]
+    assert json.loads(shown)["job"]["num_nodes"] == len(planned) > 1
+
+
+def test_an_array_of_seeds_has_a_directory_for_each_and_a_comparison(
+    site: Path, stand_in: Callable[[str, str], Path], submit: Run
+) -> None:
+    calls = stand_in("sbatch", "[[ $* == *--array* ]] && echo 12 || echo 13")
+    code, shown, _ = submit("a.yaml", "--time", "0:30", "--array", "seeds=3,5-6", "--output", "out")
+    assert code == 0
+    assert calls.read_text().splitlines() == [
+        f"--parsable --array=1-3 {site}/out/batch.sh",
+        f"--parsable --dependency=afterany:12 {site}/out/compare.sh",
+    ]
+    assert "asks 3 times for 1 node with 4 ranks each, for 0:30:00: 1.5 node-hours" in shown
+    assert "then: job 13 writes out/compare.html" in shown
+    for number, seed in enumerate((3, 5, 6), 1):
+        (record,) = read_batch_jobs(site / "out" / f"seed-{seed}")
+        assert (record.id, record.log) == (f"12_{number}", f"{site}/out/hpcbal-12_{number}.log")
+        assert record.words[2:] == ("--set", f"seed={seed}", "--output", f"out/seed-{seed}")
+    script = (site / "out" / "compare.sh").read_text()
+    assert "hpcbal compare out/seed-3 out/seed-5 out/seed-6 --html out/compare.html\n" in script
+
+
+def test_runs_are_noted_also_if_what_follows_is_refused(
+    site: Path, stand_in: Callable[[str, str], Path], submit: Run
+) -> None:
+    stand_in("sbatch", "[[ $* == *--array* ]] && echo 12 || exit 1")
+    code, shown, said = submit("a.yaml", "--time", "0:30", "--array", "seeds=0-1", "--output", "out")
+    assert (code, "submitted 12 to Slurm" in shown) == (0, True)
+    assert "not their comparison; later: hpcbal compare out/seed-0 out/seed-1 --html out/compare.html" in said
+    stand_in("flux", "[[ $HPCBAL_TASK == 1 ]] && echo f1 || exit 1")
+    code, _, said = submit(
+        "a.yaml", "--system", "flux", "--time", "0:30", "--array", "seeds=0-1", "--output", "more"
+    )
+    assert (code, said) == (2, "hpcbal: flux has refused, with code 1; 1 of 2 runs are submitted: f1\n")
+    assert [len(read_batch_jobs(site / "more" / f"seed-{seed}")) for seed in (0, 1)] == [1, 0]
+
+
+def test_an_array_leaves_the_script_of_an_earlier_one(
+    site: Path, stand_in: Callable[[str, str], Path], submit: Run
+) -> None:
+    """On PBS and Flux, its jobs submit that script again."""
+    stand_in("qsub", "echo 12[].server")
+    for seed in (0, 1):
+        assert submit("a.yaml", "--time", "0:30", "--array", f"seeds={seed}", "--output", "out")[0] == 0
+    assert "seed=0" in (site / "out/batch.sh").read_text()
+    assert "seed=1" in (site / "out/batch-2.sh").read_text()
+    assert "\nscript=" + f"{site}/out/batch-2.sh\n" in (site / "out/batch-2.sh").read_text()
+
+
+def test_output_is_that_of_the_environment_or_refused(
+    site: Path, stand_in: Callable[[str, str], Path], submit: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stand_in("sbatch", "echo 12")
+    monkeypatch.setenv("HPCBAL_OUTPUT", "of/mine")
+    assert submit("a.yaml", "--time", "0:30")[0] == 0
+    assert read_batch_jobs(site / "of/mine")[0].words[-1] == "of/mine"
+    (site / "data").mkdir()
+    (site / "data" / "photo.jpg").touch()
+    code, _, said = submit("a.yaml", "--time", "0:30", "--output", "data")
+    assert (code, "not an output directory of hpcbal (it holds photo.jpg)" in said) == (2, True)
+
+
+def test_an_environment_that_cannot_be_activated_is_on_path(
+    site: Path, submit: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as one of conda; PBS gives a job no variables of the shell that submits."""
+    (site / "my env" / "bin").mkdir(parents=True)
+    (site / "my env" / "bin" / "hpcbal").touch()
+    monkeypatch.setattr(sys, "prefix", str(site / "my env"))
+    _, shown, _ = submit("a.yaml", "--time", "0:30", "--system", "pbs", "--dry-run")
+    assert f"\nexport PATH='{site}/my env/bin':$PATH\n" in shown
+    assert "\nHPCBAL_VENV=" not in shown
+    (site / "my env" / "bin" / "activate").touch()
+    _, shown, _ = submit("a.yaml", "--time", "0:30", "--system", "pbs", "--dry-run")
+    assert f"\nHPCBAL_VENV='{site}/my env'\n" in shown
+
+
+def test_an_array_of_files_has_the_directories_of_the_files(
+    site: Path, stand_in: Callable[[str, str], Path], submit: Run
+) -> None:
+    stand_in("sbatch", "[[ $* == *--array* ]] && echo 12 || echo 13")
+    (site / "b.yaml").write_text(CONFIG.replace("name: nets", "name: more"))
+    assert submit("--array-of", "a.yaml", "b.yaml", "--time", "0:30")[0] == 0
+    assert [read_batch_jobs(site / "runs" / name)[0].id for name in ("nets", "more")] == ["12_1", "12_2"]
+    assert (site / "runs" / "batch.sh").exists()
+    assert submit("--array-of", "a.yaml", "b.yaml", "--time", "0:30", "--output", "all")[0] == 0
+    assert read_batch_jobs(site / "all" / "more")[0].words[-2:] == ("--output", "all/more")
+
+
+def test_an_array_where_the_system_has_none_is_a_job_for_each(
+    site: Path, stand_in: Callable[[str, str], Path], submit: Run
+) -> None:
+    calls = stand_in(
+        "flux", f'mapfile -t n <{site}/flux.calls; echo "task=$HPCBAL_TASK" >>{site}/tasks; echo f${{#n[@]}}'
+    )
+    assert submit("a.yaml", "--time", "0:30", "--array", "seeds=0-1", "--after", "f9")[0] == 0
+    assert (site / "tasks").read_text().split() == ["task=1", "task=2", "task="]
+    assert calls.read_text().splitlines() == [
+        *[f"batch --dependency=afterany:f9 {site}/runs/nets/batch.sh"] * 2,
+        f"batch --dependency=afterany:f1 --dependency=afterany:f2 {site}/runs/nets/compare.sh",
+    ]
+    assert read_batch_jobs(site / "runs/nets/seed-1")[0].id == "f2"
+
+
+def test_the_site_file_is_in_every_job(site: Path, submit: Run) -> None:
+    (site / "site.yaml").write_text(
+        "system: slurm\naccount: proj\ncores_per_node: 32\ngpus_per_node: 4\nexclusive: false\n"
+        "options: [--qos=low]\n"
+    )
+    gpus = ("--set", "slots={per_node: auto}", "--set", "backend={name: tensorflow}")
+    code, shown, _ = submit("a.yaml", *gpus, "--time", "0:30", "--dry-run", "--", "--qos=high")
+    assert code == 0
+    head = [line.removeprefix("#SBATCH ") for line in shown.splitlines() if line.startswith("#SBATCH")]
+    assert {"--account=proj", "--ntasks-per-node=6", "--cpus-per-task=5", "--gpus-per-node=4"} <= {*head}
+    assert head[-2:] == ["--qos=low", "--qos=high"]
+    assert "--exclusive" not in head
+    (site / "site.yaml").write_text("system: slurm\nlauncher: jsrun\n")
+    code, _, said = submit("a.yaml", "--time", "0:30", "--dry-run")
+    assert (code, "allowed with slurm: srun, mpirun" in said) == (2, True)
+
+
+def test_slots_follow_the_cores_of_the_site(site: Path, submit: Run) -> None:
+    (site / "site.yaml").write_text("system: slurm\ncores_per_node: 4\n")
+    auto = ("--set", "slots={per_node: auto}")
+    code, shown, _ = submit("a.yaml", *auto, "--time", "0:30", "--dry-run", "--json")
+    assert (code, json.loads(shown)["job"]["ranks_per_node"]) == (0, 6)
+
+
+def test_a_first_site_file_is_written_once(site: Path, submit: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HPCBAL_SITE", str(site / "new.yaml"))
+    assert submit("--write-site")[0] == 2, "no batch system is here"
+    code, shown, _ = submit("--write-site", "--system", "flux")
+    assert (code, shown) == (
+        0,
+        f"{site}/new.yaml: written; read it, and complete account, modules and options\n",
+    )
+    assert submit("--write-site", "--system", "flux")[0] == 2

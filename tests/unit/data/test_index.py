@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from hpcbal.data.datasets.index import Arrays, Names, index_of
+from hpcbal.errors import DataError
 
 NUMBERS = np.arange(1000)
 
@@ -78,9 +79,50 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
         f"ours: the index {missing} cannot be written (No such file or directory), so each start looks "
         "through all the data again; set data.args.index to a file that can be written"
     )
-    (remark,) = Search().index(tmp_path, tmp_path)[1]  # a folder
-    assert f"the index {tmp_path} cannot be written (Is a directory)" in remark
-    assert kept(tmp_path) == []
+
+
+@pytest.mark.parametrize("kind", ["text", "empty", "npz", "npy", "shard", "folder", "cut off"])
+def test_a_file_that_is_no_index_is_left_as_it_is(tmp_path: Path, kind: str) -> None:
+    search = Search()
+    file = tmp_path / "given"
+    if kind == "folder":
+        file.mkdir()
+    elif kind == "cut off":
+        search.index(tmp_path, file)
+        file.write_bytes(file.read_bytes()[:-20])
+    elif kind == "npz":
+        np.savez(tmp_path / "of-the-user.npz", identity=np.arange(3), weights=NUMBERS)
+        file = tmp_path / "of-the-user.npz"
+    elif kind == "npy":
+        np.save(tmp_path / "given.npy", NUMBERS)
+        file = tmp_path / "given.npy"
+    else:
+        file.write_bytes({"text": b"ash\nfir\n", "empty": b"", "shard": b"x" * 2048}[kind])
+    before, num = None if kind == "folder" else file.read_bytes(), search.num
+    why = {
+        "npz": "is no index",
+        "folder": r"cannot be read \(Is a directory\)",
+    }.get(kind, "is no index, or is damaged")
+    with pytest.raises(
+        DataError, match=rf"ours: data.args.index names {file}, which {why}, so it was left as it is; name a"
+    ):
+        search.index(tmp_path, file)
+    assert kept(tmp_path) == [file]
+    assert before is None or file.read_bytes() == before
+    assert search.num == num  # the error comes before a long search
+
+
+def test_a_given_file_that_is_an_index_is_replaced(tmp_path: Path) -> None:
+    search, file = Search(), tmp_path / "given"
+    for num, state in ((1, 0), (2, 1), (2, 1)):
+        assert search.index(tmp_path, file, state=state)[1] == ()
+        assert search.num == num
+    whole, bit = file.read_bytes(), NUMBERS[500:502].tobytes()
+    assert whole.count(bit) == 1
+    file.write_bytes(whole.replace(bit, bytes(len(bit))))
+    (remark,) = search.index(tmp_path, file, state=1)[1]
+    assert remark == f"ours: the index {file} could not be read (it is damaged), so it was made again"
+    assert kept(tmp_path) == [file]
 
 
 def test_names_are_kept_as_the_system_has_them() -> None:

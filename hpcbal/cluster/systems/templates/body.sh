@@ -134,6 +134,7 @@ if [[ $next == again ]]; then
   if come_back; then exit "$status"; fi
   echo "the job could not be started again and ends here; submit it again to continue" >&2
 fi
+@compares@[[ -z ${HPCBAL_CHAIN:-} ]] || "${CONTAINER[@]}" hpcbal @compare@ || true # others may have compared before this end
 ((status != 75)) || status=@code_to_end@
 rm -f "$HPCBAL_END_FILE"
 exit "$status"

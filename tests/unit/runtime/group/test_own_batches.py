@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import threading
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hpcbal.config.schema.ensemble import BalanceConfig
 from hpcbal.data.pipeline import build_operations
 from hpcbal.data.source import PreprocessedSamples
 from hpcbal.data.spec import LabelSpec, SampleSpec
@@ -24,10 +27,13 @@ from hpcbal.dataplane.shared_memory import SharedMemory
 from hpcbal.dataplane.stream import StreamPlan, StreamSpec
 from hpcbal.events.history import Position
 from hpcbal.runtime.balance.balancer import EvenSplit
-from hpcbal.runtime.group.feeding import Feeder, StreamBatches
+from hpcbal.runtime.balance.dealing import make_dealer
+from hpcbal.runtime.balance.step import Step
+from hpcbal.runtime.group.feeding import Batches, Feeder, StreamBatches
 from hpcbal.runtime.group.own_batches import OwnBatches
+from hpcbal.training.groups import GroupFailed
 
-NUM_SAMPLES, SEED = 47, 3
+NUM_SAMPLES, SEED, BATCH = 47, 3, 11
 
 
 class Pixels:
@@ -70,15 +76,25 @@ def spec_of(source: PreprocessedSamples, block_samples: int) -> StreamSpec:
 
 def by_stream(source: PreprocessedSamples, spec: StreamSpec, batch_size: int) -> list[Batch]:
     """The batches of two passes of a shared stream, for one rank."""
+    reader, produce = stream_of(source, spec)
+    batches = StreamBatches(spec, reader, batch_size, 0, EvenSplit(1))
+    feeder = Feeder(spec, batches, batch_size, None, poll=produce)
+    return [copied(step.batch) for p in range(2) for step in feeder.steps(p, 0)]
+
+
+def stream_of(source: PreprocessedSamples, spec: StreamSpec) -> tuple[StreamReader, Callable[[], None]]:
+    """A reader of a shared stream, and what makes more of it."""
     ring = NodeRing.private(spec, 1, 1)
     producer = Producer(ring, OneNode(0), NodeTopology((0,), (0,)), source, 0)
-    reader = StreamReader(ring, 0, poll=lambda: producer.step() and None)
+
+    def produce() -> None:
+        producer.step()
+
+    reader = StreamReader(ring, 0, poll=produce)
     plan = StreamPlan(1, 0, 0, producers=(0,), training_nodes=(0,))
     reader.begin(plan, Position(0))
     producer.start(plan)
-    batches = StreamBatches(spec, reader, batch_size, 0, EvenSplit(1))
-    feeder = Feeder(spec, batches, batch_size, None, poll=lambda: producer.step() and None)
-    return [copied(step.batch) for p in range(2) for step in feeder.steps(p, 0)]
+    return reader, produce
 
 
 def by_ranks(
@@ -135,6 +151,16 @@ def test_broken_samples_are_reported_once_for_each_time_that_they_are_needed() -
         (9, "pixels 9"),
     ]
     assert maker.take_bad() == []
+
+
+def test_labels_stay_with_their_samples_where_sizes_differ_and_one_is_broken() -> None:
+    dataset = Pixels(frozenset({5}))
+    source = source_of(dataset, [])
+    batch, _ = BatchMaker(spec_of(source, 8), source).make(
+        [(sample_id, 0) for sample_id in range(4, 8)], training=True, out=None
+    )
+    assert batch.ids.tolist() == [4, 6, 7]
+    assert batch.y.tolist() == dataset.labels[[4, 6, 7]].tolist()
 
 
 def cache_of(source: PreprocessedSamples, num_bytes: int | None = None) -> SampleCache:
@@ -215,3 +241,75 @@ def test_a_claim_that_comes_late_hides_no_sample() -> None:
     assert cache.get(3) is not None
     assert not cache.is_claimed(3)
     assert cache.claim(3)
+
+
+class Lines(Pixels):
+    """Samples of 1 to 9 numbers; they say so if asked."""
+
+    sample_spec = SampleSpec.of((None,), "uint8", 9)
+
+    def __init__(self, broken: frozenset[int] = frozenset(), declared: bool = False) -> None:
+        self.lengths = np.random.default_rng(4).integers(1, 10, NUM_SAMPLES)
+        super().__init__(broken, self.lengths if declared else None)
+
+    def read(self, sample_id: int) -> tuple[Any, Any]:
+        pixels, label = super().read(sample_id)
+        return pixels.ravel()[: self.lengths[sample_id]], label
+
+
+def dealt_steps(
+    source: PreprocessedSamples, settings: dict[str, Any], num_ranks: int, *, own: bool
+) -> list[list[Step]]:
+    """The steps of two passes, of each rank of a group whose steps are dealt."""
+    spec = replace(spec_of(source, 5), is_sized=True)
+    ranks = []
+    for rank in range(num_ranks):
+        dealer = make_dealer(
+            BalanceConfig(**settings), is_sized=True, num_ranks=num_ranks, mean_size=source.mean_size
+        )
+        split = EvenSplit(num_ranks)
+        if own:
+            batches: Batches = OwnBatches(spec, BatchMaker(spec, source), BATCH, rank, split, dealer)
+            feeder = Feeder(spec, batches, BATCH, None, poll=lambda: None)
+        else:
+            reader, produce = stream_of(source, spec)
+            batches = StreamBatches(spec, reader, BATCH, rank, split, dealer)
+            feeder = Feeder(spec, batches, BATCH, None, poll=produce)
+        ranks.append([copied_step(step) for p in range(2) for step in feeder.steps(p, 0)])
+    return ranks
+
+
+def copied_step(step: Step) -> Step:
+    batch = step.batch
+    x = [np.array(sample) for sample in batch.x]
+    return replace(step, batch=replace(batch, ids=batch.ids.copy(), x=x, y=batch.y.copy()))
+
+
+@pytest.mark.parametrize("declared", [False, True])
+@pytest.mark.parametrize("samples", ["within-batch", "in-order"])
+@pytest.mark.parametrize("num_ranks", [1, 3])
+@pytest.mark.parametrize("balanced", [False, True])
+def test_steps_are_dealt_by_size_as_those_of_the_stream_are(
+    declared: bool, samples: str, num_ranks: int, balanced: bool
+) -> None:
+    """Also if the dataset declares no sizes, and some samples are broken."""
+    broken: frozenset[int] = frozenset() if declared else frozenset({4, 9})
+    source = source_of(Lines(broken, declared), [], balanced=balanced)
+    limit = {"max_work_per_slot": 99.0} if samples == "within-batch" else {}
+    settings = {"samples": samples, "gradient_weights": "size", **limit}
+    made = dealt_steps(source, settings, num_ranks, own=True)
+    for own, wanted in zip(made, dealt_steps(source, settings, num_ranks, own=False), strict=True):
+        for step, other in zip(own, wanted, strict=True):
+            np.testing.assert_array_equal(step.batch.ids, other.batch.ids)
+            assert [x.tolist() for x in step.batch.x] == [x.tolist() for x in other.batch.x]
+            np.testing.assert_array_equal(step.batch.y, other.batch.y)
+            facts = ("work", "slowest", "weight", "planned", "counts")
+            assert [getattr(step, fact) for fact in facts] == [getattr(other, fact) for fact in facts]
+            assert step.batch.padding_limit == other.batch.padding_limit
+
+
+@pytest.mark.parametrize("num_ranks", [1, 3])
+def test_a_step_above_the_limit_of_work_fails_also_if_sizes_are_not_declared(num_ranks: int) -> None:
+    source = source_of(Lines(), [])
+    with pytest.raises(GroupFailed, match=r"allowed: 20 \(balance\.max_work_per_slot\)"):
+        dealt_steps(source, {"max_work_per_slot": 20.0}, num_ranks, own=True)

@@ -139,6 +139,23 @@ def test_a_step_that_exceeds_the_limit_of_work_fails_only_its_dnn(
     assert lab.states()["a"] == ("done", 2)
 
 
+def test_at_its_own_pace_a_dnn_keeps_to_the_limit_of_undeclared_sizes(lab: Any) -> None:
+    """Nobody makes its samples before the ranks of its group do; equal to the bit to a round."""
+    outcomes = {}
+    for paradigm in ("global", "elastic"):
+        sections = unequal({"max_work_per_slot": 255}, epochs=2)
+        lab.use(paradigm, paradigm, num_slots=NUM_SLOTS, **sections)
+        assert lab.run() == 3
+        (failed,) = lab.events("dnn-failed")
+        assert " of work on one of 3 slots, allowed: 255 (balance.max_work_per_slot)" in failed.detail
+        sections["balance"]["max_work_per_slot"] = 1400
+        lab.use(paradigm, f"{paradigm} above", num_slots=NUM_SLOTS, **sections)
+        assert lab.run() == 0
+        outcomes[paradigm] = lab.outcome(), work_of(lab)
+    assert_same(outcomes["elastic"][0], outcomes["global"][0], rtol=0.0, atol=0.0)
+    np.testing.assert_array_equal(outcomes["elastic"][1], outcomes["global"][1])
+
+
 def test_no_share_is_padded_beyond_the_limit_of_work(lab: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     most, ends = 9 * 40 * 6.0, []
 

@@ -1,0 +1,90 @@
+"""Ask a question in a process of its own, with a time limit: a library that breaks or hangs stays there."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+POLL_S = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The end of a child.
+
+    Attributes:
+        facts: the JSON object in the last line that it has printed; None if there is none.
+        fault: why there is none, in words; empty if there is one.
+    """
+
+    facts: Mapping[str, Any] | None
+    fault: str = ""
+
+
+def ask(command: Sequence[str], limit_s: float, environ: Mapping[str, str] | None = None) -> Answer:
+    """Run a command that prints a JSON object in its last line.
+
+    Returns within `limit_s` and a second, whatever the child does: one that cannot even be killed, because it
+    waits for a file system, is left behind.
+
+    Args:
+        command: the command.
+        limit_s: seconds that it may take.
+        environ: its environment; None: this process's own.
+    """
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        try:
+            process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, env=environ, start_new_session=True
+            )
+        except OSError as error:
+            return Answer(None, f"{command[0]} cannot be started ({error.strerror})")
+        if not _has_ended(process, limit_s):
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            _has_ended(process, 1.0)
+            return Answer(None, f"no answer within {limit_s:g} s")
+        out.seek(0)
+        err.seek(0)
+        printed, said = (file.read().decode("utf-8", "replace") for file in (out, err))
+    found = facts_in(printed)
+    if found is not None:
+        return Answer(found)
+    code = process.returncode
+    if code < 0:
+        return Answer(None, f"it died of signal {signal.Signals(-code).name}")
+    last = next((line.strip() for line in reversed(said.splitlines()) if line.strip()), f"exit code {code}")
+    return Answer(None, last[:300])
+
+
+def facts_in(printed: str) -> dict[str, Any] | None:
+    """Return the last line that is a JSON object; or all of the text, if it is one."""
+    for text in (*reversed([line for line in printed.splitlines() if line.startswith("{")]), printed):
+        with suppress(ValueError):
+            found = json.loads(text)
+            if isinstance(found, dict):
+                return found
+    return None
+
+
+def ask_python(code: str, *arguments: str, limit_s: float) -> Answer:
+    """Run a program of Python, which gets the arguments in `sys.argv[1:]`."""
+    return ask([sys.executable, "-c", code, *arguments], limit_s)
+
+
+def _has_ended(process: subprocess.Popen[bytes], limit_s: float) -> bool:
+    end_s = time.monotonic() + limit_s
+    while process.poll() is None:
+        if time.monotonic() > end_s:
+            return False
+        time.sleep(POLL_S)
+    return True
