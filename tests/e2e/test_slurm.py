@@ -78,25 +78,3 @@ def test_jobs_that_are_stopped_or_lose_a_rank_go_on_and_learn_the_same(cluster: 
         r"lost communication with a remote daemon(.*\n)+.*Remote daemon: .* on node n\d", signalled.log
     )
     assert re.findall(r"rank (\d+) \(\w+, pid \d+\) on host .* died without", killed.log) == ["5"]
-
-
-def test_submit_runs_an_array_and_compares_it_whatever_its_files_are_called(cluster: Cluster) -> None:
-    """The words of scripts, and options in their heads, reach Slurm and the run as they were given."""
-    odd = "it's $HOME.yaml"
-    (cluster.folder / odd).write_text(ENSEMBLE.replace("EPOCHS", "1"))
-    site = cluster.folder / "site.yaml"
-    site.write_text(f"exclusive: false\nbefore: ['export PYTHONPATH={ROOT}']\n")
-    command = ["submit", odd, "--array", "seeds=0-1", "--output", "runs/of it", "--samples", "600", "--json"]
-    environ = {"HPCBAL_SITE": str(site), "HPCBAL_CALIBRATION": "/dev/null", "PYTHONPATH": str(ROOT)}
-    shown = cluster.run(str(HPCBAL), *command, "--", "--comment=two words #1", environ=environ)
-    answer = json.loads(shown)
-    array, last = Job(cluster, answer["ids"][0]), Job(cluster, answer["compare"])
-    assert "Comment=two words #1" in cluster.run("scontrol", "show", "job", array.number)
-    assert answer["job"]["time_s"] < 600, "the run is predicted to take seconds"
-    assert last.end() == ("COMPLETED", "0:0")
-    page = (cluster.folder / "runs/of it/compare.html").read_text()
-    assert "seed-0" in page
-    assert "seed-1" in page
-    for seed in (0, 1):
-        assert results(cluster, f"of it/seed-{seed}").keys() == {"a", "b"}
-    assert results(cluster, "of it/seed-0") != results(cluster, "of it/seed-1")

@@ -7,6 +7,7 @@ import random
 import re
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from slurm_cluster import ENSEMBLE, MARKS, Cluster, Job, results, running_cluster
@@ -84,6 +85,33 @@ def test_jobs_come_back_after_losses_and_stops_while_they_get_further_and_may(
     assert lost.end() == DONE, lost.log
     assert lost.show("Restarts") == "1"
     assert results(cluster, "lost") == undisturbed
+
+
+def test_an_array_comes_back_by_tasks_and_is_compared_at_its_end_whatever_its_files_are_called(
+    cluster: Cluster,
+) -> None:
+    """The words of scripts, and options in their heads, reach Slurm and the run as they were given."""
+    odd = "it's $HOME.yaml"
+    (cluster.folder / odd).write_text(ENSEMBLE.replace("EPOCHS", "3"))
+    words = (odd, "--array", "seeds=0-1", "--output", "runs/of it", "--samples", "600", "--until-done", "2")
+    shown = cluster.hpcbal("submit", *words, "--json", "--", "--comment=two words #1")
+    answer = json.loads(shown.stdout)
+    array, last = answer["ids"][0], Job(cluster, answer["compare"])
+    assert "Comment=two words #1" in cluster.run("scontrol", "show", "job", array)
+    assert answer["job"]["time_s"] < 600, "the run is predicted to take seconds"
+    first, second = (cluster.in_queue(f"of it/seed-{seed}") for seed in (0, 1))
+    assert (first["id"], second["id"]) == (f"{array}_1", f"{array}_2")
+    stopped = Job(cluster, first["id"], Path(first["log"]))
+    stopped.wait_until_trained()
+    stopped.signal("USR2")
+    assert last.end() == DONE
+    assert [Job(cluster, job["id"]).show("Restarts") for job in (first, second)] == ["1", "0"]
+    page = (cluster.folder / "runs/of it/compare.html").read_text()
+    assert "seed-0" in page
+    assert "seed-1" in page
+    found = [results(cluster, f"of it/seed-{seed}") for seed in (0, 1)]
+    assert found[0] != found[1]
+    assert [len(epochs) for each in found for epochs in each.values()] == [3] * 4
 
 
 def test_signals_at_any_moment_change_no_result(

@@ -176,7 +176,11 @@ class Cluster:
 
     def hpcbal(self, *words: str) -> subprocess.CompletedProcess[str]:
         """Run hpcbal where jobs are submitted."""
-        return self.control("exec", str(HPCBAL), *words)
+        site = self.folder / "site.yaml"
+        if not site.exists():
+            site.write_text(f"before: ['export PYTHONPATH={ROOT}']\n")
+        own = {"HPCBAL_SITE": str(site), "HPCBAL_CALIBRATION": "/dev/null", "PYTHONPATH": str(ROOT)}
+        return self.control("exec", str(HPCBAL), *words, env={**os.environ, **own})
 
     def submit_run(self, name: str, *options: str, config: str | None = None, time: str = "0:20") -> Job:
         """Submit `runs/NAME` with `hpcbal submit`; its job is in the queue when this returns.
