@@ -24,7 +24,7 @@ def test_jobs_end_with_what_the_run_has_recorded(cluster: Cluster) -> None:
         "#SBATCH hetjob\n#SBATCH --nodes=1 --ntasks-per-node=2\n"
         f"$({HPCBAL} launcher) {HPCBAL} run het.yaml --output runs/het >het.log 2>&1\n"
     )
-    (cluster.folder / "het.yaml").write_text(ENSEMBLE.replace("EPOCHS", "2"))
+    (cluster.folder / "het.yaml").write_text(ENSEMBLE.replace("EPOCHS", "2") + "preflight: true\n")
     lost = cluster.submit("lost", "--nodes=2", "--no-requeue", script=cluster.with_mpirun(), epochs=500)
     once = cluster.submit("once", "--no-requeue", "--nodes=1", epochs=500)
     whole = cluster.submit("one", script="one_node.sbatch", epochs=1)
@@ -48,6 +48,7 @@ def test_jobs_end_with_what_the_run_has_recorded(cluster: Cluster) -> None:
     assert heterogeneous.end() == ("COMPLETED", "0:0"), (cluster.folder / "het.log").read_text()
     two_nodes = re.findall(r"n\d+: 1 emulated slot, 1 preprocessor", (cluster.folder / "het.log").read_text())
     assert len(two_nodes) == 2  # one MPI world, with a node of each component
+    assert "preflight: no errors in shared memory" in (cluster.folder / "het.log").read_text()
 
 
 def test_jobs_that_are_stopped_or_lose_a_rank_go_on_and_learn_the_same(cluster: Cluster) -> None:

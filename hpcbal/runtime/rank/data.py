@@ -57,7 +57,7 @@ class StreamFacts:
     @classmethod
     def of(cls, config: EnsembleConfig, source: PreprocessedSamples) -> StreamFacts:
         """The facts about `source`, on a rank that has it."""
-        spec = StreamSpec.of_source(source, config.dataplane)
+        spec = StreamSpec.of_run(source, config)
         is_normalised = any(step.name == "normalize" for step in config.preprocessing)
         max_broken = config.data.max_bad_fraction * spec.num_positions
         return cls(

@@ -30,6 +30,7 @@ from hpcbal.runtime.roles.group_round import GroupRound
 from hpcbal.runtime.wire.protocol import FormGroup, OpenGroups, ReaderReady, Shutdown
 from hpcbal.training.backend import Backend
 from hpcbal.training.collective import GradientCollective, LocalCollective
+from hpcbal.training.devices import is_gpu
 from hpcbal.training.groups import TrainerGroups
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ class Trainer:
         self._cache = ReplicaCache()
         self._split_memories: dict[str, SplitMemory] = {}
         local_slot = context.roles.local_slot(context.rank)
-        gpu = None if context.config.backend.is_emulated else context.roles.gpu_of(context.rank)
+        gpu = context.roles.gpu_of(context.rank) if is_gpu(backend.device) else None
         self._watch = make_watch(context.config, None if gpu is None else gpu[1])
         self._reader = StreamReader(data.ring, local_slot)
         self._dnns: dict[str, DnnConfig] = {dnn.name: dnn for dnn in context.config.dnns}
