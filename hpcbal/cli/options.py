@@ -71,7 +71,7 @@ def add_launch(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--output",
         "-o",
-        type=_directory,
+        type=directory,
         metavar="DIR",
         help="output directory (default: $HPCBAL_OUTPUT, else output.dir of the configuration)",
     )
@@ -112,7 +112,7 @@ def share(text: str) -> float:
     return found
 
 
-def _directory(text: str) -> Path:
+def directory(text: str) -> Path:
     """Argument type: the name of a directory; no shell has replaced the `~` of `--output=~/runs`."""
     if not text:
         raise argparse.ArgumentTypeError(

@@ -6,7 +6,16 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from hpcbal.cli.options import Subparsers, add_json, nodes, positive, print_answer, print_text, share
+from hpcbal.cli.options import (
+    Subparsers,
+    add_json,
+    directory,
+    nodes,
+    positive,
+    print_answer,
+    print_text,
+    share,
+)
 
 
 def add_parser(verbs: Subparsers) -> None:
@@ -28,7 +37,11 @@ def add_parser(verbs: Subparsers) -> None:
         help="change a key, as for 'hpcbal run'; may be repeated",
     )
     parser.add_argument(
-        "--output", "-o", type=Path, metavar="DIR", help="output directory (default: output.dir)"
+        "--output",
+        "-o",
+        type=directory,
+        metavar="DIR",
+        help="output directory (default: $HPCBAL_OUTPUT, else output.dir of the configuration)",
     )
     parser.add_argument(
         "--system",

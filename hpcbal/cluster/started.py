@@ -171,18 +171,14 @@ def fault_of_world(launcher: Launcher, rank: int, size: int, library: str) -> st
 
     Returns: a sentence that names the fault and what to do.
     """
-    known = (launcher.size, launcher.local_size, None if launcher.rank is None else launcher.rank + 1)
-    started = next(
-        (count for count in known[:1] if count), max((count for count in known[1:] if count), default=0)
-    )
-    if size >= started:
+    at_least = max(launcher.local_size or 0, 0 if launcher.rank is None else launcher.rank + 1)
+    if size >= (launcher.size or at_least):
         return None
-    count = str(launcher.size) if launcher.size else f"at least {started}"
     return (
-        f"{launcher.name} started {count} processes, but this process is rank {rank} in an MPI world of size "
-        f"{size}, so the processes cannot reach each other: mpi4py here uses {library}, which is not the MPI "
-        "of the launcher; start with the mpirun of that MPI, or with 'srun --mpi=pmix' (see 'srun "
-        "--mpi=list'), or rebuild mpi4py against the site's MPI"
+        f"{launcher.name} started {launcher.size or f'at least {at_least}'} processes, but this process is "
+        f"rank {rank} in an MPI world of size {size}, so the processes cannot reach each other: mpi4py here "
+        f"uses {library}, which is not the MPI of the launcher; start with the mpirun of that MPI, or with "
+        "'srun --mpi=pmix' (see 'srun --mpi=list'), or rebuild mpi4py against the site's MPI"
     )
 
 

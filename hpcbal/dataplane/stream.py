@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
@@ -12,9 +12,10 @@ from hpcbal.data.arrays import LINE_BYTES, aligned_empty
 from hpcbal.data.spec import LabelSpec, SampleSpec
 from hpcbal.dataplane.cell import CellLayout
 from hpcbal.errors import InputError
+from hpcbal.events.ensemble import WITHOUT_ROUNDS
 
 if TYPE_CHECKING:
-    from hpcbal.config import DataplaneConfig
+    from hpcbal.config import DataplaneConfig, EnsembleConfig
     from hpcbal.data.source import PreprocessedSamples
 
 MIN_CELLS = 2
@@ -61,6 +62,18 @@ class StreamSpec:
             ring_bytes=settings.ring_bytes,
             is_sized=source.is_sized,
         )
+
+    @classmethod
+    def of_run(cls, source: PreprocessedSamples, config: EnsembleConfig) -> StreamSpec:
+        """Make the spec for a run; same errors as the class.
+
+        Without rounds, the ring is only there to measure rates, each on one batch, and has no room for more.
+        """
+        spec = cls.of_source(source, config.dataplane)
+        if config.schedule.paradigm not in WITHOUT_ROUNDS:
+            return spec
+        needed = max(spec.bytes_to_read(dnn.batch_size) for dnn in config.dnns)
+        return replace(spec, ring_bytes=min(spec.ring_bytes, needed))
 
     def __post_init__(self) -> None:
         """Reject sizes that cannot work.
@@ -138,12 +151,16 @@ class StreamSpec:
             InputError: if the batch is larger than `max_read_samples`.
         """
         if num_samples > self.max_read_samples:
-            needed = math.ceil((num_samples - 1) / self.block_samples) + 1
+            needed = self.bytes_to_read(num_samples)
             raise InputError(
                 f"a batch of {num_samples} samples does not fit in the ring: at most {self.max_read_samples} "
-                f"with dataplane.ring_bytes {self.ring_bytes}; raise it to {needed * self.cell_bytes}, or "
-                "lower batch_size"
+                f"with dataplane.ring_bytes {self.ring_bytes}; raise it to {needed}, or lower batch_size"
             )
+
+    def bytes_to_read(self, num_samples: int) -> int:
+        """Bytes of a ring that holds so many positions, wherever they begin in a block."""
+        num_cells = math.ceil((num_samples - 1) / self.block_samples) + 1
+        return max(MIN_CELLS, num_cells) * self.cell_bytes
 
     def static_shape(self) -> tuple[int, ...] | None:
         """Shape of every sample, or None if shapes differ."""

@@ -49,16 +49,23 @@ def allocation(job: BatchJob | None, launcher: Launcher | None, left_s: float | 
     return Finding("allocation", OK, ", ".join(parts))
 
 
-def mpi(library: str, thread_level: str, num_ranks: int, num_nodes: int) -> Finding:
-    """Judge the level of threads that MPI allows.
+def mpi(
+    library: str, thread_level: str, num_ranks: int, num_nodes: int, launched_on: int | None = None
+) -> Finding:
+    """Judge the level of threads that MPI allows, and the nodes that it finds.
 
     Args:
         thread_level: `multiple`, `serialized`, `funneled` or `single`.
+        num_ranks, num_nodes: as MPI says; ranks that share memory are on one node.
+        launched_on: nodes on which the launcher has started ranks; None: it does not say.
     """
     ranks = (
         f"{num_ranks} rank{'' if num_ranks == 1 else 's'} on {num_nodes} node{'' if num_nodes == 1 else 's'}"
     )
     text = f"{library}, {ranks}, threads: {thread_level}"
+    if launched_on is not None and launched_on != num_nodes:
+        do = "if ranks run in containers, let those of one node share /dev/shm and process numbers"
+        return Finding("MPI", WARNING, f"{text}, but the launcher says {launched_on} nodes", do)
     if thread_level == "multiple":
         return Finding("MPI", OK, text)
     return Finding(

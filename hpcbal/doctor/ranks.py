@@ -81,9 +81,11 @@ def of_ranks(
     return found
 
 
-def library_and_level(mpi_library: str, world: MPI.Intracomm, num_nodes: int) -> Finding:
-    """Judge the MPI library at hand; not collective."""
-    return checks.mpi(mpi_library, _LEVELS[MPI.Query_thread()], world.size, num_nodes)
+def library_and_level(
+    mpi_library: str, world: MPI.Intracomm, num_nodes: int, launched_on: int | None
+) -> Finding:
+    """Judge the MPI library at hand, as `checks.mpi` does; not collective."""
+    return checks.mpi(mpi_library, _LEVELS[MPI.Query_thread()], world.size, num_nodes, launched_on)
 
 
 def _ranks_of_window(node: MPI.Intracomm) -> int:

@@ -15,6 +15,14 @@ from hpcbal.ensembling.answers import (
     predictions_of,
     y_of,
 )
+from hpcbal.ensembling.calibration import (
+    COVERAGE,
+    TemperatureTally,
+    calibrated_tally,
+    entropies,
+    half_width,
+    tempered,
+)
 from hpcbal.ensembling.selection import (
     Combination,
     Loss,
@@ -25,6 +33,7 @@ from hpcbal.ensembling.selection import (
 from hpcbal.ensembling.tallies import ClassTally, Tally, ValueTally, tally_of
 
 __all__ = [
+    "COVERAGE",
     "Answers",
     "ClassTally",
     "Combination",
@@ -32,11 +41,15 @@ __all__ = [
     "Loss",
     "Piece",
     "Tally",
+    "TemperatureTally",
     "ValueTally",
     "agreeing_pairs",
     "answers_of",
+    "calibrated_tally",
     "disagreement",
+    "entropies",
     "greedy_selection",
+    "half_width",
     "has_soft_labels",
     "items_of",
     "items_per_sample",
@@ -46,5 +59,6 @@ __all__ = [
     "predictions_of",
     "squared_error_of_mean",
     "tally_of",
+    "tempered",
     "y_of",
 ]

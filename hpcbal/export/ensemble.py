@@ -31,7 +31,7 @@ from hpcbal.export.exporting import (
 from hpcbal.telemetry import environment_versions
 from hpcbal.telemetry.files.atomic_file import write_json_atomic
 from hpcbal.telemetry.files.run_directory import RunDirectory
-from hpcbal.telemetry.views.evaluation import EvaluatedDnn, read_evaluation
+from hpcbal.telemetry.views.evaluation import MEAN_OF_ALL, SELECTED, EvaluatedDnn, read_evaluation
 from hpcbal.training.committee import OF_LINK, Committee, Member, WrittenCommittee
 from hpcbal.training.outputs import by_name
 from hpcbal.training.weights import Array
@@ -161,6 +161,7 @@ def export_ensemble(directory: Path, combination: Combination, to: Path, *, forc
                     }
                     for each, share in chosen
                 ],
+                "calibration": _calibration(run, combination),
             },
             "import_before_loading": list(written.modules),
             **describe_data(config, whole),
@@ -213,6 +214,14 @@ def _chosen(run: RunDirectory, combination: Combination) -> tuple[list[tuple[Eva
     members = tuple(dnn for dnn, _ in found)
     best = replace(evaluation, dnns=members).best_dnn or members[0]
     return found, best.name
+
+
+def _calibration(run: RunDirectory, combination: Combination) -> dict[str, float | None]:
+    """Return the calibration of the ensemble in the last evaluation, by name; empty if there is none."""
+    evaluation = read_evaluation(run.evaluation)
+    name = MEAN_OF_ALL if combination == "mean" else SELECTED
+    found = () if evaluation is None else evaluation.ensembles
+    return next((dict(each.calibrated) for each in found if each.name == name), {})
 
 
 def _weights_of(run: RunDirectory, dnn: EvaluatedDnn) -> KeptWeights:

@@ -22,10 +22,12 @@ class KeptFacts:
         need: what the samples take; None if nothing can be kept, or with `auto` nothing has to be decoded.
         with_resize_first: what they would take with `resize` before `random_crop`; None if it is so already,
             or there is no `resize`.
+        ring_bytes: the memory that the blocks take in the ring.
     """
 
     need: CacheNeed | None
     with_resize_first: CacheNeed | None
+    ring_bytes: int
 
     @classmethod
     def of(cls, config: EnsembleConfig, source: PreprocessedSamples) -> KeptFacts:
@@ -33,18 +35,22 @@ class KeptFacts:
         from hpcbal.data.dataset import is_encoded
         from hpcbal.data.spec import SampleSpec
         from hpcbal.dataplane.cache import CacheNeed
+        from hpcbal.dataplane.stream import StreamSpec
 
+        stream = StreamSpec.of_run(source, config)
+        ring_bytes = stream.num_cells * stream.cell_bytes
         has_encoded = is_encoded(source.dataset.sample_spec)
         if config.dataplane.cache_bytes == AUTO and not has_encoded:
-            return cls(None, None)
+            return cls(None, None, ring_bytes)
         need = CacheNeed.of(source)
         names = [step.name for step in config.preprocessing]
         if not has_encoded or source.sample_spec.parts or not _crops_before_it_resizes(names):
-            return cls(need, None)
+            return cls(need, None, ring_bytes)
         resize = config.preprocessing[names.index("resize")].args
         spec = SampleSpec.of((resize["height"], resize["width"], source.sample_spec.shape[-1]), "uint8")
         labels = source.dataset.label_spec
-        return cls(need, CacheNeed(len(source.dataset), source.num_positions, spec, labels, spec.max_bytes))
+        first = CacheNeed(len(source.dataset), source.num_positions, spec, labels, spec.max_bytes)
+        return cls(need, first, ring_bytes)
 
 
 def _crops_before_it_resizes(names: Sequence[str]) -> bool:
@@ -110,8 +116,7 @@ def planned_cache(
         if wanted != "auto":
             return PlannedCache(wanted, None, num_bytes=wanted)
         return PlannedCache(wanted, None) if decodes else None
-    ring = config.dataplane.ring_bytes
-    limit = _limit(wanted, ring, bytes_per_node)
+    limit = _limit(wanted, facts.ring_bytes, bytes_per_node)
     rate_otherwise = None
     if facts.with_resize_first is not None:
         rate_otherwise = _size_and_rate(facts.with_resize_first, num_writers, limit)[2]

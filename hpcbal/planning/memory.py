@@ -19,7 +19,8 @@ class NodeMemory:
     """Memory use of the fullest node, in bytes.
 
     Attributes:
-        ring: most memory that the shared stream may use: dataplane.ring_bytes.
+        ring: most memory that the shared stream may use: what its blocks take, or dataplane.ring_bytes if
+            the dataset was not opened.
         networks: weights and optimizer state of the DNNs that train there at the same time, one copy per slot
             (in GPU memory if there are GPUs); None: unknown. Activations are not counted.
         snapshots: copies that are being written as checkpoints during training; None: unknown.
@@ -56,20 +57,25 @@ class NodeMemory:
 
 
 def node_memory(
-    config: EnsembleConfig, placements: Sequence[Placement], cluster: Cluster, cache_bytes: int = 0
+    config: EnsembleConfig,
+    placements: Sequence[Placement],
+    cluster: Cluster,
+    cache_bytes: int = 0,
+    ring_bytes: int | None = None,
 ) -> NodeMemory:
-    """Find the fullest node over all flotillas, each with a cache of `cache_bytes`.
+    """Find the fullest node over all flotillas, each with a ring and a cache of this size.
 
-    Sizes are taken from the checkpoints in the output directory, which hold weights and optimizer state.
+    Sizes of DNNs are taken from the checkpoints in the output directory: weights and optimizer state.
     """
+    ring = config.dataplane.ring_bytes if ring_bytes is None else ring_bytes
     sizes = _checkpoint_sizes(Path(config.output.dir), [dnn.name for dnn in config.dnns])
     unknown = tuple(name for name, size in sizes.items() if size is None)
     if unknown:
-        return NodeMemory(config.dataplane.ring_bytes, None, None, unknown, cache_bytes)
+        return NodeMemory(ring, None, None, unknown, cache_bytes)
     known = {name: size for name, size in sizes.items() if size is not None}
     each = [_of_placement(placement.slots, known, cluster) for placement in placements]
     networks, snapshots = max(each, key=sum, default=(0, 0))
-    return NodeMemory(config.dataplane.ring_bytes, networks, snapshots, (), cache_bytes)
+    return NodeMemory(ring, networks, snapshots, (), cache_bytes)
 
 
 def _of_placement(

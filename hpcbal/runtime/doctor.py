@@ -100,7 +100,7 @@ def _check_world(
     found: list[Finding] = []
     if world.rank == FIRST:
         found += [] if only_ranks else [local.here()]
-        found.append(library_and_level(library, world, len(hosts)))
+        found.append(library_and_level(library, world, len(hosts), launcher.num_nodes))
         if launcher.name == "Open MPI":
             said = os.environ.get("OMPI_VERSION")
             wrong = checks.launcher_of_library(said and f"Open MPI {said}", library, "the launcher")

@@ -78,7 +78,7 @@ def _run(
             liveness.traced(RunDirectory(output).rank_log(world.rank), config.stall_timeout_s)
         )
         if config.preflight:
-            preflight(world, ranks.node, config, roles, output, liveness.note)
+            preflight(world, ranks.node, output, liveness.note)
         timeline = config.timeline
         rank = LiveRank(
             config=config,

@@ -9,9 +9,8 @@ from pathlib import Path
 
 from mpi4py import MPI
 
-from hpcbal.cluster.roles import SCHEDULER_RANK, Roles
+from hpcbal.cluster.roles import SCHEDULER_RANK
 from hpcbal.comm.collectives import all_or_none, patient_gather
-from hpcbal.config import EnsembleConfig, RunConfig
 from hpcbal.doctor import ERROR, WARNING, Finding, local, merged
 from hpcbal.doctor.ranks import of_ranks
 from hpcbal.errors import ClusterError
@@ -23,8 +22,6 @@ log = logging.getLogger(__name__)
 def preflight(
     world: MPI.Intracomm,
     node: MPI.Intracomm,
-    config: RunConfig,
-    roles: Roles,
     output: Path,
     note: Callable[[str], None],
 ) -> None:
@@ -48,17 +45,17 @@ def preflight(
     found += of_ranks(world, node, output, None, lambda what: note(f"preflight: {what}"))
     everything = patient_gather(world, found)
     findings = [finding for some in everything or () for finding in some]
-    all_or_none(world, lambda: judge(findings, config, roles) if world.rank == SCHEDULER_RANK else None)
+    all_or_none(world, lambda: judge(findings) if world.rank == SCHEDULER_RANK else None)
 
 
-def judge(found: list[Finding], config: RunConfig, roles: Roles) -> None:
+def judge(found: list[Finding]) -> None:
     """Print the warnings, and refuse the run if there is an error.
 
     Args:
         found: by all ranks.
 
     Raises:
-        ClusterError: if a check has found an error, or two slots would use one GPU.
+        ClusterError: if a check has found an error.
     """
     findings = merged(found)
     for finding in findings:
@@ -68,7 +65,4 @@ def judge(found: list[Finding], config: RunConfig, roles: Roles) -> None:
     errors = [finding.sentence() for finding in findings if finding.level == ERROR]
     if errors:
         raise ClusterError(f"preflight: {'; '.join(errors)}; 'hpcbal doctor' shows all checks")
-    if isinstance(config, EnsembleConfig) and not config.backend.is_emulated:
-        for rank in roles.trainer_ranks:
-            roles.gpu_of(rank)
     log.info("preflight: no errors in %s", ", ".join(dict.fromkeys(finding.check for finding in findings)))

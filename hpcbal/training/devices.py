@@ -31,6 +31,15 @@ def dnn_seed(seed: int, dnn_name: str, own: int | None = None) -> int:
     return zlib.crc32(f"{seed}/{dnn_name}".encode()) if own is None else own
 
 
+CPU, EMULATED = "cpu", "emulated"
+"""How the devices of backends begin that are no GPUs."""
+
+
+def is_gpu(device: str) -> bool:
+    """Return whether the device of a backend is a GPU."""
+    return not device.startswith((CPU, EMULATED))
+
+
 @dataclass(frozen=True, slots=True)
 class LocalSlots:
     """The ranks of a node that compute, and the devices and cores of each.

@@ -63,7 +63,7 @@ def test_ranks_check_what_they_do_together(tmp_path: Path, count: int) -> None:
     found = levels(done)
     assert json.loads(done.stdout)["ranks"] == count
     assert (done.returncode, found["TensorFlow"], found["PyTorch"]) == (1, "error", "error"), done.stderr
-    fine = ("MPI", "collectives", "shared window", "output", "shared memory", "cores", "devices")
+    fine = ("MPI", "collectives", "shared window", "output", "cores", "devices")
     assert {name: found[name] for name in fine} == dict.fromkeys(fine, "ok")
     assert [path.name for path in tmp_path.glob(".hpcbal*")] == []
 

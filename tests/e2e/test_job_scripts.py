@@ -19,6 +19,9 @@ from pathlib import Path
 import job_scripts
 import pytest
 
+from hpcbal.cluster.systems import SYSTEMS, BatchJob, SiteHabits
+from hpcbal.cluster.systems.script import render
+
 pytestmark = pytest.mark.e2e
 
 ROOT = Path(__file__).parents[2]
@@ -497,3 +500,33 @@ def test_mpirun_and_more_options_can_be_chosen(site: Site, script: str, tmp_path
     site.start(copy, "a.yaml").communicate(timeout=30)
     (line,) = site.called("mpirun")
     assert line == "-n 24 --map-by ppr:6:node --bind-to none --mca pml ucx hpcbal run a.yaml"
+
+
+@pytest.mark.parametrize("name", ["pbs", "flux"])
+def test_a_job_that_no_signal_reaches_stops_when_it_is_cancelled(site: Site, name: str) -> None:
+    """`hpcbal cancel` leaves a file, which the script of `hpcbal submit` looks for."""
+    output = site.folder / "it's out"
+    output.mkdir()
+    make_venv(site.folder / ".venv", REAL_HPCBAL)
+    site.add({"pbs": "mpirun", "flux": "flux"}[name], STOPS_CLEANLY)
+    job = BatchJob(
+        "net",
+        num_nodes=1,
+        ranks_per_node=3,
+        time_s=3600,
+        tasks=(("run", "a.yaml"),),
+        outputs=(str(output),),
+        max_restarts=9,
+        log=str(site.folder / "job.log"),
+        script=str(site.folder / "batch.sh"),
+        site=SiteHabits(venv=str(site.folder / ".venv")),
+    )
+    Path(job.script).write_text(render(SYSTEMS[name], job))
+    process = site.start(job.script)
+    wait_for_file(site.folder / "started")
+    (output / "batch.cancel").touch()
+    _, reported = process.communicate(timeout=60)
+    reported += (site.folder / "job.log").read_text() if name == "pbs" else ""
+    assert (process.returncode, site.requeues) == (75, []), reported
+    assert "signalled" in site.calls.read_text()
+    assert "cancelled by hpcbal cancel" in reported

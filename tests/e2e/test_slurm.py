@@ -200,7 +200,7 @@ def test_jobs_end_with_what_the_run_has_recorded(cluster: Cluster) -> None:
         "#SBATCH hetjob\n#SBATCH --nodes=1 --ntasks-per-node=2\n"
         f"$({HPCBAL} launcher) {HPCBAL} run het.yaml --output runs/het >het.log 2>&1\n"
     )
-    (cluster.folder / "het.yaml").write_text(ENSEMBLE.replace("EPOCHS", "2"))
+    (cluster.folder / "het.yaml").write_text(ENSEMBLE.replace("EPOCHS", "2") + "preflight: true\n")
     lost = cluster.submit("lost", "--nodes=2", "--no-requeue", script=cluster.with_mpirun(), epochs=500)
     once = cluster.submit("once", "--no-requeue", "--nodes=1", epochs=500)
     whole = cluster.submit("one", script="one_node.sbatch", epochs=1)
@@ -224,6 +224,7 @@ def test_jobs_end_with_what_the_run_has_recorded(cluster: Cluster) -> None:
     assert heterogeneous.end() == ("COMPLETED", "0:0"), (cluster.folder / "het.log").read_text()
     two_nodes = re.findall(r"n\d+: 1 emulated slot, 1 preprocessor", (cluster.folder / "het.log").read_text())
     assert len(two_nodes) == 2  # one MPI world, with a node of each component
+    assert "preflight: no errors in shared memory" in (cluster.folder / "het.log").read_text()
 
 
 def test_jobs_that_are_stopped_or_lose_a_rank_go_on_and_learn_the_same(cluster: Cluster) -> None:
@@ -257,22 +258,30 @@ def test_jobs_that_are_stopped_or_lose_a_rank_go_on_and_learn_the_same(cluster: 
 
 
 def test_submit_runs_an_array_and_compares_it_whatever_its_files_are_called(cluster: Cluster) -> None:
-    """The words of scripts, and options in their heads, reach Slurm and the run as they were given."""
+    """The words of scripts, and options in their heads, reach Slurm and the run as they were given.
+
+    A requeued task is no ended one: the comparison waits for it.
+    """
     odd = "it's $HOME.yaml"
-    (cluster.folder / odd).write_text(ENSEMBLE.replace("EPOCHS", "1"))
+    (cluster.folder / odd).write_text(ENSEMBLE.replace("EPOCHS", "6"))
     site = cluster.folder / "site.yaml"
     site.write_text(f"exclusive: false\nbefore: ['export PYTHONPATH={ROOT}']\n")
     command = ["submit", odd, "--array", "seeds=0-1", "--output", "runs/of it", "--samples", "600", "--json"]
+    command += ["--until-done", "3"]
     environ = {"HPCBAL_SITE": str(site), "HPCBAL_CALIBRATION": "/dev/null", "PYTHONPATH": str(ROOT)}
     shown = cluster.run(str(HPCBAL), *command, "--", "--comment=two words #1", environ=environ)
     answer = json.loads(shown)
     array, last = Job(cluster, answer["ids"][0]), Job(cluster, answer["compare"])
     assert "Comment=two words #1" in cluster.run("scontrol", "show", "job", array.number)
     assert answer["job"]["time_s"] < 600, "the run is predicted to take seconds"
-    assert last.end() == ("COMPLETED", "0:0")
+    stopped = Job(cluster, f"{array.number}_2")
+    stopped.wait_until_trained()
+    stopped.signal("USR2")
+    assert last.end(300) == ("COMPLETED", "0:0")
+    assert stopped.show("Restarts") == "1"
     page = (cluster.folder / "runs/of it/compare.html").read_text()
     assert "seed-0" in page
     assert "seed-1" in page
     for seed in (0, 1):
-        assert results(cluster, f"of it/seed-{seed}").keys() == {"a", "b"}
+        assert [len(rows) for rows in results(cluster, f"of it/seed-{seed}").values()] == [6, 6]
     assert results(cluster, "of it/seed-0") != results(cluster, "of it/seed-1")

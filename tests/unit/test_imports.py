@@ -17,6 +17,7 @@ HEAVY = ("tensorflow", "keras", "mpi4py", "horovod", "h5py", "pyarrow")
 NOT_NEEDED: dict[str, tuple[str, ...]] = {
     "--help": ("numpy", "pydantic", "yaml", "hpcbal.config", "hpcbal.policies", "hpcbal.control"),
     "run --help": ("numpy", "pydantic", "yaml", "hpcbal.config", "hpcbal.policies", "hpcbal.control"),
+    "submit --help": ("numpy", "pydantic", "yaml", "hpcbal.config", "hpcbal.policies", "hpcbal.control"),
     "validate": ("numpy", "hpcbal.policies", "hpcbal.control", "hpcbal.telemetry", "hpcbal.simulator"),
     "plan": (
         "hpcbal.policies.batching",
@@ -304,6 +305,7 @@ sys.exit(f"{heavy} imported" if heavy else code)
 LIGHT = (
     "--help",
     "run --help",
+    "submit --help",
     "evaluate --help",
     "validate",
     "plan",

@@ -60,7 +60,10 @@ def answer(args: argparse.Namespace, config: EnsembleConfig, warn: Callable[[str
         num_writers += plan.cluster.max_slots_per_node
     cache = planned_cache(config, kept, num_writers, args.memory)
     placements = [planned.placement for planned in plan.flotillas]
-    memory = node_memory(config, placements, plan.cluster, 0 if cache is None else cache.known_bytes)
+    cache_bytes, ring_bytes = 0 if cache is None else cache.known_bytes, None
+    if kept is not None:
+        ring_bytes = kept.ring_bytes
+    memory = node_memory(config, placements, plan.cluster, cache_bytes, ring_bytes)
     command = ["hpcbal", "run", str(args.config)]
     overrides = list(args.overrides)
     if config.slots.per_node not in ("auto", per_node):

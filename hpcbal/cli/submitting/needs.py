@@ -92,6 +92,10 @@ def needs_of(args: argparse.Namespace, task: Task, site: SiteConfig) -> Needs:
         lead_s, time_s = min(LEAD_S, given_s // 4), given_s
         reason = "time: as given by --time" if args.time else "time: the walltime of the configuration"
     cores = None if site.cores_per_node is None else max(1, site.cores_per_node // ranks)
+    if cores is None:
+        reasons.append("cores: one for each rank, because the site file has no cores_per_node")
+    else:
+        reasons.append(f"cores: {cores} for each rank, of {site.cores_per_node} on a node")
     return Needs(num_nodes, ranks, cores, gpus, time_s, lead_s, (why, *reasons, reason))
 
 

@@ -19,11 +19,12 @@ from hpcbal.cli.submitting.tasks import tasks_of
 from hpcbal.cluster.systems import SYSTEMS, BatchJob, Phase, SiteHabits, System, detect
 from hpcbal.cluster.systems.commands import answer_of, run_command
 from hpcbal.cluster.systems.job import Command
-from hpcbal.cluster.systems.script import render, render_compare
+from hpcbal.cluster.systems.script import render, render_compare, word, words
 from hpcbal.config.site import SiteConfig, check_launcher, load_site
 from hpcbal.config.source.meant import did_you_mean
 from hpcbal.errors import ClusterError, InputError
-from hpcbal.telemetry.files.atomic_file import to_jsonable, write_atomic
+from hpcbal.telemetry.claim.directory import make_output
+from hpcbal.telemetry.files.atomic_file import make_own_directory, to_jsonable, write_atomic
 from hpcbal.telemetry.files.batch_jobs import BatchRecord, append_batch_job, read_batch_jobs
 from hpcbal.telemetry.files.json_lines import duration_text
 from hpcbal.telemetry.files.run_directory import RunDirectory
@@ -92,7 +93,7 @@ def submission_of(args: argparse.Namespace) -> Submission:
         is_array=is_array,
         max_restarts=args.until_done,
         log=_log(system, folder, is_array=is_array),
-        script=os.path.abspath(RunDirectory(folder).batch_script),
+        script=os.path.abspath(_script(folder, is_array=is_array)),
         exclusive=site.exclusive,
         after=tuple(args.after),
         site=habits,
@@ -118,9 +119,15 @@ def system_of(name: str) -> System:
 
 def _habits(site: SiteConfig, options: tuple[str, ...]) -> SiteHabits:
     """Return the site's habits, with the environment of this process if the site names none."""
-    root = Path(sys.prefix)
-    can_activate = (root / "bin" / "activate").exists() and (root / "bin" / "hpcbal").exists()
-    return site.habits(str(root) if can_activate else "", options)
+    programs = Path(sys.prefix) / "bin"
+    if not (programs / "hpcbal").exists():
+        return site.habits("", options)
+    if (programs / "activate").exists():
+        return site.habits(sys.prefix, options)
+    habits = site.habits("", options)  # of conda, for example: a job may not inherit PATH
+    if habits.venv or habits.container:
+        return habits
+    return replace(habits, before=(f"export PATH={word(str(programs))}:$PATH", *habits.before))
 
 
 def _log(system: System, folder: Path, *, is_array: bool) -> str:
@@ -128,6 +135,13 @@ def _log(system: System, folder: Path, *, is_array: bool) -> str:
     name = system.log_name(is_array)
     whole = os.path.abspath(folder)
     return f"{whole}/{name}" if _PLAIN_PATH.fullmatch(whole) else name
+
+
+def _script(folder: Path, *, is_array: bool) -> Path:
+    """Return the file for a script; of an array a new one: jobs of an earlier one may submit theirs again."""
+    first = RunDirectory(folder).batch_script
+    names = (first, *(first.with_stem(f"{first.stem}-{number}") for number in range(2, 10_000)))
+    return next(path for path in names if not path.exists()) if is_array else first
 
 
 def _comparison(folder: Path, outputs: Sequence[str]) -> tuple[str, ...]:
@@ -170,26 +184,42 @@ def _shown(made: Submission) -> Answer:
 def _submitted(made: Submission) -> Answer:
     outputs = [Path(each) for each in made.job.outputs]
     system, job = made.system, made.job
-    for output in {made.folder, *outputs}:
-        output.mkdir(parents=True, exist_ok=True)
+    for output in outputs:
+        make_output(output)
         RunDirectory(output).batch_cancel.unlink(missing_ok=True)
+    make_own_directory(made.folder)
     write_atomic(job.script, made.text, durable=True)
-    ids = [_number(system, command) for command in made.commands]
-    own = [system.task(ids[0], n) for n in range(1, len(outputs) + 1)] if len(ids) < len(outputs) else ids
-    for output, task, number in zip(outputs, job.tasks, own, strict=True):
-        append_batch_job(output, _record(made, task, number))
+    ids: list[str] = []
+    own: list[str] = []
+    commands = made.commands
+    for command in commands:  # noted at once: the next one may be refused
+        try:
+            ids.append(_number(system, command))
+        except ClusterError as error:
+            before = f"; {len(ids)} of {len(commands)} runs are submitted: {' '.join(ids)}" if ids else ""
+            raise ClusterError(f"{error}{before}") from error
+        new = range(1, len(outputs) + 1) if len(commands) < len(outputs) else range(1, 2)
+        for number in [system.task(ids[-1], n) for n in new] if job.is_array else ids[-1:]:
+            append_batch_job(outputs[len(own)], _record(made, job.tasks[len(own)], number))
+            own.append(number)
+    more = ", ..." if own[1:] else ""
     lines = [f"submitted {' '.join(ids)} to {system.title}", *_asked(made)]
-    lines.append(f"log: {os.path.abspath(system.log_of(job.log, own[0]))}" + (", ..." if own[1:] else ""))
-    lines.append(f"look: hpcbal status {shlex.quote(job.outputs[0])}" + (", ..." if own[1:] else ""))
+    lines.append(f"log: {os.path.abspath(system.log_of(job.log, own[0]))}{more}")
+    lines.append(f"look: hpcbal status {shlex.quote(job.outputs[0])}{more}")
     values: dict[str, Any] = {**_facts(made), "ids": ids, "script": job.script}
     if job.is_array:
         values["compare"] = _submit_comparison(made, ids)
-        lines.append(f"then: job {values['compare']} writes {made.folder / 'compare.html'}")
+        if values["compare"] is not None:
+            lines.append(f"then: job {values['compare']} writes {made.folder / 'compare.html'}")
     return Answer(values, lambda: lines)
 
 
-def _submit_comparison(made: Submission, ids: Sequence[str]) -> str:
-    """Submit the small job that compares the runs of an array when all of them have ended."""
+def _submit_comparison(made: Submission, ids: Sequence[str]) -> str | None:
+    """Submit the small job that compares the runs of an array when all of them have ended.
+
+    Returns:
+        Its number; None, with a warning, if it was refused: the runs are submitted already.
+    """
     folder = made.folder
     head, slash, _ = made.job.log.rpartition("/")
     job = BatchJob(
@@ -208,7 +238,13 @@ def _submit_comparison(made: Submission, ids: Sequence[str]) -> str:
     text = render_compare(made.system, job, os.getcwd())
     write_atomic(job.script, text, durable=True)
     (command,) = made.system.submissions(job, job.script, text)
-    return _number(made.system, command)
+    try:
+        return _number(made.system, command)
+    except ClusterError as error:
+        print_warning(
+            f"the runs are submitted, but not their comparison; later: hpcbal {words(job.compare)}: {error}"
+        )
+        return None
 
 
 def _number(system: System, command: Command) -> str:

@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from hpcbal import env
 from hpcbal.cli.options import print_warning
 from hpcbal.config import load_config
 from hpcbal.config.load import AnyConfig
@@ -47,17 +48,17 @@ def tasks_of(args: argparse.Namespace) -> tuple[list[Task], Path, bool]:
     Raises:
         InputError: if a configuration is wrong, an array has no runs, or two have one directory.
     """
-    given = tuple(args.overrides)
+    given, output = tuple(args.overrides), args.output or env.read("HPCBAL_OUTPUT")
     if args.array_of is not None:
         return _of_files(args, given)
     if args.config is None:
         raise InputError("no configuration: give CONFIG, or --array-of FILE...")
     if args.array is None:
-        task = _task(args.config, given, args.output)
+        task = _task(args.config, given, output)
         return [task], task.output, False
     seeds = seeds_of(args.array)
     # The largest is the one that may not be allowed; all else is the same.
-    one = _task(args.config, (*given, f"seed={max(seeds)}"), args.output)
+    one = _task(args.config, (*given, f"seed={max(seeds)}"), output)
     tasks = [
         Task(one.path, one.config, (*given, f"seed={seed}"), one.output / f"seed-{seed}") for seed in seeds
     ]
@@ -70,7 +71,7 @@ def _of_files(args: argparse.Namespace, given: tuple[str, ...]) -> tuple[list[Ta
     if len(args.array_of) > MOST_TASKS:
         raise InputError(f"--array-of: got {len(args.array_of)} files, allowed: at most {MOST_TASKS}")
     tasks = [_task(path, given, None) for path in args.array_of]
-    folder = args.output or tasks[0].output.parent
+    folder: Path = args.output or tasks[0].output.parent
     if args.output is not None:
         tasks = [replace(task, output=folder / task.config.name) for task in tasks]
     taken: dict[Path, Task] = {}
@@ -84,9 +85,9 @@ def _of_files(args: argparse.Namespace, given: tuple[str, ...]) -> tuple[list[Ta
     return tasks, folder, True
 
 
-def _task(path: Path, overrides: tuple[str, ...], output: Path | None) -> Task:
+def _task(path: Path, overrides: tuple[str, ...], output: Path | str | None) -> Task:
     config = load_config(path, overrides, warn=print_warning, beforehand=True)
-    return Task(path, config, overrides, Path(config.output.dir) if output is None else output)
+    return Task(path, config, overrides, Path(output or config.output.dir))
 
 
 def seeds_of(text: str) -> list[int]:

@@ -64,5 +64,6 @@ def answer_of(command: Command) -> Done:
     """
     done = run_command(command)
     if done.code:
-        raise ClusterError(f"{command.words[0]} has refused, with code {done.code}: {done.said}")
+        said = f": {done.said}" if done.said else ""
+        raise ClusterError(f"{command.words[0]} has refused, with code {done.code}{said}")
     return done

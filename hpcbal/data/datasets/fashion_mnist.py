@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hpcbal.data.datasets.arguments import path_of
 from hpcbal.data.datasets.small_sets import InMemoryDataset
 from hpcbal.errors import DataError
 
@@ -33,7 +34,7 @@ def fashion_mnist(path: str = DEBIAN_PATH) -> InMemoryDataset:
 
     Source: H. Xiao, K. Rasul and R. Vollgraf, arXiv:1708.07747, 2017.
     """
-    directory = Path(path).expanduser()
+    directory = path_of("fashion_mnist", "path", path)
     images, labels = [], []
     for part in _PARTS:
         images.append(_read_idx(directory, f"{part}-images-idx3-ubyte", num_axes=3))

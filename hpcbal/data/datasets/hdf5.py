@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hpcbal.data.dataset import Dataset
+from hpcbal.data.datasets.arguments import path_of
 from hpcbal.data.datasets.hdf5_named import NamedHdf5Dataset
 from hpcbal.data.datasets.hdf5_reading import CACHE_BYTES, digest_of_rows, member_of, opened, read_labels
 from hpcbal.data.spec import LabelSpec, SampleSpec
@@ -129,7 +130,7 @@ def hdf5(
     Raises:
         DataError: if the file or dataset does not exist, is locked, or shapes do not fit.
     """
-    place = Path(path).expanduser()
+    place = path_of("hdf5", "path", path)
     if isinstance(images, str) and isinstance(labels, str):
         return Hdf5Dataset(place, images, labels, shapes)
     if shapes is not None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from hpcbal.data.dataset import evenly
+from hpcbal.data.datasets.arguments import image_endings, path_of
 from hpcbal.data.datasets.index import Arrays, Names, index_of
 from hpcbal.data.spec import LabelSpec
 from hpcbal.errors import DataError
@@ -108,7 +109,7 @@ def image_folder(
         DataError: if the directory does not exist, has no classes, or a class has no images.
     """
     endings = image_endings(extensions, "image_folder")
-    root = Path(path).expanduser()
+    root = path_of("image_folder", "path", path)
     if not root.is_dir():
         where = f" (from {Path.cwd()})" if not root.is_absolute() else ""
         raise DataError(
@@ -172,22 +173,6 @@ def _changed_ns(folder: Path) -> int:
         return os.stat(folder).st_mtime_ns
     except OSError as error:
         raise DataError(f"image_folder: {folder} cannot be read: {error.strerror}") from error
-
-
-def image_endings(extensions: Sequence[str], dataset: str) -> tuple[str, ...]:
-    """File extensions in lower case, each with its dot.
-
-    Args:
-        dataset: whose argument they are, for the message.
-
-    Raises:
-        DataError: if they are not a list of texts.
-    """
-    if isinstance(extensions, str) or not extensions or not all(isinstance(e, str) for e in extensions):
-        raise DataError(
-            f"{dataset}: data.args.extensions: got {extensions!r}, allowed: a list such as [png, jpg]"
-        )
-    return tuple("." + extension.lower().lstrip(".") for extension in extensions)
 
 
 def _image_names(directory: Path, endings: tuple[str, ...]) -> tuple[str, ...]:

@@ -13,12 +13,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hpcbal.data.datasets.arguments import path_of
 from hpcbal.errors import DataError
 
 log = logging.getLogger(__name__)
 
-FORMAT = 2
-"""Of the file of an index; another one has another name."""
+FORMAT = 3
+"""Of the file of an index, and of what datasets look for; another one has another name."""
 
 _IDENTITY = "identity"
 """The array that identifies the data of an index: a digest of 32 bytes."""
@@ -80,11 +81,11 @@ def index_of(
         written.
 
     Raises:
-        DataError: if `given` is another file than an index.
+        DataError: if `given` is no path, or another file than an index.
     """
     asked = hashlib.sha256(repr((FORMAT, dataset, question)).encode(errors="surrogateescape"))
     name = f".hpcbal-index-{asked.hexdigest()[:16]}.npz"
-    file = folder / name if given is None else Path(given).expanduser()
+    file = folder / name if given is None else path_of(dataset, "index", given)
     asked.update(repr(state).encode(errors="surrogateescape"))
     identity = np.frombuffer(asked.digest(), np.uint8)
     is_ours, why, remark = given is None, "is no index", ""

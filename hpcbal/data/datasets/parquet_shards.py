@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hpcbal.data.dataset import UnusableSampleError
+from hpcbal.data.datasets.arguments import check_names
 from hpcbal.data.datasets.index import Arrays, index_of
 from hpcbal.data.datasets.shards import (
     ShardFiles,
@@ -111,8 +112,13 @@ def parquet_shards(
         from pyarrow import parquet
     except ImportError as error:
         raise DataError(f"parquet_shards: needs pyarrow ({error}); pip install 'hpcbal[parquet]'") from None
+    check_names("parquet_shards", image=image, label=label)
     files = shard_files(
-        "parquet_shards", path, "*.parquet", lambda name: name.endswith(".parquet"), parquet.ParquetFile
+        "parquet_shards",
+        path,
+        "*.parquet",
+        lambda name: name.lower().endswith(".parquet"),
+        parquet.ParquetFile,
     )
     found, remarks = index_of(
         "parquet_shards",
@@ -122,6 +128,7 @@ def parquet_shards(
         files.stamps.tolist(),
         lambda: _indexed(files, image, label),
     )
+    remarks = files.remarks + remarks
     largest = int(found["group_bytes"].argmax())
     rows, num_bytes = int(found["group_rows"][largest]), int(found["group_bytes"][largest])
     if rows > 1 and num_bytes > LARGE_GROUP_BYTES:
@@ -153,6 +160,7 @@ def _indexed(files: ShardFiles[Any], image: str | None, label: str | None) -> Ar
                 columns = columns or own
                 if own != columns:
                     raise _WrongColumnsError(f"it has {own}, but {files.names[0]} has {columns}")
+                _check_alone(file.metadata.schema, columns)
                 groups += [(shard, *facts) for facts in _row_groups(file.metadata, columns.image)]
                 read = file.read(columns=[columns.label], use_threads=False).column(0)
                 labels.append(_numbers(read, number_of if columns.are_texts else None))
@@ -263,6 +271,22 @@ def _stored_names(schema: pa.Schema, label: str) -> tuple[str, ...] | None:
         return tuple(map(str, stored["info"]["features"][label]["names"]))
     except (ValueError, LookupError, TypeError):  # others write what they like
         return None
+
+
+def _check_alone(schema: parquet.ParquetSchema, columns: _Columns) -> None:
+    """Check that names show which columns are meant: pyarrow reads all that have one, or begin with one.
+
+    Raises:
+        _WrongColumnsError: if there are several of them.
+    """
+    paths = [schema.column(number).path for number in range(len(schema))]
+    for wanted in (columns.image, columns.label):
+        found = [path for path in paths if path == wanted or path.startswith(f"{wanted}.")]
+        if len(found) > 1:
+            raise _WrongColumnsError(
+                f"it has {len(found)} columns that {wanted!r} may mean ({', '.join(found[:5])}); rename all "
+                "but one of them"
+            )
 
 
 def _row_groups(metadata: parquet.FileMetaData, column: str) -> list[tuple[int, int, int]]:

@@ -7,7 +7,7 @@ import hashlib
 import os
 import re
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from io import FileIO
 from pathlib import Path
@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hpcbal.data.dataset import UnusableSampleError, evenly
+from hpcbal.data.datasets.arguments import check_classes, path_of
 from hpcbal.data.datasets.image_folder import DIGEST_FILES, OF_TRAINING, OF_VALIDATION
 from hpcbal.data.datasets.index import Arrays, Names
 from hpcbal.data.spec import LabelSpec
@@ -34,19 +35,27 @@ class ShardFiles(Generic[T]):
     Attributes:
         paths: of all files.
         stamps: bytes and the time of the last change of each, shape (num_files, 2).
+        remarks: sentences for warnings.
 
     Args:
         dataset: name of the dataset, for messages.
         paths: of the files.
         handle: what a file that is open is read with.
+        remarks: sentences for warnings.
 
     Raises:
         DataError: if one of them cannot be read.
     """
 
-    def __init__(self, dataset: str, paths: Sequence[Path], handle: Callable[[FileIO], T]) -> None:
+    def __init__(
+        self,
+        dataset: str,
+        paths: Sequence[Path],
+        handle: Callable[[FileIO], T],
+        remarks: tuple[str, ...] = (),
+    ) -> None:
         self._open: dict[int, tuple[FileIO, T]] = {}  # the one used last at the end
-        self.paths, self._handle = tuple(paths), handle
+        self.paths, self._handle, self.remarks = tuple(paths), handle, remarks
         self.stamps = np.array([_stamp(dataset, path) for path in paths], np.int64)
 
     def __del__(self) -> None:
@@ -118,22 +127,73 @@ def shard_files(
         is_shard: whether a file of a directory with this name is one of them.
         handle: see `ShardFiles`.
 
+    Returns: the files; with a remark if a pattern finds only some of those that their names count.
+
     Raises:
-        DataError: if there are none, they cannot be read, or a directory holds parts of the data.
+        DataError: if there are none, they cannot be read, or a directory holds parts of the data, or lacks
+            some of it.
     """
-    root = Path(path).expanduser()
+    root = path_of(dataset, "path", path)
+    remarks: tuple[str, ...] = ()
     if root.is_dir():
-        paths = sorted(each for each in root.iterdir() if is_shard(each.name) and each.name[0] != ".")
+        others = [each for each in root.iterdir() if each.name[0] != "."]
+        paths = sorted(each for each in others if is_shard(each.name))
+        _check_unpacked(dataset, root, others, is_shard)
         _check_one_part(dataset, root, paths)
+        missing = _missing(paths)
+        if missing:
+            raise DataError(
+                f"{dataset}: {root} lacks {missing}; restore what is missing, or set data.args.path to a "
+                "pattern for the files that there are"
+            )
+    elif root.exists():
+        paths = [root]
     else:
-        paths = [root] if root.exists() else sorted(map(Path, glob.glob(str(root))))
+        paths = sorted(map(Path, glob.glob(str(root))))
+        missing = _missing(paths)
+        if missing:
+            remarks = (f"{dataset}: {path} finds no {missing}, so the samples in there are left out",)
     if not paths:
         where = f" (from {Path.cwd()})" if not root.is_absolute() else ""
         raise DataError(
             f"{dataset}: {path}{where} is no file and holds no files {shown}; set data.args.path to a file, "
             "to a directory of such files, or to a pattern such as train-*"
         )
-    return ShardFiles(dataset, paths, handle)
+    return ShardFiles(dataset, paths, handle, remarks)
+
+
+_COUNTED = re.compile(r"(.*)-(\d{5,})-of-(\d{5,})")
+"""Beginning of the name of a file that is one of so many, numbered from 0 or from 1."""
+_MOST_COUNTED = 10**6
+
+
+def _missing(paths: Iterable[Path]) -> str:
+    """Name the files that are not there, by the names of those that are; empty if all are."""
+    numbers: dict[tuple[Path, str, str], set[int]] = {}
+    for path in paths:
+        found = _COUNTED.match(path.name)
+        if found and int(found[3]) <= _MOST_COUNTED:
+            numbers.setdefault((path.parent, found[1], found[3]), set()).add(int(found[2]))
+    missing = []
+    for (_, start, total), present in numbers.items():
+        first = 1 if int(total) in present else 0
+        lacking = sorted(set(range(first, first + int(total))) - present)
+        missing += [f"{start}-{number:0{len(total)}}-of-{total}" for number in lacking]
+    return ", ".join(missing[:3]) + (f" and {len(missing) - 3} more" if len(missing) > 3 else "")
+
+
+_COMPRESSED = re.compile(r"(.*)\.(gz|bz2|xz|zst|lz4|zip)$|(.*\.t)(?:gz|bz2?|xz|zst)$", re.IGNORECASE)
+
+
+def _check_unpacked(dataset: str, root: Path, paths: Iterable[Path], is_shard: Callable[[str], bool]) -> None:
+    """Refuse a directory with files that are shards as soon as they are unpacked."""
+    for path in sorted(paths):
+        found = _COMPRESSED.match(path.name)
+        if found and is_shard(found[1] or f"{found[3]}ar"):
+            raise DataError(
+                f"{dataset}: {path} is compressed, allowed: files that can be read at any place; unpack it, "
+                f"or set data.args.path to a pattern for the other files in {root}"
+            )
 
 
 def _check_one_part(dataset: str, root: Path, paths: Sequence[Path]) -> None:
@@ -254,8 +314,10 @@ class ShardSamples:
             remarks: sentences for warnings.
 
         Raises:
-            DataError: if there is a label that is no class, or another number of names.
+            DataError: if `num_classes` and `class_names` are no such things, there is a label that is no
+                class, or another number of names.
         """
+        check_classes(shown.partition(":")[0], num_classes, class_names)
         self._images, self.remarks = images, remarks
         self.label_spec = LabelSpec()
         self.labels: NDArray[np.int64] = index["label"]

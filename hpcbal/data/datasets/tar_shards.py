@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import os
+import reprlib
 import tarfile
 from array import array
 from collections.abc import Iterator, Sequence
 from io import FileIO
-from itertools import groupby
+from itertools import groupby, islice
 from pathlib import Path
+from typing import BinaryIO
 
-from hpcbal.data.datasets.image_folder import DEFAULT_EXTENSIONS, image_endings
+from hpcbal.data.datasets.arguments import check_names, image_endings
+from hpcbal.data.datasets.image_folder import DEFAULT_EXTENSIONS
 from hpcbal.data.datasets.index import Arrays, index_of
 from hpcbal.data.datasets.shards import Ranges, ShardFiles, ShardSamples, ranges_index, shard_files
 from hpcbal.errors import DataError
 
-_MOST_DIGITS = 18
+_MOST_SHOWN = 3
+"""Names in a message."""
+_MOST_DIGITS, _MOST_BYTES = 18, 4096
+"""Of a class, and of the file that holds it, with spaces and ends of lines."""
 
 
 def tar_shards(
@@ -38,10 +44,14 @@ def tar_shards(
 
     Raises:
         DataError: if there are no archives, one of them is no tar archive or is damaged, a sample lacks its
-            image or its class or has two of them, or a class is no whole number or too large.
+            image or its class or has two of them, one of these is a link, or a class is no whole number or
+            too large.
     """
+    check_names("tar_shards", label=label)
     endings = tuple(ending.removeprefix(".") for ending in image_endings(extensions, "tar_shards"))
-    files = shard_files("tar_shards", path, "*.tar", lambda name: name.endswith(".tar"), FileIO.fileno)
+    files = shard_files(
+        "tar_shards", path, "*.tar", lambda name: name.lower().endswith(".tar"), FileIO.fileno
+    )
     label = label.lower().removeprefix(".")
     found, remarks = index_of(
         "tar_shards",
@@ -52,7 +62,9 @@ def tar_shards(
         lambda: _indexed(files, endings, label),
     )
     shown = f"tar_shards: {path}"
-    return ShardSamples(shown, files.names, found, Ranges(files, found), num_classes, class_names, remarks)
+    return ShardSamples(
+        shown, files.names, found, Ranges(files, found), num_classes, class_names, files.remarks + remarks
+    )
 
 
 def _indexed(files: ShardFiles[int], endings: Sequence[str], label: str) -> Arrays:
@@ -72,73 +84,93 @@ def _indexed(files: ShardFiles[int], endings: Sequence[str], label: str) -> Arra
         except OSError as error:
             raise DataError(f"tar_shards: {path} cannot be read: {error.strerror or error}") from error
     if not keys:
-        shown = ", ".join(f".{ending}" for ending in endings)
+        with open(files.paths[0], "rb") as file:
+            names = [member.name for member in islice(_members(file), _MOST_SHOWN)]
         raise DataError(
-            f"tar_shards: no member {shown} in {len(files.paths)} archives, the first one {files.paths[0]}"
+            f"tar_shards: no member {_shown(endings)} in {len(files.paths)} archives, the first one "
+            f"{files.paths[0]}{_instead(names, endings)}"
         )
     return ranges_index(places, keys)
 
 
 def _samples(path: Path, endings: Sequence[str], label: str) -> Iterator[tuple[str, tarfile.TarInfo, int]]:
     """The samples of an archive: neighbours with the same name up to the first dot, as in WebDataset."""
-    with open(path, "rb") as file, tarfile.open(fileobj=file, mode="r:") as archive:
-        for key, members in groupby(_files(archive, file.fileno()), lambda member: _parts_of_name(member)[0]):
+    with open(path, "rb") as file:
+        for key, members in groupby(_members(file), lambda member: _parts_of_name(member.name)[0]):
             image: tarfile.TarInfo | None = None
             of_class: tarfile.TarInfo | None = None
             for member in members:
-                extension = _parts_of_name(member)[1]
+                extension = _parts_of_name(member.name)[1]
                 if extension == label:
-                    _check_alone(path, key, of_class, member)
+                    _check_member(path, key, of_class, member)
                     of_class = member
                 elif extension in endings:
-                    _check_alone(path, key, image, member)
+                    _check_member(path, key, image, member)
                     image = member
             if image is not None and of_class is not None:
                 yield key, image, _class_of(path, of_class, file.fileno())
             elif image is not None or of_class is not None:
-                lacks = "no image" if image is None else f"no member {key}.{label} with its class"
-                raise DataError(
-                    f"tar_shards: {path}: sample {key} has {lacks} beside it; set data.args.extensions and "
-                    "data.args.label to the extensions that the archive uses"
-                )
+                raise _not_whole(path, key, endings if image is None else (label,))
 
 
-def _files(archive: tarfile.TarFile, descriptor: int) -> Iterator[tarfile.TarInfo]:
-    """The files in an archive, without hidden ones.
+def _members(file: BinaryIO) -> Iterator[tarfile.TarInfo]:
+    """The members of an archive, without directories and hidden files.
+
+    Args:
+        file: the archive, at its start.
 
     Raises:
         tarfile.TarError: if it is damaged.
     """
-    for member in archive:
-        archive.members = []  # type: ignore[attr-defined]  # tarfile keeps all of them otherwise
-        if member.isfile() and not member.name.rpartition("/")[2].startswith("."):
-            yield member
+    with tarfile.open(fileobj=file, mode="r:") as archive:
+        for member in archive:
+            archive.members = []  # type: ignore[attr-defined]  # tarfile keeps all of them otherwise
+            if not member.isdir() and not member.name.rpartition("/")[2].startswith("."):
+                yield member
     # Where headers are damaged, tarfile stops as if the archive ended there.
-    block = os.pread(descriptor, tarfile.BLOCKSIZE, archive.offset)
+    block = os.pread(file.fileno(), tarfile.BLOCKSIZE, archive.offset)
     if len(block) < tarfile.BLOCKSIZE or any(block):
         raise tarfile.ReadError(f"no member and no end of the archive at byte {archive.offset}")
+    place = archive.offset
+    while rest := os.pread(file.fileno(), 2**20, place):
+        if any(rest):
+            raise tarfile.ReadError(
+                f"there is more after its end at byte {archive.offset}: tar --concatenate joins archives, "
+                "cat does not"
+            )
+        place += len(rest)
 
 
-def _parts_of_name(member: tarfile.TarInfo) -> tuple[str, str]:
+def _parts_of_name(member: str) -> tuple[str, str]:
     """The key of the sample, with its folder, and the extension in lower case, from the first dot on."""
-    folder, slash, name = member.name.rpartition("/")
+    folder, slash, name = member.rpartition("/")
     stem, _, extension = name.partition(".")
     return folder + slash + stem, extension.lower()
 
 
-def _check_alone(path: Path, key: str, first: tarfile.TarInfo | None, second: tarfile.TarInfo) -> None:
-    """Refuse a sample with two images or two classes: nobody knows which of them is meant.
+def _check_member(path: Path, key: str, first: tarfile.TarInfo | None, second: tarfile.TarInfo) -> None:
+    """Check that an image or class is stored as it is, and alone: nobody knows which of two is meant.
 
     Args:
-        first: the image or the class that was found before.
+        first: the image or the class of this sample that was found before.
         second: the one that was found now.
 
     Raises:
-        DataError: if there are both.
+        DataError: if there are both, or `second` is no plain file.
     """
+    for is_so, kind, how in (
+        (second.islnk(), f"a hard link to {second.linkname}", "with --hard-dereference"),
+        (second.issym(), f"a symbolic link to {second.linkname}", "with --dereference"),
+        (second.issparse(), "a sparse file", "without --sparse"),
+        (not second.isreg(), "no file", "without it"),
+    ):
+        if is_so:
+            raise DataError(
+                f"tar_shards: {path}: {second.name} is {kind}, allowed: a plain file; pack the archive {how}"
+            )
     if first is None:
         return
-    if _parts_of_name(first)[1] == _parts_of_name(second)[1]:
+    if _parts_of_name(first.name)[1] == _parts_of_name(second.name)[1]:
         advice = "give each sample a name of its own"
     else:
         advice = "set data.args.extensions to those of the images to train on"
@@ -147,11 +179,43 @@ def _check_alone(path: Path, key: str, first: tarfile.TarInfo | None, second: ta
     raise DataError(f"tar_shards: {path}: sample {key} has {both}; {advice}")
 
 
+def _not_whole(path: Path, key: str, lacking: Sequence[str]) -> DataError:
+    """The error of a sample that lacks its image or its class, by what the whole archive has of it.
+
+    Args:
+        lacking: extensions, one of which it should have.
+    """
+    with open(path, "rb") as file:
+        names = [member.name for member in _members(file) if _parts_of_name(member.name)[0] == key]
+    elsewhere = next((name for name in names if _parts_of_name(name)[1] in lacking), None)
+    start = f"tar_shards: {path}: sample {key} has no member {_shown(lacking)} beside it"
+    if elsewhere is not None:
+        return DataError(
+            f"{start}, because {elsewhere} is elsewhere in the archive; the members of a sample have to "
+            "follow one another, as tar --sort=name packs them"
+        )
+    return DataError(
+        f"{start}{_instead(names[:_MOST_SHOWN], lacking)}; set data.args.extensions and data.args.label to "
+        "the extensions that the archive uses"
+    )
+
+
+def _instead(names: Sequence[str], wanted: Sequence[str]) -> str:
+    """Say what is there instead of members with extensions, and whether dots in names are why."""
+    dotted = next((name for name in names if name.lower().rpartition(".")[2] in wanted), None)
+    why = "" if dotted is None else f" (.{_parts_of_name(dotted)[1]} is one extension, as in WebDataset)"
+    return f", but {', '.join(names)}{why}" if names else ""
+
+
+def _shown(extensions: Sequence[str]) -> str:
+    return ", ".join(f".{extension}" for extension in extensions)
+
+
 def _class_of(path: Path, member: tarfile.TarInfo, descriptor: int) -> int:
-    text = os.pread(descriptor, min(member.size, _MOST_DIGITS), member.offset_data).strip()
-    if not (text.isdigit() and len(text) < _MOST_DIGITS):
+    text = os.pread(descriptor, min(member.size, _MOST_BYTES), member.offset_data).strip()
+    if member.size > _MOST_BYTES or not (text.isdigit() and len(text) <= _MOST_DIGITS):
         raise DataError(
-            f"tar_shards: {path}: {member.name} holds {text!r}, allowed: a class, which is a whole number, 0 "
-            "or more"
+            f"tar_shards: {path}: {member.name} holds {reprlib.repr(text)}, allowed: a class, which is a "
+            "whole number, 0 or more"
         )
     return int(text)

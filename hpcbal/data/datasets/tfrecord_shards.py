@@ -9,6 +9,7 @@ from io import FileIO
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from hpcbal.data.datasets.arguments import check_names
 from hpcbal.data.datasets.index import Arrays, index_of
 from hpcbal.data.datasets.shards import (
     Ranges,
@@ -35,7 +36,8 @@ IMAGE_FEATURES = ("image/encoded", "image", "img", "image_raw", "jpg", "jpeg", "
 LABEL_FEATURES = ("image/class/label", "label", "labels", "class", "target", "y")
 """Usual names."""
 
-_NAME = re.compile(r".*(\.tfrecords?\b|-\d{5}-of-\d{5}$)")
+_NAME = re.compile(r".*(\.tfrecords?\b(?!.*\.(index|idx)$)|-\d{5}-of-\d{5}$)")
+"""Of a file of a directory; DALI keeps an index beside each."""
 _KINDS = {NOTHING: "nothing", BYTES: "bytes", FLOATS: "floats", INTEGERS: "whole numbers"}
 
 
@@ -65,6 +67,7 @@ def tfrecord_shards(
         DataError: if there are no files, one of them is no TFRecord file or is damaged, a record has no
             such features, or a class is below 0 or too large.
     """
+    check_names("tfrecord_shards", image=image, label=label)
     files = shard_files(
         "tfrecord_shards", path, "*.tfrecord*", lambda name: bool(_NAME.match(name)), FileIO.fileno
     )
@@ -79,14 +82,17 @@ def tfrecord_shards(
     if class_names is None:
         class_names = _names_beside(files.folder, LABEL_FEATURES if label is None else (label,))
     shown = f"tfrecord_shards: {path}"
-    return ShardSamples(shown, files.names, found, Ranges(files, found), num_classes, class_names, remarks)
+    return ShardSamples(
+        shown, files.names, found, Ranges(files, found), num_classes, class_names, files.remarks + remarks
+    )
 
 
 def _names_beside(folder: Path, labels: Sequence[str]) -> list[str] | None:
     """The names of classes that TensorFlow Datasets has written for one of these features, a line each."""
     for label in labels:
         try:
-            return (folder / f"{label}.labels.txt").read_text(encoding="utf-8").splitlines()
+            lines = (folder / f"{label}.labels.txt").read_text(encoding="utf-8").split("\n")
+            return [line.strip() for line in lines if line.strip()]  # as TensorFlow Datasets reads them
         except FileNotFoundError:
             continue
         except (OSError, ValueError) as error:

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from hpcbal.data.datasets.arguments import path_of
 from hpcbal.data.spec import LabelSpec, SampleSpec
 from hpcbal.errors import DataError
 
@@ -84,7 +85,9 @@ def ts_series(train: str, test: str | None = None) -> TsSeries:
 
     Source: the format is that of https://www.timeseriesclassification.com.
     """
-    files = [_read(Path(path).expanduser()) for path in (train, test) if path is not None]
+    files = [_read(path_of("ts_series", "train", train))]
+    if test is not None:
+        files.append(_read(path_of("ts_series", "test", test)))
     for file in files[1:]:
         if (sorted(file.names), file.series[0].shape[1]) != (
             sorted(files[0].names),

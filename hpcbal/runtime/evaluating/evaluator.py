@@ -9,7 +9,8 @@ of a chunk are sums over its samples, so no probability is kept, and the number 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,10 +25,14 @@ from hpcbal.ensembling import (
     Kind,
     Loss,
     Tally,
+    TemperatureTally,
     agreeing_pairs,
     answers_of,
+    calibrated_tally,
     disagreement,
+    entropies,
     greedy_selection,
+    half_width,
     items_per_sample,
     log_loss_of_mean,
     pieces_of_rank,
@@ -72,6 +77,11 @@ class Scores:
         metrics: of both, by name; None if they are not known.
         agreeing: sum of `agreeing_pairs`.
         num_items: number of items.
+        calibrated: tallies of each DNN's calibrated predictions; None where they are not known.
+        calibrated_together: of the mean of all, and of the selected DNNs.
+        within, between: of both, sums of the uncertainty within and between their members: the mean entropy
+            of the members, and what the entropy of their mean is above that ([DEPEWEG] Sec. 3); of values,
+            the variance between members alone.
     """
 
     num_samples: int = 0
@@ -83,6 +93,23 @@ class Scores:
     metrics: list[Mapping[str, float] | None] = field(default_factory=lambda: [None] * NUM_ENSEMBLES)
     agreeing: int = 0
     num_items: int = 0
+    calibrated: list[Any] = field(default_factory=list)
+    calibrated_together: list[Any] = field(default_factory=lambda: [None] * NUM_ENSEMBLES)
+    within: list[float] = field(default_factory=lambda: [0.0] * NUM_ENSEMBLES)
+    between: list[float] = field(default_factory=lambda: [0.0] * NUM_ENSEMBLES)
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """Temperatures, or half widths of intervals, that were fitted on the validation samples.
+
+    Attributes:
+        members: of each DNN; None: not known.
+        together: of the mean of all, and of the selected DNNs.
+    """
+
+    members: tuple[float | None, ...]
+    together: tuple[float | None, ...] = (None,) * NUM_ENSEMBLES
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,11 +120,13 @@ class Outcome:
         scores: see `Scores`.
         selection: None if there is no validation set, or it is too large.
         disagreement: see `hpcbal.ensembling.disagreement`; None where no classes are predicted.
+        fitted: by which predictions were calibrated.
     """
 
     scores: Scores
     selection: Combination | None
     disagreement: float | None
+    fitted: Fitted
 
 
 class Evaluator:
@@ -147,11 +176,15 @@ class Evaluator:
         """
         if selection is None and validation is not None and len(self._dnns) > 1:
             selection = self.select(validation)
-        scores = self._score(samples, None if selection is None else selection.weights)
+        weights = None if selection is None else selection.weights
+        fitted = Fitted((None,) * len(self._dnns))
+        if validation is not None and not self._output:
+            fitted = self.calibrate(validation, weights)
+        scores = self._score(samples, weights, fitted)
         differing = None
         if self._kind != "values":
             differing = disagreement(scores.agreeing, len(self._dnns), scores.num_items)
-        return Outcome(scores, selection, differing)
+        return Outcome(scores, selection, differing, fitted)
 
     def select(self, validation: SampleSet) -> Combination | None:
         """Return the DNNs that predict the validation samples best together; the same on all ranks.
@@ -190,52 +223,145 @@ class Evaluator:
         chosen: Combination = self._workers.share(selection)[0]
         return chosen
 
-    def _score(self, samples: SampleSet, weights: Sequence[float] | None) -> Scores:
+    def calibrate(self, validation: SampleSet, weights: Sequence[float] | None) -> Fitted:
+        """Fit temperatures, or intervals, of the DNNs and their ensembles; the same on all ranks.
+
+        Args:
+            validation: where to fit them.
+            weights: of the DNNs in the selection; None: there is none.
+
+        Errors as for `run`.
+        """
         num_dnns = len(self._dnns)
-        scores = Scores(sums=[Sums() for _ in self._dnns], tallies=[None] * num_dnns)
-        per_item = 8 * NUM_ENSEMBLES * self._num_columns + 4 * num_dnns + 8 + 4
-        per_sample = per_item * self._items_per_sample(samples)
-        step = max(1, self._chunk_bytes // per_sample)
+        is_values = self._kind == "values"
+        if is_values and (num_dnns + NUM_ENSEMBLES) * len(validation.ids) * 8 > SELECTION_BYTES:
+            return Fitted((None,) * num_dnns)
+        members: list[Any] = [None] * num_dnns
+        together: list[Any] = [None] * NUM_ENSEMBLES
+
+        def evidence(rows: NDArray[np.float64], labels: NDArray[np.float64]) -> Any:
+            if is_values:
+                return Residuals(labels - rows[:, 0])
+            return TemperatureTally.of(rows, labels.astype(np.int64))
+
+        def take(member: int, found: Predictions, items: NDArray[np.int64]) -> None:
+            members[member] = _sum([members[member], evidence(found.rows, found.labels)])
+
+        for start, stop in self._chunks(validation):
+            rows, labels, _ = self._combined(validation, start, stop, weights, take)
+            for index, each in enumerate(rows):
+                together[index] = _sum([together[index], evidence(each, labels)])
+        parts = self._workers.share(members)
+        every = [_sum(part[i] for part in parts) for i in range(num_dnns)]
+        return Fitted(tuple(map(_fitted, every)), tuple(map(_fitted, together)))
+
+    def _chunks(self, samples: SampleSet) -> Iterator[tuple[int, int]]:
+        """Yield the first sample and the end of each chunk."""
+        per_item = 8 * NUM_ENSEMBLES * (self._num_columns + 1) + 4 * len(self._dnns) + 8 + 4
+        step = max(1, self._chunk_bytes // (per_item * self._items_per_sample(samples)))
         for start in range(0, len(samples.ids), step):
-            self._score_chunk(samples, start, min(start + step, len(samples.ids)), weights, scores)
+            yield start, min(start + step, len(samples.ids))
+
+    def _combined(
+        self,
+        samples: SampleSet,
+        start: int,
+        stop: int,
+        weights: Sequence[float] | None,
+        take: Callable[[int, Predictions, NDArray[np.int64]], None],
+    ) -> tuple[list[NDArray[np.float64]], NDArray[np.float64], NDArray[np.bool_]]:
+        """Predict the samples start..stop-1 with all DNNs, and combine their predictions.
+
+        Args:
+            weights: see `calibrate`.
+            take: see `_predict`.
+
+        Returns: the rows of the mean of all, and with weights those of the selected DNNs; labels; and which
+            items all DNNs have predicted. Rows and labels are those of these items alone.
+        """
+        num_dnns, num_items = len(self._dnns), (stop - start) * self._items_per_sample(samples)
+        totals = np.zeros((NUM_ENSEMBLES, num_items, self._num_columns))
+        labels, counts = np.full(num_items, -np.inf), np.zeros(num_items, np.int32)
+
+        def add(member: int, found: Predictions, items: NDArray[np.int64]) -> None:
+            totals[0, items] += found.rows / num_dnns
+            if weights is not None:
+                totals[1, items] += weights[member] * found.rows
+            labels[items] = found.labels
+            counts[items] += 1
+            take(member, found, items)
+
+        self._predict(samples, start, stop, add)
+        is_known = self._workers.reduce(counts, "sum") == num_dnns
+        known = self._workers.reduce(labels, "max")[is_known]
+        number = NUM_ENSEMBLES if weights is not None else 1
+        rows = [self._workers.reduce(totals[index], "sum")[is_known] for index in range(number)]
+        return rows, known, is_known
+
+    def _score(self, samples: SampleSet, weights: Sequence[float] | None, fitted: Fitted) -> Scores:
+        num_dnns = len(self._dnns)
+        scores = Scores(
+            sums=[Sums() for _ in self._dnns], tallies=[None] * num_dnns, calibrated=[None] * num_dnns
+        )
+        for start, stop in self._chunks(samples):
+            self._score_chunk(samples, start, stop, weights, fitted, scores)
         mine, soft = self._metrics_of_ensembles(scores), self._predictor.found.has_soft_labels
-        parts = self._workers.share((scores.sums, scores.tallies, mine, scores.trouble, soft))
+        parts = self._workers.share(
+            (scores.sums, scores.tallies, mine, scores.trouble, soft, scores.calibrated)
+        )
         if not any(part[4] for part in parts):  # of soft labels, too little is left to measure with
             scores.metrics, scores.trouble = parts[-1][2:4]
         scores.sums = [sum((part[0][i] for part in parts), Sums()) for i in range(num_dnns)]
         scores.tallies = [_sum(part[1][i] for part in parts) for i in range(num_dnns)]
+        scores.calibrated = [_sum(part[5][i] for part in parts) for i in range(num_dnns)]
         return scores
 
     def _score_chunk(
-        self, samples: SampleSet, start: int, stop: int, weights: Sequence[float] | None, scores: Scores
+        self,
+        samples: SampleSet,
+        start: int,
+        stop: int,
+        weights: Sequence[float] | None,
+        fitted: Fitted,
+        scores: Scores,
     ) -> None:
         num_dnns, num_items = len(self._dnns), (stop - start) * self._items_per_sample(samples)
-        totals = np.zeros((NUM_ENSEMBLES, num_items, self._num_columns))
         predicted = np.zeros((num_dnns, num_items), np.int32)
-        labels, counts = np.full(num_items, -np.inf), np.zeros(num_items, np.int32)
+        spread = np.zeros((NUM_ENSEMBLES, num_items))
+        is_values = self._kind == "values"
+
+        def calibrated(rows: NDArray[np.float64], labels: NDArray[np.float64], by: float | None) -> Any:
+            return None if by is None else calibrated_tally(rows, labels, self._kind, by)
 
         def take(member: int, found: Predictions, items: NDArray[np.int64]) -> None:
-            totals[0, items] += found.rows / num_dnns
+            own = np.square(found.rows[:, 0]) if is_values else entropies(found.rows)
+            spread[0, items] += own / num_dnns
             if weights is not None:
-                totals[1, items] += weights[member] * found.rows
+                spread[1, items] += weights[member] * own
             predicted[member, items] = found.rows.argmax(axis=1)
-            labels[items] = found.labels
-            counts[items] += 1
             scores.sums[member] += found.sums
             tally = tally_of(found.rows, found.labels, self._kind)
             scores.tallies[member] = _sum([scores.tallies[member], tally])
+            scaled = calibrated(found.rows, found.labels, fitted.members[member])
+            scores.calibrated[member] = _sum([scores.calibrated[member], scaled])
 
-        self._predict(samples, start, stop, take)
-        is_known = self._workers.reduce(counts, "sum") == num_dnns
-        scores.num_samples += int(is_known.sum()) // self._items_per_sample(samples)
-        scores.num_items += int(is_known.sum())
-        labels = self._workers.reduce(labels, "max")[is_known]
+        rows, labels, is_known = self._combined(samples, start, stop, weights, take)
+        scores.num_samples += len(labels) // self._items_per_sample(samples)
+        scores.num_items += len(labels)
         scores.agreeing += agreeing_pairs(self._workers.reduce(predicted, "sum")[:, is_known])
-        for index in range(NUM_ENSEMBLES if weights is not None else 1):
-            rows = self._workers.reduce(totals[index], "sum")[is_known]
-            scores.together[index] = _sum([scores.together[index], tally_of(rows, labels, self._kind)])
+        spread = self._workers.reduce(spread, "sum")[:, is_known]
+        for index, each in enumerate(rows):
+            scores.together[index] = _sum([scores.together[index], tally_of(each, labels, self._kind)])
+            scaled = calibrated(each, labels, fitted.together[index])
+            scores.calibrated_together[index] = _sum([scores.calibrated_together[index], scaled])
+            own = float(spread[index].sum())
+            if is_values:
+                scores.between[index] += own - float(np.square(each).sum())
+            else:
+                scores.within[index] += own
+                scores.between[index] += float(entropies(each).sum()) - own
             if num_dnns > 1 and len(labels) and not self._output:  # a replica measures all outputs together
-                self._measure(samples, index, rows, labels, scores)
+                self._measure(samples, index, each, labels, scores)
 
     def _measure(
         self,
@@ -305,6 +431,26 @@ class Evaluator:
     def _items_per_sample(self, samples: SampleSet) -> int:
         label = samples.source.label_spec.by_name[self._output]
         return items_per_sample(label.shape, label.dtype, self._kind)
+
+
+@dataclass(frozen=True, slots=True)
+class Residuals:
+    """Values less predictions of some samples."""
+
+    values: NDArray[np.float64]
+
+    def __add__(self, other: Residuals) -> Residuals:
+        return Residuals(np.concatenate([self.values, other.values]))
+
+
+def _fitted(evidence: TemperatureTally | Residuals | None) -> float | None:
+    """The temperature, or half the width of the interval; None if nothing can be said."""
+    if evidence is None:
+        return None
+    if isinstance(evidence, TemperatureTally):
+        return evidence.temperature() if evidence.count else None
+    found = half_width(evidence.values) if len(evidence.values) else math.inf
+    return found if math.isfinite(found) else None
 
 
 def _sum(tallies: Iterable[Any]) -> Any:

@@ -12,7 +12,7 @@ from hpcbal.data.evaluation import SampleSet
 from hpcbal.data.held_out import only_counted
 from hpcbal.data.source import PreprocessedSamples
 from hpcbal.data.spec import UNNAMED
-from hpcbal.ensembling import Kind
+from hpcbal.ensembling import Kind, Tally
 from hpcbal.errors import DataError, InputError, OutputError
 from hpcbal.events.history import LOSS, finite_metrics
 from hpcbal.processes import own_stream
@@ -177,6 +177,7 @@ def _evaluation(
     broken: list[str],
 ) -> Evaluation:
     first, outcome = next(iter(outcomes.items()))
+    kind = predicted_by(of_output(run.dnns[0], first))
     scores, selection = outcome.scores, outcome.selection
     shares = selection.weights if selection is not None else (None,) * len(run.dnns)
     dnns = []
@@ -190,7 +191,10 @@ def _evaluation(
             of_output_alone = _taken(metrics, prefix)
             of_one = {**metrics_beside(of_items, of_output_alone, own), **of_items}
             shown |= {prefix + name: value for name, value in of_one.items()}
-        dnns.append(EvaluatedDnn(dnn.name, which, epoch, finite_metrics({**metrics, **shown}), share))
+        calibrated = _calibrated(scores.calibrated[index], outcome.fitted.members[index])
+        dnns.append(
+            EvaluatedDnn(dnn.name, which, epoch, finite_metrics({**metrics, **shown}), share, calibrated)
+        )
     ensembles = []
     if len(dnns) > 1:
         num_selected = sum(share > 0.0 for share in shares if share is not None)
@@ -207,8 +211,14 @@ def _evaluation(
                 of_one = {**beside, **tally.scores()}
                 together |= {_prefix(output, outcomes) + key: value for key, value in of_one.items()}
             if together:
-                ensembles.append(EvaluatedEnsemble(name, size, finite_metrics(together)))
-    is_values = predicted_by(of_output(run.dnns[0], first)) == "values"
+                calibrated = _calibrated(scores.calibrated_together[place], outcome.fitted.together[place])
+                uncertainty = {"between": scores.between[place] / scores.num_items}
+                if kind != "values":
+                    uncertainty["within"] = scores.within[place] / scores.num_items
+                ensembles.append(
+                    EvaluatedEnsemble(name, size, finite_metrics(together), calibrated, uncertainty)
+                )
+    is_values = kind == "values"
     return Evaluation(
         run=run.config.name,
         data=data.samples.name,
@@ -226,6 +236,15 @@ def _evaluation(
         broken=tuple(broken[:MOST_BROKEN]),
         notes=(*run.notes, *found.notes, *_notes_on_ensembles(len(dnns), run, data, outcome)),
     )
+
+
+def _calibrated(tally: Tally | None, fitted: float | None) -> dict[str, float | None]:
+    """The scores of calibrated predictions, beside how they were calibrated; empty if that is not known."""
+    if tally is None or fitted is None:
+        return {}
+    found = tally.scores()
+    name = "half_width" if "coverage" in found else "temperature"
+    return finite_metrics({name: fitted, **{key: found[key] for key in found if key != "accuracy"}})
 
 
 def _prefix(output: str, outcomes: Mapping[str, Outcome]) -> str:
@@ -276,6 +295,8 @@ def metrics_beside(
 def _notes_on_ensembles(num_dnns: int, run: TrainedRun, data: EvaluationData, outcome: Outcome) -> list[str]:
     trouble = outcome.scores.trouble
     notes = [f"the metrics of the ensembles are not known: {trouble}"] if trouble else []
+    if run.data == VALIDATION and any(each is not None for each in outcome.fitted.members):
+        notes.append("the calibration was made on these samples, so its figures are too good")
     notes += only_counted(data.samples.source.dataset, data.trained.dataset, data.samples.name)
     return notes + _notes_on_selection(num_dnns, run, data, outcome)
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator
 from concurrent.futures import Executor, Future, wait
 from dataclasses import replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -182,6 +182,20 @@ class StreamBatches(Batches):
         )
 
 
+T = TypeVar("T")
+
+
+def result_of(work: Future[T], poll: Callable[[], None]) -> T:
+    """Wait for the work of another thread, and return its result or raise its error.
+
+    Args:
+        poll: called repeatedly while waiting.
+    """
+    while not wait((work,), POLL_INTERVAL_S).done:
+        poll()
+    return work.result()
+
+
 class _GivenUpError(Exception):
     """The batch that the fetching thread waits for is no longer needed."""
 
@@ -240,7 +254,7 @@ class Feeder:
                     step = fetch()
                 else:
                     ahead = ahead or self._executor.submit(fetch)
-                    step = self._wait_for(ahead)
+                    step = result_of(ahead, self._poll)
                 self.wait_s += time.perf_counter() - began
                 ahead = fetch = None
                 if self._batches.balancer.plans_ahead and number + 1 < len(ranges):
@@ -253,11 +267,6 @@ class Feeder:
             if ahead is not None and not ahead.cancel():
                 self._given_up = True
                 ahead.exception()
-
-    def _wait_for(self, ahead: Future[Step]) -> Step:
-        while not wait((ahead,), POLL_INTERVAL_S).done:
-            self._poll()
-        return ahead.result()
 
     def _ranges(self, offset: int) -> list[tuple[int, int]]:
         ranges = []

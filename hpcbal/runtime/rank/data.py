@@ -57,7 +57,7 @@ class StreamFacts:
     @classmethod
     def of(cls, config: EnsembleConfig, source: PreprocessedSamples) -> StreamFacts:
         """The facts about `source`, on a rank that has it."""
-        spec = StreamSpec.of_source(source, config.dataplane)
+        spec = StreamSpec.of_run(source, config)
         is_normalised = any(step.name == "normalize" for step in config.preprocessing)
         max_broken = config.data.max_bad_fraction * spec.num_positions
         return cls(
@@ -84,7 +84,7 @@ class RankData:
     Attributes:
         facts: equal on all ranks.
         ring: the ring of this rank's node.
-        source: the source of samples; None on ranks that only read the ring.
+        source: the source of samples; None on ranks that are not preprocessors.
         cache: where the source keeps samples; None if it keeps none.
         hit_rate: share of the samples, 0..1, for which the cache of each node has room; equal on all ranks.
     """
@@ -96,15 +96,13 @@ class RankData:
     hit_rate: float = 0.0
 
     def own_source(self, config: EnsembleConfig) -> PreprocessedSamples:
-        """The source of this rank; opens the dataset if the rank does not have it.
+        """Open the dataset on a trainer that makes its own batches.
 
-        A trainer needs it only without rounds, and whether there are any is often not known at the start.
+        Whether there are rounds, so that trainers need no dataset, is often not known at the start.
 
         Raises:
             HpcbalError: if the dataset cannot be opened, or is not the one that the run started with.
         """
-        if self.source is not None:
-            return self.source
         source = open_source(config)
         if source.fingerprint != self.facts.fingerprint:
             raise ClusterError(

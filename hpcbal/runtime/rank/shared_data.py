@@ -12,7 +12,7 @@ from hpcbal.cluster.roles import Roles
 from hpcbal.comm.collectives import all_or_none, patient_allgather
 from hpcbal.config import EnsembleConfig
 from hpcbal.config.schema.ensemble import AUTO
-from hpcbal.control import PARADIGMS, WITHOUT_ROUNDS
+from hpcbal.control import PARADIGMS
 from hpcbal.data.augmentation import check_augmentations
 from hpcbal.data.dataset import is_encoded
 from hpcbal.data.datasets import keeps_index
@@ -34,8 +34,9 @@ def open_data(
 ) -> RankData:
     """Open the data of every rank; collective.
 
-    Preprocessors open the dataset; trainers do so too if they make their own batches. If the dataset keeps an
-    index, one rank opens it before the others, so that they find the index.
+    Preprocessors open the dataset; trainers that make their own batches do so later, see
+    `RankData.own_source`. If the dataset keeps an index, one rank opens it before the others, so that they
+    find the index.
 
     Args:
         meanwhile: called on ranks that do not open it, while the others do.
@@ -45,9 +46,6 @@ def open_data(
             nodes see different data, or a node has too little memory for the ring or the cache.
     """
     makers = set(roles.preprocessor_ranks)
-    if config.schedule.paradigm in WITHOUT_ROUNDS:
-        makers |= set(roles.trainer_ranks)
-
     source: PreprocessedSamples | None = None
     need: CacheNeed | None = None
     first = {min(makers)} if _keeps_index(config) else makers  # it makes the index, and the others read it

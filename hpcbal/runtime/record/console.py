@@ -22,14 +22,10 @@ from hpcbal.telemetry.ledger import BadSampleLine
 from hpcbal.telemetry.views.progress import Progress
 from hpcbal.telemetry.views.summary import BEST, differing_settings, main_metric_of, summary_of
 from hpcbal.telemetry.views.table import count_text, key_line
+from hpcbal.training.devices import CPU, EMULATED, is_gpu
 
 log = logging.getLogger(__name__)
 
-
-CPU = "cpu, "
-"""How the devices begin that are a share of a node's cores; the number of threads follows."""
-
-EMULATED = "emulated"
 
 MOST_OF_ID = 12
 """Characters of a UUID that tell the GPUs of a node apart: `GPU-7f3c1a22`."""
@@ -54,14 +50,10 @@ def node_lines(roles: Roles, devices: Sequence[str | None]) -> list[str]:
             parts.append("the scheduler")
         lines.append(f"{node.host}: {', '.join(parts)}")
         slots = [rank for rank in roles.trainer_ranks if rank in ranks]
-        used = [_device_text(roles, rank) for rank in slots if _is_gpu(devices[rank])]
+        used = [_device_text(roles, rank) for rank in slots if is_gpu(devices[rank] or CPU)]
         if used:
             lines.append(f"{node.host}: {', '.join(used)}")
     return lines
-
-
-def _is_gpu(device: str | None) -> bool:
-    return device is not None and device != EMULATED and not device.startswith(CPU)
 
 
 def _device_text(roles: Roles, rank: int) -> str:
@@ -75,9 +67,9 @@ def _device_text(roles: Roles, rank: int) -> str:
 
 
 def _slots_text(device: str, count: int) -> str:
-    if device.startswith(CPU):
+    if device.startswith(CPU):  # the number of threads follows
         each = " each" if count > 1 else ""
-        return f"{count_text(count, 'slot')} of CPU cores ({device.removeprefix(CPU)}{each})"
+        return f"{count_text(count, 'slot')} of CPU cores ({device.removeprefix(f'{CPU}, ')}{each})"
     if device == EMULATED:
         return count_text(count, "emulated slot")
     return f"{count_text(count, 'GPU')} ({device})"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
+from functools import partial
 from typing import TYPE_CHECKING
 
 from hpcbal.checkpoint import BackgroundWriter
@@ -19,6 +20,7 @@ from hpcbal.runtime.balance.balancer import Balancer, EvenSplit, make_balancer, 
 from hpcbal.runtime.balance.decided_split import SplitMemory
 from hpcbal.runtime.balance.speed_learning import KeptModel
 from hpcbal.runtime.group.device_use import DeviceUse
+from hpcbal.runtime.group.feeding import result_of
 from hpcbal.runtime.group.member import GroupMember
 from hpcbal.runtime.group.replicas import ReplicaCache
 from hpcbal.runtime.health.silence import ReadWatch
@@ -29,6 +31,7 @@ from hpcbal.runtime.roles.group_round import GroupRound
 from hpcbal.runtime.wire.protocol import FormGroup, OpenGroups, ReaderReady, Shutdown
 from hpcbal.training.backend import Backend
 from hpcbal.training.collective import GradientCollective, LocalCollective
+from hpcbal.training.devices import is_gpu
 from hpcbal.training.groups import TrainerGroups
 
 if TYPE_CHECKING:
@@ -41,11 +44,12 @@ class Trainer:
     """Obeys OpenGroups, FormGroup and Shutdown.
 
     Args:
-        data: this rank's data; the rank opens the dataset itself when it needs a stream of its own.
+        data: this rank's data; the rank opens the dataset when it first makes batches of its own.
         backend: builds replicas.
         groups: forms the groups' gradient collectives; every trainer takes part, in the same order.
         make_wave: makes the profiling wave of some slots; called by the trainers of these slots only.
-        fetcher: one thread that fetches batches ahead; None fetches when a batch is needed.
+        fetcher: one thread that opens the dataset and fetches batches ahead; None: the trainer's own thread
+            does so when a batch is needed.
         loader: loads this rank's part of partitioned data; None if data is streamed.
     """
 
@@ -71,7 +75,7 @@ class Trainer:
         self._cache = ReplicaCache()
         self._split_memories: dict[str, SplitMemory] = {}
         local_slot = context.roles.local_slot(context.rank)
-        gpu = None if context.config.backend.is_emulated else context.roles.gpu_of(context.rank)
+        gpu = context.roles.gpu_of(context.rank) if is_gpu(backend.device) else None
         self._watch = make_watch(context.config, None if gpu is None else gpu[1])
         self._device = DeviceUse(None if gpu is None else gpu[1])
         self._reader = StreamReader(data.ring, local_slot)
@@ -119,16 +123,15 @@ class Trainer:
     def _form_group(self, order: FormGroup) -> None:
         """Train one DNN with the other ranks of its group, in batches that they make themselves."""
         (mine,) = order.round_plan.groups
-        self._context.announce(f"training {mine.dnn_id}")
-        maker = self._own_maker()
         if len(mine.slots) == 1:
             member = self._member(mine, AloneComm(), LocalCollective())
-            self._run(member, maker, order.round_plan, order.serial, EvenSplit(1))
+            self._run(member, self._own_maker(mine), order.round_plan, order.serial, EvenSplit(1))
             return
-        self._groups.open_one(mine.slots)
+        self._groups.open_one(mine.slots)  # first: whoever waits in it gives no sign of life
         comm, collective = self._groups.comm_of(mine.slots), self._groups.collective_of(mine.slots)
         member = self._member(mine, comm, collective)
         try:
+            maker = self._own_maker(mine)
             self._run(member, maker, order.round_plan, order.serial, self._balancer(mine, member))
         finally:
             self._groups.close_one(mine.slots)
@@ -175,10 +178,22 @@ class Trainer:
         workers = [f"{cluster.nodes[node_of_slot[slot]].host} {slot}" for slot in group.slots]
         return KeptModel(self._context.dnn_directory(group.dnn_id), predictor, workers)
 
-    def _own_maker(self) -> BatchMaker:
-        """Return the maker of this rank's batches; opens the dataset if the rank does not have it."""
+    def _own_maker(self, group: GroupPlan) -> BatchMaker:
+        """Return the maker of this rank's batches.
+
+        The dataset is opened in the thread that will read it: users' handles may work in one thread only. And
+        however long that takes, this thread shows that the rank lives.
+        """
+        context = self._context
         if self._maker is None:
-            source = self._data.own_source(self._context.config)
-            self._context.reads = ReadWatch(source, self._context.heartbeat_interval_s)
+            doing = f"opening the data for {group.dnn_id}"
+            context.announce(doing)
+            open_it = partial(self._data.own_source, context.config)
+            if self._fetcher is None:
+                source = open_it()
+            else:
+                source = result_of(self._fetcher.submit(open_it), lambda: context.keep_in_touch(doing))
+            context.reads = ReadWatch(source, context.heartbeat_interval_s)
             self._maker = BatchMaker(self._data.facts.spec, source)
+        context.announce(f"training {group.dnn_id}")
         return self._maker

@@ -17,7 +17,7 @@ EVALUATION_SCHEMA = 1
 MEAN_OF_ALL = "mean of all"
 SELECTED = "greedy selection"
 _MOST_NOTED = 5
-_TITLES: Mapping[str, str] = {"calibration_error": "calibration error"}
+_TITLES: Mapping[str, str] = {"calibration_error": "calibration error", "half_width": "90 % within +-"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +30,9 @@ class EvaluatedDnn:
         epoch: completed epochs of these weights.
         scores: loss and metrics as in training, and what the predictions show, by name; None stands for NaN.
         share: its weight in the greedy selection, 0..1; None if nothing was selected.
+        calibrated: of classes and labels, the `temperature` with the least negative log-likelihood on the
+            validation set, and with it `nll` and `calibration_error`; of values, the `half_width` of the
+            interval that shall hold 90 % of them, and its `coverage`. Empty if it is not known.
     """
 
     name: str
@@ -37,6 +40,7 @@ class EvaluatedDnn:
     epoch: int
     scores: Mapping[str, float | None]
     share: float | None = None
+    calibrated: Mapping[str, float | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +51,16 @@ class EvaluatedEnsemble:
         name: how the DNNs were chosen.
         num_dnns: how many have a weight above 0.
         scores: by name.
+        calibrated: see `EvaluatedDnn`.
+        uncertainty: mean over items, `within` and `between` its DNNs, in nats; of values the variance
+            `between` them alone.
     """
 
     name: str
     num_dnns: int
     scores: Mapping[str, float | None]
+    calibrated: Mapping[str, float | None] = field(default_factory=dict)
+    uncertainty: Mapping[str, float | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +202,7 @@ def render_evaluation(evaluation: Evaluation) -> str:
     ]
     lines = [f"{evaluation.run} on {evaluation.data}: {count_text(evaluation.num_samples, 'sample')}", ""]
     lines += format_table(headers, [*rows, *together], right=range(2, len(headers)))
+    lines += _calibration(evaluation)
     if evaluation.disagreement is not None:
         lines += [
             "",
@@ -207,6 +217,35 @@ def render_evaluation(evaluation: Evaluation) -> str:
         lines.append(f"left out {count_text(evaluation.num_broken, 'broken sample')}: {shown}{more}")
     lines += [f"note: {note}" for note in evaluation.notes]
     return "\n".join(lines).rstrip("\n")
+
+
+def _calibration(evaluation: Evaluation) -> list[str]:
+    """The table of calibrated predictions, and how uncertain ensembles are; empty if nothing is known."""
+    named: list[tuple[str, EvaluatedDnn | EvaluatedEnsemble]] = [
+        *((dnn.name, dnn) for dnn in evaluation.dnns),
+        *((f"{each.name} ({each.num_dnns})", each) for each in evaluation.ensembles),
+    ]
+    shown = [(name, each.calibrated) for name, each in named if each.calibrated]
+    if not shown:
+        return []
+    names = tuple(dict.fromkeys(key for _, found in shown for key in found))
+    headers = ["calibrated on the validation set", *map(title_of, names)]
+    rows = [[name, *_numbers(found, names)] for name, found in shown]
+    lines = ["", *format_table(headers, rows, right=range(1, len(headers))), ""]
+    for each in evaluation.ensembles:
+        between, within = each.uncertainty.get("between"), each.uncertainty.get("within")
+        if between is None:
+            continue
+        text = f"uncertainty of the {each.name}: "
+        if within is None:
+            lines.append(
+                f"{text}its DNNs vary by {number_text(max(0.0, between) ** 0.5)} (standard deviation)"
+            )
+        else:
+            lines.append(
+                f"{text}{number_text(within)} nats within its DNNs, {number_text(between)} between them"
+            )
+    return lines
 
 
 def _numbers(scores: Mapping[str, float | None], names: Sequence[str]) -> list[str]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -70,6 +70,7 @@ def write_model(
         OSError: if it cannot be written.
     """
     model, shape = user_model(replica), tuple(sample.shape)
+    names = [name for name in replica._objective.by_name if name != UNNAMED]
     modules: list[str] = []
     notes: list[str] = []
     if format_name == "keras":
@@ -78,10 +79,8 @@ def write_model(
             notes.append(f"import {', '.join(modules)} before you load it: layers of it are registered there")
         save_keras(model, path)
     else:
-        save_tensorflow(model, path, sample)
-    outputs, takes_mask = check_saved(who, user_model(replica), path, sample)
-    names = list(replica._objective.by_name)
-    given = users_own_outputs(user_model(replica), outputs, [] if names == [UNNAMED] else names)
+        save_tensorflow(model, path, sample, names)
+    given, takes_mask = check_saved(who, user_model(replica), path, sample, names)
     if None in shape and not takes_mask:
         notes.append("all samples of a call must have the same length: it takes no mask of padded ones")
     shapes = {name: tuple(output.shape[1:]) for name, output in given.items()}
@@ -140,8 +139,14 @@ def save_keras(model: keras.Model, path: Path) -> None:
     model.save(path)
 
 
-def save_tensorflow(model: keras.Model, path: Path, sample: SampleSpec) -> None:
+def save_tensorflow(model: keras.Model, path: Path, sample: SampleSpec, names: Sequence[str]) -> None:
     """Write a TensorFlow SavedModel, whose function `serve` maps samples to outputs.
+
+    Args:
+        model: built.
+        path: of the directory.
+        sample: shape of one sample.
+        names: of the outputs, which `serve` returns in a dict; none: it returns what the model returns.
 
     Raises:
         OSError: if it cannot be written.
@@ -157,15 +162,34 @@ def save_tensorflow(model: keras.Model, path: Path, sample: SampleSpec) -> None:
             },
         )
     ]
+    archive = keras.export.ExportArchive()
     with file_errors():
-        model.export(path, format="tf_saved_model", input_signature=signature, verbose=False)
+        if names:  # a graph knows the outputs in a list by number only
+            archive.track(model)
+            archive.add_endpoint(
+                "serve",
+                lambda samples: users_own_outputs(model, model(samples, training=False), names),
+                input_signature=signature,
+            )
+        else:
+            archive.track_and_add_endpoint("serve", model, signature)
+        archive.write_out(path, verbose=False)
 
 
-def check_saved(who: str, model: keras.Model, path: Path, sample: SampleSpec) -> tuple[Any, bool]:
+def check_saved(
+    who: str, model: keras.Model, path: Path, sample: SampleSpec, names: Sequence[str] = ()
+) -> tuple[dict[str, Any], bool]:
     """Load a file or directory that was written, and compare its outputs with those of the model.
 
-    Returns: outputs of the model for a few samples, and whether what was written takes the mask of padded
-        samples as the model does.
+    Args:
+        who: the DNN and its model, for messages.
+        model: the one that was written.
+        path: of the file or directory.
+        sample: shape of one sample.
+        names: of the outputs; none: they have none.
+
+    Returns: outputs of the model for a few samples, by name, and whether what was written takes the mask of
+        padded samples as the model does.
 
     Raises:
         InputError: if it cannot be loaded, or gives other outputs.
@@ -175,15 +199,17 @@ def check_saved(who: str, model: keras.Model, path: Path, sample: SampleSpec) ->
     arrays = {name: array.astype(dtype) for name, array in probe_arrays(sample, _PROBE_LENGTH).items()}
     given = model_inputs(model, arrays)
     probes = arrays.get(UNNAMED, np.zeros(0))
-    returned = model(given, training=False)
-    wanted = [np.asarray(keras.ops.cast(each, "float64")) for each in keras.tree.flatten(returned)]
+    returned = users_own_outputs(model, model(given, training=False), names)
+    wanted = [
+        np.asarray(keras.ops.cast(each, "float64")) for each in keras.tree.flatten([*returned.values()])
+    ]
     try:
         load = _load(path, dtype)
-        outputs = load(given)
+        outputs = users_own_outputs(model, load(given), names)
     except USER_ERRORS as error:
         what = f"{who} was written, but cannot be loaded again: {summary(error)}"
         raise InputError(f"{what}; {USE_SAVED_MODEL}" if path.is_file() else what) from error
-    found = [np.asarray(keras.ops.cast(each, "float64")) for each in keras.tree.flatten(outputs)]
+    found = [np.asarray(keras.ops.cast(each, "float64")) for each in keras.tree.flatten([*outputs.values()])]
     policy = keras.backend.standardize_dtype(model.compute_dtype)
     largest = max(float(np.abs(each).max()) for each in wanted)
     tolerance = _TOLERANCE.get(policy, _HALF_TOLERANCE) * max(1.0, largest)

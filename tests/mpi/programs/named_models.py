@@ -11,7 +11,7 @@ def keras_pair(
     """An image and a table in, a class and a price out.
 
     Args:
-        form: of inputs and outputs: `dicts`, `lists`, `subclass`, or a mistake.
+        form: of inputs and outputs: `dicts`, `lists`, `prices first` (lists), `subclass`, or a mistake.
     """
     import keras
     from keras import layers
@@ -27,6 +27,8 @@ def keras_pair(
     price = layers.Dense(1, name="prize" if form == "other output" else "price")(x)
     if form == "one output":
         return keras.Model([image, table], kind)
+    if form == "prices first":
+        return keras.Model([image, table], [price, kind])
     if form in ("lists", "typo", "other output"):
         return keras.Model([image, table], [kind, price])
     return keras.Model({"table": table, "image": image}, {"price": price, "kind": kind})

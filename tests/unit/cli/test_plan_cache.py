@@ -55,7 +55,8 @@ def test_a_cache_of_given_size_has_a_hit_rate(capsys: Capture) -> None:
     assert cache["sample_bytes"] == 16 * 16 * 3 + 64
     assert cache["bytes"] == 20 * 1024
     assert cache["hit_rate"] == ((20 * 1024 - 64 - 320) // 832) / NUM_FILES
-    assert values["memory_per_node"]["known_bytes"] == 2**20 + 20 * 1024
+    memory = values["memory_per_node"]
+    assert memory["known_bytes"] == memory["ring_bytes"] + 20 * 1024 < 2**20
     assert "20.0 KiB, 832 B for each of 40 samples; it finds 60% of them from the second pass on" in text
     assert "resize before" not in text
     cache = planned(capsys, operations, "1GiB", "--open-data")[0]["cache_per_node"]
@@ -71,7 +72,8 @@ def test_auto_depends_on_the_memory_of_a_node(capsys: Capture) -> None:
     assert (cache["bytes"], cache["hit_rate"]) == (None, None)
     assert values["memory_per_node"]["cache_bytes"] == 0
     assert "hold all, if the node has twice that left" in text
-    values, text = planned(capsys, operations, "auto", "--open-data", "--memory", str(2**20 + 2 * 9_000))
+    ring_bytes = values["memory_per_node"]["ring_bytes"]
+    values, text = planned(capsys, operations, "auto", "--open-data", "--memory", str(ring_bytes + 2 * 9_000))
     assert values["cache_per_node"]["bytes"] == 9_000
     assert 0.2 < values["cache_per_node"]["hit_rate"] < 0.3
     values, text = planned(capsys, operations, "auto", "--open-data", "--memory", "1GiB")
@@ -109,6 +111,16 @@ def test_trainers_that_make_batches_write_into_the_cache_too(capsys: Capture) ->
         values, _ = planned(capsys, [{"decode": {}}, RESIZE], "1MiB", "--open-data", *option)
         sizes[paradigm] = values["cache_per_node"]["whole_bytes"]
     assert sizes["elastic"] == sizes["independent"] == sizes["auto"] > sizes["global"]
+
+
+def test_without_rounds_the_ring_is_not_larger_than_a_batch(capsys: Capture) -> None:
+    rings = {}
+    for paradigm in ("global", "elastic", "independent", "auto"):
+        option = ("--set", f"schedule.paradigm={paradigm}")
+        values, text = planned(capsys, [{"decode": {}}, RESIZE], "auto", "--open-data", *option)
+        rings[paradigm] = values["memory_per_node"]["ring_bytes"]
+        assert "memory per node: ring up to " in text
+    assert rings["elastic"] == rings["independent"] < rings["auto"] / 5 == rings["global"] / 5
 
 
 def test_predictions_know_how_much_the_cache_holds(capsys: Capture) -> None:

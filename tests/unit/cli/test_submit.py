@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -220,6 +221,61 @@ def test_an_array_of_seeds_has_a_directory_for_each_and_a_comparison(
         assert record.words[2:] == ("--set", f"seed={seed}", "--output", f"out/seed-{seed}")
     script = (site / "out" / "compare.sh").read_text()
     assert "hpcbal compare out/seed-3 out/seed-5 out/seed-6 --html out/compare.html\n" in script
+
+
+def test_runs_are_noted_also_if_what_follows_is_refused(
+    site: Path, stand_in: Callable[[str, str], Path], submit: Run
+) -> None:
+    stand_in("sbatch", "[[ $* == *--array* ]] && echo 12 || exit 1")
+    code, shown, said = submit("a.yaml", "--time", "0:30", "--array", "seeds=0-1", "--output", "out")
+    assert (code, "submitted 12 to Slurm" in shown) == (0, True)
+    assert "not their comparison; later: hpcbal compare out/seed-0 out/seed-1 --html out/compare.html" in said
+    stand_in("flux", "[[ $HPCBAL_TASK == 1 ]] && echo f1 || exit 1")
+    code, _, said = submit(
+        "a.yaml", "--system", "flux", "--time", "0:30", "--array", "seeds=0-1", "--output", "more"
+    )
+    assert (code, said) == (2, "hpcbal: flux has refused, with code 1; 1 of 2 runs are submitted: f1\n")
+    assert [len(read_batch_jobs(site / "more" / f"seed-{seed}")) for seed in (0, 1)] == [1, 0]
+
+
+def test_an_array_leaves_the_script_of_an_earlier_one(
+    site: Path, stand_in: Callable[[str, str], Path], submit: Run
+) -> None:
+    """On PBS and Flux, its jobs submit that script again."""
+    stand_in("qsub", "echo 12[].server")
+    for seed in (0, 1):
+        assert submit("a.yaml", "--time", "0:30", "--array", f"seeds={seed}", "--output", "out")[0] == 0
+    assert "seed=0" in (site / "out/batch.sh").read_text()
+    assert "seed=1" in (site / "out/batch-2.sh").read_text()
+    assert "\nscript=" + f"{site}/out/batch-2.sh\n" in (site / "out/batch-2.sh").read_text()
+
+
+def test_output_is_that_of_the_environment_or_refused(
+    site: Path, stand_in: Callable[[str, str], Path], submit: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stand_in("sbatch", "echo 12")
+    monkeypatch.setenv("HPCBAL_OUTPUT", "of/mine")
+    assert submit("a.yaml", "--time", "0:30")[0] == 0
+    assert read_batch_jobs(site / "of/mine")[0].words[-1] == "of/mine"
+    (site / "data").mkdir()
+    (site / "data" / "photo.jpg").touch()
+    code, _, said = submit("a.yaml", "--time", "0:30", "--output", "data")
+    assert (code, "not an output directory of hpcbal (it holds photo.jpg)" in said) == (2, True)
+
+
+def test_an_environment_that_cannot_be_activated_is_on_path(
+    site: Path, submit: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as one of conda; PBS gives a job no variables of the shell that submits."""
+    (site / "my env" / "bin").mkdir(parents=True)
+    (site / "my env" / "bin" / "hpcbal").touch()
+    monkeypatch.setattr(sys, "prefix", str(site / "my env"))
+    _, shown, _ = submit("a.yaml", "--time", "0:30", "--system", "pbs", "--dry-run")
+    assert f"\nexport PATH='{site}/my env/bin':$PATH\n" in shown
+    assert "\nHPCBAL_VENV=" not in shown
+    (site / "my env" / "bin" / "activate").touch()
+    _, shown, _ = submit("a.yaml", "--time", "0:30", "--system", "pbs", "--dry-run")
+    assert f"\nHPCBAL_VENV='{site}/my env'\n" in shown
 
 
 def test_an_array_of_files_has_the_directories_of_the_files(

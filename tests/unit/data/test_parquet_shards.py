@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable
@@ -59,6 +60,42 @@ def shards(tmp_path: Path, pixels: NDArray[np.uint8], png: Png) -> Path:
     write(root / "train-1.parquet", images[5:], [0, 2], names=names)
     (root / "README.md").write_text("no rows")
     return root
+
+
+@pytest.mark.parametrize(
+    ("columns", "shown"),
+    [
+        (["image", "label", "image"], "'image' may mean (image, image)"),
+        (["image", "label", "label"], "'label' may mean (label, label)"),
+        (["image", "label", "label.x"], "'label' may mean (label, label.x)"),
+    ],
+)
+def test_columns_of_the_same_name_are_refused(tmp_path: Path, columns: list[str], shown: str) -> None:
+    values = {"image": pa.array([b"x"]), "label": pa.array([1]), "label.x": pa.array([7])}
+    table = pa.Table.from_arrays([values[name] for name in columns], columns)
+    parquet.write_table(table, tmp_path / "a.parquet")
+    with pytest.raises(DataError, match=re.escape(f"it has 2 columns that {shown}; rename all but one")):
+        parquet_shards(str(tmp_path))
+
+
+def test_files_that_are_missing_by_the_numbers_of_the_others_are_named(tmp_path: Path) -> None:
+    """Hugging Face numbers files from 0, and used to add a digest; others number from 1."""
+    for name in ("a-00000-of-00003-ab12", "a-00002-of-00003-cd34", "b-00001-of-00002", "b-00002-of-00002"):
+        write(tmp_path / f"{name}.parquet", [b"image"], [0])
+    with pytest.raises(DataError, match=rf"{tmp_path} lacks a-00001-of-00003; restore what is missing, or"):
+        parquet_shards(str(tmp_path))
+    assert parquet_shards(str(tmp_path / "b-*")).remarks == ()
+    assert parquet_shards(str(tmp_path / "a-00000-of-00003-ab12.parquet")).remarks == ()
+    some = parquet_shards(str(tmp_path / "a-*"))
+    assert some.remarks == (
+        f"parquet_shards: {tmp_path}/a-* finds no a-00001-of-00003, so the samples in there are left out",
+    )
+    assert len(some) == 2
+    (tmp_path / "a-00002-of-00003-cd34.parquet").rename(tmp_path / "c-00007-of-00010.parquet")
+    with pytest.raises(
+        DataError, match="lacks a-00001-of-00003, a-00002-of-00003, c-00000-of-00010 and 8 more;"
+    ):
+        parquet_shards(str(tmp_path))
 
 
 def test_samples_are_those_that_pyarrow_reads(shards: Path) -> None:

@@ -141,7 +141,9 @@ def test_the_index_may_be_kept_elsewhere(shards: Path, tmp_path: Path) -> None:
     assert not tar_shards(str(shards), index=str(elsewhere)).remarks
     assert not indexes(shards)
     assert len(tar_shards(str(shards), index=str(elsewhere))) == 5
-    with pytest.raises(DataError, match=r"sample b has no image"):  # the index is of other extensions
+    with pytest.raises(
+        DataError, match=r"sample b has no member .png beside"
+    ):  # the index is of other extensions
         tar_shards(str(shards), ["png"], index=str(elsewhere))
 
 
@@ -205,12 +207,28 @@ def test_names_of_classes_may_be_given(shards: Path) -> None:
 @pytest.mark.parametrize(
     ("members", "reason"),
     [
-        ([("a.png", b"x")], r"sample a has no member a.cls with its class beside it; set data.args"),
-        ([("f/a.cls", b"1"), ("b.png", b"x")], r"sample f/a has no image beside it"),
-        ([("a.png", b"x"), ("b.png", b"x"), ("a.cls", b"1")], r"sample a has no member a.cls"),
+        ([("a.png", b"x")], r"sample a has no member .cls beside it, but a.png; set data.args.ext"),
+        (
+            [("f/a.cls", b"1"), ("b.png", b"x")],
+            r"sample f/a has no member .png, .jpg, .jpeg beside it, but f/a.cls",
+        ),
+        (
+            [("a.png", b"x"), ("b.png", b"x"), ("a.cls", b"1"), ("b.cls", b"1")],
+            r"sample a has no member .cls beside it, because a.cls is elsewhere in the archive; the members",
+        ),
+        (
+            [("a.png", b"x"), ("a.cls", b"1"), ("b.1.png", b"x"), ("b.cls", b"1")],
+            r"sample b has no .*, but b.1.png, b.cls \(.1.png is one extension, as in WebDataset\); set",
+        ),
+        (
+            [("n.0.a.jpg", b"x"), ("n.0.a.cls", b"1")],
+            r"no member .png, .jpg, .jpeg in .* \(.0.a.jpg is one extension, as in WebDataset\)",
+        ),
         ([("a.png", b"x"), ("a.cls", b"cat")], r"a.cls holds b'cat', allowed: a class, .* 0 or more"),
         ([("a.png", b"x"), ("a.cls", b"-1")], r"holds b'-1', allowed"),
         ([("a.png", b"x"), ("a.cls", b"9" * 50)], r"holds b'9999"),
+        ([("a.png", b"x"), ("a.cls", b"1" + b" " * 30 + b"7")], r"holds b'1   "),
+        ([("a.png", b"x"), ("a.cls", b"1" + b" " * 5000 + b"7")], r"holds b'1', allowed"),
         (
             [("a.cls", b"1"), ("a.jpg", b"photo"), ("a.png", b"mask")],
             r"sample a has both a.jpg and a.png; set data.args.extensions to those of the images to train on",
@@ -224,7 +242,7 @@ def test_names_of_classes_may_be_given(shards: Path) -> None:
             r"sample a has both a.jpg and a.JPG; give",
         ),
         ([("a.cls", b"1"), ("a.cls", b"2"), ("a.jpg", b"x")], r"sample a has a.cls twice; give each sample"),
-        ([("notes.txt", b"x")], r"no member .png, .jpg, .jpeg in 1 archives, the first one .*0.tar"),
+        ([("notes.txt", b"x")], r"no member .png, .jpg, .jpeg in 1 archives, the first .*0.tar, but notes"),
     ],
 )
 def test_samples_that_are_not_whole_are_named(tmp_path: Path, members: Members, reason: str) -> None:
@@ -234,9 +252,56 @@ def test_samples_that_are_not_whole_are_named(tmp_path: Path, members: Members, 
     assert not indexes(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("kind", "options", "reason"),
+    [
+        (tarfile.LNKTYPE, {"linkname": "a.png"}, "a hard link to a.png, .*; pack .* with --hard-dereference"),
+        (tarfile.SYMTYPE, {"linkname": "/a.png"}, "a symbolic link to /a.png, .* with --dereference"),
+        (tarfile.FIFOTYPE, {}, "no file, allowed: a plain file; pack the archive without it"),
+    ],
+)
+def test_members_that_are_no_plain_files_are_refused(
+    tmp_path: Path, kind: bytes, options: dict[str, str], reason: str
+) -> None:
+    path = write(tmp_path / "0.tar", [("a.png", b"x"), ("a.cls", b"1"), ("b.cls", b"1")])
+    with tarfile.open(path, "a") as archive:
+        for name in ("b.txt", "b.png"):  # one of them is no part of a sample
+            info = tarfile.TarInfo(name)
+            info.type = kind
+            for option, value in options.items():
+                setattr(info, option, value)
+            archive.addfile(info)
+    with pytest.raises(DataError, match=rf"0.tar: b.png is {reason}"):
+        tar_shards(str(tmp_path))
+
+
+def test_a_class_may_have_spaces_around_it(tmp_path: Path) -> None:
+    write(tmp_path / "0.tar", [("a.png", b"x"), ("a.cls", b" " * 30 + b"2\n" + b" " * 30)])
+    assert tar_shards(str(tmp_path)).labels.tolist() == [2]
+
+
 def test_one_of_several_images_may_be_named(tmp_path: Path) -> None:
     write(tmp_path / "0.tar", [("a.cls", b"1"), ("a.jpg", b"photo"), ("a.png", b"mask"), ("a.seg.jpg", b"x")])
     assert tar_shards(str(tmp_path), extensions=["jpg"]).read(0) == (b"photo", 1)
+
+
+def test_archives_that_cat_has_joined_are_refused(tmp_path: Path, shards: Path) -> None:
+    joined = b"".join(path.read_bytes() for path in sorted(shards.glob("*.tar")))
+    (tmp_path / "joined.tar").write_bytes(joined)
+    with pytest.raises(DataError, match=r"there is more after its end at byte \d+: tar --concatenate joins"):
+        tar_shards(str(tmp_path / "joined.tar"))
+    (tmp_path / "long.tar").write_bytes((shards / "train-0.tar").read_bytes() + bytes(3 * 2**20))
+    assert len(tar_shards(str(tmp_path / "long.tar"))) == 3
+
+
+@pytest.mark.parametrize("name", ["b.tar.gz", "b.TGZ", "b.tar.zst"])
+def test_compressed_archives_in_a_directory_are_not_left_out(shards: Path, name: str) -> None:
+    (shards / "train-1.tar").rename(shards / "train-1.TAR")
+    assert len(tar_shards(str(shards))) == 5
+    (shards / name).write_bytes(b"compressed")
+    with pytest.raises(DataError, match=rf"{shards / name} is compressed, .*; unpack it, or set data.args"):
+        tar_shards(str(shards))
+    assert len(tar_shards(str(shards / "train-*"))) == 5
 
 
 def test_what_is_no_archive_is_explained(tmp_path: Path, shards: Path) -> None:

@@ -98,6 +98,21 @@ def test_the_index_is_made_once_and_again_if_a_file_changes(
     assert kept.stat().st_mtime_ns != written_ns
 
 
+def test_a_file_that_is_missing_is_named(shards: Path) -> None:
+    (shards / "train-00001-of-00002").unlink()
+    with pytest.raises(DataError, match=r"lacks train-00001-of-00002; restore what is missing"):
+        tfrecord_shards(str(shards))
+    (remark,) = tfrecord_shards(str(shards / "train-*")).remarks
+    assert "finds no train-00001-of-00002, so the samples" in remark
+
+
+def test_indexes_of_dali_are_no_shards(tmp_path: Path) -> None:
+    write(tmp_path / "x.tfrecord", [{"image": b"a", "label": 1}])
+    for name in ("x.tfrecord.index", "x.tfrecord.idx", "x.idx"):
+        (tmp_path / name).write_text("0 100\n")
+    assert len(tfrecord_shards(str(tmp_path))) == 1
+
+
 def test_features_may_be_named(tmp_path: Path) -> None:
     path = write(tmp_path / "a.tfrecord", [{"photo": b"one", "kind": 3, "label": 1, "image": b"two"}])
     assert tfrecord_shards(str(path)).read(0) == (b"two", 1)
@@ -129,7 +144,7 @@ def test_names_of_classes_are_those_of_tensorflow_datasets(tmp_path: Path) -> No
     path = str(write(tmp_path / "x-train.tfrecord-00000-of-00001", [{"image": b"a", "label": 1}]))
     assert not hasattr(tfrecord_shards(path), "class_names")
     names = tmp_path / "label.labels.txt"
-    names.write_text("cat\ndog\nemu\n")
+    names.write_text("cat\n dog\nemu\n\n")
     dataset = tfrecord_shards(str(tmp_path))
     assert (dataset.class_names, dataset.num_classes) == (("cat", "dog", "emu"), 3)
     assert tfrecord_shards(path, class_names=["a", "b"]).class_names == ("a", "b")

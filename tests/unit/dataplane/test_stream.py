@@ -48,6 +48,14 @@ def test_ring_for_one_block_is_refused_with_the_bytes_needed():
         make_spec(ring_bytes=needed - 1)
 
 
+@pytest.mark.parametrize("batch_size", [1, 8, 9, 10, 57])
+def test_a_ring_of_the_bytes_for_a_batch_holds_it(batch_size: int):
+    """Wherever it begins in a block; two blocks are the least."""
+    spec = make_spec(ring_bytes=make_spec().bytes_to_read(batch_size))
+    spec.check_read(batch_size)
+    assert spec.num_cells == 2 or spec.max_read_samples < batch_size + spec.block_samples
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [

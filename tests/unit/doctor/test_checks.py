@@ -159,6 +159,7 @@ def test_sums_threads_and_windows_are_judged() -> None:
     assert checks.collectives(4, MIB, 0.9, is_right=True).level == "warning"
     assert checks.collectives(4, MIB, 0.001, is_right=False).level == "error"
     assert [checks.mpi("M 1.0", level, 2, 1).level for level in ("multiple", "funneled")] == ["ok", "warning"]
+    assert [checks.mpi("M 1.0", "multiple", 4, 4, nodes).level for nodes in (4, 1)] == ["ok", "warning"]
     assert [checks.window(2, launched).level for launched in (None, 2, 4)] == ["ok", "ok", "warning"]
 
 

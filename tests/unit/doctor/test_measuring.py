@@ -115,7 +115,7 @@ def test_a_container_is_known_by_its_variables(monkeypatch: pytest.MonkeyPatch) 
 HANGING = """\
 import os, sys, time
 from hpcbal.doctor.watch import Watch
-watch = Watch(0.5, lambda doing: print(f"hung: {doing}", flush=True))
+watch = Watch(3.0, lambda doing: print(f"hung: {doing}", flush=True))
 watch.stage("the first")
 if sys.argv[1] == "well":
     watch.close()

@@ -27,7 +27,7 @@ from hpcbal.dataplane.reader import Batch
 from hpcbal.errors import InputError
 from hpcbal.events.history import EpochRecord, Position
 from hpcbal.export import export_ensemble
-from hpcbal.telemetry.views.evaluation import EvaluatedDnn, Evaluation, write_evaluation
+from hpcbal.telemetry.views.evaluation import EvaluatedDnn, EvaluatedEnsemble, Evaluation, write_evaluation
 from hpcbal.training.frameworks import load_framework
 
 PROGRAM = Path(__file__).parent / "programs" / "call_ensemble.py"
@@ -101,6 +101,9 @@ class Team:
                 EvaluatedDnn(name, "best", 1, {"accuracy": 0.5 + 0.1 * i}, share)
                 for i, (name, share) in enumerate(zip(names, shares, strict=True))
             ),
+            ensembles=(
+                EvaluatedEnsemble("greedy selection", len(models), {}, {"temperature": 0.5, "nll": 0.1}),
+            ),
         )
         write_evaluation(self.out / "evaluation.json", self.evaluation)
 
@@ -147,6 +150,7 @@ def test_members_of_both_frameworks_become_one_program(
         "is": "the mean of the members' probabilities of the classes, weighted by their shares",
         "shape": [None, 10],
     }
+    assert text["ensemble"]["calibration"] == {"temperature": 0.5, "nll": 0.1}
     assert [member["share"] for member in text["ensemble"]["members"]] == list(SHARES)
     with pytest.raises(InputError, match=r"members of PyTorch: a name that ends in \.onnx or \.pt2"):
         export_ensemble(team.out, "mean", tmp_path / "all.keras", force=False)

@@ -156,7 +156,6 @@ class Ranks:
 
     def trainer(self, rank: int, *, fetches_ahead: bool = True) -> Trainer:
         slot, context = self.roles.trainer_ranks.index(rank), self.contexts[rank]
-        has_own_stream = self.config.schedule.paradigm == "independent"  # as in `open_data`
         num_waves = 0
 
         def make_wave(slots: Sequence[int]) -> LoopbackWave:
@@ -168,7 +167,7 @@ class Ranks:
 
         trainer = Trainer(
             context,
-            RankData(self.facts, self.ring, self.source() if has_own_stream else None),
+            RankData(self.facts, self.ring, None),
             emulated_backend(self.config, self.roles, slot, is_sized=self.facts.spec.is_sized),
             LoopbackGroups(slot, self.hub),
             make_wave,
@@ -252,7 +251,7 @@ class InProcessRun:
             data = RankData(ranks.facts, ranks.ring, None)
             scheduler = make_scheduler(ranks.contexts[0], data, opened, devices)
             for rank in roles.preprocessor_ranks:
-                ranks.play(rank, ranks.preprocessor(rank).run)
+                ranks.play(rank, lambda rank=rank: ranks.preprocessor(rank).run())
             for rank in roles.trainer_ranks:
                 ranks.play(rank, ranks.trainer(rank).run)
             ranks.play(0, scheduler.run)

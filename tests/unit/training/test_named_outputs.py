@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from hpcbal.data.spec import LabelSpec, SampleSpec
 from hpcbal.errors import InputError
 from hpcbal.training.backend import Contribution, Replica, Sums
 from hpcbal.training.collective import LocalCollective
+from hpcbal.training.keras.plain_model import write_model
 from hpcbal.training.keras.tensorflow_backend import TensorFlowBackend
 from hpcbal.training.step import train_step
 from hpcbal.training.torch.backend import TorchBackend
@@ -263,3 +265,19 @@ def test_what_does_not_fit_is_refused_with_what_was_meant(
     model = "named_models:keras_pair" if build is of_keras else "named_models:torch_pair"
     with pytest.raises(InputError, match=message):
         build(dnn_of(model, **given))
+
+
+@pytest.mark.parametrize("form", ["dicts", "lists", "prices first", "subclass"])
+def test_a_saved_model_has_the_names_of_the_outputs(make_batch: Make, tmp_path: Path, form: str) -> None:
+    import tensorflow as tf
+
+    replica = of_keras(dnn_of(args={"form": form}), precision="float32")
+    write_model("a", replica, tmp_path / "saved", "tensorflow", SAMPLE, {"kind": None, "price": "mse"})
+    batch, arrays, _ = batch_of(make_batch, 5)
+    samples = {name: array.astype("float32") for name, array in arrays.items()}
+    signature = tf.saved_model.load(tmp_path / "saved").signatures["serving_default"]
+    found = signature(**{name: tf.constant(array) for name, array in samples.items()})
+    expected = replica.predict(batch)
+    assert sorted(found) == ["kind", "price"]
+    np.testing.assert_allclose(tf.nn.softmax(found["kind"]), expected["kind"], atol=1e-6)
+    np.testing.assert_allclose(found["price"], expected["price"], atol=1e-6)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +18,15 @@ from hpcbal.checkpoint import TrainingState, write_checkpoint
 from hpcbal.config.schema.objective import MetricConfig
 from hpcbal.data import LabelSpec, PreprocessedSamples, SampleSpec
 from hpcbal.data.evaluation import SampleSet
-from hpcbal.ensembling import greedy_selection, log_loss_of_mean, tally_of
+from hpcbal.ensembling import (
+    TemperatureTally,
+    entropies,
+    greedy_selection,
+    half_width,
+    log_loss_of_mean,
+    tally_of,
+    tempered,
+)
 from hpcbal.errors import DataError, InputError
 from hpcbal.events.history import Position
 from hpcbal.runtime.evaluating import evaluator as evaluator_module
@@ -245,9 +254,68 @@ def test_scores_are_those_of_all_predictions_at_once(
             assert tally.scores() == pytest.approx(tally_of(rows[member], labels, "classes").scores())
             assert scores.sums[member].count == 18
             assert scores.sums[member].mean_loss == pytest.approx(tally.scores()["nll"], rel=1e-5)
+        check_calibration(lab, outcome, rows, labels, selection.weights)
         predicted = rows.argmax(axis=2)
         pairs = [(a != b).mean() for i, a in enumerate(predicted) for b in predicted[:i]]
         assert outcome.disagreement == pytest.approx(np.mean(pairs))
+
+
+def check_calibration(
+    lab: Lab, outcome: Any, rows: np.ndarray, labels: np.ndarray, weights: Sequence[float]
+) -> None:
+    """Temperatures and parts of the uncertainty are those of all predictions at once."""
+    held, right = lab.probabilities(lab.validation.ids), lab.labels(lab.validation.ids).astype(int)
+    shares = [np.full(len(rows), 1.0 / len(rows)), np.asarray(weights)]
+    combined = [np.tensordot(share, held, 1) for share in shares]
+    wanted = [TemperatureTally.of(each, right).temperature() for each in (*held, *combined)]
+    assert (*outcome.fitted.members, *outcome.fitted.together) == pytest.approx(wanted)
+    scores = outcome.scores
+    tested = [*rows, *(np.tensordot(share, rows, 1) for share in shares)]
+    tallies = [*scores.calibrated, *scores.calibrated_together]
+    for each, temperature, tally in zip(tested, wanted, tallies, strict=True):
+        expected = tally_of(tempered(each, temperature), labels, "classes")
+        assert tally.scores() == pytest.approx(expected.scores())
+    for index, share in enumerate(shares):
+        within = sum(weight * entropies(each).sum() for weight, each in zip(share, rows, strict=True))
+        assert scores.within[index] == pytest.approx(within)
+        assert within + scores.between[index] == pytest.approx(entropies(tested[4 + index]).sum())
+        assert scores.between[index] >= 0.0
+
+
+class Slopes(Backend):
+    """Networks whose first output is a value."""
+
+    def build(self, dnn: Any, *_: Any) -> Linear:
+        replica = super().build(dnn)
+        classes = replica.predict
+        replica.predict = lambda batch: classes(batch)[:, :1]  # type: ignore[method-assign]
+        return replica
+
+
+@pytest.mark.parametrize("num_ranks", [1, 3])
+def test_intervals_around_values_are_those_of_all_residuals_at_once(tmp_path: Path, num_ranks: int) -> None:
+    lab = Lab(tmp_path)
+    results = on_ranks(
+        num_ranks,
+        lambda workers: Evaluator(workers, lab.predictor(Slopes()), lab.dnns, "values", 1, 700).run(  # type: ignore[arg-type]
+            lab.test, lab.validation
+        ),
+    )
+    held = lab.probabilities(lab.validation.ids)[:, :, 0]
+    values, labels = lab.probabilities(lab.test.ids)[:, :, 0], lab.labels(lab.test.ids)
+    for outcome in results:
+        shares = [np.full(4, 0.25), np.asarray(outcome.selection.weights)]
+        residuals = lab.labels(lab.validation.ids) - np.concatenate([held, shares @ held])
+        wanted = [half_width(each) for each in residuals]
+        assert (*outcome.fitted.members, *outcome.fitted.together) == pytest.approx(wanted)
+        scores = outcome.scores
+        tested = np.concatenate([values, shares @ values])
+        inside = np.abs(labels - tested) <= np.array(wanted)[:, None]
+        tallies = [*scores.calibrated, *scores.calibrated_together]
+        assert [tally.covered for tally in tallies] == inside.sum(axis=1).tolist()
+        for index, share in enumerate(shares):
+            spread = share @ np.square(values) - np.square(share @ values)
+            assert scores.between[index] == pytest.approx(spread.sum())
 
 
 def test_ranks_build_only_the_networks_of_their_part(tmp_path: Path) -> None:
@@ -277,6 +345,12 @@ def test_the_evaluation_names_every_dnn_and_compares_the_ensemble_with_the_best(
     assert text.startswith("lab on the test set: 18 samples\n")
     assert "the best DNN, d" in text
     assert "left out: gone: it failed in training" in text
+    assert "calibrated on the validation set  temperature     nll  calibration error\n" in text
+    assert re.search(
+        r"uncertainty of the mean of all: 0\.\d+ nats within its DNNs, 0\.\d+ between them", text
+    )
+    for each in (*evaluation.dnns, *evaluation.ensembles):
+        assert each.calibrated.keys() == {"temperature", "nll", "calibration_error"}
 
 
 def test_ensembles_show_the_loss_and_the_metrics_that_all_dnns_have(tmp_path: Path) -> None:

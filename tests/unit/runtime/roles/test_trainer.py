@@ -118,6 +118,32 @@ def test_alone_a_dnn_is_trained_on_samples_that_its_rank_makes(floor: Callable[.
     on.end()
 
 
+def test_a_trainer_shows_that_it_lives_while_it_opens_its_data(
+    floor: Callable[..., Any], hooks: dict[str, Any]
+) -> None:
+    """However long that takes: it is another rank of its group that waits, and the scheduler's clock."""
+    lives = threading.Event()
+
+    def open_slowly(_: int) -> None:
+        is_a_trainer = threading.current_thread() is not threading.main_thread()
+        assert not is_a_trainer or lives.wait(20.0), "nothing was heard of the trainer"
+
+    hooks["open"] = open_slowly
+    data = {"dataset": "in_process_toys:opened_by", "args": {"hook": "open"}}
+    on = floor(1, data=data, stall_timeout_s=1.0)  # five signs of life in this time
+    on.order(FormGroup(7, on.plan_of(A)), 0)
+    heard = []
+    while len(heard) < 4:
+        heard += [on.next_of(Heartbeat)[1].doing]
+    lives.set()
+    assert set(heard) - {"idle"} == {"opening the data for a"}
+    assert isinstance(on.event(), EpochDone)
+    on.order(Leave(7, "converged"), 0)
+    assert isinstance(on.event(), CheckpointWritten)
+    assert on.event() == GroupLeft("a")
+    on.end()
+
+
 def test_a_shutdown_releases_replicas_threads_and_groups(
     floor: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -114,6 +114,12 @@ def test_a_broken_sample_that_is_drawn_again_and_again_is_one_broken_sample(lab:
     assert lab.states() == {name: ("done", epochs) for name, epochs in lab.epochs.items()}
 
 
+@pytest.mark.parametrize("paradigm", PARADIGMS)
+def test_a_dataset_is_opened_and_read_in_one_thread_of_a_process(lab: Any, paradigm: str) -> None:
+    lab.use(paradigm, data={"dataset": "in_process_toys:behind_handle"})
+    assert lab.run() == 0
+
+
 def test_sharing_a_stream_or_not_trains_the_same_models(lab: Any) -> None:
     outcomes = []
     for paradigm in ("homogeneous", "independent"):
