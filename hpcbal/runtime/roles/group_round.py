@@ -386,8 +386,12 @@ class GroupRound:
             maker = self._loader.batches.maker
         if maker is not None:
             bad = tuple(maker.take_bad())
-            report = PreprocessorReport(maker.samples_made, maker.busy_s, bad, maker.num_from_cache)
-            self._context.channel.send(SCHEDULER_RANK, report)
+            self._context.channel.send(
+                SCHEDULER_RANK,
+                PreprocessorReport(
+                    maker.samples_made, maker.busy_s, bad, maker.num_from_cache, maker.take_warning()
+                ),
+            )
 
     def _report(self, event: Event) -> None:
         if self._member.is_master:
