@@ -78,6 +78,9 @@ class KeptSamples(Protocol):
     def is_missing(self, sample_id: int) -> bool:
         """Whether a sample is neither there nor being made."""
 
+    def take_warning(self) -> str:
+        """Return what people should know about it, once; empty if there is nothing."""
+
 
 class PreprocessedSamples:
     """Preprocessed samples by id, the same in every process and for any number of processes.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,19 +21,21 @@ if TYPE_CHECKING:
 
     from hpcbal.data.source import PreprocessedSamples
 
-log = logging.getLogger(__name__)
-
 AUTO_SHARE = 0.5
 """Most of the memory that is left when the run starts that `cache_bytes: auto` takes."""
 
 KEPT_FREE = 1 / 16
 """Share of each limit of the node's memory that the cache leaves free, whatever its size."""
 
+NAMED = ("the cache of decoded samples", "dataplane.cache_bytes")
+
 PAGE_BYTES = 4096
 MOST_CHUNK_BYTES = 2**26
 CHUNKS = 256
 """A cache has about so many chunks, if each has room for `ENTRIES` samples."""
 ENTRIES = 16
+SHORTAGES_AT = 8
+"""Place of the number of ranks that found too little memory; before it is the counter of chunks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,13 +78,22 @@ class CacheNeed:
 
     @property
     def table_bytes(self) -> int:
-        """Bytes of what finds a sample by its id, of the claims, and of the counter of chunks."""
+        """Bytes of what finds a sample by its id, of the claims, and of two counters."""
         return LINE_BYTES + aligned(8 * self.num_ids) + aligned(self.num_ids)
 
     @property
     def least_bytes(self) -> int:
         """Bytes of a cache with room for one sample."""
         return self.table_bytes + aligned(self.entry_bytes, PAGE_BYTES)
+
+    def too_small(self, wanted: int | Literal["auto"]) -> str | None:
+        """Return that a cache of this size, > 0, holds nothing; None if it holds a sample."""
+        if wanted == "auto" or wanted >= self.least_bytes:
+            return None
+        return (
+            f"dataplane.cache_bytes: got {wanted}, which holds no sample ({self.least_bytes} would hold "
+            "one); the run goes on without a cache"
+        )
 
     def whole_bytes(self, num_writers: int) -> int:
         """Bytes of a cache with room for all samples, whichever of the writers makes them."""
@@ -164,6 +174,7 @@ class SampleCache:
         self._grows = True
         self.num_bytes = num_bytes
         self.num_hits = self.num_added = 0
+        self._warning = ""
 
     @classmethod
     def create(
@@ -186,29 +197,15 @@ class SampleCache:
         Raises:
             InputError: on all ranks, if the node has less memory than was asked for.
         """
-        named = ("the cache of decoded samples", "dataplane.cache_bytes")
         is_owner = comm.rank == 0
-        problem, num_bytes = None, 0
-        if is_owner:
-            whole = need.whole_bytes(comm.size)
-            if wanted == "auto":
-                num_bytes = min(whole, auto_bytes(rooms(), ring_bytes, whole))
-            else:
-                problem = shortage(wanted, *named, besides=ring_bytes)
-                num_bytes = min(wanted, whole) if need.sample.is_static else wanted
-        problem, num_bytes = comm.bcast((problem, num_bytes))
+        problem, num_bytes = comm.bcast(
+            size_on_node(need, wanted, comm.size, ring_bytes) if is_owner else (None, 0)
+        )
         if problem is not None:
             raise InputError(problem)
         if num_bytes < need.least_bytes:
-            if is_owner and wanted != "auto":
-                log.warning(
-                    "dataplane.cache_bytes: got %d, which holds no sample (%d would hold one); the run goes "
-                    "on without a cache",
-                    wanted,
-                    need.least_bytes,
-                )
             return None
-        shared = SharedMemory.create(comm, num_bytes, *named)
+        shared = SharedMemory.create(comm, num_bytes, *NAMED)
         if is_owner:
             shared.memory[: need.table_bytes] = 0
         shared.sync()
@@ -337,16 +334,39 @@ class SampleCache:
         return needed <= self._end - self._next
 
     def _is_short(self, num_bytes: int) -> bool:
-        """Whether the node has too little memory for so many bytes more, which is then reported, once."""
+        """Whether the node has too little memory for so many bytes more; the first rank to find out warns."""
         for room in self._known_rooms():
             if room.left_bytes - num_bytes < KEPT_FREE * room.total_bytes:
-                log.warning(
-                    "the cache of decoded samples does not grow any more: %s; samples that are not in it are "
-                    "decoded in every pass",
-                    room.text,
-                )
+                if self._shared.fetch_add(SHORTAGES_AT, 1) == 0:
+                    self._warning = (
+                        f"the cache of decoded samples does not grow any more: {room.text}; samples that are "
+                        "not in it are decoded in every pass"
+                    )
                 return True
         return False
+
+    def take_warning(self) -> str:
+        """Return what people should know, once and on one rank of the node; empty if there is nothing."""
+        warning, self._warning = self._warning, ""
+        return warning
+
+
+def size_on_node(
+    need: CacheNeed, wanted: int | Literal["auto"], num_writers: int, ring_bytes: int
+) -> tuple[str | None, int]:
+    """Return why this node cannot have the cache, or None; and how many bytes it takes.
+
+    Args:
+        need: what the samples take; a cache is not larger than that, unless samples differ in size.
+        wanted: `dataplane.cache_bytes`, > 0.
+        num_writers: ranks of the node that make samples.
+        ring_bytes: size of the node's ring, which does not use its memory yet.
+    """
+    whole = need.whole_bytes(num_writers)
+    if wanted == "auto":
+        return None, min(whole, auto_bytes(rooms(), ring_bytes, whole))
+    num_bytes = min(wanted, whole) if need.sample.is_static else wanted
+    return shortage(num_bytes, *NAMED, besides=ring_bytes), num_bytes
 
 
 def auto_bytes(known_rooms: list[Room], ring_bytes: int, most: int) -> int:

@@ -50,6 +50,10 @@ class BatchMaker:
         """Samples that were found in the cache, so far."""
         return 0 if self.samples.cache is None else self.samples.cache.num_hits
 
+    def take_warning(self) -> str:
+        """Return what people should know about the cache, once; empty if there is nothing."""
+        return "" if self.samples.cache is None else self.samples.cache.take_warning()
+
     def note_bad(self, bad: Sequence[Bad]) -> None:
         """Take note of broken samples that were found elsewhere on this rank."""
         self._bad += bad

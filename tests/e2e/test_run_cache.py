@@ -152,14 +152,12 @@ def test_a_small_cache_keeps_what_fits(images, same_outcome):
     same_outcome(small, lab.outcome())
 
 
-def test_a_cache_beyond_the_node_is_refused(images):
+def test_a_cache_that_holds_no_sample_is_reported(images):
     lab = images
-    configure(lab, "100TiB", slots={"per_node": 1})
+    configure(lab, 1000, slots={"per_node": 1})
     done = lab.run()
-    assert done.code == 2, done
-    assert "Traceback" not in done.err, done
-    assert "not enough memory for the cache of decoded samples of this node" in done.err
-    assert "lower dataplane.cache_bytes" in done.err
+    assert done.code == 0, done
+    assert done.out.count("] warning: dataplane.cache_bytes: got 1000, which holds no sample (") == 1
 
 
 def test_one_rank_lists_the_files_and_a_second_start_none(images):

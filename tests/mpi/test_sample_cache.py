@@ -16,7 +16,6 @@ def run_cache(mpi_run, num_ranks: int, share: float, *, differ: bool) -> list[fl
     arguments = json.dumps([NUM_SAMPLES, PASSES, share, differ])
     done = mpi_run(num_ranks, "sample_cache.py", arguments, timeout_s=120)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stderr.count("which holds no sample") == 1, done.stderr
     numbers: list[float] = json.loads(done.stdout)
     return numbers
 

@@ -87,6 +87,7 @@ class RankData:
         source: the source of samples; None on ranks that are not preprocessors.
         cache: where the source keeps samples; None if it keeps none.
         hit_rate: share of the samples, 0..1, for which the cache of each node has room; equal on all ranks.
+        cache_warning: why there is no cache although one is wanted; empty if there is one, or none is wanted.
     """
 
     facts: StreamFacts
@@ -94,6 +95,7 @@ class RankData:
     source: PreprocessedSamples | None
     cache: SampleCache | None = None
     hit_rate: float = 0.0
+    cache_warning: str = ""
 
     def own_source(self, config: EnsembleConfig) -> PreprocessedSamples:
         """Open the dataset on a trainer that makes its own batches.

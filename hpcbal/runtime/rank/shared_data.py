@@ -83,7 +83,8 @@ def open_data(
     mine_held = None if need is None or cache is None else need.hit_rate(cache.num_bytes)
     held = patient_allgather(world, mine_held if world.rank in roles.preprocessor_ranks else 1.0)
     hit_rate = min(0.0 if share is None else share for share in held)
-    return RankData(known[0], ring, source, cache, hit_rate)
+    warning = None if need is None else need.too_small(config.dataplane.cache_bytes)
+    return RankData(known[0], ring, source, cache, hit_rate, warning or "")
 
 
 def _keeps_index(config: EnsembleConfig) -> bool:

@@ -120,13 +120,13 @@ class Preprocessor:
 
     def _report(self) -> None:
         self._last_report_s = time.monotonic()
-        bad, num_from_cache = self._producer.take_bad(), 0
+        bad, num_from_cache, warning = self._producer.take_bad(), 0, ""
         samples_made, busy_s = self._producer.samples_made, self._producer.busy_s
         if self._maker is not None:
             bad += self._maker.take_bad()
             samples_made, busy_s = samples_made + self._maker.samples_made, busy_s + self._maker.busy_s
-            num_from_cache = self._maker.num_from_cache
-        if bad or samples_made != self._reported_samples:
+            num_from_cache, warning = self._maker.num_from_cache, self._maker.take_warning()
+        if bad or warning or samples_made != self._reported_samples:
             self._reported_samples = samples_made
-            report = PreprocessorReport(samples_made, busy_s, tuple(bad), num_from_cache)
+            report = PreprocessorReport(samples_made, busy_s, tuple(bad), num_from_cache, warning)
             self._context.channel.send(SCHEDULER_RANK, report)

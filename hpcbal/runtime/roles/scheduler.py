@@ -271,6 +271,8 @@ class Scheduler:
     def _take_report(self, source: int, report: protocol.PreprocessorReport) -> None:
         for broken in self._preprocessing.add(source, report):
             self._journal.publish(BadSampleLine(*broken))
+        if report.warning:
+            self._console.warn(f"{self._roles.ranks[source].host}: {report.warning}")
         rate = self._preprocessing.new_rate()
         if rate is not None:
             self._happen(PreprocessingMeasured(rate))

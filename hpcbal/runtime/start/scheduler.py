@@ -106,7 +106,8 @@ def make_scheduler(
         console.note(line)
     for note in opened.notes:
         log.info("%s: %s", opened.run.root, note)
-    for warning in (*opened.earlier.warnings, *_start_warnings(context, facts)):
+    of_cache = [data.cache_warning] if data.cache_warning else []
+    for warning in (*opened.earlier.warnings, *_start_warnings(context, facts), *of_cache):
         console.warn(warning)
     return Scheduler(
         context,

@@ -124,12 +124,14 @@ class PreprocessorReport(Message):
         busy_s: seconds spent on them.
         bad: (sample id, where, reason) of broken samples since the last report.
         num_from_cache: how many of the samples were in the cache.
+        warning: about the cache of the node, the first time; else empty.
     """
 
     samples_made: int
     busy_s: float
     bad: tuple[tuple[int, str, str], ...] = ()
     num_from_cache: int = 0
+    warning: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import logging
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from hpcbal.data.spec import LabelSpec, SampleSpec
-from hpcbal.dataplane.cache import CacheNeed, SampleCache, auto_bytes
+from hpcbal.dataplane import shared_memory
+from hpcbal.dataplane.cache import CacheNeed, SampleCache, auto_bytes, size_on_node
 from hpcbal.dataplane.shared_memory import Room, SharedMemory, rooms
 
 SPEC = SampleSpec.of((1000,), "uint8")
@@ -31,12 +32,28 @@ def test_auto_takes_half_of_the_least_that_is_left_beside_the_ring(
     assert auto_bytes([room(each) for each in left], ring, 77) == expected
 
 
+def test_a_size_beyond_the_node_is_refused_only_if_the_samples_need_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    whole = NEED.whole_bytes(2)
+    monkeypatch.setattr(shared_memory, "rooms", lambda: [room(whole + 99)])
+    assert size_on_node(NEED, 2**40, 2, 99) == (None, whole)
+    problem, _ = size_on_node(NEED, 2**40, 2, 100)
+    assert problem is not None
+    assert f"not enough memory for the cache of decoded samples of this node, {whole} bytes" in problem
+    differ = replace(NEED, sample=SampleSpec.of((None,), "uint8", 1000))  # what they need is a guess
+    problem, _ = size_on_node(differ, 2**40, 2, 0)
+    assert problem is not None
+    assert "1099511627776 bytes: " in problem
+    assert "lower dataplane.cache_bytes, or ask for more" in problem
+
+
 def test_this_node_has_memory() -> None:
     assert rooms()
     assert all(0 < each.left_bytes <= each.total_bytes for each in rooms())
 
 
-def test_it_stops_growing_before_the_memory_is_gone(caplog: pytest.LogCaptureFixture) -> None:
+def test_it_stops_growing_before_the_memory_is_gone() -> None:
     num_bytes = NEED.whole_bytes(1)
     total = 16 * num_bytes
     left = [total // 16 + num_bytes // 2]  # a sixteenth stays free, and half a cache fits
@@ -45,16 +62,24 @@ def test_it_stops_growing_before_the_memory_is_gone(caplog: pytest.LogCaptureFix
         return [room(left[0], total)]
 
     shared = SharedMemory.private(num_bytes)
-    cache = SampleCache(shared, NEED, num_bytes, known)
-    with caplog.at_level(logging.WARNING):
-        for sample_id in range(1000):
-            before = cache.num_added
-            cache.put(sample_id, SAMPLE, LABEL)
-            left[0] -= 1088 * (cache.num_added - before)
-    assert 300 < cache.num_added < 700
-    assert caplog.text.count("does not grow any more") == 1
-    assert "bytes are free" in caplog.text
-    assert all((cache.get(each) is not None) == (each < cache.num_added) for each in range(1000))
+    first, other = (SampleCache(shared, NEED, num_bytes, known) for _ in range(2))  # of two ranks
+    for sample_id in range(1000):
+        (first, other)[sample_id % 2].put(sample_id, SAMPLE, LABEL)
+        left[0] -= 1088 * (first.get(sample_id) is not None)
+    held = [first.get(each) is not None for each in range(1000)]
+    assert 300 < sum(held) < 700
+    assert all(held[: sum(held) - 32]), "each rank has a chunk of its own"
+    warnings = [cache.take_warning() for _ in range(2) for cache in (first, other)]
+    (warning,) = filter(None, warnings)
+    assert warning.startswith("the cache of decoded samples does not grow any more: ")
+    assert "bytes are free" in warning
+
+
+def test_a_size_that_holds_no_sample_is_named_with_one_that_does() -> None:
+    text = NEED.too_small(NEED.least_bytes - 1)
+    assert text is not None
+    assert f"got {NEED.least_bytes - 1}, which holds no sample ({NEED.least_bytes} would hold one)" in text
+    assert NEED.too_small(NEED.least_bytes) is NEED.too_small("auto") is None
 
 
 def test_a_sample_that_is_larger_than_the_cache_leaves_it_to_others() -> None:

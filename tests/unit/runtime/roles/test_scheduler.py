@@ -340,6 +340,25 @@ def test_a_failed_dnn_frees_its_slots_and_gives_the_exit_code_3(stage) -> None:
     assert on.journal.of("finish")[0][1] == "failed-dnns"
 
 
+def test_what_a_rank_has_to_say_of_its_cache_is_printed_with_the_node(stage) -> None:
+    on = stage()
+
+    def script() -> Script:
+        yield from on.open()
+        on.send(PREPROCESSOR, PreprocessorReport(8, 0.0, warning="the cache does not grow any more"))
+        on.send(PREPROCESSOR, PreprocessorReport(9, 0.0))
+        on.send(TRAINERS[0], StopRequest("signal TERM at rank 2"))
+        yield
+        for rank in TRAINERS:
+            assert on.get(rank) == Suspend(on.opened.serial)
+        on.leave("a", 0, Position(0, 16))
+        yield
+        yield from on.end_stream()
+
+    assert on.play(script()) == 75
+    assert on.console.of("warn") == [("host: the cache does not grow any more",)]
+
+
 def test_too_many_broken_samples_suspend_the_run_and_are_its_exit_code(stage) -> None:
     on = stage(data={"dataset": "in_process_toys:points", "max_bad_fraction": 0.05})  # 3 of 60
 
