@@ -20,8 +20,6 @@ from hpcbal.errors import HpcbalError, InputError
 from hpcbal.planning.allocation import AllocationOutlook
 from hpcbal.telemetry.views.table import count_text
 
-LEAST_LEAD_S = 60
-
 
 @dataclass(frozen=True, slots=True)
 class Needs:
@@ -85,9 +83,11 @@ def needs_of(args: argparse.Namespace, task: Task, site: SiteConfig) -> Needs:
         reasons = [f"not predicted: {outlook}"]
     if given_s is None:
         assert isinstance(outlook, AllocationOutlook)
-        lead_s = LEAST_LEAD_S + 60 * math.ceil(outlook.checkpoint_s / 60.0)
-        time_s = outlook.ask_s + lead_s  # so that a run at the upper end of its band is not asked to stop
-        reason = "time: the upper end, a checkpoint, and the time of the signal before the end"
+        lead_s, time_s = outlook.lead_s, outlook.ask_s
+        reason = (
+            f"time: the upper end, and the {count_text(lead_s // 60, 'minute')} before the end of the job "
+            "in which it is asked to stop and writes a checkpoint"
+        )
     else:
         lead_s, time_s = min(LEAD_S, given_s // 4), given_s
         reason = "time: as given by --time" if args.time else "time: the walltime of the configuration"
