@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Install the Slurm that tests/e2e/test_slurm.py starts on this machine; scripts/test.sh sources this file.
+# Install the Slurm that tests/e2e/test_slurm*.py start on this machine; scripts/test.sh sources this file.
 #
 # Installs Debian's packages if apt-get exists and the user is root. Otherwise one sentence says what is missing,
 # and those tests are skipped with the same reason.

@@ -23,10 +23,12 @@ WITH_SHARED_FIXTURES = {
     INSTALLS: INSTALLS,
     "tests/e2e/test_site_install.py": INSTALLS,  # of the same wheel
     "tests/e2e/test_slurm.py": "tests/e2e/test_slurm.py",
+    "tests/e2e/test_slurm_submit.py": "tests/e2e/test_slurm_submit.py",
 }
 """Files of end-to-end tests that make something costly once for all tests of the group, and its name."""
 
 LONG = (
+    "tests/e2e/test_slurm_submit.py",
     "tests/e2e/test_slurm.py",
     "tests/e2e/test_python.py",
     "tests/e2e/test_run_torch.py",

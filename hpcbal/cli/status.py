@@ -91,7 +91,7 @@ def _text(directory: Path, status: AnyStatus | None, jobs: Sequence[JobInQueue],
     from hpcbal.cluster.systems.job import Phase
     from hpcbal.telemetry.views.read_status import render_status
 
-    comes_back = any(job.phase is Phase.PENDING for job in jobs)
+    comes_back = {job.phase for job in jobs if job.is_live} == {Phase.PENDING}
     text = (
         f"{directory}: has not begun" if status is None else render_status(status, now, comes_back=comes_back)
     )

@@ -119,6 +119,8 @@ class EpochFacts(Facts):
         partition: state of partitioned data; null if data is not partitioned.
         learning_rate: of the last training step; null if it does not change.
         augment_s: time spent on `augment`, mostly while the network computed; null without it.
+        device_busy: share of the time, 0 to 1, in which the GPU of the group's master ran kernels; null where
+            no library tells.
     """
 
     wait_s: Number
@@ -131,6 +133,7 @@ class EpochFacts(Facts):
     partition: PartitionFacts | None = None
     learning_rate: Number | None = None
     augment_s: Number | None = None
+    device_busy: float | None = None
 
     @property
     def num_ranks(self) -> int | None:

@@ -85,6 +85,12 @@ def test_plan(core: Path, tmp_path: Path) -> None:
     assert all(name in reported for name in rates)
 
 
+@pytest.mark.parametrize("system", ["slurm", "pbs", "lsf", "flux"])
+def test_submit_writes_scripts_on_a_login_node(core: Path, system: str) -> None:
+    options = ("--set", "slots.per_node=4", "--system", system, "--time", "1:00", "--dry-run")
+    assert "hpcbal launcher --ended" in hpcbal(core, "submit", "configs/quickstart.yaml", *options)
+
+
 def test_report_makes_page_and_svg_files(core: Path, tmp_path: Path) -> None:
     with Ledger(tmp_path / "ledger.jsonl") as ledger:
         ledger.append(a(RunStartedLine, name="birds", nodes=(NodeFacts("n", 1),)))

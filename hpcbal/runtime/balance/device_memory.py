@@ -8,7 +8,7 @@ import sys
 import time
 from typing import Any
 
-from hpcbal import env
+from hpcbal.telemetry.resources.nvml import handle_of, wrong_order
 
 log = logging.getLogger(__name__)
 
@@ -57,8 +57,6 @@ class TensorFlowMemory:
 
 INTERVAL_S = 0.2
 
-_UUIDS = ("GPU-", "MIG-")
-
 
 class DeviceMemory:
     """Share of one GPU's memory that is in use by a rank's batches and by others.
@@ -89,14 +87,13 @@ class DeviceMemory:
         self.needed = 0.0
         if gpu is None:
             return
-        order = env.read("CUDA_DEVICE_ORDER")
-        if order != env.DRIVERS_ORDER and not gpu.startswith(_UUIDS):
-            self._give_up(f"CUDA_DEVICE_ORDER is {order}, but NVML knows only {env.DRIVERS_ORDER}; unset it")
+        if (problem := wrong_order(gpu)) is not None:
+            self._give_up(problem)
             return
         try:
             self._nvml = importlib.import_module("pynvml")
             self._nvml.nvmlInit()
-            self._handle = self._handle_of(gpu)
+            self._handle = handle_of(self._nvml, gpu)
         except ImportError:
             self._give_up("pynvml is not installed; install it with pip install 'hpcbal[balance]'")
         except Exception as error:
@@ -138,14 +135,6 @@ class DeviceMemory:
         if peak_bytes is not None:
             self.needed = max(self.needed, _share(peak_bytes, most_of_tensorflow(memory.total)))
         return self.needed if is_alone else _share(memory.used, memory.total)
-
-    def _handle_of(self, gpu: str) -> Any:
-        """The device handle for an index, a UUID or a PCI bus id."""
-        if gpu.isdigit():
-            return self._nvml.nvmlDeviceGetHandleByIndex(int(gpu))
-        if gpu.startswith(_UUIDS):
-            return self._nvml.nvmlDeviceGetHandleByUUID(gpu)
-        return self._nvml.nvmlDeviceGetHandleByPciBusId(gpu)
 
     def _is_of_nvml(self, error: Exception) -> bool:
         return self._nvml is not None and isinstance(error, self._nvml.NVMLError)

@@ -158,7 +158,8 @@ class PassResult:
 
         Args:
             ranks: `own` of all ranks; None for a group of one rank.
-            split: `balance` as returned by `Balancer.take_facts`, and `partition`, if they apply.
+            split: `balance` as returned by `Balancer.take_facts`, `partition`, and `device_busy`, if they
+                apply.
             learning_rate: of the last step; None if it does not change.
         """
         balance, partition = split.get("balance"), split.get("partition")
@@ -173,6 +174,7 @@ class PassResult:
             partition=None if partition is None else PartitionFacts(**_frozen(partition)),
             learning_rate=learning_rate,
             augment_s=self.augment_s or None,
+            device_busy=split.get("device_busy"),
         )
 
 

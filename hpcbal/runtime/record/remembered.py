@@ -42,7 +42,8 @@ def use_line(whole: WholeRun, kind: Kind) -> str:
     by_slot = whole.busy_by_slot
     spread = f"; {min(by_slot):.0%} to {max(by_slot):.0%} by slot" if len(by_slot) > 1 else ""
     what = "trained" if kind.training == "training" else "computed"
-    return f"slots {what} in {whole.busy:.0%} of their time{predicted}{spread}"
+    devices = "" if whole.device_busy is None else f"; GPUs ran kernels in {whole.device_busy:.0%}"
+    return f"slots {what} in {whole.busy:.0%} of their time{predicted}{spread}{devices}"
 
 
 def with_prediction(
@@ -62,7 +63,7 @@ def with_prediction(
     thread.start()
     thread.join(deadline_s)
     if thread.is_alive():
-        log.info("what was predicted is not noted: the simulation takes longer than %.0f s", deadline_s)
+        log.debug("what was predicted is not noted: the simulation takes longer than %.0f s", deadline_s)
     if not found:
         return whole
     return replace(whole, predicted_s=found[0].seconds, predicted_busy=found[0].busy)
@@ -73,6 +74,6 @@ def _predict(config: RunConfig, num_ranks: int, found: list[PredictedRun]) -> No
         kind = cast("ExecutorRuns[Any, Any]", KINDS[config.kind].runs)
         found.append(kind.predicted(config, num_ranks))
     except HpcbalError as error:
-        log.info("nothing was predicted: %s", error)
+        log.debug("nothing was predicted: %s", error)  # most files do not say how fast machines are
     except Exception:  # training is done; an error here must not change the exit code
         log.warning("nothing was predicted because of an internal error", exc_info=True)

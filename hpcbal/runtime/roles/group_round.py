@@ -25,6 +25,7 @@ from hpcbal.runtime.balance.balancer import Balancer
 from hpcbal.runtime.balance.dealing import make_dealer
 from hpcbal.runtime.group.augmenting import AugmentedBatches
 from hpcbal.runtime.group.callbacks import Callbacks, LearningRates
+from hpcbal.runtime.group.device_use import NO_DEVICE, DeviceUse
 from hpcbal.runtime.group.epoch import EpochSums, PassResult, PassRunner
 from hpcbal.runtime.group.feeding import Batches, Feeder, StreamBatches
 from hpcbal.runtime.group.member import GroupMember
@@ -58,6 +59,7 @@ class GroupRound:
         executor: fetches batches ahead, see `Feeder`.
         balancer: splits the steps over the group; closed when the round ends.
         loader: loads this rank's part if data is partitioned; `feed` is not used then.
+        device: samples how busy this rank's GPU is.
     """
 
     def __init__(
@@ -70,7 +72,9 @@ class GroupRound:
         executor: Executor | None,
         balancer: Balancer,
         loader: PartLoader | None = None,
+        device: DeviceUse = NO_DEVICE,
     ) -> None:
+        self._device = device
         self._member = member
         self._context = member.context
         self._facts = member.facts
@@ -239,7 +243,7 @@ class GroupRound:
         busy_s = result.seconds - result.wait_s
         collective = self._member.collective
         ranks = result.own.by_rank(collective, is_sized=self._counts_work) if collective.size > 1 else None
-        split = dict(self._balancer.take_facts())
+        split = {**self._balancer.take_facts(), "device_busy": self._device.take()}
         if self._loader is not None:
             split["partition"] = self._loader.facts()
         facts = result.facts(ranks, split, self._rates.of_last_epoch(self._history))
@@ -317,6 +321,7 @@ class GroupRound:
     def _attend(self) -> None:
         """Take messages, send heartbeats, and report the checkpoints that have been written."""
         self._take_messages()
+        self._device.look()
         self._context.keep_in_touch(f"training {self._member.dnn.name}")
         if self._member.is_master:
             self._saving.report_written()

@@ -19,6 +19,7 @@ from hpcbal.events.history import Position
 from hpcbal.runtime.balance.balancer import Balancer, EvenSplit, make_balancer, make_watch
 from hpcbal.runtime.balance.decided_split import SplitMemory
 from hpcbal.runtime.balance.speed_learning import KeptModel
+from hpcbal.runtime.group.device_use import DeviceUse
 from hpcbal.runtime.group.feeding import result_of
 from hpcbal.runtime.group.member import GroupMember
 from hpcbal.runtime.group.replicas import ReplicaCache
@@ -76,6 +77,7 @@ class Trainer:
         local_slot = context.roles.local_slot(context.rank)
         gpu = context.roles.gpu_of(context.rank) if is_gpu(backend.device) else None
         self._watch = make_watch(context.config, None if gpu is None else gpu[1])
+        self._device = DeviceUse(None if gpu is None else gpu[1])
         self._reader = StreamReader(data.ring, local_slot)
         self._dnns: dict[str, DnnConfig] = {dnn.name: dnn for dnn in context.config.dnns}
         self._writer = BackgroundWriter()
@@ -154,7 +156,8 @@ class Trainer:
         serial: int,
         balancer: Balancer,
     ) -> None:
-        GroupRound(member, feed, plan, serial, self._writer, self._fetcher, balancer, self._loader).run()
+        writer, fetcher, loader, device = self._writer, self._fetcher, self._loader, self._device
+        GroupRound(member, feed, plan, serial, writer, fetcher, balancer, loader, device).run()
 
     def _balancer(self, mine: GroupPlan, member: GroupMember) -> Balancer:
         return make_balancer(

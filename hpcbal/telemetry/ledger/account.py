@@ -38,6 +38,7 @@ class RunAccount:
         self._started_s = self._begun_s = self._last_s = 0.0  # unix seconds, of this start
         self._worked_s: float | None = None  # since when ranks work in this start
         self._is_one = True  # whether what was predicted first holds for all starts
+        self._device_s: float | None = None
         self._busy_s: dict[int, float] = defaultdict(float)
         self._slots: dict[str, tuple[int, ...]] = {}
 
@@ -56,7 +57,12 @@ class RunAccount:
                 if math.isfinite(predicted_s):
                     self._known = replace(self._known, predicted_s=predicted_s, predicted_busy=line.busy)
             case EpochDone(dnn_id):
-                self._add_busy(self._slots.get(dnn_id, ()), line.busy_s)
+                slots = self._slots.get(dnn_id, ())
+                self._add_busy(slots, line.busy_s)
+                if line.facts.device_busy is not None and math.isfinite(line.seconds):
+                    self._device_s = (self._device_s or 0.0) + line.facts.device_busy * line.seconds * len(
+                        slots
+                    )
             case JobEpochLine():
                 for worker in line.workers:
                     self._add_busy((worker.executor - 1,), worker.compute_s)
@@ -77,12 +83,15 @@ class RunAccount:
             min(1.0, self._busy_s[slot] / active_s) if active_s > 0.0 else 0.0
             for slot in range(_num_slots(self.nodes))
         )
+        slot_s = active_s * len(by_slot)
+        device_busy = None if self._device_s is None or not slot_s else min(1.0, self._device_s / slot_s)
         known = self._known if self._is_one else replace(self._known, predicted_s=None, predicted_busy=None)
         return replace(
             known,
             active_s=active_s,
             busy=sum(by_slot) / len(by_slot) if by_slot else 0.0,
             busy_by_slot=tuple(round(share, 4) for share in by_slot),
+            device_busy=device_busy,
         )
 
     def _begin(self, unix_s: float, line: RunStartedLine) -> None:

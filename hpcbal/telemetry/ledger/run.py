@@ -94,6 +94,8 @@ class WholeRun(Facts):
         busy_by_slot: the same of each slot; of machines, the share in which they computed.
         num_starts: number of starts.
         checkpoint_s: duration of the slowest write of a checkpoint.
+        device_busy: share of the slots' time in `active_s`, 0..1, in which GPUs ran kernels, as their library
+            tells it; null where none does.
     """
 
     predicted_s: float | None
@@ -104,6 +106,7 @@ class WholeRun(Facts):
     busy_by_slot: tuple[float, ...]
     num_starts: int
     checkpoint_s: float
+    device_busy: float | None = None
 
     @property
     def predicted_busy_with_start(self) -> float | None:

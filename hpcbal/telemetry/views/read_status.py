@@ -99,14 +99,14 @@ def render_status(status: AnyStatus, now: float | None = None, *, comes_back: bo
     Args:
         status: the content of status.json.
         now: Unix seconds (default: the current time).
-        comes_back: whether a batch job waits to continue the run.
+        comes_back: whether a batch job waits to continue the run, and none runs.
     """
     age = silence_s(status, now)
     kind = kind_of(status)
     lines = [_headline(status, kind), *kind.view.body_of(status)]
     lines += ["", f"as of {status['updated_at']} ({_age_text(age)} ago), {status['host']}:{status['pid']}"]
     how, note = _how_to_continue(status, kind), death_note(status, now)
-    if comes_back and (note is not None or status["outcome"] == "suspended"):
+    if comes_back and status["phase"] != "finished":
         lines += ["", "stopped before the end: its batch job continues the run from the last checkpoints"]
     elif how is not None:
         lines += ["", how]

@@ -8,6 +8,7 @@ import pytest
 from ledger_lines import a, plan_of
 
 from hpcbal.events.ensemble import CheckpointWritten, EpochDone, GroupPlan, StartProfiling, StartRound
+from hpcbal.events.epoch import EpochFacts
 from hpcbal.events.line import Line
 from hpcbal.telemetry.ledger import (
     JobEpochLine,
@@ -131,3 +132,15 @@ def test_machines_are_busy_while_subtasks_compute() -> None:
 def test_a_ledger_of_an_older_version_has_no_opening() -> None:
     found = whole((0.0, started(opening_s=math.nan)), until_s=3.0)
     assert (found.active_s, found.predicted_s) == (3.0, None)
+
+
+def test_what_gpus_tell_is_a_share_of_all_slots_and_the_whole_time() -> None:
+    facts = a(EpochFacts, device_busy=0.5)
+    found = whole(
+        (0.0, started(opening_s=0.0)),
+        (0.0, StartRound(plan_of({"a": (0,)}))),
+        (8.0, a(EpochDone, dnn_id="a", seconds=8.0, busy_s=6.0, facts=facts)),
+        until_s=10.0,
+    )
+    assert found.busy == pytest.approx(0.3)
+    assert found.device_busy == pytest.approx(0.2)
