@@ -147,7 +147,8 @@ def evaluate(rule: StopRule, history: Sequence[EpochRecord]) -> StopDecision | N
         sign = ">=" if rule.mode == "max" else "<="
         reason, detail = "target", f"{rule.monitor} {found.value:.6g} {sign} target {rule.target:.6g}"
     elif rule.patience is not None and found.num_stale_epochs >= rule.patience:
-        detail = f"{rule.monitor} did not improve for {found.num_stale_epochs} epochs"
+        epochs = "epoch" if found.num_stale_epochs == 1 else "epochs"
+        detail = f"{rule.monitor} did not improve for {found.num_stale_epochs} {epochs}"
         if found.value is not None:
             detail += f" (best {found.value:.6g} in epoch {found.epoch})"
         reason = "patience"

@@ -111,7 +111,7 @@ class Pipeline:
                 spec = operation.output_spec(spec)
                 specs.append(spec)
             except OperationError as error:
-                raise ConfigError((f"{key}[{index}].{error}",)) from None
+                raise ConfigError((f"{key}.{index}.{error}",)) from None
         if spec is None:
             raise DataError(
                 "preprocessing: the dataset gives encoded images; put 'decode: {mode: rgb}' (or gray) first"
@@ -233,7 +233,7 @@ def build_operations(
         except UserCodeError:
             raise
         except InputError as error:
-            problems.append(f"{key}[{index}].{error}")
+            problems.append(f"{key}.{index}.{error}")
     if problems:
         raise ConfigError(problems)
     return tuple(operations)

@@ -73,8 +73,8 @@ class Pipelines:
         else:
             specs = dict(inputs)
             for index, (operation, names) in enumerate(zip(operations, of, strict=True)):
-                for name in _meant(f"{key}[{index}]", operation, names, specs):
-                    specs[name] = _spec_after(f"{key}[{index}]", operation, specs[name])
+                for name in _meant(f"{key}.{index}", operation, names, specs):
+                    specs[name] = _spec_after(f"{key}.{index}", operation, specs[name])
                     own[name].append(operation)
                     places[name].append(index)
         self._by_name: dict[str, Pipeline] = {}
@@ -173,7 +173,7 @@ def _refuse_names(of: Sequence[Sequence[str]], key: str) -> None:
         if names:
             raise ConfigError(
                 (
-                    f"{key}[{index}].of: got {', '.join(names)}, allowed for samples of one array "
+                    f"{key}.{index}.of: got {', '.join(names)}, allowed for samples of one array "
                     "without a name: leave it out",
                 )
             )

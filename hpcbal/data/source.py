@@ -285,9 +285,12 @@ class PreprocessedSamples:
     def _classes_to_balance(self) -> NDArray[np.int64]:
         classes = self._train_classes()
         if classes is None or not (classes >= 0).any():
+            spec = self._dataset.label_spec
             lacks = (
-                f"the dataset's labels are {self._dataset.label_spec}, not one class for each sample"
-                if not self._dataset.label_spec.is_class
+                f"the dataset has several labels ({', '.join(spec.by_name)}), not one class for each sample"
+                if spec.parts
+                else f"labels have shape {spec.shape} and type {spec.dtype}, and are no classes"
+                if not spec.is_class
                 else "the dataset does not list its labels"
                 if classes is None
                 else "no training sample has a label that is a class"

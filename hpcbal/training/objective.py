@@ -85,6 +85,7 @@ class Objective(TensorLibrary):
         self._who = f"DNN {dnn.name}"
         self._label = label
         self._num_classes = num_classes
+        assert not isinstance(dnn.label_smoothing, Mapping), "one output, see `DnnConfig.of_output`"
         self._smoothing = dnn.label_smoothing
         self.takes_classes = dnn.loss is None
         self.link: Link = "softmax"

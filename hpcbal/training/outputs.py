@@ -183,7 +183,12 @@ def check_names(dnn: DnnConfig, label: LabelSpec) -> None:
         InputError: if not.
     """
     who, names = f"DNN {dnn.name}", list(dict(label.parts))
-    by_output = {"loss": dnn.loss, "metrics": dnn.metrics, "loss_weights": dnn.loss_weights}
+    by_output = {
+        "loss": dnn.loss,
+        "metrics": dnn.metrics,
+        "loss_weights": dnn.loss_weights,
+        "label_smoothing": dnn.label_smoothing,
+    }
     for key, given in by_output.items():
         for name in given if isinstance(given, Mapping) else ():
             if name not in names:
@@ -195,7 +200,8 @@ def check_names(dnn: DnnConfig, label: LabelSpec) -> None:
                 )
     if len(names) < 2:
         return
-    for key, value in {"label_smoothing": dnn.label_smoothing, "class_weights": dnn.class_weights}.items():
+    smoothing = None if isinstance(dnn.label_smoothing, Mapping) else dnn.label_smoothing
+    for key, value in {"label_smoothing": smoothing, "class_weights": dnn.class_weights}.items():
         if value:
             raise InputError(f"{who}: {key}: got {value!r}, allowed with several labels: leave it out")
     if dnn.has_own_loss:

@@ -109,6 +109,6 @@ def test_mistakes_are_one_sentence_before_anything_is_trained(lab) -> None:
     found = refused("defaults.loss={kind: null}", *others)
     assert "loss: there is none for the output price" in found
     found = refused("preprocessing=[{random_flip: null, of: photos}]")
-    assert "preprocessing[0].of: got 'photos' (did you mean 'photo'?), allowed: photo, facts" in found
+    assert "preprocessing.0.of: got 'photos' (did you mean 'photo'?), allowed: photo, facts" in found
     found = refused("data.access=partitioned", "balance.policy=even")
     assert "allowed for these: shared" in found

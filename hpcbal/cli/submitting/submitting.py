@@ -20,10 +20,12 @@ from hpcbal.cluster.systems import SYSTEMS, BatchJob, Phase, SiteHabits, System,
 from hpcbal.cluster.systems.commands import answer_of, run_command
 from hpcbal.cluster.systems.job import Command
 from hpcbal.cluster.systems.script import render, render_compare, word, words
+from hpcbal.config import resolved_yaml
 from hpcbal.config.site import SiteConfig, check_launcher, load_site
 from hpcbal.config.source.meant import did_you_mean
 from hpcbal.errors import ClusterError, InputError
-from hpcbal.telemetry.claim.directory import make_output
+from hpcbal.kinds import JOBS, KINDS
+from hpcbal.telemetry.claim.directory import make_output, refuse_other_run
 from hpcbal.telemetry.files.atomic_file import make_own_directory, to_jsonable, write_atomic
 from hpcbal.telemetry.files.batch_jobs import BatchRecord, append_batch_job, read_batch_jobs
 from hpcbal.telemetry.files.json_lines import duration_text
@@ -79,6 +81,8 @@ def submission_of(args: argparse.Namespace) -> Submission:
     needs = needs_of_all(args, tasks, site)
     for task in tasks:
         _refuse_second(task.output)
+        if task.config.kind != JOBS.name:  # jobs may have been submitted to it since
+            refuse_other_run(task.output, resolved_yaml(task.config), KINDS[task.config.kind].jobs)
     habits = _habits(site, tuple(args.site_options))
     job = BatchJob(
         name=_NOT_IN_NAMES.sub("-", tasks[0].config.name)[:_MOST_OF_NAME],

@@ -60,7 +60,13 @@ def tasks_of(args: argparse.Namespace) -> tuple[list[Task], Path, bool]:
     # The largest is the one that may not be allowed; all else is the same.
     one = _task(args.config, (*given, f"seed={max(seeds)}"), output)
     tasks = [
-        Task(one.path, one.config, (*given, f"seed={seed}"), one.output / f"seed-{seed}") for seed in seeds
+        Task(
+            one.path,
+            one.config.model_copy(update={"seed": seed}),
+            (*given, f"seed={seed}"),
+            one.output / f"seed-{seed}",
+        )
+        for seed in seeds
     ]
     return tasks, one.output, True
 

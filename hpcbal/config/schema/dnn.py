@@ -21,6 +21,7 @@ from hpcbal.config.schema.objective import (
     LossConfig,
     LossWeights,
     Metrics,
+    Smoothing,
 )
 from hpcbal.config.schema.operations import AugmentOperation
 from hpcbal.config.schema.optimizer import OptimizerConfig
@@ -315,12 +316,10 @@ class DnnConfig(Section):
         "What is measured in every epoch besides the loss; null: accuracy for classes, else nothing.",
         METRICS_ALLOWED,
     )
-    label_smoothing: float = key(
+    label_smoothing: Smoothing = key(
         0.0,
         "Share of a label that is spread over all classes; for cross entropies.",
         SMOOTHING_ALLOWED,
-        ge=0.0,
-        lt=1.0,
     )
     class_weights: ClassWeighting | None = key(
         None,
@@ -346,11 +345,12 @@ class DnnConfig(Section):
         Args:
             name: of the output; one that has no loss of its own gets the one of the DNN.
         """
-        loss, metrics = self.loss, self.metrics
+        loss, metrics, smoothing = self.loss, self.metrics, self.label_smoothing
         own: Mapping[str, Any] = {
             "name": f"{self.name}: output {name}",
             "loss": loss.get(name) if isinstance(loss, Mapping) else loss,
             "metrics": metrics.get(name) if isinstance(metrics, Mapping) else metrics,
+            "label_smoothing": smoothing.get(name, 0.0) if isinstance(smoothing, Mapping) else smoothing,
         }
         return self.model_copy(update=own)
 
@@ -380,7 +380,11 @@ class DnnConfig(Section):
     def _check_outputs(self) -> DnnConfig:
         """Check that keys by output name the same outputs, which have losses."""
         outputs = self.outputs
-        by_output = {"metrics": self.metrics, "loss_weights": self.loss_weights}
+        by_output = {
+            "metrics": self.metrics,
+            "loss_weights": self.loss_weights,
+            "label_smoothing": self.label_smoothing,
+        }
         for name, given in by_output.items():
             for output in given if isinstance(given, Mapping) else ():
                 if not outputs and name == "metrics" and self.has_own_loss:
@@ -400,14 +404,18 @@ class DnnConfig(Section):
                     )
             if len(outputs) > 1 and isinstance(self.metrics, tuple):
                 raise wrong("metrics", "got a list, allowed with several outputs: a mapping {output: list}")
-            of_one = {"label_smoothing": self.label_smoothing, "class_weights": self.class_weights}
-            for name, value in of_one.items():
-                if value and len(outputs) > 1:
-                    raise wrong(
-                        name,
-                        f"got {value!r}, allowed with several outputs: leave it out; losses take arguments, "
-                        "such as label_smoothing, and datasets sample_weights",
-                    )
+            smoothing, weights = self.label_smoothing, self.class_weights
+            if len(outputs) > 1 and smoothing and not isinstance(smoothing, Mapping):
+                raise wrong(
+                    "label_smoothing",
+                    f"got {smoothing!r}, allowed with several outputs: a mapping {{output: number}}",
+                )
+            if len(outputs) > 1 and weights:
+                raise wrong(
+                    "class_weights",
+                    f"got {weights!r}, allowed with several outputs: leave it out; datasets may have "
+                    "sample_weights",
+                )
         return self
 
     @property

@@ -205,7 +205,7 @@ def _kind_of_metrics(value: Any) -> str:
 
 
 ONE, OF_OUTPUTS = "<one>", "<of outputs>"
-"""Names of the two forms of losses and metrics, in the places of pydantic's errors."""
+"""Names of the two forms of losses, metrics and label_smoothing, in the places of pydantic's errors."""
 
 _Loss = Annotated[LossConfig, BeforeValidator(_from_name)]
 Loss = Annotated[
@@ -224,4 +224,9 @@ ClassWeights = Annotated[
     BeforeValidator(_class_numbers),
 ]
 ClassWeighting = Literal["balanced"] | ClassWeights
-SMOOTHING_ALLOWED = "0 <= label_smoothing < 1"
+_Share = Annotated[float, Field(ge=0.0, lt=1.0)]
+Smoothing = Annotated[
+    Annotated[_Share, Tag(ONE)] | Annotated[Mapping[str, _Share], Tag(OF_OUTPUTS)],
+    Discriminator(_kind_of_metrics),
+]
+SMOOTHING_ALLOWED = "0 <= label_smoothing < 1, or such a number for some outputs: {output: number}"

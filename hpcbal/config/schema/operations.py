@@ -28,6 +28,7 @@ from hpcbal.config.schema.section import (
     key,
     wrong,
 )
+from hpcbal.config.source.meant import did_you_mean
 
 OF = "of"
 """The key beside an operation that names the arrays it is for."""
@@ -330,6 +331,8 @@ def in_order(operations: tuple[OperationConfig, ...]) -> tuple[OperationConfig, 
 
 NOT_IN_AUGMENT = ("decode", *MIXING, *_ELEMENTWISE)
 """Operations that `augment` of a DNN may not have: they change what samples or labels are."""
+_IN_AUGMENT = tuple(each for each in OPERATIONS if each not in NOT_IN_AUGMENT)
+_ALLOWED_IN_AUGMENT = f"allowed in augment: {', '.join(_IN_AUGMENT)}, or {IMPORT_ALLOWED}"
 
 
 def _of_augment(operation: OperationConfig) -> OperationConfig:
@@ -340,12 +343,21 @@ def _of_augment(operation: OperationConfig) -> OperationConfig:
     """
     name = operation.name
     if name in NOT_IN_AUGMENT:
-        allowed = ", ".join(each for each in OPERATIONS if each not in NOT_IN_AUGMENT)
-        raise wrong(
-            "",
-            f"got {name}, allowed in augment: {allowed}, or {IMPORT_ALLOWED}; put {name} into preprocessing",
-        )
+        raise wrong("", f"got {name}, {_ALLOWED_IN_AUGMENT}; put {name} into preprocessing")
     return operation
+
+
+def _known_in_augment(value: Any) -> Any:
+    """Check the name of an operation of `augment` before `preprocessing` says which ones it may have.
+
+    Raises:
+        PydanticCustomError: if it is unknown.
+    """
+    names = [value] if isinstance(value, str) else value if isinstance(value, Mapping) else ()
+    for name in names:
+        if isinstance(name, str) and name not in (*OPERATIONS, OF) and not is_import_path(name):
+            raise wrong("", f"got {name!r}{did_you_mean(name, _IN_AUGMENT)}, {_ALLOWED_IN_AUGMENT}")
+    return value
 
 
 def _serialize(operation: OperationConfig) -> dict[str, Any]:
@@ -362,5 +374,5 @@ else:
         PlainSerializer(_serialize),
     ]
 
-AugmentOperation = Annotated[Operation, AfterValidator(_of_augment)]
+AugmentOperation = Annotated[Operation, AfterValidator(_of_augment), BeforeValidator(_known_in_augment)]
 """One that acts on the training samples of one DNN, as they come from `preprocessing`."""

@@ -18,7 +18,7 @@ from hpcbal.errors import DataError
 
 log = logging.getLogger(__name__)
 
-FORMAT = 3
+FORMAT = 4
 """Of the file of an index, and of what datasets look for; another one has another name."""
 
 _IDENTITY = "identity"

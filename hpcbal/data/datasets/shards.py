@@ -232,7 +232,7 @@ class Ranges:
     Args:
         files: read with their descriptors.
         index: of each sample `shard`, the number of its file, `first` and `length`, bytes; and `joined` and
-            `ends`, the names of samples in their files.
+            `ends`, the names of samples in their files, unless they are records without names.
     """
 
     num_digested = DIGEST_FILES
@@ -240,7 +240,7 @@ class Ranges:
     def __init__(self, files: ShardFiles[int], index: Arrays) -> None:
         self._files, self._shard = files, index["shard"]
         self._first, self._length = index["first"], index["length"]
-        self._names = Names(index["joined"], index["ends"])
+        self._names = Names(index["joined"], index["ends"]) if "ends" in index else None
 
     def image(self, sample_id: int) -> bytes:
         """The bytes of an image."""
@@ -251,26 +251,35 @@ class Ranges:
         return content
 
     def where(self, sample_id: int) -> str:
-        """The file, and the sample's name in it."""
-        return f"{self._files.paths[self._shard[sample_id]].name}: {self._names[sample_id]}"
+        """The file, and the sample's name or number in it."""
+        shard = self._shard[sample_id]
+        name = (
+            f"record {sample_id - int(np.searchsorted(self._shard, shard))}"
+            if self._names is None
+            else self._names[sample_id]
+        )
+        return f"{self._files.paths[shard].name}: {name}"
 
 
-def ranges_index(places: array[int], names: Sequence[str]) -> Arrays:
+_SHRUNK = ("shard", "first", "length", "ends")
+"""Arrays of the index of `Ranges` that every rank holds in the smallest type for their values."""
+
+
+def ranges_index(places: array[int], names: Sequence[str] | None = None) -> Arrays:
     """Return the index of `Ranges`, and the `label` of each sample.
 
     Args:
         places: of type "q": number of the file, first byte, length in bytes, and class, sample by sample.
-        names: of the samples in their files.
+        names: of the samples in their files; None: they are records, which have numbers.
     """
     shard, first, length, label = np.frombuffer(places, np.int64).reshape(-1, 4).T
-    joined = Names.of([names])
+    found = {"shard": shard, "first": first, "length": length, "label": np.ascontiguousarray(label)}
+    if names is not None:
+        joined = Names.of([names])
+        found |= {"joined": joined.joined, "ends": joined.ends}
     return {
-        "shard": shard,
-        "first": first,
-        "length": length,
-        "label": label,
-        "joined": joined.joined,
-        "ends": joined.ends,
+        name: each.astype(np.min_scalar_type(each.max())) if name in _SHRUNK else each
+        for name, each in found.items()
     }
 
 
@@ -344,7 +353,8 @@ class ShardSamples:
         digest = hashlib.sha256("\0".join(file_names).encode(errors="surrogateescape"))
         digest.update(np.ascontiguousarray(self.labels).data)
         for name in sorted(index.keys() - {"first", "label"}):
-            digest.update(np.ascontiguousarray(index[name]).data)
+            numbers = index[name].astype(np.int64) if name in _SHRUNK else index[name]
+            digest.update(np.ascontiguousarray(numbers).data)
         self.fingerprint = digest.hexdigest()
 
     def __len__(self) -> int:

@@ -107,7 +107,6 @@ def _names_beside(folder: Path, labels: Sequence[str]) -> list[str] | None:
 def _indexed(files: ShardFiles[int], image: str | None, label: str | None) -> Arrays:
     """Return the index of `Ranges`, the labels, and the names of the classes if labels are texts."""
     places = array("q")
-    names: list[str] = []
     number_of: dict[str, int] = {}  # of labels that are texts, in the order in which they come
     wanted: _Wanted | None = None
     for shard, path in enumerate(files.paths):
@@ -122,7 +121,6 @@ def _indexed(files: ShardFiles[int], image: str | None, label: str | None) -> Ar
                     if isinstance(value, str):
                         value = number_of.setdefault(value, len(number_of))
                     places.extend((shard, start + first, stop - first, value))
-                    names.append(f"record {number}")
         except TFRecordError as error:
             raise DataError(
                 f"tfrecord_shards: {path} is no TFRecord file, or is damaged ({error}); restore it, and "
@@ -130,9 +128,9 @@ def _indexed(files: ShardFiles[int], image: str | None, label: str | None) -> Ar
             ) from error
         except OSError as error:
             raise DataError(f"tfrecord_shards: {path} cannot be read: {error.strerror or error}") from error
-    if not names:
+    if not places:
         raise DataError(f"tfrecord_shards: {files.folder}: no record in {', '.join(files.names[:5])}")
-    found = ranges_index(places, names)
+    found = ranges_index(places)
     return {**found, **texts_as_classes(found["label"], list(number_of))} if number_of else found
 
 

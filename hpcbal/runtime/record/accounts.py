@@ -197,8 +197,8 @@ class PreprocessingStats:
         self._has_error = True
         return DataError(
             f"{len(self.bad)} of {num_samples} samples are broken, more than data.max_bad_fraction "
-            f"({self._max_bad_fraction:g}) allows: {summary_of_broken(self.bad.values())}. Raise the "
-            "limit and run the same command again, or repair them and start a run with another output.dir"
+            f"({self._max_bad_fraction:g}) allows: {summary_of_broken(self.bad.values())}. Repair "
+            "them or raise the limit, then run the same command again"
         )
 
     def cache_line(self) -> str | None:

@@ -77,6 +77,25 @@ def make_output(root: Path, resume_required: bool = False) -> None:
         raise output_error(root, error, "use the output directory") from error
 
 
+def refuse_other_run(root: Path, config_yaml: str, jobs: str = "dnns") -> None:
+    """Refuse a directory whose run could not be resumed with this config; changes nothing.
+
+    Args:
+        root: the directory; it need not be there.
+        config_yaml, jobs: as for `check_output`.
+
+    Raises:
+        OutputError: if the directory belongs to another run, or cannot be read.
+    """
+    run = RunDirectory(root, jobs)
+    try:
+        existing = _text_of(run.config)
+    except OSError as error:
+        raise output_error(root, error, "use the output directory") from error
+    if existing is not None and _has_trained(run):
+        check_same(root, existing, config_yaml, read_removed(run))
+
+
 def check_output(
     directory: str | os.PathLike[str], config_yaml: str, resume_required: bool = False, jobs: str = "dnns"
 ) -> Claim:

@@ -195,8 +195,12 @@ def _arrays_taken(who: str, module: torch.nn.Module, names: Sequence[str]) -> fr
     taken = frozenset(name for name in names if name in known)
     wrong = [name for name in needed if name not in taken]
     if wrong or not taken:
-        what = f"a forward with the argument {wrong[0]!r}" if wrong else "a forward without arguments"
-        hint = did_you_mean(wrong[0], names) if wrong else ""
+        what, hint = "a forward without arguments", ""
+        if wrong and wrong[0] in names:
+            what = f"a forward that takes {wrong[0]!r} by position only, before a /"
+        elif wrong:
+            what = f"a forward with the argument {wrong[0]!r}"
+            hint = did_you_mean(wrong[0], names)
         raise InputError(
             f"{who} has {what}{hint}, allowed: arguments with the names of arrays of the samples, which are "
             f"passed by keyword: {', '.join(names)}"

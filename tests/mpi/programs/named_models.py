@@ -106,6 +106,10 @@ def torch_pair(shapes: Any, classes: Any, width: int = 8, form: str = "dict") ->
         def forward(self, imag: Any, table: Any) -> Any:  # type: ignore[override]
             return self.both(imag, table)
 
+    class ByPosition(Pair):
+        def forward(self, image: Any, /, table: Any) -> Any:  # type: ignore[override]
+            return self.both(image, table)
+
     class OwnLoss(Pair):
         def loss(self, batch: Any) -> Any:
             found = self(**batch.x)
@@ -114,4 +118,4 @@ def torch_pair(shapes: Any, classes: Any, width: int = 8, form: str = "dict") ->
                 nn.functional.cross_entropy(found["kind"], batch.y["kind"], reduction="none") + 0.5 * errors
             )
 
-    return {"typo": Typo, "own loss": OwnLoss}.get(form, Pair)()
+    return {"typo": Typo, "by position": ByPosition, "own loss": OwnLoss}.get(form, Pair)()

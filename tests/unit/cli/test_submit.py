@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from hpcbal.cli.main import main
+from hpcbal.config import load_config, resolved_yaml
 from hpcbal.telemetry.files.batch_jobs import read_batch_jobs
+from hpcbal.telemetry.files.run_directory import RunDirectory
 
 CONFIG = """\
 name: nets
@@ -261,6 +263,22 @@ def test_output_is_that_of_the_environment_or_refused(
     (site / "data" / "photo.jpg").touch()
     code, _, said = submit("a.yaml", "--time", "0:30", "--output", "data")
     assert (code, "not an output directory of hpcbal (it holds photo.jpg)" in said) == (2, True)
+
+
+def test_a_changed_configuration_is_refused_before_it_waits_in_the_queue(
+    site: Path, stand_in: Callable[[str, str], Path], submit: Run
+) -> None:
+    calls = stand_in("sbatch", "echo 12")
+    for seed in (0, 1):
+        run = RunDirectory(site / "out" / f"seed-{seed}")
+        run.job("a").mkdir(parents=True)
+        (run.job("a") / "checkpoint.h5").touch()
+        run.config.write_text(resolved_yaml(load_config(site / "a.yaml", [f"seed={seed}"])))
+    words = ("a.yaml", "--time", "0:30", "--array", "seeds=0-1", "--output", "out")
+    code, _, said = submit(*words, "--set", "defaults.batch_size=8")
+    assert (code, "batch_size" in said) == (2, True)
+    assert not calls.exists()
+    assert submit(*words)[0] == 0, "the same configuration continues"
 
 
 def test_an_environment_that_cannot_be_activated_is_on_path(

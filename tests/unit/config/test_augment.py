@@ -94,7 +94,12 @@ sweeps:
     [
         (
             "[random_fip]",
-            "run.yaml:9: dnns.1.augment.0: got 'random_fip' (did you mean 'random_flip'?), ",
+            "run.yaml:9: dnns.1.augment.0: got 'random_fip' (did you mean 'random_flip'?), allowed in "
+            "augment: resize, random_crop, ",
+        ),
+        (
+            "[{mixap: {alpha: 1}, of: image}]",
+            "run.yaml:9: dnns.1.augment.0: got 'mixap', allowed in augment: resize, ",
         ),
         (
             "[cutout: {sizee: 2}]",

@@ -97,7 +97,10 @@ def test_the_written_configuration_is_read_back(tmp_path: Path) -> None:
         ),
         ({"loss_weights": {"pric": 1}}, "got the output 'pric' (did you mean 'price'?)"),
         ({"loss": "mse", "loss_weights": {"price": 1}}, "allowed: none, because loss is not a mapping"),
-        ({"label_smoothing": 0.1}, "label_smoothing: got 0.1, allowed with several outputs: leave it out"),
+        ({"label_smoothing": 0.1}, "label_smoothing: got 0.1, allowed with several outputs: a mapping {out"),
+        ({"label_smoothing": {"kind": 1}}, "label_smoothing.kind: got 1, allowed: 0 <= label_smoothing < 1"),
+        ({"label_smoothing": {"kid": 0.1}}, "got the output 'kid' (did you mean 'kind'?), allowed: the out"),
+        ({"loss": None, "label_smoothing": {"a": 0.1}}, "allowed: none, because loss is not a mapping"),
         ({"class_weights": "balanced"}, "got 'balanced', allowed with several outputs: leave it out"),
         ({"loss": {"kind": "module", "price": "mse"}}, "or module alone, for a module that computes"),
         (

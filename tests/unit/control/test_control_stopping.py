@@ -71,6 +71,13 @@ def test_patience_counts_epochs_without_improvement(
     assert reason(rule, *values) == expected
 
 
+@pytest.mark.parametrize(("patience", "detail"), [(1, "for 1 epoch ("), (2, "for 2 epochs (")])
+def test_the_epochs_without_improvement_are_told(patience: int, detail: str) -> None:
+    decision = evaluate(StopRule(patience=patience, max_epochs=9), history(*[0.5] * (patience + 1)))
+    assert decision is not None
+    assert detail in decision.detail
+
+
 def test_patience_in_mode_min() -> None:
     rule = StopRule(mode="min", patience=1, max_epochs=99)
     assert reason(rule, 0.5, 0.4) is None

@@ -122,9 +122,9 @@ def test_a_crop_may_be_resized_to_what_it_was() -> None:
         (
             {"random_crop": {"height": 9, "width": 4}},
             IMAGES,
-            r"DNN a: augment\[0\]\.random_crop\.height: got 9",
+            r"DNN a: augment\.0\.random_crop\.height: got 9",
         ),
-        ("random_flip", FLOATS, r"DNN a: augment\[0\]\.random_flip: needs images"),
+        ("random_flip", FLOATS, r"DNN a: augment\.0\.random_flip: needs images"),
         ("augments:Wide", FLOATS, r"turns samples \(4\) float32 into \(4, 2\) float32"),
         (
             {"center_crop": {"height": 4, "width": 4}},
@@ -143,7 +143,7 @@ def test_what_cannot_be_imported_or_made_is_refused() -> None:
         Augmentation(dnn("augments:nothing"), IMAGES, 1)
     with pytest.raises(UserCodeError, match=r"DNN a: augment: augments:Broken: making it failed: .*no luck"):
         Augmentation(dnn("augments:Broken"), IMAGES, 1)
-    with pytest.raises(ConfigError, match=r"DNN a: augment\[1\]\.augments:picky has no argument 'so'"):
+    with pytest.raises(ConfigError, match=r"DNN a: augment\.1\.augments:picky has no argument 'so'"):
         Augmentation(dnn("random_flip", {"augments:picky": {"so": 1}}), IMAGES, 1)
 
 

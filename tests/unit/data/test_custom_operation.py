@@ -231,7 +231,7 @@ def test_data_of_which_no_sample_can_be_read_is_refused(
 @pytest.mark.parametrize(
     ("name", "args", "message"),
     [
-        ("missing", {}, r"preprocessing\[0\]\.own_operations:missing: own_operations .* has no 'missing'"),
+        ("missing", {}, r"preprocessing\.0\.own_operations:missing: own_operations .* has no 'missing'"),
         ("shifted", {"wost": 1}, r"has no argument 'wost' \(did you mean 'most'\?\), allowed: most"),
         ("lonely", {}, r"is lonely\(x\), allowed: a callable that takes sample and rng first"),
         ("Twice", {"axes": 1}, r"own_operations:Twice has no argument 'axes'"),

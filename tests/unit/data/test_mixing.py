@@ -120,7 +120,7 @@ def test_other_labels_and_samples_of_unequal_shape_are_refused(array_dataset: An
     make(dataset, Mixup())
     dataset = array_dataset(images)
     dataset.sample_spec = SampleSpec.of((None, 8, 3), "uint8", 1000)
-    with pytest.raises(ConfigError, match=r"preprocessing\[0\].mixup: needs samples of one shape, got \(any"):
+    with pytest.raises(ConfigError, match=r"preprocessing\.0\.mixup: needs samples of one shape, got \(any"):
         make(dataset, Mixup())
     with pytest.raises(OperationError, match="cutmix: needs images"):
         CutMix().output_spec(SampleSpec.of((7,), "float32"))

@@ -84,9 +84,9 @@ def test_elementwise_operations_at_the_end_of_an_array_are_left_for_the_device()
 @pytest.mark.parametrize(
     ("operations", "of", "message"),
     [
-        ([*IMAGE, Normalize()], None, r"preprocessing\[3\]: it is not clear .* image, table.* 'of: image'"),
-        ([*IMAGE, Normalize()], [[], [], [], ["tables"]], r"preprocessing\[3\].of: got 'tables' .*'table'"),
-        ([*IMAGE, Resize(2, 2)], [[], [], [], ["table"]], r"preprocessing\[3\].resize: needs images"),
+        ([*IMAGE, Normalize()], None, r"preprocessing\.3: it is not clear .* image, table.* 'of: image'"),
+        ([*IMAGE, Normalize()], [[], [], [], ["tables"]], r"preprocessing\.3\.of: got 'tables' .*'table'"),
+        ([*IMAGE, Resize(2, 2)], [[], [], [], ["table"]], r"preprocessing\.3\.resize: needs images"),
         ([*IMAGE, Mixup()], None, r"mixup: samples of several named arrays \(image, table\) cannot be mixed"),
         ([], None, "image: preprocessing: the dataset gives encoded images"),
         ([Decode()], None, r"image: preprocessing: samples \(any, any, 3\) uint8 differ in size"),
@@ -99,7 +99,7 @@ def test_operations_that_do_not_fit_are_refused(operations: Any, of: Any, messag
 
 def test_a_name_for_samples_of_one_array_is_refused(array_dataset: Any) -> None:
     dataset = array_dataset(np.zeros((9, 4, 4, 1), np.uint8))
-    with pytest.raises(ConfigError, match=r"preprocessing\[0\].of: got image, .* leave it out"):
+    with pytest.raises(ConfigError, match=r"preprocessing\.0\.of: got image, .* leave it out"):
         PreprocessedSamples(dataset, [RandomFlip()], 0, 0.2, of=[["image"]])
 
 

@@ -49,13 +49,13 @@ def test_the_result_is_contiguous_and_in_the_machines_byte_order() -> None:
 def test_encoded_images_need_decode() -> None:
     with pytest.raises(DataError, match=r"encoded images; put 'decode: {mode: rgb}' .* first"):
         Pipeline([], None)
-    with pytest.raises(ConfigError, match=r"preprocessing\[0\].resize: .* put 'decode"):
+    with pytest.raises(ConfigError, match=r"preprocessing\.0\.resize: .* put 'decode"):
         Pipeline([Resize(8, 8)], None)
 
 
 def test_an_operation_that_does_not_fit_is_reported_with_its_place() -> None:
     with pytest.raises(
-        ConfigError, match=r"preprocessing\[2\].random_crop.width: got 41, allowed: at most 40"
+        ConfigError, match=r"preprocessing\.2\.random_crop.width: got 41, allowed: at most 40"
     ):
         Pipeline([Decode(), Resize(32, 40), RandomCrop(28, 41)], None)
 
@@ -190,11 +190,11 @@ def test_all_problems_of_a_list_are_reported_together() -> None:
     with pytest.raises(ConfigError) as caught:
         build_operations([*wanted, ("random_crop", {"height": -4, "width": 4})])
     assert [problem.split(",")[0] for problem in caught.value.problems] == [
-        "preprocessing[0].resise: unknown operation",
-        "preprocessing[1].resize: missing width",
-        "preprocessing[2].decode.mod: unknown key",
-        "preprocessing[3].resize: missing height",
-        "preprocessing[4].random_crop.height: got -4",
+        "preprocessing.0.resise: unknown operation",
+        "preprocessing.1.resize: missing width",
+        "preprocessing.2.decode.mod: unknown key",
+        "preprocessing.3.resize: missing height",
+        "preprocessing.4.random_crop.height: got -4",
     ]
     assert "did you mean 'resize'?" in caught.value.problems[0]
     assert "did you mean 'mode'?" in caught.value.problems[2]

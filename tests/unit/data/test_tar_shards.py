@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import os
 import tarfile
@@ -124,6 +125,28 @@ def test_the_index_is_made_once(shards: Path, num_scans: list[int]) -> None:
     tar_shards(str(shards), extensions=["png", "jpg", "gif"])  # another question, another index
     assert len(num_scans) == 4
     assert len(indexes(shards)) == 2
+
+
+def test_the_index_is_small_and_the_fingerprint_does_not_depend_on_its_types(shards: Path) -> None:
+    dataset = tar_shards(str(shards))
+    (file,) = indexes(shards)
+    with np.load(file) as index:
+        assert {name: index[name].dtype.name for name in ("shard", "first", "length", "ends")} == {
+            "shard": "uint8",
+            "first": "uint16",
+            "length": "uint16",
+            "ends": "uint8",
+        }
+        digest = hashlib.sha256(b"train-0.tar\0train-1.tar")
+        for name, kind in (
+            ("label", "<i8"),
+            ("ends", "<i8"),
+            ("joined", "u1"),
+            ("length", "<i8"),
+            ("shard", "<i8"),
+        ):
+            digest.update(index[name].astype(kind).tobytes())
+    assert dataset.fingerprint == digest.hexdigest()
 
 
 def test_an_archive_that_has_changed_is_read_again(shards: Path, num_scans: list[int]) -> None:

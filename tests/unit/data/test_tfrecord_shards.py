@@ -88,6 +88,9 @@ def test_the_index_is_made_once_and_again_if_a_file_changes(
     assert (again.fingerprint, again.content_fingerprint) == (before.fingerprint, before.content_fingerprint)
     assert [again.read(i) for i in range(5)] == [before.read(i) for i in range(5)]
     (kept,) = shards.glob(".hpcbal-index-*")
+    with np.load(kept) as index:
+        assert sorted(index.files) == ["first", "identity", "label", "length", "shard"]
+    assert [again.describe(i) for i in range(5)] == [before.describe(i) for i in range(5)]
     written_ns = kept.stat().st_mtime_ns
     tfrecord_shards(str(shards))
     assert kept.stat().st_mtime_ns == written_ns

@@ -116,6 +116,20 @@ def test_steps_are_those_of_plain_keras(make_batch: Make, form: str) -> None:
     np.testing.assert_allclose(predicted["price"], expected["price"], atol=1e-6)
 
 
+@pytest.mark.parametrize(("build", "model"), [(of_keras, "keras_pair"), (of_torch, "torch_pair")])
+def test_the_classes_of_one_output_may_be_smoothed(make_batch: Make, build: Make, model: str) -> None:
+    plain, smoothed = (
+        build(dnn_of(f"named_models:{model}", label_smoothing=each)) for each in (0.0, {"kind": 0.25})
+    )
+    batch, _, labels = batch_of(make_batch, 8)
+    shares = np.eye(3)[labels["kind"]] * 0.75 + 0.25 / 3
+    expected = -(shares * np.log(plain.predict(batch)["kind"])).sum(1).mean()
+    without, found = (each.metrics(each.evaluate(batch)) for each in (plain, smoothed))
+    assert found["kind_loss"] == pytest.approx(expected, abs=1e-6)
+    assert found["kind_loss"] != pytest.approx(without["kind_loss"], abs=1e-3)
+    assert found["price_loss"] == pytest.approx(without["price_loss"], abs=1e-6)
+
+
 def test_steps_are_those_of_plain_torch(make_batch: Make) -> None:
     import torch
     from named_models import torch_pair
@@ -254,6 +268,11 @@ def test_a_model_may_take_some_of_the_arrays(make_batch: Make) -> None:
             of_torch,
             {"args": {"form": "typo"}},
             r"forward with the argument 'imag' \(did you mean 'image'\?\), allowed: .* image, table",
+        ),
+        (
+            of_torch,
+            {"args": {"form": "by position"}},
+            "a forward that takes 'image' by position only, before a /, allowed: arguments with the names of",
         ),
         (of_torch, {"args": {"form": "three"}}, "returns 3 outputs, allowed: 2, one for each label"),
         (of_torch, {"args": {"form": "other output"}}, r"outputs kind, prise \(did you mean 'price'\?\)"),

@@ -57,7 +57,8 @@ def test_the_error_names_the_faults_and_the_limit():
     stats.add(1, PreprocessorReport(10, 1.0, (*bad, (5, "cat.png", "empty"))))
     text = str(stats.error(200))
     assert text.startswith("6 of 200 samples are broken, more than data.max_bad_fraction (0.01) allows: ")
-    assert "allows: 5 like 0.png: 0 bytes are missing; cat.png: empty. Raise" in text
+    assert "allows: 5 like 0.png: 0 bytes are missing; cat.png: empty. Repair them or raise" in text
+    assert text.endswith("then run the same command again")
     assert stats.count_line() is None, "the error says it"
 
 
