@@ -23,7 +23,7 @@ dnns:
   - {name: c, model: "m:f"}
   - {name: d, model: "m:f"}
 slots: {per_node: 4}
-schedule: {max_slots_per_dnn: 1, paradigm: independent}
+schedule: {paradigm: independent}
 backend: {name: emulated, rates: {a: {1: 50}, b: {1: 50}, c: {1: 50}, d: {1: 25}}}
 """
 JOB = """\
