@@ -9,12 +9,13 @@ from enum import Enum
 from functools import partial
 from pathlib import Path
 
-from hpcbal.cli.submitting.queue import JobInQueue, jobs_in_queue, line_of
+from hpcbal.cli.submitting.queue import MOST_ASKED, JobInQueue, ask_for, line_of
 from hpcbal.cluster.systems import SYSTEMS
 from hpcbal.cluster.systems.commands import run_command
 from hpcbal.cluster.systems.job import Command, Phase, Run
 from hpcbal.errors import ClusterError, InputError
 from hpcbal.telemetry.files.atomic_file import write_atomic
+from hpcbal.telemetry.files.batch_jobs import BatchRecord, read_batch_jobs
 from hpcbal.telemetry.files.json_lines import utc_text
 from hpcbal.telemetry.files.run_directory import RunDirectory
 
@@ -112,23 +113,27 @@ def cancel(
         InputError: if a directory has no batch job.
         OutputError: if nothing can be written there.
     """
-    jobs = [(directory, job) for directory in directories for job in _jobs(directory, run)]
+    records = [(directory, record) for directory in directories for record in _records(directory)]
+    asked = ask_for([record for _, record in records], run)
+    jobs = [(directory, job) for (directory, _), job in zip(records, asked, strict=True)]
     for directory, job in jobs:
         if job.is_live or job.state is None:
             write_atomic(RunDirectory(directory).batch_cancel, f"{utc_text()}\n")
     found = [_cancelled(directory, job, run, at_once=at_once) for directory, job in jobs]
     if any(each.act is Act.STOP or each.problem for each in found):
         sleep(SECOND_LOOK_S)
-        found = [_looked_again(each, run) for each in found]
+        seen = [each for each in found if _needs_look(each)]
+        now = dict(zip(map(id, seen), ask_for([each.job.record for each in seen], run), strict=True))
+        found = [_looked_again(each, now[id(each)], run) if id(each) in now else each for each in found]
     last = {directory: job.record.id for directory, job in jobs}
     return [
         each for each in found if each.act is not Act.NOTHING or each.job.record.id == last[each.directory]
     ]
 
 
-def _jobs(directory: Path, run: Run) -> list[JobInQueue]:
+def _records(directory: Path) -> list[BatchRecord]:
     RunDirectory(directory).check_exists()
-    jobs = jobs_in_queue(directory, run)
+    jobs = read_batch_jobs(directory)[-MOST_ASKED:]
     if not jobs:
         raise InputError(
             f"{directory}: no batch job of 'hpcbal submit' is known here; stop a run that was started "
@@ -159,16 +164,14 @@ def _problem(command: Command, run: Run) -> str:
     return f"{command.words[0]} has ended with {done.code}: {done.said}" if done.code else ""
 
 
-def _looked_again(before: Cancelled, run: Run) -> Cancelled:
+def _needs_look(cancelled: Cancelled) -> bool:
+    return cancelled.act is Act.STOP or (cancelled.act is not Act.NOTHING and bool(cancelled.problem))
+
+
+def _looked_again(before: Cancelled, job: JobInQueue, run: Run) -> Cancelled:
     """Look at a job once more: it may be back in the queue, or have ended before it could be asked."""
-    if before.act is Act.NOTHING or (before.act is not Act.STOP and not before.problem):
+    if job.state is None:
         return before
-    record = before.job.record
-    try:
-        state = SYSTEMS[record.system].ask([record.id], run)[record.id]
-    except ClusterError:
-        return before
-    job = replace(before.job, state=state)
     if job.phase is Phase.PENDING:
         return _cancelled(before.directory, job, run, at_once=True)
     if before.problem and not job.is_live:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from hpcbal.cluster.systems import SYSTEMS
 from hpcbal.cluster.systems.commands import run_command
-from hpcbal.cluster.systems.job import Phase, QueueState, Run
+from hpcbal.cluster.systems.job import Command, Done, Phase, QueueState, Run
 from hpcbal.errors import ClusterError
 from hpcbal.telemetry.files.batch_jobs import BatchRecord, read_batch_jobs
 from hpcbal.telemetry.files.json_lines import duration_text, utc_text
@@ -58,34 +57,58 @@ class JobInQueue:
         return f"job {self.record.id} ({self.record.system if system is None else system.title})"
 
 
-ask_quickly: Run = partial(run_command, timeout_s=ANSWER_S)
+def within(limit_s: float, clock: Callable[[], float] = time.monotonic) -> Run:
+    """Return a function that runs commands, all of which together may take so many seconds from now on."""
+    end_s = clock() + limit_s
+
+    def run(command: Command) -> Done:
+        left_s = end_s - clock()
+        if left_s <= 0.0:
+            raise ClusterError(
+                f"{command.words[0]}: no answer within {limit_s:g} s, with the questions before it; the "
+                "scheduler is busy or down, try again later"
+            )
+        return run_command(command, timeout_s=left_s)
+
+    return run
 
 
-def jobs_in_queue(directory: Path, run: Run = ask_quickly) -> list[JobInQueue]:
+def ask_for(records: Sequence[BatchRecord], run: Run | None = None) -> list[JobInQueue]:
+    """Return the states of batch jobs, in their order; each system is asked for all of its jobs at once.
+
+    Args:
+        records: how they were submitted.
+        run: runs a command of a scheduler; None: all questions together may take ANSWER_S.
+    """
+    run = within(ANSWER_S) if run is None else run
+    states: dict[tuple[str, str], QueueState] = {}
+    problems: dict[str, str] = {}
+    for name in dict.fromkeys(record.system for record in records):
+        if name not in SYSTEMS:
+            problems[name] = f"this hpcbal knows no batch system {name!r}"
+            continue
+        ids = list(dict.fromkeys(record.id for record in records if record.system == name))
+        try:
+            states.update(((name, job), state) for job, state in SYSTEMS[name].ask(ids, run).items())
+        except ClusterError as error:
+            problems[name] = str(error)
+    return [
+        JobInQueue(record, states.get((record.system, record.id)), problems.get(record.system, ""))
+        for record in records
+    ]
+
+
+def jobs_in_queue(directory: Path, run: Run | None = None) -> list[JobInQueue]:
     """Return the last batch jobs of a run and their states, the last one at the end.
-
-    A scheduler that does not answer is asked once.
 
     Args:
         directory: output directory of the run.
-        run: runs a command of a scheduler.
+        run: see `ask_for`.
 
     Raises:
         OutputError: if the file of the jobs is there and cannot be read.
     """
-    found: list[JobInQueue] = []
-    problems: dict[str, str] = {}
-    for record in read_batch_jobs(directory)[-MOST_ASKED:]:
-        state, name = None, record.system
-        if name not in SYSTEMS:
-            problems[name] = f"this hpcbal knows no batch system {name!r}"
-        if name not in problems:
-            try:
-                state = SYSTEMS[name].ask([record.id], run)[record.id]
-            except ClusterError as error:
-                problems[name] = str(error)
-        found.append(JobInQueue(record, state, problems.get(name, "") if state is None else ""))
-    return found
+    return ask_for(read_batch_jobs(directory)[-MOST_ASKED:], run)
 
 
 def shown_jobs(jobs: Sequence[JobInQueue]) -> list[JobInQueue]:
@@ -166,13 +189,13 @@ class QueueWatch:
     Attributes:
         directory: output directory of the run.
         interval_s: seconds between two questions.
-        run: runs a command of a scheduler.
+        run: see `ask_for`.
         clock: seconds that only grow.
     """
 
     directory: Path
     interval_s: float = field(default_factory=lambda: INTERVAL_S)
-    run: Run = ask_quickly
+    run: Run | None = None
     clock: Callable[[], float] = time.monotonic
     _jobs: list[JobInQueue] = field(default_factory=list)
     _asked_s: float | None = None

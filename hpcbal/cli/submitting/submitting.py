@@ -15,9 +15,10 @@ from typing import Any
 
 from hpcbal.cli.options import Answer, print_warning
 from hpcbal.cli.submitting.needs import Needs, needs_of_all
+from hpcbal.cli.submitting.queue import JobInQueue, ask_for, within
 from hpcbal.cli.submitting.tasks import path_word, tasks_of
-from hpcbal.cluster.systems import SYSTEMS, BatchJob, Phase, SiteHabits, System, detect
-from hpcbal.cluster.systems.commands import answer_of, run_command
+from hpcbal.cluster.systems import SYSTEMS, BatchJob, SiteHabits, System, detect
+from hpcbal.cluster.systems.commands import TIMEOUT_S, answer_of
 from hpcbal.cluster.systems.job import Command
 from hpcbal.cluster.systems.script import render, render_compare, word, words
 from hpcbal.config import resolved_yaml
@@ -79,8 +80,9 @@ def submission_of(args: argparse.Namespace) -> Submission:
     check_launcher(site, system.name)
     tasks, folder, is_array = tasks_of(args)
     needs = needs_of_all(args, tasks, site)
+    last_jobs = _last_jobs([task.output for task in tasks])
     for task in tasks:
-        _refuse_second(task.output)
+        _refuse_second(task.output, last_jobs.get(task.output))
         if task.config.kind != JOBS.name:  # jobs may have been submitted to it since
             refuse_other_run(task.output, resolved_yaml(task.config), KINDS[task.config.kind].jobs)
     habits = _habits(site, tuple(args.site_options))
@@ -152,24 +154,27 @@ def _comparison(folder: Path, outputs: Sequence[str]) -> tuple[str, ...]:
     return ("compare", *outputs, "--html", path_word(folder / "compare.html"))
 
 
-def _refuse_second(output: Path) -> None:
+def _last_jobs(outputs: Sequence[Path]) -> dict[Path, JobInQueue]:
+    """Return the last batch job of each output directory that has one; all are asked for together."""
+    noted = [(output, jobs[-1]) for output in outputs if (jobs := read_batch_jobs(output))]
+    asked = ask_for([record for _, record in noted], within(TIMEOUT_S))
+    return {output: job for (output, _), job in zip(noted, asked, strict=True)}
+
+
+def _refuse_second(output: Path, last: JobInQueue | None) -> None:
     """Refuse an output directory whose last batch job still waits or runs.
 
     Raises:
         InputError: if there is one.
     """
-    jobs = read_batch_jobs(output)
-    if not jobs or jobs[-1].system not in SYSTEMS:
+    if last is None:
         return
-    last = jobs[-1]
-    try:
-        state = SYSTEMS[last.system].ask([last.id], run_command)[last.id]
-    except ClusterError as error:
-        print_warning(f"{output}: whether its job {last.id} still runs is not known: {error}")
+    if last.state is None:
+        print_warning(f"{output}: whether its job {last.record.id} still runs is not known: {last.problem}")
         return
-    if state.phase in (Phase.PENDING, Phase.RUNNING):
+    if last.is_live:
         raise InputError(
-            f"{output}: its job {last.id} is {state.phase.value}; wait for its end, cancel it with "
+            f"{output}: its job {last.record.id} is {last.phase.value}; wait for its end, cancel it with "
             f"'hpcbal cancel {output}', or choose another directory with --output"
         )
 

@@ -73,23 +73,39 @@ def number(printed: str) -> str:
 def ask(jobs: Sequence[str], run: Run) -> dict[str, QueueState]:
     """Return the state of each job; PBS forgets it some days after its end, or at once, as it is set up.
 
+    It is asked once for all jobs, and if it does not know one of them, for each.
+
     Raises:
         ClusterError: if PBS cannot be asked.
     """
-    states = {}
-    for job in jobs:
-        question = Command(("qstat", "-x", "-f", "-F", "json", job))
-        states[job] = state_of_qstat(checked(question, run(question)).stdout)
-    return states
+    question = Command(("qstat", "-x", "-f", "-F", "json", *jobs))
+    done = checked(question, run(question))
+    if len(jobs) == 1:
+        return {jobs[0]: state_of_qstat(done.stdout)}
+    if done.code:
+        return {job: ask([job], run)[job] for job in jobs}
+    found = _jobs_of_qstat(done.stdout)
+    return {job: _state(found.get(job, {})) for job in jobs}
 
 
 def state_of_qstat(printed: str) -> QueueState:
     """Read what `qstat -x -f -F json` prints of one job."""
+    jobs = list(_jobs_of_qstat(printed).values())
+    return _state(jobs[0]) if len(jobs) == 1 else UNKNOWN
+
+
+def _jobs_of_qstat(printed: str) -> dict[str, Any]:
+    """Return the jobs in what `qstat -x -f -F json` prints, by their identifiers."""
     try:
-        (job,) = json.loads(printed)["Jobs"].values()
-        letter = job["job_state"]
-    except (ValueError, KeyError, TypeError, AttributeError):
+        return dict(json.loads(printed)["Jobs"])
+    except (ValueError, KeyError, TypeError):
+        return {}
+
+
+def _state(job: Any) -> QueueState:
+    if not isinstance(job, dict) or "job_state" not in job:
         return UNKNOWN
+    letter = job["job_state"]
     phase = _PHASE_OF.get(letter, Phase.UNKNOWN)
     started_s, limit_s = _time(job.get("stime")), _limit_s(job)
     return QueueState(

@@ -28,8 +28,8 @@ PHASES = {
 """The states of `scontrol show job` and `sacct`."""
 _PHASE_OF = {word: phase for phase, states in PHASES.items() for word in states.split()}
 _FIELD = re.compile(r"(?:^|\s)(\w+)=(\S*)")
-_EPOCH = {"SLURM_TIME_FORMAT": "%s"}
-"""Slurm then prints times in seconds of the Unix epoch."""
+_ENVIRON = {"SLURM_TIME_FORMAT": "%s", "SLURM_BITSTR_LEN": "0"}
+"""Slurm then prints times in seconds of the Unix epoch, and all numbers of an array."""
 
 
 def options(job: BatchJob) -> list[str]:
@@ -77,23 +77,66 @@ def number(printed: str) -> str:
 def ask(jobs: Sequence[str], run: Run) -> dict[str, QueueState]:
     """Return the state of each job: Slurm's controller forgets a job some minutes after its end.
 
+    The controller is asked once for all tasks of an array, and the accounting once for all jobs.
+
     Raises:
         ClusterError: if neither the controller nor the accounting can be asked.
     """
-    states = {}
+    together: dict[str, list[str]] = {}
     for job in jobs:
-        question = Command(("scontrol", "--oneliner", "show", "job", job), environ=_EPOCH)
+        together.setdefault(job.partition("_")[0], []).append(job)
+    states, failed = dict.fromkeys(jobs, UNKNOWN), []
+    for array, some in together.items():
+        asked = array if len(some) > 1 else some[0]
+        question = Command(("scontrol", "--oneliner", "show", "job", asked), environ=_ENVIRON)
         shown = run(question)
-        state = state_of_scontrol(shown.stdout) if shown.code == 0 else UNKNOWN
-        if state.phase is Phase.UNKNOWN:
-            words = ("sacct", "--noheader", "--parsable2", "--allocations", f"--jobs={job}")
-            fields = "--format=State,ExitCode,End,Reason,NodeList"
-            done = run(Command((*words, fields), environ=_EPOCH))
-            state = state_of_sacct(done.stdout) if done.code == 0 else UNKNOWN
-            if done.code:
+        if shown.code:
+            failed.append((question, shown))
+        elif len(some) > 1:
+            lines = _by_job(shown.stdout)
+            states.update((job, state_of_scontrol("\n".join(lines.get(job, ())))) for job in some)
+        else:
+            states[asked] = state_of_scontrol(shown.stdout)
+    if unknown := [job for job in jobs if states[job].phase is Phase.UNKNOWN]:
+        words = ("sacct", "--noheader", "--parsable2", "--allocations", f"--jobs={','.join(unknown)}")
+        done = run(Command((*words, "--format=JobID,State,ExitCode,End,Reason,NodeList"), environ=_ENVIRON))
+        if done.code:
+            for question, shown in failed:
                 checked(question, shown)
-        states[job] = state
+        else:
+            lines = _by_job(done.stdout)
+            states.update((job, state_of_sacct("\n".join(lines.get(job, ())))) for job in unknown)
     return states
+
+
+def _by_job(printed: str) -> dict[str, list[str]]:
+    """Return the lines of `scontrol show job`, or of `sacct` without their first field, by job.
+
+    A line for tasks of an array that have not begun, such as `12_[3-5,9]`, belongs to each of them.
+    """
+    lines: dict[str, list[str]] = {}
+    for line in printed.splitlines():
+        fields = dict(_FIELD.findall(line))
+        if "JobState" in fields:
+            job, tasks, text = (
+                fields.get("ArrayJobId", fields.get("JobId", "")),
+                fields.get("ArrayTaskId"),
+                line,
+            )
+        else:
+            first, _, text = line.partition("|")
+            job, _, tasks = first.partition("+")[0].partition("_")
+        for name in [f"{job}_{task}" for task in _tasks(tasks)] if tasks else [job]:
+            lines.setdefault(name, []).append(text)
+    return lines
+
+
+def _tasks(text: str) -> list[int]:
+    """Return the numbers of `3`, or `[1-4,9]`, also with a step (`1-9:2`) or a limit (`1-9%2`)."""
+    numbers: list[int] = []
+    for first, last, step in re.findall(r"(\d+)(?:-(\d+))?(?::(\d+))?", text.partition("%")[0]):
+        numbers += range(int(first), int(last or first) + 1, int(step or 1) or 1)
+    return numbers
 
 
 def state_of_scontrol(printed: str) -> QueueState:

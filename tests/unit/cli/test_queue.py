@@ -136,9 +136,15 @@ def test_a_watch_asks_now_and_then(tmp_path: Path) -> None:
 
 SCONTROL = """
 [[ "$1 $2 $3" == "--oneliner show job" && $# == 4 ]] || { echo "scontrol: unrecognized option" >&2; exit 64; }
-[[ -e jobs/$4 ]] || { echo "slurm_load_jobs error: Invalid job id specified" >&2; exit 1; }
-echo "JobId=$4 $(head -n 1 "jobs/$4")"
-if (($(wc -l <"jobs/$4") > 1)); then sed -i 1d "jobs/$4"; fi
+found=
+for job in "jobs/$4" "jobs/$4"_*; do
+  [[ -e $job ]] || continue
+  found=yes name=${job#jobs/} array=
+  [[ $name != *_* ]] || array="ArrayJobId=${name%_*} ArrayTaskId=${name#*_} "
+  echo "JobId=$name $array$(head -n 1 "$job")"
+  if (($(wc -l <"$job") > 1)); then sed -i 1d "$job"; fi
+done
+[[ $found ]] || { echo "slurm_load_jobs error: Invalid job id specified" >&2; exit 1; }
 """
 SCANCEL = """
 case "$1 $2" in

@@ -75,7 +75,7 @@ def test_sacct_is_asked_only_for_jobs_that_scontrol_does_not_know() -> None:
 
     def run(command: Command) -> Done:
         asked.append(command.words)
-        assert command.environ == {"SLURM_TIME_FORMAT": "%s"}
+        assert command.environ == {"SLURM_TIME_FORMAT": "%s", "SLURM_BITSTR_LEN": "0"}
         if command.words[0] == "sacct":
             return Done(1, "", "Slurm accounting storage is disabled")
         return Done(0, RUNNING, "") if command.words[-1] == "1" else Done(1, "", "Invalid job id specified")
@@ -85,6 +85,29 @@ def test_sacct_is_asked_only_for_jobs_that_scontrol_does_not_know() -> None:
     assert states["9_2"] == UNKNOWN
     assert [words[0] for words in asked] == ["scontrol", "scontrol", "sacct"]
     assert "--jobs=9_2" in asked[-1]
+
+
+def test_all_tasks_of_an_array_are_asked_for_at_once() -> None:
+    asked: list[tuple[str, ...]] = []
+    lines = (
+        "JobId=13 ArrayJobId=12 ArrayTaskId=1 JobState=RUNNING Reason=None EndTime=1796028025 NodeList=n1",
+        "JobId=14 ArrayJobId=12 ArrayTaskId=2 JobState=FAILED Reason=NonZeroExitCode ExitCode=3:0",
+        "JobId=12 ArrayJobId=12 ArrayTaskId=3-997,999%4 JobState=PENDING Reason=Resources",
+    )
+    known = "12_998|COMPLETED|0:0|1796026900|None|n1\n12_[1000-1001]|CANCELLED by 0|0:0|Unknown|None|\n"
+
+    def run(command: Command) -> Done:
+        asked.append(command.words)
+        return Done(0, known if command.words[0] == "sacct" else "\n".join(lines), "")
+
+    states = ask([f"12_{task}" for task in range(1, 1001)], run)
+    assert asked[0] == ("scontrol", "--oneliner", "show", "job", "12")
+    assert [words[0] for words in asked] == ["scontrol", "sacct"]
+    assert "--jobs=12_998,12_1000" in asked[-1]
+    assert (states["12_1"].phase, states["12_2"].exit_code) == (Phase.RUNNING, 3)
+    assert {states[f"12_{task}"].phase for task in (3, 997, 999)} == {Phase.PENDING}
+    assert (states["12_998"].word, states["12_1000"].word) == ("COMPLETED", "CANCELLED")
+    assert len(states) == 1000
 
 
 @pytest.mark.parametrize(
