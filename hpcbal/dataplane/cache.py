@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from hpcbal.data.arrays import LINE_BYTES
 from hpcbal.data.spec import LabelSpec, SampleSpec
 from hpcbal.dataplane.cell import aligned
-from hpcbal.dataplane.shared_memory import Room, SharedMemory, rooms, shortage
+from hpcbal.dataplane.shared_memory import PAGE_BYTES, Room, SharedMemory, rooms, shortage
 from hpcbal.errors import InputError
 
 if TYPE_CHECKING:
@@ -29,7 +29,6 @@ KEPT_FREE = 1 / 16
 
 NAMED = ("the cache of decoded samples", "dataplane.cache_bytes")
 
-PAGE_BYTES = 4096
 MOST_CHUNK_BYTES = 2**26
 CHUNKS = 256
 """A cache has about so many chunks, if each has room for `ENTRIES` samples."""

@@ -103,7 +103,10 @@ class NodeRing:
         problem = node_comm.bcast(shortage(num_bytes, *named) if is_owner else None)
         if problem is not None:
             raise InputError(problem)
-        ring = cls(SharedMemory.create(node_comm, num_bytes, *named), spec, num_readers, num_producers)
+        shared = SharedMemory.create(node_comm, num_bytes, *named)
+        shared.touch(node_comm.rank, node_comm.size)
+        node_comm.Barrier()
+        ring = cls(shared, spec, num_readers, num_producers)
         if is_owner:
             ring._clear()
         ring.sync()

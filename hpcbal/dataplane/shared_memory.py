@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 SHARED_MEMORY_DIR = "/dev/shm"
 """Where Open MPI stores windows."""
 
+PAGE_BYTES = 4096
+
 MEMORY_INFO = Path("/proc/meminfo")
 
 
@@ -74,13 +76,13 @@ def _memory_info() -> dict[str, int]:
     return {each[0].rstrip(":"): 1024 * int(each[1]) for each in words if len(each) == 3 and each[2] == "kB"}
 
 
-def shortage(num_bytes: int, what: str, key: str, besides: int = 0) -> str | None:
+def shortage(num_bytes: int, what: str, key: str | None, besides: int = 0) -> str | None:
     """Return why `num_bytes` of shared memory are not available; None if they are, or if that is unknown.
 
     Args:
         num_bytes: size of the memory.
         what: what it is for, such as `the ring`.
-        key: the key of the configuration that sets its size.
+        key: the key of the configuration that sets its size; None: there is none.
         besides: bytes of the ring, if it has its memory, but does not use it yet.
     """
     for room in rooms():
@@ -90,8 +92,28 @@ def shortage(num_bytes: int, what: str, key: str, besides: int = 0) -> str | Non
     return None
 
 
-def _shortage_text(num_bytes: int, what: str, key: str, reason: str, remedy: str) -> str:
-    return f"not enough memory for {what} of this node, {num_bytes} bytes: {reason}; lower {key}, or {remedy}"
+def _shortage_text(num_bytes: int, what: str, key: str | None, reason: str, remedy: str) -> str:
+    advice = remedy if key is None else f"lower {key}, or {remedy}"
+    return f"not enough memory for {what} of this node, {num_bytes} bytes: {reason}; {advice}"
+
+
+def allocate(node_comm: MPI.Intracomm, num_bytes: int, what: str, key: str | None) -> MPI.Win:
+    """Allocate a window; collective over ranks of one node, and rank 0 holds the memory.
+
+    Args:
+        node_comm: ranks that share memory.
+        num_bytes, what, key: see `shortage`, which the caller asks before.
+
+    Raises:
+        InputError: if MPI cannot allocate it.
+    """
+    from mpi4py import MPI  # imported here: private memory needs no MPI
+
+    try:
+        return MPI.Win.Allocate_shared(num_bytes if node_comm.rank == 0 else 0, 1, MPI.INFO_NULL, node_comm)
+    except MPI.Exception as error:
+        remedy = f"give the node (or container) a larger {SHARED_MEMORY_DIR}"
+        raise InputError(_shortage_text(num_bytes, what, key, error.Get_error_string(), remedy)) from error
 
 
 class SharedMemory:
@@ -129,14 +151,7 @@ class SharedMemory:
         from mpi4py import MPI  # imported here: private memory needs no MPI
 
         is_owner = node_comm.rank == 0
-        try:
-            own_bytes = num_bytes + LINE_BYTES if is_owner else 0
-            window = MPI.Win.Allocate_shared(own_bytes, 1, MPI.INFO_NULL, node_comm)
-        except MPI.Exception as error:
-            remedy = f"give the node (or container) a larger {SHARED_MEMORY_DIR}"
-            raise InputError(
-                _shortage_text(num_bytes, what, key, error.Get_error_string(), remedy)
-            ) from error
+        window = allocate(node_comm, num_bytes + LINE_BYTES, what, key)
         # Windows are mapped at page boundaries, so the offset to a cache line is the same in all ranks.
         mapped: Any = window.Shared_query(0)[0]
         memory = np.frombuffer(mapped, np.uint8)
@@ -179,6 +194,15 @@ class SharedMemory:
     def fetch_add(self, offset: int, number: int) -> int:
         """Add to the int64 at a byte offset, as one step for all ranks; return what it was before."""
         return self._add(offset, number)
+
+    def touch(self, first: int, step: int) -> None:
+        """Take memory for every `step`-th page, from page `first` on: now, while there is memory.
+
+        A write to shared memory that is not there kills the process. Ranks that take turns spread the pages
+        over the memory controllers of the node. What was there is lost.
+        """
+        self.memory[first * PAGE_BYTES :: step * PAGE_BYTES] = 0
+        self.memory[-1] = 0
 
     def free(self) -> None:
         """Free the memory, once no view of it is left; collective unless it is private."""

@@ -67,7 +67,7 @@ def run_evaluation(request: EvaluationRequest, launcher: Launcher, stop: StopFla
             add_import_roots(RunDirectory(run.root).config, run.import_roots)
             log_file = _start_logs(world, run, logs)
             node = split_by_node(world, run.config.slots.ranks_per_node)
-            end.share(node)
+            all_or_none(world, lambda: end.share(node))
             _watch(world, node, run, log_file, end, stack, liveness)
             lost = StarterWatch(start).lost
             part = _Part(request, run, liveness, lambda: stop.reason is not None or lost() is not None)

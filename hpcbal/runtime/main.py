@@ -67,7 +67,7 @@ def _run(
         kind = KINDS[config.kind].runs
         ranks = RankWorld(world, split_by_node(world, config.slots.ranks_per_node))
         roles = all_or_none(world, lambda: kind.roles(ranks, config))
-        end.share(ranks.node)
+        all_or_none(world, lambda: end.share(ranks.node))
         status = RunDirectory(output).status
         liveness.watch(
             world.rank, roles.ranks, roles.role_of, end.abort, lambda words: note_death(status, words)

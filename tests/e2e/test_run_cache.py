@@ -96,7 +96,7 @@ def test_samples_are_decoded_once_and_killed_runs_end_the_same(images, same_outc
     num_decoded = last.num_preprocessed - last.num_from_cache
     # Blocks are made by two preprocessors, and both may be at the same sample, in two passes.
     assert NUM_FILES - 3 <= num_decoded <= 1.05 * NUM_FILES
-    assert f"decoded {num_decoded}, and found {last.num_from_cache} in the cache" in done.out
+    assert f"read {num_decoded} from the dataset, and found {last.num_from_cache} in the cache" in done.out
     same_outcome(lab.outcome(), plain)
 
     lab.out = lab.folder / "out"

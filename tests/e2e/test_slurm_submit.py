@@ -212,8 +212,6 @@ def test_a_job_that_reaches_its_walltime_comes_back_and_learns_the_same(
 ) -> None:
     assert limited.end(250) == DONE, limited.log
     assert limited.show("Restarts") == "1"
-    assert re.search(
-        r"the job ends in 1\d\d s, and is signalled 300 s before: ignoring this signal", limited.log
-    )
-    assert "stopping (the walltime is nearly over" in limited.log
+    # Slurm may signal a minute early, and the run stops by itself a minute before the end: one comes first.
+    assert re.search(r"stopping \((the walltime is nearly over|signal SIGUSR2)", limited.log)
     assert results(cluster, "limited") == undisturbed

@@ -77,6 +77,11 @@ def _compared(config: EnsembleConfig) -> list[DnnConfig]:
     return [dnn for dnn in config.dnns if config.prune.covers(dnn.name)]
 
 
+def _with_paradigm(*paradigms: str) -> Callable[[EnsembleConfig], bool]:
+    """Whether the schedule has one of these paradigms."""
+    return lambda config: config.schedule.paradigm in paradigms
+
+
 def _is_emulated(config: EnsembleConfig) -> bool:
     return config.backend.is_emulated
 
@@ -139,6 +144,15 @@ _TRAINED = "with backend.name: auto, tensorflow or torch"
 _PREDICTING = _with_policy(lambda policy: policy.takes_predictor)
 
 _RULES = (
+    _Rule(
+        "schedule.delta", _with_paradigm("auto", "global", "local"), "with paradigm: auto, global or local"
+    ),
+    _Rule("schedule.alpha", _with_paradigm("auto", "global"), "with paradigm: auto or global"),
+    _Rule(
+        "schedule.max_slots_per_dnn",
+        _with_paradigm("auto", "global", "local", "elastic"),
+        "with paradigm: auto, global, local or elastic",
+    ),
     _Rule("data.partition", _is_partitioned, _PARTITIONED),
     _Rule(
         "data.max_traversal_gap",

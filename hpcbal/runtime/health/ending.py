@@ -15,7 +15,7 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from hpcbal.cluster.roles import SCHEDULER_RANK
-from hpcbal.errors import HpcbalError
+from hpcbal.errors import HpcbalError, InputError
 from hpcbal.exit_codes import code_of_error
 from hpcbal.processes import say
 from hpcbal.runtime.handoff.end_file import note_end
@@ -90,11 +90,18 @@ class JobEnder:
         self._window: MPI.Win | None = None
 
     def share(self, node_comm: MPI.Intracomm) -> None:
-        """Set up the shared memory of this node's ranks; collective over the node."""
-        from mpi4py import MPI  # not at the top: that would start MPI in `hpcbal run` too
+        """Set up the shared memory of this node's ranks; collective over the node.
 
-        num_bytes = ROW_BYTES * node_comm.size
-        window = MPI.Win.Allocate_shared(num_bytes if node_comm.rank == 0 else 0, 1, MPI.INFO_NULL, node_comm)
+        Raises:
+            InputError: on all ranks, if the node has no memory for it.
+        """
+        from hpcbal.dataplane.shared_memory import allocate, shortage  # here: `hpcbal run` needs no NumPy
+
+        num_bytes, what = ROW_BYTES * node_comm.size, "the notes of the ranks"
+        problem = node_comm.bcast(shortage(num_bytes, what, None) if node_comm.rank == 0 else None)
+        if problem is not None:
+            raise InputError(problem)
+        window = allocate(node_comm, num_bytes, what, None)
         self._liveness.share(window.Shared_query(0)[0], num_bytes, node_comm.rank)
         node_comm.Barrier()
         self._window = window

@@ -39,6 +39,10 @@ TOGETHER_S = 0.2
 """How long a death waits for others to be named with it; Open MPI gives the other ranks about a second. On
 several nodes there is no time: connections break, so MPI ends ranks, and the launcher all that are left."""
 
+SHARED_MEMORY_DIR = "/dev/shm"
+NEARLY_FULL_BYTES = 2**20
+"""With less than this left, shared memory may be what killed a rank."""
+
 SPEAKER_GRACE_S = 1.0
 """How long the other ranks of a node wait for the one that reports."""
 
@@ -287,8 +291,8 @@ class Liveness:
         by_mpi = by_mpi if self._is_one_of_several else ""
         return (
             f"{names} died without an error message: killed by a signal (kill -9, or the out-of-memory "
-            "killer: see dmesg), crashed, or ended by code of the user (such as os._exit, or _exit in C)"
-            f"{by_mpi}; the job ends here. {self._sentences.again}"
+            f"killer: see dmesg{_by_shared_memory()}), crashed, or ended by code of the user (such as "
+            f"os._exit, or _exit in C){by_mpi}; the job ends here. {self._sentences.again}"
         )
 
     def _end_job(
@@ -316,6 +320,18 @@ class Liveness:
 def _seen(doing: str) -> str:
     """A rank's last note, for a sentence about its end: behind the rank and its host; may be empty."""
     return f" (last seen {doing})" if doing else ""
+
+
+def _by_shared_memory() -> str:
+    """For that sentence: whether shared memory may be the cause, whose first use kills where none is left."""
+    try:
+        space = os.statvfs(SHARED_MEMORY_DIR)
+    except OSError:
+        return ""
+    left = space.f_bavail * space.f_frsize
+    if left > NEARLY_FULL_BYTES:
+        return ""
+    return f"; or SIGBUS, because {SHARED_MEMORY_DIR} is full: {left} bytes are free"
 
 
 def _runs(pid: int) -> bool:

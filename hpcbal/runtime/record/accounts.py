@@ -202,13 +202,13 @@ class PreprocessingStats:
         )
 
     def cache_line(self) -> str | None:
-        """How many samples were decoded; None if no sample was found in a cache."""
+        """How many samples were read from the dataset; None if no sample was found in a cache."""
         if not self.num_from_cache:
             return None
-        num_decoded = self.samples_made - self.num_from_cache
+        num_read = self.samples_made - self.num_from_cache
         return (
-            f"ranks made {count_text(self.samples_made, 'sample')} in this start: they decoded "
-            f"{num_decoded}, and found {self.num_from_cache} in the cache"
+            f"ranks made {count_text(self.samples_made, 'sample')} in this start: they read {num_read} from "
+            f"the dataset, and found {self.num_from_cache} in the cache"
         )
 
     def count_line(self) -> str | None:

@@ -105,6 +105,7 @@ class Preprocessor:
         return True
 
     def _end_stream(self, generation: int) -> None:
+        self._to_fill.clear()
         self._producer.stop()
         backoff = Backoff()
         while self._producer.active:

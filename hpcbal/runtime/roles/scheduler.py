@@ -343,7 +343,7 @@ class Scheduler:
         """Let the trainers of one group train one DNN; preprocessors put samples into the caches for it."""
         (group,) = plan.groups
         if not self._fills_caches:
-            self._fills_caches = True
+            self._fills_caches = self._stream_open = True  # its end brings their last reports
             self._send_to_preprocessors(protocol.FillCache(plan.first_pass))
         self._serial += 1
         self._groups[group.dnn_id] = group

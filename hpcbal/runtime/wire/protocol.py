@@ -91,7 +91,7 @@ class StartStream(Message):
 
 @dataclass(frozen=True, slots=True)
 class EndStream(Message):
-    """Scheduler -> every preprocessor: end the stream of `generation`."""
+    """Scheduler -> every preprocessor: end the stream of `generation`, if there is one, and fill no cache."""
 
     generation: int
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import mmap
+import os
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
 import pytest
 
 from hpcbal.cluster.cgroup import ControlGroup
 from hpcbal.data.spec import LabelSpec, SampleSpec
 from hpcbal.dataplane import shared_memory
 from hpcbal.dataplane.ring import NodeRing
+from hpcbal.dataplane.shared_memory import SharedMemory
 from hpcbal.dataplane.stream import StreamSpec
 from hpcbal.errors import InputError
 
@@ -24,6 +28,28 @@ class OneRank:
 
     def bcast(self, value: Any) -> Any:
         return value
+
+    def Barrier(self) -> None:  # noqa: N802 - as MPI has it
+        """Wait for nobody."""
+
+
+def test_a_ring_has_all_its_memory_when_the_run_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Later somebody may have filled it, and a write to shared memory that is not there kills the rank."""
+    path = tmp_path / "window"
+    path.touch()
+    os.truncate(path, 2 * SPEC.ring_bytes)
+    with open(path, "r+b") as file:
+        mapped = mmap.mmap(file.fileno(), 0)
+    assert path.stat().st_blocks == 0
+    memory = np.frombuffer(mapped, np.uint8)
+    shared = SharedMemory(memory, lambda: None, lambda offset, number: 0, lambda: None)
+    monkeypatch.setattr(SharedMemory, "create", lambda *_: shared)
+    ring = NodeRing.create(cast(Any, OneRank()), SPEC, 1, 1)
+    mapped.flush()
+    assert path.stat().st_blocks * 512 >= ring.num_bytes
+    ring.close()
 
 
 def test_a_ring_beyond_the_memory_limit_of_the_job_is_refused(

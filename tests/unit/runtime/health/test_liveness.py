@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -163,6 +164,21 @@ def test_a_killed_rank_is_named_once(how, sleeper, capfd):
         f"hpcbal: rank 2 (trainer, pid {sleeper.pid}) on host here (last seen training 2b) died"
     )
     assert "kill -9" in line
+
+
+@pytest.mark.parametrize(("num_free", "is_named"), [(0, True), (200, True), (2**20, False)])
+def test_full_shared_memory_is_named_as_what_may_have_killed_a_rank(
+    sleeper, capfd, monkeypatch, num_free, is_named
+):
+    space = SimpleNamespace(f_bavail=num_free, f_frsize=4096)
+    monkeypatch.setattr(liveness.os, "statvfs", {"/dev/shm": space}.__getitem__)
+    watched = Watched(sleeper.pid)
+    sleeper.kill()
+    sleeper.wait()
+    assert watched.codes.get(timeout=20) == 1
+    watched.liveness.stop()
+    found = f"; or SIGBUS, because /dev/shm is full: {num_free * 4096} bytes are free)"
+    assert (found in capfd.readouterr().err) == is_named
 
 
 def test_after_stop_ranks_may_end(sleeper):

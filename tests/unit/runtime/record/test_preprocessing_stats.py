@@ -77,5 +77,5 @@ def test_the_cache_is_mentioned_if_samples_were_found_in_it() -> None:
     stats.add(2, PreprocessorReport(50, 1.0, (), 30))
     assert stats.num_from_cache == 70
     assert stats.cache_line() == (
-        "ranks made 200 samples in this start: they decoded 130, and found 70 in the cache"
+        "ranks made 200 samples in this start: they read 130 from the dataset, and found 70 in the cache"
     )

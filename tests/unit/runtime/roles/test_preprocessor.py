@@ -9,12 +9,19 @@ import numpy as np
 import pytest
 
 from hpcbal.comm.channel import Message
+from hpcbal.dataplane.cache import CacheNeed, SampleCache
+from hpcbal.dataplane.maker import BatchMaker
+from hpcbal.dataplane.producer import NodeTopology, Producer
 from hpcbal.dataplane.reader import StreamReader
+from hpcbal.dataplane.replication import OneNode
+from hpcbal.dataplane.shared_memory import SharedMemory
 from hpcbal.dataplane.stream import StreamPlan
 from hpcbal.events.history import Position
 from hpcbal.runtime.roles import preprocessor
+from hpcbal.runtime.roles.preprocessor import Preprocessor
 from hpcbal.runtime.wire.protocol import (
     EndStream,
+    FillCache,
     Heartbeat,
     Leave,
     PreprocessorReport,
@@ -94,6 +101,37 @@ def test_a_stream_that_ends_is_reported_and_the_next_one_starts_where_it_should(
     assert floor.next_of(PreprocessorReport).samples_made >= report.samples_made + 8
     assert floor.next_of(StreamEnded) == StreamEnded(2)
     floor.end()
+
+
+def test_all_that_was_put_into_the_cache_is_reported_when_the_run_ends(
+    make_ranks: Callable[..., Any],
+) -> None:
+    ranks = make_ranks()
+    source = ranks.source()
+    need = CacheNeed.of(source)
+    assert need is not None
+    num_bytes = need.whole_bytes(1)
+    cache = source.cache = SampleCache(SharedMemory.private(num_bytes), need, num_bytes)
+    producer = Producer(ranks.ring, OneNode(PREPROCESSOR), NodeTopology((0, 0), (1,)), source, 0)
+    role = Preprocessor(ranks.contexts[PREPROCESSOR], producer, BatchMaker(ranks.facts.spec, source))
+    ranks.play(PREPROCESSOR, role.run)
+
+    def num_held() -> int:
+        return sum(not cache.is_missing(sample_id) for sample_id in range(need.num_ids))
+
+    channel, made = ranks.channels[0], 0
+    channel.send(PREPROCESSOR, FillCache(0))
+    while num_held() < 5:
+        ranks.contexts[0].stop.take()
+    channel.send(PREPROCESSOR, EndStream(1))
+    while True:
+        _, message = channel.wait(lambda: ranks.contexts[0].stop.take())
+        made = message.samples_made if isinstance(message, PreprocessorReport) else made
+        if isinstance(message, StreamEnded):
+            break
+    assert made == num_held() >= 5
+    channel.send(PREPROCESSOR, Shutdown(0))
+    ranks.join()
 
 
 def test_broken_samples_are_reported_once_and_leave_holes(make_ranks: Callable[..., Any]) -> None:

@@ -484,9 +484,16 @@ def test_independent_dnns_train_alone_and_no_stream_is_shared(stage) -> None:
             assert on.get(rank) == Leave(order.serial, "converged")
             on.leave(group.dnn_id, 1, Position(0, end), order.serial)
             yield
+        # What it has put into the cache since its last report counts, too.
+        assert on.get(PREPROCESSOR) == EndStream(2)
+        on.send(PREPROCESSOR, PreprocessorReport(60, 0.1))
+        on.send(PREPROCESSOR, StreamEnded(2))
+        yield
 
     assert on.play(script()) == 0
     on.all_get_shutdown(0)
+    ((stats, *_),) = on.journal.of("finish")
+    assert stats.samples_made == 60
 
 
 class SlowChooser:
