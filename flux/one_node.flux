@@ -111,7 +111,7 @@ find_venv() { # prints HPCBAL_VENV, or a .venv with hpcbal in these folders or a
   local folder
   if [[ -n $HPCBAL_VENV ]]; then
     [[ -x $HPCBAL_VENV/bin/hpcbal ]] && printf '%s' "$HPCBAL_VENV" && return
-    echo "HPCBAL_VENV is $HPCBAL_VENV, which has no bin/hpcbal; set it to what scripts/setup.sh has made" >&2
+    echo "HPCBAL_VENV is $HPCBAL_VENV, which has no bin/hpcbal; set it (or venv in the site file) to what scripts/setup.sh has made" >&2
     exit 2
   fi
   for folder in "$@"; do

@@ -85,9 +85,9 @@ def needs_of(args: argparse.Namespace, task: Task, site: SiteConfig) -> Needs:
         reasons = [f"not predicted: {outlook}"]
     if given_s is None:
         assert isinstance(outlook, AllocationOutlook)
-        lead_s = LEAST_LEAD_S + 60 * math.ceil(outlook.checkpoint_s / 60.0)
-        time_s = outlook.ask_s + lead_s  # so that a run at the upper end of its band is not asked to stop
-        reason = "time: the upper end, a checkpoint, and the time of the signal before the end"
+        # The walltime of `hpcbal plan`: a run at the upper end of its band ends before it is asked to stop.
+        lead_s, time_s = LEAST_LEAD_S + math.ceil(outlook.checkpoint_s), outlook.ask_s
+        reason = "time: the upper end, a checkpoint, and a minute; the signal comes so long before the end"
     else:
         lead_s, time_s = min(LEAD_S, given_s // 4), given_s
         reason = "time: as given by --time" if args.time else "time: the walltime of the configuration"

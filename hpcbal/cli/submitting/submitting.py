@@ -8,7 +8,7 @@ import re
 import shlex
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from hpcbal.cli.submitting.tasks import tasks_of
 from hpcbal.cluster.systems import SYSTEMS, BatchJob, Phase, SiteHabits, System, detect
 from hpcbal.cluster.systems.commands import answer_of, run_command
 from hpcbal.cluster.systems.job import Command
-from hpcbal.cluster.systems.script import render, render_compare, word, words
+from hpcbal.cluster.systems.script import check_site_options, render, render_compare, word, words
 from hpcbal.config import resolved_yaml
 from hpcbal.config.site import SiteConfig, check_launcher, load_site
 from hpcbal.config.source.meant import did_you_mean
@@ -78,12 +78,14 @@ def submission_of(args: argparse.Namespace) -> Submission:
     system = system_of(site.system if args.system is None else args.system)
     check_launcher(site, system.name)
     tasks, folder, is_array = tasks_of(args)
+    habits = _habits(site, tuple(args.site_options))
+    check_site_options(system, habits.options)
     needs = needs_of_all(args, tasks, site)
+    after = {each for job in args.after for each in (job, *_task_ids(system, job, len(tasks)))}
     for task in tasks:
-        _refuse_second(task.output)
+        _refuse_second(task.output, after, is_dry=args.dry_run)
         if task.config.kind != JOBS.name:  # jobs may have been submitted to it since
             refuse_other_run(task.output, resolved_yaml(task.config), KINDS[task.config.kind].jobs)
-    habits = _habits(site, tuple(args.site_options))
     job = BatchJob(
         name=_NOT_IN_NAMES.sub("-", tasks[0].config.name)[:_MOST_OF_NAME],
         num_nodes=needs.num_nodes,
@@ -152,8 +154,18 @@ def _comparison(folder: Path, outputs: Sequence[str]) -> tuple[str, ...]:
     return ("compare", *outputs, "--html", str(folder / "compare.html"))
 
 
-def _refuse_second(output: Path) -> None:
+def _task_ids(system: System, array: str, num_tasks: int) -> list[str]:
+    return [system.task(array, number) for number in range(1, num_tasks + 1)]
+
+
+def _refuse_second(output: Path, after: Set[str], *, is_dry: bool) -> None:
     """Refuse an output directory whose last batch job still waits or runs.
+
+    Args:
+        output: the directory.
+        after: jobs whose end is waited for. One of them is allowed, unless its script may submit itself
+            again: the scheduler does not know of that.
+        is_dry: only warn.
 
     Raises:
         InputError: if there is one.
@@ -167,11 +179,19 @@ def _refuse_second(output: Path) -> None:
     except ClusterError as error:
         print_warning(f"{output}: whether its job {last.id} still runs is not known: {error}")
         return
-    if state.phase in (Phase.PENDING, Phase.RUNNING):
-        raise InputError(
-            f"{output}: its job {last.id} is {state.phase.value}; wait for its end, cancel it with "
-            f"'hpcbal cancel {output}', or choose another directory with --output"
-        )
+    if state.phase not in (Phase.PENDING, Phase.RUNNING):
+        return
+    comes_back = SYSTEMS[last.system].watches and last.max_restarts > 0
+    if last.id in after and not comes_back:
+        return
+    before = "" if comes_back else f"start the new job behind it with --after {last.id}, "
+    problem = (
+        f"{output}: its job {last.id} is {state.phase.value}; {before}wait for its end, cancel it with "
+        f"'hpcbal cancel {output}', or choose another directory with --output"
+    )
+    if not is_dry:
+        raise InputError(problem)
+    print_warning(problem)
 
 
 def _shown(made: Submission) -> Answer:

@@ -175,5 +175,12 @@ PBS = System(
     cancel=lambda jobs: Command(("qdel", *jobs)),
     numbers=("num_nodes", "ranks_per_node"),
     look=look,
+    own_options={
+        r"-l ?(.*,)?(select|nodes|ncpus|mpiprocs)=": "--nodes, and cores_per_node and gpus_per_node of the "
+        "site file",
+        r"-l ?(.*,)?walltime=": "--time",
+        r"-J": "--array",
+        r"-W ?(.*,)?depend=": "--after",
+    },
     watches=True,
 )

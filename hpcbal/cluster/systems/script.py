@@ -149,6 +149,22 @@ def site_options(given: Sequence[str]) -> list[list[str]]:
     return groups
 
 
+def check_site_options(system: System, given: Sequence[str]) -> None:
+    """Refuse options of a site that hpcbal itself gives: nodes, time, arrays and dependencies.
+
+    Raises:
+        InputError: if there is one; scripts and predictions would go by other numbers than the job.
+    """
+    for option in map(" ".join, site_options(given)):
+        for pattern, instead in system.own_options.items():
+            if re.match(pattern, option):
+                raise InputError(
+                    f"got {option!r} among the options of the site, allowed: those that leave nodes, ranks, "
+                    "time and order to hpcbal submit, whose script and prediction depend on them; use "
+                    f"{instead}"
+                )
+
+
 def clock(time_s: float, *, seconds: bool = True) -> str:
     """Return a time limit as `H:MM:SS`, or as `H:MM`, rounded up to minutes."""
     minutes = -(-int(time_s) // 60)

@@ -185,5 +185,12 @@ SLURM = System(
     ask=ask,
     cancel=lambda jobs: Command(("scancel", *jobs)),
     look=look,
+    own_options={
+        r"--nodes\b|-N": "--nodes",
+        r"--ntasks\b|-n": "--nodes and slots.per_node",
+        r"--time\b(?!-min)|-t": "--time",
+        r"--array\b|-a": "--array",
+        r"--dependency\b|-d": "--after",
+    },
     signal=lambda job: Command(("scancel", "--batch", "--signal=USR2", job)),
 )
