@@ -13,7 +13,7 @@ from hpcbal.cluster.started import BatchJob, Launcher
 from hpcbal.doctor.child import Answer
 from hpcbal.doctor.finding import ERROR, OK, WARNING, Finding
 from hpcbal.errors import ClusterError
-from hpcbal.training.devices import check_gpus_seen
+from hpcbal.training.devices import check_gpus_seen, positive
 
 MIB, GIB = 2**20, 2**30
 LEAST_SHARED_BYTES = 64 * MIB
@@ -110,14 +110,16 @@ def launcher_of_library(said: str | None, library: str, what: str) -> Finding | 
 
 
 def container(name: str | None, library: str, launcher: Launcher | None) -> list[Finding]:
-    """Say that this runs in a container, whose MPI must speak with the launcher of the host.
+    """Say that this runs in a container, whose MPI must speak with the launcher.
+
+    The launcher may be the host's, or run in the same container: its variables do not say.
 
     Args:
         name: of the container; None outside of one.
     """
     if name is None:
         return []
-    by = "" if launcher is None else f", started by {launcher.name} of the host"
+    by = "" if launcher is None else f", started by {launcher.name}"
     return [Finding("container", OK, f"{name} with {library}{by}")]
 
 
@@ -227,6 +229,9 @@ def cores(of_ranks: Sequence[Cores], num_on_node: int, omp: str | None) -> Findi
     threads = "" if omp is None else f", OMP_NUM_THREADS={omp}"
     count = len(of_ranks)
     text = f"{usable} of {num_on_node} for {count} rank{'' if count == 1 else 's'}{threads}"
+    if omp is not None and positive(omp.split(",")[0]) is None:
+        do = "the run ignores it: unset OMP_NUM_THREADS, or set it to a whole number above 0"
+        return Finding("cores", WARNING, text, do)
     if count > MOST_RANKS_PER_CORE * usable and num_on_node > usable:
         do = "request more cores for each rank (--cpus-per-task), or start with mpirun --bind-to none"
         return Finding("cores", WARNING, text, do)
@@ -246,7 +251,7 @@ def collectives(num_ranks: int, num_bytes: int, seconds: float, *, is_right: boo
             "collectives", ERROR, f"{text}, with a wrong sum", "use another MPI, or another transport of it"
         )
     if seconds > SLOW_ALLREDUCE_S:
-        do = "see whether MPI uses the fast network (docs/running-on-slurm-and-lsf.md, 'Which MPI')"
+        do = "see whether MPI uses the fast network (docs/batch-jobs.md, 'Which MPI')"
         return Finding("collectives", WARNING, text, do)
     return Finding("collectives", OK, text)
 
@@ -329,18 +334,21 @@ def clocks(offset_s_by_host: Mapping[str, float]) -> list[Finding]:
 def speeds(seconds_by_host: Sequence[tuple[str, float]]) -> list[Finding]:
     """Name the nodes that compute more slowly than the median.
 
+    Of two nodes the faster one is no measure: other load on the slower one would look like a slow node. So a
+    node is compared with the median of three or more, and of two with the mean of both.
+
     Args:
         seconds_by_host: of a short computation, the best of some, for each node.
     """
     if len(seconds_by_host) < 2:
         return []
-    median_s = statistics.median_low([seconds for _, seconds in seconds_by_host])
+    median_s = statistics.median([seconds for _, seconds in seconds_by_host])
     found = []
     for host, seconds in seconds_by_host:
         slower = seconds / median_s - 1.0
         if slower > MOST_SLOWER:
             text = f"{100 * slower:.0f} % slower than the median of {len(seconds_by_host)} nodes"
-            do = "leave the node out (sbatch --exclude), or balance the groups (balance.policy: fitted)"
+            do = "end other load on it, leave it out (sbatch --exclude), or set balance.policy: fitted"
             found.append(Finding("speed", WARNING, text, do, (host,)))
     most = max(seconds / median_s for _, seconds in seconds_by_host) - 1.0
     return found or [Finding("speed", OK, f"the slowest node is {100 * most:.0f} % slower than the median")]

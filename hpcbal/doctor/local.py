@@ -52,6 +52,8 @@ folder = sys.argv[1]
 facts = {"fault": "", "locks": True, "replaces": True, "appends": True}
 at = folder
 while not os.path.isdir(at) and os.path.dirname(at) != at:
+    if os.path.lexists(at):
+        facts["fault"] = f"not a directory ({os.path.basename(at)})"
     at = os.path.dirname(at)
 try:
     with tempfile.TemporaryDirectory(prefix=".hpcbal-doctor-", dir=at) as made:

@@ -64,14 +64,20 @@ class AllocationOutlook:
         return cls(num_nodes, num_slots, wall_time_s, band, busy, longest_s)
 
     @property
+    def lead_s(self) -> int:
+        """Return how long before its end a job is asked to stop, in whole minutes.
+
+        It is the time of a checkpoint, and the margin at which a run stops cleanly in any case.
+        """
+        return 60 * math.ceil((WALLTIME_MARGIN_S + self.checkpoint_s) / 60.0)
+
+    @property
     def ask_s(self) -> int:
         """Return the walltime to request, in whole minutes.
 
-        It is the upper end of the band and the time of a checkpoint, plus the margin before the end of an
-        allocation at which a run stops cleanly.
+        A run at the upper end of the band ends before it is asked to stop.
         """
-        least_s = self.band.high_s + self.checkpoint_s + WALLTIME_MARGIN_S
-        return 60 * math.ceil(least_s / 60.0)
+        return 60 * math.ceil(self.band.high_s / 60.0) + self.lead_s
 
     @property
     def ask_text(self) -> str:
@@ -87,7 +93,7 @@ class AllocationOutlook:
         band = self.band
         hours = [hours_text(self.node_hours(s)) for s in (band.median_s, band.low_s, band.high_s)]
         lines = [
-            f"{'nine of ten runs' if band.num_runs else 'assumed'}: {duration_text(band.low_s)} to "
+            f"{band.title}: {duration_text(band.low_s)} to "
             f"{duration_text(band.high_s)}, median {duration_text(band.median_s)} ({band.why})",
             f"node-hours: {hours[0]} ({hours[1]} to {hours[2]}) on {count_text(self.num_nodes, 'node')}",
         ]
@@ -159,7 +165,7 @@ def largest_tried(outlook_of: Callable[[int], AllocationOutlook], use: float) ->
 
 
 def side_by_side(outlooks: Sequence[AllocationOutlook], chosen: AllocationOutlook | None) -> list[str]:
-    """Return the table of several allocations for users; `*` marks the chosen one."""
+    """Return the table of one or more allocations for users; `*` marks the chosen one."""
     rows = [
         [
             "*" if each is chosen else "",
@@ -173,5 +179,6 @@ def side_by_side(outlooks: Sequence[AllocationOutlook], chosen: AllocationOutloo
         ]
         for each in outlooks
     ]
-    headers = ["", "slots", "nodes", "wall time", "nine of ten", "node-hours", "busy", "request"]
+    band = outlooks[0].band.title.removesuffix(" runs")
+    headers = ["", "slots", "nodes", "wall time", band, "node-hours", "busy", "request"]
     return format_table(headers, rows, right=(1, 2, 3, 5, 6, 7))

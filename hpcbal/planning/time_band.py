@@ -24,6 +24,9 @@ MOST_RUNS = 100
 WIDE = 2.0
 """Without enough earlier runs, the band is from 1/WIDE to WIDE of the prediction."""
 
+ASSUMED_STARTUP_S = 20.0
+"""The start of the ranks takes so long where no earlier run has measured one."""
+
 
 def conformal_range(residuals: Sequence[float], share: Fraction = SHARE) -> tuple[float, float] | None:
     """Return a range that holds the next residual with probability `share` or more.
@@ -62,7 +65,7 @@ class TimeBand:
     Attributes:
         low_s, high_s: nine of ten runs are expected to end in between.
         median_s: half of the runs are expected to be shorter.
-        startup_s: the part of it before the first job trains; median of earlier runs, 0 if there are none.
+        startup_s: the part of it before the first job trains; median of earlier runs, or an assumption.
         num_runs: earlier runs that the band follows from; 0: it is an assumption.
         why: where it comes from; text for users.
     """
@@ -73,6 +76,11 @@ class TimeBand:
     startup_s: float
     num_runs: int
     why: str
+
+    @property
+    def title(self) -> str:
+        """Return the words for users in front of it: only earlier runs make it more than an assumption."""
+        return "nine of ten runs" if self.num_runs else "assumed"
 
     @property
     def width(self) -> float:
@@ -92,12 +100,12 @@ def time_band(predicted_s: float, runs: Sequence[EarlierRun]) -> TimeBand:
         runs: earlier runs of the same kind, the latest last.
     """
     latest = runs[-MOST_RUNS:]
-    startup_s = statistics.median(run.startup_s for run in latest) if latest else 0.0
+    startup_s = usual_startup_s(latest)
     expected_s = predicted_s + startup_s
     residuals = [math.log(run.active_s / (run.predicted_s + startup_s)) for run in latest]
     found = conformal_range(residuals)
     if found is None:
-        why = f"half to twice the prediction, because there are {_too_few(len(latest))}"
+        why = f"half to twice the prediction, because there {_too_few(len(latest))}"
         return TimeBand(expected_s / WIDE, expected_s, expected_s * WIDE, startup_s, 0, why)
     low_s, high_s = (expected_s * math.exp(each) for each in found)
     median_s = expected_s * math.exp(statistics.median(residuals))
@@ -105,7 +113,18 @@ def time_band(predicted_s: float, runs: Sequence[EarlierRun]) -> TimeBand:
     return TimeBand(low_s, min(max(low_s, median_s), high_s), high_s, startup_s, len(latest), why)
 
 
+def usual_startup_s(runs: Sequence[EarlierRun]) -> float:
+    """Return the seconds from the command to the first work of the ranks: the median of the latest runs.
+
+    Args:
+        runs: earlier runs of the same kind, the latest last; without any it is an assumption.
+    """
+    latest = runs[-MOST_RUNS:]
+    return statistics.median(run.startup_s for run in latest) if latest else ASSUMED_STARTUP_S
+
+
 def _too_few(count: int) -> str:
     if not count:
-        return "no earlier runs of this kind"
-    return f"only {count_text(count, 'earlier run')} of this kind, and a band needs {LEAST_RUNS}"
+        return "are no earlier runs of this kind"
+    verb = "is" if count == 1 else "are"
+    return f"{verb} only {count_text(count, 'earlier run')} of this kind, and a band needs {LEAST_RUNS}"

@@ -151,11 +151,12 @@ def thread_counts(environment: Mapping[str, str], share: int) -> tuple[int, int]
         environment: may contain TF_NUM_INTRAOP_THREADS, TF_NUM_INTEROP_THREADS, OMP_NUM_THREADS.
         share: threads from `LocalSlots.threads`.
     """
-    omp = _positive(environment.get("OMP_NUM_THREADS", "").split(",")[0])
-    intra = _positive(environment.get("TF_NUM_INTRAOP_THREADS", "")) or omp or share
-    inter = _positive(environment.get("TF_NUM_INTEROP_THREADS", "")) or omp or share
+    omp = positive(environment.get("OMP_NUM_THREADS", "").split(",")[0])
+    intra = positive(environment.get("TF_NUM_INTRAOP_THREADS", "")) or omp or share
+    inter = positive(environment.get("TF_NUM_INTEROP_THREADS", "")) or omp or share
     return intra, inter
 
 
-def _positive(text: str) -> int | None:
+def positive(text: str) -> int | None:
+    """Return the number of threads that a variable asks for; None if it is no whole number above 0."""
     return int(text) if text.strip().isdigit() and int(text) > 0 else None

@@ -149,7 +149,7 @@ def compared(
 
     def lines() -> list[str]:
         text = [f"{config.name}: {KINDS[config.kind].what}", "", *side_by_side(outlooks, chosen), ""]
-        text.append(f"nine of ten runs take so long: {outlooks[0].band.why}")
+        text.append(f"{outlooks[0].band.title}: {outlooks[0].band.why}")
         if use is not None and chosen is not None:
             text.append(f"*: the largest of them whose slots are busy for {use:.0%} of their time")
         return text

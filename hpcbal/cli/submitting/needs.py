@@ -20,8 +20,6 @@ from hpcbal.errors import HpcbalError, InputError
 from hpcbal.planning.allocation import AllocationOutlook
 from hpcbal.telemetry.views.table import count_text
 
-LEAST_LEAD_S = 60
-
 
 @dataclass(frozen=True, slots=True)
 class Needs:
@@ -85,9 +83,11 @@ def needs_of(args: argparse.Namespace, task: Task, site: SiteConfig) -> Needs:
         reasons = [f"not predicted: {outlook}"]
     if given_s is None:
         assert isinstance(outlook, AllocationOutlook)
-        # The walltime of `hpcbal plan`: a run at the upper end of its band ends before it is asked to stop.
-        lead_s, time_s = LEAST_LEAD_S + math.ceil(outlook.checkpoint_s), outlook.ask_s
-        reason = "time: the upper end, a checkpoint, and a minute; the signal comes so long before the end"
+        lead_s, time_s = outlook.lead_s, outlook.ask_s
+        reason = (
+            f"time: the upper end, and the {count_text(lead_s // 60, 'minute')} before the end of the job "
+            "in which it is asked to stop and writes a checkpoint"
+        )
     else:
         lead_s, time_s = min(LEAD_S, given_s // 4), given_s
         reason = "time: as given by --time" if args.time else "time: the walltime of the configuration"

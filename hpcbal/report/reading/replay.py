@@ -382,9 +382,8 @@ class Replay:
             before_s = self.start_s[-1]
             self.prediction = PredictedDuration(before_s + line.predicted_s, before_s + line.actual_s)
         self._whole = line.whole
-        if line.whole is not None and line.whole.predicted_s is not None and line.predicted_s is None:
-            expected_s = line.whole.startup_s + line.whole.predicted_s
-            self.prediction = PredictedDuration(expected_s, line.whole.active_s)
+        if line.whole is not None and line.whole.expected_s is not None and line.predicted_s is None:
+            self.prediction = PredictedDuration(line.whole.expected_s, line.whole.active_s)
         if line.preprocessing_s > 0.0:
             self.preprocessor_samples_per_s = line.num_preprocessed / line.preprocessing_s
 

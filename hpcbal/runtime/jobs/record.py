@@ -18,7 +18,12 @@ from hpcbal.processes import own_stream, say
 from hpcbal.runtime.handoff.finished import files_line
 from hpcbal.runtime.jobs.job import Job, Start
 from hpcbal.runtime.jobs.opening import OpenedJobs
-from hpcbal.runtime.record.remembered import remember_run, use_line, with_prediction
+from hpcbal.runtime.record.remembered import (
+    expected_startup_s,
+    remember_run,
+    whole_lines,
+    with_prediction,
+)
 from hpcbal.runtime.record.run_ledger import RunTimeline
 from hpcbal.safe_text import printable
 from hpcbal.telemetry import MetricsWriter, ResultRow, render_results, write_results, write_status
@@ -171,6 +176,7 @@ class Record(JobsProgress):
                 opening_s=time.time() - opened.request.started_s,
                 has_changed=opened.claim.resumed and bool(opened.claim.notes),
                 computed_by=config.computed_by,
+                expected_startup_s=expected_startup_s(config),
             )
         )
 
@@ -267,7 +273,7 @@ class Record(JobsProgress):
         write_status(self._run.status, self.status)
         lines = [render_results(rows, self._kind_of_run), files_line(self._run, self._kind_of_run)]
         if whole is not None:
-            lines.append(use_line(whole, self._kind_of_run))
+            lines += whole_lines(whole, self._kind_of_run)
         print(printable("\n".join(["", *lines])), file=own_stream("stdout"), flush=True)
         for job in self._jobs.values():
             if job.cause:

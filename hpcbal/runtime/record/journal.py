@@ -34,7 +34,7 @@ from hpcbal.runtime.record.accounts import Accounts, PreprocessingStats, SavedEp
 from hpcbal.runtime.record.console import Console, ResultTable
 from hpcbal.runtime.record.forecast import Outlook, Outlooks
 from hpcbal.runtime.record.group_watch import GroupWatch
-from hpcbal.runtime.record.remembered import remember_run, use_line
+from hpcbal.runtime.record.remembered import remember_run, whole_lines
 from hpcbal.runtime.record.run_ledger import RunLedger, RunTimeline, fill_status
 from hpcbal.runtime.resuming.known_rates import KeptProfile
 from hpcbal.runtime.resuming.opening import OpenedRun
@@ -290,7 +290,7 @@ class Journal:
         if compared is not None:
             lines.append(compared.line())
         if whole is not None:
-            lines.append(use_line(whole, ENSEMBLE))
+            lines += whole_lines(whole, ENSEMBLE)
         lines += [line for line in (stats.cache_line(), stats.count_line()) if line is not None]
         if self._most_tried is not None:
             lines.append(

@@ -11,8 +11,11 @@ from hpcbal.config import RunConfig
 from hpcbal.errors import HpcbalError
 from hpcbal.kinds import KINDS, Kind
 from hpcbal.planning.allocation import PredictedRun
-from hpcbal.planning.calibration import EarlierRun, RunKey, append_run, calibration_file
+from hpcbal.planning.calibration import EarlierRun, RunKey, append_run, calibration_file, read_runs
+from hpcbal.planning.time_band import usual_startup_s
+from hpcbal.telemetry.files.json_lines import duration_text
 from hpcbal.telemetry.ledger import RunAccount, WholeRun
+from hpcbal.telemetry.views.table import count_text
 
 if TYPE_CHECKING:
     from hpcbal.runtime.kinds.executors import ExecutorRuns
@@ -35,9 +38,28 @@ def remember_run(key: RunKey, whole: WholeRun, account: RunAccount) -> None:
         log.info("%s: later plans do not learn what this run took: %s", calibration_file(), reason)
 
 
+def expected_startup_s(config: RunConfig) -> float:
+    """Return the seconds from the command to the first work of the ranks, as `hpcbal plan` takes them."""
+    return usual_startup_s(read_runs(RunKey.of(config), log.debug))
+
+
+def whole_lines(whole: WholeRun, kind: Kind) -> list[str]:
+    """Return the time and use of the whole run, beside what was predicted before its start, for users."""
+    lines = [use_line(whole, kind)]
+    if whole.expected_s is not None and whole.expected_startup_s is not None:
+        starts = "" if whole.num_starts == 1 else f", in {count_text(whole.num_starts, 'start')}"
+        lines.insert(
+            0,
+            f"from the command to the end: predicted {duration_text(whole.expected_s)}, took "
+            f"{duration_text(whole.active_s)}{starts}; until ranks worked: predicted "
+            f"{duration_text(whole.expected_startup_s)}, took {duration_text(whole.startup_s)}",
+        )
+    return lines
+
+
 def use_line(whole: WholeRun, kind: Kind) -> str:
     """Return how busy the slots were, beside what was predicted, for users."""
-    expected = whole.predicted_busy_with_start
+    expected = whole.expected_busy
     predicted = "" if expected is None else f", predicted {expected:.0%}"
     by_slot = whole.busy_by_slot
     spread = f"; {min(by_slot):.0%} to {max(by_slot):.0%} by slot" if len(by_slot) > 1 else ""

@@ -13,6 +13,7 @@ from hpcbal.events.ensemble import DnnFailed, LeaveOut, StartGroup, StartRound, 
 from hpcbal.events.line import Line
 from hpcbal.runtime.record.accounts import Accounts, PreprocessingStats, SavedEpochs
 from hpcbal.runtime.record.group_watch import GroupWatch
+from hpcbal.runtime.record.remembered import expected_startup_s
 from hpcbal.runtime.resuming.opening import OpenedRun
 from hpcbal.telemetry import Ledger, environment_versions
 from hpcbal.telemetry.ledger import (
@@ -200,6 +201,7 @@ class RunLedger:
                 opening_s=time.time() - opened.request.started_s,
                 has_changed=opened.claim.resumed and bool(opened.claim.notes),
                 computed_by=opened.config.computed_by,
+                expected_startup_s=expected_startup_s(opened.config),
             )
         )
         for dnn_id in opened.earlier.retried:

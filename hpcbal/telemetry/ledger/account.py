@@ -100,6 +100,8 @@ class RunAccount:
             earlier_s = known.active_s + self._last_s - self._begun_s
             known = replace(known, active_s=earlier_s)
             self._is_one &= not line.has_changed and _num_slots(line.nodes) == _num_slots(self.nodes)
+        else:
+            known = replace(known, expected_startup_s=line.expected_startup_s)
         self._known = replace(known, num_starts=known.num_starts + 1)
         self.nodes = line.nodes
         self._started_s = self._last_s = unix_s

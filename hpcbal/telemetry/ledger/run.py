@@ -46,6 +46,8 @@ class RunStartedLine(Line):
         opening_s: seconds from the command to this line.
         has_changed: whether the config differs from that of the start before.
         computed_by: backend of an ensemble; `emulated` or `real` for other kinds; empty in older ledgers.
+        expected_startup_s: seconds from the command to the first work of the ranks, as `hpcbal plan` takes
+            them from earlier runs; null in older ledgers.
     """
 
     event: ClassVar[str] = "run-started"
@@ -62,6 +64,7 @@ class RunStartedLine(Line):
     opening_s: Number = 0.0
     has_changed: bool = False
     computed_by: str = ""
+    expected_startup_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +99,8 @@ class WholeRun(Facts):
         checkpoint_s: duration of the slowest write of a checkpoint.
         device_busy: share of the slots' time in `active_s`, 0..1, in which GPUs ran kernels, as their library
             tells it; null where none does.
+        expected_startup_s: seconds that the first start was expected to take until the first work of its
+            ranks, when it began; null in older ledgers.
     """
 
     predicted_s: float | None
@@ -107,13 +112,21 @@ class WholeRun(Facts):
     num_starts: int
     checkpoint_s: float
     device_busy: float | None = None
+    expected_startup_s: float | None = None
 
     @property
-    def predicted_busy_with_start(self) -> float | None:
-        """Return `predicted_busy` of a time that includes the start, as `busy` does."""
-        if self.predicted_s is None or self.predicted_busy is None:
+    def expected_s(self) -> float | None:
+        """Return the predicted time from the command to the end, of which nothing was measured at the end."""
+        if self.predicted_s is None or self.expected_startup_s is None:
             return None
-        return self.predicted_busy * self.predicted_s / (self.predicted_s + self.startup_s)
+        return self.expected_startup_s + self.predicted_s
+
+    @property
+    def expected_busy(self) -> float | None:
+        """Return the predicted share of the slots' time, 0..1, of a time that includes the start."""
+        if self.predicted_s is None or self.predicted_busy is None or not self.expected_s:
+            return None
+        return self.predicted_busy * self.predicted_s / self.expected_s
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ import pytest
 
 from hpcbal.cli import main
 from hpcbal.planning.calibration import EarlierRun, RunKey, append_run
+from hpcbal.planning.time_band import ASSUMED_STARTUP_S
 
 Capture = pytest.CaptureFixture[str]
 
@@ -22,7 +23,7 @@ dnns:
   - {name: c, model: "m:f"}
   - {name: d, model: "m:f"}
 slots: {per_node: 4}
-schedule: {max_slots_per_dnn: 1, paradigm: independent}
+schedule: {paradigm: independent}
 backend: {name: emulated, rates: {a: {1: 50}, b: {1: 50}, c: {1: 50}, d: {1: 25}}}
 """
 JOB = """\
@@ -63,9 +64,9 @@ def history(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 ENSEMBLES = RunKey("ensemble", "emulated", "alps")
 
 
-def note(path: Path, count: int, key: RunKey = ENSEMBLES) -> None:
+def note(path: Path, count: int, key: RunKey = ENSEMBLES, startup_s: float = 10.0) -> None:
     for index in range(count):
-        append_run(key, EarlierRun(100.0, 10.0, 121.0 + index / 10, 2.0, 1, 4, 0.9, 0.8), path)
+        append_run(key, EarlierRun(100.0, startup_s, 121.0 + index / 10, 2.0, 1, 4, 0.9, 0.8), path)
 
 
 def plan(capsys: Capture, *arguments: str) -> Any:
@@ -76,12 +77,16 @@ def plan(capsys: Capture, *arguments: str) -> Any:
 def test_without_earlier_runs_the_band_is_an_assumption_and_says_so(capsys: Capture) -> None:
     found = plan(capsys)
     time = found["time"]
-    assert time["wall_time_s"] == found["forecast"]["wall_time_s"]
+    assert time["wall_time_s"] == found["forecast"]["wall_time_s"] + ASSUMED_STARTUP_S
     assert time["band"]["low_s"] == pytest.approx(time["wall_time_s"] / 2)
     assert not time["band"]["is_calibrated"]
     assert main(["plan", "run.yaml"]) == 0
     shown = capsys.readouterr().out
     assert "because there are no earlier runs of this kind" in shown
+    assert main(["plan", "run.yaml", "--slots", "2,4"]) == 0
+    table = capsys.readouterr().out
+    assert "assumed: half to twice the prediction" in table
+    assert "nine of ten" not in shown + table
     assert "walltime to request: 0:" in shown
 
 
@@ -117,8 +122,9 @@ def test_damaged_lines_are_one_warning(capsys: Capture, history: Path) -> None:
 
 @pytest.mark.parametrize("option", ["--slots", "--gpus"])
 def test_allocations_stand_side_by_side_and_the_largest_that_keeps_the_use_is_chosen(
-    capsys: Capture, option: str
+    capsys: Capture, history: Path, option: str
 ) -> None:
+    note(history, 9, startup_s=0.0)
     found = plan(capsys, option, "1,2,4", "--use", "0.8")
     rows = found["allocations"]
     assert [row["num_slots"] for row in rows] == [1, 2, 4]
@@ -127,7 +133,9 @@ def test_allocations_stand_side_by_side_and_the_largest_that_keeps_the_use_is_ch
     single = plan(capsys, "--slots", "2")
     assert single["time"] == {key: value for key, value in rows[1].items() if key != "chosen"}
     assert main(["plan", "run.yaml", option, "1,2,4", "--use", "0.8"]) == 0
-    (marked,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("*  ")]
+    shown = capsys.readouterr().out
+    assert "nine of ten runs: from 9 earlier runs of this kind" in shown
+    (marked,) = [line for line in shown.splitlines() if line.startswith("*  ")]
     assert marked.split()[1:3] == ["2", "1"]
 
 
@@ -138,7 +146,8 @@ def test_a_use_that_none_keeps_is_a_warning(capsys: Capture) -> None:
     assert not any(line.startswith("*") for line in captured.out.splitlines())
 
 
-def test_auto_takes_as_many_nodes_as_keep_the_use(capsys: Capture) -> None:
+def test_auto_takes_as_many_nodes_as_keep_the_use(capsys: Capture, history: Path) -> None:
+    note(history, 1, startup_s=0.0)
     found = plan(capsys, "--nodes", "auto", "--use", "0.8", "--slots-per-node", "1")
     assert found["time"]["num_nodes"] == 3  # two epochs of d in a row, beside one of each other DNN
     assert len(found["nodes"]) == 3

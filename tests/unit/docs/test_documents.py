@@ -67,6 +67,29 @@ def test_relative_links_lead_to_files_and_headings(document: Path) -> None:
     assert broken_links(document) == []
 
 
+def missing_pages(text: str) -> list[str]:
+    """The pages of docs/ that a text names, with their headings, and that do not exist."""
+    missing = []
+    for name, anchor, heading in re.findall(r"\b(docs/[\w/-]+\.md)(?:#([\w-]+))?(?:, '([^']+)')?", text):
+        page = ROOT / name
+        anchors = anchors_of(page.read_text()) if page.exists() else set()
+        wanted = anchor or heading.lower().replace(" ", "-")
+        if not page.exists() or (wanted and wanted not in anchors):
+            missing.append(name)
+    return missing
+
+
+def test_pages_that_sentences_of_the_code_name_exist() -> None:
+    assert missing_pages("see docs/none.md, docs/batch-jobs.md#none and docs/batch-jobs.md, 'Which MPI'") == [
+        "docs/none.md",
+        "docs/batch-jobs.md",
+    ]
+    files = [path for kind in ("py", "sh", "html", "yaml") for path in ROOT.glob(f"hpcbal/**/*.{kind}")]
+    assert len(files) > 100
+    missing = {path.name: found for path in files if (found := missing_pages(path.read_text()))}
+    assert missing == {}
+
+
 def test_every_file_on_a_journey_exists() -> None:
     text = (ROOT / "docs/architecture.md").read_text().partition("## Seven journeys")[2].partition("\n## ")[0]
     files = re.findall(r"`([\w/]+(?:\.py|/))`", text)

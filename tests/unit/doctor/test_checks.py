@@ -130,17 +130,23 @@ def test_ranks_that_a_launcher_has_bound_to_one_core_are_named() -> None:
     assert (found.level, found.text) == ("warning", "1 of 64 for 5 ranks, OMP_NUM_THREADS=2")
 
 
+@pytest.mark.parametrize(("omp", "level"), [("4", "ok"), ("4,2", "ok"), ("0", "warning"), ("abc", "warning")])
+def test_a_number_of_threads_that_the_run_ignores_is_named(omp: str, level: str) -> None:
+    found = checks.cores([Cores(frozenset({0}))], 1, omp)
+    assert (found.level, "the run ignores it" in found.do) == (level, level == "warning")
+
+
 def test_a_node_that_is_a_fifth_slower_than_the_median_is_named() -> None:
-    nodes = [("n1", 1.0), ("n2", 1.21), ("n3", 0.99), ("n4", 1.19)]
+    nodes = [("n1", 1.0), ("n2", 1.21), ("n3", 0.99), ("n4", 1.0)]
     (found,) = checks.speeds(nodes)
     assert (found.level, found.hosts, found.text) == (
         "warning",
         ("n2",),
         "21 % slower than the median of 4 nodes",
     )
-    (found,) = checks.speeds([("n1", 1.0), ("n2", 1.3)])  # of two nodes, the faster one is the measure
-    assert found.hosts == ("n2",)
-    assert [finding.level for finding in checks.speeds([("n1", 1.0), ("n2", 1.1)])] == ["ok"]
+    (found,) = checks.speeds([("n1", 1.0), ("n2", 3.0)])  # of two nodes, their mean is the measure
+    assert (found.hosts, found.text) == (("n2",), "50 % slower than the median of 2 nodes")
+    assert [finding.level for finding in checks.speeds([("n1", 1.0), ("n2", 1.3)])] == ["ok"]
     assert checks.speeds([("n1", 1.0)]) == []
 
 
@@ -169,7 +175,7 @@ def test_the_job_its_end_and_the_container_are_shown() -> None:
     assert checks.allocation(BatchJob("PBS", "3"), None, 60.0).level == "warning"
     assert checks.container(None, "Open MPI 5.0.11", None) == []
     (found,) = checks.container("Apptainer container x.sif", "Open MPI 5.0.11", Launcher("PMIx", 0, 2))
-    assert found.text == "Apptainer container x.sif with Open MPI 5.0.11, started by PMIx of the host"
+    assert found.text == "Apptainer container x.sif with Open MPI 5.0.11, started by PMIx"
 
 
 def test_findings_of_many_nodes_are_merged_and_shown() -> None:

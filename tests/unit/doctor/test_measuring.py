@@ -52,6 +52,18 @@ def test_facts_are_the_last_object_that_was_printed() -> None:
     assert ask(["hpcbal-no-such-program"], 5).fault.startswith("hpcbal-no-such-program cannot be started")
 
 
+@pytest.mark.parametrize("under", ["", "nets"])
+def test_an_output_that_is_a_file_is_an_error(tmp_path: Path, under: str) -> None:
+    (tmp_path / "runs").touch()
+    (found,) = [
+        each
+        for each in local.of_node(tmp_path / "runs" / under, imports=False, shm=str(tmp_path))
+        if each.check == "output"
+    ]
+    assert found.level == "error"
+    assert "not a directory (runs)" in found.text
+
+
 def test_the_files_of_this_machine_pass_and_nothing_is_left(tmp_path: Path) -> None:
     found = local.of_node(tmp_path / "runs" / "new", imports=False, shm=str(tmp_path))
     assert {finding.check: finding.level for finding in found if finding.check == "output"} == {

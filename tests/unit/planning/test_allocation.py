@@ -18,7 +18,8 @@ from hpcbal.planning.calibration import EarlierRun
 
 
 def outlook(num_nodes: int, busy: float | None = 0.5, seconds: float = 3600.0) -> AllocationOutlook:
-    return AllocationOutlook.of(PredictedRun(seconds, busy), num_nodes, 4 * num_nodes, [])
+    runs = [EarlierRun(3600.0, 0.0, 3600.0, 1.0, 1, 4, 0.9, 0.8)]  # ranks that start at once
+    return AllocationOutlook.of(PredictedRun(seconds, busy), num_nodes, 4 * num_nodes, runs)
 
 
 def test_the_request_covers_the_band_a_checkpoint_and_the_clean_stop_in_whole_minutes() -> None:
@@ -26,9 +27,10 @@ def test_the_request_covers_the_band_a_checkpoint_and_the_clean_stop_in_whole_mi
     found = AllocationOutlook.of(PredictedRun(1800.0, 0.9), 2, 8, runs)
     least_s = found.band.high_s + 26.0 + WALLTIME_MARGIN_S
     assert found.ask_s % 60 == 0
-    assert least_s <= found.ask_s < least_s + 60.0
+    assert found.lead_s == 120  # a checkpoint of 26 s, and the margin
+    assert least_s <= found.ask_s < found.band.high_s + found.lead_s + 60.0
     assert found.ask_text == f"0:{found.ask_s // 60:02d}:00"
-    assert outlook(1).checkpoint_s == ASSUMED_CHECKPOINT_S
+    assert AllocationOutlook.of(PredictedRun(1800.0, 0.9), 2, 8, []).checkpoint_s == ASSUMED_CHECKPOINT_S
 
 
 def test_use_includes_the_start_and_node_hours_the_nodes() -> None:

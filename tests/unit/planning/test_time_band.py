@@ -11,7 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpcbal.planning.calibration import EarlierRun
-from hpcbal.planning.time_band import LEAST_RUNS, MOST_RUNS, SHARE, WIDE, conformal_range, time_band
+from hpcbal.planning.time_band import (
+    ASSUMED_STARTUP_S,
+    LEAST_RUNS,
+    MOST_RUNS,
+    SHARE,
+    WIDE,
+    conformal_range,
+    time_band,
+)
 
 
 def a_run(predicted_s: float = 100.0, factor: float = 1.0, startup_s: float = 0.0) -> EarlierRun:
@@ -56,12 +64,14 @@ def test_nine_runs_are_the_least_and_nineteen_have_two_tails() -> None:
 
 
 def test_without_enough_runs_the_band_is_wide_and_says_so() -> None:
-    none = time_band(60.0, [])
-    assert (none.low_s, none.median_s, none.high_s) == (60.0 / WIDE, 60.0, 60.0 * WIDE)
-    assert "no earlier runs of this kind" in none.why
+    none, expected_s = time_band(60.0, []), 60.0 + ASSUMED_STARTUP_S
+    assert (none.low_s, none.median_s, none.high_s) == (expected_s / WIDE, expected_s, expected_s * WIDE)
+    assert (none.startup_s, none.title) == (ASSUMED_STARTUP_S, "assumed")
+    assert "because there are no earlier runs of this kind" in none.why
+    assert "because there is only 1 earlier run of this kind" in time_band(60.0, [a_run()]).why
     some = time_band(60.0, [a_run(startup_s=10.0)] * 4)
     assert (some.low_s, some.high_s, some.num_runs) == (70.0 / WIDE, 70.0 * WIDE, 0)
-    assert "only 4 earlier runs" in some.why
+    assert "because there are only 4 earlier runs" in some.why
     assert not some.to_dict()["is_calibrated"]
 
 
@@ -69,7 +79,7 @@ def test_a_bias_of_earlier_runs_moves_the_band_and_the_start_is_added() -> None:
     runs = [a_run(factor=1.5 + index / 1000, startup_s=20.0) for index in range(40)]
     band = time_band(80.0, runs)
     assert 150.0 <= band.low_s <= band.median_s <= band.high_s <= 154.0
-    assert (band.startup_s, band.num_runs) == (20.0, 40)
+    assert (band.startup_s, band.num_runs, band.title) == (20.0, 40, "nine of ten runs")
     assert band.width == pytest.approx((band.high_s - band.low_s) / band.median_s)
 
 

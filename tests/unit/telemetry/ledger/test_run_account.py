@@ -39,7 +39,7 @@ def whole(*lines: tuple[float, Line], until_s: float | None = None) -> WholeRun:
 
 def test_a_run_of_one_start() -> None:
     found = whole(
-        (0.0, started()),
+        (0.0, started(expected_startup_s=2.0)),
         (1.0, StartRound(plan_of({"a": (0, 1)}))),
         (1.5, a(PredictionLine, remaining_s=10.0, busy=0.8)),
         (6.0, a(EpochDone, dnn_id="a", busy_s=4.0)),
@@ -56,23 +56,26 @@ def test_a_run_of_one_start() -> None:
         busy_by_slot=(0.25, 0.25),
         num_starts=1,
         checkpoint_s=0.3,
+        expected_startup_s=2.0,
     )
-    assert found.predicted_busy_with_start == pytest.approx(0.8 * 10.5 / 14.5)
+    assert found.expected_s == 12.5, "not the 14.5 s that follow from the start that was measured"
+    assert found.expected_busy == pytest.approx(0.8 * 10.5 / 12.5)
 
 
 def test_queues_between_starts_do_not_count_and_the_first_prediction_stays() -> None:
     found = whole(
-        (0.0, started()),
+        (0.0, started(expected_startup_s=2.0)),
         (1.0, StartRound(plan_of({"a": (0,)}))),
         (1.0, a(PredictionLine, remaining_s=10.0)),
         (6.0, a(EpochDone, dnn_id="a", busy_s=5.0)),  # then it is killed
-        (1000.0, started(resumed=True)),
+        (1000.0, started(resumed=True, expected_startup_s=5.0)),
         (1001.0, StartRound(plan_of({"a": (1,)}, {"a": 1}))),
         (1001.0, a(PredictionLine, remaining_s=5.0)),
         (1006.0, a(EpochDone, dnn_id="a", busy_s=5.0)),
         (1007.0, a(RunFinishedLine, outcome="done")),
     )
     assert (found.predicted_s, found.startup_s, found.active_s, found.num_starts) == (10.0, 4.0, 19.0, 2)
+    assert found.expected_s == 12.0
     assert found.busy_by_slot == pytest.approx((5 / 19, 5 / 19), abs=1e-4)
 
 
@@ -94,7 +97,7 @@ def test_a_prediction_of_another_run_than_it_became_is_forgotten(later: Line) ->
         until_s=30.0,
     )
     assert (found.predicted_s, found.predicted_busy) == (None, None)
-    assert found.predicted_busy_with_start is None
+    assert (found.expected_s, found.expected_busy) == (None, None)
 
 
 def test_profiling_is_predicted_work_and_not_busy() -> None:
@@ -131,7 +134,7 @@ def test_machines_are_busy_while_subtasks_compute() -> None:
 
 def test_a_ledger_of_an_older_version_has_no_opening() -> None:
     found = whole((0.0, started(opening_s=math.nan)), until_s=3.0)
-    assert (found.active_s, found.predicted_s) == (3.0, None)
+    assert (found.active_s, found.predicted_s, found.expected_s) == (3.0, None, None)
 
 
 def test_what_gpus_tell_is_a_share_of_all_slots_and_the_whole_time() -> None:
