@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -75,6 +76,7 @@ def add_parser(verbs: Subparsers) -> None:
     )
     parser.add_argument(
         "--after",
+        type=_job_id,
         action="append",
         default=[],
         metavar="ID",
@@ -139,6 +141,14 @@ def _write_site(args: argparse.Namespace) -> int:
     not_told = f"; the batch system did not tell {', '.join(missing)}" if missing else ""
     print_text(f"{path}: written; read it, and complete account, modules and options{not_told}")
     return 0
+
+
+def _job_id(text: str) -> str:
+    if not re.fullmatch(r"[^\W_][\w.@\[\]-]*", text):
+        raise argparse.ArgumentTypeError(
+            f"got {text!r}, allowed: the identifier of a job, as 'hpcbal submit' or the batch system shows it"
+        )
+    return text
 
 
 def _time_s(text: str) -> int | str:

@@ -13,12 +13,25 @@ from hpcbal.cli.submitting.tasks import Task
 from hpcbal.cluster.launch_line import slots_on_cores
 from hpcbal.cluster.roles import LEAST_EXECUTORS, num_ranks_needed
 from hpcbal.cluster.systems.job import LEAD_S
+from hpcbal.cluster.walltime import WALLTIME_MARGIN_S
 from hpcbal.config import EnsembleConfig, JobsConfig, ParamServerConfig
 from hpcbal.config.load import AnyConfig
 from hpcbal.config.site import SiteConfig, site_file
 from hpcbal.errors import HpcbalError, InputError
+from hpcbal.kinds import ENSEMBLE, JOBS, PARAMSERVER
 from hpcbal.planning.allocation import AllocationOutlook
+from hpcbal.planning.time_band import ASSUMED_STARTUP_S
+from hpcbal.telemetry.files.json_lines import duration_text
 from hpcbal.telemetry.views.table import count_text
+
+LEAST_TIME_S = 60 * math.ceil((WALLTIME_MARGIN_S + ASSUMED_STARTUP_S) / 60.0)
+"""A shorter job would be stopped before its ranks have begun to work."""
+
+_FEWER = {
+    ENSEMBLE.name: "give fewer slots.per_node or slots.preprocessors_per_node",
+    PARAMSERVER.name: "give more --nodes, or fewer machines",
+    JOBS.name: "give more --nodes, or fewer machines",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +87,13 @@ def needs_of(args: argparse.Namespace, task: Task, site: SiteConfig) -> Needs:
     slots, ranks, gpus, why = _ranks(1 if args.nodes == "auto" else args.nodes, config, site)
     walltime_s = None if config.walltime is None else math.ceil(config.walltime)
     given_s = walltime_s if args.time is None else None if args.time == "auto" else int(args.time)
+    if given_s is not None and given_s < LEAST_TIME_S:
+        key = "walltime" if args.time is None else "--time"
+        raise InputError(
+            f"{key}: got {duration_text(given_s)}, allowed in a batch job: "
+            f"{duration_text(LEAST_TIME_S)} or more, because a run takes seconds to start and stops "
+            f"{WALLTIME_MARGIN_S:.0f} s before its end"
+        )
     outlook = _outlook(args, task, slots, must=given_s is None or args.nodes == "auto")
     num_nodes = args.nodes
     if isinstance(outlook, AllocationOutlook):
@@ -91,7 +111,12 @@ def needs_of(args: argparse.Namespace, task: Task, site: SiteConfig) -> Needs:
     else:
         lead_s, time_s = min(LEAD_S, given_s // 4), given_s
         reason = "time: as given by --time" if args.time else "time: the walltime of the configuration"
-    cores = None if site.cores_per_node is None else max(1, site.cores_per_node // ranks)
+    cores = None if site.cores_per_node is None else site.cores_per_node // ranks
+    if cores == 0:
+        raise InputError(
+            f"{count_text(ranks, 'rank')} on a node, but {site_file()} has cores_per_node: "
+            f"{site.cores_per_node}; {_FEWER[config.kind]}, or correct cores_per_node"
+        )
     if cores is None:
         reasons.append("cores: one for each rank, because the site file has no cores_per_node")
     else:
@@ -143,8 +168,14 @@ def _ranks(num_nodes: int, config: AnyConfig, site: SiteConfig) -> tuple[int, in
         return per_node, num_ranks_needed(per_node, num_preprocessors), min(gpus, per_node), why
     if isinstance(per_node, int):
         return per_node, per_node + 1, 0, f"ranks on each node: slots.per_node {per_node} + 1"
-    others = _executors(config)
+    others, is_fixed = _executors(config)
     ranks = math.ceil((others + 1) / num_nodes)
+    most = math.ceil((others + 1) / ranks)
+    if is_fixed and most < num_nodes:
+        raise InputError(
+            f"--nodes: got {num_nodes}, allowed: at most {most}, because 1 master and "
+            f"{count_text(others, 'executor')} leave the others empty; or describe more machines"
+        )
     why = f"ranks: 1 master + {count_text(others, 'executor')}, spread evenly over the nodes"
     return ranks - 1, ranks, 0, why
 
@@ -155,13 +186,17 @@ def _slots_on_cores(site: SiteConfig, num_preprocessors: int) -> int:
             "slots.per_node is auto, which is known only inside the allocation; give it, for example --set "
             f"slots.per_node=4, or gpus_per_node or cores_per_node in {site_file()}"
         )
-    return slots_on_cores(site.cores_per_node, num_preprocessors)
+    # A batch system gives each rank a core of its own, unlike a machine on which ranks share cores.
+    beside = num_ranks_needed(0, num_preprocessors)
+    return max(1, min(slots_on_cores(site.cores_per_node, num_preprocessors), site.cores_per_node - beside))
 
 
-def _executors(config: ParamServerConfig | JobsConfig) -> int:
+def _executors(config: ParamServerConfig | JobsConfig) -> tuple[int, bool]:
+    """Return how many executors to ask for, and whether the configuration leaves no use for more."""
+    in_file = sum(machine.count for machine in config.machines)
     if isinstance(config, ParamServerConfig):
         from hpcbal.planning.paramserver import default_executors
 
-        return default_executors(config)
+        return default_executors(config), in_file > 0
     in_groups = sum(group.machines for group in config.schedule.groups or ())
-    return max(LEAST_EXECUTORS, sum(machine.count for machine in config.machines) or in_groups)
+    return max(LEAST_EXECUTORS, in_file or in_groups), (in_file or in_groups) > 0

@@ -15,7 +15,7 @@ from typing import Any
 
 from hpcbal.cli.options import Answer, print_warning
 from hpcbal.cli.submitting.needs import Needs, needs_of_all
-from hpcbal.cli.submitting.tasks import tasks_of
+from hpcbal.cli.submitting.tasks import path_word, tasks_of
 from hpcbal.cluster.systems import SYSTEMS, BatchJob, Phase, SiteHabits, System, detect
 from hpcbal.cluster.systems.commands import answer_of, run_command
 from hpcbal.cluster.systems.job import Command
@@ -95,7 +95,7 @@ def submission_of(args: argparse.Namespace) -> Submission:
         cores_per_rank=needs.cores_per_rank,
         gpus_per_node=needs.gpus_per_node,
         tasks=tuple(task.words for task in tasks),
-        outputs=tuple(str(task.output) for task in tasks),
+        outputs=tuple(path_word(task.output) for task in tasks),
         is_array=is_array,
         max_restarts=args.until_done,
         log=_log(system, folder, is_array=is_array),
@@ -151,7 +151,7 @@ def _script(folder: Path, *, is_array: bool) -> Path:
 
 
 def _comparison(folder: Path, outputs: Sequence[str]) -> tuple[str, ...]:
-    return ("compare", *outputs, "--html", str(folder / "compare.html"))
+    return ("compare", *outputs, "--html", path_word(folder / "compare.html"))
 
 
 def _task_ids(system: System, array: str, num_tasks: int) -> list[str]:

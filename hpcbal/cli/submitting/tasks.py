@@ -39,7 +39,12 @@ class Task:
     def words(self) -> tuple[str, ...]:
         """Return the words of its command behind `hpcbal`."""
         changes = (word for each in self.overrides for word in ("--set", each))
-        return ("run", str(self.path), *changes, "--output", str(self.output))
+        return ("run", path_word(self.path), *changes, "--output", path_word(self.output))
+
+
+def path_word(path: Path) -> str:
+    """Return a path as a word of a command line, where one that begins with `-` would be an option."""
+    return f"./{path}" if str(path).startswith("-") else str(path)
 
 
 def tasks_of(args: argparse.Namespace) -> tuple[list[Task], Path, bool]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -72,7 +74,7 @@ def read_batch_jobs(directory: Path) -> list[BatchRecord]:
     """Return the jobs that an output directory knows, the last one at the end; none if it has no such file.
 
     A job that its script has submitted has only its identifier and that of the job before; all else is as
-    in that one.
+    in that one. A line that is damaged, or of another version, is no job.
 
     Raises:
         OutputError: if the file is there and cannot be read.
@@ -93,12 +95,29 @@ def read_batch_jobs(directory: Path) -> list[BatchRecord]:
 
 
 def _record(values: dict[str, Any]) -> BatchRecord | None:
-    """Return a record; None if a field is missing, as in a line of a later version."""
-    names = {field.name for field in dataclasses.fields(BatchRecord)}
-    given: dict[str, Any] = {
-        name: tuple(value) if isinstance(value, list) else value for name, value in values.items()
-    }
+    """Return a record; None if the line is of another format, or a field is missing or of a wrong type."""
+    if values.get("format", FORMAT) != FORMAT:
+        return None
+    given: dict[str, Any] = {}
+    for field in dataclasses.fields(BatchRecord):
+        if field.name in values:
+            value = values[field.name]
+            given[field.name] = tuple(value) if isinstance(value, list) else value
+            if not _IS_OF_TYPE[str(field.type)](given[field.name]):
+                return None
     try:
-        return BatchRecord(**{name: value for name, value in given.items() if name in names})
+        return BatchRecord(**given)
     except TypeError:
         return None
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+_IS_OF_TYPE: Mapping[str, Callable[[Any], bool]] = {
+    "str": lambda value: isinstance(value, str),
+    "int": lambda value: isinstance(value, int) and _is_number(value),
+    "float": _is_number,
+    "tuple[str, ...]": lambda value: isinstance(value, tuple) and all(isinstance(w, str) for w in value),
+}

@@ -22,6 +22,17 @@ dnns: [{name: a, model: "hpcbal.models:softmax"}]
 backend: {name: emulated, rates: {a: {1: 10}}}
 slots: {per_node: 2}
 """
+JOBS = """\
+kind: jobs
+jobs:
+  - name: one
+    app: hpcbal.paramserver.apps:NMF
+    args: {rank: 2, access: dense}
+    data: {dataset: "hpcbal.paramserver.apps:generated_ratings", args: {num_users: 200, num_items: 50}}
+    mini_batch: 50
+    stop: {max_epochs: 3}
+machines: [{count: 4}]
+"""
 
 
 @pytest.fixture
@@ -33,6 +44,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("HPCBAL_SITE", str(tmp_path / "site.yaml"))
     (tmp_path / "site.yaml").write_text("{}")
     (tmp_path / "a.yaml").write_text(CONFIG)
+    (tmp_path / "jobs.yaml").write_text(JOBS)
     (tmp_path / "b.yaml").write_text(
         CONFIG.replace("name: nets", "name: more").replace("per_node: 2", "per_node: 3")
     )
@@ -148,6 +160,22 @@ def test_words_reach_the_run_as_they_were_given(site: Path, submit: Run) -> None
         (("a.yaml", "--system", "slurm", "--time", "1:00", "--set", "slots.per_node=auto"), "is auto"),
         (("a.yaml", "--system", "slurm", "--time", "1:00", "--output", "a\nb"), "and no newline"),
         (("a.yaml", "--system", "slurm", "--time", "1:00", "--", "--comment='x'"), "without quotes"),
+        (("a.yaml", "--system", "slurm", "--time", "0:01"), "got 0:01:00, allowed in a batch job: 0:02:00"),
+        (
+            ("a.yaml", "--system", "slurm", "--set", "walltime=00:01:30"),
+            "walltime: got 0:01:30, allowed in a batch job",
+        ),
+        (("a.yaml", "--system", "slurm", "--after", "x y"), "got 'x y', allowed: the identifier of a job"),
+        (("a.yaml", "--system", "slurm", "--after", ""), "got '', allowed: the identifier of a job"),
+        (("a.yaml", "--system", "slurm", "--after", "-5"), "got '-5', allowed: the identifier of a job"),
+        (
+            ("jobs.yaml", "--system", "slurm", "--time", "1:00", "--nodes", "6"),
+            "--nodes: got 6, allowed: at most 5, because 1 master and 4 executors",
+        ),
+        (
+            ("jobs.yaml", "--system", "slurm", "--time", "1:00", "--nodes", "4"),
+            "--nodes: got 4, allowed: at most 3",
+        ),
     ],
 )
 def test_wrong_input_is_one_sentence(submit: Run, arguments: tuple[str, ...], problem: str) -> None:
@@ -429,11 +457,38 @@ def test_the_site_file_is_in_every_job(site: Path, submit: Run) -> None:
     assert (code, "allowed with slurm: srun, mpirun" in said) == (2, True)
 
 
+@pytest.mark.parametrize("name", ["12", "12_3", "12[].server-1", "12[3]", "ƒM7Zq9AKHno", "f2.a"])
+def test_identifiers_of_all_systems_may_be_waited_for(submit: Run, name: str) -> None:
+    code, _, said = submit("a.yaml", "--system", "slurm", "--time", "0:30", "--after", name, "--dry-run")
+    assert (code, name in said) == (0, True)
+
+
+def test_more_nodes_than_machines_are_fine_where_the_file_names_no_machines(site: Path, submit: Run) -> None:
+    (site / "jobs.yaml").write_text(JOBS.replace("machines: [{count: 4}]\n", ""))
+    words = ("jobs.yaml", "--system", "slurm", "--time", "0:30", "--dry-run", "--nodes", "10")
+    assert submit(*words)[0] == 0
+
+
+def test_a_path_that_begins_with_a_dash_is_no_option_of_the_run(site: Path, submit: Run) -> None:
+    (site / "-dash.yaml").write_text(CONFIG)
+    words = ("./-dash.yaml", "--system", "slurm", "--time", "0:30", "--dry-run", "--output", "./-out")
+    code, shown, _ = submit(*words)
+    (line,) = [line for line in shown.splitlines() if line.startswith("words=")]
+    assert (code, line) == (0, "words=(run ./-dash.yaml --output ./-out) output=./-out")
+
+
+def test_more_ranks_than_cores_of_a_node_are_refused(site: Path, submit: Run) -> None:
+    (site / "site.yaml").write_text("system: slurm\ncores_per_node: 2\n")
+    code, shown, said = submit("a.yaml", "--time", "0:30", "--dry-run")
+    assert (code, shown) == (2, "")
+    assert f"4 ranks on a node, but {site}/site.yaml has cores_per_node: 2; give fewer slots.per_node" in said
+
+
 def test_slots_follow_the_cores_of_the_site(site: Path, submit: Run) -> None:
     (site / "site.yaml").write_text("system: slurm\ncores_per_node: 4\n")
     auto = ("--set", "slots={per_node: auto}")
     code, shown, _ = submit("a.yaml", *auto, "--time", "0:30", "--dry-run", "--json")
-    assert (code, json.loads(shown)["job"]["ranks_per_node"]) == (0, 6)
+    assert (code, json.loads(shown)["job"]["ranks_per_node"]) == (0, 4)
 
 
 def test_a_first_site_file_is_written_once(site: Path, submit: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -42,6 +42,28 @@ def test_a_job_that_continues_another_is_known_by_its_number_alone(tmp_path: Pat
     assert read_batch_jobs(tmp_path) == [FIRST, dataclasses.replace(FIRST, id="14", continues="12")]
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"id": 5, "continues": "12"}',
+        '{"id": "13", "continues": "12", "time_s": "600"}',
+        '{"id": "13", "continues": "12", "time_s": NaN}',
+        '{"id": "13", "continues": "12", "num_nodes": true}',
+        '{"id": "13", "continues": "12", "words": "run"}',
+        '{"id": "13", "continues": "12", "words": [1]}',
+        '{"id": "13", "continues": ["12"]}',
+        '{"id": "13", "continues": "12", "format": 2}',
+        '{"id": null, "continues": "12"}',
+        "[1]",
+    ],
+)
+def test_a_line_that_is_damaged_or_of_another_version_is_no_job(tmp_path: Path, line: str) -> None:
+    append_batch_job(tmp_path, FIRST)
+    with (tmp_path / "batch.jsonl").open("a") as file:
+        file.write(f"{line}\n")
+    assert read_batch_jobs(tmp_path) == [FIRST]
+
+
 def test_a_run_may_start_where_its_job_was_noted(tmp_path: Path) -> None:
     append_batch_job(tmp_path, FIRST)
     RunDirectory(tmp_path).batch_script.touch()
