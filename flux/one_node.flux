@@ -37,10 +37,10 @@ set_launch() { # hpcbal assigns the cores and the GPUs itself
 }
 
 read_end() {
-  local left_s
+  local left_s # this number, and greater ones: there is no limit
   lead=300
-  left_s=$(flux job timeleft) || left_s=4294967295 # no limit
-  ((left_s == 4294967295)) || end=$(($(date +%s) + left_s))
+  left_s=$(flux job timeleft) || left_s=4294967295
+  ((left_s >= 4294967295)) || end=$(($(date +%s) + left_s))
 }
 
 watch_end() { # nobody signals this shell before the limit: it does so itself, and when `hpcbal cancel` asks for it
@@ -66,6 +66,7 @@ come_back() {
 
 set -eo pipefail # without -u: module functions and activation scripts use variables that are not set
 asked=0 deaf=0 child='' # a USR2 before there are ranks is kept
+passed=USR2             # the signal that the launcher passes on to the ranks
 trap stop USR2
 has_ranks() { tac "$HPCBAL_END_FILE" | sed '/^start$/q' | grep -qvx start; } # which catch signals
 stop() { # ask all ranks to stop, through the launcher, which dies of a signal that comes before it has started them
@@ -80,7 +81,7 @@ stop() { # ask all ranks to stop, through the launcher, which dies of a signal t
     if has_ranks || ! kill -0 "$child" 2>/dev/null; then break; fi
     sleep 0.1
   done
-  kill -USR2 "$child" 2>/dev/null || true
+  kill -"$passed" "$child" 2>/dev/null || true
 }
 
 read_numbers
@@ -110,7 +111,7 @@ find_venv() { # prints HPCBAL_VENV, or a .venv with hpcbal in these folders or a
   local folder
   if [[ -n $HPCBAL_VENV ]]; then
     [[ -x $HPCBAL_VENV/bin/hpcbal ]] && printf '%s' "$HPCBAL_VENV" && return
-    echo "HPCBAL_VENV is $HPCBAL_VENV, which has no bin/hpcbal; set it to what scripts/setup.sh has made" >&2
+    echo "HPCBAL_VENV is $HPCBAL_VENV, which has no bin/hpcbal; set it (or venv in the site file) to what scripts/setup.sh has made" >&2
     exit 2
   fi
   for folder in "$@"; do
@@ -144,9 +145,14 @@ launch+=("${OPTIONS[@]}")
 chain=${HPCBAL_CHAIN:-$job} # the first job, if this one was submitted to continue it
 export HPCBAL_END_FILE=$PWD/.hpcbal-$chain.end
 # A batch system that has lost a node starts the job again without asking this script.
-if ! "${CONTAINER[@]}" hpcbal launcher --starting --most-restarts "$MAX_RESTARTS" ${output:+--output "$output"}; then
+status=0
+"${CONTAINER[@]}" hpcbal launcher --starting --most-restarts "$MAX_RESTARTS" ${output:+--output "$output"} || status=$?
+if ((status)); then
   rm -f "$HPCBAL_END_FILE"
-  exit 75
+  ((status != 75)) || exit 75
+  echo "the job ends here, because 'hpcbal launcher --starting' has ended with $status: the lines above say why;" \
+    "the container, environment and modules of this script decide what is started" >&2
+  exit 2
 fi
 if ! echo start >>"$HPCBAL_END_FILE"; then
   HPCBAL_END_FILE=$(mktemp)

@@ -132,10 +132,14 @@ def _write_site(args: argparse.Namespace) -> int:
 
     from hpcbal.cli.submitting.submitting import system_of
     from hpcbal.cluster.systems.commands import try_command
-    from hpcbal.config.site import write_site
+    from hpcbal.config.site import load_site, write_site
 
     path = write_site(system_of(args.system or "auto"), os.environ, try_command)
-    print_text(f"{path}: written; read it, and complete account, modules and options")
+    found = load_site()
+    asked = ("partition", "cores_per_node", "gpus_per_node")
+    missing = [name for name in asked if getattr(found, name) in ("", None)]
+    not_told = f"; the batch system did not tell {', '.join(missing)}" if missing else ""
+    print_text(f"{path}: written; read it, and complete account, modules and options{not_told}")
     return 0
 
 

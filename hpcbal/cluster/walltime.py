@@ -78,7 +78,7 @@ _ASKING: Mapping[str, tuple[str, ...]] = {
 """Commands that say how long a job may still run; its id follows."""
 
 _FOREVER_S = 10 * 365 * 86400
-"""Flux says 999999999 seconds where there is no limit."""
+"""Flux says 4294967295 seconds, or more, where there is no limit."""
 
 
 def end_of_job(environ: Mapping[str, str], started_s: float, ask: Ask = answer_of) -> float | None:

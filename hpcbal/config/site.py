@@ -88,9 +88,16 @@ def load_site() -> SiteConfig:
     path = site_file()
     if env.read("HPCBAL_SITE") is None and not path.exists():
         return SiteConfig()
-    root = read_yaml(path)
+    if not path.exists():
+        raise ConfigError(
+            [
+                f"{path}: no such file, but HPCBAL_SITE names it; write a first one with 'hpcbal submit "
+                "--write-site', or unset HPCBAL_SITE"
+            ]
+        )
+    root = read_yaml(path, may_be_empty=True)
     try:
-        return SiteConfig.model_validate(root.plain())
+        return SiteConfig.model_validate(root.plain() or {})
     except ValidationError as error:
         found = explain(error.errors(include_url=False, include_input=False), root, SiteConfig)
         raise ConfigError(found) from None

@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import job_scripts
@@ -274,6 +274,85 @@ def test_a_signal_that_comes_with_the_start_is_ignored_once(site: Site, script: 
     job.communicate(timeout=30)
     assert job.returncode == 75
     assert "signalled" in site.calls.read_text()
+
+
+@pytest.mark.parametrize("option", ["--signal=B:USR2@60", "--signal B:SIGUSR2@60"])
+def test_the_last_lead_of_the_signal_counts(site: Site, option: str, tmp_path: Path) -> None:
+    """An option behind `--` comes last, and Slurm takes the last one."""
+    copy = edited("slurm/one_node.sbatch", tmp_path)
+    copy.write_text(copy.read_text().replace("#\n", f"#SBATCH {option}\n#\n", 1))
+    job = site.start(copy, "a.yaml", SLURM_JOB_END_TIME=str(int(time.time()) + 300))
+    _, reported = job.communicate(timeout=30)
+    assert (job.returncode, reported) == (0, "")
+
+
+def test_a_pbs_job_ends_by_its_start_and_limit(site: Site) -> None:
+    """It may have begun long before this script, such as behind a prologue."""
+    site.add(
+        "qstat", "echo '    Resource_List.walltime = 04:00:00'; echo '    stime = Mon Nov 30 09:00:00 2037'"
+    )
+    site.add("mpirun", f'echo "end $HPCBAL_END_TIME" >>"$CALLS"; {ENDS}')
+    job = site.start("pbs/one_node.pbs", "a.yaml")
+    _, reported = job.communicate(timeout=30)
+    assert job.returncode == 0, reported
+    assert site.called("end") == [str(int(time.mktime((2037, 11, 30, 13, 0, 0, 0, 0, -1))))]
+
+
+def test_mpiexec_gets_a_signal_that_it_passes_on(site: Site, tmp_path: Path) -> None:
+    """That of MPICH and Intel MPI dies of USR2, and takes the ranks along."""
+    site.add("mpiexec", STOPS_CLEANLY.replace("USR2", "USR1"))
+    job = site.start(edited("pbs/one_node.pbs", tmp_path, LAUNCHER="mpiexec"), HPCBAL_ARGUMENTS="a.yaml")
+    wait_for_file(site.folder / "started")
+    job.send_signal(signal.SIGUSR2)
+    _, reported = job.communicate(timeout=30)
+    assert job.returncode == 75, reported
+    assert "signalled" in site.calls.read_text()
+
+
+def of_site(site: Site, system: str, habits: SiteHabits) -> str:
+    """The script of `hpcbal submit` for such a site."""
+    job = BatchJob(
+        "net",
+        num_nodes=1,
+        ranks_per_node=3,
+        time_s=3600,
+        tasks=(("run", "a.yaml"),),
+        outputs=("out",),
+        max_restarts=9,
+        script=str(site.folder / "batch.sh"),
+        site=replace(habits, venv=str(site.folder / ".venv")),
+    )
+    Path(job.script).write_text(render(SYSTEMS[system], job))
+    return job.script
+
+
+@pytest.mark.parametrize("system", ["slurm", "lsf"])
+def test_lines_behind_a_run_do_not_change_how_it_ends(site: Site, system: str) -> None:
+    lines = ("false", "status=9 next=end output=x MAX_RESTARTS=0", "echo after >>$CALLS", "exit 3")
+    job = site.start(of_site(site, system, SiteHabits(after=lines)), LAUNCHER_STATUS="75")
+    _, reported = job.communicate(timeout=30)
+    assert job.returncode == 75, reported
+    assert "a line of after in the site file has failed with 1 (last command: false)\n" in reported
+    assert site.calls.read_text().count("\nafter\n") == 1
+    assert len(site.requeues) == (system == "slurm")
+
+
+@pytest.mark.parametrize("line", ["false", "bash -c 'exit 75'"])
+def test_a_line_in_front_of_a_run_that_fails_is_named(site: Site, line: str) -> None:
+    """LSF would start again what ends with 75."""
+    job = site.start(of_site(site, "lsf", SiteHabits(before=("output=x", line))))
+    _, reported = job.communicate(timeout=30)
+    code = 75 if "75" in line else 1
+    said = f"because a line of before in the site file has failed with {code} (last command: {line})\n"
+    assert (job.returncode, said in reported, site.called("mpirun")) == (2, True, [])
+
+
+def test_a_container_that_is_not_there_is_no_reason_to_come_back(site: Site, tmp_path: Path) -> None:
+    copy = edited("lsf/one_node.lsf", tmp_path, CONTAINER="(aptainer exec a.sif)")
+    job = site.start(copy, HPCBAL_ARGUMENTS="a.yaml")
+    _, reported = job.communicate(timeout=30)
+    assert (job.returncode, site.called("mpirun")) == (2, [])
+    assert "'hpcbal launcher --starting' has ended with 127" in reported
 
 
 @SLURM_SCRIPTS

@@ -191,6 +191,8 @@ def qsub(words: list[str]) -> None:
         environ[name] = value if equals else os.environ[name]
     if found.J:
         first, last = matching(r"\d+-\d+", found.J[-1]).split("-")
+        if found.r[-1] == "n":
+            raise Refused("qsub: cannot submit non-rerunable Array Job")
         if int(first) >= int(last):
             raise Refused("qsub: illegal -J value")
         environ["TASKS"] = ",".join(str(task) for task in range(int(first), int(last) + 1))

@@ -8,7 +8,7 @@ import re
 import shlex
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from hpcbal.cli.submitting.tasks import path_word, tasks_of
 from hpcbal.cluster.systems import SYSTEMS, BatchJob, SiteHabits, System, detect
 from hpcbal.cluster.systems.commands import TIMEOUT_S, answer_of
 from hpcbal.cluster.systems.job import Command
-from hpcbal.cluster.systems.script import render, render_compare, word, words
+from hpcbal.cluster.systems.script import check_site_options, render, render_compare, word, words
 from hpcbal.config import resolved_yaml
 from hpcbal.config.site import SiteConfig, check_launcher, load_site
 from hpcbal.config.source.meant import did_you_mean
@@ -79,13 +79,15 @@ def submission_of(args: argparse.Namespace) -> Submission:
     system = system_of(site.system if args.system is None else args.system)
     check_launcher(site, system.name)
     tasks, folder, is_array = tasks_of(args)
+    habits = _habits(site, tuple(args.site_options))
+    check_site_options(system, habits.options)
     needs = needs_of_all(args, tasks, site)
-    last_jobs = _last_jobs([task.output for task in tasks])
+    after = {each for job in args.after for each in (job, *_task_ids(system, job, len(tasks)))}
+    for output, last in _last_jobs([task.output for task in tasks]).items():
+        _refuse_second(output, last, after, is_dry=args.dry_run)
     for task in tasks:
-        _refuse_second(task.output, last_jobs.get(task.output))
         if task.config.kind != JOBS.name:  # jobs may have been submitted to it since
             refuse_other_run(task.output, resolved_yaml(task.config), KINDS[task.config.kind].jobs)
-    habits = _habits(site, tuple(args.site_options))
     job = BatchJob(
         name=_NOT_IN_NAMES.sub("-", tasks[0].config.name)[:_MOST_OF_NAME],
         num_nodes=needs.num_nodes,
@@ -154,29 +156,52 @@ def _comparison(folder: Path, outputs: Sequence[str]) -> tuple[str, ...]:
     return ("compare", *outputs, "--html", path_word(folder / "compare.html"))
 
 
+def _task_ids(system: System, array: str, num_tasks: int) -> list[str]:
+    return [system.task(array, number) for number in range(1, num_tasks + 1)]
+
+
 def _last_jobs(outputs: Sequence[Path]) -> dict[Path, JobInQueue]:
     """Return the last batch job of each output directory that has one; all are asked for together."""
     noted = [(output, jobs[-1]) for output in outputs if (jobs := read_batch_jobs(output))]
     asked = ask_for([record for _, record in noted], within(TIMEOUT_S))
-    return {output: job for (output, _), job in zip(noted, asked, strict=True)}
+    found = {output: job for (output, _), job in zip(noted, asked, strict=True)}
+    unknown = [output for output, job in found.items() if job.state is None]
+    if unknown:
+        job = found[unknown[0]]
+        more = f", and those of {len(unknown) - 1} others" if unknown[1:] else ""
+        print_warning(
+            f"{unknown[0]}: whether its job {job.record.id} still runs is not known{more}: {job.problem}"
+        )
+    return found
 
 
-def _refuse_second(output: Path, last: JobInQueue | None) -> None:
+def _refuse_second(output: Path, last: JobInQueue, after: Set[str], *, is_dry: bool) -> None:
     """Refuse an output directory whose last batch job still waits or runs.
+
+    Args:
+        output: the directory.
+        last: its last job.
+        after: jobs whose end is waited for. One of them is allowed, unless its script may submit itself
+            again: the scheduler does not know of that.
+        is_dry: only warn.
 
     Raises:
         InputError: if there is one.
     """
-    if last is None:
+    if not last.is_live:
         return
-    if last.state is None:
-        print_warning(f"{output}: whether its job {last.record.id} still runs is not known: {last.problem}")
+    record = last.record
+    comes_back = SYSTEMS[record.system].watches and record.max_restarts > 0
+    if record.id in after and not comes_back:
         return
-    if last.is_live:
-        raise InputError(
-            f"{output}: its job {last.record.id} is {last.phase.value}; wait for its end, cancel it with "
-            f"'hpcbal cancel {output}', or choose another directory with --output"
-        )
+    before = "" if comes_back else f"start the new job behind it with --after {record.id}, "
+    problem = (
+        f"{output}: its job {record.id} is {last.phase.value}; {before}wait for its end, cancel it with "
+        f"'hpcbal cancel {output}', or choose another directory with --output"
+    )
+    if not is_dry:
+        raise InputError(problem)
+    print_warning(problem)
 
 
 def _shown(made: Submission) -> Answer:

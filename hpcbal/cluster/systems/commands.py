@@ -12,12 +12,13 @@ TIMEOUT_S = 120.0
 """A scheduler under load takes tens of seconds to answer."""
 
 
-def run_command(command: Command, timeout_s: float = TIMEOUT_S) -> Done:
-    """Run a command of a scheduler, with its output in English.
+def run_command(command: Command, timeout_s: float = TIMEOUT_S, *, in_english: bool = True) -> Done:
+    """Run a command of a scheduler.
 
     Args:
         command: the command.
         timeout_s: seconds that its answer may take, > 0.
+        in_english: whether it gets LC_ALL=C; not for what submits a job, which inherits the variables.
 
     Raises:
         ClusterError: if it is not here, or does not answer.
@@ -31,7 +32,7 @@ def run_command(command: Command, timeout_s: float = TIMEOUT_S) -> Done:
             text=True,
             errors="replace",
             timeout=timeout_s,
-            env={**os.environ, "LC_ALL": "C", **command.environ},
+            env={**os.environ, **({"LC_ALL": "C"} if in_english else {}), **command.environ},
             check=False,
         )
     except FileNotFoundError:
@@ -57,12 +58,12 @@ def try_command(command: Command) -> Done:
 
 
 def answer_of(command: Command) -> Done:
-    """Run a command that must succeed.
+    """Run a command that must succeed, such as one that submits a job.
 
     Raises:
         ClusterError: if it is not here, does not answer, or ends with another code than 0.
     """
-    done = run_command(command)
+    done = run_command(command, in_english=False)
     if done.code:
         said = f": {done.said}" if done.said else ""
         raise ClusterError(f"{command.words[0]} has refused, with code {done.code}{said}")

@@ -132,5 +132,11 @@ FLUX = System(
     ask=ask,
     cancel=lambda jobs: Command(("flux", "cancel", *jobs)),
     numbers=("num_nodes", "ranks_per_node"),
+    own_options={
+        r"--nodes\b|-N": "--nodes",
+        r"--nslots\b|-n": "--nodes and slots.per_node",
+        r"--time-limit\b|-t": "--time",
+        r"--dependency\b": "--after",
+    },
     watches=True,
 )

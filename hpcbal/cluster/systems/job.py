@@ -228,6 +228,8 @@ class System:
             submits itself again, because the system does not requeue for users.
         numbers: fields of a job that its script holds, because the system does not tell them.
         look: returns the facts about a site that the system tells.
+        own_options: patterns of options that hpcbal itself gives and computes with, each with what says the
+            same to `hpcbal submit`; they match at the beginning of an option and its value.
         code_to_end: with which code a script ends that has stopped cleanly and does not come back.
     """
 
@@ -249,4 +251,5 @@ class System:
     watches: bool = False
     numbers: tuple[str, ...] = ()
     look: Callable[[Run], SiteFacts] = lambda run: SiteFacts()
+    own_options: Mapping[str, str] = field(default_factory=dict)
     code_to_end: Callable[[BatchJob], int] = lambda job: 75

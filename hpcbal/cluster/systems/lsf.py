@@ -63,8 +63,8 @@ def submissions(job: BatchJob, script: str, text: str) -> list[Command]:
 
 
 def number(printed: str) -> str:
-    """Find the number in what `bsub` has printed: `Job <12> is submitted to queue <normal>.`."""
-    found = re.search(r"^Job <(\d+)> is submitted", printed, re.MULTILINE)
+    """Find the number in what `bsub` prints: `Job <12> is submitted to queue <normal>.`, also translated."""
+    found = re.search(r"^[^<\n]*<(\d+)>.*<", printed, re.MULTILINE)
     return found[1] if found else ""
 
 
@@ -132,6 +132,11 @@ LSF = System(
     cancel=lambda jobs: Command(("bkill", *jobs)),
     signal=lambda job: Command(("bkill", "-s", "USR2", job)),
     numbers=("num_nodes", "ranks_per_node", "cores_per_rank", "gpus_per_node"),
+    own_options={
+        r"-nnodes\b|-n\b": "--nodes and slots.per_node",
+        r"-W\b": "--time",
+        r"-w\b": "--after",
+    },
     # LSF cannot be asked to stop to repeat a job that ends with 75.
     code_to_end=lambda job: 1 if job.max_restarts else 75,
 )

@@ -43,9 +43,9 @@ def options(job: BatchJob) -> list[str]:
         ["-l", chunk],
         ["-l", "place=scatter:excl" if job.exclusive else "place=scatter"],
         ["-l", f"walltime={clock(job.time_s)}"],
-        ["-r", "y" if job.max_restarts else "n"],
+        ["-r", "y" if job.max_restarts or _is_array(job) else "n"],  # PBS refuses arrays with -r n
         ["-j", "oe"],
-        ["-o", folder_of(job.log)] if job.log else [],
+        ["-o", folder_of(job.log)] if "/" in job.log else [],
         ["-A", site.account] if site.account else [],
         ["-q", site.partition] if site.partition else [],
     ]
@@ -55,13 +55,17 @@ def options(job: BatchJob) -> list[str]:
 def submissions(job: BatchJob, script: str, text: str) -> list[Command]:
     """Return the command that submits the script; an array of one is a job, because PBS refuses it."""
     words = ["qsub"]
-    if len(job.tasks) > 1:
+    if _is_array(job):
         words += ["-J", f"1-{len(job.tasks)}"]
     elif job.is_array:
         words += ["-v", "HPCBAL_TASK=1"]
     if job.after:
         words += ["-W", f"depend=afterany:{':'.join(job.after)}"]
     return [Command((*words, script))]
+
+
+def _is_array(job: BatchJob) -> bool:
+    return len(job.tasks) > 1
 
 
 def number(printed: str) -> str:
@@ -187,5 +191,12 @@ PBS = System(
     cancel=lambda jobs: Command(("qdel", *jobs)),
     numbers=("num_nodes", "ranks_per_node"),
     look=look,
+    own_options={
+        r"-l ?(.*,)?(select|nodes|ncpus|mpiprocs)=": "--nodes, and cores_per_node and gpus_per_node of the "
+        "site file",
+        r"-l ?(.*,)?walltime=": "--time",
+        r"-J": "--array",
+        r"-W ?(.*,)?depend=": "--after",
+    },
     watches=True,
 )

@@ -48,8 +48,8 @@ def render(system: System, job: BatchJob, file: str = "") -> str:
         "log": word(job.log or system.log_name(job.is_array)),
         "clock": clock(job.time_s),
         "lead_s": str(job.lead_s),
-        "before": "\n".join(map(_line, job.site.before)) or None,
-        "after": "\n".join(map(_line, job.site.after)) or None,
+        "before": _before(job.site.before),
+        "after": _after(job.site.after),
         "file": file,
         **{name: text.replace("FILE", file) for name, text in system.texts.items()},
         "code_to_end": str(system.code_to_end(job)),
@@ -72,7 +72,7 @@ def render_compare(system: System, job: BatchJob, directory: str) -> str:
         "modules": words(job.site.modules),
         "container": words(job.site.container),
         "venv": word(job.site.venv),
-        "before": "\n".join(map(_line, job.site.before)) or None,
+        "before": _before(job.site.before),
         "compare": words(job.compare),
     }
     return fill(template("compare"), values)
@@ -149,6 +149,22 @@ def site_options(given: Sequence[str]) -> list[list[str]]:
     return groups
 
 
+def check_site_options(system: System, given: Sequence[str]) -> None:
+    """Refuse options of a site that hpcbal itself gives: nodes, time, arrays and dependencies.
+
+    Raises:
+        InputError: if there is one; scripts and predictions would go by other numbers than the job.
+    """
+    for option in map(" ".join, site_options(given)):
+        for pattern, instead in system.own_options.items():
+            if re.match(pattern, option):
+                raise InputError(
+                    f"got {option!r} among the options of the site, allowed: those that leave nodes, ranks, "
+                    "time and order to hpcbal submit, whose script and prediction depend on them; use "
+                    f"{instead}"
+                )
+
+
 def clock(time_s: float, *, seconds: bool = True) -> str:
     """Return a time limit as `H:MM:SS`, or as `H:MM`, rounded up to minutes."""
     minutes = -(-int(time_s) // 60)
@@ -172,6 +188,28 @@ def _tasks(job: BatchJob) -> str | None:
     if not job.is_array:
         return sets[0]
     return "\n".join(["case $task in", *(f"{n}) {line} ;;" for n, line in enumerate(sets, 1)), "esac"])
+
+
+def _before(lines: Sequence[str]) -> str | None:
+    """Return the site's lines in front of a run; one that fails ends the job with a sentence, and with 2.
+
+    Its own code could be one that starts a job again.
+    """
+    if not lines:
+        return None
+    failed = (
+        'echo "the job ends here, because a line of before in the site file has failed with $? '
+        '(last command: $BASH_COMMAND)" >&2'
+    )
+    return "\n".join([f"trap '{failed}; exit 2' ERR", *map(_line, lines), "trap - ERR"])
+
+
+def _after(lines: Sequence[str]) -> str | None:
+    """Return the site's lines behind a run, which change neither the script's variables nor its end."""
+    if not lines:
+        return None
+    failed = 'echo "a line of after in the site file has failed with $? (last command: $BASH_COMMAND)" >&2'
+    return "\n".join(["set +e", "(", f"  trap '{failed}' ERR", *map(_line, lines), ")", "set -e"])
 
 
 def _line(text: str) -> str:

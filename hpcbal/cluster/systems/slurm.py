@@ -118,11 +118,7 @@ def _by_job(printed: str) -> dict[str, list[str]]:
     for line in printed.splitlines():
         fields = dict(_FIELD.findall(line))
         if "JobState" in fields:
-            job, tasks, text = (
-                fields.get("ArrayJobId", fields.get("JobId", "")),
-                fields.get("ArrayTaskId"),
-                line,
-            )
+            job, tasks, text = fields.get("ArrayJobId", ""), fields.get("ArrayTaskId", ""), line
         else:
             first, _, text = line.partition("|")
             job, _, tasks = first.partition("+")[0].partition("_")
@@ -228,5 +224,12 @@ SLURM = System(
     ask=ask,
     cancel=lambda jobs: Command(("scancel", *jobs)),
     look=look,
+    own_options={
+        r"--nodes\b|-N": "--nodes",
+        r"--ntasks\b|-n": "--nodes and slots.per_node",
+        r"--time\b(?!-min)|-t": "--time",
+        r"--array\b|-a": "--array",
+        r"--dependency\b|-d": "--after",
+    },
     signal=lambda job: Command(("scancel", "--batch", "--signal=USR2", job)),
 )

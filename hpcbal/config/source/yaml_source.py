@@ -96,11 +96,12 @@ for _class in (_Loader, Dumper):
         )
 
 
-def read_yaml(path: str | Path) -> YamlNode:
+def read_yaml(path: str | Path, *, may_be_empty: bool = False) -> YamlNode:
     """Read a configuration file.
 
     Args:
         path: the file; messages name it as given here.
+        may_be_empty: whether the value None, of a file with at most comments, is allowed.
 
     Raises:
         ConfigError: if the file is missing, a directory, not UTF-8, too large, empty, not YAML, or repeats a
@@ -122,6 +123,8 @@ def read_yaml(path: str | Path) -> YamlNode:
     if len(content) > _MAX_BYTES:
         raise ConfigError([f"{path}: more than {_MAX_BYTES >> 20} MiB; give a YAML configuration"])
     root = parse_yaml(text, str(path))
+    if root.value is None and may_be_empty:
+        return root
     if root.value is None:
         raise ConfigError([f"{path}: is empty; see configs/reference.yaml for the keys"])
     if not root.is_mapping:

@@ -182,6 +182,17 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
     return with_job
 
 
+def test_all_questions_together_have_one_limit(site: Site) -> None:
+    now_s = 100.0
+    run = queue.within(10.0, lambda: now_s)
+    site(RUNNING)
+    question = Command(("scontrol", "--oneliner", "show", "job", "12"))
+    assert run(question).code == 0
+    now_s = 110.0
+    with pytest.raises(ClusterError, match="scontrol: no answer within 10 s, with the questions before it"):
+        run(question)
+
+
 def cancels() -> list[str]:
     calls = Path("calls").read_text().splitlines()
     return [call.removeprefix("scancel ") for call in calls if call.startswith("scancel")]

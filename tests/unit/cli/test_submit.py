@@ -205,7 +205,107 @@ def test_a_second_job_waits_for_the_end_of_the_first(
     assert submit("a.yaml", "--time", "0:30")[0] == 0
     code, _, said = submit("a.yaml", "--time", "0:30")
     assert code == (0 if state == "COMPLETED" else 2)
-    assert (f"runs/nets: its job 12 is {state.lower()}" in said) == (code == 2)
+    assert (
+        f"runs/nets: its job 12 is {state.lower()}; start the new job behind it with --after 12" in said
+    ) == (code == 2)
+    code, _, said = submit("a.yaml", "--time", "0:30", "--dry-run")
+    assert (code, "its job 12 is" in said) == (0, state != "COMPLETED")
+    assert submit("a.yaml", "--time", "0:30", "--after", "12", "--until-done", "20")[0] == 0
+
+
+def test_a_job_behind_one_that_would_submit_itself_again_is_refused(
+    stand_in: Callable[[str, str], Path], submit: Run
+) -> None:
+    """The scheduler would start it as soon as the first of the chain has ended."""
+    stand_in("flux", """[[ $1 == batch ]] && echo f12 || echo '{"state": "RUN"}'""")
+    assert submit("a.yaml", "--time", "0:30", "--until-done", "3")[0] == 0
+    code, _, said = submit("a.yaml", "--time", "0:30", "--after", "f12")
+    assert (code, "its job f12 is running; wait for its end" in said) == (2, True)
+
+
+def test_a_job_behind_the_tasks_of_an_array_may_be_submitted(
+    stand_in: Callable[[str, str], Path], submit: Run
+) -> None:
+    stand_in("sbatch", "echo 12")
+    line = "JobId=13 ArrayJobId=12 ArrayTaskId=1-2 JobState=RUNNING Reason=None ExitCode=0:0"
+    asked = stand_in("scontrol", f"echo '{line}'")
+    words = ("a.yaml", "--time", "0:30", "--array", "seeds=0-1", "--until-done", "3")
+    assert submit(*words)[0] == 0
+    assert submit(*words)[0] == 2
+    assert asked.read_text() == "--oneliner show job 12\n", "once for all tasks"
+    assert submit(*words, "--after", "12")[0] == 0
+
+
+def test_a_scheduler_that_does_not_answer_is_one_warning_for_all_tasks(
+    stand_in: Callable[[str, str], Path], submit: Run
+) -> None:
+    stand_in("sbatch", "echo 12")
+    stand_in("scontrol", "echo 'Unable to contact slurm controller' >&2; exit 1")
+    stand_in("sacct", "exit 1")
+    words = ("a.yaml", "--time", "0:30", "--array", "seeds=0-2")
+    assert submit(*words)[0] == 0
+    code, _, said = submit(*words)
+    assert (code, said.count("\n")) == (0, 1)
+    assert "its job 12_1 still runs is not known, and those of 2 others: scontrol has ended with 1" in said
+
+
+def test_a_job_inherits_the_language_of_its_user(
+    site: Path, stand_in: Callable[[str, str], Path], submit: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only what is read is asked for in English."""
+    monkeypatch.setenv("LC_ALL", "C.UTF-8")
+    stand_in("sbatch", f"echo submit $LC_ALL >>{site}/seen; echo 12")
+    stand_in("scontrol", f"echo ask $LC_ALL >>{site}/seen; echo 'JobState=COMPLETED ExitCode=0:0'")
+    for _ in range(2):
+        assert submit("a.yaml", "--time", "0:30")[0] == 0
+    assert (site / "seen").read_text().splitlines() == ["submit C.UTF-8", "ask C", "submit C.UTF-8"]
+
+
+@pytest.mark.parametrize(
+    ("system", "options", "instead"),
+    [
+        ("slurm", "--nodes=4", "--nodes"),
+        ("slurm", "-N 4", "--nodes"),
+        ("slurm", "--qos=low --time 5", "--time"),
+        ("slurm", "-t5", "--time"),
+        ("slurm", "--ntasks-per-node=9", "--nodes and slots.per_node"),
+        ("slurm", "--array=1-3", "--array"),
+        ("slurm", "-d afterok:1", "--after"),
+        ("pbs", "-l select=4:ncpus=8", "--nodes"),
+        ("pbs", "-lwalltime=1:00:00", "--time"),
+        ("pbs", "-l filesystems=home,walltime=1:00:00", "--time"),
+        ("pbs", "-W depend=afterok:1", "--after"),
+        ("lsf", "-n 4", "--nodes and slots.per_node"),
+        ("lsf", "-nnodes 4", "--nodes"),
+        ("lsf", "-W 4:00", "--time"),
+        ("flux", "-N4", "--nodes"),
+        ("flux", "--time-limit=4h", "--time"),
+        ("flux", "-t 4h", "--time"),
+    ],
+)
+def test_options_that_would_change_what_is_asked_for_are_refused(
+    site: Path, submit: Run, system: str, options: str, instead: str
+) -> None:
+    words = ("a.yaml", "--time", "0:30", "--dry-run", "--system", system)
+    code, shown, said = submit(*words, "--", *options.split())
+    assert (code, shown) == (2, "")
+    assert f"; use {instead}" in said
+    (site / "site.yaml").write_text(f"options: {json.dumps(options.split())}\n")
+    assert submit(*words)[0] == 2
+
+
+@pytest.mark.parametrize(
+    ("system", "options"),
+    [
+        ("slurm", "--no-kill --nodelist=n1 --time-min=5 --nice --tmp=1G --signal=B:USR2@60 --account=a"),
+        ("pbs", "-l filesystems=home -l place=pack -A a -W group_list=x"),
+        ("lsf", "-P a -q b -wt 3 -Ne"),
+        ("flux", "--bank=a --queue=b --tmpdir=x"),
+    ],
+)
+def test_other_options_reach_the_job(submit: Run, system: str, options: str) -> None:
+    words = ("a.yaml", "--time", "0:30", "--dry-run", "--system", system)
+    assert submit(*words, "--", *options.split())[0] == 0
 
 
 def test_the_time_is_the_upper_end_of_the_band_with_room_for_the_signal(
@@ -412,6 +512,7 @@ def test_a_first_site_file_is_written_once(site: Path, submit: Run, monkeypatch:
     code, shown, _ = submit("--write-site", "--system", "flux")
     assert (code, shown) == (
         0,
-        f"{site}/new.yaml: written; read it, and complete account, modules and options\n",
+        f"{site}/new.yaml: written; read it, and complete account, modules and options; the batch system did "
+        "not tell partition, cores_per_node, gpus_per_node\n",
     )
     assert submit("--write-site", "--system", "flux")[0] == 2

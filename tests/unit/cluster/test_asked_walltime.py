@@ -53,7 +53,7 @@ def test_nobody_is_asked_where_the_environment_says_it(monkeypatch: pytest.Monke
         ("LSF", "-\n", None),
         ("Flux", "3480\n", 3480.0),
         ("Flux", "3480.6\n", 3480.0),
-        ("Flux", "999999999\n", None),
+        ("Flux", "4294967295\n", None),
         ("PBS", "qstat: Unknown Job Id", None),
     ],
 )

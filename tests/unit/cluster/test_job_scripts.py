@@ -153,6 +153,19 @@ def test_an_array_of_one_run_is_a_job_where_arrays_must_have_two() -> None:
     assert command.words == ("qsub", "-v", "HPCBAL_TASK=1", "x.sh")
 
 
+def test_pbs_may_start_the_tasks_of_an_array_again_because_it_takes_no_others() -> None:
+    """`qsub -J` refuses `-r n`: cannot submit non-rerunable Array Job."""
+    for job, may in ((replace(ARRAY, max_restarts=0), "y"), (ONE, "n"), (replace(ONE, max_restarts=1), "y")):
+        text = render(SYSTEMS["pbs"], job)
+        assert f"\n#PBS -r {may}\n" in text
+        assert f"\nMAX_RESTARTS={job.max_restarts}\n" in text
+
+
+def test_pbs_keeps_its_own_log_where_ours_has_no_folder() -> None:
+    assert "#PBS -o" not in render(SYSTEMS["pbs"], replace(ONE, log="hpcbal-%j.log"))
+    assert "\n#PBS -o /home/me/runs/a/\n" in render(SYSTEMS["pbs"], ONE)
+
+
 if __name__ == "__main__":
     GOLDEN.mkdir(exist_ok=True)
     for each, written in renders().items():

@@ -132,6 +132,25 @@ def ask_stand_in(system: str, done: Done) -> QueueState:
     return SYSTEMS[system].ask(["12"], run)["12"]
 
 
+@pytest.mark.parametrize("code", [0, 153])
+def test_a_stand_in_of_pbs_is_asked_once_and_if_it_does_not_know_a_job_for_each(code: int) -> None:
+    known = {"12[1].pbs": {"job_state": "R"}, "12[2].pbs": {"job_state": "Q"}}
+    asked: list[tuple[str, ...]] = []
+
+    def run(command: Command) -> Done:
+        jobs = command.words[5:]
+        asked.append(jobs)
+        said = "" if set(jobs) <= set(known) else "qstat: Unknown Job Id"
+        shown = json.dumps({"Jobs": {job: known[job] for job in jobs if job in known}})
+        return Done(153 if said else 0, shown, said)
+
+    jobs = [*known, *(["13.pbs"] if code else [])]
+    states = SYSTEMS["pbs"].ask(jobs, run)
+    phases = [Phase.RUNNING, Phase.PENDING, *([Phase.UNKNOWN] if code else [])]
+    assert [states[job].phase for job in jobs] == phases
+    assert asked == [tuple(jobs), *([(job,) for job in jobs] if code else [])]
+
+
 @pytest.mark.parametrize(
     ("system", "code", "said"),
     [

@@ -25,8 +25,14 @@ def test_without_a_file_every_key_has_its_default(tmp_path: Path, monkeypatch: p
     assert site_file() == tmp_path / ".config/hpcbal/site.yaml"
     assert load_site() == SiteConfig()
     monkeypatch.setenv("HPCBAL_SITE", str(tmp_path / "none.yaml"))
-    with pytest.raises(ConfigError, match=r"none\.yaml: no such file"):
+    with pytest.raises(ConfigError, match=r"none\.yaml: no such file, but HPCBAL_SITE names it; write a"):
         load_site()
+
+
+@pytest.mark.parametrize("text", ["", "# account: mine\n", "{}"])
+def test_in_an_empty_file_every_key_has_its_default(path: Path, text: str) -> None:
+    path.write_text(text)
+    assert load_site() == SiteConfig()
 
 
 def test_a_file_says_what_job_scripts_hold(path: Path) -> None:

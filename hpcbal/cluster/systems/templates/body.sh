@@ -1,5 +1,6 @@
 set -eo pipefail # without -u: module functions and activation scripts use variables that are not set
 asked=0 deaf=0 child='' # a USR2 before there are ranks is kept
+passed=USR2             # the signal that the launcher passes on to the ranks
 trap stop USR2
 has_ranks() { tac "$HPCBAL_END_FILE" | sed '/^start$/q' | grep -qvx start; } # which catch signals
 stop() { # ask all ranks to stop, through the launcher, which dies of a signal that comes before it has started them
@@ -14,10 +15,11 @@ stop() { # ask all ranks to stop, through the launcher, which dies of a signal t
     if has_ranks || ! kill -0 "$child" 2>/dev/null; then break; fi
     sleep 0.1
   done
-  kill -USR2 "$child" 2>/dev/null || true
+  kill -"$passed" "$child" 2>/dev/null || true
 }
 
 read_numbers
+@before@
 @submitted@# ---- the command and the site ----------------------------------------------------------------------------------
 @submitted@@tasks@
 @submitted@MODULES=(@modules@)
@@ -51,7 +53,7 @@ find_venv() { # prints HPCBAL_VENV, or a .venv with hpcbal in these folders or a
   local folder
   if [[ -n $HPCBAL_VENV ]]; then
     [[ -x $HPCBAL_VENV/bin/hpcbal ]] && printf '%s' "$HPCBAL_VENV" && return
-    echo "HPCBAL_VENV is $HPCBAL_VENV, which has no bin/hpcbal; set it to what scripts/setup.sh has made" >&2
+    echo "HPCBAL_VENV is $HPCBAL_VENV, which has no bin/hpcbal; set it (or venv in the site file) to what scripts/setup.sh has made" >&2
     exit 2
   fi
   for folder in "$@"; do
@@ -66,7 +68,6 @@ find_venv() { # prints HPCBAL_VENV, or a .venv with hpcbal in these folders or a
 }
 
 # ---- the environment ------------------------------------------------------------------------------------------
-@before@
 if ((${#MODULES[@]})); then
   type module >/dev/null 2>&1 || source /etc/profile || true # a batch shell may lack the function
   module load "${MODULES[@]}"
@@ -86,9 +87,14 @@ launch+=("${OPTIONS[@]}")
 chain=${HPCBAL_CHAIN:-$job} # the first job, if this one was submitted to continue it
 export HPCBAL_END_FILE=$PWD/.hpcbal-$chain.end
 # A batch system that has lost a node starts the job again without asking this script.
-if ! "${CONTAINER[@]}" hpcbal launcher --starting --most-restarts "$MAX_RESTARTS" ${output:+--output "$output"}; then
+status=0
+"${CONTAINER[@]}" hpcbal launcher --starting --most-restarts "$MAX_RESTARTS" ${output:+--output "$output"} || status=$?
+if ((status)); then
   rm -f "$HPCBAL_END_FILE"
-  exit @code_to_end@
+  ((status != 75)) || exit @code_to_end@
+  echo "the job ends here, because 'hpcbal launcher --starting' has ended with $status: the lines above say why;" \
+    "the container, environment and modules of this script decide what is started" >&2
+  exit 2
 fi
 if ! echo start >>"$HPCBAL_END_FILE"; then
   HPCBAL_END_FILE=$(mktemp)
@@ -123,13 +129,13 @@ while :; do
   ((asked)) || break # a signal ends `wait` early: the ranks are still writing their checkpoints
 done
 @watching@kill "$watch" 2>/dev/null || true
-@after@
 
 # What rank 0 has noted decides, not the launcher's code; hpcbal knows the rules. `again`: the same command continues from
 # the checkpoints.
 ended=$("${CONTAINER[@]}" hpcbal launcher --ended "$status" --most-restarts "$MAX_RESTARTS" ${output:+--output "$output"}) ||
   ended="1 end"
 read -r status next <<<"$ended"
+@after@
 if [[ $next == again ]]; then
   if come_back; then exit "$status"; fi
   echo "the job could not be started again and ends here; submit it again to continue" >&2

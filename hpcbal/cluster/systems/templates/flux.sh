@@ -34,10 +34,10 @@ set_launch() { # hpcbal assigns the cores and the GPUs itself
 }
 
 read_end() {
-  local left_s
+  local left_s # this number, and greater ones: there is no limit
   lead=@lead_s@
-  left_s=$(flux job timeleft) || left_s=4294967295 # no limit
-  ((left_s == 4294967295)) || end=$(($(date +%s) + left_s))
+  left_s=$(flux job timeleft) || left_s=4294967295
+  ((left_s >= 4294967295)) || end=$(($(date +%s) + left_s))
 }
 
 @watch@

@@ -42,16 +42,22 @@ set_launch() { # hpcbal assigns the cores itself
     launch=(mpirun -n $((NUM_NODES * RANKS_PER_NODE)) --map-by "ppr:$RANKS_PER_NODE:node" --bind-to none)
     launch+=(--hostfile "$PBS_NODEFILE")
     ;;
-  *) launch=("$LAUNCHER" -n $((NUM_NODES * RANKS_PER_NODE)) -ppn "$RANKS_PER_NODE") ;; # MPICH, Intel MPI, PALS
+  *) # of MPICH, Intel MPI or PALS; the first two die of a USR2, and pass USR1 on
+    launch=("$LAUNCHER" -n $((NUM_NODES * RANKS_PER_NODE)) -ppn "$RANKS_PER_NODE")
+    passed=USR1
+    ;;
   esac
 }
 
 read_end() {
-  local limit hours minutes seconds
+  local shown limit began hours minutes seconds
   lead=@lead_s@
-  limit=$(qstat -f "$PBS_JOBID" 2>/dev/null | sed -n 's/^ *Resource_List.walltime = //p') || true
+  shown=$(LC_ALL=C qstat -f "$PBS_JOBID" 2>/dev/null) || true
+  limit=$(sed -n 's/^ *Resource_List.walltime = //p' <<<"$shown")
+  began=$(sed -n 's/^ *stime = //p' <<<"$shown")
+  began=$(date -d "${began:-now}" +%s 2>/dev/null) || began=$(date +%s)
   IFS=: read -r hours minutes seconds <<<"${limit:-@clock@}"
-  end=$(($(date +%s) + 3600 * 10#$hours + 60 * 10#$minutes + 10#$seconds))
+  end=$((began + 3600 * 10#$hours + 60 * 10#$minutes + 10#$seconds))
 }
 
 @watch@

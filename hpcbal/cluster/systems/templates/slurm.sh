@@ -50,7 +50,8 @@ set_launch() { # the line that `hpcbal plan` shows, with this job's nodes, tasks
 # Slurm signals this shell only (B:). Without B: the ranks of the first node would get no signal under mpirun, because
 # they are not a Slurm step.
 read_end() {
-  lead=$(sed -n 's/^#SBATCH --signal=B:USR2@\([0-9]*\).*/\1/p' "$0")
+  lead=$(sed -n 's/^#SBATCH --signal[= ]//p' "$0" | tail -n 1) # the last one wins
+  lead=$(sed -n 's/^B:\(SIG\)\?USR2@\([0-9]*\).*/\2/p' <<<"$lead")
   if [[ -z ${SLURM_JOB_END_TIME:-} ]]; then # Slurm before 23.02
     end=$(squeue -hj "$job" -o %e 2>/dev/null) || true
     SLURM_JOB_END_TIME=$(date -d "${end:-none}" +%s 2>/dev/null) || true
