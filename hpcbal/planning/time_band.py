@@ -24,7 +24,7 @@ MOST_RUNS = 100
 WIDE = 2.0
 """Without enough earlier runs, the band is from 1/WIDE to WIDE of the prediction."""
 
-ASSUMED_STARTUP_S = 20.0
+ASSUMED_STARTUP_S = 30.0
 """The start of the ranks takes so long where no earlier run has measured one."""
 
 

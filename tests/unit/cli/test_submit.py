@@ -311,7 +311,7 @@ def test_other_options_reach_the_job(submit: Run, system: str, options: str) -> 
 def test_the_time_is_the_upper_end_of_the_band_with_room_for_the_signal(
     submit: Run, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """6 minutes and 8 seconds, and two minutes for a checkpoint and the clean stop, as `plan` says."""
+    """6 minutes and 28 seconds, and two minutes for a checkpoint and the clean stop, as `plan` says."""
     arguments = ("a.yaml", "--system", "slurm", "--samples", "1798", "--dry-run", "--json")
     code, shown, _ = submit(*arguments)
     found = json.loads(shown)
