@@ -117,6 +117,7 @@ VARIABLES: Mapping[str, str] = {
     "SLURM_CONF": "file with that name on a login node; /etc/slurm/slurm.conf unless set",
     "SLURM_RESTART_COUNT": "how often Slurm has started the job again, for `hpcbal launcher --ended`",
     "SLURM_JOB_END_TIME": "when the job ends, unix seconds; used unless the configuration gives a walltime",
+    "SLURM_BITSTR_LEN": "set to 0 for Slurm's commands, which then print all numbers of an array",
     "SLURM_TIME_FORMAT": "set to %s for Slurm's commands, which then print times as unix seconds",
     "LOADEDMODULES": "modules that are loaded, for the first site file",
     "LC_ALL": "set to C for commands of the batch system, whose output is read",

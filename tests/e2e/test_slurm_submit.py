@@ -99,6 +99,9 @@ def test_an_array_comes_back_by_tasks_and_is_compared_at_its_end_whatever_its_fi
     array, last = answer["ids"][0], Job(cluster, answer["compare"])
     assert "Comment=two words #1" in cluster.run("scontrol", "show", "job", array)
     assert answer["job"]["time_s"] < 600, "the run is predicted to take seconds"
+    refused = cluster.hpcbal("submit", *words)
+    assert refused.returncode == 2
+    assert re.search(rf"seed-0: its job {array}_1 is (pending|running)", refused.stderr)
     first, second = (cluster.in_queue(f"of it/seed-{seed}") for seed in (0, 1))
     assert (first["id"], second["id"]) == (f"{array}_1", f"{array}_2")
     stopped = Job(cluster, first["id"], Path(first["log"]))

@@ -202,15 +202,16 @@ def qsub(words: list[str]) -> None:
 
 
 def qstat(words: list[str]) -> None:
-    """Show a job of what is no PBS."""
+    """Show jobs of what is no PBS."""
     queue = Queue()
-    key = words[-1].partition(".")[0].replace("[", ".").rstrip("].")
     if words[:-1] == ["-f"]:
         print("    Resource_List.walltime = 00:05:00")
-    elif words[:-1] == ["-x", "-f", "-F", "json"]:
-        code = queue.code(key)
-        job = {"job_state": "R"} if code is None else {"job_state": "F", "Exit_status": code}
-        print(json.dumps({"Jobs": {words[-1]: job}}))
+    elif words[:4] == ["-x", "-f", "-F", "json"]:
+        jobs = {}
+        for name in words[4:]:
+            code = queue.code(name.partition(".")[0].replace("[", ".").rstrip("]."))
+            jobs[name] = {"job_state": "R"} if code is None else {"job_state": "F", "Exit_status": code}
+        print(json.dumps({"Jobs": jobs}))
     else:
         raise Refused(f"qstat: illegal options {words}")
 
@@ -234,11 +235,15 @@ def bsub(words: list[str]) -> None:
 
 
 def bjobs(words: list[str]) -> None:
-    """Show a job of what is no LSF."""
+    """Show jobs of what is no LSF."""
     if words[:3] != ["-a", "-noheader", "-o"] or "delimiter='|'" not in words[3]:
         raise Refused(f"bjobs: illegal options {words}")
-    code = Queue().code(words[4].replace("[", ".").rstrip("]"))
-    print("RUN|-|-|0:05 L|n1" if code is None else f"{'EXIT' if code else 'DONE'}|{code or '-'}|-|-|n1")
+    for name in words[4:]:
+        number, _, index = name.rstrip("]").partition("[")
+        code = Queue().code(f"{number}.{index}" if index else number)
+        first = f"{number}|{index or 0}|" if words[3].startswith("jobid jobindex ") else ""
+        ended = f"{'EXIT' if code else 'DONE'}|{code or '-'}|-|-|n1"
+        print(first + ("RUN|-|-|0:05 L|n1" if code is None else ended))
 
 
 def flux(words: list[str]) -> None:

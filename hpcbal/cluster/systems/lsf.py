@@ -69,16 +69,22 @@ def number(printed: str) -> str:
 
 
 def ask(jobs: Sequence[str], run: Run) -> dict[str, QueueState]:
-    """Return the state of each job; LSF forgets it about an hour after its end.
+    """Return the state of each job, with one question; LSF forgets it about an hour after its end.
 
     Raises:
         ClusterError: if LSF cannot be asked.
     """
-    states = {}
-    for job in jobs:
-        question = Command(("bjobs", "-a", "-noheader", "-o", _FIELDS, job))
-        states[job] = state_of_bjobs(checked(question, run(question)).stdout, time.time())
-    return states
+    fields = _FIELDS if len(jobs) == 1 else f"jobid jobindex {_FIELDS}"
+    question = Command(("bjobs", "-a", "-noheader", "-o", fields, *jobs))
+    printed, now_s = checked(question, run(question)).stdout, time.time()
+    if len(jobs) == 1:
+        return {jobs[0]: state_of_bjobs(printed, now_s)}
+    lines: dict[str, list[str]] = {}
+    for line in printed.splitlines():
+        number, index, rest = [*line.split("|", 2), "", ""][:3]
+        name = number.strip() + (f"[{index.strip()}]" if index.strip() not in ("", "-", "0") else "")
+        lines.setdefault(name, []).append(rest)
+    return {job: state_of_bjobs("\n".join(lines.get(job, ())), now_s) for job in jobs}
 
 
 def state_of_bjobs(printed: str, now_s: float) -> QueueState:

@@ -132,6 +132,23 @@ def ask_stand_in(system: str, done: Done) -> QueueState:
     return SYSTEMS[system].ask(["12"], run)["12"]
 
 
+def test_a_stand_in_of_lsf_is_asked_once_for_all_jobs() -> None:
+    asked: list[tuple[str, ...]] = []
+
+    def run(command: Command) -> Done:
+        asked.append(command.words)
+        printed = "12|1|RUN|-|-|0:20 L|n1\n12|2|EXIT|75|-|-|n1\n14|0|PEND|-|no slots|-|-\n"
+        return Done(255, printed, "Job <15> is not found")
+
+    jobs = ["12[1]", "12[2]", "14", "15"]
+    states = SYSTEMS["lsf"].ask(jobs, run)
+    phases = [Phase.RUNNING, Phase.ENDED, Phase.PENDING, Phase.UNKNOWN]
+    assert [states[job].phase for job in jobs] == phases
+    assert (states["12[2]"].exit_code, states["14"].reason) == (75, "no slots")
+    ((*words, fields, _, _, _, _),) = asked
+    assert (words, fields) == (["bjobs", "-a", "-noheader", "-o"], f"jobid jobindex {QUESTIONS['lsf'][-1]}")
+
+
 @pytest.mark.parametrize("code", [0, 153])
 def test_a_stand_in_of_pbs_is_asked_once_and_if_it_does_not_know_a_job_for_each(code: int) -> None:
     known = {"12[1].pbs": {"job_state": "R"}, "12[2].pbs": {"job_state": "Q"}}
