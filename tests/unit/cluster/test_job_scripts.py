@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import stand_in_schedulers
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -159,6 +160,16 @@ def test_pbs_may_start_the_tasks_of_an_array_again_because_it_takes_no_others() 
         text = render(SYSTEMS["pbs"], job)
         assert f"\n#PBS -r {may}\n" in text
         assert f"\nMAX_RESTARTS={job.max_restarts}\n" in text
+
+
+def test_the_stand_in_for_pbs_refuses_what_pbs_refuses(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = tmp_path / "a.sh"
+    script.write_text(render(SYSTEMS["pbs"], replace(ONE, site=SiteHabits())))
+    with pytest.raises(stand_in_schedulers.Refused):
+        stand_in_schedulers.qsub(["-J", "1-2", str(script)])
+    assert capsys.readouterr().err == "qsub: cannot submit non-rerunable Array Job\n"
 
 
 def test_pbs_keeps_its_own_log_where_ours_has_no_folder() -> None:
