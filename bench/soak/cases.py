@@ -50,7 +50,8 @@ def _three(model: str = "hpcbal.models:softmax", **more: Any) -> dict[str, Any]:
 
 
 def _paradigm(name: str) -> dict[str, Any]:
-    return _three(schedule={"paradigm": name, "delta": "15%"})
+    delta = {"delta": "15%"} if name in ("global", "local") else {}
+    return _three(schedule={"paradigm": name, **delta})
 
 
 def _one(model: str = "hpcbal.models:softmax", **more: Any) -> dict[str, Any]:

@@ -195,7 +195,7 @@ def test_a_full_disk_is_reported_in_a_sentence_although_tensorflow_writes(
     def fail(*args: Any, **given: Any) -> None:
         raise tf.errors.ResourceExhaustedError(None, None, text)
 
-    monkeypatch.setattr(keras.Model, "export", fail)
+    monkeypatch.setattr(type(keras.export.ExportArchive()), "write_out", fail)
     assert main(["export", str(run.out), "a", "--to", str(tmp_path / "graph")]) == 2
     assert capsys.readouterr().err == (
         f"hpcbal: {tmp_path / 'graph'}: cannot write the model: No space left on device; free space, or "
