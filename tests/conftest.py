@@ -41,8 +41,9 @@ LONG = (
 """Where the longest tests are, the longest first."""
 
 # Several tests run on the same cores, where threads of one would only wait for each other; and Open MPI would
-# sleep for a second where it finds no fast network.
-for variable, value in (("OMP_NUM_THREADS", "1"), ("OMPI_MCA_btl", "^ofi")):
+# sleep for a second where it finds no fast network. Ranks that are threads of a test share the threads of
+# TensorFlow: a rank that waits for the others holds one, and with too few of them the others never come.
+for variable, value in (("OMP_NUM_THREADS", "1"), ("OMPI_MCA_btl", "^ofi"), ("TF_NUM_INTEROP_THREADS", "8")):
     os.environ.setdefault(variable, value)
 os.environ["HPCBAL_CALIBRATION"] = os.devnull  # runs of tests say nothing about those of the user
 

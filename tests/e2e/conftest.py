@@ -26,7 +26,7 @@ from hpcbal.telemetry import ResultRow, read_ledger, read_results
 
 ROOT = Path(__file__).parents[2]
 
-ENVIRONMENT = {**MPI_ENVIRONMENT, "OMP_NUM_THREADS": "1"}
+ENVIRONMENT = {**MPI_ENVIRONMENT, "OMP_NUM_THREADS": "1", "TF_NUM_INTEROP_THREADS": "1"}
 PATIENCE_S = 120.0
 """After this, a run hangs. Four ranks that import TensorFlow, which takes 6 s of a core each, have needed
 60 s on two busy cores of a slow host."""

@@ -17,7 +17,7 @@ from support.starting import MPI_ENVIRONMENT
 PROJECT_DIR = Path(__file__).resolve().parents[2]
 PROGRAM_DIR = Path(__file__).resolve().parent / "programs"
 
-ENVIRONMENT = {**MPI_ENVIRONMENT, "OMP_NUM_THREADS": "1"}
+ENVIRONMENT = {**MPI_ENVIRONMENT, "OMP_NUM_THREADS": "1", "TF_NUM_INTEROP_THREADS": "1"}
 
 
 def run_mpi(
