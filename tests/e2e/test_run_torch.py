@@ -110,7 +110,7 @@ CONFIG = {
         {"name": "net", "model": "nets:net"},
         {"name": "keras", "model": "hpcbal.models:mlp", "args": {"layers": 1, "units": 8}},
     ],
-    "schedule": {"paradigm": "local", "profiling": {"max_batches": 2, "timed_batches": 1}},
+    "schedule": {"paradigm": "independent"},
     "slots": {"per_node": 1, "preprocessors_per_node": 1},
     "output": {"dir": "out"},
 }
@@ -175,7 +175,7 @@ def test_a_compiled_module_with_a_loss_of_its_own(lab, monkeypatch) -> None:
         {"name": "own", **own},
         {"name": "compiled", **own, "compile": True},
     ]
-    write(lab, dnns=dnns, schedule={"paradigm": "independent"})
+    write(lab, dnns=dnns)
     done = lab.start("run", "run.yaml").wait(timeout_s=300)
     assert done.code == 0, done
     assert any((lab.folder / "out" / "compiled").rglob("*.so"))
