@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from hpcbal.checkpoint import KeptWeights, read_weights
-from hpcbal.config import EnsembleConfig
+from hpcbal.config import DnnConfig, EnsembleConfig
 from hpcbal.config.checks.frameworks import framework_of
 from hpcbal.data import BadSample, PreprocessedSamples, open_source
 from hpcbal.data.arrays import Affine
@@ -88,54 +88,22 @@ def export_ensemble(directory: Path, combination: Combination, to: Path, *, forc
     """
     run = RunDirectory(directory)
     config = config_of(run)
-    chosen, best = _chosen(run, combination)
-    dnns = {dnn.name: dnn for dnn in config.dnns}
-    missing = [each.name for each, _ in chosen if each.name not in dnns]
-    if missing:
-        raise InputError(
-            f"{run.evaluation}: names the DNN {missing[0]}, which the run has no more: evaluate again"
-        )
-    frameworks = {framework_of(dnns[each.name], config.backend) for each, _ in chosen}
+    chosen = _chosen(run, combination, {dnn.name: dnn for dnn in config.dnns})
+    frameworks = {framework_of(dnn, config.backend) for dnn in chosen.dnns}
     place = ensemble_destination_of(to, frameworks, force=force)
-    weights = {each.name: _weights_of(run, each) for each, _ in chosen}
     inside, affines = _inside(config)
     steps = [step for index, step in enumerate(config.preprocessing) if index not in inside]
     source = open_source(config.model_copy(update={"preprocessing": tuple(steps)}))
     _check_shapes(source)
     whole = open_source(config)
     notes = []
-    if any(kept.fingerprint != whole.fingerprint for kept in weights.values()):
+    if any(kept.fingerprint != whole.fingerprint for kept in chosen.weights):
         notes.append(
             "the dataset or its preprocessing is not the one that these weights were trained on: the "
             "description beside the model is of the data that there is now"
         )
-    members = []
-    for each, share in chosen:
-        dnn = dnns[each.name]
-        who = f"DNN {dnn.name}: model {dnn.model}"
-        replica = network_of(config, dnn, source, weights[each.name], who, (*source.on_device, *affines))
-        is_torch = framework_of(dnn, config.backend) == "torch"
-        members.append(Member(who, replica, share, is_torch))
     batch = _some_samples(source)
-    predictions = [np.asarray(by_name(member.replica.predict(batch))[UNNAMED]) for member in members]
-    shapes = {found.shape[1:] for found in predictions}
-    links = {link for member in members for link in member.replica.links.values()}
-    if len(shapes) > 1 or len(links) > 1:
-        raise InputError(
-            f"the members predict arrays of the shapes {', '.join(map(str, sorted(shapes)))} as "
-            f"{', '.join(sorted(OF_LINK[link] for link in links))}, allowed: the same of all; evaluate those "
-            "that belong together with --dnns"
-        )
-    wanted: Array = np.tensordot([share for _, share in chosen], np.stack(predictions), 1)
-    committee = Committee(
-        members,
-        (*source.on_device, *affines),
-        links.pop(),
-        tuple(int(length or 0) for length in source.sample_spec.shape),
-        "float64" if config.backend.precision == "float64" else "float32",
-        config.backend.precision,
-        [each.name for each, _ in chosen].index(best),
-    )
+    committee, wanted = _committee(config, chosen, source, (*source.on_device, *affines), batch)
     samples = np.asarray(batch.x).astype(committee.input_dtype)
     with place.written_aside() as aside:
         if place.format in ("pt2", "onnx"):
@@ -150,19 +118,7 @@ def export_ensemble(directory: Path, combination: Combination, to: Path, *, forc
             "format": place.format,
             "versions": environment_versions(),
             "run": config.name,
-            "ensemble": {
-                "combination": combination,
-                "members": [
-                    {
-                        "dnn": each.name,
-                        "model": {"callable": dnns[each.name].model, "args": dict(dnns[each.name].args)},
-                        "weights": describe_weights(weights[each.name]),
-                        "share": share,
-                    }
-                    for each, share in chosen
-                ],
-                "calibration": _calibration(run, combination),
-            },
+            "ensemble": {"combination": combination, **chosen.describe()},
             "import_before_loading": list(written.modules),
             **describe_data(config, whole),
             "preprocessing": [
@@ -181,21 +137,55 @@ def export_ensemble(directory: Path, combination: Combination, to: Path, *, forc
             },
         }
         write_json_atomic(place.description, text, durable=True)
-    shares = {each.name: share for each, share in chosen}
+    shares = {dnn.name: share for dnn, share in zip(chosen.dnns, chosen.shares, strict=True)}
     return ExportedEnsemble(
         place.path,
         place.description,
         shares,
         num_bytes,
         written,
-        best,
+        chosen.dnns[chosen.best].name,
         len(samples),
         [*notes, *written.notes],
     )
 
 
-def _chosen(run: RunDirectory, combination: Combination) -> tuple[list[tuple[EvaluatedDnn, float]], str]:
-    """The DNNs of the last evaluation that are in the combination, with their shares, and the best one."""
+@dataclass(frozen=True, slots=True)
+class _Chosen:
+    """The members of an ensemble.
+
+    Attributes:
+        dnns, shares, weights: of each member.
+        best: place of the one that is the best alone.
+        calibration: of the ensemble in the last evaluation, by name; empty if there is none.
+    """
+
+    dnns: Sequence[DnnConfig]
+    shares: Sequence[float]
+    weights: Sequence[KeptWeights]
+    best: int
+    calibration: Mapping[str, float | None]
+
+    def describe(self) -> dict[str, Any]:
+        """Return what is written about them."""
+        members = [
+            {
+                "dnn": dnn.name,
+                "model": {"callable": dnn.model, "args": dict(dnn.args)},
+                "weights": describe_weights(kept),
+                "share": share,
+            }
+            for dnn, share, kept in zip(self.dnns, self.shares, self.weights, strict=True)
+        ]
+        return {"members": members, "calibration": dict(self.calibration)}
+
+
+def _chosen(run: RunDirectory, combination: Combination, dnns: Mapping[str, DnnConfig]) -> _Chosen:
+    """The members that the last evaluation names, as it evaluated them.
+
+    Args:
+        dnns: of the run, by name.
+    """
     evaluation = read_evaluation(run.evaluation)
     if evaluation is None:
         raise InputError(
@@ -212,16 +202,62 @@ def _chosen(run: RunDirectory, combination: Combination) -> tuple[list[tuple[Eva
             "say why), allowed: mean"
         )
     members = tuple(dnn for dnn, _ in found)
+    missing = [dnn.name for dnn in members if dnn.name not in dnns]
+    if missing:
+        raise InputError(
+            f"{run.evaluation}: names the DNN {missing[0]}, which the run has no more: evaluate again"
+        )
     best = replace(evaluation, dnns=members).best_dnn or members[0]
-    return found, best.name
-
-
-def _calibration(run: RunDirectory, combination: Combination) -> dict[str, float | None]:
-    """Return the calibration of the ensemble in the last evaluation, by name; empty if there is none."""
-    evaluation = read_evaluation(run.evaluation)
     name = MEAN_OF_ALL if combination == "mean" else SELECTED
-    found = () if evaluation is None else evaluation.ensembles
-    return next((dict(each.calibrated) for each in found if each.name == name), {})
+    return _Chosen(
+        [dnns[dnn.name] for dnn in members],
+        [share for _, share in found],
+        [_weights_of(run, dnn) for dnn in members],
+        members.index(best),
+        next((each.calibrated for each in evaluation.ensembles if each.name == name), {}),
+    )
+
+
+def _committee(
+    config: EnsembleConfig,
+    chosen: _Chosen,
+    source: PreprocessedSamples,
+    affines: tuple[Affine, ...],
+    batch: Batch,
+) -> tuple[Committee, Array]:
+    """Build the networks of the members, and let them predict.
+
+    Args:
+        source: of the samples in front of `affines`.
+        affines: operations in front of the members.
+        batch: some samples.
+
+    Returns: the ensemble, and the weighted mean of what its members predict for these samples.
+    """
+    members = []
+    for dnn, share, kept in zip(chosen.dnns, chosen.shares, chosen.weights, strict=True):
+        who = f"DNN {dnn.name}: model {dnn.model}"
+        replica = network_of(config, dnn, source, kept, who, affines)
+        members.append(Member(who, replica, share, framework_of(dnn, config.backend) == "torch"))
+    predictions = [np.asarray(by_name(member.replica.predict(batch))[UNNAMED]) for member in members]
+    shapes = {found.shape[1:] for found in predictions}
+    links = {link for member in members for link in member.replica.links.values()}
+    if len(shapes) > 1 or len(links) > 1:
+        raise InputError(
+            f"the members predict arrays of the shapes {', '.join(map(str, sorted(shapes)))} as "
+            f"{', '.join(sorted(OF_LINK[link] for link in links))}, allowed: the same of all; evaluate those "
+            "that belong together with --dnns"
+        )
+    committee = Committee(
+        members,
+        affines,
+        links.pop(),
+        tuple(int(length or 0) for length in source.sample_spec.shape),
+        "float64" if config.backend.precision == "float64" else "float32",
+        config.backend.precision,
+        chosen.best,
+    )
+    return committee, np.tensordot(chosen.shares, np.stack(predictions), 1)
 
 
 def _weights_of(run: RunDirectory, dnn: EvaluatedDnn) -> KeptWeights:

@@ -128,21 +128,33 @@ def called(folder: Path, model: Path, samples: np.ndarray) -> np.ndarray:
     return np.load(folder / "outputs.npy")
 
 
+def check_predictions(team: Team, folder: Path, model: Path) -> None:
+    """A file predicts any number of samples as the members of the team do."""
+    samples = team.raw.astype(np.float32)
+    for number in (1, 5):
+        found = called(folder, model, samples[:number])
+        np.testing.assert_allclose(found, team.mean(SHARES)[:number], rtol=0.0, atol=1e-6)
+
+
+@pytest.mark.timeout(300)
+def test_modules_of_pytorch_become_one_program(make_team: MakeTeam, tmp_path: Path) -> None:
+    team = make_team([MIXED[1]] * 2)
+    export_ensemble(team.out, "greedy", tmp_path / "all.pt2", force=False)
+    check_predictions(team, tmp_path, tmp_path / "all.pt2")
+
+
 @pytest.mark.timeout(600)
-def test_members_of_both_frameworks_become_one_program(
+def test_members_of_both_frameworks_become_one_network(
     make_team: MakeTeam, tmp_path: Path, capsys: Any
 ) -> None:
     team = make_team(MIXED)
     samples = team.raw.astype(np.float32)
-    for ending in ("pt2", "onnx"):
-        to = tmp_path / f"all.{ending}"
-        assert main(["export", str(team.out), "--ensemble", "greedy", "--to", str(to)]) == 0
-        said = capsys.readouterr().out
-        assert "2 DNNs with their shares: dnn-0 0.75, dnn-1 0.25" in said
-        assert "times that of dnn-1, the best member" in said
-        for number in (1, 5):  # samples of any number
-            found = called(tmp_path, to, samples[:number])
-            np.testing.assert_allclose(found, team.mean(SHARES)[:number], rtol=0.0, atol=1e-6)
+    to = tmp_path / "all.onnx"
+    assert main(["export", str(team.out), "--ensemble", "greedy", "--to", str(to)]) == 0
+    said = capsys.readouterr().out
+    assert "2 DNNs with their shares: dnn-0 0.75, dnn-1 0.25" in said
+    assert "times that of dnn-1, the best member" in said
+    check_predictions(team, tmp_path, to)
     text = json.loads((tmp_path / "all.onnx.json").read_text())
     assert [step["in_the_model"] for step in text["preprocessing"]] == [False, True, False]
     assert text["input"]["shape"] == [None, *samples.shape[1:]]
