@@ -82,6 +82,25 @@ class TemperatureTally:
         step = _LOG_TEMPERATURES[1] - _LOG_TEMPERATURES[0]
         return float(np.exp(_LOG_TEMPERATURES[best] + shift * step))
 
+    def fitted(self) -> float | None:
+        """Return the temperature; None without items."""
+        return self.temperature() if self.count else None
+
+
+@dataclass(frozen=True, slots=True)
+class Residuals:
+    """Values less predictions of some samples."""
+
+    values: NDArray[np.float64]
+
+    def __add__(self, other: Residuals) -> Residuals:
+        return Residuals(np.concatenate([self.values, other.values]))
+
+    def fitted(self) -> float | None:
+        """Return half the width of the interval; None for too few samples."""
+        found = half_width(self.values) if len(self.values) else math.inf
+        return found if math.isfinite(found) else None
+
 
 @dataclass(frozen=True, slots=True)
 class CoverageTally:
@@ -117,6 +136,19 @@ def half_width(residuals: NDArray[np.float64]) -> float:
     if rank > len(residuals):
         return math.inf
     return float(np.partition(np.abs(residuals), rank - 1)[rank - 1])
+
+
+def calibration_evidence(
+    rows: NDArray[np.float64], labels: NDArray[np.float64], kind: Kind
+) -> TemperatureTally | Residuals:
+    """Return the part of some held-out predictions from which their calibration follows; parts add up.
+
+    Args:
+        rows, labels, kind: see `tally_of`.
+    """
+    if kind == "values":
+        return Residuals(labels - rows[:, 0])
+    return TemperatureTally.of(rows, labels.astype(np.int64))
 
 
 def calibrated_tally(

@@ -9,7 +9,6 @@ of a chunk are sums over its samples, so no probability is kept, and the number 
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -25,14 +24,13 @@ from hpcbal.ensembling import (
     Kind,
     Loss,
     Tally,
-    TemperatureTally,
     agreeing_pairs,
     answers_of,
     calibrated_tally,
+    calibration_evidence,
     disagreement,
     entropies,
     greedy_selection,
-    half_width,
     items_per_sample,
     log_loss_of_mean,
     pieces_of_rank,
@@ -233,27 +231,26 @@ class Evaluator:
         Errors as for `run`.
         """
         num_dnns = len(self._dnns)
-        is_values = self._kind == "values"
-        if is_values and (num_dnns + NUM_ENSEMBLES) * len(validation.ids) * 8 > SELECTION_BYTES:
+        num_items = len(validation.ids) * self._items_per_sample(validation)
+        if self._kind == "values" and (num_dnns + NUM_ENSEMBLES) * num_items * 8 > SELECTION_BYTES:
             return Fitted((None,) * num_dnns)
         members: list[Any] = [None] * num_dnns
         together: list[Any] = [None] * NUM_ENSEMBLES
 
-        def evidence(rows: NDArray[np.float64], labels: NDArray[np.float64]) -> Any:
-            if is_values:
-                return Residuals(labels - rows[:, 0])
-            return TemperatureTally.of(rows, labels.astype(np.int64))
-
         def take(member: int, found: Predictions, items: NDArray[np.int64]) -> None:
-            members[member] = _sum([members[member], evidence(found.rows, found.labels)])
+            own = calibration_evidence(found.rows, found.labels, self._kind)
+            members[member] = _sum([members[member], own])
 
         for start, stop in self._chunks(validation):
             rows, labels, _ = self._combined(validation, start, stop, weights, take)
             for index, each in enumerate(rows):
-                together[index] = _sum([together[index], evidence(each, labels)])
+                together[index] = _sum([together[index], calibration_evidence(each, labels, self._kind)])
         parts = self._workers.share(members)
         every = [_sum(part[i] for part in parts) for i in range(num_dnns)]
-        return Fitted(tuple(map(_fitted, every)), tuple(map(_fitted, together)))
+        of_members, of_both = (
+            tuple(None if each is None else each.fitted() for each in some) for some in (every, together)
+        )
+        return Fitted(of_members, of_both)
 
     def _chunks(self, samples: SampleSet) -> Iterator[tuple[int, int]]:
         """Yield the first sample and the end of each chunk."""
@@ -431,26 +428,6 @@ class Evaluator:
     def _items_per_sample(self, samples: SampleSet) -> int:
         label = samples.source.label_spec.by_name[self._output]
         return items_per_sample(label.shape, label.dtype, self._kind)
-
-
-@dataclass(frozen=True, slots=True)
-class Residuals:
-    """Values less predictions of some samples."""
-
-    values: NDArray[np.float64]
-
-    def __add__(self, other: Residuals) -> Residuals:
-        return Residuals(np.concatenate([self.values, other.values]))
-
-
-def _fitted(evidence: TemperatureTally | Residuals | None) -> float | None:
-    """The temperature, or half the width of the interval; None if nothing can be said."""
-    if evidence is None:
-        return None
-    if isinstance(evidence, TemperatureTally):
-        return evidence.temperature() if evidence.count else None
-    found = half_width(evidence.values) if len(evidence.values) else math.inf
-    return found if math.isfinite(found) else None
 
 
 def _sum(tallies: Iterable[Any]) -> Any:
