@@ -18,9 +18,19 @@ from hpcbal.safe_text import printable
 Subparsers: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
-def add_config(parser: argparse.ArgumentParser) -> None:
-    """The configuration file and `--set`."""
-    parser.add_argument("config", type=Path, metavar="CONFIG", help="YAML file of the run")
+def add_config(parser: argparse.ArgumentParser, *, may_lack: bool = False) -> None:
+    """The configuration file and `--set`.
+
+    Args:
+        may_lack: whether other options may name what to do instead of a file.
+    """
+    parser.add_argument(
+        "config",
+        type=Path,
+        metavar="CONFIG",
+        nargs="?" if may_lack else None,
+        help="YAML file of the run",
+    )
     parser.add_argument(
         "--set",
         dest="overrides",
@@ -66,8 +76,8 @@ class _CalledSlots(argparse.Action):
         raise argparse.ArgumentError(self, f"unknown option (did you mean '{meant}'?)")
 
 
-def add_launch(parser: argparse.ArgumentParser) -> None:
-    """Options of the verbs that start ranks."""
+def add_output(parser: argparse.ArgumentParser) -> None:
+    """`--output`."""
     parser.add_argument(
         "--output",
         "-o",
@@ -75,6 +85,11 @@ def add_launch(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="output directory (default: $HPCBAL_OUTPUT, else output.dir of the configuration)",
     )
+
+
+def add_launch(parser: argparse.ArgumentParser) -> None:
+    """Options of the verbs that start ranks."""
+    add_output(parser)
     parser.add_argument(
         "--log-level",
         type=str.upper,

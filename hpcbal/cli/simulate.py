@@ -10,6 +10,7 @@ from pathlib import Path
 from hpcbal.cli.options import (
     Answer,
     Subparsers,
+    add_config,
     add_json,
     add_slots_per_node,
     numbers,
@@ -30,15 +31,7 @@ def add_parser(verbs: Subparsers) -> None:
         "makespan, waiting and overheads under each schedule, next to a lower bound. Of a job on parameter "
         "servers: epochs, and how it configures itself; of many such jobs: when they are done.",
     )
-    parser.add_argument("config", type=Path, nargs="?", metavar="CONFIG", help="YAML file of the run")
-    parser.add_argument(
-        "--set",
-        dest="overrides",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="change a key of CONFIG or of the preset, e.g. --set schedule.alpha=0.9; may be repeated",
-    )
+    add_config(parser, may_lack=True)
     parser.add_argument("--preset", metavar="NAME", help="an ensemble from a paper, instead of CONFIG")
     parser.add_argument(
         "--profile", type=Path, metavar="FILE", help="take rates from a profile.json, or from its directory"

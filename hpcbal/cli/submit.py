@@ -9,8 +9,9 @@ from pathlib import Path
 
 from hpcbal.cli.options import (
     Subparsers,
+    add_config,
     add_json,
-    directory,
+    add_output,
     nodes,
     positive,
     print_answer,
@@ -28,22 +29,8 @@ def add_parser(verbs: Subparsers) -> None:
         description="Write the script of a batch job for this run, and submit it to Slurm, PBS, LSF or Flux. "
         "What follows a lone -- are further options of the job, as the site's submit command takes them.",
     )
-    parser.add_argument("config", type=Path, nargs="?", metavar="CONFIG", help="YAML file of the run")
-    parser.add_argument(
-        "--set",
-        dest="overrides",
-        action="append",
-        default=[],
-        metavar="KEY=VALUE",
-        help="change a key, as for 'hpcbal run'; may be repeated",
-    )
-    parser.add_argument(
-        "--output",
-        "-o",
-        type=directory,
-        metavar="DIR",
-        help="output directory (default: $HPCBAL_OUTPUT, else output.dir of the configuration)",
-    )
+    add_config(parser, may_lack=True)
+    add_output(parser)
     parser.add_argument(
         "--system",
         metavar="NAME",
