@@ -128,13 +128,7 @@ def _shared_output(world: MPI.Intracomm, output: Path, is_first: bool, host: str
     at = output.absolute()
     while not at.is_dir() and at != at.parent:
         at = at.parent
-    made: tempfile._TemporaryFileWrapper[bytes] | None = None
-    if world.rank == FIRST:
-        try:
-            made = tempfile.NamedTemporaryFile(prefix=".hpcbal-doctor-", dir=at)  # noqa: SIM115 - closed below
-            fcntl.flock(made.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:  # the check of the first node says so
-            pass
+    made = _locked_file(at) if world.rank == FIRST else None
     path = patient_broadcast(world, None if made is None else made.name)
     finding = None
     if path is not None and is_first and world.rank != FIRST:
@@ -143,6 +137,16 @@ def _shared_output(world: MPI.Intracomm, output: Path, is_first: bool, host: str
     if made is not None:
         made.close()
     return [] if finding is None else [finding.on(host)]
+
+
+def _locked_file(directory: Path) -> tempfile._TemporaryFileWrapper[bytes] | None:
+    """Make a file, and lock it; None if that is impossible, which the check of the first node says itself."""
+    try:
+        made = tempfile.NamedTemporaryFile(prefix=".hpcbal-doctor-", dir=directory)  # noqa: SIM115 - closed later
+        fcntl.flock(made.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return None
+    return made
 
 
 def _look(output: str, path: Path) -> Finding | None:

@@ -131,7 +131,7 @@ def look(run: Run) -> SiteFacts:
 
 
 def facts_of_pbsnodes(printed: str) -> SiteFacts:
-    """Read what `pbsnodes -a -F json` prints; the kind of node of which there are most counts."""
+    """Read what `pbsnodes -a -F json` prints; the most frequent kind of node counts."""
     try:
         nodes = [_part(node, "resources_available") for node in json.loads(printed)["nodes"].values()]
         kinds = Counter((int(node.get("ncpus", 0)), int(node.get("ngpus", 0))) for node in nodes)
