@@ -54,14 +54,15 @@ def cards(data: ReportData) -> list[tuple[str, str]]:
     of_run = data.kind_of_run
     shown = [
         (f"{num_done} of {len(data.jobs)}", f"{of_run.job}s done{failed}"),
-        (duration_label(data.duration_s), f"running time{starts}, {slot_time} of slot time"),
+        (duration_label(data.duration_s), f"running time{starts}, {slot_time} of {of_run.slot} time"),
     ]
     if data.prediction is not None and data.prediction.predicted_s > 0.0:
         shown.append(_card_of(data.prediction, of_run.job))
     if data.use and data.duration_s > 0.0:
         idle = percent_label(data.use_share("idle"))
         busy = percent_label(data.use_share("training"))
-        shown.append((busy, f"of all slot time {of_run.training}; {idle} idle"))
+        uses = of_run.uses
+        shown.append((busy, f"of all {of_run.slot} time {uses['training']}; {idle} {uses['idle']}"))
     if data.preprocessing.num_bad_samples:
         shown.append((f"{data.preprocessing.num_bad_samples:,}", "broken samples left out"))
     for job in best_first(data)[:1]:

@@ -64,11 +64,10 @@ def read_run(directory: str | os.PathLike[str], now: float | None = None) -> Rep
     end_s = replay.now_s
     if state == "running" and status is not None:
         end_s = replay.start_s[-1] + unix_seconds(status["updated_at"]) - unix_seconds(status["started_at"])
-    replay.close(end_s)
-    sharing.close(replay.now_s)
+    replay.until_s = end_s = max(replay.now_s, end_s)
     run_kind = _start_of(replay).kind
     shares = run_kind == "jobs"
-    costs = sharing.cost_by_job() if shares else replay.cost_by_dnn()
+    costs = sharing.cost_by_job(end_s) if shares else replay.cost_by_dnn()
     measure, jobs = _jobs(replay, status, run, costs)
     data = ReportData(
         name=replay.name,
@@ -76,13 +75,13 @@ def read_run(directory: str | os.PathLike[str], now: float | None = None) -> Rep
         state=state,
         note=note,
         started_at=replay.started_at,
-        duration_s=replay.now_s,
+        duration_s=end_s,
         slot_names=replay.slot_names,
         start_s=tuple(replay.start_s),
         jobs=jobs,
         rounds=replay.round_reports(),
-        spans=replay.spans(),
-        use=sharing.use(len(replay.slot_names), replay.now_s) if shares else replay.use(),
+        spans=sharing.spans(end_s) if shares else replay.spans(),
+        use=sharing.use(len(replay.slot_names), end_s) if shares else replay.use(),
         rates=(*replay.rates(), *forecasts.rates()),
         waits=replay.waits(),
         works=replay.works(),
@@ -96,8 +95,10 @@ def read_run(directory: str | os.PathLike[str], now: float | None = None) -> Rep
         problem="; ".join(problems),
         measure=measure,
         evaluation=evaluation,
-        sharing=sharing.groups(),
+        sharing=sharing.groups(end_s),
         machines=sharing.machines,
+        busy=tuple(sharing.busy if shares else replay.busy),
+        waiting=sharing.waiting,
         whole=replay.whole,
     )
     return _with_overheads(data, replay.decided_s)
@@ -155,6 +156,7 @@ def _jobs(
 ) -> tuple[str, tuple[JobReport, ...]]:
     """The key of the measure by which the jobs are compared, and the jobs."""
     states = {job["name"]: job["state"] for job in jobs_of(status)} if status is not None else {}
+    most = {job["name"]: job["max_epochs"] for job in jobs_of(status)} if status is not None else {}
     names = list(states) or list(dict.fromkeys([*costs, *replay.failed]))
     epochs = {name: [point.metrics for point in replay.curves.get(name, ())] for name in names}
     numbers_of = {name: [point.epoch for point in replay.curves.get(name, ())] for name in names}
@@ -177,6 +179,7 @@ def _jobs(
                 best_loss=numbers.get(f"best_{loss}"),
                 final_loss=numbers.get(f"final_{loss}"),
                 settings=settings.get(name, {}),
+                max_epochs=most.get(name),
             )
         )
     return measure.best_key, tuple(jobs)
@@ -231,7 +234,7 @@ def _facts(replay: Replay) -> tuple[tuple[str, str], ...]:
         ("paradigm", start.paradigm),
         ("last schedule", replay.schedule),
         ("nodes", f"{len(start.nodes)} ({shown})"),
-        ("slots", len(replay.slot_names)),
+        (f"{KINDS[start.kind].slot}s", len(replay.slot_names)),
         ("ranks", start.num_ranks),
         ("device", start.device),
         ("seed", start.seed),
@@ -243,11 +246,12 @@ def _facts(replay: Replay) -> tuple[tuple[str, str], ...]:
 
 def _with_overheads(data: ReportData, decided_s: float) -> ReportData:
     """`data` with the overheads, neither training nor waiting; only ensembles profile and form rounds."""
+    kind = data.kind_of_run
     scheduling = decided_s / data.duration_s if data.duration_s > 0.0 else 0.0
     overheads: tuple[Overhead, ...] = (
         Overhead("profiling", data.use_share("profiling"), "measuring rates before the first round"),
-        Overhead("scheduling", scheduling, "making decisions; counted as if all slots had waited"),
-        Overhead("starting", data.use_share("starting"), "from the order to start to the first step"),
+        Overhead("scheduling", scheduling, f"making decisions; counted as if all {kind.slot}s had waited"),
+        Overhead(kind.uses.get("starting", "starting"), data.use_share("starting"), "until the first step"),
         Overhead("checkpointing", data.use_share("checkpoint"), "training paused; writing in the background"),
     )
     if data.run_kind != "ensemble":
