@@ -27,6 +27,7 @@ from hpcbal.cli import (
     submit,
     submit_job,
     validate,
+    watch,
 )
 from hpcbal.cli.options import drop_stdout, writing_stdout
 from hpcbal.errors import INTERRUPTED, ConfigError, ExitCode, HpcbalError, InputError
@@ -41,6 +42,7 @@ _VERBS = (
     profile,
     submit,
     status,
+    watch,
     cancel,
     resize,
     submit_job,

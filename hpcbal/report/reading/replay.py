@@ -97,7 +97,6 @@ class Replay:
         last_saved: the epoch of the checkpoint, by DNN; None if it holds no weights.
         start: the first line of the last start; None if there was no start.
         outcome: outcome of the last start; None if it has not recorded its end.
-        problem: one sentence about damaged lines; None if there are none.
         exit_code: its exit code; None likewise.
         account: what the run has taken.
         whole: the same at the end of the last start, or so far, beside what was predicted.
@@ -109,7 +108,6 @@ class Replay:
         self.started_at = ""
         self.name = ""
         self.outcome: str | None = None
-        self.problem: str | None = None
         self.exit_code: int | None = None
         self.start: RunStartedLine | None = None
         self.account = RunAccount()
