@@ -24,6 +24,7 @@ from hpcbal.ensembling.calibration import (
     half_width,
     tempered,
 )
+from hpcbal.ensembling.members import MemberTally
 from hpcbal.ensembling.selection import (
     Combination,
     Loss,
@@ -40,6 +41,7 @@ __all__ = [
     "Combination",
     "Kind",
     "Loss",
+    "MemberTally",
     "Piece",
     "Tally",
     "TemperatureTally",

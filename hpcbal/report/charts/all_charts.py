@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hpcbal.report.charts.bars import draw_rungs, draw_slot_use, draw_stream_load
 from hpcbal.report.charts.busy import draw_busy
+from hpcbal.report.charts.committee import draw_members, draw_reliability
 from hpcbal.report.charts.curves import draw_curves, draw_losses
 from hpcbal.report.charts.gantt import draw_gantt
 from hpcbal.report.charts.rates import draw_iterations, draw_rates, draw_shares
@@ -32,5 +33,7 @@ def draw_charts(data: ReportData, width: float) -> dict[str, Drawing]:
         draw_rates(data, colors, width),
         draw_shares(data, colors, width),
         draw_stream_load(data, width),
+        draw_members(data, width),
+        draw_reliability(data, width),
     )
     return {drawing.name: drawing for drawing in drawings if drawing is not None}

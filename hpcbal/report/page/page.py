@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal
 
 from hpcbal.events.history import LOSS, VALIDATION
 from hpcbal.report.charts.all_charts import NARROW, WIDE, draw_charts
+from hpcbal.report.charts.committee import calibrated_of
 from hpcbal.report.charts.curves import draw_curves, metric_of
 from hpcbal.report.comparing.text import Comparison
 from hpcbal.report.drawing.axes import change_label, duration_label, number_label, percent_label
@@ -147,6 +148,7 @@ def render_page(data: ReportData) -> str:
             ),
             with_kept=any(kept_text(job) for job in data.jobs),
             ranked=best_first(data),
+            calibrated=calibrated_of(data),
             metric=metric_words(metric_of(data) or "val_accuracy"),
             colors=colors_of(job.name for job in data.jobs),
             why_names=WHY_NAMES,
