@@ -247,7 +247,8 @@ class RunView:
         }
         every = [value for values in points.values() for value in values]
         ends = (min(every), max(every)) if every else (0.0, 1.0)
-        name_room = min(max(cell_len(one_line(job.name)) for job in shown), max(8, width // 4))
+        names = [data.kind_of_run.job, *(one_line(job.name) for job in shown)]
+        name_room = min(max(map(cell_len, names)), max(8, width // 4))
         epochs = [_epochs(job) for job in shown]
         epoch_room = max(6, *map(len, epochs))
         with_state, with_best = width >= 48, width >= 64

@@ -142,7 +142,8 @@ def render_page(data: ReportData) -> str:
             of_run=data.kind_of_run,
             measure=data.measured_by,
             with_epochs=any(job.best_epoch is not None for job in data.jobs),
-            with_losses=any(job.best_loss is not None for job in data.jobs),
+            with_losses=data.measured_by.metric not in (LOSS, VALIDATION + LOSS)
+            and any(job.best_loss is not None for job in data.jobs),
             with_val_losses=any(
                 VALIDATION + LOSS in point.metrics for job in data.jobs for point in job.curve
             ),
