@@ -31,7 +31,7 @@ MARKS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
 _BARS, _ASCII_BARS = "▁▂▃▄▅▆▇█", "_.:-=+*#"
 _STATE_STYLES = {"done": "green", "running": "cyan", "interrupted": "bold red"}
 _WAITING = ("suspended", "waiting", "pending")
-_OVER = ("done", "pruned", "failed")
+_OVER = ("done", "pruned", "stopped", "failed")
 _QUIET = Style(dim=True)
 _LEAST_SPARK = 8
 
@@ -115,7 +115,7 @@ class RunView:
         parts = [f"{done} of {count_text(len(data.jobs), data.kind_of_run.job)} done"]
         parts += [
             f"{number} {state}"
-            for state in ("pruned", "failed")
+            for state in _OVER[1:]
             if (number := sum(job.state == state for job in data.jobs))
         ]
         if self.status is not None and not has_ended(self.status):

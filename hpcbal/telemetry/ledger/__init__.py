@@ -9,6 +9,7 @@ from hpcbal.telemetry.ledger.dnn_lines import (
     DnnDoneLine,
     DnnPrunedLine,
     DnnRetriedLine,
+    DnnStoppedLine,
     InitialWeightsLine,
     ModelWarningLine,
 )
@@ -48,6 +49,7 @@ __all__ = [
     "DnnDoneLine",
     "DnnPrunedLine",
     "DnnRetriedLine",
+    "DnnStoppedLine",
     "Entry",
     "ExecutorsChangedLine",
     "GroupMeasuredLine",
