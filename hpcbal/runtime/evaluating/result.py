@@ -169,7 +169,7 @@ def evaluate_run(
 def _facts(
     run: TrainedRun, data: EvaluationData, outcomes: Mapping[str, Outcome], ensemble: str
 ) -> dict[str, Any]:
-    """What a file of predictions says about them."""
+    """Return the facts that a file of predictions holds beside them."""
     outcome = next(iter(outcomes.values()))
     shares = [1.0 / len(run.dnns)] * len(run.dnns)
     if ensemble == "greedy" and outcome.selection is not None:
