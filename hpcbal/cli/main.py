@@ -9,6 +9,7 @@ from typing import NoReturn
 
 from hpcbal import __version__
 from hpcbal.cli import (
+    add,
     cancel,
     compare,
     doctor,
@@ -45,6 +46,7 @@ _VERBS = (
     status,
     watch,
     cancel,
+    add,
     stop,
     resize,
     submit_job,

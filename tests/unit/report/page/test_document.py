@@ -18,6 +18,7 @@ import pytest
 from ledger_lines import entry
 
 from hpcbal.events.ensemble import Delta
+from hpcbal.events.members import StopRule
 from hpcbal.report import (
     GroupWait,
     LeftOut,
@@ -189,6 +190,8 @@ def hostile(hint: Any) -> Any:
     hints = get_type_hints(hint)
     if hint is Delta:
         return Delta(relative=1.0)
+    if hint is StopRule:  # the mode is checked
+        return StopRule(monitor=EVIL + CONTROLS)
     return hint(**{field.name: hostile(hints[field.name]) for field in dataclasses.fields(hint)})
 
 
