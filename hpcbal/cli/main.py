@@ -9,6 +9,7 @@ from typing import NoReturn
 
 from hpcbal import __version__
 from hpcbal.cli import (
+    add,
     cancel,
     compare,
     doctor,
@@ -28,6 +29,7 @@ from hpcbal.cli import (
     submit,
     submit_job,
     validate,
+    watch,
 )
 from hpcbal.cli.options import drop_stdout, writing_stdout
 from hpcbal.errors import INTERRUPTED, ConfigError, ExitCode, HpcbalError, InputError
@@ -42,7 +44,9 @@ _VERBS = (
     profile,
     submit,
     status,
+    watch,
     cancel,
+    add,
     stop,
     resize,
     submit_job,

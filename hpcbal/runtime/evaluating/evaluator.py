@@ -23,20 +23,25 @@ from hpcbal.ensembling import (
     Combination,
     Kind,
     Loss,
+    MemberTally,
     Tally,
     agreeing_pairs,
     answers_of,
     calibrated_tally,
     calibration_evidence,
+    columns_of_samples,
     disagreement,
     entropies,
     greedy_selection,
     items_per_sample,
+    items_shape,
     log_loss_of_mean,
     pieces_of_rank,
+    prediction_columns,
     squared_error_of_mean,
     tally_of,
 )
+from hpcbal.errors import InputError
 from hpcbal.runtime.evaluating.predicting import Predictions, Predictor, StoppedError
 from hpcbal.runtime.evaluating.workers import Workers
 from hpcbal.training.backend import Sums
@@ -51,6 +56,10 @@ SELECTION_BYTES = 2**30
 
 NUM_ENSEMBLES = 2
 """The mean of all DNNs, and the selected ones."""
+
+
+Keep = Callable[[Mapping[str, NDArray[Any]]], None]
+"""Keeps what an ensemble predicts for the next samples, by the names of columns, shape (n, ...)."""
 
 
 class FailedDnnsError(Exception):
@@ -77,6 +86,7 @@ class Scores:
         num_items: number of items.
         calibrated: tallies of each DNN's calibrated predictions; None where they are not known.
         calibrated_together: of the mean of all, and of the selected DNNs.
+        members: what each DNN contributes to the mean of all; None for fewer than two.
         within, between: of both, sums of the uncertainty within and between their members: the mean entropy
             of the members, and what the entropy of their mean is above that ([DEPEWEG] Sec. 3); of values,
             the variance between members alone.
@@ -93,6 +103,7 @@ class Scores:
     num_items: int = 0
     calibrated: list[Any] = field(default_factory=list)
     calibrated_together: list[Any] = field(default_factory=lambda: [None] * NUM_ENSEMBLES)
+    members: MemberTally | None = None
     within: list[float] = field(default_factory=lambda: [0.0] * NUM_ENSEMBLES)
     between: list[float] = field(default_factory=lambda: [0.0] * NUM_ENSEMBLES)
 
@@ -138,6 +149,8 @@ class Evaluator:
         num_columns: numbers that an item's prediction has: classes, or 1 for values.
         chunk_bytes: see `CHUNK_BYTES`.
         output: name of the output that is evaluated, if labels have names.
+        keep: on the first rank, gets the predictions for all samples in their order; None: nobody does.
+        kept: whose predictions: of the mean of all (0), or of the selected DNNs (1).
     """
 
     def __init__(
@@ -149,8 +162,11 @@ class Evaluator:
         num_columns: int,
         chunk_bytes: int = CHUNK_BYTES,
         output: str = UNNAMED,
+        keep: Keep | None = None,
+        kept: int = 0,
     ) -> None:
         self._output = output
+        self._keep, self._kept = keep, kept
         self._workers = workers
         self._predictor = predictor
         self._dnns = list(dnns)
@@ -170,11 +186,17 @@ class Evaluator:
 
         Raises:
             FailedDnnsError: if DNNs cannot be evaluated; call again without them.
+            InputError: if the predictions of a selection are to be kept, and there is none.
             StoppedError: if a rank was asked to stop.
         """
         if selection is None and validation is not None and len(self._dnns) > 1:
             selection = self.select(validation)
         weights = None if selection is None else selection.weights
+        if self._keep is not None and self._kept and weights is None:
+            raise InputError(
+                "--ensemble greedy: nothing was selected, because there are no validation samples, or too "
+                "many; take the mean of all"
+            )
         fitted = Fitted((None,) * len(self._dnns))
         if validation is not None and not self._output:
             fitted = self.calibrate(validation, weights)
@@ -196,10 +218,7 @@ class Evaluator:
         labels, counts = np.full(num_items, -np.inf), np.zeros(num_items, np.int32)
 
         def take(member: int, found: Predictions, items: NDArray[np.int64]) -> None:
-            if self._kind == "values":
-                evidence[member, items] = found.rows[:, 0]
-            else:
-                evidence[member, items] = answers_of(found.rows, found.labels.astype(np.int64)).truth
+            evidence[member, items] = _evidence(found, self._kind)
             labels[items] = found.labels
             counts[items] += 1
 
@@ -254,7 +273,7 @@ class Evaluator:
 
     def _chunks(self, samples: SampleSet) -> Iterator[tuple[int, int]]:
         """Yield the first sample and the end of each chunk."""
-        per_item = 8 * NUM_ENSEMBLES * (self._num_columns + 1) + 4 * len(self._dnns) + 8 + 4
+        per_item = 8 * NUM_ENSEMBLES * (self._num_columns + 1) + (4 + 8) * len(self._dnns) + 8 + 4
         step = max(1, self._chunk_bytes // (per_item * self._items_per_sample(samples)))
         for start in range(0, len(samples.ids), step):
             yield start, min(start + step, len(samples.ids))
@@ -324,6 +343,7 @@ class Evaluator:
     ) -> None:
         num_dnns, num_items = len(self._dnns), (stop - start) * self._items_per_sample(samples)
         predicted = np.zeros((num_dnns, num_items), np.int32)
+        evidence = np.zeros((num_dnns, num_items))
         spread = np.zeros((NUM_ENSEMBLES, num_items))
         is_values = self._kind == "values"
 
@@ -336,6 +356,9 @@ class Evaluator:
             if weights is not None:
                 spread[1, items] += weights[member] * own
             predicted[member, items] = found.rows.argmax(axis=1)
+            if not samples.has_labels:
+                return
+            evidence[member, items] = _evidence(found, self._kind)
             scores.sums[member] += found.sums
             tally = tally_of(found.rows, found.labels, self._kind)
             scores.tallies[member] = _sum([scores.tallies[member], tally])
@@ -345,18 +368,33 @@ class Evaluator:
         rows, labels, is_known = self._combined(samples, start, stop, weights, take)
         scores.num_samples += len(labels) // self._items_per_sample(samples)
         scores.num_items += len(labels)
-        scores.agreeing += agreeing_pairs(self._workers.reduce(predicted, "sum")[:, is_known])
+        classes = self._workers.reduce(predicted, "sum")[:, is_known]
+        scores.agreeing += agreeing_pairs(classes)
+        evidence = self._workers.reduce(evidence, "sum")[:, is_known]
+        if num_dnns > 1 and len(labels) and samples.has_labels:
+            members = MemberTally.of(evidence, classes, labels, self._kind)
+            scores.members = members if scores.members is None else scores.members + members
         spread = self._workers.reduce(spread, "sum")[:, is_known]
+        if self._keep is not None and self._workers.rank == 0:
+            of_one = rows[self._kept], spread[self._kept], self._kind, fitted.together[self._kept]
+            columns = prediction_columns(*of_one)
+            if samples.has_labels:
+                columns["label"] = labels if is_values else labels.astype(np.int32)
+            label = samples.source.label_spec.by_name[self._output]
+            shape = items_shape(label.shape, label.dtype, self._kind)
+            self._keep(columns_of_samples(columns, is_known, shape))
         for index, each in enumerate(rows):
-            scores.together[index] = _sum([scores.together[index], tally_of(each, labels, self._kind)])
-            scaled = calibrated(each, labels, fitted.together[index])
-            scores.calibrated_together[index] = _sum([scores.calibrated_together[index], scaled])
             own = float(spread[index].sum())
             if is_values:
                 scores.between[index] += own - float(np.square(each).sum())
             else:
                 scores.within[index] += own
                 scores.between[index] += float(entropies(each).sum()) - own
+            if not samples.has_labels:
+                continue
+            scores.together[index] = _sum([scores.together[index], tally_of(each, labels, self._kind)])
+            scaled = calibrated(each, labels, fitted.together[index])
+            scores.calibrated_together[index] = _sum([scores.calibrated_together[index], scaled])
             if num_dnns > 1 and len(labels) and not self._output:  # a replica measures all outputs together
                 self._measure(samples, index, each, labels, scores)
 
@@ -428,6 +466,13 @@ class Evaluator:
     def _items_per_sample(self, samples: SampleSet) -> int:
         label = samples.source.label_spec.by_name[self._output]
         return items_per_sample(label.shape, label.dtype, self._kind)
+
+
+def _evidence(found: Predictions, kind: Kind) -> NDArray[np.float64]:
+    """Return the values, or the probabilities of the right classes: the loss of a mean needs no more."""
+    if kind == "values":
+        return found.rows[:, 0]
+    return answers_of(found.rows, found.labels.astype(np.int64)).truth
 
 
 def _sum(tallies: Iterable[Any]) -> Any:

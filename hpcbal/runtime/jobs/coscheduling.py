@@ -7,10 +7,11 @@ import time
 from bisect import insort
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 from hpcbal.comm.channel import Message
-from hpcbal.config import JobsConfig
+from hpcbal.config import JobsConfig, SharedJobConfig
+from hpcbal.config.listed import JOBS
 from hpcbal.errors import HpcbalError, UserCodeError
 from hpcbal.paramserver.coscheduling import scheduler
 from hpcbal.paramserver.coscheduling.messages import AskForNetwork, NetworkUsed, UseNetwork
@@ -39,6 +40,7 @@ from hpcbal.telemetry.ledger import (
     JobsGroupedLine,
     JobSpilledLine,
     JobSubmittedLine,
+    MachinesBusyLine,
     MachinesUsedLine,
     SharingFacts,
 )
@@ -47,6 +49,12 @@ from hpcbal.telemetry.views.table import count_text
 
 LOOK_INTERVAL_S = 1.0
 """Between looks for jobs that have been submitted."""
+
+BUSY_INTERVAL_S = 5.0
+"""The least time between two records of how busy the machines were."""
+
+BUSY_SHARE = 0.02
+"""And so much of the time that this start has taken: a day gives 300 of them."""
 
 SWITCH_INTERVAL_S = 5e-4
 """How long a thread that computes in Python keeps the one waiting that serves all jobs: that of a machine
@@ -84,14 +92,16 @@ class Coscheduling(JobPlacement, Shown):
         self._network = NetworkSynchroniser()
         self._groups = FormedGroups()
         self._loads: dict[int, MachineLoad] = {}
+        self._recorded: dict[int, MachineLoad] = {}  # as of the last `machines-busy`
         self._began_s = time.monotonic()
+        self._busy_due_s = self._began_s + BUSY_INTERVAL_S
         self._master: Master
         self._record: Record
 
     def begin(self, master: Master, record: Record) -> None:
         """Expect the jobs of the run, and record those that were submitted to an earlier start."""
         self._master, self._record = master, record
-        self._submissions = SubmissionWatch(self._run, master.jobs)
+        self._submissions = SubmissionWatch(self._run, JOBS, master.jobs)
         self._loader = Loader(self._open, record.note)
         self._expected = sorted(
             (job.arrives_s, index, name)
@@ -174,6 +184,9 @@ class Coscheduling(JobPlacement, Shown):
         self._grant(self._network.release(now_s))
         if now_s >= self._look_due_s:
             self._look_for_submissions()
+        if now_s >= self._busy_due_s:
+            self._note_busy()
+            self._busy_due_s = now_s + max(BUSY_INTERVAL_S, BUSY_SHARE * (now_s - self._began_s))
         if self._master.stop_reason is None:
             self._look_at_arrivals(now_s)
 
@@ -182,11 +195,13 @@ class Coscheduling(JobPlacement, Shown):
         if self._master.stop_reason is not None:
             return False  # the next start finds them
         self._look_due_s = time.monotonic() + LOOK_INTERVAL_S
-        configs, roots, problems = self._submissions.look()
+        submissions, problems = self._submissions.look()
         for problem in problems:
             self._record.note(problem)
-        append_import_roots(roots)
-        self._import_roots = tuple(dict.fromkeys((*self._import_roots, *roots)))
+        for submission in submissions:
+            append_import_roots(submission.import_roots)
+            self._import_roots = tuple(dict.fromkeys((*self._import_roots, *submission.import_roots)))
+        configs = [cast(SharedJobConfig, item) for each in submissions for item in each.items]
         for config in configs:
             job = self._master.jobs[config.name] = Job(config, self._config.seed_of(config))
             self._append_submitted(job)
@@ -335,7 +350,19 @@ class Coscheduling(JobPlacement, Shown):
                 self._record.append(GroupMeasuredLine(group.jobs, group.machines, predicted_s, measured_s))
         self._groups.become(groups, loads, running)
 
+    def _note_busy(self) -> None:
+        """Record how busy the machines were since the last record."""
+        late = {rank: load.since(self._recorded.get(rank)) for rank, load in sorted(self._loads.items())}
+        late = {rank: load for rank, load in late.items() if load.wall_s > 0.0}
+        if late:
+            seconds = tuple(load.wall_s for load in late.values())
+            cpu = tuple(min(1.0, load.cpu_s / load.wall_s) for load in late.values())
+            network = tuple(min(1.0, load.network_s / load.wall_s) for load in late.values())
+            self._record.append(MachinesBusyLine(tuple(late), seconds, cpu, network))
+            self._recorded = dict(self._loads)
+
     def close(self) -> None:
+        self._note_busy()
         if self._loads:
             ranks = tuple(sorted(self._loads))
             loads = [self._loads[rank] for rank in ranks]

@@ -7,6 +7,7 @@ from types import MappingProxyType
 
 from hpcbal.events.ensemble import (
     CheckpointWritten,
+    DnnAdded,
     DnnFailed,
     EpochDone,
     GroupLeft,
@@ -48,6 +49,7 @@ from hpcbal.telemetry.ledger.job_lines import (
     JobsGroupedLine,
     JobSpilledLine,
     JobSubmittedLine,
+    MachinesBusyLine,
     MachinesUsedLine,
     ReconfiguredLine,
     RolesAssignedLine,
@@ -63,6 +65,7 @@ LINE_BY_EVENT: Mapping[str, type[Line]] = MappingProxyType(
             PredictionLine,
             RunFinishedLine,
             SuspendRequested,
+            DnnAdded,
             StopAsked,
             StartProfiling,
             ScheduleChosen,
@@ -94,6 +97,7 @@ LINE_BY_EVENT: Mapping[str, type[Line]] = MappingProxyType(
             JobPlacedLine,
             JobRestedLine,
             JobSpilledLine,
+            MachinesBusyLine,
             MachinesUsedLine,
             RolesAssignedLine,
             ThroughputForecastLine,
