@@ -17,6 +17,7 @@ from hpcbal.control.progress import DnnSpec, ScheduleSettings, evaluate
 from hpcbal.control.pruning import prune_at_pass_end, prune_between_rounds
 from hpcbal.control.state import Dnn, Group
 from hpcbal.control.states import STATE_WHEN_SAVED, DnnState, Leaving, Phase
+from hpcbal.control.stopping import stop_at_pass_end
 from hpcbal.events.ensemble import (
     EpochDone,
     GroupPlan,
@@ -200,7 +201,7 @@ def on_pass_end(ensemble: Ensemble, group: Group, event: EpochDone) -> list[Inst
     decision = evaluate(dnn.spec.stop, dnn.history)
     if decision is not None:
         return [ensemble.leave(group, Leaving.CONVERGED, decision.detail)]
-    instructions = prune_at_pass_end(ensemble, [group], None)
+    instructions = stop_at_pass_end(ensemble, [group]) or prune_at_pass_end(ensemble, [group], None)
     if instructions:
         return instructions
     slots, leaves_out = _next_slots(ensemble, group)

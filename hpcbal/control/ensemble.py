@@ -33,6 +33,7 @@ from hpcbal.control.states import (
     Leaving,
     Phase,
 )
+from hpcbal.control.stopping import on_stop_asked, stop_waiting
 from hpcbal.errors import ClusterError
 from hpcbal.events.ensemble import (
     CheckpointWritten,
@@ -49,6 +50,7 @@ from hpcbal.events.ensemble import (
     RoundPlan,
     ScheduleChosen,
     Started,
+    StopAsked,
     StopStream,
     SuspendGroups,
     SuspendRequested,
@@ -320,6 +322,7 @@ class Ensemble:
         dnn.state = to
         if to in TERMINAL:
             del self.state.live[dnn.spec.dnn_id]
+            self.state.to_stop.discard(dnn.spec.dnn_id)
 
     def leave(self, group: Group, reason: Leaving, detail: str = "") -> LeaveRound:
         """Ask a group to save a checkpoint and leave."""
@@ -499,6 +502,7 @@ def _on_group_left(ensemble: Ensemble, event: GroupLeft) -> list[Instruction]:
         if not group.is_profiling and not group.is_saved:
             raise ensemble.unexpected(event, dnn, f"CheckpointWritten of epoch {dnn.epochs} before GroupLeft")
         ensemble.move(dnn, STATE_WHEN_LEFT[group.leaving])
+        stop_waiting(ensemble)
     del s.groups[event.dnn_id]
     if group.leaving is Leaving.PAUSED and s.plan is not None:  # an interrupted round continues without it
         s.plan = without(s.plan, {event.dnn_id}) or s.plan
@@ -552,5 +556,6 @@ _HANDLERS: dict[type[Event], Callable[[Ensemble, Any], list[Instruction]]] = {
     GroupLeft: _on_group_left,
     DnnFailed: _on_dnn_failed,
     ScheduleChosen: on_schedule_chosen,
+    StopAsked: on_stop_asked,
     SuspendRequested: _on_suspend_requested,
 }

@@ -31,6 +31,7 @@ from hpcbal.control.progress import ScheduleSettings, check_monitored, evaluate
 from hpcbal.control.pruning import prune_at_pass_end, prune_between_rounds
 from hpcbal.control.state import EnsembleState, Group
 from hpcbal.control.states import STATE_WHEN_SAVED, DnnState, Leaving, Phase
+from hpcbal.control.stopping import stop_at_pass_end, stop_waiting
 from hpcbal.errors import InputError
 from hpcbal.events.ensemble import (
     ChooseSchedule,
@@ -176,6 +177,9 @@ def on_schedule_chosen(ensemble: Ensemble, event: ScheduleChosen) -> list[Instru
         allowed = "one of the candidates, once, after ChooseSchedule"
         raise ensemble.error(f"got {event!r} in phase {s.phase}; allowed: {allowed}")
     s.choice = event
+    stop_waiting(ensemble)
+    if not s.live:
+        return ensemble.finish()
     if not ensemble.has_rounds:
         return _train_alone(ensemble)
     return _start_round(ensemble, _continued_round(ensemble) or _planned_round(ensemble))
@@ -343,6 +347,7 @@ def decide(ensemble: Ensemble) -> list[Instruction]:
             break
         waiting = [g for g in staying if g.reported_pass == finished and g.training_pass is None]
         instructions += _leave_if_converged(ensemble, waiting)
+        instructions += stop_at_pass_end(ensemble, waiting)
         instructions += prune_at_pass_end(ensemble, waiting, finished)
         staying = s.staying_groups()
         shrinks, is_newest = what_shrinks(staying), finished + 1 >= s.next_pass

@@ -23,9 +23,9 @@ def render(state: EnsembleState) -> dict[str, Any]:
     """The state for status.json; strict JSON, with null for values that are not known.
 
     Returns: phase, outcome, suspending (the reason or null), round, pass_index, next_pass,
-        num_live, num_done, num_pruned, num_failed, and per DNN: state ('paused' while it waits for results of
-        others), epochs, max_epochs, metrics (of the
-        last epoch), monitor, best, best_epoch, slots, left_out, leaving, cause, detail.
+        num_live, num_done, num_pruned, num_stopped, num_failed, and per DNN: state ('paused' while it waits
+        for results of others), epochs, max_epochs, metrics (of the last epoch), monitor, best,
+        best_epoch, slots, left_out, leaving, cause, detail.
     """
     in_round = state.phase is Phase.ROUND and state.plan is not None
     states = [str(dnn.state) for dnn in state.dnns.values()]
@@ -39,6 +39,7 @@ def render(state: EnsembleState) -> dict[str, Any]:
         "num_live": len(state.live_ids()),
         "num_done": states.count("done"),
         "num_pruned": states.count("pruned"),
+        "num_stopped": states.count("stopped"),
         "num_failed": states.count("failed"),
         "dnns": {
             dnn_id: _dnn(
@@ -174,6 +175,8 @@ def _slots(state: EnsembleState, cluster: Cluster) -> Iterator[str]:
 def _groups(state: EnsembleState) -> Iterator[str]:
     if state.live_ids() != [dnn_id for dnn_id, dnn in state.dnns.items() if dnn.is_live]:
         yield f"the DNNs that go on are not those listed as live: {state.live_ids()}"
+    for dnn_id in state.to_stop & (state.dnns.keys() - state.live.keys()):
+        yield f"{dnn_id} has ended, but is to be stopped"
     for dnn_id, dnn in state.dnns.items():
         group = state.groups.get(dnn_id)
         if dnn.state in WITH_GROUP and group is None:
@@ -198,7 +201,7 @@ def _phase(state: EnsembleState) -> Iterator[str]:
         yield f"phase {state.phase} with {len(state.groups)} groups"
     if (state.phase is Phase.FINISHED) != bool(state.outcome):
         yield f"phase {state.phase} with outcome {state.outcome!r}"
-    all_done = all(dnn.state in (DnnState.DONE, DnnState.PRUNED) for dnn in state.dnns.values())
+    all_done = all(dnn.state in TERMINAL - {DnnState.FAILED} for dnn in state.dnns.values())
     if state.outcome and (state.outcome == "done") != all_done:
         yield f"outcome {state.outcome!r} contradicts the states of the DNNs"
     if state.outcome and (state.outcome in ("suspended", "profiled")) != bool(state.live_ids()):

@@ -131,8 +131,10 @@ class EnsembleState:
         suspend_reason: why a clean stop was requested; empty if none was.
         outcome: the outcome in Finish; empty before.
         paused: live DNNs that are no candidates for rounds until results of others are known, with a reason.
-        live: DNNs that are not done, pruned or failed, in the order of the config. Kept, because looking
-            through thousands of DNNs at the end of every pass would take most of the time of a simulated run.
+        to_stop: DNNs that the user has asked to stop, and that have not left yet.
+        live: DNNs that are not done, pruned, stopped or failed, in the order of the config. Kept, because
+            looking through thousands of DNNs at the end of every pass would take most of the time of a
+            simulated run.
     """
 
     dnns: dict[str, Dnn]
@@ -156,6 +158,7 @@ class EnsembleState:
     suspend_reason: str = ""
     outcome: str = ""
     paused: dict[str, str] = field(default_factory=dict)
+    to_stop: set[str] = field(default_factory=set)
     live: dict[str, None] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -183,7 +186,7 @@ class EnsembleState:
         self.built[dnn_id] = tuple(sorted({*self.built.get(dnn_id, ()), *slots}))
 
     def live_ids(self) -> list[str]:
-        """DNNs that are not done, pruned or failed, in the order of the config."""
+        """DNNs that are not done, pruned, stopped or failed, in the order of the config."""
         return list(self.live)
 
     def candidate_ids(self) -> list[str]:

@@ -17,6 +17,7 @@ class DnnState(enum.StrEnum):
     SUSPENDED = "suspended"  # stopped inside a round; continues where it stopped
     DONE = "done"  # converged, and the checkpoint is on disk
     PRUNED = "pruned"  # stopped early because others are better, and the checkpoint is on disk
+    STOPPED = "stopped"  # ended by the user; the checkpoint is on disk, if it has trained at all
     FAILED = "failed"  # cannot continue
 
 
@@ -36,6 +37,7 @@ class Leaving(enum.StrEnum):
     CONVERGED = "converged"
     PAUSED = "paused"  # until others have results
     PRUNED = "pruned"
+    STOPPED = "stopped"  # the user asked for it
     REGROUP = "regroup"
     SUSPENDED = "suspended"  # stopped at its next step, maybe inside a pass
     FAILED = "failed"
@@ -44,6 +46,7 @@ class Leaving(enum.StrEnum):
 STATE_WHEN_SAVED: Mapping[Leaving, DnnState] = {
     Leaving.CONVERGED: DnnState.DONE,
     Leaving.PRUNED: DnnState.PRUNED,
+    Leaving.STOPPED: DnnState.STOPPED,
 }
 """The state of a DNN once the checkpoint for leaving is on disk, where that ends it."""
 
@@ -60,21 +63,36 @@ TRANSITIONS: Mapping[DnnState, frozenset[DnnState]] = {
     DnnState.PENDING: frozenset({DnnState.WAITING, DnnState.FAILED}),
     DnnState.PROFILING: frozenset({DnnState.WAITING, DnnState.FAILED}),
     # waiting -> done: a resume finds a whole checkpoint whose history meets the stop rule.
-    # waiting -> pruned: the results of others decided about it while it waited.
+    # waiting -> pruned, stopped: the results of others, or the user, decided about it while it waited.
     DnnState.WAITING: frozenset(
-        {DnnState.PROFILING, DnnState.RUNNING, DnnState.DONE, DnnState.PRUNED, DnnState.FAILED}
+        {
+            DnnState.PROFILING,
+            DnnState.RUNNING,
+            DnnState.DONE,
+            DnnState.PRUNED,
+            DnnState.STOPPED,
+            DnnState.FAILED,
+        }
     ),
     DnnState.RUNNING: frozenset({DnnState.LEAVING, DnnState.FAILED}),
     DnnState.LEAVING: frozenset(
-        {DnnState.WAITING, DnnState.SUSPENDED, DnnState.DONE, DnnState.PRUNED, DnnState.FAILED}
+        {
+            DnnState.WAITING,
+            DnnState.SUSPENDED,
+            DnnState.DONE,
+            DnnState.PRUNED,
+            DnnState.STOPPED,
+            DnnState.FAILED,
+        }
     ),
     DnnState.SUSPENDED: frozenset({DnnState.WAITING, DnnState.FAILED}),
     DnnState.DONE: frozenset(),
     DnnState.PRUNED: frozenset(),
+    DnnState.STOPPED: frozenset(),
     DnnState.FAILED: frozenset(),
 }
 
-TERMINAL = frozenset({DnnState.DONE, DnnState.PRUNED, DnnState.FAILED})
+TERMINAL = frozenset({DnnState.DONE, DnnState.PRUNED, DnnState.STOPPED, DnnState.FAILED})
 """States that no event and no resume changes."""
 
 WITH_GROUP = frozenset({DnnState.PROFILING, DnnState.RUNNING, DnnState.LEAVING})

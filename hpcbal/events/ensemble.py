@@ -373,6 +373,18 @@ def cost_of(prediction: SchedulePrediction) -> tuple[bool, float, int]:
 
 
 @dataclass(frozen=True, slots=True)
+class StopAsked(Event):
+    """Written when the user has asked to end DNNs of a run that is under way (`hpcbal stop`).
+
+    Attributes:
+        dnn_ids: the DNNs; those that have ended already are left as they are.
+    """
+
+    event: ClassVar[str] = "stop-asked"
+    dnn_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class SuspendRequested(Event):
     """Written when a signal, the walltime or an error asks for a clean stop with exit code 75.
 
@@ -494,7 +506,8 @@ class LeaveRound(Instruction):
 
     Attributes:
         dnn_id: the DNN of the group.
-        reason: `converged`; `paused` until other DNNs have results, or `pruned`, see `prune`; or `regroup`.
+        reason: `converged`; `paused` until other DNNs have results, or `pruned`, see `prune`;
+            `stopped` by the user; or `regroup`.
         detail: the rule that applied, or the slot that a group drops; text for users.
     """
 

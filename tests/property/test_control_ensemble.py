@@ -43,6 +43,7 @@ from hpcbal.events.ensemble import (
     StartGroup,
     StartProfiling,
     StartRound,
+    StopAsked,
     StopStream,
     SuspendGroups,
     SuspendRequested,
@@ -53,7 +54,7 @@ from hpcbal.policies.pruning import Asha, Median
 
 NUM_POSITIONS = 6
 MAX_ACTIONS = 20_000
-OVER = ("done", "pruned", "failed")
+OVER = ("done", "pruned", "stopped", "failed")
 QUICK = settings(max_examples=100, deadline=None, phases=(Phase.explicit, Phase.reuse, Phase.generate))
 
 
@@ -145,6 +146,8 @@ class World:
                 for m in range(1, 7):
                     self.rates = self.rates.with_measurement(model.spec.dnn_id, m, model.rate_on(m))
         self.stops: deque[tuple[int, str]] = deque()  # (number of events, 'suspend' or 'crash')
+        self.asks: deque[tuple[int, str]] = deque()  # (number of events, DNN that the user asks to stop)
+        self.asked: set[str] = set()
         self.num_events = 0
         self.offers_per_epoch = 0.0
         self.left_out: dict[str, set[int]] = {}
@@ -176,6 +179,11 @@ class World:
                 if self.stops.popleft()[1] == "crash":
                     return "crash"
                 self.deliver(SuspendRequested("walltime"))
+                continue
+            if self.asks and self.num_events >= self.asks[0][0]:
+                name = self.asks.popleft()[1]
+                self.asked.add(name)
+                self.deliver(StopAsked((name,)))
                 continue
             if self.ensemble.state.phase == "round" and not self.has_asked:
                 self.has_asked = True
@@ -371,7 +379,12 @@ class World:
             dnns[dnn_id] = (
                 known
                 if known.state in OVER
-                else DnnProgress(DnnState.RUNNING, len(disk.history), tuple(disk.history), disk.position)
+                else DnnProgress(
+                    DnnState.STOPPED if dnn_id in self.asked else DnnState.RUNNING,
+                    len(disk.history),
+                    tuple(disk.history),
+                    disk.position,
+                )
             )
         self.timed = [t for t in self.timed if self.rates.is_measured(*t)]
         self.begin(cluster, replace(left, dnns=dnns, interrupted=interrupted))
@@ -398,11 +411,16 @@ class World:
                 assert self.schedule.prune is not None
                 assert model.spec.may_be_pruned
                 assert dnn.epochs < model.num_epochs()
+            elif dnn.state == "stopped":
+                assert dnn_id in self.asked
+                assert dnn.epochs <= model.num_epochs()
             else:
                 assert dnn.state == "done"
                 assert dnn.epochs == model.num_epochs()
             disk = self.disk[dnn_id]
             assert disk.history == dnn.history
+            if dnn.state == "stopped" and disk.position is not None and disk.position.offset < NUM_POSITIONS:
+                continue  # between two starts, maybe inside a pass
             assert merged(disk.trained) == [(r.pass_index, 0, NUM_POSITIONS) for r in disk.history]
         states = [str(dnn.state) for dnn in self.ensemble.state.dnns.values()]
         assert self.finish == ("failed-dnns" if "failed" in states else "done")
@@ -589,6 +607,23 @@ def test_stops_on_changing_clusters_train_every_sample_once_per_epoch(seed: int)
     world.disk_is_sound = case.rng.random() < 0.5
     world.run_to_the_end([draw_cluster(case.rng) for _ in range(3)])
     world.check_end()
+
+
+@QUICK
+@given(seeds)
+def test_dnns_that_the_user_stops_leave_after_a_whole_epoch_and_the_others_are_not_touched(seed: int) -> None:
+    case = Case(seed, last_checkpoint_fails=True)
+    offers = case.rng.choice([0.0, 0.5])
+    num_events = case.whole_run(offers).num_events
+    world = case.world(offers)
+    names = case.rng.sample(sorted(world.models), case.rng.randint(1, min(3, len(world.models))))
+    world.asks = deque(sorted((case.rng.randint(1, num_events), name) for name in names))
+    if case.rng.random() < 0.5:
+        world.stops = draw_stops(case.rng, num_events, ["suspend", "crash"])
+    world.run_to_the_end([])
+    world.check_end()
+    if world.ensemble.log.num_dropped == 0:
+        assert replay(*world.ensemble.origin, world.ensemble.events).state == world.ensemble.state
 
 
 @QUICK

@@ -4,10 +4,20 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hpcbal.cluster.systems.job import UNKNOWN, BatchJob, Command, Phase, QueueState, Run, System, checked
+from hpcbal.cluster.systems.job import (
+    UNKNOWN,
+    BatchJob,
+    Command,
+    Phase,
+    QueueState,
+    Run,
+    System,
+    checked,
+    part,
+)
 from hpcbal.cluster.systems.script import directives, site_options
 
 _PHASE_OF = {
@@ -77,7 +87,7 @@ def state_of_jobs(printed: str) -> QueueState:
         phase = _PHASE_OF[job["state"]]
     except (ValueError, KeyError, TypeError):
         return UNKNOWN
-    scheduler = _part(_part(job, "annotations"), "sched")
+    scheduler = part(part(job, "annotations"), "sched")
     ends = job.get("expiration") if phase is Phase.RUNNING else job.get("t_inactive")
     return QueueState(
         phase,
@@ -90,14 +100,9 @@ def state_of_jobs(printed: str) -> QueueState:
     )
 
 
-def _reason(job: dict[str, Any], scheduler: dict[str, Any]) -> str:
-    waits = job.get("dependencies") or scheduler.get("reason_pending") or _part(job, "exception").get("note")
+def _reason(job: Mapping[str, Any], scheduler: Mapping[str, Any]) -> str:
+    waits = job.get("dependencies") or scheduler.get("reason_pending") or part(job, "exception").get("note")
     return ", ".join(map(str, waits)) if isinstance(waits, list) else str(waits or "")
-
-
-def _part(values: dict[str, Any], name: str) -> dict[str, Any]:
-    found = values.get(name)
-    return found if isinstance(found, dict) else {}
 
 
 def _seconds(value: object) -> float | None:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from hpcbal.errors import ClusterError
 
@@ -93,11 +93,6 @@ class BatchJob:
         """Return the number of ranks on all nodes."""
         return self.num_nodes * self.ranks_per_node
 
-    @property
-    def launcher(self) -> str:
-        """Return the launcher that the site has chosen; empty: the system's first one."""
-        return self.site.launcher
-
 
 class Phase(Enum):
     """Where a job is."""
@@ -133,6 +128,12 @@ class QueueState:
 
 
 UNKNOWN = QueueState(Phase.UNKNOWN)
+
+
+def part(values: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """Return an object within what a scheduler says as JSON; empty if it has none."""
+    found = values.get(name)
+    return found if isinstance(found, dict) else {}
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ def options(job: BatchJob) -> list[str]:
     """Return the lines at the head of the script."""
     site = job.site
     cores = f" affinity[core({job.cores_per_rank})]" if job.cores_per_rank else ""
-    if job.launcher == "jsrun":
+    if job.site.launcher == "jsrun":
         nodes = [["-nnodes", str(job.num_nodes)]]
     else:
         nodes = [["-n", str(job.num_ranks)], ["-R", f"span[ptile={job.ranks_per_node}]{cores}"]]

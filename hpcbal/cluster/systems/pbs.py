@@ -20,6 +20,7 @@ from hpcbal.cluster.systems.job import (
     SiteFacts,
     System,
     checked,
+    part,
 )
 from hpcbal.cluster.systems.script import clock, directives, folder_of, site_options
 
@@ -116,7 +117,7 @@ def _state(job: Any) -> QueueState:
         phase,
         str(letter),
         reason=str(job.get("comment", "")) if phase is Phase.PENDING else "",
-        starts_s=_time(_part(job, "estimated").get("start_time")) if phase is Phase.PENDING else None,
+        starts_s=_time(part(job, "estimated").get("start_time")) if phase is Phase.PENDING else None,
         until_s=started_s + limit_s if phase is Phase.RUNNING and started_s and limit_s else None,
         exit_code=_exit_code(job.get("Exit_status")) if phase is Phase.ENDED else None,
         nodes="+".join(re.findall(r"(?:^|\+)([^/+]+)", str(job.get("exec_host", "")))),
@@ -133,7 +134,7 @@ def look(run: Run) -> SiteFacts:
 def facts_of_pbsnodes(printed: str) -> SiteFacts:
     """Read what `pbsnodes -a -F json` prints; the most frequent kind of node counts."""
     try:
-        nodes = [_part(node, "resources_available") for node in json.loads(printed)["nodes"].values()]
+        nodes = [part(node, "resources_available") for node in json.loads(printed)["nodes"].values()]
         kinds = Counter((int(node.get("ncpus", 0)), int(node.get("ngpus", 0))) for node in nodes)
     except (ValueError, KeyError, TypeError, AttributeError):
         return SiteFacts()
@@ -141,13 +142,8 @@ def facts_of_pbsnodes(printed: str) -> SiteFacts:
     return SiteFacts(cores_per_node=cores or None, gpus_per_node=gpus if cores else None)
 
 
-def _part(job: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    found = job.get(name)
-    return found if isinstance(found, dict) else {}
-
-
 def _limit_s(job: Mapping[str, Any]) -> float | None:
-    parts = str(_part(job, "Resource_List").get("walltime", "")).split(":")
+    parts = str(part(job, "Resource_List").get("walltime", "")).split(":")
     if len(parts) != 3 or not all(part.isdecimal() for part in parts):
         return None
     return float(3600 * int(parts[0]) + 60 * int(parts[1]) + int(parts[2]))

@@ -26,7 +26,7 @@ def render(system: System, job: BatchJob, file: str = "") -> str:
     Raises:
         InputError: if a value cannot be written into a script, such as one with a newline.
     """
-    launcher = job.launcher or system.launchers[0]
+    launcher = job.site.launcher or system.launchers[0]
     values = {
         "options": "\n".join(system.options(job)),
         "general": "" if not job.tasks else None,

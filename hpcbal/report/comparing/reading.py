@@ -181,6 +181,7 @@ def _summary(run: _Run, dnns: Sequence[DnnInRun]) -> RunSummary:
         state=data.state,
         num_done=sum(job.state == "done" for job in data.jobs),
         num_pruned=sum(job.state == "pruned" for job in data.jobs),
+        num_stopped=sum(job.state == "stopped" for job in data.jobs),
         num_failed=len(data.failed),
         num_dnns=len(data.jobs),
         num_slots=data.num_slots,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from hpcbal.report.model import EpochPoint
 from hpcbal.telemetry.files.json_lines import duration_text
-from hpcbal.telemetry.views.table import count_text, format_table, number_text
+from hpcbal.telemetry.views.table import count_text, early_text, format_table, number_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +18,7 @@ class RunSummary:
         label: short and unique in the comparison.
         directory: as it was given.
         state: as in the report: done, stopped, running, ...
-        num_done, num_pruned, num_failed, num_dnns: DNNs.
+        num_done, num_pruned, num_stopped, num_failed, num_dnns: DNNs.
         num_slots: slots of the largest allocation.
         starts: number of starts.
         duration_s: all starts together.
@@ -32,6 +32,7 @@ class RunSummary:
     state: str
     num_done: int
     num_pruned: int
+    num_stopped: int
     num_failed: int
     num_dnns: int
     num_slots: int
@@ -43,10 +44,10 @@ class RunSummary:
 
     @property
     def counts(self) -> str:
-        """How many DNNs are done, and how many were pruned or failed."""
-        pruned = f", {self.num_pruned} pruned" if self.num_pruned else ""
+        """How many DNNs are done, and how many were pruned, stopped or failed."""
+        early = early_text(self.num_pruned, self.num_stopped)
         failed = f", {self.num_failed} failed" if self.num_failed else ""
-        return f"{self.num_done} of {self.num_dnns} done{pruned}{failed}"
+        return f"{self.num_done} of {self.num_dnns} done{early}{failed}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from hpcbal.safe_text import printable
 from hpcbal.telemetry.files.atomic_file import output_error, write_atomic
 from hpcbal.telemetry.views.evaluation import title_of
 from hpcbal.telemetry.views.summary import metric_words
-from hpcbal.telemetry.views.table import count_text, key_line
+from hpcbal.telemetry.views.table import count_text, early_text, key_line
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -45,15 +45,14 @@ def mood(data: ReportData) -> Literal["bad", "good", "plain"]:
 
 def cards(data: ReportData) -> list[tuple[str, str]]:
     """The most important numbers, each with its meaning."""
-    num_done = sum(job.state == "done" for job in data.jobs)
-    num_pruned = sum(job.state == "pruned" for job in data.jobs)
-    failed = f", {num_pruned} pruned" if num_pruned else ""
+    states = [job.state for job in data.jobs]
+    failed = early_text(states.count("pruned"), states.count("stopped"))
     failed += f", {len(data.failed)} failed" if data.failed else ""
     slot_time = duration_label(data.duration_s * data.num_slots)
     starts = f" in {len(data.start_s)} starts" if len(data.start_s) > 1 else ""
     of_run = data.kind_of_run
     shown = [
-        (f"{num_done} of {len(data.jobs)}", f"{of_run.job}s done{failed}"),
+        (f"{states.count('done')} of {len(states)}", f"{of_run.job}s done{failed}"),
         (duration_label(data.duration_s), f"running time{starts}, {slot_time} of slot time"),
     ]
     if data.prediction is not None and data.prediction.predicted_s > 0.0:

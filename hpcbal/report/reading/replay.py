@@ -47,6 +47,7 @@ from hpcbal.telemetry.ledger import (
     DnnDoneLine,
     DnnPrunedLine,
     DnnRetriedLine,
+    DnnStoppedLine,
     Entry,
     JobDoneLine,
     JobEpochLine,
@@ -83,7 +84,7 @@ class Replay:
         now_s: seconds of running up to the last line.
         start_s: position of each start on that axis.
         slot_names: slot names of the largest cluster so far.
-        done, pruned, failed: DNNs by name; failed DNNs with (cause, detail).
+        done, pruned, stopped, failed: DNNs by name; failed DNNs with (cause, detail).
         left_out: slots that DNNs leave out.
         warnings: of the models, as keys in order; several starts may repeat them.
         schedule: the schedule that was chosen last; None if none was chosen.
@@ -114,6 +115,7 @@ class Replay:
         self.rounds: list[Round] = []
         self.done: set[str] = set()
         self.pruned: set[str] = set()
+        self.stopped: set[str] = set()
         self.failed: dict[str, tuple[str, str]] = {}
         self.curves: dict[str, list[EpochPoint]] = {}
         self.preprocessor_samples_per_s: float | None = None
@@ -355,6 +357,8 @@ class Replay:
                 self.done.add(dnn)
             case DnnPrunedLine(dnn):
                 self.pruned.add(dnn)
+            case DnnStoppedLine(dnn):
+                self.stopped.add(dnn)
             case DnnFailed(dnn, cause, detail):
                 self.failed[dnn] = (cause, detail)
             case DnnRetriedLine(dnn):

@@ -200,6 +200,8 @@ def _dnn(name: str, replay: Replay, status: str, wall_time_s: float, slot_second
         state = "done"
     elif name in replay.pruned:
         state = "pruned"
+    elif name in replay.stopped:
+        state = "stopped"
     kept = next((line for line in replay.best.get(name, ())[-1:] if line.epoch), None)
     return JobReport(
         name=name,

@@ -100,10 +100,10 @@ def open_trained(request: EvaluationRequest) -> TrainedRun:
     if not dnns:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in left_out.items())
         raise InputError(f"{run.root}: no DNN can be evaluated: {reasons}")
-    num_pruned = sum(states.get(dnn.name) == "pruned" for dnn in dnns)
-    if 0 < num_pruned < len(dnns) and not request.patterns:
+    num_early = sum(states.get(dnn.name) in ("pruned", "stopped") for dnn in dnns)
+    if 0 < num_early < len(dnns) and not request.patterns:
         notes += (
-            f"the mean of all includes DNNs that were pruned early ({num_pruned} of {len(dnns)}); to leave "
+            f"the mean of all includes DNNs that ended early ({num_early} of {len(dnns)}); to leave "
             "them out, name the others with --dnns",
         )
     return TrainedRun(config, run.root, dnns, left_out, data, notes, roots)

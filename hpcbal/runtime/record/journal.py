@@ -49,6 +49,7 @@ from hpcbal.telemetry import (
 from hpcbal.telemetry.ledger import (
     DnnDoneLine,
     DnnPrunedLine,
+    DnnStoppedLine,
     InitialWeightsLine,
     ModelWarningLine,
     PredictionLine,
@@ -66,9 +67,10 @@ MAX_RESULTS_SHARE = 0.005
 """...or less often, so that this takes at most this share of the scheduler's time."""
 
 
-_LINE_OF_END: Mapping[DnnState, type[DnnDoneLine | DnnPrunedLine]] = {
+_LINE_OF_END: Mapping[DnnState, type[DnnDoneLine | DnnPrunedLine | DnnStoppedLine]] = {
     DnnState.DONE: DnnDoneLine,
     DnnState.PRUNED: DnnPrunedLine,
+    DnnState.STOPPED: DnnStoppedLine,
 }
 
 
@@ -173,7 +175,7 @@ class Journal:
             self._console.note(note)
 
     def publish_ended(self, names: Collection[str]) -> None:
-        """Publish that each of these DNNs is done or pruned, if it is."""
+        """Publish that each of these DNNs is done, pruned or stopped, if it is."""
         for name in names:
             dnn = self._ensemble.state.dnns[name]
             if dnn.state in _LINE_OF_END:

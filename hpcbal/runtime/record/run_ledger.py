@@ -22,6 +22,7 @@ from hpcbal.telemetry.ledger import (
     DnnDoneLine,
     DnnPrunedLine,
     DnnRetriedLine,
+    DnnStoppedLine,
     NodeFacts,
     RunAccount,
     RunFinishedLine,
@@ -150,6 +151,7 @@ DURABLE = (
     LeaveOut,
     DnnDoneLine,
     DnnPrunedLine,
+    DnnStoppedLine,
     DnnFailed,
     DnnRetriedLine,
 )
@@ -206,6 +208,9 @@ class RunLedger:
         )
         for dnn_id in opened.earlier.retried:
             self.handle(DnnRetriedLine(dnn_id))
+        for dnn_id in opened.earlier.stopped:
+            progress = opened.earlier.resume.dnns[dnn_id]
+            self.handle(DnnStoppedLine(dnn_id, progress.detail, progress.epochs))
         for warning in opened.earlier.warnings:
             self.handle(CheckpointDamagedLine(warning))
         for line in opened.earlier.unrecorded:

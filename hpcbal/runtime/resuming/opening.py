@@ -15,6 +15,7 @@ from hpcbal.data.labels import in_words
 from hpcbal.errors import DataError
 from hpcbal.runtime.handoff.end_file import note_progress
 from hpcbal.runtime.handoff.launch_dir import RunRequest, output_of
+from hpcbal.runtime.handoff.stop_requests import StopRequests
 from hpcbal.runtime.resuming.resume import Earlier, read_earlier
 from hpcbal.telemetry import Claim, Ledger, RunDirectory, RunLock, claim_output
 from hpcbal.telemetry.ledger import scan_ledger
@@ -33,6 +34,7 @@ class OpenedRun:
     ledger: Ledger
     earlier: Earlier
     claim: Claim
+    stop_requests: StopRequests
     notes: Sequence[str] = ()
     """Notes for people about how the run was opened."""
 
@@ -73,7 +75,7 @@ def open_run(request: RunRequest, config: EnsembleConfig) -> OpenedRun:
     run = output_of(request, config)
     claim, lock = claim_output(run.root, resolved_yaml(config), request.resume)
     try:
-        scan = scan_ledger(run.ledger)
+        scan, stop_requests = scan_ledger(run.ledger), StopRequests(run)
         earlier = read_earlier(
             run,
             [entry.line for entry in scan.entries],
@@ -82,12 +84,13 @@ def open_run(request: RunRequest, config: EnsembleConfig) -> OpenedRun:
             retry_failed=request.retry_failed,
             regroups=config.balance.regroup,
             keep=config.checkpoint.keep,
+            asked_to_stop=stop_requests.take(),
         )
         ledger = Ledger(run.ledger, scan, on_progress=note_progress)
     except BaseException:
         lock.release()
         raise
-    return OpenedRun(request, config, run, lock, ledger, earlier, claim, claim.notes)
+    return OpenedRun(request, config, run, lock, ledger, earlier, claim, stop_requests, claim.notes)
 
 
 def check_fingerprint(

@@ -17,6 +17,7 @@ from hpcbal.control.progress import evaluate
 from hpcbal.control.pruning import without
 from hpcbal.control.rounds import is_same, is_short, slots_of
 from hpcbal.control.states import TERMINAL
+from hpcbal.control.stopping import STOPPED_BY_USER
 from hpcbal.errors import CheckpointError, DataError
 from hpcbal.events.ensemble import (
     CheckpointWritten,
@@ -44,6 +45,7 @@ from hpcbal.telemetry.ledger import (
     DnnDoneLine,
     DnnPrunedLine,
     DnnRetriedLine,
+    DnnStoppedLine,
     InitialWeightsLine,
     RunStartedLine,
     facts_of,
@@ -71,6 +73,7 @@ class Earlier:
         warnings: what was wrong with the files, and what is used instead.
         fingerprints: fingerprint of the data that each checkpoint was trained on, by DNN.
         retried: DNNs that had failed and get another try.
+        stopped: DNNs that the user has asked to stop, and that no line of the ledger calls stopped yet.
         bad_samples: ids of samples that could not be used.
         saved: the epochs whose weights are on disk, by DNN.
         other_best: DNNs whose best weights are of another epoch than the ledger says.
@@ -84,6 +87,7 @@ class Earlier:
     warnings: Sequence[str] = ()
     fingerprints: Mapping[str, str] = field(default_factory=dict)
     retried: Sequence[str] = ()
+    stopped: Sequence[str] = ()
     bad_samples: Collection[int] = ()
     saved: Mapping[str, SavedWeights] = field(default_factory=dict)
     other_best: Sequence[str] = ()
@@ -101,6 +105,7 @@ def read_earlier(
     regroups: bool = True,
     problem: str | None = None,
     keep: str = "both",
+    asked_to_stop: Collection[str] = (),
 ) -> Earlier:
     """Combine the ledger and the checkpoints; damaged checkpoints are kept under another name.
 
@@ -118,6 +123,8 @@ def read_earlier(
             because the hosts have changed.
         problem: what is wrong with the file of the ledger; None if it is whole.
         keep: `checkpoint.keep`.
+        asked_to_stop: DNNs that the user has asked to stop. Of these and of all others, those that were
+            stopped stay so.
 
     Raises:
         DataError: if a checkpoint belongs to another DNN.
@@ -127,6 +134,8 @@ def read_earlier(
     facts = _Facts()
     for line in ledger:
         facts.take(line)
+    newly_asked = [name for name in asked_to_stop if name not in facts.stopped]
+    facts.stopped |= dict.fromkeys(newly_asked, STOPPED_BY_USER)
     warnings = [] if problem is None else [f"{problem}; training resumes from the checkpoints"]
     progress: dict[str, DnnProgress] = {}
     fingerprints: dict[str, str] = {}
@@ -192,6 +201,7 @@ def read_earlier(
         warnings,
         fingerprints,
         retried,
+        [name for name in newly_asked if name in progress and progress[name].state is DnnState.STOPPED],
         facts.bad_samples,
         saved,
         other_best,
@@ -213,6 +223,8 @@ def _progress_of(
         kind, detail = DnnState.PRUNED, facts.pruned[spec.dnn_id]
     elif cause and not retry_failed:
         kind = DnnState.FAILED
+    elif spec.dnn_id in facts.stopped:
+        kind, cause, detail = DnnState.STOPPED, "", facts.stopped[spec.dnn_id]
     else:
         cause, detail = "", ""
     return DnnProgress(
@@ -231,6 +243,7 @@ class _Facts:
     def __init__(self) -> None:
         self.done: dict[str, str] = {}
         self.pruned: dict[str, str] = {}
+        self.stopped: dict[str, str] = {}
         self.failed: dict[str, tuple[str, str]] = {}
         # By DNN, pass and seconds: no other run has the same, and no other training of the pass.
         self.epochs: dict[tuple[str, int, float], EpochFacts] = {}
@@ -311,6 +324,8 @@ class _Facts:
                 self.failed.pop(dnn, None)
             case DnnPrunedLine(dnn, detail):
                 self.pruned[dnn] = detail
+            case DnnStoppedLine(dnn, detail):
+                self.stopped[dnn] = detail
             case EpochDone(dnn, pass_index):
                 self.epochs[dnn, pass_index, line.seconds] = line.facts
             case CheckpointWritten(dnn, epoch):

@@ -37,12 +37,14 @@ from hpcbal.events.ensemble import (
     StartGroup,
     StartProfiling,
     StartRound,
+    StopAsked,
     StopStream,
     SuspendGroups,
     SuspendRequested,
 )
 from hpcbal.exit_codes import LAST_OUTCOMES, code_of_end
 from hpcbal.runtime.handoff.start_file import StarterWatch, StartFile
+from hpcbal.runtime.handoff.stop_requests import StopRequests
 from hpcbal.runtime.rank.context import RankContext
 from hpcbal.runtime.record.accounts import PreprocessingStats
 from hpcbal.runtime.record.console import Console
@@ -53,6 +55,9 @@ from hpcbal.simulator import ASSUMED_COSTS, Outset, choose_schedule
 from hpcbal.telemetry.ledger import BadSampleLine
 
 log = logging.getLogger(__name__)
+
+LOOK_INTERVAL_S = 1.0
+"""Between looks for what the user asks of the run."""
 
 
 class ScheduleChooser:
@@ -123,6 +128,7 @@ class Scheduler:
         backoff: makes the backoff of one wait for messages.
         hit_rate: see `RankData`.
         chooser: chooses schedules; None: by prediction.
+        stop_requests: what the user asks to stop; None: nothing.
     """
 
     def __init__(
@@ -137,6 +143,7 @@ class Scheduler:
         hit_rate: float = 0.0,
         backoff: Callable[[], Backoff] = Backoff.idle,
         chooser: ScheduleChooser | None = None,
+        stop_requests: StopRequests | None = None,
     ) -> None:
         self._context = context
         self._spec = spec
@@ -162,6 +169,8 @@ class Scheduler:
         self._forecast = Forecaster(spec, hit_rate)
         self._chooser = chooser or ScheduleChooser(spec, hit_rate=hit_rate)
         self._asked_s = 0.0
+        self._stop_requests = stop_requests
+        self._look_due_s = 0.0
         self._fatal: HpcbalError | None = None
         self._exit_code: int | None = None
         self._outcome = ""
@@ -224,6 +233,7 @@ class Scheduler:
         if reason is not None and not self._context.is_ending():
             self._request_stop(reason)
         self._stall.check()
+        self._look_for_requests()
         choice = self._chooser.take()
         if choice is not None:
             self._journal.note_decision(self._asked_s, time.monotonic() - self._asked_s)
@@ -232,6 +242,16 @@ class Scheduler:
         if outlook is not None and self._journal.note_outlook(outlook):
             self._console.note(outlook.line())
         self._journal.heartbeat(self._preprocessing)
+
+    def _look_for_requests(self) -> None:
+        """Look for what the user asks of the run, every `LOOK_INTERVAL_S`."""
+        now_s = time.monotonic()
+        if self._stop_requests is None or now_s < self._look_due_s or self._is_stopping:
+            return  # the next start finds what comes while this one stops
+        self._look_due_s = now_s + LOOK_INTERVAL_S
+        live = self._ensemble.state.live
+        if names := tuple(name for name in self._stop_requests.take() if name in live):
+            self._happen(StopAsked(names))
 
     def _take(self, source: int, message: Message) -> None:
         self._stall.heard_of(source, message)

@@ -117,6 +117,7 @@ def make_scheduler(
         console,
         started_s=opened.request.started_s,
         hit_rate=data.hit_rate,
+        stop_requests=opened.stop_requests,
     )
 
 

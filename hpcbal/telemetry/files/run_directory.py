@@ -96,6 +96,11 @@ class RunDirectory:
         return self.root / "submitted"
 
     @property
+    def stop_requests(self) -> Path:
+        """Holds an empty file by the name of each DNN that the user has asked to stop."""
+        return self.root / "to-stop"
+
+    @property
     def batch_jobs(self) -> Path:
         """Names the batch jobs that were submitted for the run, see `batch_jobs`."""
         return self.root / "batch.jsonl"

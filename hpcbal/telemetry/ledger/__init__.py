@@ -9,6 +9,7 @@ from hpcbal.telemetry.ledger.dnn_lines import (
     DnnDoneLine,
     DnnPrunedLine,
     DnnRetriedLine,
+    DnnStoppedLine,
     InitialWeightsLine,
     ModelWarningLine,
 )
@@ -47,6 +48,7 @@ __all__ = [
     "DnnDoneLine",
     "DnnPrunedLine",
     "DnnRetriedLine",
+    "DnnStoppedLine",
     "Entry",
     "ExecutorsChangedLine",
     "GroupMeasuredLine",

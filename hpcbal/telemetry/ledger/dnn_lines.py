@@ -112,6 +112,22 @@ class DnnPrunedLine(Line):
 
 
 @dataclass(frozen=True, slots=True)
+class DnnStoppedLine(Line):
+    """Written when a DNN that the user asked to stop (`hpcbal stop`) has left its last round.
+
+    Attributes:
+        dnn_id: the DNN.
+        detail: who asked; text for users.
+        epochs: number of completed epochs; 0 if it has not trained, and then it has no weights.
+    """
+
+    event: ClassVar[str] = "dnn-stopped"
+    dnn_id: str
+    detail: str
+    epochs: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class DnnRetriedLine(Line):
     """Written at a start with `--retry-failed` for each DNN that had failed.
 

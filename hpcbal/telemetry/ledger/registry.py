@@ -20,6 +20,7 @@ from hpcbal.events.ensemble import (
     StartGroup,
     StartProfiling,
     StartRound,
+    StopAsked,
     StopStream,
     SuspendRequested,
 )
@@ -31,6 +32,7 @@ from hpcbal.telemetry.ledger.dnn_lines import (
     DnnDoneLine,
     DnnPrunedLine,
     DnnRetriedLine,
+    DnnStoppedLine,
     InitialWeightsLine,
     ModelWarningLine,
 )
@@ -61,6 +63,7 @@ LINE_BY_EVENT: Mapping[str, type[Line]] = MappingProxyType(
             PredictionLine,
             RunFinishedLine,
             SuspendRequested,
+            StopAsked,
             StartProfiling,
             ScheduleChosen,
             StartRound,
@@ -82,6 +85,7 @@ LINE_BY_EVENT: Mapping[str, type[Line]] = MappingProxyType(
             CheckpointDamagedLine,
             DnnDoneLine,
             DnnPrunedLine,
+            DnnStoppedLine,
             DnnRetriedLine,
             BadSampleLine,
             JobSubmittedLine,

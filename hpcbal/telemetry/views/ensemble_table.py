@@ -177,7 +177,7 @@ def _group_lines(dnns: list[DnnStatus]) -> list[str]:
     """The straggler and the work of each group in its last epoch, and the slots that it leaves out."""
     lines = []
     for dnn in dnns:
-        if "left_out" in dnn and dnn["state"] not in ("done", "pruned", "failed"):
+        if "left_out" in dnn and dnn["state"] not in ("done", "pruned", "stopped", "failed"):
             slots = " and ".join(f"slot {slot}" for slot in dnn["left_out"])
             lines.append(f"{dnn['name']} trains without {slots}, because it is faster that way")
         straggler = dnn.get("straggler")

@@ -29,6 +29,7 @@ from hpcbal.events.ensemble import (
     StartGroup,
     StartProfiling,
     StartRound,
+    StopAsked,
     StopStream,
     SuspendRequested,
 )
@@ -37,9 +38,9 @@ from hpcbal.events.line import Line
 from hpcbal.safe_text import printable
 from hpcbal.telemetry.files.json_lines import duration_text
 from hpcbal.telemetry.files.run_directory import RunDirectory
-from hpcbal.telemetry.ledger import DnnDoneLine, DnnPrunedLine, ModelWarningLine
+from hpcbal.telemetry.ledger import DnnDoneLine, DnnPrunedLine, DnnStoppedLine, ModelWarningLine
 from hpcbal.telemetry.views.summary import main_metric_of, short_title
-from hpcbal.telemetry.views.table import count_text, format_table, key_line, number_text
+from hpcbal.telemetry.views.table import count_text, early_text, format_table, key_line, number_text
 
 
 def choice_cells(choice: ScheduleChosen) -> list[str]:
@@ -99,7 +100,7 @@ class Progress:
         self._profiling: set[str] = set()
         self._best: dict[str, tuple[str, float]] = {}  # title and value, by DNN
         self._done: set[str] = set()
-        self._pruned: set[str] = set()
+        self._early: dict[str, str] = {}  # DNNs that were pruned or stopped, and which
         self._num_failed = 0
         self._has_error = False
 
@@ -128,14 +129,14 @@ class Progress:
         best = "" if value is None else f", best {title} {number_text(value)}"  # unknown without a ledger
         self.note(f"{dnn_id} done after {count_text(num_epochs, 'epoch')}{best}{why}", _GREEN)
 
-    def _note_pruned(self, dnn_id: str, num_epochs: int, detail: str) -> None:
-        """Show once that a DNN was stopped early; it may be while it waits, or as the run starts."""
-        if dnn_id in self._pruned:
+    def _note_early(self, dnn_id: str, what: str, num_epochs: int, detail: str) -> None:
+        """Show once that a DNN ended early; it may be while it waits, or as the run starts."""
+        if dnn_id in self._early:
             return
-        self._pruned.add(dnn_id)
+        self._early[dnn_id] = what
         if self._round is not None and dnn_id in self._round.order:
             self._round.stopped.add(dnn_id)
-        self._note_stop(dnn_id, "pruned", num_epochs, detail)
+        self._note_stop(dnn_id, what, num_epochs, detail)
 
     def _note_stop(self, dnn_id: str, what: str, num_epochs: int, detail: str) -> None:
         title, value = self._best.get(dnn_id, ("val acc", None))
@@ -186,6 +187,8 @@ class Progress:
                 self._failed(message)
             case StopStream():
                 self._stop_round()
+            case StopAsked(dnn_ids):
+                self.note(_wrap("asked to stop ", dnn_ids), _YELLOW)
             case SuspendRequested(reason):
                 self.note(f"stopping ({reason}): saving every DNN in training", _YELLOW)
             case Finish(outcome):
@@ -195,7 +198,9 @@ class Progress:
             case DnnDoneLine(dnn_id, detail, epochs):
                 self._note_done(dnn_id, epochs, detail)
             case DnnPrunedLine(dnn_id, detail, epochs):
-                self._note_pruned(dnn_id, epochs, detail)
+                self._note_early(dnn_id, "pruned", epochs, detail)
+            case DnnStoppedLine(dnn_id, detail, epochs):
+                self._note_early(dnn_id, "stopped", epochs, detail)
             case ModelWarningLine(_, detail):
                 self.warn(detail)
 
@@ -278,8 +283,8 @@ class Progress:
         epochs_by_name = self._round.epochs if self._round is not None else self._alone_epochs
         if message.reason == "converged":
             self._note_done(dnn_id, epochs_by_name.get(dnn_id, 0), message.detail)
-        elif message.reason == "pruned":
-            self._note_pruned(dnn_id, epochs_by_name.get(dnn_id, 0), message.detail)
+        elif message.reason in ("pruned", "stopped"):
+            self._note_early(dnn_id, message.reason, epochs_by_name.get(dnn_id, 0), message.detail)
         elif message.reason == "paused":
             if self._round is not None:
                 self._round.stopped.add(dnn_id)
@@ -316,7 +321,7 @@ class Progress:
         num_left = len(round_.order) - round_.num_done - len(round_.stopped) - round_.num_failed
         parts = [f"{round_.num_done} done"]
         if round_.stopped:
-            parts.append(f"{len(round_.stopped)} paused or pruned")
+            parts.append(f"{len(round_.stopped)} paused, pruned or stopped")
         if round_.num_failed:
             parts.append(f"{round_.num_failed} failed")
         if num_left:
@@ -342,8 +347,8 @@ class Progress:
             self.note(f"finished after {took}: {self._counts()} in this start", _GREEN)
 
     def _counts(self) -> str:
-        pruned = f", {len(self._pruned)} pruned" if self._pruned else ""
-        return f"{len(self._done)} done{pruned}"
+        early = list(self._early.values())
+        return f"{len(self._done)} done{early_text(early.count('pruned'), early.count('stopped'))}"
 
     def _paint(self, code: str, text: str) -> str:
         return f"\x1b[{code}m{text}\x1b[0m" if self._color and code else text
@@ -372,7 +377,7 @@ class _Round:
         self.reports: dict[str, EpochDone] = {}
         self.saved: list[str] = []
         self.num_done = 0
-        self.stopped: set[str] = set()  # paused or pruned
+        self.stopped: set[str] = set()  # paused, pruned or stopped
         self.num_failed = 0
 
 

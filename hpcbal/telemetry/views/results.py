@@ -16,7 +16,7 @@ from hpcbal.telemetry.files.atomic_file import cannot_read, regular_file, write_
 from hpcbal.telemetry.files.json_lines import duration_text
 from hpcbal.telemetry.views.kinds import Measure, is_number, measure_in
 from hpcbal.telemetry.views.summary import BEST, SAVED, Number
-from hpcbal.telemetry.views.table import cell_text, count_text, format_table, number_text
+from hpcbal.telemetry.views.table import cell_text, count_text, early_text, format_table, number_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class ResultRow:
 
     Attributes:
         name: name of the job.
-        state: for example done, pruned, failed, training or waiting.
+        state: for example done, pruned, stopped, failed, training or waiting.
         epochs: number of completed epochs.
         best: its best value of the measure of the run; None if it has none.
         wall_time_s: time in rounds, over all starts of the run.
@@ -198,11 +198,11 @@ def render_results(rows: Sequence[ResultRow], kind: Kind = ENSEMBLE) -> str:
         if with_last:
             epoch = each.get("best_epoch")
             cells += ["-" if epoch is None else f"{epoch:.0f}", number_text(each.get(measure.final_key))]
-    num_pruned = sum(row.state == "pruned" for row in rows)
+    states = [row.state for row in rows]
     best = [value for each in numbers if (value := each.get(measure.best_key)) is not None]
     totals = [
         count_text(len(rows), kind.job),
-        f"{sum(row.state == 'done' for row in rows)} done" + (f", {num_pruned} pruned" if num_pruned else ""),
+        f"{states.count('done')} done{early_text(states.count('pruned'), states.count('stopped'))}",
         str(sum(row.epochs for row in rows)),
         number_text(measure.best(best)) if best else "-",
     ]

@@ -38,6 +38,12 @@ def format_table(
     return [*lines, rule, line(totals)] if totals else lines
 
 
+def early_text(num_pruned: int, num_stopped: int) -> str:
+    """`, 2 pruned, 1 stopped`: how many ended before their time; empty if none did."""
+    pruned = f", {num_pruned} pruned" if num_pruned else ""
+    return pruned + (f", {num_stopped} stopped" if num_stopped else "")
+
+
 def count_text(count: int, noun: str) -> str:
     """`1 GPU`, `2 GPUs`."""
     return f"{count} {noun}{'' if count == 1 else 's'}"

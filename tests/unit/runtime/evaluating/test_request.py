@@ -97,7 +97,7 @@ def test_pruned_dnns_are_evaluated_and_mentioned_unless_dnns_were_named(
     run = run_of()
     trained = open_trained(EvaluationRequest(run))
     assert [dnn.name for dnn in trained.dnns] == ["deep-8", "wide"]
-    assert "includes DNNs that were pruned early (1 of 2)" in trained.notes[0]
+    assert "includes DNNs that ended early (1 of 2)" in trained.notes[0]
     assert open_trained(EvaluationRequest(run, patterns=("wide", "deep-8"))).notes == ()
 
 
