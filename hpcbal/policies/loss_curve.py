@@ -66,29 +66,29 @@ POWERS = (0.05, 0.5, 1.0, 2.0)
 """How fast the fall of a logarithm slows down, see `future_loss`; the first is nearly a power law."""
 
 START_DEVIATION = 2.0
-FALL_MEAN, FALL_DEVIATION = 1.0, 1.0
+FALL_MEAN, FALL_DEVIATION = 0.6, 1.0
 """The logarithm now, and its fall from the first epoch to the one asked for, before any loss is known."""
 
 NOISE, NOISE_WEIGHT = 0.12, 2.0
 """The noise of a logarithm, before any loss is known, and for how many losses that counts."""
 
-CHANGE, CHANGE_AT_FIRST = 0.4, 0.8
-"""How much the slope over the logarithm of the epoch may change, as a standard deviation: after the loss has
-fallen, and before. A network that seems to learn nothing may be about to begin."""
+CHANGE, CHANGE_OF_LATE = 0.2, 0.8
+"""How much the slope over the logarithm of the epoch may change, as a standard deviation: of a DNN that is as
+good as others, and of one that is far behind. It may be about to begin to learn."""
 
 
-def future_log_loss(losses: Sequence[float], epoch: int) -> tuple[float, float]:
+def future_log_loss(losses: Sequence[float], epoch: int, behind: float = 0.0) -> tuple[float, float]:
     """Return the logarithm of the least loss to expect up to an epoch to come, and its standard deviation.
 
     The curve is log loss(k) = s - a * h(k), where h rises like 1 - k**-b; a late epoch counts more than an
     early one. For each b of a few, s and a follow from Bayesian linear regression, and the answers are
     averaged by how probable they make the losses. The least of several noisy losses is below the curve. The
-    slope may change on the way, as where a network that seemed to learn nothing begins to; the longer the
-    way, the less is known.
+    slope may change on the way; the longer the way, the less is known.
 
     Args:
-        losses: after epochs 1, 2, ..., > 0; NaN where one is not known, which at least one is.
+        losses: after epochs 1, 2, ..., >= 0; NaN where one is not known; one at least is.
         epoch: later than the last of them.
+        behind: how much the logarithm of the loss is above that of comparable trainings, >= 0.
 
     Source: a mixture of parametric curves with their uncertainty, as in [DOMHAN] Sec. 3, but of one family,
         whose answer has a closed form.
@@ -121,8 +121,7 @@ def future_log_loss(losses: Sequence[float], epoch: int) -> tuple[float, float]:
     shares /= shares.sum()
     expected = float(shares @ np.array(means))
     variance = float(shares @ (np.array(variances) + np.square(np.array(means) - expected)))
-    fallen = min(1.0, max(0.0, float(logs[0] - logs.min())))
-    change = CHANGE_AT_FIRST + fallen * (CHANGE - CHANGE_AT_FIRST)
+    change = CHANGE + min(1.0, behind) * (CHANGE_OF_LATE - CHANGE)
     variance += (change * math.log(epoch / last)) ** 2
     noise = NOISE * math.sqrt(float(shares @ np.array(noises)))
     below = LEAST_OF * noise * math.sqrt(2.0 * math.log(epoch - last))

@@ -140,8 +140,9 @@ class Futures:
             return None
         now, scale = now[:, is_usable], _ERRORS if form[0] == "e" else _PROBABILITIES
         shared = _normal("", now.shape[1])
+        least = min(float(scale.losses(row).mean()) for row in now)
         ends = {
-            index: _ends(candidate, rows_of[candidate.name], best[index], now[index], scale, shared)
+            index: _ends(candidate, rows_of[candidate.name], best[index], now[index], scale, shared, least)
             for index, candidate in enumerate(members)
             if candidate.is_live and candidate.epochs < candidate.max_epochs
         }
@@ -238,7 +239,13 @@ def _rows_by_epoch(candidate: Candidate) -> dict[int, tuple[tuple[str, int], _Ar
 
 
 def _ends(
-    candidate: Candidate, rows: Mapping[int, _Array], best: int, now: _Array, scale: _Scale, shared: _Array
+    candidate: Candidate,
+    rows: Mapping[int, _Array],
+    best: int,
+    now: _Array,
+    scale: _Scale,
+    shared: _Array,
+    least: float,
 ) -> _Array:
     """Return what a DNN would predict after max_epochs, shape (NUM_FUTURES, n).
 
@@ -247,10 +254,12 @@ def _ends(
         best: the epoch of `now`.
         now: its predictions for the n items that all DNNs have.
         shared: random numbers that all DNNs share, shape (NUM_FUTURES, n).
+        least: loss of the best DNN.
     """
     known = range(max(rows) + 1)
     means = [float(np.nanmean(scale.losses(rows[epoch]))) if epoch in rows else math.nan for epoch in known]
-    expected, deviation = future_log_loss(means, candidate.max_epochs)
+    behind = math.log(max(means[best], TINY) / max(least, TINY))
+    expected, deviation = future_log_loss(means, candidate.max_epochs, behind)
     order = random.Random(candidate.name).sample(_LEVELS, NUM_FUTURES)
     losses = scale.losses(now)
     mean = float(losses.mean())
