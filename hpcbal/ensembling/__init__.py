@@ -10,6 +10,7 @@ from hpcbal.ensembling.answers import (
     has_soft_labels,
     items_of,
     items_per_sample,
+    items_shape,
     labels_of,
     pieces_of_rank,
     predictions_of,
@@ -24,6 +25,7 @@ from hpcbal.ensembling.calibration import (
     half_width,
     tempered,
 )
+from hpcbal.ensembling.columns import columns_of_samples, prediction_columns
 from hpcbal.ensembling.evidence import Evidence, WatchedItems, decoded, encoded
 from hpcbal.ensembling.selection import (
     Combination,
@@ -51,6 +53,7 @@ __all__ = [
     "answers_of",
     "calibrated_tally",
     "calibration_evidence",
+    "columns_of_samples",
     "decoded",
     "disagreement",
     "encoded",
@@ -60,9 +63,11 @@ __all__ = [
     "has_soft_labels",
     "items_of",
     "items_per_sample",
+    "items_shape",
     "labels_of",
     "log_loss_of_mean",
     "pieces_of_rank",
+    "prediction_columns",
     "predictions_of",
     "squared_error_of_mean",
     "tally_of",
