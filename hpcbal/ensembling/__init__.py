@@ -27,6 +27,7 @@ from hpcbal.ensembling.calibration import (
 )
 from hpcbal.ensembling.columns import columns_of_samples, prediction_columns
 from hpcbal.ensembling.evidence import Evidence, WatchedItems, decoded, encoded
+from hpcbal.ensembling.members import MemberTally
 from hpcbal.ensembling.selection import (
     Combination,
     Loss,
@@ -44,6 +45,7 @@ __all__ = [
     "Evidence",
     "Kind",
     "Loss",
+    "MemberTally",
     "Piece",
     "Tally",
     "TemperatureTally",
