@@ -69,10 +69,10 @@ START_DEVIATION = 2.0
 FALL_MEAN, FALL_DEVIATION = 0.6, 1.0
 """The logarithm now, and its fall from the first epoch to the one asked for, before any loss is known."""
 
-NOISE, NOISE_WEIGHT = 0.12, 2.0
+NOISE, NOISE_WEIGHT = 0.08, 2.0
 """The noise of a logarithm, before any loss is known, and for how many losses that counts."""
 
-CHANGE, CHANGE_OF_LATE = 0.2, 0.8
+CHANGE, CHANGE_OF_LATE = 0.1, 0.8
 """How much the slope over the logarithm of the epoch may change, as a standard deviation: of a DNN that is as
 good as others, and of one that is far behind. It may be about to begin to learn."""
 

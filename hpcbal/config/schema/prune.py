@@ -162,7 +162,7 @@ class PruneConfig(Section):
         ge=1,
     )
     tolerance: float = key(
-        0.002,
+        0.005,
         "For committee: by how much its predicted loss may rise when DNNs stop, as a share of it.",
         "0 to 1",
         ge=0.0,

@@ -22,10 +22,10 @@ from hpcbal.policies.pruning.rules import Candidate, Ruling
 NUM_FUTURES = 32
 """Futures in which committees are compared."""
 
-MOST_ROUNDS = 12
+MOST_ROUNDS = 10
 """Rounds of the greedy selection in each of them."""
 
-MOST_ROWS = 64
+MOST_ROWS = 24
 """It is among so many, at most: those that are best alone."""
 
 LEAST_RATIO = 0.05
@@ -43,7 +43,7 @@ _Array = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Committee:
-    """Prune a DNN if the committee in the end is predicted to be as good without its further training.
+    """Stop a DNN if the committee in the end is predicted to be as good without its further training.
 
     First every DNN trains `min_epochs`, and waits until all others have. From then on DNNs are judged after
     every epoch. What each would predict in the end is not known, so it is drawn: the loss curve of its
@@ -53,14 +53,17 @@ class Committee:
     after another, the further training of the DNN that these committees weigh least is given up, as long as
     their losses rise by no more than `tolerance` in the mean.
 
+    A DNN that is given up is paused while others train on: if these turn out worse than predicted, it goes
+    on. Once the committee needs no DNN to train on, all that are left are pruned.
+
     A DNN counts with its best epoch by its monitored metric, because that is what it would deliver. It stays
     in the committee after it has converged or was pruned, but not if it fails. DNNs whose predictions are not
     known, such as those of an earlier start without this rule, are not judged.
 
     Args:
         min_epochs: epochs before which no DNN is judged, >= 1.
-        tolerance: by how much one decision may raise the predicted loss of the committee, as a share of it,
-            >= 0.
+        tolerance: by how much the predicted loss of the committee may rise without the training that is given
+            up, as a share of it, 0 to 1.
 
     Raises:
         InputError: if an argument is out of range.
@@ -70,7 +73,7 @@ class Committee:
     """
 
     min_epochs: int = 1
-    tolerance: float = 0.002
+    tolerance: float = 0.005
 
     def __post_init__(self) -> None:
         if self.min_epochs < 1:
@@ -93,8 +96,10 @@ class Committee:
         futures = Futures.of(candidates) if standing else None
         if futures is None:
             return Ruling()
-        stopped = futures.give_up(standing.keys(), self.tolerance)
-        return Ruling({}, {n: f"the committee needs no more than its epoch {standing[n]}" for n in stopped})
+        spare = futures.give_up(standing.keys(), self.tolerance)
+        reasons = {n: f"the committee needs no more than its epoch {standing[n]}" for n in spare}
+        goes_on = any(c.is_live and c.name not in reasons for c in candidates)
+        return Ruling(reasons) if goes_on else Ruling({}, reasons)
 
 
 def _stands(candidate: Candidate) -> bool:

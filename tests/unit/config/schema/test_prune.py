@@ -37,7 +37,7 @@ def write(tmp_path: Path, prune: str) -> Path:
         ("{rule: asha, reduction: 4, min_epochs: 2}", Asha(4, 2)),
         ("{rule: median}", Median(1, 5)),
         ("{rule: median, warmup_epochs: 3, min_peers: 2}", Median(3, 2)),
-        ("{rule: committee}", Committee(1, 0.002)),
+        ("{rule: committee}", Committee(1, 0.005)),
         ("{rule: committee, min_epochs: 2, tolerance: 0.1, samples: 9}", Committee(2, 0.1)),
     ],
 )
