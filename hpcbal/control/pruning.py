@@ -88,6 +88,8 @@ def _candidate(ensemble: Ensemble, dnn: Dnn, finished: int | None) -> Candidate:
     known = len(history)
     while finished is not None and known and history[known - 1].pass_index > finished:
         known -= 1
+    rule = ensemble.settings.prune
+    needs_evidence = rule is not None and rule.needs_evidence
     group = ensemble.state.groups.get(name)
     is_ahead = known < len(history)  # whatever became of it later, it trained on from here
     is_begun = is_ahead or (group is not None and group.training_pass is not None)
@@ -101,6 +103,7 @@ def _candidate(ensemble: Ensemble, dnn: Dnn, finished: int | None) -> Candidate:
         is_live=is_ahead or (dnn.is_live and not is_over),
         has_failed=not is_ahead and dnn.state is DnnState.FAILED,
         is_begun=is_begun,
+        evidence=[record.evidence for record in history[:known]] if needs_evidence else (),
     )
 
 

@@ -315,7 +315,9 @@ def on_epoch_done(ensemble: Ensemble, event: EpochDone) -> list[Instruction]:
         training = group.training_pass if group is not None else None
         what = "none is trained" if training is None else f"it trains pass {training}"
         raise ensemble.unexpected(event, dnn, f"EpochDone of the pass that it trains ({what})")
-    record = EpochRecord(dnn.epochs + 1, event.pass_index, dict(event.metrics), event.seconds)
+    record = EpochRecord(
+        dnn.epochs + 1, event.pass_index, dict(event.metrics), event.seconds, event.facts.evidence
+    )
     check_monitored(dnn.spec.stop, record)  # report a missing metric before anything is changed
     dnn.history.append(record)
     group.training_pass, group.reported_pass, group.is_saved = None, event.pass_index, False

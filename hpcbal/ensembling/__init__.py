@@ -26,6 +26,7 @@ from hpcbal.ensembling.calibration import (
     tempered,
 )
 from hpcbal.ensembling.columns import columns_of_samples, prediction_columns
+from hpcbal.ensembling.evidence import Evidence, WatchedItems, decoded, encoded
 from hpcbal.ensembling.members import MemberTally
 from hpcbal.ensembling.selection import (
     Combination,
@@ -41,6 +42,7 @@ __all__ = [
     "Answers",
     "ClassTally",
     "Combination",
+    "Evidence",
     "Kind",
     "Loss",
     "MemberTally",
@@ -48,12 +50,15 @@ __all__ = [
     "Tally",
     "TemperatureTally",
     "ValueTally",
+    "WatchedItems",
     "agreeing_pairs",
     "answers_of",
     "calibrated_tally",
     "calibration_evidence",
     "columns_of_samples",
+    "decoded",
     "disagreement",
+    "encoded",
     "entropies",
     "greedy_selection",
     "half_width",

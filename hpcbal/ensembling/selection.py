@@ -15,8 +15,11 @@ MOST_ROUNDS = 100
 ROUNDING = 1e-12
 """Losses that differ relatively by less are equal."""
 
-Loss = Callable[[NDArray[np.float64]], float]
-"""The loss of combined predictions, shape (n,); less is better."""
+MOST_NUMBERS = 2**20
+"""Combined predictions of about so many numbers are made at a time."""
+
+Loss = Callable[[NDArray[np.float64]], NDArray[np.float64]]
+"""The losses of combined predictions, shape (..., n), along the last axis; less is better."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +50,7 @@ def greedy_selection(
 
     Args:
         predictions: one row per DNN, shape (num_dnns, n): all that `loss` needs of them.
-        loss: called with the mean of some rows.
+        loss: called with means of some rows, shape (m, n).
         most_rounds: number of rounds, >= 1.
 
     Raises:
@@ -61,8 +64,11 @@ def greedy_selection(
     total = np.zeros(predictions.shape[1])
     counts = [0] * num_dnns
     best: Combination | None = None
+    step = max(1, MOST_NUMBERS // predictions.shape[1])
     for size in range(1, most_rounds + 1):
-        losses = [loss((total + row) / size) for row in predictions]
+        losses: list[float] = []
+        for first in range(0, num_dnns, step):
+            losses += loss((total + predictions[first : first + step]) / size).tolist()
         least = min(losses)
         chosen = next(i for i, each in enumerate(losses) if each <= least + ROUNDING * abs(least))
         total += predictions[chosen]
@@ -73,16 +79,17 @@ def greedy_selection(
     return best
 
 
-def log_loss_of_mean(truth: NDArray[np.float64]) -> float:
+def log_loss_of_mean(truth: NDArray[np.float64]) -> NDArray[np.float64]:
     """Mean negative log-likelihood of combined probabilities of the right class.
 
     The mean of the DNNs' probabilities of the right class is all that the likelihood of their ensemble
     depends on, so a selection needs one number per DNN and item, whatever the number of classes.
 
     Args:
-        truth: combined probability of the right class, shape (n,).
+        truth: combined probability of the right class, shape (..., n).
     """
-    return float(-np.log(np.maximum(truth, TINY)).mean())
+    losses: NDArray[np.float64] = np.asarray(-np.log(np.maximum(truth, TINY)).mean(axis=-1))
+    return losses
 
 
 def squared_error_of_mean(labels: NDArray[np.float64]) -> Loss:
@@ -91,4 +98,4 @@ def squared_error_of_mean(labels: NDArray[np.float64]) -> Loss:
     Args:
         labels: the right values, shape (n,).
     """
-    return lambda values: float(np.square(values - labels).mean())
+    return lambda values: np.asarray(np.square(values - labels).mean(axis=-1))

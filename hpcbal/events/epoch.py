@@ -1,4 +1,4 @@
-"""Measurements of a group in an epoch of training; no decision of the ensemble depends on them."""
+"""Measurements of a group in an epoch of training; of these only `evidence` decides anything."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class PartitionFacts(Facts):
 
 @dataclass(frozen=True, slots=True)
 class EpochFacts(Facts):
-    """Measurements of the group's master; no decision depends on them.
+    """Measurements of the group's master; no decision depends on them but on `evidence`.
 
     After a resume inside a pass, they count from the resume.
 
@@ -121,6 +121,9 @@ class EpochFacts(Facts):
         augment_s: time spent on `augment`, mostly while the network computed; null without it.
         device_busy: share of the time, 0 to 1, in which the GPU of the group's master ran kernels; null where
             no library tells.
+        evidence: predictions of the DNN for a few validation items, which `prune.rule: committee` compares,
+            as text: `p` and minus the logarithms of the right answers' probabilities in float16, or `e` and
+            the errors of values in float32, in base64; null without that rule.
     """
 
     wait_s: Number
@@ -134,6 +137,7 @@ class EpochFacts(Facts):
     learning_rate: Number | None = None
     augment_s: Number | None = None
     device_busy: float | None = None
+    evidence: str | None = None
 
     @property
     def num_ranks(self) -> int | None:

@@ -23,12 +23,17 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class EpochRecord:
-    """One line of a job's history; `epoch` counts from 1, so it is the number of completed epochs."""
+    """One line of a job's history; `epoch` counts from 1, so it is the number of completed epochs.
+
+    Attributes:
+        evidence: see `EpochFacts`; checkpoints do not keep it in their history.
+    """
 
     epoch: int
     pass_index: int
     metrics: Mapping[str, float] = field(default_factory=dict)
     seconds: float = 0.0
+    evidence: str | None = field(default=None, compare=False)
 
     def to_json(self) -> dict[str, Any]:
         """Return the record as JSON keeps it; floats survive exactly, and NaN if the writer allows it."""

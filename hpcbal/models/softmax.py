@@ -56,6 +56,10 @@ class EmulatedModel:
         loss, correct, _, _ = self._forward(parameters, x, y)
         return loss, correct
 
+    def probabilities(self, parameters: Mapping[str, Array], x: Array | list[Array]) -> Array:
+        """The probabilities of the classes, shape (n, num_classes)."""
+        return self._forward(parameters, x, np.zeros(len(x), np.int64))[2]
+
     def loss_and_gradient(
         self, parameters: Mapping[str, Array], x: Array | list[Array], y: Array
     ) -> tuple[float, int, Arrays]:

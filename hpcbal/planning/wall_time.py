@@ -135,6 +135,11 @@ def prune_lines(config: EnsembleConfig) -> list[str]:
     if prune.rule == "median":
         first_epoch = prune.warmup_epochs
         return [f"prune median: {num_dnns} DNNs are compared after every epoch from epoch {first_epoch} on"]
+    if prune.rule == "committee":
+        return [
+            f"prune committee: {num_dnns} DNNs are judged after every epoch from epoch {prune.min_epochs} "
+            f"on, by {prune.samples} predictions at most"
+        ]
     rungs = planned_rungs(config)
     if not rungs:
         return [f"prune asha: all {num_dnns} DNNs train on, because there is no rung before their last epoch"]

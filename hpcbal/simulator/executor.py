@@ -30,11 +30,12 @@ from hpcbal.events.ensemble import (
     StartRound,
     StopStream,
 )
+from hpcbal.events.epoch import NOTHING_MEASURED, EpochFacts
 from hpcbal.events.history import Position
 from hpcbal.simulator.balancing import Pace
 from hpcbal.simulator.costs import Costs
 from hpcbal.simulator.cutoff import Remaining
-from hpcbal.simulator.learning_curves import Curves
+from hpcbal.simulator.learning_curves import Curves, EvidenceOf
 from hpcbal.simulator.pass_model import PassModel, ReadingGroup
 from hpcbal.simulator.record import PROFILE, SAVE, START, TRAIN, WAIT, RoundRecord, Span, TimedEvent
 
@@ -85,6 +86,7 @@ class EnsembleSimulation:
         costs: costs of everything else.
         curves: the monitored metric of each epoch; None: it is not known, and all DNNs are alike to a pruning
             rule.
+        evidence: the predictions after each epoch, for a pruning rule that needs them; None: not known.
         choose: answers ChooseSchedule; None: the schedule is given.
         in_memory: slots that hold a DNN when the run starts; None: none does.
         keep_events: whether `events` is filled.
@@ -111,6 +113,7 @@ class EnsembleSimulation:
         costs: Costs,
         *,
         curves: Curves | None = None,
+        evidence: EvidenceOf | None = None,
         choose: Callable[[ChooseSchedule], ScheduleChosen] | None = None,
         in_memory: Mapping[str, tuple[int, ...]] | None = None,
         keep_events: bool = False,
@@ -132,6 +135,7 @@ class EnsembleSimulation:
         self._passes = passes
         self._costs = costs
         self._curves = curves
+        self._evidence = evidence
         self._choose = choose
         self._keep_events = keep_events
         self._is_brief = is_brief
@@ -279,7 +283,8 @@ class EnsembleSimulation:
             seconds = end_s - reader.start_s
             offered = self._pace.offered_slot(group.plan)
             self._measure(stream.plan, group.plan, end_s)
-            done = EpochDone(group.plan.dnn_id, pass_index, metrics, seconds, own_s, offered)
+            facts = self._facts(group.plan.dnn_id)
+            done = EpochDone(group.plan.dnn_id, pass_index, metrics, seconds, own_s, offered, facts)
             if group.start_s is not None:
                 done, group.start_s = replace(done, start_s=group.start_s), None
             self._at(end_s, done)
@@ -289,6 +294,13 @@ class EnsembleSimulation:
         epoch = self._ensemble.state.dnns[dnn_id].epochs + 1
         value = math.nan if self._curves is None else self._curves(dnn_id, epoch)
         return {self._specs[dnn_id].stop.monitor: value}
+
+    def _facts(self, dnn_id: str) -> EpochFacts:
+        """Return the predictions after the epoch that the DNN trains now, for a rule that compares them."""
+        if self._evidence is None:
+            return NOTHING_MEASURED
+        epoch = self._ensemble.state.dnns[dnn_id].epochs + 1
+        return replace(NOTHING_MEASURED, evidence=self._evidence(dnn_id, epoch))
 
     def _measure(self, plan: RoundPlan, group: GroupPlan, end_s: float) -> None:
         if group.dnn_id in plan.measures and not self._ensemble.rates.is_measured(group.dnn_id, 1):

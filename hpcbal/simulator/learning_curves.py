@@ -8,11 +8,31 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TypeAlias
 
+import numpy as np
+from numpy.typing import NDArray
+
 from hpcbal.control import DnnSpec
+from hpcbal.ensembling import encoded
+from hpcbal.ensembling.answers import TINY
 from hpcbal.errors import InputError
 
 Curves: TypeAlias = Callable[[str, int], float]
 """Takes the name of a DNN and an epoch (from 1), and returns its monitored metric."""
+
+EvidenceOf: TypeAlias = Callable[[str, int], str]
+"""Takes the same, and returns predictions for watched items, as `hpcbal.ensembling.encoded` writes them."""
+
+NUM_ITEMS = 128
+"""Items whose predictions are drawn."""
+
+SPREAD, SHARED = 1.5, 0.5
+"""Standard deviation of the logarithm of an item's loss, and the part of its variance that DNNs share."""
+
+LAW_OF_EVIDENCE = (
+    f"predictions for {NUM_ITEMS} items: lognormal losses around -log(score), spread {SPREAD:g}, "
+    f"{SHARED:.0%} of their variance shared by all DNNs"
+)
+"""For people."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +80,34 @@ class CurveLaw:
 
         return metric
 
+    def draw_evidence(self, specs: Iterable[DnnSpec], seed: int) -> EvidenceOf:
+        """The predictions of these DNNs for `NUM_ITEMS` items, which fit their curves.
+
+        The losses of a DNN's items are lognormal (`SPREAD`), their mean is minus the logarithm of its score,
+        and half of what makes an item hard is shared by all DNNs (`SHARED`), in every epoch.
+        """
+        specs = list(specs)
+        curves = self.draw(specs, seed)
+        is_less_better = {spec.dnn_id: spec.stop.mode == "min" for spec in specs}
+        shared = _normal(f"{seed}")
+
+        def evidence(name: str, epoch: int) -> str:
+            score = 1.0 - curves(name, epoch) if is_less_better[name] else curves(name, epoch)
+            mean_loss = -math.log(max(score, TINY))
+            own = math.sqrt(SHARED) * shared + math.sqrt(1.0 - SHARED) * _normal(f"{seed}/{name}")
+            hardness = np.exp(SPREAD * own)
+            return encoded(np.exp(-mean_loss * hardness / hardness.mean()), "classes")
+
+        return evidence
+
     def __str__(self) -> str:
         (low, high), (slow, fast) = self.limits, self.speeds
         return (
             f"score = limit * (1 - (1 + epoch)^-speed), limit {low:g} to {high:g}, speed {slow:g} to {fast:g}"
         )
+
+
+def _normal(text: str) -> NDArray[np.float64]:
+    """Normal random numbers of a text, one for each item."""
+    generator = np.random.Generator(np.random.Philox(np.random.SeedSequence(list(text.encode()))))
+    return generator.standard_normal(NUM_ITEMS)

@@ -28,7 +28,7 @@ from hpcbal.simulator.choosing import Outset, choose_schedule
 from hpcbal.simulator.costs import Costs
 from hpcbal.simulator.executor import EnsembleSimulation
 from hpcbal.simulator.group_rates import GroupRates
-from hpcbal.simulator.learning_curves import Curves
+from hpcbal.simulator.learning_curves import Curves, EvidenceOf
 from hpcbal.simulator.pass_model import PassModel
 from hpcbal.simulator.record import DnnRecord, RoundRecord, SimulatedRun
 
@@ -50,6 +50,7 @@ def simulate(
     kept_per_added_node: float = 1.0,
     balancing: Balancing | None = None,
     curves: Curves | None = None,
+    evidence: EvidenceOf | None = None,
     resume: ResumeState | None = None,
     keep_events: bool = False,
 ) -> SimulatedRun:
@@ -76,6 +77,8 @@ def simulate(
             of a slot of speed 1, and rates on more slots are not used. None: all slots are alike.
         curves: the monitored metric of each epoch, for a pruning rule; None: all DNNs are alike to it, so the
             first ones of the config win.
+        evidence: the predictions after each epoch, for a pruning rule that compares them; None: such a rule
+            prunes no DNN.
         resume: the progress of an earlier run.
         keep_events: whether `SimulatedRun.events` is filled.
 
@@ -115,6 +118,7 @@ def simulate(
         passes,
         costs or Costs(),
         curves=curves,
+        evidence=evidence,
         choose=choose,
         keep_events=keep_events,
     )

@@ -113,6 +113,8 @@ class Scenario:
         settings = replace(
             self.settings, paradigm=paradigm, seed=seed, max_preprocessors=self.max_preprocessors(num_slots)
         )
+        rule = settings.prune
+        needs_evidence = rule is not None and rule.needs_evidence
         return simulate(
             workload.specs,
             cluster_of(num_slots, self.slots_per_node),
@@ -124,7 +126,8 @@ class Scenario:
             costs=self.costs,
             kept_per_added_node=self.kept_per_added_node,
             balancing=self.balancing,
-            curves=None if settings.prune is None else self.curves.draw(workload.specs, seed),
+            curves=None if rule is None else self.curves.draw(workload.specs, seed),
+            evidence=self.curves.draw_evidence(workload.specs, seed) if needs_evidence else None,
         )
 
 

@@ -29,7 +29,7 @@ EVALUATION_SPEEDUP = 3.0
 WAKE_EARLY_S = 3e-4
 """How long before the end of a step to watch the emulated device instead of sleeping."""
 
-_NO_OUTPUTS = "the emulated backend has no outputs; train with backend.name: auto"
+_NO_OUTPUTS = "the emulated model has no outputs (a method `probabilities`); train with backend.name: auto"
 
 
 class Model(Protocol):
@@ -175,11 +175,18 @@ class EmulatedReplica(Replica):
         return {"loss": sums.mean_loss, "accuracy": accuracy}
 
     def predict(self, batch: Batch) -> Array:
-        """Always refused: what stands in for the model predicts nothing about the samples."""
-        raise InputError(_NO_OUTPUTS)
+        """The probabilities of the classes, if the model has them; takes no emulated time.
+
+        Raises:
+            InputError: if it has none.
+        """
+        probabilities = getattr(self._model, "probabilities", None)
+        if probabilities is None:
+            raise InputError(_NO_OUTPUTS)
+        return np.asarray(probabilities(self._parameters, self._inputs(batch)), np.float64)
 
     def measure(self, y: Array, predictions: Predictions) -> Sums:
-        """Always refused, like `predict`."""
+        """Always refused: what stands in for the model has no loss of given outputs."""
         raise InputError(_NO_OUTPUTS)
 
     def _inputs(self, batch: Batch) -> Array | list[Array]:

@@ -189,17 +189,33 @@ def finish_step(
 
 
 def evaluate_step(
-    replica: Replica, batch: Batch, collective: GradientCollective, suspend: bool = False
+    replica: Replica,
+    batch: Batch,
+    collective: GradientCollective,
+    suspend: bool = False,
+    numbers: Array = NOTHING,
+    observe: Callable[[Replica, Batch], Array] | None = None,
 ) -> StepOutcome:
     """Evaluate this rank's samples, if any, and sum over the group; collective over the group.
+
+    Args:
+        numbers: further numbers of a rank that has no samples, shape (k,).
+        observe: returns those of a rank that has some; fails like the evaluation. None: they are the same.
 
     Raises:
         GroupFailed: on all ranks, if any rank failed.
     """
-    contribution, error = _attempt(
-        replica, batch, lambda: Contribution((), replica.evaluate(batch)), Contribution((), Sums())
-    )
-    return reduce_step(collective, contribution, error, suspend, num_states=replica.num_states)[1]
+    observed = numbers
+
+    def evaluate() -> Contribution:
+        nonlocal observed
+        sums = replica.evaluate(batch)
+        if observe is not None:
+            observed = observe(replica, batch)
+        return Contribution((), sums)
+
+    contribution, error = _attempt(replica, batch, evaluate, Contribution((), Sums()))
+    return reduce_step(collective, contribution, error, suspend, observed, num_states=replica.num_states)[1]
 
 
 def confirm_updates(replica: Replica, collective: GradientCollective) -> None:

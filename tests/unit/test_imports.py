@@ -52,12 +52,12 @@ cluster.layout
 cluster.systems
 comm                 mpi4py numpy
 cluster              mpi4py
+ensembling           numpy
 policies.batching    numpy
 policies.samples     numpy
 policies.configuring numpy
 policies.grouping    numpy
 policies             numpy
-ensembling           numpy
 forecast             numpy
 paramserver.api numpy
 paramserver.store    numpy

@@ -8,6 +8,7 @@ from typing import Any
 
 from hpcbal.simulator import Row, Scenario
 from hpcbal.simulator.costs import COST_NAMES
+from hpcbal.simulator.learning_curves import LAW_OF_EVIDENCE
 from hpcbal.telemetry.views.table import count_text, format_table
 
 FORMAT = 1
@@ -43,6 +44,8 @@ def render_rows(scenario: Scenario, rows: Sequence[Row], num_seeds: int) -> list
     ]
     if scenario.settings.prune is not None:
         lines.append(f"pruning compares curves drawn per seed: {scenario.curves}")
+        if scenario.settings.prune.needs_evidence:
+            lines.append(f"and {LAW_OF_EVIDENCE}")
         lines.append("epochs: trained, over those without pruning")
     if len({row.slots for row in rows}) == 1:
         for row in rows:

@@ -11,6 +11,7 @@ from hpcbal.config.balance import balances_of, resolve_balance
 from hpcbal.config.checks.names import items_of
 from hpcbal.config.schema.dnn import InitConfig
 from hpcbal.config.schema.ensemble import EnsembleConfig
+from hpcbal.config.schema.prune import COMMITTEE
 from hpcbal.config.schema.run import RunConfig
 from hpcbal.config.source.nodes import YamlNode, show
 from hpcbal.errors import ConfigError, InputError
@@ -241,6 +242,8 @@ def compared_losses(config: EnsembleConfig, root: YamlNode) -> list[str]:
         root: the written-out configuration that was validated.
     """
     dnns = [dnn for dnn in config.dnns if config.prune.covers(dnn.name)]
+    if config.prune.rule == COMMITTEE:  # it compares predictions
+        dnns = []
     if not dnns or base_name(dnns[0].stop.watched) != LOSS:
         return _ranked_by_loss(config, root)
     differ = [name for name in _KEYS if any(getattr(dnn, name) != getattr(dnns[0], name) for dnn in dnns)]

@@ -16,7 +16,7 @@ from pydantic import BaseModel
 from hpcbal.config.schema.dnn import DnnConfig
 from hpcbal.config.schema.ensemble import EnsembleConfig
 from hpcbal.config.schema.optimizer import ScheduleOfRateConfig
-from hpcbal.config.schema.prune import NO_RULE
+from hpcbal.config.schema.prune import ASHA, COMMITTEE, MEDIAN, NO_RULE
 from hpcbal.config.source.nodes import YamlNode, show
 
 if TYPE_CHECKING:  # loads NumPy, which most configurations do not need to be checked
@@ -64,13 +64,17 @@ def _may_prune(config: EnsembleConfig) -> bool:
 
 def _has_peers(config: EnsembleConfig) -> bool:
     num_arriving = sum(dnn.stop.max_epochs >= _first_judged(config) for dnn in _compared(config))
-    num_peers = 1 if config.prune.rule == "asha" else config.prune.min_peers
+    num_peers = config.prune.min_peers if config.prune.rule == MEDIAN else 1
     return num_arriving > num_peers or not _may_prune(config)  # in the latter case, one warning will do
+
+
+def _with_rule(*rules: str) -> Callable[[EnsembleConfig], bool]:
+    return lambda config: config.prune.rule in rules
 
 
 def _first_judged(config: EnsembleConfig) -> int:
     """The first epoch after which a DNN can be pruned."""
-    return config.prune.min_epochs if config.prune.rule == "asha" else config.prune.warmup_epochs
+    return config.prune.warmup_epochs if config.prune.rule == MEDIAN else config.prune.min_epochs
 
 
 def _compared(config: EnsembleConfig) -> list[DnnConfig]:
@@ -198,10 +202,12 @@ _RULES = (
     _Rule("prune.rule", _may_prune, "on DNNs that train beyond prune.min_epochs or prune.warmup_epochs"),
     _Rule("prune.rule", _has_peers, "on two or more DNNs, and with median on more than prune.min_peers"),
     _Rule("prune.dnns", lambda config: config.prune.rule != NO_RULE, "with a rule"),
-    _Rule("prune.reduction", lambda config: config.prune.rule == "asha", "with rule: asha"),
-    _Rule("prune.min_epochs", lambda config: config.prune.rule == "asha", "with rule: asha"),
-    _Rule("prune.warmup_epochs", lambda config: config.prune.rule == "median", "with rule: median"),
-    _Rule("prune.min_peers", lambda config: config.prune.rule == "median", "with rule: median"),
+    _Rule("prune.reduction", _with_rule(ASHA), "with rule: asha"),
+    _Rule("prune.min_epochs", _with_rule(ASHA, COMMITTEE), "with rule: asha or committee"),
+    _Rule("prune.warmup_epochs", _with_rule(MEDIAN), "with rule: median"),
+    _Rule("prune.min_peers", _with_rule(MEDIAN), "with rule: median"),
+    _Rule("prune.samples", _with_rule(COMMITTEE), "with rule: committee"),
+    _Rule("prune.tolerance", _with_rule(COMMITTEE), "with rule: committee"),
     _Rule("timeline.steps_per_pass", lambda config: config.timeline.max_bytes > 0, "with max_bytes above 0"),
 )
 _DNN_RULES = (

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, Strict, ValidationInfo, model_validator
 
+from hpcbal.config.schema.objective import predicted_by
 from hpcbal.config.schema.section import COUNT_ALLOWED, MOST, Section, key, wrong
 
 if TYPE_CHECKING:
@@ -121,18 +122,19 @@ def _rounded(value: float, bounds: tuple[float, float]) -> float:
     return min(max(near, low), high)
 
 
-NO_RULE = "none"
+NO_RULE, ASHA, MEDIAN, COMMITTEE = "none", "asha", "median", "committee"
 _NUM_NAMED = 3
 
 
 class PruneConfig(Section):
-    """Which DNNs stop early because others are better, by their `stop.monitor`."""
+    """Which DNNs stop early because others are better, or because the committee does not need them."""
 
-    rule: Literal["none", "asha", "median"] = key(
+    rule: Literal["none", "asha", "median", "committee"] = key(
         NO_RULE,
         "asha: of the DNNs that reach a rung, the best 1/reduction train to the next one ([ASHA] Alg. 2); "
-        "median: a DNN stops if it is below the median of the others' averages ([VIZIER]).",
-        "none, asha, median",
+        "median: a DNN stops if it is below the median of the others' averages ([VIZIER]); committee: a DNN "
+        "stops if its further training is predicted not to improve the committee.",
+        "none, asha, median, committee",
     )
     dnns: Annotated[tuple[Annotated[str, Field(min_length=1)], ...], Strict(False)] = key(
         ("*",),
@@ -146,7 +148,26 @@ class PruneConfig(Section):
         "a whole number, 2 or more",
         ge=2,
     )
-    min_epochs: int = key(1, "For asha: epochs up to the first rung.", COUNT_ALLOWED, ge=1)
+    min_epochs: int = key(
+        1,
+        "For asha: epochs up to the first rung. For committee: all DNNs train so many before any stops.",
+        COUNT_ALLOWED,
+        ge=1,
+    )
+    samples: int = key(
+        512,
+        "For committee: validation items, at most, whose predictions are compared; drawn by the run's seed. "
+        "An item is a sample, or one of its labels or pixels.",
+        COUNT_ALLOWED,
+        ge=1,
+    )
+    tolerance: float = key(
+        0.005,
+        "For committee: by how much its predicted loss may rise when DNNs stop, as a share of it.",
+        "0 to 1",
+        ge=0.0,
+        le=1.0,
+    )
     warmup_epochs: int = key(
         1, "For median: no DNN stops before it has trained this many epochs.", COUNT_ALLOWED, ge=1
     )
@@ -160,18 +181,23 @@ class PruneConfig(Section):
 
     def prune_rule(self) -> PruneRule | None:
         """The rule as the state machine uses it; None: no DNN stops early."""
-        from hpcbal.policies.pruning import Asha, Median
+        from hpcbal.policies.pruning import Asha, Committee, Median
 
-        if self.rule == "asha":
+        if self.rule == ASHA:
             return Asha(self.reduction, self.min_epochs)
-        if self.rule == "median":
+        if self.rule == MEDIAN:
             return Median(self.warmup_epochs, self.min_peers)
+        if self.rule == COMMITTEE:
+            return Committee(self.min_epochs, self.tolerance)
         return None
 
 
 def _compares_one_metric(prune: PruneConfig, info: ValidationInfo) -> PruneConfig:
     """Reject a rule that would compare, say, losses with accuracies."""
     dnns: tuple[DnnConfig, ...] = info.data.get("dnns", ())
+    if prune.rule == COMMITTEE:
+        _form_a_committee(prune, [dnn for dnn in dnns if prune.covers(dnn.name)])
+        return prune
     names: dict[tuple[str, str], list[str]] = {}
     for dnn in dnns:
         if prune.covers(dnn.name):
@@ -184,6 +210,27 @@ def _compares_one_metric(prune: PruneConfig, info: ValidationInfo) -> PruneConfi
             "DNNs with the same stop.monitor; give all of them the same, or list here those to be compared",
         )
     return prune
+
+
+def _form_a_committee(prune: PruneConfig, dnns: Sequence[DnnConfig]) -> None:
+    """Reject DNNs whose predictions have no mean."""
+    several = [dnn.name for dnn in dnns if isinstance(dnn.loss, Mapping) and dnn.loss]
+    if several:
+        raise wrong(
+            "rule",
+            f"got {COMMITTEE}, but {_some(several)} {'has' if len(several) == 1 else 'have'} several "
+            "outputs, allowed: DNNs with one output; use asha or median, or list other DNNs in prune.dnns",
+        )
+    kinds: dict[str, list[str]] = {}
+    for dnn in dnns:
+        kinds.setdefault(predicted_by(dnn), []).append(dnn.name)
+    if len(kinds) > 1:
+        given = "; ".join(f"{kind}: {_some(names)}" for kind, names in kinds.items())
+        raise wrong(
+            "dnns",
+            f"the DNNs are combined with each other, but do not predict the same ({given}), allowed: only "
+            "classes, only labels, or only values, by their loss; list here those to be combined",
+        )
 
 
 def _some(names: list[str]) -> str:

@@ -23,6 +23,8 @@ class Candidate:
         is_live: whether it may train on: it is not done, pruned or failed.
         has_failed: whether it cannot continue.
         is_begun: whether it has begun the epoch after those in `values`, so that it cannot be stopped now.
+        evidence: its predictions after each completed epoch, as `hpcbal.ensembling.encoded` writes them; None
+            where they are not known. Empty for rules that need none.
     """
 
     name: str
@@ -31,6 +33,7 @@ class Candidate:
     is_live: bool = True
     has_failed: bool = False
     is_begun: bool = False
+    evidence: Sequence[str | None] = ()
 
     @property
     def epochs(self) -> int:
@@ -55,7 +58,14 @@ class Ruling:
 
 
 class PruneRule(Protocol):
-    """A rule that stops DNNs early."""
+    """A rule that stops DNNs early.
+
+    Attributes:
+        needs_evidence: whether it compares predictions.
+    """
+
+    @property
+    def needs_evidence(self) -> bool: ...
 
     def rule(self, candidates: Sequence[Candidate]) -> Ruling:
         """Rule on all live DNNs that have not begun their next epoch.
@@ -91,6 +101,10 @@ class Asha:
 
     reduction: int = 3
     min_epochs: int = 1
+
+    @property
+    def needs_evidence(self) -> bool:
+        return False
 
     def __post_init__(self) -> None:
         if self.reduction < 2:
@@ -166,6 +180,10 @@ class Median:
 
     warmup_epochs: int = 1
     min_peers: int = 5
+
+    @property
+    def needs_evidence(self) -> bool:
+        return False
 
     def __post_init__(self) -> None:
         for name, value in (("warmup_epochs", self.warmup_epochs), ("min_peers", self.min_peers)):

@@ -8,7 +8,6 @@ of a chunk are sums over its samples, so no probability is kept, and the number 
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -230,10 +229,12 @@ class Evaluator:
         loss: Loss = log_loss_of_mean
         if self._kind == "values":
             loss = squared_error_of_mean(self._workers.reduce(labels, "max")[is_known])
-        tried = itertools.count(1)
+        num_tried = 0
 
-        def noted_loss(combined: NDArray[np.float64]) -> float:
-            self._predictor.note(f"selecting DNNs: {next(tried)} ensembles tried")
+        def noted_loss(combined: NDArray[np.float64]) -> NDArray[np.float64]:
+            nonlocal num_tried
+            num_tried += len(combined)
+            self._predictor.note(f"selecting DNNs: {num_tried} ensembles tried")
             return loss(combined)
 
         selection = greedy_selection(evidence, noted_loss) if self._workers.rank == 0 else None

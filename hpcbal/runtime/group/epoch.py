@@ -14,6 +14,7 @@ import numpy as np
 from hpcbal.events.epoch import BalanceFacts, EpochFacts, PartitionFacts, RankFacts
 from hpcbal.events.history import VALIDATION, Position
 from hpcbal.runtime.balance.step import Step
+from hpcbal.runtime.group.evidence import GroupEvidence
 from hpcbal.runtime.group.feeding import Batches, Feeder
 from hpcbal.telemetry.streams.slices import StepTrace
 from hpcbal.training.backend import Replica, Sums
@@ -152,15 +153,20 @@ class PassResult:
     augment_s: float = 0.0
 
     def facts(
-        self, ranks: RankFacts | None, split: Mapping[str, Any], learning_rate: float | None = None
+        self,
+        ranks: RankFacts | None,
+        split: Mapping[str, Any],
+        learning_rate: float | None = None,
+        evidence: str | None = None,
     ) -> EpochFacts:
-        """Measurements for the ledger that no decision depends on.
+        """Measurements for the ledger; of these only `evidence` decides anything.
 
         Args:
             ranks: `own` of all ranks; None for a group of one rank.
             split: `balance` as returned by `Balancer.take_facts`, `partition`, and `device_busy`, if they
                 apply.
             learning_rate: of the last step; None if it does not change.
+            evidence: see `EpochFacts`.
         """
         balance, partition = split.get("balance"), split.get("partition")
         return EpochFacts(
@@ -175,6 +181,7 @@ class PassResult:
             learning_rate=learning_rate,
             augment_s=self.augment_s or None,
             device_busy=split.get("device_busy"),
+            evidence=evidence,
         )
 
 
@@ -205,6 +212,7 @@ class PassRunner:
         between_steps: called before each step with its position, for messages, heartbeats and checkpoints.
         trace: makes the trace of a pass, given its index.
         set_rate: called before each training step with the position where it begins.
+        evidence: gets the predictions of watched validation items; None: none are watched.
     """
 
     def __init__(
@@ -219,8 +227,10 @@ class PassRunner:
         between_steps: Callable[[Position], None],
         trace: Callable[[int], StepTrace],
         set_rate: Callable[[int], None] = lambda start: None,
+        evidence: GroupEvidence | None = None,
     ) -> None:
         self._set_rate = set_rate
+        self._evidence = evidence
         self._feeder = feeder
         self._batches = batches
         self._num_positions = num_positions
@@ -315,8 +325,16 @@ class PassRunner:
             outcome = train_balanced(self._replica, step, self._batches, self._collective, self._suspended())
             sums.train = sums.train + outcome.sums
         else:
-            outcome = evaluate_step(self._replica, step.batch, self._collective, self._suspended())
+            outcome = self._evaluate(step)
             sums.validation = sums.validation + outcome.sums
+        return outcome
+
+    def _evaluate(self, step: Step) -> StepOutcome:
+        asked = self._replica, step.batch, self._collective, self._suspended()
+        if self._evidence is None:
+            return evaluate_step(*asked)
+        outcome = evaluate_step(*asked, self._evidence.nothing, self._evidence.numbers)
+        self._evidence.add(outcome.numbers)
         return outcome
 
 

@@ -33,7 +33,10 @@ SUMS_NAME = "epoch/sums"
 PARTITION_PREFIX = "partition/"
 """Prefix of the arrays that say which rank holds which samples of partitioned data."""
 
-NOT_OF_REPLICA = (SUMS_NAME, PARTITION_PREFIX)
+EVIDENCE_NAME = "epoch/evidence"
+"""The evidence of the validation samples so far, in such a checkpoint; see `GroupEvidence`."""
+
+NOT_OF_REPLICA = (SUMS_NAME, EVIDENCE_NAME, PARTITION_PREFIX)
 
 
 def load_replica(replica: Replica, state: TrainingState, directory: Path) -> None:

@@ -8,6 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hpcbal.config import EnsembleConfig
+from hpcbal.config.schema.objective import predicted_by
+from hpcbal.config.schema.prune import COMMITTEE
 from hpcbal.data.arrays import Affine
 from hpcbal.data.first_samples import doubts_about_values
 from hpcbal.data.labels import class_names
@@ -15,7 +17,8 @@ from hpcbal.data.source import PreprocessedSamples, open_source
 from hpcbal.dataplane.cache import SampleCache
 from hpcbal.dataplane.ring import NodeRing
 from hpcbal.dataplane.stream import StreamSpec
-from hpcbal.errors import ClusterError
+from hpcbal.ensembling import WatchedItems, items_per_sample
+from hpcbal.errors import ClusterError, InputError
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +41,7 @@ class StreamFacts:
         remarks: what may be a mistake in how the data was read, as sentences for warnings.
         notes: what people should know about how the data was read.
         is_identified: whether the dataset has a fingerprint of its own, which enters `fingerprint`.
+        watched: validation items whose predictions `prune.rule: committee` compares; None without that rule.
     """
 
     spec: StreamSpec
@@ -53,6 +57,7 @@ class StreamFacts:
     class_names: tuple[str, ...] = ()
     is_identified: bool = False
     notes: tuple[str, ...] = ()
+    watched: WatchedItems | None = None
 
     @classmethod
     def of(cls, config: EnsembleConfig, source: PreprocessedSamples) -> StreamFacts:
@@ -74,7 +79,34 @@ class StreamFacts:
             class_names(source.dataset) or (),
             getattr(source.dataset, "is_identified", bool(getattr(source.dataset, "fingerprint", ""))),
             tuple(map(str, getattr(source.dataset, "notes", ()))),
+            watched_items(config, source),
         )
+
+
+def watched_items(config: EnsembleConfig, source: PreprocessedSamples) -> WatchedItems | None:
+    """Draw the validation items that the rule `committee` compares; None without that rule.
+
+    Raises:
+        InputError: if there are no validation samples, or a sample has several labels.
+    """
+    compared = [dnn for dnn in config.dnns if config.prune.covers(dnn.name)]
+    if config.prune.rule != COMMITTEE or not compared:
+        return None
+    label = source.label_spec
+    if label.parts:
+        names = ", ".join(label.by_name)
+        raise InputError(
+            f"prune.rule: got {COMMITTEE}, but a sample has several labels ({names}), allowed: one; use "
+            "rule: asha or median"
+        )
+    if not source.num_validation:
+        raise InputError(
+            f"prune.rule: got {COMMITTEE}, but there are no validation samples; set "
+            "data.validation_fraction, or use another rule"
+        )
+    kind = predicted_by(compared[0])
+    per_sample = items_per_sample(label.shape, label.dtype, kind)
+    return WatchedItems.draw(kind, source.validation_ids, per_sample, config.prune.samples, config.seed)
 
 
 @dataclass(frozen=True, slots=True)

@@ -215,7 +215,7 @@ def _progress_of(
     spec: DnnSpec, state: TrainingState | None, facts: _Facts, *, retry_failed: bool
 ) -> DnnProgress:
     cause, detail = facts.failed.get(spec.dnn_id, ("", ""))
-    history = () if state is None else state.history
+    history = () if state is None else facts.with_evidence(spec.dnn_id, state)
     kind = DnnState.PENDING
     if spec.dnn_id in facts.done and evaluate(spec.stop, history) is not None:
         kind, detail = DnnState.DONE, facts.done[spec.dnn_id]
@@ -355,6 +355,14 @@ class _Facts:
         """Return the measurements of the epochs of a checkpoint that the ledger has, by pass."""
         found = {record.pass_index: self.epochs.get(_key(dnn, record)) for record in state.history}
         return {pass_index: facts for pass_index, facts in found.items() if facts is not None}
+
+    def with_evidence(self, dnn: str, state: TrainingState) -> tuple[EpochRecord, ...]:
+        """Return the history of a checkpoint, with what the ledger has beyond it."""
+        found = (self.epochs.get(_key(dnn, record)) for record in state.history)
+        return tuple(
+            record if facts is None or facts.evidence is None else replace(record, evidence=facts.evidence)
+            for record, facts in zip(state.history, found, strict=True)
+        )
 
     def unrecorded(self, path: Path, dnn: str, state: TrainingState | None) -> EpochDone | None:
         """Return the last epoch of a checkpoint if it is the only one that the ledger lacks.

@@ -27,10 +27,11 @@ from hpcbal.runtime.group.augmenting import AugmentedBatches
 from hpcbal.runtime.group.callbacks import Callbacks, LearningRates
 from hpcbal.runtime.group.device_use import NO_DEVICE, DeviceUse
 from hpcbal.runtime.group.epoch import EpochSums, PassResult, PassRunner
+from hpcbal.runtime.group.evidence import GroupEvidence
 from hpcbal.runtime.group.feeding import Batches, Feeder, StreamBatches
 from hpcbal.runtime.group.member import GroupMember
 from hpcbal.runtime.group.own_batches import OwnBatches
-from hpcbal.runtime.group.replicas import SUMS_NAME, Moment
+from hpcbal.runtime.group.replicas import EVIDENCE_NAME, SUMS_NAME, Moment
 from hpcbal.runtime.group.saving import Saving
 from hpcbal.runtime.wire.protocol import Happened, Leave, PreprocessorReport, Proceed, Suspend
 from hpcbal.telemetry.streams.slices import StepTrace
@@ -90,6 +91,7 @@ class GroupRound:
         self._orders: list[Message] = []
         self._history: list[EpochRecord] = []
         self._sums = EpochSums()
+        self._evidence: GroupEvidence | None = None
         self._saving = Saving(member, writer, self._history, self._other_arrays, self._report)
         self._callbacks = Callbacks(member.dnn)
         self._rates = LearningRates(member.dnn, member.facts.spec.num_train)
@@ -137,6 +139,9 @@ class GroupRound:
         self._history.extend(loaded.history)
         if loaded.sums is not None:
             self._sums = EpochSums.from_array(loaded.sums)
+        watched = self._facts.watched
+        if watched is not None and self._context.config.prune.covers(name):
+            self._evidence = GroupEvidence(watched, name, loaded.saved.get(EVIDENCE_NAME))
         batches = self._open_batches(loaded.saved)
         if batches is None:  # all ranks were asked to stop while loading data
             self._leave(replica, start, inside_pass=inside is not None)
@@ -165,6 +170,7 @@ class GroupRound:
             between_steps=lambda position: self._before_step(replica, position),
             trace=lambda pass_index: StepTrace(self._context.slices, name, pass_index),
             set_rate=lambda at: self._rates.set_rate(replica, self._history, at),
+            evidence=self._evidence,
         )
         if start.offset >= self._facts.spec.num_positions:
             order = self._wait_for_order(start)  # this pass was done before the interruption
@@ -246,7 +252,8 @@ class GroupRound:
         split = {**self._balancer.take_facts(), "device_busy": self._device.take()}
         if self._loader is not None:
             split["partition"] = self._loader.facts()
-        facts = result.facts(ranks, split, self._rates.of_last_epoch(self._history))
+        evidence = None if self._evidence is None else self._evidence.take()
+        facts = result.facts(ranks, split, self._rates.of_last_epoch(self._history), evidence)
         self._saving.end_epoch(facts)
         offered_slot = self._offered_slot()
         name = self._member.dnn.name
@@ -295,6 +302,8 @@ class GroupRound:
         arrays: dict[str, np.ndarray] = {}
         if inside_pass:
             arrays[SUMS_NAME] = self._sums.to_array(replica.num_states)
+            if self._evidence is not None:
+                arrays[EVIDENCE_NAME] = self._evidence.array()
         if self._loader is not None:
             arrays |= self._loader.arrays()
         return arrays

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpcbal.policies.loss_curve import epochs_to_target
+from hpcbal.policies.loss_curve import epochs_to_target, future_log_loss
 
 
 @pytest.mark.parametrize("floor", [-2.0, 0.0, 0.5])
@@ -46,3 +48,29 @@ def test_where_nothing_can_be_told_the_most_epochs_count(values: list[float], ta
 @given(st.lists(st.floats(-1e6, 1e6), max_size=12), st.floats(-1e6, 1e6), st.floats(1.0, 1e4))
 def test_the_answer_is_within_its_limits(values: list[float], target: float, most: float) -> None:
     assert 0 < epochs_to_target(values, target, most) <= most
+
+
+@pytest.mark.parametrize("power", [0.3, 1.0])
+def test_a_power_law_is_followed_and_better_known_the_more_of_it_there_is(power: float) -> None:
+    losses = np.arange(1.0, 33.0) ** -power
+    early, late = (future_log_loss(losses[:known].tolist(), 32) for known in (4, 24))
+    for expected, deviation in (early, late):
+        assert abs(expected - math.log(losses[-1])) < 3.0 * deviation
+    assert late[1] < early[1]
+    assert late[0] == pytest.approx(math.log(losses[-1]), abs=0.15)
+
+
+def test_after_one_epoch_little_is_known_and_unknown_epochs_do_not_matter() -> None:
+    expected, deviation = future_log_loss([2.0], 16)
+    assert deviation > 0.5
+    assert expected < math.log(2.0)
+    gap = future_log_loss([2.0, float("nan"), 1.0], 16)
+    assert np.isfinite(gap).all()
+
+
+def test_less_is_known_about_one_that_is_behind() -> None:
+    losses = [2.3, 2.3, 2.29, 2.29]
+    known, behind = future_log_loss(losses, 32), future_log_loss(losses, 32, behind=1.0)
+    assert behind[0] == known[0]
+    assert behind[1] > known[1]
+    assert future_log_loss(losses, 32, behind=9.0) == behind

@@ -13,7 +13,7 @@ from hpcbal.policies import Delta, RateTable
 from hpcbal.simulator import Costs, PassModel, SimulatedRun, simulate
 
 MAX_EPOCHS = 50
-_OF_SIMULATE = ("known", "resume", "keep_events", "kept_per_added_node", "curves")
+_OF_SIMULATE = ("known", "resume", "keep_events", "kept_per_added_node", "curves", "evidence")
 
 
 def run(

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
 from hpcbal.control import DnnSpec, StopRule
+from hpcbal.ensembling import decoded
 from hpcbal.errors import InputError
-from hpcbal.policies.pruning import Asha, Median
+from hpcbal.policies.pruning import Asha, Committee, Median
 from hpcbal.simulator import SimulatedRun
 from hpcbal.simulator.learning_curves import CurveLaw
 
@@ -68,3 +70,18 @@ def test_the_median_rule_saves_less(sim: Sim) -> None:
     run = sweep(sim, slots=(27,), prune=Median(3, 5), curves=curves)
     assert 27 * 3 < run.num_epochs < 27 * 27
     assert 13 <= run.num_pruned <= 26
+
+
+def test_a_committee_is_simulated_by_the_rule_of_a_run(sim: Sim) -> None:
+    law = CurveLaw()
+    few = SPECS[:6]
+    drawn: dict[str, Any] = {"curves": law.draw(few, 7), "evidence": law.draw_evidence(few, 7)}
+    rates, epochs = {s.dnn_id: 100.0 for s in few}, {s.dnn_id: 8 for s in few}
+    run = sim(rates, epochs, slots=(2,), prune=Committee(2), **drawn)
+    assert run.outcome == "done"
+    assert run.num_pruned > 0
+    assert 6 * 2 <= run.num_epochs < 6 * 8
+    assert run == sim(rates, epochs, slots=(2,), prune=Committee(2), **drawn)
+    assert sim(rates, epochs, slots=(2,), prune=Committee(2), curves=drawn["curves"]).num_pruned == 0
+    losses = -np.log(decoded(drawn["evidence"]("dnn00", 5))[1])
+    assert losses.mean() == pytest.approx(-np.log(drawn["curves"]("dnn00", 5)), rel=1e-2)

@@ -10,7 +10,7 @@ from hpcbal.config import load_config
 from hpcbal.config.load import load_config as load
 from hpcbal.config.scheduling import settings_of, specs_of
 from hpcbal.errors import ConfigError
-from hpcbal.policies.pruning import Asha, Median
+from hpcbal.policies.pruning import Asha, Committee, Median
 
 HEAD = """\
 name: sweep
@@ -37,6 +37,8 @@ def write(tmp_path: Path, prune: str) -> Path:
         ("{rule: asha, reduction: 4, min_epochs: 2}", Asha(4, 2)),
         ("{rule: median}", Median(1, 5)),
         ("{rule: median, warmup_epochs: 3, min_peers: 2}", Median(3, 2)),
+        ("{rule: committee}", Committee(1, 0.005)),
+        ("{rule: committee, min_epochs: 2, tolerance: 0.1, samples: 9}", Committee(2, 0.1)),
     ],
 )
 def test_the_state_machine_gets_the_rule(tmp_path: Path, prune: str, rule: object) -> None:
@@ -54,7 +56,10 @@ def test_patterns_choose_the_dnns(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("prune", "problem"),
     [
-        ("{rule: ash}", "prune.rule: got 'ash', allowed: none, asha, median (did you mean 'asha'?)"),
+        (
+            "{rule: ash}",
+            "prune.rule: got 'ash', allowed: none, asha, median, committee (did you mean 'asha'?)",
+        ),
         ("{rule: asha, reduction: 1}", "prune.reduction: got 1, allowed: a whole number, 2 or more"),
         ("{rule: asha, min_epochs: 0}", "prune.min_epochs: got 0, allowed: a whole number, 1 or more"),
         ("{rule: asha, eta: 3}", "prune.eta: unknown key"),
@@ -138,3 +143,24 @@ def test_losses_by_which_tables_rank_dnns_cause_a_warning_unless_a_metric_is_com
     load(path, own, warn=warnings.append)
     (warning,) = warnings
     assert "dnns: the DNNs differ in loss and have no metric in common, so tables compare losses" in warning
+
+
+def test_a_committee_needs_dnns_that_predict_the_same(tmp_path: Path) -> None:
+    text = HEAD.replace('{name: "b-{seed}",', '{name: "b-{seed}", loss: mean_squared_error,')
+    path = tmp_path / "run.yaml"
+    path.write_text(f"{text}prune: {{rule: committee}}\n", encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"do not predict the same \(classes: a-1, a-2; values: b-1, b-2\)"):
+        load_config(path)
+    path.write_text(f"{text}prune: {{rule: committee, dnns: [a-*]}}\n", encoding="utf-8")
+    assert load_config(path).prune.covers("a-1")
+    text = HEAD.replace('{name: "b-{seed}",', '{name: "b-{seed}", loss: {x: mse, y: mse},')
+    path.write_text(f"{text}prune: {{rule: committee, dnns: [b-*]}}\n", encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"prune.rule: got committee, but b-1, b-2 have several outputs"):
+        load_config(path)
+
+
+def test_a_committee_may_watch_different_metrics(tmp_path: Path) -> None:
+    text = HEAD.replace('{name: "b-{seed}",', '{name: "b-{seed}", stop: {monitor: val_loss},')
+    path = tmp_path / "run.yaml"
+    path.write_text(f"{text}prune: {{rule: committee}}\n", encoding="utf-8")
+    assert {dnn.stop.watched for dnn in load_config(path).dnns} == {"val_accuracy", "val_loss"}

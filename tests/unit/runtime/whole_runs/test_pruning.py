@@ -6,7 +6,10 @@ import csv
 import json
 from typing import Any
 
+import numpy as np
 import pytest
+
+from hpcbal.ensembling import decoded
 
 ROUNDS = ["global", "local", "homogeneous"]
 ASHA = {"rule": "asha", "reduction": 2, "min_epochs": 1}
@@ -88,3 +91,35 @@ def test_a_pruned_dnn_that_has_trained_on_without_the_rule_is_judged_again(lab: 
     after = lab.states()
     assert [name for name in after if after[name][1] > before[name][1]], "the pass that was begun is finished"
     assert {state for state, _ in after.values()} == {"done", "pruned"}
+
+
+COMMITTEE = {"rule": "committee", "min_epochs": 2, "samples": 10, "tolerance": 0.05}
+
+
+def evidence_of(lab: Any) -> dict[tuple[str, int], str]:
+    """The predictions of each DNN after each pass."""
+    return {(line.dnn_id, line.pass_index): line.facts.evidence for line in lab.events("epoch-done")}
+
+
+def test_a_committee_is_the_same_however_often_the_run_is_stopped(lab: Any) -> None:
+    lab.use("global", "calm", dnns=dnns(lab), prune=COMMITTEE)
+    assert lab.run() == 0
+    calm, seen = lab.outcome(), evidence_of(lab)
+    states = lab.states()
+    assert "pruned" in {state for state, _ in states.values()}
+    assert all(len(decoded(text)[1]) == 10 for text in seen.values())
+    assert not any(np.isnan(decoded(text)[1]).any() for text in seen.values())
+    lab.use("global", dnns=dnns(lab, hook="act"), prune=COMMITTEE)
+    lab.stop_at(3, rank=2)
+    lab.kill_at(5)
+    assert lab.run() == 0
+    lab.assert_same(lab.outcome(), calm)
+    assert lab.states() == states
+    assert evidence_of(lab) == seen
+
+
+def test_beside_other_rules_no_predictions_travel(lab: Any) -> None:
+    lab.use(dnns=dnns(lab), prune={**COMMITTEE, "dnns": ["[bc]"]})
+    assert lab.run() == 0
+    assert {name for (name, _), text in evidence_of(lab).items() if text is not None} == {"b", "c"}
+    assert lab.states()["a"] == ("done", 4)
