@@ -89,6 +89,7 @@ config.submission    pydantic yaml
 config.site          pydantic
 config
 config.scheduling
+searching            optuna
 models               keras numpy tensorflow torch
 data                 PIL h5py numpy pyarrow pydantic pydantic_core simplejpeg sklearn
 paramserver.apps     numpy scipy
@@ -157,6 +158,7 @@ PLACES: dict[str, tuple[str, ...]] = {
     "jinja2": ("report.page.page",),
     "psutil": ("telemetry.resources.resource_use",),
     "statsmodels": ("speed_models.fitters",),
+    "optuna": ("searching",),
     "yaml": ("config", "telemetry.claim", "simulator.preset"),
     "pydantic": ("config", "data.operations.base", "telemetry.ledger.codec"),
     "pandas": ("api.run",),
