@@ -22,7 +22,7 @@ from hpcbal.errors import InputError
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a DNN of a search has reached.
+    """The result of a DNN of a search so far.
 
     Attributes:
         drawn: its values, by key; of a choice the index.
