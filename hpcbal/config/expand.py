@@ -157,8 +157,8 @@ def _check_open(sweep: YamlNode, search: YamlNode, listed: Listed, problems: lis
         if node is not None and node.value:
             problems.append(node.problem("allowed beside search.sampler: tpe: search.space only"))
     name = sweep.get("name")
-    if name is not None and isinstance(name.value, str) and f"{{{SAMPLE}}}" not in name.value:
-        problems.append(name.problem("allowed with search.sampler: tpe: a name with {sample}"))
+    if name is None or not isinstance(name.value, str) or f"{{{SAMPLE}}}" not in name.value:
+        problems.append((name or sweep).problem("allowed with search.sampler: tpe: a name with {sample}"))
 
 
 def _open_search(

@@ -82,7 +82,11 @@ class Requests:
                     raise InputError("no search is open")
                 search = min(open_ones, key=lambda each: len(each.drawn))
                 results = [self._result_of(name, drawn) for name, drawn in search.drawn.items()]
-                mode = self._ensemble.state.dnns[next(iter(search.drawn))].spec.stop.mode
+                dnns = self._ensemble.state.dnns
+                first = next((dnns[name] for name in search.drawn if name in dnns), None)
+                if first is None:
+                    raise InputError(f"sweep {search.name}: none of its DNNs is in the run")
+                mode = first.spec.stop.mode
                 values = propose(search, results, self.config.seed, more_is_better=mode == "max")
                 number_of_file = len(submission_files(self._run))
                 joined = with_proposed(self.config, search, {len(search.drawn): values})
