@@ -36,13 +36,14 @@ def run(args: argparse.Namespace) -> int:
     from hpcbal.telemetry.files.run_directory import RunDirectory
     from hpcbal.telemetry.views.kinds import kind_of
     from hpcbal.telemetry.views.read_status import import_roots_of, read_status
-    from hpcbal.telemetry.views.status import has_ended
+    from hpcbal.telemetry.views.status import death_note, has_ended
 
     directory, status = RunDirectory(args.directory), read_status(args.directory)
     if kind_of(status) is not ENSEMBLE:
         raise InputError(f"{args.directory}: {kind_of(status).what}, allowed: the output of a run of DNNs")
     of_file = load_of_kind(EnsembleConfig, directory.config)
     roots = list(dict.fromkeys([str(args.file.resolve().parent), os.getcwd()]))
+    is_going = not has_ended(status) and death_note(status) is None
     is_written = False
     while not is_written:  # again if somebody else adds DNNs at the same time
         number = len(submission_files(directory))
@@ -50,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
         joined = load_joining(args.file, known, import_roots_of(args.directory))
         problems = joining_problems(known, joined)
         loaded = {framework_of(dnn, known.backend) for dnn in known.dnns}
-        if not has_ended(status) and not known.backend.is_emulated:
+        if is_going and not known.backend.is_emulated:
             problems += [
                 f"dnns.{dnn.name}: needs {TITLES[framework]}, which the ranks of this start have not loaded; "
                 "stop the run first: the next start loads it"
@@ -62,6 +63,6 @@ def run(args: argparse.Namespace) -> int:
         text = submission_yaml(joined, roots, names_of(known))
         is_written = write_submission(directory, text, number)
     names = ", ".join(dnn.name for dnn in joined.dnns[len(known.dnns) :])
-    when = "at the run's next start" if has_ended(status) else "when its pass ends, or at its next start"
+    when = "when its pass ends, or at its next start" if is_going else "at the run's next start"
     print_text(f"{args.directory}: added {names}, {when}")
     return 0

@@ -32,7 +32,7 @@ def run(args: argparse.Namespace) -> int:
     from hpcbal.telemetry.files.run_directory import RunDirectory
     from hpcbal.telemetry.views.kinds import jobs_of, kind_of
     from hpcbal.telemetry.views.read_status import read_status
-    from hpcbal.telemetry.views.status import has_ended
+    from hpcbal.telemetry.views.status import death_note, has_ended
 
     status, directory = read_status(args.directory), RunDirectory(args.directory)
     if kind_of(status) is not ENSEMBLE:
@@ -55,7 +55,8 @@ def run(args: argparse.Namespace) -> int:
     names = list(dict.fromkeys(args.names))
     if new := [name for name in names if name not in asked]:
         ask_to_stop(directory, new)
-    when = "at the run's next start" if has_ended(status) else "after its epoch, or at once where it waits"
+    is_going = not has_ended(status) and death_note(status) is None
+    when = "after its epoch, or at once where it waits" if is_going else "at the run's next start"
     for name in names:
         print_text(f"{name}: asked to stop{'' if name in new else ' before'}, {when}")
     return 0

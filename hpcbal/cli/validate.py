@@ -63,5 +63,7 @@ def run(args: argparse.Namespace) -> int:
     else:
         num_jobs, job = len(config.jobs_by_name), KINDS[config.kind].full_job
         jobs = f"{num_jobs} {job}{'' if num_jobs == 1 else 's'}"
-        print_text(f"{args.config}: valid, {jobs}, output in {config.output.dir}")
+        num_open = sum(each.num_open for each in config.searches) if config.kind == "ensemble" else 0
+        later = f" and {num_open} to be proposed" if num_open else ""
+        print_text(f"{args.config}: valid, {jobs}{later}, output in {config.output.dir}")
     return int(ExitCode.DONE)

@@ -17,6 +17,7 @@ from pydantic import ValidationError
 from hpcbal.config.checks.import_check import arguments_of
 from hpcbal.config.checks.names import is_by_output
 from hpcbal.config.listed import Listed
+from hpcbal.config.schema.dnn import DnnConfig
 from hpcbal.config.schema.prune import SearchConfig
 from hpcbal.config.source.meant import did_you_mean
 from hpcbal.config.source.nodes import Key, YamlNode, show
@@ -34,12 +35,14 @@ class Expansion:
     Attributes:
         items: listed ones first, then those of the sweeps in order; `defaults` not yet merged in.
         incomplete: bodies of sweeps that could not be expanded, to be checked as far as possible.
+        open: sweeps whose later DNNs are not known yet, as `OpenSearchConfig` has them but for `defaults`.
         searches: `search` sections that are wrong, to be checked by their schema.
         problems: what else was wrong with the sweeps.
     """
 
     items: list[YamlNode] = field(default_factory=list)
     incomplete: list[YamlNode] = field(default_factory=list)
+    open: list[YamlNode] = field(default_factory=list)
     searches: list[YamlNode] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
 
@@ -114,6 +117,10 @@ def _expand_sweep(sweep: YamlNode, listed: Listed, seed: int, result: Expansion)
     axes = {name: _axes(sweep, listed, name, problems) for name in ("grid", "zip")}
     samples = _samples(sweep, listed, seed, problems, result.searches)
     drawn = samples[0] if samples else {}
+    search = sweep.get("search")
+    is_open = samples is not None and search is not None and search.plain().get("sampler") == "tpe"
+    if is_open and search is not None:
+        _check_open(sweep, search, listed, problems)
     _check_axes(sweep, listed, axes["grid"], axes["zip"], samples, problems)
     swept = [*axes["grid"], *axes["zip"], *drawn]
     if samples is not None:
@@ -136,6 +143,46 @@ def _expand_sweep(sweep: YamlNode, listed: Listed, seed: int, result: Expansion)
         if name is not None:
             item.value["name"] = YamlNode(_fill(template, values), name.where, name.key)
         result.items.append(item)
+    if is_open and search is not None:
+        first = result.items[len(result.items) - len(samples) :]
+        result.open.append(_open_search(base, search, first, samples))
+
+
+def _check_open(sweep: YamlNode, search: YamlNode, listed: Listed, problems: list[str]) -> None:
+    """A sweep whose later DNNs are proposed one by one has neither grid nor zip, and numbers in its names."""
+    if listed.item is not DnnConfig:
+        problems.append(search.value["sampler"].problem(f"got 'tpe', allowed for a {listed.one}: random"))
+    for axis in ("grid", "zip"):
+        node = sweep.get(axis)
+        if node is not None and node.value:
+            problems.append(node.problem("allowed beside search.sampler: tpe: search.space only"))
+    name = sweep.get("name")
+    if name is None or not isinstance(name.value, str) or f"{{{SAMPLE}}}" not in name.value:
+        problems.append((name or sweep).problem("allowed with search.sampler: tpe: a name with {sample}"))
+
+
+def _open_search(
+    base: YamlNode, search: YamlNode, first: Sequence[YamlNode], samples: Sequence[Mapping[str, YamlNode]]
+) -> YamlNode:
+    """The sweep as `OpenSearchConfig` has it, with the drawn values of its first DNNs."""
+    name = base.value["name"]
+    space = SearchConfig.model_validate(search.plain()).space
+    drawn: dict[Any, YamlNode] = {}
+    for item, row in zip(first, samples, strict=True):
+        values = {}
+        for key, node in row.items():
+            if key != SAMPLE:
+                choice = space[key].choice
+                plain = node.plain() if choice is None else choice.index(node.plain())
+                values[key] = YamlNode(plain, search.where, search.key)
+        drawn[item.value["name"].value] = YamlNode(values, search.where, search.key)
+    parts = {
+        "name": name,
+        "search": search,
+        "dnn": YamlNode({k: v for k, v in base.value.items() if k != "name"}, base.where, base.key),
+        "drawn": YamlNode(drawn, search.where, search.key),
+    }
+    return YamlNode(parts, search.where, search.key)
 
 
 def _axes(sweep: YamlNode, listed: Listed, name: str, problems: list[str]) -> dict[str, list[YamlNode]]:
@@ -194,7 +241,8 @@ def _samples(
         return None
     name = sweep.get("name")
     rows = []
-    for number, drawn in enumerate(search.draws(seed, str(None if name is None else name.plain()))):
+    draws = search.draws(seed, str(None if name is None else name.plain()))
+    for number, drawn in enumerate(draws[: search.num_first]):
         row = {SAMPLE: YamlNode(number, node.where, node.key)}
         for key, value in drawn.items():
             given = space.value[key]

@@ -125,7 +125,12 @@ def load_joining(
         ConfigError: with every problem of the DNNs of the file, and of the run with them.
     """
     add_import_roots(path, import_roots)
-    file, kind = read_yaml(os.fspath(path)), KINDS[DEFAULT_KIND].file
+    return join(read_yaml(os.fspath(path)), run, str(path))
+
+
+def join(file: YamlNode, run: EnsembleConfig, path: str) -> EnsembleConfig:
+    """Do the same for a file that is read already; for arguments and errors see `load_joining`."""
+    kind = KINDS[DEFAULT_KIND].file
     if not file.is_mapping or kind_of(file) is not KINDS[DEFAULT_KIND]:
         raise ConfigError([f"{path}: allowed: a file with dnns or sweeps of DNNs"])
     added_rates = _rates_of(file)

@@ -39,6 +39,7 @@ def settings_of(config: EnsembleConfig, num_positions: int) -> ScheduleSettings:
         seed=config.seed,
         regroup=config.balance.regroup,
         prune=config.prune.prune_rule(),
+        max_proposals=sum(search.num_open for search in config.searches),
     )
 
 

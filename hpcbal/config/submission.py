@@ -10,11 +10,13 @@ from typing import Any, TypeAlias, TypeVar
 import yaml
 from pydantic import ValidationError
 
+from hpcbal.config.expand import SAMPLE, expand
 from hpcbal.config.listed import DNNS, JOBS, Listed
-from hpcbal.config.load import resolved_yaml
+from hpcbal.config.load import join, resolved_yaml
 from hpcbal.config.schema.ensemble import BackendConfig, EnsembleConfig
 from hpcbal.config.schema.jobs import JobsConfig, SharedJobConfig
-from hpcbal.config.source.yaml_source import Dumper, read_yaml
+from hpcbal.config.schema.prune import OpenSearchConfig
+from hpcbal.config.source.yaml_source import Dumper, parse_yaml, read_yaml
 from hpcbal.errors import ConfigError
 
 OWN_KEYS = ("kind", "name", "jobs", "sweeps", "defaults")
@@ -34,11 +36,15 @@ class Submission:
         items: the jobs or DNNs, in the order of the file.
         import_roots: directories with their modules, which are searched after those of the run.
         rates: emulated rates of DNNs, by DNN and number of slots.
+        search: name of the search that has proposed the DNNs; empty if the user has added them.
+        drawn: the values that it has proposed, by DNN and key.
     """
 
     items: tuple[Any, ...]
     import_roots: tuple[str, ...] = ()
     rates: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
+    search: str = ""
+    drawn: Mapping[str, Mapping[str, float | int]] = field(default_factory=dict)
 
 
 def listed_of(config: ListConfig) -> Listed:
@@ -62,6 +68,13 @@ def with_items(config: C, submission: Submission) -> C:
     if isinstance(config, EnsembleConfig):
         rates = {name: own for name, own in submission.rates.items() if name not in names}
         update["backend"] = config.backend.model_copy(update={"rates": {**config.backend.rates, **rates}})
+        drawn = {name: own for name, own in submission.drawn.items() if name not in names}
+        update["searches"] = tuple(
+            each.model_copy(update={"drawn": {**each.drawn, **drawn}})
+            if each.name == submission.search
+            else each
+            for each in config.searches
+        )
     return config.model_copy(update=update)
 
 
@@ -119,13 +132,21 @@ def kind_problems(path: Path) -> list[str]:
     return []
 
 
-def submission_yaml(config: ListConfig, import_roots: Sequence[str], known: Sequence[str] = ()) -> str:
+def submission_yaml(
+    config: ListConfig,
+    import_roots: Sequence[str],
+    known: Sequence[str] = (),
+    *,
+    search: str = "",
+    drawn: Mapping[str, Mapping[str, float | int]] | None = None,
+) -> str:
     """The jobs or DNNs of a configuration as `read_submission` reads them.
 
     Args:
         config: what was loaded from the user's file.
         import_roots: directories with their modules.
         known: names that are left out, because the run has them.
+        search, drawn: see `Submission`.
     """
     key, values = listed_of(config).key, yaml.safe_load(resolved_yaml(config))
     found: dict[str, Any] = {
@@ -134,6 +155,8 @@ def submission_yaml(config: ListConfig, import_roots: Sequence[str], known: Sequ
     }
     if isinstance(config, EnsembleConfig):
         found["rates"] = {n: own for n, own in values["backend"]["rates"].items() if n not in known}
+    if search:
+        found |= {"search": search, "drawn": drawn or {}}
     text: str = yaml.dump(found, Dumper=Dumper, sort_keys=False, allow_unicode=True, width=100)
     return text
 
@@ -149,6 +172,7 @@ def read_submission(path: Path, listed: Listed) -> Submission:
         items: Any = tuple(listed.item.model_validate(item) for item in values[listed.key])
         roots = tuple(str(root) for root in values["import_roots"])
         rates = BackendConfig.model_validate({"rates": values.get("rates", {})}).rates
+        search, drawn = str(values.get("search", "")), dict(values.get("drawn", {}))
     except (KeyError, TypeError, AttributeError, ValidationError) as error:
         verb = "hpcbal submit-job" if listed is JOBS else "hpcbal add"
         raise ConfigError(
@@ -157,7 +181,58 @@ def read_submission(path: Path, listed: Listed) -> Submission:
                 f"submit the {listed.one} again"
             ]
         ) from error
-    return Submission(items, roots, rates)
+    return Submission(items, roots, rates, search, drawn)
+
+
+def with_proposed(
+    run: EnsembleConfig, search: OpenSearchConfig, samples: Mapping[int, Mapping[str, float | int]]
+) -> EnsembleConfig:
+    """The configuration of a run with DNNs of a search, written out and checked like those of a sweep.
+
+    Emulated ones have the rates of the first DNN of the search.
+
+    Args:
+        samples: values by key, of a choice the index, by number of the sample.
+
+    Raises:
+        ConfigError: if the values do not make DNNs that can join.
+    """
+    sweeps = []
+    for number, values in samples.items():
+        choices = {key: search.search.space[key].choice for key in values}
+        axes = {k: [v if (own := choices[k]) is None else own[int(v)]] for k, v in values.items()}
+        name = search.name.replace(f"{{{SAMPLE}}}", str(number))
+        sweeps.append({**search.dnn, "name": name, "zip": axes})
+    content: dict[str, Any] = {"defaults": dict(search.defaults), "sweeps": sweeps}
+    where = f"sweep {search.name}"
+    if run.backend.is_emulated:
+        file = parse_yaml(yaml.dump(content, Dumper=Dumper), "", fixed_where=where)
+        names = [item.plain()["name"] for item in expand(file, DNNS, run.seed).items]
+        own_rates = run.backend.rates.get(next(iter(search.drawn), ""), {})
+        content["backend"] = {"rates": {name: dict(own_rates) for name in names}}
+    return join(parse_yaml(yaml.dump(content, Dumper=Dumper), "", fixed_where=where), run, where)
+
+
+def with_expected(run: EnsembleConfig) -> tuple[EnsembleConfig, list[str]]:
+    """The configuration with stand-ins for DNNs that searches are still to propose, and sentences about them.
+
+    For predictions: what these DNNs cost is not known yet, so they are like the first DNN of their search.
+    """
+    dnns, rates, notes = list(run.dnns), dict(run.backend.rates), []
+    for search in run.searches:
+        first = next((dnn for dnn in run.dnns if dnn.name in search.drawn), None)
+        if first is None or not search.num_open:
+            continue
+        for number in range(len(search.drawn), search.search.samples):
+            name = search.name.replace(f"{{{SAMPLE}}}", str(number))
+            dnns.append(first.model_copy(update={"name": name}))
+            rates |= {name: rates[first.name]} if first.name in rates else {}
+        notes.append(
+            f"sweep {search.name}: {search.num_open} of {search.search.samples} DNNs are proposed while the "
+            f"run goes on; predicted as if they were like {first.name}, and there from the start"
+        )
+    backend = run.backend.model_copy(update={"rates": rates})
+    return run.model_copy(update={"dnns": tuple(dnns), "backend": backend, "searches": ()}), notes
 
 
 def joining_problems(run: EnsembleConfig, joined: EnsembleConfig) -> list[str]:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from hpcbal.control.progress import ScheduleSettings, evaluate
 from hpcbal.control.pruning import prune_at_pass_end, prune_between_rounds
+from hpcbal.control.searching import ask
 from hpcbal.control.state import Dnn, Group
 from hpcbal.control.states import STATE_WHEN_SAVED, DnnState, Leaving, Phase
 from hpcbal.control.stopping import stop_at_pass_end
@@ -56,7 +57,14 @@ def fill_slots(ensemble: Ensemble) -> list[Instruction]:
         prune_between_rounds(ensemble)
         fill = _fill_by_shares if _is_shared(ensemble) else _fill_one_by_one
         instructions += fill(ensemble, _free_slots(ensemble))
-    return instructions if s.groups else ensemble.finish()
+        if not any(s.dnns[name].state is DnnState.WAITING for name in s.candidate_ids()):
+            instructions += ask(ensemble, len(_free_slots(ensemble)))
+    if s.groups:
+        return instructions
+    if s.num_asked and not s.suspend_reason:
+        s.phase = Phase.CHOOSING
+        return instructions
+    return ensemble.finish()
 
 
 def _free_slots(ensemble: Ensemble) -> list[int]:

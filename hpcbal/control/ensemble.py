@@ -10,14 +10,13 @@ from typing import Any
 from hpcbal.cluster.layout import Cluster
 from hpcbal.control import rounds, snapshot
 from hpcbal.control.elastic import fill_slots, first_order, ladders_of
-from hpcbal.control.joining import on_dnn_added
+from hpcbal.control.joining import on_dnn_added, on_search_ended
 from hpcbal.control.paradigms import AUTO, INDEPENDENT, PARADIGM_NAMES, PARADIGMS, needs_rates
 from hpcbal.control.profiling import measures_in_rounds
 from hpcbal.control.progress import ResumeState, ScheduleSettings, evaluate
 from hpcbal.control.pruning import without
 from hpcbal.control.round_phase import (
     decide,
-    next_round,
     on_epoch_done,
     on_rate_measured,
     on_schedule_chosen,
@@ -38,7 +37,6 @@ from hpcbal.control.stopping import on_stop_asked, stop_waiting
 from hpcbal.errors import ClusterError
 from hpcbal.events.ensemble import (
     CheckpointWritten,
-    DnnAdded,
     DnnFailed,
     EpochDone,
     Event,
@@ -52,13 +50,12 @@ from hpcbal.events.ensemble import (
     RoundPlan,
     ScheduleChosen,
     Started,
-    StopAsked,
     StopStream,
     SuspendGroups,
     SuspendRequested,
 )
 from hpcbal.events.event_log import EventLog
-from hpcbal.events.members import DnnSpec
+from hpcbal.events.members import DnnAdded, DnnSpec, SearchEnded, StopAsked
 from hpcbal.policies import Delta, FlotillaPlanner, RateTable
 from hpcbal.policies.elastic import Ladder
 
@@ -122,6 +119,8 @@ class Ensemble:
         self._check_input()
         self.candidates = candidates(settings)
         self.state = EnsembleState.begin(self.specs, rates, resume)
+        if resume.num_open is None:
+            self.state.num_open = settings.max_proposals
         self.basis = basis_of(self.specs, self.candidates, settings.max_slots_per_dnn, cluster)
         if resume.choice is not None and not self._still_holds(resume.choice):
             self.state.choice = None
@@ -375,7 +374,7 @@ class Ensemble:
     def finish(self) -> list[Instruction]:
         """End the run: no group is left and none will start."""
         s = self.state
-        if s.live_ids():
+        if s.live_ids() or (s.suspend_reason and s.num_open):
             s.outcome = "suspended" if s.suspend_reason else "profiled"
         else:
             failed = any(dnn.state is DnnState.FAILED for dnn in s.dnns.values())
@@ -401,6 +400,7 @@ class Ensemble:
             left_out=dict(s.left_out),
             built=dict(s.built),
             choice=s.choice,
+            num_open=s.num_open,
         )
 
     def bound_log(self) -> None:
@@ -542,8 +542,7 @@ def _on_group_left(ensemble: Ensemble, event: GroupLeft) -> list[Instruction]:
     stop = StopStream(s.plan.index, bool(s.suspend_reason), continues=s.interrupted is not None)
     if not s.suspend_reason or not any(other.state is DnnState.SUSPENDED for other in s.dnns.values()):
         s.plan = None
-    next_one = profile_or_train if ensemble.lacks_rates and ensemble.settings.profile else next_round
-    return [stop, *next_one(ensemble)]
+    return [stop, *profile_or_train(ensemble)]
 
 
 def _on_dnn_failed(ensemble: Ensemble, event: DnnFailed) -> list[Instruction]:
@@ -582,6 +581,7 @@ _HANDLERS: dict[type[Event], Callable[[Ensemble, Any], list[Instruction]]] = {
     DnnFailed: _on_dnn_failed,
     ScheduleChosen: on_schedule_chosen,
     DnnAdded: on_dnn_added,
+    SearchEnded: on_search_ended,
     StopAsked: on_stop_asked,
     SuspendRequested: _on_suspend_requested,
 }

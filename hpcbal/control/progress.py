@@ -146,6 +146,7 @@ class ScheduleSettings:
         rough_placement: whether flotillas are placed without a search, which only predictions ask for; see
             `assign_slots_roughly`.
         prune: the rule by which DNNs stop early, compared with each other; None: none does.
+        max_proposals: DNNs that searches may still propose when the run starts, >= 0.
     """
 
     num_positions: int
@@ -163,6 +164,7 @@ class ScheduleSettings:
     regroup: bool = True
     rough_placement: bool = False
     prune: PruneRule | None = None
+    max_proposals: int = 0
 
     def __post_init__(self) -> None:
         if self.alpha is not None and not (math.isfinite(self.alpha) and 0.0 <= self.alpha <= 1.0):
@@ -227,6 +229,7 @@ class ResumeState:
         left_out: slots per DNN that it goes on without; see `hpcbal.control.round_phase`.
         built: slots whose ranks hold the network of a DNN; empty for new processes. See `EnsembleState`.
         choice: the last choice of a schedule; None if the schedule was given.
+        num_open: DNNs that searches may still propose; None: as the settings say.
     """
 
     dnns: Mapping[str, DnnProgress] = field(default_factory=dict)
@@ -239,3 +242,4 @@ class ResumeState:
     left_out: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     built: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     choice: ScheduleChosen | None = None
+    num_open: int | None = None

@@ -29,6 +29,7 @@ from hpcbal.control.paradigms import needs_rates
 from hpcbal.control.profiling import measures_in_rounds, missing_jobs, next_wave, place_wave
 from hpcbal.control.progress import ScheduleSettings, check_monitored, evaluate
 from hpcbal.control.pruning import prune_at_pass_end, prune_between_rounds
+from hpcbal.control.searching import ask_for_round, ends_round
 from hpcbal.control.state import EnsembleState, Group
 from hpcbal.control.states import STATE_WHEN_SAVED, DnnState, Leaving, Phase
 from hpcbal.control.stopping import stop_at_pass_end, stop_waiting
@@ -91,7 +92,7 @@ def profile_or_train(ensemble: Ensemble) -> list[Instruction]:
     s = ensemble.state
     s.rates, s.fresh_rates = s.all_rates(), {}
     if s.suspend_reason or not s.live_ids():
-        return ensemble.finish()
+        return next_round(ensemble)
     if not needs_rates(ensemble.given.paradigm):
         return next_round(ensemble)
     if not ensemble.settings.profile:
@@ -145,9 +146,13 @@ def next_round(ensemble: Ensemble) -> list[Instruction]:
     Source: [FLEET] Alg. 1, lines 3 to 5.
     """
     s = ensemble.state
-    if s.suspend_reason or ensemble.settings.profile_only or not s.live_ids():
+    if s.suspend_reason or ensemble.settings.profile_only:
         return ensemble.finish()
+    stop_waiting(ensemble)
     prune_between_rounds(ensemble)
+    if asked := ask_for_round(ensemble):
+        s.phase = Phase.CHOOSING
+        return asked
     if not s.live_ids():
         return ensemble.finish()
     ensemble.bound_log()
@@ -179,7 +184,7 @@ def on_schedule_chosen(ensemble: Ensemble, event: ScheduleChosen) -> list[Instru
     s.choice = event
     stop_waiting(ensemble)
     if not s.live:
-        return ensemble.finish()
+        return next_round(ensemble)
     if not ensemble.has_rounds:
         return _train_alone(ensemble)
     return _start_round(ensemble, _continued_round(ensemble) or _planned_round(ensemble))
@@ -382,6 +387,8 @@ def _is_over(ensemble: Ensemble, plan: RoundPlan, finished: int, going_on: dict[
         return False  # the round had begun the next pass when it was interrupted: this was already decided
     if ensemble.settings.profile and ensemble.lacks_rates and ensemble.cluster.num_slots > 1:
         # A DNN has joined, or failed before it had a rate: what measures it comes next.
+        return True
+    if ends_round(ensemble, going_on, rounds.num_slots_of(plan)):
         return True
     leaving = {g.dnn_id for g in s.groups.values() if g.leaving in STATE_WHEN_SAVED}
 

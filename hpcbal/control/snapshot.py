@@ -201,10 +201,11 @@ def _phase(state: EnsembleState) -> Iterator[str]:
         yield f"phase {state.phase} with {len(state.groups)} groups"
     if (state.phase is Phase.FINISHED) != bool(state.outcome):
         yield f"phase {state.phase} with outcome {state.outcome!r}"
+    is_left = bool(state.live_ids()) or bool(state.suspend_reason and state.num_open)
     all_done = all(dnn.state in TERMINAL - {DnnState.FAILED} for dnn in state.dnns.values())
-    if state.outcome and (state.outcome == "done") != all_done:
+    if state.outcome and (state.outcome == "done") != (all_done and not is_left):
         yield f"outcome {state.outcome!r} contradicts the states of the DNNs"
-    if state.outcome and (state.outcome in ("suspended", "profiled")) != bool(state.live_ids()):
+    if state.outcome and (state.outcome in ("suspended", "profiled")) != is_left:
         yield f"outcome {state.outcome!r} with {len(state.live_ids())} live DNNs"
 
 

@@ -132,6 +132,8 @@ class EnsembleState:
         suspend_reason: why a clean stop was requested; empty if none was.
         outcome: the outcome in Finish; empty before.
         paused: live DNNs that are no candidates for rounds until results of others are known, with a reason.
+        num_open: DNNs that searches may still propose.
+        num_asked: those of them that are asked for now.
         to_stop: DNNs that the user has asked to stop, and that have not left yet.
         live: DNNs that are not done, pruned, stopped or failed, in the order of the config. Kept, because
             looking through thousands of DNNs at the end of every pass would take most of the time of a
@@ -159,6 +161,8 @@ class EnsembleState:
     suspend_reason: str = ""
     outcome: str = ""
     paused: dict[str, str] = field(default_factory=dict)
+    num_open: int = 0
+    num_asked: int = 0
     to_stop: set[str] = field(default_factory=set)
     live: dict[str, None] = field(init=False)
 
@@ -180,6 +184,7 @@ class EnsembleState:
             left_out=dict(resume.left_out),
             built=dict(resume.built),
             choice=resume.choice,
+            num_open=resume.num_open or 0,
         )
 
     def note_built(self, dnn_id: str, slots: tuple[int, ...]) -> None:

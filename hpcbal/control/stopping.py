@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 
 from hpcbal.control.state import Group
 from hpcbal.control.states import DnnState, Leaving, Phase
-from hpcbal.events.ensemble import Instruction, StopAsked
+from hpcbal.events.ensemble import Instruction
+from hpcbal.events.members import StopAsked
 
 if TYPE_CHECKING:
     from hpcbal.control.ensemble import Ensemble

@@ -14,8 +14,7 @@ from typing import ClassVar
 from hpcbal.errors import PolicyError
 from hpcbal.events.epoch import NOTHING_MEASURED, EpochFacts, Straggler
 from hpcbal.events.history import Position
-from hpcbal.events.line import Facts, Line, Number
-from hpcbal.events.members import DnnSpec
+from hpcbal.events.line import Event, Facts, Instruction, Line, Number
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,11 +166,6 @@ class SchedulePrediction(Facts):
 
 
 # ---- events: what has happened -------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Event(Line):
-    """Base class of all events."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -374,37 +368,6 @@ def cost_of(prediction: SchedulePrediction) -> tuple[bool, float, int]:
 
 
 @dataclass(frozen=True, slots=True)
-class DnnAdded(Event):
-    """Written when a DNN joins a run that is under way (`hpcbal add`); later starts find it in the config.
-
-    Attributes:
-        spec: the DNN, as scheduling sees it.
-        rates: rates that are known already, samples/s by number of slots.
-    """
-
-    event: ClassVar[str] = "dnn-added"
-    spec: DnnSpec
-    rates: Mapping[int, Number]
-
-    @property
-    def dnn_id(self) -> str:
-        """Name of the DNN."""
-        return self.spec.dnn_id
-
-
-@dataclass(frozen=True, slots=True)
-class StopAsked(Event):
-    """Written when the user has asked to end DNNs of a run that is under way (`hpcbal stop`).
-
-    Attributes:
-        dnn_ids: the DNNs; those that have ended already are left as they are.
-    """
-
-    event: ClassVar[str] = "stop-asked"
-    dnn_ids: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
 class SuspendRequested(Event):
     """Written when a signal, the walltime or an error asks for a clean stop with exit code 75.
 
@@ -417,11 +380,6 @@ class SuspendRequested(Event):
 
 
 # ---- instructions: what to do ----------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Instruction(Line):
-    """Base class of all instructions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -452,6 +410,13 @@ class ChooseSchedule(Instruction):
     candidates: tuple[Schedule, ...]
     current: Schedule | None
     basis: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ProposeDnns(Instruction):
+    """Ask the searches for DNNs; each is answered with DnnAdded, or all with SearchEnded."""
+
+    number: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from typing import Annotated, Any, ClassVar, TypeAlias
 
 
@@ -68,3 +68,13 @@ class Line(Facts):
     def reached(self) -> tuple[str, object] | None:
         """Return what has got how far, if the line records work that a later start need not repeat."""
         return None
+
+
+@dataclass(frozen=True, slots=True)
+class Event(Line):
+    """Base class of all events."""
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction(Line):
+    """Base class of all instructions."""

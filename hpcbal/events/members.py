@@ -1,12 +1,14 @@
-"""The facts about a DNN that scheduling needs: its name, its batch, and when it is done."""
+"""The DNNs of an ensemble: the facts that scheduling needs, and events by which they join and leave."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from hpcbal.errors import InputError
-from hpcbal.events.line import Facts
+from hpcbal.events.line import Event, Facts, Number
 
 MODES = ("max", "min")
 
@@ -72,3 +74,49 @@ class DnnSpec(Facts):
     def has_known_length(self) -> bool:
         """Whether it trains exactly max_epochs, unless it is pruned."""
         return self.stop.patience is None and self.stop.target is None and not self.ends_early
+
+
+@dataclass(frozen=True, slots=True)
+class DnnAdded(Event):
+    """Written when a DNN joins a run that is under way, because the user (`hpcbal add`) or a search wants it.
+
+    Attributes:
+        spec: the DNN, as scheduling sees it.
+        rates: rates that are known already, samples/s by number of slots.
+        drawn: the values that a search has proposed for it, by key, of a choice its index; null if the user
+            has added it.
+    """
+
+    event: ClassVar[str] = "dnn-added"
+    spec: DnnSpec
+    rates: Mapping[int, Number]
+    drawn: Mapping[str, Number] | None = None
+
+    @property
+    def dnn_id(self) -> str:
+        """Name of the DNN."""
+        return self.spec.dnn_id
+
+
+@dataclass(frozen=True, slots=True)
+class SearchEnded(Event):
+    """Written when a search proposes no more DNNs, although it has not made all of its samples.
+
+    Attributes:
+        reason: the error; text for users.
+    """
+
+    event: ClassVar[str] = "search-ended"
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class StopAsked(Event):
+    """Written when the user has asked to end DNNs of a run that is under way (`hpcbal stop`).
+
+    Attributes:
+        dnn_ids: the DNNs; those that have ended already are left as they are.
+    """
+
+    event: ClassVar[str] = "stop-asked"
+    dnn_ids: tuple[str, ...]

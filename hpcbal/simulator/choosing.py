@@ -163,7 +163,8 @@ class _Replays:
     def _replay(self, schedule: Schedule, candidates: Sequence[Schedule]) -> None:
         outset, until_s = self._outset, self._cut_beyond * self._least_s
         settings = outset.settings.under(schedule)
-        ensemble = Ensemble(outset.specs, outset.cluster, settings, outset.rates, outset.resume)
+        resume = replace(outset.resume, num_open=0)  # nobody proposes here: the DNNs are those that there are
+        ensemble = Ensemble(outset.specs, outset.cluster, settings, outset.rates, resume)
         executor = EnsembleSimulation(
             ensemble,
             {spec.dnn_id: spec for spec in outset.specs},

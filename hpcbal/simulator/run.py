@@ -101,7 +101,13 @@ def simulate(
         from hpcbal.simulator.step_pace import StepPace  # with the policies, which plans do not need
 
         pace = StepPace(by_name, rates, passes, balancing)
-    ensemble = Ensemble(converging, cluster, settings, rates if known is None else known, start)
+    ensemble = Ensemble(
+        converging,
+        cluster,
+        replace(settings, max_proposals=0),  # nobody proposes here: the DNNs are those that there are
+        rates if known is None else known,
+        None if start is None else replace(start, num_open=None),
+    )
 
     paradigms = [] if settings.paradigm == AUTO else [settings.paradigm]
 

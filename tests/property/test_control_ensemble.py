@@ -27,7 +27,6 @@ from hpcbal.control import (
 from hpcbal.control.pruning import without
 from hpcbal.events.ensemble import (
     CheckpointWritten,
-    DnnAdded,
     DnnFailed,
     EpochDone,
     Event,
@@ -38,18 +37,19 @@ from hpcbal.events.ensemble import (
     LeaveRound,
     NextPass,
     PreprocessingMeasured,
+    ProposeDnns,
     RateMeasured,
     RoundPlan,
     Started,
     StartGroup,
     StartProfiling,
     StartRound,
-    StopAsked,
     StopStream,
     SuspendGroups,
     SuspendRequested,
 )
 from hpcbal.events.history import EpochRecord, Position
+from hpcbal.events.members import DnnAdded, SearchEnded, StopAsked
 from hpcbal.policies import Delta, RateTable
 from hpcbal.policies.pruning import Asha, Median
 
@@ -151,6 +151,9 @@ class World:
         self.asked: set[str] = set()
         self.joins: deque[tuple[int, Model]] = deque()  # (number of events, DNN that joins)
         self.knows_rates = knows_rates
+        self.proposals: deque[Model] = deque()  # DNNs that a search proposes
+        self.search_fails = False
+        self.answers: deque[Event] = deque()
         self.num_events = 0
         self.offers_per_epoch = 0.0
         self.left_out: dict[str, set[int]] = {}
@@ -188,6 +191,9 @@ class World:
                 self.asked.add(name)
                 self.deliver(StopAsked((name,)))
                 continue
+            if self.answers:
+                self.deliver(self.answers.popleft())
+                continue
             if self.joins and self.num_events >= self.joins[0][0]:
                 self.join(self.joins.popleft()[1])
                 continue
@@ -204,11 +210,23 @@ class World:
         raise AssertionError(f"endless: {self.ensemble.snapshot()}")
 
     def join(self, model: Model) -> None:
+        self.deliver(self.added(model))
+
+    def added(self, model: Model, drawn: dict[str, float] | None = None) -> DnnAdded:
         name = model.spec.dnn_id
         self.models[name] = model
         self.disk[name] = self.disk_before[name] = Weights()
         rates = {m: model.rate_on(m) for m in range(1, 7)} if self.knows_rates else {}
-        self.deliver(DnnAdded(model.spec, rates))
+        return DnnAdded(model.spec, rates, drawn)
+
+    def propose(self, number: int) -> None:
+        """Answer like the runtime: the DNNs are on disk before the state machine hears of them."""
+        assert not self.answers
+        if self.search_fails:
+            self.answers.append(SearchEnded("no more"))
+            return
+        assert 0 < number <= len(self.proposals)
+        self.answers.extend(self.added(self.proposals.popleft(), {"x": 1.0}) for _ in range(number))
 
     def deliver(self, event: Event) -> None:
         self.num_events += 1
@@ -271,6 +289,8 @@ class World:
                 if reason == "paused":
                     self.pausing.add(dnn_id)
                 self.actors[dnn_id].commands.append(("leave", 0, reason == "converged"))
+            case ProposeDnns(number):
+                self.propose(number)
             case SuspendGroups(dnn_ids):
                 for dnn_id in dnn_ids:
                     self.actors[dnn_id].commands.append(("suspend", 0, False))
@@ -400,7 +420,10 @@ class World:
                 )
             )
         self.timed = [t for t in self.timed if self.rates.is_measured(*t)]
-        self.begin(cluster, replace(left, dnns=dnns, interrupted=interrupted))
+        self.answers.clear()
+        self.schedule = replace(self.schedule, max_proposals=len(self.proposals))
+        dnns |= {d: DnnProgress() for d in self.models if d not in dnns}  # proposed, but not heard of
+        self.begin(cluster, replace(left, dnns=dnns, interrupted=interrupted, num_open=None))
 
     def passes(self) -> dict[str, list[int]]:
         """The pass in which each DNN trained each epoch."""
@@ -654,6 +677,26 @@ def test_dnns_that_join_train_like_those_that_were_there_from_the_start(seed: in
         world.stops = draw_stops(case.rng, num_events, ["suspend", "crash"])
     world.run_to_the_end([])
     world.check_end()
+    if world.ensemble.log.num_dropped == 0:
+        assert replay(*world.ensemble.origin, world.ensemble.events).state == world.ensemble.state
+
+
+@QUICK
+@given(seeds)
+def test_all_dnns_of_a_search_are_asked_for_and_trained(seed: int) -> None:
+    case = Case(seed, last_checkpoint_fails=True)
+    offers = case.rng.choice([0.0, 0.5])
+    num_events = case.whole_run(offers).num_events
+    more = [replace(m, spec=replace(m.spec, dnn_id=f"net-{i}")) for i, m in enumerate(case.models * 2)]
+    case.schedule = replace(case.schedule, max_proposals=len(more))
+    world = case.world(offers)
+    world.proposals = deque(more)
+    world.search_fails = case.rng.random() < 0.1
+    if case.rng.random() < 0.5:
+        world.stops = draw_stops(case.rng, 2 * num_events, ["suspend", "crash"])
+    world.run_to_the_end([])
+    world.check_end()
+    assert world.search_fails or not world.proposals
     if world.ensemble.log.num_dropped == 0:
         assert replay(*world.ensemble.origin, world.ensemble.events).state == world.ensemble.state
 

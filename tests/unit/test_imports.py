@@ -89,6 +89,7 @@ config.submission    pydantic yaml
 config.site          pydantic
 config
 config.scheduling
+searching            optuna
 models               keras numpy tensorflow torch
 data                 PIL h5py numpy pyarrow pydantic pydantic_core simplejpeg sklearn
 paramserver.apps     numpy scipy
@@ -159,6 +160,7 @@ PLACES: dict[str, tuple[str, ...]] = {
     "rich": ("report.terminal", "cli.watch"),
     "psutil": ("telemetry.resources.resource_use",),
     "statsmodels": ("speed_models.fitters",),
+    "optuna": ("searching",),
     "yaml": ("config", "telemetry.claim", "simulator.preset"),
     "pydantic": ("config", "data.operations.base", "telemetry.ledger.codec"),
     "pandas": ("api.run",),

@@ -11,6 +11,7 @@ from hpcbal.cli.planning.text import NO_SIZE, render_plan
 from hpcbal.config import EnsembleConfig
 from hpcbal.config.checks.warnings import batches_above, check_parts, check_shares, over_limit, told_limit
 from hpcbal.config.scheduling import may_limit_to_one_slot, specs_of
+from hpcbal.config.submission import with_expected
 from hpcbal.control import PARADIGMS
 from hpcbal.errors import InputError
 from hpcbal.planning.allocation import AllocationOutlook, PredictedRun
@@ -33,6 +34,9 @@ from hpcbal.simulator import too_long
 
 def answer(args: argparse.Namespace, config: EnsembleConfig, warn: Callable[[str], None]) -> Answer:
     """Make the plan."""
+    config, notes = with_expected(config)
+    for note in notes:
+        warn(note)
     num_nodes, per_node = args.nodes, known_slots_per_node(config, args.slots_per_node)
     if args.slots is not None:
         num_nodes, per_node = nodes_for(args.slots, per_node)
@@ -110,6 +114,7 @@ def predicted(
     config: EnsembleConfig, sources: Sources, num_nodes: int, slots_per_node: int
 ) -> tuple[PredictedRun, int]:
     """Predict a run on so many nodes; returns the number of its slots too; see `outlook_of`."""
+    config, _ = with_expected(config)
     rates = find_rates(config, slots_per_node, sources.profile, command=str(sources.path))
     facts = _facts(config, sources)
     problem = NO_SIZE if facts is None else too_long(specs_of(config))

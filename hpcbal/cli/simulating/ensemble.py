@@ -12,6 +12,7 @@ from hpcbal.cli.simulate import DEFAULT_SEEDS
 from hpcbal.cli.simulating.output import make_directory, write_output
 from hpcbal.cli.simulating.text import render_rows, rows_to_dict
 from hpcbal.config import EnsembleConfig
+from hpcbal.config.submission import with_expected
 from hpcbal.control import AUTO, PARADIGM_NAMES
 from hpcbal.errors import InputError
 from hpcbal.planning.scenario import scenario_of_config
@@ -22,6 +23,10 @@ from hpcbal.simulator.costs import COST_NAMES
 
 def answer(args: argparse.Namespace, config: EnsembleConfig | None, warn: Callable[[str], None]) -> Answer:
     """Simulate; without a configuration, the preset."""
+    if config is not None:
+        config, notes = with_expected(config)
+        for note in notes:
+            warn(note)
     scenario = _with_costs(_scenario(args, config), args.costs)
     paradigms = args.paradigm or [scenario.settings.paradigm]
     unknown = [name for name in paradigms if name not in (*PARADIGM_NAMES, AUTO, "all")]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from importlib.util import find_spec
+from typing import Any
 
 from hpcbal.config.schema.ensemble import BalanceConfig
 from hpcbal.config.schema.objective import LossConfig
@@ -113,7 +114,35 @@ DEFAULT_PREDICTOR = BalanceConfig.model_fields["predictor"].default
 
 
 def package_problems(root: YamlNode) -> list[str]:
-    """Problems of a written-out configuration: a speed predictor in use whose packages are missing."""
+    """Problems of a written-out configuration: what needs packages that are missing."""
+    return [*_search_problems(root), *_predictor_problems(root)]
+
+
+def _search_problems(root: YamlNode) -> list[str]:
+    """A search that is not over, and needs optuna."""
+    searches = root.get("searches")
+    items = searches.value if searches is not None and searches.is_list else []
+    open_ones = [node for node in items if node.is_mapping and _num_open(node.plain()) > 0]
+    if not open_ones or find_spec("optuna") is not None:
+        return []
+    return [
+        node.problem(
+            "search.sampler: got tpe, which needs optuna, not installed here; pip install 'hpcbal[search]', "
+            "or take sampler: random"
+        )
+        for node in open_ones
+    ]
+
+
+def _num_open(search: Mapping[str, Any]) -> int:
+    try:
+        return int(search["search"]["samples"]) - len(search["drawn"])
+    except (KeyError, TypeError, ValueError):
+        return 0  # which another check reports
+
+
+def _predictor_problems(root: YamlNode) -> list[str]:
+    """A speed predictor in use whose packages are missing."""
     balance = root.get("balance")
     predictor = balance.get("predictor") if balance is not None and balance.is_mapping else None
     if predictor is None or not isinstance(predictor.value, str):

@@ -58,6 +58,15 @@ def _written_out(root: YamlNode, expansion: Expansion, listed: Listed, config: t
     if origin is not None:
         items = [with_defaults(item, root.get("defaults"), listed) for item in expansion.items]
         values[listed.key] = YamlNode(items, origin.where, listed.key)
+    if expansion.open:
+        given, defaults = root.get("searches"), root.get("defaults")
+        nothing = YamlNode({}, expansion.open[0].where, "defaults")
+        more = [
+            YamlNode({**each.value, "defaults": defaults or nothing}, each.where, each.key)
+            for each in expansion.open
+        ]
+        before = given.value if given is not None and given.is_list else []
+        values["searches"] = YamlNode([*before, *more], more[0].where, "searches")
     return YamlNode(values, root.where, "")
 
 

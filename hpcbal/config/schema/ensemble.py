@@ -16,7 +16,7 @@ from hpcbal.config.schema.held_out import (
     check_held_out,
 )
 from hpcbal.config.schema.operations import Operation, in_order
-from hpcbal.config.schema.prune import PruneConfig, PruneOfDnns
+from hpcbal.config.schema.prune import OpenSearchConfig, PruneConfig, PruneOfDnns
 from hpcbal.config.schema.run import (
     MOST_BYTES,
     MOST_RANKS_PER_NODE,
@@ -469,6 +469,12 @@ class EnsembleConfig(RunConfig):
     )
     dataplane: DataplaneConfig = key(
         None, "The shared stream.", "keys of dataplane", default_factory=DataplaneConfig
+    )
+    searches: Annotated[tuple[OpenSearchConfig, ...], Strict(False)] = key(
+        (),
+        "Sweeps whose later DNNs are proposed while the run goes on; `sweeps` with sampler tpe fill it.",
+        "a list of searches",
+        may_change=True,
     )
     prune: PruneOfDnns = key(
         None, "Which DNNs stop early.", "keys of prune", default_factory=PruneConfig, may_change=True

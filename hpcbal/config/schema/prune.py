@@ -80,9 +80,16 @@ class Distribution(Section):
 
 
 class SearchConfig(Section):
-    """DNNs that differ in keys whose values are drawn at random, independently of each other."""
+    """DNNs that differ in keys whose values are drawn at random, or proposed from the results of others."""
 
     samples: int = key(..., "Number of draws; each makes one DNN.", COUNT_ALLOWED, ge=1)
+    sampler: Literal["random", "tpe"] = key(
+        "random",
+        "random: all at once, independently of each other; tpe: after `startup` random ones, one whenever a "
+        "slot is free, where results promise better ones (tree-structured Parzen estimator of optuna).",
+        "random, tpe",
+    )
+    startup: int = key(10, "For tpe: DNNs that are drawn at random first.", COUNT_ALLOWED, ge=1)
     seed: int | None = key(
         None, "Seed of the draws; null: the run's seed.", "null or a whole number, 0 or more", ge=0, lt=2**63
     )
@@ -93,8 +100,13 @@ class SearchConfig(Section):
         min_length=1,
     )
 
+    @property
+    def num_first(self) -> int:
+        """How many DNNs there are from the start."""
+        return self.samples if self.sampler == "random" else min(self.samples, self.startup)
+
     def draws(self, seed: int, name: str) -> list[dict[str, float | int]]:
-        """Draw values for each sample, by key; for a `choice` the index of the value.
+        """Draw values for each sample at random, by key; for a `choice` the index of the value.
 
         A key has its own random numbers, and sample i is the i-th of them. So more samples, or more keys, do
         not change those there are.
@@ -111,6 +123,29 @@ class SearchConfig(Section):
             for sample in result:
                 sample[dotted] = distribution.draw(numbers.random())
         return result
+
+
+class OpenSearchConfig(Section):
+    """A sweep with `sampler: tpe`, whose later DNNs join the run as they are proposed."""
+
+    name: str = key(..., "Template of the names of its DNNs.", "text with {sample}")
+    search: SearchConfig = key(..., "What is searched.", "keys of search")
+    dnn: Mapping[str, Any] = key(..., "The other keys of the sweep.", "keys of a DNN")
+    defaults: Mapping[str, Any] = key({}, "The defaults of the file.", "keys of defaults")
+    drawn: Mapping[str, Mapping[str, int | float]] = key(
+        {}, "The drawn values of the DNNs so far; of a choice its index.", "{DNN: {key: number}}"
+    )
+
+    @property
+    def num_open(self) -> int:
+        """How many DNNs are still to be proposed."""
+        return max(0, self.search.samples - len(self.drawn))
+
+
+def rounded_as_drawn(distribution: Distribution, value: float) -> float:
+    """A proposed number with as many digits as a drawn one, so that it fits into a name."""
+    bounds = distribution.log_uniform or distribution.uniform
+    return value if bounds is None else _rounded(value, bounds)
 
 
 def _rounded(value: float, bounds: tuple[float, float]) -> float:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from hpcbal.config.listed import Listed
@@ -124,7 +125,7 @@ class SubmissionWatch:
             new = tuple(item for item in submission.items if item.name not in self._names)
             self._names |= {item.name for item in new}
             if new:
-                found.append(Submission(new, submission.import_roots, submission.rates))
+                found.append(replace(submission, items=new))
         return found, problems
 
 

@@ -58,6 +58,8 @@ class EnsembleRuns(KindRuns[EnsembleConfig, "OpenedRun"]):
             return False
         if [row.name for row in rows] != [dnn.name for dnn in config.dnns]:
             return False
+        if any(search.num_open for search in config.searches):
+            return False
         return all(row.state in TERMINAL for row in rows) and _are_weights_whole(run, rows)
 
     def open(self, request: RunRequest, config: EnsembleConfig) -> OpenedRun:

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 
 from hpcbal.config import DnnConfig, EnsembleConfig
-from hpcbal.config.submission import with_items
-from hpcbal.control import Ensemble
-from hpcbal.runtime.handoff.submissions import append_import_roots
+from hpcbal.config.submission import names_of, submission_yaml, with_items, with_proposed
+from hpcbal.control import DnnState, Ensemble
+from hpcbal.control.states import Leaving
+from hpcbal.errors import InputError
+from hpcbal.runtime.handoff.submissions import append_import_roots, submission_files, write_submission
 from hpcbal.runtime.record.journal import Journal
 from hpcbal.runtime.resuming.known_rates import known_rates
 from hpcbal.runtime.resuming.opening import OpenedRun
 from hpcbal.runtime.wire.protocol import Joined
+from hpcbal.searching import Result, propose
 
 
 class Requests:
@@ -56,7 +59,56 @@ class Requests:
             for dnn in submission.items:
                 assert isinstance(dnn, DnnConfig)
                 rates = self.config.backend.rates.get(dnn.name, {})
-                yield Joined(dnn, submission.import_roots, rates)
+                yield Joined(dnn, submission.import_roots, rates, submission.drawn.get(dnn.name))
+
+    def propose(self, number: int, warn: Callable[[str], None]) -> Iterator[Joined]:
+        """Let so many DNNs of searches join: each is on disk before it is yielded.
+
+        The search that has the fewest DNNs comes first. DNNs that the user adds meanwhile are yielded, too.
+
+        Args:
+            warn: as for `joined`.
+
+        Raises:
+            InputError: if optuna is missing, or no search is open.
+            ConfigError: if the proposed values do not make a DNN that can join.
+        """
+        for _ in range(number):
+            is_written = False
+            while not is_written:
+                yield from self.joined(warn)
+                open_ones = [search for search in self.config.searches if search.num_open]
+                if not open_ones:
+                    raise InputError("no search is open")
+                search = min(open_ones, key=lambda each: len(each.drawn))
+                results = [self._result_of(name, drawn) for name, drawn in search.drawn.items()]
+                dnns = self._ensemble.state.dnns
+                first = next((dnns[name] for name in search.drawn if name in dnns), None)
+                if first is None:
+                    raise InputError(f"sweep {search.name}: none of its DNNs is in the run")
+                mode = first.spec.stop.mode
+                values = propose(search, results, self.config.seed, more_is_better=mode == "max")
+                number_of_file = len(submission_files(self._run))
+                joined = with_proposed(self.config, search, {len(search.drawn): values})
+                name = joined.dnns[-1].name
+                text = submission_yaml(
+                    joined, (), names_of(self.config), search=search.name, drawn={name: values}
+                )
+                is_written = write_submission(self._run, text, number_of_file)
+            yield from self.joined(warn)
+
+    def _result_of(self, name: str, drawn: Mapping[str, float | int]) -> Result:
+        s = self._ensemble.state
+        dnn, group = s.dnns.get(name), s.groups.get(name)
+        if dnn is None or dnn.state is DnnState.FAILED:
+            return Result(drawn, "failed")
+        curve = [record.metrics[dnn.spec.stop.monitor] for record in dnn.history]
+        leaving = None if group is None else group.leaving
+        if dnn.state is DnnState.DONE or leaving is Leaving.CONVERGED:
+            return Result(drawn, "over", curve)
+        is_early = dnn.state in (DnnState.PRUNED, DnnState.STOPPED) or name in s.paused
+        is_early |= leaving in (Leaving.PRUNED, Leaving.STOPPED, Leaving.PAUSED)
+        return Result(drawn, "early" if is_early else "training", curve)
 
     def rates_of(self, name: str) -> Mapping[int, float]:
         """The rates of a DNN that are known already, samples/s by number of slots.

@@ -20,10 +20,9 @@ from hpcbal.comm.channel import Message
 from hpcbal.config.scheduling import specs_of
 from hpcbal.control import Ensemble
 from hpcbal.dataplane.stream import StreamPlan, StreamSpec
-from hpcbal.errors import HpcbalError
+from hpcbal.errors import ConfigError, HpcbalError, InputError
 from hpcbal.events.ensemble import (
     ChooseSchedule,
-    DnnAdded,
     DnnFailed,
     Event,
     Finish,
@@ -34,17 +33,18 @@ from hpcbal.events.ensemble import (
     LeaveRound,
     NextPass,
     PreprocessingMeasured,
+    ProposeDnns,
     RoundPlan,
     ScheduleChosen,
     Started,
     StartGroup,
     StartProfiling,
     StartRound,
-    StopAsked,
     StopStream,
     SuspendGroups,
     SuspendRequested,
 )
+from hpcbal.events.members import DnnAdded, SearchEnded, StopAsked
 from hpcbal.exit_codes import LAST_OUTCOMES, code_of_end
 from hpcbal.runtime.handoff.start_file import StarterWatch, StartFile
 from hpcbal.runtime.rank.context import RankContext
@@ -268,9 +268,20 @@ class Scheduler:
         except HpcbalError as error:
             problem = str(error)
         spec = next(each for each in specs_of(requests.config) if each.dnn_id == name)
-        self._happen(DnnAdded(spec, rates))
+        self._happen(DnnAdded(spec, rates, joined.drawn))
         if problem and self._ensemble.has_rounds:
             self._happen(DnnFailed(name, "error", problem))
+
+    def _propose(self, number: int) -> None:
+        """Let DNNs of searches join."""
+        assert self._requests is not None, "only a run with a directory has searches"
+        began_s = time.monotonic()
+        try:
+            for joined in self._requests.propose(number, self._console.warn):
+                self._admit(joined, self._requests)
+        except (InputError, ConfigError) as error:
+            self._happen(SearchEnded(str(error)))
+        self._journal.note_decision(began_s, time.monotonic() - began_s)
 
     def _joined_of(self, groups: Sequence[GroupPlan]) -> tuple[protocol.Joined, ...]:
         return tuple(self._joined[group.dnn_id] for group in groups if group.dnn_id in self._joined)
@@ -345,6 +356,8 @@ class Scheduler:
             case ChooseSchedule():
                 self._asked_s = time.monotonic()
                 self._chooser.ask(instruction, self._ensemble, self._journal.start_s)
+            case ProposeDnns(number):
+                self._propose(number)
             case StartRound(plan):
                 self._open(plan.groups, plan)
             case StartGroup(plan):

@@ -7,7 +7,6 @@ from types import MappingProxyType
 
 from hpcbal.events.ensemble import (
     CheckpointWritten,
-    DnnAdded,
     DnnFailed,
     EpochDone,
     GroupLeft,
@@ -21,11 +20,11 @@ from hpcbal.events.ensemble import (
     StartGroup,
     StartProfiling,
     StartRound,
-    StopAsked,
     StopStream,
     SuspendRequested,
 )
 from hpcbal.events.line import Line
+from hpcbal.events.members import DnnAdded, SearchEnded, StopAsked
 from hpcbal.telemetry.ledger.dnn_lines import (
     BadSampleLine,
     BestKeptLine,
@@ -66,6 +65,7 @@ LINE_BY_EVENT: Mapping[str, type[Line]] = MappingProxyType(
             RunFinishedLine,
             SuspendRequested,
             DnnAdded,
+            SearchEnded,
             StopAsked,
             StartProfiling,
             ScheduleChosen,

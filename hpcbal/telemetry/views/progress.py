@@ -14,7 +14,6 @@ from typing import TextIO
 
 from hpcbal.events.ensemble import (
     CheckpointWritten,
-    DnnAdded,
     DnnFailed,
     EpochDone,
     Finish,
@@ -30,12 +29,12 @@ from hpcbal.events.ensemble import (
     StartGroup,
     StartProfiling,
     StartRound,
-    StopAsked,
     StopStream,
     SuspendRequested,
 )
 from hpcbal.events.history import shows_more_better
 from hpcbal.events.line import Line
+from hpcbal.events.members import DnnAdded, SearchEnded, StopAsked
 from hpcbal.safe_text import printable
 from hpcbal.telemetry.files.json_lines import duration_text
 from hpcbal.telemetry.files.run_directory import RunDirectory
@@ -189,7 +188,12 @@ class Progress:
             case StopStream():
                 self._stop_round()
             case DnnAdded():
-                self.note(f"{message.dnn_id} joins the run")
+                drawn = message.drawn or {}
+                values = ", ".join(f"{key} {value:g}" for key, value in drawn.items())
+                why = f", proposed: {values}" if drawn else ""
+                self.note(f"{message.dnn_id} joins the run{why}")
+            case SearchEnded(reason):
+                self.warn(f"no more DNNs are proposed: {reason}")
             case StopAsked(dnn_ids):
                 self.note(_wrap("asked to stop ", dnn_ids), _YELLOW)
             case SuspendRequested(reason):

@@ -57,6 +57,7 @@ def test_the_reference_holds_exactly_the_keys_of_the_schema() -> None:
     moved = {k for k in moved if not k.startswith("defaults.augment.")}  # shown at preprocessing
     plain = {k for k in plain if not k.startswith("backend.workers.")}  # shown in a comment: it is empty
     plain = {k for k in plain if not k.startswith(("data.validation.", "data.test."))}  # likewise: null
+    plain = {k for k in plain if not k.startswith("searches.")}  # likewise: `sweeps` fill it
     sweeps = {f"sweeps.{key}" for key in ("name", "model", *DnnConfig.sweep_keys)}
     search = {f"sweeps.search.{key}" for key in SearchConfig.model_fields}
     assert (

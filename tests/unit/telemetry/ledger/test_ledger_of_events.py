@@ -31,7 +31,7 @@ from hpcbal.events.line import Line
 from hpcbal.telemetry.ledger import LINE_BY_EVENT, Entry
 from hpcbal.telemetry.ledger.codec import entry_of, plain_of
 
-NOT_WRITTEN = {events.Started, events.ChooseSchedule, events.SuspendGroups, events.Finish}
+NOT_WRITTEN = {events.Started, events.ChooseSchedule, events.ProposeDnns, events.SuspendGroups, events.Finish}
 PLAN = RoundPlan(
     3,
     (GroupPlan("a", (0, 1)),),
