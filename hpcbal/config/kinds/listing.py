@@ -7,7 +7,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from hpcbal.config.expand import Expansion, expand, with_defaults
+from hpcbal.config.expand import Expansion, expand, members_of_folds, with_defaults
 from hpcbal.config.kinds.kind import Draft, apply_all
 from hpcbal.config.listed import Listed
 from hpcbal.config.schema.prune import SearchConfig
@@ -56,7 +56,8 @@ def _written_out(root: YamlNode, expansion: Expansion, listed: Listed, config: t
     values: dict[Any, YamlNode] = {k: n for k, n in root.value.items() if k not in config.file_only_keys}
     origin = root.get(listed.key) or root.get("sweeps")
     if origin is not None:
-        items = [with_defaults(item, root.get("defaults"), listed) for item in expansion.items]
+        merged = [with_defaults(item, root.get("defaults"), listed) for item in expansion.items]
+        items = [member for item in merged for member in members_of_folds(item)]
         values[listed.key] = YamlNode(items, origin.where, listed.key)
     return YamlNode(values, root.where, "")
 

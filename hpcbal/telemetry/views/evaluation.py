@@ -11,6 +11,7 @@ from typing import Any
 
 from hpcbal.errors import InputError
 from hpcbal.telemetry.files.atomic_file import cannot_read, read_file, write_json_atomic
+from hpcbal.telemetry.views.folds import fold_sentences
 from hpcbal.telemetry.views.table import count_text, format_table, number_text
 
 EVALUATION_SCHEMA = 1
@@ -209,7 +210,8 @@ def render_evaluation(evaluation: Evaluation) -> str:
             f"two DNNs disagree on {100.0 * evaluation.disagreement:.2f} % of the predictions, "
             "averaged over all pairs",
         ]
-    lines += ["", *evaluation.verdicts()]
+    scores = {dnn.name: dnn.scores.get(evaluation.measure) for dnn in evaluation.dnns}
+    lines += ["", *evaluation.verdicts(), *fold_sentences(scores, evaluation.measure)]
     lines += [f"left out: {name}: {reason}" for name, reason in evaluation.left_out.items()]
     if evaluation.num_broken:
         shown = "; ".join(evaluation.broken[:_MOST_NOTED])
