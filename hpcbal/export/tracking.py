@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from hpcbal import __version__
+from hpcbal import __version__, env
 from hpcbal.config import load_config
 from hpcbal.errors import InputError, OutputError
 from hpcbal.events.history import OTHER_FIELDS
@@ -33,14 +33,6 @@ _SKIPPED = OTHER_FIELDS - {"learning_rate", "num_slots", "num_workers", "seconds
 _ARTEFACTS = ("best.h5", "checkpoint.h5", "metrics.jsonl")
 _MOST_PARAMS, _MOST_METRICS, _MOST_CHARACTERS = 100, 1000, 500
 """Most of each that one call of MLflow takes, and most characters of a parameter in any of its versions."""
-
-
-_MLFLOW_SETTINGS = {
-    "MLFLOW_DISABLE_TELEMETRY": "true",
-    "DO_NOT_TRACK": "true",
-    "MLFLOW_ALLOW_FILE_STORE": "true",  # since version 3.17 it writes files only if it is asked to
-}
-_WANDB_SETTINGS = {"WANDB_MODE": "offline", "WANDB_ERROR_REPORTING": "false", "WANDB_SILENT": "true"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +165,7 @@ def _missing(library: str, error: ImportError) -> InputError:
 
 def _to_mlflow(run: TrackedRun, place: Path) -> None:
     """An experiment with a run for each job, in files."""
-    os.environ |= _MLFLOW_SETTINGS
+    os.environ |= env.MLFLOW_SETTINGS
     try:
         from mlflow import MlflowClient
         from mlflow.entities import Metric, Param, RunTag
@@ -220,7 +212,7 @@ def _ms(seconds: float) -> int:
 
 def _to_wandb(run: TrackedRun, place: Path) -> None:
     """An offline run for each job, in the project of the run's name."""
-    os.environ |= _WANDB_SETTINGS
+    os.environ |= env.WANDB_SETTINGS
     try:
         import wandb
     except ImportError as error:
