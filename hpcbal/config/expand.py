@@ -17,7 +17,6 @@ from pydantic import ValidationError
 from hpcbal.config.checks.import_check import arguments_of
 from hpcbal.config.checks.names import is_by_output
 from hpcbal.config.listed import Listed
-from hpcbal.config.schema.dnn import MOST_FOLDS
 from hpcbal.config.schema.prune import SearchConfig
 from hpcbal.config.source.meant import did_you_mean
 from hpcbal.config.source.nodes import Key, YamlNode, show
@@ -85,23 +84,6 @@ def with_defaults(item: YamlNode, defaults: YamlNode | None, listed: Listed) -> 
         else:
             result[name] = _completed(own, default, name, listed)
     return YamlNode(result, item.where, item.key)
-
-
-def members_of_folds(item: YamlNode) -> list[YamlNode]:
-    """Return a member for each fold of an item with `k_fold`; others, and what is wrong, as they are."""
-    given = item.get("k_fold") if item.is_mapping else None
-    number = None if given is None else given.value
-    if not isinstance(number, int) or not 2 <= number <= MOST_FOLDS or item.get("fold") is not None:
-        return [item]
-    assert given is not None
-    name = item.get("name")
-    members = []
-    for fold in range(1, number + 1):
-        values = {**item.value, "fold": YamlNode(fold, given.where, given.key)}
-        if name is not None and isinstance(name.value, str):
-            values["name"] = YamlNode(f"{name.value}-fold{fold}", name.where, name.key)
-        members.append(YamlNode(values, item.where, item.key))
-    return members
 
 
 def _completed(own: YamlNode, default: YamlNode, section: Key, listed: Listed) -> YamlNode:

@@ -7,9 +7,10 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from hpcbal.config.expand import Expansion, expand, members_of_folds, with_defaults
+from hpcbal.config.expand import Expansion, expand, with_defaults
 from hpcbal.config.kinds.kind import Draft, apply_all
 from hpcbal.config.listed import Listed
+from hpcbal.config.schema.dnn import MOST_FOLDS
 from hpcbal.config.schema.prune import SearchConfig
 from hpcbal.config.schema.run import RunConfig
 from hpcbal.config.schema.section import Section
@@ -57,9 +58,26 @@ def _written_out(root: YamlNode, expansion: Expansion, listed: Listed, config: t
     origin = root.get(listed.key) or root.get("sweeps")
     if origin is not None:
         merged = [with_defaults(item, root.get("defaults"), listed) for item in expansion.items]
-        items = [member for item in merged for member in members_of_folds(item)]
+        items = [member for item in merged for member in _members_of_folds(item)]
         values[listed.key] = YamlNode(items, origin.where, listed.key)
     return YamlNode(values, root.where, "")
+
+
+def _members_of_folds(item: YamlNode) -> list[YamlNode]:
+    """Return a member for each fold of an item with `k_fold`; others, and what is wrong, as they are."""
+    given = item.get("k_fold") if item.is_mapping else None
+    number = None if given is None else given.value
+    if not isinstance(number, int) or not 2 <= number <= MOST_FOLDS or item.get("fold") is not None:
+        return [item]
+    assert given is not None
+    name = item.get("name")
+    members = []
+    for fold in range(1, number + 1):
+        values = {**item.value, "fold": YamlNode(fold, given.where, given.key)}
+        if name is not None and isinstance(name.value, str):
+            values["name"] = YamlNode(f"{name.value}-fold{fold}", name.where, name.key)
+        members.append(YamlNode(values, item.where, item.key))
+    return members
 
 
 def _parts(

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from hpcbal.telemetry.views.table import number_text
 
 _MEMBER = re.compile(r"(.+)-fold([1-9]\d*)")
-"""The name of a member, see `members_of_folds` in `config.expand`."""
+"""The name of a member, see `config.kinds.listing`."""
 
 
 def fold_sentences(scores: Mapping[str, float | None], score: str) -> list[str]:
