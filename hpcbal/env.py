@@ -42,13 +42,13 @@ MLFLOW_SETTINGS: Mapping[str, str] = {
     "DO_NOT_TRACK": "true",
     "MLFLOW_ALLOW_FILE_STORE": "true",  # since version 3.17 it writes files only if it is asked to
 }
-"""What `os.environ` must hold before MLflow is imported."""
+"""Variables that must be set before MLflow is imported."""
 WANDB_SETTINGS: Mapping[str, str] = {
     "WANDB_MODE": "offline",
     "WANDB_ERROR_REPORTING": "false",
     "WANDB_SILENT": "true",
 }
-"""What `os.environ` must hold before wandb is imported."""
+"""Variables that must be set before wandb is imported."""
 
 # name -> what it does here. A test checks that the package uses no other variable.
 VARIABLES: Mapping[str, str] = {

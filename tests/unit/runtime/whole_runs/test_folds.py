@@ -20,7 +20,7 @@ def members(lab: Any, **args: Any) -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def alone() -> dict[str, Any]:
-    """What members become in runs of their own; the first test fills it."""
+    """Hold the outcome of members in runs of their own; the first test fills it."""
     return {}
 
 
