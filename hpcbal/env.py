@@ -37,6 +37,19 @@ def compiler_settings(directory: str) -> dict[str, str]:
     }
 
 
+MLFLOW_SETTINGS: Mapping[str, str] = {
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "DO_NOT_TRACK": "true",
+    "MLFLOW_ALLOW_FILE_STORE": "true",  # since version 3.17 it writes files only if it is asked to
+}
+"""Variables that must be set before MLflow is imported."""
+WANDB_SETTINGS: Mapping[str, str] = {
+    "WANDB_MODE": "offline",
+    "WANDB_ERROR_REPORTING": "false",
+    "WANDB_SILENT": "true",
+}
+"""Variables that must be set before wandb is imported."""
+
 # name -> what it does here. A test checks that the package uses no other variable.
 VARIABLES: Mapping[str, str] = {
     # Our own: a flag overrides them, and they override the configuration.

@@ -34,7 +34,8 @@ from hpcbal.data.pipelines import Pipelines
 from hpcbal.data.sizes import RANDOM_ORDER, SizeOrder, declared_sizes, declared_weights
 from hpcbal.data.spec import LabelSpec, SampleSpec
 from hpcbal.data.split import drawn_ids, ids_for_test, split_ids
-from hpcbal.errors import DataError, HpcbalError
+from hpcbal.errors import DataError, HpcbalError, PolicyError
+from hpcbal.policies.folds import deal_folds, in_folds
 from hpcbal.policies.orders import BalancedOrder, sample_order
 from hpcbal.policies.samples import order_in_windows
 from hpcbal.processes import leave_if_forked
@@ -97,6 +98,7 @@ class PreprocessedSamples:
         sample_weights: how much each sample counts in the loss, by id, as the dataset declares it, float32,
             shape (len(dataset),); None: all count 1.
         order: how the training samples of a pass are ordered.
+        fold_of: fold of each training sample, shape (num_train,); None without folds.
         cache: where samples are kept from one pass to the next; None: each is read in every pass.
         reading: id of the sample that the dataset is reading now, and `time.monotonic` when it began; None
             between two reads.
@@ -117,6 +119,7 @@ class PreprocessedSamples:
         max_samples: int | None = None,
         balanced: bool = False,
         of: Sequence[Sequence[str]] | None = None,
+        num_folds: int = 0,
     ) -> None:
         """Split the dataset and check the operations against it; reads no sample.
 
@@ -133,13 +136,15 @@ class PreprocessedSamples:
             test_fraction, max_samples: see `ids_for_test` and `drawn_ids`.
             balanced: whether training samples of all classes are equally frequent, see `BalancedOrder`.
             of: with each operation, the arrays that it is for, see `Pipelines`; None: it says nothing.
+            num_folds: of the training samples; 0: none.
 
         Raises:
             ConfigError: if an operation does not fit the samples.
             DataError: if the split leaves no training sample, or no validation sample although some were
                 requested, or nothing bounds the samples, or labels cannot be mixed, or are ids of something
                 else; if the dataset's sizes are wrong, or missing where `order` needs them, or labels are
-                missing where `balanced` needs them.
+                missing where `balanced` needs them; or if there are fewer training samples than folds, or
+                they are mixed.
         """
         self._dataset = dataset
         self._of = tuple(map(tuple, of)) if of is not None else ((),) * len(operations)
@@ -174,6 +179,7 @@ class PreprocessedSamples:
                 "samples are; give it the attribute 'sizes', one number above 0 for each sample, or use 1"
             )
         self._balanced = BalancedOrder(self._classes_to_balance(), seed) if balanced else None
+        self.fold_of = self._deal_folds(num_folds) if num_folds else None
         self.cache: KeptSamples | None = None
         self.reading: tuple[int, float] | None = None
         self._promises = Promises(dataset.sample_spec, dataset.label_spec, self.num_classes)
@@ -181,8 +187,8 @@ class PreprocessedSamples:
 
     @property
     def num_positions(self) -> int:
-        """Positions of one pass: training samples, then validation samples."""
-        return self.num_train + self.num_validation
+        """Positions of one pass: training samples, these fold after fold, then validation samples."""
+        return self.num_train * (1 if self.fold_of is None else 2) + self.num_validation
 
     @property
     def train_ids(self) -> NDArray[np.int64]:
@@ -301,6 +307,18 @@ class PreprocessedSamples:
             )
         return classes
 
+    def _deal_folds(self, num_folds: int) -> NDArray[np.int16]:
+        if self._mixing is not None:
+            name = self._pipeline.mixing[0].name
+            raise DataError(
+                f"preprocessing: {name}: got it beside k_fold, but it would mix samples of a fold into those "
+                "that its DNN trains on; remove one of both"
+            )
+        try:
+            return deal_folds(self.num_train, num_folds, self._seed, self._train_classes())
+        except PolicyError as error:
+            raise DataError(str(error)) from error
+
     def doubts(self) -> tuple[str, ...]:
         """Return doubts about the dataset's classes, for warnings; reads labels but no sample."""
         return doubts_about(self._dataset)
@@ -315,10 +333,13 @@ class PreprocessedSamples:
         """Sample ids of one pass in order, shape (num_positions,).
 
         Training ids come first, in an order that depends only on seed, pass, `order`, sizes, and the classes
-        if they are balanced; then samples may repeat or be missing. The validation ids follow, always in the
-        same order.
+        if they are balanced; then samples may repeat or be missing. With folds, they follow once more, fold
+        after fold. The validation ids come last. Except for the first part, the order is always the same.
         """
-        return np.concatenate([self._train_ids[self._order_of(pass_index)[0]], self._validation_ids])
+        parts = [self._train_ids[self._order_of(pass_index)[0]], self._validation_ids]
+        if self.fold_of is not None:
+            parts.insert(1, self._train_ids[in_folds(self.fold_of)])
+        return np.concatenate(parts)
 
     def moments_of_pass(self, pass_index: int) -> NDArray[np.int64] | None:
         """Return what random operations on training samples depend on in place of the pass; None: the pass.
@@ -489,6 +510,8 @@ class PreprocessedSamples:
             digest.update(b"balanced" + self._classes_to_balance().astype("<i8").tobytes())
         for ids in (self._train_ids, self._validation_ids):
             digest.update(ids.astype("<i8").tobytes())
+        if self.fold_of is not None:
+            digest.update(b"folds" + self.fold_of.astype("<i2").tobytes())
         content = getattr(self._dataset, "content_fingerprint", "")
         return f"{digest.hexdigest()}.{content}" if content else digest.hexdigest()
 
@@ -519,6 +542,7 @@ def open_source(config: EnsembleConfig) -> PreprocessedSamples:
         max_samples=config.data.max_samples,
         balanced=config.data.sampling == "balanced",
         of=[step.of for step in config.preprocessing],
+        num_folds=config.num_folds,
     )
     if config.data.access != "shared" and has_names(dataset):
         raise DataError(

@@ -62,7 +62,9 @@ class CacheNeed:
         if spec is None or not (mean_bytes := source.prepared_bytes()):
             return None
         dataset = source.dataset
-        return cls(len(dataset), source.num_positions, spec, dataset.label_spec, mean_bytes)
+        return cls(
+            len(dataset), source.num_train + source.num_validation, spec, dataset.label_spec, mean_bytes
+        )
 
     @property
     def head_bytes(self) -> int:

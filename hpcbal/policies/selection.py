@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 import numpy as np
@@ -74,12 +74,13 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class StepShares:
-    """The assignment of one step: every position of start..stop-1 goes to exactly one rank.
+    """The assignment of one step: every position of the step goes to exactly one rank.
 
     Attributes:
         start: first position of the step.
         counts: number of positions of each rank.
         selections: positions of each rank; None: neighbours in rank order.
+        picked: the positions of the step in increasing order, int64, shape (n,); None: all from `start` on.
 
     Raises:
         PolicyError: a position goes to no rank or to several, or does not belong to the step.
@@ -88,6 +89,7 @@ class StepShares:
     start: int
     counts: tuple[int, ...]
     selections: tuple[Selection, ...] | None = None
+    picked: Positions | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         if self.selections is not None and not self._is_exact(self.selections):
@@ -107,12 +109,20 @@ class StepShares:
         return cls(start, tuple(map(len, selections)), tuple(selections))
 
     @classmethod
-    def dealt(cls, start: int, rank_of: Sequence[int] | Positions, num_ranks: int) -> StepShares:
+    def dealt(
+        cls,
+        start: int,
+        rank_of: Sequence[int] | Positions,
+        num_ranks: int,
+        picked: Positions | None = None,
+    ) -> StepShares:
         """Each position goes to the given rank.
 
         Args:
             start: of the step.
-            rank_of: rank of each position from `start` on, 0..num_ranks-1, shape (num_positions,).
+            rank_of: rank of each position of the step, 0..num_ranks-1, shape (num_positions,).
+            num_ranks: >= 1.
+            picked: see the attribute.
 
         Raises:
             PolicyError: a rank is out of range.
@@ -122,24 +132,46 @@ class StepShares:
             raise PolicyError(
                 f"shares of a step: got ranks {set(ranks.tolist())}, allowed: 0..{num_ranks - 1}"
             )
-        positions = start + np.argsort(ranks, kind="stable")
+        order = np.argsort(ranks, kind="stable")
+        positions = start + order if picked is None else picked[order]
         ends = np.cumsum(np.bincount(ranks, minlength=num_ranks)).tolist()
-        return cls.of(start, [Selection.of(positions[first:end]) for first, end in pairwise([0, *ends])])
+        each = tuple(Selection.of(positions[first:end]) for first, end in pairwise([0, *ends]))
+        return cls(start, tuple(map(len, each)), each, picked)
+
+    def at(self, own: Selection) -> StepShares:
+        """The same shares of positions that may have gaps.
+
+        Args:
+            own: the positions, as many as this step has.
+        """
+        if own.picked is None:
+            return self
+        assert self.selections is None, "a step is dealt where its positions are known"
+        return replace(self, start=own.start, picked=own.picked)
 
     @property
     def stop(self) -> int:
         """The position after the last one."""
+        if self.picked is not None and len(self.picked):
+            return int(self.picked[-1]) + 1
         return self.start + sum(self.counts)
+
+    @property
+    def positions(self) -> Positions:
+        """The positions of the step, int64, shape (n,)."""
+        return np.arange(self.start, self.start + sum(self.counts)) if self.picked is None else self.picked
 
     def of_rank(self, rank: int) -> Selection:
         """The positions of one rank."""
         if self.selections is not None:
             return self.selections[rank]
-        first = self.start + sum(self.counts[:rank])
-        return Selection(first, first + self.counts[rank])
+        first = sum(self.counts[:rank])
+        if self.picked is not None:
+            return Selection.of(self.picked[first : first + self.counts[rank]])
+        return Selection(self.start + first, self.start + first + self.counts[rank])
 
     def _is_exact(self, selections: Sequence[Selection]) -> bool:
         if tuple(map(len, selections)) != self.counts:
             return False
         positions = np.sort(np.concatenate([own.positions for own in selections]))
-        return np.array_equal(positions, np.arange(self.start, self.stop))
+        return np.array_equal(positions, self.positions)

@@ -105,7 +105,7 @@ simulator.coscheduling
 dataplane            mpi4py numpy
 training             horovod keras mpi4py numpy onnxruntime safetensors tensorflow torch
 paramserver.networks numpy
-export                numpy
+export                mlflow numpy wandb
 planning
 doctor               mpi4py
 report.model
@@ -164,6 +164,8 @@ PLACES: dict[str, tuple[str, ...]] = {
     "yaml": ("config", "telemetry.claim", "simulator.preset"),
     "pydantic": ("config", "data.operations.base", "telemetry.ledger.codec"),
     "pandas": ("api.run",),
+    "mlflow": ("export.tracking",),
+    "wandb": ("export.tracking",),
     "hpcbal.runtime": ("runtime", "cli", "api"),
     "hpcbal.cli": ("cli", "api", "__main__"),
 }

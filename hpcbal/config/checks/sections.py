@@ -511,7 +511,7 @@ def _monitors_without_validation(root: YamlNode) -> list[str]:
     found: dict[str, tuple[YamlNode, str, dict[str, None]]] = {}  # DNNs may have it from the same defaults
     for dnn in dnns.value if dnns is not None and dnns.is_list else []:
         stop = dnn.get("stop") if dnn.is_mapping else None
-        if stop is None or not stop.is_mapping:
+        if stop is None or not stop.is_mapping or _is_given(dnn.get("fold")):
             continue
         monitor, following = stop.get("monitor"), _following_the_monitor(root, dnn, stop)
         if monitor is not None and monitor.value is not None:

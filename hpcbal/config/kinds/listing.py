@@ -10,6 +10,7 @@ from pydantic import BaseModel
 from hpcbal.config.expand import Expansion, expand, with_defaults
 from hpcbal.config.kinds.kind import Draft, apply_all
 from hpcbal.config.listed import Listed
+from hpcbal.config.schema.dnn import MOST_FOLDS
 from hpcbal.config.schema.prune import SearchConfig
 from hpcbal.config.schema.run import RunConfig
 from hpcbal.config.schema.section import Section
@@ -56,7 +57,8 @@ def _written_out(root: YamlNode, expansion: Expansion, listed: Listed, config: t
     values: dict[Any, YamlNode] = {k: n for k, n in root.value.items() if k not in config.file_only_keys}
     origin = root.get(listed.key) or root.get("sweeps")
     if origin is not None:
-        items = [with_defaults(item, root.get("defaults"), listed) for item in expansion.items]
+        merged = [with_defaults(item, root.get("defaults"), listed) for item in expansion.items]
+        items = [member for item in merged for member in _members_of_folds(item)]
         values[listed.key] = YamlNode(items, origin.where, listed.key)
     if expansion.open:
         given, defaults = root.get("searches"), root.get("defaults")
@@ -68,6 +70,23 @@ def _written_out(root: YamlNode, expansion: Expansion, listed: Listed, config: t
         before = given.value if given is not None and given.is_list else []
         values["searches"] = YamlNode([*before, *more], more[0].where, "searches")
     return YamlNode(values, root.where, "")
+
+
+def _members_of_folds(item: YamlNode) -> list[YamlNode]:
+    """Return a member for each fold of an item with `k_fold`; others, and what is wrong, as they are."""
+    given = item.get("k_fold") if item.is_mapping else None
+    number = None if given is None else given.value
+    if not isinstance(number, int) or not 2 <= number <= MOST_FOLDS or item.get("fold") is not None:
+        return [item]
+    assert given is not None
+    name = item.get("name")
+    members = []
+    for fold in range(1, number + 1):
+        values = {**item.value, "fold": YamlNode(fold, given.where, given.key)}
+        if name is not None and isinstance(name.value, str):
+            values["name"] = YamlNode(f"{name.value}-fold{fold}", name.where, name.key)
+        members.append(YamlNode(values, item.where, item.key))
+    return members
 
 
 def _parts(

@@ -186,6 +186,9 @@ SEED_ALLOWED = "null or a whole number from 0 to 2**32 - 1"
 BALANCE_ALLOWED = f"null, {', '.join(get_args(BalanceName))}"
 
 
+MOST_FOLDS = 100
+
+
 class StopConfig(Section):
     """When a DNN has converged."""
 
@@ -330,6 +333,20 @@ class DnnConfig(Section):
     init: Init | None = key(None, "Weights that it starts from; null: random ones.", INIT_ALLOWED)
     freeze: LayerPatterns = key((), "Layers that are not trained.", PATTERNS_ALLOWED)
 
+    k_fold: int | None = key(
+        None,
+        "Number of parts (folds) of the training samples; the DNN becomes as many members, each trained "
+        "without one fold and validated on it; null: one member, trained on all.",
+        f"null or a whole number from 2 to {MOST_FOLDS}",
+        ge=2,
+        le=MOST_FOLDS,
+    )
+    fold: int | None = key(
+        None,
+        "Which fold a member leaves out; null with k_fold in a file: a member for each of them.",
+        "null or a whole number from 1 to k_fold",
+        ge=1,
+    )
     callbacks: Annotated[tuple[Callback, ...], Strict(False)] = key(
         (), "Functions of your own, called at the end of each epoch.", CALLBACKS_ALLOWED, may_change=True
     )
@@ -422,6 +439,15 @@ class DnnConfig(Section):
     def has_own_loss(self) -> bool:
         """Whether the model computes its loss itself."""
         return isinstance(self.loss, LossConfig) and self.loss.is_of_module
+
+    @model_validator(mode="after")
+    def _check_folds(self) -> DnnConfig:
+        if self.fold is not None and (self.k_fold is None or self.fold > self.k_fold):
+            most = "leave it out without k_fold" if self.k_fold is None else f"1 to k_fold ({self.k_fold})"
+            raise wrong("fold", f"got {self.fold}, allowed: {most}")
+        if self.k_fold is not None and self.fold is None:
+            raise wrong("fold", "got nothing beside k_fold, allowed: k_fold in the file, or a fold, too")
+        return self
 
     @model_validator(mode="after")
     def _check_slices(self) -> DnnConfig:

@@ -26,6 +26,7 @@ DEFAULT_KEYS = (
     "callbacks",
     "init",
     "freeze",
+    "k_fold",
 )
 """Keys of a DNN that `defaults` may hold."""
 

@@ -481,6 +481,30 @@ class EnsembleConfig(RunConfig):
     )
 
     @property
+    def num_folds(self) -> int:
+        """Number of folds of the training samples; 0: none."""
+        return max((dnn.k_fold or 0 for dnn in self.dnns), default=0)
+
+    @model_validator(mode="after")
+    def _check_folds(self) -> EnsembleConfig:
+        numbers = sorted({dnn.k_fold for dnn in self.dnns if dnn.k_fold is not None})
+        if len(numbers) > 1:
+            raise wrong(
+                "dnns",
+                f"got k_fold {' and '.join(map(str, numbers))}, allowed: one number of folds, because all "
+                "DNNs share one stream of samples; use a run for each",
+            )
+        refused = {
+            "access": (self.data.access, "shared"),
+            "sampling": (self.data.sampling, "random"),
+            "lookahead": (self.data.lookahead, 1),
+        }
+        for name, (given, allowed) in refused.items():
+            if numbers and given != allowed:
+                raise wrong("data", f"got {name}: {given}, allowed with k_fold: {allowed}")
+        return self
+
+    @property
     def jobs_by_name(self) -> Mapping[str, DnnConfig]:
         """The DNNs of the run."""
         return {dnn.name: dnn for dnn in self.dnns}

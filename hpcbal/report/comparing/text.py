@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from hpcbal.report.model import EpochPoint
 from hpcbal.telemetry.files.json_lines import duration_text
+from hpcbal.telemetry.views.folds import fold_sentences
 from hpcbal.telemetry.views.table import count_text, early_text, format_table, number_text
 
 
@@ -141,6 +142,10 @@ def _dnns(comparison: Comparison) -> list[str]:
         rows.append(cells)
     right = {column for column in range(3, len(headers)) if headers[column] != "metric"}
     lines = format_table(headers, rows, right=right)
+    for run in comparison.runs:
+        of_run = {each.dnn: each.best for each in comparison.dnns if each.run == run.label}
+        folds = fold_sentences(of_run, headers[4] if one_metric else "best value")
+        lines += ["", *(f"{run.label}: {sentence}" for sentence in folds)] if folds else []
     if any(each.is_best for each in comparison.dnns):
         lines += ["", "* the best of the runs that have this DNN"]
     return lines

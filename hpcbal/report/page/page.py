@@ -23,6 +23,7 @@ from hpcbal.report.model import EpochPoint, JobReport, PredictedDuration, Report
 from hpcbal.safe_text import printable
 from hpcbal.telemetry.files.atomic_file import output_error, write_atomic
 from hpcbal.telemetry.views.evaluation import title_of
+from hpcbal.telemetry.views.folds import fold_sentences
 from hpcbal.telemetry.views.summary import metric_words
 from hpcbal.telemetry.views.table import count_text, early_text, key_line
 
@@ -148,6 +149,7 @@ def render_page(data: ReportData) -> str:
             ),
             with_kept=any(kept_text(job) for job in data.jobs),
             ranked=best_first(data),
+            folds=fold_sentences({job.name: job.best for job in data.jobs}, data.measured_by.words),
             calibrated=calibrated_of(data),
             metric=metric_words(metric_of(data) or "val_accuracy"),
             colors=colors_of(job.name for job in data.jobs),

@@ -92,7 +92,7 @@ class Dealer:
         else:
             rank_of = np.zeros(len(sizes), np.int64)
             rank_of[good] = self._ranks(ids[good], sizes[good], np.array(weights, np.float64))
-            shares = StepShares.dealt(shares.start, rank_of, num_ranks)
+            shares = StepShares.dealt(shares.start, rank_of, num_ranks, shares.picked)
         rank_of, sizes = rank_of[good], sizes[good]
         costs = self._cost.of_workers(sizes, rank_of, num_ranks)
         work = tuple((costs / self._unit(sizes)).tolist())

@@ -20,7 +20,7 @@ class Step:
     """A step, and this rank's share of it.
 
     Attributes:
-        start, end: the whole step covers positions start..end-1.
+        start, end: the whole step has positions of start..end-1; the next one begins at `end`.
         training: True for a training step, False for a validation step.
         num_samples_total: number of valid samples in the whole step.
         shares: each rank's share.
@@ -35,6 +35,7 @@ class Step:
         may_lack: whether `num_samples_total` counts samples of other ranks that may turn out to be broken.
         augment_s: the part of `preprocessing_s` that was spent on `augment` of the DNN.
         error: why the batch cannot be trained on: `augment` of the DNN failed; None: it can.
+        num_before: see `PlannedStep`.
     """
 
     start: int
@@ -51,6 +52,12 @@ class Step:
     may_lack: bool = False
     augment_s: float = 0.0
     error: Exception | None = None
+    num_before: int = 0
+
+    @property
+    def num_planned(self) -> int:
+        """Samples of the whole step, with the broken ones."""
+        return sum(self.shares.counts)
 
     @property
     def work(self) -> float:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from hpcbal.data.augmentation import Augmentation
 from hpcbal.dataplane.reader import Batch
 from hpcbal.dataplane.stream import StreamSpec
+from hpcbal.policies.selection import Selection
 from hpcbal.runtime.balance.step import Step
 from hpcbal.runtime.group.feeding import Batches, BatchMemory
 from hpcbal.training.groups import USER_ERRORS, as_exception
@@ -49,9 +50,9 @@ class AugmentedBatches(Batches):
     def release(self, pass_index: int, step: Step) -> None:
         self._batches.release(pass_index, step)
 
-    def plan(self, pass_index: int, number: int, start: int, end: int) -> Callable[[], Step]:
-        fetch = self._batches.plan(pass_index, number, start, end)
-        return fetch if start >= self._num_train else partial(self._fetch, pass_index, number, fetch)
+    def plan(self, pass_index: int, number: int, own: Selection) -> Callable[[], Step]:
+        fetch = self._batches.plan(pass_index, number, own)
+        return fetch if own.start >= self._num_train else partial(self._fetch, pass_index, number, fetch)
 
     def _fetch(self, pass_index: int, number: int, fetch: Callable[[], Step]) -> Step:
         step = fetch()

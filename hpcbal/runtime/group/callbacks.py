@@ -30,7 +30,7 @@ class LearningRates:
 
     Args:
         dnn: its optimizer, batch size and stop rule.
-        num_train: training samples of a pass, >= 1.
+        num_train: training samples of the DNN in a pass, >= 1.
     """
 
     def __init__(self, dnn: DnnConfig, num_train: int) -> None:
@@ -45,8 +45,8 @@ class LearningRates:
         self._takes_length = True
         self.last: float | None = None
 
-    def set_rate(self, replica: Replica, history: Sequence[EpochRecord], start: int) -> None:
-        """Set the rate of the training step that begins at position `start` of a pass.
+    def set_rate(self, replica: Replica, history: Sequence[EpochRecord], num_before: int) -> None:
+        """Set the rate of the training step that has `num_before` training samples before it in its epoch.
 
         If a schedule of the user's own raises, or returns no number from 0 on, the step fails on all ranks.
 
@@ -56,7 +56,7 @@ class LearningRates:
         if self._schedule.is_constant:
             return
         try:
-            rate = self._rate(history, start // self._dnn.batch_size)
+            rate = self._rate(history, num_before // self._dnn.batch_size)
         except (HpcbalError, MemoryError) as error:  # such as a callable that is not there
             replica.broken = error
             return

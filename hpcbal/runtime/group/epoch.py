@@ -211,7 +211,7 @@ class PassRunner:
         suspended: whether this rank has been asked to stop at the next step.
         between_steps: called before each step with its position, for messages, heartbeats and checkpoints.
         trace: makes the trace of a pass, given its index.
-        set_rate: called before each training step with the position where it begins.
+        set_rate: called before each training step with the number of training samples before it.
         evidence: gets the predictions of watched validation items; None: none are watched.
     """
 
@@ -226,7 +226,7 @@ class PassRunner:
         suspended: Callable[[], bool],
         between_steps: Callable[[Position], None],
         trace: Callable[[int], StepTrace],
-        set_rate: Callable[[int], None] = lambda start: None,
+        set_rate: Callable[[int], None] = lambda num_before: None,
         evidence: GroupEvidence | None = None,
     ) -> None:
         self._set_rate = set_rate
@@ -249,6 +249,7 @@ class PassRunner:
         """
         began, waited = time.monotonic(), self._feeder.wait_s
         offset, num_steps, too_many_bad, is_confirmed = start.offset, 0, False, True
+        num_planned = 0
         num_samples, num_trained, train_s, own = 0, 0, 0.0, RankTimes()
         first_s, first_samples, augment_s = 0.0, 0, 0.0
         trace, waited_before = self._trace(start.pass_index), waited
@@ -257,13 +258,14 @@ class PassRunner:
         with closing(self._feeder.steps(start.pass_index, start.offset)) as steps:
             for step in steps:
                 num_valid = sums.train.count + sums.validation.count - num_before + step.num_samples_total
-                too_many_bad = step.end - start.offset - num_valid > self._max_bad
+                num_planned += step.num_planned
+                too_many_bad = num_planned - num_valid > self._max_bad
                 if too_many_bad:
                     break
                 self._between_steps(Position(start.pass_index, offset))
                 step_began = time.monotonic()
                 if step.training:
-                    self._set_rate(step.start)
+                    self._set_rate(step.num_before)
                 outcome = self._perform(step, sums)
                 offset, num_steps, is_confirmed = step.end, num_steps + 1, not step.training
                 num_samples += outcome.sums.count

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from hpcbal.dataplane.reader import Batch, StreamReader
 from hpcbal.dataplane.stream import StreamSpec
+from hpcbal.policies.folds import PassParts
 from hpcbal.policies.selection import Selection, StepShares
 from hpcbal.runtime.balance.balancer import Balancer
 from hpcbal.runtime.balance.dealing import Dealer
@@ -35,13 +36,13 @@ class Batches(Protocol):
 
     balancer: Balancer
 
-    def plan(self, pass_index: int, number: int, start: int, end: int) -> Callable[[], Step]:
+    def plan(self, pass_index: int, number: int, own: Selection) -> Callable[[], Step]:
         """Decide which samples each rank takes of a step; called at the same moments on all ranks.
 
         Args:
             pass_index: index of the pass in the stream.
             number: index of the step, counted since the pass was started or resumed.
-            start, end: the whole step covers positions start..end-1.
+            own: the positions of the whole step.
 
         Returns: a function that fetches this rank's share. It may run in another thread; calls never overlap.
         """
@@ -91,6 +92,8 @@ class StreamBatches(Batches):
         balancer: splits each step over the group.
         dealer: decides who takes which samples where they differ in size; None: each rank takes neighbours.
         repeats: whether a sample may be drawn several times in a pass, so that its draws need moments.
+        most_positions: over how many positions the samples of a step may be spread; None: they are
+            neighbours.
     """
 
     def __init__(
@@ -103,6 +106,7 @@ class StreamBatches(Batches):
         dealer: Dealer | None = None,
         *,
         repeats: bool = False,
+        most_positions: int | None = None,
     ) -> None:
         self._spec = spec
         self._reader = reader
@@ -111,9 +115,10 @@ class StreamBatches(Batches):
         self._repeats = repeats
         self.balancer = balancer
         most = min(batch_size, spec.num_positions)
-        self._in_place = reader.can_lend(most)
+        spread = most if most_positions is None else most_positions
+        self._in_place = reader.can_lend(spread)
         if not self._in_place:
-            needed = reader.bytes_to_lend(most)
+            needed = reader.bytes_to_lend(spread)
             advice = "" if needed is None else f"; dataplane.ring_bytes: {needed} would avoid that"
             log.info("batches of %d samples are copied out of the ring%s", most, advice)
         self._buffers = BatchMemory(spec, balancer.deal(0, most).counts[rank])
@@ -125,18 +130,27 @@ class StreamBatches(Batches):
         """Do nothing: the position in the stream says it."""
 
     def release(self, pass_index: int, step: Step) -> None:
-        if self._in_place:
+        if self._in_place or step.end == self._spec.num_positions:  # else the fetching thread releases
             self._reader.release(pass_index, step.end)
 
-    def plan(self, pass_index: int, number: int, start: int, end: int) -> Callable[[], Step]:
-        planned = self.balancer.deal(start, end)
+    def plan(self, pass_index: int, number: int, own: Selection) -> Callable[[], Step]:
+        planned = self.balancer.deal(own.start, own.start + len(own)).at(own)
         if self._dealer is None:
             return partial(self._fetch, pass_index, number, planned)
         return partial(self._fetch_dealt, pass_index, number, planned, self.balancer.weights, self._dealer)
 
+    def _begin(self, pass_index: int, shares: StepShares) -> None:
+        """Release what was skipped since the step before, which may be more than the ring holds."""
+        if not self._in_place:
+            self._reader.release(pass_index, shares.start)
+
     def _fetch(self, pass_index: int, number: int, shares: StepShares) -> Step:
+        self._begin(pass_index, shares)
         start, end = shares.start, shares.stop
-        total = self._reader.count_valid(pass_index, start, end)
+        if shares.picked is None:
+            total = self._reader.count_valid(pass_index, start, end)
+        else:
+            total = len(self._reader.valid(pass_index, Selection(start, end, shares.picked)))
         mine = shares.of_rank(self._rank)
         batch = self._read(pass_index, number, mine, end)
         return Step(start, end, start < self._spec.num_train, total, shares, batch)
@@ -160,8 +174,11 @@ class StreamBatches(Batches):
         weights: tuple[float, ...],
         dealer: Dealer,
     ) -> Step:
+        self._begin(pass_index, planned)
         start, end = planned.start, planned.stop
         ids, sizes = self._reader.measure(pass_index, start, end)
+        if planned.picked is not None:
+            ids, sizes = ids[planned.picked - start], sizes[planned.picked - start]
         dealt = dealer.deal(planned, ids, sizes, weights)
         mine = dealt.shares.of_rank(self._rank)
         batch = replace(
@@ -212,6 +229,7 @@ class Feeder:
             allows no second thread).
         poll: called repeatedly by the trainer's own thread while it waits, for messages and heartbeats; a
             wait may be long if all groups wait for the slowest.
+        parts: the samples of a pass that the DNN trains and is validated on; None: all.
 
     Attributes:
         wait_s: seconds that the trainer has waited for batches so far.
@@ -224,8 +242,9 @@ class Feeder:
         batch_size: int,
         executor: Executor | None,
         poll: Callable[[], None],
+        parts: PassParts | None = None,
     ) -> None:
-        self._spec = spec
+        self._parts = parts or PassParts(spec.num_train, spec.num_positions)
         self._batches = batches
         self._batch_size = batch_size
         self._executor = executor
@@ -242,14 +261,14 @@ class Feeder:
 
         The batch of a step is valid until the next one is asked for.
         """
-        ranges = self._ranges(offset)
+        planned = self._parts.steps(pass_index, offset, self._batch_size)
         ahead: Future[Step] | None = None
         fetch: Callable[[], Step] | None = None  # of the next step, if it is planned ahead
         self._given_up = False
         try:
-            for number, (start, end) in enumerate(ranges):
+            for number, each in enumerate(planned):
                 began = time.perf_counter()
-                fetch = fetch or self._batches.plan(pass_index, number, start, end)
+                fetch = fetch or self._batches.plan(pass_index, number, each.own)
                 if self._executor is None:
                     step = fetch()
                 else:
@@ -257,25 +276,17 @@ class Feeder:
                     step = result_of(ahead, self._poll)
                 self.wait_s += time.perf_counter() - began
                 ahead = fetch = None
-                if self._batches.balancer.plans_ahead and number + 1 < len(ranges):
-                    fetch = self._batches.plan(pass_index, number + 1, *ranges[number + 1])
+                if self._batches.balancer.plans_ahead and number + 1 < len(planned):
+                    fetch = self._batches.plan(pass_index, number + 1, planned[number + 1].own)
                     if self._executor is not None:
                         ahead = self._executor.submit(fetch)
-                yield replace(step, is_overlapped=self._overlaps)
+                step = replace(step, end=each.after, num_before=each.num_before, is_overlapped=self._overlaps)
+                yield step
                 self._batches.release(pass_index, step)
         finally:
             if ahead is not None and not ahead.cancel():
                 self._given_up = True
                 ahead.exception()
-
-    def _ranges(self, offset: int) -> list[tuple[int, int]]:
-        ranges = []
-        while offset < self._spec.num_positions:
-            limit = self._spec.num_train if offset < self._spec.num_train else self._spec.num_positions
-            end = min(offset + self._batch_size, limit)
-            ranges.append((offset, end))
-            offset = end
-        return ranges
 
     def _check_wanted(self) -> None:
         if self._given_up:

@@ -75,8 +75,8 @@ class OwnBatches(Batches):
     def release(self, pass_index: int, step: Step) -> None:
         """Do nothing: its memory is used again two steps later."""
 
-    def plan(self, pass_index: int, number: int, start: int, end: int) -> Callable[[], Step]:
-        planned = self.balancer.deal(start, end)
+    def plan(self, pass_index: int, number: int, own: Selection) -> Callable[[], Step]:
+        planned = self.balancer.deal(own.start, own.start + len(own)).at(own)
         return partial(self._fetch, pass_index, number, planned, self.balancer.weights)
 
     def _fetch(self, pass_index: int, number: int, planned: StepShares, weights: tuple[float, ...]) -> Step:
@@ -84,7 +84,7 @@ class OwnBatches(Batches):
             self._ids = self._samples.ids_of_pass(pass_index)
             self._moments = self._samples.moments_of_pass(pass_index)
             self._pass_index = pass_index
-        start, end = planned.start, planned.stop
+        start, end, positions = planned.start, planned.stop, planned.positions
         training = start < self._spec.num_train
         if self._dealer is None:
             batch, seconds = self._make(number, planned.of_rank(self._rank), training)
@@ -92,12 +92,14 @@ class OwnBatches(Batches):
             return Step(start, end, training, total, planned, batch, seconds, may_lack=True)
         sizes, whole, seconds = self._samples.sizes, None, 0.0
         if sizes is None:
-            whole, seconds = self._make(number, Selection(start, end), training)
-            sizes = np.zeros(end - start)  # of a broken sample: 0
-            sizes[_positions(whole) - start] = self._samples.sizes_of(whole.ids, list(whole.x))
+            whole, seconds = self._make(number, Selection.of(positions), training)
+            sizes = np.zeros(len(positions))  # of a broken sample: 0
+            sizes[np.searchsorted(positions, _positions(whole))] = self._samples.sizes_of(
+                whole.ids, list(whole.x)
+            )
         else:
-            sizes = sizes[self._ids[start:end]]
-        dealt = self._dealer.deal(planned, self._ids[start:end], sizes, weights)
+            sizes = sizes[self._ids[positions]]
+        dealt = self._dealer.deal(planned, self._ids[positions], sizes, weights)
         mine = dealt.shares.of_rank(self._rank)
         if whole is None:
             batch, seconds = self._make(number, mine, training)
@@ -121,7 +123,7 @@ class OwnBatches(Batches):
 
     def _total(self, planned: StepShares, batch: Batch) -> int:
         """Samples of the whole step, with those that turn out to be broken on other ranks."""
-        return planned.stop - planned.start if len(planned.counts) > 1 else len(batch)
+        return sum(planned.counts) if len(planned.counts) > 1 else len(batch)
 
     def _make(self, number: int, mine: Selection, training: bool) -> tuple[Batch, float]:
         """Make samples; `moments` of the batch are their positions."""

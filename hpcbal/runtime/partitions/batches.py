@@ -16,7 +16,7 @@ from hpcbal.dataplane.reader import Batch
 from hpcbal.dataplane.stream import StreamSpec
 from hpcbal.errors import DataError
 from hpcbal.policies.partitioning import Partition, Samples, order_of_part, spans_of_draw
-from hpcbal.policies.selection import StepShares
+from hpcbal.policies.selection import Selection, StepShares
 from hpcbal.runtime.balance.balancer import Balancer
 from hpcbal.runtime.balance.step import Step
 from hpcbal.runtime.group.feeding import Batches, BatchMemory
@@ -82,7 +82,8 @@ class PartBatches(Batches):
     def release(self, pass_index: int, step: Step) -> None:
         """Do nothing: its memory is used again two steps later."""
 
-    def plan(self, pass_index: int, number: int, start: int, end: int) -> Callable[[], Step]:
+    def plan(self, pass_index: int, number: int, own: Selection) -> Callable[[], Step]:
+        start, end = own.start, own.stop  # k_fold is refused: parts are of all training samples
         if start >= self._spec.num_train:
             self.parts.move_samples()
             return partial(self._fetch_validation, number, start, end)

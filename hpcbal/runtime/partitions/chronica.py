@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from hpcbal.policies.partitioning import NO_PART, Migration, Samples, after_draw, migration_to
 from hpcbal.policies.samples import EpochQueues, Indicators, shuffle
-from hpcbal.policies.selection import StepShares
+from hpcbal.policies.selection import Selection, StepShares
 from hpcbal.runtime.balance.dealing import Dealer
 from hpcbal.runtime.balance.step import Step
 from hpcbal.runtime.partitions.batches import PartBatches
@@ -103,9 +103,10 @@ class ChronicaBatches(PartBatches):
         self._sizes = sizes
         self._dealer = dealer
 
-    def plan(self, pass_index: int, number: int, start: int, end: int) -> Callable[[], Step]:
+    def plan(self, pass_index: int, number: int, own: Selection) -> Callable[[], Step]:
+        start, end = own.start, own.stop
         if start >= self._spec.num_train:
-            return super().plan(pass_index, number, start, end)
+            return super().plan(pass_index, number, own)
         if start == 0:
             self.parts.begin_pass()
         planned, weights = self.balancer.deal(start, end).counts, self.balancer.weights

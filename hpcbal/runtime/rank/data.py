@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from hpcbal.config import EnsembleConfig
+from hpcbal.config import DnnConfig, EnsembleConfig
 from hpcbal.config.schema.objective import predicted_by
 from hpcbal.config.schema.prune import COMMITTEE
 from hpcbal.data.arrays import Affine
@@ -19,6 +19,7 @@ from hpcbal.dataplane.ring import NodeRing
 from hpcbal.dataplane.stream import StreamSpec
 from hpcbal.ensembling import WatchedItems, items_per_sample
 from hpcbal.errors import ClusterError, InputError
+from hpcbal.policies.folds import PassParts
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,7 @@ class StreamFacts:
         remarks: what may be a mistake in how the data was read, as sentences for warnings.
         notes: what people should know about how the data was read.
         is_identified: whether the dataset has a fingerprint of its own, which enters `fingerprint`.
+        fold_of: fold of each training sample, shape (num_train,); None if no DNN has folds.
         watched: validation items whose predictions `prune.rule: committee` compares; None without that rule.
     """
 
@@ -57,7 +59,17 @@ class StreamFacts:
     class_names: tuple[str, ...] = ()
     is_identified: bool = False
     notes: tuple[str, ...] = ()
+    fold_of: NDArray[np.int16] | None = None
     watched: WatchedItems | None = None
+
+    def parts_of(self, dnn: DnnConfig, seed: int) -> PassParts:
+        """The positions of each pass that a DNN trains and is validated on.
+
+        Args:
+            seed: of the run.
+        """
+        fold = None if dnn.fold is None else dnn.fold - 1
+        return PassParts(self.spec.num_train, self.spec.num_positions, self.fold_of, fold, seed)
 
     @classmethod
     def of(cls, config: EnsembleConfig, source: PreprocessedSamples) -> StreamFacts:
@@ -79,6 +91,7 @@ class StreamFacts:
             class_names(source.dataset) or (),
             getattr(source.dataset, "is_identified", bool(getattr(source.dataset, "fingerprint", ""))),
             tuple(map(str, getattr(source.dataset, "notes", ()))),
+            source.fold_of,
             watched_items(config, source),
         )
 

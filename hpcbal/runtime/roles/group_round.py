@@ -94,7 +94,8 @@ class GroupRound:
         self._evidence: GroupEvidence | None = None
         self._saving = Saving(member, writer, self._history, self._other_arrays, self._report)
         self._callbacks = Callbacks(member.dnn)
-        self._rates = LearningRates(member.dnn, member.facts.spec.num_train)
+        self._parts = member.facts.parts_of(member.dnn, member.context.config.seed)
+        self._rates = LearningRates(member.dnn, self._parts.num_train)
         self._last_look_s = 0.0
         self._measures = member.dnn.name in plan.measures
         self._load_s = 0.0  # how long it took to build or load the network
@@ -157,6 +158,7 @@ class GroupRound:
             member.dnn.batch_size,
             self._executor,
             poll=lambda: self._context.keep_in_touch(f"waiting for data of {name}"),
+            parts=self._parts,
         )
         runner = PassRunner(
             feeder,
@@ -225,7 +227,8 @@ class GroupRound:
             of_rank = size, rank, self._balancer, dealer
             if isinstance(self._feed, BatchMaker):
                 return OwnBatches(spec, self._feed, *of_rank, repeats=repeats)
-            return StreamBatches(spec, self._feed, *of_rank, repeats=repeats)
+            most = self._parts.most_positions(size)
+            return StreamBatches(spec, self._feed, *of_rank, repeats=repeats, most_positions=most)
         with self._context.slices.during("load", "load data"):
             batches = self._loader.load(member, saved, self._balancer, self._is_suspended)
         if batches is not None:

@@ -12,6 +12,7 @@ from hpcbal.config import EnsembleConfig
 from hpcbal.config.checks.warnings import batches_above, check_parts, check_shares
 from hpcbal.config.scheduling import may_limit_to_one_slot, settings_of, specs_of
 from hpcbal.control import Ensemble, ScheduleSettings
+from hpcbal.events.ensemble import WITHOUT_ROUNDS
 from hpcbal.runtime.rank.context import RankContext
 from hpcbal.runtime.rank.data import RankData, StreamFacts
 from hpcbal.runtime.record.console import Console, node_lines
@@ -75,7 +76,10 @@ def make_scheduler(
         check_shares(config, roles.cluster.num_slots)
     check_parts(config, roles.cluster.num_slots, facts.spec.num_train)
     for dnn in config.dnns:
-        facts.spec.check_read(min(dnn.batch_size, facts.spec.num_positions))
+        most = min(dnn.batch_size, facts.spec.num_positions)  # without rounds, only to measure rates
+        if config.schedule.paradigm not in WITHOUT_ROUNDS:
+            most = facts.parts_of(dnn, config.seed).most_positions(dnn.batch_size)
+        facts.spec.check_read(most)
     if opened.claim.resumed:
         moved, is_identified = opened.claim.moved, facts.is_identified
         note = check_fingerprint(

@@ -266,7 +266,10 @@ def _without(key: str, config: Any) -> Any:
 
 
 def _differences(prefix: str, old: Any, new: Any, in_lists: bool = False) -> Iterator[tuple[str, Any, Any]]:
-    """Yield (dotted key, value before, value now) for every leaf that differs, also `in_lists`."""
+    """Yield (dotted key, value before, value now) for every leaf that differs, also `in_lists`.
+
+    A key that was absent and is null does not differ: an earlier hpcbal without that key wrote the config.
+    """
     if in_lists and isinstance(old, list) and isinstance(new, list):
         both = range(1, 1 + min(len(old), len(new)))
         equal_at_end = next((n - 1 for n in both if not _same(old[-n], new[-n])), len(both))
@@ -275,7 +278,7 @@ def _differences(prefix: str, old: Any, new: Any, in_lists: bool = False) -> Ite
         for key in {**old, **new}:
             below = f"{prefix}.{key}" if prefix else str(key)
             yield from _differences(below, old.get(key, _ABSENT), new.get(key, _ABSENT), in_lists)
-    elif not _same(old, new):
+    elif not (_same(old, new) or (old is _ABSENT and new is None)):
         yield prefix, old, new
 
 

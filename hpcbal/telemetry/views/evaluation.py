@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 
 from hpcbal.errors import InputError
 from hpcbal.telemetry.files.atomic_file import cannot_read, read_file, write_json_atomic
+from hpcbal.telemetry.views.folds import fold_sentences
 from hpcbal.telemetry.views.table import count_text, format_table, number_text
 
 EVALUATION_SCHEMA = 1
@@ -247,7 +248,8 @@ def render_evaluation(evaluation: Evaluation) -> str:
     if with_contributions:
         loss = "mean squared error" if evaluation.loss_name == "mse" else "negative log-likelihood"
         lines += ["", f"contribution: how much the {loss} of the mean of all rises without the DNN"]
-    lines += ["", *evaluation.verdicts()]
+    scores = {dnn.name: dnn.scores.get(evaluation.measure) for dnn in evaluation.dnns}
+    lines += ["", *evaluation.verdicts(), *fold_sentences(scores, evaluation.measure)]
     lines += [f"left out: {name}: {reason}" for name, reason in evaluation.left_out.items()]
     if evaluation.num_broken:
         shown = "; ".join(evaluation.broken[:_MOST_NOTED])

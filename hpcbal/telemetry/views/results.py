@@ -14,6 +14,7 @@ from hpcbal.errors import InputError
 from hpcbal.kinds import ENSEMBLE, KINDS, Kind
 from hpcbal.telemetry.files.atomic_file import cannot_read, regular_file, write_atomic
 from hpcbal.telemetry.files.json_lines import duration_text
+from hpcbal.telemetry.views.folds import fold_sentences
 from hpcbal.telemetry.views.kinds import Measure, is_number, measure_in
 from hpcbal.telemetry.views.summary import BEST, SAVED, Number
 from hpcbal.telemetry.views.table import cell_text, count_text, early_text, format_table, number_text
@@ -225,6 +226,8 @@ def render_results(rows: Sequence[ResultRow], kind: Kind = ENSEMBLE) -> str:
         body = [[*cells, cell_text(row.cause)] for cells, row in zip(body, rows, strict=True)]
         totals.append(f"{sum(row.state == 'failed' for row in rows)} failed")
     lines = format_table(headers, body, right=right, totals=totals)
+    folds = fold_sentences({row.name: row.best for row in rows}, measure.title)
+    lines += ["", *folds] if folds else []
     if any(saved):
         lines += [
             "",

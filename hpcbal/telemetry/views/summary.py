@@ -128,17 +128,17 @@ def differing_settings(config_by_job: Mapping[str, Mapping[str, Any]]) -> dict[s
         By job, the text of its value by dotted key; all jobs have the same keys, in the order in which the
         configs list them. A key that a job lacks has an empty text.
     """
-    flat = {name: dict(_flat("", config)) for name, config in config_by_job.items()}
+    flat = {name: dict(flat_settings(config)) for name, config in config_by_job.items()}
     keys = dict.fromkeys(key for settings in flat.values() for key in settings if key not in _OMITTED)
     differing = [key for key in keys if len({settings.get(key, "") for settings in flat.values()}) > 1]
     return {name: {key: settings.get(key, "") for key in differing} for name, settings in flat.items()}
 
 
-def _flat(prefix: str, value: Any) -> Iterator[tuple[str, str]]:
-    """Yield (dotted key, text) for every leaf."""
+def flat_settings(value: Any, prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Yield the dotted key and the text of each value in nested settings; without those that are None."""
     if isinstance(value, Mapping) and value:
         for key, below in value.items():
-            yield from _flat(f"{prefix}.{key}" if prefix else str(key), below)
+            yield from flat_settings(below, f"{prefix}.{key}" if prefix else str(key))
     elif prefix and not (isinstance(value, Mapping) or value is None):
         yield prefix, value if isinstance(value, str) else json.dumps(value, default=str)
 

@@ -440,6 +440,13 @@ def test_another_config_or_a_damaged_one_is_not_the_same(before):
     assert not is_same_config(before, CONFIG)
 
 
+def test_a_new_key_that_is_null_is_no_difference():
+    newer = CONFIG.replace("name: a,", "name: a, k_fold: null,")
+    assert is_same_config(CONFIG, newer)
+    assert not is_same_config(newer, CONFIG)
+    assert not is_same_config(CONFIG, newer.replace("k_fold: null", "k_fold: 2"))
+
+
 def test_the_order_of_keys_is_no_difference():
     lines = CONFIG.strip().splitlines()
     assert is_same_config("\n".join([*lines[1:], lines[0]]), CONFIG)
