@@ -16,7 +16,15 @@ from hpcbal.config.schema.held_out import (
     check_held_out,
 )
 from hpcbal.config.schema.operations import Operation, in_order
-from hpcbal.config.schema.prune import OpenSearchConfig, PruneConfig, PruneOfDnns
+from hpcbal.config.schema.prune import (
+    ASHA,
+    COMMITTEE,
+    MEDIAN,
+    NO_RULE,
+    OpenSearchConfig,
+    PruneConfig,
+    PruneOfDnns,
+)
 from hpcbal.config.schema.run import (
     MOST_BYTES,
     MOST_RANKS_PER_NODE,
@@ -502,6 +510,16 @@ class EnsembleConfig(RunConfig):
         for name, (given, allowed) in refused.items():
             if numbers and given != allowed:
                 raise wrong("data", f"got {name}: {given}, allowed with k_fold: {allowed}")
+        if numbers and self.prune.rule == COMMITTEE:
+            raise wrong(
+                "prune.rule",
+                f"got {COMMITTEE}, allowed with k_fold: {NO_RULE}, {ASHA}, {MEDIAN}, because members of "
+                "folds predict no common validation samples",
+            )
+        if numbers and self.searches:
+            raise wrong(
+                "searches", "got search.sampler: tpe, allowed with k_fold: random, which draws all at once"
+            )
         return self
 
     @property

@@ -69,6 +69,15 @@ def test_members_are_validated_without_validation_samples(tmp_path: Path) -> Non
             "dnns: [{name: a, model: m:f, k_fold: 2}]\ndata: {access: partitioned}",
             "got access: partitioned, allowed with k_fold: shared",
         ),
+        (
+            "dnns: [{name: a, model: m:f, k_fold: 2}]\nprune: {rule: committee}",
+            "got committee, allowed with k_fold: none, asha, median, because members of folds predict no",
+        ),
+        (
+            "sweeps: [{name: 's{sample}', model: m:f, k_fold: 2, search: {samples: 4, sampler: tpe, "
+            "startup: 2, space: {args.n: {integers: [1, 9]}}}}]",
+            "got search.sampler: tpe, allowed with k_fold: random",
+        ),
     ],
 )
 def test_what_cannot_have_folds_is_refused(tmp_path: Path, text: str, problem: str) -> None:
