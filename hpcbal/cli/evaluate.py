@@ -17,14 +17,16 @@ def add_parser(verbs: Subparsers) -> None:
         "evaluate",
         help="evaluate trained DNNs and their ensemble",
         description="Evaluate the DNNs of a run and their ensemble on a test set, under mpirun, srun or "
-        "jsrun; without a launcher, start mpirun. Print a table and write DIR/evaluation.json.",
+        "jsrun; without a launcher, start mpirun. Print a table and write DIR/evaluation.json. With --to, "
+        "write the predictions for each sample.",
     )
     parser.add_argument("directory", type=Path, metavar="DIR", help="output directory of a run")
     parser.add_argument(
         "--data",
         metavar="SET",
-        help="test, validation, or the import path of a dataset (default: test if the configuration has "
-        "data.test or data.test_fraction, else validation)",
+        help="test, validation, the import path of a dataset, or samples without labels: a folder of "
+        "images, or a file .h5, .npy or .npz (default: test if the configuration has data.test or "
+        "data.test_fraction, else validation)",
     )
     parser.add_argument(
         "--data-args",
@@ -46,6 +48,24 @@ def add_parser(verbs: Subparsers) -> None:
         choices=("best", "last"),
         help="weights of the best or of the last epoch (default: the best ones if they are kept)",
     )
+    parser.add_argument(
+        "--no-labels",
+        action="store_true",
+        help="the callable in --data returns samples without labels, or with labels not to look at",
+    )
+    parser.add_argument(
+        "--to",
+        type=Path,
+        metavar="FILE",
+        help="write the predictions for every sample, with their uncertainty; the end of the name decides "
+        "on the format: .parquet, .h5 or .csv",
+    )
+    parser.add_argument(
+        "--ensemble",
+        choices=("mean", "greedy"),
+        help="whose predictions: the mean of all DNNs (the default), or the greedy selection",
+    )
+    parser.add_argument("--force", action="store_true", help="replace FILE if it exists")
     add_json(parser)
     parser.set_defaults(function=run)
 
@@ -62,6 +82,10 @@ def run(args: argparse.Namespace) -> int:
         patterns=tuple(name for names in args.dnns for name in names),
         which=args.weights,
         as_json=args.json,
+        to=args.to,
+        ensemble=args.ensemble,
+        force=args.force,
+        no_labels=args.no_labels,
     )
     return launch.evaluate(request, args.argv)
 

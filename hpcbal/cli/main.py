@@ -9,6 +9,7 @@ from typing import NoReturn
 
 from hpcbal import __version__
 from hpcbal.cli import (
+    add,
     cancel,
     compare,
     doctor,
@@ -43,6 +44,7 @@ _VERBS = (
     submit,
     status,
     cancel,
+    add,
     stop,
     resize,
     submit_job,

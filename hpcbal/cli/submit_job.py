@@ -27,10 +27,10 @@ def run(args: argparse.Namespace) -> int:
     import os
 
     from hpcbal.config import JobsConfig, load_of_kind
-    from hpcbal.config.submission import keys_of_run, kind_problems, submission_problems
+    from hpcbal.config.submission import keys_of_run, kind_problems, submission_problems, submission_yaml
     from hpcbal.errors import ConfigError, InputError
     from hpcbal.kinds import JOBS
-    from hpcbal.runtime.handoff.submissions import with_submitted, write_submission
+    from hpcbal.runtime.handoff.submissions import submission_files, with_submitted, write_submission
     from hpcbal.telemetry.files.run_directory import RunDirectory
     from hpcbal.telemetry.views.kinds import kind_of
     from hpcbal.telemetry.views.read_status import read_status
@@ -45,12 +45,15 @@ def run(args: argparse.Namespace) -> int:
     if problems := kind_problems(args.file):
         raise ConfigError(problems)
     config = load_of_kind(JobsConfig, args.file, check_imports=True)
-    problems = keys_of_run(args.file)
-    found = submission_problems(with_submitted(known, directory), config.jobs)
-    problems += [f"{args.file}: {problem}" for problem in found]
-    if problems:
-        raise ConfigError(problems)
-    write_submission(directory, config, [str(args.file.resolve().parent), os.getcwd()])
+    text = submission_yaml(config, list(dict.fromkeys([str(args.file.resolve().parent), os.getcwd()])))
+    is_written = False
+    while not is_written:  # again if somebody else submits at the same time
+        number = len(submission_files(directory))
+        found = submission_problems(with_submitted(known, directory), config.jobs)
+        problems = [*keys_of_run(args.file), *(f"{args.file}: {problem}" for problem in found)]
+        if problems:
+            raise ConfigError(problems)
+        is_written = write_submission(directory, text, number)
     when = "from the run's next start on" if has_ended(status) else "within seconds, or at its next start"
     print_text(f"{args.directory}: submitted {', '.join(job.name for job in config.jobs)}, {when}")
     return 0

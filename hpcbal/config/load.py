@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import yaml
 from pydantic import ValidationError
@@ -23,7 +23,7 @@ from hpcbal.config.source.given import GivenConfig
 from hpcbal.config.source.meant import did_you_mean
 from hpcbal.config.source.nodes import YamlNode, show
 from hpcbal.config.source.overrides import Override, parse_overrides
-from hpcbal.config.source.yaml_source import Dumper, read_yaml
+from hpcbal.config.source.yaml_source import Dumper, parse_yaml, read_yaml
 from hpcbal.errors import MOST_PROBLEMS, ConfigError
 from hpcbal.kinds import DEFAULT_KIND, KINDS, Kind
 from hpcbal.processes import without_garbage_collection
@@ -83,15 +83,7 @@ def _load(
     draft = kind.draft(root, overrides_read)
     full = draft.full
     full.value.setdefault("name", YamlNode(_name_from(Path(path)), f"{path}:1", "name"))
-    problems += draft.problems
-    config, found = _validate(draft, kind)
-    problems += found
-    problems += _check_parts(draft)
-    problems += kind.problems(full)
-    if check_imports:
-        problems += kind.environment_problems(full)
-    if problems or config is None:
-        raise ConfigError(sorted(dict.fromkeys(problems), key=_position))
+    config = _checked(draft, kind, full if check_imports else None, problems)
     if warn is not None:
         lines = sorted(kind.warnings(config, full, beforehand), key=_position) + hidden_modules(path)
         for line in lines[:MOST_PROBLEMS]:
@@ -99,6 +91,79 @@ def _load(
         if len(lines) > MOST_PROBLEMS:
             warn(f"{path}: {len(lines) - MOST_PROBLEMS} more keys have no effect, or may not fit")
     return config
+
+
+def _checked(draft: Draft, kind: KindFile[C], imports_of: YamlNode | None, problems: Sequence[str] = ()) -> C:
+    """Return the configuration of a draft; raises ConfigError with `problems` and what else is wrong.
+
+    Args:
+        imports_of: the configuration, or a part of it, whose import paths are checked; None: none are.
+    """
+    config, found = _validate(draft, kind)
+    every = [*problems, *draft.problems, *found, *_check_parts(draft), *kind.problems(draft.full)]
+    if imports_of is not None:
+        every += kind.environment_problems(imports_of)
+    if every or config is None:
+        raise ConfigError(sorted(dict.fromkeys(every), key=_position))
+    return config
+
+
+def load_joining(
+    path: str | os.PathLike[str], run: EnsembleConfig, import_roots: Sequence[str] = ()
+) -> EnsembleConfig:
+    """Return the configuration of an ensemble with the DNNs of a file that join it, checked as a whole.
+
+    The file has `dnns`, `sweeps`, `defaults` and, for emulated runs, `backend.rates`; all else belongs to the
+    run.
+
+    Args:
+        path: the file.
+        run: the ensemble, with all DNNs that it has so far.
+        import_roots: more directories with modules; see `add_import_roots`.
+
+    Raises:
+        ConfigError: with every problem of the DNNs of the file, and of the run with them.
+    """
+    add_import_roots(path, import_roots)
+    file, kind = read_yaml(os.fspath(path)), KINDS[DEFAULT_KIND].file
+    if not file.is_mapping or kind_of(file) is not KINDS[DEFAULT_KIND]:
+        raise ConfigError([f"{path}: allowed: a file with dnns or sweeps of DNNs"])
+    added_rates = _rates_of(file)
+    foreign = [node for key, node in file.value.items() if key not in JOINING_KEYS]
+    if added_rates is None and file.get("backend") is not None:
+        foreign.append(file.value["backend"])
+    if foreign:
+        what = "belongs to the run, and a DNN that joins cannot change it; remove the key"
+        raise ConfigError([node.problem(what) for node in foreign])
+    known = parse_yaml(resolved_yaml(run), "", fixed_where="config.yaml of the run")
+    draft = kind.draft(YamlNode({**file.value, "seed": known.value["seed"]}, file.where, file.key), [])
+    new = draft.full.get("dnns")
+    if new is None:
+        raise ConfigError([f"{path}: missing key 'dnns' or 'sweeps'"])
+    values = {**known.value, "dnns": YamlNode([*known.value["dnns"].value, *new.value], new.where, new.key)}
+    if added_rates:
+        backend = known.value["backend"]
+        rates = backend.value["rates"]
+        both = YamlNode({**rates.value, **added_rates}, rates.where, rates.key)
+        values["backend"] = YamlNode({**backend.value, "rates": both}, backend.where, backend.key)
+    merged = Draft(YamlNode(values, known.where, ""), draft.problems, draft.parts, draft.unknown_keys)
+    only_new = YamlNode({**values, "dnns": new}, known.where, "")
+    config = _checked(merged, kind, only_new)
+    return cast(EnsembleConfig, config)
+
+
+JOINING_KEYS = ("schema", "kind", "name", "dnns", "sweeps", "defaults", "backend")
+"""The keys of a file of DNNs that join a run; of `backend` it has only `rates`."""
+
+
+def _rates_of(file: YamlNode) -> dict[Any, YamlNode] | None:
+    """The emulated rates of a file; None if its `backend` has other keys."""
+    backend = file.get("backend")
+    if backend is None or backend.value is None:
+        return {}
+    if not backend.is_mapping or backend.value.keys() != {"rates"} or not backend.value["rates"].is_mapping:
+        return None
+    return dict(backend.value["rates"].value)
 
 
 def kind_of(root: YamlNode, overrides: Sequence[Override] = ()) -> Kind:

@@ -1,15 +1,18 @@
-"""Jobs that are submitted to a run that has begun: what may join it, and the file that keeps it."""
+"""Jobs and DNNs that join a run that has begun: what may join it, and the file that keeps it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, TypeAlias, TypeVar
 
 import yaml
 from pydantic import ValidationError
 
+from hpcbal.config.listed import DNNS, JOBS, Listed
 from hpcbal.config.load import resolved_yaml
+from hpcbal.config.schema.ensemble import BackendConfig, EnsembleConfig
 from hpcbal.config.schema.jobs import JobsConfig, SharedJobConfig
 from hpcbal.config.source.yaml_source import Dumper, read_yaml
 from hpcbal.errors import ConfigError
@@ -18,17 +21,48 @@ OWN_KEYS = ("kind", "name", "jobs", "sweeps", "defaults")
 """The keys of a file of jobs to submit; all other keys belong to the run."""
 
 
+ListConfig: TypeAlias = EnsembleConfig | JobsConfig
+"""The configurations of runs that others may join."""
+C = TypeVar("C", EnsembleConfig, JobsConfig)
+
+
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """One file of submitted jobs.
+    """One file of what joins a run.
 
     Attributes:
-        jobs: the jobs, in the order of the file.
+        items: the jobs or DNNs, in the order of the file.
         import_roots: directories with their modules, which are searched after those of the run.
+        rates: emulated rates of DNNs, by DNN and number of slots.
     """
 
-    jobs: tuple[SharedJobConfig, ...]
+    items: tuple[Any, ...]
     import_roots: tuple[str, ...] = ()
+    rates: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
+
+
+def listed_of(config: ListConfig) -> Listed:
+    """Return how files list what a run trains: DNNs, or jobs."""
+    return JOBS if isinstance(config, JobsConfig) else DNNS
+
+
+def names_of(config: ListConfig) -> list[str]:
+    """The names of all that a run lists."""
+    return [item.name for item in getattr(config, listed_of(config).key)]
+
+
+def with_items(config: C, submission: Submission) -> C:
+    """The configuration with what joins it; what is listed already under the same name stays as it is."""
+    names = set(names_of(config))
+    new: list[Any] = [item for item in submission.items if item.name not in names]
+    if not new:
+        return config
+    key: str = listed_of(config).key
+    update: dict[str, Any] = {key: (*getattr(config, key), *new)}
+    if isinstance(config, EnsembleConfig):
+        rates = {name: own for name, own in submission.rates.items() if name not in names}
+        update["backend"] = config.backend.model_copy(update={"rates": {**config.backend.rates, **rates}})
+    return config.model_copy(update=update)
 
 
 def submission_problems(run: JobsConfig, jobs: Sequence[SharedJobConfig]) -> list[str]:
@@ -85,19 +119,26 @@ def kind_problems(path: Path) -> list[str]:
     return []
 
 
-def submission_yaml(config: JobsConfig, import_roots: Sequence[str]) -> str:
-    """The jobs of a configuration as `read_submission` reads them.
+def submission_yaml(config: ListConfig, import_roots: Sequence[str], known: Sequence[str] = ()) -> str:
+    """The jobs or DNNs of a configuration as `read_submission` reads them.
 
     Args:
-        config: what was loaded from the user's file of jobs.
+        config: what was loaded from the user's file.
         import_roots: directories with their modules.
+        known: names that are left out, because the run has them.
     """
-    values = {"import_roots": [*import_roots], "jobs": yaml.safe_load(resolved_yaml(config))["jobs"]}
-    text: str = yaml.dump(values, Dumper=Dumper, sort_keys=False, allow_unicode=True, width=100)
+    key, values = listed_of(config).key, yaml.safe_load(resolved_yaml(config))
+    found: dict[str, Any] = {
+        "import_roots": [*import_roots],
+        key: [item for item in values[key] if item["name"] not in known],
+    }
+    if isinstance(config, EnsembleConfig):
+        found["rates"] = {n: own for n, own in values["backend"]["rates"].items() if n not in known}
+    text: str = yaml.dump(found, Dumper=Dumper, sort_keys=False, allow_unicode=True, width=100)
     return text
 
 
-def read_submission(path: Path) -> Submission:
+def read_submission(path: Path, listed: Listed) -> Submission:
     """Read a file that holds what `submission_yaml` returned.
 
     Raises:
@@ -105,13 +146,33 @@ def read_submission(path: Path) -> Submission:
     """
     values = read_yaml(path).plain()
     try:
-        jobs = tuple(SharedJobConfig.model_validate(job) for job in values["jobs"])
+        items: Any = tuple(listed.item.model_validate(item) for item in values[listed.key])
         roots = tuple(str(root) for root in values["import_roots"])
-    except (KeyError, TypeError, ValidationError) as error:
+        rates = BackendConfig.model_validate({"rates": values.get("rates", {})}).rates
+    except (KeyError, TypeError, AttributeError, ValidationError) as error:
+        verb = "hpcbal submit-job" if listed is JOBS else "hpcbal add"
         raise ConfigError(
             [
-                f"{path}: damaged, allowed: a file that 'hpcbal submit-job' has written; remove it and "
-                "submit the job again"
+                f"{path}: damaged, allowed: a file that '{verb}' has written; remove it and "
+                f"submit the {listed.one} again"
             ]
         ) from error
-    return Submission(jobs, roots)
+    return Submission(items, roots, rates)
+
+
+def joining_problems(run: EnsembleConfig, joined: EnsembleConfig) -> list[str]:
+    """Why DNNs that are valid beside those of a run cannot join it: one sentence for each problem.
+
+    Args:
+        run: the run, with all DNNs that it has so far.
+        joined: the same with those that are to join it.
+    """
+    most = max(dnn.batch_size for dnn in run.dnns)
+    if run.data.lookahead == 1:
+        return []
+    return [
+        f"dnns.{dnn.name}.batch_size: got {dnn.batch_size}, allowed with data.lookahead: at most {most}, the "
+        "largest batch so far, by which the order of samples is cut"
+        for dnn in joined.dnns[len(run.dnns) :]
+        if dnn.batch_size > most
+    ]

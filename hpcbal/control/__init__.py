@@ -3,15 +3,7 @@
 from hpcbal.control.ensemble import Ensemble, replay
 from hpcbal.control.paradigms import AUTO, INDEPENDENT, PARADIGM_NAMES, PARADIGMS, WITHOUT_ROUNDS, is_random
 from hpcbal.control.prediction import foreseen_flotillas, skip_passes, would_do_the_same
-from hpcbal.control.progress import (
-    DnnProgress,
-    DnnSpec,
-    ResumeState,
-    ScheduleSettings,
-    StopDecision,
-    StopRule,
-    evaluate,
-)
+from hpcbal.control.progress import DnnProgress, ResumeState, ScheduleSettings, StopDecision, evaluate
 from hpcbal.control.schedules import candidates, choose
 from hpcbal.control.state import ControlError
 from hpcbal.control.states import DnnState, Phase
@@ -43,6 +35,7 @@ from hpcbal.events.ensemble import (
     SuspendGroups,
     SuspendRequested,
 )
+from hpcbal.events.members import DnnSpec, StopRule
 
 __all__ = [
     "AUTO",

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from hpcbal.control.progress import DnnSpec, ScheduleSettings, evaluate
+from hpcbal.control.progress import ScheduleSettings, evaluate
 from hpcbal.control.pruning import prune_at_pass_end, prune_between_rounds
 from hpcbal.control.state import Dnn, Group
 from hpcbal.control.states import STATE_WHEN_SAVED, DnnState, Leaving, Phase
@@ -28,6 +28,7 @@ from hpcbal.events.ensemble import (
     StartGroup,
 )
 from hpcbal.events.history import Position
+from hpcbal.events.members import DnnSpec
 from hpcbal.policies import RateTable, order_alone, random_order
 from hpcbal.policies.elastic import Ladder, Lengths, Need, choose_slots, share_slots
 

@@ -10,9 +10,10 @@ from typing import Any
 from hpcbal.cluster.layout import Cluster
 from hpcbal.control import rounds, snapshot
 from hpcbal.control.elastic import fill_slots, first_order, ladders_of
+from hpcbal.control.joining import on_dnn_added
 from hpcbal.control.paradigms import AUTO, INDEPENDENT, PARADIGM_NAMES, PARADIGMS, needs_rates
 from hpcbal.control.profiling import measures_in_rounds
-from hpcbal.control.progress import DnnSpec, ResumeState, ScheduleSettings, evaluate
+from hpcbal.control.progress import ResumeState, ScheduleSettings, evaluate
 from hpcbal.control.pruning import without
 from hpcbal.control.round_phase import (
     decide,
@@ -37,6 +38,7 @@ from hpcbal.control.stopping import on_stop_asked, stop_waiting
 from hpcbal.errors import ClusterError
 from hpcbal.events.ensemble import (
     CheckpointWritten,
+    DnnAdded,
     DnnFailed,
     EpochDone,
     Event,
@@ -56,6 +58,7 @@ from hpcbal.events.ensemble import (
     SuspendRequested,
 )
 from hpcbal.events.event_log import EventLog
+from hpcbal.events.members import DnnSpec
 from hpcbal.policies import Delta, FlotillaPlanner, RateTable
 from hpcbal.policies.elastic import Ladder
 
@@ -75,11 +78,12 @@ class Ensemble:
         resume: the progress of an earlier run; None: a fresh start.
 
     Attributes:
-        specs, cluster: as given.
+        specs: as given, and those of DNNs that have joined since.
+        cluster: as given.
         given: the settings as given; parts of the schedule may be left open.
         candidates: the schedules that the settings leave open.
         basis: see `ScheduleChosen`.
-        origin_rates, origin_resume: where the event log starts.
+        origin_specs, origin_rates, origin_resume: where the event log starts.
         batch_sizes: samples per step, by DNN.
         signed_values: the monitored metric of each epoch, more is better, as far as pruning has read it.
         log: the bounded event log.
@@ -102,7 +106,7 @@ class Ensemble:
         resume: ResumeState | None = None,
     ) -> None:
         resume = resume or ResumeState()
-        self.specs = tuple(specs)
+        self.specs = self.origin_specs = tuple(specs)
         self.cluster = cluster
         self.given = settings
         self.origin_rates = rates
@@ -188,7 +192,7 @@ class Ensemble:
     @property
     def origin(self) -> tuple[tuple[DnnSpec, ...], Cluster, ScheduleSettings, RateTable, ResumeState]:
         """Where the event log starts."""
-        return (self.specs, self.cluster, self.given, self.origin_rates, self.origin_resume)
+        return (self.origin_specs, self.cluster, self.given, self.origin_rates, self.origin_resume)
 
     def idle_slots(self) -> IdleSlots | None:
         """Slots that are idle in the round that runs although DNNs wait, and why; None if there are none."""
@@ -236,11 +240,14 @@ class Ensemble:
     @property
     def must_measure(self) -> bool:
         """Whether the next round has to measure rates, without which paradigms and choices cannot decide."""
-        return (
-            needs_rates(self.given.paradigm)
-            and measures_in_rounds(self.settings, self.cluster.num_slots)
-            and not all(self.state.rates.is_measured(dnn_id, 1) for dnn_id in self.state.live_ids())
-        )
+        return measures_in_rounds(self.settings, self.cluster.num_slots) and self.lacks_rates
+
+    @property
+    def lacks_rates(self) -> bool:
+        """Whether a DNN has no rate that the paradigm needs: it has just joined, or the run begins."""
+        if not needs_rates(self.given.paradigm):
+            return False
+        return not all(self.state.rates.is_measured(dnn_id, 1) for dnn_id in self.state.live)
 
     def measuring(self, plan: RoundPlan) -> RoundPlan:
         """The plan, with the DNNs whose first pass measures a rate that the schedule needs and lacks."""
@@ -299,7 +306,7 @@ class Ensemble:
     def waiting_alone(self) -> deque[Dnn]:
         """DNNs in the order in which they train alone, from the first one that waits on; see `fill_slots`.
 
-        No DNN starts to wait again before the run ends, so the order is made once.
+        No DNN starts to wait again before the run ends, so the order is made once, and again when one joins.
         """
         if self._waiting is None:
             s = self.state
@@ -310,6 +317,22 @@ class Ensemble:
         while self._waiting and self._waiting[0].state is not DnnState.WAITING:
             self._waiting.popleft()
         return self._waiting
+
+    def admit(self, spec: DnnSpec, rates: Mapping[int, float]) -> None:
+        """Add a DNN that waits for its first round; the next decisions know it.
+
+        Args:
+            rates: samples/s by number of slots, as far as they are known.
+        """
+        s = self.state
+        s.dnns[spec.dnn_id] = Dnn(spec, DnnState.WAITING)
+        s.live[spec.dnn_id] = None
+        for num_slots, samples_per_s in rates.items():
+            s.rates = s.rates.with_measurement(spec.dnn_id, num_slots, samples_per_s)
+        self.specs += (spec,)
+        self.batch_sizes[spec.dnn_id] = spec.batch_size
+        self.basis = basis_of(self.specs, self.candidates, self.given.max_slots_per_dnn, self.cluster)
+        self._waiting = self._ladders = self._flotillas = None
 
     def move(self, dnn: Dnn, to: DnnState) -> None:
         """Change the state of a DNN, along the table of legal transitions."""
@@ -383,6 +406,7 @@ class Ensemble:
     def bound_log(self) -> None:
         """Between two rounds: start a log that is half full again here, so that it can still be replayed."""
         if self.log.is_half_full:
+            self.origin_specs = self.specs
             self.origin_rates, self.origin_resume = self.state.all_rates(), self.resume_state()
             self.log.restart([Started()])
 
@@ -518,7 +542,8 @@ def _on_group_left(ensemble: Ensemble, event: GroupLeft) -> list[Instruction]:
     stop = StopStream(s.plan.index, bool(s.suspend_reason), continues=s.interrupted is not None)
     if not s.suspend_reason or not any(other.state is DnnState.SUSPENDED for other in s.dnns.values()):
         s.plan = None
-    return [stop, *next_round(ensemble)]
+    next_one = profile_or_train if ensemble.lacks_rates and ensemble.settings.profile else next_round
+    return [stop, *next_one(ensemble)]
 
 
 def _on_dnn_failed(ensemble: Ensemble, event: DnnFailed) -> list[Instruction]:
@@ -556,6 +581,7 @@ _HANDLERS: dict[type[Event], Callable[[Ensemble, Any], list[Instruction]]] = {
     GroupLeft: _on_group_left,
     DnnFailed: _on_dnn_failed,
     ScheduleChosen: on_schedule_chosen,
+    DnnAdded: on_dnn_added,
     StopAsked: on_stop_asked,
     SuspendRequested: _on_suspend_requested,
 }

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING
 from hpcbal.cluster.layout import Cluster
 from hpcbal.control.elastic import first_groups, first_order, ladders_of
 from hpcbal.control.paradigms import ELASTIC, PARADIGMS, View, one_slot_each, started_with
-from hpcbal.control.progress import DnnSpec, ScheduleSettings
+from hpcbal.control.progress import ScheduleSettings
 from hpcbal.control.states import Phase
 from hpcbal.events.ensemble import Schedule
 from hpcbal.events.history import EpochRecord
+from hpcbal.events.members import DnnSpec
 from hpcbal.policies import Flotilla, FlotillaPlanner, RateTable
 
 if TYPE_CHECKING:

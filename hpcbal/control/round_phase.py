@@ -378,8 +378,8 @@ def _is_over(ensemble: Ensemble, plan: RoundPlan, finished: int, going_on: dict[
         return True
     if finished + 1 < s.next_pass:
         return False  # the round had begun the next pass when it was interrupted: this was already decided
-    if ensemble.must_measure and ensemble.cluster.num_slots > 1:
-        # A DNN was added to the run, or failed before it had a rate: a measuring round comes next.
+    if ensemble.settings.profile and ensemble.lacks_rates and ensemble.cluster.num_slots > 1:
+        # A DNN has joined, or failed before it had a rate: what measures it comes next.
         return True
     leaving = {g.dnn_id for g in s.groups.values() if g.leaving in STATE_WHEN_SAVED}
 

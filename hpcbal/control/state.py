@@ -6,11 +6,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from hpcbal.control.progress import DnnProgress, DnnSpec, ResumeState
+from hpcbal.control.progress import DnnProgress, ResumeState
 from hpcbal.control.states import TERMINAL, DnnState, Leaving, Phase
 from hpcbal.events.ensemble import Event, RoundPlan, ScheduleChosen
 from hpcbal.events.event_log import MachineError
 from hpcbal.events.history import EpochRecord, Position
+from hpcbal.events.members import DnnSpec
 from hpcbal.policies import RateTable, without_left_out
 
 

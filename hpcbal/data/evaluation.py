@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,6 +15,7 @@ from hpcbal.data.dataset import Dataset
 from hpcbal.data.held_out import of_same_kind, open_dataset, open_held_out
 from hpcbal.data.pipeline import build_operations
 from hpcbal.data.source import PreprocessedSamples
+from hpcbal.data.unlabelled import open_unlabelled
 from hpcbal.errors import DataError
 
 if TYPE_CHECKING:
@@ -32,11 +33,13 @@ class SampleSet:
         name: what they are, for people.
         source: reads them.
         ids: their ids, shape (n,), n >= 1.
+        has_labels: whether the labels of the samples mean anything.
     """
 
     name: str
     source: PreprocessedSamples
     ids: NDArray[np.int64]
+    has_labels: bool = True
 
 
 def open_sample_set(
@@ -45,14 +48,18 @@ def open_sample_set(
     wanted: str,
     args: Mapping[str, Any] = MappingProxyType({}),
     shown: tuple[str, str] = ("--data", "--data-args"),
+    *,
+    has_labels: bool = True,
 ) -> SampleSet:
     """Open the samples to evaluate; they are preprocessed like validation samples.
 
     Args:
         config: of the run that has trained the DNNs.
         trained: the samples of that run.
-        wanted: `test`, `validation`, or the import path of a dataset that is called with `args`.
+        wanted: `test`, `validation`, or the import path of a dataset that is called with `args`; without
+            labels also a file or a folder, see `open_unlabelled`.
         shown: names of `wanted` and `args`, for messages.
+        has_labels: whether the samples have labels; those of the run always do.
 
     Raises:
         DataError: if there are none, the dataset cannot be opened, or its samples are of another kind.
@@ -72,6 +79,9 @@ def open_sample_set(
         return SampleSet("data.test_fraction", trained, trained.test_ids)
     if wanted == TEST:
         return whole_set("data.test", open_held_out(config, TEST, trained.dataset), config)
+    if not has_labels:
+        unlabelled = open_unlabelled(wanted, env.expanded(args, shown[1]), trained.dataset, shown[0])
+        return replace(whole_set(wanted, unlabelled, config), has_labels=False)
     dataset = open_dataset(wanted, env.expanded(args, shown[1]), shown[0])
     dataset = of_same_kind(dataset, trained.dataset, f"{shown[0]} {wanted}")
     return whole_set(wanted, dataset, config)

@@ -33,24 +33,28 @@ class GivenSamples:
         given: arrays, tensors or images in a sequence or in one array, a table, a pair of samples and labels,
             or a dataset of another library.
         trained: the dataset whose samples they are like.
+        shown: what names them, for messages.
 
     Raises:
         DataError: if there are none, they cannot be read by number, or none of those that are tried is like
             those of the run.
     """
 
-    def __init__(self, given: Any, trained: Dataset) -> None:
+    def __init__(self, given: Any, trained: Dataset, shown: str = "samples") -> None:
+        self._shown = shown
         self.num_classes = int(trained.num_classes)
         if isinstance(trained.sample_spec, Mapping) or trained.label_spec.parts:
             raise DataError(
-                "samples: the run's samples have several named arrays or labels, allowed for these: test, "
+                f"{shown}: the run's samples have several named arrays or labels, allowed for these: test, "
                 "validation, or a dataset or the import path of one"
             )
         self.sample_spec, self.label_spec = trained.sample_spec, trained.label_spec
         self._label = np.zeros(self.label_spec.shape, self.label_spec.dtype)
         reading: Reading | None = getattr(trained, "reading", None)
-        self._items = _items_of(given, reading)
-        self._length = check_length(self._items, "samples")
+        self._items = _items_of(given, reading, shown)
+        self._length = check_length(self._items, shown)
+        self._name_of = getattr(given, "describe", "given sample {}".format)
+        self.fingerprint = str(getattr(given, "fingerprint", ""))
         self._columns, self._layout = self._form(given, reading)
 
     def __len__(self) -> int:
@@ -67,8 +71,8 @@ class GivenSamples:
         return _cast(arranged(sample_of(part), self._layout), self.sample_spec), self._label
 
     def describe(self, sample_id: int) -> str:
-        """Return which of the given samples it is."""
-        return f"given sample {sample_id}"
+        """Return which of the given samples it is, as what was given describes it."""
+        return str(self._name_of(sample_id))
 
     def _form(self, given: Any, reading: Reading | None) -> tuple[Columns | None, Layout]:
         """Where an item has its sample (None: it is one), and the layout of this."""
@@ -86,11 +90,13 @@ class GivenSamples:
                     return columns, layout
             why = why or _shown(item, reading)
         if not why:
-            raise DataError(f"samples: none of the items that were tried can be read, the first: {unread}")
+            raise DataError(
+                f"{self._shown}: none of the items that were tried can be read, the first: {unread}"
+            )
         is_one = any(self._fits(given, None, layout) for _, layout in _forms(given, reading))
         raise DataError(
-            f"samples: got {why}, allowed: {_wanted(self.sample_spec, reading)}, as in data.dataset, or a "
-            f"dataset of such samples{'; put a single one into a list' if is_one else ''}"
+            f"{self._shown}: got {why}, allowed: {_wanted(self.sample_spec, reading)}, as in data.dataset, "
+            f"or a dataset of such samples{'; put a single one into a list' if is_one else ''}"
         )
 
     def _fits(self, item: Any, columns: Columns | None, layout: Layout) -> bool:
@@ -106,19 +112,19 @@ class GivenSamples:
         return self.sample_spec.admits(np.broadcast_to(np.zeros((), self.sample_spec.dtype), raw.shape))
 
 
-def _items_of(given: Any, reading: Reading | None) -> Any:
+def _items_of(given: Any, reading: Reading | None, shown: str) -> Any:
     """An object with one item for each sample."""
     if not (hasattr(given, "__getitem__") or hasattr(given, "__iter__")):
         raise DataError(
-            f"samples: got {kind_of(given)}, allowed: samples in an array or a list, a dataset, test, "
+            f"{shown}: got {kind_of(given)}, allowed: samples in an array or a list, a dataset, test, "
             "validation, or the import path of a dataset"
         )
     by_name = reading is not None and reading.columns != Columns(0, 1)
     try:
         given = given if by_name and is_table(given) else by_place(given)
     except UnusableSampleError as error:
-        raise DataError(f"samples: {error}") from None
-    items = as_items(given, "samples")
+        raise DataError(f"{shown}: {error}") from None
+    items = as_items(given, shown)
     return items.tensors[0] if isinstance(items, Pair) else items
 
 

@@ -40,28 +40,40 @@ def open_dataset(path: str, args: Mapping[str, Any], key: str = "data.dataset") 
         InputError: if nothing exists at the import path.
         UserCodeError: if the module or the callable raises.
     """
+    return cast(Dataset, _made(path, args, key, lambda found: _as_dataset(found, path, key)))
+
+
+def open_items(path: str, args: Mapping[str, Any], key: str) -> Any:
+    """Return what a dataset's factory or class returns, as it is; arguments and errors as `open_dataset`."""
+    return _made(path, args, key, lambda found: found)
+
+
+def _made(path: str, args: Mapping[str, Any], key: str, convert: Callable[[Any], Any]) -> Any:
     from hpcbal.config.imports import load_object
 
     factory = load_object(path)
     _check_args(factory, path, args, key)
     try:
-        dataset = factory(**args)
-        if is_named_pair(dataset):
-            dataset = NamedArrays(dataset[0], dataset[1], f"{key} {path}")
-        elif is_foreign(dataset) and has_named_items(dataset):
-            dataset = NamedItems(dataset, f"{key} {path}")
-        elif is_foreign(dataset):
-            dataset = MapStyle(dataset, f"{key} {path}")
-        check_dataset(dataset, path, key)
-        if isinstance(dataset.label_spec, Mapping):
-            dataset = WithNamedLabels(dataset)
+        return convert(factory(**args))
     except (HpcbalError, KeyboardInterrupt):
         raise
     except BaseException as error:  # a user's code may raise anything
         raise UserCodeError(f"{key} {path}: cannot be opened: {summary(error)}") from error
     finally:
         leave_if_forked("the dataset")
-    return cast(Dataset, dataset)
+
+
+def _as_dataset(dataset: Any, path: str, key: str) -> Any:
+    if is_named_pair(dataset):
+        dataset = NamedArrays(dataset[0], dataset[1], f"{key} {path}")
+    elif is_foreign(dataset) and has_named_items(dataset):
+        dataset = NamedItems(dataset, f"{key} {path}")
+    elif is_foreign(dataset):
+        dataset = MapStyle(dataset, f"{key} {path}")
+    check_dataset(dataset, path, key)
+    if isinstance(dataset.label_spec, Mapping):
+        dataset = WithNamedLabels(dataset)
+    return dataset
 
 
 def _check_args(factory: Any, path: str, args: Mapping[str, Any], key: str) -> None:

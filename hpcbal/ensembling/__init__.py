@@ -10,6 +10,7 @@ from hpcbal.ensembling.answers import (
     has_soft_labels,
     items_of,
     items_per_sample,
+    items_shape,
     labels_of,
     pieces_of_rank,
     predictions_of,
@@ -24,6 +25,7 @@ from hpcbal.ensembling.calibration import (
     half_width,
     tempered,
 )
+from hpcbal.ensembling.columns import columns_of_samples, prediction_columns
 from hpcbal.ensembling.selection import (
     Combination,
     Loss,
@@ -48,6 +50,7 @@ __all__ = [
     "answers_of",
     "calibrated_tally",
     "calibration_evidence",
+    "columns_of_samples",
     "disagreement",
     "entropies",
     "greedy_selection",
@@ -55,9 +58,11 @@ __all__ = [
     "has_soft_labels",
     "items_of",
     "items_per_sample",
+    "items_shape",
     "labels_of",
     "log_loss_of_mean",
     "pieces_of_rank",
+    "prediction_columns",
     "predictions_of",
     "squared_error_of_mean",
     "tally_of",

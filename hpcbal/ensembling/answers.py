@@ -67,10 +67,15 @@ def has_soft_labels(y: NDArray[Any], kind: Kind) -> bool:
     return kind == "classes" and y.dtype.kind == "f" and bool((y.max(axis=-1) < 1.0).any())
 
 
+def items_shape(shape: tuple[int, ...], dtype: str, kind: Kind) -> tuple[int, ...]:
+    """The shape in which the items of a sample lie, by the shape and type of its label; see `labels_of`."""
+    has_shares = kind == "classes" and np.dtype(dtype).kind == "f"
+    return shape[:-1] if has_shares else shape
+
+
 def items_per_sample(shape: tuple[int, ...], dtype: str, kind: Kind) -> int:
     """How many items a sample has, by the shape and type of its label; see `labels_of`."""
-    has_shares = kind == "classes" and np.dtype(dtype).kind == "f"
-    return int(np.prod(shape[:-1] if has_shares else shape, dtype=np.int64))
+    return int(np.prod(items_shape(shape, dtype, kind), dtype=np.int64))
 
 
 def predictions_of(rows: NDArray[np.float64], shape: tuple[int, ...], kind: Kind) -> NDArray[np.float64]:

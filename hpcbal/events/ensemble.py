@@ -15,6 +15,7 @@ from hpcbal.errors import PolicyError
 from hpcbal.events.epoch import NOTHING_MEASURED, EpochFacts, Straggler
 from hpcbal.events.history import Position
 from hpcbal.events.line import Facts, Line, Number
+from hpcbal.events.members import DnnSpec
 
 
 @dataclass(frozen=True, slots=True)
@@ -370,6 +371,25 @@ class ScheduleChosen(Event):
 def cost_of(prediction: SchedulePrediction) -> tuple[bool, float, int]:
     """Return what predictions are compared by, less is better; cut ones come last."""
     return prediction.is_cut, prediction.remaining_s, prediction.num_rounds
+
+
+@dataclass(frozen=True, slots=True)
+class DnnAdded(Event):
+    """Written when a DNN joins a run that is under way (`hpcbal add`); later starts find it in the config.
+
+    Attributes:
+        spec: the DNN, as scheduling sees it.
+        rates: rates that are known already, samples/s by number of slots.
+    """
+
+    event: ClassVar[str] = "dnn-added"
+    spec: DnnSpec
+    rates: Mapping[int, Number]
+
+    @property
+    def dnn_id(self) -> str:
+        """Name of the DNN."""
+        return self.spec.dnn_id
 
 
 @dataclass(frozen=True, slots=True)

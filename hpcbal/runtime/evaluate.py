@@ -27,6 +27,7 @@ from hpcbal.comm.collectives import (
     patient_broadcast,
 )
 from hpcbal.config import EnsembleConfig, add_import_roots
+from hpcbal.data.column_file import ColumnFile
 from hpcbal.data.evaluation import open_sample_set
 from hpcbal.data.source import open_source
 from hpcbal.errors import ClusterError, HpcbalError, OutputError
@@ -34,8 +35,14 @@ from hpcbal.exit_codes import code_of_end
 from hpcbal.processes import say
 from hpcbal.runtime.evaluating.mpi_workers import MpiWorkers
 from hpcbal.runtime.evaluating.predicting import Predictor, StoppedError
-from hpcbal.runtime.evaluating.request import VALIDATION, EvaluationRequest, TrainedRun, open_trained
-from hpcbal.runtime.evaluating.result import EvaluationData, evaluate_run, report
+from hpcbal.runtime.evaluating.request import (
+    ENSEMBLES,
+    VALIDATION,
+    EvaluationRequest,
+    TrainedRun,
+    open_trained,
+)
+from hpcbal.runtime.evaluating.result import EvaluationData, Kept, evaluate_run, report
 from hpcbal.runtime.handoff.start_file import StarterWatch, StartFile
 from hpcbal.runtime.health.ending import JobEnder, StopFlag
 from hpcbal.runtime.health.liveness import Liveness
@@ -178,6 +185,14 @@ def _slots_of_node(node: MPI.Intracomm, config: EnsembleConfig) -> LocalSlots:
 
 def _evaluate(comm: MPI.Intracomm, slots: LocalSlots, part: _Part) -> int:
     """Evaluate on the ranks that compute; returns the exit code, on the first of them."""
+    to = part.request.to
+    with ExitStack() as stack:
+        file = stack.enter_context(ColumnFile(to)) if to is not None and comm.rank == 0 else None
+        kept = None if to is None else Kept(file, part.request.ensemble or ENSEMBLES[0])
+        return _evaluate_and_keep(comm, slots, part, kept)
+
+
+def _evaluate_and_keep(comm: MPI.Intracomm, slots: LocalSlots, part: _Part, kept: Kept | None) -> int:
     request, run, liveness = part.request, part.run, part.liveness
     log.info("evaluates %s with %d ranks that compute", run.root, comm.size)
     data = all_or_none(comm, liveness.doing("opening the data", lambda: _open_data(request, run)))
@@ -201,7 +216,7 @@ def _evaluate(comm: MPI.Intracomm, slots: LocalSlots, part: _Part) -> int:
     evaluation: Evaluation | None = None
     problem: HpcbalError | None = None
     try:
-        evaluation = evaluate_run(MpiWorkers(comm, liveness), predictor, run, data)
+        evaluation = evaluate_run(MpiWorkers(comm, liveness), predictor, run, data, kept)
     except HpcbalError as error:  # the same on all ranks
         problem = error
     except StoppedError:
@@ -217,7 +232,7 @@ def _evaluate(comm: MPI.Intracomm, slots: LocalSlots, part: _Part) -> int:
             assert problem is not None
             raise problem
         if comm.rank == 0:
-            report(run, evaluation, as_json=request.as_json)
+            report(run, evaluation, data.samples, kept, as_json=request.as_json)
         return code_of_end("failed-dnns" if evaluation.left_out else "done")
 
     return all_or_none(comm, liveness.doing("writing the evaluation", finish))
@@ -225,7 +240,8 @@ def _evaluate(comm: MPI.Intracomm, slots: LocalSlots, part: _Part) -> int:
 
 def _open_data(request: EvaluationRequest, run: TrainedRun) -> EvaluationData:
     trained = open_source(run.config)
-    samples = open_sample_set(run.config, trained, run.data, request.data_args)
+    labelled = request.has_labels
+    samples = open_sample_set(run.config, trained, run.data, request.data_args, has_labels=labelled)
     validation = samples if run.data == VALIDATION else None
     if validation is None and trained.num_validation:
         validation = open_sample_set(run.config, trained, VALIDATION)

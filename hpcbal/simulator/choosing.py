@@ -78,7 +78,7 @@ class Outset:
             passes: of now; the rate of preprocessing and the hit rate of the first choice count, see
                 `ScheduleChosen`.
         """
-        specs, cluster, settings, _, _ = ensemble.origin
+        specs, cluster, settings = ensemble.specs, ensemble.cluster, ensemble.given
         choice = ensemble.state.choice
         made = ensemble.state.preprocessing_samples_per_s
         if choice is not None:

@@ -282,5 +282,13 @@ class Backend(Protocol):
             InputError: if the model cannot be built from this config.
         """
 
+    def learn(self, dnn: DnnConfig, rates: Mapping[int, float]) -> None:
+        """Take in what is known of a DNN that has joined the run; most backends need nothing.
+
+        Args:
+            rates: its emulated rates, samples/s by number of slots.
+        """
+        return
+
     def close(self) -> None:
         """Free what the backend holds."""

@@ -256,6 +256,11 @@ class EmulatedBackend(Backend):
         self._worker = worker
         self._by_share = frozenset(by_share)
 
+    def learn(self, dnn: DnnConfig, rates: Mapping[int, float]) -> None:
+        """Take in the rates of a DNN."""
+        for num_slots, samples_per_s in rates.items():
+            self._rates = self._rates.with_measurement(dnn.name, num_slots, samples_per_s)
+
     def build(
         self,
         dnn: DnnConfig,

@@ -112,7 +112,13 @@ class NativeBackend(Backend):
         label: LabelSpec = CLASS_LABEL,
         sample_weights: Array | None = None,
     ) -> Replica:
-        backend = self._by_framework[framework_of(dnn, self._config)]
+        framework = framework_of(dnn, self._config)
+        backend = self._by_framework.get(framework)
+        if backend is None:
+            raise InputError(
+                f"DNN {dnn.name}: needs {TITLES[framework]}, which no DNN needed when this start "
+                "began; the next start loads it: run the same command with --retry-failed"
+            )
         return backend.build(dnn, sample, num_classes, seed, on_device, label, sample_weights)
 
     def close(self) -> None:

@@ -9,6 +9,7 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 from hpcbal.events.ensemble import GroupPlan, RoundPlan
 from hpcbal.events.history import Position
 from hpcbal.events.line import Facts, Line
+from hpcbal.events.members import StopRule
 from hpcbal.telemetry.files.json_lines import utc_text
 from hpcbal.telemetry.ledger import Entry
 
@@ -52,4 +53,6 @@ def _nothing(hint: Any) -> Any:
         return {}
     if hint is Position:
         return Position(0)
+    if hint is StopRule:
+        return StopRule()
     return a(hint) if issubclass(hint, Facts) else hint()

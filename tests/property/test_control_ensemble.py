@@ -27,6 +27,7 @@ from hpcbal.control import (
 from hpcbal.control.pruning import without
 from hpcbal.events.ensemble import (
     CheckpointWritten,
+    DnnAdded,
     DnnFailed,
     EpochDone,
     Event,
@@ -148,6 +149,8 @@ class World:
         self.stops: deque[tuple[int, str]] = deque()  # (number of events, 'suspend' or 'crash')
         self.asks: deque[tuple[int, str]] = deque()  # (number of events, DNN that the user asks to stop)
         self.asked: set[str] = set()
+        self.joins: deque[tuple[int, Model]] = deque()  # (number of events, DNN that joins)
+        self.knows_rates = knows_rates
         self.num_events = 0
         self.offers_per_epoch = 0.0
         self.left_out: dict[str, set[int]] = {}
@@ -185,6 +188,9 @@ class World:
                 self.asked.add(name)
                 self.deliver(StopAsked((name,)))
                 continue
+            if self.joins and self.num_events >= self.joins[0][0]:
+                self.join(self.joins.popleft()[1])
+                continue
             if self.ensemble.state.phase == "round" and not self.has_asked:
                 self.has_asked = True
                 self.deliver(PreprocessingMeasured(123.0))
@@ -196,6 +202,13 @@ class World:
             else:
                 self.act(actor)
         raise AssertionError(f"endless: {self.ensemble.snapshot()}")
+
+    def join(self, model: Model) -> None:
+        name = model.spec.dnn_id
+        self.models[name] = model
+        self.disk[name] = self.disk_before[name] = Weights()
+        rates = {m: model.rate_on(m) for m in range(1, 7)} if self.knows_rates else {}
+        self.deliver(DnnAdded(model.spec, rates))
 
     def deliver(self, event: Event) -> None:
         self.num_events += 1
@@ -618,6 +631,25 @@ def test_dnns_that_the_user_stops_leave_after_a_whole_epoch_and_the_others_are_n
     world = case.world(offers)
     names = case.rng.sample(sorted(world.models), case.rng.randint(1, min(3, len(world.models))))
     world.asks = deque(sorted((case.rng.randint(1, num_events), name) for name in names))
+    if case.rng.random() < 0.5:
+        world.stops = draw_stops(case.rng, num_events, ["suspend", "crash"])
+    world.run_to_the_end([])
+    world.check_end()
+    if world.ensemble.log.num_dropped == 0:
+        assert replay(*world.ensemble.origin, world.ensemble.events).state == world.ensemble.state
+
+
+@QUICK
+@given(seeds)
+def test_dnns_that_join_train_like_those_that_were_there_from_the_start(seed: int) -> None:
+    case = Case(seed, last_checkpoint_fails=True)
+    offers = case.rng.choice([0.0, 0.5])
+    num_events = case.whole_run(offers).num_events
+    world = case.world(offers)
+    more = [replace(m, spec=replace(m.spec, dnn_id=f"late{i}")) for i, m in enumerate(case.models[:3])]
+    world.joins = deque(
+        sorted(((case.rng.randint(1, num_events), m) for m in more), key=lambda each: each[0])
+    )
     if case.rng.random() < 0.5:
         world.stops = draw_stops(case.rng, num_events, ["suspend", "crash"])
     world.run_to_the_end([])

@@ -51,7 +51,7 @@ from hpcbal.events.history import (
 )
 
 if TYPE_CHECKING:
-    from hpcbal.control.progress import StopRule
+    from hpcbal.events.members import StopRule
 
 
 ACCURACY = "accuracy"
@@ -228,7 +228,7 @@ class StopConfig(Section):
 
     def rule(self) -> StopRule:
         """The rule as the state machine uses it."""
-        from hpcbal.control.progress import StopRule
+        from hpcbal.events.members import StopRule
 
         return StopRule(
             monitor=self.watched,

@@ -16,7 +16,14 @@ from numpy.typing import NDArray
 from hpcbal.data.dataset import Dataset
 from hpcbal.data.datasets.arguments import path_of
 from hpcbal.data.datasets.hdf5_named import NamedHdf5Dataset
-from hpcbal.data.datasets.hdf5_reading import CACHE_BYTES, digest_of_rows, member_of, opened, read_labels
+from hpcbal.data.datasets.hdf5_reading import (
+    CACHE_BYTES,
+    digest_of_rows,
+    member_of,
+    no_labels,
+    opened,
+    read_labels,
+)
 from hpcbal.data.spec import LabelSpec, SampleSpec
 from hpcbal.errors import DataError
 
@@ -40,8 +47,11 @@ class Hdf5Dataset:
         content_fingerprint: digest of the names of classes, and of the values of at most 64 rows.
     """
 
-    def __init__(self, path: Path, images: str, labels: str, shapes: str | None) -> None:
-        """Read labels and shapes, then close the file; see `hdf5` for the arguments."""
+    def __init__(self, path: Path, images: str, labels: str | None, shapes: str | None) -> None:
+        """Read labels and shapes, then close the file; see `hdf5` for the arguments.
+
+        Without `labels`, all samples have class 0.
+        """
         import h5py
 
         self._path, self._images_name = path, images
@@ -50,7 +60,9 @@ class Hdf5Dataset:
         self._file_pid = -1
         with opened(path) as file:
             stored = member_of(file, path, images)
-            found = read_labels(member_of(file, path, labels), f"{path}:{labels}")
+            found = no_labels(stored)
+            if labels is not None:
+                found = read_labels(member_of(file, path, labels), f"{path}:{labels}")
             self.num_classes, self.labels = found.num_classes, found.numbers
             self.class_names, self.remarks = found.names, found.remarks
             if len(stored.shape) < 1 or stored.shape[0] != len(self.labels):

@@ -68,6 +68,25 @@ def member_of(file: h5py.File, path: Path, name: str) -> h5py.Dataset:
     return member
 
 
+def only_member(path: Path, usual: str) -> str:
+    """Return the name of the dataset that a file holds: the usual one, or the only one.
+
+    Raises:
+        DataError: if there are none or several others, or it is no file of HDF5.
+    """
+    import h5py
+
+    found: list[str] = []
+    with opened(path) as file:
+        file.visititems(lambda key, item: found.append(key) if isinstance(item, h5py.Dataset) else None)
+    if usual not in found and len(found) != 1:
+        raise DataError(
+            f"--data: {path} holds the datasets {', '.join(found) or 'none'}; name the one with the samples: "
+            '--data-args \'{"images": "NAME"}\''
+        )
+    return usual if usual in found else found[0]
+
+
 @dataclass(frozen=True)
 class _Labels:
     """The class of each row, the number of classes, their names if they have any, and how they were read."""
@@ -77,6 +96,11 @@ class _Labels:
     names: tuple[str, ...] | None
     remarks: tuple[str, ...]
     are_texts: bool = False
+
+
+def no_labels(samples: h5py.Dataset) -> _Labels:
+    """Return class 0 for each row of a dataset."""
+    return _Labels(np.zeros(len(samples) if samples.shape else 0, np.int64), 1, None, ())
 
 
 def read_labels(stored: h5py.Dataset, where: str) -> _Labels:

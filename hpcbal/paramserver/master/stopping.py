@@ -6,9 +6,10 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from hpcbal.control.progress import StopRule, evaluate
+from hpcbal.control.progress import evaluate
 from hpcbal.errors import InputError
 from hpcbal.events.history import EpochRecord, shows_more_better
+from hpcbal.events.members import StopRule
 from hpcbal.policies.loss_curve import epochs_to_target
 
 

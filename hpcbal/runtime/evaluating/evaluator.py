@@ -28,15 +28,19 @@ from hpcbal.ensembling import (
     answers_of,
     calibrated_tally,
     calibration_evidence,
+    columns_of_samples,
     disagreement,
     entropies,
     greedy_selection,
     items_per_sample,
+    items_shape,
     log_loss_of_mean,
     pieces_of_rank,
+    prediction_columns,
     squared_error_of_mean,
     tally_of,
 )
+from hpcbal.errors import InputError
 from hpcbal.runtime.evaluating.predicting import Predictions, Predictor, StoppedError
 from hpcbal.runtime.evaluating.workers import Workers
 from hpcbal.training.backend import Sums
@@ -51,6 +55,10 @@ SELECTION_BYTES = 2**30
 
 NUM_ENSEMBLES = 2
 """The mean of all DNNs, and the selected ones."""
+
+
+Keep = Callable[[Mapping[str, NDArray[Any]]], None]
+"""Keeps what an ensemble predicts for the next samples, by the names of columns, shape (n, ...)."""
 
 
 class FailedDnnsError(Exception):
@@ -138,6 +146,8 @@ class Evaluator:
         num_columns: numbers that an item's prediction has: classes, or 1 for values.
         chunk_bytes: see `CHUNK_BYTES`.
         output: name of the output that is evaluated, if labels have names.
+        keep: on the first rank, gets the predictions for all samples in their order; None: nobody does.
+        kept: whose predictions: of the mean of all (0), or of the selected DNNs (1).
     """
 
     def __init__(
@@ -149,8 +159,11 @@ class Evaluator:
         num_columns: int,
         chunk_bytes: int = CHUNK_BYTES,
         output: str = UNNAMED,
+        keep: Keep | None = None,
+        kept: int = 0,
     ) -> None:
         self._output = output
+        self._keep, self._kept = keep, kept
         self._workers = workers
         self._predictor = predictor
         self._dnns = list(dnns)
@@ -170,11 +183,17 @@ class Evaluator:
 
         Raises:
             FailedDnnsError: if DNNs cannot be evaluated; call again without them.
+            InputError: if the predictions of a selection are to be kept, and there is none.
             StoppedError: if a rank was asked to stop.
         """
         if selection is None and validation is not None and len(self._dnns) > 1:
             selection = self.select(validation)
         weights = None if selection is None else selection.weights
+        if self._keep is not None and self._kept and weights is None:
+            raise InputError(
+                "--ensemble greedy: nothing was selected, because there are no validation samples, or too "
+                "many; take the mean of all"
+            )
         fitted = Fitted((None,) * len(self._dnns))
         if validation is not None and not self._output:
             fitted = self.calibrate(validation, weights)
@@ -336,6 +355,8 @@ class Evaluator:
             if weights is not None:
                 spread[1, items] += weights[member] * own
             predicted[member, items] = found.rows.argmax(axis=1)
+            if not samples.has_labels:
+                return
             scores.sums[member] += found.sums
             tally = tally_of(found.rows, found.labels, self._kind)
             scores.tallies[member] = _sum([scores.tallies[member], tally])
@@ -347,16 +368,26 @@ class Evaluator:
         scores.num_items += len(labels)
         scores.agreeing += agreeing_pairs(self._workers.reduce(predicted, "sum")[:, is_known])
         spread = self._workers.reduce(spread, "sum")[:, is_known]
+        if self._keep is not None and self._workers.rank == 0:
+            of_one = rows[self._kept], spread[self._kept], self._kind, fitted.together[self._kept]
+            columns = prediction_columns(*of_one)
+            if samples.has_labels:
+                columns["label"] = labels if is_values else labels.astype(np.int32)
+            label = samples.source.label_spec.by_name[self._output]
+            shape = items_shape(label.shape, label.dtype, self._kind)
+            self._keep(columns_of_samples(columns, is_known, shape))
         for index, each in enumerate(rows):
-            scores.together[index] = _sum([scores.together[index], tally_of(each, labels, self._kind)])
-            scaled = calibrated(each, labels, fitted.together[index])
-            scores.calibrated_together[index] = _sum([scores.calibrated_together[index], scaled])
             own = float(spread[index].sum())
             if is_values:
                 scores.between[index] += own - float(np.square(each).sum())
             else:
                 scores.within[index] += own
                 scores.between[index] += float(entropies(each).sum()) - own
+            if not samples.has_labels:
+                continue
+            scores.together[index] = _sum([scores.together[index], tally_of(each, labels, self._kind)])
+            scaled = calibrated(each, labels, fitted.together[index])
+            scores.calibrated_together[index] = _sum([scores.calibrated_together[index], scaled])
             if num_dnns > 1 and len(labels) and not self._output:  # a replica measures all outputs together
                 self._measure(samples, index, each, labels, scores)
 

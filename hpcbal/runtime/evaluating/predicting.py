@@ -43,8 +43,8 @@ class Predictions:
     Attributes:
         positions: of the samples in their set, shape (n,).
         rows: predictions of their items, as `items_of` returns them, shape (n * items_per_sample, ...).
-        labels: of the items, float64, shape (n * items_per_sample,).
-        sums: what the replica's own evaluation found.
+        labels: of the items, float64, shape (n * items_per_sample,); without a meaning if the set has none.
+        sums: what the replica's own evaluation found; nothing if the set has no labels.
     """
 
     positions: NDArray[np.int64]
@@ -124,10 +124,12 @@ class Predictor:
             StoppedError: see `check_stop`.
         """
         for positions, batch, outputs in self.outputs(dnn, samples, start, stop, output):
-            sums = self.replica_of(dnn).evaluate(batch)
             y = samples.source.label_spec.unpacked(batch.y)[output]
             labels, rows = labels_of(y, kind), items_of(outputs, kind)
-            self.found.has_soft_labels |= has_soft_labels(y, kind)
+            sums = Sums()
+            if samples.has_labels:
+                sums = self.replica_of(dnn).evaluate(batch)
+                self.found.has_soft_labels |= has_soft_labels(y, kind)
             if len(rows) != len(labels):
                 hint = _hint(of_output(dnn, output))
                 raise InputError(

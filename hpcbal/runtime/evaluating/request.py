@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from hpcbal.checkpoint.weights import Which
 
 TEST, VALIDATION = "test", "validation"
+ENSEMBLES = ("mean", "greedy")
+"""Names of ensembles on the command line, in the order in which they are evaluated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,12 +30,16 @@ class EvaluationRequest:
 
     Attributes:
         directory: output directory of the run.
-        data: `test`, `validation` or an import path; None: the test set if there is one, or else the
-            validation set.
+        data: `test`, `validation`, an import path, or the path of samples without labels; None: the test
+            set if there is one, or else the validation set.
         data_args: arguments of the callable at the import path.
         patterns: names of DNNs, with wildcards as in a shell; none: all.
         which: the weights to take; None: the best ones if they are kept, otherwise the last ones.
         as_json: whether to print JSON.
+        to: file for the predictions; None: none.
+        ensemble: whose predictions, see `ENSEMBLES`; None: of the mean of all.
+        force: whether a file that is there may be replaced.
+        no_labels: whether labels of the data are not looked at.
     """
 
     directory: Path
@@ -42,6 +48,16 @@ class EvaluationRequest:
     patterns: tuple[str, ...] = ()
     which: Which | None = None
     as_json: bool = False
+    to: Path | None = None
+    ensemble: str | None = None
+    force: bool = False
+    no_labels: bool = False
+
+    @property
+    def has_labels(self) -> bool:
+        """Whether the samples have labels: all have but those at a path."""
+        is_path = self.data not in (None, TEST, VALIDATION) and not is_import_path(self.data or "")
+        return not (is_path or self.no_labels)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +69,7 @@ class TrainedRun:
         root: its output directory.
         dnns: the DNNs that were asked for and may be evaluated, in the order of the config.
         left_out: why others that were asked for are left out, by name.
-        data: `test`, `validation` or an import path.
+        data: `test`, `validation`, an import path, or the path of samples without labels.
         notes: sentences for people.
         import_roots: where the run looked for the user's modules.
     """
@@ -83,14 +99,7 @@ def open_trained(request: EvaluationRequest) -> TrainedRun:
             f"{run.root}: backend.name is emulated: emulated networks have no outputs to evaluate; train the "
             "ensemble with backend.name: auto"
         )
-    if request.data is not None and request.data not in (TEST, VALIDATION):
-        if not is_import_path(request.data):
-            raise InputError(
-                f"--data: got {request.data!r}, allowed: test, validation, or the import path of a dataset, "
-                "package.module:callable"
-            )
-    elif request.data_args:
-        raise InputError("--data-args: only with --data and the import path of a dataset")
+    _check_options(request)
     data, notes = _data(request, config)
     wanted = _matching(request.patterns, [dnn.name for dnn in config.dnns])
     states = _states(run)
@@ -107,6 +116,35 @@ def open_trained(request: EvaluationRequest) -> TrainedRun:
             "them out, name the others with --dnns",
         )
     return TrainedRun(config, run.root, dnns, left_out, data, notes, roots)
+
+
+def _check_options(request: EvaluationRequest) -> None:
+    """Refuse options that do not go together."""
+    is_own = request.data is not None and request.data not in (TEST, VALIDATION)
+    if request.data_args and not is_own:
+        raise InputError("--data-args: only with --data and a dataset or samples of your own")
+    if request.no_labels and not (is_own and is_import_path(request.data or "")):
+        raise InputError("--no-labels: only with --data and the import path of a dataset")
+    if (
+        is_own
+        and not is_import_path(request.data or "")
+        and not Path(request.data or "").expanduser().exists()
+    ):
+        raise InputError(
+            f"--data: got {request.data!r}, allowed: test, validation, the import path of a dataset, "
+            "package.module:callable, or a file or folder of samples without labels that exists"
+        )
+    if request.to is None and not request.has_labels:
+        raise InputError(
+            f"--data: {request.data} has no labels to compare with; give the file for the predictions: --to "
+            "predictions.parquet, .h5 or .csv"
+        )
+    if request.to is None and (request.ensemble is not None or request.force):
+        raise InputError("--ensemble, --force: only with --to, the file for the predictions")
+    if request.to is not None:
+        from hpcbal.data.column_file import check_place  # not at the top: h5py takes long to load
+
+        check_place(request.to, "--to", force=request.force)
 
 
 def _check_directory(run: RunDirectory) -> None:

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+from numpy.typing import NDArray
 
 from hpcbal.config import DnnConfig
 from hpcbal.config.schema.objective import MetricConfig, predicted_by
+from hpcbal.data.column_file import ColumnFile, Texts
 from hpcbal.data.evaluation import SampleSet
 from hpcbal.data.held_out import only_counted
+from hpcbal.data.labels import class_names
 from hpcbal.data.source import PreprocessedSamples
 from hpcbal.data.spec import UNNAMED
 from hpcbal.ensembling import Kind, Tally
@@ -18,7 +24,7 @@ from hpcbal.events.history import LOSS, finite_metrics
 from hpcbal.processes import own_stream
 from hpcbal.runtime.evaluating.evaluator import Evaluator, FailedDnnsError, Outcome
 from hpcbal.runtime.evaluating.predicting import Predictor, Trained, of_output
-from hpcbal.runtime.evaluating.request import VALIDATION, TrainedRun
+from hpcbal.runtime.evaluating.request import ENSEMBLES, VALIDATION, TrainedRun
 from hpcbal.runtime.evaluating.workers import Workers
 from hpcbal.safe_text import printable
 from hpcbal.telemetry.files.atomic_file import to_jsonable
@@ -33,6 +39,7 @@ from hpcbal.telemetry.views.evaluation import (
     render_evaluation,
     write_evaluation,
 )
+from hpcbal.telemetry.views.table import count_text
 
 MOST_BROKEN = 20
 """Broken samples that are named."""
@@ -60,14 +67,69 @@ class EvaluationData:
     validation: SampleSet | None
 
 
-def evaluate_run(workers: Workers, predictor: Predictor, run: TrainedRun, data: EvaluationData) -> Evaluation:
+@dataclass
+class Kept:
+    """The predictions of an ensemble for a file.
+
+    Attributes:
+        file: gets them; None on other ranks than the first.
+        ensemble: whose predictions, one of `ENSEMBLES`.
+        facts: what is known beside the predictions, after `evaluate_run`.
+        problems: of samples that cannot be used, by position, likewise.
+        trouble: why they could not be kept.
+    """
+
+    file: ColumnFile | None
+    ensemble: str
+    facts: dict[str, Any] = field(default_factory=dict)
+    problems: dict[int, str] = field(default_factory=dict)
+    trouble: OutputError | None = None
+
+    def clear(self) -> None:
+        """Forget all predictions."""
+        if self.file is not None:
+            self.file.clear()
+
+    def keep(self, prefix: str, columns: Mapping[str, NDArray[Any]]) -> None:
+        """Keep predictions for the next samples; what goes wrong is raised by `write`, when no rank waits."""
+        if self.file is None or self.trouble is not None:
+            return
+        try:
+            self.file.append({prefix + name: values for name, values in columns.items()})
+        except OutputError as error:
+            self.trouble = error
+
+    def write(self, samples: SampleSet) -> str:
+        """Write the file, on the first rank; returns its path.
+
+        Raises:
+            OutputError: if it cannot be written.
+        """
+        assert self.file is not None, "only the first rank writes"
+        if self.trouble is not None:
+            raise self.trouble
+        texts: dict[str, Texts] = {
+            "sample": lambda row: samples.source.where(int(samples.ids[row])),
+            "problem": lambda row: self.problems.get(row, ""),
+        }
+        self.file.write(len(samples.ids), texts, self.facts)
+        return str(self.file.path)
+
+
+def evaluate_run(
+    workers: Workers, predictor: Predictor, run: TrainedRun, data: EvaluationData, kept: Kept | None = None
+) -> Evaluation:
     """Evaluate the DNNs of a run, without those that turn out not to work; collective over the workers.
+
+    Args:
+        kept: where predictions are kept; None: nowhere.
 
     Returns: equal on all ranks, except for the scores of ensembles.
 
     Raises:
         StoppedError: on all ranks, if one was asked to stop.
-        InputError: on all ranks, if no DNN is left.
+        InputError: on all ranks, if no DNN is left, or the predictions of a selection are to be kept and
+            nothing was selected.
         DataError: on all ranks, if no sample can be used.
     """
     labels = data.trained.label_spec.by_name
@@ -76,10 +138,16 @@ def evaluate_run(workers: Workers, predictor: Predictor, run: TrainedRun, data: 
     while True:
         try:
             outcomes: dict[str, Outcome] = {}
+            if kept is not None:
+                kept.clear()
             for output in labels:
                 kind = predicted_by(of_output(run.dnns[0], output))
                 columns = columns_of(kind, data.trained, output)
-                evaluator = Evaluator(workers, predictor, run.dnns, kind, columns, output=output)
+                place = 0 if kept is None or len(run.dnns) == 1 else ENSEMBLES.index(kept.ensemble)
+                keep = None if kept is None else partial(kept.keep, f"{output}_" if len(labels) > 1 else "")
+                evaluator = Evaluator(
+                    workers, predictor, run.dnns, kind, columns, output=output, keep=keep, kept=place
+                )
                 first = next(iter(outcomes.values()), None)
                 validation = data.validation if first is None else None
                 selection = None if first is None else first.selection
@@ -92,7 +160,30 @@ def evaluate_run(workers: Workers, predictor: Predictor, run: TrainedRun, data: 
     broken = {place: why for place, why in found.broken.items() if place[0] == data.samples.name}
     if not outcome.scores.num_samples:
         raise DataError(f"no sample of {data.samples.name} can be used: {next(iter(broken.values()), '')}")
+    if kept is not None:
+        kept.problems = {position: why for (_, position), why in broken.items()}
+        kept.facts = _facts(run, data, outcomes, kept.ensemble)
     return _evaluation(workers.size, run, data, outcomes, found, [broken[place] for place in sorted(broken)])
+
+
+def _facts(
+    run: TrainedRun, data: EvaluationData, outcomes: Mapping[str, Outcome], ensemble: str
+) -> dict[str, Any]:
+    """Return the facts that a file of predictions holds beside them."""
+    outcome = next(iter(outcomes.values()))
+    shares = [1.0 / len(run.dnns)] * len(run.dnns)
+    if ensemble == "greedy" and outcome.selection is not None:
+        shares = list(outcome.selection.weights)
+    kinds = {output or "output": predicted_by(of_output(run.dnns[0], output)) for output in outcomes}
+    fitted = outcome.fitted.together[0 if len(run.dnns) == 1 else ENSEMBLES.index(ensemble)]
+    return {
+        "run": run.config.name,
+        "data": data.samples.name,
+        "members": {dnn.name: share for dnn, share in zip(run.dnns, shares, strict=True) if share},
+        "predicts": kinds,
+        "classes": list(class_names(data.trained.dataset) or ()),
+        ("half_width" if "values" in kinds.values() else "temperature"): fitted,
+    }
 
 
 def columns_of(kind: Kind, trained: PreprocessedSamples, output: str = UNNAMED) -> int:
@@ -151,7 +242,9 @@ class _Found:
 
 def _of_all(workers: Workers, mine: Trained, outcome: Outcome, run: TrainedRun) -> _Found:
     sums = {dnn.name: total for dnn, total in zip(run.dnns, outcome.scores.sums, strict=True)}
-    metrics = {name: mine.describe[name](sums[name]) for name in sums if name in mine.describe}
+    metrics = {
+        name: mine.describe[name](sums[name]) for name in sums if name in mine.describe and sums[name].count
+    }
     weights = {name: (str(kept.which), kept.epoch) for name, kept in mine.weights.items()}
     everyone = workers.share((weights, metrics, mine.notes, mine.broken))
     changed = [
@@ -183,7 +276,7 @@ def _evaluation(
     dnns = []
     for index, (dnn, share) in enumerate(zip(run.dnns, shares, strict=True)):
         which, epoch = found.weights[dnn.name]
-        metrics, shown = dict(found.metrics[dnn.name]), dict[str, float]()
+        metrics, shown = dict(found.metrics.get(dnn.name, {})), dict[str, float]()
         for output, each in outcomes.items():
             tally = each.scores.tallies[index]
             of_items, own = (tally.scores() if tally is not None else {}), of_output(dnn, output)
@@ -191,7 +284,7 @@ def _evaluation(
             of_output_alone = _taken(metrics, prefix)
             of_one = {**metrics_beside(of_items, of_output_alone, own), **of_items}
             shown |= {prefix + name: value for name, value in of_one.items()}
-        calibrated = _calibrated(scores.calibrated[index], outcome.fitted.members[index])
+        calibrated = _calibrated(kind, scores.calibrated[index], outcome.fitted.members[index])
         dnns.append(
             EvaluatedDnn(dnn.name, which, epoch, finite_metrics({**metrics, **shown}), share, calibrated)
         )
@@ -201,6 +294,8 @@ def _evaluation(
         common = names_in_common(run.dnns)
         for place, (name, size) in enumerate(((MEAN_OF_ALL, len(dnns)), (SELECTED, num_selected))):
             together = dict[str, float]()
+            if place and selection is None:
+                continue
             for output, each in outcomes.items():
                 tally = each.scores.together[place]
                 if tally is None:
@@ -210,8 +305,9 @@ def _evaluation(
                 beside = metrics_beside(tally.scores(), own_metrics, of_output(run.dnns[0], output))
                 of_one = {**beside, **tally.scores()}
                 together |= {_prefix(output, outcomes) + key: value for key, value in of_one.items()}
-            if together:
-                calibrated = _calibrated(scores.calibrated_together[place], outcome.fitted.together[place])
+            if together or not data.samples.has_labels:
+                fitted = outcome.fitted.together[place]
+                calibrated = _calibrated(kind, scores.calibrated_together[place], fitted)
                 uncertainty = {"between": scores.between[place] / scores.num_items}
                 if kind != "values":
                     uncertainty["within"] = scores.within[place] / scores.num_items
@@ -238,12 +334,12 @@ def _evaluation(
     )
 
 
-def _calibrated(tally: Tally | None, fitted: float | None) -> dict[str, float | None]:
+def _calibrated(kind: Kind, tally: Tally | None, fitted: float | None) -> dict[str, float | None]:
     """The scores of calibrated predictions, beside how they were calibrated; empty if that is not known."""
-    if tally is None or fitted is None:
+    if fitted is None:
         return {}
-    found = tally.scores()
-    name = "half_width" if "coverage" in found else "temperature"
+    found = {} if tally is None else tally.scores()
+    name = "half_width" if kind == "values" else "temperature"
     return finite_metrics({name: fitted, **{key: found[key] for key in found if key != "accuracy"}})
 
 
@@ -297,7 +393,8 @@ def _notes_on_ensembles(num_dnns: int, run: TrainedRun, data: EvaluationData, ou
     notes = [f"the metrics of the ensembles are not known: {trouble}"] if trouble else []
     if run.data == VALIDATION and any(each is not None for each in outcome.fitted.members):
         notes.append("the calibration was made on these samples, so its figures are too good")
-    notes += only_counted(data.samples.source.dataset, data.trained.dataset, data.samples.name)
+    if data.samples.has_labels:
+        notes += only_counted(data.samples.source.dataset, data.trained.dataset, data.samples.name)
     return notes + _notes_on_selection(num_dnns, run, data, outcome)
 
 
@@ -313,14 +410,24 @@ def _notes_on_selection(num_dnns: int, run: TrainedRun, data: EvaluationData, ou
     return []
 
 
-def report(run: TrainedRun, evaluation: Evaluation, *, as_json: bool) -> None:
-    """Print the evaluation, and write it into the run's directory.
+def report(
+    run: TrainedRun, evaluation: Evaluation, samples: SampleSet, kept: Kept | None, *, as_json: bool
+) -> None:
+    """Write the predictions, print the evaluation, and write it into the run's directory if it has scores.
 
     Raises:
         OutputError: if it cannot be written; it has been printed then.
     """
-    text = json.dumps(to_jsonable(evaluation), indent=2) if as_json else render_evaluation(evaluation)
+    text = render_evaluation(evaluation)
+    path = None if kept is None else kept.write(samples)
+    if path is not None:
+        text += f"\npredictions: {path} ({count_text(len(samples.ids), 'row')})"
+    if as_json:
+        place = {} if path is None else {"predictions": path}
+        text = json.dumps({**to_jsonable(evaluation), **place}, indent=2)
     print(printable(text), file=own_stream("stdout"), flush=True)
+    if not samples.has_labels:
+        return
     directory = RunDirectory(run.root)
     try:
         write_evaluation(directory.evaluation, evaluation)

@@ -1,6 +1,7 @@
-"""Jobs that are submitted to a run that has begun: files in its directory, which all starts read.
+"""Jobs and DNNs that join a run that has begun: files in its directory, which all starts read.
 
-The files are the record: a job is submitted once its file is there, whatever is killed afterwards.
+The files are the record: a job or a DNN belongs to the run once its file is there, whatever is killed
+afterwards. They are numbered, in the order in which they came.
 """
 
 from __future__ import annotations
@@ -10,28 +11,27 @@ import sys
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from hpcbal.config import JobsConfig, SharedJobConfig
-from hpcbal.config.submission import read_submission, submission_yaml
-from hpcbal.errors import ConfigError, InputError
+from hpcbal.config.listed import Listed
+from hpcbal.config.submission import C, Submission, listed_of, read_submission, with_items
+from hpcbal.errors import ConfigError
 from hpcbal.telemetry import RunDirectory
 from hpcbal.telemetry.files.atomic_file import output_error, remove_quietly, sync_directory, write_atomic
 
 
-def write_submission(run: RunDirectory, config: JobsConfig, import_roots: Sequence[str]) -> Path:
-    """Submit jobs: after this call they are on the disk. Returns the file.
+def write_submission(run: RunDirectory, text: str, number: int) -> bool:
+    """Let jobs or DNNs join a run: after this call they are on the disk.
 
     Args:
         run: the run that they join.
-        config: what was loaded from the user's file of jobs.
-        import_roots: directories with their modules.
+        text: what `submission_yaml` returned.
+        number: of the file: how many there were when what is in it was checked beside them.
 
+    Returns: False if another one has taken the number meanwhile, and nothing was written: check again.
     Raises:
-        InputError: if a job of the first one's name has been submitted in the meantime.
         OutputError: if the file cannot be written.
     """
-    path = run.submissions / f"{config.jobs[0].name}.yaml"
+    path = run.submissions / f"{number:04d}.yaml"
     draft = path.with_name(f".{path.name}.{os.getpid()}")
-    text = submission_yaml(config, import_roots)
     try:
         run.submissions.mkdir(exist_ok=True)
         write_atomic(draft, text, durable=True)
@@ -39,16 +39,16 @@ def write_submission(run: RunDirectory, config: JobsConfig, import_roots: Sequen
         sync_directory(run.submissions)
         sync_directory(run.root)
     except FileExistsError:
-        raise InputError(f"{path}: is there already; submit the job under a different name") from None
+        return False
     except OSError as error:
         raise output_error(path, error) from error
     finally:
         remove_quietly(draft)
-    return path
+    return True
 
 
 def submission_files(run: RunDirectory) -> list[Path]:
-    """The files of submitted jobs, by name; none if nothing was submitted.
+    """The files of what has joined, by number; none if nothing has.
 
     Raises:
         OutputError: if the directory cannot be read.
@@ -61,8 +61,8 @@ def submission_files(run: RunDirectory) -> list[Path]:
         raise output_error(run.submissions, error, "read") from error
 
 
-def with_submitted(config: JobsConfig, run: RunDirectory) -> JobsConfig:
-    """The configuration with all jobs that were submitted; one that its file lists is as in that file.
+def with_submitted(config: C, run: RunDirectory) -> C:
+    """The configuration with all that has joined; what its file lists is as in that file.
 
     Their modules become importable.
 
@@ -70,25 +70,21 @@ def with_submitted(config: JobsConfig, run: RunDirectory) -> JobsConfig:
         ConfigError: if a submission is damaged.
         OutputError: if the submissions cannot be read.
     """
-    names = {job.name for job in config.jobs}
-    more: list[SharedJobConfig] = []
     for path in submission_files(run):
-        submission = read_submission(path)
+        submission = read_submission(path, listed_of(config))
         append_import_roots(submission.import_roots)
-        new = [job for job in submission.jobs if job.name not in names]
-        names |= {job.name for job in new}
-        more += new
-    return config.model_copy(update={"jobs": (*config.jobs, *more)}) if more else config
+        config = with_items(config, submission)
+    return config
 
 
-def submitted_names(run: RunDirectory) -> frozenset[str]:
-    """Names of all jobs that were submitted.
+def submissions_of(run: RunDirectory, listed: Listed) -> list[Submission]:
+    """All that has joined, by file.
 
     Raises:
         ConfigError: if a submission is damaged.
         OutputError: if the submissions cannot be read.
     """
-    return frozenset(job.name for path in submission_files(run) for job in read_submission(path).jobs)
+    return [read_submission(path, listed) for path in submission_files(run)]
 
 
 class SubmissionWatch:
@@ -96,41 +92,42 @@ class SubmissionWatch:
 
     Args:
         run: the run.
-        known: names of its jobs; a submission never replaces one of them.
+        listed: what joins it.
+        known: names of its jobs or DNNs; a submission never replaces one of them.
     """
 
-    def __init__(self, run: RunDirectory, known: Collection[str]) -> None:
+    def __init__(self, run: RunDirectory, listed: Listed, known: Collection[str]) -> None:
         self._run = run
+        self._listed = listed
         self._names = set(known)
         self._read: set[Path] = set()
 
-    def look(self) -> tuple[list[SharedJobConfig], tuple[str, ...], list[str]]:
-        """(new jobs, directories with modules of all jobs in new files, problems); each file is read once.
+    def look(self) -> tuple[list[Submission], list[str]]:
+        """(new submissions, without what is known, problems); each file is read once.
 
         The first look reads the files of earlier starts too.
 
         Raises:
             OutputError: if the submissions cannot be read.
         """
-        jobs: list[SharedJobConfig] = []
-        roots: dict[str, None] = {}
+        found: list[Submission] = []
         problems: list[str] = []
         for path in submission_files(self._run):
             if path in self._read:
                 continue
             self._read.add(path)
             try:
-                submission = read_submission(path)
+                submission = read_submission(path, self._listed)
             except ConfigError as error:
                 problems.append(str(error))
                 continue
-            new = [job for job in submission.jobs if job.name not in self._names]
-            self._names |= {job.name for job in new}
-            jobs += new
-            roots |= dict.fromkeys(submission.import_roots)
-        return jobs, tuple(roots), problems
+            new = tuple(item for item in submission.items if item.name not in self._names)
+            self._names |= {item.name for item in new}
+            if new:
+                found.append(Submission(new, submission.import_roots, submission.rates))
+        return found, problems
 
 
 def append_import_roots(roots: Sequence[str]) -> None:
-    """Make modules of submitted jobs importable; the run's own modules come first."""
+    """Make modules of what has joined importable; the run's own modules come first."""
     sys.path += [root for root in roots if root not in sys.path]

@@ -7,10 +7,11 @@ import time
 from bisect import insort
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 from hpcbal.comm.channel import Message
-from hpcbal.config import JobsConfig
+from hpcbal.config import JobsConfig, SharedJobConfig
+from hpcbal.config.listed import JOBS
 from hpcbal.errors import HpcbalError, UserCodeError
 from hpcbal.paramserver.coscheduling import scheduler
 from hpcbal.paramserver.coscheduling.messages import AskForNetwork, NetworkUsed, UseNetwork
@@ -91,7 +92,7 @@ class Coscheduling(JobPlacement, Shown):
     def begin(self, master: Master, record: Record) -> None:
         """Expect the jobs of the run, and record those that were submitted to an earlier start."""
         self._master, self._record = master, record
-        self._submissions = SubmissionWatch(self._run, master.jobs)
+        self._submissions = SubmissionWatch(self._run, JOBS, master.jobs)
         self._loader = Loader(self._open, record.note)
         self._expected = sorted(
             (job.arrives_s, index, name)
@@ -182,11 +183,13 @@ class Coscheduling(JobPlacement, Shown):
         if self._master.stop_reason is not None:
             return False  # the next start finds them
         self._look_due_s = time.monotonic() + LOOK_INTERVAL_S
-        configs, roots, problems = self._submissions.look()
+        submissions, problems = self._submissions.look()
         for problem in problems:
             self._record.note(problem)
-        append_import_roots(roots)
-        self._import_roots = tuple(dict.fromkeys((*self._import_roots, *roots)))
+        for submission in submissions:
+            append_import_roots(submission.import_roots)
+            self._import_roots = tuple(dict.fromkeys((*self._import_roots, *submission.import_roots)))
+        configs = [cast(SharedJobConfig, item) for each in submissions for item in each.items]
         for config in configs:
             job = self._master.jobs[config.name] = Job(config, self._config.seed_of(config))
             self._append_submitted(job)

@@ -6,10 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from hpcbal.config import JobsConfig, ParamServerConfig, add_import_roots, resolved_yaml
+from hpcbal.config.listed import JOBS
 from hpcbal.errors import ExitCode, OutputError
 from hpcbal.runtime.handoff.end_file import note_progress
 from hpcbal.runtime.handoff.launch_dir import RunRequest, output_of
-from hpcbal.runtime.handoff.submissions import submitted_names
+from hpcbal.runtime.handoff.submissions import submissions_of
 from hpcbal.runtime.jobs.checkpoint import JOBS_FOLDER, read_saved
 from hpcbal.runtime.jobs.job import Job, jobs_of, stop_rule
 from hpcbal.telemetry import Claim, Ledger, RunDirectory, RunLock, claim_output
@@ -127,7 +128,7 @@ def _open(
                 )
         take(run, jobs, scan.entries)
         told = {entry.line.job for entry in scan.entries if isinstance(entry.line, JobSubmittedLine)}
-        submitted = submitted_names(run)
+        submitted = frozenset(item.name for each in submissions_of(run, JOBS) for item in each.items)
         ledger = Ledger(run.ledger, scan, on_progress=note_progress)
     except BaseException:
         lock.release()

@@ -13,7 +13,8 @@ from hpcbal.config import EnsembleConfig
 from hpcbal.config.balance import balances_of
 from hpcbal.control.states import TERMINAL
 from hpcbal.errors import HpcbalError, InputError
-from hpcbal.runtime.handoff.launch_dir import RunRequest, small
+from hpcbal.runtime.handoff.launch_dir import RunRequest, output_of, small
+from hpcbal.runtime.handoff.submissions import append_import_roots, with_submitted
 from hpcbal.runtime.kinds.kind import KindRuns, RankWorld, refusal_of_operations
 from hpcbal.telemetry import ResultRow, RunDirectory, read_status
 
@@ -36,7 +37,10 @@ class EnsembleRuns(KindRuns[EnsembleConfig, "OpenedRun"]):
             instead = "; leave it out to measure an ensemble's rates"
             what = "parameter-server jobs"
             raise InputError(refusal_of_operations(request.config_path, config.kind, what, instead))
-        return small(config) if request.smoke else config
+        return small(config) if request.smoke else with_submitted(config, output_of(request, config))
+
+    def with_submitted(self, config: EnsembleConfig, run: RunDirectory) -> EnsembleConfig:
+        return with_submitted(config, run)
 
     def num_ranks(self, config: EnsembleConfig, num_gpus: int, num_cores: int) -> int:
         preprocessors = config.slots.preprocessors_per_node
@@ -101,7 +105,10 @@ class EnsembleRuns(KindRuns[EnsembleConfig, "OpenedRun"]):
         last.callback(data.close)
         color, key = ROLES.index(name), ranks_by_role[name].index(world.all.rank)
         peers = cast("MPI.Intracomm", world.all.Split(color, key))
-        unfinished = patient_broadcast(world.all, opened.unfinished if opened is not None else None)
+        unfinished, roots = patient_broadcast(
+            world.all, None if opened is None else (opened.unfinished, opened.import_roots)
+        )
+        append_import_roots(roots)
         context = RankContext.of(rank, config)
         recipe = recipe_class(Setting(context, data, peers, world.all.Dup(), unfinished, opened))
         prepared = patient_allgather(world.all, all_or_none(world.all, recipe.prepare))

@@ -34,6 +34,11 @@ class Accounts:
         self._clock = clock
         self._joined: dict[str, tuple[float, int]] = {}  # when, and with how many slots
 
+    def admit(self, names: Iterable[str]) -> None:
+        """Take in DNNs that have joined, which have cost nothing yet."""
+        for name in names:
+            self._accounts.setdefault(name, Account())
+
     def handle(self, line: Line) -> None:
         """Record that groups which start hold their slots from now on."""
         if groups := groups_started(line):

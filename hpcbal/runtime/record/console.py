@@ -88,10 +88,14 @@ class ResultTable:
     def __init__(
         self, config: EnsembleConfig, accounts: Accounts, bad_before: Collection[int], saved: SavedEpochs
     ) -> None:
-        self._settings = differing_settings({dnn.name: dnn.model_dump() for dnn in config.dnns})
+        self.admit(config)
         self._accounts = accounts
         self._bad_before = frozenset(bad_before)
         self._saved = saved
+
+    def admit(self, config: EnsembleConfig) -> None:
+        """Take in all DNNs of a configuration, and the settings in which they differ."""
+        self._settings = differing_settings({dnn.name: dnn.model_dump() for dnn in config.dnns})
 
     def rows(self, ensemble: Ensemble, bad: Collection[int]) -> list[ResultRow]:
         """One row per DNN, in the order of the config.
@@ -151,6 +155,10 @@ class Console(Progress):
                 text = self._broken.add(where, reason)
                 if text is not None:
                     self.warn(text)
+
+    def admit(self, config: EnsembleConfig) -> None:
+        """Take in DNNs that have joined."""
+        self._config = config
 
     def note_loading(self, dnn_id: str, what: str) -> None:
         """Report that a group reads data before it trains."""

@@ -53,7 +53,7 @@ class Forecaster:
         asked_s = self._clock()
         if self._asked is not None or asked_s < self._pause_until_s:
             return
-        specs, cluster, _, _, _ = ensemble.origin
+        specs, cluster = ensemble.specs, ensemble.cluster
         settings = ensemble.settings  # as if the schedule of now were kept to the end
         if too_long(specs) is not None:
             return

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 from hpcbal.checkpoint import has_trained
 from hpcbal.cluster.roles import Roles
+from hpcbal.config import EnsembleConfig, resolved_yaml
 from hpcbal.control import DnnState, Ensemble
 from hpcbal.errors import CheckpointError
 from hpcbal.events.ensemble import (
@@ -46,6 +47,7 @@ from hpcbal.telemetry import (
     write_results,
     write_status,
 )
+from hpcbal.telemetry.files.atomic_file import write_atomic
 from hpcbal.telemetry.ledger import (
     DnnDoneLine,
     DnnPrunedLine,
@@ -104,7 +106,7 @@ class Journal:
         self._metrics = MetricsWriter(opened.run)
         self._status = new_status(opened.config.name, num_slots, heartbeat_s=STATUS_INTERVAL_S)
         roots = (str(opened.request.config_path.resolve().parent), os.getcwd())
-        self._status["import_roots"] = list(dict.fromkeys(roots))
+        self._status["import_roots"] = list(dict.fromkeys([*roots, *opened.import_roots]))
         self._status_due_s = 0.0
         self._outlooks = Outlooks(started_s=time.monotonic())
         earlier = opened.earlier.accounts
@@ -134,6 +136,23 @@ class Journal:
                 passes = opened.earlier.passes.get(dnn_id, {})
                 more = {number: _more_metrics(facts) for number, facts in passes.items()}
                 self._metrics.rewind(dnn_id, progress.epochs, progress.history, more)
+
+    def admit(self, config: EnsembleConfig, rate_key_by_dnn: Mapping[str, str], roots: Sequence[str]) -> None:
+        """Take in DNNs that join: from now on the run's directory has them, too.
+
+        Args:
+            config: with all DNNs of the run.
+            rate_key_by_dnn: with theirs.
+            roots: directories with their modules.
+        """
+        write_atomic(self._run.config, resolved_yaml(config), durable=True)
+        self._config = config
+        self._profile.admit(rate_key_by_dnn)
+        self._accounts.admit(dnn.name for dnn in config.dnns)
+        self._results.admit(config)
+        self._console.admit(config)
+        self._status["import_roots"] = list(dict.fromkeys([*self._status["import_roots"], *roots]))
+        self._results_due_s = None if self._results_due_s is None else 0.0
 
     # ---- what the state machine sees and says --------------------------------------------------
 

@@ -36,6 +36,10 @@ class KeptProfile:
         self._earlier = read_profile(path)
         self._measured_s: dict[str, float] = {}
 
+    def admit(self, key_by_dnn: Mapping[str, str]) -> None:
+        """Take in DNNs that have joined: these are the keys of all."""
+        self._key_by_dnn = key_by_dnn
+
     def note_start(self, dnn_id: str, seconds: float) -> None:
         """Record the seconds it took to start a DNN; only the first value, on the fewest slots, counts."""
         self._measured_s.setdefault(dnn_id, seconds)

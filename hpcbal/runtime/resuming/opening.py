@@ -9,13 +9,16 @@ from pathlib import Path
 
 from hpcbal.checkpoint import forget_best
 from hpcbal.config import EnsembleConfig, add_import_roots, resolved_yaml
+from hpcbal.config.listed import DNNS
 from hpcbal.config.scheduling import specs_of
+from hpcbal.config.submission import names_of
 from hpcbal.control.states import TERMINAL
 from hpcbal.data.labels import in_words
 from hpcbal.errors import DataError
 from hpcbal.runtime.handoff.end_file import note_progress
 from hpcbal.runtime.handoff.launch_dir import RunRequest, output_of
 from hpcbal.runtime.handoff.stop_requests import StopRequests
+from hpcbal.runtime.handoff.submissions import SubmissionWatch, submissions_of
 from hpcbal.runtime.resuming.resume import Earlier, read_earlier
 from hpcbal.telemetry import Claim, Ledger, RunDirectory, RunLock, claim_output
 from hpcbal.telemetry.ledger import scan_ledger
@@ -35,6 +38,9 @@ class OpenedRun:
     earlier: Earlier
     claim: Claim
     stop_requests: StopRequests
+    joining: SubmissionWatch
+    import_roots: Sequence[str] = ()
+    """Directories with modules of DNNs that have joined the run, in earlier starts too."""
     notes: Sequence[str] = ()
     """Notes for people about how the run was opened."""
 
@@ -86,11 +92,16 @@ def open_run(request: RunRequest, config: EnsembleConfig) -> OpenedRun:
             keep=config.checkpoint.keep,
             asked_to_stop=stop_requests.take(),
         )
+        submissions = submissions_of(run, DNNS)
         ledger = Ledger(run.ledger, scan, on_progress=note_progress)
     except BaseException:
         lock.release()
         raise
-    return OpenedRun(request, config, run, lock, ledger, earlier, claim, stop_requests, claim.notes)
+    roots = tuple(dict.fromkeys(root for each in submissions for root in each.import_roots))
+    joining = SubmissionWatch(run, DNNS, names_of(config))
+    return OpenedRun(
+        request, config, run, lock, ledger, earlier, claim, stop_requests, joining, roots, claim.notes
+    )
 
 
 def check_fingerprint(

@@ -17,11 +17,14 @@ from hpcbal.cluster.roles import SCHEDULER_RANK
 from hpcbal.cluster.walltime import WalltimeLimit
 from hpcbal.comm.backoff import Backoff
 from hpcbal.comm.channel import Message
+from hpcbal.config.scheduling import specs_of
 from hpcbal.control import Ensemble
 from hpcbal.dataplane.stream import StreamPlan, StreamSpec
 from hpcbal.errors import HpcbalError
 from hpcbal.events.ensemble import (
     ChooseSchedule,
+    DnnAdded,
+    DnnFailed,
     Event,
     Finish,
     GroupLeft,
@@ -44,12 +47,12 @@ from hpcbal.events.ensemble import (
 )
 from hpcbal.exit_codes import LAST_OUTCOMES, code_of_end
 from hpcbal.runtime.handoff.start_file import StarterWatch, StartFile
-from hpcbal.runtime.handoff.stop_requests import StopRequests
 from hpcbal.runtime.rank.context import RankContext
 from hpcbal.runtime.record.accounts import PreprocessingStats
 from hpcbal.runtime.record.console import Console
 from hpcbal.runtime.record.forecast import Forecaster, passes_of
 from hpcbal.runtime.record.journal import Journal
+from hpcbal.runtime.record.requests import Requests
 from hpcbal.runtime.wire import protocol
 from hpcbal.simulator import ASSUMED_COSTS, Outset, choose_schedule
 from hpcbal.telemetry.ledger import BadSampleLine
@@ -128,7 +131,7 @@ class Scheduler:
         backoff: makes the backoff of one wait for messages.
         hit_rate: see `RankData`.
         chooser: chooses schedules; None: by prediction.
-        stop_requests: what the user asks to stop; None: nothing.
+        requests: what the user asks of the run; None: nothing.
     """
 
     def __init__(
@@ -143,7 +146,7 @@ class Scheduler:
         hit_rate: float = 0.0,
         backoff: Callable[[], Backoff] = Backoff.idle,
         chooser: ScheduleChooser | None = None,
-        stop_requests: StopRequests | None = None,
+        requests: Requests | None = None,
     ) -> None:
         self._context = context
         self._spec = spec
@@ -169,7 +172,8 @@ class Scheduler:
         self._forecast = Forecaster(spec, hit_rate)
         self._chooser = chooser or ScheduleChooser(spec, hit_rate=hit_rate)
         self._asked_s = 0.0
-        self._stop_requests = stop_requests
+        self._requests = requests
+        self._joined: dict[str, protocol.Joined] = {}
         self._look_due_s = 0.0
         self._fatal: HpcbalError | None = None
         self._exit_code: int | None = None
@@ -246,12 +250,30 @@ class Scheduler:
     def _look_for_requests(self) -> None:
         """Look for what the user asks of the run, every `LOOK_INTERVAL_S`."""
         now_s = time.monotonic()
-        if self._stop_requests is None or now_s < self._look_due_s or self._is_stopping:
+        if self._requests is None or now_s < self._look_due_s or self._is_stopping:
             return  # the next start finds what comes while this one stops
         self._look_due_s = now_s + LOOK_INTERVAL_S
-        live = self._ensemble.state.live
-        if names := tuple(name for name in self._stop_requests.take() if name in live):
+        for joined in self._requests.joined(self._console.warn):
+            self._admit(joined, self._requests)
+        if names := self._requests.to_stop():
             self._happen(StopAsked(names))
+
+    def _admit(self, joined: protocol.Joined, requests: Requests) -> None:
+        """Let a DNN join; one that no round can take joins too, and fails."""
+        name, problem, rates = joined.dnn.name, "", dict[int, float]()
+        self._joined[name] = joined
+        try:
+            rates |= requests.rates_of(name)
+            self._spec.check_read(min(joined.dnn.batch_size, self._spec.num_positions))
+        except HpcbalError as error:
+            problem = str(error)
+        spec = next(each for each in specs_of(requests.config) if each.dnn_id == name)
+        self._happen(DnnAdded(spec, rates))
+        if problem and self._ensemble.has_rounds:
+            self._happen(DnnFailed(name, "error", problem))
+
+    def _joined_of(self, groups: Sequence[GroupPlan]) -> tuple[protocol.Joined, ...]:
+        return tuple(self._joined[group.dnn_id] for group in groups if group.dnn_id in self._joined)
 
     def _take(self, source: int, message: Message) -> None:
         self._stall.heard_of(source, message)
@@ -353,7 +375,7 @@ class Scheduler:
         self._groups = {group.dnn_id: group for group in groups}
         self._serial_of = dict.fromkeys(self._groups, self._serial)
         self._ready.clear()
-        order = protocol.OpenGroups(self._serial, tuple(groups), stream, plan)
+        order = protocol.OpenGroups(self._serial, tuple(groups), stream, plan, self._joined_of(groups))
         self._context.channel.send_to_all(self._roles.trainer_ranks, order)
         self._await(lambda: len(self._ready) == len(self._roles.trainer_ranks))
         self._send_to_preprocessors(protocol.StartStream(stream))
@@ -368,7 +390,9 @@ class Scheduler:
         self._serial += 1
         self._groups[group.dnn_id] = group
         self._serial_of[group.dnn_id] = self._serial
-        self._send_to_group(group.dnn_id, protocol.FormGroup(self._serial, plan))
+        self._send_to_group(
+            group.dnn_id, protocol.FormGroup(self._serial, plan, self._joined_of(plan.groups))
+        )
 
     def _plan_stream(self, groups: Sequence[GroupPlan], plan: RoundPlan | None) -> StreamPlan:
         node_of_slot = self._roles.cluster.node_of_slots()

@@ -23,12 +23,13 @@ from hpcbal.runtime.group.device_use import DeviceUse
 from hpcbal.runtime.group.feeding import result_of
 from hpcbal.runtime.group.member import GroupMember
 from hpcbal.runtime.group.replicas import ReplicaCache
+from hpcbal.runtime.handoff.submissions import append_import_roots
 from hpcbal.runtime.health.silence import ReadWatch
 from hpcbal.runtime.rank.context import RankContext
 from hpcbal.runtime.rank.data import RankData
 from hpcbal.runtime.roles.group_profile import GroupProfile, Wave
 from hpcbal.runtime.roles.group_round import GroupRound
-from hpcbal.runtime.wire.protocol import FormGroup, OpenGroups, ReaderReady, Shutdown
+from hpcbal.runtime.wire.protocol import FormGroup, Joined, OpenGroups, ReaderReady, Shutdown
 from hpcbal.training.backend import Backend
 from hpcbal.training.collective import GradientCollective, LocalCollective
 from hpcbal.training.devices import is_gpu
@@ -96,12 +97,22 @@ class Trainer:
                 if self._data.neighbours is not None:
                     self._data.neighbours.end(lambda: None)
                 return message.exit_code
+            if isinstance(message, OpenGroups | FormGroup):
+                self._learn(message.joined)
             if isinstance(message, OpenGroups):
                 self._take_part(message)
             elif isinstance(message, FormGroup):
                 self._form_group(message)
             else:
                 log.debug("dropped %r: its groups have ended", message)
+
+    def _learn(self, joined: Sequence[Joined]) -> None:
+        """Take in DNNs that this rank's configuration lacks."""
+        for each in joined:
+            if each.dnn.name not in self._dnns:
+                append_import_roots(each.import_roots)
+                self._dnns[each.dnn.name] = each.dnn
+                self._backend.learn(each.dnn, each.rates)
 
     def _take_part(self, order: OpenGroups) -> None:
         """Form the groups with all other trainers, then do this rank's work in its group."""

@@ -17,6 +17,7 @@ from hpcbal.runtime.rank.data import RankData, StreamFacts
 from hpcbal.runtime.record.console import Console, node_lines
 from hpcbal.runtime.record.final_report import write_final_report
 from hpcbal.runtime.record.journal import Journal
+from hpcbal.runtime.record.requests import Requests
 from hpcbal.runtime.resuming.known_rates import known_rates, rate_keys
 from hpcbal.runtime.resuming.opening import OpenedRun, check_fingerprint
 from hpcbal.runtime.roles.scheduler import Scheduler
@@ -88,7 +89,11 @@ def make_scheduler(
         if note:
             log.info("%s: %s", opened.run.root, note)
     device = " + ".join(sorted({name for name in devices if name is not None}))
-    keys = rate_keys(config, facts.spec.sample.shapes, facts.num_classes, device)
+
+    def keys_of(config: EnsembleConfig) -> dict[str, str]:
+        return rate_keys(config, facts.spec.sample.shapes, facts.num_classes, device)
+
+    keys = keys_of(config)
     settings = _settings(config, context, facts, opened)
     ensemble = Ensemble(
         specs_of(config),
@@ -117,7 +122,7 @@ def make_scheduler(
         console,
         started_s=opened.request.started_s,
         hit_rate=data.hit_rate,
-        stop_requests=opened.stop_requests,
+        requests=Requests(opened, ensemble, journal, keys_of),
     )
 
 

@@ -2,18 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hpcbal.comm.channel import Message
 
 if TYPE_CHECKING:
+    from hpcbal.config import DnnConfig
     from hpcbal.dataplane.stream import StreamPlan
     from hpcbal.events.ensemble import Event, GroupPlan, RoundPlan
     from hpcbal.telemetry.ledger import BestKeptLine, InitialWeightsLine, ModelWarningLine
     from hpcbal.telemetry.streams.slices import Slice
 
 # ---- scheduler -> trainers -------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """A DNN that has joined since this start began, so that the ranks' configuration lacks it.
+
+    Attributes:
+        dnn: its configuration.
+        import_roots: directories with its modules.
+        rates: its emulated rates, samples/s by number of slots; empty if it is trained on real devices.
+    """
+
+    dnn: DnnConfig
+    import_roots: tuple[str, ...]
+    rates: Mapping[int, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,20 +42,26 @@ class OpenGroups(Message):
         groups: which slots train which DNN; trainers without a group stay idle but take part in forming them.
         stream: the stream that the groups will read; producers start when all trainers are ready.
         round_plan: the plan of the round; None for a profiling wave.
+        joined: those of the DNNs that have joined since this start began.
     """
 
     serial: int
     groups: tuple[GroupPlan, ...]
     stream: StreamPlan
     round_plan: RoundPlan | None
+    joined: tuple[Joined, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class FormGroup(Message):
-    """Scheduler -> trainers of one group: train the DNN of `round_plan` in batches that you make."""
+    """Scheduler -> trainers of one group: train the DNN of `round_plan` in batches that you make.
+
+    `joined` holds it if it has joined since this start began.
+    """
 
     serial: int
     round_plan: RoundPlan
+    joined: tuple[Joined, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

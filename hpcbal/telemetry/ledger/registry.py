@@ -7,6 +7,7 @@ from types import MappingProxyType
 
 from hpcbal.events.ensemble import (
     CheckpointWritten,
+    DnnAdded,
     DnnFailed,
     EpochDone,
     GroupLeft,
@@ -63,6 +64,7 @@ LINE_BY_EVENT: Mapping[str, type[Line]] = MappingProxyType(
             PredictionLine,
             RunFinishedLine,
             SuspendRequested,
+            DnnAdded,
             StopAsked,
             StartProfiling,
             ScheduleChosen,

@@ -14,6 +14,7 @@ from typing import TextIO
 
 from hpcbal.events.ensemble import (
     CheckpointWritten,
+    DnnAdded,
     DnnFailed,
     EpochDone,
     Finish,
@@ -187,6 +188,8 @@ class Progress:
                 self._failed(message)
             case StopStream():
                 self._stop_round()
+            case DnnAdded():
+                self.note(f"{message.dnn_id} joins the run")
             case StopAsked(dnn_ids):
                 self.note(_wrap("asked to stop ", dnn_ids), _YELLOW)
             case SuspendRequested(reason):

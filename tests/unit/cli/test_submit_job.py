@@ -10,7 +10,9 @@ import yaml
 
 from hpcbal.cli.main import main
 from hpcbal.config import JobsConfig, load_config, resolved_yaml
-from hpcbal.errors import ConfigError, InputError
+from hpcbal.config.listed import JOBS
+from hpcbal.config.submission import submission_yaml
+from hpcbal.errors import ConfigError
 from hpcbal.runtime.handoff.submissions import SubmissionWatch, with_submitted, write_submission
 from hpcbal.telemetry import RunDirectory
 from hpcbal.telemetry.views.ensemble_table import new_status
@@ -64,15 +66,15 @@ def test_a_submitted_job_is_read_back_as_it_was_given(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run, file = run_of(tmp_path), file_of(tmp_path / "more.yaml", "c", "d")
-    watch = SubmissionWatch(run, ("a", "b"))
-    assert watch.look() == ([], (), [])
+    watch = SubmissionWatch(run, JOBS, ("a", "b"))
+    assert watch.look() == ([], [])
     assert main(["submit-job", str(run.root), str(file)]) == 0
     assert capsys.readouterr().out == f"{run.root}: submitted c, d, within seconds, or at its next start\n"
     wanted = [*jobs_config(file).jobs]
-    jobs, roots, problems = watch.look()
-    assert (jobs, problems) == (wanted, [])
-    assert roots[0] == str(tmp_path)
-    assert watch.look() == ([], (), [])
+    (found,), problems = watch.look()
+    assert ([*found.items], problems) == (wanted, [])
+    assert found.import_roots[0] == str(tmp_path)
+    assert watch.look() == ([], [])
     merged = with_submitted(jobs_config(run.config), run)
     assert [job.name for job in merged.jobs] == ["a", "b", "c", "d"]
     assert with_submitted(merged, run) == merged, "a job in the run's own file is as it says there"
@@ -144,13 +146,14 @@ def test_only_runs_of_many_jobs_take_jobs(tmp_path: Path, capsys: pytest.Capture
 
 
 def test_a_name_is_submitted_once_even_at_the_same_time(tmp_path: Path) -> None:
-    run, config = run_of(tmp_path), jobs_config(file_of(tmp_path / "more.yaml", "c"))
-    path = write_submission(run, config, ())
-    before = path.read_text()
-    with pytest.raises(InputError, match=r"c\.yaml: is there already; submit the job under a different name"):
-        write_submission(run, config, ("/elsewhere",))
-    assert path.read_text() == before
+    run, file = run_of(tmp_path), file_of(tmp_path / "more.yaml", "c")
+    text = submission_yaml(jobs_config(file), ())
+    assert write_submission(run, text, 0)
+    (path,) = run.submissions.iterdir()
+    assert not write_submission(run, text.replace("mini_batch: 10", "mini_batch: 20"), 0), "check again"
+    assert path.read_text() == text
     assert [*run.submissions.iterdir()] == [path], "no draft is left behind"
+    assert main(["submit-job", str(run.root), str(file)]) == 2
 
 
 def test_a_damaged_submission_is_told_once_and_stops_the_next_start(tmp_path: Path) -> None:
@@ -158,10 +161,10 @@ def test_a_damaged_submission_is_told_once_and_stops_the_next_start(tmp_path: Pa
     run.submissions.mkdir()
     for name, text in (("c", "jobs: 3"), ("d", "{"), ("e", "")):
         (run.submissions / f"{name}.yaml").write_text(text)
-    watch = SubmissionWatch(run, ("a", "b"))
-    jobs, roots, problems = watch.look()
-    assert (jobs, roots, len(problems)) == ([], (), 3)
+    watch = SubmissionWatch(run, JOBS, ("a", "b"))
+    found, problems = watch.look()
+    assert (found, len(problems)) == ([], 3)
     assert "c.yaml: damaged, allowed: a file that 'hpcbal submit-job' has written" in problems[0]
-    assert watch.look() == ([], (), [])
+    assert watch.look() == ([], [])
     with pytest.raises(ConfigError, match="damaged"):
         with_submitted(jobs_config(run.config), run)

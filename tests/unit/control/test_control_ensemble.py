@@ -436,7 +436,7 @@ def test_a_history_that_does_not_match_its_epochs_is_refused(drive: Drive) -> No
         (CheckpointWritten("a", 1, Position(0)), "of epoch <= 0"),
         (CheckpointWritten("b", 0, Position(0)), "a DNN in the round"),
         (DnnFailed("nobody", "error", ""), "no DNN 'nobody'"),
-        (Event(), "an event of type Event, allowed: CheckpointWritten, DnnFailed"),
+        (Event(), "an event of type Event, allowed: CheckpointWritten, DnnAdded, DnnFailed"),
     ],
 )
 def test_errors_for_illegal_events_say_what_is_allowed(drive: Drive, event: Event, message: str) -> None:

@@ -24,6 +24,7 @@ from hpcbal.events.ensemble import (
 )
 from hpcbal.events.epoch import EpochFacts, Straggler
 from hpcbal.events.history import Position
+from hpcbal.events.members import DnnSpec, StopRule
 from hpcbal.policies import Delta
 
 PLAN = RoundPlan(3, (GroupPlan("a", (0, 1)),), 5, {"a": Position(5, 7)}, {"a": 2}, 1, {"a": 10.0}, 2, 6)
@@ -34,6 +35,8 @@ VALUE_BY_TYPE: dict[str, Any] = {
     "int | None": 3,
     "bool": True,
     "float": 0.5,
+    "DnnSpec": DnnSpec("a", 8, StopRule(patience=2, max_epochs=3)),
+    "Mapping[int, Number]": {1: 10.0},
     "Position": Position(1, 2),
     "Number": 0.5,
     "float | None": 0.25,

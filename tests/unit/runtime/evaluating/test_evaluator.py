@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import re
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import h5py
 import numpy as np
 import pytest
 from loopback import LoopbackGroupComm, Meeting
@@ -17,6 +21,7 @@ from loopback import LoopbackGroupComm, Meeting
 from hpcbal.checkpoint import TrainingState, write_checkpoint
 from hpcbal.config.schema.objective import MetricConfig
 from hpcbal.data import LabelSpec, PreprocessedSamples, SampleSpec
+from hpcbal.data.column_file import ColumnFile
 from hpcbal.data.evaluation import SampleSet
 from hpcbal.ensembling import (
     TemperatureTally,
@@ -33,7 +38,13 @@ from hpcbal.runtime.evaluating import evaluator as evaluator_module
 from hpcbal.runtime.evaluating.evaluator import Evaluator, FailedDnnsError
 from hpcbal.runtime.evaluating.predicting import Predictor, StoppedError
 from hpcbal.runtime.evaluating.request import TrainedRun
-from hpcbal.runtime.evaluating.result import EvaluationData, evaluate_run, metrics_beside, names_in_common
+from hpcbal.runtime.evaluating.result import (
+    EvaluationData,
+    Kept,
+    evaluate_run,
+    metrics_beside,
+    names_in_common,
+)
 from hpcbal.telemetry.views.evaluation import Evaluation, render_evaluation
 from hpcbal.training.backend import Sums
 
@@ -316,6 +327,69 @@ def test_intervals_around_values_are_those_of_all_residuals_at_once(tmp_path: Pa
         for index, share in enumerate(shares):
             spread = share @ np.square(values) - np.square(share @ values)
             assert scores.between[index] == pytest.approx(spread.sum())
+
+
+@pytest.mark.parametrize(("num_ranks", "chunk_bytes"), [(1, 2**20), (3, 700)])
+@pytest.mark.parametrize("ensemble", ["mean", "greedy"])
+@pytest.mark.parametrize("has_labels", [True, False])
+def test_kept_predictions_are_those_of_all_samples_at_once(
+    tmp_path: Path,
+    num_ranks: int,
+    chunk_bytes: int,
+    ensemble: str,
+    has_labels: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Evaluator.__init__, "__defaults__", (chunk_bytes, "", None, 0))
+    lab = Lab(tmp_path, broken=range(0, 60, 7))
+    lab.data = replace(lab.data, samples=replace(lab.test, has_labels=has_labels))
+    path = tmp_path / "predicted.h5"
+
+    def work(workers: Any) -> Any:
+        with ColumnFile(path) if workers.rank == 0 else nullcontext() as file:
+            kept = Kept(file, ensemble)
+            evaluation = evaluate_run(workers, lab.predictor(), lab.run, lab.data, kept)
+            if workers.rank == 0:
+                kept.write(lab.data.samples)
+            return evaluation
+
+    evaluation = on_ranks(num_ranks, work)[0]
+    good = lab.test.ids % 7 != 0
+    rows = lab.probabilities(lab.test.ids)
+    shares = [0.25] * 4 if ensemble == "mean" else [dnn.share for dnn in evaluation.dnns]
+    mean = np.average(rows, axis=0, weights=shares)
+    temperature = evaluation.ensembles[ensemble == "greedy"].calibrated["temperature"]
+    within = sum(share * entropies(each) for share, each in zip(shares, rows, strict=True))
+    with h5py.File(path) as file:
+        found = {name: values[()] for name, values in file.items()}
+        facts = {name: json.loads(value) for name, value in file.attrs.items()}
+    assert [each.decode() for each in found["sample"]] == [f"point {i}" for i in lab.test.ids]
+    assert [each.decode() != "" for each in found["problem"]] == (~good).tolist()
+    assert found["probabilities"][good] == pytest.approx(tempered(mean, temperature)[good], abs=1e-6)
+    assert found["within"][good] == pytest.approx(within[good], abs=1e-6)
+    assert (found["within"] + found["between"])[good] == pytest.approx(entropies(mean)[good], abs=1e-6)
+    assert found["predicted"].tolist() == np.where(good, mean.argmax(axis=1), -1).tolist()
+    assert np.isnan(found["confidence"]).tolist() == (~good).tolist()
+    assert facts["members"] == pytest.approx({f"d{i}": share for i, share in enumerate(shares) if share})
+    assert facts["temperature"] == pytest.approx(temperature)
+    if has_labels:
+        labels = np.where(good, lab.labels(lab.test.ids), -1)
+        assert found["label"].tolist() == labels.tolist()
+    else:
+        assert "label" not in found
+        assert not any(dnn.scores for dnn in evaluation.dnns)
+        assert "accuracy" not in render_evaluation(evaluation)
+    assert sorted(path.parent.glob("*predicted*")) == [path]
+
+
+def test_predictions_of_a_selection_need_one(tmp_path: Path) -> None:
+    lab = Lab(tmp_path)
+    lab.data = replace(lab.data, validation=None)
+    with pytest.raises(InputError, match="--ensemble greedy: nothing was selected"):
+        on_ranks(
+            2,
+            lambda workers: evaluate_run(workers, lab.predictor(), lab.run, lab.data, Kept(None, "greedy")),
+        )
 
 
 def test_ranks_build_only_the_networks_of_their_part(tmp_path: Path) -> None:

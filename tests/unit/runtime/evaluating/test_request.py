@@ -122,8 +122,12 @@ def test_patterns_select_dnns_in_the_order_of_the_file(run_of: Any) -> None:
             r"no DNN matches 'wid' \(did you mean 'wide'\?\), allowed: .*deep-8, deep-14",
         ),
         ({"patterns": ("deep-14",)}, "no DNN can be evaluated: deep-14: it has no whole checkpoint"),
-        ({"data": "tests"}, "--data: got 'tests', allowed: test, validation, or the import path"),
-        ({"data": "test", "data_args": {"a": 1}}, "--data-args: only with --data and the import path"),
+        ({"data": "tset"}, "--data: got 'tset', allowed: test, validation, the import path"),
+        ({"data": "."}, r"--data: \. has no labels to compare with; give the file .* --to predictions"),
+        ({"no_labels": True}, "--no-labels: only with --data and the import path"),
+        ({"ensemble": "mean"}, "--ensemble, --force: only with --to"),
+        ({"to": Path("x.txt")}, r"--to: got x\.txt, allowed: a name that ends in \.parquet, \.h5, \.csv"),
+        ({"data": "test", "data_args": {"a": 1}}, "--data-args: only with --data and a dataset or samples"),
     ],
 )
 def test_wrong_arguments_are_explained(run_of: Any, given: Any, problem: str) -> None:

@@ -12,8 +12,9 @@ import pytest
 
 from hpcbal.checkpoint import TrainingState, background, holds_best, read_best, read_checkpoint, read_weights
 from hpcbal.config.scheduling import specs_of
-from hpcbal.control.progress import StopRule, best
+from hpcbal.control.progress import best
 from hpcbal.errors import DataError, InputError, OutputError
+from hpcbal.events.members import StopRule
 from hpcbal.report import read_run, render_page
 from hpcbal.runtime.group import saving
 from hpcbal.runtime.handoff.finished import report_of_finished

@@ -19,6 +19,7 @@ from hpcbal.events.ensemble import CheckpointWritten, EpochDone, NextPass, RateM
 from hpcbal.events.epoch import BalanceFacts, EpochFacts
 from hpcbal.events.history import Position
 from hpcbal.events.line import Line
+from hpcbal.events.members import StopRule
 from hpcbal.telemetry import Ledger, read_ledger
 from hpcbal.telemetry.ledger import (
     LINE_BY_EVENT,
@@ -126,6 +127,8 @@ def test_numbers_that_are_not_finite_are_null_and_read_as_nan(
     """A measurement that failed does not end a run, wherever in a line it is."""
 
     def with_value(facts: Any) -> Any:
+        if isinstance(facts, StopRule):  # a setting, not a measurement
+            return facts
         if isinstance(facts, float):
             return value
         if isinstance(facts, Mapping):

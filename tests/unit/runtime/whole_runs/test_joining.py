@@ -1,0 +1,124 @@
+"""DNNs that join a run that is under way train like all others, whatever kills the run in between."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from hpcbal.cli.main import main
+from hpcbal.config import load_ensemble
+from hpcbal.runtime.roles import scheduler
+from hpcbal.telemetry import RunDirectory
+
+
+@pytest.fixture(autouse=True)
+def looks_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scheduler, "LOOK_INTERVAL_S", 0.0)
+
+
+def add(lab: Any, *names: str, **keys: Any) -> int:
+    """Ask for DNNs of one epoch."""
+    file = Path(lab.out).parent / "more.yaml"
+    dnns = [{**lab.dnn(name, 1), **keys} for name in names]
+    defaults = {"batch_size": 16, "optimizer": {"name": "sgd", "learning_rate": 0.05}}
+    rates = {name: {1: 5e5} for name in names}
+    file.write_text(yaml.safe_dump({"defaults": defaults, "dnns": dnns, "backend": {"rates": rates}}))
+    return main(["add", str(lab.out), str(file)])
+
+
+def adds_at(lab: Any, step: int, *names: str) -> None:
+    """Let DNNs join in this training step, which lasts until the run has noticed."""
+
+    def act() -> None:
+        deadline_s = time.monotonic() + 30.0
+        while not (lab.out / "status.json").exists():
+            assert time.monotonic() < deadline_s, "no status"
+            time.sleep(0.001)
+        assert add(lab, *names) == 0
+        while len(lab.events("dnn-added")) < len(names):
+            assert time.monotonic() < deadline_s, "nobody joins"
+            time.sleep(0.001)
+
+    lab.at_steps([step], act)
+
+
+@pytest.mark.parametrize("paradigm", ["global", "independent"])
+def test_dnns_that_join_are_trained_and_belong_to_the_run(lab: Any, paradigm: str, capsys: Any) -> None:
+    lab.use(paradigm, dnns=lab.dnns(hook="act"))
+    adds_at(lab, 2, "late", "later")
+    assert lab.run() == 0
+    wanted = {name: ("done", epochs) for name, epochs in lab.epochs.items()}
+    wanted |= {"late": ("done", 1), "later": ("done", 1)}
+    assert lab.states() == wanted
+    assert "late joins the run" in capsys.readouterr().out
+    config = load_ensemble(lab.out / "config.yaml")
+    assert [dnn.name for dnn in config.dnns] == ["a", "b", "c", "late", "later"]
+    assert lab.events("dnn-added")[0].rates == {1: 5e5}
+    started = len(lab.events("run-started"))
+    assert lab.run() == 0, "the file of the run does not list them, and yet they are part of it"
+    assert len(lab.events("run-started")) == started + 1
+    assert lab.states() == wanted
+    assert (lab.out / "config.yaml").read_text().count("late") >= 2
+
+
+def test_a_dnn_that_was_added_outlives_the_death_of_the_run(lab: Any) -> None:
+    """Rank 0 does not hear of it any more; the next start has it from the beginning."""
+    lab.use(dnns=lab.dnns(hook="act"))
+    lab.stop_at(2, rank=1)
+    assert add(lab, "late") == 0
+    assert add(lab, "later") == 0
+    assert [path.name for path in sorted((lab.out / "submitted").iterdir())] == ["0000.yaml", "0001.yaml"]
+    lab.kill_at(2)
+    assert lab.run() == 0
+    assert lab.states()["late"] == ("done", 1)
+    assert lab.states()["later"] == ("done", 1)
+    assert not lab.events("dnn-added"), "they were there when the start began"
+    assert main(["stop", str(lab.out), "late"]) == 2, "like every DNN that is done"
+
+
+def test_a_dnn_that_no_round_can_take_fails_alone(lab: Any, capsys: Any) -> None:
+    lab.use(dnns=lab.dnns(hook="act"), dataplane={"ring_bytes": "3KiB", "block_samples": 8})
+
+    def act() -> None:
+        assert add(lab, "large", batch_size=50) == 0
+        deadline_s = time.monotonic() + 30.0
+        while not lab.events("dnn-failed"):
+            assert time.monotonic() < deadline_s, "nobody fails"
+            time.sleep(0.001)
+
+    lab.at_steps([2], act)
+    assert lab.run() == 3
+    states = lab.states()
+    assert states.pop("large") == ("failed", 0)
+    assert states == {name: ("done", epochs) for name, epochs in lab.epochs.items()}
+    assert "does not fit in the ring" in capsys.readouterr().out
+
+
+def test_the_verb_refuses_what_cannot_join(lab: Any, capsys: Any) -> None:
+    lab.use(dnns=lab.dnns(hook="act"))
+    lab.stop_at(2, rank=1)
+    capsys.readouterr()
+    out, file = str(lab.out), Path(lab.out).parent / "more.yaml"
+    for content, text in (
+        ({"dnns": [lab.dnn("a", 1)], "defaults": {"batch_size": 16}}, "got 'a' for more than one DNN"),
+        ({"dnns": [lab.dnn("A", 1)]}, "got 'A' beside 'a'"),
+        ({"dnns": [{**lab.dnn("n", 1), "batch_size": 0}]}, ": dnns.0.batch_size: got 0"),
+        ({"dnns": [lab.dnn("n", 1)], "seed": 3}, "seed: belongs to the run"),
+        ({"dnns": [lab.dnn("n", 1)], "backend": {"name": "auto"}}, "backend: belongs to the run"),
+        ({"defaults": {"batch_size": 16}}, "missing key 'dnns' or 'sweeps'"),
+        ({"kind": "jobs", "jobs": []}, "allowed: a file with dnns or sweeps of DNNs"),
+        ({"dnns": [lab.dnn("n", 1)]}, "no rates for n"),
+    ):
+        defaults = {"batch_size": 16, "optimizer": {"name": "sgd", "learning_rate": 0.1}}
+        rates = {"rates": {"A": {1: 1e6}}} if "A" in str(content) else {}
+        content = {"defaults": defaults, **({"backend": rates} if rates else {}), **content}
+        file.write_text(yaml.safe_dump(content, sort_keys=False))
+        assert main(["add", out, str(file)]) == 2, content
+        shown = capsys.readouterr().err
+        assert text in shown, shown
+        assert "Traceback" not in shown
+    assert not RunDirectory(lab.out).submissions.exists()
