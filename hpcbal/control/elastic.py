@@ -84,8 +84,12 @@ def _fill_by_shares(ensemble: Ensemble, free: list[int]) -> list[Instruction]:
     def usable(name: str) -> list[int]:
         return _usable(ensemble, name, free) or free
 
-    num_slots = ensemble.cluster.num_slots
-    for name, number in _next_groups(_needs(ensemble), waiting, num_slots, lambda name: len(usable(name))):
+    def held(name: str) -> tuple[int, float]:
+        build_s = s.start_s.get((name, True), 0.0)
+        return len(set(free) & set(s.built.get(name, ()))) if build_s else 0, build_s
+
+    needs, num_slots = _needs(ensemble), ensemble.cluster.num_slots
+    for name, number in _next_groups(needs, waiting, num_slots, lambda name: len(usable(name)), held):
         slots = _choose(ensemble, name, number, (), usable(name))
         free = [slot for slot in free if slot not in slots]
         instructions.append(_start(ensemble, s.dnns[name], slots))
@@ -116,16 +120,35 @@ def _next_groups(
     waiting: Collection[str],
     num_slots: int,
     num_usable: Callable[[str], int],
+    held: Callable[[str], tuple[int, float]] = lambda _: (0, 0.0),
 ) -> Iterator[tuple[str, int]]:
     """Yield the DNNs of `waiting` that get free slots, and how many.
+
+    Those that need longest come first. But a DNN whose network is built on free slots comes before one that
+    needs longer by no more than the time to build it: it would have to be built again elsewhere.
 
     Args:
         num_usable: free slots that a DNN may have, when its turn comes: the caller has taken those of the
             DNNs before it.
+        held: number of the free slots whose ranks hold the network of a DNN, and seconds to build it.
     """
-    for name, share in share_slots(needs, num_slots).items():
-        if name in waiting and (most := num_usable(name)):
-            yield name, needs[name].ladder.within(min(max(1, share), most))
+    shares = share_slots(needs, num_slots)
+    left = [name for name in shares if name in waiting]
+
+    def number(name: str) -> int:
+        return needs[name].ladder.within(min(max(1, shares[name]), num_usable(name)))
+
+    while left and num_usable(left[0]):
+        longest_s = needs[left[0]].seconds(number(left[0]))
+        name = left[0]
+        for each in left:
+            num_held, build_s = held(each)
+            most = number(each) if num_held else 0
+            if 0 < most <= num_held and needs[each].seconds(most) + build_s >= longest_s:
+                name = each
+                break
+        left.remove(name)
+        yield name, number(name)
 
 
 def _fill_one_by_one(ensemble: Ensemble, free: list[int]) -> list[Instruction]:

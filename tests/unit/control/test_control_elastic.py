@@ -91,6 +91,21 @@ def test_a_change_costs_less_where_all_ranks_hold_the_network(
     assert isinstance(run.epoch("a")[0], LeaveRound) == grows
 
 
+@pytest.mark.parametrize(("build_s", "second"), [(0.0, "b"), (0.5, "b"), (2.0, "c")])
+def test_a_dnn_starts_where_its_network_is_built_if_that_takes_longer_than_others_are_longer(
+    drive: Drive, build_s: float, second: str
+) -> None:
+    """When a has ended, b needs a second more than c, whose network is there; passes take a second."""
+    rates = dict.fromkeys("abc", linear(100.0, most=1))  # passes have 100 samples
+    run = drive({"a": 9, "b": 3, "c": 2}, (1,), rates=rates, paradigm="elastic", checkpoint_every_pass=False)
+    assert slots_of(run.start()) == {"a": (0,)}
+    state = run.ensemble.state
+    state.built["c"], state.start_s["c", True] = (0,), build_s
+    for _ in range(9):
+        run.epoch("a")
+    assert slots_of(run.leave("a")) == {second: (0,)}
+
+
 def test_slots_that_a_dnn_goes_on_without_are_given_to_others(drive: Drive) -> None:
     rates = dict.fromkeys("abc", linear(100.0))
     resume = ResumeState(left_out={"a": (1, 2, 3)})
