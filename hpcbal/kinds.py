@@ -56,7 +56,9 @@ class Kind:
         metric: the metric by which jobs are compared where a run names no other.
         numbers: columns of results.csv that hold numbers and are of no metric.
         report_names: names in `report --json` of fields that have neutral names in the report.
-        training: what a slot does that has a job.
+        slot: what users call a slot.
+        first_slot: the number of the first slot for users: that of its rank, where a slot is one.
+        uses: what a slot does, by kind of use; see `report.model`.
         checkpoint: what holds the last epoch of a job.
     """
 
@@ -68,7 +70,16 @@ class Kind:
     metric: str = "objective"
     numbers: tuple[str, ...] = ("best_epoch",)
     report_names: Mapping[str, str] = field(default_factory=dict)
-    training: str = "in use"
+    slot: str = "machine"
+    first_slot: int = 1
+    uses: Mapping[str, str] = field(
+        default_factory=lambda: {
+            "training": "computing",
+            "peers": "communicating, or waiting",
+            "checkpoint": "checkpointing",
+            "idle": "without a job",
+        }
+    )
     checkpoint: str = "the last checkpoint"
 
     @property
@@ -115,10 +126,32 @@ ENSEMBLE = Kind(
     metric="val_accuracy",
     numbers=("best_epoch", "bad_samples", "saved_best_epoch", "saved_best_value", "saved_last_epoch"),
     report_names={"jobs": "dnns", "job": "dnn", "num_jobs": "num_dnns"},
-    training="training",
+    slot="slot",
+    first_slot=0,
+    uses={
+        "training": "training",
+        "data": "waiting for data",
+        "peers": "waiting for other DNNs",
+        "checkpoint": "checkpointing",
+        "starting": "starting",
+        "profiling": "profiling",
+        "idle": "idle",
+    },
     checkpoint="checkpoint.h5",
 )
-PARAMSERVER = Kind("paramserver", "a parameter-server job")
+PARAMSERVER = Kind(
+    "paramserver",
+    "a parameter-server job",
+    slot="executor",
+    uses={
+        "training": "computing",
+        "data": "waiting for parameters",
+        "peers": "serving, or waiting for others",
+        "checkpoint": "checkpointing",
+        "starting": "loading",
+        "idle": "without a role",
+    },
+)
 JOBS = Kind("jobs", "a run of many jobs on the same machines")
 KINDS: Mapping[str, Kind] = {kind.name: kind for kind in (ENSEMBLE, PARAMSERVER, JOBS)}
 DEFAULT_KIND = ENSEMBLE.name

@@ -29,6 +29,7 @@ from hpcbal.cli import (
     submit,
     submit_job,
     validate,
+    watch,
 )
 from hpcbal.cli.options import drop_stdout, writing_stdout
 from hpcbal.errors import INTERRUPTED, ConfigError, ExitCode, HpcbalError, InputError
@@ -43,6 +44,7 @@ _VERBS = (
     profile,
     submit,
     status,
+    watch,
     cancel,
     add,
     stop,

@@ -26,6 +26,7 @@ from hpcbal.ensembling.calibration import (
     tempered,
 )
 from hpcbal.ensembling.columns import columns_of_samples, prediction_columns
+from hpcbal.ensembling.members import MemberTally
 from hpcbal.ensembling.selection import (
     Combination,
     Loss,
@@ -42,6 +43,7 @@ __all__ = [
     "Combination",
     "Kind",
     "Loss",
+    "MemberTally",
     "Piece",
     "Tally",
     "TemperatureTally",

@@ -36,13 +36,14 @@ class ClassTally:
     Attributes:
         count, right: items, and those whose predicted class is right.
         nll: sum of the negative log-likelihoods of the right classes, in nats.
-        surplus: for each bin of confidence, ((m-1)/15, m/15], the sum of (1 if right else 0) - confidence.
+        bins: for each bin of confidence, ((m-1)/15, m/15], its items, those that are right, and the sum of
+            their confidences, shape (3, 15).
     """
 
     count: int
     right: int
     nll: float
-    surplus: NDArray[np.float64]
+    bins: NDArray[np.float64]
 
     @classmethod
     def of(cls, answers: Answers, labels: NDArray[np.int64]) -> ClassTally:
@@ -58,7 +59,12 @@ class ClassTally:
             len(labels),
             int(is_right.sum()),
             float(-np.log(np.maximum(answers.truth, TINY)).sum()),
-            np.bincount(bins, is_right - answers.confidence, NUM_BINS).astype(np.float64),
+            np.stack(
+                [
+                    np.bincount(bins, weights, NUM_BINS).astype(np.float64)
+                    for weights in (None, is_right, answers.confidence)
+                ]
+            ),
         )
 
     def __add__(self, other: ClassTally) -> ClassTally:
@@ -66,7 +72,7 @@ class ClassTally:
             self.count + other.count,
             self.right + other.right,
             self.nll + other.nll,
-            self.surplus + other.surplus,
+            self.bins + other.bins,
         )
 
     def scores(self) -> dict[str, float]:
@@ -80,8 +86,19 @@ class ClassTally:
         return {
             "accuracy": self.right / self.count,
             "nll": self.nll / self.count,
-            "calibration_error": float(np.abs(self.surplus).sum() / self.count),
+            "calibration_error": float(np.abs(self.bins[1] - self.bins[2]).sum() / self.count),
         }
+
+    def reliability(self) -> list[tuple[int, float, float]]:
+        """Return of each bin of confidence that is not empty its items, mean confidence and accuracy.
+
+        Source: [GUO] Sec. 2, reliability diagrams.
+        """
+        return [
+            (int(count), float(confidence / count), float(right / count))
+            for count, right, confidence in self.bins.T
+            if count
+        ]
 
 
 @dataclass(frozen=True, slots=True)

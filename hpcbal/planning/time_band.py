@@ -92,16 +92,18 @@ class TimeBand:
         return {**asdict(self), "share": float(SHARE), "is_calibrated": self.num_runs > 0}
 
 
-def time_band(predicted_s: float, runs: Sequence[EarlierRun]) -> TimeBand:
+def time_band(predicted_s: float, runs: Sequence[EarlierRun], *, has_begun: bool = False) -> TimeBand:
     """Return the band of a run of which `predicted_s` was predicted, without its start.
 
     Args:
         predicted_s: seconds, above 0.
         runs: earlier runs of the same kind, the latest last.
+        has_begun: whether the start is over, and `predicted_s` is what is left. The band then takes it that
+            what is left deviates from its prediction as whole runs did.
     """
     latest = runs[-MOST_RUNS:]
     startup_s = usual_startup_s(latest)
-    expected_s = predicted_s + startup_s
+    expected_s = predicted_s if has_begun else predicted_s + startup_s
     residuals = [math.log(run.active_s / (run.predicted_s + startup_s)) for run in latest]
     found = conformal_range(residuals)
     if found is None:

@@ -18,22 +18,10 @@ from hpcbal.telemetry.views.kinds import Measure, measure_in
 SpanKind = Literal["training", "profiling"]
 
 USE_KINDS = ("training", "data", "peers", "checkpoint", "starting", "profiling", "idle")
-"""Kinds of use of a slot, in display order; every second of a slot has exactly one kind."""
+"""Kinds of use of a slot, in display order; every second of a slot has exactly one kind.
 
-_USE_NAMES: Mapping[str, str] = {
-    "training": "{training}",
-    "data": "waiting for data",
-    "peers": "waiting for other {job}s",
-    "checkpoint": "checkpointing",
-    "starting": "starting",
-    "profiling": "profiling",
-    "idle": "idle",
-}
-
-
-def use_name(use: str, kind: Kind) -> str:
-    """Return the name of a kind of use for users of that kind of run."""
-    return _USE_NAMES[use].format(job=kind.job, training=kind.training)
+`Kind.uses` has the name of each for users.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +51,7 @@ class JobReport:
         kept_best_epoch, kept_best_metric, kept_best_value: the best epoch by its stop rule, whose weights are
             on disk; None if they are not.
         kept_last_epoch: the last epoch whose weights are on disk; None if there is none.
+        max_epochs: after how many epochs it ends at the latest; None if that is not known.
     """
 
     name: str
@@ -83,17 +72,19 @@ class JobReport:
     kept_best_metric: str = ""
     kept_best_value: float | None = None
     kept_last_epoch: int | None = None
+    max_epochs: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class SlotSpan:
-    """A job holds a slot from `start_s` to `end_s`."""
+    """A job holds a slot from `start_s` to `end_s`; `role` is what an executor does for it."""
 
     slot: int
     job: str
     start_s: float
     end_s: float
     kind: SpanKind = "training"
+    role: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,6 +233,24 @@ class MachineReport:
 
 
 @dataclass(frozen=True, slots=True)
+class MachineBusy:
+    """How busy a slot of parameter-server jobs was from `start_s` to `end_s`.
+
+    Attributes:
+        slot: the slot.
+        cores: share of that time in which it computed, 0..1.
+        links: share of that time in which it used the network, 0..1; of a worker of a single job, bytes/s
+            that it pulled and pushed.
+    """
+
+    slot: int
+    start_s: float
+    end_s: float
+    cores: float
+    links: float
+
+
+@dataclass(frozen=True, slots=True)
 class ModelWarning:
     """A probable mistake in the model of a job."""
 
@@ -303,6 +312,8 @@ class ReportData:
         evaluation: what `hpcbal evaluate` found; None if it was not called.
         sharing: groups of many parameter-server jobs, in order of their start.
         machines: use of each machine of such jobs, in the last start that has recorded it.
+        busy: how busy the slots of parameter-server jobs were over time.
+        waiting: parameter-server jobs that wait for machines, in order of arrival.
         whole: what the run has taken so far, from the command on; None for a simulation.
     """
 
@@ -334,6 +345,8 @@ class ReportData:
     evaluation: Evaluation | None = None
     sharing: tuple[SharingReport, ...] = ()
     machines: tuple[MachineReport, ...] = ()
+    busy: tuple[MachineBusy, ...] = ()
+    waiting: tuple[str, ...] = ()
     whole: WholeRun | None = None
 
     @property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from hpcbal.cluster.layout import Cluster
 from hpcbal.control import (
@@ -151,12 +151,14 @@ class RemainingRun:
         num_rounds: rounds that will begin; 0: DNNs train without rounds.
         done_s: by DNN, seconds from now until it is done.
         busy: share of the slots' time until then in which they train, 0..1.
+        start_s: by DNN that is not done, seconds from now until it first has slots.
     """
 
     remaining_s: float
     num_rounds: int
     done_s: Mapping[str, float]
     busy: float = 0.0
+    start_s: Mapping[str, float] = field(default_factory=dict)
 
 
 def predict(
@@ -186,7 +188,8 @@ def predict(
     settings = replace(settings, prune=None)
     run = simulate(specs, cluster, settings, rates, passes, costs=costs, resume=resume)
     done_s = {dnn.dnn_id: dnn.end_s for dnn in run.dnns}
-    return RemainingRun(run.makespan_s, run.num_rounds, done_s, run.busy)
+    start_s = {dnn.dnn_id: dnn.start_s for dnn in run.dnns}
+    return RemainingRun(run.makespan_s, run.num_rounds, done_s, run.busy, start_s)
 
 
 def _epochs_left(specs: Sequence[DnnSpec], start: ResumeState) -> dict[str, int]:

@@ -100,7 +100,7 @@ def test_jobs_on_parameter_servers_note_what_their_file_predicts(lab: Any, tmp_p
     history = tmp_path / "runs.jsonl"
     done = lab.run(HPCBAL_CALIBRATION=str(history))
     assert done.code == 0, done
-    assert "slots computed in " in done.out
+    assert f"{'machine' if kind == 'jobs' else 'executor'}s computed in " in done.out
     (noted,) = lines_of(history)
     assert (noted["kind"], noted["num_slots"]) == (kind, 2)
     planned = plan_of(lab, history, "--open-data", "--set", "output.dir=other")

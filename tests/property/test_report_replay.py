@@ -97,7 +97,6 @@ def replay_of(lines: list[Entry]) -> Replay:
     replay = Replay()
     for line in lines:
         replay.take(line)
-    replay.close(replay.now_s)
     return replay
 
 

@@ -113,6 +113,7 @@ report.charts
 report.reading
 report.comparing
 report.page          jinja2
+report.terminal      rich
 report
 runtime.handoff
 runtime.wire
@@ -130,7 +131,7 @@ runtime.jobs         mpi4py numpy
 runtime.simulating   numpy
 runtime.kinds
 runtime              mpi4py
-cli
+cli                  rich
 api                  numpy pandas
 __main__
 """
@@ -155,6 +156,7 @@ PLACES: dict[str, tuple[str, ...]] = {
     "h5py": ("checkpoint", "data"),
     "matplotlib": ("report.drawing.shapes",),
     "jinja2": ("report.page.page",),
+    "rich": ("report.terminal", "cli.watch"),
     "psutil": ("telemetry.resources.resource_use",),
     "statsmodels": ("speed_models.fitters",),
     "yaml": ("config", "telemetry.claim", "simulator.preset"),

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from hpcbal.report.charts.bars import draw_rungs, draw_slot_use, draw_stream_load
+from hpcbal.report.charts.busy import draw_busy
+from hpcbal.report.charts.committee import draw_members, draw_reliability
 from hpcbal.report.charts.curves import draw_curves, draw_losses
 from hpcbal.report.charts.gantt import draw_gantt
-from hpcbal.report.charts.rates import draw_rates, draw_shares
+from hpcbal.report.charts.rates import draw_iterations, draw_rates, draw_shares
 from hpcbal.report.charts.settings import draw_settings
 from hpcbal.report.drawing.names import colors_of
 from hpcbal.report.drawing.shapes import Drawing
@@ -21,6 +23,8 @@ def draw_charts(data: ReportData, width: float) -> dict[str, Drawing]:
     colors = colors_of(job.name for job in data.jobs)
     drawings = (
         draw_gantt(data, colors, width) if data.spans else None,
+        draw_iterations(data, colors, width),
+        draw_busy(data, width),
         draw_curves(data, colors, width),
         draw_losses(data, colors, width),
         draw_settings(data, colors, width),
@@ -29,5 +33,7 @@ def draw_charts(data: ReportData, width: float) -> dict[str, Drawing]:
         draw_rates(data, colors, width),
         draw_shares(data, colors, width),
         draw_stream_load(data, width),
+        draw_members(data, width),
+        draw_reliability(data, width),
     )
     return {drawing.name: drawing for drawing in drawings if drawing is not None}

@@ -18,7 +18,7 @@ from hpcbal.report.drawing.axes import (
 )
 from hpcbal.report.drawing.names import USE_COLORS
 from hpcbal.report.drawing.shapes import INK, QUIET, Drawing, Sheet, shortened, text_width
-from hpcbal.report.model import USE_KINDS, ReportData, RoundReport, SlotUse, use_name
+from hpcbal.report.model import USE_KINDS, ReportData, RoundReport, SlotUse
 
 MAX_ROWS = 12
 """If DNNs were pruned after more different epochs than this, neighbouring epochs share a bar."""
@@ -79,7 +79,7 @@ def draw_slot_use(data: ReportData, width: float) -> Drawing | None:
     """The chart, `width` pixels wide; None if no time has passed."""
     if not data.use or data.duration_s <= 0.0:
         return None
-    sheet = Sheet()
+    sheet, uses = Sheet(), data.kind_of_run.uses
     bars = bars_of(data.use)
     top = _draw_legend(sheet, data, width) + 10.0
     row = min(_MAX_ROW, _MAX_HEIGHT / len(bars))
@@ -98,17 +98,19 @@ def draw_slot_use(data: ReportData, width: float) -> Drawing | None:
         begin = 0.0
         for kind in USE_KINDS:
             share = use.share(kind)
-            title = f"{names[index]}: {use_name(kind, data.kind_of_run)} {percent_label(share)}"
+            title = f"{names[index]}: {uses.get(kind, kind)} {percent_label(share)}"
             place = x(begin)
             sheet.rect(place, y, x(begin + share) - place, row - gap, USE_COLORS[kind], title=title)
             begin += share
-    return sheet.done("use", f"How each slot spent its time, {data.name}", width, bottom + AXIS_HEIGHT)
+    title = f"How each {data.kind_of_run.slot} spent its time, {data.name}"
+    return sheet.done("use", title, width, bottom + AXIS_HEIGHT)
 
 
 def _name(data: ReportData, first: int, last: int, room: float) -> str:
     if first == last:
         return shortened(data.slot_names[first], room, LABEL_SIZE)
-    return f"{first}\N{EN DASH}{last}"
+    number = data.kind_of_run.first_slot
+    return f"{number + first}\N{EN DASH}{number + last}"
 
 
 def _draw_legend(sheet: Sheet, data: ReportData, width: float) -> float:
@@ -117,7 +119,8 @@ def _draw_legend(sheet: Sheet, data: ReportData, width: float) -> float:
     for kind in USE_KINDS:
         if data.use_share(kind) == 0.0:
             continue
-        text = f"{use_name(kind, data.kind_of_run)} {percent_label(data.use_share(kind))}"
+        name = data.kind_of_run.uses.get(kind, kind)
+        text = f"{name} {percent_label(data.use_share(kind))}"
         needed = 16.0 + text_width(text, LABEL_SIZE) + 14.0
         if x > 0.0 and x + needed > width:
             x, y = 0.0, y + 18.0

@@ -1,8 +1,9 @@
-"""Training rates and shares of steps over time."""
+"""Rates and iterations beside what was predicted of them, and shares of steps over time."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from hpcbal.report.drawing.axes import (
     AXIS_HEIGHT,
@@ -11,6 +12,7 @@ from hpcbal.report.drawing.axes import (
     change_label,
     draw_below,
     draw_left,
+    duration_label,
     epoch_ticks,
     number_label,
     number_ticks,
@@ -19,7 +21,8 @@ from hpcbal.report.drawing.axes import (
 )
 from hpcbal.report.drawing.names import colors_of, distinct_names
 from hpcbal.report.drawing.shapes import INK, QUIET, Drawing, Sheet, text_width
-from hpcbal.report.model import RateComparison, ReportData, SharePoint
+from hpcbal.report.model import ReportData, SharePoint
+from hpcbal.telemetry.views.table import count_text
 
 MAX_ROWS = 24
 """If there are more comparisons than this, they are drawn as dots around a diagonal."""
@@ -28,84 +31,152 @@ _ROW = 22.0
 MAX_NAMED = 6
 
 
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """A measured value beside the one that was predicted; None where there is none.
+
+    Attributes:
+        label: what it is of, shortened where needed.
+        suffix: end of the label, which is never shortened.
+        job: the job that it belongs to.
+        of: what it is of, in a sentence.
+    """
+
+    label: str
+    suffix: str
+    job: str
+    of: str
+    predicted: float | None
+    measured: float | None
+
+    @property
+    def deviation(self) -> float | None:
+        """Return measured over predicted, minus 1; None if either is not known."""
+        return self.measured / self.predicted - 1.0 if self.predicted and self.measured else None
+
+
+@dataclass(frozen=True, slots=True)
+class Words:
+    """Name and title of the drawing, unit of the values, and the word for those that are not measured."""
+
+    name: str
+    title: str
+    unit: str
+    predicted: str
+
+
 def draw_rates(data: ReportData, colors: Mapping[str, str], width: float) -> Drawing | None:
-    """The chart, `width` pixels wide; None if no rate has been measured."""
-    if all(rate.measured is None for rate in data.rates):
+    """Draw the rates, `width` pixels wide; None if no rate has been measured."""
+    slot = data.kind_of_run.slot
+    rates = [
+        Compared(
+            rate.job,
+            f" \N{MULTIPLICATION SIGN} {rate.num_slots}",
+            rate.job,
+            f"{rate.job} on {rate.num_slots} {slot}{'' if rate.num_slots == 1 else 's'}",
+            rate.planned,
+            rate.measured,
+        )
+        for rate in data.rates
+    ]
+    return _draw(Words("rates", f"Training rates, {data.name}", "samples/s", "planned"), rates, colors, width)
+
+
+def draw_iterations(data: ReportData, colors: Mapping[str, str], width: float) -> Drawing | None:
+    """Draw the iterations of groups of jobs, `width` pixels wide; None if none was measured."""
+    groups = [
+        Compared(
+            " ".join(group.jobs),
+            f" from {duration_label(group.start_s)}",
+            group.jobs[0],
+            f"{' '.join(group.jobs)} on {count_text(len(group.machines), 'machine')} "
+            f"from {duration_label(group.start_s)}",
+            group.predicted_s,
+            group.measured_s,
+        )
+        for group in data.sharing
+        if group.predicted_s is not None and group.measured_s is not None
+    ]
+    words = Words("iterations", f"Predicted and measured iterations, {data.name}", "s", "predicted")
+    return _draw(words, groups, colors, width)
+
+
+def _draw(
+    words: Words, compared: Sequence[Compared], colors: Mapping[str, str], width: float
+) -> Drawing | None:
+    if all(each.measured is None for each in compared):
         return None
-    if len(data.rates) <= MAX_ROWS:
-        return _draw_rows(data, data.rates, colors, width)
-    with_plan = [rate for rate in data.rates if rate.planned and rate.measured]
-    return _draw_cloud(data, with_plan, colors, width) if with_plan else None
-
-
-def deviation(rate: RateComparison) -> float | None:
-    """Measured over planned, minus 1; None if either is not known."""
-    return rate.measured / rate.planned - 1.0 if rate.planned and rate.measured else None
+    if len(compared) <= MAX_ROWS:
+        return _draw_rows(words, compared, colors, width)
+    known = [each for each in compared if each.predicted and each.measured]
+    return _draw_cloud(words, known, colors, width) if known else None
 
 
 def _draw_rows(
-    data: ReportData, rates: Sequence[RateComparison], colors: Mapping[str, str], width: float
+    words: Words, compared: Sequence[Compared], colors: Mapping[str, str], width: float
 ) -> Drawing:
     sheet = Sheet()
-    suffixes = [f" \N{MULTIPLICATION SIGN} {rate.num_slots}" for rate in rates]
     room = width * 0.34
-    widest = max(text_width(suffix, LABEL_SIZE) for suffix in suffixes)
-    names = distinct_names((rate.job for rate in rates), room - widest, LABEL_SIZE)
-    labels = [names[rate.job] + suffix for rate, suffix in zip(rates, suffixes, strict=True)]
+    widest = max(text_width(each.suffix, LABEL_SIZE) for each in compared)
+    names = distinct_names((each.label for each in compared), room - widest, LABEL_SIZE)
+    labels = [names[each.label] + each.suffix for each in compared]
     left = max(text_width(label, LABEL_SIZE) for label in labels) + 14.0
-    changes = [_deviation_label(rate) for rate in rates]
-    high = max(max(rate.measured or 0.0, rate.planned or 0.0) for rate in rates)
+    changes = [_deviation_label(each, words) for each in compared]
+    high = max(max(each.measured or 0.0, each.predicted or 0.0) for each in compared)
     top = 24.0
-    bottom = top + _ROW * len(rates)
+    bottom = top + _ROW * len(compared)
     x = Scale(0.0, high, left, width - max(56.0, *(text_width(each, LABEL_SIZE) + 10.0 for each in changes)))
     most = max(2, int((x.end - x.start) / 80.0))
-    draw_below(sheet, x, number_ticks(0.0, high, most), "{:,g}".format, top, bottom, width, "samples/s")
+    draw_below(sheet, x, number_ticks(0.0, high, most), "{:,g}".format, top, bottom, width, words.unit)
     sheet.circle(left + 4.0, 8.0, 4.5, "#ffffff", INK)
-    sheet.text(left + 13.0, 12.0, "planned", LABEL_SIZE, QUIET)
-    sheet.circle(left + 76.0, 8.0, 4.5, INK, INK)
-    sheet.text(left + 85.0, 12.0, "measured", LABEL_SIZE, QUIET)
-    for index, rate in enumerate(rates):
-        y, color = top + _ROW * (index + 0.5), colors.get(rate.job, INK)
-        sheet.text(left - 10.0, y + 4.0, labels[index], LABEL_SIZE, INK, "end", job=rate.job)
-        title = _title(rate)
-        if rate.planned is not None and rate.measured is not None:
-            sheet.line([(x(rate.planned), y), (x(rate.measured), y)], color, 2.0, job=rate.job)
-        if rate.planned is not None:
-            sheet.circle(x(rate.planned), y, 4.5, "#ffffff", color, job=rate.job, title=title)
-        if rate.measured is not None:
-            sheet.circle(x(rate.measured), y, 4.5, color, color, job=rate.job, title=title)
-        sheet.text(width, y + 4.0, changes[index], LABEL_SIZE, INK, "end", job=rate.job)
-    return sheet.done("rates", f"Training rates, {data.name}", width, bottom + AXIS_HEIGHT)
+    sheet.text(left + 13.0, 12.0, words.predicted, LABEL_SIZE, QUIET)
+    after = left + 25.0 + text_width(words.predicted, LABEL_SIZE)
+    sheet.circle(after, 8.0, 4.5, INK, INK)
+    sheet.text(after + 9.0, 12.0, "measured", LABEL_SIZE, QUIET)
+    for index, each in enumerate(compared):
+        y, color = top + _ROW * (index + 0.5), colors.get(each.job, INK)
+        sheet.text(left - 10.0, y + 4.0, labels[index], LABEL_SIZE, INK, "end", job=each.job)
+        title = _title(each, words)
+        if each.predicted is not None and each.measured is not None:
+            sheet.line([(x(each.predicted), y), (x(each.measured), y)], color, 2.0, job=each.job)
+        if each.predicted is not None:
+            sheet.circle(x(each.predicted), y, 4.5, "#ffffff", color, job=each.job, title=title)
+        if each.measured is not None:
+            sheet.circle(x(each.measured), y, 4.5, color, color, job=each.job, title=title)
+        sheet.text(width, y + 4.0, changes[index], LABEL_SIZE, INK, "end", job=each.job)
+    return sheet.done(words.name, words.title, width, bottom + AXIS_HEIGHT)
 
 
 def _draw_cloud(
-    data: ReportData, rates: Sequence[RateComparison], colors: Mapping[str, str], width: float
+    words: Words, compared: Sequence[Compared], colors: Mapping[str, str], width: float
 ) -> Drawing:
     sheet = Sheet()
     top, left, height = 24.0, 52.0, 360.0 if width > 600.0 else 280.0
-    high = 1.03 * max(max(rate.measured or 0.0, rate.planned or 0.0) for rate in rates)
+    high = 1.03 * max(max(each.measured or 0.0, each.predicted or 0.0) for each in compared)
     x = Scale(0.0, high, left, min(width - 16.0, left + 2.0 * height))
     y = Scale(0.0, high, top + height, top)
-    sheet.text(0.0, 12.0, "measured, samples/s", LABEL_SIZE, QUIET)
+    sheet.text(0.0, 12.0, f"measured, {words.unit}", LABEL_SIZE, QUIET)
     draw_left(sheet, y, number_ticks(0.0, high, 5), left, x.end)
     ticks = number_ticks(0.0, high, max(2, int((x.end - left) / 80.0)))
-    draw_below(sheet, x, ticks, "{:,g}".format, top + height, top + height, width, "planned")
+    draw_below(sheet, x, ticks, "{:,g}".format, top + height, top + height, width, words.predicted)
     sheet.line([(x(0.0), y(0.0)), (x(high), y(high))], QUIET, 1.0, dash="4 3")
-    for rate in rates:
-        color = colors.get(rate.job, INK)
-        place = (x(rate.planned or 0.0), y(rate.measured or 0.0))
-        sheet.circle(*place, 4.0, color, "#ffffff", job=rate.job, title=_title(rate))
-    _name_the_worst(sheet, rates, x, y, width)
-    return sheet.done("rates", f"Training rates, {data.name}", width, top + height + AXIS_HEIGHT)
+    for each in compared:
+        color = colors.get(each.job, INK)
+        place = (x(each.predicted or 0.0), y(each.measured or 0.0))
+        sheet.circle(*place, 4.0, color, "#ffffff", job=each.job, title=_title(each, words))
+    _name_the_worst(sheet, words, compared, x, y, width)
+    return sheet.done(words.name, words.title, width, top + height + AXIS_HEIGHT)
 
 
-def _name_the_worst(sheet: Sheet, rates: Sequence[RateComparison], x: Scale, y: Scale, width: float) -> None:
+def _name_the_worst(
+    sheet: Sheet, words: Words, compared: Sequence[Compared], x: Scale, y: Scale, width: float
+) -> None:
     """Label the largest deviations, as many as there is room for."""
     taken: list[tuple[float, float, float]] = []  # (left, right, base line) of labels
-    for rate in sorted(rates, key=lambda rate: -abs(deviation(rate) or 0.0))[: 3 * MAX_NAMED]:
-        text = f"{rate.job} {_deviation_label(rate)}"
-        room, base = text_width(text, LABEL_SIZE), y(rate.measured or 0.0) + 4.0
-        start = x(rate.planned or 0.0) + 8.0
+    for each in sorted(compared, key=lambda each: -abs(each.deviation or 0.0))[: 3 * MAX_NAMED]:
+        text = f"{each.label} {_deviation_label(each, words)}"
+        room, base = text_width(text, LABEL_SIZE), y(each.measured or 0.0) + 4.0
+        start = x(each.predicted or 0.0) + 8.0
         if start + room > width:
             start -= room + 16.0
         if start < x.start or any(
@@ -114,25 +185,24 @@ def _name_the_worst(sheet: Sheet, rates: Sequence[RateComparison], x: Scale, y: 
         ):
             continue
         taken.append((start, start + room, base))
-        sheet.text(start, base, text, LABEL_SIZE, INK, job=rate.job)
+        sheet.text(start, base, text, LABEL_SIZE, INK, job=each.job)
         if len(taken) == MAX_NAMED:
             return
 
 
-def _deviation_label(rate: RateComparison) -> str:
-    if rate.measured is None:
+def _deviation_label(each: Compared, words: Words) -> str:
+    if each.measured is None:
         return "not measured"
-    share = deviation(rate)
-    return "no plan" if share is None else change_label(share)
+    share = each.deviation
+    return f"not {words.predicted}" if share is None else change_label(share)
 
 
-def _title(rate: RateComparison) -> str:
-    planned = "no planned rate" if rate.planned is None else f"planned {number_label(rate.planned)} samples/s"
-    slots = f"{rate.num_slots} slot{'' if rate.num_slots == 1 else 's'}"
-    measured = (
-        "not measured" if rate.measured is None else f"measured {number_label(rate.measured)} samples/s"
-    )
-    return f"{rate.job} on {slots}: {planned}, {measured}"
+def _title(each: Compared, words: Words) -> str:
+    shown = [
+        f"not {what}" if value is None else f"{what} {number_label(value)} {words.unit}"
+        for what, value in ((words.predicted, each.predicted), ("measured", each.measured))
+    ]
+    return f"{each.of}: {', '.join(shown)}"
 
 
 MAX_PANELS = 6

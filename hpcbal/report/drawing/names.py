@@ -27,6 +27,10 @@ USE_COLORS: Mapping[str, str] = {
 """Colour of each of USE_KINDS."""
 
 
+ROLE_COLORS: Mapping[str, str] = {"worker": "#0072b2", "server": "#e69f00", "both": "#009e73"}
+"""Colour of each role of an executor."""
+
+
 def colors_of(names: Iterable[str]) -> dict[str, str]:
     """Return a colour per name; with more than 16 names colours repeat, so labels are needed too."""
     return {name: PALETTE[index % len(PALETTE)] for index, name in enumerate(names)}

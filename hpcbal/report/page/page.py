@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal
 
 from hpcbal.events.history import LOSS, VALIDATION
 from hpcbal.report.charts.all_charts import NARROW, WIDE, draw_charts
+from hpcbal.report.charts.committee import calibrated_of
 from hpcbal.report.charts.curves import draw_curves, metric_of
 from hpcbal.report.comparing.text import Comparison
 from hpcbal.report.drawing.axes import change_label, duration_label, number_label, percent_label
@@ -53,14 +54,15 @@ def cards(data: ReportData) -> list[tuple[str, str]]:
     of_run = data.kind_of_run
     shown = [
         (f"{states.count('done')} of {len(states)}", f"{of_run.job}s done{failed}"),
-        (duration_label(data.duration_s), f"running time{starts}, {slot_time} of slot time"),
+        (duration_label(data.duration_s), f"running time{starts}, {slot_time} of {of_run.slot} time"),
     ]
     if data.prediction is not None and data.prediction.predicted_s > 0.0:
         shown.append(_card_of(data.prediction, of_run.job))
     if data.use and data.duration_s > 0.0:
         idle = percent_label(data.use_share("idle"))
         busy = percent_label(data.use_share("training"))
-        shown.append((busy, f"of all slot time {of_run.training}; {idle} idle"))
+        uses = of_run.uses
+        shown.append((busy, f"of all {of_run.slot} time {uses['training']}; {idle} {uses['idle']}"))
     if data.preprocessing.num_bad_samples:
         shown.append((f"{data.preprocessing.num_bad_samples:,}", "broken samples left out"))
     for job in best_first(data)[:1]:
@@ -139,12 +141,14 @@ def render_page(data: ReportData) -> str:
             of_run=data.kind_of_run,
             measure=data.measured_by,
             with_epochs=any(job.best_epoch is not None for job in data.jobs),
-            with_losses=any(job.best_loss is not None for job in data.jobs),
+            with_losses=data.measured_by.metric not in (LOSS, VALIDATION + LOSS)
+            and any(job.best_loss is not None for job in data.jobs),
             with_val_losses=any(
                 VALIDATION + LOSS in point.metrics for job in data.jobs for point in job.curve
             ),
             with_kept=any(kept_text(job) for job in data.jobs),
             ranked=best_first(data),
+            calibrated=calibrated_of(data),
             metric=metric_words(metric_of(data) or "val_accuracy"),
             colors=colors_of(job.name for job in data.jobs),
             why_names=WHY_NAMES,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from hpcbal.events.ensemble import (
@@ -26,10 +26,12 @@ from hpcbal.events.ensemble import (
 )
 from hpcbal.events.history import finite_metrics
 from hpcbal.events.line import Line
+from hpcbal.kinds import ENSEMBLE, KINDS, Kind
 from hpcbal.report.model import (
     EpochPoint,
     GroupWait,
     LeftOut,
+    MachineBusy,
     ModelWarning,
     PredictedDuration,
     RateComparison,
@@ -55,6 +57,7 @@ from hpcbal.telemetry.ledger import (
     JobSavedLine,
     ModelWarningLine,
     PredictionLine,
+    ReconfiguredLine,
     RolesAssignedLine,
     RunAccount,
     RunFinishedLine,
@@ -82,6 +85,7 @@ class Replay:
 
     Attributes:
         now_s: seconds of running up to the last line.
+        until_s: at least so long is the axis; what has not ended lasts until its end.
         start_s: position of each start on that axis.
         slot_names: slot names of the largest cluster so far.
         done, pruned, stopped, failed: DNNs by name; failed DNNs with (cause, detail).
@@ -90,22 +94,21 @@ class Replay:
         schedule: the schedule that was chosen last; None if none was chosen.
         shares: shares of the slots, by DNN.
         best: what was kept as best weights, by DNN, the newest last.
+        busy: how busy the workers of a job on parameter servers were in each epoch.
         last_saved: the epoch of the checkpoint, by DNN; None if it holds no weights.
         start: the first line of the last start; None if there was no start.
         outcome: outcome of the last start; None if it has not recorded its end.
-        problem: one sentence about damaged lines; None if there are none.
         exit_code: its exit code; None likewise.
         account: what the run has taken.
         whole: the same at the end of the last start, or so far, beside what was predicted.
     """
 
     def __init__(self) -> None:
-        self.now_s = 0.0
+        self.now_s = self.until_s = 0.0
         self.start_s: list[float] = []
         self.started_at = ""
         self.name = ""
         self.outcome: str | None = None
-        self.problem: str | None = None
         self.exit_code: int | None = None
         self.start: RunStartedLine | None = None
         self.account = RunAccount()
@@ -127,6 +130,7 @@ class Replay:
         self.shares: dict[str, list[SharePoint]] = {}
         self.best: dict[str, list[BestKeptLine]] = {}
         self.last_saved: dict[str, int | None] = {}
+        self.busy: list[MachineBusy] = []
         self.decided_s = 0.0
         self._base_unix_s: float | None = None
         self._open: dict[str, Hold] = {}
@@ -170,12 +174,12 @@ class Replay:
             case _:
                 self._take_other(line)
 
-    def close(self, end_s: float) -> None:
-        """End all holds and rounds; the axis ends at `end_s`, or at the last line if that is later."""
-        self.now_s = max(self.now_s, end_s)
-        self._release_all()
-
     # ---- what came of it -----------------------------------------------------------------------
+
+    @property
+    def end_s(self) -> float:
+        """Return the end of the time axis."""
+        return max(self.now_s, self.until_s)
 
     @property
     def whole(self) -> WholeRun:
@@ -183,23 +187,22 @@ class Replay:
         return self.account.whole() if self._whole is None else self._whole
 
     def spans(self) -> tuple[SlotSpan, ...]:
-        """Which DNN held each slot when; call after `close`."""
+        """Return which DNN held each slot when."""
         return tuple(
-            SlotSpan(slot, hold.dnn, hold.start_s, hold.end_s or hold.start_s, hold.kind)
+            SlotSpan(slot, hold.dnn, hold.start_s, hold.until(self.end_s), hold.kind, role)
             for hold in self.holds
-            for slot in hold.slots
+            for slot, role in zip(hold.slots, hold.roles or ("",) * len(hold.slots), strict=True)
         )
 
     def use(self) -> tuple[SlotUse, ...]:
-        """How each slot spent the whole time; call after `close`."""
+        """Return how each slot spent the whole time."""
         seconds: list[dict[str, float]] = [{} for _ in self.slot_names]
         for hold in self.holds:
-            parts = hold.seconds_by_use()
             for slot in hold.slots:
-                for kind, part in parts.items():
+                for kind, part in hold.seconds_by_use(slot, self.end_s).items():
                     seconds[slot][kind] = seconds[slot].get(kind, 0.0) + part
         for parts in seconds:
-            parts["idle"] = max(0.0, self.now_s - sum(parts.values()))
+            parts["idle"] = max(0.0, self.end_s - sum(parts.values()))
         return tuple(SlotUse(slot, parts) for slot, parts in enumerate(seconds))
 
     def rates(self) -> tuple[RateComparison, ...]:
@@ -212,7 +215,7 @@ class Replay:
         )
 
     def round_reports(self) -> tuple[RoundReport, ...]:
-        """All rounds; call after `close`."""
+        """Return all rounds."""
         epochs: dict[int | None, list[Epoch]] = defaultdict(list)
         for hold in self.holds:
             epochs[hold.round_index].extend(hold.epochs)
@@ -220,7 +223,7 @@ class Replay:
             RoundReport(
                 each.index,
                 each.start_s,
-                self.now_s if each.end_s is None else each.end_s,
+                self.end_s if each.end_s is None else each.end_s,
                 each.num_dnns,
                 each.num_preprocessors,
                 _stream_rate(epochs[each.index]),
@@ -229,23 +232,22 @@ class Replay:
         )
 
     def waits(self) -> tuple[GroupWait, ...]:
-        """The slots that groups waited for; call after `close`."""
+        """Return the slots that groups waited for."""
         return waits_of(self.holds)
 
     def works(self) -> tuple[WorkReport, ...]:
-        """The work of groups whose samples differ in size; call after `close`."""
+        """Return the work of groups whose samples differ in size."""
         return works_of(self.holds)
 
     def cost_by_dnn(self) -> dict[str, tuple[float, float]]:
-        """(seconds in groups, slot-seconds) of each DNN, including profiling; call after `close`.
+        """Return (seconds in groups, slot-seconds) of each DNN, including profiling.
 
         The run has recorded both. The times of its lines do not give them: a line may be written late.
         """
         costs: dict[str, tuple[float, float]] = {}
         for hold in self.holds:
-            assert hold.end_s is not None
             wall_time_s, slot_seconds = costs.get(hold.dnn, (0.0, 0.0))
-            length_s = hold.end_s - hold.start_s if hold.left is None else hold.left.wall_time_s
+            length_s = hold.until(self.end_s) - hold.start_s if hold.left is None else hold.left.wall_time_s
             costs[hold.dnn] = (wall_time_s + length_s, slot_seconds + length_s * len(hold.slots))
         return costs
 
@@ -259,7 +261,7 @@ class Replay:
         self.name = line.name
         self.outcome = self.exit_code = None
         self.start, self._whole = line, None
-        names = slot_names([(node.host, node.num_slots) for node in line.nodes])
+        names = slot_names([(node.host, node.num_slots) for node in line.nodes], KINDS[line.kind])
         self.slot_names = max(names, self.slot_names, key=len)
 
     def _hold_plan(self, plan: RoundPlan, round_index: int | None) -> None:
@@ -282,6 +284,12 @@ class Replay:
             hold = Hold(group.dnn_id, group.slots, self.now_s, kind, round_index)
             self.holds.append(hold)
             self._open[hold.dnn] = hold
+
+    def _assign(self, roles: Sequence[str]) -> None:
+        """Hold the slots of a job on parameter servers that have roles."""
+        used = {slot: role for slot, role in enumerate(roles) if role != "standby"}
+        self._hold([GroupPlan(self.name, tuple(used))], "training")
+        self._open[self.name].roles = tuple(used.values())
 
     def _release(self, dnn: str) -> None:
         hold = self._open.pop(dnn, None)
@@ -331,7 +339,24 @@ class Replay:
         curve.append(EpochPoint(line.epoch, line.metrics))
         if (hold := self._open.get(line.job)) is not None:
             samples = sum(worker.samples for worker in line.workers)
-            hold.epochs.append(Epoch(self.now_s, _known(line.seconds), 0.0, line.epoch - 1, samples))
+            seconds, start_s = _known(line.seconds), self.start_s[-1]
+            workers = {
+                worker.executor - 1: (_known(worker.compute_s), _known(worker.pull_s))
+                for worker in line.workers
+            }
+            epoch = Epoch(self.now_s, seconds, 0.0, line.epoch - 1, samples, workers=workers)
+            hold.epochs.append(epoch)
+            if seconds >= _LEAST_TRAINED_S:
+                self.busy += [
+                    MachineBusy(
+                        worker.executor - 1,
+                        max(start_s, self.now_s - seconds),
+                        self.now_s,
+                        min(1.0, _known(worker.compute_s) / seconds),
+                        worker.num_bytes / seconds,
+                    )
+                    for worker in line.workers
+                ]
 
     def _take_saved(self, line: CheckpointWritten | BestKeptLine) -> None:
         hold = self._open.get(line.dnn_id)
@@ -345,8 +370,9 @@ class Replay:
     def _take_other(self, line: Line) -> None:
         match line:
             case RolesAssignedLine(roles):
-                slots = tuple(slot for slot, role in enumerate(roles) if role != "standby")
-                self._hold([GroupPlan(self.name, slots)], "training")
+                self._assign(roles)
+            case ReconfiguredLine():
+                self._assign(line.roles)
             case JobEpochLine():
                 self._take_job_epoch(line)
             case JobSavedLine(job) if job in self._open:
@@ -408,11 +434,11 @@ def _stream_rate(epochs: Iterable[Epoch]) -> float | None:
     return sum(samples.values()) / total_s if total_s > 0.0 else None
 
 
-def slot_names(nodes: Iterable[tuple[str, int]]) -> tuple[str, ...]:
-    """One name per slot, given the (host, slots) of each node; nodes are numbered if they share hosts."""
+def slot_names(nodes: Iterable[tuple[str, int]], kind: Kind = ENSEMBLE) -> tuple[str, ...]:
+    """Return one name per slot, given the (host, slots) of each node; nodes that share hosts have numbers."""
     nodes = list(nodes)
     if len(nodes) == 1:
-        return tuple(f"slot {slot}" for slot in range(nodes[0][1]))
+        return tuple(f"{kind.slot} {kind.first_slot + slot}" for slot in range(nodes[0][1]))
     hosts = [host for host, _ in nodes]
     unique = len(set(hosts)) == len(hosts)
     return tuple(

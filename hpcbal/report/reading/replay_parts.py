@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from hpcbal.events.ensemble import EpochDone, GroupLeft
@@ -12,10 +12,12 @@ from hpcbal.events.epoch import RankFacts, Straggler
 from hpcbal.events.line import Line
 from hpcbal.report.model import (
     GroupWait,
+    MachineBusy,
     MachineReport,
     RateComparison,
     SharePoint,
     SharingReport,
+    SlotSpan,
     SlotUse,
     SpanKind,
     WorkReport,
@@ -27,11 +29,11 @@ from hpcbal.telemetry.ledger import (
     JobFailedLine,
     JobsGroupedLine,
     JobStays,
+    MachinesBusyLine,
     MachinesUsedLine,
     ReconfiguredLine,
     RunFinishedLine,
     RunStartedLine,
-    Stay,
     ThroughputForecastLine,
 )
 from hpcbal.telemetry.views.summary import group_work
@@ -39,7 +41,13 @@ from hpcbal.telemetry.views.summary import group_work
 
 @dataclass
 class Epoch:
-    """One epoch of the ledger; `end_s` is on the report's time axis, `trained_s` is the time of its steps."""
+    """One epoch of the ledger.
+
+    Attributes:
+        end_s: its end on the report's time axis.
+        trained_s: the time of its steps.
+        workers: of a job on parameter servers, by slot: for how long it computed, and waited for parameters.
+    """
 
     end_s: float
     seconds: float
@@ -49,6 +57,7 @@ class Epoch:
     trained_s: float = 0.0
     straggler: Straggler | None = None
     ranks: RankFacts | None = None
+    workers: Mapping[int, tuple[float, float]] | None = None
 
 
 @dataclass
@@ -62,6 +71,7 @@ class Hold:
         left: the line that says so; None if it holds them, or its start was killed.
         held_s: seconds for which checkpoints kept it from training.
         to_leave: whether it was asked to leave after a whole pass.
+        roles: of a job on parameter servers, what each of its slots does.
     """
 
     dnn: str
@@ -74,11 +84,16 @@ class Hold:
     epochs: list[Epoch] = field(default_factory=list)
     held_s: float = 0.0
     to_leave: bool = False
+    roles: tuple[str, ...] = ()
 
-    def seconds_by_use(self) -> dict[str, float]:
-        """The time from `start_s` to `end_s` (which must be known), split by USE_KINDS."""
-        assert self.end_s is not None
-        total = max(0.0, self.end_s - self.start_s)
+    def until(self, now_s: float) -> float:
+        """Return when it left the slots, or `now_s` while it holds them."""
+        return now_s if self.end_s is None else self.end_s
+
+    def seconds_by_use(self, slot: int, now_s: float) -> dict[str, float]:
+        """Return the time of one of its slots until `now_s`, split by USE_KINDS."""
+        end_s = self.until(now_s)
+        total = max(0.0, end_s - self.start_s)
         if self.kind == "profiling":
             return {"profiling": total}
         left = total
@@ -89,17 +104,23 @@ class Hold:
             seconds[kind] = min(left, max(0.0, wanted))
             left -= seconds[kind]
 
-        take("training", sum(epoch.seconds - epoch.wait_s for epoch in self.epochs))
-        take("data", sum(epoch.wait_s for epoch in self.epochs))
+        parts = [
+            (epoch.seconds - epoch.wait_s, epoch.wait_s)
+            if epoch.workers is None
+            else epoch.workers.get(slot, (0.0, 0.0))
+            for epoch in self.epochs
+        ]
+        take("training", sum(trained_s for trained_s, _ in parts))
+        take("data", sum(waited_s for _, waited_s in parts))
         take("checkpoint", self.held_s)
         if self.epochs:
             take("starting", self.epochs[0].end_s - self.epochs[0].seconds - self.start_s)
-            if not self.to_leave:  # the last pass was not completed
-                seconds["training"] += min(left, max(0.0, self.end_s - self.epochs[-1].end_s))
-                left = max(0.0, left - (self.end_s - self.epochs[-1].end_s))
+            if not self.to_leave and not self.roles:  # the last pass was not completed
+                seconds["training"] += min(left, max(0.0, end_s - self.epochs[-1].end_s))
+                left = max(0.0, left - (end_s - self.epochs[-1].end_s))
             take("peers", left)
         else:
-            seconds["training"] += left
+            take("starting" if self.roles else "training", left)
         return seconds
 
 
@@ -177,10 +198,16 @@ class SharingReplay:
 
     Attributes:
         machines: use of each machine in the last start that has recorded it, in the order of the ranks.
+        waiting: jobs that wait for machines, in order of arrival.
+        busy: how busy the machines were from when until when.
     """
 
     def __init__(self) -> None:
         self.machines: tuple[MachineReport, ...] = ()
+        self.waiting: tuple[str, ...] = ()
+        self.busy: list[MachineBusy] = []
+        self._start_s = 0.0
+        self._was_recorded = False  # in this start, how busy machines were from time to time
         self._over: list[SharingReport] = []
         self._open: dict[Key, SharingReport] = {}
         self._stays = JobStays()
@@ -191,7 +218,9 @@ class SharingReplay:
         match line:
             case RunStartedLine() | RunFinishedLine():
                 self._end(now_s, keep=set())
+                self._start_s, self._was_recorded, self.waiting = now_s, False, ()
             case JobsGroupedLine(groups):
+                self.waiting = line.waiting
                 self._end(now_s, keep={(group.jobs, group.machines) for group in groups})
                 for group in groups:
                     new = SharingReport(group.jobs, group.machines, now_s, now_s, group.predicted_s)
@@ -205,31 +234,52 @@ class SharingReplay:
             case MachinesUsedLine(ranks, cpu, network, memory, _):
                 rows = sorted(zip(ranks, cpu, network, memory, strict=True))
                 self.machines = tuple(MachineReport(*row) for row in rows)
+                if not self._was_recorded:  # by an older version
+                    self.busy += [
+                        MachineBusy(rank - 1, self._start_s, now_s, *shares)
+                        for rank, *shares in zip(ranks, cpu, network, strict=True)
+                    ]
+            case MachinesBusyLine():
+                self._was_recorded = True
+                self.busy += [
+                    MachineBusy(rank - 1, max(self._start_s, now_s - seconds), now_s, *shares)
+                    for rank, seconds, *shares in zip(
+                        line.machines, line.seconds, line.cpu, line.network, strict=True
+                    )
+                ]
 
-    def close(self, end_s: float) -> None:
-        """Whatever has not ended lasts until `end_s`."""
-        self._end(end_s, keep=set())
-        self._stays.close(end_s)
-
-    def groups(self) -> tuple[SharingReport, ...]:
-        """All groups by their start, but those that others have replaced at once; call after `close`."""
-        lasted = [group for group in self._over if group.end_s - group.start_s >= LEAST_S]
+    def groups(self, end_s: float) -> tuple[SharingReport, ...]:
+        """Return all groups until `end_s` by their start, but those that others have replaced at once."""
+        every = [*self._over, *(replace(group, end_s=end_s) for group in self._open.values())]
+        lasted = [group for group in every if group.end_s - group.start_s >= LEAST_S]
         return tuple(sorted(lasted, key=lambda group: (group.start_s, group.machines)))
 
-    def cost_by_job(self) -> dict[str, tuple[float, float]]:
-        """See `JobStays`; call after `close`."""
-        return self._stays.cost_by_job()
+    def cost_by_job(self, end_s: float) -> dict[str, tuple[float, float]]:
+        """See `JobStays`."""
+        return self._stays.cost_by_job(end_s)
+
+    def spans(self, end_s: float) -> tuple[SlotSpan, ...]:
+        """Return which jobs were on each machine when, until `end_s`."""
+        return tuple(
+            SlotSpan(rank - 1, stay.job, stay.start_s, stay.end_s)
+            for stay in self._stays.until(end_s)
+            for rank in stay.machines
+        )
 
     def use(self, num_machines: int, end_s: float) -> tuple[SlotUse, ...]:
-        """For how long there were jobs on each machine of ranks 1, 2, ...; call after `close`."""
-        stays: dict[int, list[Stay]] = defaultdict(list)
-        for stay in self._stays.over:
-            for rank in stay.machines:
-                stays[rank].append(stay)
+        """Return for how long each machine computed until `end_s`, and for how long there were jobs on it."""
+        spans: dict[int, list[SlotSpan]] = defaultdict(list)
+        for span in self.spans(end_s):
+            spans[span.slot].append(span)
+        computed_s: dict[int, float] = defaultdict(float)
+        for busy in self.busy:
+            computed_s[busy.slot] += busy.cores * (busy.end_s - busy.start_s)
         found = []
         for slot in range(num_machines):
-            used_s = _union_s((stay.start_s, stay.end_s) for stay in stays[slot + 1])
-            found.append(SlotUse(slot, {"training": used_s, "idle": max(0.0, end_s - used_s)}))
+            used_s = _union_s((span.start_s, span.end_s) for span in spans[slot])
+            parts = {"training": min(used_s, computed_s[slot])}
+            parts["peers"] = used_s - parts["training"]
+            found.append(SlotUse(slot, {**parts, "idle": max(0.0, end_s - used_s)}))
         return tuple(found)
 
     def _end(self, now_s: float, keep: set[Key]) -> None:

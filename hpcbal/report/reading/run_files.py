@@ -17,9 +17,11 @@ from hpcbal.kinds import KINDS
 from hpcbal.report.model import JobReport, Overhead, Preprocessing, ReportData
 from hpcbal.report.reading.replay import Replay
 from hpcbal.report.reading.replay_parts import ForecastReplay, SharingReplay
+from hpcbal.telemetry.files.atomic_file import cannot_read
 from hpcbal.telemetry.files.json_lines import unix_seconds
 from hpcbal.telemetry.files.run_directory import RunDirectory
-from hpcbal.telemetry.ledger import RunStartedLine, scan_ledger
+from hpcbal.telemetry.ledger import RunStartedLine
+from hpcbal.telemetry.ledger.scan import LedgerTail
 from hpcbal.telemetry.views.evaluation import read_evaluation
 from hpcbal.telemetry.views.kinds import AnyStatus, jobs_of, measure_in
 from hpcbal.telemetry.views.read_status import read_status
@@ -36,7 +38,7 @@ STATE_OF_OUTCOME: Mapping[str, str] = {
 
 
 def read_run(directory: str | os.PathLike[str], now: float | None = None) -> ReportData:
-    """The report's values for the run in `directory`: finished, stopped, failed, killed or still running.
+    """Return the report's values for the run in `directory`: finished, stopped, failed, killed or running.
 
     Args:
         directory: output directory of the run, or a copy of it.
@@ -45,86 +47,130 @@ def read_run(directory: str | os.PathLike[str], now: float | None = None) -> Rep
     Raises:
         InputError: if there is no run, or its files are from another version.
     """
-    run = RunDirectory(Path(directory))
-    sharing, forecasts = SharingReplay(), ForecastReplay()
-    replay = _replay(run, sharing, forecasts)
-    status, problems = None, [] if replay.problem is None else [replay.problem]
-    if os.path.lexists(run.status):
+    return RunReading(directory).read(now)
+
+
+class RunReading:
+    """Reads the values of a run's report, again and again as the run goes on; of the ledger only new lines.
+
+    Args:
+        directory: output directory of the run, or a copy of it.
+
+    Attributes:
+        status: the content of status.json at the last `read`; None if there was none.
+    """
+
+    def __init__(self, directory: str | os.PathLike[str]) -> None:
+        self.status: AnyStatus | None = None
+        self._run = RunDirectory(Path(directory))
+        self._begin()
+
+    def _begin(self) -> None:
+        self._tail = LedgerTail(self._run.ledger)
+        self._replay = Replay()
+        self._sharing, self._forecasts = SharingReplay(), ForecastReplay()
+
+    @property
+    def start(self) -> RunStartedLine:
+        """Return the first line of the last start; there is one after `read`."""
+        assert self._replay.start is not None
+        return self._replay.start
+
+    def read(self, now: float | None = None) -> ReportData:
+        """Return the values of now.
+
+        Args:
+            now: Unix seconds (default: the current time).
+
+        Raises:
+            InputError: if there is no run, or its files are from another version.
+        """
+        self._read_ledger()
+        run, replay, sharing = self._run, self._replay, self._sharing
+        problems = [] if self._tail.problem is None else [self._tail.problem]
+        self.status = None
+        if os.path.lexists(run.status):
+            try:
+                self.status = read_status(run.root)
+            except InputError as error:  # the ledger holds nearly everything
+                problems.append(str(error))
+        status, evaluation = self.status, None
         try:
-            status = read_status(run.root)
-        except InputError as error:  # the ledger holds nearly everything
+            evaluation = read_evaluation(run.evaluation)
+        except InputError as error:
             problems.append(str(error))
-    evaluation = None
-    try:
-        evaluation = read_evaluation(run.evaluation)
-    except InputError as error:
-        problems.append(str(error))
-    state, note = _state(replay, status, time.time() if now is None else now)
-    note = "; ".join(text for text in (note, *problems) if text)
-    end_s = replay.now_s
-    if state == "running" and status is not None:
-        end_s = replay.start_s[-1] + unix_seconds(status["updated_at"]) - unix_seconds(status["started_at"])
-    replay.close(end_s)
-    sharing.close(replay.now_s)
-    run_kind = _start_of(replay).kind
-    shares = run_kind == "jobs"
-    costs = sharing.cost_by_job() if shares else replay.cost_by_dnn()
-    measure, jobs = _jobs(replay, status, run, costs)
-    data = ReportData(
-        name=replay.name,
-        kind="run",
-        state=state,
-        note=note,
-        started_at=replay.started_at,
-        duration_s=replay.now_s,
-        slot_names=replay.slot_names,
-        start_s=tuple(replay.start_s),
-        jobs=jobs,
-        rounds=replay.round_reports(),
-        spans=replay.spans(),
-        use=sharing.use(len(replay.slot_names), replay.now_s) if shares else replay.use(),
-        rates=(*replay.rates(), *forecasts.rates()),
-        waits=replay.waits(),
-        works=replay.works(),
-        left_out=tuple(replay.left_out),
-        warnings=tuple(replay.warnings),
-        shares={dnn: tuple(points) for dnn, points in replay.shares.items() if points},
-        preprocessing=Preprocessing(replay.preprocessor_samples_per_s, len(replay.bad_samples)),
-        prediction=replay.prediction,
-        facts=_facts(replay),
-        run_kind=run_kind,
-        problem="; ".join(problems),
-        measure=measure,
-        evaluation=evaluation,
-        sharing=sharing.groups(),
-        machines=sharing.machines,
-        whole=replay.whole,
-    )
-    return _with_overheads(data, replay.decided_s)
+        state, note = _state(replay, status, time.time() if now is None else now)
+        note = "; ".join(text for text in (note, *problems) if text)
+        end_s = replay.now_s
+        if state == "running" and status is not None:
+            end_s = (
+                replay.start_s[-1] + unix_seconds(status["updated_at"]) - unix_seconds(status["started_at"])
+            )
+        replay.until_s = end_s = max(replay.now_s, end_s)
+        shares = self.start.kind == "jobs"
+        costs = sharing.cost_by_job(end_s) if shares else replay.cost_by_dnn()
+        measure, jobs = _jobs(replay, status, run, costs)
+        data = ReportData(
+            name=replay.name,
+            kind="run",
+            state=state,
+            note=note,
+            started_at=replay.started_at,
+            duration_s=end_s,
+            slot_names=replay.slot_names,
+            start_s=tuple(replay.start_s),
+            jobs=jobs,
+            rounds=replay.round_reports(),
+            spans=sharing.spans(end_s) if shares else replay.spans(),
+            use=sharing.use(len(replay.slot_names), end_s) if shares else replay.use(),
+            rates=(*replay.rates(), *self._forecasts.rates()),
+            waits=replay.waits(),
+            works=replay.works(),
+            left_out=tuple(replay.left_out),
+            warnings=tuple(replay.warnings),
+            shares={dnn: tuple(points) for dnn, points in replay.shares.items() if points},
+            preprocessing=Preprocessing(replay.preprocessor_samples_per_s, len(replay.bad_samples)),
+            prediction=replay.prediction,
+            facts=_facts(replay),
+            run_kind=self.start.kind,
+            problem="; ".join(problems),
+            measure=measure,
+            evaluation=evaluation,
+            sharing=sharing.groups(end_s),
+            machines=sharing.machines,
+            busy=tuple(sharing.busy if shares else replay.busy),
+            waiting=sharing.waiting,
+            whole=replay.whole,
+        )
+        return _with_overheads(data, replay.decided_s)
 
-
-def _replay(run: RunDirectory, sharing: SharingReplay, forecasts: ForecastReplay) -> Replay:
-    root = run.root
-    run.check_exists()
-    if not run.ledger.exists():
-        reason = "the run has not started yet" if run.config.exists() else "not the output directory of a run"
-        raise InputError(f"{root}: no ledger.jsonl: {reason}")
-    scan = scan_ledger(run.ledger)
-    replay = Replay()
-    replay.problem = scan.problem
-    for entry in scan.entries:
+    def _read_ledger(self) -> None:
+        run = self._run
+        run.check_exists()
+        if not run.ledger.exists():
+            reason = (
+                "the run has not started yet" if run.config.exists() else "not the output directory of a run"
+            )
+            raise InputError(f"{run.root}: no ledger.jsonl: {reason}")
         try:
-            replay.take(entry)
-            sharing.take(replay.now_s, entry.line)
-            forecasts.take(entry.line)
-        except ValueError as error:
-            raise LedgerError(
-                f"{run.ledger}: line {entry.seq} ({entry.line.event}) contradicts earlier lines ({error}); "
-                "the file is damaged: restore it"
-            ) from error
-    if not replay.start_s:
-        raise InputError(f"{run.ledger}: no run has started here yet; start it with 'hpcbal run'")
-    return replay
+            entries = self._tail.read()
+            if entries is None:
+                self._begin()
+                entries = self._tail.read() or []
+        except OSError as error:
+            raise InputError(cannot_read(run.ledger, error)) from error
+        for entry in entries:
+            try:
+                self._replay.take(entry)
+                self._sharing.take(self._replay.now_s, entry.line)
+                self._forecasts.take(entry.line)
+            except ValueError as error:
+                raise LedgerError(
+                    f"{run.ledger}: line {entry.seq} ({entry.line.event}) contradicts earlier lines "
+                    f"({error}); the file is damaged: restore it"
+                ) from error
+        if not self._replay.start_s:
+            raise InputError(f"{run.ledger}: no run has started here yet; start it with 'hpcbal run'")
 
 
 def _state(replay: Replay, status: AnyStatus | None, now: float) -> tuple[str, str]:
@@ -155,6 +201,7 @@ def _jobs(
 ) -> tuple[str, tuple[JobReport, ...]]:
     """The key of the measure by which the jobs are compared, and the jobs."""
     states = {job["name"]: job["state"] for job in jobs_of(status)} if status is not None else {}
+    most = {job["name"]: job["max_epochs"] for job in jobs_of(status)} if status is not None else {}
     names = list(states) or list(dict.fromkeys([*costs, *replay.failed]))
     epochs = {name: [point.metrics for point in replay.curves.get(name, ())] for name in names}
     numbers_of = {name: [point.epoch for point in replay.curves.get(name, ())] for name in names}
@@ -177,6 +224,7 @@ def _jobs(
                 best_loss=numbers.get(f"best_{loss}"),
                 final_loss=numbers.get(f"final_{loss}"),
                 settings=settings.get(name, {}),
+                max_epochs=most.get(name),
             )
         )
     return measure.best_key, tuple(jobs)
@@ -233,7 +281,7 @@ def _facts(replay: Replay) -> tuple[tuple[str, str], ...]:
         ("paradigm", start.paradigm),
         ("last schedule", replay.schedule),
         ("nodes", f"{len(start.nodes)} ({shown})"),
-        ("slots", len(replay.slot_names)),
+        (f"{KINDS[start.kind].slot}s", len(replay.slot_names)),
         ("ranks", start.num_ranks),
         ("device", start.device),
         ("seed", start.seed),
@@ -245,11 +293,12 @@ def _facts(replay: Replay) -> tuple[tuple[str, str], ...]:
 
 def _with_overheads(data: ReportData, decided_s: float) -> ReportData:
     """`data` with the overheads, neither training nor waiting; only ensembles profile and form rounds."""
+    kind = data.kind_of_run
     scheduling = decided_s / data.duration_s if data.duration_s > 0.0 else 0.0
     overheads: tuple[Overhead, ...] = (
         Overhead("profiling", data.use_share("profiling"), "measuring rates before the first round"),
-        Overhead("scheduling", scheduling, "making decisions; counted as if all slots had waited"),
-        Overhead("starting", data.use_share("starting"), "from the order to start to the first step"),
+        Overhead("scheduling", scheduling, f"making decisions; counted as if all {kind.slot}s had waited"),
+        Overhead(kind.uses.get("starting", "starting"), data.use_share("starting"), "until the first step"),
         Overhead("checkpointing", data.use_share("checkpoint"), "training paused; writing in the background"),
     )
     if data.run_kind != "ensemble":

@@ -23,6 +23,7 @@ from hpcbal.ensembling import (
     Combination,
     Kind,
     Loss,
+    MemberTally,
     Tally,
     agreeing_pairs,
     answers_of,
@@ -85,6 +86,7 @@ class Scores:
         num_items: number of items.
         calibrated: tallies of each DNN's calibrated predictions; None where they are not known.
         calibrated_together: of the mean of all, and of the selected DNNs.
+        members: what each DNN contributes to the mean of all; None for fewer than two.
         within, between: of both, sums of the uncertainty within and between their members: the mean entropy
             of the members, and what the entropy of their mean is above that ([DEPEWEG] Sec. 3); of values,
             the variance between members alone.
@@ -101,6 +103,7 @@ class Scores:
     num_items: int = 0
     calibrated: list[Any] = field(default_factory=list)
     calibrated_together: list[Any] = field(default_factory=lambda: [None] * NUM_ENSEMBLES)
+    members: MemberTally | None = None
     within: list[float] = field(default_factory=lambda: [0.0] * NUM_ENSEMBLES)
     between: list[float] = field(default_factory=lambda: [0.0] * NUM_ENSEMBLES)
 
@@ -215,10 +218,7 @@ class Evaluator:
         labels, counts = np.full(num_items, -np.inf), np.zeros(num_items, np.int32)
 
         def take(member: int, found: Predictions, items: NDArray[np.int64]) -> None:
-            if self._kind == "values":
-                evidence[member, items] = found.rows[:, 0]
-            else:
-                evidence[member, items] = answers_of(found.rows, found.labels.astype(np.int64)).truth
+            evidence[member, items] = _evidence(found, self._kind)
             labels[items] = found.labels
             counts[items] += 1
 
@@ -273,7 +273,7 @@ class Evaluator:
 
     def _chunks(self, samples: SampleSet) -> Iterator[tuple[int, int]]:
         """Yield the first sample and the end of each chunk."""
-        per_item = 8 * NUM_ENSEMBLES * (self._num_columns + 1) + 4 * len(self._dnns) + 8 + 4
+        per_item = 8 * NUM_ENSEMBLES * (self._num_columns + 1) + (4 + 8) * len(self._dnns) + 8 + 4
         step = max(1, self._chunk_bytes // (per_item * self._items_per_sample(samples)))
         for start in range(0, len(samples.ids), step):
             yield start, min(start + step, len(samples.ids))
@@ -343,6 +343,7 @@ class Evaluator:
     ) -> None:
         num_dnns, num_items = len(self._dnns), (stop - start) * self._items_per_sample(samples)
         predicted = np.zeros((num_dnns, num_items), np.int32)
+        evidence = np.zeros((num_dnns, num_items))
         spread = np.zeros((NUM_ENSEMBLES, num_items))
         is_values = self._kind == "values"
 
@@ -357,6 +358,7 @@ class Evaluator:
             predicted[member, items] = found.rows.argmax(axis=1)
             if not samples.has_labels:
                 return
+            evidence[member, items] = _evidence(found, self._kind)
             scores.sums[member] += found.sums
             tally = tally_of(found.rows, found.labels, self._kind)
             scores.tallies[member] = _sum([scores.tallies[member], tally])
@@ -366,7 +368,12 @@ class Evaluator:
         rows, labels, is_known = self._combined(samples, start, stop, weights, take)
         scores.num_samples += len(labels) // self._items_per_sample(samples)
         scores.num_items += len(labels)
-        scores.agreeing += agreeing_pairs(self._workers.reduce(predicted, "sum")[:, is_known])
+        classes = self._workers.reduce(predicted, "sum")[:, is_known]
+        scores.agreeing += agreeing_pairs(classes)
+        evidence = self._workers.reduce(evidence, "sum")[:, is_known]
+        if num_dnns > 1 and len(labels) and samples.has_labels:
+            members = MemberTally.of(evidence, classes, labels, self._kind)
+            scores.members = members if scores.members is None else scores.members + members
         spread = self._workers.reduce(spread, "sum")[:, is_known]
         if self._keep is not None and self._workers.rank == 0:
             of_one = rows[self._kept], spread[self._kept], self._kind, fitted.together[self._kept]
@@ -459,6 +466,13 @@ class Evaluator:
     def _items_per_sample(self, samples: SampleSet) -> int:
         label = samples.source.label_spec.by_name[self._output]
         return items_per_sample(label.shape, label.dtype, self._kind)
+
+
+def _evidence(found: Predictions, kind: Kind) -> NDArray[np.float64]:
+    """Return the values, or the probabilities of the right classes: the loss of a mean needs no more."""
+    if kind == "values":
+        return found.rows[:, 0]
+    return answers_of(found.rows, found.labels.astype(np.int64)).truth
 
 
 def _sum(tallies: Iterable[Any]) -> Any:

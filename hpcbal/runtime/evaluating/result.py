@@ -18,7 +18,7 @@ from hpcbal.data.held_out import only_counted
 from hpcbal.data.labels import class_names
 from hpcbal.data.source import PreprocessedSamples
 from hpcbal.data.spec import UNNAMED
-from hpcbal.ensembling import Kind, Tally
+from hpcbal.ensembling import ClassTally, Kind, Tally
 from hpcbal.errors import DataError, InputError, OutputError
 from hpcbal.events.history import LOSS, finite_metrics
 from hpcbal.processes import own_stream
@@ -33,6 +33,7 @@ from hpcbal.telemetry.files.run_directory import RunDirectory
 from hpcbal.telemetry.views.evaluation import (
     MEAN_OF_ALL,
     SELECTED,
+    Bin,
     EvaluatedDnn,
     EvaluatedEnsemble,
     Evaluation,
@@ -286,7 +287,17 @@ def _evaluation(
             shown |= {prefix + name: value for name, value in of_one.items()}
         calibrated = _calibrated(kind, scores.calibrated[index], outcome.fitted.members[index])
         dnns.append(
-            EvaluatedDnn(dnn.name, which, epoch, finite_metrics({**metrics, **shown}), share, calibrated)
+            EvaluatedDnn(
+                dnn.name,
+                which,
+                epoch,
+                finite_metrics({**metrics, **shown}),
+                share,
+                calibrated,
+                None if scores.members is None else scores.members.contributions()[index],
+                _bins(scores.tallies[index]),
+                _bins(scores.calibrated[index]),
+            )
         )
     ensembles = []
     if len(dnns) > 1:
@@ -312,7 +323,15 @@ def _evaluation(
                 if kind != "values":
                     uncertainty["within"] = scores.within[place] / scores.num_items
                 ensembles.append(
-                    EvaluatedEnsemble(name, size, finite_metrics(together), calibrated, uncertainty)
+                    EvaluatedEnsemble(
+                        name,
+                        size,
+                        finite_metrics(together),
+                        calibrated,
+                        uncertainty,
+                        _bins(scores.together[place]),
+                        _bins(scores.calibrated_together[place]),
+                    )
                 )
     is_values = kind == "values"
     return Evaluation(
@@ -330,8 +349,14 @@ def _evaluation(
         left_out=run.left_out,
         num_broken=len(broken),
         broken=tuple(broken[:MOST_BROKEN]),
+        distances=() if scores.members is None else tuple(map(tuple, scores.members.distances())),
         notes=(*run.notes, *found.notes, *_notes_on_ensembles(len(dnns), run, data, outcome)),
     )
+
+
+def _bins(tally: Tally | None) -> tuple[Bin, ...]:
+    """The bins of confidence of predicted classes; empty where there are none."""
+    return tuple(tally.reliability()) if isinstance(tally, ClassTally) else ()
 
 
 def _calibrated(kind: Kind, tally: Tally | None, fitted: float | None) -> dict[str, float | None]:

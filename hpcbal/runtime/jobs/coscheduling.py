@@ -40,6 +40,7 @@ from hpcbal.telemetry.ledger import (
     JobsGroupedLine,
     JobSpilledLine,
     JobSubmittedLine,
+    MachinesBusyLine,
     MachinesUsedLine,
     SharingFacts,
 )
@@ -48,6 +49,12 @@ from hpcbal.telemetry.views.table import count_text
 
 LOOK_INTERVAL_S = 1.0
 """Between looks for jobs that have been submitted."""
+
+BUSY_INTERVAL_S = 5.0
+"""The least time between two records of how busy the machines were."""
+
+BUSY_SHARE = 0.02
+"""And so much of the time that this start has taken: a day gives 300 of them."""
 
 SWITCH_INTERVAL_S = 5e-4
 """How long a thread that computes in Python keeps the one waiting that serves all jobs: that of a machine
@@ -85,7 +92,9 @@ class Coscheduling(JobPlacement, Shown):
         self._network = NetworkSynchroniser()
         self._groups = FormedGroups()
         self._loads: dict[int, MachineLoad] = {}
+        self._recorded: dict[int, MachineLoad] = {}  # as of the last `machines-busy`
         self._began_s = time.monotonic()
+        self._busy_due_s = self._began_s + BUSY_INTERVAL_S
         self._master: Master
         self._record: Record
 
@@ -175,6 +184,9 @@ class Coscheduling(JobPlacement, Shown):
         self._grant(self._network.release(now_s))
         if now_s >= self._look_due_s:
             self._look_for_submissions()
+        if now_s >= self._busy_due_s:
+            self._note_busy()
+            self._busy_due_s = now_s + max(BUSY_INTERVAL_S, BUSY_SHARE * (now_s - self._began_s))
         if self._master.stop_reason is None:
             self._look_at_arrivals(now_s)
 
@@ -338,7 +350,19 @@ class Coscheduling(JobPlacement, Shown):
                 self._record.append(GroupMeasuredLine(group.jobs, group.machines, predicted_s, measured_s))
         self._groups.become(groups, loads, running)
 
+    def _note_busy(self) -> None:
+        """Record how busy the machines were since the last record."""
+        late = {rank: load.since(self._recorded.get(rank)) for rank, load in sorted(self._loads.items())}
+        late = {rank: load for rank, load in late.items() if load.wall_s > 0.0}
+        if late:
+            seconds = tuple(load.wall_s for load in late.values())
+            cpu = tuple(min(1.0, load.cpu_s / load.wall_s) for load in late.values())
+            network = tuple(min(1.0, load.network_s / load.wall_s) for load in late.values())
+            self._record.append(MachinesBusyLine(tuple(late), seconds, cpu, network))
+            self._recorded = dict(self._loads)
+
     def close(self) -> None:
+        self._note_busy()
         if self._loads:
             ranks = tuple(sorted(self._loads))
             loads = [self._loads[rank] for rank in ranks]

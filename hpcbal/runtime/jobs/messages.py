@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hpcbal.comm.channel import Message
 from hpcbal.policies.grouping import JobMemory
@@ -121,3 +121,10 @@ class MachineLoad(Message):
     memory_bytes: int
     resident_bytes: int = 0
     spilled: tuple[SpilledJob, ...] = ()
+
+    def since(self, before: MachineLoad | None) -> MachineLoad:
+        """Return the times since an earlier report, or since the machine began."""
+        if before is None:
+            return self
+        cpu_s, network_s = self.cpu_s - before.cpu_s, self.network_s - before.network_s
+        return replace(self, cpu_s=cpu_s, network_s=network_s, wall_s=self.wall_s - before.wall_s)

@@ -184,5 +184,4 @@ def machine_seconds(entries: Sequence[Entry]) -> dict[str, float]:
     for entry in entries:
         stays.take(last_s if isinstance(entry.line, RunStartedLine) else entry.unix_s, entry.line)
         last_s = entry.unix_s
-    stays.close(last_s)
-    return {job: machine_s for job, (_, machine_s) in stays.cost_by_job().items()}
+    return {job: machine_s for job, (_, machine_s) in stays.cost_by_job(last_s).items()}

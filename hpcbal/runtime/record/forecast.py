@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from functools import partial
@@ -19,6 +19,9 @@ from hpcbal.telemetry.views.table import count_text
 
 log = logging.getLogger(__name__)
 
+
+MOST_NEXT = 8
+"""So many DNNs that begin next are shown."""
 
 PAUSE = 20.0
 """After a prediction, the next one waits this many times as long as it took: at most 5 % of a core."""
@@ -116,6 +119,12 @@ class Outlook:
         """Predicted seconds left at `now_s`; 0 if the prediction is overdue."""
         return max(0.0, self.asked_s + self.prediction.remaining_s - now_s)
 
+    def next_s(self, now_s: float, waiting: Iterable[str]) -> dict[str, float]:
+        """Return the seconds at `now_s` until some DNNs begin: the first MOST_NEXT, in that order."""
+        start_s = self.prediction.start_s
+        order = sorted((start_s[name], index, name) for index, name in enumerate(waiting) if name in start_s)
+        return {name: max(0.0, round(self.asked_s + s - now_s, 1)) for s, _, name in order[:MOST_NEXT]}
+
     def line(self) -> str:
         """The prediction as a line for the user."""
         seconds, rounds = self.prediction.remaining_s, self.prediction.num_rounds
@@ -162,14 +171,21 @@ class Outlooks:
         """Seconds that `outlook` predicts for the whole start, from beginning to end."""
         return outlook.asked_s - self._started_s + outlook.prediction.remaining_s
 
-    def status(self, now_s: float, *, finished: bool) -> PredictionStatus | None:
-        """The latest prediction, for status.json; None if there is none yet."""
+    def status(self, now_s: float, waiting: Iterable[str] = (), *, finished: bool) -> PredictionStatus | None:
+        """Return the latest prediction, for status.json; None if there is none yet.
+
+        Args:
+            waiting: DNNs that have no slots.
+        """
         if self._latest is None:
             return None
-        return {
+        status: PredictionStatus = {
             "wall_time_s": self.wall_time_s(self._latest),
             "remaining_s": 0.0 if finished else self._latest.remaining_s(now_s),
         }
+        if next_s := self._latest.next_s(now_s, waiting):
+            status["next_s"] = next_s
+        return status
 
     def compare(self, ended_s: float) -> Compared | None:
         """Compare the first prediction with the end of this start; None if nothing was predicted."""

@@ -342,7 +342,10 @@ class Journal:
 
     def _renew_status(self, stats: PreprocessingStats) -> None:
         fill_status(self._status, self._ensemble, stats, self._accounts, self._watch, self._saved)
-        prediction = self._outlooks.status(time.monotonic(), finished=self._ensemble.finished)
+        state = self._ensemble.state
+        waiting = [name for name in state.live if name not in state.groups]
+        finished = self._ensemble.finished
+        prediction = self._outlooks.status(time.monotonic(), waiting, finished=finished)
         if prediction is not None:
             self._status["prediction"] = prediction
 

@@ -62,10 +62,10 @@ def use_line(whole: WholeRun, kind: Kind) -> str:
     expected = whole.expected_busy
     predicted = "" if expected is None else f", predicted {expected:.0%}"
     by_slot = whole.busy_by_slot
-    spread = f"; {min(by_slot):.0%} to {max(by_slot):.0%} by slot" if len(by_slot) > 1 else ""
-    what = "trained" if kind.training == "training" else "computed"
+    spread = f"; {min(by_slot):.0%} to {max(by_slot):.0%} by {kind.slot}" if len(by_slot) > 1 else ""
     devices = "" if whole.device_busy is None else f"; GPUs ran kernels in {whole.device_busy:.0%}"
-    return f"slots {what} in {whole.busy:.0%} of their time{predicted}{spread}{devices}"
+    what = {"training": "trained"}.get(kind.uses["training"], "computed")
+    return f"{kind.slot}s {what} in {whole.busy:.0%} of their time{predicted}{spread}{devices}"
 
 
 def with_prediction(

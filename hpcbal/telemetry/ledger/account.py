@@ -14,6 +14,7 @@ from hpcbal.telemetry.ledger.job_lines import (
     JobPlacedLine,
     JobSavedLine,
     JobSubmittedLine,
+    MachinesBusyLine,
     MachinesUsedLine,
     RolesAssignedLine,
 )
@@ -40,6 +41,7 @@ class RunAccount:
         self._is_one = True  # whether what was predicted first holds for all starts
         self._device_s: float | None = None
         self._busy_s: dict[int, float] = defaultdict(float)
+        self._of_late_s: dict[int, float] = defaultdict(float)  # by machine, in this start
         self._slots: dict[str, tuple[int, ...]] = {}
 
     def take(self, unix_s: float, line: Line) -> None:
@@ -66,9 +68,14 @@ class RunAccount:
             case JobEpochLine():
                 for worker in line.workers:
                     self._add_busy((worker.executor - 1,), worker.compute_s)
-            case MachinesUsedLine(machines, cpu):
+            case MachinesBusyLine(machines, seconds, cpu):
+                for machine, lasted_s, share in zip(machines, seconds, cpu, strict=True):
+                    self._add_busy((machine - 1,), share * lasted_s)
+                    self._of_late_s[machine] += share * lasted_s
+            case MachinesUsedLine(machines, cpu):  # of the whole start
                 for machine, share in zip(machines, cpu, strict=True):
-                    self._add_busy((machine - 1,), share * (unix_s - self._started_s))
+                    lasted_s = unix_s - self._started_s
+                    self._add_busy((machine - 1,), share * lasted_s - self._of_late_s.pop(machine, 0.0))
             case CheckpointWritten() | JobSavedLine() if math.isfinite(line.seconds):
                 longest_s = max(self._known.checkpoint_s, line.seconds)
                 self._known = replace(self._known, checkpoint_s=longest_s)
@@ -108,6 +115,7 @@ class RunAccount:
         self._begun_s = unix_s - (line.opening_s if math.isfinite(line.opening_s) else 0.0)
         self._worked_s = None
         self._slots = {}
+        self._of_late_s.clear()
 
     def _note_work(self, unix_s: float) -> None:
         if self._worked_s is None:

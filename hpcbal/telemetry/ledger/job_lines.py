@@ -344,6 +344,26 @@ class MachinesUsedLine(Line):
 
 
 @dataclass(frozen=True, slots=True)
+class MachinesBusyLine(Line):
+    """Written while many jobs run, and at the end of a start: how busy the machines were of late.
+
+    Two lines are at least 5 s apart, and 2 % of the time that the start has taken.
+
+    Attributes:
+        machines: ranks of the machines that have reported since the line before.
+        seconds: for how long, for each machine: since the line before, or since it began.
+        cpu: share of that time in which a CPU subtask ran, for each machine.
+        network: share of that time in which a network subtask ran, for each machine.
+    """
+
+    event: ClassVar[str] = "machines-busy"
+    machines: tuple[int, ...]
+    seconds: tuple[float, ...]
+    cpu: tuple[float, ...]
+    network: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Stay:
     """A job was on machines for a while.
 
@@ -374,21 +394,21 @@ class JobStays:
         """Process the next line, at `now_s`; a start of the run comes when the one before has ended."""
         match line:
             case RunStartedLine() | RunFinishedLine():
-                self.close(now_s)
+                self._leave(now_s, list(self._here))
             case JobPlacedLine(job, machines):
                 self._leave(now_s, [job])
                 self._here[job] = now_s, machines
             case JobRestedLine(job) | JobDoneLine(job) | JobFailedLine(job):
                 self._leave(now_s, [job])
 
-    def close(self, now_s: float) -> None:
-        """All jobs leave."""
-        self._leave(now_s, list(self._here))
+    def until(self, now_s: float) -> list[Stay]:
+        """Return all stays; those that go on end at `now_s`."""
+        return [*self.over, *(Stay(job, at, since_s, now_s) for job, (since_s, at) in self._here.items())]
 
-    def cost_by_job(self) -> dict[str, tuple[float, float]]:
-        """(seconds on machines, machine-seconds) of each job, of stays that are over."""
+    def cost_by_job(self, now_s: float) -> dict[str, tuple[float, float]]:
+        """Return (seconds on machines, machine-seconds) of each job until `now_s`."""
         found: dict[str, tuple[float, float]] = {}
-        for stay in self.over:
+        for stay in self.until(now_s):
             seconds, machine_s = found.get(stay.job, (0.0, 0.0))
             length_s = stay.end_s - stay.start_s
             found[stay.job] = seconds + length_s, machine_s + length_s * len(stay.machines)

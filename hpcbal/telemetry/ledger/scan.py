@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from hpcbal.errors import LedgerError
 from hpcbal.events.ensemble import EpochDone, StartGroup, StartRound
+from hpcbal.telemetry.files.atomic_file import regular_file
 from hpcbal.telemetry.files.json_lines import object_of
 from hpcbal.telemetry.ledger.codec import NAME, Entry, entry_of, is_intact
 
@@ -41,47 +43,100 @@ def scan_lines(data: bytes, name: str) -> LedgerScan:
     Raises:
         LedgerError: if a line that is not damaged is not valid in a readable schema.
     """
-    reader = _Reader()
-    lines = [(number, line, is_last, is_intact(line)) for number, line, is_last in _numbered(data)]
-    has_checksums = any(intact for _, _, _, intact in lines)
-    for number, line, is_last, intact in lines:
-        plain = object_of(line)
-        if plain is None and is_last:
-            continue
-        if plain is None or intact is False or (intact is None and NAME in plain):
-            reader.skip(number, _TORN if plain is None else _CHANGED)
-            continue
+    reader = _Reader(name)
+    reader.feed(data)
+    return LedgerScan(reader.entries, reader.problem)
+
+
+class LedgerTail:
+    """Reads what a run adds to its ledger; a line counts once it is whole.
+
+    Args:
+        path: path of the file; a missing file is an empty one.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._path = path
+        self._offset = 0
+        self._reader = _Reader(os.fspath(path))
+
+    @property
+    def problem(self) -> str | None:
+        """Return one sentence about all damage so far; None if there is none."""
+        return self._reader.problem
+
+    def read(self) -> list[Entry] | None:
+        """Return the entries that are new; None if the file is another one, which a new tail has to read.
+
+        Raises:
+            LedgerError: as `scan_lines`.
+            OSError: the file cannot be read.
+        """
         try:
-            entry = entry_of({key: value for key, value in plain.items() if key != NAME})
-        except ValueError as error:
-            if intact is None and has_checksums:
-                reader.skip(number, f"is wrong ({error})")
-                continue
-            raise LedgerError(
-                f"{name}:{number}: {error}; the file is damaged or from another version of hpcbal: restore "
-                "it, use the version that wrote it, choose another output directory, or remove this line to "
-                "go on without what it recorded"
-            ) from error
-        reader.take(number, entry)
-    return LedgerScan(reader.entries, reader.problem(name))
+            with open(self._path, "rb", opener=regular_file) as file:
+                if file.seek(0, os.SEEK_END) < self._offset:
+                    return None
+                file.seek(self._offset)
+                data = file.read()
+        except FileNotFoundError:
+            return None if self._offset else []
+        whole = data.rfind(b"\n") + 1
+        self._offset += whole
+        del self._reader.entries[:-1]  # the last one has the number that the next one follows
+        before = len(self._reader.entries)
+        self._reader.feed(data[:whole])
+        return self._reader.entries[before:]
 
 
-def _numbered(data: bytes) -> Iterator[tuple[int, bytes, bool]]:
+def _numbered(data: bytes, first: int) -> Iterator[tuple[int, bytes, bool]]:
     """The lines that are not blank, with their numbers, and whether they lack a line end."""
     lines = data.split(b"\n")
     for number, line in enumerate(lines, start=1):
         if line.strip(b" \r") and (line.strip(b"\0 \r") or number < len(lines)):
-            yield number, line, number == len(lines)
+            yield first + number, line, number == len(lines)
 
 
 @dataclass
 class _Reader:
-    """Collects lines, and what is wrong with them."""
+    """Collects lines, and what is wrong with them.
 
+    Attributes:
+        name: name of the file, for messages.
+    """
+
+    name: str
     entries: list[Entry] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
+    num_lines: int = 0
     num_skipped: int = 0  # since the last usable line
     trained: set[str] = field(default_factory=set)
+    has_checksums: bool = False
+
+    def feed(self, data: bytes) -> None:
+        """Read the next part of the file; but for the last one, it ends with a line."""
+        numbered = _numbered(data, self.num_lines)
+        lines = [(number, line, is_last, is_intact(line)) for number, line, is_last in numbered]
+        self.num_lines += data.count(b"\n")
+        self.has_checksums |= any(intact for _, _, _, intact in lines)
+        for number, line, is_last, intact in lines:
+            plain = object_of(line)
+            if plain is None and is_last:
+                continue
+            if plain is None or intact is False or (intact is None and NAME in plain):
+                self.skip(number, _TORN if plain is None else _CHANGED)
+                continue
+            try:
+                entry = entry_of({key: value for key, value in plain.items() if key != NAME})
+            except ValueError as error:
+                if intact is None and self.has_checksums:
+                    self.skip(number, f"is wrong ({error})")
+                    continue
+                raise LedgerError(
+                    f"{self.name}:{number}: {error}; the file is damaged or from another version of hpcbal: "
+                    "restore it, use the version that wrote it, choose another output directory, or remove "
+                    "this line to go on without what it recorded"
+                ) from error
+            self.take(number, entry)
 
     def skip(self, number: int, why: str) -> None:
         self.problems.append(f"line {number} {why}")
@@ -107,9 +162,10 @@ class _Reader:
                 self.trained.add(dnn)  # one sentence is enough
                 self.problems.append(f"line {number} is an epoch of {dnn}, which no earlier line trains")
 
-    def problem(self, name: str) -> str | None:
+    @property
+    def problem(self) -> str | None:
         if not self.problems:
             return None
         more = len(self.problems) - 1
         others = f" (and {more} more problem{'s' if more > 1 else ''})" if more else ""
-        return f"{name} is damaged: {self.problems[0]}{others}; reports lack what it recorded"
+        return f"{self.name} is damaged: {self.problems[0]}{others}; reports lack what it recorded"

@@ -7,13 +7,16 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from hpcbal.errors import InputError
 from hpcbal.telemetry.files.atomic_file import cannot_read, read_file, write_json_atomic
 from hpcbal.telemetry.views.table import count_text, format_table, number_text
 
 EVALUATION_SCHEMA = 1
+Bin: TypeAlias = tuple[int, float, float]
+"""Items of a bin of confidence, their mean confidence, and the share of them that is right."""
+
 MEAN_OF_ALL = "mean of all"
 SELECTED = "greedy selection"
 _MOST_NOTED = 5
@@ -33,6 +36,11 @@ class EvaluatedDnn:
         calibrated: of classes and labels, the `temperature` with the least negative log-likelihood on the
             validation set, and with it `nll` and `calibration_error`; of values, the `half_width` of the
             interval that shall hold 90 % of them, and its `coverage`. Empty if it is not known.
+        contribution: by how much the negative log-likelihood, or the mean squared error, of the mean of all
+            DNNs rises without this one; below 0 if it falls. None for fewer than two DNNs.
+        reliability: of classes and labels, of each bin of confidence that is not empty its items, mean
+            confidence and accuracy.
+        reliability_calibrated: the same of calibrated predictions.
     """
 
     name: str
@@ -41,6 +49,9 @@ class EvaluatedDnn:
     scores: Mapping[str, float | None]
     share: float | None = None
     calibrated: Mapping[str, float | None] = field(default_factory=dict)
+    contribution: float | None = None
+    reliability: tuple[Bin, ...] = ()
+    reliability_calibrated: tuple[Bin, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +65,7 @@ class EvaluatedEnsemble:
         calibrated: see `EvaluatedDnn`.
         uncertainty: mean over items, `within` and `between` its DNNs, in nats; of values the variance
             `between` them alone.
+        reliability, reliability_calibrated: see `EvaluatedDnn`.
     """
 
     name: str
@@ -61,6 +73,8 @@ class EvaluatedEnsemble:
     scores: Mapping[str, float | None]
     calibrated: Mapping[str, float | None] = field(default_factory=dict)
     uncertainty: Mapping[str, float | None] = field(default_factory=dict)
+    reliability: tuple[Bin, ...] = ()
+    reliability_calibrated: tuple[Bin, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +94,8 @@ class Evaluation:
         ensembles: without any if fewer than two DNNs were evaluated.
         disagreement: share of items for which two DNNs predict different classes, averaged over all pairs;
             None for fewer than two DNNs, or if they predict no classes.
+        distances: for each two DNNs, the share of items for which they predict different classes, or the root
+            of the mean squared difference of their values; empty for very many DNNs.
         left_out: why DNNs were left out, by name.
         num_broken: samples that could not be used.
         broken: some of them, for people.
@@ -101,12 +117,18 @@ class Evaluation:
     num_broken: int = 0
     broken: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    distances: tuple[tuple[float, ...], ...] = ()
 
     @property
     def score_names(self) -> tuple[str, ...]:
         """The names of all scores, in display order."""
         every: list[EvaluatedDnn | EvaluatedEnsemble] = [*self.dnns, *self.ensembles]
         return tuple(dict.fromkeys(name for each in every for name in each.scores))
+
+    @property
+    def loss_name(self) -> str:
+        """Return the score that contributions are of."""
+        return "mse" if self.measure.endswith("mse") else "nll"
 
     @property
     def best_dnn(self) -> EvaluatedDnn | None:
@@ -167,8 +189,9 @@ def read_evaluation(path: Path) -> Evaluation | None:
         evaluation = Evaluation(
             **{
                 **found,
-                "dnns": tuple(EvaluatedDnn(**dnn) for dnn in found["dnns"]),
-                "ensembles": tuple(EvaluatedEnsemble(**each) for each in found["ensembles"]),
+                "dnns": tuple(EvaluatedDnn(**_with_bins(dnn)) for dnn in found["dnns"]),
+                "ensembles": tuple(EvaluatedEnsemble(**_with_bins(each)) for each in found["ensembles"]),
+                "distances": tuple(tuple(map(float, row)) for row in found.get("distances", ())),
                 "broken": tuple(found["broken"]),
                 "notes": tuple(found["notes"]),
             }
@@ -185,19 +208,31 @@ def read_evaluation(path: Path) -> Evaluation | None:
     return evaluation
 
 
+def _with_bins(plain: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a DNN or an ensemble, with bins as they are in the dataclasses."""
+    bins = {
+        name: tuple((int(count), float(confidence), float(right)) for count, confidence, right in found)
+        for name, found in plain.items()
+        if name.startswith("reliability")
+    }
+    return {**plain, **bins}
+
+
 def render_evaluation(evaluation: Evaluation) -> str:
     """The table of all DNNs and ensembles, and what people should know about it."""
     names = evaluation.score_names
     with_shares = any(dnn.share is not None for dnn in evaluation.dnns)
-    headers = ["name", "weights", "epoch", *map(title_of, names), *(["share"] if with_shares else [])]
+    with_contributions = any(dnn.contribution is not None for dnn in evaluation.dnns)
+    more = [*(["share"] if with_shares else []), *(["contribution"] if with_contributions else [])]
+    headers = ["name", "weights", "epoch", *map(title_of, names), *more]
     rows = [
         [dnn.name, dnn.weights, str(dnn.epoch), *_numbers(dnn.scores, names)]
         + ([number_text(dnn.share, 2)] if with_shares else [])
+        + ([number_text(dnn.contribution)] if with_contributions else [])
         for dnn in evaluation.dnns
     ]
     together = [
-        [f"{each.name} ({each.num_dnns})", "", "", *_numbers(each.scores, names)]
-        + ([""] if with_shares else [])
+        [f"{each.name} ({each.num_dnns})", "", "", *_numbers(each.scores, names), *([""] * len(more))]
         for each in evaluation.ensembles
     ]
     lines = [f"{evaluation.run} on {evaluation.data}: {count_text(evaluation.num_samples, 'sample')}", ""]
@@ -209,12 +244,15 @@ def render_evaluation(evaluation: Evaluation) -> str:
             f"two DNNs disagree on {100.0 * evaluation.disagreement:.2f} % of the predictions, "
             "averaged over all pairs",
         ]
+    if with_contributions:
+        loss = "mean squared error" if evaluation.loss_name == "mse" else "negative log-likelihood"
+        lines += ["", f"contribution: how much the {loss} of the mean of all rises without the DNN"]
     lines += ["", *evaluation.verdicts()]
     lines += [f"left out: {name}: {reason}" for name, reason in evaluation.left_out.items()]
     if evaluation.num_broken:
         shown = "; ".join(evaluation.broken[:_MOST_NOTED])
-        more = " ..." if evaluation.num_broken > _MOST_NOTED else ""
-        lines.append(f"left out {count_text(evaluation.num_broken, 'broken sample')}: {shown}{more}")
+        dots = " ..." if evaluation.num_broken > _MOST_NOTED else ""
+        lines.append(f"left out {count_text(evaluation.num_broken, 'broken sample')}: {shown}{dots}")
     lines += [f"note: {note}" for note in evaluation.notes]
     return "\n".join(lines).rstrip("\n")
 

@@ -113,10 +113,14 @@ class JobStatus(TypedDict):
 
 
 class PredictionStatus(TypedDict):
-    """The predicted seconds of this start, and those that are left, if every job trains to its max_epochs."""
+    """The predicted seconds of this start, and those that are left, if every job trains to its max_epochs.
+
+    `next_s` are, by name, the seconds until jobs that have no slots begin: the first ones, in that order.
+    """
 
     wall_time_s: float
     remaining_s: float
+    next_s: NotRequired[dict[str, float]]
 
 
 class RunStatus(TypedDict):

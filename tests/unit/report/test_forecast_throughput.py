@@ -1,4 +1,4 @@
-"""The report of an asynchronous parameter-server job compares its throughput with the forecast."""
+"""The report of one parameter-server job: its throughput beside the forecast, and its executors over time."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from ledger_lines import a
 
-from hpcbal.report import ReportData
+from hpcbal.report import MachineBusy, ReportData, render_page
 from hpcbal.report.model import RateComparison
 from hpcbal.telemetry.ledger import WorkerFacts
 
@@ -65,3 +65,27 @@ def test_without_a_forecast_nothing_is_compared(history: Any) -> None:
     for number in (1, 2, 3):
         epoch(history, number, number, 1.0)
     assert rates(history.read()) == ()
+
+
+def test_executors_are_shown_with_their_roles_and_what_workers_did(history: Any) -> None:
+    history.start(0, (3,), kind="paramserver")
+    history.add(1, "roles-assigned", num_samples=50, parameter_bytes=8, **ROLES)
+    worker = a(WorkerFacts, executor=1, samples=25, compute_s=3.0, pull_s=0.5, num_bytes=8_000_000)
+    history.add(6, "job-epoch", job="birds", epoch=1, seconds=4.0, metrics={}, workers=(worker,))
+    history.add(7, "reconfigured", job="birds", why="more", roles=("worker", "standby", "server"))
+    data = history.add(9, "run-finished", outcome="suspended", exit_code=75).read()
+    assert [(span.slot, span.role, span.start_s, span.end_s) for span in data.spans] == [
+        (0, "worker", 1.0, 7.0),
+        (1, "worker", 1.0, 7.0),
+        (2, "server", 1.0, 7.0),
+        (0, "worker", 7.0, 9.0),
+        (2, "server", 7.0, 9.0),
+    ]
+    assert data.busy == (MachineBusy(0, 2.0, 6.0, 0.75, 2e6),)
+    worked, idle = data.use[0].seconds, data.use[1].seconds["idle"]
+    assert (worked["training"], worked["data"], idle) == (3.0, 0.5, 3.0)
+    assert data.use_share("training") == 3.0 / 27.0  # not the time in which they had a role
+    page = render_page(data)
+    assert "of all executor time computing" in page
+    assert "executor 1" in page
+    assert "2.00 MB/s" in page

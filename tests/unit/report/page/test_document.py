@@ -18,6 +18,7 @@ import pytest
 from ledger_lines import entry
 
 from hpcbal.events.ensemble import Delta
+from hpcbal.events.members import StopRule
 from hpcbal.report import (
     GroupWait,
     LeftOut,
@@ -37,6 +38,7 @@ from hpcbal.telemetry.ledger import LINE_BY_EVENT
 from hpcbal.telemetry.ledger.codec import plain_of
 from hpcbal.telemetry.views.evaluation import EvaluatedDnn, EvaluatedEnsemble, Evaluation
 
+MINUS = "\N{MINUS SIGN}"
 VOID = {"meta", "link", "input", "br"}
 
 
@@ -188,6 +190,8 @@ def hostile(hint: Any) -> Any:
     hints = get_type_hints(hint)
     if hint is Delta:
         return Delta(relative=1.0)
+    if hint is StopRule:  # the mode is checked
+        return StopRule(monitor=EVIL + CONTROLS)
     return hint(**{field.name: hostile(hints[field.name]) for field in dataclasses.fields(hint)})
 
 
@@ -300,3 +304,50 @@ def test_an_evaluation_is_shown_with_its_verdicts(finished: ReportData, tmp_path
     assert "it failed in &lt;training&gt;" in section
     assert "1 broken sample: sample 3" in section
     assert section.count("<tr") == 4
+
+
+def test_members_of_an_evaluated_ensemble_are_drawn_with_tables_behind(finished: ReportData) -> None:
+    bins = ((60, 0.6, 0.5), (40, 0.9, 0.8))
+    dnns = tuple(
+        EvaluatedDnn(
+            f"dnn-{i}",
+            "best",
+            3,
+            {"accuracy": 0.8},
+            None,
+            {"calibration_error": 0.02},
+            0.01 * (i - 3),
+            bins,
+            bins,
+        )
+        for i in range(40)
+    )
+    found = Evaluation(
+        "lab",
+        "data.test",
+        True,
+        100,
+        "accuracy",
+        True,
+        "2026-11-23T12:00:00.000Z",
+        2,
+        dnns,
+        (EvaluatedEnsemble("mean of all", 40, {"accuracy": 0.91}, reliability=bins),),
+    )
+    few = dataclasses.replace(found, dnns=dnns[:5], distances=((0.0, 0.2, 0.1, 0.2, 0.3),) * 5)
+    for evaluation in (found, few):
+        data = dataclasses.replace(finished, evaluation=evaluation)
+        page = render_page(data)
+        balance = Balance()
+        balance.feed(page)
+        assert balance.open == []
+        for width in (WIDE, NARROW):
+            charts = draw_charts(data, width)
+            names = [shape.text for shape in charts["members"].shapes if hasattr(shape, "text")]
+            assert names.count("dnn-0") >= 1
+            assert f"{MINUS}0.0300" in names
+            panels = [shape.text for shape in charts["reliability"].shapes if hasattr(shape, "text")]
+            assert "mean of all (40)" in panels
+    assert "differences as a table" in page
+    assert "accuracy by confidence as a table" in page
+    assert page.count("<td>calibrated</td>") == 1  # of the best DNN

@@ -24,6 +24,7 @@ from hpcbal.data import LabelSpec, PreprocessedSamples, SampleSpec
 from hpcbal.data.column_file import ColumnFile
 from hpcbal.data.evaluation import SampleSet
 from hpcbal.ensembling import (
+    MemberTally,
     TemperatureTally,
     entropies,
     greedy_selection,
@@ -269,6 +270,10 @@ def test_scores_are_those_of_all_predictions_at_once(
         predicted = rows.argmax(axis=2)
         pairs = [(a != b).mean() for i, a in enumerate(predicted) for b in predicted[:i]]
         assert outcome.disagreement == pytest.approx(np.mean(pairs))
+        classes = labels.astype(int)
+        members = MemberTally.of(rows[:, range(18), classes], predicted.astype(np.int32), labels, "classes")
+        assert scores.members.contributions() == pytest.approx(members.contributions())
+        assert scores.members.distances() == pytest.approx(np.array(members.distances()))
 
 
 def check_calibration(
@@ -324,6 +329,13 @@ def test_intervals_around_values_are_those_of_all_residuals_at_once(tmp_path: Pa
         inside = np.abs(labels - tested) <= np.array(wanted)[:, None]
         tallies = [*scores.calibrated, *scores.calibrated_together]
         assert [tally.covered for tally in tallies] == inside.sum(axis=1).tolist()
+        assert scores.members.contributions() == pytest.approx(
+            [
+                np.square(np.delete(values, member, axis=0).mean(axis=0) - labels).mean()
+                - np.square(values.mean(axis=0) - labels).mean()
+                for member in range(4)
+            ]
+        )
         for index, share in enumerate(shares):
             spread = share @ np.square(values) - np.square(share @ values)
             assert scores.between[index] == pytest.approx(spread.sum())

@@ -28,6 +28,15 @@ def test_a_comparison_reads_well() -> None:
     assert line == "predicted 0:01:00 for max_epochs, took 0:01:20 (predicted / actual 0.75)"
 
 
+def test_the_first_dnns_that_begin_are_told_in_their_order() -> None:
+    outlook = Outlook(100.0, RemainingRun(60.0, 2, {}, start_s={"a": 0.2, "b": 30.0, "c": 20.0, "d": 5.0}))
+    assert outlook.next_s(110.0, ["b", "c", "d", "new"]) == {"d": 0.0, "c": 10.0, "b": 20.0}
+    outlooks = Outlooks(started_s=90.0)
+    outlooks.add(outlook)
+    status = outlooks.status(110.0, ["c"], finished=False)
+    assert status == {"wall_time_s": 70.0, "remaining_s": 50.0, "next_s": {"c": 10.0}}
+
+
 def test_without_a_prediction_nothing_is_reported() -> None:
     outlooks = Outlooks(started_s=100.0)
     assert outlooks.status(120.0, finished=False) is None

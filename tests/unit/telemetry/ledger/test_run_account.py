@@ -14,6 +14,7 @@ from hpcbal.telemetry.ledger import (
     JobEpochLine,
     JobPlacedLine,
     JobSubmittedLine,
+    MachinesBusyLine,
     MachinesUsedLine,
     NodeFacts,
     PredictionLine,
@@ -130,6 +131,14 @@ def test_machines_are_busy_while_subtasks_compute() -> None:
         until_s=10.0,
     )
     assert (found.startup_s, found.busy_by_slot) == (6.0, (0.4, 0.2))
+
+
+def test_machines_of_a_killed_run_are_as_busy_as_was_recorded_from_time_to_time() -> None:
+    late = a(MachinesBusyLine, machines=(1, 2), seconds=(5.0, 5.0), cpu=(0.6, 0.2))
+    lines = [(0.0, started(opening_s=0.0)), (5.0, late)]
+    assert whole(*lines, until_s=10.0).busy_by_slot == (0.3, 0.1)
+    lines.append((10.0, a(MachinesUsedLine, machines=(1, 2), cpu=(0.4, 0.3))))  # of the whole start
+    assert whole(*lines, until_s=10.0).busy_by_slot == (0.4, 0.3)
 
 
 def test_a_ledger_of_an_older_version_has_no_opening() -> None:

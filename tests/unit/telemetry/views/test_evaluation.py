@@ -48,6 +48,17 @@ def test_it_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert read_evaluation(path) is None
     write_evaluation(path, EVALUATION)
     assert read_evaluation(path) == EVALUATION
+    bins = ((3, 0.5, 1.0), (2, 0.9, 0.5))
+    small = replace(EVALUATION.dnns[0], contribution=-0.5, reliability=bins, reliability_calibrated=bins)
+    mean = replace(EVALUATION.ensembles[0], reliability=bins)
+    more = replace(
+        EVALUATION, dnns=(small, EVALUATION.dnns[1]), ensembles=(mean,), distances=((0.0, 0.5), (0.5, 0.0))
+    )
+    write_evaluation(path, more)
+    assert read_evaluation(path) == more
+    table = render_evaluation(more)
+    assert "-0.5000" in table
+    assert "contribution: how much the negative log-likelihood of the mean of all rises" in table
     assert json.loads(path.read_text())["schema"] == 1
 
 
