@@ -47,10 +47,10 @@ if ((${#failed[@]})); then
 fi
 printf -- '---- pytest\n'
 status=0
-# Tests of real runs wait half of their time, so two workers per core and one more keep the cores busy.
+# Tests of real runs wait half of their time, so two workers per core keep the cores busy.
 # tests/conftest.py says which tests stay together.
 cores=$(nproc)
-workers=$((cores < 4 ? 2 * cores + 1 : 8))
+workers=$((cores < 4 ? 2 * cores : 8))
 pytest -n "$workers" "$@" || status=$?
 ((status)) || ((${#failed[@]} == 0)) || status=1
 exit "$status"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import compileall
+import gc
 import os
 import signal
 import sys
@@ -52,7 +53,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Other tests run on the same cores, so an example may take any time; pytest-timeout ends those that hang.
 # Each run of the suite draws other examples.
-hypothesis.settings.register_profile("hpcbal", deadline=None, max_examples=40)
+hypothesis.settings.register_profile("hpcbal", deadline=None, max_examples=30)
 hypothesis.settings.load_profile("hpcbal")
 
 
@@ -83,6 +84,15 @@ def pytest_configure(config: pytest.Config) -> None:
     """
     if not hasattr(config, "workerinput") and PACKAGE.is_dir():
         compileall.compile_dir(PACKAGE, quiet=2)
+
+
+def pytest_collection_finish() -> None:
+    """Take what has been imported and collected out of the search for garbage: it stays to the end.
+
+    A worker has imported two frameworks and ten thousand tests, which each full search would walk through.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -122,7 +122,7 @@ class Watch:
         files = self._files
         if files.ledger.exists() and files.ledger.stat().st_size:
             return True
-        if any(path.exists() for path in (files.config, files.batch_jobs, files.lock)):
+        if any(path.exists() for path in (files.config, files.batch_jobs, files.lock, files.logs)):
             return False
         raise InputError(f"{files.root}: no ledger.jsonl: not the output directory of a run")
 

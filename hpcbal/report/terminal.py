@@ -131,7 +131,7 @@ class RunView:
             if data.prediction is not None and data.prediction.actual_s is not None:
                 line.append(f", predicted {duration_label(data.prediction.predicted_s)}")
             return line
-        line = Text(f"running for {duration_label(data.duration_s)}{starts}; ")
+        line = Text(f"{duration_label(data.duration_s)}; ")
         band = self.band
         if band is None:
             return line.append("its end is not predicted yet", _QUIET)
@@ -157,7 +157,9 @@ class RunView:
             return line.append("nobody waits", _QUIET) if data.state == "running" else Text()
         if prediction is not None and prediction.get("next_s"):
             ahead = prediction["next_s"]
-            names = [f"{one_line(name)} in {duration_label(s)}" for name, s in ahead.items()]
+            names = [
+                one_line(name) + (f" in {duration_label(s)}" if s >= 1.0 else "") for name, s in ahead.items()
+            ]
         else:
             names = [one_line(name) for name in data.waiting or waiting]
         return line.append(", ".join(names), "bold" if prediction or data.waiting else "")
@@ -273,7 +275,7 @@ class RunView:
                 best = (max if data.measured_by.more_is_better else min)(values) if values else None
                 line.append(_number(best if metric == data.measured_by.metric else job.best_loss))
             lines.append(line)
-        if len(shown) < len(jobs):
+        if len(shown) < len(jobs) and len(shown) < most:
             rest = Counter(job.state for job in jobs[len(shown) :])
             counts = ", ".join(f"{number} {state}" for state, number in rest.items())
             lines.append(Text(f"and {len(jobs) - len(shown)} more: {counts}", _QUIET))

@@ -147,7 +147,7 @@ WIDE = {"wide-a": 500, "wide-b": 500, "big": 4000}
 together, and the big one nowhere."""
 
 
-@pytest.mark.parametrize("paradigm", ["harmony", "harmony-lookahead", "isolated", "naive"])
+@pytest.mark.parametrize("paradigm", ["harmony-lookahead", "isolated"])
 def test_jobs_share_machines_or_wait_for_memory_and_one_that_fits_nowhere_fails_at_once(
     many, monkeypatch, paradigm
 ):
@@ -308,12 +308,11 @@ def test_a_rank_that_dies_ends_the_start(many):
     assert "Traceback" not in done.err, done
 
 
-@pytest.mark.parametrize("paradigm", ["harmony", "naive"])
-def test_a_job_that_hangs_fails_and_the_others_end(many, monkeypatch, paradigm):
+def test_a_job_that_hangs_fails_and_the_others_end(many, monkeypatch):
     many.write(
         job_of("bad", args={"trouble": "hangs"}),
         stall_timeout_s=5.0,
-        schedule={"paradigm": paradigm},
+        schedule={"paradigm": "naive"},
         slots={"per_node": 2},
     )
     done = many.run("run", "jobs.yaml")

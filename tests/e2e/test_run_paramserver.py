@@ -271,6 +271,8 @@ def test_stopped_and_killed_it_goes_on_to_the_same_end(job, monkeypatch):
     done = running.wait()
     assert done.code == 75, done
     assert job.events()[-1].outcome == "suspended"
+    first = job.results()["job"]
+    assert first.slot_seconds > first.wall_time_s > 0
     for rank in (3, 1, 0):
         epochs = len(job.events("job-saved"))
         running = job.start("run", "job.yaml")
@@ -284,18 +286,24 @@ def test_stopped_and_killed_it_goes_on_to_the_same_end(job, monkeypatch):
     done = job.run("run", "job.yaml")
     assert done.code == 0, done
     check_outcome(job, monkeypatch)
+    row = job.results()["job"]  # of all starts
+    assert row.wall_time_s > first.wall_time_s
+    assert row.slot_seconds > first.slot_seconds
+    best = min(metrics_of(job), key=lambda line: line["loss"])
+    assert row.numbers["best_epoch"] == best["epoch"]
+    saved = job.events("job-saved")
+    assert [line.wall_s for line in saved] == sorted(line.wall_s for line in saved)
 
 
-@pytest.mark.parametrize(("consistency", "rank"), [({"stale": 2}, 3), ("async", 1)], ids=["stale", "async"])
-def test_without_a_barrier_a_kill_costs_no_sample_and_repeats_none(job, consistency, rank):
+def test_without_a_barrier_a_kill_costs_no_sample_and_repeats_none(job):
     """Losses depend on the order of pushes then. Visits do not: once an epoch for each sample, in the end.
 
-    Rank 3 is a server, rank 1 a worker.
+    Rank 1 is a worker.
     """
-    job.write_job(args={"pace_s": 0.15}, consistency=consistency)
+    job.write_job(args={"pace_s": 0.15}, consistency={"stale": 2})
     running = job.start("run", "job.yaml")
     running.until(lambda: job.out.exists() and job.events("job-saved"), "checkpoint")
-    running.signal_rank(rank, signal.SIGKILL)
+    running.signal_rank(1, signal.SIGKILL)
     done = running.wait()
     assert done.code not in (0, 75), done
     assert "Traceback" not in done.err, done
@@ -363,28 +371,9 @@ def test_blocks_beyond_the_memory_of_a_rank_are_refused_with_numbers(job):
     assert "Traceback" not in done.err, done
 
 
-def test_results_count_all_starts_and_name_the_epoch_of_the_best_objective(job):
-    job.write_job(args={"pace_s": 0.05}, objective={"every": EPOCHS}, **PAIR)
-    running = job.start("run", "job.yaml")
-    running.until(lambda: job.out.exists() and len(job.events("job-epoch")) >= 2, "two epochs")
-    running.process.send_signal(signal.SIGTERM)
-    assert running.wait().code == 75
-    first = job.results()["job"]
-    assert first.slot_seconds > first.wall_time_s > 0
-    done = job.run("run", "job.yaml")
-    assert done.code == 0, done
-    row = job.results()["job"]
-    assert row.wall_time_s > first.wall_time_s
-    assert row.slot_seconds > first.slot_seconds
-    assert row.numbers["best_epoch"] == EPOCHS
-    saved = job.events("job-saved")
-    assert [line.wall_s for line in saved] == sorted(line.wall_s for line in saved)
-
-
-@pytest.mark.parametrize("victim", [4, 3], ids=["source", "destination"])
-def test_a_server_that_is_killed_amid_a_migration_costs_no_update(job, monkeypatch, victim):
+def test_a_server_that_is_killed_amid_a_migration_costs_no_update(job, monkeypatch):
     """After two epochs the only server, rank 4, is taken back. All that it holds moves to rank 3, over slow
-    links; either is killed when some blocks have moved, and others have not."""
+    links; rank 4 is killed when some blocks have moved, and others have not."""
     args = {"pace_s": 0.1}
     job.write_job(
         app="own:Heavy",
@@ -396,7 +385,7 @@ def test_a_server_that_is_killed_amid_a_migration_costs_no_update(job, monkeypat
     command = ("run", "job.yaml", "--log-level", "DEBUG")
     running = job.start(*command)
     moves = running.until(lambda: moved_blocks(job), "block that has moved")
-    running.signal_rank(victim, signal.SIGKILL)
+    running.signal_rank(4, signal.SIGKILL)
     done = running.wait()
     assert done.code not in (0, 75), done
     assert "Traceback" not in done.err, done
@@ -544,14 +533,6 @@ def test_executors_come_and_go_by_the_schedule(job, monkeypatch):
     assert {1, 2, 3, 4, 5} in used
     assert used[-1] == {1, 2}
     check_outcome(job, monkeypatch)
-    changes = len(job.events("executors-changed"))
-    more = job.run("run", "job.yaml", "--set", f"stop.max_epochs={EPOCHS + 1}")
-    assert more.code == 0, more
-    assert len(job.events("executors-changed")) == changes, "the last change is still in force"
-    assert roles_of(job)[-1] == {1, 2}
-    refused = job.run("run", "job.yaml", "-o", "other", "--set", "executors.start=6")
-    assert refused.code == 2, refused
-    assert "executors.start: got 6, but the job has 5 executors; start more ranks" in refused.err
 
 
 def test_executors_come_and_go_as_a_file_says_and_the_job_goes_on_after_kills(job, monkeypatch):

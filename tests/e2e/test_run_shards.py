@@ -142,10 +142,14 @@ def train(lab, name: str, access: str, sections: dict) -> tuple:
     return lab.outcome()
 
 
-@pytest.mark.parametrize(("access", "sections"), [("shared", SHARED), ("partitioned", PARTITIONED)])
-def test_shards_train_as_a_folder_does(data, same_outcome, access, sections):
+@pytest.mark.parametrize(
+    ("access", "sections", "names"),
+    [("shared", SHARED, WRITERS), ("partitioned", PARTITIONED, ["parquet_shards"])],
+    ids=["shared", "partitioned"],
+)
+def test_shards_train_as_a_folder_does(data, same_outcome, access, sections, names):
     expected = train(data, "image_folder", access, sections)
-    for name in WRITERS:
+    for name in names:
         same_outcome(train(data, name, access, sections), expected)
         if access == "shared":
             last = data.events("run-finished")[-1]
@@ -163,7 +167,7 @@ def test_damaged_shards_are_refused_in_one_sentence(data, name):
     data.configure(
         data={"dataset": f"hpcbal.data:{name}", "args": {"path": f"images/{name}"}},
         preprocessing=PREPROCESSING,
-        **SHARED,
+        slots={"per_node": 1},
     )
     done = data.run()
     assert done.code == 2, done

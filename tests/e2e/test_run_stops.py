@@ -61,7 +61,6 @@ def test_signals_to_single_ranks_at_many_moments_change_nothing(lab, undisturbed
         (MASTER, 0.03, 5),
         (PREPROCESSOR, 0.0, None),
         (SCHEDULER, 0.06, None),
-        (SECOND_TRAINER, 0.01, 5),
     ]
     for rank, delay_s, num_ranks in moments:
         if epochs_done(lab) + 2 >= NUM_EPOCHS:

@@ -1,4 +1,4 @@
-"""Members of PyTorch beside Keras: trained, killed, resumed, evaluated, exported, and started from a file."""
+"""Members of PyTorch beside Keras: trained, killed, resumed, evaluated and exported."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from hpcbal.checkpoint import read_checkpoint, read_weights
 pytestmark = pytest.mark.e2e
 
 EXAMPLES = Path(__file__).parents[2] / "docs/examples"
-BARS = {"data": {"dataset": "bars:Bars"}}
 
 NETS = '''\
 import torch
@@ -70,9 +69,10 @@ def own_loss(input_shape, num_classes):
     return OwnLoss(num_classes)
 '''
 
-EXPORTS = """\
+EVALUATES_AND_EXPORTS = """\
 from hpcbal.cli.main import main
 
+assert main(["evaluate", "out", "--data", "validation"]) == 0
 endings = ("pt", "safetensors", "onnx", "keras")
 print("CODES", {each: main(["export", "out", "net", "--to", f"net.{each}"]) for each in endings})
 """
@@ -121,24 +121,38 @@ def write(lab, **sections: object) -> None:
     (lab.folder / "run.yaml").write_text(yaml.safe_dump({**CONFIG, **sections}), encoding="utf-8")
 
 
-def test_members_of_two_frameworks_in_one_run(lab) -> None:
-    """The dataset is one of PyTorch, as it is."""
+def test_members_of_two_frameworks_in_one_run(lab, monkeypatch) -> None:
+    """The dataset is one of PyTorch, as it is. The default loss, the same by a method, and that compiled."""
+    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)  # PyTorch sets it when it compiles
     shutil.copy(EXAMPLES / "bars.py", lab.folder)
-    write(lab, **BARS)
+    own = {"model": "nets:own_loss", "loss": "module", "metrics": ["accuracy"], "seed": 1}
+    equal = [
+        {"name": "plain", "model": "nets:small", "seed": 1},
+        {"name": "own", **own},
+        {"name": "compiled", **own, "compile": True},
+    ]
+    write(lab, data={"dataset": "bars:Bars"}, dnns=[*CONFIG["dnns"], *equal])
     done = lab.start("run", "run.yaml").wait(timeout_s=300)
     assert done.code == 0, done
     said = " ".join(done.out.split())
     assert "taken for images with the channels first, and become (8, 8, 1) float32" in said
-    assert {name: row.state for name, row in lab.results().items()} == {"net": "done", "keras": "done"}
+    names = ("net", "keras", "plain", "own", "compiled")
+    assert {name: row.state for name, row in lab.results().items()} == dict.fromkeys(names, "done")
+    assert any((lab.out / "compiled").rglob("*.so"))
+    states = [read_checkpoint(lab.out / "dnns" / dnn["name"])[0] for dnn in equal]
+    for state in states:
+        assert state is not None
+        assert list(state.arrays) == list(states[0].arrays)
+    for name, array in states[0].arrays.items():  # compiled, random layers draw otherwise
+        np.testing.assert_array_equal(states[1].arrays[name], array, err_msg=name)
 
-    done = lab.start("evaluate", "out", "--data", "validation").wait(timeout_s=300)
+    done = lab.python_code(EVALUATES_AND_EXPORTS).wait(timeout_s=300)
     assert done.code == 0, done
-    assert "mean of all (2)" in done.out
-    kept = {name: read_weights(lab.folder / "out/dnns" / name)[0] for name in ("net", "keras")}
+    assert "mean of all (5)" in done.out
+    assert "compiled" in done.out
+    kept = {name: read_weights(lab.out / "dnns" / name)[0] for name in ("net", "keras")}
     for weights in kept.values():  # those of the averages, as while they trained
         assert f"{weights.metrics['val_accuracy']:.4f}" in done.out
-
-    done = lab.python_code(EXPORTS).wait(timeout_s=300)
     assert "CODES {'pt': 0, 'safetensors': 0, 'onnx': 0, 'keras': 2}\n" in done.out, done
     for ending in ("pt", "safetensors", "onnx"):
         assert (lab.folder / f"net.{ending}.json").is_file()
@@ -152,42 +166,13 @@ def test_members_of_two_frameworks_in_one_run(lab) -> None:
     np.testing.assert_array_equal(of_pt, of_safetensors)
     exported = load_file(lab.folder / "net.safetensors")
     assert exported.keys() == {name.removeprefix("weights/") for name in kept["net"].arrays}
-    state, _ = read_checkpoint(lab.folder / "out/dnns/net")
+    state, _ = read_checkpoint(lab.out / "dnns" / "net")
     assert state is not None
     for name, array in exported.items():  # the averages, not the weights that training goes on from
         np.testing.assert_array_equal(array, kept["net"].arrays[f"weights/{name}"], err_msg=name)
         trained = state.arrays.get(f"optimizer/trained/{name}")
         assert (trained is None) == ("running" in name or "num_batches" in name)
         assert trained is None or not np.array_equal(trained, array)
-
-    again = [{"name": "warm", "model": "nets:net", "init": {"from": "net.pt", "skip": ["logits"]}}]
-    write(lab, **BARS, dnns=again, output={"dir": "warm"})
-    done = lab.start("run", "run.yaml", "--smoke").wait(timeout_s=300)
-    assert done.code == 0, done
-
-
-def test_a_compiled_module_with_a_loss_of_its_own(lab, monkeypatch) -> None:
-    """The same losses by default and by the module's method, whose code is compiled; then evaluated."""
-    monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)  # PyTorch sets it when it compiles
-    own = {"model": "nets:own_loss", "loss": "module", "metrics": ["accuracy"], "seed": 1}
-    dnns = [
-        {"name": "plain", "model": "nets:small", "seed": 1},
-        {"name": "own", **own},
-        {"name": "compiled", **own, "compile": True},
-    ]
-    write(lab, dnns=dnns)
-    done = lab.start("run", "run.yaml").wait(timeout_s=300)
-    assert done.code == 0, done
-    assert any((lab.folder / "out" / "compiled").rglob("*.so"))
-    states = [read_checkpoint(lab.folder / "out" / "dnns" / dnn["name"])[0] for dnn in dnns]
-    for state in states:
-        assert state is not None
-        assert list(state.arrays) == list(states[0].arrays)
-    for name, array in states[0].arrays.items():
-        np.testing.assert_array_equal(states[1].arrays[name], array, err_msg=name)
-    done = lab.start("evaluate", "out", "--data", "validation").wait(timeout_s=300)
-    assert done.code == 0, done
-    assert "compiled" in done.out
 
 
 def test_torch_distributed_sums_and_a_killed_run_resumes_bit_equal(lab) -> None:

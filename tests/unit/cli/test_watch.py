@@ -62,6 +62,8 @@ def test_a_run_is_followed_from_before_its_start_over_half_lines_to_its_end(
 ) -> None:
     watch = Watch(tmp_path)
     assert "has not begun" in str(watch.look()[0])
+    (tmp_path / "config.yaml").rename(tmp_path / "logs")  # ranks have their logs before there is a config
+    assert "has not begun" in str(watch.look()[0])
     ledger.add(STARTED)
     epoch = a(JobEpochLine, job="j", epoch=1, metrics={"loss": 1.0})
     placed = ledger.bytes_of(epoch)

@@ -106,10 +106,11 @@ def test_the_end_is_predicted_with_its_band(running: ReportData) -> None:
     assert "not predicted yet" in drawn(running, status)[1]
 
 
-@pytest.mark.parametrize("size", [(80, 24), (40, 10), (20, 5), (9, 2), (200, 60)])
+@pytest.mark.parametrize("size", [(80, 24), (80, 12), (40, 10), (20, 5), (9, 2), (200, 60)])
 def test_it_fits_any_terminal(running: ReportData, size: tuple[int, int]) -> None:
     lines = drawn(running, status_of({}), size=size)
     assert lines[0].startswith("birds")
+    assert size[1] < 12 or lines[-1].startswith("q quits")
 
 
 def test_many_jobs_on_many_slots_fit(history: Any) -> None:

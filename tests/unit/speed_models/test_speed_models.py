@@ -88,7 +88,7 @@ def test_arima_finds_the_coefficients_that_made_the_speeds() -> None:
     assert rmse(model, recording, 2800)[0] == pytest.approx(1.0, rel=0.1)
 
 
-@pytest.mark.parametrize("name", FITTERS)
+@pytest.mark.parametrize("name", ["rnn", "narx", "arima"])
 def test_a_fit_is_repeatable_and_survives_pickling(name: str) -> None:
     recording, first = shared_workers(200), model_of_200(name)
     second = FITTERS[name](recording, None)
@@ -97,7 +97,7 @@ def test_a_fit_is_repeatable_and_survives_pickling(name: str) -> None:
         np.testing.assert_array_equal(model.predict(recording), first.predict(recording))
 
 
-@pytest.mark.parametrize("name", FITTERS)
+@pytest.mark.parametrize("name", ["rnn", "arima"])
 def test_a_fit_beside_networks_of_64_bits_is_the_same(name: str) -> None:
     import keras
 
