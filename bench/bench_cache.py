@@ -14,7 +14,8 @@ in processes of its own, and a figure is the median over the turns of a ratio.
 - `cache_memory`: memory of the cache over the decoded bytes, 72 pixels (at most 1.1); `tfdata_memory`: what
   the four pipelines add, over the same.
 - `decodes_per_sample`: decoded samples over samples in a run of four DNNs, whose speeds are 1 to 8 (at most
-  1.05), in rounds; `decodes_per_sample_elastic`: the same if each DNN trains at its own pace.
+  1.05), in rounds; `decodes_per_sample_elastic`: the same if each DNN trains at its own pace;
+  `decodes_per_sample_nodes`: that on two nodes (parts of this machine), each with a cache for 60 %.
 - `cpu_four_over_one`: CPU seconds of all processes for four consumers over those for one, three passes;
   `cpu_vs_dataloaders` and `cpu_vs_service`: ours for four over four PyTorch `DataLoader`s, and over
   TensorFlow's data service, which decodes once and has a cross-trainer cache. Without imports.
@@ -48,6 +49,8 @@ SIZES = (72, 256)
 NUM_CONSUMERS = 4
 SPEEDS = (1, 2, 4, 8)
 SLOWEST_SAMPLES_PER_S = 400.0
+RANKS_PER_NODE = 4
+"""Two slots, and one or two preprocessors."""
 LIMIT_S = 200.0
 
 
@@ -87,7 +90,7 @@ def link_images(folder: Path, work: Path) -> None:
         (images / f"{number:04}.jpg").symlink_to(folder / f"{number % NUM_FILES:03}.jpg")
 
 
-def decodes_per_sample(work: Path, **schedule: Any) -> float:
+def decodes_per_sample(work: Path, num_nodes: int = 1, **schedule: Any) -> float:
     """Of a run of four DNNs, on one slot each."""
     dnns = [
         {
@@ -111,9 +114,12 @@ def decodes_per_sample(work: Path, **schedule: Any) -> float:
         },
         "schedule": {"max_slots_per_dnn": 1, **schedule},
         "slots": {"per_node": 2},
-        "output": {"dir": str(work / f"out-{schedule['paradigm']}")},
+        "output": {"dir": str(work / f"out-{schedule['paradigm']}-{num_nodes}")},
     }
-    entries = train(config, work)
+    if num_nodes > 1:
+        config["slots"] = {"per_node": 2, "ranks_per_node": RANKS_PER_NODE}
+        config["dataplane"] = {"cache_bytes": int(0.6 * NUM_SAMPLES * (72 * 72 * 3 + 64))}
+    entries = train(config, work, num_ranks=None if num_nodes == 1 else RANKS_PER_NODE * num_nodes)
     (last,) = (entry.line for entry in entries if isinstance(entry.line, RunFinishedLine))
     return (last.num_preprocessed - last.num_from_cache) / NUM_SAMPLES
 
@@ -141,6 +147,7 @@ def main() -> None:
         in_rounds = decodes_per_sample(Path(temporary), paradigm="global", delta="15%")
         figures["decodes_per_sample"] = in_rounds
         figures["decodes_per_sample_elastic"] = decodes_per_sample(Path(temporary), paradigm="elastic")
+        figures["decodes_per_sample_nodes"] = decodes_per_sample(Path(temporary), 2, paradigm="elastic")
         four, all_ranks = NUM_CONSUMERS, NUM_CONSUMERS + 1
         turns: list[dict[str, dict[str, Any]]] = []
         for _ in range(args.turns):

@@ -111,6 +111,11 @@ class Roles:
     def num_local_producers(self, node: int) -> int:
         return len(self._on_node(self.preprocessor_ranks, node))
 
+    def preprocessors_asked_by(self, rank: int) -> tuple[int, ...]:
+        """Of each node, the preprocessor that `rank` asks for samples: ranks are spread over all of them."""
+        each = (self._on_node(self.preprocessor_ranks, node) for node in range(len(self.gateway_of_node)))
+        return tuple(ranks[rank % len(ranks)] for ranks in each)
+
     def _on_node(self, ranks: Sequence[int], node: int) -> list[int]:
         return sorted(rank for rank in ranks if self.ranks[rank].node == node)
 

@@ -10,7 +10,7 @@ reserved for it meanwhile. The cost of that is measured: a DNN grows only if it 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from hpcbal.control.progress import ScheduleSettings, evaluate
@@ -88,8 +88,17 @@ def _fill_by_shares(ensemble: Ensemble, free: list[int]) -> list[Instruction]:
     if not (free and waiting):
         return []
     instructions: list[Instruction] = []
-    for name, number in _next_groups(_needs(ensemble), waiting, ensemble.cluster.num_slots, len(free)):
-        slots = _choose(ensemble, name, number, (), _usable(ensemble, name, free) or free)
+
+    def usable(name: str) -> list[int]:
+        return _usable(ensemble, name, free) or free
+
+    def held(name: str) -> tuple[int, float]:
+        build_s = s.start_s.get((name, True), 0.0)
+        return len(set(free) & set(s.built.get(name, ()))) if build_s else 0, build_s
+
+    needs, num_slots = _needs(ensemble), ensemble.cluster.num_slots
+    for name, number in _next_groups(needs, waiting, num_slots, lambda name: len(usable(name)), held):
+        slots = _choose(ensemble, name, number, (), usable(name))
         free = [slot for slot in free if slot not in slots]
         instructions.append(_start(ensemble, s.dnns[name], slots))
     return instructions
@@ -104,18 +113,50 @@ def first_groups(
         spec.dnn_id: Need(_epochs_left(spec, 0, lengths) * settings.num_positions, ladders[spec.dnn_id])
         for spec in specs
     }
-    return list(_next_groups(needs, needs.keys(), num_slots, num_slots))
+    groups: list[tuple[str, int]] = []
+
+    def num_free(_: str) -> int:
+        return num_slots - sum(number for _, number in groups)
+
+    for name, number in _next_groups(needs, needs.keys(), num_slots, num_free):
+        groups.append((name, number))
+    return groups
 
 
 def _next_groups(
-    needs: Mapping[str, Need], waiting: Collection[str], num_slots: int, num_free: int
+    needs: Mapping[str, Need],
+    waiting: Collection[str],
+    num_slots: int,
+    num_usable: Callable[[str], int],
+    held: Callable[[str], tuple[int, float]] = lambda _: (0, 0.0),
 ) -> Iterator[tuple[str, int]]:
-    """Yield the DNNs of `waiting` that get free slots, and how many."""
-    for name, share in share_slots(needs, num_slots).items():
-        if num_free and name in waiting:
-            number = needs[name].ladder.within(min(max(1, share), num_free))
-            num_free -= number
-            yield name, number
+    """Yield the DNNs of `waiting` that get free slots, and how many.
+
+    Those that need longest come first. But a DNN whose network is built on free slots comes before one that
+    needs longer by no more than the time to build it: it would have to be built again elsewhere.
+
+    Args:
+        num_usable: free slots that a DNN may have, when its turn comes: the caller has taken those of the
+            DNNs before it.
+        held: number of the free slots whose ranks hold the network of a DNN, and seconds to build it.
+    """
+    shares = share_slots(needs, num_slots)
+    left = [name for name in shares if name in waiting]
+
+    def number(name: str) -> int:
+        return needs[name].ladder.within(min(max(1, shares[name]), num_usable(name)))
+
+    while left and num_usable(left[0]):
+        longest_s = needs[left[0]].seconds(number(left[0]))
+        name = left[0]
+        for each in left:
+            num_held, build_s = held(each)
+            most = number(each) if num_held else 0
+            if 0 < most <= num_held and needs[each].seconds(most) + build_s >= longest_s:
+                name = each
+                break
+        left.remove(name)
+        yield name, number(name)
 
 
 def _fill_one_by_one(ensemble: Ensemble, free: list[int]) -> list[Instruction]:
@@ -180,12 +221,17 @@ def _start(ensemble: Ensemble, dnn: Dnn, slots: Slots) -> StartGroup:
     )
     ensemble.move(dnn, DnnState.RUNNING)
     dnn.position = None
+    builds = s.must_build(name, slots)
     s.note_built(name, slots)
     s.phase = Phase.ROUND
     s.next_round_index += 1
     s.next_pass = max(s.next_pass, position.pass_index + 1)
     s.groups[name] = Group(
-        name, slots, training_pass=position.pass_index, reported_pass=position.pass_index - 1
+        name,
+        slots,
+        training_pass=position.pass_index,
+        reported_pass=position.pass_index - 1,
+        builds=builds,
     )
     return StartGroup(plan)
 
@@ -204,7 +250,7 @@ def on_pass_end(ensemble: Ensemble, group: Group, event: EpochDone) -> list[Inst
     """A DNN has finished one of its passes: it continues at once, on the same slots or others, or leaves."""
     s, dnn = ensemble.state, ensemble.state.dnns[group.dnn_id]
     if event.start_s is not None:
-        s.start_s[group.dnn_id] = max(s.start_s.get(group.dnn_id, 0.0), event.start_s)
+        s.start_s[group.dnn_id, group.builds] = event.start_s
     if group.leaving:
         return []  # suspended while it trained the last step
     decision = evaluate(dnn.spec.stop, dnn.history)
@@ -238,10 +284,11 @@ def _next_slots(ensemble: Ensemble, group: Group) -> tuple[Slots, list[LeaveOut]
     needs, has = _needs(ensemble), len(group.slots)
     wants = share_slots(needs, ensemble.cluster.num_slots)[name]
     number = needs[name].ladder.within(min(max(has, wants), has + len(free)))
-    gained_s = needs[name].seconds(has) - needs[name].seconds(number)
-    if number <= has or gained_s <= _change_s(ensemble, name):
+    if number <= has:
         return group.slots, []
-    return _choose(ensemble, name, number, group.slots, free), []
+    slots = _choose(ensemble, name, number, group.slots, free)
+    gained_s = needs[name].seconds(has) - needs[name].seconds(number)
+    return (slots if gained_s > _change_s(ensemble, name, slots) else group.slots), []
 
 
 def _needs(ensemble: Ensemble) -> dict[str, Need]:
@@ -272,13 +319,14 @@ def _epochs_left(spec: DnnSpec, epochs: int, lengths: Lengths) -> float:
     return lengths.epochs_left(epochs)
 
 
-def _change_s(ensemble: Ensemble, dnn_id: str) -> float:
-    """Seconds that a group's slots do not train when it is formed again: to save, leave and start."""
+def _change_s(ensemble: Ensemble, dnn_id: str, slots: Slots) -> float:
+    """Seconds that a group does not train when it changes to these slots: to save, leave and start."""
     s = ensemble.state
-    if dnn_id not in s.start_s:
+    builds = s.must_build(dnn_id, slots)
+    known = [s.start_s[key] for key in ((dnn_id, builds), (dnn_id, not builds)) if key in s.start_s]
+    if not known:
         return ASSUMED_CHANGE_S  # it has gone on inside a pass
-    start_s = s.start_s[dnn_id]
-    return start_s + s.save_s.get(dnn_id, max(s.save_s.values(), default=start_s))
+    return known[0] + s.save_s.get(dnn_id, max(s.save_s.values(), default=known[0]))
 
 
 def _usable(ensemble: Ensemble, name: str, free: list[int]) -> list[int]:

@@ -130,6 +130,8 @@ def on_rate_measured(ensemble: Ensemble, event: RateMeasured) -> list[Instructio
     if event.num_slots != len(group.slots) or not 0.0 < event.samples_per_s < float("inf"):
         raise ensemble.unexpected(event, dnn, f"a rate > 0 on {len(group.slots)} slots")
     group.is_measured = True
+    if event.start_s:
+        s.start_s[event.dnn_id, True] = event.start_s
     if not group.is_profiling:
         s.rates = s.rates.with_measurement(event.dnn_id, event.num_slots, event.samples_per_s)
         return []

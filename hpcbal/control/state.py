@@ -85,6 +85,7 @@ class Group:
         is_saved: whether the checkpoint for leaving is on disk.
         detail: the rule by which it has converged, or is paused or pruned.
         offered_slot: one of its slots that it could do without, judged at the end of `reported_pass`.
+        builds: whether one of its ranks did not hold the network when it started; without rounds only.
     """
 
     dnn_id: str
@@ -97,6 +98,7 @@ class Group:
     is_saved: bool = False
     detail: str = ""
     offered_slot: int | None = None
+    builds: bool = False
 
     @property
     def wanted_slots(self) -> tuple[int, ...]:
@@ -127,7 +129,8 @@ class EnsembleState:
             ascending. They may have dropped it to make room for others.
         choice: the last choice of a schedule; None if there was none.
         reserved: slots on which a DNN starts again as soon as its group has left; without rounds only.
-        start_s: most seconds that a group took from its start to its first step, by DNN.
+        start_s: seconds that the newest group took from its start to its first step, by DNN and whether a
+            rank of it had to build the network.
         save_s: seconds that the last checkpoint of a group that left took, by DNN.
         suspend_reason: why a clean stop was requested; empty if none was.
         outcome: the outcome in Finish; empty before.
@@ -156,7 +159,7 @@ class EnsembleState:
     built: dict[str, tuple[int, ...]] = field(default_factory=dict)
     choice: ScheduleChosen | None = None
     reserved: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    start_s: dict[str, float] = field(default_factory=dict)
+    start_s: dict[tuple[str, bool], float] = field(default_factory=dict)
     save_s: dict[str, float] = field(default_factory=dict)
     suspend_reason: str = ""
     outcome: str = ""
@@ -186,6 +189,10 @@ class EnsembleState:
             choice=resume.choice,
             num_open=resume.num_open or 0,
         )
+
+    def must_build(self, dnn_id: str, slots: tuple[int, ...]) -> bool:
+        """Whether a rank of these slots does not hold the network of a DNN."""
+        return not set(slots) <= set(self.built.get(dnn_id, ()))
 
     def note_built(self, dnn_id: str, slots: tuple[int, ...]) -> None:
         """A group on these slots builds the network of the DNN, unless its ranks have it."""

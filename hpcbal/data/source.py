@@ -7,8 +7,8 @@ import hashlib
 import json
 import math
 import time
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,7 @@ from hpcbal.data.dataset import (
     evenly,
     is_finite,
 )
+from hpcbal.data.kept import KeptSamples
 from hpcbal.data.labels import check_classes, class_labels, doubts_about
 from hpcbal.data.mixing import Mixing, Sample
 from hpcbal.data.named import has_names
@@ -45,42 +46,6 @@ if TYPE_CHECKING:
     from hpcbal.config import EnsembleConfig
 
 __all__ = ["BadSample", "KeptSamples", "PreprocessedSamples", "open_source"]
-
-
-class KeptSamples(Protocol):
-    """Where samples and labels can be kept before the first random operation, by id."""
-
-    def get(self, sample_id: int) -> tuple[NDArray[Any], NDArray[Any]] | None:
-        """Return a sample and its label, which cannot be written to; None if they are not there."""
-
-    def copy(self, ids: NDArray[np.int64], samples: NDArray[Any], labels: NDArray[Any]) -> bool:
-        """Copy samples and labels into arrays, if all are there; return whether they are."""
-
-    def put(self, sample_id: int, sample: NDArray[Any], label: NDArray[Any]) -> None:
-        """Keep copies of a sample and its label, if there is room for them and they are not there yet."""
-
-    def claim(self, sample_id: int) -> bool:
-        """Say that this process makes a sample that is not there; False if another one is making it now."""
-
-    def is_claimed(self, sample_id: int) -> bool:
-        """Whether some process is making a sample now."""
-
-    def give_up(self, sample_id: int) -> None:
-        """Take back the claim of a sample that cannot be made."""
-
-    @property
-    def num_hits(self) -> int:
-        """Samples that this process has found, so far."""
-
-    @property
-    def is_full(self) -> bool:
-        """Whether this process adds no more samples."""
-
-    def is_missing(self, sample_id: int) -> bool:
-        """Whether a sample is neither there nor being made."""
-
-    def take_warning(self) -> str:
-        """Return what people should know about it, once; empty if there is nothing."""
 
 
 class PreprocessedSamples:
@@ -426,6 +391,41 @@ class PreprocessedSamples:
         if self.cache is None or self._mixing is not None or not self._pipeline.is_fixed:
             return False
         return self.cache.copy(ids, samples, labels)
+
+    def ask(self, ids: Iterable[int]) -> None:
+        """Say which samples are needed next: those in the caches of other nodes begin to come.
+
+        What was asked for before is no longer needed.
+        """
+        if self.cache is not None:
+            wanted = tuple(ids)
+            if wanted:
+                self.cache.ask(wanted)
+            else:
+                self.cache.settle()
+
+    def is_coming(self, sample_id: int) -> bool:
+        """Whether `sample` had better wait, because the sample may come from another node."""
+        return self.cache is not None and self.cache.is_coming(sample_id)
+
+    def keep(self, sample_id: int) -> None:
+        """Put a sample into the cache as it is before the first random operation.
+
+        Raises:
+            BadSample: as `sample` does, but for what only the operations after that would find.
+        """
+        assert self.cache is not None
+        if self._pipeline.may_become_nonfinite:  # only the end of the pipeline shows that nothing is wrong
+            self.sample(sample_id, 0, training=False)
+            return
+        try:
+            prepared, label = self._prepared(sample_id)
+            if isinstance(prepared, np.ndarray):
+                self.cache.put(sample_id, prepared, label)
+        except MemoryError:  # the rank is in trouble, not the sample
+            raise
+        except BaseException as error:  # as in `sample`
+            raise BadSample(sample_id, self.where(sample_id), _reason(error)) from error
 
     def mixed(self, sample_id: int, pass_index: int, own: Sample, partner: Sample | None) -> Sample:
         """Mix a training sample with another one of its pass; only if the source `mixes`.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -33,8 +33,8 @@ MOST_CHUNK_BYTES = 2**26
 CHUNKS = 256
 """A cache has about so many chunks, if each has room for `ENTRIES` samples."""
 ENTRIES = 16
-SHORTAGES_AT = 8
-"""Place of the number of ranks that found too little memory; before it is the counter of chunks."""
+HOME_CHUNKS_AT, SHORTAGES_AT, OTHER_CHUNKS_AT = 0, 8, 16
+"""Places of the counters: of chunks, and of the ranks that found too little memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +79,7 @@ class CacheNeed:
 
     @property
     def table_bytes(self) -> int:
-        """Bytes of what finds a sample by its id, of the claims, and of two counters."""
+        """Bytes of what finds a sample by its id, of the claims, and of the counters."""
         return LINE_BYTES + aligned(8 * self.num_ids) + aligned(self.num_ids)
 
     @property
@@ -98,20 +98,135 @@ class CacheNeed:
 
     def whole_bytes(self, num_writers: int) -> int:
         """Bytes of a cache with room for all samples, whichever of the writers makes them."""
-        pool = self.num_samples * self.entry_bytes
+        return self.table_bytes + self.pool_bytes(self.num_samples, num_writers)
+
+    def pool_bytes(self, num_samples: int, num_writers: int) -> int:
+        """Bytes for so many samples, without the table."""
+        pool = num_samples * self.entry_bytes
         # In each chunk, the last sample may not fit; and each writer may end in the middle of one.
         pool += pool // ENTRIES * (num_writers > 1)
-        return self.table_bytes + pool + (num_writers + 1) * self.chunk_bytes(2 * pool)
+        return pool + (num_writers + 1) * self.chunk_bytes(2 * pool)
 
     def chunk_bytes(self, pool_bytes: int) -> int:
         """Bytes that a writer gets at once from the memory for samples."""
         wanted = min(max(pool_bytes // CHUNKS, ENTRIES * self.entry_bytes), MOST_CHUNK_BYTES)
         return aligned(max(PAGE_BYTES, min(wanted, pool_bytes // 8)), PAGE_BYTES)
 
-    def hit_rate(self, cache_bytes: int) -> float:
-        """Share of the samples of a pass that a cache of this size holds, 0..1."""
-        held = max(0, cache_bytes - self.table_bytes) // self.entry_bytes
+    def hit_rate(self, *cache_bytes: int) -> float:
+        """Share of the samples of a pass that caches of these sizes hold together, 0..1."""
+        held = sum(max(0, each - self.table_bytes) // self.entry_bytes for each in cache_bytes)
         return min(1.0, held / self.num_samples)
+
+
+class EntryLayout:
+    """How a sample and its label lie in memory: its shape, unless all have the same one, label, sample.
+
+    Args:
+        need: what the samples take.
+    """
+
+    def __init__(self, need: CacheNeed) -> None:
+        self._sample, self._label = need.sample, need.label
+        self._dtype, self._label_dtype = np.dtype(need.sample.dtype), np.dtype(need.label.dtype)
+        lengths = tuple(length for length in need.sample.shape if length is not None)
+        self.shape = lengths if need.sample.is_static else None
+        self.head_bytes = need.head_bytes
+
+    def num_bytes(self, sample: NDArray[Any]) -> int:
+        """Bytes that a sample takes with its label."""
+        return self.head_bytes + aligned(sample.nbytes)
+
+    def size_at(self, memory: NDArray[np.uint8], place: int) -> int:
+        """Bytes of the sample at a place, with its label."""
+        return self.head_bytes + aligned(math.prod(self._shape_at(memory, place)) * self._dtype.itemsize)
+
+    def read(self, memory: NDArray[np.uint8], place: int) -> tuple[NDArray[Any], NDArray[Any]]:
+        """Return the sample and the label at a place, where they lie."""
+        label_at = place if self.shape is not None else place + 8 * len(self._sample.shape)
+        label: NDArray[Any] = np.ndarray(self._label.shape, self._label_dtype, memory, label_at)
+        shape = self._shape_at(memory, place)
+        return np.ndarray(shape, self._dtype, memory, place + self.head_bytes), label
+
+    def write(self, memory: NDArray[np.uint8], place: int, sample: NDArray[Any], label: NDArray[Any]) -> None:
+        """Write a sample and its label to a place."""
+        if self.shape is None:
+            np.ndarray((sample.ndim,), np.int64, memory, place)[...] = sample.shape
+        to, label_to = self.read(memory, place)
+        label_to[...] = label
+        to[...] = sample
+
+    def packed(self, sample: NDArray[Any], label: NDArray[Any]) -> NDArray[np.uint8]:
+        """Return a sample and its label as bytes."""
+        memory = np.zeros(self.num_bytes(sample), np.uint8)
+        self.write(memory, 0, sample, label)
+        return memory
+
+    def _shape_at(self, memory: NDArray[np.uint8], place: int) -> tuple[int, ...]:
+        if self.shape is not None:
+            return self.shape
+        return tuple(np.ndarray((len(self._sample.shape),), np.int64, memory, place).tolist())
+
+
+class _Chunks:
+    """A part of the memory for samples, which ranks take in chunks.
+
+    Attributes:
+        grows: whether this rank may find more room in it.
+
+    Args:
+        shared: the memory.
+        start, end: of the part, in bytes.
+        chunk_bytes: of a chunk; the last one may be shorter.
+        counter_at: place of the counter of the chunks that are taken.
+        is_short: whether the node has too little memory for so many bytes more.
+    """
+
+    def __init__(
+        self,
+        shared: SharedMemory,
+        start: int,
+        end: int,
+        chunk_bytes: int,
+        counter_at: int,
+        is_short: Callable[[int], bool],
+    ) -> None:
+        self._shared = shared
+        self._start, self._limit, self._chunk_bytes = start, end, chunk_bytes
+        self._num_chunks = -(-(end - start) // chunk_bytes)
+        self._counter_at = counter_at
+        self._is_short = is_short
+        self._next = self._end = start
+        self.grows = end > start
+
+    def take(self, num_bytes: int) -> int:
+        """Return the place of so many bytes, which are this rank's from now on; 0 if there is no room."""
+        if num_bytes > self._end - self._next and not (self.grows and self._grow(num_bytes)):
+            return 0
+        place = self._next
+        self._next += num_bytes
+        return place
+
+    def _grow(self, needed: int) -> bool:
+        """Get chunks for an entry that does not fit; false if there is no room for it."""
+        num_chunks, memory = -(-needed // self._chunk_bytes), self._shared.memory
+        # This may be an old value; the one that counts is what the addition returns.
+        taken = int(memory[self._counter_at : self._counter_at + 8].view(np.int64)[0])
+        if taken + num_chunks > self._num_chunks:
+            self.grows = taken < self._num_chunks  # smaller samples may still fit
+            return False
+        if self._is_short(num_chunks * self._chunk_bytes):
+            self.grows = False
+            return False
+        first = self._shared.fetch_add(self._counter_at, num_chunks)
+        if first + num_chunks > self._num_chunks:
+            return False
+        start = self._start + first * self._chunk_bytes
+        if start != self._end:  # the rest of the last chunk is lost, unless this one follows it
+            self._next = start
+        self._end = min(start + num_chunks * self._chunk_bytes, self._limit)
+        memory[start : self._end : PAGE_BYTES] = 0  # now, while there is memory
+        memory[self._end - 1] = 0
+        return needed <= self._end - self._next
 
 
 class SampleCache:
@@ -132,9 +247,14 @@ class SampleCache:
 
     Attributes:
         num_hits: samples that this rank has found, so far.
+        num_fetched: 0; see `CacheWithNeighbours`.
         num_added: samples that this rank has added.
         num_bytes: size of the cache.
+        layout: of a sample in it.
+        entry_bytes: bytes that a sample of mean size takes.
     """
+
+    num_fetched = 0
 
     def __init__(
         self,
@@ -154,11 +274,9 @@ class SampleCache:
         self._shared = shared
         self._is_open = True
         self._known_rooms = known_rooms
-        self._head_bytes = need.head_bytes
-        self._sample, self._label = need.sample, need.label
-        self._dtype, self._label_dtype = np.dtype(need.sample.dtype), np.dtype(need.label.dtype)
-        lengths = tuple(length for length in need.sample.shape if length is not None)
-        self._shape = lengths if need.sample.is_static else None
+        self._need = need
+        self.layout = EntryLayout(need)
+        self.entry_bytes = need.entry_bytes
         self._memory = shared.memory[:num_bytes]
         self._readable = self._memory.view()
         self._readable.flags.writeable = False
@@ -167,12 +285,8 @@ class SampleCache:
         self._places = table.data  # a memoryview returns a Python int in half of NumPy's time
         claims = LINE_BYTES + aligned(8 * need.num_ids)
         self._claims = self._memory[claims : claims + need.num_ids].data
-        self._pool = need.table_bytes
-        pool_bytes = num_bytes - need.table_bytes
-        self._chunk_bytes = need.chunk_bytes(pool_bytes)
-        self._num_chunks = -(-pool_bytes // self._chunk_bytes)  # the last one may be shorter
-        self._next = self._end = self._pool
-        self._grows = True
+        self._parts = [self._part(need.table_bytes, num_bytes, HOME_CHUNKS_AT)]
+        self._is_home: Callable[[int], bool] = lambda _: True
         self.num_bytes = num_bytes
         self.num_hits = self.num_added = 0
         self._warning = ""
@@ -223,6 +337,16 @@ class SampleCache:
         del self._memory, self._readable, self._places, self._claims, self._table, self._bytes
         self._shared.free()
 
+    def ask(self, ids: Iterable[int]) -> None:
+        """Do nothing: no other cache is asked; see `CacheWithNeighbours`."""
+
+    def is_coming(self, sample_id: int) -> bool:
+        """Return False: nothing comes from elsewhere."""
+        return False
+
+    def settle(self) -> None:
+        """Do nothing."""
+
     def get(self, sample_id: int) -> tuple[NDArray[Any], NDArray[Any]] | None:
         """Return a sample and its label where they lie, read-only; None if they are not there."""
         place = self._places[sample_id]
@@ -230,15 +354,15 @@ class SampleCache:
             return None
         self._shared.sync()
         self.num_hits += 1
-        shape = self._shape
-        if shape is None:
-            num_axes = len(self._sample.shape)
-            shape = tuple(np.ndarray((num_axes,), np.int64, self._readable, place).tolist())
-            label_at = place + 8 * num_axes
-        else:
-            label_at = place
-        label: NDArray[Any] = np.ndarray(self._label.shape, self._label_dtype, self._readable, label_at)
-        return np.ndarray(shape, self._dtype, self._readable, place + self._head_bytes), label
+        return self.layout.read(self._readable, place)
+
+    def entry(self, sample_id: int) -> NDArray[np.uint8] | None:
+        """Return the bytes of a sample with its label, as `layout` has them; None if they are not there."""
+        place = self._places[sample_id]
+        if not place:
+            return None
+        self._shared.sync()
+        return self._readable[place : place + self.layout.size_at(self._readable, place)]
 
     def copy(self, ids: NDArray[np.int64], samples: NDArray[Any], labels: NDArray[Any]) -> bool:
         """Copy samples and labels, if all are there and all samples have one shape; return whether they are.
@@ -248,14 +372,14 @@ class SampleCache:
             samples, labels: C-contiguous arrays of the specs, shape (n, ...), which are written to.
         """
         places = self._table[ids]
-        if self._shape is None or not (places > 0).all():
+        if self.layout.shape is None or not (places > 0).all():
             return False
         self._shared.sync()
-        to, at, num_bytes = samples.reshape(-1).view(np.uint8).data, 0, self._sample.max_bytes
-        for place in (places + self._head_bytes).tolist():
+        to, at, num_bytes = samples.reshape(-1).view(np.uint8).data, 0, self._need.sample.max_bytes
+        for place in (places + self.layout.head_bytes).tolist():
             to[at : at + num_bytes] = self._bytes[place : place + num_bytes]
             at += num_bytes
-        of_labels = places[:, np.newaxis] + np.arange(self._label.num_bytes)
+        of_labels = places[:, np.newaxis] + np.arange(self._need.label.num_bytes)
         labels.reshape(len(ids), -1).view(np.uint8)[...] = self._readable[of_labels]
         self.num_hits += len(ids)
         return True
@@ -264,19 +388,12 @@ class SampleCache:
         """Keep copies of a sample of the spec and of its label, if there is room."""
         if self._places[sample_id]:
             return
-        needed = self._head_bytes + aligned(sample.nbytes)
-        if needed > self._end - self._next and not (self._grows and self._grow(needed)):
+        needed = self.layout.num_bytes(sample)
+        place = next(filter(None, (part.take(needed) for part in self._parts_for(sample_id))), 0)
+        if not place:
             self.give_up(sample_id)
             return
-        place = self._next
-        self._next += needed
-        label_at = place
-        if self._shape is None:
-            num_axes = len(self._sample.shape)
-            np.ndarray((num_axes,), np.int64, self._memory, place)[...] = sample.shape
-            label_at += 8 * num_axes
-        np.ndarray(self._label.shape, self._label_dtype, self._memory, label_at)[...] = label
-        np.ndarray(sample.shape, self._dtype, self._memory, place + self._head_bytes)[...] = sample
+        self.layout.write(self._memory, place, sample, label)
         self._shared.sync()
         self._places[sample_id] = place
         self.num_added += 1
@@ -284,7 +401,7 @@ class SampleCache:
     @property
     def is_full(self) -> bool:
         """Whether this rank adds no more samples."""
-        return not self._grows
+        return not any(part.grows for part in self._parts)
 
     def is_missing(self, sample_id: int) -> bool:
         """Whether a sample is neither there nor being made."""
@@ -296,7 +413,7 @@ class SampleCache:
         A claim keeps others from doing the same work, and no more than that: two ranks that claim a sample at
         the same moment both make it. There are no claims once the cache is full.
         """
-        if not self._grows or self._places[sample_id]:
+        if self._places[sample_id] or not self.has_room(sample_id):
             return True
         if self._claims[sample_id]:
             return False
@@ -312,27 +429,37 @@ class SampleCache:
         """Take back the claim of a sample that was not added."""
         self._claims[sample_id] = 0
 
-    def _grow(self, needed: int) -> bool:
-        """Get chunks for an entry that does not fit; false if there is no room for it."""
-        num_chunks = -(-needed // self._chunk_bytes)
-        # This may be an old value; the one that counts is what the addition returns.
-        taken = int(self._memory[:8].view(np.int64)[0])
-        if taken + num_chunks > self._num_chunks:
-            self._grows = taken < self._num_chunks  # smaller samples may still fit
-            return False
-        if self._is_short(num_chunks * self._chunk_bytes):
-            self._grows = False
-            return False
-        first = self._shared.fetch_add(0, num_chunks)
-        if first + num_chunks > self._num_chunks:
-            return False
-        start = self._pool + first * self._chunk_bytes
-        if start != self._end:  # the rest of the last chunk is lost, unless this one follows it
-            self._next = start
-        self._end = min(start + num_chunks * self._chunk_bytes, self.num_bytes)
-        self._memory[start : self._end : PAGE_BYTES] = 0  # now, while there is memory
-        self._memory[self._end - 1] = 0
-        return needed <= self._end - self._next
+    def has(self, sample_id: int) -> bool:
+        """Whether a sample is there."""
+        return bool(self._places[sample_id])
+
+    def has_room(self, sample_id: int) -> bool:
+        """Whether this rank may find room for a sample."""
+        return any(part.grows for part in self._parts_for(sample_id))
+
+    def reserve(self, is_home: Callable[[int], bool], num_home: int, num_writers: int) -> None:
+        """Keep room for the samples whose home this node is; others get what is left. Before the first `put`.
+
+        Args:
+            is_home: whether this node is the home of a sample.
+            num_home: number of these samples.
+            num_writers: ranks of the node that make samples.
+        """
+        start = self._need.table_bytes
+        home_bytes = self._need.pool_bytes(num_home, num_writers)
+        cut = min(start + aligned(home_bytes, PAGE_BYTES), self.num_bytes)
+        self._parts = [
+            self._part(start, cut, HOME_CHUNKS_AT),
+            self._part(cut, self.num_bytes, OTHER_CHUNKS_AT),
+        ]
+        self._is_home = is_home
+
+    def _part(self, start: int, end: int, counter_at: int) -> _Chunks:
+        chunk_bytes = self._need.chunk_bytes(end - start)
+        return _Chunks(self._shared, start, end, chunk_bytes, counter_at, self._is_short)
+
+    def _parts_for(self, sample_id: int) -> list[_Chunks]:
+        return self._parts if self._is_home(sample_id) else self._parts[1:]
 
     def _is_short(self, num_bytes: int) -> bool:
         """Whether the node has too little memory for so many bytes more; the first rank to find out warns."""

@@ -42,6 +42,9 @@ class BlockComposer:
     If the source has a method `copy_kept(ids, samples, labels)`, it is asked first to write all samples of a
     block at once.
 
+    If the source has a method `ask(ids)`, it is told the ids of each block first, and of no block at the end;
+    then `is_coming(sample_id)` says whether it is better to wait before that sample is made.
+
     If the source has a method `moments_of_pass(pass_index)`, and it returns numbers, shape (num_train,), they
     take the place of the pass in what training samples are made of.
 
@@ -62,6 +65,8 @@ class BlockComposer:
         self._samples = None if self._mixed is not None else getattr(source, "samples", None)
         self._sizes_of = getattr(source, "sizes_of", None) if spec.is_sized else None
         self._copy_kept = None if spec.is_sized else getattr(source, "copy_kept", None)
+        self._ask = None if self._samples is not None else getattr(source, "ask", None)
+        self._is_coming = None if self._ask is None else source.is_coming  # type: ignore[attr-defined]
         self._shape = spec.static_shape()
         self._dtype = np.dtype(spec.sample.dtype)
         self._pass_index = -1
@@ -99,6 +104,15 @@ class BlockComposer:
                 own = self._pass_moments[start : start + spec.block_samples].tolist()
                 self._moments[: len(own)] = own
         self._num_train = spec.num_train - start
+        if self._ask is not None:
+            self._ask(ids.tolist())
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether the next sample of the block is on its way from another node."""
+        if self._is_coming is None or self._cell is None:
+            return False
+        return self._is_coming(self._ids[self._index])
 
     def step(self) -> bool:
         """Write the next sample or samples; return whether the block is finished.
@@ -116,6 +130,8 @@ class BlockComposer:
             return False
         cell.finish()
         self._cell = None
+        if self._ask is not None:
+            self._ask(())
         return True
 
     def _write_kept(self, cell: Cell) -> bool:
@@ -196,6 +212,8 @@ class BlockComposer:
     def abandon(self) -> None:
         """Drop the block that is being written."""
         self._cell = None
+        if self._ask is not None:
+            self._ask(())
 
     def _check(self, sample_id: int, sample: NDArray[Any]) -> None:
         spec = self._spec.sample

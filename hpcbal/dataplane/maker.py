@@ -50,6 +50,11 @@ class BatchMaker:
         """Samples that were found in the cache, so far."""
         return 0 if self.samples.cache is None else self.samples.cache.num_hits
 
+    @property
+    def num_fetched(self) -> int:
+        """How many of these came from other nodes."""
+        return 0 if self.samples.cache is None else self.samples.cache.num_fetched
+
     def take_warning(self) -> str:
         """Return what people should know about the cache, once; empty if there is nothing."""
         return "" if self.samples.cache is None else self.samples.cache.take_warning()
@@ -83,6 +88,34 @@ class BatchMaker:
 
         Returns: the batch, without broken samples, and the seconds that it took.
         """
+        try:
+            return self._make(wanted, training, out, partner_of, moments)
+        finally:
+            self.samples.ask(())
+
+    def keep(self, sample_id: int) -> None:
+        """Put a sample into the cache."""
+        began = time.perf_counter()
+        try:
+            self.samples.keep(sample_id)
+            self.samples_made += 1
+        except BadSample as error:
+            self._note_broken(error)
+        self.busy_s += time.perf_counter() - began
+
+    def _note_broken(self, error: BadSample) -> None:
+        if self.samples.cache is not None:
+            self.samples.cache.give_up(error.sample_id)
+        self._bad.append((error.sample_id, error.where, error.reason))
+
+    def _make(
+        self,
+        wanted: Sequence[tuple[int, int]],
+        training: bool,
+        out: NDArray[Any] | None,
+        partner_of: Sequence[int] | None,
+        moments: NDArray[np.int64] | None,
+    ) -> tuple[Batch, float]:
         began = time.perf_counter()
         mixes = training and self.samples.mixes
         num_samples = len(wanted) if partner_of is None else len(partner_of)
@@ -93,9 +126,7 @@ class BatchMaker:
             try:
                 sample, label = self.samples.sample(sample_id, moment, training)
             except BadSample as error:
-                if self.samples.cache is not None:
-                    self.samples.cache.give_up(sample_id)
-                self._bad.append((error.sample_id, error.where, error.reason))
+                self._note_broken(error)
                 continue
             if mixes:
                 made[index] = sample.copy(), label.copy()
@@ -131,8 +162,9 @@ class BatchMaker:
         return Batch(ids, x, y, moments=moments[good]), seconds
 
     def _in_order_of_making(self, wanted: Sequence[tuple[int, int]]) -> Iterator[int]:
-        """Yield the places in `wanted`: last come samples that other ranks make, once they are there."""
+        """Yield the places in `wanted`: last come samples that others make or send, once they are there."""
         cache = self.samples.cache
+        self.samples.ask(sample_id for sample_id, _ in wanted)
         made_elsewhere = []
         for index, (sample_id, _) in enumerate(wanted):
             self.poll()  # before the claim: if it ends the work, nobody waits for the sample
@@ -140,13 +172,23 @@ class BatchMaker:
                 yield index
             else:
                 made_elsewhere.append(index)
-        for index in made_elsewhere:
+        since_s, backoff = time.monotonic(), Backoff()
+        while made_elsewhere:
             assert cache is not None
-            began, backoff = time.monotonic(), Backoff()
-            while cache.is_claimed(wanted[index][0]) and time.monotonic() - began < MOST_WAIT_S:
+            # First those for which others may wait: two ranks may need what the other one is to make.
+            ready = [index for index in made_elsewhere if not cache.is_claimed(wanted[index][0])]
+            if time.monotonic() - since_s > MOST_WAIT_S:
+                ready = ready or made_elsewhere
+            for index in ready:
+                self.poll()
+                yield index
+            made_elsewhere = [index for index in made_elsewhere if index not in ready]
+            if ready:
+                since_s = time.monotonic()
+                backoff.reset()
+            else:
                 self.poll()
                 backoff.wait()
-            yield index
 
 
 def _nothing() -> None:

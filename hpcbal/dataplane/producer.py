@@ -157,17 +157,22 @@ class Producer:
         # core.
         end_s = time.perf_counter() + QUANTUM_S
         while self._cell is not None or self._open_block(plan):
+            if self._composer.is_waiting:  # the caller answers other nodes meanwhile
+                return did
             did = True
             if self._compose(plan, end_s):
                 return True
         return did
 
     def _compose(self, plan: StreamPlan, end_s: float) -> bool:
-        """Make samples of the open block to its end, or until `end_s`; return whether time ran out."""
+        """Make samples of the open block to its end, or until `end_s`; return whether time ran out.
+
+        Also stops at a sample that is on its way from another node.
+        """
         began = now = time.perf_counter()
         away_s = 0.0
         finished = False
-        while not finished and now < end_s:
+        while not finished and now < end_s and not self._composer.is_waiting:
             finished = self._composer.step()
             now = time.perf_counter()
             if now - self._last_poll_s > POLL_INTERVAL_S:

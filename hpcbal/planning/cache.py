@@ -68,6 +68,7 @@ class PlannedCache:
         num_bytes: its size; None if the node decides on it.
         hit_rate: share of the samples that it finds from the second pass on, 0..1; None: unknown.
         rate_with_resize_first: the same with `resize` before `random_crop`.
+        num_nodes: nodes that have such a cache.
     """
 
     wanted: int | Literal["auto"]
@@ -76,6 +77,12 @@ class PlannedCache:
     num_bytes: int | None = None
     hit_rate: float | None = None
     rate_with_resize_first: float | None = None
+    num_nodes: int = 1
+
+    @property
+    def hit_rate_of_all(self) -> float | None:
+        """Share of the samples that the caches of all nodes hold together, 0..1; None: unknown."""
+        return None if self.hit_rate is None else min(1.0, self.num_nodes * self.hit_rate)
 
     @property
     def known_bytes(self) -> int:
@@ -92,13 +99,18 @@ class PlannedCache:
             "whole_bytes": self.whole_bytes,
             "sample_bytes": None if need is None else need.entry_bytes,
             "hit_rate": self.hit_rate,
+            "hit_rate_of_all_nodes": self.hit_rate_of_all,
             "sample_bytes_with_resize_first": None if other is None else other.entry_bytes,
             "hit_rate_with_resize_first": self.rate_with_resize_first,
         }
 
 
 def planned_cache(
-    config: EnsembleConfig, facts: KeptFacts | None, num_writers: int, bytes_per_node: int | None
+    config: EnsembleConfig,
+    facts: KeptFacts | None,
+    num_writers: int,
+    bytes_per_node: int | None,
+    num_nodes: int = 1,
 ) -> PlannedCache | None:
     """Foresee the cache of a node; None if there is none.
 
@@ -107,6 +119,7 @@ def planned_cache(
         facts: facts about its samples; None: the dataset was not opened.
         num_writers: ranks of the node that may make samples, >= 1.
         bytes_per_node: memory of the node; None: not given.
+        num_nodes: nodes of the allocation.
     """
     wanted = config.dataplane.cache_bytes
     if wanted == 0 or config.data.access != "shared":
@@ -124,7 +137,7 @@ def planned_cache(
         has_advice = facts.with_resize_first is not None
         return PlannedCache(wanted, facts, rate_with_resize_first=rate_otherwise) if has_advice else None
     whole, num_bytes, rate = _size_and_rate(facts.need, num_writers, limit)
-    return PlannedCache(wanted, facts, whole, num_bytes, rate, rate_otherwise)
+    return PlannedCache(wanted, facts, whole, num_bytes, rate, rate_otherwise, num_nodes)
 
 
 def known_hit_rate(config: EnsembleConfig, facts: KeptFacts, bytes_per_node: int | None = None) -> float:

@@ -143,7 +143,7 @@ class PassFacts:
         num_train, num_validation: samples of a pass.
         ring_samples: samples that the ring holds.
         kept: what a cache of decoded samples keeps; None: unknown.
-        hit_rate: share of the samples that it holds, 0..1; 0 if it is unknown.
+        hit_rate: share of the samples that the cache of one node holds, 0..1; 0 if it is unknown.
     """
 
     num_train: int
@@ -202,16 +202,23 @@ def facts_of_data(config: EnsembleConfig, bytes_per_node: int | None = None) -> 
 
 
 def pass_model(
-    config: EnsembleConfig, facts: PassFacts, preprocessing_samples_per_s: float | None
+    config: EnsembleConfig, facts: PassFacts, preprocessing_samples_per_s: float | None, num_nodes: int = 1
 ) -> PassModel:
-    """Model of a pass of this configuration; the last argument is the rate of one preprocessor, if known."""
+    """Model of a pass of this configuration.
+
+    Args:
+        config: the ensemble.
+        facts: size of its dataset.
+        preprocessing_samples_per_s: rate of one preprocessor; None: unknown.
+        num_nodes: nodes whose caches hold samples for each other.
+    """
     return PassModel(
         num_train=facts.num_train,
         num_validation=facts.num_validation,
         ring_samples=facts.ring_samples,
         preprocessing_samples_per_s=preprocessing_samples_per_s,
         profile_batches=config.schedule.profiling.max_batches,
-        hit_rate=facts.hit_rate,
+        hit_rate=min(1.0, num_nodes * facts.hit_rate),
     )
 
 

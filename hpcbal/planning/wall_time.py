@@ -51,7 +51,7 @@ def choose_for_plan(
         facts: size of its dataset; None: unknown.
         num_nodes, slots_per_node: the planned allocation.
     """
-    passes = pass_model(config, facts or ASSUMED_FACTS, rates.preprocessing_samples_per_s)
+    passes = pass_model(config, facts or ASSUMED_FACTS, rates.preprocessing_samples_per_s, num_nodes)
     settings = settings_of(config, passes.num_positions)
     schedules = candidates(settings)
     if len(schedules) == 1:
@@ -226,7 +226,7 @@ def forecast(
         num_nodes, slots_per_node: the planned allocation.
     """
 
-    passes = pass_model(config, facts, rates.preprocessing_samples_per_s)
+    passes = pass_model(config, facts, rates.preprocessing_samples_per_s, num_nodes)
     costs = known_costs(config, rates)
     specs = specs_of(config)
     settings = replace(settings_of(config, passes.num_positions).under(schedule), prune=None)

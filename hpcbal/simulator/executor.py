@@ -150,7 +150,7 @@ class EnsembleSimulation:
         self._last_slots = dict(in_memory or {})  # where a DNN was trained last
         self._node_of_slot = ensemble.cluster.node_of_slots()
         self._num_made = 0  # epochs of streams
-        self._filled_s: dict[int, float] = {}  # without rounds: when the cache of a node is filled
+        self._filled_s = math.inf  # without rounds: when the caches are filled
 
     def run(self) -> str:
         """Run from Started to Finish.
@@ -369,32 +369,25 @@ class EnsembleSimulation:
         if self._ensemble.has_rounds:
             self._num_made += self._passes.num_merged * is_new
         elif makers[1]:
-            for node in self._nodes_of(stream):
-                self._filled_s[node] = min(self._filled_s.get(node, math.inf), max(ends_s))
+            self._filled_s = min(self._filled_s, max(ends_s))
         return ends_s
 
     def _makers(self, stream: _Stream, now_s: float) -> tuple[int, int, int]:
         """Return who makes the samples of a pass: see `PassModel.finish_times`.
 
-        Nodes do not share their caches. In rounds any node may make a sample in the next pass, so on n nodes
-        a sample is made n times before all have it, which counts as n whole passes. Without rounds, everyone
-        on the nodes of a group fills their caches in the first pass there.
+        Nodes fetch samples from each other's caches, so each is made once. Without rounds, everyone fills the
+        caches in the first pass.
         """
-        number, nodes = stream.plan.num_preprocessors, self._nodes_of(stream)
+        number = stream.plan.num_preprocessors
         if self._passes.hit_rate == 0.0:
             return number, 0, number
-        ensemble, num_nodes = self._ensemble, len(self._ensemble.cluster.nodes)
+        ensemble = self._ensemble
         if ensemble.has_rounds:
-            return number, max(0, min(num_nodes, number) - self._num_made), number
-        if all(self._filled_s.get(node, math.inf) <= now_s for node in nodes):
+            return number, max(0, 1 - self._num_made), number
+        if self._filled_s <= now_s:
             return number, 0, number
-        slots = (slot for group in ensemble.state.groups.values() for slot in group.slots)
-        num_trainers = sum(self._node_of_slot[slot] in nodes for slot in slots)
-        num_others = ensemble.settings.max_preprocessors * len(nodes) // num_nodes
-        return number, 1, num_trainers + num_others
-
-    def _nodes_of(self, stream: _Stream) -> set[int]:
-        return {self._node_of_slot[slot] for group in stream.plan.groups for slot in group.slots}
+        num_trainers = sum(len(group.slots) for group in ensemble.state.groups.values())
+        return number, 1, num_trainers + ensemble.settings.max_preprocessors
 
     def _begin_next_if_none_trains(self, stream: _Stream) -> None:
         """Groups that started ahead (after a crash) train once the groups behind have dropped out."""

@@ -22,8 +22,8 @@ class PassModel:
         preprocessing_samples_per_s: rate at which one rank makes samples that no cache holds, > 0; None:
             preprocessing is never the limit.
         profile_batches: batches of a profiling run, >= 1 ([FLEET] App. B.3: 48).
-        hit_rate: share of the samples that the cache of a node has room for, 0..1. To take one from there
-            takes no time.
+        hit_rate: share of the samples that the caches of all nodes have room for, 0..1. To take one from
+            there takes no time.
         num_merged: epochs that count as one pass here, >= 1.
 
     Raises:

@@ -62,7 +62,7 @@ def answer(args: argparse.Namespace, config: EnsembleConfig, warn: Callable[[str
     num_writers = max(plan.preprocessors_per_node)
     if config.schedule.paradigm not in PARADIGMS:
         num_writers += plan.cluster.max_slots_per_node
-    cache = planned_cache(config, kept, num_writers, args.memory)
+    cache = planned_cache(config, kept, num_writers, args.memory, num_nodes)
     placements = [planned.placement for planned in plan.flotillas]
     cache_bytes, ring_bytes = 0 if cache is None else cache.known_bytes, None
     if kept is not None:

@@ -190,6 +190,10 @@ def _cache_lines(cache: PlannedCache | None) -> list[str]:
             found = f"{whole} hold all, if the node has twice that left; --memory shows what it holds there"
         else:
             found = f"it finds {_percent(cache.hit_rate)} of them from the second pass on"
+            if cache.hit_rate_of_all not in (None, cache.hit_rate):
+                found += (
+                    f", and {_percent(cache.hit_rate_of_all)} with the caches of all {cache.num_nodes} nodes"
+                )
         lines = [f"cache of decoded samples per node: {size}{each}; {found}"]
     if other is not None:
         gain = f"{bytes_text(other.entry_bytes)} for each sample"

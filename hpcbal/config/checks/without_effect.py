@@ -169,6 +169,11 @@ _RULES = (
     _Rule("balance.gradient_weights", _chooses_by_size, f"{_SHARED}, or with samples: chronica"),
     _Rule("balance.max_work_per_slot", _deals_batches, f"{_SHARED} and samples: within-batch"),
     _Rule("dataplane.on_device", _ends_elementwise, "with normalize at the end of preprocessing"),
+    _Rule(
+        "dataplane.ring_bytes",
+        _with_paradigm("auto", "global", "local", "homogeneous"),
+        "with paradigm: auto, global, local or homogeneous",
+    ),
     _Rule("dataplane.cache_bytes", lambda config: not _is_partitioned(config), _SHARED),
     _Rule("backend.rates", _is_emulated, _EMULATED),
     _Rule("backend.workers", _is_emulated, _EMULATED),

@@ -97,7 +97,12 @@ class EnsembleRuns(KindRuns[EnsembleConfig, "OpenedRun"]):
         name, ranks_by_role = rank.roles.role_of(world.all.rank), rank.roles.ranks_by_role
         recipe_class = recipe_of(name)
         data = open_data(
-            world.all, world.node, config, rank.roles, meanwhile=lambda: recipe_class.load_libraries(config)
+            world.all,
+            world.node,
+            config,
+            rank.roles,
+            rank.channel,
+            meanwhile=lambda: recipe_class.load_libraries(config),
         )
         last.callback(data.close)
         color, key = ROLES.index(name), ranks_by_role[name].index(world.all.rank)

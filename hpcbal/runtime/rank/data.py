@@ -15,6 +15,7 @@ from hpcbal.data.first_samples import doubts_about_values
 from hpcbal.data.labels import class_names
 from hpcbal.data.source import PreprocessedSamples, open_source
 from hpcbal.dataplane.cache import SampleCache
+from hpcbal.dataplane.neighbours import CacheWithNeighbours
 from hpcbal.dataplane.ring import NodeRing
 from hpcbal.dataplane.stream import StreamSpec
 from hpcbal.ensembling import WatchedItems, items_per_sample
@@ -131,16 +132,21 @@ class RankData:
         ring: the ring of this rank's node.
         source: the source of samples; None on ranks that are not preprocessors.
         cache: where the source keeps samples; None if it keeps none.
-        hit_rate: share of the samples, 0..1, for which the cache of each node has room; equal on all ranks.
+        hit_rate: share of the samples, 0..1, for which the caches of all nodes have room; equal on all ranks.
         cache_warning: why there is no cache although one is wanted; empty if there is one, or none is wanted.
     """
 
     facts: StreamFacts
     ring: NodeRing
     source: PreprocessedSamples | None
-    cache: SampleCache | None = None
+    cache: SampleCache | CacheWithNeighbours | None = None
     hit_rate: float = 0.0
     cache_warning: str = ""
+
+    @property
+    def neighbours(self) -> CacheWithNeighbours | None:
+        """The cache, if other nodes have some, too."""
+        return self.cache if isinstance(self.cache, CacheWithNeighbours) else None
 
     def own_source(self, config: EnsembleConfig) -> PreprocessedSamples:
         """Open the dataset on a trainer that makes its own batches.
@@ -160,7 +166,7 @@ class RankData:
         return source
 
     def close(self) -> None:
-        """Free the memory; collective over the node."""
+        """Free the memory; collective over the node, and over the nodes if they have caches."""
         if self.cache is not None:
             self.cache.close()
         self.ring.close()

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import cast
 
 from mpi4py import MPI
 
 from hpcbal.cluster.roles import Roles
+from hpcbal.comm.channel import Channel
 from hpcbal.comm.collectives import all_or_none, patient_allgather
+from hpcbal.comm.group_comm import PieceExchange
+from hpcbal.comm.mpi import MpiPieces
 from hpcbal.config import EnsembleConfig
 from hpcbal.config.schema.ensemble import AUTO
 from hpcbal.control import PARADIGMS
@@ -19,6 +23,7 @@ from hpcbal.data.datasets import keeps_index
 from hpcbal.data.first_samples import check_first
 from hpcbal.data.source import PreprocessedSamples, open_source
 from hpcbal.dataplane.cache import CacheNeed, SampleCache
+from hpcbal.dataplane.neighbours import CacheWithNeighbours, Homes
 from hpcbal.dataplane.ring import NodeRing
 from hpcbal.dataplane.stream import StreamSpec
 from hpcbal.errors import ClusterError
@@ -30,6 +35,7 @@ def open_data(
     node_comm: MPI.Intracomm,
     config: EnsembleConfig,
     roles: Roles,
+    channel: Channel,
     meanwhile: Callable[[], None],
 ) -> RankData:
     """Open the data of every rank; collective.
@@ -39,6 +45,7 @@ def open_data(
     find the index.
 
     Args:
+        channel: carries what ranks of different nodes ask each other's caches for.
         meanwhile: called on ranks that do not open it, while the others do.
 
     Raises:
@@ -77,14 +84,38 @@ def open_data(
 
     all_or_none(world, check)
     ring = all_or_none(world, lambda: _make_ring(node_comm, known[0].spec, roles, world.rank))
-    cache = all_or_none(world, lambda: _make_cache(node_comm, config, need, ring, roles, world.rank))
+    own = all_or_none(world, lambda: _make_cache(node_comm, config, need, ring, roles, world.rank))
+    sizes = patient_allgather(world, 0 if own is None else own.num_bytes)
+    bytes_of_node = [sizes[gateway] for gateway in roles.gateway_of_node]
+    hit_rate = 0.0 if need is None else need.hit_rate(*bytes_of_node)
+    cache: SampleCache | CacheWithNeighbours | None = own
+    if need is not None and sum(map(bool, bytes_of_node)) > 1:
+        comm = cast(MPI.Intracomm, world.Split(0 if own is not None else MPI.UNDEFINED, world.rank))
+        if own is not None:
+            holders = [rank for rank, num_bytes in enumerate(sizes) if num_bytes]
+            cache = _join(own, need, bytes_of_node, roles, holders, MpiPieces(comm), channel)
     if source is not None:
         source.cache = cache
-    mine_held = None if need is None or cache is None else need.hit_rate(cache.num_bytes)
-    held = patient_allgather(world, mine_held if world.rank in roles.preprocessor_ranks else 1.0)
-    hit_rate = min(0.0 if share is None else share for share in held)
     warning = None if need is None else need.too_small(config.dataplane.cache_bytes)
     return RankData(known[0], ring, source, cache, hit_rate, warning or "")
+
+
+def _join(
+    own: SampleCache,
+    need: CacheNeed,
+    bytes_of_node: Sequence[int],
+    roles: Roles,
+    makers: Sequence[int],
+    pieces: PieceExchange,
+    channel: Channel,
+) -> CacheWithNeighbours:
+    """Join the cache of this node with those of the others."""
+    homes, node = Homes(bytes_of_node), roles.ranks[channel.rank].node
+    num_writers = sum(roles.ranks[rank].node == node for rank in makers)
+    num_home = math.ceil(homes.share_of(node) * need.num_samples)
+    own.reserve(lambda sample_id: homes.of(sample_id) == node, num_home, num_writers)
+    servers = roles.preprocessors_asked_by(channel.rank)
+    return CacheWithNeighbours(own, homes, node, servers, makers, pieces, channel.send)
 
 
 def _keeps_index(config: EnsembleConfig) -> bool:

@@ -139,6 +139,7 @@ class PreprocessingStats:
         self._max_bad_fraction = max_bad_fraction
         self._samples_made: dict[int, int] = {}
         self._from_cache: dict[int, int] = {}
+        self._fetched: dict[int, int] = {}
         self._busy_s: dict[int, float] = {}
         self._without_cache: dict[int, tuple[int, float]] = {}  # samples and seconds, before the first hit
         self._busy_s_when_reported = 0.0
@@ -149,6 +150,7 @@ class PreprocessingStats:
         """Add a report; returns the broken samples that were not known yet."""
         self._samples_made[rank] = report.samples_made
         self._from_cache[rank] = report.num_from_cache
+        self._fetched[rank] = report.num_fetched
         self._busy_s[rank] = report.busy_s
         if not report.num_from_cache:
             self._without_cache[rank] = (report.samples_made, report.busy_s)
@@ -167,6 +169,11 @@ class PreprocessingStats:
     def num_from_cache(self) -> int:
         """How many of the samples were found in a cache."""
         return sum(self._from_cache.values())
+
+    @property
+    def num_fetched(self) -> int:
+        """How many of these came from the caches of other nodes."""
+        return sum(self._fetched.values())
 
     @property
     def busy_s(self) -> float:
@@ -211,9 +218,10 @@ class PreprocessingStats:
         if not self.num_from_cache:
             return None
         num_read = self.samples_made - self.num_from_cache
+        fetched = f", {self.num_fetched} of them in that of another node" if self.num_fetched else ""
         return (
             f"ranks made {count_text(self.samples_made, 'sample')} in this start: they read {num_read} from "
-            f"the dataset, and found {self.num_from_cache} in the cache"
+            f"the dataset, and found {self.num_from_cache} in the cache{fetched}"
         )
 
     def count_line(self) -> str | None:

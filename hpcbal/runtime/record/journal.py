@@ -295,6 +295,7 @@ class Journal:
                 num_preprocessed=stats.samples_made,
                 preprocessing_s=stats.busy_s,
                 num_from_cache=stats.num_from_cache,
+                num_fetched=stats.num_fetched,
                 predicted_s=None if compared is None else compared.predicted_s,
                 actual_s=None if compared is None else compared.actual_s,
                 whole=whole,

@@ -401,7 +401,12 @@ class GroupRound:
             self._context.channel.send(
                 SCHEDULER_RANK,
                 PreprocessorReport(
-                    maker.samples_made, maker.busy_s, bad, maker.num_from_cache, maker.take_warning()
+                    maker.samples_made,
+                    maker.busy_s,
+                    bad,
+                    maker.num_from_cache,
+                    maker.take_warning(),
+                    maker.num_fetched,
                 ),
             )
 

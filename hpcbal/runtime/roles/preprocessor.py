@@ -10,6 +10,7 @@ from hpcbal.cluster.roles import SCHEDULER_RANK
 from hpcbal.comm.backoff import Backoff
 from hpcbal.comm.channel import Message
 from hpcbal.dataplane.maker import BatchMaker
+from hpcbal.dataplane.neighbours import CacheWithNeighbours, GiveSamples, WantSamples
 from hpcbal.dataplane.producer import Producer
 from hpcbal.runtime.rank.context import RankContext
 from hpcbal.runtime.wire.protocol import (
@@ -30,10 +31,13 @@ REPORT_INTERVAL_S = 1.0
 class Preprocessor:
     """Obeys StartStream, EndStream, FillCache and Shutdown; works in small steps between messages.
 
+    It also answers ranks of other nodes that want samples of its node's cache.
+
     Args:
         producer: makes this rank's blocks.
         maker: puts samples into the cache of the node; None if it has none.
         num_local, index: preprocessors of the node, and the place of this one among them.
+        neighbours: the cache, if other nodes have some, too.
     """
 
     def __init__(
@@ -43,10 +47,12 @@ class Preprocessor:
         maker: BatchMaker | None = None,
         num_local: int = 1,
         index: int = 0,
+        neighbours: CacheWithNeighbours | None = None,
     ) -> None:
         self._context = context
         self._producer = producer
         self._maker = maker
+        self._neighbours = neighbours
         self._mine = slice(index, None, num_local)
         self._to_fill: deque[int] = deque()
         self._last_report_s = time.monotonic()
@@ -61,10 +67,14 @@ class Preprocessor:
             if found is not None:
                 message = found[1]
                 if isinstance(message, Shutdown):
+                    if self._neighbours is not None:
+                        self._neighbours.end(self._context.channel.receive)
                     return message.exit_code
-                self._obey(message)
+                self._obey(*found)
                 backoff.reset()
                 continue
+            if self._neighbours is not None and self._neighbours.has_work:
+                self._neighbours.progress()
             worked = self._producer.step() or self._fill_cache()
             self._trace.note(worked)
             if worked:
@@ -76,8 +86,11 @@ class Preprocessor:
             if time.monotonic() - self._last_report_s > REPORT_INTERVAL_S:
                 self._report()
 
-    def _obey(self, message: Message) -> None:
-        if isinstance(message, StartStream):
+    def _obey(self, source: int, message: Message) -> None:
+        if isinstance(message, WantSamples | GiveSamples):
+            assert self._neighbours is not None, f"rank {source} asks a node that has no cache"
+            self._neighbours.serve(source, message)
+        elif isinstance(message, StartStream):
             self._producer.start(message.plan)
         elif isinstance(message, EndStream):
             self._end_stream(message.generation)
@@ -100,8 +113,8 @@ class Preprocessor:
             self._to_fill.clear()
             return False
         sample_id = self._to_fill.popleft()
-        if cache.is_missing(sample_id):
-            self._maker.make([(sample_id, 0)], training=False, out=None)
+        if cache.is_missing(sample_id) and cache.claim(sample_id):
+            self._maker.keep(sample_id)
         return True
 
     def _end_stream(self, generation: int) -> None:
@@ -121,13 +134,16 @@ class Preprocessor:
 
     def _report(self) -> None:
         self._last_report_s = time.monotonic()
-        bad, num_from_cache, warning = self._producer.take_bad(), 0, ""
+        bad, num_from_cache, warning, num_fetched = self._producer.take_bad(), 0, "", 0
         samples_made, busy_s = self._producer.samples_made, self._producer.busy_s
         if self._maker is not None:
             bad += self._maker.take_bad()
             samples_made, busy_s = samples_made + self._maker.samples_made, busy_s + self._maker.busy_s
             num_from_cache, warning = self._maker.num_from_cache, self._maker.take_warning()
+            num_fetched = self._maker.num_fetched
         if bad or warning or samples_made != self._reported_samples:
             self._reported_samples = samples_made
-            report = PreprocessorReport(samples_made, busy_s, tuple(bad), num_from_cache, warning)
+            report = PreprocessorReport(
+                samples_made, busy_s, tuple(bad), num_from_cache, warning, num_fetched
+            )
             self._context.channel.send(SCHEDULER_RANK, report)

@@ -94,6 +94,8 @@ class Trainer:
                     self._fetcher.shutdown()
                 self._groups.shutdown()
                 self._cache.clear()
+                if self._data.neighbours is not None:
+                    self._data.neighbours.end(lambda: None)
                 return message.exit_code
             if isinstance(message, OpenGroups | FormGroup):
                 self._learn(message.joined)

@@ -22,7 +22,7 @@ class PreprocessorRecipe(Recipe):
         producer = Producer(data.ring, self.setting.data_comm, topology, data.source, index)
         maker = None if data.cache is None else BatchMaker(data.facts.spec, data.source)
         num_local = roles.num_local_producers(roles.ranks[context.rank].node)
-        self._role = Preprocessor(context, producer, maker, num_local, index)
+        self._role = Preprocessor(context, producer, maker, num_local, index, data.neighbours)
 
     def play(self) -> int:
         source = self.setting.data.source

@@ -150,6 +150,7 @@ class PreprocessorReport(Message):
         bad: (sample id, where, reason) of broken samples since the last report.
         num_from_cache: how many of the samples were in the cache.
         warning: about the cache of the node, the first time; else empty.
+        num_fetched: how many of them came from the caches of other nodes.
     """
 
     samples_made: int
@@ -157,6 +158,7 @@ class PreprocessorReport(Message):
     bad: tuple[tuple[int, str, str], ...] = ()
     num_from_cache: int = 0
     warning: str = ""
+    num_fetched: int = 0
 
 
 @dataclass(frozen=True, slots=True)

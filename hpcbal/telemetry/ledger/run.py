@@ -140,6 +140,7 @@ class RunFinishedLine(Line):
         num_preprocessed: number of samples that preprocessors made in this start.
         preprocessing_s: busy time of all preprocessors.
         num_from_cache: how many of these samples were in a cache of decoded samples.
+        num_fetched: how many of those were in the cache of another node.
         predicted_s: predicted duration of this start; null if there was no prediction or the run is not over.
         actual_s: measured duration of this start; null if `predicted_s` is null.
         whole: what the run took over all its starts; null if it is not over.
@@ -152,6 +153,7 @@ class RunFinishedLine(Line):
     num_preprocessed: int
     preprocessing_s: Number
     num_from_cache: int = 0
+    num_fetched: int = 0
     predicted_s: float | None = None
     actual_s: float | None = None
     whole: WholeRun | None = None

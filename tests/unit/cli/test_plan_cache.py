@@ -59,6 +59,9 @@ def test_a_cache_of_given_size_has_a_hit_rate(capsys: Capture) -> None:
     assert memory["known_bytes"] == memory["ring_bytes"] + 20 * 1024 < 2**20
     assert "20.0 KiB, 832 B for each of 40 samples; it finds 60% of them from the second pass on" in text
     assert "resize before" not in text
+    values, text = planned(capsys, operations, "20KiB", "--open-data", "--nodes", "2")
+    assert values["cache_per_node"]["hit_rate_of_all_nodes"] == 1.0
+    assert "it finds 60% of them from the second pass on, and 100% with the caches of all 2 nodes" in text
     cache = planned(capsys, operations, "1GiB", "--open-data")[0]["cache_per_node"]
     assert (cache["hit_rate"], cache["bytes"]) == (1.0, cache["whole_bytes"])
     _, text = planned(capsys, operations, "1MiB", "--memory", "1.5MiB")

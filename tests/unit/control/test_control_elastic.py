@@ -74,6 +74,47 @@ def test_a_change_must_gain_more_than_it_costs(drive: Drive, start_s: float, gro
     assert isinstance(instruction, LeaveRound) == grows
 
 
+@pytest.mark.parametrize(("held", "grows"), [((0, 1), False), ((0, 1, 2, 3), True)])
+def test_a_change_costs_less_where_all_ranks_hold_the_network(
+    drive: Drive, held: tuple[int, ...], grows: bool
+) -> None:
+    """The first start builds it, which takes long; the second one does not."""
+    run = drive({"a": 8, "b": 8}, (4,), rates=dict.fromkeys("ab", linear(1.0)), paradigm="elastic")
+    run.start()
+    state = run.ensemble.state
+    run.epoch("a", start_s=1e6)
+    state.groups["a"].builds = False  # as after a change of its slots
+    run.epoch("a", start_s=0.1)
+    run.send(DnnFailed("b", "oom", "too large"))
+    run.send(GroupLeft("b"))
+    state.built["a"] = held
+    assert isinstance(run.epoch("a")[0], LeaveRound) == grows
+
+
+@pytest.mark.parametrize(("build_s", "second"), [(0.0, "b"), (0.5, "b"), (2.0, "c")])
+def test_a_dnn_starts_where_its_network_is_built_if_that_takes_longer_than_others_are_longer(
+    drive: Drive, build_s: float, second: str
+) -> None:
+    """When a has ended, b needs a second more than c, whose network is there; passes take a second."""
+    rates = dict.fromkeys("abc", linear(100.0, most=1))  # passes have 100 samples
+    run = drive({"a": 9, "b": 3, "c": 2}, (1,), rates=rates, paradigm="elastic", checkpoint_every_pass=False)
+    assert slots_of(run.start()) == {"a": (0,)}
+    state = run.ensemble.state
+    state.built["c"], state.start_s["c", True] = (0,), build_s
+    for _ in range(9):
+        run.epoch("a")
+    assert slots_of(run.leave("a")) == {second: (0,)}
+
+
+def test_slots_that_a_dnn_goes_on_without_are_given_to_others(drive: Drive) -> None:
+    rates = dict.fromkeys("abc", linear(100.0))
+    resume = ResumeState(left_out={"a": (1, 2, 3)})
+    run = drive({"a": 12, "b": 2, "c": 2}, (4,), rates=rates, paradigm="elastic", resume=resume)
+    slots = slots_of(run.start())
+    assert slots["a"] == (0,)
+    assert {name: len(each) for name, each in slots.items()} == {"a": 1, "b": 1, "c": 1}
+
+
 def test_no_dnn_gives_slots_back_before_its_end(drive: Drive) -> None:
     """a has trained more epochs than b, which is expected to train as many, so b needs more slots now."""
     rates = dict.fromkeys("ab", linear(1.0))

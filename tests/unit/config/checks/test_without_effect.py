@@ -85,21 +85,22 @@ IN_VAIN = [
 @pytest.mark.parametrize(
     ("key", "value", "paradigms"),
     [
-        ("delta", "15%", ["auto", "global", "local"]),
-        ("alpha", "0.5", ["auto", "global"]),
-        ("max_slots_per_dnn", "2", ["auto", "global", "local", "elastic"]),
+        ("schedule.delta", "15%", ["auto", "global", "local"]),
+        ("schedule.alpha", "0.5", ["auto", "global"]),
+        ("schedule.max_slots_per_dnn", "2", ["auto", "global", "local", "elastic"]),
+        ("dataplane.ring_bytes", "99MiB", ["auto", "global", "local", "homogeneous"]),
     ],
 )
-def test_keys_of_the_schedule_that_its_paradigm_does_not_use_are_reported(
+def test_keys_that_the_paradigm_does_not_use_are_reported(
     path: Path, key: str, value: str, paradigms: list[str]
 ) -> None:
     for paradigm in ("auto", "global", "local", "homogeneous", "elastic", "independent"):
-        found = warnings_of(path, f"schedule.{key}={value}", f"schedule.paradigm={paradigm}")
+        found = warnings_of(path, f"{key}={value}", f"schedule.paradigm={paradigm}")
         if paradigm in paradigms:
             assert found == []
         else:
             (message,) = found
-            assert f"schedule.{key}={value}: got " in message
+            assert f"{key}={value}: got " in message
             assert ", which has an effect only with paradigm: auto" in message
 
 
