@@ -32,7 +32,7 @@ def test_no_module_of_the_room_loads_foreign_packages_or_rooms_that_do() -> None
     modules, foreign, rooms = done.stdout.split("\n")[:3]
     assert "hpcbal.policies.batching.fitted" in modules.split()
     assert foreign == ""
-    pure = {"cluster", "errors", "events", "safe_text"}
+    pure = {"cluster", "ensembling", "errors", "events", "safe_text"}
     assert set(rooms.split()) == {"hpcbal.policies", *(f"hpcbal.{name}" for name in pure)}
 
 

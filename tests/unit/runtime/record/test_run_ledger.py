@@ -20,6 +20,7 @@ DURABLE = {
     "slot-left-out",
     "dnn-done",
     "dnn-pruned",
+    "dnn-stopped",
     "dnn-failed",
     "dnn-retried",
 }
